@@ -1,0 +1,247 @@
+//! Memory that two parties write at once: views of it, and buffers of it.
+//!
+//! A [`SharedSlice`] is a bounds-checked window onto memory that a device, or a guest, may change at any
+//! moment. No reference to its bytes is ever formed; bytes are copied in and out, words are atomics.
+//! What was read is an allegation until it is checked, and is never read twice for one decision.
+#![expect(unsafe_code, reason = "the one place where shared memory becomes safe to use")]
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use crate::{OutOfMemory, Platform};
+
+/// An access reached outside of its memory; nothing was touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfBounds;
+
+/// A run of bus addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusExtent {
+    /// The first bus address.
+    pub addr: u64,
+    /// How many bytes are contiguous from there.
+    pub len: u64,
+}
+
+/// A window onto shared memory. Copying the window copies no memory.
+#[derive(Clone, Copy)]
+pub struct SharedSlice<'a> {
+    ptr: NonNull<u8>,
+    len: usize,
+    memory: PhantomData<&'a [AtomicU8]>,
+}
+
+// SAFETY: all access is by copies and atomics, which any thread may make at any time.
+unsafe impl Send for SharedSlice<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for SharedSlice<'_> {}
+
+impl fmt::Debug for SharedSlice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedSlice({:p}, {} bytes)", self.ptr, self.len)
+    }
+}
+
+impl<'a> SharedSlice<'a> {
+    /// A window onto `len` bytes at `ptr`.
+    ///
+    /// # Safety
+    ///
+    /// For `'a` the memory is mapped, readable and writable, and within the program is only reached through
+    /// windows like this one, raw copies or atomics; never through a plain reference.
+    pub const unsafe fn from_raw(ptr: NonNull<u8>, len: usize) -> SharedSlice<'a> {
+        SharedSlice { ptr, len, memory: PhantomData }
+    }
+
+    /// The number of bytes.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the window has no bytes.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where it lies in this program's address space.
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+
+    /// The window of `len` bytes that begins `offset` bytes in.
+    #[inline]
+    pub fn get(&self, offset: usize, len: usize) -> Result<SharedSlice<'a>, OutOfBounds> {
+        if offset > self.len || len > self.len - offset {
+            return Err(OutOfBounds);
+        }
+        // SAFETY: offset <= self.len, so the pointer stays within, or one past, the same memory.
+        let ptr = unsafe { self.ptr.add(offset) };
+        Ok(SharedSlice { ptr, len, memory: PhantomData })
+    }
+
+    /// Copies `into.len()` bytes out, from `offset`.
+    #[inline]
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), OutOfBounds> {
+        let from = self.get(offset, into.len())?;
+        // SAFETY: `from` is in bounds, and a `&mut` cannot overlap memory that no reference may point into.
+        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    /// Copies `from` in, to `offset`.
+    #[inline]
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), OutOfBounds> {
+        let into = self.get(offset, from.len())?;
+        // SAFETY: as in `read`.
+        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), from.len()) };
+        Ok(())
+    }
+
+    /// Sets all bytes to `value`.
+    pub fn fill(&self, value: u8) {
+        // SAFETY: in bounds by the invariant of the type.
+        unsafe { core::ptr::write_bytes(self.as_ptr(), value, self.len) };
+    }
+
+    /// Copies all bytes to `into`, which must have the same length; the two may overlap.
+    #[inline]
+    pub fn copy_to(&self, into: &SharedSlice<'_>) -> Result<(), OutOfBounds> {
+        if self.len != into.len {
+            return Err(OutOfBounds);
+        }
+        // SAFETY: both are in bounds by the invariant of the type; `copy` allows overlap.
+        unsafe { core::ptr::copy(self.as_ptr(), into.as_ptr(), self.len) };
+        Ok(())
+    }
+
+    /// The 32-bit word at `offset`, which must be aligned.
+    #[inline]
+    pub fn atomic_u32(&self, offset: usize) -> Result<&'a AtomicU32, OutOfBounds> {
+        let word = self.get(offset, 4)?;
+        if !word.as_ptr().cast::<AtomicU32>().is_aligned() {
+            return Err(OutOfBounds);
+        }
+        // SAFETY: in bounds for 'a, aligned, and shared memory may be reached by atomics.
+        Ok(unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) })
+    }
+
+    /// The 64-bit word at `offset`, which must be aligned.
+    #[inline]
+    pub fn atomic_u64(&self, offset: usize) -> Result<&'a AtomicU64, OutOfBounds> {
+        let words = self.get(offset, 8)?.atomic_u64s()?;
+        words.first().ok_or(OutOfBounds)
+    }
+
+    /// The whole window as 64-bit words: it must be aligned and a multiple of 8 long.
+    pub fn atomic_u64s(&self) -> Result<&'a [AtomicU64], OutOfBounds> {
+        let ptr = self.as_ptr().cast::<AtomicU64>();
+        if !ptr.is_aligned() || !self.len.is_multiple_of(8) {
+            return Err(OutOfBounds);
+        }
+        // SAFETY: in bounds for 'a, aligned, and shared memory may be reached by atomics.
+        Ok(unsafe { core::slice::from_raw_parts(ptr, self.len / 8) })
+    }
+
+    /// The whole window as 32-bit words: it must be aligned and a multiple of 4 long.
+    pub fn atomic_u32s(&self) -> Result<&'a [AtomicU32], OutOfBounds> {
+        let ptr = self.as_ptr().cast::<AtomicU32>();
+        if !ptr.is_aligned() || !self.len.is_multiple_of(4) {
+            return Err(OutOfBounds);
+        }
+        // SAFETY: as in `atomic_u64s`.
+        Ok(unsafe { core::slice::from_raw_parts(ptr, self.len / 4) })
+    }
+}
+
+/// What [`Platform::alloc_dma`] returns: where the memory is for the program and for a device.
+#[derive(Debug)]
+pub struct RawDma {
+    /// The address for the program.
+    pub virt: NonNull<u8>,
+    /// The address for a device.
+    pub bus: u64,
+    /// The size in bytes, at least what was asked for.
+    pub len: usize,
+}
+
+// SAFETY: it is an address, and owns what it points to.
+unsafe impl Send for RawDma {}
+// SAFETY: as above.
+unsafe impl Sync for RawDma {}
+
+/// Owned, zeroed memory that a device can reach; frees itself.
+///
+/// Whoever frees it must know that no device uses it any more: the owners of rings and regions keep their
+/// buffer until the device has answered the command that destroys the object.
+pub struct DmaBuffer {
+    raw: Option<RawDma>,
+    len: usize,
+    platform: Arc<dyn Platform>,
+}
+
+impl fmt::Debug for DmaBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DmaBuffer(bus {:#x}, {} bytes)", self.bus(), self.len)
+    }
+}
+
+impl DmaBuffer {
+    /// Allocates `len` bytes, aligned to `align` (a power of two).
+    pub fn new(platform: &Arc<dyn Platform>, len: usize, align: usize) -> Result<DmaBuffer, OutOfMemory> {
+        let raw = platform.alloc_dma(len.max(1), align)?;
+        Ok(DmaBuffer { raw: Some(raw), len, platform: platform.clone() })
+    }
+
+    fn raw(&self) -> &RawDma {
+        self.raw.as_ref().expect("taken only by drop")
+    }
+
+    /// The size in bytes, as asked for.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bus address of its first byte.
+    pub fn bus(&self) -> u64 {
+        self.raw().bus
+    }
+
+    /// The virtual address of its first byte.
+    pub fn addr(&self) -> usize {
+        self.raw().virt.as_ptr() as usize
+    }
+
+    /// The memory itself.
+    pub fn slice(&self) -> SharedSlice<'_> {
+        // SAFETY: the platform promised valid memory until `free_dma`, which only drop calls; this type
+        // never forms a reference to the bytes.
+        unsafe { SharedSlice::from_raw(self.raw().virt, self.len) }
+    }
+
+    /// Copies `into.len()` bytes out, from `offset`.
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), OutOfBounds> {
+        self.slice().read(offset, into)
+    }
+
+    /// Copies `from` in, to `offset`.
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), OutOfBounds> {
+        self.slice().write(offset, from)
+    }
+}
+
+impl Drop for DmaBuffer {
+    fn drop(&mut self) {
+        if let Some(raw) = self.raw.take() {
+            // SAFETY: it came from this platform, is given back once, and no view outlives `self`.
+            unsafe { self.platform.free_dma(raw) };
+        }
+    }
+}
