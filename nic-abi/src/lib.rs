@@ -1,2 +1,25 @@
+//! The RNIC's programming interface: everything that a driver and the device share.
+//!
+//! Layouts and numbers only; docs/rnic.md is the data sheet that says how they are used. Version
+//! [`VERSION_MAJOR`].[`VERSION_MINOR`]: a driver refuses another major version and may ignore a newer minor one.
+//!
+//! All fields are little-endian, which is also the byte order of the only machines that run it; the
+//! structures are plain `repr(C)` and their sizes are checked at compile time. Reserved fields are zero.
 #![no_std]
-//! stub
+
+pub mod admin;
+pub mod cqe;
+pub mod doorbell;
+pub mod eqe;
+pub mod ident;
+pub mod pci;
+pub mod registers;
+pub mod wqe;
+
+/// Changes when an older driver can no longer work.
+pub const VERSION_MAJOR: u16 = 1;
+/// Changes when something was added.
+pub const VERSION_MINOR: u16 = 0;
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("the layouts are little-endian");

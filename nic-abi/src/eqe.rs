@@ -1,0 +1,92 @@
+//! Event-queue entries: 32 bytes, with a phase like completions. Event queue `n` interrupts on the vector given at its
+//! creation, when it is armed.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Bytes of an entry.
+pub const SIZE: usize = 32;
+/// 64-bit words of an entry.
+pub const WORDS: usize = SIZE / 8;
+
+/// One event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Eqe {
+    /// An [`EventType`].
+    pub event: u8,
+    /// A [`crate::cqe::Status`] where the event reports a failed request, else 0.
+    pub status: u8,
+    /// Reserved.
+    pub reserved: u16,
+    /// The number of the queue pair, CQ or SRQ that it is about.
+    pub number: u32,
+    /// That object's generation, as given at its creation.
+    pub generation: u32,
+    /// More, by event.
+    pub detail: u32,
+    /// Reserved.
+    pub reserved2: u64,
+    /// Reserved.
+    pub reserved3: u32,
+    /// Reserved; its top bit is the phase.
+    pub phase: u32,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum EventType {
+    /// An armed CQ got an entry.
+    Completion = 0x01,
+    /// A CQ overflowed or its memory failed: it takes no more entries.
+    CqError = 0x02,
+    /// The admin queue answered a command that asked for an interrupt.
+    Admin = 0x03,
+    /// Responder: a connected QP got its first message before it was moved to RTS.
+    CommunicationEstablished = 0x10,
+    /// The send queue is drained (SQD state).
+    SendQueueDrained = 0x11,
+    /// A QP in error took its last SRQ entry.
+    LastWqeReached = 0x12,
+    /// A QP went to the error state by itself; `status` says why. Request side.
+    QpFatal = 0x13,
+    /// The responder refused a peer's request and went to the error state: protocol violation.
+    QpInvalidRequest = 0x14,
+    /// The responder refused a peer's request and went to the error state: access violation.
+    QpAccessError = 0x15,
+    /// An SRQ fell below its limit; it is disarmed.
+    SrqLimit = 0x20,
+    /// An SRQ's memory failed.
+    SrqError = 0x21,
+    /// A receive queue passed its soft high watermark; `detail` is the count.
+    ReceiveWatermark = 0x22,
+    /// The port came up.
+    PortUp = 0x30,
+    /// The port went down.
+    PortDown = 0x31,
+}
+
+impl EventType {
+    /// Reads an event type.
+    pub const fn from_byte(byte: u8) -> Option<EventType> {
+        Some(match byte {
+            0x01 => EventType::Completion,
+            0x02 => EventType::CqError,
+            0x03 => EventType::Admin,
+            0x10 => EventType::CommunicationEstablished,
+            0x11 => EventType::SendQueueDrained,
+            0x12 => EventType::LastWqeReached,
+            0x13 => EventType::QpFatal,
+            0x14 => EventType::QpInvalidRequest,
+            0x15 => EventType::QpAccessError,
+            0x20 => EventType::SrqLimit,
+            0x21 => EventType::SrqError,
+            0x22 => EventType::ReceiveWatermark,
+            0x30 => EventType::PortUp,
+            0x31 => EventType::PortDown,
+            _ => return None,
+        })
+    }
+}
+
+const _: () = assert!(size_of::<Eqe>() == SIZE);

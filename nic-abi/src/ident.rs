@@ -1,0 +1,52 @@
+//! Numbers that name objects, and how a generation fits into them.
+//!
+//! The driver chooses every number; the device refuses one that is out of range or taken. Where the wire
+//! has spare bits, the low bits are a slot and the bits above a generation, so that a late packet for
+//! an object's former life does not reach its slot's new owner.
+
+/// Slots for queue pairs, a power of two. Slots 0 and 1 are the management QPs; slot 0 is never used.
+pub const MAX_QPS: u32 = 1 << 14;
+/// Slots for completion queues.
+pub const MAX_CQS: u32 = 1 << 14;
+/// Slots for shared receive queues.
+pub const MAX_SRQS: u32 = 1 << 12;
+/// Slots for event queues.
+pub const MAX_EQS: u32 = 1 << 6;
+/// Slots for protection domains. Domain 0 is never used.
+pub const MAX_PDS: u32 = 1 << 15;
+/// Slots for memory keys (regions and windows together). Slot 0 is the reserved key's.
+pub const MAX_KEYS: u32 = 1 << 16;
+
+/// Bits of a QP number that name the slot; the 10 bits above are a generation.
+pub const QPN_SLOT_BITS: u32 = 14;
+/// Bits of a QP number.
+pub const QPN_BITS: u32 = 24;
+/// The general services QP (IBTA 3.9.1): its number is fixed and has no generation.
+pub const QPN_GSI: u32 = 1;
+
+/// Composes a QP number from a slot and a generation (of which 10 bits are kept).
+pub const fn qpn(slot: u32, generation: u32) -> u32 {
+    (slot & (MAX_QPS - 1)) | (generation << QPN_SLOT_BITS) & ((1 << QPN_BITS) - 1)
+}
+
+/// The slot of a QP number.
+pub const fn qpn_slot(qpn: u32) -> u32 {
+    qpn & (MAX_QPS - 1)
+}
+
+/// Composes a memory key: bits 0..8 the variant, 8..24 the slot, 24..32 the generation.
+///
+/// The variant changes with each link (fast register, window bind), the generation with each new owner.
+pub const fn key(slot: u32, generation: u32, variant: u8) -> u32 {
+    generation << 24 | (slot & (MAX_KEYS - 1)) << 8 | variant as u32
+}
+
+/// The slot of a memory key.
+pub const fn key_slot(key: u32) -> u32 {
+    key >> 8 & (MAX_KEYS - 1)
+}
+
+/// The reserved local key: bus addresses as they are, no bounds but the device's window onto memory, local
+/// read and write. Only for queue pairs that were created privileged; never a remote key, never the
+/// sink of an RDMA Read or an atomic operation (IT-API "direct LMR handle").
+pub const KEY_RESERVED: u32 = 0;
