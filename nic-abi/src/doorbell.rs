@@ -58,7 +58,7 @@ pub const fn entry(kind: Kind, slot: u32, index: u32) -> u32 {
 
 #[inline]
 const fn phase(index: u32) -> u32 {
-    if index / crate::registers::FIFO_ENTRIES % 2 == 0 { PHASE } else { 0 }
+    if (index / crate::registers::FIFO_ENTRIES).is_multiple_of(2) { PHASE } else { 0 }
 }
 
 /// Whether the word at FIFO index `index` has been written in this pass.
