@@ -1,2 +1,34 @@
+//! The VIA Kernel Agent: the privileged party that owns a NIC (VI Architecture 1.0, chapter 11.3).
+//!
+//! It owns the NIC's resources (queue pairs, completion queues, protection domains, regions, windows), translation and
+//! protection, connections and asynchronous errors. One [`Agent`] serves one NIC; each consumer of it (an
+//! opened IA) is a [`Client`], which creates the objects and hears of events through its [`Upcalls`].
+//!
+//! VIA's names and ours: VI = [`Qp`], completion queue = [`Cq`], protection tag = [`Pd`], memory handle = the key of a
+//! [`Region`], error handler = [`Upcalls`].
+//!
+//! Posting and reaping ([`Qp::post_send`], [`Cq::poll_one`], …) neither allocate nor take a lock that two queues share.
 #![no_std]
-//! stub
+
+extern crate alloc;
+
+mod agent;
+mod client;
+mod connect;
+mod cq;
+mod error;
+mod qp;
+mod region;
+mod srq;
+mod upcalls;
+
+pub use agent::{Agent, Config, Counts};
+pub use client::Client;
+pub use connect::{AcceptParams, ConnectParams, ConnectionId, ListenId};
+pub use cq::{Arm, Completion, Cq};
+pub use error::{Error, PostError, Resource};
+pub use nic_hal::Death;
+pub use qp::{DatagramAddress, Note, Qp, QpAttributes, QpType, SendRequest};
+pub use region::{Link, MemoryList, Pd, Region, Window, WindowType};
+pub use srq::Srq;
+pub use upcalls::{AsyncEvent, CmEvent, CmEventKind, Upcalls};

@@ -1,0 +1,99 @@
+//! Connections: the CM state machine driven, and the queue pairs moved along.
+
+/// Names a listening point of an agent; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListenId(pub u64);
+
+/// Names a connection (made or being made) of an agent; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// What the active side asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectParams<'a> {
+    /// The peer's service.
+    pub service: roce::ServiceId,
+    /// The peer's port.
+    pub remote_gid: [u8; 16],
+    /// Our GID's index.
+    pub source_gid: u8,
+    /// Path MTU in bytes; the smaller of this and the port's is asked for.
+    pub path_mtu: u32,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Flow label.
+    pub flow_label: u32,
+    /// Hop limit; 0 stands for 64.
+    pub hop_limit: u8,
+    /// RDMA Reads that we will have outstanding at most.
+    pub initiator_depth: u8,
+    /// RDMA Reads of the peer's that we can serve at once.
+    pub responder_resources: u8,
+    /// Local ACK timeout: 4.096 us * 2^this.
+    pub ack_timeout: u8,
+    /// Retries after a timeout or sequence error, 0 to 7.
+    pub retry_count: u8,
+    /// Retries after receiver-not-ready, 0 to 7; 7 is for ever.
+    pub rnr_retry: u8,
+    /// RNR NAK timer that our side sends (IBTA table 46).
+    pub min_rnr_timer: u8,
+    /// How long one CM message waits for its answer: 4.096 us * 2^this.
+    pub cm_response_timeout: u8,
+    /// How often a CM message is sent again.
+    pub cm_retries: u8,
+    /// Whether the consumer confirms the peer's accept itself (IT-API three-way handshake); otherwise the agent does at once.
+    pub three_way: bool,
+    /// Private data, at most 92 bytes.
+    pub private_data: &'a [u8],
+}
+
+impl Default for ConnectParams<'_> {
+    fn default() -> Self {
+        ConnectParams {
+            service: roce::ServiceId(0),
+            remote_gid: [0; 16],
+            source_gid: 1,
+            path_mtu: 4096,
+            traffic_class: 0,
+            flow_label: 0,
+            hop_limit: 64,
+            initiator_depth: 0,
+            responder_resources: 0,
+            ack_timeout: 14,
+            retry_count: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            cm_response_timeout: 18,
+            cm_retries: 7,
+            three_way: false,
+            private_data: &[],
+        }
+    }
+}
+
+/// What the passive side answers.
+#[derive(Clone, Copy, Debug)]
+pub struct AcceptParams<'a> {
+    /// RDMA Reads that we will have outstanding at most; clamped to what the peer can serve.
+    pub initiator_depth: u8,
+    /// RDMA Reads of the peer's that we can serve at once.
+    pub responder_resources: u8,
+    /// Retries after receiver-not-ready that the peer shall make, 0 to 7; 7 is for ever.
+    pub rnr_retry: u8,
+    /// RNR NAK timer that our side sends (IBTA table 46).
+    pub min_rnr_timer: u8,
+    /// Private data, at most 196 bytes.
+    pub private_data: &'a [u8],
+}
+
+impl Default for AcceptParams<'_> {
+    fn default() -> Self {
+        AcceptParams {
+            initiator_depth: 0,
+            responder_resources: 0,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            private_data: &[],
+        }
+    }
+}

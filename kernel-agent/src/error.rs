@@ -1,0 +1,128 @@
+//! Why a call on the agent failed. A call that failed changed nothing, unless the device is dead.
+
+use nic_abi::admin::QpState;
+use nic_hal::{CommandError, Death};
+use thiserror::Error;
+
+/// What there is no more of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// Queue pairs.
+    Qps,
+    /// Completion queues.
+    Cqs,
+    /// Shared receive queues.
+    Srqs,
+    /// Protection domains.
+    Pds,
+    /// Memory keys (regions and windows).
+    Keys,
+    /// Connections.
+    Connections,
+    /// Listening points.
+    Listens,
+    /// Clients.
+    Clients,
+    /// Whatever the device ran out of.
+    Device,
+}
+
+/// Why a control call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Error {
+    /// The device is dead: the IA is catastrophic.
+    #[error("the device is dead: {0}")]
+    DeviceDead(Death),
+    /// A table is full, here or in the device.
+    #[error("no more {0:?}")]
+    NoResources(Resource),
+    /// No memory.
+    #[error("out of memory")]
+    OutOfMemory,
+    /// An argument is beyond what the NIC can do.
+    #[error("{0} is out of range")]
+    OutOfRange(&'static str),
+    /// Something still uses the object.
+    #[error("the object is in use")]
+    Busy,
+    /// The object was destroyed before.
+    #[error("the object is gone")]
+    Gone,
+    /// The queue pair's state does not allow it.
+    #[error("not allowed in state {0:?}")]
+    QpState(QpState),
+    /// There is no such connection, or it is not in a state that allows it.
+    #[error("the connection does not allow it")]
+    ConnectionState,
+    /// The service is already listened for.
+    #[error("the service id is taken")]
+    ServiceInUse,
+    /// Private data is longer than the message has room for.
+    #[error("private data is too long: at most {0} bytes")]
+    PrivateData(usize),
+    /// An object belongs to another client or agent.
+    #[error("the object is foreign")]
+    Foreign,
+    /// A memory list or address is wrong.
+    #[error("bad memory list: {0}")]
+    BadList(&'static str),
+    /// A part of the memory cannot be reached by the device.
+    #[error("memory cannot be reached by the device")]
+    NotReachable,
+    /// The device is no RNIC that this driver can drive.
+    #[error("the device cannot be driven: {0}")]
+    Unusable(nic_hal::Error),
+    /// The device refused a command for a reason that should not occur.
+    #[error(transparent)]
+    Command(CommandError),
+}
+
+/// Why a work request was not posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum PostError {
+    /// As many requests as were asked for at creation are outstanding.
+    #[error("the queue is full")]
+    QueueFull,
+    /// The queue pair's state does not allow it.
+    #[error("the queue pair's state does not allow it")]
+    State,
+    /// More segments than were asked for at creation.
+    #[error("too many segments")]
+    Segments,
+    /// The queue pair has no such queue (it takes receives from an SRQ, or is of another type).
+    #[error("no such queue")]
+    Kind,
+    /// The queue pair or SRQ is gone, or the device is dead.
+    #[error("the queue is gone")]
+    Gone,
+    /// All list buffers of the region are in use by links that have not completed.
+    #[error("too many links of the region in flight")]
+    LinksInFlight,
+    /// The link's list is wrong, or has more elements than the region was created for.
+    #[error("bad memory list: {0}")]
+    BadList(&'static str),
+}
+
+impl From<nic_hal::Error> for Error {
+    fn from(error: nic_hal::Error) -> Error {
+        use nic_abi::admin::Status;
+        match error {
+            nic_hal::Error::DeviceDead(death) => Error::DeviceDead(death),
+            nic_hal::Error::OutOfMemory => Error::OutOfMemory,
+            nic_hal::Error::OutOfRange(what) => Error::OutOfRange(what),
+            nic_hal::Error::Command(command) => match command.status {
+                Status::Busy => Error::Busy,
+                Status::NoResources => Error::NoResources(Resource::Device),
+                Status::Dma => Error::NotReachable,
+                _ => Error::Command(command),
+            },
+            other => Error::Unusable(other),
+        }
+    }
+}
+
+impl From<platform::OutOfMemory> for Error {
+    fn from(_: platform::OutOfMemory) -> Error {
+        Error::OutOfMemory
+    }
+}
