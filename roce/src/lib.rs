@@ -1,2 +1,33 @@
+//! RoCEv2 and InfiniBand management datagrams, without I/O: what the bytes on the wire mean.
+//!
+//! Each header has a `Header` (or `Body`), a zerocopy view with the layout of the specification, and a
+//! `Repr`, its meaning, which is parsed from the view and emitted into it. Parsing never panics whatever
+//! the bytes are: it returns an [`Error`] that names the field. No allocation, no unsafe code.
+//!
+//! - [`wire`]: the headers of a RoCEv2 packet from Ethernet down to the ICRC, and the whole [`wire::datagram`].
+//! - [`mad`] and [`cm`]: management datagrams and the connection manager's messages.
+//! - [`gid`], [`number`], [`service`]: the names of ports, queue pairs, packets and services.
+//!
+//! References: InfiniBand Architecture Specification volume 1, chapters 9 (transport), 12 (communication
+//! management), 13 (management datagrams), annex A11 (IP CM service), annex A17 (RoCEv2).
 #![no_std]
-//! stub
+#![deny(missing_docs)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod cm;
+mod error;
+pub mod gid;
+pub mod mad;
+pub mod number;
+pub mod service;
+pub mod wire;
+
+pub use error::Error;
+pub use gid::Gid;
+pub use number::{PKey, Psn, QKey, Qpn, TimeoutCode};
+pub use service::ServiceId;
+
+/// The UDP destination port of RoCEv2 (IBTA annex A17.3.1).
+pub const UDP_PORT: u16 = 4791;
