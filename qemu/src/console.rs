@@ -1,0 +1,121 @@
+//! What a guest says: lines on its serial port, and beats and control lines on its debug port.
+
+/// The longest line that is kept; a guest that writes more gets it cut into lines.
+const LONGEST: usize = 16 << 10;
+
+/// Collects bytes into lines.
+#[derive(Debug, Default)]
+pub struct LineBuffer {
+    bytes: Vec<u8>,
+}
+
+impl LineBuffer {
+    /// Takes bytes as they come; returns the lines that they complete, without their ends.
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for &byte in bytes {
+            if byte == b'\n' {
+                lines.extend(self.take_line());
+            } else {
+                self.bytes.push(byte);
+                if self.bytes.len() == LONGEST {
+                    lines.extend(self.take_line());
+                }
+            }
+        }
+        lines
+    }
+
+    /// What came after the last line end, if anything did.
+    pub fn rest(&mut self) -> Option<String> {
+        if self.bytes.is_empty() { None } else { self.take_line() }
+    }
+
+    fn take_line(&mut self) -> Option<String> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        if bytes.last() == Some(&b'\r') {
+            bytes.pop();
+        }
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// What a guest asks for, or tells, on its debug port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// It lives.
+    Beat,
+    /// Its first thread runs.
+    FirstThread,
+    /// It asks that its device be ended for good, with all NICs, as if the device's process were killed.
+    KillDevice,
+    /// A control line that means nothing.
+    Unknown(String),
+}
+
+/// Reads the debug port: `.` is a heartbeat and `S` the start of the first thread, wherever a control line has
+/// not begun; anything else begins a control line, which a line end completes.
+#[derive(Debug, Default)]
+pub struct DebugPort {
+    line: Vec<u8>,
+}
+
+impl DebugPort {
+    /// Takes bytes as they come; returns what they mean.
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Note> {
+        let mut notes = Vec::new();
+        for &byte in bytes {
+            match byte {
+                // A beat may come from another thread in the middle of a control line.
+                b'.' => notes.push(Note::Beat),
+                b'S' if self.line.is_empty() => notes.push(Note::FirstThread),
+                b'\n' => notes.push(Self::control(&std::mem::take(&mut self.line))),
+                _ if self.line.len() < LONGEST => self.line.push(byte),
+                _ => {}
+            }
+        }
+        notes
+    }
+
+    fn control(line: &[u8]) -> Note {
+        let text = String::from_utf8_lossy(line);
+        if text == "kill" { Note::KillDevice } else { Note::Unknown(text.into_owned()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_put_together_from_pieces() {
+        let mut buffer = LineBuffer::default();
+        assert!(buffer.feed(b"one").is_empty());
+        assert_eq!(buffer.feed(b" line\r\ntwo\n\nthr"), ["one line", "two", ""]);
+        assert_eq!(buffer.rest().as_deref(), Some("thr"));
+        assert_eq!(buffer.rest(), None);
+    }
+
+    #[test]
+    fn what_is_not_text_is_shown_and_not_lost() {
+        let mut buffer = LineBuffer::default();
+        assert_eq!(buffer.feed(b"a\xffb\n"), ["a\u{fffd}b"]);
+    }
+
+    #[test]
+    fn an_endless_line_is_cut() {
+        let mut buffer = LineBuffer::default();
+        let lines = buffer.feed(&vec![b'x'; 2 * LONGEST + 1]);
+        assert_eq!(lines.iter().map(String::len).collect::<Vec<_>>(), [LONGEST, LONGEST]);
+        assert_eq!(buffer.rest().as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn beats_and_control_lines_are_told_apart() {
+        let mut port = DebugPort::default();
+        assert_eq!(port.feed(b"S..ki"), [Note::FirstThread, Note::Beat, Note::Beat]);
+        assert_eq!(port.feed(b".ll\n."), [Note::Beat, Note::KillDevice, Note::Beat]);
+        assert_eq!(port.feed(b"kill 1\n"), [Note::Unknown("kill 1".into())]);
+        assert_eq!(port.feed(b"\n"), [Note::Unknown("".into())]);
+    }
+}

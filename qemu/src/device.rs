@@ -1,0 +1,146 @@
+//! The thread that plays the device: it drives the model of all NICs of a guest.
+//!
+//! While there is work it polls; when there was none for [`SPIN`] it asks for kicks and sleeps on the doorbells'
+//! eventfds, until the model's next deadline at most. The thread owns the NICs' ports, so when it has ended,
+//! nothing of the guest's is touched any more: for the guest this is a device whose process was killed.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nic_model::{Fabric, NicConfig, NicId, Progress};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+
+use crate::error::{Error, Result};
+use crate::frontend::Port;
+
+/// How long the device looks for work before it sleeps: longer than a guest takes between two posts, and short
+/// enough to leave the CPU to the guest's own thread on a small machine.
+const SPIN: Duration = Duration::from_micros(15);
+/// Pieces of work between two looks at the clock and at whether to stop.
+const BUDGET: u32 = 64;
+
+/// The running device of a guest; dropping it ends it.
+#[derive(Debug)]
+pub struct Device {
+    stop: Arc<AtomicBool>,
+    wake: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Device {
+    /// Starts a device with a NIC behind each port, joined by short cuts. Bus addresses below `dma_limit`
+    /// can be reached.
+    pub fn start<P: Port>(ports: Vec<P>, dma_limit: u64) -> Result<Device> {
+        let failed = |e| Error::system("start the device", e);
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| failed(e.into()))?;
+        let sleep_on = wake.try_clone().map_err(failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = stop.clone();
+        // The model is made in its thread, since it need not be fit to move.
+        let (ready, made) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("device".into()).spawn(move || {
+            match power_on(ports, dma_limit) {
+                Ok((fabric, doorbells)) => {
+                    let _ = ready.send(Ok(()));
+                    drive(fabric, &doorbells, &sleep_on, &asked);
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            }
+        });
+        let thread = thread.map_err(failed)?;
+        match made.recv() {
+            Ok(result) => result?,
+            Err(_) => return Err(Error::Tool("the device ended before it began".into())),
+        }
+        Ok(Device { stop, wake, thread: Some(thread) })
+    }
+
+    /// Ends the device for good; when this returns it touches nothing of the guest's any more.
+    pub fn kill(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // It fails only if the thread has been told 2^64 - 2 times.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // Had it panicked it would have said so, and it is ended either way.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A NIC and what its guest rings.
+type Doorbell = (NicId, OwnedFd);
+
+fn power_on<P: Port>(ports: Vec<P>, dma_limit: u64) -> Result<(Fabric<P>, Vec<Doorbell>)> {
+    let mut fabric = Fabric::new();
+    let mut doorbells: Vec<Doorbell> = Vec::new();
+    for (number, port) in (0..).zip(ports) {
+        let kick = port.kick()?;
+        let nic = fabric
+            .add_nic(NicConfig::numbered(number, dma_limit), port)
+            .map_err(|e| Error::Tool(format!("NIC {number}: {e}")))?;
+        for (other, _) in &doorbells {
+            fabric.connect(*other, nic);
+        }
+        doorbells.push((nic, kick));
+    }
+    Ok((fabric, doorbells))
+}
+
+fn drive<P: Port>(mut fabric: Fabric<P>, doorbells: &[Doorbell], wake: &OwnedFd, stop: &AtomicBool) {
+    let origin = Instant::now();
+    let now =
+        || platform::Instant::from_nanos(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    while !stop.load(Ordering::Acquire) {
+        let mut idle_since = now();
+        loop {
+            let time = now();
+            if fabric.poll(time, BUDGET) == Progress::Worked {
+                idle_since = time;
+            } else if time.since(idle_since) >= SPIN {
+                break;
+            }
+            if stop.load(Ordering::Acquire) {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        if fabric.prepare_sleep() {
+            let time = now();
+            let timeout = fabric.next_deadline().map(|deadline| deadline.since(time));
+            for nic in sleep(doorbells, wake, timeout) {
+                fabric.kicked(nic);
+            }
+        }
+        fabric.awake();
+    }
+}
+
+/// Waits for a doorbell, for `wake`, or for the timeout; returns the NICs whose doorbell rang.
+fn sleep(doorbells: &[Doorbell], wake: &OwnedFd, timeout: Option<Duration>) -> Vec<NicId> {
+    let mut fds: Vec<PollFd<'_>> =
+        doorbells.iter().map(|(_, kick)| PollFd::new(kick, PollFlags::IN)).collect();
+    fds.push(PollFd::new(wake, PollFlags::IN));
+    let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
+    if rustix::event::poll(&mut fds, timeout.as_ref()).is_err() {
+        return Vec::new();
+    }
+    let rang = doorbells.iter().zip(&fds).filter(|(_, fd)| fd.revents().contains(PollFlags::IN));
+    rang.map(|((nic, kick), _)| {
+        // It does not block (QEMU and we both set O_NONBLOCK), and nothing to read is as good as read.
+        let _ = rustix::io::read(kick, &mut [0; 8]);
+        *nic
+    })
+    .collect()
+}

@@ -1,0 +1,225 @@
+//! Kernel images: built for the guest's target by a cargo of their own.
+//!
+//! The nested cargo works in a folder of its own below the outer one's, so the two never wait for each other's
+//! lock, and it sees none of the outer one's variables: a RUSTFLAGS in the environment would silently
+//! replace the target's flags and yield a position-independent image, which can't be started.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use object::elf;
+use object::read::elf::{ElfFile64, FileHeader};
+use rustix::process::Signal;
+
+use crate::error::{Error, Result};
+use crate::process;
+use crate::setup::{GUEST_TARGET, ensure_guest_target};
+
+/// Variables that must not reach the nested cargo, besides all that begin with a prefix of [`LEAKY_PREFIXES`].
+const LEAKY: &[&str] = &[
+    "RUSTFLAGS",
+    "RUSTDOCFLAGS",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "MAKEFLAGS",
+    "MFLAGS",
+    "OUT_DIR",
+    "TARGET",
+    "HOST",
+    "PROFILE",
+    "OPT_LEVEL",
+    "DEBUG",
+    "NUM_JOBS",
+    "LLVM_PROFILE_FILE",
+];
+
+/// Variables with these prefixes must not reach the nested cargo, unless they are in [`HARMLESS_PREFIXES`].
+const LEAKY_PREFIXES: &[&str] = &["CARGO_", "DEP_"];
+
+/// How cargo reaches the network and the terminal is the user's affair.
+const HARMLESS_PREFIXES: &[&str] = &[
+    "CARGO_HOME",
+    "CARGO_HTTP_",
+    "CARGO_NET_",
+    "CARGO_REGISTR",
+    "CARGO_SOURCE_",
+    "CARGO_TERM_",
+    "CARGO_BUILD_JOBS",
+];
+
+/// Where the workspace is.
+pub fn workspace_root() -> &'static Path {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package)
+}
+
+/// Builds `image-NAME` and returns its ELF file. Optimised and with debug assertions as this program is.
+pub fn build(name: &str) -> Result<PathBuf> {
+    let root = workspace_root();
+    if !root.join("Cargo.toml").is_file() {
+        return Err(Error::Tool(format!(
+            "the sources were expected in {}; run the launcher by `cargo run` from where they are now",
+            root.display()
+        )));
+    }
+    ensure_guest_target(root)?;
+    let target_dir = target_dir(env::current_exe().ok().as_deref(), root).join("guest");
+    let release = !cfg!(debug_assertions);
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--package"]).arg(format!("image-{name}")).args([
+        "--target",
+        GUEST_TARGET,
+        "--target-dir",
+    ]);
+    cargo
+        .arg(&target_dir)
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    if release {
+        cargo.arg("--release");
+    }
+    for (variable, _) in env::vars_os().filter(|(variable, _)| leaks(variable)) {
+        cargo.env_remove(variable);
+    }
+    process::bind(&mut cargo, Signal::TERM, Vec::new());
+    run_with_progress(cargo, name)?;
+    let profile = if release { "release" } else { "debug" };
+    let image = target_dir.join(GUEST_TARGET).join(profile).join(name);
+    check_image(&image)?;
+    Ok(image)
+}
+
+/// Whether a variable of ours would change what the nested cargo does.
+fn leaks(variable: &OsString) -> bool {
+    let Some(name) = variable.to_str() else { return false };
+    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    LEAKY.contains(&name) || begins(LEAKY_PREFIXES) && !begins(HARMLESS_PREFIXES)
+}
+
+/// The folder that the running program was built in: the nearest one above it that cargo has marked.
+fn target_dir(program: Option<&Path>, root: &Path) -> PathBuf {
+    let marked = program.and_then(|p| p.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file()));
+    marked.map_or_else(|| root.join("target"), Path::to_owned)
+}
+
+/// Runs cargo; shows its last line while it works, and all that it said if it fails.
+fn run_with_progress(mut cargo: Command, name: &str) -> Result<()> {
+    let mut child = cargo.spawn().map_err(|e| Error::system("run cargo", e))?;
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} image {prefix}: {wide_msg}") {
+        bar.set_style(style);
+    }
+    bar.set_prefix(name.to_owned());
+    let mut said = Vec::new();
+    let mut announced = false;
+    for line in child.stderr.take().map(|pipe| BufReader::new(pipe).split(b'\n')).into_iter().flatten() {
+        let Ok(line) = line else { break };
+        let line = String::from_utf8_lossy(&line).into_owned();
+        if line.trim_start().starts_with("Compiling") {
+            if !announced && !std::io::stderr().is_terminal() {
+                eprintln!("ferrovia: building the image {name}");
+            }
+            if !announced {
+                bar.enable_steady_tick(Duration::from_millis(100));
+            }
+            announced = true;
+            bar.set_message(line.trim().to_owned());
+        }
+        said.push(line);
+    }
+    let status = child.wait().map_err(|e| Error::system("wait for cargo", e))?;
+    bar.finish_and_clear();
+    if status.success() {
+        return Ok(());
+    }
+    for line in said {
+        eprintln!("{line}");
+    }
+    Err(Error::Build(name.to_owned()))
+}
+
+/// Checks that a file is something that QEMU can start: a fixed-address x86-64 program with a PVH entry.
+fn check_image(path: &Path) -> Result<()> {
+    let bad = |why: &str| Error::BadImage { path: path.to_owned(), why: why.to_owned() };
+    let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+    let file = ElfFile64::<object::LittleEndian>::parse(&*bytes).map_err(|_| bad("not a 64-bit ELF file"))?;
+    let (header, endian) = (file.elf_header(), file.endian());
+    if header.e_machine(endian) != elf::EM_X86_64 {
+        return Err(bad("not a program for x86-64"));
+    }
+    if header.e_type(endian) != elf::ET_EXEC {
+        return Err(bad("position-independent (ET_DYN), but the kernel needs fixed addresses (ET_EXEC); \
+             do rustflags in a cargo configuration override those in .cargo/config.toml?"));
+    }
+    let segments =
+        header.program_headers(endian, &*bytes).map_err(|_| bad("its program headers are damaged"))?;
+    for segment in segments {
+        use object::read::elf::ProgramHeader;
+        let Ok(Some(mut notes)) = segment.notes(endian, &*bytes) else { continue };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == b"Xen" && note.n_type(endian) == XEN_ELFNOTE_PHYS32_ENTRY {
+                return Ok(());
+            }
+        }
+    }
+    Err(bad("it has no PVH entry note"))
+}
+
+/// The note that holds the PVH entry point (Xen, xen/include/public/elfnote.h).
+const XEN_ELFNOTE_PHYS32_ENTRY: elf::NoteType = elf::NoteType(18);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_change_the_image_does_not_reach_the_nested_cargo() {
+        for name in [
+            "RUSTFLAGS",
+            "CARGO_ENCODED_RUSTFLAGS",
+            "CARGO_TARGET_DIR",
+            "CARGO_BUILD_TARGET",
+            "CARGO_PKG_NAME",
+        ] {
+            assert!(leaks(&name.into()), "{name}");
+        }
+        for name in
+            ["CARGO_HOME", "CARGO_NET_OFFLINE", "CARGO_HTTP_PROXY", "CARGO_TERM_COLOR", "PATH", "CARGO"]
+        {
+            assert!(!leaks(&name.into()), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_target_folder_is_where_the_program_is() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let root = Path::new("/the/root");
+        let program = dir.path().join("debug/deps/program");
+        assert_eq!(target_dir(Some(&program), root), root.join("target"));
+        fs::write(dir.path().join("CACHEDIR.TAG"), "").expect("write");
+        assert_eq!(target_dir(Some(&program), root), dir.path());
+        assert_eq!(target_dir(None, root), root.join("target"));
+    }
+
+    #[test]
+    fn what_can_not_be_started_is_refused_by_name() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let text = dir.path().join("text");
+        fs::write(&text, "no program").expect("write");
+        let error = check_image(&text).expect_err("it is no program").to_string();
+        assert!(error.contains("not a 64-bit ELF file"), "{error}");
+        let error = check_image(&dir.path().join("missing")).expect_err("there is none").to_string();
+        assert!(error.contains("missing"), "{error}");
+        // Test programs are position-independent, which is what a leaked RUSTFLAGS would give.
+        let program = env::current_exe().expect("this program");
+        let error = check_image(&program).expect_err("it is no kernel").to_string();
+        assert!(error.contains("ET_EXEC"), "{error}");
+    }
+}

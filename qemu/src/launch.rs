@@ -1,0 +1,129 @@
+//! Starting an image, and passing on what it says.
+
+use std::fs::File;
+use std::io::Write;
+use std::time::Instant;
+
+use crate::error::{Error, Result};
+use crate::frontend::ivshmem::Ivshmem;
+use crate::images;
+use crate::options::Options;
+use crate::setup::find_qemu;
+use crate::symbols::Symbols;
+use crate::vm::{Config, Event, Guest};
+
+/// An image that is built, and the machine that it will run on.
+#[derive(Debug)]
+pub struct Launcher {
+    qemu: crate::setup::Qemu,
+    image: std::path::PathBuf,
+    symbols: Symbols,
+    options: Options,
+}
+
+impl Launcher {
+    /// Sees to it that QEMU and the image `name` are there.
+    pub fn prepare(options: &Options, name: &str) -> Result<Launcher> {
+        let qemu = find_qemu(options.qemu.as_deref())?;
+        let image = images::build(name)?;
+        let symbols = Symbols::load(&image);
+        Ok(Launcher { qemu, image, symbols, options: options.clone() })
+    }
+
+    /// Starts a guest with `words` on its command line.
+    pub fn start(&self, words: &[String], module: Option<File>) -> Result<Guest> {
+        let options = &self.options;
+        let mut command_line = format!("log={}", options.log);
+        for word in words {
+            command_line.push(' ');
+            command_line.push_str(word);
+        }
+        let config = Config {
+            qemu: self.qemu.clone(),
+            image: self.image.clone(),
+            cpus: options.cpus,
+            memory: options.memory(),
+            nics: usize::try_from(options.nics).unwrap_or(usize::MAX),
+            command_line,
+            module,
+        };
+        Guest::start(config, &Ivshmem)
+    }
+
+    /// When a guest that started at `started` has to be done.
+    pub fn deadline(&self, started: Instant) -> Option<Instant> {
+        started.checked_add(self.options.time_limit()?)
+    }
+
+    /// The error of a guest that was not done by its [`Launcher::deadline`].
+    pub fn timed_out(&self) -> Error {
+        Error::TimedOut(self.options.time_limit().unwrap_or_default())
+    }
+
+    /// Names for the addresses in the image's backtraces.
+    pub fn symbols(&self) -> &Symbols {
+        &self.symbols
+    }
+
+    /// Runs an image to its end and returns its status; `line` gets each line that it writes.
+    pub fn run(
+        &self,
+        words: &[String],
+        module: Option<File>,
+        mut line: impl FnMut(&str) -> Result<()>,
+        mut first_thread: impl FnMut(std::time::Duration),
+    ) -> Result<u8> {
+        let mut guest = self.start(words, module)?;
+        let deadline = self.deadline(guest.started());
+        loop {
+            match guest.next(deadline)? {
+                Event::Line(text) => line(&text)?,
+                Event::FirstThread => first_thread(guest.started().elapsed()),
+                Event::Ended(exit) => return exit.status(),
+                Event::Stalled(silence) => return Err(Error::Stalled(silence)),
+                Event::Deadline => return Err(self.timed_out()),
+            }
+        }
+    }
+}
+
+/// Where the lines of a guest go: to standard output, and from a panic on to standard error, with names for the
+/// addresses.
+#[derive(Debug)]
+pub struct Output<'a> {
+    symbols: &'a Symbols,
+    broken: bool,
+}
+
+/// Whether a line is the first that the kernel writes when it can't go on.
+pub fn is_crash(line: &str) -> bool {
+    line.starts_with("PANIC ") || line.starts_with("FAULT ")
+}
+
+impl Output<'_> {
+    /// An output that names addresses by `symbols`.
+    pub fn new(symbols: &Symbols) -> Output<'_> {
+        Output { symbols, broken: false }
+    }
+
+    /// Passes a line on.
+    pub fn line(&mut self, line: &str) -> Result<()> {
+        self.broken |= is_crash(line);
+        for line in self.symbols.annotate(line) {
+            if self.broken {
+                eprintln!("{line}");
+            } else {
+                print_line(&line)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a line to standard output, which may have been closed.
+pub fn print_line(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")
+        .and_then(|()| out.flush())
+        .map_err(|e| Error::system("write to standard output", e))
+}

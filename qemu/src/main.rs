@@ -1,0 +1,7 @@
+//! The launcher; all of it is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    qemu::exit(qemu::cli::run(std::env::args_os().skip(1)))
+}

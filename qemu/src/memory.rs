@@ -1,0 +1,187 @@
+//! Memory that QEMU and the device both map: anonymous files, and the guest's RAM seen by its bus addresses.
+//!
+//! Nothing here has a name in the file system, so nothing is left behind, whoever is killed.
+#![expect(unsafe_code, reason = "mapping memory, and giving out bounds-checked windows onto it")]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use nic_model::{DmaError, GuestMemory};
+use platform::SharedSlice;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::error::{Error, Result};
+
+/// An anonymous shared file, mapped for as long as this lives.
+#[derive(Debug)]
+pub struct SharedMemory {
+    fd: OwnedFd,
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it owns a mapping, which belongs to no thread; access is by `SharedSlice` only.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// `len` zeroed bytes; `purpose` is for people.
+    pub fn new(purpose: &str, len: usize) -> Result<SharedMemory> {
+        let failed = |e: rustix::io::Errno| Error::system(format!("set aside {len} bytes for {purpose}"), e);
+        let fd = rustix::fs::memfd_create(purpose, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(failed)?;
+        rustix::fs::ftruncate(&fd, len as u64).map_err(failed)?;
+        // A file that shrank under the mapping would turn an access into SIGBUS.
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::SEAL).map_err(failed)?;
+        // SAFETY: a new mapping at an address that the system chooses; it replaces nothing.
+        let ptr = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &fd,
+                0,
+            )
+        };
+        let ptr =
+            NonNull::new(ptr.map_err(failed)?.cast()).ok_or_else(|| failed(rustix::io::Errno::NOMEM))?;
+        Ok(SharedMemory { fd, ptr, len })
+    }
+
+    /// All of it.
+    pub fn slice(&self) -> SharedSlice<'_> {
+        // SAFETY: mapped readable and writable until `self` is dropped; only windows are ever given out.
+        unsafe { SharedSlice::from_raw(self.ptr, self.len) }
+    }
+
+    /// The file behind it.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and the windows onto it borrow `self`. Failing would only keep it mapped.
+        let _ = unsafe { rustix::mm::munmap(self.ptr.as_ptr().cast(), self.len) };
+    }
+}
+
+/// RAM below this size lies in one piece below the PCI hole (QEMU, hw/i386/pc_q35.c).
+const ONE_PIECE: u64 = 0xb000_0000;
+/// What stays below the hole of a larger RAM.
+const SPLIT_LOW: u64 = 0x8000_0000;
+/// Where the rest of a larger RAM begins.
+const HIGH: u64 = 1 << 32;
+
+/// How much of a RAM of `size` bytes the q35 machine puts below the PCI hole.
+pub fn below_hole(size: u64) -> u64 {
+    if size >= ONE_PIECE { SPLIT_LOW } else { size }
+}
+
+/// The guest's RAM, reached by bus address. Cloning it maps nothing anew.
+#[derive(Clone, Debug)]
+pub struct GuestRam {
+    memory: Arc<SharedMemory>,
+    low: u64,
+    size: u64,
+}
+
+impl GuestRam {
+    /// RAM of `size` bytes.
+    pub fn new(size: u64) -> Result<GuestRam> {
+        let len = usize::try_from(size).map_err(|_| Error::Usage(format!("--memory {size}: too large")))?;
+        let memory = Arc::new(SharedMemory::new("the guest's memory", len)?);
+        Ok(GuestRam { memory, low: below_hole(size), size })
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The file behind it.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.memory.fd()
+    }
+
+    /// The first bus address past all RAM.
+    pub fn limit(&self) -> u64 {
+        if self.size > self.low { HIGH + (self.size - self.low) } else { self.low }
+    }
+
+    /// The window of `len` bytes at bus address `addr`; `None` unless all of it is RAM, in one piece. An empty
+    /// window is in reach everywhere.
+    #[inline]
+    fn window(&self, addr: u64, len: u64) -> Option<SharedSlice<'_>> {
+        let addr = if len == 0 { 0 } else { addr };
+        let end = addr.checked_add(len)?;
+        let offset = if end <= self.low {
+            addr
+        } else if addr >= HIGH && end <= self.limit() {
+            addr - HIGH + self.low
+        } else {
+            return None;
+        };
+        self.memory.slice().get(usize::try_from(offset).ok()?, usize::try_from(len).ok()?).ok()
+    }
+}
+
+impl GuestMemory for GuestRam {
+    #[inline]
+    fn get(&self, addr: u64, len: u64) -> std::result::Result<SharedSlice<'_>, DmaError> {
+        self.window(addr, len).ok_or(DmaError)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_ram_ends_where_it_ends() {
+        let ram = GuestRam::new(1 << 20).expect("1 MiB");
+        assert_eq!(ram.limit(), 1 << 20);
+        assert_eq!(ram.window(0, 1 << 20).expect("all of it").len(), 1 << 20);
+        assert!(ram.window(1, 1 << 20).is_none());
+        assert!(ram.window((1 << 20) - 8, 8).is_some());
+        assert!(ram.window((1 << 20) - 8, 9).is_none());
+        assert!(ram.window(u64::MAX, 1).is_none());
+        assert!(ram.window(u64::MAX - 7, 8).is_none());
+        assert!(ram.window(HIGH, 1).is_none());
+    }
+
+    #[test]
+    fn nothing_is_in_reach_everywhere() {
+        let ram = GuestRam::new(1 << 20).expect("1 MiB");
+        for addr in [0, 1 << 20, (1 << 20) + 1, u64::MAX] {
+            assert_eq!(ram.get(addr, 0).expect("nothing").len(), 0);
+        }
+    }
+
+    #[test]
+    fn a_large_ram_has_a_hole_and_goes_on_above_it() {
+        let size = 3 << 30;
+        let ram = GuestRam::new(size).expect("3 GiB, of which few are touched");
+        assert_eq!(ram.limit(), HIGH + (1 << 30));
+        ram.window(SPLIT_LOW - 8, 8).expect("below the hole").write(0, &[1; 8]).expect("in bounds");
+        ram.window(HIGH, 8).expect("above the hole").write(0, &[2; 8]).expect("in bounds");
+        assert!(ram.window(SPLIT_LOW, 1).is_none());
+        assert!(ram.window(SPLIT_LOW - 4, 8).is_none(), "a window across the edge of the hole");
+        assert!(ram.window(HIGH - 1, 2).is_none());
+        assert!(ram.window(HIGH + (1 << 30) - 1, 2).is_none());
+        let mut bytes = [0; 16];
+        ram.memory.slice().read(SPLIT_LOW as usize - 8, &mut bytes).expect("in bounds");
+        assert_eq!(bytes, [1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2], "the file has no hole");
+    }
+
+    #[test]
+    fn a_ram_that_cannot_be_had_is_an_error() {
+        let error = GuestRam::new(1 << 62).expect_err("no machine has that");
+        assert!(error.to_string().contains("the guest's memory"), "{error}");
+    }
+}

@@ -1,0 +1,132 @@
+//! What can be chosen about the machine that a guest runs on.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use crate::error::{Error, Result};
+
+/// The guest's memory unless something larger is needed.
+pub const DEFAULT_MEMORY: Size = Size(512 << 20);
+/// A guest can't do anything in less.
+const LEAST_MEMORY: Size = Size(64 << 20);
+/// A guest can't address more: 40 bits, of which we leave half to devices.
+const MOST_MEMORY: Size = Size(512 << 30);
+
+/// The options that all commands share.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Use this QEMU (7.2 or newer) instead of the qemu-system-x86_64 on PATH
+    #[arg(long, global = true, value_name = "PATH", env = "FERROVIA_QEMU", help_heading = "Machine")]
+    pub qemu: Option<PathBuf>,
+
+    /// Run the guest on this many CPUs
+    #[arg(long, global = true, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Machine")]
+    pub cpus: u32,
+
+    /// Give the guest this much memory: a number with K, M or G, or of MiB [default: 512M, or what the file needs]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = Size::parse, help_heading = "Machine")]
+    pub memory: Option<Size>,
+
+    /// Put this many NICs into the guest
+    #[arg(long, global = true, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8), help_heading = "Machine")]
+    pub nics: u32,
+
+    /// Let the guest's kernel log what is at least this grave
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "warn", value_parser = PossibleValuesParser::new(["off", "error", "warn", "info", "debug", "trace"]), help_heading = "Machine")]
+    pub log: String,
+
+    /// End the guest, with an error, when it still runs after this many seconds
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Machine")]
+    pub timeout: Option<u32>,
+}
+
+impl Default for Options {
+    /// What an empty command line means.
+    fn default() -> Options {
+        Options { qemu: None, cpus: 1, memory: None, nics: 2, log: "warn".into(), timeout: None }
+    }
+}
+
+impl Options {
+    /// The time after which a guest is ended.
+    pub fn time_limit(&self) -> Option<Duration> {
+        self.timeout.map(|seconds| Duration::from_secs(seconds.into()))
+    }
+
+    /// The guest's memory in bytes.
+    pub fn memory(&self) -> u64 {
+        self.memory.unwrap_or(DEFAULT_MEMORY).0
+    }
+}
+
+/// A number of bytes, a multiple of 1 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+impl Size {
+    /// Rounds up to the next MiB.
+    pub fn at_least(bytes: u64) -> Size {
+        Size(bytes.div_ceil(1 << 20).saturating_mul(1 << 20))
+    }
+
+    /// Reads a size as it stands on a command line.
+    fn parse(text: &str) -> Result<Size> {
+        let wrong = |why: &str| Error::Usage(why.to_owned());
+        let text = text.strip_suffix(['b', 'B']).unwrap_or(text);
+        let text = text.strip_suffix('i').unwrap_or(text);
+        let (digits, shift) = match text.char_indices().next_back() {
+            Some((at, 'k' | 'K')) => (&text[..at], 10),
+            Some((at, 'm' | 'M')) => (&text[..at], 20),
+            Some((at, 'g' | 'G')) => (&text[..at], 30),
+            _ => (text, 20),
+        };
+        let number: u64 = digits.parse().map_err(|_| wrong("not a size like 512M or 2G"))?;
+        let size = number.checked_mul(1 << shift).map(Size::at_least).ok_or_else(|| wrong("too large"))?;
+        if size < LEAST_MEMORY {
+            return Err(Error::Usage(format!("a guest needs at least {LEAST_MEMORY}")));
+        }
+        if size > MOST_MEMORY {
+            return Err(Error::Usage(format!("a guest can have {MOST_MEMORY} at most")));
+        }
+        Ok(size)
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = self.0 >> 20;
+        if mib.is_multiple_of(1024) { write!(f, "{}G", mib >> 10) } else { write!(f, "{mib}M") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(text: &str) -> std::result::Result<u64, String> {
+        Size::parse(text).map(|s| s.0).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn sizes_are_read_with_and_without_units() {
+        assert_eq!(bytes("512"), Ok(512 << 20));
+        assert_eq!(bytes("512M"), Ok(512 << 20));
+        assert_eq!(bytes("512MiB"), Ok(512 << 20));
+        assert_eq!(bytes("2g"), Ok(2 << 30));
+        assert_eq!(bytes("102401K"), Ok(101 << 20));
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused() {
+        for text in ["", "M", "x", "1.5G", "-1G", "+M", "12T", "é", "1é"] {
+            assert_eq!(bytes(text), Err("not a size like 512M or 2G".into()), "{text:?}");
+        }
+        assert_eq!(bytes("99999999999999999G"), Err("too large".into()));
+        assert_eq!(bytes("0"), Err("a guest needs at least 64M".into()));
+        assert_eq!(bytes("1024G"), Err("a guest can have 512G at most".into()));
+    }
+}

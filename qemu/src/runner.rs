@@ -1,0 +1,258 @@
+//! Runs the conformance suite in the kernel: guest after guest until every test has ended.
+//!
+//! A test that panics, faults or hangs ends its guest; it is reported, and the next guest goes on after it.
+//! [`crate::suite`] documents what the image says.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::launch::{Launcher, print_line};
+use crate::options::Options;
+use crate::suite::{Next, Outcome, Suite, TestResult};
+use crate::vm::{Event, Exit};
+
+/// What came of a suite.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// All tests that ran, in their order.
+    pub results: Vec<TestResult>,
+}
+
+impl Summary {
+    /// How many passed.
+    pub fn passed(&self) -> usize {
+        self.results.iter().filter(|r| r.outcome == Outcome::Passed).count()
+    }
+
+    /// How many did not.
+    pub fn failed(&self) -> usize {
+        self.results.len() - self.passed()
+    }
+
+    /// Whether at least one test passed and none failed.
+    pub fn is_success(&self) -> bool {
+        !self.results.is_empty() && self.failed() == 0
+    }
+}
+
+/// Runs the tests whose names contain one of `filters` (all if there is none); `report` gets each as it ends.
+pub fn run(
+    options: &Options,
+    filters: &[String],
+    show_output: bool,
+    mut report: impl FnMut(&TestResult) -> Result<()>,
+) -> Result<Summary> {
+    for filter in filters {
+        check_filter(filter)?;
+    }
+    let launcher = Launcher::prepare(options, "suite")?;
+    let begun = Instant::now();
+    let mut suite = Suite::new(begun);
+    let mut summary = Summary::default();
+    let mut take = |result: TestResult| -> Result<()> {
+        let output = result.output.iter().flat_map(|line| launcher.symbols().annotate(line)).collect();
+        let result = TestResult { output, ..result };
+        report(&result)?;
+        summary.results.push(result);
+        Ok(())
+    };
+    loop {
+        let mut words: Vec<String> = filters.iter().map(|filter| format!("filter={filter}")).collect();
+        words.extend(suite.last().map(|last| format!("after={last}")));
+        let mut guest = launcher.start(&words, None)?;
+        suite.booted(Instant::now());
+        let overall = launcher.deadline(begun);
+        let why = loop {
+            let deadline = overall.map_or(suite.deadline(), |overall| overall.min(suite.deadline()));
+            match guest.next(Some(deadline))? {
+                Event::Line(line) => {
+                    if show_output {
+                        launcher.symbols().annotate(&line).iter().for_each(|line| eprintln!("{line}"));
+                    }
+                    if let Some(result) = suite.line(&line, Instant::now()) {
+                        take(result)?;
+                    }
+                }
+                Event::FirstThread => {}
+                Event::Ended(Exit::Status(status)) => break format!("the guest ended with status {status}"),
+                Event::Ended(exit @ Exit::QemuDied { .. }) => {
+                    exit.status()?;
+                }
+                Event::Ended(Exit::NoStatus) => break Error::NoStatus.to_string(),
+                Event::Stalled(silence) => break Error::Stalled(silence).to_string(),
+                Event::Deadline if overall.is_some_and(|overall| Instant::now() >= overall) => {
+                    return Err(launcher.timed_out());
+                }
+                Event::Deadline => break "it ran for longer than it may; QEMU was ended".to_owned(),
+            }
+        };
+        drop(guest);
+        let (victim, next) = suite.guest_ended(&why, Instant::now());
+        if let Some(result) = victim {
+            take(result)?;
+        }
+        match next {
+            Next::Finished => return Ok(summary),
+            Next::Boot => {}
+            Next::Stuck => {
+                eprintln!(
+                    "ferrovia: the suite does not get on after {}; it was given up",
+                    suite.last().unwrap_or("its start")
+                );
+                return Ok(summary);
+            }
+        }
+    }
+}
+
+/// A filter becomes a word on the kernel's command line.
+fn check_filter(filter: &str) -> Result<()> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_:.-/".contains(c);
+    if !filter.is_empty() && filter.chars().all(fits) {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "filter {filter:?}: the names of tests have only letters, digits and _ : . - / in them"
+    )))
+}
+
+/// Prints how a test ended, and if it failed why, and what it wrote.
+pub fn print_result(result: &TestResult) -> Result<()> {
+    let TestResult { name, time, output, .. } = result;
+    match &result.outcome {
+        Outcome::Passed => print_line(&format!("test kernel {name} ... ok ({})", show_time(*time))),
+        Outcome::Failed(why) => {
+            print_line(&format!("test kernel {name} ... FAILED ({})", show_time(*time)))?;
+            print_line(&format!("    {why}"))?;
+            output.iter().try_for_each(|line| print_line(&format!("    | {line}")))
+        }
+    }
+}
+
+fn show_time(time: Duration) -> String {
+    if time < Duration::from_secs(1) {
+        format!("{:.1} ms", time.as_secs_f64() * 1e3)
+    } else {
+        format!("{:.2} s", time.as_secs_f64())
+    }
+}
+
+/// Runs tests, prints each, and the closing line; returns the process's status.
+pub fn run_and_print(options: &Options, filters: &[String], show_output: bool) -> Result<u8> {
+    let summary = run(options, filters, show_output, print_result)?;
+    print_closing(&summary)?;
+    Ok(if summary.is_success() { 0 } else { 1 })
+}
+
+/// Prints the failures once more, by name, and the closing line.
+pub fn print_closing(summary: &Summary) -> Result<()> {
+    if summary.failed() > 0 {
+        print_line("failed in the kernel:")?;
+    }
+    for result in &summary.results {
+        if let Outcome::Failed(why) = &result.outcome {
+            print_line(&format!("    {}: {why}", result.name))?;
+        }
+    }
+    print_line(&format!("kernel: {} passed, {} failed", summary.passed(), summary.failed()))
+}
+
+/// What `cargo test` passes on to its harnesses, as far as it concerns us.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HarnessArguments {
+    /// The filters.
+    pub filters: Vec<String>,
+    /// Whether to show what tests write.
+    pub show_output: bool,
+    /// Whether only names are wanted.
+    pub list: bool,
+}
+
+impl HarnessArguments {
+    /// Reads the arguments of the standard test harness; those that mean nothing here are ignored.
+    pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<HarnessArguments> {
+        let mut parsed = HarnessArguments::default();
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            let (flag, has_value) = match argument.split_once('=') {
+                Some((flag, _)) => (flag, true),
+                None => (argument.as_str(), false),
+            };
+            match flag {
+                "--nocapture" | "--no-capture" | "--show-output" => parsed.show_output = true,
+                "--list" => parsed.list = true,
+                "--quiet" | "-q" | "--exact" | "--ignored" | "--include-ignored" | "--test" | "--bench" => {}
+                "--test-threads" | "--color" | "--format" | "-Z" | "--skip" | "--logfile" => {
+                    if !has_value {
+                        arguments.next();
+                    }
+                }
+                _ if flag.starts_with('-') => {
+                    return Err(Error::Usage(format!("unknown argument {argument}")));
+                }
+                _ => parsed.filters.push(argument),
+            }
+        }
+        Ok(parsed)
+    }
+}
+
+/// The whole of a test target without the standard harness: `fn main() -> ExitCode { qemu::runner::main() }`.
+///
+/// The machine's options have their defaults; FERROVIA_QEMU names another QEMU.
+pub fn main() -> ExitCode {
+    let options = Options { qemu: std::env::var_os("FERROVIA_QEMU").map(Into::into), ..Options::default() };
+    let status = HarnessArguments::parse(std::env::args().skip(1)).and_then(|arguments| {
+        if arguments.list {
+            Ok(0)
+        } else {
+            run_and_print(&options, &arguments.filters, arguments.show_output)
+        }
+    });
+    crate::exit(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<HarnessArguments> {
+        HarnessArguments::parse(arguments.iter().map(|&a| a.to_owned()))
+    }
+
+    #[test]
+    fn the_arguments_of_cargo_test_are_understood() {
+        let parsed = parse(&["lmr", "--nocapture", "--test-threads", "1", "-q", "--color=always", "evd"])
+            .expect("known");
+        assert_eq!(parsed.filters, ["lmr", "evd"]);
+        assert!(parsed.show_output && !parsed.list);
+        assert!(parse(&["--list", "--format", "terse"]).expect("known").list);
+        assert!(matches!(parse(&["--bogus"]), Err(Error::Usage(_))));
+    }
+
+    #[test]
+    fn filters_are_words() {
+        for good in ["lmr", "ep::rc_create", "it_lmr_link.B01", "a-b/c"] {
+            assert!(check_filter(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a b", "a\"", "é", "a=b", "a,b"] {
+            assert!(check_filter(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn no_test_is_no_success() {
+        let result = |outcome| TestResult {
+            name: "t".into(),
+            outcome,
+            time: Duration::ZERO,
+            rows: Vec::new(),
+            output: Vec::new(),
+        };
+        assert!(!Summary::default().is_success());
+        assert!(Summary { results: vec![result(Outcome::Passed)] }.is_success());
+        let mixed = Summary { results: vec![result(Outcome::Passed), result(Outcome::Failed("x".into()))] };
+        assert_eq!((mixed.passed(), mixed.failed(), mixed.is_success()), (1, 1, false));
+    }
+}

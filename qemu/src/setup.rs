@@ -1,0 +1,317 @@
+//! What has to be on the machine before a guest can start: QEMU, and the standard library for its target.
+//!
+//! What is missing is installed where that takes no question (root, or sudo without a password); otherwise
+//! the exact commands are printed. Nothing is installed when `--qemu` names a program.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::error::{Error, Result};
+
+/// The oldest QEMU that works, as text.
+const OLDEST_TEXT: &str = "7.2";
+/// The oldest QEMU that works.
+const OLDEST: (u32, u32) = (7, 2);
+/// The program.
+const PROGRAM: &str = "qemu-system-x86_64";
+/// What the kernel is compiled for.
+pub const GUEST_TARGET: &str = "x86_64-unknown-none";
+/// How often a download is tried.
+const DOWNLOADS: u32 = 3;
+
+/// A QEMU that is new enough.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Qemu {
+    /// The program.
+    pub path: PathBuf,
+    /// Its major and minor version.
+    pub version: (u32, u32),
+}
+
+/// Finds QEMU: `chosen` if given, else on PATH, else after installing it.
+pub fn find_qemu(chosen: Option<&Path>) -> Result<Qemu> {
+    if let Some(path) = chosen {
+        return check_version(path);
+    }
+    if let Some(path) = on_path(OsStr::new(PROGRAM), env::var_os("PATH").as_deref()) {
+        return check_version(&path);
+    }
+    let system = Distribution::detect(&std::fs::read_to_string("/etc/os-release").unwrap_or_default());
+    install(system)?;
+    match on_path(OsStr::new(PROGRAM), env::var_os("PATH").as_deref()) {
+        Some(path) => check_version(&path),
+        None => Err(Error::NoQemu(format!("{PROGRAM} is still not on PATH after its installation"))),
+    }
+}
+
+/// The first executable file called `program` in the folders of `path`.
+fn on_path(program: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    env::split_paths(path?).map(|dir| dir.join(program)).find(|file| {
+        std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    })
+}
+
+/// Asks a program for its version.
+fn check_version(path: &Path) -> Result<Qemu> {
+    let answer = Command::new(path).arg("--version").stdin(Stdio::null()).output();
+    let answer = answer.map_err(|source| Error::File { path: path.to_owned(), source })?;
+    let text = String::from_utf8_lossy(&answer.stdout);
+    let not_qemu = |why: String| Error::NotQemu { path: path.to_owned(), why };
+    if !answer.status.success() {
+        return Err(not_qemu(format!("`--version` ended with {}", answer.status)));
+    }
+    let Some((version, shown)) = parse_version(&text) else {
+        let first = text.lines().next().unwrap_or_default();
+        return Err(not_qemu(format!("`--version` answered {first:?}")));
+    };
+    if version < OLDEST {
+        return Err(Error::OldQemu { path: path.to_owned(), found: shown.to_owned(), needed: OLDEST_TEXT });
+    }
+    Ok(Qemu { path: path.to_owned(), version })
+}
+
+/// Reads `QEMU emulator version 7.2.22 (Debian …)`; returns major, minor, and the version as it stands there.
+fn parse_version(text: &str) -> Option<((u32, u32), &str)> {
+    let shown = text.lines().next()?.strip_prefix("QEMU emulator version ")?.split_whitespace().next()?;
+    let mut parts = shown.split('.');
+    let major = parts.next()?.parse().ok()?;
+    let minor = parts.next()?.parse().ok()?;
+    Some(((major, minor), shown))
+}
+
+/// A family of distributions whose package manager we know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Distribution {
+    Debian,
+    Fedora,
+    Arch,
+    Unknown,
+}
+
+impl Distribution {
+    /// Reads os-release(5).
+    fn detect(os_release: &str) -> Distribution {
+        let value = |key: &str| {
+            os_release.lines().find_map(|line| {
+                let value = line.trim().strip_prefix(key)?.strip_prefix('=')?;
+                Some(value.trim_matches(['"', '\'']).to_owned())
+            })
+        };
+        let id = value("ID").unwrap_or_default();
+        let like = value("ID_LIKE").unwrap_or_default();
+        for name in std::iter::once(id.as_str()).chain(like.split_whitespace()) {
+            match name {
+                "debian" | "ubuntu" => return Distribution::Debian,
+                "fedora" | "rhel" | "centos" => return Distribution::Fedora,
+                "arch" => return Distribution::Arch,
+                _ => {}
+            }
+        }
+        Distribution::Unknown
+    }
+
+    /// The commands that install QEMU, without questions.
+    fn commands(self) -> &'static [&'static [&'static str]] {
+        match self {
+            Distribution::Debian => &[
+                &["apt-get", "update"],
+                &["apt-get", "install", "-y", "--no-install-recommends", "qemu-system-x86"],
+            ],
+            Distribution::Fedora => &[&["dnf", "install", "-y", "qemu-system-x86-core"]],
+            Distribution::Arch => &[&["pacman", "-Sy", "--needed", "--noconfirm", "qemu-system-x86"]],
+            Distribution::Unknown => &[],
+        }
+    }
+}
+
+/// What to type where we can't install.
+fn by_hand(why: &str) -> Error {
+    Error::NoQemu(format!(
+        "{PROGRAM} was not found, and {why}; install it, or name another with --qemu PATH:\n  \
+         Debian, Ubuntu:  sudo apt-get update && sudo apt-get install -y --no-install-recommends qemu-system-x86\n  \
+         Fedora:          sudo dnf install -y qemu-system-x86-core\n  \
+         Arch:            sudo pacman -S --needed qemu-system-x86"
+    ))
+}
+
+/// Installs the distribution's QEMU.
+fn install(system: Distribution) -> Result<()> {
+    let commands = system.commands();
+    let Some(manager) = commands.first().and_then(|c| c.first()) else {
+        return Err(by_hand("this distribution's package manager is not one we know"));
+    };
+    if on_path(OsStr::new(manager), env::var_os("PATH").as_deref()).is_none() {
+        return Err(by_hand(&format!("neither was {manager}")));
+    }
+    let prefix: &[&str] = if rustix::process::geteuid().is_root() {
+        &[]
+    } else if quiet_success(Command::new("sudo").args(["-n", "true"])) {
+        &["sudo", "-n"]
+    } else {
+        return Err(by_hand("installing it takes root"));
+    };
+    for command in commands {
+        let words: Vec<&str> = prefix.iter().chain(command.iter()).copied().collect();
+        eprintln!("ferrovia: {PROGRAM} was not found; running `{}`", words.join(" "));
+        let mut run = Command::new(words[0]);
+        run.args(&words[1..]).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
+        // The package manager is left to finish when we are killed: half an installation helps nobody.
+        // What it says goes to our standard error, since standard output is the guest's.
+        run.stdout(io::stderr());
+        match run.status() {
+            Ok(status) if status.success() => {}
+            // An index that can't be refreshed may still be good enough to install from.
+            Ok(_) if command.contains(&"update") => {}
+            Ok(status) => return Err(by_hand(&format!("`{}` failed ({status})", words.join(" ")))),
+            Err(source) => return Err(Error::system(format!("run {}", words[0]), source)),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a command ends well; it prints nothing.
+fn quiet_success(command: &mut Command) -> bool {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Makes sure that the standard library for [`GUEST_TARGET`] is there, for the toolchain used in `root`.
+///
+/// rustup does this by itself from rust-toolchain.toml unless it was told not to.
+pub fn ensure_guest_target(root: &Path) -> Result<()> {
+    let sysroot = || -> Result<PathBuf> {
+        let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let answer = Command::new(&rustc).args(["--print", "sysroot"]).current_dir(root).output();
+        let answer = answer.map_err(|source| Error::system(format!("run {}", rustc.display()), source))?;
+        if !answer.status.success() {
+            let said = String::from_utf8_lossy(&answer.stderr);
+            let first = said.lines().next().unwrap_or("no reason given");
+            return Err(Error::Tool(format!("`{} --print sysroot` failed: {first}", rustc.display())));
+        }
+        Ok(PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim()))
+    };
+    let installed = |sysroot: &Path| sysroot.join("lib/rustlib").join(GUEST_TARGET).join("lib").is_dir();
+    if installed(&sysroot()?) {
+        return Ok(());
+    }
+    if !quiet_success(Command::new("rustup").arg("--version")) {
+        return Err(Error::Tool(format!(
+            "the Rust target {GUEST_TARGET} is not installed, and rustup was not found; \
+             install rustup from https://rustup.rs, or the target with your toolchain's own means"
+        )));
+    }
+    for attempt in 1..=DOWNLOADS {
+        eprintln!(
+            "ferrovia: the Rust target {GUEST_TARGET} is not installed; running `rustup target add {GUEST_TARGET}`\
+             {}",
+            if attempt > 1 { format!(" (attempt {attempt} of {DOWNLOADS})") } else { String::new() }
+        );
+        let mut rustup = Command::new("rustup");
+        rustup
+            .args(["target", "add", GUEST_TARGET])
+            .current_dir(root)
+            .stdin(Stdio::null())
+            .stdout(io::stderr());
+        let added = rustup.status().map_err(|source| Error::system("run rustup", source))?;
+        if added.success() && installed(&sysroot()?) {
+            return Ok(());
+        }
+    }
+    Err(Error::Tool(format!(
+        "the Rust target {GUEST_TARGET} can't be installed; run `rustup target add {GUEST_TARGET}` in {}",
+        root.display()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn versions_are_read_as_every_distribution_writes_them() {
+        let debian =
+            "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\nCopyright (c) Fabrice Bellard";
+        assert_eq!(parse_version(debian), Some(((7, 2), "7.2.22")));
+        assert_eq!(parse_version("QEMU emulator version 10.1.0"), Some(((10, 1), "10.1.0")));
+        assert_eq!(parse_version("QEMU emulator version 11.0.50 (v11.0.0-1-g1)"), Some(((11, 0), "11.0.50")));
+        assert_eq!(parse_version("bash, version 5.2"), None);
+        assert_eq!(parse_version(""), None);
+        assert_eq!(parse_version("QEMU emulator version seven.two"), None);
+    }
+
+    #[test]
+    fn distributions_are_known_by_name_and_by_family() {
+        assert_eq!(Distribution::detect("ID=debian\n"), Distribution::Debian);
+        assert_eq!(
+            Distribution::detect("NAME=\"Linux Mint\"\nID=linuxmint\nID_LIKE=\"ubuntu debian\"\n"),
+            Distribution::Debian
+        );
+        assert_eq!(
+            Distribution::detect("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n"),
+            Distribution::Fedora
+        );
+        assert_eq!(Distribution::detect("ID=fedora\nVERSION_ID=41\n"), Distribution::Fedora);
+        assert_eq!(Distribution::detect("ID=manjaro\nID_LIKE=arch\n"), Distribution::Arch);
+        assert_eq!(Distribution::detect("ID=nixos\n"), Distribution::Unknown);
+        assert_eq!(Distribution::detect(""), Distribution::Unknown);
+    }
+
+    #[test]
+    fn where_nothing_can_be_installed_all_three_commands_are_named() {
+        let Err(error) = install(Distribution::Unknown) else {
+            panic!("an unknown distribution was installed on")
+        };
+        let text = error.to_string();
+        for word in ["apt-get install", "dnf install", "pacman -S", "--qemu PATH"] {
+            assert!(text.contains(word), "{word:?} is not in {text:?}");
+        }
+        assert_ne!(error.status(), 0);
+    }
+
+    fn script(dir: &Path, name: &str, body: &str) -> PathBuf {
+        let path = dir.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("write the script");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("make it executable");
+        path
+    }
+
+    #[test]
+    fn a_program_is_found_only_if_it_can_be_run() {
+        let (one, two) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        fs::write(one.path().join("tool"), "not executable").expect("write");
+        let wanted = script(two.path(), "tool", "true");
+        let path = env::join_paths([one.path(), two.path()]).expect("a path");
+        assert_eq!(on_path(OsStr::new("tool"), Some(&path)), Some(wanted));
+        assert_eq!(on_path(OsStr::new("other"), Some(&path)), None);
+        assert_eq!(on_path(OsStr::new("tool"), None), None);
+    }
+
+    #[test]
+    fn a_qemu_is_taken_from_the_oldest_version_on() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let with = |name: &str, version: &str| {
+            find_qemu(Some(&script(dir.path(), name, &format!("echo 'QEMU emulator version {version}'"))))
+        };
+        assert_eq!(with("a", "7.2.0").expect("7.2 is new enough").version, (7, 2));
+        assert_eq!(with("b", "11.1.3").expect("11.1 is new enough").version, (11, 1));
+        let error = with("c", "7.1.9 (Old)").expect_err("7.1 is too old");
+        assert!(matches!(&error, Error::OldQemu { found, .. } if found == "7.1.9"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_qemu_is_named() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let missing = find_qemu(Some(&dir.path().join("nothing"))).expect_err("there is nothing");
+        assert!(matches!(missing, Error::File { .. }), "{missing}");
+        let failing = find_qemu(Some(&script(dir.path(), "failing", "exit 3"))).expect_err("it fails");
+        assert!(failing.to_string().contains("exit status: 3"), "{failing}");
+        let other = find_qemu(Some(&script(dir.path(), "other", "echo hello"))).expect_err("it is no QEMU");
+        assert!(other.to_string().contains("hello"), "{other}");
+    }
+}

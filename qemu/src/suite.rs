@@ -1,0 +1,385 @@
+//! What the suite's image says of its tests, read line by line. No I/O and no clock: both are arguments.
+//!
+//! | line | meaning |
+//! |---|---|
+//! | `@test start NAME [SECONDS]` | a test begins; it may take so long ([`DEFAULT_LIMIT`] unless said) |
+//! | `@test rows NAME ID…` | rows of the catalogue that the test shows when it passes; may be repeated |
+//! | `@test ok NAME MICROSECONDS` | it passed |
+//! | `@test fail NAME FILE:LINE: MESSAGE` | it failed, and the suite goes on |
+//! | `@reboot` | the suite is to be booted again and goes on after the last test |
+//! | `@done` | no test is left |
+//!
+//! Every other line is the output of the test that runs. The suite is booted with `filter=WORD` for each filter, and
+//! from the second time on with `after=NAME`: it skips all tests up to that one.
+
+use std::time::{Duration, Instant};
+
+use crate::launch::is_crash;
+
+/// How long a test may take that does not say.
+pub const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
+/// The longest that a test can ask for.
+const LONGEST_LIMIT: u64 = 600;
+/// Lines of a test's output that are kept; the first ones, since they say what went wrong first.
+const KEPT_LINES: usize = 200;
+
+/// How a test ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It showed what it claims.
+    Passed,
+    /// It did not: where and why, in one line.
+    Failed(String),
+}
+
+/// A test that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestResult {
+    /// Its name.
+    pub name: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// How long it took, by the guest's clock if the guest could tell.
+    pub time: Duration,
+    /// The rows of the catalogue that it names.
+    pub rows: Vec<String>,
+    /// What was written while it ran.
+    pub output: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Running {
+    name: String,
+    started: Instant,
+    limit: Duration,
+    rows: Vec<String>,
+    output: Vec<String>,
+    crash: Option<String>,
+}
+
+impl Running {
+    fn end(self, outcome: Outcome, time: Duration) -> TestResult {
+        TestResult { name: self.name, outcome, time, rows: self.rows, output: self.output }
+    }
+}
+
+/// What is to be done after a guest has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// All tests have run.
+    Finished,
+    /// Boot again; [`Suite::last`] says after which test to go on.
+    Boot,
+    /// The suite does not get on: a boot went by in which no test ended.
+    Stuck,
+}
+
+/// The course of a suite, over as many guests as it takes.
+#[derive(Debug)]
+pub struct Suite {
+    running: Option<Running>,
+    last: Option<String>,
+    done: bool,
+    /// The suite asked for a new boot, or has said goodbye: the end of the guest is no failure.
+    leaving: bool,
+    progress: bool,
+    /// Since when nothing runs.
+    idle: Instant,
+    crash: Option<String>,
+    stray: Vec<String>,
+}
+
+impl Suite {
+    /// A suite of which nothing is known yet.
+    pub fn new(now: Instant) -> Suite {
+        Suite {
+            running: None,
+            last: None,
+            done: false,
+            leaving: false,
+            progress: false,
+            idle: now,
+            crash: None,
+            stray: Vec::new(),
+        }
+    }
+
+    /// The last test that ended.
+    pub fn last(&self) -> Option<&str> {
+        self.last.as_deref()
+    }
+
+    /// A new guest was started.
+    pub fn booted(&mut self, now: Instant) {
+        self.leaving = false;
+        self.progress = false;
+        self.idle = now;
+        self.crash = None;
+        self.stray.clear();
+    }
+
+    /// When the guest has to be ended unless something happens.
+    pub fn deadline(&self) -> Instant {
+        match &self.running {
+            Some(running) => running.started + running.limit,
+            None => self.idle + DEFAULT_LIMIT,
+        }
+    }
+
+    /// Takes a line; returns the test that it ends, or that ended without a word.
+    pub fn line(&mut self, line: &str, now: Instant) -> Option<TestResult> {
+        match line
+            .strip_prefix('@')
+            .map(|line| line.trim_end().split_once(' ').unwrap_or((line.trim_end(), "")))
+        {
+            Some(("test", rest)) => {
+                let (verb, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+                let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+                self.test_line(verb, name, rest, now)
+            }
+            Some(("done", "")) => {
+                self.done = true;
+                self.leaving = true;
+                None
+            }
+            Some(("reboot", "")) => {
+                self.leaving = true;
+                None
+            }
+            _ => {
+                self.output(line);
+                None
+            }
+        }
+    }
+
+    fn test_line(&mut self, verb: &str, name: &str, rest: &str, now: Instant) -> Option<TestResult> {
+        let is_running = self.running.as_ref().is_some_and(|running| running.name == name);
+        match verb {
+            "start" if !name.is_empty() => {
+                let left = self.end_running("it ended without a result", now);
+                let limit = rest
+                    .trim()
+                    .parse()
+                    .map_or(DEFAULT_LIMIT, |s: u64| Duration::from_secs(s.min(LONGEST_LIMIT)));
+                let (rows, output) = (Vec::new(), Vec::new());
+                self.running =
+                    Some(Running { name: name.to_owned(), started: now, limit, rows, output, crash: None });
+                left
+            }
+            "rows" if is_running => {
+                if let Some(running) = &mut self.running {
+                    running.rows.extend(rest.split_whitespace().map(str::to_owned));
+                }
+                None
+            }
+            "ok" if is_running => {
+                let time = rest.trim().parse().map(Duration::from_micros);
+                self.finish(Outcome::Passed, time.ok(), now)
+            }
+            "fail" if is_running => self.finish(Outcome::Failed(rest.to_owned()), None, now),
+            _ => {
+                self.output(&format!("@test {verb} {name} {rest}"));
+                None
+            }
+        }
+    }
+
+    fn output(&mut self, line: &str) {
+        let crash = is_crash(line).then(|| line.to_owned());
+        let (kept, first) = match &mut self.running {
+            Some(running) => (&mut running.output, &mut running.crash),
+            None => (&mut self.stray, &mut self.crash),
+        };
+        if first.is_none() {
+            *first = crash;
+        }
+        if kept.len() < KEPT_LINES {
+            kept.push(line.to_owned());
+        }
+    }
+
+    fn finish(&mut self, outcome: Outcome, time: Option<Duration>, now: Instant) -> Option<TestResult> {
+        let running = self.running.take()?;
+        let time = time.unwrap_or_else(|| now.saturating_duration_since(running.started));
+        self.last = Some(running.name.clone());
+        self.progress = true;
+        self.idle = now;
+        Some(running.end(outcome, time))
+    }
+
+    /// Ends the running test, if there is one, as failed: by what the kernel said of it, else for `why`.
+    fn end_running(&mut self, why: &str, now: Instant) -> Option<TestResult> {
+        let crash = self.running.as_ref()?.crash.clone();
+        let why = crash.unwrap_or_else(|| why.to_owned());
+        self.finish(Outcome::Failed(why), None, now)
+    }
+
+    /// The guest has ended, for `why`. Returns the test that it took with it, and what to do next.
+    pub fn guest_ended(&mut self, why: &str, now: Instant) -> (Option<TestResult>, Next) {
+        let victim = match self.end_running(why, now) {
+            Some(result) => Some(result),
+            None if self.leaving && self.crash.is_none() => None,
+            None => {
+                // No test ran, so nobody else would report it.
+                let name = self
+                    .last
+                    .as_ref()
+                    .map_or("(before the first test)".into(), |last| format!("(after {last})"));
+                let why = self.crash.take().unwrap_or_else(|| format!("between tests: {why}"));
+                let output = std::mem::take(&mut self.stray);
+                let (outcome, time) = (Outcome::Failed(why), now.saturating_duration_since(self.idle));
+                Some(TestResult { name, outcome, time, rows: Vec::new(), output })
+            }
+        };
+        let next = match (self.done, self.progress) {
+            (true, _) => Next::Finished,
+            (false, true) => Next::Boot,
+            (false, false) => Next::Stuck,
+        };
+        (victim, next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(suite: &mut Suite, now: Instant, lines: &[&str]) -> Vec<TestResult> {
+        lines.iter().filter_map(|line| suite.line(line, now)).collect()
+    }
+
+    fn brief(results: &[TestResult]) -> Vec<(&str, Option<&str>)> {
+        let why = |r: &TestResult| match &r.outcome {
+            Outcome::Passed => None,
+            Outcome::Failed(why) => Some(why.clone().leak() as &str),
+        };
+        results.iter().map(|r| (r.name.as_str(), why(r))).collect()
+    }
+
+    #[test]
+    fn a_suite_that_goes_well() {
+        let now = Instant::now();
+        let mut suite = Suite::new(now);
+        let results = feed(
+            &mut suite,
+            now,
+            &[
+                "booting",
+                "@test start lmr::create",
+                "@test rows lmr::create a.B01 a.B02",
+                "some output",
+                "@test rows lmr::create a.F01 ",
+                "@test ok lmr::create 1500",
+                "@test start lmr::free 5",
+                "@test fail lmr::free tests/src/lmr.rs:12: 1 is not 2",
+                "@done",
+            ],
+        );
+        assert_eq!(
+            brief(&results),
+            [("lmr::create", None), ("lmr::free", Some("tests/src/lmr.rs:12: 1 is not 2"))]
+        );
+        assert_eq!(results[0].time, Duration::from_micros(1500));
+        assert_eq!(results[0].rows, ["a.B01", "a.B02", "a.F01"]);
+        assert_eq!(results[0].output, ["some output"]);
+        assert_eq!(suite.guest_ended("status 0", now), (None, Next::Finished));
+    }
+
+    #[test]
+    fn a_panic_is_the_running_tests_failure() {
+        let now = Instant::now();
+        let mut suite = Suite::new(now);
+        let panic = "PANIC in thread 3 \"test\" on cpu 0: oh no";
+        feed(
+            &mut suite,
+            now,
+            &["@test start a", "@test ok a 1", "@test start b", panic, "backtrace:", "FAULT again"],
+        );
+        let (victim, next) = suite.guest_ended("status 100", now);
+        assert_eq!(brief(&Vec::from_iter(victim)), [("b", Some(panic))]);
+        assert_eq!((next, suite.last()), (Next::Boot, Some("b")));
+    }
+
+    #[test]
+    fn a_guest_that_is_ended_fails_the_running_test() {
+        let now = Instant::now();
+        let mut suite = Suite::new(now);
+        feed(&mut suite, now, &["@test start a"]);
+        let (victim, next) = suite.guest_ended("its heartbeat stopped", now + Duration::from_secs(3));
+        let victim = victim.expect("a ran");
+        assert_eq!(victim.outcome, Outcome::Failed("its heartbeat stopped".into()));
+        assert_eq!((victim.time, next), (Duration::from_secs(3), Next::Boot));
+        suite.booted(now);
+        assert_eq!(feed(&mut suite, now, &["@test start b", "@test ok b 1", "@done"]).len(), 1);
+        assert_eq!(suite.guest_ended("", now), (None, Next::Finished));
+    }
+
+    #[test]
+    fn limits_are_the_tests_own() {
+        let now = Instant::now();
+        let mut suite = Suite::new(now);
+        assert_eq!(suite.deadline(), now + DEFAULT_LIMIT);
+        feed(&mut suite, now, &["@test start a 5"]);
+        assert_eq!(suite.deadline(), now + Duration::from_secs(5));
+        feed(&mut suite, now, &["@test ok a 1", "@test start b"]);
+        assert_eq!(suite.deadline(), now + DEFAULT_LIMIT);
+        feed(&mut suite, now, &["@test ok b 1", "@test start c 99999999999999"]);
+        assert_eq!(suite.deadline(), now + Duration::from_secs(LONGEST_LIMIT));
+    }
+
+    #[test]
+    fn a_wanted_reboot_is_no_failure() {
+        let now = Instant::now();
+        let mut suite = Suite::new(now);
+        feed(&mut suite, now, &["@test start a", "@test ok a 1", "@reboot"]);
+        assert_eq!(suite.guest_ended("status 0", now), (None, Next::Boot));
+        suite.booted(now);
+        feed(&mut suite, now, &["@reboot"]);
+        assert_eq!(suite.guest_ended("status 0", now), (None, Next::Stuck), "it would go on for ever");
+    }
+
+    #[test]
+    fn a_crash_between_tests_is_reported_and_does_not_loop() {
+        let now = Instant::now();
+        let mut suite = Suite::new(now);
+        feed(&mut suite, now, &["@test start a", "@test ok a 1", "FAULT in thread 9"]);
+        let (victim, next) = suite.guest_ended("status 101", now);
+        assert_eq!(brief(&Vec::from_iter(victim)), [("(after a)", Some("FAULT in thread 9"))]);
+        assert_eq!(next, Next::Boot);
+        suite.booted(now);
+        let (victim, next) = suite.guest_ended("no status", now);
+        assert_eq!(brief(&Vec::from_iter(victim)), [("(after a)", Some("between tests: no status"))]);
+        assert_eq!(next, Next::Stuck);
+    }
+
+    #[test]
+    fn a_crash_after_the_last_test_still_fails() {
+        let now = Instant::now();
+        let mut suite = Suite::new(now);
+        feed(&mut suite, now, &["@test start a", "@test ok a 1", "@done", "PANIC at the end"]);
+        let (victim, next) = suite.guest_ended("status 100", now);
+        assert_eq!(brief(&Vec::from_iter(victim)), [("(after a)", Some("PANIC at the end"))]);
+        assert_eq!(next, Next::Finished);
+    }
+
+    #[test]
+    fn lines_out_of_order_pass_nothing() {
+        let now = Instant::now();
+        let mut suite = Suite::new(now);
+        let lines = [
+            "@test ok a 1",
+            "@test",
+            "@test start",
+            "@test start ",
+            "@test fail",
+            "@nonsense",
+            "@",
+            "@test rows a x",
+        ];
+        assert_eq!(feed(&mut suite, now, &lines), []);
+        let results =
+            feed(&mut suite, now, &["@test start a", "@test ok b 1", "@test start c", "@test ok c 1"]);
+        assert_eq!(brief(&results), [("a", Some("it ended without a result")), ("c", None)]);
+    }
+}

@@ -1,0 +1,408 @@
+//! One QEMU with a guest in it: how it is started, what it says, how it ends.
+//!
+//! All of QEMU's ends are descriptors that it inherits (sockets and anonymous memory), so nothing has a name
+//! in the file system. QEMU gets SIGKILL when the thread that started it ends, and it is in a process group
+//! of its own, so Ctrl-C reaches only us; [`Guest::next`] then says so.
+//! A guest belongs to the thread that started it.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::console::{DebugPort, LineBuffer, Note};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::frontend::{Attachment, Frontend};
+use crate::memory::GuestRam;
+use crate::process;
+use crate::setup::Qemu;
+use crate::signals::Signals;
+
+/// Silence of the heartbeat that ends a guest.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How long the first beat may take: firmware, and a machine that has other things to do.
+const FIRST_BEAT: Duration = Duration::from_secs(30);
+/// A guest writes this plus its status to the exit device, which is then told from QEMU's own statuses.
+const STATUS_BASE: i32 = 0x10;
+
+/// The status of an image whose kernel panicked (`kernel`, exit codes).
+pub const STATUS_PANIC: u8 = 100;
+/// The status of an image in which the CPU raised a fault that nobody handles.
+pub const STATUS_FAULT: u8 = 101;
+
+/// What a guest is made of.
+#[derive(Debug)]
+pub struct Config {
+    /// The emulator.
+    pub qemu: Qemu,
+    /// The kernel image.
+    pub image: PathBuf,
+    /// How many CPUs run.
+    pub cpus: u32,
+    /// The size of the RAM in bytes, a multiple of 1 MiB.
+    pub memory: u64,
+    /// How many NICs it has.
+    pub nics: usize,
+    /// The kernel's command line.
+    pub command_line: String,
+    /// A file to load beside the kernel.
+    pub module: Option<File>,
+}
+
+/// How a guest ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It reported this status.
+    Status(u8),
+    /// It stopped without a status.
+    NoStatus,
+    /// QEMU ended by itself.
+    QemuDied {
+        /// How.
+        status: String,
+        /// The first line of its standard error.
+        stderr: String,
+    },
+}
+
+impl Exit {
+    fn read(status: ExitStatus, stderr: &str) -> Exit {
+        match status.code() {
+            Some(0) => Exit::NoStatus,
+            // isa-debug-exit ends QEMU with code << 1 | 1.
+            Some(code) if code & 1 == 1 && code >> 1 >= STATUS_BASE => {
+                u8::try_from((code >> 1) - STATUS_BASE).map_or(Exit::NoStatus, Exit::Status)
+            }
+            _ => {
+                let status = match status.signal() {
+                    Some(signal) => format!("signal {signal}"),
+                    None => status.to_string(),
+                };
+                let first = stderr.lines().map(str::trim).find(|line| !line.is_empty());
+                Exit::QemuDied { status, stderr: first.unwrap_or("it gave no reason").to_owned() }
+            }
+        }
+    }
+
+    /// The guest's status, or the error that there is none.
+    pub fn status(self) -> Result<u8> {
+        match self {
+            Exit::Status(status) => Ok(status),
+            Exit::NoStatus => Err(Error::NoStatus),
+            Exit::QemuDied { status, stderr } => Err(Error::QemuDied { status, stderr }),
+        }
+    }
+}
+
+/// What happened to a guest.
+#[derive(Debug)]
+pub enum Event {
+    /// It wrote a line on its serial port.
+    Line(String),
+    /// Its first thread runs.
+    FirstThread,
+    /// It ended.
+    Ended(Exit),
+    /// Its heartbeat stopped, for so long.
+    Stalled(Duration),
+    /// The deadline passed.
+    Deadline,
+}
+
+/// A running guest; dropping it ends it.
+pub struct Guest {
+    child: Child,
+    pidfd: OwnedFd,
+    serial: UnixStream,
+    debug: UnixStream,
+    stderr: ChildStderr,
+    stderr_text: Vec<u8>,
+    lines: LineBuffer,
+    notes: DebugPort,
+    events: VecDeque<Event>,
+    started: Instant,
+    last_beat: Option<Instant>,
+    ended: bool,
+    signals: Signals,
+    device: Device,
+    _attachments: Vec<Box<dyn Attachment>>,
+    /// QEMU dies with the thread that started it.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Guest {
+    /// Starts QEMU, with the NICs attached by `frontend` and their device running.
+    pub fn start(config: Config, frontend: &impl Frontend) -> Result<Guest> {
+        let ram = GuestRam::new(config.memory)?;
+        let mut attachments = Vec::new();
+        let mut ports = Vec::new();
+        for index in 0..config.nics {
+            let (attachment, port) = frontend.attach(index, &ram)?;
+            attachments.push(attachment);
+            ports.push(port);
+        }
+        let pair = || UnixStream::pair().map_err(|e| Error::system("make a socket pair for QEMU", e));
+        let (serial, qemu_serial) = pair()?;
+        let (debug, qemu_debug) = pair()?;
+        let mut inherited = vec![ram.fd().as_raw_fd(), qemu_serial.as_raw_fd(), qemu_debug.as_raw_fd()];
+        inherited.extend(config.module.as_ref().map(AsRawFd::as_raw_fd));
+        inherited.extend(attachments.iter().flat_map(|a| a.inherited()));
+
+        let mut command = Command::new(&config.qemu.path);
+        command.args(arguments(&config, &ram, qemu_serial.as_raw_fd(), qemu_debug.as_raw_fd()));
+        command.args(attachments.iter().flat_map(|a| a.arguments()));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+        process::bind(&mut command, Signal::KILL, inherited);
+
+        let signals = Signals::watch()?;
+        let device = Device::start(ports, ram.limit())?;
+        let started = Instant::now();
+        let mut child =
+            command.spawn().map_err(|source| Error::File { path: config.qemu.path.clone(), source })?;
+        for attachment in &mut attachments {
+            attachment.started();
+        }
+        let opened = watch(&mut child, &serial, &debug);
+        let (pidfd, stderr) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                // Without this handle it can't be watched, so it must not run.
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error);
+            }
+        };
+        Ok(Guest {
+            child,
+            pidfd,
+            serial,
+            debug,
+            stderr,
+            stderr_text: Vec::new(),
+            lines: LineBuffer::default(),
+            notes: DebugPort::default(),
+            events: VecDeque::new(),
+            started,
+            last_beat: None,
+            ended: false,
+            signals,
+            device,
+            _attachments: attachments,
+            _of_this_thread: PhantomData,
+        })
+    }
+
+    /// When QEMU was started.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Waits for the next event, until `deadline` at most. A signal that asks us to end is an error.
+    ///
+    /// After [`Event::Ended`] there are no more events.
+    pub fn next(&mut self, deadline: Option<Instant>) -> Result<Event> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(event);
+            }
+            if self.ended {
+                return Ok(Event::Ended(Exit::NoStatus));
+            }
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Ok(Event::Deadline);
+            }
+            let silent_at = self.silent_at();
+            let until = deadline.map_or(silent_at, |deadline| deadline.min(silent_at));
+            self.poll(until.saturating_duration_since(now))?;
+            // Beats that waited while we were stopped or starved have been counted by now.
+            if self.events.is_empty() && Instant::now() >= self.silent_at() {
+                let since = self.last_beat.unwrap_or(self.started);
+                return Ok(Event::Stalled(since.elapsed()));
+            }
+        }
+    }
+
+    /// When silence will have lasted too long.
+    fn silent_at(&self) -> Instant {
+        self.last_beat.map_or(self.started + FIRST_BEAT, |beat| beat + SILENCE)
+    }
+
+    /// Waits for something to happen, and turns what did into events.
+    fn poll(&mut self, timeout: Duration) -> Result<()> {
+        let mut fds = vec![
+            PollFd::new(&self.pidfd, PollFlags::IN),
+            PollFd::new(&self.serial, PollFlags::IN),
+            PollFd::new(&self.debug, PollFlags::IN),
+            PollFd::new(&self.stderr, PollFlags::IN),
+        ];
+        fds.extend(self.signals.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(Error::system("wait for QEMU", e)),
+        }
+        let gone = !fds[0].revents().is_empty();
+        if let Some(signal) = self.signals.arrived() {
+            return Err(Error::Interrupted(signal));
+        }
+        // First its last words, then its end.
+        self.listen();
+        if gone {
+            let status = self.child.wait().map_err(|e| Error::system("wait for QEMU", e))?;
+            self.listen();
+            self.events.extend(self.lines.rest().map(Event::Line));
+            let exit = Exit::read(status, &String::from_utf8_lossy(&self.stderr_text));
+            self.events.push_back(Event::Ended(exit));
+            self.ended = true;
+        }
+        Ok(())
+    }
+
+    /// Reads all that QEMU has written so far.
+    fn listen(&mut self) {
+        let events = &mut self.events;
+        drain(&mut self.serial, |bytes| events.extend(self.lines.feed(bytes).into_iter().map(Event::Line)));
+        let mut notes = Vec::new();
+        drain(&mut self.debug, |bytes| notes.extend(self.notes.feed(bytes)));
+        for note in notes {
+            match note {
+                Note::Beat => self.last_beat = Some(Instant::now()),
+                Note::FirstThread => {
+                    self.last_beat = Some(Instant::now());
+                    self.events.push_back(Event::FirstThread);
+                }
+                Note::KillDevice => self.device.kill(),
+                Note::Unknown(line) => eprintln!("ferrovia: the guest's debug port said {line:?}"),
+            }
+        }
+        drain(&mut self.stderr, |bytes| self.stderr_text.extend_from_slice(bytes));
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if !self.ended {
+            // It fails only if QEMU has ended already.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Sets up what the guest's loop waits for.
+fn watch(child: &mut Child, serial: &UnixStream, debug: &UnixStream) -> Result<(OwnedFd, ChildStderr)> {
+    let failed = |e: std::io::Error| Error::system("watch QEMU", e);
+    let pid = Pid::from_child(child);
+    let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed(e.into()))?;
+    serial.set_nonblocking(true).map_err(failed)?;
+    debug.set_nonblocking(true).map_err(failed)?;
+    let stderr = child.stderr.take().ok_or_else(|| failed(ErrorKind::NotFound.into()))?;
+    rustix::io::ioctl_fionbio(stderr.as_fd(), true).map_err(|e| failed(e.into()))?;
+    Ok((pidfd, stderr))
+}
+
+/// Reads until nothing is left for now; an error of a dying peer is the end too.
+fn drain(from: &mut impl Read, mut take: impl FnMut(&[u8])) {
+    let mut buffer = [0; 4096];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(n) => take(&buffer[..n]),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// QEMU's arguments, but for the NICs.
+fn arguments(config: &Config, ram: &GuestRam, serial: RawFd, debug: RawFd) -> Vec<String> {
+    let size = config.memory >> 20;
+    let cpus = config.cpus;
+    // With room for one CPU only, TCG takes the guest's atomics for its own affair, and they are then not
+    // atomic against the device.
+    let most_cpus = cpus.max(2);
+    let mut arguments: Vec<String> = [
+        "-nodefaults".into(),
+        "-no-user-config".into(),
+        "-no-reboot".into(),
+        "-display".into(),
+        "none".into(),
+        "-accel".into(),
+        "tcg,thread=multi".into(),
+        "-cpu".into(),
+        "max".into(),
+        "-M".into(),
+        "q35,memory-backend=ram0".into(),
+        "-smp".into(),
+        format!("{cpus},maxcpus={most_cpus}"),
+        "-m".into(),
+        format!("{size}M"),
+        "-object".into(),
+        format!(
+            "memory-backend-file,id=ram0,size={size}M,mem-path=/proc/self/fd/{},share=on",
+            ram.fd().as_raw_fd()
+        ),
+        "-chardev".into(),
+        format!("socket,id=com1,fd={serial}"),
+        "-serial".into(),
+        "chardev:com1".into(),
+        "-chardev".into(),
+        format!("socket,id=debug,fd={debug}"),
+        "-device".into(),
+        "isa-debugcon,iobase=0xe9,chardev=debug".into(),
+        "-device".into(),
+        "isa-debug-exit,iobase=0xf4,iosize=0x04".into(),
+        "-kernel".into(),
+        config.image.display().to_string(),
+        "-append".into(),
+        config.command_line.clone(),
+    ]
+    .into();
+    if let Some(module) = &config.module {
+        arguments.extend(["-initrd".into(), format!("/proc/self/fd/{}", module.as_raw_fd())]);
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit(raw: i32, stderr: &str) -> Exit {
+        Exit::read(ExitStatus::from_raw(raw), stderr)
+    }
+
+    #[test]
+    fn the_guests_status_is_told_from_qemus_own() {
+        assert_eq!(exit(33 << 8, ""), Exit::Status(0));
+        assert_eq!(exit(35 << 8, ""), Exit::Status(1));
+        assert_eq!(exit(233 << 8, ""), Exit::Status(STATUS_PANIC));
+        assert_eq!(exit(235 << 8, ""), Exit::Status(STATUS_FAULT));
+        assert_eq!(exit(255 << 8, ""), Exit::Status(111));
+        assert_eq!(exit(0, "chatter"), Exit::NoStatus);
+    }
+
+    #[test]
+    fn a_qemu_that_dies_is_quoted() {
+        let died = exit(1 << 8, "\nqemu: -device nic: no such thing\nmore\n");
+        let Exit::QemuDied { status, stderr } = &died else { panic!("{died:?}") };
+        assert_eq!(
+            (status.as_str(), stderr.as_str()),
+            ("exit status: 1", "qemu: -device nic: no such thing")
+        );
+        let died = exit(6, "").status().expect_err("it has no status");
+        assert_eq!(died.to_string(), "QEMU ended early (signal 6): it gave no reason");
+        assert!(exit(34 << 8, "").status().is_err(), "an even code is none of the exit device's");
+    }
+}
