@@ -1,0 +1,209 @@
+//! The console: the first serial port, and the `log` crate's back end on it.
+//!
+//! What one call of [`print!`](crate::print), [`println!`](crate::println) or a log macro writes stays
+//! together, up to [`LINE`] bytes; longer output is cut into such pieces. `log=LEVEL` on the command line
+//! (error, warn, info, debug, trace, off) sets what is logged.
+#![expect(unsafe_code, reason = "reads and writes I/O ports")]
+
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use bitflags::bitflags;
+use x86_64::instructions::port::{Port, PortReadOnly, PortWriteOnly};
+
+use crate::lock::{IrqLock, IrqOff};
+use crate::{clock, cpu};
+
+/// The longest output that is sure to stay together.
+pub const LINE: usize = 1024;
+
+/// The first serial port of a PC.
+const COM1: u16 = 0x3f8;
+/// How many bytes its transmitter takes at once when it is empty.
+const FIFO: usize = 16;
+/// How often the line status is read before a byte is given up: a console without a reader must not stop us.
+const PATIENCE: u32 = 10_000_000;
+
+bitflags! {
+    /// The 16550's line status register.
+    #[derive(Clone, Copy)]
+    struct LineStatus: u8 {
+        /// The transmitter takes another FIFO's worth.
+        const HOLDING_EMPTY = 1 << 5;
+        /// Everything has left.
+        const IDLE = 1 << 6;
+    }
+}
+
+/// A 16550 UART.
+struct Uart {
+    data: Port<u8>,
+    interrupt_enable: PortWriteOnly<u8>,
+    fifo_control: PortWriteOnly<u8>,
+    line_control: PortWriteOnly<u8>,
+    modem_control: PortWriteOnly<u8>,
+    line_status: PortReadOnly<u8>,
+    /// How many more bytes fit without looking at the line status.
+    room: usize,
+}
+
+impl Uart {
+    const fn new(base: u16) -> Uart {
+        Uart {
+            data: Port::new(base),
+            interrupt_enable: PortWriteOnly::new(base + 1),
+            fifo_control: PortWriteOnly::new(base + 2),
+            line_control: PortWriteOnly::new(base + 3),
+            modem_control: PortWriteOnly::new(base + 4),
+            line_status: PortReadOnly::new(base + 5),
+            room: 0,
+        }
+    }
+
+    fn init(&mut self) {
+        // SAFETY: the registers of the first serial port, which is ours; none of this touches memory.
+        unsafe {
+            self.interrupt_enable.write(0);
+            self.line_control.write(0x80); // the divisor: 115200 baud
+            self.data.write(1);
+            self.interrupt_enable.write(0);
+            self.line_control.write(0x03); // 8 bits, no parity, one stop bit
+            self.fifo_control.write(0x07); // on, and emptied
+            self.modem_control.write(0x03); // terminal and line are ready
+        }
+    }
+
+    fn await_status(&mut self, wanted: LineStatus) {
+        for _ in 0..PATIENCE {
+            // SAFETY: reading the line status has no effect on transmission.
+            let status = LineStatus::from_bits_retain(unsafe { self.line_status.read() });
+            if status.contains(wanted) {
+                return;
+            }
+            core::hint::spin_loop();
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if self.room == 0 {
+                self.await_status(LineStatus::HOLDING_EMPTY);
+                self.room = FIFO;
+            }
+            self.room -= 1;
+            // SAFETY: the transmit register takes any byte.
+            unsafe { self.data.write(byte) };
+        }
+    }
+}
+
+static UART: IrqLock<Uart> = IrqLock::new(Uart::new(COM1));
+/// Set once the machine is dying: whoever dies writes past the lock, which a victim may hold for ever.
+static SEIZED: AtomicBool = AtomicBool::new(false);
+
+fn write_bytes(bytes: &[u8]) {
+    if SEIZED.load(Ordering::Relaxed) {
+        Uart::new(COM1).write(bytes);
+    } else {
+        UART.lock().write(bytes);
+    }
+}
+
+/// Collects output and writes it in pieces of at most [`LINE`] bytes, each under the lock.
+struct Piece {
+    bytes: [u8; LINE],
+    len: usize,
+}
+
+impl Piece {
+    fn flush(&mut self) {
+        write_bytes(&self.bytes[..self.len]);
+        self.len = 0;
+    }
+}
+
+impl Write for Piece {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        for &byte in s.as_bytes() {
+            if self.len == LINE {
+                self.flush();
+            }
+            self.bytes[self.len] = byte;
+            self.len += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Writes formatted text to the console; what [`print!`](crate::print) calls.
+pub fn write(args: fmt::Arguments<'_>) {
+    let mut piece = Piece { bytes: [0; LINE], len: 0 };
+    // Piece takes everything; an error can only come from a Display of the caller's and cuts its text short.
+    let _ = piece.write_fmt(args);
+    piece.flush();
+}
+
+/// Prints to the console.
+#[macro_export]
+macro_rules! print {
+    ($($arg:tt)*) => { $crate::console::write(format_args!($($arg)*)) };
+}
+
+/// Prints a line to the console.
+#[macro_export]
+macro_rules! println {
+    () => { $crate::print!("\n") };
+    ($($arg:tt)*) => { $crate::console::write(format_args!("{}\n", format_args!($($arg)*))) };
+}
+
+/// Takes the console from whoever has it, for good: the machine is about to end.
+pub(crate) fn seize() -> IrqOff {
+    let off = IrqOff::new();
+    SEIZED.store(true, Ordering::Relaxed);
+    off
+}
+
+/// Waits until everything written has left the serial port.
+pub(crate) fn drain() {
+    Uart::new(COM1).await_status(LineStatus::HOLDING_EMPTY | LineStatus::IDLE);
+}
+
+struct Logger;
+
+impl log::Log for Logger {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let us = clock::now().as_nanos() / 1000;
+            write(format_args!(
+                "[{:5}.{:06} {} {:5} {}] {}\n",
+                us / 1_000_000,
+                us % 1_000_000,
+                cpu::this().id(),
+                record.level(),
+                record.target(),
+                record.args()
+            ));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+pub(crate) fn init() {
+    UART.lock().init();
+    // Fails only if a logger was set before, and nobody else sets one.
+    let _ = log::set_logger(&Logger);
+    log::set_max_level(log::LevelFilter::Info);
+}
+
+/// Follows `log=LEVEL`.
+pub(crate) fn set_level(level: &str) {
+    match level.parse() {
+        Ok(level) => log::set_max_level(level),
+        Err(_) => log::warn!("log={level}: not a level; want off, error, warn, info, debug or trace"),
+    }
+}

@@ -1,0 +1,143 @@
+//! The local APIC: acknowledging interrupts, the timer, interrupts to other CPUs.
+//!
+//! Memory-mapped registers, or MSRs where the firmware has switched to x2APIC.
+//! (Intel SDM volume 3, chapter "Advanced Programmable Interrupt Controller".)
+#![expect(unsafe_code, reason = "device registers")]
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use volatile::VolatilePtr;
+use x86_64::registers::model_specific::{ApicBase, ApicBaseFlags, Msr};
+
+use super::{RESCHEDULE, SPURIOUS, TIMER};
+use crate::cpu::{self, Cpu};
+use crate::memory::{self, Cache};
+
+/// A register's offset in the memory-mapped page; divided by 16 it is the number of its MSR.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+enum Register {
+    Id = 0x20,
+    TaskPriority = 0x80,
+    EndOfInterrupt = 0xb0,
+    Spurious = 0xf0,
+    InService = 0x100,
+    Command = 0x300,
+    CommandHigh = 0x310,
+    Timer = 0x320,
+    InitialCount = 0x380,
+    CurrentCount = 0x390,
+    Divide = 0x3e0,
+}
+
+/// The MSR of the register with offset 0.
+const MSRS: u32 = 0x800;
+/// The bit of the spurious-vector register that turns the APIC on.
+const ENABLE: u32 = 1 << 8;
+/// The bit of a local vector that masks it.
+const MASKED: u32 = 1 << 16;
+/// The timer counts every sixteenth tick of its clock: its 32 bits last for a minute at 1 GHz.
+const DIVIDE_BY_16: u32 = 0b0011;
+const PAGE: u64 = memory::PAGE as u64;
+/// The code of [`BASE`] for x2APIC.
+const X2APIC: u64 = 0;
+
+/// Where the registers lie, the same on all CPUs.
+static BASE: AtomicU64 = AtomicU64::new(X2APIC);
+
+fn read(register: Register, index: u32) -> u32 {
+    let offset = register as u32 + 16 * index;
+    match BASE.load(Ordering::Relaxed) {
+        // SAFETY: an APIC register without side effects on reading.
+        X2APIC => unsafe { Msr::new(MSRS + offset / 16).read() as u32 },
+        // SAFETY: `init` mapped the page.
+        base => unsafe { register_at(base, offset) }.read(),
+    }
+}
+
+fn write(register: Register, value: u32) {
+    let offset = register as u32;
+    match BASE.load(Ordering::Relaxed) {
+        // SAFETY: the callers write what the manual wants.
+        X2APIC => unsafe { Msr::new(MSRS + offset / 16).write(u64::from(value)) },
+        // SAFETY: `init` mapped the page.
+        base => unsafe { register_at(base, offset) }.write(value),
+    }
+}
+
+/// # Safety
+///
+/// `base` is the mapped page of registers.
+unsafe fn register_at(base: u64, offset: u32) -> VolatilePtr<'static, u32> {
+    // SAFETY: the caller's promise; offsets are those of registers, and no base is 0.
+    unsafe { VolatilePtr::new(NonNull::new_unchecked((base + u64::from(offset)) as *mut u32)) }
+}
+
+/// Turns the calling CPU's APIC on. False if its registers cannot be mapped.
+pub(crate) fn init() -> bool {
+    let (frame, flags) = ApicBase::read();
+    let x2apic = flags.contains(ApicBaseFlags::X2APIC_ENABLE);
+    if !x2apic {
+        let base = frame.start_address().as_u64();
+        if !memory::map_device(base, PAGE, Cache::Off) {
+            return false;
+        }
+        BASE.store(base, Ordering::Relaxed);
+    }
+    let id = read(Register::Id, 0);
+    cpu::this().set_apic_id(if x2apic { id } else { id >> 24 });
+    write(Register::TaskPriority, 0);
+    write(Register::Spurious, ENABLE | u32::from(SPURIOUS));
+    true
+}
+
+/// Says that an interrupt was taken.
+pub(super) fn end_of_interrupt() {
+    write(Register::EndOfInterrupt, 0);
+}
+
+/// As [`end_of_interrupt`], for a vector that may not have come through the APIC at all.
+pub(super) fn acknowledge(vector: u8) {
+    if vector >= super::FIRST || read(Register::InService, u32::from(vector / 32)) & 1 << (vector % 32) != 0 {
+        end_of_interrupt();
+    }
+}
+
+/// Lets the timer run freely, without an interrupt, to be measured with [`timer_count`].
+pub(crate) fn start_counting() {
+    write(Register::Divide, DIVIDE_BY_16);
+    write(Register::Timer, MASKED | u32::from(TIMER));
+    write(Register::InitialCount, u32::MAX);
+}
+
+/// How far the timer has counted since [`start_counting`].
+pub(crate) fn timer_count() -> u64 {
+    u64::from(u32::MAX - read(Register::CurrentCount, 0))
+}
+
+/// Makes the timer's interrupts come.
+pub(crate) fn start_timer() {
+    write(Register::InitialCount, 0);
+    write(Register::Divide, DIVIDE_BY_16);
+    write(Register::Timer, u32::from(TIMER));
+}
+
+/// Has the timer's interrupt come after `ticks`, instead of when it was to come; at the latest after as long
+/// as it can count.
+pub(crate) fn set_timer(ticks: u64) {
+    write(Register::InitialCount, u32::try_from(ticks).unwrap_or(u32::MAX).max(1));
+}
+
+/// Has another CPU look at its queue.
+pub(crate) fn send_reschedule(to: &Cpu) {
+    let command = u32::from(RESCHEDULE);
+    if BASE.load(Ordering::Relaxed) == X2APIC {
+        let value = u64::from(to.apic_id()) << 32 | u64::from(command);
+        // SAFETY: a fixed interrupt to one CPU, which has a handler for it.
+        unsafe { Msr::new(MSRS + Register::Command as u32 / 16).write(value) };
+    } else {
+        write(Register::CommandHigh, to.apic_id() << 24);
+        write(Register::Command, command);
+    }
+}

@@ -1,0 +1,65 @@
+//! Faults: what and where, a backtrace, and the end of the guest. No fault of ours is ever recovered from.
+
+use x86_64::registers::control::Cr2;
+
+use super::Frame;
+use crate::memory::{self, StackAddress};
+use crate::{Status, console, exit, panic, println};
+
+/// A fault's name in the manuals.
+fn name(vector: u64) -> &'static str {
+    match vector {
+        0 => "divide error (#DE)",
+        1 => "debug exception (#DB)",
+        2 => "non-maskable interrupt",
+        3 => "breakpoint (#BP)",
+        4 => "overflow (#OF)",
+        5 => "bound range exceeded (#BR)",
+        6 => "invalid opcode (#UD)",
+        7 => "device not available (#NM)",
+        8 => "double fault (#DF)",
+        10 => "invalid TSS (#TS)",
+        11 => "segment not present (#NP)",
+        12 => "stack-segment fault (#SS)",
+        13 => "general protection fault (#GP)",
+        14 => "page fault (#PF)",
+        16 => "x87 floating-point error (#MF)",
+        17 => "alignment check (#AC)",
+        18 => "machine check (#MC)",
+        19 => "SIMD floating-point error (#XM)",
+        20 => "virtualization exception (#VE)",
+        21 => "control protection exception (#CP)",
+        _ => "reserved exception",
+    }
+}
+
+const PAGE_FAULT: u64 = 14;
+
+/// Reports the fault and ends the guest.
+pub(super) fn die(frame: &Frame) -> ! {
+    let _off = console::seize();
+    panic::enter(Status::Fault);
+    let address = Cr2::read_raw();
+    println!("FAULT in {}: {} at {:#x}", panic::Where, name(frame.vector), frame.rip);
+    if frame.vector == PAGE_FAULT {
+        let access = match frame.error {
+            e if e & 1 << 4 != 0 => "executing",
+            e if e & 1 << 1 != 0 => "writing",
+            _ => "reading",
+        };
+        let why = match memory::classify(address) {
+            StackAddress::Guard => "the guard page below a stack: it has overflowed",
+            _ if address < memory::PAGE as u64 => "the null page",
+            _ if frame.error & 1 != 0 => "a page that forbids it",
+            _ => "an address where nothing is mapped",
+        };
+        println!("{access} {address:#x}, {why}");
+    }
+    println!("error code {:#x}, rflags {:#x}, rsp {:#x}", frame.error, frame.rflags, frame.rsp);
+    println!("rax {:016x} rbx {:016x} rcx {:016x} rdx {:016x}", frame.rax, frame.rbx, frame.rcx, frame.rdx);
+    println!("rsi {:016x} rdi {:016x} rbp {:016x} r8  {:016x}", frame.rsi, frame.rdi, frame.rbp, frame.r8);
+    println!("r9  {:016x} r10 {:016x} r11 {:016x} r12 {:016x}", frame.r9, frame.r10, frame.r11, frame.r12);
+    println!("r13 {:016x} r14 {:016x} r15 {:016x}", frame.r13, frame.r14, frame.r15);
+    panic::print_backtrace(Some(frame.rip), frame.rbp);
+    exit(Status::Fault as i32)
+}

@@ -1,0 +1,293 @@
+//! Interrupts: the descriptor table, vectors for whoever needs one, and what happens on each.
+//!
+//! Vectors 0 to 31 are faults ([`mod@fault`]), 32 to 47 what the legacy controllers could still say, then those
+//! that [`claim`] gives out, and at the top the kernel's own. A handler runs with interrupts off on the
+//! stack of whatever it interrupted; it may touch atomics and wake threads. A thread so woken runs as soon
+//! as the handler returns. An interrupt that nobody claimed is logged, and life goes on.
+#![expect(unsafe_code, reason = "the entry points of interrupts, and handlers kept as pointers")]
+
+pub(crate) mod apic;
+pub(crate) mod fault;
+
+use alloc::boxed::Box;
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use platform::InterruptHandler;
+use spin::Once;
+use x86_64::VirtAddr;
+use x86_64::instructions::port::Port;
+use x86_64::structures::idt::InterruptDescriptorTable;
+
+use crate::{cpu, thread};
+
+/// Where the legacy controllers are moved to: away from the faults, where nobody mistakes them.
+const LEGACY: u8 = 0x20;
+/// The first vector for [`claim`].
+const FIRST: u8 = 0x30;
+/// One past the last vector for [`claim`].
+const END: u8 = 0xf0;
+/// The APIC timer.
+pub(crate) const TIMER: u8 = 0xf0;
+/// Another CPU has put a thread into this one's queue.
+pub(crate) const RESCHEDULE: u8 = 0xf1;
+/// What the APIC delivers when an interrupt went away before it could.
+pub(crate) const SPURIOUS: u8 = 0xff;
+
+/// The size of an entry stub.
+const STUB: u64 = 16;
+
+/// What the entry stub saves.
+#[repr(C)]
+pub(crate) struct Frame {
+    pub(crate) r15: u64,
+    pub(crate) r14: u64,
+    pub(crate) r13: u64,
+    pub(crate) r12: u64,
+    pub(crate) r11: u64,
+    pub(crate) r10: u64,
+    pub(crate) r9: u64,
+    pub(crate) r8: u64,
+    pub(crate) rbp: u64,
+    pub(crate) rdi: u64,
+    pub(crate) rsi: u64,
+    pub(crate) rdx: u64,
+    pub(crate) rcx: u64,
+    pub(crate) rbx: u64,
+    pub(crate) rax: u64,
+    pub(crate) vector: u64,
+    pub(crate) error: u64,
+    pub(crate) rip: u64,
+    pub(crate) cs: u64,
+    pub(crate) rflags: u64,
+    pub(crate) rsp: u64,
+    pub(crate) ss: u64,
+}
+
+// One stub a vector: an error code if the CPU pushes none, the vector, and on to what is common. The CPU
+// aligns the stack to 16 before it pushes, and the whole frame is 22 words, so the call is aligned.
+global_asm!(
+    r#"
+    .pushsection .text.interrupts, "ax", @progbits
+    .balign 16
+    .global interrupt_stubs
+interrupt_stubs:
+    .set vector, 0
+    .rept 256
+    .balign {stub}
+    .if vector != 8 && (vector < 10 || vector > 14) && vector != 17 && vector != 21 && vector != 29 && vector != 30
+    push 0
+    .endif
+    push vector
+    jmp interrupt_common
+    .set vector, vector + 1
+    .endr
+
+interrupt_common:
+    push rax
+    push rbx
+    push rcx
+    push rdx
+    push rsi
+    push rdi
+    push rbp
+    push r8
+    push r9
+    push r10
+    push r11
+    push r12
+    push r13
+    push r14
+    push r15
+    cld
+    mov rdi, rsp
+    call {handler}
+    pop r15
+    pop r14
+    pop r13
+    pop r12
+    pop r11
+    pop r10
+    pop r9
+    pop r8
+    pop rbp
+    pop rdi
+    pop rsi
+    pop rdx
+    pop rcx
+    pop rbx
+    pop rax
+    add rsp, 16
+    iretq
+    .popsection
+    "#,
+    stub = const STUB,
+    handler = sym interrupt,
+);
+
+unsafe extern "C" {
+    static interrupt_stubs: u8;
+}
+
+static IDT: Once<InterruptDescriptorTable> = Once::new();
+
+/// Loads the descriptor table on the calling CPU.
+pub(crate) fn init_table() {
+    let idt = IDT.call_once(|| {
+        let mut idt = InterruptDescriptorTable::new();
+        let stub = |vector: u8| VirtAddr::new((&raw const interrupt_stubs) as u64 + u64::from(vector) * STUB);
+        // SAFETY: each stub saves and restores what it must and knows whether there is an error code; the
+        // stacks were set by `cpu::init`.
+        unsafe {
+            use cpu::{FAULT_IST, LAST_IST};
+            idt.divide_error.set_handler_addr(stub(0)).set_stack_index(FAULT_IST);
+            idt.debug.set_handler_addr(stub(1)).set_stack_index(FAULT_IST);
+            idt.non_maskable_interrupt.set_handler_addr(stub(2)).set_stack_index(LAST_IST);
+            idt.breakpoint.set_handler_addr(stub(3)).set_stack_index(FAULT_IST);
+            idt.overflow.set_handler_addr(stub(4)).set_stack_index(FAULT_IST);
+            idt.bound_range_exceeded.set_handler_addr(stub(5)).set_stack_index(FAULT_IST);
+            idt.invalid_opcode.set_handler_addr(stub(6)).set_stack_index(FAULT_IST);
+            idt.device_not_available.set_handler_addr(stub(7)).set_stack_index(FAULT_IST);
+            idt.double_fault.set_handler_addr(stub(8)).set_stack_index(LAST_IST);
+            idt.invalid_tss.set_handler_addr(stub(10)).set_stack_index(FAULT_IST);
+            idt.segment_not_present.set_handler_addr(stub(11)).set_stack_index(FAULT_IST);
+            idt.stack_segment_fault.set_handler_addr(stub(12)).set_stack_index(FAULT_IST);
+            idt.general_protection_fault.set_handler_addr(stub(13)).set_stack_index(FAULT_IST);
+            idt.page_fault.set_handler_addr(stub(14)).set_stack_index(FAULT_IST);
+            idt.x87_floating_point.set_handler_addr(stub(16)).set_stack_index(FAULT_IST);
+            idt.alignment_check.set_handler_addr(stub(17)).set_stack_index(FAULT_IST);
+            idt.machine_check.set_handler_addr(stub(18)).set_stack_index(LAST_IST);
+            idt.simd_floating_point.set_handler_addr(stub(19)).set_stack_index(FAULT_IST);
+            idt.virtualization.set_handler_addr(stub(20)).set_stack_index(FAULT_IST);
+            idt.cp_protection_exception.set_handler_addr(stub(21)).set_stack_index(FAULT_IST);
+            for vector in 32..=255 {
+                idt[vector].set_handler_addr(stub(vector));
+            }
+        }
+        idt
+    });
+    idt.load();
+}
+
+/// Moves the legacy controllers out of the way and masks all that they have.
+pub(crate) fn silence_legacy() {
+    let [mut command1, mut data1] = [Port::<u8>::new(0x20), Port::new(0x21)];
+    let [mut command2, mut data2] = [Port::<u8>::new(0xa0), Port::new(0xa1)];
+    // SAFETY: the initialisation sequence of two 8259s in cascade, then all lines masked.
+    unsafe {
+        command1.write(0x11);
+        command2.write(0x11);
+        data1.write(LEGACY);
+        data2.write(LEGACY + 8);
+        data1.write(4);
+        data2.write(2);
+        data1.write(1);
+        data2.write(1);
+        data1.write(0xff);
+        data2.write(0xff);
+    }
+}
+
+/// What a vector is bound to.
+struct Slot {
+    /// A `Box<InterruptHandler>`, or null.
+    handler: AtomicPtr<InterruptHandler>,
+    /// How many CPUs are in the handler.
+    running: AtomicU32,
+}
+
+static SLOTS: [Slot; (END - FIRST) as usize] =
+    [const { Slot { handler: AtomicPtr::new(core::ptr::null_mut()), running: AtomicU32::new(0) } };
+        (END - FIRST) as usize];
+static NEXT: AtomicU8 = AtomicU8::new(FIRST);
+static UNEXPECTED: AtomicU64 = AtomicU64::new(0);
+
+/// How many interrupts came that nobody had claimed.
+pub fn unexpected() -> u64 {
+    UNEXPECTED.load(Ordering::Relaxed)
+}
+
+/// A vector of the descriptor table that belongs to its holder for good.
+#[derive(Debug)]
+pub struct Vector(u8);
+
+/// Takes a vector; `None` when all are taken.
+pub fn claim() -> Option<Vector> {
+    let next = |v: u8| (v < END).then_some(v + 1);
+    NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().map(Vector)
+}
+
+impl Vector {
+    /// The number.
+    pub fn number(&self) -> u8 {
+        self.0
+    }
+
+    /// Binds the vector to `handler`. When the call returns, an earlier one runs no more; so a handler
+    /// must not call this on its own vector.
+    pub fn set(&self, handler: Option<InterruptHandler>) {
+        let slot = &SLOTS[usize::from(self.0 - FIRST)];
+        let new = handler.map_or(core::ptr::null_mut(), |handler| Box::into_raw(Box::new(handler)));
+        // SeqCst on both sides: either the interrupt sees the new handler, or we see it running.
+        let old = slot.handler.swap(new, Ordering::SeqCst);
+        while slot.running.load(Ordering::SeqCst) != 0 {
+            core::hint::spin_loop();
+        }
+        if !old.is_null() {
+            // SAFETY: it came from `Box::into_raw` above, is bound no more, and nobody runs it.
+            drop(unsafe { Box::from_raw(old) });
+        }
+    }
+}
+
+/// Runs what is bound to a vector. False if nothing is.
+fn dispatch(vector: u8) -> bool {
+    let Some(slot) = vector.checked_sub(FIRST).and_then(|i| SLOTS.get(usize::from(i))) else {
+        return false;
+    };
+    slot.running.fetch_add(1, Ordering::SeqCst);
+    let handler = slot.handler.load(Ordering::SeqCst);
+    // SAFETY: it is bound, and is not freed while `running` counts us.
+    let handler = unsafe { handler.as_ref() };
+    if let Some(handler) = handler {
+        handler();
+    }
+    slot.running.fetch_sub(1, Ordering::SeqCst);
+    // A claimed vector may be unbound for the moment: a device's last interrupt comes after it is masked.
+    vector < NEXT.load(Ordering::Relaxed) || handler.is_some()
+}
+
+/// Where every stub leads.
+extern "C" fn interrupt(frame: &Frame) {
+    let vector = frame.vector as u8;
+    if vector < 32 {
+        fault::die(frame);
+    }
+    let cpu = cpu::this();
+    cpu.interrupts.fetch_add(1, Ordering::Relaxed);
+    match vector {
+        TIMER => {
+            apic::end_of_interrupt();
+            thread::tick();
+        }
+        RESCHEDULE => {
+            apic::end_of_interrupt();
+            cpu.reschedule.store(true, Ordering::Relaxed);
+        }
+        SPURIOUS => {
+            // Not to be acknowledged.
+            UNEXPECTED.fetch_add(1, Ordering::Relaxed);
+            log::debug!("spurious interrupt");
+        }
+        _ => {
+            // Acknowledged first: what comes while the handler runs is delivered once more after it.
+            apic::acknowledge(vector);
+            if !dispatch(vector) {
+                UNEXPECTED.fetch_add(1, Ordering::Relaxed);
+                log::warn!("unexpected interrupt, vector {vector:#x}");
+            }
+        }
+    }
+    cpu.interrupts.fetch_sub(1, Ordering::Relaxed);
+    thread::after_interrupt(cpu);
+}

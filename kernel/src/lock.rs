@@ -1,0 +1,77 @@
+//! Locks that interrupt handlers may take: interrupts stay off while one is held.
+
+use core::ops::{Deref, DerefMut};
+
+use spin::mutex::{SpinMutex, SpinMutexGuard};
+use x86_64::instructions::interrupts;
+
+/// Keeps interrupts off on this CPU while it lives. Several nest; drop them in reverse order.
+#[must_use]
+pub struct IrqOff {
+    were_on: bool,
+}
+
+impl IrqOff {
+    /// Turns interrupts off.
+    #[expect(clippy::new_without_default, reason = "it has an effect")]
+    pub fn new() -> IrqOff {
+        let were_on = interrupts::are_enabled();
+        if were_on {
+            interrupts::disable();
+        }
+        IrqOff { were_on }
+    }
+}
+
+impl Drop for IrqOff {
+    fn drop(&mut self) {
+        if self.were_on {
+            interrupts::enable();
+        }
+    }
+}
+
+/// A spinning lock that keeps interrupts off while held. For short critical sections.
+pub struct IrqLock<T> {
+    inner: SpinMutex<T>,
+}
+
+/// The guard of an [`IrqLock`].
+pub struct IrqGuard<'a, T> {
+    // Dropped in this order: first unlocked, then interrupts.
+    guard: SpinMutexGuard<'a, T>,
+    _off: IrqOff,
+}
+
+impl<T> IrqLock<T> {
+    /// A free lock.
+    pub const fn new(value: T) -> IrqLock<T> {
+        IrqLock { inner: SpinMutex::new(value) }
+    }
+
+    /// Takes the lock.
+    pub fn lock(&self) -> IrqGuard<'_, T> {
+        let off = IrqOff::new();
+        IrqGuard { guard: self.inner.lock(), _off: off }
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<IrqGuard<'_, T>> {
+        let off = IrqOff::new();
+        Some(IrqGuard { guard: self.inner.try_lock()?, _off: off })
+    }
+}
+
+impl<T> Deref for IrqGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for IrqGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}

@@ -1,0 +1,159 @@
+//! Memory: what there is, who has it, and how it is mapped.
+//!
+//! All RAM is mapped where it lies (virtual address = physical address = bus address), without execution;
+//! the image's code is executable and read-only, its constants are read-only. The first page and the boot
+//! stack's guard are not mapped. Thread stacks have a range of their own with guards between them
+//! ([`stacks`]). Device memory is mapped where it lies, when somebody asks ([`map_device`]).
+//!
+//! [`frames`] hands out pages, [`heap`] smaller pieces; both count what is out ([`usage`]).
+
+mod frames;
+mod heap;
+mod paging;
+mod stacks;
+
+use core::ops::Range;
+
+use platform::BusExtent;
+use spin::Once;
+
+use crate::boot::{self, StartData};
+
+pub(crate) use frames::{alloc_pages, free_pages};
+pub use heap::{Usage, usage};
+use paging::Rights;
+pub(crate) use paging::{Cache, is_code};
+pub(crate) use stacks::{Stack, StackAddress, classify};
+
+/// The size of a page.
+pub const PAGE: usize = 4096;
+
+/// More regions of RAM than any monitor reports for us.
+const MAX_REGIONS: usize = 16;
+
+/// A range of physical addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+}
+
+impl Region {
+    /// Where some memory lies.
+    pub(crate) fn of<T>(slice: &[T]) -> Region {
+        Region { start: slice.as_ptr() as u64, len: size_of_val(slice) as u64 }
+    }
+
+    fn from_range(range: Range<u64>) -> Region {
+        Region { start: range.start, len: range.end.saturating_sub(range.start) }
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.len
+    }
+
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        (self.start..self.end()).contains(&address)
+    }
+
+    fn overlaps(&self, other: &Region) -> bool {
+        self.len > 0 && other.len > 0 && self.start < other.end() && other.start < self.end()
+    }
+}
+
+/// Why memory could not be set up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unusable {
+    /// There is not enough RAM for page tables.
+    TooSmall,
+    /// A module lies over the image.
+    Overlap,
+    /// The CPU has no NX bit.
+    NoExecuteMissing,
+}
+
+struct Ram {
+    regions: [Region; MAX_REGIONS],
+    len: usize,
+}
+
+static RAM: Once<Ram> = Once::new();
+
+fn ram() -> &'static [Region] {
+    RAM.get().map_or(&[], |ram| &ram.regions[..ram.len])
+}
+
+/// Takes stock of RAM, gives out what is free of it, and replaces the boot page tables.
+pub(crate) fn init(data: &StartData) -> Result<(), Unusable> {
+    let image = Region::from_range(paging::image());
+    if data.reserved().any(|r| r.overlaps(&image)) {
+        return Err(Unusable::Overlap);
+    }
+    RAM.call_once(|| {
+        let mut ram = Ram { regions: [Region { start: 0, len: 0 }; MAX_REGIONS], len: 0 };
+        for region in data.ram().take(MAX_REGIONS) {
+            ram.regions[ram.len] = region;
+            ram.len += 1;
+        }
+        ram
+    });
+    // The boot tables reach only the first 4 GiB; our own reach everything.
+    let low = Region { start: 1 << 20, len: (4 << 30) - (1 << 20) };
+    let high = Region { start: 4 << 30, len: u64::MAX - (4 << 30) };
+    give_out(data, image, low);
+    paging::init(ram(), boot::boot_stack())?;
+    give_out(data, image, high);
+    Ok(())
+}
+
+/// Gives out the RAM within `bounds` that nobody uses.
+fn give_out(data: &StartData, image: Region, bounds: Region) {
+    for region in ram() {
+        let mut at = region.start.max(bounds.start);
+        let end = region.end().min(bounds.end());
+        // Each round goes on to the next reserved range, in order of address.
+        while at < end {
+            let next = data
+                .reserved()
+                .chain([image])
+                .filter(|r| r.len > 0 && r.end() > at && r.start < end)
+                .min_by_key(|r| r.start);
+            let free_until = next.map_or(end, |r| r.start);
+            frames::add(at, free_until);
+            at = next.map_or(end, |r| r.end());
+        }
+    }
+}
+
+/// How many bytes of RAM there are.
+pub fn size() -> u64 {
+    ram().iter().map(|r| r.len).sum()
+}
+
+/// The bus address of a virtual address and how far it is contiguous; `None` outside of RAM.
+pub(crate) fn translate(virt: usize) -> Option<BusExtent> {
+    let addr = virt as u64;
+    if let Some(region) = ram().iter().find(|r| r.contains(addr)) {
+        return (virt >= PAGE).then(|| BusExtent { addr, len: region.end() - addr });
+    }
+    stacks::translate(virt)
+}
+
+/// Maps a device's memory where it lies. Asking again for the same memory is fine.
+///
+/// False if the range is not page-aligned, overlaps RAM, or there is no memory for page tables.
+pub(crate) fn map_device(start: u64, len: u64, cache: Cache) -> bool {
+    let page = PAGE as u64;
+    let Some(end) = start.checked_add(len).and_then(|end| end.checked_next_multiple_of(page)) else {
+        return false;
+    };
+    let region = Region { start: start & !(page - 1), len: end - (start & !(page - 1)) };
+    if len == 0
+        || ram().iter().any(|r| r.overlaps(&region))
+        || region.start == 0
+        || end > paging::IDENTITY_END
+    {
+        return false;
+    }
+    paging::map(region.start, region, Rights::Data, cache).is_ok()
+}

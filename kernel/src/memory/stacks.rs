@@ -1,0 +1,134 @@
+//! Thread stacks: a range of addresses cut into slots, each a guard below and a stack above.
+//!
+//! A slot once mapped stays mapped and is used again, so a guard is never anything else and no CPU's TLB
+//! needs to hear of a thread's end. What was the most threads at once is what stays allocated.
+
+use alloc::vec::Vec;
+
+use platform::{BusExtent, OutOfMemory};
+
+use super::paging::{self, Cache, IDENTITY_END, Rights};
+use super::{PAGE, Region, frames};
+use crate::boot;
+use crate::lock::IrqLock;
+
+/// Where the slots begin.
+const BASE: u64 = IDENTITY_END;
+/// How far apart they are.
+const SLOT: u64 = 256 * 1024;
+/// How much of the top of a slot is stack.
+const STACK: u64 = 128 * 1024;
+
+struct Slots {
+    /// Where each slot's memory lies.
+    memory: Vec<u64>,
+    /// The slots that no thread uses.
+    free: Vec<usize>,
+    /// The last slot, if page tables for it could not be had: it has its memory already.
+    unmapped: Option<usize>,
+}
+
+static SLOTS: IrqLock<Slots> = IrqLock::new(Slots { memory: Vec::new(), free: Vec::new(), unmapped: None });
+
+impl Slots {
+    /// Makes a slot, or the last one again if it was not finished.
+    fn grow(&mut self) -> Result<usize, OutOfMemory> {
+        let slot = match self.unmapped {
+            Some(slot) => slot,
+            None => {
+                let slot = self.memory.len();
+                self.memory.try_reserve(1).map_err(|_| OutOfMemory)?;
+                // So that dropping a stack never allocates.
+                self.free.try_reserve(slot + 1).map_err(|_| OutOfMemory)?;
+                let pages = frames::alloc_pages(STACK as usize, PAGE)?;
+                self.memory.push(pages.addr().get() as u64);
+                slot
+            }
+        };
+        self.unmapped = Some(slot);
+        let region = Region { start: self.memory[slot], len: STACK };
+        paging::map(bottom(slot), region, Rights::Data, Cache::WriteBack)?;
+        self.unmapped = None;
+        Ok(slot)
+    }
+}
+
+/// A thread's stack; goes back when dropped.
+#[derive(Debug)]
+pub(crate) struct Stack {
+    slot: usize,
+}
+
+impl Stack {
+    /// A stack, its content arbitrary.
+    pub(crate) fn new() -> Result<Stack, OutOfMemory> {
+        let mut slots = SLOTS.lock();
+        let slot = match slots.free.pop() {
+            Some(slot) => slot,
+            None => slots.grow()?,
+        };
+        Ok(Stack { slot })
+    }
+
+    /// The address just above it, where it begins.
+    pub(crate) fn top(&self) -> u64 {
+        bottom(self.slot) + STACK
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // There is room: it was reserved when the slot was made.
+        SLOTS.lock().free.push(self.slot);
+    }
+}
+
+/// The lowest address of a slot's stack.
+fn bottom(slot: usize) -> u64 {
+    BASE + slot as u64 * SLOT + (SLOT - STACK)
+}
+
+/// What an address is to stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StackAddress {
+    /// Within a stack, which ends here.
+    Within {
+        /// The address just above the stack.
+        top: u64,
+    },
+    /// In the guard below a stack: the stack has overflowed.
+    Guard,
+    /// Neither.
+    Elsewhere,
+}
+
+/// What an address is to the boot stack and the threads' stacks. Takes no lock but briefly, and none if it
+/// is held: it is asked while the machine dies.
+pub(crate) fn classify(address: u64) -> StackAddress {
+    let boot = boot::boot_stack();
+    if boot.contains(address) {
+        return StackAddress::Within { top: boot.end() };
+    }
+    if (boot.start - PAGE as u64..boot.start).contains(&address) {
+        return StackAddress::Guard;
+    }
+    let known = SLOTS.try_lock().map_or(0, |slots| slots.memory.len());
+    match address.checked_sub(BASE) {
+        Some(offset) if offset / SLOT < known as u64 => {
+            if offset % SLOT < SLOT - STACK {
+                StackAddress::Guard
+            } else {
+                StackAddress::Within { top: BASE + (offset / SLOT + 1) * SLOT }
+            }
+        }
+        _ => StackAddress::Elsewhere,
+    }
+}
+
+/// As [`super::translate`], for stacks.
+pub(super) fn translate(virt: usize) -> Option<BusExtent> {
+    let offset = (virt as u64).checked_sub(BASE)?;
+    let within = (offset % SLOT).checked_sub(SLOT - STACK)?;
+    let memory = SLOTS.lock().memory.get(usize::try_from(offset / SLOT).ok()?).copied()?;
+    Some(BusExtent { addr: memory + within, len: STACK - within })
+}

@@ -1,0 +1,90 @@
+//! Panics: a message and a backtrace on the console, and the end of the guest.
+//!
+//! The form is fixed, since the launcher adds function names and lines to it:
+//! ```text
+//! PANIC in thread 3 "name" on cpu 0 at kernel/src/x.rs:10:5: what happened
+//! backtrace:
+//!   at 0x0000000000123456
+//! ```
+//! with one line `  at 0x` and 16 hexadecimal digits a frame, innermost first. Each address lies within the
+//! instruction that made the call, so it can be looked up as it stands. A fault begins with `FAULT` and says
+//! more before its backtrace.
+#![expect(unsafe_code, reason = "follows frame pointers")]
+
+use core::fmt;
+use core::panic::PanicInfo;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::memory::{self, StackAddress};
+use crate::{Status, console, cpu, exit, println, thread};
+
+/// Deeper than any sane stack.
+const MOST_FRAMES: usize = 64;
+
+static DYING: AtomicBool = AtomicBool::new(false);
+
+/// Says that the machine is dying. If it was already, the report itself has failed: ends at once.
+pub(crate) fn enter(status: Status) {
+    if DYING.swap(true, Ordering::Relaxed) {
+        println!("{status:?} while dying");
+        exit(status as i32);
+    }
+}
+
+/// Prints which thread runs on which CPU.
+pub(crate) struct Where;
+
+impl fmt::Display for Where {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cpu = cpu::this();
+        match thread::running() {
+            Some(thread) => write!(f, "thread {} {:?}", thread.id(), thread.name())?,
+            None => f.write_str("boot")?,
+        }
+        if cpu.interrupts.load(Ordering::Relaxed) > 0 {
+            f.write_str(", in an interrupt handler")?;
+        }
+        write!(f, " on cpu {}", cpu.id())
+    }
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    let _off = console::seize();
+    enter(Status::Panic);
+    match info.location() {
+        Some(location) => println!("PANIC in {Where} at {location}: {}", info.message()),
+        None => println!("PANIC in {Where}: {}", info.message()),
+    }
+    let frame: u64;
+    // SAFETY: reads a register.
+    unsafe { core::arch::asm!("mov {}, rbp", out(reg) frame, options(nomem, nostack, preserves_flags)) };
+    print_backtrace(None, frame);
+    exit(Status::Panic as i32)
+}
+
+/// Prints the frames from `rbp` outwards, before them `rip` if given.
+pub(crate) fn print_backtrace(rip: Option<u64>, rbp: u64) {
+    println!("backtrace:");
+    if let Some(rip) = rip {
+        println!("  at {rip:#018x}");
+    }
+    let mut frame = rbp;
+    for _ in 0..MOST_FRAMES {
+        let StackAddress::Within { top } = memory::classify(frame) else { break };
+        if !frame.is_multiple_of(8) || top - frame < 16 {
+            break;
+        }
+        // SAFETY: two words within a stack, which is mapped. Whatever they are, they are only compared.
+        let [next, back] = unsafe { *(frame as *const [u64; 2]) };
+        if !memory::is_code(back) {
+            break;
+        }
+        println!("  at {:#018x}", back - 1);
+        // Callers lie higher up in the stack.
+        if next <= frame {
+            break;
+        }
+        frame = next;
+    }
+}

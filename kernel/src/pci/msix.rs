@@ -1,0 +1,104 @@
+//! MSI-X: a table in device memory with a message per vector, here always "vector V on CPU C".
+//! (PCI Local Bus Specification 3.0, 6.8.2; Intel SDM volume 3, "Message Signalled Interrupts".)
+#![expect(unsafe_code, reason = "the table lies in device memory")]
+
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+
+use platform::InterruptHandler;
+use platform::sync::Mutex;
+use volatile::VolatilePtr;
+
+use super::{Config, Function};
+use crate::cpu;
+use crate::interrupts::{self, Vector};
+use crate::memory::Cache;
+
+/// A table entry.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Entry {
+    address_low: u32,
+    address_high: u32,
+    data: u32,
+    control: u32,
+}
+
+const _: () = assert!(size_of::<Entry>() == 16);
+
+/// The bit of an entry's control word that masks it.
+const MASKED: u32 = 1;
+/// Where a message goes that is an interrupt; bits 12 to 19 are the CPU's APIC.
+const MESSAGE_ADDRESS: u32 = 0xfee0_0000;
+
+/// A function's MSI-X table.
+pub(super) struct Msix {
+    table: NonNull<Entry>,
+    len: u16,
+    /// The CPU's vector for each entry, claimed when it is first used and kept.
+    vectors: Mutex<Vec<Option<Vector>>>,
+}
+
+// SAFETY: the table is device memory that stays mapped; it is written under the mutex only.
+unsafe impl Send for Msix {}
+// SAFETY: as above.
+unsafe impl Sync for Msix {}
+
+impl Msix {
+    /// Maps the table, masks all its entries and turns MSI-X on. `None` if the function has none.
+    pub(super) fn new(function: &Function) -> Option<Msix> {
+        let mut capability = function.msix()?;
+        let len = capability.table_size();
+        let bar = function.mapped_bar(capability.table_bar(), Cache::Off)?;
+        let offset = u64::from(capability.table_offset());
+        if offset + u64::from(len) * size_of::<Entry>() as u64 > bar.size {
+            return None;
+        }
+        let table = NonNull::new((bar.address + offset) as *mut Entry)?;
+        let vectors = Mutex::new((0..len).map(|_| None).collect());
+        let msix = Msix { table, len, vectors };
+        for index in 0..len {
+            msix.write(index, 3, MASKED);
+        }
+        capability.set_enabled(true, Config);
+        capability.set_function_mask(false, Config);
+        Some(msix)
+    }
+
+    pub(super) fn len(&self) -> u16 {
+        self.len
+    }
+
+    /// Writes a word of an entry. `index` is below `len`.
+    fn write(&self, index: u16, word: usize, value: u32) {
+        debug_assert!(index < self.len && word < 4);
+        // SAFETY: within the table, which stays mapped.
+        unsafe {
+            let word = self.table.add(usize::from(index)).cast::<u32>().add(word);
+            VolatilePtr::new(word).write(value);
+        }
+    }
+
+    /// See [`platform::Device::set_vector`]. Also false when the CPU has no vector left.
+    pub(super) fn set(&self, index: u16, handler: Option<InterruptHandler>) -> bool {
+        let mut vectors = self.vectors.lock();
+        let Some(slot) = vectors.get_mut(usize::from(index)) else { return false };
+        let Some(handler) = handler else {
+            if let Some(vector) = slot {
+                self.write(index, 3, MASKED);
+                vector.set(None);
+            }
+            return true;
+        };
+        if slot.is_none() {
+            *slot = interrupts::claim();
+        }
+        let Some(vector) = slot else { return false };
+        vector.set(Some(handler));
+        self.write(index, 0, MESSAGE_ADDRESS | cpu::this().apic_id() << 12);
+        self.write(index, 1, 0);
+        self.write(index, 2, u32::from(vector.number()));
+        self.write(index, 3, 0);
+        true
+    }
+}

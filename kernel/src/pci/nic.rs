@@ -1,0 +1,114 @@
+//! Our NICs on PCI: which functions they are, and how their registers, kick and interrupts are reached.
+//!
+//! The NIC itself is described by its register file, in whatever memory BAR that lies. Over ivshmem-doorbell
+//! the function is QEMU's own, with the register file in BAR 2 and a doorbell to the device process in
+//! BAR 0. A NIC with a PCI identity of its own is one more entry in [`IDENTITIES`].
+#![expect(unsafe_code, reason = "device memory")]
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+
+use platform::{Device, InterruptHandler, SharedSlice};
+use spin::Once;
+use volatile::VolatilePtr;
+use volatile::access::WriteOnly;
+
+use super::msix::Msix;
+use super::{Function, functions};
+use crate::memory::Cache;
+
+/// What a kind of function is like.
+struct Identity {
+    vendor: u16,
+    device: u16,
+    /// The BAR of the register file: shared memory.
+    registers: u8,
+    /// The BAR and offset of the register whose writing wakes the device, and what to write.
+    kick: (u8, u32, u32),
+}
+
+const IDENTITIES: &[Identity] = &[
+    // QEMU's docs/specs/ivshmem-spec: the doorbell takes the peer in the upper and its vector in the lower
+    // half. The device process is peer 0, vector 0.
+    Identity { vendor: 0x1af4, device: 0x1110, registers: 2, kick: (0, 12, 0) },
+];
+
+/// A function that is a NIC of ours.
+struct Nic {
+    registers: SharedSlice<'static>,
+    kick: NonNull<u32>,
+    kick_value: u32,
+    msix: Msix,
+}
+
+// SAFETY: the pointer leads to a device register, which any thread may write at any time.
+unsafe impl Send for Nic {}
+// SAFETY: as above.
+unsafe impl Sync for Nic {}
+
+impl Nic {
+    fn new(function: &Function, identity: &Identity) -> Option<Nic> {
+        function.enable();
+        let bar = function.mapped_bar(identity.registers, Cache::WriteBack)?;
+        let start = NonNull::new(bar.address as *mut u8)?;
+        // SAFETY: just mapped, for good, and everybody reaches it through this window.
+        let registers = unsafe { SharedSlice::from_raw(start, usize::try_from(bar.size).ok()?) };
+        let (slot, offset, kick_value) = identity.kick;
+        let bar = function.mapped_bar(slot, Cache::Off)?;
+        if u64::from(offset) + 4 > bar.size {
+            return None;
+        }
+        let kick = NonNull::new((bar.address + u64::from(offset)) as *mut u32)?;
+        Some(Nic { registers, kick, kick_value, msix: Msix::new(function)? })
+    }
+}
+
+impl Device for Nic {
+    fn registers(&self) -> SharedSlice<'_> {
+        self.registers
+    }
+
+    fn kick(&self) {
+        // SAFETY: a mapped register. A volatile store is not reordered with the fences that callers put
+        // before it, and the CPU does not pass stores to uncached memory by earlier ones.
+        unsafe { VolatilePtr::new_restricted(WriteOnly, self.kick) }.write(self.kick_value);
+    }
+
+    fn vectors(&self) -> u16 {
+        self.msix.len()
+    }
+
+    fn set_vector(&self, vector: u16, handler: Option<InterruptHandler>) -> bool {
+        self.msix.set(vector, handler)
+    }
+}
+
+static NICS: Once<Vec<Arc<dyn Device>>> = Once::new();
+
+/// The NICs in this machine, in order of bus, device and function.
+pub fn nics() -> Vec<Arc<dyn Device>> {
+    NICS.get().cloned().unwrap_or_default()
+}
+
+/// Finds the NICs.
+pub(crate) fn attach() {
+    NICS.call_once(|| {
+        let mut nics: Vec<Arc<dyn Device>> = Vec::new();
+        for function in functions() {
+            let (vendor, device) = (function.vendor, function.device);
+            let Some(identity) = IDENTITIES.iter().find(|i| (i.vendor, i.device) == (vendor, device)) else {
+                continue;
+            };
+            match Nic::new(&function, identity) {
+                Some(nic) => {
+                    let (len, vectors) = (nic.registers.len(), nic.vectors());
+                    log::info!("nic {} at {}: {len} bytes, {vectors} vectors", nics.len(), function.address);
+                    nics.push(Arc::new(nic));
+                }
+                None => log::warn!("nic at {}: BARs or MSI-X unusable", function.address),
+            }
+        }
+        nics
+    });
+}

@@ -1,0 +1,25 @@
+//! Numbers that are hard to guess, for seeds; not for keys.
+#![expect(unsafe_code, reason = "reads the time-stamp counter")]
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use x86_64::instructions::random::RdRand;
+
+static STATE: AtomicU64 = AtomicU64::new(0);
+
+/// A random number: the CPU's, or else one mixed from its time-stamp counter.
+pub fn random_u64() -> u64 {
+    // The instruction may be out of entropy for a moment; the manual advises ten attempts.
+    if let Some(rdrand) = RdRand::new()
+        && let Some(value) = (0..10).find_map(|_| rdrand.get_u64())
+    {
+        return value;
+    }
+    // SAFETY: every CPU with long mode has the counter.
+    let tsc = unsafe { core::arch::x86_64::_rdtsc() };
+    let mut z = STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed).wrapping_add(tsc);
+    // splitmix64
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,118 @@
+//! The order in which the kernel comes up, and how an image begins.
+#![expect(unsafe_code, reason = "boot code makes the privileged token and calls the image")]
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use platform::{Device, OutOfMemory, Platform, Privileged};
+
+use crate::boot::{self, BadStartInfo, StartData};
+use crate::interrupts::{self, apic};
+use crate::services::Services;
+use crate::{Status, args, clock, console, cpu, exit, memory, pci, println, thread};
+
+/// What an image's `main` gets.
+pub struct Boot {
+    /// The kernel's services.
+    pub platform: Arc<dyn Platform>,
+    /// Proof that this is boot code; pass it on with care.
+    pub privileged: Privileged,
+    /// The NICs, in order of bus, device and function.
+    pub nics: Vec<Arc<dyn Device>>,
+}
+
+/// When what happened, by the time-stamp counter (see [`clock::at`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timestamps {
+    /// The monitor entered the kernel.
+    pub entry: u64,
+    /// The first thread ran.
+    pub first_thread: u64,
+    /// The image's `main` was called.
+    pub main: u64,
+}
+
+static FIRST_THREAD: AtomicU64 = AtomicU64::new(0);
+static MAIN: AtomicU64 = AtomicU64::new(0);
+
+/// When what happened.
+pub fn timestamps() -> Timestamps {
+    Timestamps {
+        entry: boot::entry_tsc(),
+        first_thread: FIRST_THREAD.load(Ordering::Relaxed),
+        main: MAIN.load(Ordering::Relaxed),
+    }
+}
+
+/// Makes `main`, a `fn(kernel::Boot) -> i32`, the image's first thread. What it returns is the guest's
+/// status: 0 for success, up to 99 for what the image likes.
+#[macro_export]
+macro_rules! entry {
+    ($main:path) => {
+        #[expect(unsafe_code, reason = "the kernel finds the image's main function by its name")]
+        const _: () = {
+            #[unsafe(no_mangle)]
+            fn ferrovia_image_main(boot: $crate::Boot) -> i32 {
+                let main: fn($crate::Boot) -> i32 = $main;
+                main(boot)
+            }
+        };
+    };
+}
+
+unsafe extern "Rust" {
+    /// What [`entry!`] defines.
+    safe fn ferrovia_image_main(boot: Boot) -> i32;
+}
+
+fn unbootable(why: core::fmt::Arguments<'_>) -> ! {
+    println!("cannot boot: {why}");
+    exit(Status::Unbootable as i32)
+}
+
+/// Brings the kernel up to where threads can run, and puts the first one in line.
+pub(crate) fn boot(data: Result<StartData, BadStartInfo>) {
+    cpu::init(0);
+    interrupts::init_table();
+    console::init();
+    let data = match data {
+        Ok(data) => data,
+        Err(e) => unbootable(format_args!("not started by PVH: {e:?}")),
+    };
+    args::init(data.command_line);
+    if let Some(level) = args::args().get("log") {
+        console::set_level(level);
+    }
+    if let Err(e) = memory::init(&data) {
+        unbootable(format_args!("memory unusable: {e:?}"));
+    }
+    interrupts::silence_legacy();
+    if !apic::init() {
+        unbootable(format_args!("the APIC's registers cannot be mapped"));
+    }
+    clock::init();
+    apic::start_timer();
+    thread::init();
+    let first = thread::spawn("main", || match main() {
+        Ok(status) => exit(status),
+        Err(OutOfMemory) => unbootable(format_args!("out of memory")),
+    });
+    if let Err(OutOfMemory) = first {
+        unbootable(format_args!("no memory for a thread"));
+    }
+}
+
+/// The first thread.
+fn main() -> Result<i32, OutOfMemory> {
+    FIRST_THREAD.store(clock::tsc(), Ordering::Relaxed);
+    thread::start_heartbeat()?;
+    platform::sync::set_yield(thread::yield_now);
+    log::info!("{} MiB of RAM, counter at {} MHz", memory::size() >> 20, clock::tsc_hz() / 1_000_000);
+    pci::attach();
+    // SAFETY: this is boot code, and the image's main function is its continuation.
+    let privileged = unsafe { Privileged::assert() };
+    let boot = Boot { platform: Arc::new(Services), privileged, nics: pci::nics() };
+    MAIN.store(clock::tsc(), Ordering::Relaxed);
+    Ok(ferrovia_image_main(boot))
+}

@@ -1,0 +1,211 @@
+//! Threads: preemptive, each on a stack of its own with a guard below, each bound to a CPU.
+//!
+//! [`scheduler`] says who runs, [`wait`] how they sleep and are woken, [`queue`] how they stand in line.
+//! While threads run, one of them writes a byte to port 0xe9 each second (QEMU's isa-debugcon), from which
+//! the launcher knows that the guest is alive: without interrupts or without scheduling it falls silent.
+//! The first byte is `S`, written as soon as the first thread runs; the others are `.`.
+#![expect(unsafe_code, reason = "makes threads' first stack frames, and owns threads by pointer")]
+
+mod queue;
+mod scheduler;
+mod wait;
+
+use alloc::boxed::Box;
+use core::arch::naked_asm;
+use core::cell::{Cell, UnsafeCell};
+use core::ops::Deref;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
+
+use platform::{OutOfMemory, Wake};
+use x86_64::instructions::{interrupts, port::Port};
+
+use crate::clock;
+use crate::cpu::{self, Cpu};
+use crate::lock::IrqLock;
+use crate::memory::Stack;
+use queue::Link;
+
+pub use scheduler::yield_now;
+pub(crate) use scheduler::{RunQueue, after_interrupt, leave_boot, tick};
+pub(crate) use wait::{wait, wake};
+
+/// What a thread begins with.
+type Main = Box<dyn FnOnce() + Send>;
+
+/// What a thread is doing. Guarded by its CPU's run queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It is the CPU's current thread.
+    Running,
+    /// It stands in the run queue.
+    Ready,
+    /// It waits to be woken, or for its deadline.
+    Blocked,
+    /// It has ended; whoever runs next frees it.
+    Ended,
+}
+
+/// A thread.
+pub(crate) struct Thread {
+    id: u64,
+    name: Box<str>,
+    cpu: &'static Cpu,
+    /// Gone with the thread; the boot thread has none of this kind.
+    _stack: Option<Stack>,
+    main: IrqLock<Option<Main>>,
+    /// Where its registers are saved while it does not run; its own CPU's affair.
+    stack_pointer: UnsafeCell<u64>,
+    // Guarded by its CPU's run queue.
+    state: Cell<State>,
+    deadline: Cell<u64>,
+    in_run_queue: Link,
+    in_timers: Link,
+    // Guarded by the bucket of the word it waits on.
+    waits_on: Cell<usize>,
+    in_bucket: Link,
+}
+
+// SAFETY: each cell is guarded by a lock, as said above.
+unsafe impl Send for Thread {}
+// SAFETY: as above.
+unsafe impl Sync for Thread {}
+
+impl Thread {
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// A thread by address. Valid until the thread has ended and another runs: whoever holds one holds it in a
+/// queue, where an ended thread never is, or is the thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct ThreadRef(NonNull<Thread>);
+
+impl Deref for ThreadRef {
+    type Target = Thread;
+
+    fn deref(&self) -> &Thread {
+        // SAFETY: see above.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// The thread that runs, if there are threads yet.
+pub(crate) fn running() -> Option<&'static Thread> {
+    // SAFETY: the thread that asks is the one that runs, so it is there as long as it can look.
+    unsafe { cpu::this().current.load(Ordering::Relaxed).as_ref() }
+}
+
+fn current() -> ThreadRef {
+    let current = cpu::this().current.load(Ordering::Relaxed);
+    ThreadRef(NonNull::new(current).expect("threads exist once boot has made its own"))
+}
+
+/// The number of the thread that runs. No two living threads share one, and 0 is never one.
+pub fn current_id() -> u64 {
+    current().id
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+/// How many threads there are, apart from boot's.
+static ALIVE: AtomicU32 = AtomicU32::new(0);
+
+/// How many threads there are, the kernel's own among them.
+pub fn alive() -> u32 {
+    ALIVE.load(Ordering::Relaxed)
+}
+
+fn make(name: &str, stack: Option<Stack>, main: Option<Main>) -> Box<Thread> {
+    Box::new(Thread {
+        id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+        name: name.into(),
+        cpu: cpu::this(),
+        _stack: stack,
+        main: IrqLock::new(main),
+        stack_pointer: UnsafeCell::new(0),
+        state: Cell::new(State::Running),
+        deadline: Cell::new(0),
+        in_run_queue: Link::new(),
+        in_timers: Link::new(),
+        waits_on: Cell::new(0),
+        in_bucket: Link::new(),
+    })
+}
+
+/// Makes what runs now a thread: boot, until [`leave_boot`].
+pub(crate) fn init() {
+    let boot = Box::leak(make("boot", None, None));
+    cpu::this().current.store(boot, Ordering::Relaxed);
+}
+
+/// Starts a thread.
+pub fn spawn(name: &str, main: impl FnOnce() + Send + 'static) -> Result<(), OutOfMemory> {
+    spawn_boxed(name, Box::new(main))
+}
+
+pub(crate) fn spawn_boxed(name: &str, main: Main) -> Result<(), OutOfMemory> {
+    let stack = Stack::new()?;
+    let top = stack.top();
+    // What `scheduler::switch` pops, r15 up to rbp, then where it returns to; two more, so that the stack
+    // is aligned as it must be where a function is called.
+    let frame: [u64; 9] = [0, 0, 0, 0, 0, 0, enter as *const () as u64, 0, 0];
+    let start = top - size_of_val(&frame) as u64;
+    // SAFETY: the top of a fresh stack.
+    unsafe { *(start as *mut [u64; 9]) = frame };
+    let thread = make(name, Some(stack), Some(main));
+    // SAFETY: nobody else knows the thread yet.
+    unsafe { *thread.stack_pointer.get() = start };
+    ALIVE.fetch_add(1, Ordering::Relaxed);
+    scheduler::admit(ThreadRef(NonNull::from(Box::leak(thread))));
+    Ok(())
+}
+
+/// Where a thread's life begins: `switch` returns here.
+#[unsafe(naked)]
+extern "C" fn enter() -> ! {
+    naked_asm!("xor ebp, ebp", "call {}", "ud2", sym run)
+}
+
+extern "C" fn run() -> ! {
+    scheduler::after_switch();
+    interrupts::enable();
+    let main = current().main.lock().take();
+    if let Some(main) = main {
+        main();
+    }
+    ALIVE.fetch_sub(1, Ordering::Relaxed);
+    scheduler::end()
+}
+
+/// Sleeps for a time.
+pub fn sleep(time: Duration) {
+    let word = AtomicU32::new(0);
+    let deadline = clock::now() + time;
+    while wait(&word, 0, Some(deadline)) == Wake::Woken {}
+}
+
+/// Where QEMU's isa-debugcon listens by default.
+const HEARTBEAT_PORT: u16 = 0xe9;
+const HEARTBEAT_PERIOD: Duration = Duration::from_secs(1);
+
+fn beat(byte: u8) {
+    // SAFETY: a byte for whoever listens; nobody else uses the port.
+    unsafe { Port::<u8>::new(HEARTBEAT_PORT).write(byte) };
+}
+
+/// Shows that the first thread runs, and from now on that threads do.
+pub(crate) fn start_heartbeat() -> Result<(), OutOfMemory> {
+    beat(b'S');
+    spawn("heartbeat", || {
+        loop {
+            sleep(HEARTBEAT_PERIOD);
+            beat(b'.');
+        }
+    })
+}

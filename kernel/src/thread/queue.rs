@@ -1,0 +1,133 @@
+//! Lines of threads, linked through the threads themselves, so that standing in line allocates nothing.
+
+use core::cell::Cell;
+
+use super::{Thread, ThreadRef};
+
+/// A thread's place in one kind of line.
+pub(super) struct Link {
+    before: Cell<Option<ThreadRef>>,
+    after: Cell<Option<ThreadRef>>,
+    /// Whether it stands in a line at all.
+    pub(super) linked: Cell<bool>,
+}
+
+impl Link {
+    pub(super) const fn new() -> Link {
+        Link { before: Cell::new(None), after: Cell::new(None), linked: Cell::new(false) }
+    }
+}
+
+/// A kind of line: which link of a thread it goes through.
+pub(super) trait Kind {
+    fn link(thread: &Thread) -> &Link;
+}
+
+/// Run queues.
+pub(super) struct Run;
+/// Threads with a deadline, the earliest first.
+pub(super) struct Timers;
+/// Threads that wait on words of one bucket.
+pub(super) struct Bucket;
+
+impl Kind for Run {
+    fn link(thread: &Thread) -> &Link {
+        &thread.in_run_queue
+    }
+}
+
+impl Kind for Timers {
+    fn link(thread: &Thread) -> &Link {
+        &thread.in_timers
+    }
+}
+
+impl Kind for Bucket {
+    fn link(thread: &Thread) -> &Link {
+        &thread.in_bucket
+    }
+}
+
+/// A line of threads.
+pub(super) struct Queue<K> {
+    first: Option<ThreadRef>,
+    last: Option<ThreadRef>,
+    kind: core::marker::PhantomData<K>,
+}
+
+impl<K: Kind> Queue<K> {
+    pub(super) const fn new() -> Queue<K> {
+        Queue { first: None, last: None, kind: core::marker::PhantomData }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    pub(super) fn first(&self) -> Option<ThreadRef> {
+        self.first
+    }
+
+    pub(super) fn after(&self, thread: ThreadRef) -> Option<ThreadRef> {
+        K::link(&thread).after.get()
+    }
+
+    /// Puts a thread behind `before`, or in front of all.
+    fn insert(&mut self, thread: ThreadRef, before: Option<ThreadRef>) {
+        let link = K::link(&thread);
+        debug_assert!(!link.linked.get());
+        let after = before.map_or(self.first, |before| K::link(&before).after.get());
+        link.linked.set(true);
+        link.before.set(before);
+        link.after.set(after);
+        match before {
+            Some(before) => K::link(&before).after.set(Some(thread)),
+            None => self.first = Some(thread),
+        }
+        match after {
+            Some(after) => K::link(&after).before.set(Some(thread)),
+            None => self.last = Some(thread),
+        }
+    }
+
+    pub(super) fn push_front(&mut self, thread: ThreadRef) {
+        self.insert(thread, None);
+    }
+
+    pub(super) fn push_back(&mut self, thread: ThreadRef) {
+        self.insert(thread, self.last);
+    }
+
+    /// Puts a thread behind the last one that `goes_before` says goes before it.
+    pub(super) fn insert_after(&mut self, thread: ThreadRef, goes_before: impl Fn(&Thread) -> bool) {
+        let mut before = self.last;
+        while let Some(candidate) = before
+            && !goes_before(&candidate)
+        {
+            before = K::link(&candidate).before.get();
+        }
+        self.insert(thread, before);
+    }
+
+    /// Takes a thread out of this line, in which it must stand.
+    pub(super) fn remove(&mut self, thread: ThreadRef) {
+        let link = K::link(&thread);
+        debug_assert!(link.linked.get());
+        let (before, after) = (link.before.take(), link.after.take());
+        link.linked.set(false);
+        match before {
+            Some(before) => K::link(&before).after.set(after),
+            None => self.first = after,
+        }
+        match after {
+            Some(after) => K::link(&after).before.set(before),
+            None => self.last = before,
+        }
+    }
+
+    pub(super) fn pop_front(&mut self) -> Option<ThreadRef> {
+        let first = self.first?;
+        self.remove(first);
+        Some(first)
+    }
+}
