@@ -1,1 +1,24 @@
-//! stub
+//! The platform on an ordinary operating system: std threads, an arena as DMA memory, and an in-process NIC.
+//!
+//! Tests, simulations, fuzzing and instruction counts run the whole stack on it, in one process:
+//!
+//! ```
+//! let machine = host::Machine::new(1);
+//! let platform = machine.platform();
+//! let device = machine.device(0);
+//! assert_eq!(device.registers().len(), nic_abi::registers::SIZE);
+//! # drop((platform, device));
+//! ```
+//!
+//! A bus address is an offset into the arena. An address outside of it is an error, never undefined behaviour.
+
+mod arena;
+mod machine;
+mod nic;
+mod platform;
+mod wait;
+
+pub use arena::Arena;
+pub use machine::{Machine, Paused};
+pub use nic::InProcessNic;
+pub use platform::HostPlatform;

@@ -1,0 +1,185 @@
+//! Memory that a device can reach: a region of the process, handed out in pieces.
+//!
+//! The one module of this crate with unsafe code. [`Memory`] owns zeroed memory to which nobody holds a plain
+//! reference; [`Arena`] lends pieces of it by offset.
+#![expect(unsafe_code, reason = "owned memory becomes a shared slice")]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nic_model::{DmaError, GuestMemory};
+use platform::{BusExtent, OutOfMemory, RawDma, SharedSlice};
+
+/// Alignment of everything that is mapped: a page.
+const PAGE: usize = 4096;
+
+/// Owned, zeroed, page-aligned memory that is only reached through shared slices.
+pub(crate) struct Memory {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: it is reached only through `SharedSlice`, which any thread may use.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    pub(crate) fn new(len: usize) -> Memory {
+        let layout = Layout::from_size_align(len.max(1), PAGE).expect("a size that fits the address space");
+        // SAFETY: the layout's size is not zero.
+        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        Memory { base, layout }
+    }
+
+    pub(crate) fn slice(&self) -> SharedSlice<'_> {
+        // SAFETY: the memory is ours until drop, and no reference to it is ever formed.
+        unsafe { SharedSlice::from_raw(self.base, self.layout.size()) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout by `new`, and no slice outlives `self`.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+/// DMA memory. A bus address is an offset into it; the first page is never handed out, so that 0 is nobody's.
+pub struct Arena {
+    memory: Memory,
+    /// Free runs: offset to length. No two touch.
+    free: Mutex<BTreeMap<usize, usize>>,
+}
+
+impl Arena {
+    /// An arena of `len` bytes; what is never touched costs nothing on the usual systems.
+    pub fn new(len: usize) -> Arena {
+        let memory = Memory::new(len);
+        let free = BTreeMap::from([(PAGE, len.saturating_sub(PAGE))]);
+        Arena { memory, free: Mutex::new(free) }
+    }
+
+    fn free_runs(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that are not handed out.
+    pub fn available(&self) -> usize {
+        self.free_runs().values().sum()
+    }
+
+    /// First address that is not the arena's.
+    pub fn limit(&self) -> u64 {
+        self.memory.slice().len() as u64
+    }
+
+    pub(crate) fn alloc(&self, len: usize, align: usize) -> Result<RawDma, OutOfMemory> {
+        // Runs are multiples of a cache line, so that two buffers never share one.
+        let len = len.max(1).checked_next_multiple_of(64).ok_or(OutOfMemory)?;
+        let align = align.max(64);
+        let offset = {
+            let mut free = self.free_runs();
+            let found = free.iter().find_map(|(&start, &run)| {
+                let at = start.checked_next_multiple_of(align)?;
+                (at - start <= run && len <= run - (at - start)).then_some((start, run, at))
+            });
+            let (start, run, at) = found.ok_or(OutOfMemory)?;
+            free.remove(&start);
+            if at > start {
+                free.insert(start, at - start);
+            }
+            if start + run > at + len {
+                free.insert(at + len, start + run - (at + len));
+            }
+            at
+        };
+        let piece = self.memory.slice().get(offset, len).map_err(|_| OutOfMemory)?;
+        piece.fill(0);
+        let virt = NonNull::new(piece.as_ptr()).ok_or(OutOfMemory)?;
+        Ok(RawDma { virt, bus: offset as u64, len })
+    }
+
+    pub(crate) fn give_back(&self, raw: &RawDma) {
+        let mut free = self.free_runs();
+        let (mut start, mut end) = (raw.bus as usize, raw.bus as usize + raw.len);
+        if let Some((&before, &run)) = free.range(..start).next_back()
+            && before + run == start
+        {
+            free.remove(&before);
+            start = before;
+        }
+        if let Some(run) = free.remove(&end) {
+            end += run;
+        }
+        free.insert(start, end - start);
+    }
+
+    pub(crate) fn translate(&self, virt: usize) -> Option<BusExtent> {
+        let all = self.memory.slice();
+        let offset = virt.checked_sub(all.as_ptr() as usize)?;
+        (offset < all.len()).then(|| BusExtent { addr: offset as u64, len: (all.len() - offset) as u64 })
+    }
+}
+
+impl GuestMemory for Arena {
+    #[inline]
+    fn get(&self, addr: u64, len: u64) -> Result<SharedSlice<'_>, DmaError> {
+        let (Ok(addr), Ok(len)) = (usize::try_from(addr), usize::try_from(len)) else { return Err(DmaError) };
+        if len == 0 {
+            return self.memory.slice().get(0, 0).map_err(|_| DmaError);
+        }
+        self.memory.slice().get(addr, len).map_err(|_| DmaError)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_do_not_overlap_and_come_back() {
+        let arena = Arena::new(1 << 20);
+        let whole = arena.available();
+        let pieces: Vec<_> =
+            (0..20).map(|i| arena.alloc(100 * (i + 1), 64 << (i % 7)).expect("room")).collect();
+        for (i, a) in pieces.iter().enumerate() {
+            assert_eq!(a.bus % (64 << (i % 7)), 0);
+            for b in &pieces[i + 1..] {
+                assert!(a.bus + a.len as u64 <= b.bus || b.bus + b.len as u64 <= a.bus);
+            }
+        }
+        for piece in pieces.iter().step_by(2).chain(pieces.iter().skip(1).step_by(2)) {
+            arena.give_back(piece);
+        }
+        assert_eq!(arena.available(), whole);
+        assert_eq!(arena.free_runs().len(), 1, "neighbours were joined again");
+    }
+
+    #[test]
+    fn a_piece_that_comes_back_is_zeroed_again() {
+        let arena = Arena::new(1 << 16);
+        let piece = arena.alloc(64, 64).expect("room");
+        arena.write(piece.bus, &[7; 64]).expect("inside");
+        arena.give_back(&piece);
+        let again = arena.alloc(64, 64).expect("room");
+        let mut bytes = [1; 64];
+        arena.read(again.bus, &mut bytes).expect("inside");
+        assert_eq!(bytes, [0; 64]);
+    }
+
+    #[test]
+    fn outside_is_an_error() {
+        let arena = Arena::new(1 << 16);
+        for (addr, len) in
+            [(1 << 16, 1), ((1 << 16) - 1, 2), (u64::MAX, 1), (u64::MAX, u64::MAX), (0, u64::MAX)]
+        {
+            assert_eq!(arena.get(addr, len).err(), Some(DmaError), "{addr:#x} + {len:#x}");
+        }
+        assert!(arena.get(u64::MAX, 0).is_ok());
+        assert_eq!(arena.alloc(1 << 17, 64).err(), Some(OutOfMemory));
+        assert_eq!(arena.alloc(usize::MAX, 64).err(), Some(OutOfMemory));
+    }
+}

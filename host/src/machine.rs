@@ -1,0 +1,239 @@
+//! A machine in one process: a platform, its NICs, and the thread that is the device.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nic_model::{Fabric, NicConfig, NicId, Progress};
+use platform::{Device, Platform, Privileged};
+
+use crate::nic::{InProcessNic, Port};
+use crate::{Arena, HostPlatform};
+
+/// Size of a machine's DMA memory unless said otherwise; pages that nobody touches cost nothing.
+const ARENA: usize = 1 << 30;
+/// How long an idle device spins before it sleeps.
+const SPIN: Duration = Duration::from_micros(10);
+/// Pieces of work between two looks at the requests to stop or pause.
+const BUDGET: u32 = 64;
+
+#[derive(Default)]
+struct Requests {
+    /// Which NICs were kicked since the device last looked.
+    kicked: Vec<bool>,
+    stop: bool,
+    paused: bool,
+    /// The device is not polling, on account of `paused`.
+    parked: bool,
+}
+
+/// What wakes a sleeping device.
+#[derive(Default)]
+pub(crate) struct Doorbell {
+    requests: Mutex<Requests>,
+    changed: Condvar,
+}
+
+impl Doorbell {
+    fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Requests)) {
+        change(&mut self.requests());
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn ring(&self, nic: usize) {
+        self.change(|requests| {
+            if let Some(kicked) = requests.kicked.get_mut(nic) {
+                *kicked = true;
+            }
+        });
+    }
+}
+
+type Model = Fabric<Port>;
+
+/// A platform with NICs that are joined to each other.
+pub struct Machine {
+    platform: Arc<HostPlatform>,
+    nics: Vec<Arc<InProcessNic>>,
+    model: Arc<Mutex<Model>>,
+    doorbell: Arc<Doorbell>,
+    device: Option<JoinHandle<()>>,
+}
+
+impl Machine {
+    /// A machine with `nics` NICs, each joined to each, and the device running in a thread of its own.
+    pub fn new(nics: u8) -> Machine {
+        Machine::with_memory(nics, ARENA)
+    }
+
+    /// As [`Machine::new`], with so many bytes of DMA memory.
+    pub fn with_memory(nics: u8, bytes: usize) -> Machine {
+        let arena = Arc::new(Arena::new(bytes));
+        let platform = Arc::new(HostPlatform::new(arena.clone()));
+        let doorbell = Arc::new(Doorbell::default());
+        doorbell.requests().kicked = vec![false; usize::from(nics)];
+        let mut model = Model::new();
+        let mut ids: Vec<NicId> = Vec::new();
+        let mut fronts = Vec::new();
+        for n in 0..nics {
+            let config = NicConfig::numbered(n, arena.limit());
+            let nic =
+                Arc::new(InProcessNic::new(arena.clone(), doorbell.clone(), usize::from(n), config.vectors));
+            let id = model.add_nic(config, Port(nic.clone())).expect("a configuration of our own is valid");
+            for &other in &ids {
+                model.connect(other, id);
+            }
+            ids.push(id);
+            fronts.push(nic);
+        }
+        let model = Arc::new(Mutex::new(model));
+        let device = {
+            let (model, doorbell, platform) = (model.clone(), doorbell.clone(), platform.clone());
+            std::thread::Builder::new()
+                .name("device".into())
+                .spawn(move || run_device(&model, &doorbell, &platform, &ids))
+                .expect("a thread for the device")
+        };
+        Machine { platform, nics: fronts, model, doorbell, device: Some(device) }
+    }
+
+    /// The platform.
+    pub fn platform(&self) -> Arc<dyn Platform> {
+        self.platform.clone()
+    }
+
+    /// The machine's DMA memory.
+    pub fn arena(&self) -> &Arc<Arena> {
+        self.platform.arena()
+    }
+
+    /// NIC `n`.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn device(&self, n: usize) -> Arc<dyn Device> {
+        self.nics[n].clone()
+    }
+
+    /// All NICs.
+    pub fn devices(&self) -> Vec<Arc<dyn Device>> {
+        self.nics.iter().map(|nic| -> Arc<dyn Device> { nic.clone() }).collect()
+    }
+
+    /// The token of privileged consumers: whoever builds a machine is its boot code.
+    pub fn privileged(&self) -> Privileged {
+        #[expect(unsafe_code, reason = "the machine's maker is its boot code")]
+        // SAFETY: a NIC of this machine reaches its arena and nothing else.
+        unsafe {
+            Privileged::assert()
+        }
+    }
+
+    /// Ends the device as if its process had been killed: from now on nothing answers. All its DMA is over when
+    /// this returns.
+    pub fn kill(&mut self) {
+        self.doorbell.change(|requests| requests.stop = true);
+        if let Some(device) = self.device.take() {
+            // A device that panicked is as dead as one that was killed, and its panic was printed.
+            let _ = device.join();
+        }
+    }
+
+    /// Stops the device's thread until the result is dropped; meanwhile [`Paused::step`] runs the device.
+    pub fn pause(&self) -> Paused<'_> {
+        self.doorbell.change(|requests| requests.paused = true);
+        let mut requests = self.doorbell.requests();
+        while !requests.parked && !requests.stop {
+            requests = self.doorbell.changed.wait(requests).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(requests);
+        let model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
+        Paused { machine: self, model }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A machine whose device runs only when told to.
+pub struct Paused<'a> {
+    machine: &'a Machine,
+    model: MutexGuard<'a, Model>,
+}
+
+impl Paused<'_> {
+    /// Runs the device until it has nothing more to do just now.
+    pub fn step(&mut self) {
+        while self.model.poll(self.machine.platform.now(), BUDGET) == Progress::Worked {}
+    }
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        self.machine.doorbell.change(|requests| requests.paused = false);
+    }
+}
+
+fn run_device(model: &Mutex<Model>, doorbell: &Doorbell, platform: &HostPlatform, ids: &[NicId]) {
+    let mut idle_since = None;
+    loop {
+        {
+            let mut requests = doorbell.requests();
+            while requests.paused && !requests.stop {
+                requests.parked = true;
+                doorbell.changed.notify_all();
+                requests = doorbell.changed.wait(requests).unwrap_or_else(PoisonError::into_inner);
+            }
+            requests.parked = false;
+            if requests.stop {
+                return;
+            }
+        }
+        let mut model = model.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = platform.now();
+        if model.poll(now, BUDGET) == Progress::Worked {
+            idle_since = None;
+            continue;
+        }
+        if now.since(*idle_since.get_or_insert(now)) < SPIN {
+            drop(model);
+            std::hint::spin_loop();
+            continue;
+        }
+        idle_since = None;
+        if model.prepare_sleep() {
+            let deadline = model.next_deadline();
+            // Nobody else may need the model while the device sleeps but `Machine::pause`, which wakes it first.
+            sleep(doorbell, platform, deadline);
+            for (id, kicked) in ids.iter().zip(&mut doorbell.requests().kicked) {
+                if std::mem::take(kicked) {
+                    model.kicked(*id);
+                }
+            }
+        }
+        model.awake();
+    }
+}
+
+fn sleep(doorbell: &Doorbell, platform: &HostPlatform, deadline: Option<platform::Instant>) {
+    let mut requests = doorbell.requests();
+    while !requests.stop && !requests.paused && !requests.kicked.contains(&true) {
+        let Some(deadline) = deadline else {
+            requests = doorbell.changed.wait(requests).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        };
+        let left = deadline.since(platform.now());
+        if left.is_zero() {
+            return;
+        }
+        requests = doorbell.changed.wait_timeout(requests, left).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}

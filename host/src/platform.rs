@@ -1,0 +1,77 @@
+//! [`platform::Platform`] by std.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant as StdInstant};
+
+use platform::{BusExtent, Instant, OutOfMemory, Platform, RawDma, Wake};
+
+use crate::Arena;
+use crate::wait::Waiters;
+
+/// The platform of one [`crate::Machine`].
+pub struct HostPlatform {
+    arena: Arc<Arena>,
+    waiters: Waiters,
+    start: StdInstant,
+}
+
+impl HostPlatform {
+    pub(crate) fn new(arena: Arc<Arena>) -> HostPlatform {
+        platform::sync::set_yield(std::thread::yield_now);
+        HostPlatform { arena, waiters: Waiters::new(), start: StdInstant::now() }
+    }
+
+    /// The machine's DMA memory.
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+}
+
+thread_local! {
+    static THREAD: u64 = {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+}
+
+#[expect(unsafe_code, reason = "the trait is unsafe to implement")]
+// SAFETY: the arena hands out each byte once until it comes back, and its memory lives as long as the platform.
+unsafe impl Platform for HostPlatform {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.start.elapsed().as_nanos() as u64)
+    }
+
+    fn wait(&self, word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wake {
+        let left = deadline.map(|deadline| deadline.since(self.now()));
+        if left == Some(Duration::ZERO) {
+            return Wake::TimedOut;
+        }
+        self.waiters.wait(word, expected, left)
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        self.waiters.wake(word);
+    }
+
+    fn spawn(&self, name: &str, main: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(main);
+        thread.map(drop).map_err(|_| OutOfMemory)
+    }
+
+    fn current_thread(&self) -> u64 {
+        THREAD.with(|&id| id)
+    }
+
+    fn alloc_dma(&self, len: usize, align: usize) -> Result<RawDma, OutOfMemory> {
+        self.arena.alloc(len, align)
+    }
+
+    unsafe fn free_dma(&self, raw: RawDma) {
+        self.arena.give_back(&raw);
+    }
+
+    fn translate(&self, virt: usize) -> Option<BusExtent> {
+        self.arena.translate(virt)
+    }
+}
