@@ -1,0 +1,364 @@
+//! Names of nodes, services and memory as they travel: network addresses, paths, connection qualifiers, RDMA addresses and
+//! RMR contexts (pages it_net_addr_t, it_path_t, it_conn_qual_t, it_make_rdma_addr_absolute, it_hton64, it_io_addr_t).
+
+/// The most bytes of private data that any message carries.
+#[doc(alias = "IT_MAX_PRIV_DATA")]
+pub const MAX_PRIV_DATA: usize = 256;
+/// The longest VIA connection discriminator.
+#[doc(alias = "IT_MAX_VIA_DISC_LEN")]
+pub const MAX_VIA_DISC_LEN: usize = 64;
+/// The longest VIA host address.
+#[doc(alias = "IT_MAX_VIA_ADDR_LEN")]
+pub const MAX_VIA_ADDR_LEN: usize = 64;
+
+/// A type of network address.
+#[doc(alias = "it_net_addr_type_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum NetAddrType {
+    /// IPv4.
+    Ipv4 = 1,
+    /// IPv6.
+    Ipv6 = 2,
+    /// InfiniBand GID.
+    IbGid = 3,
+    /// VIA host address.
+    ViaHostaddr = 4,
+}
+
+/// A network address: how peers name a spigot. Bytes are in network order.
+#[doc(alias = "it_net_addr_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NetAddr {
+    /// IPv4.
+    Ipv4([u8; 4]),
+    /// IPv6.
+    Ipv6([u8; 16]),
+    /// InfiniBand GID.
+    IbGid([u8; 16]),
+    /// VIA host address.
+    ViaHostaddr(ViaNetAddr),
+}
+
+impl NetAddr {
+    /// Its type.
+    pub const fn addr_type(&self) -> NetAddrType {
+        match self {
+            NetAddr::Ipv4(_) => NetAddrType::Ipv4,
+            NetAddr::Ipv6(_) => NetAddrType::Ipv6,
+            NetAddr::IbGid(_) => NetAddrType::IbGid,
+            NetAddr::ViaHostaddr(_) => NetAddrType::ViaHostaddr,
+        }
+    }
+}
+
+impl Default for NetAddr {
+    fn default() -> NetAddr {
+        NetAddr::IbGid([0; 16])
+    }
+}
+
+/// A VIA host address.
+#[doc(alias = "it_via_net_addr_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ViaNetAddr {
+    /// Significant bytes.
+    pub len: u16,
+    /// The address.
+    pub hostaddr: [u8; MAX_VIA_ADDR_LEN],
+}
+
+/// A connection qualifier: how a service is named on a spigot. Numbers are in network byte order;
+/// [`ConnQual::port`] and [`ConnQual::service_id`] take host order.
+#[doc(alias = "it_conn_qual_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConnQual {
+    /// TCP or UDP port number, network byte order.
+    IanaPort(u16),
+    /// InfiniBand service ID, network byte order.
+    IbServiceId(u64),
+    /// VIA connection discriminator.
+    ViaDiscriminator(ViaDiscriminator),
+    /// Local and remote port number, network byte order.
+    IanaLrPort {
+        /// The caller's own.
+        local: u16,
+        /// The service's.
+        remote: u16,
+    },
+}
+
+impl ConnQual {
+    /// The qualifier for a port number in host byte order.
+    pub const fn port(port: u16) -> ConnQual {
+        ConnQual::IanaPort(port.to_be())
+    }
+
+    /// The qualifier for a service ID in host byte order.
+    pub const fn service_id(id: u64) -> ConnQual {
+        ConnQual::IbServiceId(id.to_be())
+    }
+}
+
+impl Default for ConnQual {
+    fn default() -> ConnQual {
+        ConnQual::IbServiceId(0)
+    }
+}
+
+/// A VIA connection discriminator.
+#[doc(alias = "it_via_discriminator_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ViaDiscriminator {
+    /// Significant bytes.
+    pub len: u16,
+    /// The discriminator.
+    pub discriminator: [u8; MAX_VIA_DISC_LEN],
+}
+
+/// The InfiniBand part of a path.
+#[doc(alias = "it_ib_net_endpoint_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct IbNetEndpoint {
+    /// Partition key.
+    pub partition_key: u16,
+    /// Path MTU, as the REQ message codes it: 1 is 256 bytes, 5 is 4096.
+    pub path_mtu: u8,
+    /// Packet lifetime: 4.096 us * 2^n.
+    pub packet_lifetime: u8,
+    /// Local port LID; 0 on RoCE.
+    pub local_port_lid: u16,
+    /// Remote port LID; 0 on RoCE.
+    pub remote_port_lid: u16,
+    /// Local port GID.
+    pub local_port_gid: [u8; 16],
+    /// Remote port GID.
+    pub remote_port_gid: [u8; 16],
+    /// Packet rate.
+    pub packet_rate: u8,
+    /// Service level.
+    pub sl: u8,
+    /// Whether the peer is on the same subnet, so that no GRH is needed.
+    pub subnet_local: bool,
+    /// Flow label; only if not `subnet_local`.
+    pub flow_label: u32,
+    /// Traffic class; only if not `subnet_local`.
+    pub traffic_class: u8,
+    /// Hop limit; only if not `subnet_local`.
+    pub hop_limit: u8,
+}
+
+/// The iWARP part of a path.
+#[doc(alias = "it_iwarp_net_endpoint_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IwarpNetEndpoint {
+    /// Both addresses are IPv4.
+    Ipv4 {
+        /// Local.
+        laddr: [u8; 4],
+        /// Remote.
+        raddr: [u8; 4],
+    },
+    /// Both addresses are IPv6.
+    Ipv6 {
+        /// Local.
+        laddr: [u8; 16],
+        /// Remote.
+        raddr: [u8; 16],
+    },
+}
+
+/// The part of a path that depends on the transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NetEndpoint {
+    /// InfiniBand: what our IAs use.
+    Ib(IbNetEndpoint),
+    /// VIA.
+    Via(ViaNetAddr),
+    /// iWARP.
+    Iwarp(IwarpNetEndpoint),
+}
+
+impl Default for NetEndpoint {
+    fn default() -> NetEndpoint {
+        NetEndpoint::Ib(IbNetEndpoint::default())
+    }
+}
+
+/// A path between two spigots, as [`Ia::get_pathinfo`](crate::Ia::get_pathinfo) finds it.
+#[doc(alias = "it_path_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Path {
+    /// The local spigot.
+    pub spigot_id: usize,
+    /// How long a connection establishment may take, microseconds.
+    pub timeout: u64,
+    /// The rest.
+    pub remote: NetEndpoint,
+}
+
+impl Path {
+    /// The InfiniBand part, if it is one.
+    pub const fn ib(&self) -> Option<&IbNetEndpoint> {
+        match &self.remote {
+            NetEndpoint::Ib(ib) => Some(ib),
+            _ => None,
+        }
+    }
+
+    /// The InfiniBand part to change, if it is one.
+    pub const fn ib_mut(&mut self) -> Option<&mut IbNetEndpoint> {
+        match &mut self.remote {
+            NetEndpoint::Ib(ib) => Some(ib),
+            _ => None,
+        }
+    }
+}
+
+/// Connection attributes of the InfiniBand transport, as the REQ message codes them.
+#[doc(alias = "it_conn_attributes_t")]
+#[doc(alias = "it_ib_conn_attributes_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnAttributes {
+    /// Remote CM response timeout: 4.096 us * 2^n, 5 bits.
+    pub remote_cm_timeout: u8,
+    /// Local CM response timeout: 4.096 us * 2^n, 5 bits.
+    pub local_cm_timeout: u8,
+    /// Retry count, 3 bits.
+    pub retry_count: u8,
+    /// RNR retry count, 3 bits; 7 is for ever.
+    pub rnr_retry_count: u8,
+    /// Retries of a CM message, 4 bits.
+    pub max_cm_retries: u8,
+    /// Local ACK timeout: 4.096 us * 2^n, 5 bits.
+    pub local_ack_timeout: u8,
+}
+
+impl Default for ConnAttributes {
+    fn default() -> ConnAttributes {
+        ConnAttributes {
+            remote_cm_timeout: 18,
+            local_cm_timeout: 18,
+            retry_count: 7,
+            rnr_retry_count: 6,
+            max_cm_retries: 7,
+            local_ack_timeout: 16,
+        }
+    }
+}
+
+/// Names a pending connection establishment.
+#[doc(alias = "it_cn_est_identifier_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct CnEstId(pub u64);
+
+/// Private data that came with a connection message: the whole field, padded with zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PrivateData {
+    bytes: [u8; MAX_PRIV_DATA],
+    len: u16,
+}
+
+impl PrivateData {
+    /// The data with these bytes; what is past [`MAX_PRIV_DATA`] is cut off.
+    pub fn new(data: &[u8]) -> PrivateData {
+        let len = data.len().min(MAX_PRIV_DATA);
+        let mut bytes = [0; MAX_PRIV_DATA];
+        bytes[..len].copy_from_slice(&data[..len]);
+        PrivateData { bytes, len: len as u16 }
+    }
+
+    /// The field as the transport carries it: the sender's bytes, then zeros.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl core::ops::Deref for PrivateData {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl core::fmt::Debug for PrivateData {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "PrivateData({} bytes)", self.len)
+    }
+}
+
+/// An I/O address: a bus address that the NIC can reach.
+#[doc(alias = "it_io_addr_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct IoAddr(pub u64);
+
+/// The remote address of an RDMA operation, in network byte order.
+#[doc(alias = "it_rdma_addr_t")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct RdmaAddr(pub u64);
+
+impl RdmaAddr {
+    /// The address in host byte order.
+    #[inline(always)]
+    pub const fn to_host(self) -> u64 {
+        ntoh64(self.0)
+    }
+}
+
+impl core::fmt::Debug for RdmaAddr {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "RdmaAddr({:#x})", self.to_host())
+    }
+}
+
+/// Lets a peer reach a region, in network byte order.
+#[doc(alias = "it_rmr_context_t")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct RmrContext(pub u32);
+
+impl RmrContext {
+    /// The context of a key in host byte order.
+    #[inline(always)]
+    pub(crate) const fn from_key(key: u32) -> RmrContext {
+        RmrContext(key.to_be())
+    }
+
+    /// The key in host byte order.
+    #[inline(always)]
+    pub(crate) const fn key(self) -> u32 {
+        u32::from_be(self.0)
+    }
+}
+
+impl core::fmt::Debug for RmrContext {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "RmrContext({:#010x})", self.key())
+    }
+}
+
+/// Makes the RDMA address of a local address, for a region with absolute addressing. Checks nothing, always succeeds.
+#[doc(alias = "it_make_rdma_addr_absolute")]
+pub const fn make_rdma_addr_absolute(addr: usize) -> RdmaAddr {
+    RdmaAddr(hton64(addr as u64))
+}
+
+/// Makes the RDMA address of an offset, for a region with relative addressing. Checks nothing, always succeeds.
+#[doc(alias = "it_make_rdma_addr_relative")]
+pub const fn make_rdma_addr_relative(offset: u64) -> RdmaAddr {
+    RdmaAddr(hton64(offset))
+}
+
+/// Host to network byte order.
+#[doc(alias = "it_hton64")]
+#[inline(always)]
+pub const fn hton64(hostint: u64) -> u64 {
+    hostint.to_be()
+}
+
+/// Network to host byte order.
+#[doc(alias = "it_ntoh64")]
+#[inline(always)]
+pub const fn ntoh64(netint: u64) -> u64 {
+    u64::from_be(netint)
+}

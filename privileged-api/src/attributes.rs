@@ -1,0 +1,313 @@
+//! Attributes of objects as calls take and return them: struct literals with defaults
+//! (pages it_ep_attributes_t, it_ep_query, it_evd_query, it_lmr_query, it_listen_query, it_pz_query).
+//!
+//! A query fills the fields that its mask asks for; the others keep their defaults.
+
+use crate::address::{ConnQual, Path, RmrContext};
+use crate::event::{EventType, RemoteEpInfo};
+use crate::flags::{EvdFlags, IoblTypes, LmrFlags, MemPriv};
+use crate::handle::{EvdHandle, IaHandle, PzHandle, SrqHandle};
+
+/// No limit to the receives in progress of an endpoint.
+#[doc(alias = "IT_HARD_HI_WATERMARK_DISABLE")]
+pub const HARD_HI_WATERMARK_DISABLE: usize = usize::MAX;
+/// The threshold that is never reached: only notification events notify.
+#[doc(alias = "IT_THRESHOLD_DISABLE")]
+pub const THRESHOLD_DISABLE: usize = 0;
+/// The timeout that never comes.
+#[doc(alias = "IT_TIMEOUT_INFINITE")]
+pub const TIMEOUT_INFINITE: u64 = u64::MAX;
+
+/// How addresses in a region are meant.
+#[doc(alias = "it_addr_mode_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(u32)]
+pub enum AddrMode {
+    /// From the base address.
+    #[default]
+    #[doc(alias = "IT_ADDR_MODE_ABSOLUTE")]
+    Absolute = 0,
+    /// From zero.
+    #[doc(alias = "IT_ADDR_MODE_RELATIVE")]
+    Relative = 1,
+}
+
+/// State of an endpoint.
+#[doc(alias = "it_ep_state_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EpState {
+    /// Reliable connected.
+    Rc(EpStateRc),
+    /// Unreliable datagram.
+    Ud(EpStateUd),
+}
+
+/// State of an RC endpoint.
+#[doc(alias = "it_ep_state_rc_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(u32)]
+pub enum EpStateRc {
+    /// Neither connected nor about to be.
+    #[default]
+    #[doc(alias = "IT_EP_STATE_UNCONNECTED")]
+    Unconnected = 0,
+    /// The active side asked for a connection.
+    #[doc(alias = "IT_EP_STATE_ACTIVE1_CONNECTION_PENDING")]
+    Active1ConnectionPending = 1,
+    /// The passive side accepted (three-way).
+    #[doc(alias = "IT_EP_STATE_ACTIVE2_CONNECTION_PENDING")]
+    Active2ConnectionPending = 2,
+    /// The passive side accepted and waits.
+    #[doc(alias = "IT_EP_STATE_PASSIVE_CONNECTION_PENDING")]
+    PassiveConnectionPending = 3,
+    /// Connected.
+    #[doc(alias = "IT_EP_STATE_CONNECTED")]
+    Connected = 4,
+    /// Everything is flushed.
+    #[doc(alias = "IT_EP_STATE_NONOPERATIONAL")]
+    Nonoperational = 5,
+    /// iWARP only.
+    #[doc(alias = "IT_EP_STATE_PASSIVE_WAIT_RDMA_TRANS_REQ")]
+    PassiveWaitRdmaTransReq = 6,
+}
+
+/// State of a UD endpoint.
+#[doc(alias = "it_ep_state_ud_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum EpStateUd {
+    /// Everything is flushed.
+    #[doc(alias = "IT_EP_STATE_UD_NONOPERATIONAL")]
+    Nonoperational = 0,
+    /// It works.
+    #[doc(alias = "IT_EP_STATE_UD_OPERATIONAL")]
+    Operational = 1,
+}
+
+/// Attributes of RC endpoints only.
+#[doc(alias = "it_rc_only_attributes_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RcAttributes {
+    /// Peers may read.
+    pub rdma_read_enable: bool,
+    /// Peers may write.
+    pub rdma_write_enable: bool,
+    /// Segments of an RDMA Read at most.
+    pub max_rdma_read_segments: usize,
+    /// Segments of an RDMA Write at most.
+    pub max_rdma_write_segments: usize,
+    /// Incoming RDMA Reads and atomics at a time.
+    pub rdma_read_ird: u32,
+    /// Outgoing RDMA Reads and atomics at a time.
+    pub rdma_read_ord: u32,
+    /// The shared receive queue, with [`EpFlags::SRQ`](crate::EpFlags::SRQ).
+    pub srq: SrqHandle,
+    /// Receives in progress above which an event tells; 0 none.
+    pub soft_hi_watermark: usize,
+    /// Receives in progress above which the connection breaks.
+    pub hard_hi_watermark: usize,
+    /// Peers may do atomic operations.
+    pub atomics_enable: bool,
+}
+
+impl Default for RcAttributes {
+    /// No access for peers, four segments, read depth 4.
+    fn default() -> RcAttributes {
+        RcAttributes {
+            rdma_read_enable: false,
+            rdma_write_enable: false,
+            max_rdma_read_segments: 4,
+            max_rdma_write_segments: 4,
+            rdma_read_ird: 4,
+            rdma_read_ord: 4,
+            srq: SrqHandle::NULL,
+            soft_hi_watermark: 0,
+            hard_hi_watermark: 0,
+            atomics_enable: false,
+        }
+    }
+}
+
+/// Attributes of UD endpoints only.
+#[doc(alias = "it_ud_only_attributes_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct UdAttributes {
+    /// Endpoint ID (read only) and key.
+    pub ep_info: RemoteEpInfo,
+}
+
+/// Attributes of an endpoint. Of `rc` and `ud`, the one of the other service type is ignored.
+#[doc(alias = "it_ep_attributes_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpAttributes {
+    /// Bytes of one message at most.
+    pub max_dto_payload_size: usize,
+    /// Work requests in the send queue at most.
+    pub max_request_dtos: usize,
+    /// Receives at most.
+    pub max_recv_dtos: usize,
+    /// Segments of a Send at most.
+    pub max_send_segments: usize,
+    /// Segments of a Receive at most.
+    pub max_recv_segments: usize,
+    /// RC endpoints.
+    #[doc(alias = "it_service_attributes_t")]
+    pub rc: RcAttributes,
+    /// UD endpoints.
+    pub ud: UdAttributes,
+    /// A privileged mode endpoint: may link LMRs and use the direct LMR handle.
+    pub priv_ops_enable: bool,
+}
+
+impl Default for EpAttributes {
+    /// Messages up to 1 MiB, 64 work requests of each kind, four segments, not privileged.
+    fn default() -> EpAttributes {
+        EpAttributes {
+            max_dto_payload_size: 1 << 20,
+            max_request_dtos: 64,
+            max_recv_dtos: 64,
+            max_send_segments: 4,
+            max_recv_segments: 4,
+            rc: RcAttributes::default(),
+            ud: UdAttributes::default(),
+            priv_ops_enable: false,
+        }
+    }
+}
+
+/// What [`Ia::ep_query`](crate::Ia::ep_query) returns.
+#[doc(alias = "it_ep_param_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpParam {
+    /// The IA.
+    pub ia: IaHandle,
+    /// The spigot; not defined while unconnected.
+    pub spigot_id: usize,
+    /// State.
+    pub ep_state: EpState,
+    /// Service type.
+    pub service_type: crate::ServiceTypes,
+    /// The path to the peer; not defined while unconnected, nor for UD.
+    pub dst_path: Path,
+    /// Protection zone.
+    pub pz: PzHandle,
+    /// Dispatcher of the send queue.
+    pub request_sevd: EvdHandle,
+    /// Dispatcher of the receive queue.
+    pub recv_sevd: EvdHandle,
+    /// Dispatcher of connection events; null for UD.
+    pub connect_sevd: EvdHandle,
+    /// Attributes.
+    pub attr: EpAttributes,
+}
+
+/// Parameters of an event dispatcher.
+#[doc(alias = "it_evd_param_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct EvdParam {
+    /// The IA.
+    pub ia: IaHandle,
+    /// The stream.
+    pub event_number: EventType,
+    /// Flags.
+    pub evd_flag: EvdFlags,
+    /// Events that the queue holds; 0 of an aggregate one.
+    pub sevd_queue_size: usize,
+    /// Events that make a notification.
+    pub sevd_threshold: usize,
+    /// The aggregate dispatcher, or null.
+    pub aevd: EvdHandle,
+    /// Whether it has a notification object (`fd` is not -1).
+    #[doc(alias = "fd")]
+    pub has_fd: bool,
+    /// Something feeds it.
+    pub evd_bound: bool,
+    /// It notifies an aggregate dispatcher, callback or notification object.
+    pub evd_enabled: bool,
+    /// It overflowed.
+    pub evd_overflowed: bool,
+    /// A callback is attached.
+    pub evd_callback: bool,
+}
+
+/// Parameters of a local memory region.
+#[doc(alias = "it_lmr_param_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct LmrParam {
+    /// The IA.
+    pub ia: IaHandle,
+    /// Protection zone.
+    pub pz: PzHandle,
+    /// Base address.
+    pub addr: usize,
+    /// Length.
+    pub length: u64,
+    /// Privileges.
+    pub privs: MemPriv,
+    /// Flags; SHARED tells whether it is.
+    pub flags: LmrFlags,
+    /// As given at creation.
+    pub shared_id: u32,
+    /// RMR context, if peers have access.
+    pub rmr_context: Option<RmrContext>,
+    /// Where bounds checking begins.
+    pub actual_addr: usize,
+    /// Bytes that are in bounds.
+    pub actual_length: u64,
+    /// Addressing mode.
+    pub addr_mode: AddrMode,
+    /// Linked to memory.
+    pub linked: bool,
+    /// Elements that a list may have.
+    pub iobl_num_elts: usize,
+    /// The type of list that is linked; none if not linked to a list.
+    pub iobl_type: IoblTypes,
+}
+
+/// Parameters of a protection zone.
+#[doc(alias = "it_pz_param_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PzParam {
+    /// The IA.
+    pub ia: IaHandle,
+}
+
+/// Parameters of a listen point.
+#[doc(alias = "it_listen_param_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ListenParam {
+    /// The IA.
+    pub ia_handle: IaHandle,
+    /// The spigot.
+    pub spigot_id: usize,
+    /// The dispatcher of connection requests.
+    pub connect_evd: EvdHandle,
+    /// The qualifier.
+    pub connect_qual: ConnQual,
+}
+
+/// How many objects of each type an IA has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ObjectCounts {
+    /// Protection zones.
+    pub pz: usize,
+    /// Local memory regions.
+    pub lmr: usize,
+    /// Event dispatchers.
+    pub evd: usize,
+    /// Endpoints.
+    pub ep: usize,
+    /// Listen points.
+    pub listen: usize,
+    /// I/O mappings.
+    pub mappings: usize,
+    /// Pending connection requests and replies.
+    pub cn_est: usize,
+}
+
+impl ObjectCounts {
+    /// Whether there is none at all.
+    pub fn is_empty(&self) -> bool {
+        *self == ObjectCounts::default()
+    }
+}

@@ -1,0 +1,472 @@
+//! Events (pages it_event_t, it_dto_events, it_dto_status_t, it_cm_req_events, it_cm_msg_events,
+//! it_affiliated_event_t, it_unaffiliated_event_t, it_software_event_t, it_aevd_notification_event_t).
+
+use crate::address::{CnEstId, ConnQual, NetAddr, Path, PrivateData};
+use crate::flags::DtoUdFlags;
+use crate::handle::{EpHandle, EvdHandle, Handle, IaHandle, SrqHandle, UdSvcReqHandle};
+
+/// The number of an event or of an event stream.
+#[doc(alias = "it_event_type_t")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct EventType(pub u32);
+
+/// The bits of an event's number that name its stream.
+#[doc(alias = "IT_EVENT_STREAM_MASK")]
+pub const EVENT_STREAM_MASK: u32 = 0xff000;
+
+macro_rules! event_types {
+    ($($name:ident = $value:literal, $alias:literal, $doc:literal;)*) => {
+        impl EventType {
+            $(#[doc = $doc] #[doc(alias = $alias)] pub const $name: EventType = EventType($value);)*
+
+            /// The name in the specification, if the number is defined.
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $($value => Some($alias),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+event_types! {
+    DTO_EVENT_STREAM = 0x00000, "IT_DTO_EVENT_STREAM", "Stream: completed work requests.";
+    DTO_SEND_CMPL = 0x00001, "IT_DTO_SEND_CMPL_EVENT", "A Send is complete.";
+    DTO_RC_RECV_CMPL = 0x00002, "IT_DTO_RC_RECV_CMPL_EVENT", "A Receive of an RC endpoint is complete.";
+    DTO_UD_RECV_CMPL = 0x00003, "IT_DTO_UD_RECV_CMPL_EVENT", "A Receive of a UD endpoint is complete.";
+    DTO_RDMA_WRITE_CMPL = 0x00004, "IT_DTO_RDMA_WRITE_CMPL_EVENT", "An RDMA Write is complete.";
+    DTO_RDMA_READ_CMPL = 0x00005, "IT_DTO_RDMA_READ_CMPL_EVENT", "An RDMA Read is complete.";
+    RMR_LINK_CMPL = 0x00006, "IT_RMR_LINK_CMPL_EVENT", "An RMR link or unlink is complete.";
+    DTO_FETCH_ADD_CMPL = 0x00007, "IT_DTO_FETCH_ADD_CMPL_EVENT", "A fetch-and-add is complete.";
+    DTO_CMP_SWAP_CMPL = 0x00008, "IT_DTO_CMP_SWAP_CMPL_EVENT", "A compare-and-swap is complete.";
+    LMR_LINK_CMPL = 0x00009, "IT_LMR_LINK_CMPL_EVENT", "An LMR link or unlink is complete.";
+    CM_REQ_EVENT_STREAM = 0x01000, "IT_CM_REQ_EVENT_STREAM", "Stream: requests of peers.";
+    CM_REQ_CONN_REQUEST = 0x01001, "IT_CM_REQ_CONN_REQUEST_EVENT", "A peer wants to connect.";
+    CM_REQ_UD_SERVICE_REQUEST = 0x01002, "IT_CM_REQ_UD_SERVICE_REQUEST_EVENT", "A peer looks for a UD service.";
+    CM_MSG_EVENT_STREAM = 0x02000, "IT_CM_MSG_EVENT_STREAM", "Stream: what becomes of connections.";
+    CM_MSG_CONN_ACCEPT_ARRIVAL = 0x02001, "IT_CM_MSG_CONN_ACCEPT_ARRIVAL_EVENT", "The passive side accepted (three-way).";
+    CM_MSG_CONN_ESTABLISHED = 0x02002, "IT_CM_MSG_CONN_ESTABLISHED_EVENT", "The connection is established.";
+    CM_MSG_CONN_DISCONNECT = 0x02003, "IT_CM_MSG_CONN_DISCONNECT_EVENT", "One of the consumers disconnected.";
+    CM_MSG_CONN_PEER_REJECT = 0x02004, "IT_CM_MSG_CONN_PEER_REJECT_EVENT", "The peer's consumer rejected.";
+    CM_MSG_CONN_NONPEER_REJECT = 0x02005, "IT_CM_MSG_CONN_NONPEER_REJECT_EVENT", "The connection could not be established.";
+    CM_MSG_CONN_BROKEN = 0x02006, "IT_CM_MSG_CONN_BROKEN_EVENT", "The connection broke.";
+    CM_MSG_UD_SERVICE_REPLY = 0x02007, "IT_CM_MSG_UD_SERVICE_REPLY_EVENT", "The answer to a UD service request.";
+    ASYNC_AFF_EVENT_STREAM = 0x04000, "IT_ASYNC_AFF_EVENT_STREAM", "Stream: asynchronous events of an object.";
+    ASYNC_AFF_SEVD_ENQUEUE_FAILURE = 0x04001, "IT_ASYNC_AFF_SEVD_ENQUEUE_FAILURE", "A dispatcher overflowed.";
+    ASYNC_AFF_EP_FAILURE = 0x04002, "IT_ASYNC_AFF_EP_FAILURE", "An endpoint's work queue failed.";
+    ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE = 0x04003, "IT_ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE", "A peer's request was malformed.";
+    ASYNC_AFF_EP_REQ_DROPPED = 0x04005, "IT_ASYNC_AFF_EP_REQ_DROPPED", "A Send found no Receive (not on IB).";
+    ASYNC_AFF_EP_RDMAW_ACCESS_VIOLATION = 0x04006, "IT_ASYNC_AFF_EP_RDMAW_ACCESS_VIOLATION", "Not on IB.";
+    ASYNC_AFF_EP_RDMAW_CORRUPT_DATA = 0x04007, "IT_ASYNC_AFF_EP_RDMAW_CORRUPT_DATA", "Not on IB.";
+    ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION = 0x04008, "IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION", "Not on IB.";
+    ASYNC_AFF_EP_L_ACCESS_VIOLATION = 0x04020, "IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION", "A peer's request broke access rights here.";
+    ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION = 0x04021, "IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION", "A Send found no Receive here.";
+    ASYNC_AFF_EP_L_IRRQ_ACCESS_VIOLATION = 0x04022, "IT_ASYNC_AFF_EP_L_IRRQ_ACCESS_VIOLATION", "Not on IB.";
+    ASYNC_AFF_EP_L_TRANSPORT_ERROR = 0x04023, "IT_ASYNC_AFF_EP_L_TRANSPORT_ERROR", "Not on IB.";
+    ASYNC_AFF_EP_L_LLP_ERROR = 0x04024, "IT_ASYNC_AFF_EP_L_LLP_ERROR", "Not on IB.";
+    ASYNC_AFF_EP_R_ERROR = 0x04040, "IT_ASYNC_AFF_EP_R_ERROR", "Not on IB.";
+    ASYNC_AFF_EP_R_ACCESS_VIOLATION = 0x04041, "IT_ASYNC_AFF_EP_R_ACCESS_VIOLATION", "Not on IB.";
+    ASYNC_AFF_EP_R_RECV_ACCESS_VIOLATION = 0x04042, "IT_ASYNC_AFF_EP_R_RECV_ACCESS_VIOLATION", "Not on IB.";
+    ASYNC_AFF_EP_R_RECV_LENGTH_ERROR = 0x04043, "IT_ASYNC_AFF_EP_R_RECV_LENGTH_ERROR", "Not on IB.";
+    ASYNC_AFF_EP_SOFT_HI_WATERMARK = 0x04060, "IT_ASYNC_AFF_EP_SOFT_HI_WATERMARK", "An endpoint uses many Receives.";
+    ASYNC_AFF_SRQ_LOW_WATERMARK = 0x04100, "IT_ASYNC_AFF_SRQ_LOW_WATERMARK", "A shared receive queue runs low.";
+    ASYNC_UNAFF_EVENT_STREAM = 0x08000, "IT_ASYNC_UNAFF_EVENT_STREAM", "Stream: asynchronous events of the IA.";
+    ASYNC_UNAFF_SPIGOT_ONLINE = 0x08002, "IT_ASYNC_UNAFF_SPIGOT_ONLINE", "A spigot came up.";
+    ASYNC_UNAFF_SPIGOT_OFFLINE = 0x08003, "IT_ASYNC_UNAFF_SPIGOT_OFFLINE", "A spigot went down.";
+    ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE = 0x08004, "IT_ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE", "The affiliated dispatcher overflowed.";
+    SOFTWARE_EVENT_STREAM = 0x10000, "IT_SOFTWARE_EVENT_STREAM", "Stream: events of the consumer's own.";
+    SOFTWARE = 0x10001, "IT_SOFTWARE_EVENT", "An event that the consumer posted.";
+    AEVD_NOTIFICATION_EVENT_STREAM = 0x20000, "IT_AEVD_NOTIFICATION_EVENT_STREAM", "Stream: makes an aggregate dispatcher.";
+    AEVD_NOTIFICATION = 0x20001, "IT_AEVD_NOTIFICATION_EVENT", "A dispatcher of the aggregate notified.";
+}
+
+impl EventType {
+    /// The stream that the event belongs to.
+    pub const fn stream(self) -> EventType {
+        EventType(self.0 & !0xfff)
+    }
+
+    /// The value in the specification's enumeration.
+    pub const fn as_raw(self) -> u32 {
+        self.0
+    }
+}
+
+impl core::fmt::Debug for EventType {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "EventType({:#x})", self.0),
+        }
+    }
+}
+
+/// How a work request ended.
+#[doc(alias = "it_dto_status_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(u32)]
+pub enum DtoStatus {
+    /// It worked.
+    #[default]
+    #[doc(alias = "IT_DTO_SUCCESS")]
+    Success = 0,
+    /// A message was longer than the endpoint's payload size, or than the Receive.
+    #[doc(alias = "IT_DTO_ERR_LOCAL_LENGTH")]
+    LocalLength = 1,
+    /// The endpoint is inconsistent.
+    #[doc(alias = "IT_DTO_ERR_LOCAL_EP")]
+    LocalEp = 2,
+    /// A local segment may not be used like this.
+    #[doc(alias = "IT_DTO_ERR_LOCAL_PROTECTION")]
+    LocalProtection = 3,
+    /// The endpoint became non-operational first.
+    #[doc(alias = "IT_DTO_ERR_FLUSHED")]
+    Flushed = 4,
+    /// An RMR operation broke protection.
+    #[doc(alias = "IT_RMR_OPERATION_FAILED")]
+    RmrOperationFailed = 5,
+    /// The peer answered with something unexpected.
+    #[doc(alias = "IT_DTO_ERR_BAD_RESPONSE")]
+    BadResponse = 6,
+    /// The peer's memory may not be used like this.
+    #[doc(alias = "IT_DTO_ERR_REMOTE_ACCESS")]
+    RemoteAccess = 7,
+    /// The peer could not complete it.
+    #[doc(alias = "IT_DTO_ERR_REMOTE_RESPONDER")]
+    RemoteResponder = 8,
+    /// The transport gave up.
+    #[doc(alias = "IT_DTO_ERR_TRANSPORT")]
+    Transport = 9,
+    /// The peer had no resources, too often.
+    #[doc(alias = "IT_DTO_ERR_RECEIVER_NOT_READY")]
+    ReceiverNotReady = 10,
+    /// Data was cut off (not on IB).
+    #[doc(alias = "IT_DTO_ERR_PARTIAL_PACKET")]
+    PartialPacket = 11,
+    /// A link or unlink failed.
+    #[doc(alias = "IT_DTO_ERR_LOCAL_MM_OPERATION")]
+    LocalMmOperation = 12,
+}
+
+impl DtoStatus {
+    /// The value in the specification's enumeration.
+    pub const fn as_raw(self) -> u32 {
+        self as u32
+    }
+}
+
+/// A completed work request.
+#[doc(alias = "it_dto_cmpl_event_t")]
+#[doc(alias = "it_all_dto_cmpl_event_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DtoCompletion {
+    /// Which operation.
+    pub event_number: EventType,
+    /// How it ended.
+    pub dto_status: DtoStatus,
+    /// The dispatcher on which it was queued.
+    pub evd: EvdHandle,
+    /// The endpoint to which it was posted; of a Receive, the one to which the message came.
+    pub ep: EpHandle,
+    /// The consumer's cookie.
+    pub cookie: u64,
+    /// Bytes received; only of a successful Receive.
+    pub transferred_length: u32,
+    /// Datagrams: what is in the first 40 bytes.
+    pub flags: DtoUdFlags,
+    /// Datagrams: the sender's endpoint ID.
+    pub ud_ep_id: u32,
+    /// The LMR or RMR that the peer unlinked, else null.
+    pub unlinked_mr_handle: Handle,
+}
+
+/// Why a connection could not be established.
+#[doc(alias = "it_conn_reject_code_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum RejectReason {
+    /// None of the others.
+    Other = 0,
+    /// It took longer than the path's timeout.
+    Timeout = 1,
+    /// The peer refused the path; the event carries a better one.
+    BadPath = 2,
+    /// The peer still has an old connection of this endpoint.
+    StaleConn = 3,
+    /// The active side did not accept the read depth.
+    BadOrd = 4,
+    /// The peer lacks resources.
+    Resources = 5,
+    /// Not on IB.
+    BadConnParms = 6,
+}
+
+impl RejectReason {
+    /// The value in the specification's enumeration.
+    pub const fn as_raw(self) -> u32 {
+        self as u32
+    }
+}
+
+/// How a UD service request ended.
+#[doc(alias = "it_ud_svc_req_status_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum UdSvcStatus {
+    /// The reply names an endpoint.
+    EpInfoValid = 0,
+    /// No such service.
+    IdNotSupported = 1,
+    /// Rejected.
+    Rejected = 2,
+    /// The peer is out of resources.
+    NoEpAvailable = 3,
+    /// Ask elsewhere.
+    Redirected = 4,
+}
+
+/// Names a remote datagram endpoint.
+#[doc(alias = "it_remote_ep_info_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct RemoteEpInfo {
+    /// Endpoint ID (QP number).
+    pub ud_ep_id: u32,
+    /// Endpoint key (Q_Key).
+    pub ud_ep_key: u32,
+}
+
+/// A peer wants to connect.
+#[doc(alias = "it_conn_request_event_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnRequest {
+    /// The dispatcher on which it was queued.
+    pub evd: EvdHandle,
+    /// Names the request to accept, reject and handoff.
+    pub cn_est_id: CnEstId,
+    /// The qualifier that the peer named.
+    pub conn_qual: ConnQual,
+    /// The peer's address.
+    pub source_addr: NetAddr,
+    /// The spigot at which it arrived.
+    pub spigot_id: usize,
+    /// Longest message of the peer's endpoint; only if the IA's `max_message_size_support`.
+    pub max_message_size: u32,
+    /// The peer's inbound read depth.
+    pub rdma_read_ird: u32,
+    /// The peer's outbound read depth.
+    pub rdma_read_ord: u32,
+    /// The peer's private data.
+    pub private_data: Option<PrivateData>,
+}
+
+/// A peer looks for a UD service.
+#[doc(alias = "it_ud_svc_request_event_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdServiceRequest {
+    /// The dispatcher on which it was queued.
+    pub evd: EvdHandle,
+    /// Names the request to the reply.
+    pub ud_svc_req_id: u64,
+    /// The qualifier that the peer named.
+    pub conn_qual: ConnQual,
+    /// The peer's address.
+    pub source_addr: NetAddr,
+    /// The spigot at which it arrived.
+    pub spigot_id: usize,
+    /// The peer's private data.
+    pub private_data: Option<PrivateData>,
+}
+
+/// The answer to a UD service request.
+#[doc(alias = "it_ud_svc_reply_event_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdServiceReply {
+    /// The dispatcher on which it was queued.
+    pub evd: EvdHandle,
+    /// The request.
+    pub ud_svc: UdSvcReqHandle,
+    /// How it ended.
+    pub status: UdSvcStatus,
+    /// The endpoint, if the status is [`UdSvcStatus::EpInfoValid`].
+    pub ep_info: RemoteEpInfo,
+    /// Where to ask, if the status is [`UdSvcStatus::Redirected`].
+    pub dst_path: Option<Path>,
+    /// The peer's private data.
+    pub private_data: Option<PrivateData>,
+}
+
+/// What an affiliated asynchronous event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AffiliatedCause {
+    /// A dispatcher.
+    Sevd(EvdHandle),
+    /// An endpoint.
+    Ep(EpHandle),
+    /// A shared receive queue.
+    Srq(SrqHandle),
+}
+
+/// An event.
+#[doc(alias = "it_event_t")]
+#[doc(alias = "it_connection_event_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A work request is complete.
+    Dto(DtoCompletion),
+    /// A peer wants to connect.
+    ConnRequest(ConnRequest),
+    /// A peer looks for a UD service.
+    UdServiceRequest(UdServiceRequest),
+    /// The passive side accepted; the endpoint is in ACTIVE2_CONNECTION_PENDING.
+    ConnAcceptArrival {
+        /// The dispatcher on which it was queued.
+        evd: EvdHandle,
+        /// The endpoint.
+        ep: EpHandle,
+        /// Names the reply to accept and reject.
+        cn_est_id: CnEstId,
+        /// The peer's inbound read depth.
+        rdma_read_ird: u32,
+        /// The peer's outbound read depth.
+        rdma_read_ord: u32,
+        /// The peer's private data.
+        private_data: Option<PrivateData>,
+    },
+    /// The connection is established; the endpoint is in CONNECTED.
+    ConnEstablished {
+        /// The dispatcher on which it was queued.
+        evd: EvdHandle,
+        /// The endpoint.
+        ep: EpHandle,
+        /// The peer's inbound read depth.
+        rdma_read_ird: u32,
+        /// The peer's outbound read depth.
+        rdma_read_ord: u32,
+        /// The peer's private data.
+        private_data: Option<PrivateData>,
+    },
+    /// One of the consumers disconnected; the endpoint is in NONOPERATIONAL.
+    ConnDisconnect {
+        /// The dispatcher on which it was queued.
+        evd: EvdHandle,
+        /// The endpoint.
+        ep: EpHandle,
+        /// The peer's private data.
+        private_data: Option<PrivateData>,
+    },
+    /// The peer's consumer rejected; the endpoint is in NONOPERATIONAL.
+    ConnPeerReject {
+        /// The dispatcher on which it was queued.
+        evd: EvdHandle,
+        /// The endpoint.
+        ep: EpHandle,
+        /// The peer's private data.
+        private_data: Option<PrivateData>,
+    },
+    /// The connection could not be established; the endpoint is in NONOPERATIONAL.
+    ConnNonpeerReject {
+        /// The dispatcher on which it was queued.
+        evd: EvdHandle,
+        /// The endpoint.
+        ep: EpHandle,
+        /// Why.
+        reject_reason_code: RejectReason,
+        /// The path that the peer suggests, with [`RejectReason::BadPath`].
+        dst_path: Option<Path>,
+    },
+    /// The connection broke; the endpoint is in NONOPERATIONAL.
+    ConnBroken {
+        /// The dispatcher on which it was queued.
+        evd: EvdHandle,
+        /// The endpoint.
+        ep: EpHandle,
+    },
+    /// The answer to a UD service request.
+    UdServiceReply(UdServiceReply),
+    /// Something happened to an object.
+    Affiliated {
+        /// What.
+        event_number: EventType,
+        /// The dispatcher on which it was queued.
+        evd: EvdHandle,
+        /// To which object.
+        cause: AffiliatedCause,
+    },
+    /// Something happened to the IA.
+    Unaffiliated {
+        /// What.
+        event_number: EventType,
+        /// The dispatcher on which it was queued.
+        evd: EvdHandle,
+        /// The IA.
+        ia: IaHandle,
+        /// The spigot, of spigot events.
+        spigot_id: usize,
+    },
+    /// The consumer posted it.
+    Software {
+        /// The dispatcher on which it was queued.
+        evd: EvdHandle,
+        /// What the consumer gave.
+        data: usize,
+    },
+    /// A dispatcher of an aggregate notified.
+    AevdNotification {
+        /// The aggregate dispatcher.
+        aevd: EvdHandle,
+        /// The simple one.
+        sevd: EvdHandle,
+    },
+}
+
+impl Event {
+    /// The event's number.
+    pub const fn event_number(&self) -> EventType {
+        match self {
+            Event::Dto(completion) => completion.event_number,
+            Event::ConnRequest(_) => EventType::CM_REQ_CONN_REQUEST,
+            Event::UdServiceRequest(_) => EventType::CM_REQ_UD_SERVICE_REQUEST,
+            Event::ConnAcceptArrival { .. } => EventType::CM_MSG_CONN_ACCEPT_ARRIVAL,
+            Event::ConnEstablished { .. } => EventType::CM_MSG_CONN_ESTABLISHED,
+            Event::ConnDisconnect { .. } => EventType::CM_MSG_CONN_DISCONNECT,
+            Event::ConnPeerReject { .. } => EventType::CM_MSG_CONN_PEER_REJECT,
+            Event::ConnNonpeerReject { .. } => EventType::CM_MSG_CONN_NONPEER_REJECT,
+            Event::ConnBroken { .. } => EventType::CM_MSG_CONN_BROKEN,
+            Event::UdServiceReply(_) => EventType::CM_MSG_UD_SERVICE_REPLY,
+            Event::Affiliated { event_number, .. } | Event::Unaffiliated { event_number, .. } => {
+                *event_number
+            }
+            Event::Software { .. } => EventType::SOFTWARE,
+            Event::AevdNotification { .. } => EventType::AEVD_NOTIFICATION,
+        }
+    }
+
+    /// The dispatcher on which it was queued.
+    pub const fn evd(&self) -> EvdHandle {
+        match self {
+            Event::Dto(completion) => completion.evd,
+            Event::ConnRequest(request) => request.evd,
+            Event::UdServiceRequest(request) => request.evd,
+            Event::UdServiceReply(reply) => reply.evd,
+            Event::ConnAcceptArrival { evd, .. }
+            | Event::ConnEstablished { evd, .. }
+            | Event::ConnDisconnect { evd, .. }
+            | Event::ConnPeerReject { evd, .. }
+            | Event::ConnNonpeerReject { evd, .. }
+            | Event::ConnBroken { evd, .. }
+            | Event::Affiliated { evd, .. }
+            | Event::Unaffiliated { evd, .. }
+            | Event::Software { evd, .. }
+            | Event::AevdNotification { aevd: evd, .. } => *evd,
+        }
+    }
+
+    /// The completion, if it is one.
+    pub const fn dto(&self) -> Option<&DtoCompletion> {
+        match self {
+            Event::Dto(completion) => Some(completion),
+            _ => None,
+        }
+    }
+}
