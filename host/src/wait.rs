@@ -40,8 +40,8 @@ impl Waiters {
                 Wake::Woken
             }
             Some(left) => {
-                let (_, timeout) =
-                    bucket.changed.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner);
+                let waited = bucket.changed.wait_timeout(guard, left);
+                let timeout = waited.unwrap_or_else(PoisonError::into_inner).1;
                 if timeout.timed_out() { Wake::TimedOut } else { Wake::Woken }
             }
         }
