@@ -52,7 +52,7 @@ pub fn bench(options: &Options, json: Option<&Path>) -> Result<u8> {
     };
     write_json(&[])?;
     if cfg!(debug_assertions) {
-        eprintln!(
+        complain!(
             "ferrovia: this is not a release build; `cargo run --release -- bench` gives figures that count"
         );
     }
@@ -70,9 +70,9 @@ pub fn bench(options: &Options, json: Option<&Path>) -> Result<u8> {
                     Some(("mark", name)) => boot.mark(name, guest.started()),
                     Some(("bench", text)) => match Figure::parse(text) {
                         Some(figure) => figures.push(figure),
-                        None => eprintln!("ferrovia: not a figure: {text}"),
+                        None => complain!("ferrovia: not a figure: {text}"),
                     },
-                    _ => launcher.symbols().annotate(&line).iter().for_each(|line| eprintln!("{line}")),
+                    _ => launcher.symbols().annotate(&line).iter().for_each(|line| complain!("{line}")),
                 }
             }
             Event::FirstThread => boot.first_thread = Some(guest.started().elapsed()),

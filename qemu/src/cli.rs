@@ -49,6 +49,15 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// Boot any image (targets/NAME), for those who write one
+    Boot {
+        /// The image's name
+        #[arg(value_name = "NAME")]
+        image: String,
+        /// Words for the kernel's command line
+        #[arg(value_name = "WORD")]
+        words: Vec<String>,
+    },
     /// Run the suite in the kernel and print which of the specifications' requirements it shows
     Conformance {
         /// Also list the requirements that no passing test shows
@@ -73,6 +82,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
         Command::Transfer { file } => tour::transfer(options, &file),
         Command::Test { filters, show_output } => runner::run_and_print(options, &filters, show_output),
         Command::Bench { json } => bench::bench(options, json.as_deref()),
+        Command::Boot { image, words } => tour::boot(options, &image, &words),
         Command::Conformance { missing } => conformance::conformance(options, missing),
     }
 }

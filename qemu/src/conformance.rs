@@ -185,7 +185,7 @@ pub fn conformance(options: &Options, missing: bool) -> Result<u8> {
     let objections: Vec<String> =
         summary.results.iter().flat_map(|result| catalogue.objections(&result.name, &result.rows)).collect();
     for objection in &objections {
-        eprintln!("ferrovia: catalogue: {objection}");
+        complain!("ferrovia: catalogue: {objection}");
     }
     let passed = summary.results.iter().filter(|result| result.outcome == Outcome::Passed);
     let shown = passed.flat_map(|result| result.rows.iter().cloned()).collect();

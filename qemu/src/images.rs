@@ -124,7 +124,7 @@ fn run_with_progress(mut cargo: Command, name: &str) -> Result<()> {
         let line = String::from_utf8_lossy(&line).into_owned();
         if line.trim_start().starts_with("Compiling") {
             if !announced && !std::io::stderr().is_terminal() {
-                eprintln!("ferrovia: building the image {name}");
+                complain!("ferrovia: building the image {name}");
             }
             if !announced {
                 bar.enable_steady_tick(Duration::from_millis(100));
@@ -140,7 +140,7 @@ fn run_with_progress(mut cargo: Command, name: &str) -> Result<()> {
         return Ok(());
     }
     for line in said {
-        eprintln!("{line}");
+        complain!("{line}");
     }
     Err(Error::Build(name.to_owned()))
 }

@@ -10,7 +10,7 @@ use crate::images;
 use crate::options::Options;
 use crate::setup::find_qemu;
 use crate::symbols::Symbols;
-use crate::vm::{Config, Event, Guest};
+use crate::vm::{Config, Event, Guest, Patience};
 
 /// An image that is built, and the machine that it will run on.
 #[derive(Debug)]
@@ -46,6 +46,7 @@ impl Launcher {
             nics: usize::try_from(options.nics).unwrap_or(usize::MAX),
             command_line,
             module,
+            patience: Patience::default(),
         };
         Guest::start(config, &Ivshmem)
     }
@@ -111,7 +112,7 @@ impl Output<'_> {
         self.broken |= is_crash(line);
         for line in self.symbols.annotate(line) {
             if self.broken {
-                eprintln!("{line}");
+                complain!("{line}");
             } else {
                 print_line(&line)?;
             }

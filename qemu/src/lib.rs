@@ -13,6 +13,14 @@
 //!
 //! Unsafe code is confined to [`memory`] (mappings) and [`process`] (between fork and exec).
 
+/// Like `eprintln!`, but whoever closed our standard error gets no panic for it.
+macro_rules! complain {
+    ($($words:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), $($words)*);
+    }};
+}
+
 pub mod bench;
 pub mod cli;
 pub mod conformance;
@@ -40,7 +48,7 @@ pub fn exit(outcome: error::Result<u8>) -> ExitCode {
     let status = outcome.unwrap_or_else(|error| {
         // Whoever closed our output has seen enough, and knows.
         if !error.is_closed_output() {
-            eprintln!("ferrovia: {error}");
+            complain!("ferrovia: {error}");
         }
         error.status()
     });

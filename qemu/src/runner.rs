@@ -68,7 +68,7 @@ pub fn run(
             match guest.next(Some(deadline))? {
                 Event::Line(line) => {
                     if show_output {
-                        launcher.symbols().annotate(&line).iter().for_each(|line| eprintln!("{line}"));
+                        launcher.symbols().annotate(&line).iter().for_each(|line| complain!("{line}"));
                     }
                     if let Some(result) = suite.line(&line, Instant::now()) {
                         take(result)?;
@@ -96,7 +96,7 @@ pub fn run(
             Next::Finished => return Ok(summary),
             Next::Boot => {}
             Next::Stuck => {
-                eprintln!(
+                complain!(
                     "ferrovia: the suite does not get on after {}; it was given up",
                     suite.last().unwrap_or("its start")
                 );

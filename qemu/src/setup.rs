@@ -156,7 +156,7 @@ fn install(system: Distribution) -> Result<()> {
     };
     for command in commands {
         let words: Vec<&str> = prefix.iter().chain(command.iter()).copied().collect();
-        eprintln!("ferrovia: {PROGRAM} was not found; running `{}`", words.join(" "));
+        complain!("ferrovia: {PROGRAM} was not found; running `{}`", words.join(" "));
         let mut run = Command::new(words[0]);
         run.args(&words[1..]).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
         // The package manager is left to finish when we are killed: half an installation helps nobody.
@@ -205,7 +205,7 @@ pub fn ensure_guest_target(root: &Path) -> Result<()> {
         )));
     }
     for attempt in 1..=DOWNLOADS {
-        eprintln!(
+        complain!(
             "ferrovia: the Rust target {GUEST_TARGET} is not installed; running `rustup target add {GUEST_TARGET}`\
              {}",
             if attempt > 1 { format!(" (attempt {attempt} of {DOWNLOADS})") } else { String::new() }

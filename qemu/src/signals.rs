@@ -6,8 +6,8 @@
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
 
-use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::error::{Error, Result};
@@ -15,45 +15,44 @@ use crate::error::{Error, Result};
 /// The signals that ask us to end.
 const ASKED: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// A watch on the signals that ask us to end; the default behaviour is not restored when it is dropped.
+/// The watch on the signals that ask us to end. There is one for the process, and it lasts: between two
+/// guests a signal must not get lost.
 #[derive(Debug)]
 pub struct Signals {
-    pipes: Vec<(i32, UnixStream, SigId)>,
+    pipes: Vec<(i32, UnixStream)>,
 }
 
+static SIGNALS: Mutex<Option<&'static Signals>> = Mutex::new(None);
+
 impl Signals {
-    /// Starts watching.
-    pub fn watch() -> Result<Signals> {
+    /// Starts watching, unless that was done before.
+    pub fn watch() -> Result<&'static Signals> {
+        let mut signals = SIGNALS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(signals) = *signals {
+            return Ok(signals);
+        }
         let failed = |e| Error::system("watch for signals", e);
         let mut pipes = Vec::new();
         for signal in ASKED {
             let (ours, handlers) = UnixStream::pair().map_err(failed)?;
             ours.set_nonblocking(true).map_err(failed)?;
-            let id = signal_hook::low_level::pipe::register(signal, handlers).map_err(failed)?;
-            pipes.push((signal, ours, id));
+            signal_hook::low_level::pipe::register(signal, handlers).map_err(failed)?;
+            pipes.push((signal, ours));
         }
-        Ok(Signals { pipes })
+        Ok(signals.insert(Box::leak(Box::new(Signals { pipes }))))
     }
 
     /// What becomes readable when a signal arrives.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.pipes.iter().map(|(_, pipe, _)| pipe.as_fd())
+        self.pipes.iter().map(|(_, pipe)| pipe.as_fd())
     }
 
     /// The signal that arrived, if one did.
     pub fn arrived(&self) -> Option<i32> {
-        self.pipes.iter().find_map(|(signal, pipe, _)| {
+        self.pipes.iter().find_map(|(signal, pipe)| {
             let mut reader: &UnixStream = pipe;
             matches!(reader.read(&mut [0]), Ok(1)).then_some(*signal)
         })
-    }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        for (_, _, id) in &self.pipes {
-            signal_hook::low_level::unregister(*id);
-        }
     }
 }
 

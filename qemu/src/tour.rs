@@ -1,4 +1,5 @@
-//! The tour and the transfer: one image, with a payload of its own or with a file from the host.
+//! The tour and the transfer: one image, with a payload of its own or with a file from the host; and booting any
+//! other image.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,7 +14,7 @@ const OWN_MEMORY: u64 = 128 << 20;
 
 /// Boots, shows the IA, and moves a payload of the image's own; returns the image's status.
 pub fn tour(options: &Options) -> Result<u8> {
-    run(options, &[], None)
+    run(options, "tour", &[], None)
 }
 
 /// Moves a file in each way; returns the image's status.
@@ -29,11 +30,16 @@ pub fn transfer(options: &Options, path: &Path) -> Result<u8> {
     let options = Options { memory: Some(memory), ..options.clone() };
     // QEMU passes no module of 0 bytes, so the guest has to be told that there is one.
     let module = (bytes > 0).then_some(file);
-    run(&options, &["transfer".into(), format!("bytes={bytes}")], module)
+    run(&options, "tour", &["transfer".into(), format!("bytes={bytes}")], module)
 }
 
-fn run(options: &Options, words: &[String], module: Option<File>) -> Result<u8> {
-    let launcher = Launcher::prepare(options, "tour")?;
+/// Boots any image and passes on what it says; returns the image's status.
+pub fn boot(options: &Options, image: &str, words: &[String]) -> Result<u8> {
+    run(options, image, words, None)
+}
+
+fn run(options: &Options, image: &str, words: &[String], module: Option<File>) -> Result<u8> {
+    let launcher = Launcher::prepare(options, image)?;
     let mut output = Output::new(launcher.symbols());
     launcher.run(words, module, |line| output.line(line), |_| ())
 }

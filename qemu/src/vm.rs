@@ -28,10 +28,21 @@ use crate::process;
 use crate::setup::Qemu;
 use crate::signals::Signals;
 
-/// Silence of the heartbeat that ends a guest.
-const SILENCE: Duration = Duration::from_secs(10);
-/// How long the first beat may take: firmware, and a machine that has other things to do.
-const FIRST_BEAT: Duration = Duration::from_secs(30);
+/// How long a guest may be silent.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Before its first heartbeat: the firmware's time, on a machine that has other things to do.
+    pub first_beat: Duration,
+    /// Between two heartbeats.
+    pub silence: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { first_beat: Duration::from_secs(30), silence: Duration::from_secs(10) }
+    }
+}
+
 /// A guest writes this plus its status to the exit device, which is then told from QEMU's own statuses.
 const STATUS_BASE: i32 = 0x10;
 
@@ -57,6 +68,8 @@ pub struct Config {
     pub command_line: String,
     /// A file to load beside the kernel.
     pub module: Option<File>,
+    /// When it is given up.
+    pub patience: Patience,
 }
 
 /// How a guest ended.
@@ -132,8 +145,9 @@ pub struct Guest {
     events: VecDeque<Event>,
     started: Instant,
     last_beat: Option<Instant>,
+    patience: Patience,
     ended: bool,
-    signals: Signals,
+    signals: &'static Signals,
     device: Device,
     _attachments: Vec<Box<dyn Attachment>>,
     /// QEMU dies with the thread that started it.
@@ -194,6 +208,7 @@ impl Guest {
             events: VecDeque::new(),
             started,
             last_beat: None,
+            patience: config.patience,
             ended: false,
             signals,
             device,
@@ -235,7 +250,8 @@ impl Guest {
 
     /// When silence will have lasted too long.
     fn silent_at(&self) -> Instant {
-        self.last_beat.map_or(self.started + FIRST_BEAT, |beat| beat + SILENCE)
+        let Patience { first_beat, silence } = self.patience;
+        self.last_beat.map_or(self.started + first_beat, |beat| beat + silence)
     }
 
     /// Waits for something to happen, and turns what did into events.
@@ -283,7 +299,7 @@ impl Guest {
                     self.events.push_back(Event::FirstThread);
                 }
                 Note::KillDevice => self.device.kill(),
-                Note::Unknown(line) => eprintln!("ferrovia: the guest's debug port said {line:?}"),
+                Note::Unknown(line) => complain!("ferrovia: the guest's debug port said {line:?}"),
             }
         }
         drain(&mut self.stderr, |bytes| self.stderr_text.extend_from_slice(bytes));

@@ -1,0 +1,211 @@
+//! A guest's life and death as the launcher sees them, with shell scripts in the place of QEMU.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use qemu::error::{Error, Result};
+use qemu::frontend::ivshmem::Ivshmem;
+use qemu::setup::Qemu;
+use qemu::vm::{Config, Event, Exit, Guest, Patience};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+/// What every script begins with: the descriptors of the serial and the debug port, from the arguments.
+const HEAD: &str = r#"#!/bin/bash
+all="$*"
+serial=$(sed 's/.*id=com1,fd=\([0-9]*\).*/\1/' <<< "$all")
+debug=$(sed 's/.*id=debug,fd=\([0-9]*\).*/\1/' <<< "$all")
+say() { echo "$@" >&$serial; }
+note() { printf "$@" >&$debug; }
+"#;
+
+struct Script {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn script(body: &str) -> Script {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("qemu");
+    fs::write(&path, format!("{HEAD}{body}\n")).expect("write the script");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("make it executable");
+    Script { _dir: dir, path }
+}
+
+fn start(path: PathBuf, patience: Patience) -> Result<Guest> {
+    let config = Config {
+        qemu: Qemu { path, version: (7, 2) },
+        image: "/no/image".into(),
+        cpus: 1,
+        memory: 64 << 20,
+        nics: 2,
+        command_line: "log=warn one two".into(),
+        module: None,
+        patience,
+    };
+    Guest::start(config, &Ivshmem)
+}
+
+/// All lines, and how it ended.
+fn run(body: &str) -> (Vec<String>, Event) {
+    let script = script(body);
+    let mut guest = start(script.path.clone(), Patience::default()).expect("the script starts");
+    let mut lines = Vec::new();
+    loop {
+        match guest.next(None).expect("no signal") {
+            Event::Line(line) => lines.push(line),
+            Event::FirstThread => lines.push("(first thread)".into()),
+            end => return (lines, end),
+        }
+    }
+}
+
+#[test]
+fn all_that_a_guest_said_arrives_before_its_end() {
+    let (lines, end) = run(
+        r#"say one; note S.; for i in $(seq 2000); do say "line $i"; done; echo -n last >&$serial; exit 33"#,
+    );
+    assert!(matches!(end, Event::Ended(Exit::Status(0))), "{end:?}");
+    let mut wanted: Vec<String> = vec!["one".into()];
+    wanted.extend((1..=2000).map(|i| format!("line {i}")));
+    wanted.push("last".into());
+    let said: Vec<String> = lines.iter().filter(|line| *line != "(first thread)").cloned().collect();
+    assert_eq!(said, wanted);
+    assert_eq!(lines.len(), wanted.len() + 1, "the first thread was announced once");
+}
+
+#[test]
+fn a_status_is_passed_on_and_none_is_none() {
+    assert!(matches!(run("exit 35").1, Event::Ended(Exit::Status(1))));
+    assert!(matches!(run("exit 0").1, Event::Ended(Exit::NoStatus)));
+    let (_, end) = run("echo 'qemu: no such thing' >&2; echo more >&2; exit 1");
+    let Event::Ended(exit) = end else { panic!("{end:?}") };
+    let error = exit.status().expect_err("QEMU died");
+    assert_eq!(error.to_string(), "QEMU ended early (exit status: 1): qemu: no such thing");
+    let (_, end) = run("kill -SEGV $$");
+    assert!(matches!(&end, Event::Ended(Exit::QemuDied { status, .. }) if status == "signal 11"), "{end:?}");
+}
+
+#[test]
+fn a_qemu_that_can_not_be_started_is_an_error() {
+    let Err(error) = start("/no/qemu".into(), Patience::default()) else { panic!("it started") };
+    assert!(matches!(error, Error::File { .. }), "{error}");
+}
+
+/// QEMU gets exactly what its arguments name: memory without a name in the file system, and sockets.
+#[test]
+fn what_the_arguments_name_is_inherited() {
+    let (lines, end) = run(r#"
+        memory=$(sed 's/.*mem-path=\([^,]*\),.*/\1/' <<< "$all")
+        say "memory $(readlink $memory)"
+        for nic in 0 1; do
+            fd=$(sed "s/.*id=iv$nic,fd=\([0-9]*\).*/\1/" <<< "$all")
+            say "nic $(readlink /proc/self/fd/$fd | cut -d: -f1)"
+        done
+        say "size $(stat -L -c %s $memory)"
+        case "$all" in *"-smp 1,maxcpus=2 "*) say more than one CPU is possible;; esac
+        case "$all" in *"-append log=warn one two"*) say the command line is there;; esac
+        ls /proc/self/fd > /dev/null; exit 33"#);
+    assert!(matches!(end, Event::Ended(Exit::Status(0))), "{end:?}");
+    assert_eq!(
+        lines,
+        [
+            "memory /memfd:the guest's memory (deleted)",
+            "nic socket",
+            "nic socket",
+            "size 67108864",
+            "more than one CPU is possible",
+            "the command line is there",
+        ]
+    );
+}
+
+#[test]
+fn a_guest_whose_heart_stops_is_given_up() {
+    let patience = Patience { first_beat: Duration::from_secs(60), silence: Duration::from_millis(200) };
+    let script = script("note .; say beating; exec sleep 600");
+    let mut guest = start(script.path.clone(), patience).expect("the script starts");
+    loop {
+        match guest.next(None).expect("no signal") {
+            Event::Line(line) => assert_eq!(line, "beating"),
+            Event::Stalled(silence) => break assert!(silence >= patience.silence),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_guest_that_never_beats_is_given_up_too() {
+    let patience = Patience { first_beat: Duration::from_millis(100), silence: Duration::from_secs(60) };
+    let script = script("exec sleep 600");
+    let mut guest = start(script.path.clone(), patience).expect("the script starts");
+    let event = guest.next(None).expect("no signal");
+    assert!(matches!(event, Event::Stalled(_)), "{event:?}");
+}
+
+#[test]
+fn a_deadline_is_kept() {
+    let script = script("exec sleep 600");
+    let mut guest = start(script.path.clone(), Patience::default()).expect("the script starts");
+    let event = guest.next(Some(Instant::now())).expect("no signal");
+    assert!(matches!(event, Event::Deadline), "{event:?}");
+}
+
+/// The body of a process that the tests below kill: it starts a guest and passes on what it says.
+///
+/// Does nothing unless it is called for.
+#[test]
+fn launcher_to_be_killed() {
+    let Some(path) = std::env::var_os("FERROVIA_TEST_QEMU") else { return };
+    let mut guest = start(path.into(), Patience::default()).expect("the script starts");
+    let error = loop {
+        match guest.next(None) {
+            Ok(Event::Line(line)) => eprintln!("{line}"),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => break error,
+        }
+    };
+    drop(guest);
+    // As `main` would; the harness has a status of its own.
+    std::process::exit(error.status().into());
+}
+
+/// Starts a launcher and its QEMU, kills the launcher, and returns how it ended once QEMU has gone.
+fn kill_launcher(signal: Signal) -> ExitStatus {
+    let script = script("say pid $$; note .; exec sleep 600");
+    let mut launcher = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "launcher_to_be_killed", "--nocapture", "--test-threads=1"])
+        .env("FERROVIA_TEST_QEMU", &script.path)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start a launcher");
+    let stderr = BufReader::new(launcher.stderr.take().expect("piped"));
+    let pid = stderr
+        .lines()
+        .find_map(|line| line.expect("text").strip_prefix("pid ")?.parse::<i32>().ok())
+        .expect("QEMU's process id");
+    let qemu = rustix::process::pidfd_open(Pid::from_raw(pid).expect("an id"), PidfdFlags::empty())
+        .expect("it runs");
+    rustix::process::kill_process(Pid::from_child(&launcher), signal).expect("it runs");
+    let mut fds = [PollFd::new(&qemu, PollFlags::IN)];
+    let ended = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 60, tv_nsec: 0 })).expect("poll");
+    assert_eq!(ended, 1, "QEMU outlives the launcher");
+    launcher.wait().expect("the launcher's status")
+}
+
+#[test]
+fn killing_the_launcher_ends_qemu() {
+    assert_eq!(kill_launcher(Signal::KILL).signal(), Some(9));
+}
+
+#[test]
+fn the_launcher_ends_by_itself_when_it_is_asked_to() {
+    assert_eq!(kill_launcher(Signal::TERM).code(), Some(143));
+    assert_eq!(kill_launcher(Signal::INT).code(), Some(130));
+}
