@@ -4,12 +4,40 @@
 //! rings ([`SendQueue`], [`ReceiveQueue`], [`SharedReceiveQueue`], [`CompletionQueue`], [`EventQueue`]) that `Nic` hands
 //! out; they are plain `&mut self` objects, whoever owns them brings the lock.
 //!
-//! Nothing that the device wrote is trusted: the rings keep shadow state of their own, and each index, tag,
-//! number, length and status is checked against it before it is used.
+//! Nothing that the device wrote is trusted: the rings keep shadow state of their own ([`Outstanding`]), and each index,
+//! tag, number, length and status is checked against it before it is used. Memory goes back to the platform only when
+//! the device is known to be done with it ([`Lease`]).
+//!
+//! Unsafe code: `mapped` only.
 #![no_std]
 
 extern crate alloc;
 
-mod error;
+#[cfg(test)]
+extern crate std;
 
+mod admin;
+mod attention;
+mod completion;
+mod doorbell;
+mod driver;
+mod error;
+mod event;
+mod life;
+mod mapped;
+mod memory;
+mod nic;
+mod receive;
+mod send;
+mod work;
+
+pub use attention::Attention;
+pub use completion::{CompletionQueue, CompletionRing};
+pub use driver::RnicDriver;
 pub use error::{CommandError, Death, Error};
+pub use event::EventQueue;
+pub use memory::Lease;
+pub use nic::{CqParams, Nic, QpParams, QpRings, SrqParams};
+pub use receive::{ReceiveQueue, SharedReceiveQueue};
+pub use send::{Refused, SendQueue};
+pub use work::{Note, Outstanding};

@@ -1,0 +1,208 @@
+//! The admin queue: commands to the device and their answers.
+//!
+//! Several threads may have commands under way; each waits for its own answer. A command that is not answered in time,
+//! or answered with nonsense, is the device's death: nobody can tell any more what it has done.
+//!
+//! Locks: the queue's (leaf), for writing a command only.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{Ordering, fence};
+use core::time::Duration;
+
+use nic_abi::admin::{
+    ARGS_OFFSET, ARGS_SIZE, COMMAND_SIZE, FLAG_EVENT, Opcode, PHASE, RESPONSE_SIZE, RESULT_SIZE, Status,
+};
+use nic_abi::cqe;
+use platform::sync::{Mutex, Once};
+use platform::{Instant, Platform};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::doorbell::{ConsumerRecord, Doorbell};
+use crate::life::Life;
+use crate::mapped::Ring;
+use crate::{Attention, CommandError, Death, Error};
+
+/// Entries of both rings as a power of two.
+pub(crate) const LOG_ENTRIES: u32 = 5;
+const ENTRIES: u32 = 1 << LOG_ENTRIES;
+const MASK: u32 = ENTRIES - 1;
+
+const COMMAND_WORDS: usize = COMMAND_SIZE / 8;
+const RESPONSE_WORDS: usize = RESPONSE_SIZE / 8;
+const RESULT_WORDS: usize = RESULT_SIZE / 8;
+
+/// The ring of commands.
+pub(crate) type CommandRing = Ring<COMMAND_WORDS>;
+/// The ring of answers.
+pub(crate) type ResponseRing = Ring<RESPONSE_WORDS>;
+
+/// A device that takes longer than this for a command is dead.
+const DEADLINE: Duration = Duration::from_millis(2000);
+/// A benchmark runs in the device for as long as it was told to.
+const BENCH_DEADLINE: Duration = Duration::from_secs(120);
+/// How long to look for the answer before sleeping.
+const SPIN: Duration = Duration::from_micros(10);
+/// Longest sleep without another look: interrupts end it earlier, where there are any.
+const SLICE: Duration = Duration::from_millis(5);
+/// The same before there is an event queue to interrupt.
+const SLICE_WITHOUT_EVENTS: Duration = Duration::from_micros(200);
+
+struct Producer {
+    tail: u32,
+    /// Bit i: the command at entry i awaits its answer or has one that was not read.
+    busy: u32,
+    next_id: u32,
+}
+
+/// The admin queue.
+pub(crate) struct AdminQueue {
+    platform: Arc<dyn Platform>,
+    attention: Arc<Attention>,
+    commands: CommandRing,
+    responses: ResponseRing,
+    doorbell: Doorbell,
+    producer: Mutex<Producer>,
+    /// The record of event queue 0, once there is one.
+    events: Once<ConsumerRecord>,
+}
+
+impl AdminQueue {
+    pub(crate) fn new(
+        platform: Arc<dyn Platform>,
+        attention: Arc<Attention>,
+        commands: CommandRing,
+        responses: ResponseRing,
+        doorbell: Doorbell,
+    ) -> AdminQueue {
+        let producer = Mutex::new(Producer { tail: 0, busy: 0, next_id: 1 });
+        AdminQueue { platform, attention, commands, responses, doorbell, producer, events: Once::new() }
+    }
+
+    /// From now on answers are told by event queue 0, whose record this is.
+    pub(crate) fn use_events(&self, record: ConsumerRecord) {
+        self.events.call_once(|| record);
+    }
+
+    /// Sends a command and waits for its answer's result.
+    pub(crate) fn command(
+        &self,
+        life: &Life,
+        opcode: Opcode,
+        object: u32,
+        args: &(impl IntoBytes + Immutable),
+    ) -> Result<[u8; RESULT_SIZE], Error> {
+        let limit = if opcode == Opcode::Bench { BENCH_DEADLINE } else { DEADLINE };
+        let deadline = self.platform.now() + limit;
+        let (index, id) = self.submit(life, opcode, object, args.as_bytes(), deadline)?;
+        let words = self.wait(life, deadline, || self.answer(index))?;
+        self.producer.lock().busy &= !(1 << (index & MASK));
+        self.attention.raise();
+        let [first, ..] = words;
+        let (answered, status, field) = ((words[0] as u32), (first >> 32) as u16, (first >> 48) as u16);
+        let status = Status::from_word(status).filter(|_| answered == id);
+        let Some(status) = status else {
+            return Err(Error::DeviceDead(life.end(Death::Protocol)));
+        };
+        if status != Status::Success {
+            return Err(Error::Command(CommandError { opcode, status, field }));
+        }
+        let mut result = [0; RESULT_SIZE];
+        for (bytes, word) in result.chunks_exact_mut(8).zip(&words[1..]) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        Ok(result)
+    }
+
+    fn submit(
+        &self,
+        life: &Life,
+        opcode: Opcode,
+        object: u32,
+        args: &[u8],
+        deadline: Instant,
+    ) -> Result<(u32, u32), Error> {
+        let mut words = [0u64; COMMAND_WORDS];
+        let (head, rest) = words.split_at_mut(ARGS_OFFSET / 8);
+        let flags = if self.events.is_completed() { FLAG_EVENT } else { 0 };
+        head[1] = u64::from(object);
+        let mut bytes = [0u8; ARGS_SIZE];
+        let len = args.len().min(ARGS_SIZE);
+        bytes[..len].copy_from_slice(&args[..len]);
+        for (word, eight) in rest.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
+        }
+        let first = u64::from(opcode as u16) | u64::from(flags) << 16;
+        self.wait(life, deadline, || {
+            let mut producer = self.producer.lock();
+            let (index, bit) = (producer.tail, 1 << (producer.tail & MASK));
+            if producer.busy & bit != 0 {
+                return None;
+            }
+            let id = producer.next_id;
+            producer.next_id = id.wrapping_add(1);
+            producer.busy |= bit;
+            producer.tail = index.wrapping_add(1);
+            let entry = self.commands.at(index);
+            entry[0].store(first | u64::from(id) << 32, Ordering::Relaxed);
+            for (to, word) in entry.iter().zip(words).skip(1) {
+                to.store(word, Ordering::Relaxed);
+            }
+            self.doorbell.ring(producer.tail);
+            Some((index, id))
+        })
+    }
+
+    /// The answer at `index`, but for the word with the phase.
+    fn answer(&self, index: u32) -> Option<[u64; 1 + RESULT_WORDS]> {
+        let entry = self.responses.at(index);
+        let last = entry[RESPONSE_WORDS - 1].load(Ordering::Acquire);
+        if (last ^ cqe::phase(index, LOG_ENTRIES)) & PHASE != 0 {
+            return None;
+        }
+        let mut words = [0; 1 + RESULT_WORDS];
+        for (to, from) in words.iter_mut().zip(entry) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        Some(words)
+    }
+
+    /// Waits until `look` finds something: spins a little, then sleeps between interrupts.
+    fn wait<T>(&self, life: &Life, deadline: Instant, look: impl Fn() -> Option<T>) -> Result<T, Error> {
+        let begin = self.platform.now();
+        loop {
+            let seen = self.attention.value();
+            if let Some(death) = life.death() {
+                return Err(Error::DeviceDead(death));
+            }
+            if let Some(found) = look() {
+                return Ok(found);
+            }
+            let now = self.platform.now();
+            if now >= deadline {
+                return Err(Error::DeviceDead(life.end(Death::CommandTimeout)));
+            }
+            if now < begin + SPIN {
+                core::hint::spin_loop();
+                continue;
+            }
+            let slice = match self.events.get() {
+                Some(record) => {
+                    // The dispatcher may be busy, even with the very upcall that waits here: arm for it.
+                    record.arm(false);
+                    SLICE
+                }
+                None => SLICE_WITHOUT_EVENTS,
+            };
+            fence(Ordering::SeqCst);
+            if let Some(found) = look() {
+                return Ok(found);
+            }
+            self.attention.wait(seen, deadline.min(now + slice));
+        }
+    }
+}
+
+/// Reads a result.
+pub(crate) fn result<T: FromBytes>(bytes: &[u8; RESULT_SIZE]) -> Result<T, Error> {
+    T::read_from_prefix(bytes).map(|(value, _)| value).map_err(|_| Error::OutOfRange("result"))
+}

@@ -1,0 +1,57 @@
+//! The event queue's consumer.
+
+use core::sync::atomic::Ordering;
+
+use nic_abi::cqe;
+use nic_abi::eqe::{self, Eqe};
+
+use crate::doorbell::ConsumerRecord;
+use crate::mapped::Ring;
+use crate::memory::Lease;
+
+/// The consumer of an event queue. Its lock is the owner's.
+pub struct EventQueue {
+    pub(crate) ring: Ring<{ eqe::WORDS }>,
+    pub(crate) log: u32,
+    pub(crate) head: u32,
+    pub(crate) number: u32,
+    pub(crate) record: ConsumerRecord,
+}
+
+impl EventQueue {
+    /// Takes the next event, as the device wrote it; the caller judges what it says.
+    pub fn poll(&mut self) -> Option<Eqe> {
+        let entry = self.ring.at(self.head);
+        // Acquire: the word with the phase was written last.
+        let last = entry[3].load(Ordering::Acquire);
+        if (last ^ cqe::phase(self.head, self.log)) & cqe::PHASE != 0 {
+            return None;
+        }
+        let [first, second] = [0, 1].map(|at: usize| entry[at].load(Ordering::Relaxed));
+        self.head = self.head.wrapping_add(1);
+        self.record.consumed(self.head);
+        Some(Eqe {
+            event: first as u8,
+            status: (first >> 8) as u8,
+            number: (first >> 32) as u32,
+            generation: second as u32,
+            detail: (second >> 32) as u32,
+            ..Eqe::default()
+        })
+    }
+
+    /// Asks for an interrupt at the next event. Look at the queue once more after it.
+    pub fn arm(&self) {
+        self.record.arm(false);
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// For how long the device uses the ring.
+    pub fn lease(&self) -> &Lease {
+        self.ring.lease()
+    }
+}

@@ -1,0 +1,107 @@
+//! Whether the device is alive, as the driver sees it.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use nic_abi::registers::{HEARTBEAT_DEAD_MS, State};
+use platform::Instant;
+use platform::sync::Mutex;
+
+use crate::{Attention, Death};
+
+/// No single look counts for more than this: a driver that was not running does not blame the device.
+const MAX_STEP_NS: u64 = 500_000_000;
+
+/// The device's life. Its death is final.
+pub(crate) struct Life {
+    /// 0 while alive, else a code and, above 32 bits, a detail.
+    death: AtomicU64,
+    attention: Arc<Attention>,
+    watch: Mutex<Watch>,
+}
+
+#[derive(Default)]
+struct Watch {
+    heartbeat: u32,
+    last_look: Option<Instant>,
+    stuck_ns: u64,
+}
+
+fn encode(death: Death) -> u64 {
+    match death {
+        Death::Heartbeat => 1,
+        Death::Failed(fault) => 2 | u64::from(fault) << 32,
+        Death::CommandTimeout => 3,
+        Death::Protocol => 4,
+        Death::Closed => 5,
+    }
+}
+
+fn decode(code: u64) -> Option<Death> {
+    match code as u32 {
+        1 => Some(Death::Heartbeat),
+        2 => Some(Death::Failed((code >> 32) as u32)),
+        3 => Some(Death::CommandTimeout),
+        4 => Some(Death::Protocol),
+        5 => Some(Death::Closed),
+        _ => None,
+    }
+}
+
+impl Life {
+    pub(crate) fn new(attention: Arc<Attention>) -> Life {
+        Life { death: AtomicU64::new(0), attention, watch: Mutex::new(Watch::default()) }
+    }
+
+    pub(crate) fn death(&self) -> Option<Death> {
+        decode(self.death.load(Ordering::Acquire))
+    }
+
+    /// Declares the device dead, once, and wakes everybody. Returns the reason that holds.
+    pub(crate) fn end(&self, death: Death) -> Death {
+        let code = encode(death);
+        match self.death.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                if death != Death::Closed {
+                    log::error!("RNIC: {death}");
+                }
+                self.attention.raise();
+                death
+            }
+            Err(earlier) => decode(earlier).unwrap_or(death),
+        }
+    }
+
+    /// Judges the device by its status page.
+    pub(crate) fn watch(&self, now: Instant, state: u32, fault: u32, heartbeat: u32) {
+        if self.death().is_some() {
+            return;
+        }
+        match State::from_word(state) {
+            Some(State::Ready) => {}
+            Some(State::Failed) => {
+                self.end(Death::Failed(fault));
+                return;
+            }
+            Some(State::Idle) | None => {
+                self.end(Death::Protocol);
+                return;
+            }
+        }
+        let stuck = {
+            let mut watch = self.watch.lock();
+            let step = watch.last_look.map_or(0, |last| now.since(last).as_nanos() as u64);
+            if watch.last_look.is_none() || watch.heartbeat != heartbeat {
+                watch.stuck_ns = 0;
+            } else {
+                watch.stuck_ns += step.min(MAX_STEP_NS);
+            }
+            watch.heartbeat = heartbeat;
+            watch.last_look = Some(now);
+            watch.stuck_ns >= HEARTBEAT_DEAD_MS * 1_000_000
+        };
+        if stuck {
+            self.end(Death::Heartbeat);
+        }
+    }
+}
