@@ -25,7 +25,12 @@ impl Args {
 
     /// The value of the last `key=value`.
     pub fn get(self, key: &str) -> Option<&'static str> {
-        self.iter().filter_map(|word| word.strip_prefix(key)?.strip_prefix('=')).last().map(unquoted)
+        self.all(key).last()
+    }
+
+    /// The values of all `key=value`, in order.
+    pub fn all(self, key: &str) -> impl Iterator<Item = &'static str> {
+        self.iter().filter_map(move |word| word.strip_prefix(key)?.strip_prefix('=')).map(unquoted)
     }
 
     /// The words that are not `key=value`. A word in quotes never is.

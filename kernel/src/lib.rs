@@ -7,12 +7,12 @@
 //! # What the outside sees
 //! - The console is the first serial port. See [`console`] for levels.
 //! - [`exit`] ends QEMU with a status; see [`Status`] for what the kernel itself ends with.
-//! - A byte on port 0xe9 about each second says that threads still run; see [`thread`].
+//! - A byte on port 0xe9 about each second says that threads still run; see `outside.rs`.
 //! - A panic or a fault prints its backtrace as lines `  at 0x0123456789abcdef`, see [`mod@panic`].
 //!
 //! # Lock order
-//! A waiting bucket, then a CPU's run queue, then (independent of each other) the heap, frames, page
-//! tables, stacks, PCI configuration, console. All of them are [`lock::IrqLock`]s: interrupts are off while
+//! A waiting bucket, then a CPU's run queue, then stacks, then the heap, then page tables, then frames; PCI
+//! configuration and the console are independent. All of them are [`lock::IrqLock`]s: interrupts are off while
 //! one is held, so no holder is ever preempted, and every one may be taken in an interrupt handler.
 #![no_std]
 
@@ -23,10 +23,10 @@ mod boot;
 pub mod clock;
 pub mod console;
 mod cpu;
-mod exit;
 pub mod interrupts;
 pub mod lock;
 pub mod memory;
+mod outside;
 pub mod panic;
 pub mod pci;
 mod random;
@@ -36,10 +36,7 @@ pub mod thread;
 
 pub use args::args;
 pub use boot::{Module, modules};
-pub use exit::{Status, exit};
+pub use outside::{Status, control, exit};
 pub use pci::nics;
 pub use random::random_u64;
 pub use start::{Boot, Timestamps, timestamps};
-
-#[doc(hidden)]
-pub use log as __log;

@@ -1,9 +1,8 @@
 //! Threads: preemptive, each on a stack of its own with a guard below, each bound to a CPU.
 //!
 //! [`scheduler`] says who runs, [`wait`] how they sleep and are woken, [`queue`] how they stand in line.
-//! While threads run, one of them writes a byte to port 0xe9 each second (QEMU's isa-debugcon), from which
-//! the launcher knows that the guest is alive: without interrupts or without scheduling it falls silent.
-//! The first byte is `S`, written as soon as the first thread runs; the others are `.`.
+//! While threads run, one of them gives a heartbeat each second, from which the launcher knows that the guest
+//! is alive: without interrupts or without scheduling it falls silent.
 #![expect(unsafe_code, reason = "makes threads' first stack frames, and owns threads by pointer")]
 
 mod queue;
@@ -19,12 +18,12 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
 use platform::{OutOfMemory, Wake};
-use x86_64::instructions::{interrupts, port::Port};
+use x86_64::instructions::interrupts;
 
-use crate::clock;
 use crate::cpu::{self, Cpu};
 use crate::lock::IrqLock;
 use crate::memory::Stack;
+use crate::{clock, outside};
 use queue::Link;
 
 pub use scheduler::yield_now;
@@ -190,22 +189,16 @@ pub fn sleep(time: Duration) {
     while wait(&word, 0, Some(deadline)) == Wake::Woken {}
 }
 
-/// Where QEMU's isa-debugcon listens by default.
-const HEARTBEAT_PORT: u16 = 0xe9;
-const HEARTBEAT_PERIOD: Duration = Duration::from_secs(1);
-
-fn beat(byte: u8) {
-    // SAFETY: a byte for whoever listens; nobody else uses the port.
-    unsafe { Port::<u8>::new(HEARTBEAT_PORT).write(byte) };
-}
-
 /// Shows that the first thread runs, and from now on that threads do.
 pub(crate) fn start_heartbeat() -> Result<(), OutOfMemory> {
-    beat(b'S');
+    outside::beat(b'S');
     spawn("heartbeat", || {
         loop {
             sleep(HEARTBEAT_PERIOD);
-            beat(b'.');
+            outside::beat(b'.');
         }
     })
 }
+
+/// The launcher gives up on a guest after ten times this.
+const HEARTBEAT_PERIOD: Duration = Duration::from_secs(1);

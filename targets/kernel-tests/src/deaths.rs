@@ -1,0 +1,98 @@
+//! Ways to die, one for each `die=NAME`. Each prints what it must, and ends the guest with its status.
+#![expect(unsafe_code, reason = "does on purpose what unsafe code must never do")]
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::hint::black_box;
+use core::time::Duration;
+
+use kernel::{println, thread};
+use platform::Platform;
+
+/// Dies in the way named. Returns only if it did not.
+pub fn die(name: &str, platform: &Arc<dyn Platform>) -> i32 {
+    match name {
+        "panic" => panic!("as asked for"),
+        "panic-in-thread" => in_thread(|| panic!("as asked for, in a thread")),
+        "out-of-memory" => {
+            let mut hoard: Vec<Vec<u8>> = Vec::new();
+            loop {
+                hoard.push(alloc::vec![1; 1 << 20]);
+            }
+        }
+        // SAFETY: none; that is the point, here and below.
+        "null" => unsafe { core::ptr::without_provenance::<u64>(black_box(8)).read_volatile() as i32 },
+        "write-code" => {
+            let code = die as *const () as *mut u8;
+            // SAFETY: none.
+            unsafe { code.write_volatile(0) };
+            2
+        }
+        "write-constant" => {
+            let constant = "constant".as_ptr().cast_mut();
+            // SAFETY: none.
+            unsafe { constant.write_volatile(0) };
+            2
+        }
+        "execute-data" => {
+            static DATA: [u8; 16] = [0xc3; 16];
+            // SAFETY: none.
+            let code: extern "C" fn() = unsafe { core::mem::transmute(black_box(&DATA).as_ptr()) };
+            code();
+            2
+        }
+        "execute-stack" => {
+            let data = black_box([0xc3_u8; 16]);
+            // SAFETY: none.
+            let code: extern "C" fn() = unsafe { core::mem::transmute(black_box(&data).as_ptr()) };
+            code();
+            2
+        }
+        "stack" => black_box(overflow(1)) as i32,
+        "stack-in-thread" => in_thread(|| {
+            black_box(overflow(1));
+        }),
+        "undefined" => {
+            // SAFETY: none.
+            unsafe { core::arch::asm!("ud2") };
+            2
+        }
+        "protection" => {
+            let wild = core::ptr::without_provenance::<u64>(black_box(0x8000_0000_0000_0000));
+            // SAFETY: none.
+            unsafe { wild.read_volatile() as i32 }
+        }
+        "mute" => {
+            // Interrupts off for ever: only the launcher can end this, by its silence.
+            let _lock = kernel::lock::IrqOff::new();
+            loop {
+                core::hint::spin_loop();
+            }
+        }
+        "idle" => {
+            // Alive but at rest: must go on for as long as the launcher likes.
+            let word = core::sync::atomic::AtomicU32::new(0);
+            loop {
+                platform.wait(&word, 0, None);
+            }
+        }
+        other => {
+            println!("die={other}: no such way");
+            3
+        }
+    }
+}
+
+fn in_thread(main: impl FnOnce() + Send + 'static) -> i32 {
+    if thread::spawn("victim", main).is_ok() {
+        thread::sleep(Duration::from_secs(5));
+    }
+    2
+}
+
+#[expect(unconditional_recursion, reason = "to overflow the stack")]
+#[inline(never)]
+fn overflow(n: u64) -> u64 {
+    let frame = black_box([n; 32]);
+    overflow(n + 1) + black_box(frame)[3]
+}

@@ -1,0 +1,83 @@
+//! Tests of the kernel itself, inside it.
+//!
+//! Prints `@test start NAME`, then `@test ok NAME MICROSECONDS` or `@test fail NAME FILE:LINE: MESSAGE` for
+//! each, as the conformance suite does; ends with status 0 if all passed, else 1. `die=NAME` on the command line
+//! dies in a chosen way instead ([`deaths`]): then the guest must end with status 100 (panic) or 101 (fault)
+//! and say why.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod deaths;
+mod devices;
+mod memory;
+mod threads;
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use kernel::{Boot, args, clock, println};
+use platform::{Device, Platform};
+
+kernel::entry!(main);
+
+/// What tests work with.
+pub struct Machine {
+    /// The kernel's services.
+    pub platform: Arc<dyn Platform>,
+    /// Its NICs.
+    pub nics: Vec<Arc<dyn Device>>,
+}
+
+/// Why a test failed, and where.
+pub struct Failure {
+    line: u32,
+    file: &'static str,
+    what: &'static str,
+}
+
+/// What a test returns.
+pub type Outcome = Result<(), Failure>;
+
+impl Failure {
+    /// A failure at the caller's place.
+    #[track_caller]
+    pub fn new(what: &'static str) -> Failure {
+        let place = core::panic::Location::caller();
+        Failure { line: place.line(), file: place.file(), what }
+    }
+}
+
+/// Fails the test unless the condition holds.
+#[track_caller]
+pub fn check(holds: bool, what: &'static str) -> Outcome {
+    if holds { Ok(()) } else { Err(Failure::new(what)) }
+}
+
+/// A test and its name.
+pub type Test = (&'static str, fn(&Machine) -> Outcome);
+
+fn main(boot: Boot) -> i32 {
+    if let Some(name) = args().get("die") {
+        return deaths::die(name, &boot.platform);
+    }
+    let machine = Machine { platform: boot.platform, nics: boot.nics };
+    let mut failed = 0;
+    for &(name, test) in [threads::TESTS, memory::TESTS, devices::TESTS].into_iter().flatten() {
+        if args().all("filter").next().is_some() && !args().all("filter").any(|f| name.contains(f)) {
+            continue;
+        }
+        println!("@test start {name}");
+        let begun = clock::now();
+        match test(&machine) {
+            Ok(()) => println!("@test ok {name} {}", clock::now().since(begun).as_micros()),
+            Err(f) => {
+                failed += 1;
+                println!("@test fail {name} {}:{}: {}", f.file, f.line, f.what);
+            }
+        }
+    }
+    println!("@done");
+    i32::from(failed > 0)
+}
