@@ -1,7 +1,51 @@
-//! stub
+//! The main job: moves a file (or, on the tour, a payload of its own) through IT-API endpoints in four ways, and
+//! says for each how fast it went and what arrived.
 #![no_std]
 #![no_main]
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
+
+extern crate alloc;
+
+mod payload;
+mod table;
+mod ways;
+
+use common::{Failure, Node, Pair, Sizes};
+use kernel::{Boot, println};
+
+use crate::payload::Payload;
+
+kernel::entry!(main);
+
+/// Requests in flight.
+const IN_FLIGHT: usize = 16;
+/// Bytes of a message.
+const MESSAGE: usize = 1 << 20;
+
+fn main(boot: Boot) -> i32 {
+    match run(boot) {
+        Ok(()) => 0,
+        Err(failure) => {
+            println!("error: {failure}");
+            1
+        }
+    }
+}
+
+fn run(boot: Boot) -> Result<(), Failure> {
+    let node = Node::start(boot)?;
+    let a = node.ia(0)?;
+    let touring = !kernel::args().words().any(|word| word == "transfer");
+    if touring {
+        table::print(&a)?;
+    }
+    let payload = if touring { Payload::own(&node.platform)? } else { Payload::file(&node.platform)? };
+    // With a second NIC the two endpoints are on different adapters.
+    let b = node.ia(node.agents.len().min(2) - 1)?;
+    let pair = Pair::connect(a, b, Sizes { requests: 2 * IN_FLIGHT, message: MESSAGE })?;
+    ways::run_all(&node.platform, &pair, &payload)?;
+    pair.free()?;
+    for agent in &node.agents {
+        agent.close();
+    }
+    Ok(())
 }
