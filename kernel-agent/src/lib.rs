@@ -14,6 +14,7 @@ extern crate alloc;
 
 mod agent;
 mod client;
+pub mod cm;
 mod connect;
 mod cq;
 mod error;

@@ -1,0 +1,356 @@
+//! The connection manager: makes and ends connections with the datagrams of InfiniBand's communication
+//! management (IBTA vol. 1 chapter 12; IT-API 2.1 chapter 5 and appendix A).
+//!
+//! [`Cm`] does no I/O and knows no clock: datagrams and the time are arguments, and what has to be done comes out
+//! of [`Cm::next_action`], which the caller empties after each call. One manager serves one NIC, whatever GIDs that
+//! has; both ends of a connection may be its own. It takes no lock; the caller holds one around it.
+//!
+//! Memory is bounded by the [`Config`]. What a peer sends can make the manager neither panic nor loop; what
+//! makes no sense is counted ([`Stats`]) and dropped. A connection's datagrams are taken only from the port
+//! that it was made with.
+//!
+//! - [`state`]: the states and the table of transitions.
+//! - `active`: connect, REP, establish. `passive`: listen, REQ, accept, RTU. `release`: reject, REJ, disconnect, DREQ,
+//!   DREP, and the timers' work. `resolve`: service resolution.
+//! - `table`, `slab`, `recent`: what is kept.
+
+mod active;
+mod passive;
+mod recent;
+mod release;
+mod resolve;
+mod slab;
+pub mod state;
+mod table;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use core::time::Duration;
+
+use platform::Instant;
+use roce::cm::{CommId, Datagram, Message, mra, rej};
+use roce::{Gid, Qpn, ServiceId, TimeoutCode, mad};
+
+pub use state::{Illegal, State, Trigger};
+pub use types::{
+    AcceptParams, Action, Arrival, Cause, Config, ConnId, ConnectParams, Counts, Error, Event, ListenId,
+    Outgoing, PrivateData, Rejection, Reply, Request, Resolution, ResolutionReply, SidrId, SidrParams,
+    SidrRequestId, Stats, Table,
+};
+
+use passive::Listener;
+use recent::Recent;
+use resolve::Resolutions;
+use slab::Slab;
+use table::{Connection, Connections};
+
+/// How many actions can wait to be taken.
+const ACTIONS: usize = 64;
+/// The most actions that one datagram, timer or call leads to.
+const ACTIONS_AT_ONCE: usize = 4;
+/// The shortest wait for an answer, whatever a peer says: a timer that fires all the time helps nobody.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+/// What waits for the caller.
+struct Outbox {
+    actions: VecDeque<Action>,
+    stats: Stats,
+}
+
+impl Outbox {
+    fn has_room(&self) -> bool {
+        self.actions.len() + ACTIONS_AT_ONCE <= ACTIONS
+    }
+
+    fn send(&mut self, local_gid: Gid, remote_gid: Gid, mad: [u8; mad::LEN]) {
+        self.stats.sent += 1;
+        self.actions.push_back(Action::Send(Outgoing { local_gid, remote_gid, mad }));
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.actions.push_back(Action::Event(event));
+    }
+}
+
+/// A connection manager.
+pub struct Cm {
+    config: Config,
+    conns: Connections,
+    listeners: Slab<Listener>,
+    services: BTreeMap<ServiceId, ListenId>,
+    resolutions: Resolutions,
+    recent: Recent,
+    out: Outbox,
+    next_tid: u64,
+}
+
+impl Cm {
+    /// A manager without connections.
+    pub fn new(config: Config) -> Cm {
+        Cm {
+            conns: Connections::new(config.max_connections, config.secret),
+            listeners: Slab::new(config.max_listeners),
+            services: BTreeMap::new(),
+            resolutions: Resolutions::new(config.max_resolutions),
+            recent: Recent::new(),
+            out: Outbox { actions: VecDeque::with_capacity(ACTIONS), stats: Stats::default() },
+            next_tid: u64::from(config.secret) << 32,
+            config,
+        }
+    }
+
+    /// What has to be done next.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.out.actions.pop_front()
+    }
+
+    /// When [`Cm::poll`] wants to be called; `None` for never, as things are.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let connections = self.conns.next_timer().map(|(at, _)| at);
+        connections.into_iter().chain(self.resolutions.next_deadline()).min()
+    }
+
+    /// Does what is due: sends again, gives up, forgets.
+    pub fn poll(&mut self, now: Instant) {
+        // A timer that fired is set beyond `now` or gone, so none fires twice; the actions bound the rest.
+        while self.out.has_room()
+            && let Some((at, id)) = self.conns.next_timer()
+            && at <= now
+        {
+            self.expire(now, id);
+        }
+        self.poll_resolutions(now);
+    }
+
+    /// Takes a datagram that QP1 received.
+    pub fn receive(&mut self, now: Instant, from: &Arrival, bytes: &[u8]) {
+        self.out.stats.received += 1;
+        if !self.out.has_room() {
+            self.out.stats.congested += 1;
+            return;
+        }
+        let whole: Option<&[u8; mad::LEN]> = bytes.first_chunk();
+        let (Some(mad), Ok(datagram), Qpn::GSI) = (whole, Datagram::parse(bytes), from.remote_qp) else {
+            self.out.stats.malformed += 1;
+            return;
+        };
+        let tid = datagram.tid;
+        let taken = match datagram.message {
+            Message::Req(req) => self.on_req(now, from, tid, &req, mad),
+            Message::Mra(mra) => self.on_mra(now, from, &mra),
+            Message::Rej(rej) => self.on_rej(now, from, &rej),
+            Message::Rep(rep) => self.on_rep(now, from, tid, &rep),
+            Message::Rtu(rtu) => self.on_rtu(now, from, &rtu),
+            Message::Dreq(dreq) => self.on_dreq(now, from, tid, &dreq),
+            Message::Drep(drep) => self.on_drep(now, from, &drep),
+            Message::SidrReq(req) => self.on_sidr_req(from, tid, &req),
+            Message::SidrRep(rep) => self.on_sidr_rep(from, &rep),
+            Message::Lap(lap) => self.on_lap(from, tid, &lap),
+            // We never ask for an alternate path.
+            Message::Apr(_) => Err(Unexpected),
+        };
+        if taken.is_err() {
+            self.out.stats.unexpected += 1;
+        }
+    }
+
+    /// The state of a connection; [`State::Idle`] if there is no such connection.
+    pub fn state(&self, conn: ConnId) -> State {
+        self.conns.get(conn).map_or(State::Idle, |conn| conn.state)
+    }
+
+    /// What was counted since the beginning.
+    pub fn stats(&self) -> Stats {
+        self.out.stats
+    }
+
+    /// What is there now. Looks at each connection: not for the data path.
+    pub fn counts(&self) -> Counts {
+        let in_time_wait = |&id: &ConnId| self.state(id) == State::TimeWait;
+        Counts {
+            connections: self.conns.len(),
+            time_wait: self.conns.ids().filter(in_time_wait).count(),
+            listeners: self.listeners.len(),
+            resolutions: self.resolutions.outgoing(),
+            resolution_requests: self.resolutions.incoming(),
+        }
+    }
+
+    /// A call of the consumer's may go on: there is room for what it leads to.
+    fn uncongested(&self) -> Result<(), Error> {
+        if self.out.has_room() { Ok(()) } else { Err(Error::Congested) }
+    }
+
+    fn tid(&mut self) -> u64 {
+        self.next_tid = self.next_tid.wrapping_add(1);
+        self.next_tid
+    }
+
+    /// Moves a connection along, with all that depends on its state alone. Returns the state it was in. When
+    /// it is Idle now, it is gone.
+    fn step(&mut self, now: Instant, id: ConnId, by: Trigger) -> Result<State, Error> {
+        let conn = self.conns.get_mut(id).ok_or(Error::NoSuchConnection)?;
+        let before = conn.state;
+        let after = before.next(by)?;
+        conn.state = after;
+        let listen = conn.listen;
+        if after == State::TimeWait {
+            conn.timer = Some(now + conn.time_wait);
+        }
+        if !after.is_connecting() {
+            conn.limit = None;
+        }
+        if before.is_pending_request() && !after.is_pending_request() {
+            self.leave_backlog(listen);
+        }
+        if after.is_over() {
+            self.conns.release_local_qp(id);
+        }
+        if after == State::Idle {
+            self.conns.remove(id);
+        } else {
+            self.conns.rearm(id);
+        }
+        Ok(before)
+    }
+
+    /// Tells of a connection, unless the consumer wants to hear no more of it.
+    fn tell(&mut self, id: ConnId, event: Event) {
+        if self.conns.get(id).is_some_and(|conn| !conn.quiet) {
+            self.out.tell(event);
+        }
+    }
+
+    /// Sends a message that has to be sent again until it is answered, and keeps it.
+    fn send_until_answered(&mut self, now: Instant, id: ConnId, mad: [u8; mad::LEN]) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        conn.message = mad;
+        conn.retries_left = conn.max_retries;
+        conn.timer = Some(now + conn.response_time);
+        self.out.send(conn.local_gid, conn.remote_gid, mad);
+        self.conns.rearm(id);
+    }
+
+    /// Sends the kept message again, as an answer to one that came again.
+    fn send_again(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get(id) else { return };
+        self.out.stats.duplicates += 1;
+        self.out.send(conn.local_gid, conn.remote_gid, conn.message);
+    }
+
+    /// Asks the peer for patience: the consumer has not answered its request or reply yet.
+    fn ask_for_patience(&mut self, now: Instant, id: ConnId, acknowledged: mra::Acknowledged) {
+        self.out.stats.duplicates += 1;
+        if let Some(service_timeout) = self.config.patience {
+            // Legal in each state in which a request or reply waits.
+            let _ = self.send_mra(now, id, acknowledged, service_timeout);
+        }
+    }
+
+    fn send_mra(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        acknowledged: mra::Acknowledged,
+        service_timeout: TimeoutCode,
+    ) -> Result<(), Error> {
+        self.step(now, id, Trigger::SendMra)?;
+        let conn = self.conns.get(id).ok_or(Error::NoSuchConnection)?;
+        let message = mra::Repr {
+            local_comm_id: conn.local_comm,
+            remote_comm_id: conn.remote_comm.unwrap_or_default(),
+            acknowledged,
+            service_timeout,
+            private_data: [0; mra::PRIVATE_DATA_LEN],
+        };
+        let mad = Datagram { tid: conn.tid, message: message.into() }.emit();
+        self.out.send(conn.local_gid, conn.remote_gid, mad);
+        Ok(())
+    }
+
+    /// Sends a REJ about a connection.
+    fn send_rej(
+        &mut self,
+        id: ConnId,
+        reason: rej::Reason,
+        ari: &[u8],
+        private_data: [u8; rej::PRIVATE_DATA_LEN],
+    ) {
+        let guid = self.config.ca_guid.to_be_bytes();
+        let Some(conn) = self.conns.get(id) else { return };
+        let rejected = match conn.state {
+            State::ReqRcvd | State::MraReqSent => rej::Rejected::Req,
+            State::RepRcvd | State::MraRepSent => rej::Rejected::Rep,
+            _ => rej::Rejected::Other,
+        };
+        // Whoever has not heard from us finds its connection by our GUID (section 12.6.7.2, code 4).
+        let ari = if reason == rej::Reason::TIMEOUT { &guid[..] } else { ari };
+        let message = rejection(conn.local_comm, conn.remote_comm, rejected, reason, ari, private_data);
+        let mad = Datagram { tid: conn.tid, message: message.into() }.emit();
+        self.out.send(conn.local_gid, conn.remote_gid, mad);
+        if rejected == rej::Rejected::Req {
+            // The connection will be forgotten, but the REQ may come again.
+            let key = (conn.remote_gid, conn.remote_comm.unwrap_or_default().0, conn.tid);
+            self.recent.remember(key, mad);
+        }
+    }
+
+    /// The connection that a message is about, if it comes from that connection's peer.
+    fn find(
+        &self,
+        from: &Arrival,
+        ours: CommId,
+        theirs: CommId,
+    ) -> Result<(ConnId, &Connection), Unexpected> {
+        let id = self.conns.by_local(ours).ok_or(Unexpected)?;
+        let conn = self.conns.get(id).ok_or(Unexpected)?;
+        if conn.remote_gid != from.remote_gid || conn.remote_comm != Some(theirs) {
+            return Err(Unexpected);
+        }
+        Ok((id, conn))
+    }
+
+    /// How long to wait for an answer: as long as the peer may take, and the way there and back.
+    fn response_time(&self, peer: TimeoutCode, packet_lifetime: TimeoutCode) -> Duration {
+        let wanted = peer.duration() + 2 * packet_lifetime.duration();
+        wanted.clamp(SHORTEST_WAIT, self.config.longest_wait.max(SHORTEST_WAIT))
+    }
+}
+
+/// A message is about a connection that is not, or not with its sender, or not in a state to take it.
+struct Unexpected;
+
+impl From<Error> for Unexpected {
+    fn from(_: Error) -> Unexpected {
+        Unexpected
+    }
+}
+
+/// Private data in a message's field.
+fn field<const N: usize>(data: &[u8]) -> Result<[u8; N], Error> {
+    roce::cm::private_data(data).ok_or(Error::PrivateData { len: data.len(), max: N })
+}
+
+fn rejection(
+    local: CommId,
+    remote: Option<CommId>,
+    rejected: rej::Rejected,
+    reason: rej::Reason,
+    ari: &[u8],
+    private_data: [u8; rej::PRIVATE_DATA_LEN],
+) -> rej::Repr {
+    let ari = &ari[..ari.len().min(rej::ARI_LEN)];
+    let mut filled = [0; rej::ARI_LEN];
+    filled[..ari.len()].copy_from_slice(ari);
+    rej::Repr {
+        local_comm_id: local,
+        remote_comm_id: remote.unwrap_or_default(),
+        rejected,
+        ari_len: ari.len() as u8,
+        reason,
+        ari: filled,
+        private_data,
+    }
+}

@@ -1,0 +1,327 @@
+//! The passive side: listening points, requests, accept, and the end of the handshake (IBTA vol. 1 section
+//! 12.9.7.2, figure 127).
+
+use platform::Instant;
+use roce::cm::req::{PathMtu, TransportService};
+use roce::cm::{CommId, Datagram, Message, ip_cm, mra, rej, rep, req, rtu};
+use roce::{QKey, ServiceId, TimeoutCode, mad};
+
+use super::state::{Illegal, State, Trigger};
+use super::table::Connection;
+use super::types::{AcceptParams, ConnId, Error, Event, ListenId, PrivateData, Request, Table};
+use super::{Arrival, Cm, Unexpected, field, rejection};
+
+/// A listening point.
+pub(super) struct Listener {
+    pub service: ServiceId,
+    backlog: u32,
+    waiting: u32,
+}
+
+impl Cm {
+    /// Listens for requests to `service`. At most `backlog` of them can wait for an answer at once; what comes
+    /// beyond is dropped, so that its sender tries again until it gives up (IT-API 2.1, it_listen_create).
+    pub fn listen(&mut self, service: ServiceId, backlog: u32) -> Result<ListenId, Error> {
+        if self.services.contains_key(&service) {
+            return Err(Error::ServiceInUse(service));
+        }
+        let listener = Listener { service, backlog, waiting: 0 };
+        let id = self.listeners.insert(|_| listener).map(ListenId).ok_or(Error::Full(Table::Listeners))?;
+        self.services.insert(service, id);
+        Ok(id)
+    }
+
+    /// Listens no more. Requests that were told of can still be answered.
+    pub fn stop_listen(&mut self, id: ListenId) -> Result<(), Error> {
+        let listener = self.listeners.remove(id.0).ok_or(Error::NoSuchListener)?;
+        self.services.remove(&listener.service);
+        Ok(())
+    }
+
+    /// Who listens for `service`.
+    pub fn listener(&self, service: ServiceId) -> Option<ListenId> {
+        self.services.get(&service).copied()
+    }
+
+    pub(super) fn leave_backlog(&mut self, listen: Option<ListenId>) {
+        if let Some(listener) = listen.and_then(|id| self.listeners.get_mut(id.0)) {
+            listener.waiting = listener.waiting.saturating_sub(1);
+        }
+    }
+
+    /// Accepts a request: sends a REP. [`Event::Established`] follows, or [`Event::Rejected`] or
+    /// [`Event::TimedOut`]. Private data: at most 196 bytes.
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        params: &AcceptParams,
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        self.uncongested()?;
+        let private_data = field(private_data)?;
+        if !params.local_qpn.is_connectable() {
+            return Err(Error::OutOfRange("local_qpn"));
+        }
+        if params.rnr_retry_count > 7 {
+            return Err(Error::OutOfRange("rnr_retry_count"));
+        }
+        let conn = self.conns.get(id).ok_or(Error::NoSuchConnection)?;
+        conn.state.next(Trigger::Accept)?;
+        if self.conns.by_local_qp(params.local_qpn).is_some() {
+            return Err(Error::QpInUse(params.local_qpn));
+        }
+        let remote_qpn = request_of(conn).ok_or(Error::NoSuchConnection)?.local_qpn;
+        let last = self.conns.by_remote_qp(conn.remote_gid, remote_qpn).and_then(|last| self.conns.get(last));
+        let same_pair = last
+            .is_some_and(|last| last.state == State::TimeWait && last.local_qpn == Some(params.local_qpn));
+        if same_pair && !params.ignore_time_wait {
+            return Err(Error::TimeWait(params.local_qpn));
+        }
+        let message = rep::Repr {
+            local_comm_id: conn.local_comm,
+            remote_comm_id: conn.remote_comm.unwrap_or_default(),
+            local_qkey: QKey(0),
+            local_qpn: params.local_qpn,
+            local_eecn: 0,
+            starting_psn: params.receive_psn,
+            responder_resources: params.responder_resources,
+            initiator_depth: params.initiator_depth,
+            target_ack_delay: params.target_ack_delay,
+            failover_accepted: 0,
+            flow_control: false,
+            rnr_retry_count: params.rnr_retry_count,
+            srq: params.srq,
+            local_ca_guid: self.config.ca_guid,
+            private_data,
+        };
+        let mad = Datagram { tid: conn.tid, message: message.into() }.emit();
+        self.step(now, id, Trigger::Accept)?;
+        self.conns.learn_local_qp(id, params.local_qpn);
+        self.conns.learn_remote_qp(id, remote_qpn);
+        self.send_until_answered(now, id, mad);
+        Ok(())
+    }
+
+    /// Tells the peer that the consumer takes its time: sends an MRA. Works for a request and for a reply.
+    pub fn postpone(&mut self, now: Instant, id: ConnId, service_timeout: TimeoutCode) -> Result<(), Error> {
+        self.uncongested()?;
+        let conn = self.conns.get(id).ok_or(Error::NoSuchConnection)?;
+        let acknowledged = match conn.state.is_pending_request() {
+            true => mra::Acknowledged::Req,
+            false => mra::Acknowledged::Rep,
+        };
+        self.send_mra(now, id, acknowledged, service_timeout)
+    }
+
+    /// Forgets a request without an answer, as if it had not arrived: it may come again.
+    pub fn discard(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
+        self.step(now, id, Trigger::Discard).map(drop)
+    }
+
+    /// Passes a request on to another listening point, where it is told of once more, under the same id
+    /// (IT-API 2.1, it_handoff).
+    pub fn handoff(&mut self, id: ConnId, to: ListenId) -> Result<(), Error> {
+        self.uncongested()?;
+        let conn = self.conns.get(id).ok_or(Error::NoSuchConnection)?;
+        if !conn.state.is_pending_request() {
+            let (from, to, by) = (conn.state, State::ReqRcvd, Trigger::Req);
+            return Err(Illegal { from, to, by }.into());
+        }
+        let was = conn.listen;
+        let listener = self.listeners.get_mut(to.0).ok_or(Error::NoSuchListener)?;
+        if was != Some(to) {
+            if listener.waiting >= listener.backlog {
+                return Err(Error::Full(Table::Listeners));
+            }
+            listener.waiting += 1;
+            self.leave_backlog(was);
+        }
+        let conn = self.conns.get_mut(id).ok_or(Error::NoSuchConnection)?;
+        conn.listen = Some(to);
+        if let Some(request) = request_of(conn).and_then(|req| request_event(id, to, conn, &req)) {
+            self.out.tell(Event::ConnectRequest(request));
+        }
+        Ok(())
+    }
+
+    /// Data arrived on a queue pair whose REP has not been answered: the RTU must be under way or lost
+    /// (IBTA vol. 1 section 12.9.8.1.2, "communication established").
+    pub fn communication_established(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
+        self.uncongested()?;
+        self.become_established(now, id, Trigger::CommunicationEstablished, None)
+    }
+
+    fn become_established(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        by: Trigger,
+        private_data: Option<PrivateData>,
+    ) -> Result<(), Error> {
+        self.step(now, id, by)?;
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.timer = None;
+        }
+        self.conns.rearm(id);
+        self.tell(id, Event::Established { conn: id, private_data });
+        Ok(())
+    }
+
+    pub(super) fn on_rtu(&mut self, now: Instant, from: &Arrival, rtu: &rtu::Rtu) -> Result<(), Unexpected> {
+        let (id, conn) = self.find(from, rtu.remote_comm_id, rtu.local_comm_id)?;
+        if conn.state == State::Established {
+            // Came twice, or after the data; IT-API does not want to hear of it again.
+            self.out.stats.duplicates += 1;
+            return Ok(());
+        }
+        let private_data = PrivateData::new(&rtu.private_data);
+        Ok(self.become_established(now, id, Trigger::Rtu, Some(private_data))?)
+    }
+
+    pub(super) fn on_req(
+        &mut self,
+        now: Instant,
+        from: &Arrival,
+        tid: u64,
+        req: &req::Repr,
+        mad: &[u8; mad::LEN],
+    ) -> Result<(), Unexpected> {
+        if let Some(answer) = self.recent.answer((from.remote_gid, req.local_comm_id.0, tid)) {
+            self.out.stats.duplicates += 1;
+            self.out.send(from.local_gid, from.remote_gid, answer);
+            return Ok(());
+        }
+        if let Some(id) = self.conns.by_remote(from.remote_gid, req.local_comm_id) {
+            return self.on_req_again(now, id, tid);
+        }
+        if let Err((reason, ari)) = self.check_req(from, req) {
+            self.reject_req(from, tid, req, reason, ari);
+            return Ok(());
+        }
+        let Some(&listen) = self.services.get(&req.service_id) else {
+            self.reject_req(from, tid, req, rej::Reason::INVALID_SERVICE_ID, &[]);
+            return Ok(());
+        };
+        if self.end_stale(now, from.remote_gid, req.local_qpn) {
+            self.reject_req(from, tid, req, rej::Reason::STALE_CONNECTION, &[]);
+            return Ok(());
+        }
+        let listener = self.listeners.get_mut(listen.0).ok_or(Unexpected)?;
+        if listener.waiting >= listener.backlog {
+            self.out.stats.overflowed += 1;
+            return Ok(());
+        }
+        // The path's one-way time is not told; half of what its sender waits for an acknowledgement holds it.
+        let no_time = TimeoutCode::default();
+        let response_time = self.response_time(req.local_cm_timeout, req.primary_path.local_ack_timeout);
+        let time_wait = self.response_time(req.primary_path.local_ack_timeout, no_time);
+        let id = self.conns.insert(|comm| Connection {
+            tid,
+            listen: Some(listen),
+            response_time,
+            max_retries: req.max_cm_retries,
+            time_wait,
+            message: *mad,
+            ..Connection::new(State::Listen, from.local_gid, from.remote_gid, comm)
+        });
+        let Some(id) = id else {
+            self.reject_req(from, tid, req, rej::Reason::NO_RESOURCES, &[]);
+            return Ok(());
+        };
+        if let Some(listener) = self.listeners.get_mut(listen.0) {
+            listener.waiting += 1;
+        }
+        self.step(now, id, Trigger::Req)?;
+        self.conns.learn_remote(id, req.local_comm_id);
+        let conn = self.conns.get(id).ok_or(Unexpected)?;
+        if let Some(request) = request_event(id, listen, conn, req) {
+            self.out.tell(Event::ConnectRequest(request));
+        }
+        Ok(())
+    }
+
+    /// A REQ came again: so does what answered it.
+    fn on_req_again(&mut self, now: Instant, id: ConnId, tid: u64) -> Result<(), Unexpected> {
+        let conn = self.conns.get(id).ok_or(Unexpected)?;
+        if conn.tid != tid {
+            return Err(Unexpected);
+        }
+        match conn.state {
+            State::ReqRcvd | State::MraReqSent => self.ask_for_patience(now, id, mra::Acknowledged::Req),
+            State::RepSent | State::MraRepRcvd => self.send_again(id),
+            // Too late to matter.
+            _ => self.out.stats.duplicates += 1,
+        }
+        Ok(())
+    }
+
+    /// Whether a request can be served at all; otherwise the reason and additional information of the REJ.
+    fn check_req<'a>(&self, from: &'a Arrival, req: &req::Repr) -> Result<(), (rej::Reason, &'a [u8])> {
+        let path = &req.primary_path;
+        if req.transport_service != TransportService::Rc {
+            return Err((rej::Reason::INVALID_TRANSPORT_SERVICE, &[]));
+        }
+        if path.remote_gid != from.local_gid || !req.pkey.matches(self.config.pkey) {
+            return Err((rej::Reason::PRIMARY_GID, &from.local_gid.0));
+        }
+        // A request on behalf of a third port would have us send to that.
+        if path.local_gid != from.remote_gid || !req.local_qpn.is_connectable() {
+            return Err((rej::Reason::UNSUPPORTED_REQUEST, &[]));
+        }
+        if PathMtu::from_code(req.path_mtu).is_none() {
+            return Err((rej::Reason::INVALID_PATH_MTU, &[PathMtu::B4096 as u8]));
+        }
+        if req.service_id.to_ip_cm().is_some() && ip_cm::Repr::parse(&req.private_data).is_err() {
+            return Err((rej::Reason::CONSUMER_DEFINED, &[]));
+        }
+        Ok(())
+    }
+
+    fn reject_req(&mut self, from: &Arrival, tid: u64, req: &req::Repr, reason: rej::Reason, ari: &[u8]) {
+        let none = [0; rej::PRIVATE_DATA_LEN];
+        let theirs = Some(req.local_comm_id);
+        let message = rejection(CommId::default(), theirs, rej::Rejected::Req, reason, ari, none);
+        let mad = Datagram { tid, message: message.into() }.emit();
+        self.out.send(from.local_gid, from.remote_gid, mad);
+    }
+}
+
+/// The REQ that a connection keeps while it waits.
+fn request_of(conn: &Connection) -> Option<req::Repr> {
+    match Datagram::parse(&conn.message) {
+        Ok(Datagram { message: Message::Req(req), .. }) => Some(req),
+        _ => None,
+    }
+}
+
+/// What the consumer is told of a REQ that passed the checks.
+fn request_event(id: ConnId, listen: ListenId, conn: &Connection, req: &req::Repr) -> Option<Request> {
+    let (ip, private_data) = match req.service_id.to_ip_cm() {
+        Some(_) => ip_cm::Repr::parse(&req.private_data).ok().map(|(ip, rest)| (Some(ip), rest))?,
+        None => (None, &req.private_data[..]),
+    };
+    Some(Request {
+        conn: id,
+        listen,
+        service: req.service_id,
+        local_gid: conn.local_gid,
+        remote_gid: conn.remote_gid,
+        remote_qpn: req.local_qpn,
+        send_psn: req.starting_psn,
+        responder_resources: req.responder_resources,
+        initiator_depth: req.initiator_depth,
+        path_mtu: PathMtu::from_code(req.path_mtu)?,
+        pkey: req.pkey,
+        retry_count: req.retry_count,
+        rnr_retry_count: req.rnr_retry_count,
+        ack_timeout: req.primary_path.local_ack_timeout,
+        traffic_class: req.primary_path.traffic_class,
+        flow_label: req.primary_path.flow_label,
+        hop_limit: req.primary_path.hop_limit,
+        sl: req.primary_path.sl,
+        srq: req.srq,
+        ip,
+        private_data: PrivateData::new(private_data),
+    })
+}

@@ -1,0 +1,301 @@
+//! The end of connections and of attempts: reject, disconnect, and what comes of them; and the timers' work (IBTA
+//! vol. 1 sections 12.9.7.3 and 12.9.8).
+
+use platform::Instant;
+use roce::cm::{Datagram, dreq, lap, mra, rej, rtu};
+use roce::{Gid, Qpn};
+
+use super::state::{Illegal, State, Trigger};
+use super::types::{Cause, ConnId, Error, Event, PrivateData, Rejection};
+use super::{Arrival, Cm, SHORTEST_WAIT, Unexpected, field};
+
+impl Cm {
+    /// Rejects a request or a reply: sends a REJ. The connection is gone. Private data: at most 148 bytes; additional
+    /// information: at most 72.
+    ///
+    /// A consumer's own rejection has [`rej::Reason::CONSUMER_DEFINED`].
+    pub fn reject(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        reason: rej::Reason,
+        ari: &[u8],
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        self.uncongested()?;
+        let private_data = field(private_data)?;
+        if ari.len() > rej::ARI_LEN {
+            return Err(Error::OutOfRange("ari"));
+        }
+        self.conns.get(id).ok_or(Error::NoSuchConnection)?.state.next(Trigger::Reject)?;
+        self.send_rej(id, reason, ari, private_data);
+        self.hush(id);
+        self.step(now, id, Trigger::Reject).map(drop)
+    }
+
+    /// Ends a connection, or an attempt of ours: sends a DREQ (at most 220 bytes of private data), or a REJ (at most
+    /// 148) where no connection stands yet. Only after a DREQ is there something to hear: [`Event::Released`].
+    pub fn disconnect(&mut self, now: Instant, id: ConnId, private_data: &[u8]) -> Result<(), Error> {
+        self.uncongested()?;
+        let state = self.conns.get(id).ok_or(Error::NoSuchConnection)?.state;
+        if state.next(Trigger::Withdraw).is_ok() {
+            let private_data = field(private_data)?;
+            return self.withdraw(now, id, rej::Reason::CONSUMER_DEFINED, private_data);
+        }
+        state.next(Trigger::Disconnect)?;
+        let private_data = field(private_data)?;
+        self.send_dreq(now, id, private_data)
+    }
+
+    /// Ends whatever there is under the id, without a word to the consumer, who drops the queue pair. The peer is told
+    /// what its protocol asks for.
+    pub fn abandon(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
+        self.uncongested()?;
+        let state = self.conns.get(id).ok_or(Error::NoSuchConnection)?.state;
+        self.hush(id);
+        self.conns.release_local_qp(id);
+        let none = [0; rej::PRIVATE_DATA_LEN];
+        if state.is_pending_request() {
+            self.send_rej(id, rej::Reason::CONSUMER_DEFINED, &[], none);
+            return self.step(now, id, Trigger::Reject).map(drop);
+        }
+        if state.next(Trigger::Withdraw).is_ok() {
+            // Not the consumer's decision, so not told as one (IT-API 2.1 appendix A, it_ep_free).
+            return self.withdraw(now, id, rej::Reason::TIMEOUT, none);
+        }
+        if state.next(Trigger::Disconnect).is_ok() {
+            return self.send_dreq(now, id, [0; dreq::PRIVATE_DATA_LEN]);
+        }
+        // Over already; what is left of it goes by itself.
+        Ok(())
+    }
+
+    fn hush(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.quiet = true;
+        }
+    }
+
+    fn withdraw(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        reason: rej::Reason,
+        private_data: [u8; rej::PRIVATE_DATA_LEN],
+    ) -> Result<(), Error> {
+        let unknown = self.conns.get(id).is_some_and(|conn| conn.remote_comm.is_none());
+        // A peer that has not told its id finds its connection only by what comes with this reason.
+        let reason = if unknown { rej::Reason::TIMEOUT } else { reason };
+        self.send_rej(id, reason, &[], private_data);
+        self.hush(id);
+        self.step(now, id, Trigger::Withdraw).map(drop)
+    }
+
+    fn send_dreq(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        private_data: [u8; dreq::PRIVATE_DATA_LEN],
+    ) -> Result<(), Error> {
+        self.step(now, id, Trigger::Disconnect)?;
+        let tid = self.tid();
+        let conn = self.conns.get(id).ok_or(Error::NoSuchConnection)?;
+        let message = dreq::Repr {
+            local_comm_id: conn.local_comm,
+            remote_comm_id: conn.remote_comm.unwrap_or_default(),
+            remote_qpn: conn.remote_qpn.unwrap_or_default(),
+            private_data,
+        };
+        self.send_until_answered(now, id, Datagram { tid, message: message.into() }.emit());
+        Ok(())
+    }
+
+    /// If the peer's queue pair still has a connection here, ends that: the peer would not ask for another one otherwise
+    /// (section 12.9.8.3.1). Says whether there was one.
+    pub(super) fn end_stale(&mut self, now: Instant, gid: Gid, qpn: Qpn) -> bool {
+        let Some(id) = self.conns.by_remote_qp(gid, qpn) else { return false };
+        let state = self.state(id);
+        if state.is_over() {
+            // Ours is over too; packets under way are the peer's affair, which chose to go on.
+            return false;
+        }
+        if state == State::Established {
+            let (cause, private_data) = (Cause::Stale, PrivateData::EMPTY);
+            self.tell(id, Event::Disconnected { conn: id, cause, private_data });
+            self.hush(id);
+            // Legal in this state.
+            let _ = self.send_dreq(now, id, [0; dreq::PRIVATE_DATA_LEN]);
+        } else {
+            self.tell(id, Event::TimedOut { conn: id, state });
+            let _ = self.withdraw(now, id, rej::Reason::STALE_CONNECTION, [0; rej::PRIVATE_DATA_LEN]);
+        }
+        true
+    }
+
+    pub(super) fn on_mra(&mut self, now: Instant, from: &Arrival, mra: &mra::Repr) -> Result<(), Unexpected> {
+        let id = self.conns.by_local(mra.remote_comm_id).ok_or(Unexpected)?;
+        let longest = self.config.longest_wait.max(SHORTEST_WAIT);
+        let conn = self.conns.get_mut(id).ok_or(Unexpected)?;
+        let theirs = conn.remote_comm.is_none_or(|comm| comm == mra.local_comm_id);
+        let about = match conn.state {
+            State::ReqSent | State::MraReqRcvd => mra::Acknowledged::Req,
+            State::RepSent | State::MraRepRcvd => mra::Acknowledged::Rep,
+            _ => return Err(Unexpected),
+        };
+        if conn.remote_gid != from.remote_gid || !theirs || mra.acknowledged != about {
+            return Err(Unexpected);
+        }
+        // A peer cannot be patient for ever on our memory.
+        conn.mras_left = conn.mras_left.checked_sub(1).ok_or(Unexpected)?;
+        let wait = (mra.service_timeout.duration() + conn.response_time).min(longest);
+        conn.timer = Some(now + wait);
+        self.step(now, id, Trigger::Mra)?;
+        Ok(())
+    }
+
+    pub(super) fn on_rej(&mut self, now: Instant, from: &Arrival, rej: &rej::Repr) -> Result<(), Unexpected> {
+        // Whoever has not heard from us does not know our id (section 12.6.7.2, code 4).
+        let by_id = self.conns.by_local(rej.remote_comm_id);
+        let by_peer = || self.conns.by_remote(from.remote_gid, rej.local_comm_id);
+        let nameless = rej.reason == rej::Reason::TIMEOUT;
+        let id = by_id.or_else(|| if nameless { by_peer() } else { None }).ok_or(Unexpected)?;
+        let conn = self.conns.get(id).ok_or(Unexpected)?;
+        let none = Default::default();
+        let theirs =
+            conn.remote_comm.is_none_or(|comm| rej.local_comm_id == comm || rej.local_comm_id == none);
+        if conn.remote_gid != from.remote_gid || !theirs {
+            return Err(Unexpected);
+        }
+        let state = conn.state;
+        state.next(Trigger::Rej).map_err(|_| Unexpected)?;
+        let event = match state {
+            State::DreqSent => Event::Released { conn: id, answered: true, private_data: PrivateData::EMPTY },
+            _ => Event::Rejected(Rejection::new(id, state, rej)),
+        };
+        self.tell(id, event);
+        self.hush_unless_released(id);
+        self.step(now, id, Trigger::Rej)?;
+        Ok(())
+    }
+
+    /// A rejected attempt has been told of; its TimeWait is nobody's business.
+    fn hush_unless_released(&mut self, id: ConnId) {
+        if !matches!(self.state(id), State::DreqSent | State::Established) {
+            self.hush(id);
+        }
+    }
+
+    pub(super) fn on_dreq(
+        &mut self,
+        now: Instant,
+        from: &Arrival,
+        tid: u64,
+        dreq: &dreq::Repr,
+    ) -> Result<(), Unexpected> {
+        let drep = rtu::Drep {
+            local_comm_id: dreq.remote_comm_id,
+            remote_comm_id: dreq.local_comm_id,
+            private_data: [0; rtu::PRIVATE_DATA_LEN],
+        };
+        let drep = Datagram { tid, message: drep.into() }.emit();
+        let Ok((id, conn)) = self.find(from, dreq.remote_comm_id, dreq.local_comm_id) else {
+            // Long forgotten here; the peer shall not have to wait (section 12.9.8.2.2).
+            self.out.send(from.local_gid, from.remote_gid, drep);
+            return Err(Unexpected);
+        };
+        if conn.local_qpn != Some(dreq.remote_qpn) {
+            return Err(Unexpected);
+        }
+        if conn.state == State::TimeWait {
+            self.out.stats.duplicates += 1;
+            self.out.send(from.local_gid, from.remote_gid, drep);
+            return Ok(());
+        }
+        let before = self.step(now, id, Trigger::Dreq)?;
+        self.out.send(from.local_gid, from.remote_gid, drep);
+        let private_data = PrivateData::new(&dreq.private_data);
+        let event = match before {
+            State::DreqSent => Event::Released { conn: id, answered: true, private_data },
+            _ => Event::Disconnected { conn: id, cause: Cause::Peer, private_data },
+        };
+        self.step(now, id, Trigger::SendDrep)?;
+        self.tell(id, event);
+        Ok(())
+    }
+
+    pub(super) fn on_drep(
+        &mut self,
+        now: Instant,
+        from: &Arrival,
+        drep: &rtu::Drep,
+    ) -> Result<(), Unexpected> {
+        let (id, _) = self.find(from, drep.remote_comm_id, drep.local_comm_id)?;
+        self.step(now, id, Trigger::Drep)?;
+        let private_data = PrivateData::new(&drep.private_data);
+        self.tell(id, Event::Released { conn: id, answered: true, private_data });
+        Ok(())
+    }
+
+    /// There are no alternate paths.
+    pub(super) fn on_lap(&mut self, from: &Arrival, tid: u64, lap: &lap::Repr) -> Result<(), Unexpected> {
+        let (_, conn) = self.find(from, lap.remote_comm_id, lap.local_comm_id)?;
+        if conn.state != State::Established {
+            return Err(Unexpected);
+        }
+        let message = lap::AprRepr {
+            local_comm_id: lap.remote_comm_id,
+            remote_comm_id: lap.local_comm_id,
+            info_len: 0,
+            status: lap::AprRepr::NOT_SUPPORTED,
+            info: [0; lap::APR_INFO_LEN],
+            private_data: [0; lap::APR_PRIVATE_DATA_LEN],
+        };
+        let mad = Datagram { tid, message: message.into() }.emit();
+        self.out.send(from.local_gid, from.remote_gid, mad);
+        Ok(())
+    }
+
+    /// A connection's time has come.
+    pub(super) fn expire(&mut self, now: Instant, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let late = conn.limit.is_some_and(|limit| limit <= now);
+        if conn.state == State::TimeWait {
+            if let Some(local_qpn) = conn.local_qpn {
+                self.tell(id, Event::TimeWaitOver { conn: id, local_qpn });
+            }
+            // Legal in this state; it removes the connection.
+            let _ = self.step(now, id, Trigger::Timeout);
+        } else if let (Some(left), false) = (conn.retries_left.checked_sub(1), late) {
+            conn.retries_left = left;
+            conn.timer = Some(now + conn.response_time);
+            let (local_gid, remote_gid, mad) = (conn.local_gid, conn.remote_gid, conn.message);
+            self.out.stats.retransmitted += 1;
+            self.out.send(local_gid, remote_gid, mad);
+            self.conns.rearm(id);
+        } else {
+            self.give_up(now, id);
+        }
+    }
+
+    fn give_up(&mut self, now: Instant, id: ConnId) {
+        let state = self.state(id);
+        if let Err(Illegal { .. }) = state.next(Trigger::Timeout) {
+            // No timer runs in such a state; if one does, it shall not do so again.
+            if let Some(conn) = self.conns.get_mut(id) {
+                (conn.timer, conn.limit) = (None, None);
+            }
+            self.conns.rearm(id);
+            return;
+        }
+        if state == State::DreqSent {
+            let private_data = PrivateData::EMPTY;
+            self.tell(id, Event::Released { conn: id, answered: false, private_data });
+        } else {
+            self.send_rej(id, rej::Reason::TIMEOUT, &[], [0; rej::PRIVATE_DATA_LEN]);
+            self.tell(id, Event::TimedOut { conn: id, state });
+            self.hush(id);
+        }
+        // Checked above.
+        let _ = self.step(now, id, Trigger::Timeout);
+    }
+}

@@ -1,0 +1,295 @@
+//! Service id resolution: which queue pair and key a datagram service has (IBTA vol. 1 section 12.11; IT-API 2.1,
+//! it_ud_service_request).
+//!
+//! A request of ours lives from `sidr_open` to `sidr_close` and can be sent any number of times under the same name. A
+//! peer's waits for our answer; when too many wait, the oldest is forgotten.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::time::Duration;
+
+use platform::Instant;
+use roce::cm::{Datagram, ip_cm, sidr};
+use roce::{Gid, QKey, Qpn, ServiceId};
+
+use super::active::with_ip_header;
+use super::slab::{self, Slab};
+use super::types::{
+    Error, Event, PrivateData, Resolution, ResolutionReply, SidrId, SidrParams, SidrRequestId, Table,
+};
+use super::{Arrival, Cm, Unexpected, field};
+
+/// A request of ours.
+struct Ours {
+    params: SidrParams,
+    private_data: [u8; sidr::REQ_PRIVATE_DATA_LEN],
+    request_id: u32,
+    tid: u64,
+    retries_left: u8,
+    wait: Duration,
+    /// When to send again; an answer is waited for as long as it is set.
+    timer: Option<Instant>,
+}
+
+/// A request of a peer's.
+struct Theirs {
+    from: Arrival,
+    request_id: u32,
+    tid: u64,
+    service: ServiceId,
+    /// Its place in the order of arrival.
+    order: u64,
+}
+
+/// All service resolutions of a manager.
+pub(super) struct Resolutions {
+    ours: Slab<Ours>,
+    timers: BTreeSet<(Instant, u64)>,
+    theirs: Slab<Theirs>,
+    by_peer: BTreeMap<(Gid, u32, u64), u64>,
+    arrived: BTreeMap<u64, u64>,
+    next_order: u64,
+}
+
+impl Resolutions {
+    pub fn new(limit: u32) -> Resolutions {
+        // The index is half of a request id.
+        let limit = limit.min(0x1_0000);
+        Resolutions {
+            ours: Slab::new(limit),
+            timers: BTreeSet::new(),
+            theirs: Slab::new(limit),
+            by_peer: BTreeMap::new(),
+            arrived: BTreeMap::new(),
+            next_order: 0,
+        }
+    }
+
+    pub fn outgoing(&self) -> usize {
+        self.ours.len()
+    }
+
+    pub fn incoming(&self) -> usize {
+        self.theirs.len()
+    }
+
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.timers.first().map(|&(at, _)| at)
+    }
+
+    fn set_timer(&mut self, id: u64, at: Option<Instant>) {
+        let Some(ours) = self.ours.get_mut(id) else { return };
+        if let Some(old) = core::mem::replace(&mut ours.timer, at) {
+            self.timers.remove(&(old, id));
+        }
+        if let Some(at) = at {
+            self.timers.insert((at, id));
+        }
+    }
+
+    fn take_theirs(&mut self, id: u64) -> Option<Theirs> {
+        let theirs = self.theirs.remove(id)?;
+        self.arrived.remove(&theirs.order);
+        self.by_peer.remove(&(theirs.from.remote_gid, theirs.request_id, theirs.tid));
+        Some(theirs)
+    }
+
+    fn add_theirs(&mut self, from: &Arrival, tid: u64, req: &sidr::ReqRepr) -> Option<u64> {
+        let order = self.next_order;
+        let (request_id, service) = (req.request_id, req.service_id);
+        let make = |_| Theirs { from: *from, request_id, tid, service, order };
+        let id = match self.theirs.insert(make) {
+            Some(id) => id,
+            None => {
+                let (_, &oldest) = self.arrived.first_key_value()?;
+                self.take_theirs(oldest);
+                self.theirs.insert(make)?
+            }
+        };
+        self.next_order += 1;
+        self.arrived.insert(order, id);
+        self.by_peer.insert((from.remote_gid, request_id, tid), id);
+        Some(id)
+    }
+}
+
+impl Cm {
+    /// Prepares a request for a service's queue pair; nothing is sent yet. Private data: at most 216 bytes, or
+    /// 180 with an id of the IP CM service.
+    pub fn sidr_open(&mut self, params: &SidrParams, private_data: &[u8]) -> Result<SidrId, Error> {
+        let addresses = ((params.local_gid, params.ip_source_port), params.remote_gid);
+        let private_data = with_ip_header(params.service, addresses.0, addresses.1, private_data)?;
+        let secret = self.config.secret;
+        let wait = self.response_time(params.timeout, Default::default());
+        let make = |id| Ours {
+            params: *params,
+            private_data,
+            request_id: ((slab::generation(id) << 16) | (slab::index(id) & 0xffff)) ^ secret,
+            tid: 0,
+            retries_left: 0,
+            wait,
+            timer: None,
+        };
+        self.resolutions.ours.insert(make).map(SidrId).ok_or(Error::Full(Table::Resolutions))
+    }
+
+    /// Sends the request. [`Event::ResolutionReply`] or [`Event::ResolutionTimedOut`] follows; the request can
+    /// then be sent again. A request that is under way begins anew.
+    pub fn sidr_request(&mut self, now: Instant, id: SidrId) -> Result<(), Error> {
+        self.uncongested()?;
+        let tid = self.tid();
+        let ours = self.resolutions.ours.get_mut(id.0).ok_or(Error::NoSuchResolution)?;
+        ours.tid = tid;
+        ours.retries_left = ours.params.max_retries;
+        self.send_sidr_req(now, id);
+        Ok(())
+    }
+
+    /// Forgets the request.
+    pub fn sidr_close(&mut self, id: SidrId) -> Result<(), Error> {
+        self.resolutions.set_timer(id.0, None);
+        self.resolutions.ours.remove(id.0).map(drop).ok_or(Error::NoSuchResolution)
+    }
+
+    /// Answers a peer's request, whose id is gone then. Queue pair and key matter for [`sidr::Status::Valid`] only.
+    /// Private data: at most 136 bytes.
+    pub fn sidr_reply(
+        &mut self,
+        id: SidrRequestId,
+        status: sidr::Status,
+        qpn: Qpn,
+        qkey: QKey,
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        self.uncongested()?;
+        let private_data = field(private_data)?;
+        let theirs = self.resolutions.take_theirs(id.0).ok_or(Error::NoSuchResolution)?;
+        let valid = status == sidr::Status::Valid;
+        let message = sidr::RepRepr {
+            qpn: if valid { qpn } else { Qpn::default() },
+            qkey: if valid { qkey } else { QKey(0) },
+            private_data,
+            ..answer(theirs.request_id, theirs.service, status)
+        };
+        let mad = Datagram { tid: theirs.tid, message: message.into() }.emit();
+        self.recent.remember((theirs.from.remote_gid, theirs.request_id, theirs.tid), mad);
+        self.out.send(theirs.from.local_gid, theirs.from.remote_gid, mad);
+        Ok(())
+    }
+
+    fn send_sidr_req(&mut self, now: Instant, id: SidrId) {
+        let Some(ours) = self.resolutions.ours.get(id.0) else { return };
+        let message = sidr::ReqRepr {
+            request_id: ours.request_id,
+            pkey: ours.params.pkey,
+            service_id: ours.params.service,
+            private_data: ours.private_data,
+        };
+        let mad = Datagram { tid: ours.tid, message: message.into() }.emit();
+        self.out.send(ours.params.local_gid, ours.params.remote_gid, mad);
+        let at = now + ours.wait;
+        self.resolutions.set_timer(id.0, Some(at));
+    }
+
+    pub(super) fn poll_resolutions(&mut self, now: Instant) {
+        while self.out.has_room()
+            && let Some(&(at, id)) = self.resolutions.timers.first()
+            && at <= now
+        {
+            let left = self.resolutions.ours.get_mut(id).and_then(|ours| {
+                ours.retries_left = ours.retries_left.checked_sub(1)?;
+                Some(())
+            });
+            if left.is_some() {
+                self.out.stats.retransmitted += 1;
+                self.send_sidr_req(now, SidrId(id));
+            } else {
+                self.resolutions.set_timer(id, None);
+                self.out.tell(Event::ResolutionTimedOut { sidr: SidrId(id) });
+            }
+        }
+    }
+
+    pub(super) fn on_sidr_req(
+        &mut self,
+        from: &Arrival,
+        tid: u64,
+        req: &sidr::ReqRepr,
+    ) -> Result<(), Unexpected> {
+        let key = (from.remote_gid, req.request_id, tid);
+        if let Some(mad) = self.recent.answer(key) {
+            self.out.stats.duplicates += 1;
+            self.out.send(from.local_gid, from.remote_gid, mad);
+            return Ok(());
+        }
+        if self.resolutions.by_peer.contains_key(&key) {
+            self.out.stats.duplicates += 1;
+            return Ok(());
+        }
+        let parsed = match req.service_id.to_ip_cm() {
+            Some(_) => ip_cm::Repr::parse(&req.private_data).map(|(ip, rest)| (Some(ip), rest)),
+            None => Ok((None, &req.private_data[..])),
+        };
+        let refusal = match (self.services.get(&req.service_id), &parsed) {
+            (None, _) => Some(sidr::Status::ServiceIdNotSupported),
+            (_, Err(_)) => Some(sidr::Status::Rejected),
+            _ if !req.pkey.matches(self.config.pkey) => Some(sidr::Status::Rejected),
+            _ => None,
+        };
+        if let Some(status) = refusal {
+            let message = answer(req.request_id, req.service_id, status);
+            let mad = Datagram { tid, message: message.into() }.emit();
+            self.out.send(from.local_gid, from.remote_gid, mad);
+            return Ok(());
+        }
+        let (&listen, (ip, private_data)) =
+            self.services.get(&req.service_id).zip(parsed.ok()).ok_or(Unexpected)?;
+        let id = self.resolutions.add_theirs(from, tid, req).ok_or(Unexpected)?;
+        self.out.tell(Event::ResolutionRequest(Resolution {
+            request: SidrRequestId(id),
+            peer_request_id: req.request_id,
+            listen,
+            service: req.service_id,
+            local_gid: from.local_gid,
+            remote_gid: from.remote_gid,
+            ip,
+            private_data: PrivateData::new(private_data),
+        }));
+        Ok(())
+    }
+
+    pub(super) fn on_sidr_rep(&mut self, from: &Arrival, rep: &sidr::RepRepr) -> Result<(), Unexpected> {
+        let place = (rep.request_id ^ self.config.secret) & 0xffff;
+        let id = self.resolutions.ours.id_at(place).ok_or(Unexpected)?;
+        let ours = self.resolutions.ours.get(id).ok_or(Unexpected)?;
+        let params = &ours.params;
+        if ours.request_id != rep.request_id
+            || params.remote_gid != from.remote_gid
+            || params.service != rep.service_id
+            || ours.timer.is_none()
+        {
+            return Err(Unexpected);
+        }
+        self.resolutions.set_timer(id, None);
+        self.out.tell(Event::ResolutionReply(ResolutionReply {
+            sidr: SidrId(id),
+            status: rep.status,
+            qpn: rep.qpn,
+            qkey: rep.qkey,
+            private_data: PrivateData::new(&rep.private_data),
+        }));
+        Ok(())
+    }
+}
+
+fn answer(request_id: u32, service_id: ServiceId, status: sidr::Status) -> sidr::RepRepr {
+    sidr::RepRepr {
+        request_id,
+        status,
+        info_len: 0,
+        qpn: Qpn::default(),
+        service_id,
+        qkey: QKey(0),
+        info: [0; sidr::INFO_LEN],
+        private_data: [0; sidr::REP_PRIVATE_DATA_LEN],
+    }
+}

@@ -1,0 +1,221 @@
+//! The states of a connection and the one table of transitions between them (IBTA vol. 1 section 12.9.7).
+//!
+//! Names are the specification's. Two shortcuts are ours: a rejection leads to TimeWait only where a queue pair
+//! may have been connected already, and DREQ Rcvd is left at once, since IT-API's consumers have no say in
+//! the DREP.
+
+use core::fmt;
+
+use State::*;
+use thiserror::Error;
+
+/// How far a connection has come, seen from one end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// There is no connection (yet, or any more).
+    Idle,
+    /// Passive: a service id is listened for.
+    Listen,
+    /// Active: a REQ is under way.
+    ReqSent,
+    /// Passive: a REQ waits for the consumer's answer.
+    ReqRcvd,
+    /// Passive: as ReqRcvd, and the peer was told to be patient.
+    MraReqSent,
+    /// Active: as ReqSent, and the peer told us to be patient.
+    MraReqRcvd,
+    /// Passive: a REP is under way.
+    RepSent,
+    /// Active: a REP waits for the consumer's answer.
+    RepRcvd,
+    /// Active: as RepRcvd, and the peer was told to be patient.
+    MraRepSent,
+    /// Passive: as RepSent, and the peer told us to be patient.
+    MraRepRcvd,
+    /// The connection stands.
+    Established,
+    /// A DREQ is under way.
+    DreqSent,
+    /// The peer's DREQ is being answered.
+    DreqRcvd,
+    /// The connection is down; packets of it may still be under way.
+    TimeWait,
+}
+
+impl State {
+    /// All of them.
+    pub const ALL: [State; 14] = [
+        Idle,
+        Listen,
+        ReqSent,
+        ReqRcvd,
+        MraReqSent,
+        MraReqRcvd,
+        RepSent,
+        RepRcvd,
+        MraRepSent,
+        MraRepRcvd,
+        Established,
+        DreqSent,
+        DreqRcvd,
+        TimeWait,
+    ];
+
+    /// Whether a request waits here for the passive consumer.
+    pub const fn is_pending_request(self) -> bool {
+        matches!(self, ReqRcvd | MraReqSent)
+    }
+
+    /// Whether the connection is being made by this, the active, side.
+    pub const fn is_connecting(self) -> bool {
+        matches!(self, ReqSent | MraReqRcvd | RepRcvd | MraRepSent)
+    }
+
+    /// Whether the connection is over, but for what is still under way.
+    pub const fn is_over(self) -> bool {
+        matches!(self, Idle | DreqSent | DreqRcvd | TimeWait)
+    }
+
+    /// Where `by` leads from here.
+    pub const fn next(self, by: Trigger) -> Result<State, Illegal> {
+        let mut to = Idle;
+        let mut row = 0;
+        while row < TABLE.len() {
+            let (from, trigger, target) = TABLE[row];
+            if trigger as u8 == by as u8 {
+                to = target;
+                if from as u8 == self as u8 {
+                    return Ok(target);
+                }
+            }
+            row += 1;
+        }
+        Err(Illegal { from: self, to, by })
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What moves a connection along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trigger {
+    /// The active consumer connects.
+    Connect,
+    /// A REQ arrives.
+    Req,
+    /// The passive consumer accepts.
+    Accept,
+    /// The consumer rejects the request or the reply.
+    Reject,
+    /// The peer is told that the consumer takes its time.
+    SendMra,
+    /// The peer's consumer takes its time.
+    Mra,
+    /// A REP arrives.
+    Rep,
+    /// The active consumer takes the reply.
+    Establish,
+    /// An RTU arrives.
+    Rtu,
+    /// Data arrived before the RTU.
+    CommunicationEstablished,
+    /// A REJ arrives.
+    Rej,
+    /// The consumer gives up an attempt of its own.
+    Withdraw,
+    /// The consumer disconnects.
+    Disconnect,
+    /// A DREQ arrives.
+    Dreq,
+    /// The DREQ is answered.
+    SendDrep,
+    /// A DREP arrives.
+    Drep,
+    /// Nobody answered, or the time of TimeWait is over.
+    Timeout,
+    /// A request is forgotten without an answer.
+    Discard,
+}
+
+/// All transitions. Where several states allow a trigger, the first row tells what it is for.
+pub(super) const TABLE: &[(State, Trigger, State)] = &[
+    (Idle, Trigger::Connect, ReqSent),
+    (Listen, Trigger::Req, ReqRcvd),
+    (ReqRcvd, Trigger::Accept, RepSent),
+    (MraReqSent, Trigger::Accept, RepSent),
+    (ReqRcvd, Trigger::Reject, Idle),
+    (MraReqSent, Trigger::Reject, Idle),
+    (RepRcvd, Trigger::Reject, TimeWait),
+    (MraRepSent, Trigger::Reject, TimeWait),
+    (ReqRcvd, Trigger::SendMra, MraReqSent),
+    (MraReqSent, Trigger::SendMra, MraReqSent),
+    (RepRcvd, Trigger::SendMra, MraRepSent),
+    (MraRepSent, Trigger::SendMra, MraRepSent),
+    (ReqSent, Trigger::Mra, MraReqRcvd),
+    (MraReqRcvd, Trigger::Mra, MraReqRcvd),
+    (RepSent, Trigger::Mra, MraRepRcvd),
+    (MraRepRcvd, Trigger::Mra, MraRepRcvd),
+    (ReqSent, Trigger::Rep, RepRcvd),
+    (MraReqRcvd, Trigger::Rep, RepRcvd),
+    (RepRcvd, Trigger::Establish, Established),
+    (MraRepSent, Trigger::Establish, Established),
+    (RepSent, Trigger::Rtu, Established),
+    (MraRepRcvd, Trigger::Rtu, Established),
+    (RepSent, Trigger::CommunicationEstablished, Established),
+    (MraRepRcvd, Trigger::CommunicationEstablished, Established),
+    (ReqSent, Trigger::Rej, Idle),
+    (MraReqRcvd, Trigger::Rej, Idle),
+    (ReqRcvd, Trigger::Rej, Idle),
+    (MraReqSent, Trigger::Rej, Idle),
+    (RepSent, Trigger::Rej, TimeWait),
+    (MraRepRcvd, Trigger::Rej, TimeWait),
+    (RepRcvd, Trigger::Rej, TimeWait),
+    (MraRepSent, Trigger::Rej, TimeWait),
+    // The passive side never saw the RTU and gave up.
+    (Established, Trigger::Rej, TimeWait),
+    (DreqSent, Trigger::Rej, TimeWait),
+    (ReqSent, Trigger::Withdraw, Idle),
+    (MraReqRcvd, Trigger::Withdraw, Idle),
+    (RepSent, Trigger::Withdraw, TimeWait),
+    (MraRepRcvd, Trigger::Withdraw, TimeWait),
+    (RepRcvd, Trigger::Withdraw, TimeWait),
+    (MraRepSent, Trigger::Withdraw, TimeWait),
+    (Established, Trigger::Disconnect, DreqSent),
+    (Established, Trigger::Dreq, DreqRcvd),
+    // The RTU was lost and the active side is done already.
+    (RepSent, Trigger::Dreq, DreqRcvd),
+    (MraRepRcvd, Trigger::Dreq, DreqRcvd),
+    // The passive side saw data before our RTU, and is done already.
+    (RepRcvd, Trigger::Dreq, DreqRcvd),
+    (MraRepSent, Trigger::Dreq, DreqRcvd),
+    // Both disconnect at once.
+    (DreqSent, Trigger::Dreq, DreqRcvd),
+    (DreqRcvd, Trigger::SendDrep, TimeWait),
+    (DreqSent, Trigger::Drep, TimeWait),
+    (ReqSent, Trigger::Timeout, Idle),
+    (MraReqRcvd, Trigger::Timeout, Idle),
+    (RepSent, Trigger::Timeout, TimeWait),
+    (MraRepRcvd, Trigger::Timeout, TimeWait),
+    (RepRcvd, Trigger::Timeout, TimeWait),
+    (MraRepSent, Trigger::Timeout, TimeWait),
+    (DreqSent, Trigger::Timeout, TimeWait),
+    (TimeWait, Trigger::Timeout, Idle),
+    (ReqRcvd, Trigger::Discard, Idle),
+    (MraReqSent, Trigger::Discard, Idle),
+];
+
+/// A transition that the table does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{by:?}: no way from {from} to {to}")]
+pub struct Illegal {
+    /// The state that the connection is in.
+    pub from: State,
+    /// The state that it was to enter.
+    pub to: State,
+    /// What was to move it.
+    pub by: Trigger,
+}

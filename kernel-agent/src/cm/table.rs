@@ -1,0 +1,219 @@
+//! The connections, how they are found, and when they want to be looked at.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::time::Duration;
+
+use platform::Instant;
+use roce::cm::CommId;
+use roce::{Gid, Qpn, mad};
+
+use super::slab::{self, Slab};
+use super::state::State;
+use super::types::{ConnId, ListenId};
+
+/// One end of a connection.
+pub(super) struct Connection {
+    pub state: State,
+    pub local_gid: Gid,
+    pub remote_gid: Gid,
+    pub local_comm: CommId,
+    /// Not known before the peer's first message.
+    pub remote_comm: Option<CommId>,
+    pub local_qpn: Option<Qpn>,
+    pub remote_qpn: Option<Qpn>,
+    /// The transaction of REQ, REP and RTU.
+    pub tid: u64,
+    /// Where the request waits or waited; passive side.
+    pub listen: Option<ListenId>,
+    /// How long an answer of the peer's may take.
+    pub response_time: Duration,
+    pub max_retries: u8,
+    pub retries_left: u8,
+    /// How many more times the peer can ask for patience.
+    pub mras_left: u8,
+    pub time_wait: Duration,
+    /// When to send again, or when TimeWait is over.
+    pub timer: Option<Instant>,
+    /// When the attempt to connect is over.
+    pub limit: Option<Instant>,
+    /// The earlier of the two, as it stands among the timers.
+    pub armed: Option<Instant>,
+    /// The consumer wants to hear no more.
+    pub quiet: bool,
+    /// What was sent last and may have to be sent again; in ReqRcvd, the REQ that was received.
+    pub message: [u8; mad::LEN],
+}
+
+impl Connection {
+    /// A connection in which nothing has happened.
+    pub fn new(state: State, local_gid: Gid, remote_gid: Gid, local_comm: CommId) -> Connection {
+        Connection {
+            state,
+            local_gid,
+            remote_gid,
+            local_comm,
+            remote_comm: None,
+            local_qpn: None,
+            remote_qpn: None,
+            tid: 0,
+
+            listen: None,
+            response_time: Duration::ZERO,
+            max_retries: 0,
+            retries_left: 0,
+            mras_left: 16,
+            time_wait: Duration::ZERO,
+            timer: None,
+            limit: None,
+            armed: None,
+            quiet: false,
+            message: [0; mad::LEN],
+        }
+    }
+}
+
+/// All connections of a manager.
+pub(super) struct Connections {
+    slab: Slab<Connection>,
+    secret: u32,
+    /// By what names them at the peer.
+    by_remote: BTreeMap<(Gid, CommId), ConnId>,
+    /// By the peer's queue pair, from the moment when both queue pairs are known.
+    by_remote_qp: BTreeMap<(Gid, Qpn), ConnId>,
+    /// By our queue pair, until the connection is over.
+    by_local_qp: BTreeMap<Qpn, ConnId>,
+    timers: BTreeSet<(Instant, ConnId)>,
+}
+
+impl Connections {
+    pub fn new(limit: u32, secret: u32) -> Connections {
+        Connections {
+            // The index is half of a communication id.
+            slab: Slab::new(limit.min(0x1_0000)),
+            secret,
+            by_remote: BTreeMap::new(),
+            by_remote_qp: BTreeMap::new(),
+            by_local_qp: BTreeMap::new(),
+            timers: BTreeSet::new(),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = ConnId> + '_ {
+        self.slab.ids().map(ConnId)
+    }
+
+    /// Generation and index of an id, blurred so that a peer cannot guess those of others'.
+    fn comm_id(secret: u32, id: u64) -> CommId {
+        CommId(((slab::generation(id) << 16) | (slab::index(id) & 0xffff)) ^ secret)
+    }
+
+    pub fn insert(&mut self, make: impl FnOnce(CommId) -> Connection) -> Option<ConnId> {
+        let secret = self.secret;
+        self.slab.insert(|id| make(Connections::comm_id(secret, id))).map(ConnId)
+    }
+
+    pub fn get(&self, id: ConnId) -> Option<&Connection> {
+        self.slab.get(id.0)
+    }
+
+    pub fn get_mut(&mut self, id: ConnId) -> Option<&mut Connection> {
+        self.slab.get_mut(id.0)
+    }
+
+    /// The connection that we call `comm`.
+    pub fn by_local(&self, comm: CommId) -> Option<ConnId> {
+        let id = self.slab.id_at((comm.0 ^ self.secret) & 0xffff)?;
+        (self.slab.get(id)?.local_comm == comm).then_some(ConnId(id))
+    }
+
+    /// The connection that the peer at `gid` calls `comm`.
+    pub fn by_remote(&self, gid: Gid, comm: CommId) -> Option<ConnId> {
+        self.by_remote.get(&(gid, comm)).copied()
+    }
+
+    /// The connection with a queue pair of the peer at `gid`.
+    pub fn by_remote_qp(&self, gid: Gid, qpn: Qpn) -> Option<ConnId> {
+        self.by_remote_qp.get(&(gid, qpn)).copied()
+    }
+
+    /// The connection of our queue pair.
+    pub fn by_local_qp(&self, qpn: Qpn) -> Option<ConnId> {
+        self.by_local_qp.get(&qpn).copied()
+    }
+
+    /// Learns what the peer calls the connection.
+    pub fn learn_remote(&mut self, id: ConnId, comm: CommId) {
+        if let Some(conn) = self.slab.get_mut(id.0) {
+            conn.remote_comm = Some(comm);
+            self.by_remote.insert((conn.remote_gid, comm), id);
+        }
+    }
+
+    /// Learns the peer's queue pair, now that ours is known too.
+    pub fn learn_remote_qp(&mut self, id: ConnId, qpn: Qpn) {
+        if let Some(conn) = self.slab.get_mut(id.0) {
+            conn.remote_qpn = Some(qpn);
+            self.by_remote_qp.insert((conn.remote_gid, qpn), id);
+        }
+    }
+
+    /// Learns our queue pair.
+    pub fn learn_local_qp(&mut self, id: ConnId, qpn: Qpn) {
+        if let Some(conn) = self.slab.get_mut(id.0) {
+            conn.local_qpn = Some(qpn);
+            self.by_local_qp.insert(qpn, id);
+        }
+    }
+
+    /// Lets our queue pair have another connection.
+    pub fn release_local_qp(&mut self, id: ConnId) {
+        if let Some(qpn) = self.slab.get(id.0).and_then(|conn| conn.local_qpn)
+            && self.by_local_qp.get(&qpn) == Some(&id)
+        {
+            self.by_local_qp.remove(&qpn);
+        }
+    }
+
+    pub fn remove(&mut self, id: ConnId) {
+        self.release_local_qp(id);
+        let Some(conn) = self.slab.remove(id.0) else { return };
+        if let Some(armed) = conn.armed {
+            self.timers.remove(&(armed, id));
+        }
+        if let Some(comm) = conn.remote_comm
+            && self.by_remote.get(&(conn.remote_gid, comm)) == Some(&id)
+        {
+            self.by_remote.remove(&(conn.remote_gid, comm));
+        }
+        if let Some(qpn) = conn.remote_qpn
+            && self.by_remote_qp.get(&(conn.remote_gid, qpn)) == Some(&id)
+        {
+            self.by_remote_qp.remove(&(conn.remote_gid, qpn));
+        }
+    }
+
+    /// Makes the timers agree with what the connection wants; to be called after each change of its times.
+    pub fn rearm(&mut self, id: ConnId) {
+        let Some(conn) = self.slab.get_mut(id.0) else { return };
+        let wanted = conn.timer.into_iter().chain(conn.limit).min();
+        if conn.armed == wanted {
+            return;
+        }
+        if let Some(armed) = conn.armed {
+            self.timers.remove(&(armed, id));
+        }
+        if let Some(at) = wanted {
+            self.timers.insert((at, id));
+        }
+        conn.armed = wanted;
+    }
+
+    /// When the next connection wants to be looked at, and which.
+    pub fn next_timer(&self) -> Option<(Instant, ConnId)> {
+        self.timers.first().copied()
+    }
+}
