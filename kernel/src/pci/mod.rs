@@ -78,6 +78,18 @@ struct MemoryBar {
     size: u64,
 }
 
+/// A function's BARs by slot, those in memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bars([Option<MemoryBar>; 6]);
+
+impl Bars {
+    /// The memory behind a BAR, now mapped.
+    fn map(&self, slot: u8, cache: Cache) -> Option<MemoryBar> {
+        let bar = (*self.0.get(usize::from(slot))?)?;
+        memory::map_device(bar.address, bar.size, cache).then_some(bar)
+    }
+}
+
 /// All functions on all buses that the firmware set up, in order of bus, device and function.
 fn functions() -> Vec<Function> {
     let mut found = Vec::new();
@@ -124,29 +136,31 @@ impl Function {
         EndpointHeader::from_header(PciHeader::new(self.address), Config)
     }
 
-    /// The memory behind a BAR. While the BAR is sized, the function does not decode.
-    fn memory_bar(&self, slot: u8) -> Option<MemoryBar> {
+    /// The memory behind each BAR. The function does not decode meanwhile; all are sized at once, since an
+    /// emulator rebuilds its memory map at each change of that.
+    fn memory_bars(&self) -> Option<Bars> {
         let mut endpoint = self.endpoint()?;
         let decode = CommandRegister::MEMORY_ENABLE | CommandRegister::IO_ENABLE;
         let before = endpoint.command(Config) & decode;
         endpoint.update_command(Config, |command| command & !decode);
-        let bar = endpoint.bar(slot, Config);
+        let mut bars = Bars::default();
+        let mut slot = 0;
+        while slot < bars.0.len() {
+            let bar = endpoint.bar(slot as u8, Config);
+            // Address 0 is what a BAR has that the firmware left alone.
+            bars.0[slot] = match bar {
+                Some(Bar::Memory32 { address, size, .. }) if address != 0 => {
+                    Some(MemoryBar { address: u64::from(address), size: u64::from(size) })
+                }
+                Some(Bar::Memory64 { address, size, .. }) if address != 0 => {
+                    Some(MemoryBar { address, size })
+                }
+                _ => None,
+            };
+            slot += if matches!(bar, Some(Bar::Memory64 { .. })) { 2 } else { 1 };
+        }
         endpoint.update_command(Config, |command| command | before);
-        let bar = match bar? {
-            Bar::Memory32 { address, size, .. } => {
-                MemoryBar { address: u64::from(address), size: u64::from(size) }
-            }
-            Bar::Memory64 { address, size, .. } => MemoryBar { address, size },
-            Bar::Io { .. } => return None,
-        };
-        // Address 0 is what a BAR has that the firmware left alone.
-        (bar.address != 0).then_some(bar)
-    }
-
-    /// As [`Function::memory_bar`], mapped.
-    fn mapped_bar(&self, slot: u8, cache: Cache) -> Option<MemoryBar> {
-        let bar = self.memory_bar(slot)?;
-        memory::map_device(bar.address, bar.size, cache).then_some(bar)
+        Some(bars)
     }
 
     fn msix(&self) -> Option<MsixCapability> {

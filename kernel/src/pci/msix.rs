@@ -9,7 +9,7 @@ use platform::InterruptHandler;
 use platform::sync::Mutex;
 use volatile::VolatilePtr;
 
-use super::{Config, Function};
+use super::{Bars, Config, Function};
 use crate::cpu;
 use crate::interrupts::{self, Vector};
 use crate::memory::Cache;
@@ -46,10 +46,10 @@ unsafe impl Sync for Msix {}
 
 impl Msix {
     /// Maps the table, masks all its entries and turns MSI-X on. `None` if the function has none.
-    pub(super) fn new(function: &Function) -> Option<Msix> {
+    pub(super) fn new(function: &Function, bars: &Bars) -> Option<Msix> {
         let mut capability = function.msix()?;
         let len = capability.table_size();
-        let bar = function.mapped_bar(capability.table_bar(), Cache::Off)?;
+        let bar = bars.map(capability.table_bar(), Cache::Off)?;
         let offset = u64::from(capability.table_offset());
         if offset + u64::from(len) * size_of::<Entry>() as u64 > bar.size {
             return None;

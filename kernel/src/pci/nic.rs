@@ -49,18 +49,19 @@ unsafe impl Sync for Nic {}
 
 impl Nic {
     fn new(function: &Function, identity: &Identity) -> Option<Nic> {
+        let bars = function.memory_bars()?;
         function.enable();
-        let bar = function.mapped_bar(identity.registers, Cache::WriteBack)?;
+        let bar = bars.map(identity.registers, Cache::WriteBack)?;
         let start = NonNull::new(bar.address as *mut u8)?;
         // SAFETY: just mapped, for good, and everybody reaches it through this window.
         let registers = unsafe { SharedSlice::from_raw(start, usize::try_from(bar.size).ok()?) };
         let (slot, offset, kick_value) = identity.kick;
-        let bar = function.mapped_bar(slot, Cache::Off)?;
+        let bar = bars.map(slot, Cache::Off)?;
         if u64::from(offset) + 4 > bar.size {
             return None;
         }
         let kick = NonNull::new((bar.address + u64::from(offset)) as *mut u32)?;
-        Some(Nic { registers, kick, kick_value, msix: Msix::new(function)? })
+        Some(Nic { registers, kick, kick_value, msix: Msix::new(function, &bars)? })
     }
 }
 
