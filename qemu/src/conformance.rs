@@ -178,7 +178,7 @@ fn parse_reasons(text: &str) -> Result<BTreeMap<String, String>> {
 /// Runs the suite in the kernel and prints what it shows; returns the process's status.
 pub fn conformance(options: &Options, missing: bool) -> Result<u8> {
     let catalogue = Catalogue::load(&workspace_root().join("tests/catalogue"))?;
-    let summary = runner::run(options, &[], false, |result| match result.outcome {
+    let summary = runner::run(options, runner::SUITE, &[], false, |result| match result.outcome {
         Outcome::Passed => Ok(()),
         Outcome::Failed(_) => runner::print_result(result),
     })?;

@@ -36,9 +36,14 @@ impl Summary {
     }
 }
 
-/// Runs the tests whose names contain one of `filters` (all if there is none); `report` gets each as it ends.
+/// The image of the conformance suite.
+pub const SUITE: &str = "suite";
+
+/// Runs the tests of `image` whose names contain one of `filters` (all if there is none); `report` gets each as it
+/// ends.
 pub fn run(
     options: &Options,
+    image: &str,
     filters: &[String],
     show_output: bool,
     mut report: impl FnMut(&TestResult) -> Result<()>,
@@ -46,7 +51,7 @@ pub fn run(
     for filter in filters {
         check_filter(filter)?;
     }
-    let launcher = Launcher::prepare(options, "suite")?;
+    let launcher = Launcher::prepare(options, image)?;
     let begun = Instant::now();
     let mut suite = Suite::new(begun);
     let mut summary = Summary::default();
@@ -140,7 +145,7 @@ fn show_time(time: Duration) -> String {
 
 /// Runs tests, prints each, and the closing line; returns the process's status.
 pub fn run_and_print(options: &Options, filters: &[String], show_output: bool) -> Result<u8> {
-    let summary = run(options, filters, show_output, print_result)?;
+    let summary = run(options, SUITE, filters, show_output, print_result)?;
     print_closing(&summary)?;
     Ok(if summary.is_success() { 0 } else { 1 })
 }
