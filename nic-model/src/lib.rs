@@ -13,16 +13,45 @@
 //!     fabric.awake();
 //! }
 //! ```
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`fabric`], [`nic`], [`control`], [`doorbell`] | the loop; registers, handshake, heartbeat; the doorbell FIFO |
+//! | [`admin`] | commands |
+//! | [`keys`], [`lists`], [`transfer`] | translation and protection; the one copy |
+//! | [`cq`], [`eq`], [`srq`] | queues that need no engine |
+//! | [`qp`] | queue pairs: states, entries, requester, responder, datagrams, flushing |
+//! | [`bench`] | baselines for benchmarks |
+//!
+//! What the driver writes is an allegation: each word is read once, checked, and what was checked is used. Nothing here
+//! panics, loops without bound or touches memory outside of rings and regions, whatever the driver does.
 #![no_std]
 
 extern crate alloc;
 
+mod admin;
+mod bench;
+mod control;
+mod cq;
+mod doorbell;
+mod eq;
+mod error;
 mod fabric;
 mod frontend;
+mod keys;
+mod limits;
+mod lists;
 mod memory;
 mod nic;
+mod qp;
+mod srq;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod transfer;
 
-pub use fabric::{AddError, Fabric, NicId, Progress};
+pub use error::AddError;
+pub use fabric::{Fabric, NicId, Progress};
 pub use frontend::Frontend;
 pub use memory::{DmaError, GuestMemory};
 pub use nic::{NicConfig, Stats};

@@ -1,0 +1,189 @@
+//! Regions and windows.
+
+use nic_abi::admin::{AllocateRegion, AllocateWindow, Command, KeyInfo, RegisterRegion, Status};
+use nic_abi::ident::key_slot;
+use nic_abi::wqe::LinkFlags;
+
+use super::{Answer, DONE, Refusal, args, at, result};
+use crate::Frontend;
+use crate::keys::{Key, Kind, QpName, VARIANT};
+use crate::limits::{MAX_LIST_ELEMENTS, MAX_TRANSLATIONS};
+use crate::lists::{Extents, ListError, ListSpec};
+use crate::nic::Nic;
+use crate::qp::local::{region_flags, rights_fit};
+
+/// Bytes of a region at most, as in the identity.
+const MAX_REGION: u64 = 1 << 48;
+
+impl<F: Frontend> Nic<F> {
+    /// Checks that a key's slot is free and its domain exists.
+    fn new_key(&self, key: u32, pd: u32, pd_field: usize) -> Result<(), Refusal> {
+        if key_slot(key) == 0 {
+            return Err(Refusal::field(at!(command.object)));
+        }
+        if self.keys.table.contains(key_slot(key)) {
+            return Err(Refusal::new(Status::Exists, at!(command.object)));
+        }
+        if !self.pds.contains(pd) {
+            return Err(Refusal::new(Status::NoSuchObject, pd_field));
+        }
+        Ok(())
+    }
+
+    /// The key that a command names, whatever its present variant.
+    fn old_key(&self, command: &Command) -> Result<&Key, Refusal> {
+        let entry = self.keys.table.get(key_slot(command.object));
+        entry
+            .filter(|k| k.key & !VARIANT == command.object & !VARIANT)
+            .ok_or(Refusal::new(Status::NoSuchObject, at!(command.object)))
+    }
+
+    /// Refuses what would need more memory than a NIC has.
+    fn room_for(&self, elements: u32, field: usize) -> Result<(), Refusal> {
+        match self.keys.elements + u64::from(elements) <= MAX_TRANSLATIONS {
+            true => Ok(()),
+            false => Err(Refusal::new(Status::NoResources, field)),
+        }
+    }
+
+    fn add_key(&mut self, entry: Key) {
+        self.use_pd(entry.pd);
+        if let Kind::Region { max_elements, .. } = entry.kind {
+            self.keys.elements += u64::from(max_elements);
+        }
+        self.keys.table.insert(key_slot(entry.key), entry);
+    }
+
+    fn remove_key(&mut self, key: u32) {
+        self.keys.unlink(key_slot(key));
+        if let Some(entry) = self.keys.table.remove(key_slot(key)) {
+            self.release_pd(entry.pd);
+            if let Kind::Region { max_elements, .. } = entry.kind {
+                self.keys.elements -= u64::from(max_elements);
+            }
+        }
+    }
+
+    pub(super) fn register_region(&mut self, command: &Command) -> Answer {
+        let a: RegisterRegion = args(command);
+        self.new_key(command.object, a.pd, at!(RegisterRegion, pd))?;
+        let flags = region_flags(a.flags).filter(|f| rights_fit(*f));
+        let flags = flags.ok_or(Refusal::field(at!(RegisterRegion, flags)))?;
+        if a.length > MAX_REGION {
+            return Err(Refusal::field(at!(RegisterRegion, length)));
+        }
+        let contiguous = flags.contains(LinkFlags::CONTIGUOUS);
+        let max_elements = if contiguous { 1 } else { a.list.elements };
+        let elements_field =
+            at!(RegisterRegion, list) + core::mem::offset_of!(nic_abi::wqe::ListArgs, elements);
+        self.room_for(max_elements, elements_field)?;
+        let spec = ListSpec { flags, base: a.base, length: a.length, list: a.list, max_elements };
+        let mut extents = Extents::default();
+        extents.fill(self.frontend.memory(), &spec).map_err(|e| list_refusal(e, elements_field))?;
+        extents.shrink();
+        self.add_key(Key {
+            key: command.object,
+            pd: a.pd,
+            linked: true,
+            flags,
+            base: a.base,
+            length: a.length,
+            kind: Kind::Region { max_elements, windows: 0, extents },
+        });
+        Ok(DONE)
+    }
+
+    pub(super) fn allocate_region(&mut self, command: &Command) -> Answer {
+        let a: AllocateRegion = args(command);
+        self.new_key(command.object, a.pd, at!(AllocateRegion, pd))?;
+        let field = at!(AllocateRegion, max_elements);
+        if a.max_elements == 0 || a.max_elements > MAX_LIST_ELEMENTS {
+            return Err(Refusal::field(field));
+        }
+        self.room_for(a.max_elements, field)?;
+        let extents = Extents::with_room(a.max_elements).map_err(|e| list_refusal(e, field))?;
+        self.add_key(Key {
+            key: command.object,
+            pd: a.pd,
+            linked: false,
+            flags: LinkFlags::empty(),
+            base: 0,
+            length: 0,
+            kind: Kind::Region { max_elements: a.max_elements, windows: 0, extents },
+        });
+        Ok(DONE)
+    }
+
+    pub(super) fn destroy_region(&mut self, command: &Command) -> Answer {
+        match self.old_key(command)?.kind {
+            Kind::Region { windows: 0, .. } => {}
+            Kind::Region { .. } => return Err(Refusal::new(Status::Busy, at!(command.object))),
+            Kind::Window { .. } => return Err(Refusal::new(Status::NoSuchObject, at!(command.object))),
+        }
+        self.remove_key(command.object);
+        Ok(DONE)
+    }
+
+    pub(super) fn allocate_window(&mut self, command: &Command) -> Answer {
+        let a: AllocateWindow = args(command);
+        self.new_key(command.object, a.pd, at!(AllocateWindow, pd))?;
+        let narrow = match a.window_type {
+            1 => false,
+            2 => true,
+            _ => return Err(Refusal::field(at!(AllocateWindow, window_type))),
+        };
+        self.add_key(Key {
+            key: command.object,
+            pd: a.pd,
+            linked: false,
+            flags: LinkFlags::empty(),
+            base: 0,
+            length: 0,
+            kind: Kind::Window { narrow, region: 0, offset: 0, owner: QpName { qpn: 0, generation: 0 } },
+        });
+        Ok(DONE)
+    }
+
+    pub(super) fn destroy_window(&mut self, command: &Command) -> Answer {
+        match self.old_key(command)?.kind {
+            Kind::Window { .. } => self.remove_key(command.object),
+            Kind::Region { .. } => return Err(Refusal::new(Status::NoSuchObject, at!(command.object))),
+        }
+        Ok(DONE)
+    }
+
+    pub(super) fn query_key(&mut self, command: &Command) -> Answer {
+        let entry = self.old_key(command)?;
+        let (kind, windows_or_region) = match entry.kind {
+            Kind::Region { windows, .. } => (0, windows),
+            Kind::Window { region, .. } if entry.linked => {
+                (1, self.keys.table.get(region).map_or(0, |r| r.key))
+            }
+            Kind::Window { .. } => (1, 0),
+        };
+        let linked = |value: u64| if entry.linked { value } else { 0 };
+        Ok(result(&KeyInfo {
+            kind,
+            linked: u32::from(entry.linked),
+            key: entry.key,
+            flags: linked(u64::from(entry.flags.bits())) as u32,
+            base: linked(entry.base),
+            length: linked(entry.length),
+            pd: entry.pd,
+            windows_or_region,
+        }))
+    }
+}
+
+/// The refusal that a list's error is; `room` is the field that asks for too much.
+fn list_refusal(error: ListError, room: usize) -> Refusal {
+    let list = at!(RegisterRegion, list);
+    match error {
+        ListError::Flags => Refusal::field(at!(RegisterRegion, flags)),
+        ListError::Base => Refusal::field(at!(RegisterRegion, base)),
+        ListError::Length => Refusal::field(at!(RegisterRegion, length)),
+        ListError::Field(offset) => Refusal::field(list + offset),
+        ListError::Dma(offset) => Refusal::new(Status::Dma, list + offset),
+        ListError::Memory => Refusal::new(Status::NoResources, room),
+    }
+}

@@ -1,0 +1,342 @@
+//! Queue pairs.
+
+use core::sync::atomic::Ordering;
+
+use nic_abi::admin::{Command, CreateQp, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType, Status};
+use nic_abi::ident::{MAX_QPS, QPN_BITS, QPN_GSI, qpn_slot};
+use nic_abi::registers::{GIDS, RQ_RECORDS, SQ_RECORDS};
+use nic_abi::wqe::{BLOCK, LinkFlags, receive_stride};
+
+use super::{Answer, DONE, Refusal, args, at, check_log, result};
+use crate::Frontend;
+use crate::fabric::Fabric;
+use crate::keys::REMOTE_RIGHTS;
+use crate::limits::{LOG_RQ_ENTRIES, LOG_SQ_BLOCKS, MAX_MESSAGE, MAX_RD_ATOMIC, MAX_SGES};
+use crate::nic::Nic;
+use crate::qp::state::transition;
+use crate::qp::{Faults, GSI_QKEY, Inbound, PSN_MASK, Qp, ReceiveQueue, SendQueue, Wait, Work};
+
+const fn qp_type(word: u32) -> Option<QpType> {
+    match word {
+        0 => Some(QpType::Rc),
+        1 => Some(QpType::Ud),
+        2 => Some(QpType::Gsi),
+        _ => None,
+    }
+}
+
+impl<F: Frontend> Nic<F> {
+    /// The slot of the queue pair that a command names.
+    fn qp_slot(&self, command: &Command) -> Result<u32, Refusal> {
+        let slot = qpn_slot(command.object);
+        match self.qps.get(slot) {
+            Some(qp) if qp.qpn == command.object => Ok(slot),
+            _ => Err(Refusal::new(Status::NoSuchObject, at!(command.object))),
+        }
+    }
+
+    pub(super) fn create_qp(&mut self, command: &Command) -> Answer {
+        let qpn = command.object;
+        let slot = qpn_slot(qpn);
+        let a: CreateQp = args(command);
+        let kind = qp_type(a.qp_type).ok_or(Refusal::field(at!(CreateQp, qp_type)))?;
+        // Slot 1 is the general services QP's, whose number has no generation; slot 0 is never used.
+        let reserved = slot == 0 || (slot == QPN_GSI) != (kind == QpType::Gsi);
+        if qpn >> QPN_BITS != 0 || reserved || kind == QpType::Gsi && qpn != QPN_GSI {
+            return Err(Refusal::field(at!(command.object)));
+        }
+        if self.qps.contains(slot) {
+            return Err(Refusal::new(Status::Exists, at!(command.object)));
+        }
+        let flags = QpFlags::from_bits(a.flags).ok_or(Refusal::field(at!(CreateQp, flags)))?;
+        let shared = flags.contains(QpFlags::SRQ);
+        if shared && kind != QpType::Rc {
+            return Err(Refusal::field(at!(CreateQp, flags)));
+        }
+        self.check_sizes(&a, shared)?;
+        self.check_uses(&a, shared)?;
+        for cq in [a.send_cq, a.receive_cq] {
+            if let Some(cq) = self.cqs.get_mut(cq) {
+                cq.users += 1;
+            }
+        }
+        if let Some(eq) = self.eqs.get_mut(a.eq) {
+            eq.users += 1;
+        }
+        self.use_pd(a.pd);
+        if let Some(srq) = self.srqs.get_mut(a.srq)
+            && shared
+        {
+            srq.users += 1;
+        }
+        self.init_record(SQ_RECORDS, slot, 1);
+        self.init_record(RQ_RECORDS, slot, 0);
+        let qkey = if kind == QpType::Gsi { GSI_QKEY } else { 0 };
+        let qp = Qp {
+            qpn,
+            generation: a.generation,
+            kind,
+            privileged: flags.contains(QpFlags::PRIVILEGED),
+            pd: a.pd,
+            send_cq: a.send_cq,
+            receive_cq: a.receive_cq,
+            srq: shared.then_some(a.srq),
+            eq: a.eq,
+            max_message: a.max_message,
+            state: QpState::Reset,
+            error: 0,
+            attributes: ModifyQp { qkey, ..ModifyQp::default() },
+            peer: None,
+            send: SendQueue {
+                ring: a.send_ring,
+                log: a.log_send_blocks,
+                max_segments: a.max_send_segments,
+                head: 0,
+                tail: 0,
+                work: Work::new(),
+            },
+            receive: ReceiveQueue {
+                ring: a.receive_ring,
+                log: a.log_receive_entries,
+                max_segments: a.max_receive_segments,
+                head: 0,
+            },
+            inbound: Inbound::default(),
+            send_psn: 0,
+            wait: Wait::No,
+            deadline: None,
+            active: false,
+            draining: false,
+            last_wqe: false,
+            faults: Faults::default(),
+        };
+        self.qps.insert(slot, qp);
+        Ok(DONE)
+    }
+
+    /// Checks sizes and rings.
+    fn check_sizes(&self, a: &CreateQp, shared: bool) -> Result<(), Refusal> {
+        check_log(a.max_send_segments, 0..=MAX_SGES as u32, at!(CreateQp, max_send_segments))?;
+        check_log(a.log_send_blocks, 0..=LOG_SQ_BLOCKS, at!(CreateQp, log_send_blocks))?;
+        self.check_ring(a.send_ring, 1 << a.log_send_blocks, BLOCK as u64, at!(CreateQp, send_ring))?;
+        if a.max_message > MAX_MESSAGE {
+            return Err(Refusal::field(at!(CreateQp, max_message)));
+        }
+        if shared {
+            let none = a.receive_ring == 0;
+            return if none { Ok(()) } else { Err(Refusal::field(at!(CreateQp, receive_ring))) };
+        }
+        check_log(a.max_receive_segments, 0..=MAX_SGES as u32, at!(CreateQp, max_receive_segments))?;
+        check_log(a.log_receive_entries, 0..=LOG_RQ_ENTRIES, at!(CreateQp, log_receive_entries))?;
+        let stride = u64::from(receive_stride(a.max_receive_segments));
+        self.check_ring(a.receive_ring, 1 << a.log_receive_entries, stride, at!(CreateQp, receive_ring))
+    }
+
+    /// Checks that all that a queue pair uses exists.
+    fn check_uses(&self, a: &CreateQp, shared: bool) -> Result<(), Refusal> {
+        let exists = |there: bool, field: usize| match there {
+            true => Ok(()),
+            false => Err(Refusal::new(Status::NoSuchObject, field)),
+        };
+        exists(self.pds.contains(a.pd), at!(CreateQp, pd))?;
+        exists(self.cqs.contains(a.send_cq), at!(CreateQp, send_cq))?;
+        exists(self.cqs.contains(a.receive_cq), at!(CreateQp, receive_cq))?;
+        exists(!shared || self.srqs.contains(a.srq), at!(CreateQp, srq))?;
+        exists(self.eqs.contains(a.eq), at!(CreateQp, eq))
+    }
+
+    pub(super) fn query_qp(&mut self, command: &Command) -> Answer {
+        let slot = self.qp_slot(command)?;
+        let qp = self.qps.get(slot).ok_or(Refusal::new(Status::NoSuchObject, at!(command.object)))?;
+        Ok(result(&QpInfo {
+            state: qp.state as u32,
+            send_head: qp.send.head,
+            receive_head: qp.receive.head,
+            error: u32::from(qp.error),
+            send_psn: qp.send_psn,
+            receive_psn: qp.inbound.psn,
+        }))
+    }
+
+    /// Checks the attributes that a modify brings.
+    fn check_attributes(&self, mask: QpMask, a: &ModifyQp) -> Result<(), Refusal> {
+        let rules = [
+            (QpMask::MTU, is_mtu(a.mtu) && a.mtu <= self.config.mtu, at!(ModifyQp, mtu)),
+            (
+                QpMask::ACCESS,
+                LinkFlags::from_bits(a.access).is_some_and(|f| REMOTE_RIGHTS.contains(f)),
+                at!(ModifyQp, access),
+            ),
+            (QpMask::PATH, usize::from(a.source_gid) < GIDS, at!(ModifyQp, source_gid)),
+            (QpMask::PATH, a.flow_label >> 20 == 0, at!(ModifyQp, flow_label)),
+            (QpMask::REMOTE_QPN, a.remote_qpn >> QPN_BITS == 0, at!(ModifyQp, remote_qpn)),
+            (QpMask::SEND_PSN, a.send_psn <= PSN_MASK, at!(ModifyQp, send_psn)),
+            (QpMask::RECEIVE_PSN, a.receive_psn <= PSN_MASK, at!(ModifyQp, receive_psn)),
+            (QpMask::TIMEOUT, a.timeout < 32, at!(ModifyQp, timeout)),
+            (QpMask::RETRY_COUNT, a.retry_count < 8, at!(ModifyQp, retry_count)),
+            (QpMask::RNR_RETRY, a.rnr_retry < 8, at!(ModifyQp, rnr_retry)),
+            (QpMask::MIN_RNR_TIMER, a.min_rnr_timer < 32, at!(ModifyQp, min_rnr_timer)),
+            (QpMask::MAX_RD_ATOMIC, a.max_rd_atomic <= MAX_RD_ATOMIC, at!(ModifyQp, max_rd_atomic)),
+            (
+                QpMask::MAX_DEST_RD_ATOMIC,
+                a.max_dest_rd_atomic <= MAX_RD_ATOMIC,
+                at!(ModifyQp, max_dest_rd_atomic),
+            ),
+        ];
+        match rules.iter().find(|(bit, holds, _)| mask.contains(*bit) && !holds) {
+            Some((_, _, field)) => Err(Refusal::field(*field)),
+            None if a.reserved != [0; 3] => Err(Refusal::field(at!(ModifyQp, reserved))),
+            None => Ok(()),
+        }
+    }
+}
+
+const fn is_mtu(bytes: u32) -> bool {
+    matches!(bytes, 256 | 512 | 1024 | 2048 | 4096)
+}
+
+impl<F: Frontend> Fabric<F> {
+    pub(super) fn modify_qp(&mut self, n: u16, command: &Command) -> Answer {
+        let nic = &mut self.nics[usize::from(n)];
+        let slot = nic.qp_slot(command)?;
+        let a: ModifyQp = args(command);
+        let mask = QpMask::from_bits(a.mask).ok_or(Refusal::field(at!(ModifyQp, mask)))?;
+        let no_such = Refusal::new(Status::NoSuchObject, at!(command.object));
+        let (from, kind) = nic.qps.get(slot).map(|qp| (qp.state, qp.kind)).ok_or(no_such)?;
+        let to = match mask.contains(QpMask::STATE) {
+            true => QpState::from_word(a.state).ok_or(Refusal::field(at!(ModifyQp, state)))?,
+            false => from,
+        };
+        let allowed = transition(kind == QpType::Rc, from, to)
+            .ok_or(Refusal::new(Status::BadState, at!(ModifyQp, state)))?;
+        if !mask.contains(allowed.required) || !allowed.optional.contains(mask) {
+            return Err(Refusal::field(at!(ModifyQp, mask)));
+        }
+        nic.check_attributes(mask, &a)?;
+        // Nothing below can fail.
+        if mask.contains(QpMask::STATE) && to == QpState::Reset {
+            self.reset_qp(n, slot);
+        }
+        let qp = self.nics[usize::from(n)].qps.get_mut(slot).ok_or(no_such)?;
+        set_attributes(qp, mask, &a);
+        if !mask.contains(QpMask::STATE) {
+            return Ok(DONE);
+        }
+        match to {
+            QpState::Error => {
+                if from != QpState::Error {
+                    self.fail_qp(n, slot, nic_abi::cqe::Status::Success, None);
+                }
+            }
+            QpState::Sqd => {
+                qp.draining = from != QpState::Sqd;
+                qp.state = to;
+                self.activate(n, slot);
+            }
+            _ => {
+                qp.state = to;
+                if to == QpState::Rts {
+                    self.activate(n, slot);
+                }
+            }
+        }
+        Ok(DONE)
+    }
+
+    /// Forgets all that a queue pair has to do. What was posted is skipped; the counters go on.
+    fn reset_qp(&mut self, n: u16, slot: u32) {
+        self.forget(n, slot);
+        let nic = &mut self.nics[usize::from(n)];
+        let send_tail = nic.record(SQ_RECORDS, slot, 0).load(Ordering::Acquire);
+        let receive_tail = nic.record(RQ_RECORDS, slot, 0).load(Ordering::Acquire);
+        nic.record(RQ_RECORDS, slot, 1).store(0, Ordering::Release);
+        let Some(qp) = nic.qps.get_mut(slot) else { return };
+        let qkey = if qp.kind == QpType::Gsi { GSI_QKEY } else { 0 };
+        qp.state = QpState::Reset;
+        qp.error = 0;
+        qp.attributes = ModifyQp { qkey, ..ModifyQp::default() };
+        qp.peer = None;
+        (qp.send.head, qp.send.tail) = (send_tail, send_tail);
+        qp.send.work = Work::new();
+        qp.receive.head = receive_tail;
+        qp.inbound = Inbound::default();
+        qp.send_psn = 0;
+        qp.wait = Wait::No;
+        (qp.draining, qp.last_wqe) = (false, false);
+        qp.faults = Faults::default();
+    }
+
+    pub(super) fn destroy_qp(&mut self, n: u16, command: &Command) -> Answer {
+        let slot = self.nics[usize::from(n)].qp_slot(command)?;
+        self.forget(n, slot);
+        let nic = &mut self.nics[usize::from(n)];
+        let Some(qp) = nic.qps.remove(slot) else { return Ok(DONE) };
+        for cq in [qp.send_cq, qp.receive_cq] {
+            if let Some(cq) = nic.cqs.get_mut(cq) {
+                cq.users -= 1;
+            }
+        }
+        if let Some(srq) = qp.srq.and_then(|number| nic.srqs.get_mut(number)) {
+            srq.users -= 1;
+        }
+        nic.release_eq(qp.eq);
+        nic.release_pd(qp.pd);
+        Ok(DONE)
+    }
+}
+
+/// Takes over the attributes that count.
+fn set_attributes(qp: &mut Qp, mask: QpMask, a: &ModifyQp) {
+    let attributes = &mut qp.attributes;
+    if mask.contains(QpMask::ACCESS) {
+        attributes.access = a.access;
+    }
+    if mask.contains(QpMask::QKEY) && qp.kind != QpType::Gsi {
+        attributes.qkey = a.qkey;
+    }
+    if mask.contains(QpMask::PATH) {
+        attributes.remote_gid = a.remote_gid;
+        attributes.source_gid = a.source_gid;
+        attributes.hop_limit = a.hop_limit;
+        attributes.traffic_class = a.traffic_class;
+        attributes.flow_label = a.flow_label;
+        qp.peer = None;
+    }
+    if mask.contains(QpMask::REMOTE_QPN) {
+        attributes.remote_qpn = a.remote_qpn;
+    }
+    if mask.contains(QpMask::MTU) {
+        attributes.mtu = a.mtu;
+    }
+    if mask.contains(QpMask::SEND_PSN) {
+        attributes.send_psn = a.send_psn;
+        qp.send_psn = a.send_psn;
+    }
+    if mask.contains(QpMask::RECEIVE_PSN) {
+        attributes.receive_psn = a.receive_psn;
+        qp.inbound.psn = a.receive_psn;
+    }
+    if mask.contains(QpMask::TIMEOUT) {
+        attributes.timeout = a.timeout;
+    }
+    if mask.contains(QpMask::RETRY_COUNT) {
+        attributes.retry_count = a.retry_count;
+    }
+    if mask.contains(QpMask::RNR_RETRY) {
+        attributes.rnr_retry = a.rnr_retry;
+    }
+    if mask.contains(QpMask::MIN_RNR_TIMER) {
+        attributes.min_rnr_timer = a.min_rnr_timer;
+    }
+    if mask.contains(QpMask::MAX_RD_ATOMIC) {
+        attributes.max_rd_atomic = a.max_rd_atomic;
+    }
+    if mask.contains(QpMask::MAX_DEST_RD_ATOMIC) {
+        attributes.max_dest_rd_atomic = a.max_dest_rd_atomic;
+    }
+    if mask.contains(QpMask::WATERMARKS) {
+        (attributes.soft_watermark, attributes.hard_watermark) = (a.soft_watermark, a.hard_watermark);
+    }
+}
+
+const _: () = assert!(QPN_GSI < MAX_QPS);

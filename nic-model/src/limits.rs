@@ -1,0 +1,69 @@
+//! How much of everything the model has; what the identity page says.
+
+use nic_abi::ident;
+use nic_abi::registers::{Features, GIDS, Identity, MAGIC};
+
+use crate::NicConfig;
+
+/// Log2 of the blocks of a send queue at most.
+pub(crate) const LOG_SQ_BLOCKS: u32 = 16;
+/// Log2 of the entries of a receive queue or SRQ at most.
+pub(crate) const LOG_RQ_ENTRIES: u32 = 16;
+/// Log2 of the entries of a completion queue at most.
+pub(crate) const LOG_CQES: u32 = 20;
+/// Log2 of the entries of an event queue at most.
+pub(crate) const LOG_EQES: u32 = 17;
+/// Segments of a work request at most.
+pub(crate) const MAX_SGES: usize = 32;
+/// Elements of one region's list at most: 1 GiB in pages of 4 KiB, and then some.
+pub(crate) const MAX_LIST_ELEMENTS: u32 = 1 << 18;
+/// Elements of all regions of a NIC together at most, so that a driver cannot eat the device's memory.
+pub(crate) const MAX_TRANSLATIONS: u64 = 1 << 22;
+/// Outstanding RDMA Reads and atomics of a queue pair at most.
+pub(crate) const MAX_RD_ATOMIC: u8 = 16;
+/// Bytes of one message at most (IBTA 9.7.7).
+pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
+
+/// What the model can do.
+pub(crate) const FEATURES: Features = Features::all();
+
+/// The port's GIDs: link-local by the GUID, and the IPv4 address as an IPv6 one.
+pub(crate) fn gids(config: &NicConfig) -> [[u8; 16]; GIDS] {
+    let link_local = 0xfe80_0000_0000_0000_u128 << 64 | u128::from(config.node_guid);
+    let mapped = 0xffff_0000_0000_u128 | u128::from(u32::from_be_bytes(config.ipv4));
+    [link_local.to_be_bytes(), mapped.to_be_bytes()]
+}
+
+/// The identity page.
+pub(crate) fn identity(config: &NicConfig) -> Identity {
+    Identity {
+        magic: MAGIC,
+        version_major: nic_abi::VERSION_MAJOR,
+        version_minor: nic_abi::VERSION_MINOR,
+        revision: 1,
+        features: FEATURES.bits(),
+        node_guid: config.node_guid,
+        gids: gids(config),
+        ipv4: config.ipv4,
+        mtu: config.mtu,
+        max_qps: ident::MAX_QPS,
+        max_cqs: ident::MAX_CQS,
+        max_srqs: ident::MAX_SRQS,
+        max_eqs: ident::MAX_EQS,
+        max_pds: ident::MAX_PDS,
+        max_keys: ident::MAX_KEYS,
+        max_sq_blocks: 1 << LOG_SQ_BLOCKS,
+        max_rq_entries: 1 << LOG_RQ_ENTRIES,
+        max_srq_entries: 1 << LOG_RQ_ENTRIES,
+        max_cqes: 1 << LOG_CQES,
+        max_eqes: 1 << LOG_EQES,
+        max_sges: MAX_SGES as u32,
+        max_list_elements: MAX_LIST_ELEMENTS,
+        max_rd_atomic: u32::from(MAX_RD_ATOMIC),
+        max_message: MAX_MESSAGE,
+        max_region: 1 << 48,
+        dma_limit: config.dma_limit,
+        vectors: u32::from(config.vectors),
+        link_mbps: 100_000,
+    }
+}

@@ -1,0 +1,225 @@
+//! The memory of a region: a list of elements, copied and checked once, when the region is registered or linked.
+//!
+//! What is kept is the runs of contiguous bus addresses, so that a large copy stays large where pages happen to be
+//! neighbours. Finding the bus address of an offset is a binary search.
+
+use core::mem::offset_of;
+
+use alloc::vec::Vec;
+use nic_abi::wqe::{LinkFlags, ListArgs, ListElement};
+
+use crate::limits::MAX_LIST_ELEMENTS;
+use crate::memory::GuestMemory;
+
+/// A run of contiguous bus addresses; it ends where the next one, or the region, ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    /// Offset in the region.
+    start: u64,
+    /// Bus address.
+    addr: u64,
+}
+
+/// The memory of one region.
+#[derive(Debug, Default)]
+pub(crate) struct Extents {
+    runs: Vec<Extent>,
+    length: u64,
+}
+
+/// What is wrong with a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListError {
+    /// The flags contradict each other.
+    Flags,
+    /// The base address does not fit the pages.
+    Base,
+    /// The region is longer than the list, or wraps.
+    Length,
+    /// The field of [`ListArgs`] at this offset.
+    Field(usize),
+    /// The list, or the memory that the field at this offset names, cannot be reached.
+    Dma(usize),
+    /// The device has no memory for it.
+    Memory,
+}
+
+/// What a list is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListSpec {
+    pub flags: LinkFlags,
+    pub base: u64,
+    pub length: u64,
+    pub list: ListArgs,
+    /// Elements that it may have.
+    pub max_elements: u32,
+}
+
+/// Elements read from the list at a time.
+const BATCH: usize = 64;
+/// The smallest page.
+const MIN_PAGE: u64 = 4096;
+
+const LIST: usize = offset_of!(ListArgs, list);
+
+impl Extents {
+    /// Makes room, so that a list of `elements` needs no allocation later.
+    pub fn with_room(elements: u32) -> Result<Extents, ListError> {
+        let mut runs = Vec::new();
+        runs.try_reserve_exact(elements as usize).map_err(|_| ListError::Memory)?;
+        Ok(Extents { runs, length: 0 })
+    }
+
+    /// Forgets the memory but keeps the room.
+    pub fn clear(&mut self) {
+        self.runs.clear();
+        self.length = 0;
+    }
+
+    /// Reads and checks a list. On an error nothing is kept.
+    pub fn fill<M: GuestMemory>(&mut self, memory: &M, spec: &ListSpec) -> Result<(), ListError> {
+        self.clear();
+        let result = self.try_fill(memory, spec);
+        if result.is_err() {
+            self.clear();
+        }
+        result
+    }
+
+    fn try_fill<M: GuestMemory>(&mut self, memory: &M, spec: &ListSpec) -> Result<(), ListError> {
+        let ListSpec { flags, base, length, list, max_elements } = *spec;
+        if !flags.contains(LinkFlags::RELATIVE) && base.checked_add(length).is_none() {
+            return Err(ListError::Length);
+        }
+        if list.reserved != 0 {
+            return Err(ListError::Field(offset_of!(ListArgs, reserved)));
+        }
+        if flags.contains(LinkFlags::CONTIGUOUS) {
+            if flags.intersects(LinkFlags::PAGES | LinkFlags::VARIABLE) {
+                return Err(ListError::Flags);
+            }
+            if list.first_byte_offset != 0 {
+                return Err(ListError::Field(offset_of!(ListArgs, first_byte_offset)));
+            }
+            memory.get(list.list, length).map_err(|_| ListError::Dma(LIST))?;
+            self.push(0, list.list)?;
+            self.length = length;
+            return Ok(());
+        }
+        if list.elements > max_elements.min(MAX_LIST_ELEMENTS) || list.elements == 0 && length != 0 {
+            return Err(ListError::Field(offset_of!(ListArgs, elements)));
+        }
+        let variable = flags.contains(LinkFlags::VARIABLE);
+        let element_length = list.element_length;
+        if variable != (element_length == 0)
+            || !variable && flags.contains(LinkFlags::PAGES) && !is_page_size(element_length)
+        {
+            return Err(ListError::Field(offset_of!(ListArgs, element_length)));
+        }
+        let (mut element, mut total) = (0, 0_u64);
+        while element < list.elements {
+            let count = (list.elements - element).min(BATCH as u32);
+            let mut batch = [ListElement::default(); BATCH];
+            let batch = &mut batch[..count as usize];
+            read_batch(memory, list.list, element, element_length, batch)?;
+            for e in batch {
+                total = self.element(memory, spec, *e, total)?;
+            }
+            element += count;
+        }
+        if length > total {
+            return Err(ListError::Length);
+        }
+        self.length = length;
+        Ok(())
+    }
+
+    /// Takes one more element of a list that has been `total` bytes long so far.
+    fn element<M: GuestMemory>(
+        &mut self,
+        memory: &M,
+        spec: &ListSpec,
+        e: ListElement,
+        total: u64,
+    ) -> Result<u64, ListError> {
+        let pages = spec.flags.contains(LinkFlags::PAGES);
+        if e.length == 0 || pages && (!is_page_size(e.length) || !e.addr.is_multiple_of(e.length)) {
+            return Err(ListError::Field(LIST));
+        }
+        memory.get(e.addr, e.length).map_err(|_| ListError::Dma(LIST))?;
+        let first = self.runs.is_empty();
+        let skip = if first { spec.list.first_byte_offset } else { 0 };
+        if first {
+            if skip >= e.length {
+                return Err(ListError::Field(offset_of!(ListArgs, first_byte_offset)));
+            }
+            // it_lmr_link: absolute addresses and pages must agree about the bits within a page.
+            if pages && !spec.flags.contains(LinkFlags::RELATIVE) && spec.base % e.length != skip {
+                return Err(ListError::Base);
+            }
+        }
+        let length = e.length - skip;
+        self.push(total, e.addr + skip)?;
+        total.checked_add(length).ok_or(ListError::Length)
+    }
+
+    /// Appends memory at offset `start`, to the last run if it continues it.
+    fn push(&mut self, start: u64, addr: u64) -> Result<(), ListError> {
+        if let Some(last) = self.runs.last()
+            && last.addr.wrapping_add(start - last.start) == addr
+        {
+            return Ok(());
+        }
+        self.runs.try_reserve(1).map_err(|_| ListError::Memory)?;
+        self.runs.push(Extent { start, addr });
+        Ok(())
+    }
+
+    /// Gives back room that coalescing left over.
+    pub fn shrink(&mut self) {
+        self.runs.shrink_to_fit();
+    }
+
+    /// The bus address of the byte at `offset`, and how many bytes are contiguous from there; `None` past the end.
+    #[inline]
+    pub fn translate(&self, offset: u64) -> Option<(u64, u64)> {
+        if offset >= self.length {
+            return None;
+        }
+        let next = match self.runs.len() {
+            1 => 1,
+            _ => self.runs.partition_point(|r| r.start <= offset),
+        };
+        let run = self.runs.get(next.checked_sub(1)?)?;
+        let end = self.runs.get(next).map_or(self.length, |r| r.start.min(self.length));
+        Some((run.addr + (offset - run.start), end - offset))
+    }
+}
+
+const fn is_page_size(bytes: u64) -> bool {
+    bytes.is_power_of_two() && bytes >= MIN_PAGE
+}
+
+/// Reads `batch.len()` elements from number `first` on.
+fn read_batch<M: GuestMemory>(
+    memory: &M,
+    list: u64,
+    first: u32,
+    element_length: u64,
+    batch: &mut [ListElement],
+) -> Result<(), ListError> {
+    let size = if element_length == 0 { size_of::<ListElement>() as u64 } else { 8 };
+    let at = list.checked_add(u64::from(first) * size).ok_or(ListError::Dma(LIST))?;
+    let bytes = size * batch.len() as u64;
+    let slice = memory.get(at, bytes).map_err(|_| ListError::Dma(LIST))?;
+    let mut words = [0_u8; 16 * BATCH];
+    let words = &mut words[..bytes as usize];
+    slice.read(0, words).map_err(|_| ListError::Dma(LIST))?;
+    let mut words = words.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().unwrap_or_default()));
+    for e in batch {
+        let addr = words.next().unwrap_or_default();
+        let length = if element_length == 0 { words.next().unwrap_or_default() } else { element_length };
+        *e = ListElement { addr, length };
+    }
+    Ok(())
+}

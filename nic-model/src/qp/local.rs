@@ -1,0 +1,189 @@
+//! Work requests that need no peer: fast register (LMR link), local invalidate (unlink), bind window (RMR link).
+
+use core::mem::offset_of;
+
+use nic_abi::cqe::{NO_FIELD, Status};
+use nic_abi::ident::{KEY_RESERVED, key_slot};
+use nic_abi::wqe::{BindArgs, LinkFlags, ListArgs, Opcode};
+use zerocopy::transmute;
+
+use super::engine::{Outcome, header_field};
+use super::send::ARGS;
+use crate::Frontend;
+use crate::keys::{Key, Kind, QpName, REMOTE_RIGHTS, RIGHTS, VARIANT};
+use crate::lists::{ListError, ListSpec};
+use crate::nic::Nic;
+
+/// Form of a region's list and addressing.
+const FORMS: LinkFlags =
+    LinkFlags::RELATIVE.union(LinkFlags::PAGES).union(LinkFlags::VARIABLE).union(LinkFlags::CONTIGUOUS);
+/// Rights that only make sense with local write (IBTA 10.6.6.2.2; it_lmr_link).
+const WRITES: LinkFlags = LinkFlags::REMOTE_WRITE.union(LinkFlags::REMOTE_ATOMIC);
+
+/// Whether a region's rights may be given together.
+pub(crate) fn rights_fit(flags: LinkFlags) -> bool {
+    !flags.intersects(WRITES) || flags.contains(LinkFlags::LOCAL_WRITE)
+}
+
+/// The flags of a region, if all bits mean something there.
+pub(crate) fn region_flags(bits: u32) -> Option<LinkFlags> {
+    LinkFlags::from_bits(bits).filter(|f| (RIGHTS | FORMS).contains(*f))
+}
+
+const fn failed(status: Status, field: u32) -> Outcome {
+    Outcome::Failed(status, field)
+}
+
+impl<F: Frontend> Nic<F> {
+    /// Executes the current entry of the queue pair in `slot`.
+    pub fn execute_local(&mut self, slot: u32) -> Outcome {
+        let Some(qp) = self.qps.get(slot) else { return Outcome::Lost };
+        match qp.send.work.opcode {
+            Opcode::FastRegister => self.fast_register(slot),
+            Opcode::LocalInvalidate => {
+                let (key, pd, name) = (qp.send.work.header.immediate, qp.pd, qp.name());
+                self.local_invalidate(key, pd, name)
+            }
+            _ => self.bind_window(slot),
+        }
+    }
+
+    fn local_invalidate(&mut self, key: u32, pd: u32, name: QpName) -> Outcome {
+        let field = header_field!(immediate);
+        if key == KEY_RESERVED {
+            return failed(Status::MemoryManagement, field);
+        }
+        let window = matches!(self.keys.get(key), Some(Key { kind: Kind::Window { .. }, .. }));
+        match self.keys.invalidate(key, pd, name) {
+            Ok(()) => Outcome::Done(0),
+            Err(_) if window => failed(Status::WindowBind, field),
+            Err(_) => failed(Status::MemoryManagement, field),
+        }
+    }
+
+    fn fast_register(&mut self, slot: u32) -> Outcome {
+        let Some(qp) = self.qps.get(slot) else { return Outcome::Lost };
+        let header = qp.send.work.header;
+        let list = qp.send.work.list();
+        let bad = |field| failed(Status::MemoryManagement, field);
+        if !qp.privileged {
+            return bad(header_field!(opcode));
+        }
+        let Some(flags) = region_flags(header.remote_key) else { return bad(header_field!(remote_key)) };
+        if !flags.intersects(RIGHTS.difference(LinkFlags::BIND)) || !rights_fit(flags) {
+            return bad(header_field!(remote_key));
+        }
+        if header.length == 0 {
+            return bad(header_field!(length));
+        }
+        let pd = qp.pd;
+        let Some(entry) = self.keys.table.get_mut(key_slot(header.immediate)) else {
+            return bad(header_field!(immediate));
+        };
+        let Kind::Region { max_elements, extents, .. } = &mut entry.kind else {
+            return bad(header_field!(immediate));
+        };
+        if entry.key & !VARIANT != header.immediate & !VARIANT || entry.pd != pd || entry.linked {
+            return bad(header_field!(immediate));
+        }
+        let spec = ListSpec {
+            flags,
+            base: header.remote_addr,
+            length: header.length,
+            list,
+            max_elements: *max_elements,
+        };
+        match extents.fill(self.frontend.memory(), &spec) {
+            Ok(()) => {
+                entry.key = header.immediate;
+                entry.flags = flags;
+                (entry.base, entry.length) = (header.remote_addr, header.length);
+                entry.linked = true;
+                Outcome::Done(0)
+            }
+            Err(error) => bad(list_field(error)),
+        }
+    }
+
+    fn bind_window(&mut self, slot: u32) -> Outcome {
+        let Some(qp) = self.qps.get(slot) else { return Outcome::Lost };
+        let header = qp.send.work.header;
+        let args: BindArgs = transmute!(qp.send.work.args);
+        let (pd, name) = (qp.pd, qp.name());
+        if args.reserved != [0; 7] {
+            return failed(Status::LocalQpOperation, (ARGS + offset_of!(BindArgs, reserved)) as u32);
+        }
+        let flags_field = (ARGS + offset_of!(BindArgs, flags)) as u32;
+        let flags = match LinkFlags::from_bits(args.flags) {
+            Some(flags) if (REMOTE_RIGHTS | LinkFlags::RELATIVE).contains(flags) => flags,
+            _ => return failed(Status::LocalQpOperation, flags_field),
+        };
+        let bad = |field| failed(Status::WindowBind, field);
+        let window_slot = key_slot(header.immediate);
+        let Some(window) = self.keys.table.get(window_slot) else { return bad(header_field!(immediate)) };
+        let Kind::Window { narrow, .. } = window.kind else { return bad(header_field!(immediate)) };
+        let known = window.key & !VARIANT == header.immediate & !VARIANT;
+        if !known || window.pd != pd || narrow && window.linked {
+            return bad(header_field!(immediate));
+        }
+        if header.length == 0 {
+            // A narrow window of no bytes is an error, a wide one is how to unbind it (it_rmr_link).
+            if narrow {
+                return failed(Status::MemoryManagement, header_field!(length));
+            }
+            self.keys.unlink(window_slot);
+            if let Some(window) = self.keys.table.get_mut(window_slot) {
+                window.key = header.immediate;
+            }
+            return Outcome::Done(0);
+        }
+        let region = match self.keys.get(header.remote_key) {
+            Some(region) if region.linked && region.pd == pd && header.remote_key != KEY_RESERVED => region,
+            _ => return bad(header_field!(remote_key)),
+        };
+        if !matches!(region.kind, Kind::Region { .. }) {
+            return bad(header_field!(remote_key));
+        }
+        if region.flags.contains(LinkFlags::RELATIVE) {
+            return failed(Status::MemoryManagement, header_field!(remote_key));
+        }
+        let may = region.flags;
+        if !may.contains(LinkFlags::BIND)
+            || flags.intersects(WRITES) && !may.contains(LinkFlags::LOCAL_WRITE)
+            || flags.contains(LinkFlags::REMOTE_READ) && !may.contains(LinkFlags::LOCAL_READ)
+        {
+            return bad(flags_field);
+        }
+        let inside = header.remote_addr.checked_sub(region.base);
+        let Some(offset) = inside.filter(|o| *o <= region.length && header.length <= region.length - *o)
+        else {
+            return bad(header_field!(remote_addr));
+        };
+        self.keys.unlink(window_slot);
+        let region_slot = key_slot(header.remote_key);
+        if let Some(Key { kind: Kind::Region { windows, .. }, .. }) = self.keys.table.get_mut(region_slot) {
+            *windows += 1;
+        }
+        if let Some(window) = self.keys.table.get_mut(window_slot) {
+            window.key = header.immediate;
+            window.linked = true;
+            window.flags = flags;
+            (window.base, window.length) = (header.remote_addr, header.length);
+            window.kind = Kind::Window { narrow, region: region_slot, offset, owner: name };
+        }
+        Outcome::Done(0)
+    }
+}
+
+/// Which field of an entry a list's error is about.
+fn list_field(error: ListError) -> u32 {
+    match error {
+        ListError::Flags => header_field!(remote_key),
+        ListError::Base => header_field!(remote_addr),
+        ListError::Length => header_field!(length),
+        ListError::Field(offset) | ListError::Dma(offset) => (ARGS + offset) as u32,
+        ListError::Memory => NO_FIELD,
+    }
+}
+
+const _: () = assert!(size_of::<ListArgs>() == size_of::<BindArgs>());

@@ -1,0 +1,163 @@
+//! Queue pairs.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`state`] | the table of states (IBTA 10.3.1) |
+//! | [`send`], [`receive`] | entries of the work queues, as the driver wrote them |
+//! | [`engine`] | whose turn it is, what an outcome leads to, timers, completions |
+//! | [`requester`] | a work request becomes a request; what the answer means |
+//! | [`responder`] | a request meets a queue pair, its rights and its receives |
+//! | [`local`] | work requests that need no peer: link, invalidate, bind |
+//! | [`datagram`] | UD and GSI |
+//! | [`flush`] | the error state |
+
+mod datagram;
+mod engine;
+mod flush;
+pub(crate) mod local;
+mod receive;
+mod requester;
+mod responder;
+mod send;
+pub(crate) mod state;
+
+use nic_abi::admin::{ModifyQp, QpState, QpType};
+use platform::Instant;
+
+use crate::keys::QpName;
+
+pub(crate) use receive::Receive;
+pub(crate) use send::Work;
+
+/// The well-known queue key of the general services QP (IBTA 3.9.1).
+pub(crate) const GSI_QKEY: u32 = 0x8001_0000;
+/// Packet sequence numbers have 24 bits.
+pub(crate) const PSN_MASK: u32 = 0xff_ffff;
+
+/// A send queue.
+pub(crate) struct SendQueue {
+    pub ring: u64,
+    pub log: u32,
+    pub max_segments: u32,
+    /// Blocks taken since creation.
+    pub head: u32,
+    /// Blocks posted since creation, as of the last doorbell.
+    pub tail: u32,
+    /// The entry at the head, while `work.loaded`.
+    pub work: Work,
+}
+
+/// A receive queue; of no use where there is an SRQ.
+pub(crate) struct ReceiveQueue {
+    pub ring: u64,
+    pub log: u32,
+    pub max_segments: u32,
+    /// Entries taken since creation.
+    pub head: u32,
+}
+
+/// Why a queue pair's send side stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It does not.
+    No,
+    /// No answer came; try again when the timer fires.
+    Answer,
+    /// No answer came, and the timeout is for ever.
+    Forever,
+    /// The receiver was not ready, or the request is delayed.
+    Pause,
+}
+
+/// The responder's memory of its peer's requests.
+#[derive(Default)]
+pub(crate) struct Inbound {
+    /// The next PSN expected.
+    pub psn: u32,
+    /// A message of which a part has arrived begins at `psn`.
+    pub open: bool,
+    /// The last atomic operation's PSN and original value: it must not be done twice.
+    pub atomic: Option<(u32, u64)>,
+    /// The first message has been reported.
+    pub established: bool,
+    /// A receive that was taken and is not complete.
+    pub receive: Receive,
+}
+
+/// What to do wrong, by injection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    pub drop_requests: u32,
+    pub drop_responses: u32,
+    pub bad_responses: u32,
+    pub delays: u32,
+    pub delay_ns: u64,
+}
+
+/// A queue pair.
+pub(crate) struct Qp {
+    pub qpn: u32,
+    pub generation: u32,
+    pub kind: QpType,
+    pub privileged: bool,
+    pub pd: u32,
+    pub send_cq: u32,
+    pub receive_cq: u32,
+    pub srq: Option<u32>,
+    pub eq: u32,
+    pub max_message: u64,
+    pub state: QpState,
+    /// The status that moved it to ERROR.
+    pub error: u8,
+    /// What `ModifyQp` set.
+    pub attributes: ModifyQp,
+    /// The NIC that the peer's GID names, once it was found.
+    pub peer: Option<u16>,
+    pub send: SendQueue,
+    pub receive: ReceiveQueue,
+    pub inbound: Inbound,
+    pub send_psn: u32,
+    pub wait: Wait,
+    /// When its timer fires; kept with the fabric's set of timers.
+    pub deadline: Option<Instant>,
+    /// It is in the fabric's round.
+    pub active: bool,
+    /// The drained event is owed.
+    pub draining: bool,
+    /// The event "last entry of the SRQ" is owed.
+    pub last_wqe: bool,
+    pub faults: Faults,
+}
+
+impl Qp {
+    /// Its name for windows.
+    #[inline]
+    pub fn name(&self) -> QpName {
+        QpName { qpn: self.qpn, generation: self.generation }
+    }
+
+    /// Whether messages can arrive.
+    #[inline]
+    pub fn can_receive(&self) -> bool {
+        matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
+    }
+
+    /// Packets that a message of that length takes.
+    #[inline]
+    pub fn packets(&self, length: u64) -> u32 {
+        (length.div_ceil(u64::from(self.attributes.mtu.max(256))).max(1) as u32) & PSN_MASK
+    }
+}
+
+/// `psn` plus `packets`, modulo 2^24.
+#[inline]
+pub(crate) const fn psn_add(psn: u32, packets: u32) -> u32 {
+    psn.wrapping_add(packets) & PSN_MASK
+}
+
+/// Whether `psn` is before `expected`, that is in the half circle behind it.
+#[inline]
+pub(crate) const fn psn_before(psn: u32, expected: u32) -> bool {
+    let behind = expected.wrapping_sub(psn) & PSN_MASK;
+    behind != 0 && behind <= PSN_MASK / 2
+}

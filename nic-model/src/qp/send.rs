@@ -1,0 +1,195 @@
+//! Entries of a send queue: read once, checked, kept.
+
+use core::mem::offset_of;
+
+use heapless::Vec;
+use nic_abi::admin::QpType;
+use nic_abi::wqe::{self, AddressVector, AtomicArgs, Header, ListArgs, Opcode, Segment, SendFlags, Wqe};
+use zerocopy::transmute;
+
+use super::{Qp, SendQueue};
+use crate::limits::MAX_SGES;
+use crate::memory::{DmaError, GuestMemory};
+
+/// Where `args` begins in an entry.
+pub(crate) const ARGS: usize = offset_of!(Wqe, args);
+
+/// The entry that a queue pair executes.
+pub(crate) struct Work {
+    /// The rest means something.
+    pub loaded: bool,
+    pub opcode: Opcode,
+    pub flags: SendFlags,
+    pub blocks: u32,
+    pub header: Header,
+    pub args: [u64; 4],
+    pub segments: Vec<Segment, MAX_SGES>,
+    /// Bytes of all segments.
+    pub total: u64,
+    /// Bytes that have been moved.
+    pub done: u64,
+    /// It is on its way; what is dropped or delayed is dropped or delayed before.
+    pub started: bool,
+    /// It has been delayed.
+    pub delayed: bool,
+    /// The responder has carried it out, whether or not the requester knows.
+    pub executed: bool,
+    /// Retries for want of an answer, and for want of a receive.
+    pub retries: u8,
+    pub rnr_retries: u8,
+}
+
+impl Work {
+    pub const fn new() -> Work {
+        Work {
+            loaded: false,
+            opcode: Opcode::Send,
+            flags: SendFlags::empty(),
+            blocks: 0,
+            header: Header {
+                opcode: 0,
+                flags: 0,
+                segments: 0,
+                blocks: 0,
+                tag: 0,
+                immediate: 0,
+                remote_key: 0,
+                remote_addr: 0,
+                length: 0,
+            },
+            args: [0; 4],
+            segments: Vec::new(),
+            total: 0,
+            done: 0,
+            started: false,
+            delayed: false,
+            executed: false,
+            retries: 0,
+            rnr_retries: 0,
+        }
+    }
+
+    /// `args` of an atomic operation.
+    pub fn atomic(&self) -> AtomicArgs {
+        transmute!(self.args)
+    }
+
+    /// `args` of a fast register.
+    pub fn list(&self) -> ListArgs {
+        transmute!(self.args)
+    }
+
+    /// `args` of a datagram.
+    pub fn address(&self) -> AddressVector {
+        transmute!(self.args)
+    }
+}
+
+/// Why an entry cannot be executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadEntry {
+    /// The field at this offset.
+    Field(usize),
+    /// The ring's memory cannot be reached.
+    Dma,
+}
+
+impl From<DmaError> for BadEntry {
+    fn from(_: DmaError) -> BadEntry {
+        BadEntry::Dma
+    }
+}
+
+impl SendQueue {
+    /// Bus address of the block at a free-running index.
+    #[inline]
+    pub fn block(&self, index: u32) -> u64 {
+        self.ring + u64::from(index & ((1 << self.log) - 1)) * wqe::BLOCK as u64
+    }
+
+    /// Blocks posted and not taken.
+    #[inline]
+    pub fn posted(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+}
+
+impl Qp {
+    /// Reads the entry at the head of the send queue. Whatever it says, `work` afterwards has its tag, opcode byte and
+    /// a number of blocks to go on by, so that it can be completed.
+    #[inline]
+    pub fn fetch<M: GuestMemory>(&mut self, memory: &M) -> Result<(), BadEntry> {
+        let posted = self.send.posted();
+        let first = self.send.block(self.send.head);
+        let work = &mut self.send.work;
+        work.loaded = true;
+        // Until the entry has said otherwise, and where it talks nonsense: everything that was posted.
+        work.blocks = posted;
+        work.header = Header::default();
+        (work.done, work.total) = (0, 0);
+        (work.started, work.delayed, work.executed) = (false, false, false);
+        (work.retries, work.rnr_retries) = (0, 0);
+        work.segments.clear();
+        let entry: Wqe = memory.load(first)?;
+        let header = entry.header;
+        (work.header, work.args) = (header, entry.args);
+        let blocks = u32::from(header.blocks);
+        if blocks == 0 || blocks > posted {
+            return Err(BadEntry::Field(offset_of!(Header, blocks)));
+        }
+        work.blocks = blocks;
+        work.opcode = Opcode::from_byte(header.opcode).ok_or(BadEntry::Field(offset_of!(Header, opcode)))?;
+        work.flags = SendFlags::from_bits(header.flags).ok_or(BadEntry::Field(offset_of!(Header, flags)))?;
+        let segments = u32::from(header.segments);
+        let connected = self.kind == QpType::Rc;
+        let (fits, expected) = match work.opcode {
+            Opcode::Send | Opcode::SendImmediate if !connected => {
+                (segments <= self.send.max_segments, wqe::datagram_blocks(segments))
+            }
+            _ if !connected => return Err(BadEntry::Field(offset_of!(Header, opcode))),
+            Opcode::CompareSwap | Opcode::FetchAdd => (segments == 1, 1),
+            Opcode::FastRegister | Opcode::LocalInvalidate | Opcode::BindWindow => (segments == 0, 1),
+            _ => (segments <= self.send.max_segments, wqe::blocks(segments)),
+        };
+        if !fits {
+            return Err(BadEntry::Field(offset_of!(Header, segments)));
+        }
+        if blocks != expected {
+            return Err(BadEntry::Field(offset_of!(Header, blocks)));
+        }
+        if header.length != 0 && !matches!(work.opcode, Opcode::FastRegister | Opcode::BindWindow) {
+            return Err(BadEntry::Field(offset_of!(Header, length)));
+        }
+        self.fetch_segments(memory, segments)
+    }
+
+    #[inline]
+    fn fetch_segments<M: GuestMemory>(&mut self, memory: &M, count: u32) -> Result<(), BadEntry> {
+        let first: [Segment; 2] = transmute!(self.send.work.args);
+        let mut left = count as usize;
+        if self.kind == QpType::Rc {
+            let here = left.min(first.len());
+            self.keep(&first[..here])?;
+            left -= here;
+        }
+        let mut index = self.send.head;
+        while left > 0 {
+            index = index.wrapping_add(1);
+            let block: [Segment; wqe::BLOCK_SEGMENTS as usize] = memory.load(self.send.block(index))?;
+            let here = left.min(block.len());
+            self.keep(&block[..here])?;
+            left -= here;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn keep(&mut self, segments: &[Segment]) -> Result<(), BadEntry> {
+        let work = &mut self.send.work;
+        for segment in segments {
+            work.total += u64::from(segment.length);
+            work.segments.push(*segment).map_err(|_| BadEntry::Field(offset_of!(Header, segments)))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! Objects by slot.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Objects in slots that the driver chose. Finding one is an index and a bounds check; the vector grows up to the
+/// highest slot in use, which the caller has bounded.
+pub(crate) struct Table<T> {
+    slots: Vec<Option<Box<T>>>,
+}
+
+impl<T> Table<T> {
+    pub const fn new() -> Table<T> {
+        Table { slots: Vec::new() }
+    }
+
+    #[inline]
+    pub fn get(&self, slot: u32) -> Option<&T> {
+        self.slots.get(slot as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
+        self.slots.get_mut(slot as usize)?.as_deref_mut()
+    }
+
+    pub fn contains(&self, slot: u32) -> bool {
+        self.get(slot).is_some()
+    }
+
+    /// Puts an object into a slot that is free.
+    pub fn insert(&mut self, slot: u32, object: T) {
+        let slot = slot as usize;
+        if slot >= self.slots.len() {
+            self.slots.resize_with(slot + 1, || None);
+        }
+        self.slots[slot] = Some(Box::new(object));
+    }
+
+    pub fn remove(&mut self, slot: u32) -> Option<Box<T>> {
+        self.slots.get_mut(slot as usize)?.take()
+    }
+
+    /// All objects with their slots. Only for what is allowed to take long: failures and teardown.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.slots.iter().enumerate().filter_map(|(i, s)| Some((i as u32, s.as_deref()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_independent() {
+        let mut table = Table::new();
+        assert_eq!(table.get(5), None);
+        table.insert(5, 'a');
+        table.insert(2, 'b');
+        assert_eq!((table.get(5), table.get(2), table.get(3)), (Some(&'a'), Some(&'b'), None));
+        assert_eq!(table.remove(5).as_deref(), Some(&'a'));
+        assert_eq!(table.remove(5), None);
+        assert_eq!(table.remove(u32::MAX), None);
+        assert!(!table.contains(5) && table.contains(2));
+        assert_eq!(table.iter().collect::<Vec<_>>(), [(2, &'b')]);
+    }
+}

@@ -1,0 +1,112 @@
+//! Moving bytes from one list of spans to another: the one copy that a message costs.
+
+use heapless::Vec;
+
+use crate::keys::{Keys, Span};
+use crate::limits::MAX_SGES;
+use crate::memory::GuestMemory;
+
+/// The memory of one side of a message.
+pub(crate) type Spans = Vec<Span, MAX_SGES>;
+
+/// One side of a transfer.
+pub(crate) struct Side<'a, M> {
+    pub memory: &'a M,
+    pub keys: &'a Keys,
+    pub spans: &'a [Span],
+    /// Bytes to leave out at the front.
+    pub skip: u64,
+}
+
+/// Which side's memory could not be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreachable {
+    Source,
+    Target,
+}
+
+/// Runs of contiguous memory that one transfer copies at most: what bounds its time where runs are short.
+const MAX_RUNS: u32 = 4096;
+
+/// A place in a list of spans.
+struct Cursor<'a> {
+    spans: &'a [Span],
+    /// Bytes of the first span that are done.
+    done: u64,
+}
+
+impl<'a> Cursor<'a> {
+    #[inline]
+    fn new(spans: &'a [Span], skip: u64) -> Cursor<'a> {
+        let mut cursor = Cursor { spans, done: skip };
+        cursor.settle();
+        cursor
+    }
+
+    /// Steps over spans that are done.
+    #[inline]
+    fn settle(&mut self) {
+        while let [first, rest @ ..] = self.spans
+            && self.done >= first.length
+        {
+            self.done -= first.length;
+            self.spans = rest;
+        }
+    }
+
+    /// Bus address and contiguous bytes at the cursor; `None` if the memory went away, `Some(None)` at the end.
+    #[inline]
+    fn run(&self, keys: &Keys) -> Option<Option<(u64, u64)>> {
+        let Some(span) = self.spans.first() else { return Some(None) };
+        let (addr, contiguous) = keys.translate(span.region, span.offset.checked_add(self.done)?)?;
+        Some(Some((addr, contiguous.min(span.length - self.done))))
+    }
+
+    #[inline]
+    fn advance(&mut self, bytes: u64) {
+        self.done += bytes;
+        self.settle();
+    }
+}
+
+/// Copies up to `length` bytes; fewer only where a list ends or where runs are very short. Returns how many.
+#[inline]
+pub(crate) fn copy<A: GuestMemory, B: GuestMemory>(
+    from: &Side<'_, A>,
+    to: &Side<'_, B>,
+    length: u64,
+) -> Result<u64, Unreachable> {
+    let (mut source, mut target) = (Cursor::new(from.spans, from.skip), Cursor::new(to.spans, to.skip));
+    let mut copied = 0;
+    for _ in 0..MAX_RUNS {
+        if copied == length {
+            break;
+        }
+        let Some((source_addr, source_run)) = source.run(from.keys).ok_or(Unreachable::Source)? else {
+            break;
+        };
+        let Some((target_addr, target_run)) = target.run(to.keys).ok_or(Unreachable::Target)? else { break };
+        let run = source_run.min(target_run).min(length - copied);
+        let read = from.memory.get(source_addr, run).map_err(|_| Unreachable::Source)?;
+        let write = to.memory.get(target_addr, run).map_err(|_| Unreachable::Target)?;
+        read.copy_to(&write).map_err(|_| Unreachable::Target)?;
+        source.advance(run);
+        target.advance(run);
+        copied += run;
+    }
+    Ok(copied)
+}
+
+/// Writes `bytes` to the front of a side.
+pub(crate) fn put<M: GuestMemory>(to: &Side<'_, M>, bytes: &[u8]) -> Result<(), Unreachable> {
+    let mut target = Cursor::new(to.spans, to.skip);
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (addr, run) = target.run(to.keys).flatten().ok_or(Unreachable::Target)?;
+        let (now, later) = rest.split_at((run as usize).min(rest.len()));
+        to.memory.write(addr, now).map_err(|_| Unreachable::Target)?;
+        target.advance(now.len() as u64);
+        rest = later;
+    }
+    Ok(())
+}
