@@ -1,4 +1,4 @@
-//! What several images begin with: [`Node`], the machine's adapters behind a provider, and [`Pair`], two endpoints that are
+//! What several images and the benchmarks begin with: [`Node`], the machine's adapters behind a provider, and [`Pair`], two endpoints that are
 //! connected to each other.
 #![no_std]
 
@@ -11,9 +11,8 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use kernel::Boot;
 use kernel_agent::{Agent, Config};
-use platform::{Platform, Privileged};
+use platform::{Device, Platform, Privileged};
 use privileged_api::{Ia, Provider};
 
 pub use pair::{Pair, Side, Sizes};
@@ -59,8 +58,11 @@ pub struct Node {
 
 impl Node {
     /// Brings up every NIC, as interfaces `rnic0`, `rnic1`, …
-    pub fn start(boot: Boot) -> Result<Node, Failure> {
-        let Boot { platform, privileged, nics, .. } = boot;
+    pub fn start(
+        platform: Arc<dyn Platform>,
+        privileged: Privileged,
+        nics: impl IntoIterator<Item = Arc<dyn Device>>,
+    ) -> Result<Node, Failure> {
         let provider = Provider::new();
         let mut agents = Vec::new();
         for (number, device) in (0..).zip(nics) {

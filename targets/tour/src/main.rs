@@ -32,7 +32,7 @@ fn main(boot: Boot) -> i32 {
 }
 
 fn run(boot: Boot) -> Result<(), Failure> {
-    let node = Node::start(boot)?;
+    let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
     let a = node.ia(0)?;
     let touring = !kernel::args().words().any(|word| word == "transfer");
     if touring {

@@ -1,0 +1,60 @@
+//! 1 MiB RDMA Writes, 16 in flight, against the device's own copy between the same two buffers, in alternating rounds.
+
+use alloc::vec::Vec;
+
+use common::{Failure, Node, Pair, Trying};
+use kernel::{clock, println};
+use nic_abi::admin::{Bench, BenchKind};
+use privileged_api::DtoFlags;
+
+use crate::Target;
+
+/// Bytes of a message.
+pub const MESSAGE: usize = 1 << 20;
+const IN_FLIGHT: usize = 16;
+/// Messages of a round.
+const MESSAGES: usize = 256;
+const ROUNDS: usize = 15;
+
+/// Measures and prints.
+pub fn run(node: &Node, pair: &Pair) -> Result<(), Failure> {
+    let target = Target::new(node, pair, MESSAGE)?;
+    let (source, sink) = target.bus();
+    let (mut writes, mut copies) = (Vec::new(), Vec::new());
+    let rate = |seconds: f64| (MESSAGES * MESSAGE) as f64 / seconds / 1e6;
+    for round in 0..ROUNDS + 1 {
+        let begin = clock::tsc();
+        let mut posted = 0;
+        for done in 0..MESSAGES {
+            while posted < MESSAGES.min(done + IN_FLIGHT) {
+                target.write(&pair.a, 0, DtoFlags::COMPLETION).trying("it_post_rdma_write")?;
+                posted += 1;
+            }
+            pair.a.completion(pair.a.requests)?;
+        }
+        let seconds = (clock::tsc() - begin) as f64 / clock::tsc_hz() as f64;
+        let copy = Bench {
+            kind: BenchKind::Copy as u32,
+            rounds: MESSAGES as u32,
+            source,
+            target: sink,
+            length: MESSAGE as u64,
+        };
+        let nanoseconds = node.agents[0].bench(&copy).trying("the device's copy")?;
+        // The first round warms up.
+        if round > 0 {
+            writes.push(rate(seconds));
+            copies.push(rate(nanoseconds as f64 / 1e9));
+        }
+    }
+    let (median, worst) = median_and_worst(&mut writes);
+    let (baseline, _) = median_and_worst(&mut copies);
+    println!("@bench 1 MiB RDMA Write, {IN_FLIGHT} in flight|{median:.1}|{worst:.1}|MB/s|{baseline:.1}");
+    target.free(pair)
+}
+
+/// The worst of a few rounds stands in for the 99th percentile.
+fn median_and_worst(rates: &mut [f64]) -> (f64, f64) {
+    rates.sort_unstable_by(f64::total_cmp);
+    (rates.get(rates.len() / 2).copied().unwrap_or(0.0), rates.first().copied().unwrap_or(0.0))
+}

@@ -1,0 +1,66 @@
+//! A 64-byte RDMA Write, posted to reaped by polling, against a bare word through shared memory.
+
+use core::sync::atomic::Ordering;
+
+use common::{Failure, Node, Pair, Trying};
+use kernel::clock;
+use nic_abi::admin::{Bench, BenchKind};
+use platform::DmaBuffer;
+use privileged_api::{DtoFlags, DtoStatus, Error, Event};
+
+use crate::Target;
+use crate::samples::{Samples, Summary, report};
+
+const ROUNDS: usize = 20_000;
+
+/// Measures and prints.
+pub fn run(node: &Node, pair: &Pair, target: &Target) -> Result<(), Failure> {
+    let word = bare_word(node)?;
+    report("bare word, device spinning, guest polling", word, None);
+    let a = &pair.a;
+    let write = Samples::take(ROUNDS, || {
+        let begin = clock::tsc();
+        target.write(a, 0, DtoFlags::COMPLETION).trying("it_post_rdma_write")?;
+        let event = loop {
+            match a.ia.evd_dequeue(a.requests) {
+                Err(Error::QueueEmpty) => core::hint::spin_loop(),
+                other => break other,
+            }
+        };
+        let ticks = clock::tsc() - begin;
+        match event.trying("it_evd_dequeue")? {
+            Event::Dto(done) if done.dto_status == DtoStatus::Success => Ok(ticks),
+            other => Err(Failure::new(format_args!("unexpected {other:?}"))),
+        }
+    })?;
+    report("64-byte RDMA Write, polled", write.summary(), Some(word));
+    Ok(())
+}
+
+/// The device watches a word and answers at another.
+fn bare_word(node: &Node) -> Result<Summary, Failure> {
+    let memory = DmaBuffer::new(&node.platform, 128, 128).map_err(|_| "out of memory").trying("memory")?;
+    let word = |offset| memory.slice().atomic_u32(offset).map_err(|_| Failure::new("a word out of bounds"));
+    // A cache line each.
+    let (question, answer) = (word(0)?, word(64)?);
+    let rounds = ROUNDS + ROUNDS / 10;
+    let bench = Bench {
+        kind: BenchKind::Echo as u32,
+        rounds: rounds as u32,
+        source: memory.bus() + 64,
+        target: memory.bus(),
+        length: 0,
+    };
+    node.agents[0].bench(&bench).trying("starting the echo")?;
+    let mut round = 0;
+    let samples = Samples::take(ROUNDS, || {
+        round += 1;
+        let begin = clock::tsc();
+        question.store(round, Ordering::Release);
+        while answer.load(Ordering::Acquire) != round {
+            core::hint::spin_loop();
+        }
+        Ok::<u64, Failure>(clock::tsc() - begin)
+    })?;
+    Ok(samples.summary())
+}

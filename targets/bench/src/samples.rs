@@ -1,0 +1,49 @@
+//! Samples in ticks of the time-stamp counter, and what is said of them.
+
+use alloc::vec::Vec;
+
+use kernel::{clock, println};
+
+/// Durations of one kind.
+pub struct Samples(Vec<u64>);
+
+/// Median and 99th percentile in microseconds.
+#[derive(Clone, Copy)]
+pub struct Summary {
+    /// Half of the samples are shorter.
+    pub median: f64,
+    /// 99 of 100 samples are shorter.
+    pub p99: f64,
+}
+
+impl Samples {
+    /// Runs `once` so many times to warm up, then `count` times measured; each call returns its ticks.
+    pub fn take<E>(count: usize, mut once: impl FnMut() -> Result<u64, E>) -> Result<Samples, E> {
+        for _ in 0..count / 10 {
+            once()?;
+        }
+        let mut ticks = Vec::with_capacity(count);
+        for _ in 0..count {
+            ticks.push(once()?);
+        }
+        ticks.sort_unstable();
+        Ok(Samples(ticks))
+    }
+
+    /// What is said of them.
+    pub fn summary(&self) -> Summary {
+        let at = |share: usize| self.0.get(self.0.len() * share / 100).copied().unwrap_or(0) as f64;
+        let to_us = 1e6 / clock::tsc_hz() as f64;
+        Summary { median: at(50) * to_us, p99: at(99) * to_us }
+    }
+}
+
+/// Prints a figure in microseconds.
+pub fn report(name: &str, figure: Summary, baseline: Option<Summary>) {
+    match baseline {
+        Some(baseline) => {
+            println!("@bench {name}|{:.4}|{:.4}|us|{:.4}", figure.median, figure.p99, baseline.median);
+        }
+        None => println!("@bench {name}|{:.4}|{:.4}|us|-", figure.median, figure.p99),
+    }
+}
