@@ -4,11 +4,11 @@ use spin::Once;
 
 static RAW: Once<&'static str> = Once::new();
 
-/// The command line that the kernel was started with.
+/// A command line.
 #[derive(Clone, Copy, Debug)]
 pub struct Args(&'static str);
 
-/// The command line.
+/// The command line that the kernel was started with.
 pub fn args() -> Args {
     Args(RAW.get().copied().unwrap_or(""))
 }
@@ -18,6 +18,11 @@ pub(crate) fn init(raw: &'static str) {
 }
 
 impl Args {
+    /// The command line that reads so.
+    pub const fn new(raw: &'static str) -> Args {
+        Args(raw)
+    }
+
     /// As it was given.
     pub fn raw(self) -> &'static str {
         self.0

@@ -18,8 +18,11 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use crate::memory::{self, StackAddress};
 use crate::{Status, console, cpu, exit, println, thread};
 
-/// Deeper than any sane stack.
-const MOST_FRAMES: usize = 64;
+/// More frames than fit on a stack.
+const MOST_FRAMES: usize = 16_384;
+/// How many frames are printed at either end of a deep stack.
+const INNERMOST: usize = 32;
+const OUTERMOST: usize = 32;
 
 static DYING: AtomicBool = AtomicBool::new(false);
 
@@ -63,28 +66,41 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     exit(Status::Panic as i32)
 }
 
-/// Prints the frames from `rbp` outwards, before them `rip` if given.
+/// Prints the frames from `rbp` outwards, before them `rip` if given. Of a deep stack, its two ends.
 pub(crate) fn print_backtrace(rip: Option<u64>, rbp: u64) {
     println!("backtrace:");
     if let Some(rip) = rip {
         println!("  at {rip:#018x}");
     }
-    let mut frame = rbp;
-    for _ in 0..MOST_FRAMES {
-        let StackAddress::Within { top } = memory::classify(frame) else { break };
+    let depth = Frames { next: rbp }.take(MOST_FRAMES).count();
+    for (i, back) in (Frames { next: rbp }).take(depth).enumerate() {
+        if i == INNERMOST && depth > INNERMOST + OUTERMOST {
+            println!("  ... {} more ...", depth - INNERMOST - OUTERMOST);
+        }
+        if i < INNERMOST || i + OUTERMOST >= depth {
+            println!("  at {:#018x}", back - 1);
+        }
+    }
+}
+
+/// Return addresses, innermost first, by the chain of frame pointers.
+struct Frames {
+    next: u64,
+}
+
+impl Iterator for Frames {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let frame = self.next;
+        let StackAddress::Within { top } = memory::classify(frame) else { return None };
         if !frame.is_multiple_of(8) || top - frame < 16 {
-            break;
+            return None;
         }
         // SAFETY: two words within a stack, which is mapped. Whatever they are, they are only compared.
         let [next, back] = unsafe { *(frame as *const [u64; 2]) };
-        if !memory::is_code(back) {
-            break;
-        }
-        println!("  at {:#018x}", back - 1);
-        // Callers lie higher up in the stack.
-        if next <= frame {
-            break;
-        }
-        frame = next;
+        // Callers lie higher up in the stack; anything else ends the chain after this frame.
+        self.next = if next > frame { next } else { 0 };
+        memory::is_code(back).then_some(back)
     }
 }

@@ -92,18 +92,26 @@ fn route(layout: Layout) -> Option<Route> {
 // and is on no free list until it comes back. Nothing here unwinds.
 unsafe impl GlobalAlloc for Global {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let memory = route(layout).and_then(|route| match route {
-            Route::Pages { len, align } => frames::alloc_pages(len, align).ok(),
-            Route::Medium(layout) => self.0.lock().alloc_medium(layout),
-            Route::Small(class) => self.0.lock().alloc_small(class),
-        });
-        match memory {
-            Some(memory) => {
-                self.0.lock().used += layout.size();
-                memory.as_ptr()
+        let Some(route) = route(layout) else { return ptr::null_mut() };
+        let (mut allocator, memory) = match route {
+            Route::Pages { len, align } => {
+                let pages = frames::alloc_pages(len, align).ok();
+                (self.0.lock(), pages)
             }
-            None => ptr::null_mut(),
-        }
+            Route::Medium(layout) => {
+                let mut allocator = self.0.lock();
+                let memory = allocator.alloc_medium(layout);
+                (allocator, memory)
+            }
+            Route::Small(class) => {
+                let mut allocator = self.0.lock();
+                let memory = allocator.alloc_small(class);
+                (allocator, memory)
+            }
+        };
+        let Some(memory) = memory else { return ptr::null_mut() };
+        allocator.used += layout.size();
+        memory.as_ptr()
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {

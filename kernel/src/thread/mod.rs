@@ -52,7 +52,7 @@ pub(crate) struct Thread {
     name: Box<str>,
     cpu: &'static Cpu,
     /// Gone with the thread; the boot thread has none of this kind.
-    _stack: Option<Stack>,
+    stack: Option<Stack>,
     main: IrqLock<Option<Main>>,
     /// Where its registers are saved while it does not run; its own CPU's affair.
     stack_pointer: UnsafeCell<u64>,
@@ -72,6 +72,15 @@ unsafe impl Send for Thread {}
 unsafe impl Sync for Thread {}
 
 impl Thread {
+    /// Gives back what an ended thread had.
+    fn free(self: Box<Thread>) {
+        let counted = self.stack.is_some();
+        drop(self);
+        if counted {
+            ALIVE.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -115,7 +124,8 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 /// How many threads there are, apart from boot's.
 static ALIVE: AtomicU32 = AtomicU32::new(0);
 
-/// How many threads there are, the kernel's own among them.
+/// How many threads there are, the kernel's own among them. One that has ended counts until all that it had
+/// is given back.
 pub fn alive() -> u32 {
     ALIVE.load(Ordering::Relaxed)
 }
@@ -125,7 +135,7 @@ fn make(name: &str, stack: Option<Stack>, main: Option<Main>) -> Box<Thread> {
         id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
         name: name.into(),
         cpu: cpu::this(),
-        _stack: stack,
+        stack,
         main: IrqLock::new(main),
         stack_pointer: UnsafeCell::new(0),
         state: Cell::new(State::Running),
@@ -178,7 +188,6 @@ extern "C" fn run() -> ! {
     if let Some(main) = main {
         main();
     }
-    ALIVE.fetch_sub(1, Ordering::Relaxed);
     scheduler::end()
 }
 

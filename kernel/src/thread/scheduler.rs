@@ -200,7 +200,7 @@ pub(super) fn after_switch() {
     if let Some(ended) = ended {
         let thread: *mut Thread = ended.0.as_ptr();
         // SAFETY: `spawn` or `init` leaked it, it is in no line, and its stack is no longer in use.
-        drop(unsafe { Box::from_raw(thread) });
+        unsafe { Box::from_raw(thread) }.free();
     }
 }
 

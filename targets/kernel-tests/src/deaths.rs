@@ -1,6 +1,7 @@
 //! Ways to die, one for each `die=NAME`. Each prints what it must, and ends the guest with its status.
 #![expect(unsafe_code, reason = "does on purpose what unsafe code must never do")]
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::hint::black_box;
@@ -14,13 +15,22 @@ pub fn die(name: &str, platform: &Arc<dyn Platform>) -> i32 {
     match name {
         "panic" => panic!("as asked for"),
         "panic-in-thread" => in_thread(|| panic!("as asked for, in a thread")),
+        "panic-in-interrupt" => {
+            // The first vector claimed is the first there is.
+            if let Some(vector) = kernel::interrupts::claim() {
+                vector.set(Some(Box::new(|| panic!("as asked for, in an interrupt handler"))));
+            }
+            // SAFETY: none; that is the point, here and below.
+            unsafe { core::arch::asm!("int 0x30") };
+            2
+        }
         "out-of-memory" => {
             let mut hoard: Vec<Vec<u8>> = Vec::new();
             loop {
                 hoard.push(alloc::vec![1; 1 << 20]);
             }
         }
-        // SAFETY: none; that is the point, here and below.
+        // SAFETY: none.
         "null" => unsafe { core::ptr::without_provenance::<u64>(black_box(8)).read_volatile() as i32 },
         "write-code" => {
             let code = die as *const () as *mut u8;

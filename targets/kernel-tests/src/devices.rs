@@ -1,14 +1,21 @@
-//! NICs as the kernel hands them over. What they do is for the layers above.
+//! Interrupts, and NICs as the kernel hands them over. What NICs do is for the layers above.
+#![expect(unsafe_code, reason = "raises interrupts by instruction")]
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{Machine, Outcome, Test, check};
+use kernel::{interrupts, thread};
+
+use crate::{Failure, Machine, Outcome, Test, check};
 
 /// All of them.
 pub const TESTS: &[Test] = &[
     ("kernel.nic.registers", registers),
     ("kernel.nic.vectors", vectors),
     ("kernel.interrupts.none_unexpected", none_unexpected),
+    ("kernel.interrupts.handler_wakes_a_thread", handler_wakes_a_thread),
+    ("kernel.interrupts.unexpected_are_survived", unexpected_are_survived),
 ];
 
 fn registers(m: &Machine) -> Outcome {
@@ -38,4 +45,60 @@ fn vectors(m: &Machine) -> Outcome {
 
 fn none_unexpected(_: &Machine) -> Outcome {
     check(kernel::interrupts::unexpected() == 0, "an interrupt came that nobody wanted")
+}
+
+/// The vector that [`raise`] raises.
+const RAISED: u8 = 0xef;
+
+/// As if a device had sent it.
+fn raise() {
+    // SAFETY: an interrupt changes no register and no memory but its handler's.
+    unsafe { core::arch::asm!("int 0xef") };
+}
+
+fn handler_wakes_a_thread(m: &Machine) -> Outcome {
+    check(interrupts::unexpected() == 0, "an interrupt came that nobody wanted")?;
+    // Vectors are handed out in order: take them all, to get the one that can be raised.
+    let vector = core::iter::from_fn(interrupts::claim).last().ok_or(Failure::new("no vector left"))?;
+    check(vector.number() == RAISED && interrupts::claim().is_none(), "vectors are not what they were")?;
+    let count = Arc::new(AtomicU32::new(0));
+    let seen = Arc::new(AtomicU32::new(0));
+    let (theirs, platform) = (count.clone(), m.platform.clone());
+    vector.set(Some(Box::new(move || {
+        theirs.fetch_add(1, Ordering::SeqCst);
+        platform.wake(&theirs);
+    })));
+    let (theirs, last, platform) = (count.clone(), seen.clone(), m.platform.clone());
+    let spawned = thread::spawn("woken", move || {
+        while last.load(Ordering::SeqCst) < 100 {
+            let now = theirs.load(Ordering::SeqCst);
+            last.store(now, Ordering::SeqCst);
+            if now < 100 {
+                platform.wait(&theirs, now, None);
+            }
+        }
+    });
+    check(spawned.is_ok(), "no memory for a thread")?;
+    thread::yield_now();
+    let mut prompt = 0;
+    for i in 1..=100 {
+        raise();
+        // It runs before the interrupted thread goes on, unless just then the slice was over.
+        prompt += u32::from(seen.load(Ordering::SeqCst) == i);
+        while seen.load(Ordering::SeqCst) < i {
+            thread::yield_now();
+        }
+    }
+    check(prompt > 50, "the woken thread does not run at once")?;
+    vector.set(None);
+    raise();
+    check(count.load(Ordering::SeqCst) == 100, "the handler ran after it was unbound")?;
+    check(interrupts::unexpected() == 0, "a claimed vector's last interrupt is no surprise")
+}
+
+fn unexpected_are_survived(_: &Machine) -> Outcome {
+    let before = interrupts::unexpected();
+    // SAFETY: as in `raise`; one of the legacy controllers' vectors, which are all masked.
+    unsafe { core::arch::asm!("int 0x27") };
+    check(interrupts::unexpected() == before + 1, "it was not counted")
 }

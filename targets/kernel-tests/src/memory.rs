@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use kernel::args::Args;
 use kernel::memory::{size, usage};
 use platform::DmaBuffer;
 
@@ -142,10 +143,16 @@ fn modules(_: &Machine) -> Outcome {
 }
 
 fn arguments(_: &Machine) -> Outcome {
-    let args = kernel::args();
-    check(args.get("no-such-key").is_none(), "a value from nowhere")?;
-    check(args.words().all(|w| !w.is_empty()), "an empty word")?;
-    check(args.get("log").is_none() || args.raw().contains("log="), "a level from nowhere")
+    let args = Args::new("log=debug  filter=a one \"two words\" filter=b \"x=y\" key=\"a b\" filter=");
+    check(args.get("log") == Some("debug"), "a value")?;
+    check(args.get("filter") == Some(""), "the last of several")?;
+    check(args.all("filter").eq(["a", "b", ""]), "all of several")?;
+    check(args.words().eq(["one", "two words", "x=y"]), "the plain words")?;
+    check(args.has("two words") && !args.has("two"), "whether a word is there")?;
+    check(args.get("lo").is_none() && args.get("x").is_none(), "keys that are not there")?;
+    check(args.get("key").is_some_and(|v| v.starts_with('a') || v.starts_with('"')), "a quoted value")?;
+    check(Args::new("  ").words().next().is_none(), "nothing")?;
+    check(Args::new("\"open").words().eq(["open"]), "a quote without an end")
 }
 
 fn random(_: &Machine) -> Outcome {

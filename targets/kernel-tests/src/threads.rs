@@ -26,6 +26,8 @@ pub const TESTS: &[Test] = &[
     ("kernel.wait.wakes_only_its_word", wakes_only_its_word),
     ("kernel.wait.no_wake_is_lost", no_wake_is_lost),
     ("kernel.wait.deadlines_in_order", deadlines_in_order),
+    ("kernel.wait.timeouts_race_with_wakes", timeouts_race_with_wakes),
+    ("kernel.thread.heap_is_shared", heap_is_shared),
     ("kernel.sync.contended_mutex", contended_mutex),
     ("kernel.clock.never_runs_backwards", never_backwards),
     ("kernel.clock.agrees_with_the_timer", agrees_with_the_timer),
@@ -266,6 +268,52 @@ fn deadlines_in_order(m: &Machine) -> Outcome {
     })?;
     let order = order.lock();
     check(order.iter().all(|(deadline, woken)| woken >= deadline), "somebody woke too early")
+}
+
+fn timeouts_race_with_wakes(m: &Machine) -> Outcome {
+    // Deadlines about as long as a round takes, so that either may win; whatever happens, each thread goes on
+    // and nobody is left in a line where it does not belong (which the kernel asserts in a debug build).
+    let words: Arc<[AtomicU32; 4]> = Arc::new(core::array::from_fn(|_| AtomicU32::new(0)));
+    let platform = m.platform.clone();
+    run_threads(m, 8, move |me| {
+        for round in 0..2000_u32 {
+            let word = &words[(me / 2) as usize];
+            if me % 2 == 0 {
+                let deadline = clock::now() + Duration::from_micros(u64::from(round % 40));
+                platform.wait(word, word.load(Ordering::SeqCst), Some(deadline));
+            } else {
+                word.fetch_add(1, Ordering::SeqCst);
+                platform.wake(word);
+                if round % 8 == 0 {
+                    thread::yield_now();
+                }
+            }
+        }
+    })
+}
+
+fn heap_is_shared(m: &Machine) -> Outcome {
+    let before = kernel::memory::usage().heap;
+    let wrong = Arc::new(AtomicU32::new(0));
+    let theirs = wrong.clone();
+    run_threads(m, 6, move |me| {
+        for round in 0..3000_u32 {
+            let len = ((round * 37 + me * 101) % 5000) as usize;
+            let block = alloc::vec![me as u8; len];
+            if round % 16 == 0 {
+                thread::yield_now();
+            }
+            if block.iter().any(|b| *b != me as u8) {
+                theirs.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    })?;
+    while thread::alive() > 2 {
+        thread::yield_now();
+    }
+    check(wrong.load(Ordering::Relaxed) == 0, "threads were given the same memory")?;
+    drop(wrong);
+    check(kernel::memory::usage().heap == before, "not everything came back")
 }
 
 fn contended_mutex(m: &Machine) -> Outcome {
