@@ -144,3 +144,90 @@ fn sleep(doorbells: &[Doorbell], wake: &OwnedFd, timeout: Option<Duration>) -> V
     })
     .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{GuestRam, SharedMemory};
+    use nic_abi::{pci, registers};
+    use platform::SharedSlice;
+
+    struct TestPort {
+        ram: GuestRam,
+        registers: Arc<SharedMemory>,
+        kick: Arc<OwnedFd>,
+    }
+
+    impl nic_model::Frontend for TestPort {
+        type Memory = GuestRam;
+
+        fn registers(&self) -> SharedSlice<'_> {
+            self.registers.slice()
+        }
+
+        fn memory(&self) -> &GuestRam {
+            &self.ram
+        }
+
+        fn raise(&self, vector: u16) {
+            assert!(vector < pci::VECTORS);
+        }
+    }
+
+    impl Port for TestPort {
+        fn kick(&self) -> Result<OwnedFd> {
+            Ok(self.kick.try_clone().expect("a descriptor"))
+        }
+    }
+
+    fn word(registers: &SharedMemory, offset: usize) -> u32 {
+        registers.slice().atomic_u32(offset).expect("aligned").load(Ordering::Acquire)
+    }
+
+    /// Waits for what the device will do, and fails after a time in which it must have.
+    fn until(what: &str, mut done: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !done() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_device_has_an_identity_a_heartbeat_and_an_end() {
+        let ram = GuestRam::new(1 << 20).expect("1 MiB");
+        let eventfd = rustix::event::eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd");
+        let kick = Arc::new(eventfd);
+        let memories: Vec<Arc<SharedMemory>> = (0..2)
+            .map(|_| Arc::new(SharedMemory::new("registers", registers::SIZE).expect("1 MiB")))
+            .collect();
+        let ports = memories
+            .iter()
+            .map(|registers| TestPort { ram: ram.clone(), registers: registers.clone(), kick: kick.clone() })
+            .collect();
+        let mut device = Device::start(ports, ram.limit()).expect("it starts");
+        for registers in &memories {
+            let magic =
+                registers.slice().atomic_u64(registers::IDENTITY).expect("aligned").load(Ordering::Acquire);
+            assert_eq!(magic, registers::MAGIC, "the identity is there before the guest is");
+            let before = word(registers, registers::STATUS_HEARTBEAT);
+            until("its heart beats while it sleeps", || {
+                word(registers, registers::STATUS_HEARTBEAT) != before
+            });
+        }
+        // A kick wakes it, and it carries out the reset that the driver asks for.
+        let control = memories[1].slice();
+        control
+            .atomic_u32(registers::CONTROL_REQUEST + 4)
+            .expect("aligned")
+            .store(registers::CONTROL_RESET, Ordering::Relaxed);
+        control.atomic_u32(registers::CONTROL_REQUEST).expect("aligned").store(7, Ordering::Release);
+        rustix::io::write(&*kick, &1u64.to_ne_bytes()).expect("ring");
+        until("it answers", || word(&memories[1], registers::STATUS_ACKNOWLEDGED) == 7);
+        device.kill();
+        for registers in &memories {
+            assert_eq!(Arc::strong_count(registers), 1, "nothing of the guest's is left to it");
+        }
+        device.kill();
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn ferrovia(arguments: &[&str]) -> Output {
@@ -27,6 +27,13 @@ fn complaint(arguments: &[&str]) -> String {
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("a plain path")
+}
+
+fn script(dir: &Path, name: &str, body: &str) -> PathBuf {
+    let path = dir.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("write the script");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("make it executable");
+    path
 }
 
 #[test]
@@ -55,12 +62,7 @@ fn files_that_can_not_be_moved() {
 #[test]
 fn qemus_that_will_not_do() {
     let dir = tempfile::tempdir().expect("a folder");
-    let script = |name: &str, body: &str| {
-        let path = dir.path().join(name);
-        fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("write the script");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("make it executable");
-        path
-    };
+    let script = |name: &str, body: &str| script(dir.path(), name, body);
     let old = script("old", "echo 'QEMU emulator version 6.2.0 (Debian 1:6.2)'");
     let said = complaint(&["--qemu", text(&old)]);
     assert!(said.contains("6.2.0") && said.contains("7.2 or newer"), "{said}");
@@ -106,4 +108,47 @@ fn help_and_version_are_no_errors() {
     for option in ["--qemu", "--cpus", "--memory", "--nics", "--log", "--timeout"] {
         assert!(help.contains(option), "{option}");
     }
+}
+
+/// A toolchain without the guest's target, whose download fails at first; then a cargo that can't build.
+#[test]
+fn a_missing_rust_target_is_added_and_what_does_not_build_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let root = dir.path();
+    let qemu = script(root, "qemu-system-x86_64", "echo 'QEMU emulator version 8.0.0'");
+    script(root, "rustc", &format!("echo {}", text(root)));
+    let target = "lib/rustlib/x86_64-unknown-none/lib";
+    let rustup = format!(
+        "[ \"$1\" = --version ] && exit 0\necho \"asked $*\" >&2\n\
+         if [ -e {0}/tried ]; then mkdir -p {0}/{target}; else touch {0}/tried; echo timeout >&2; exit 1; fi",
+        text(root)
+    );
+    script(root, "rustup", &rustup);
+    let cargo =
+        script(root, "cargo", "echo '   Compiling kernel' >&2\necho 'error: it is wrong' >&2\nexit 101");
+    let run = || {
+        let path =
+            std::env::join_paths([root, Path::new("/usr/bin"), Path::new("/bin")]).expect("plain paths");
+        let output = Command::new(env!("CARGO_BIN_EXE_ferrovia"))
+            .args(["boot", "hello", "--qemu", text(&qemu)])
+            .env("PATH", path)
+            .env("CARGO", &cargo)
+            .env_remove("RUSTC")
+            .output()
+            .expect("start the launcher");
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let said = run();
+    assert_eq!(said.matches("asked target add x86_64-unknown-none").count(), 2, "{said}");
+    assert!(said.contains("(attempt 2 of 3)") && said.contains("error: it is wrong"), "{said}");
+    assert!(said.ends_with("ferrovia: the image hello does not build\n"), "{said}");
+    assert!(!run().contains("asked target add"), "it is there now");
+    fs::remove_dir_all(root.join("lib")).expect("remove the target");
+    script(root, "rustup", "[ \"$1\" = --version ]");
+    let said = run();
+    assert!(said.contains("`rustup target add x86_64-unknown-none`"), "{said}");
+    assert!(said.lines().last().is_some_and(|line| line.contains("can't be installed")), "{said}");
+    fs::remove_file(root.join("rustup")).expect("remove rustup");
+    assert!(run().contains("rustup was not found"));
 }
