@@ -1,6 +1,6 @@
 //! Interrupts: the descriptor table, vectors for whoever needs one, and what happens on each.
 //!
-//! Vectors 0 to 31 are faults ([`mod@fault`]), 32 to 47 what the legacy controllers could still say, then those
+//! Vectors 0 to 31 are faults (`fault`), 32 to 47 what the legacy controllers could still say, then those
 //! that [`claim`] gives out, and at the top the kernel's own. A handler runs with interrupts off on the
 //! stack of whatever it interrupted; it may touch atomics and wake threads. A thread so woken runs as soon
 //! as the handler returns. An interrupt that nobody claimed is logged, and life goes on.

@@ -3,9 +3,9 @@
 //! All RAM is mapped where it lies (virtual address = physical address = bus address), without execution;
 //! the image's code is executable and read-only, its constants are read-only. The first page and the boot
 //! stack's guard are not mapped. Thread stacks have a range of their own with guards between them
-//! ([`stacks`]). Device memory is mapped where it lies, when somebody asks ([`map_device`]).
+//! (`stacks`). Device memory is mapped where it lies, when somebody asks (`map_device`).
 //!
-//! [`frames`] hands out pages, [`heap`] smaller pieces; both count what is out ([`usage`]).
+//! `frames` hands out pages, `heap` smaller pieces; both count what is out ([`usage`]).
 
 mod frames;
 mod heap;

@@ -1,4 +1,4 @@
-//! PCI: finding functions, their BARs and capabilities; see [`nic`] for the functions that are ours.
+//! PCI: finding functions, their BARs and capabilities; see `nic` for the functions that are ours.
 //!
 //! Configuration space is reached through ports 0xcf8 and 0xcfc, which every PC has.
 #![expect(unsafe_code, reason = "configuration space")]

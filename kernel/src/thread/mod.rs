@@ -1,6 +1,6 @@
 //! Threads: preemptive, each on a stack of its own with a guard below, each bound to a CPU.
 //!
-//! [`scheduler`] says who runs, [`wait`] how they sleep and are woken, [`queue`] how they stand in line.
+//! `scheduler` says who runs, `wait` how they sleep and are woken, `queue` how they stand in line.
 //! While threads run, one of them gives a heartbeat each second, from which the launcher knows that the guest
 //! is alive: without interrupts or without scheduling it falls silent.
 #![expect(unsafe_code, reason = "makes threads' first stack frames, and owns threads by pointer")]
