@@ -76,7 +76,8 @@ impl Arena {
         self.memory.slice().len() as u64
     }
 
-    pub(crate) fn alloc(&self, len: usize, align: usize) -> Result<RawDma, OutOfMemory> {
+    /// Hands out `len` zeroed bytes, aligned to `align` (a power of two).
+    pub fn alloc(&self, len: usize, align: usize) -> Result<RawDma, OutOfMemory> {
         // Runs are multiples of a cache line, so that two buffers never share one.
         let len = len.max(1).checked_next_multiple_of(64).ok_or(OutOfMemory)?;
         let align = align.max(64);
@@ -102,7 +103,8 @@ impl Arena {
         Ok(RawDma { virt, bus: offset as u64, len })
     }
 
-    pub(crate) fn give_back(&self, raw: &RawDma) {
+    /// Takes back what [`Arena::alloc`] handed out.
+    pub fn give_back(&self, raw: &RawDma) {
         let mut free = self.free_runs();
         let (mut start, mut end) = (raw.bus as usize, raw.bus as usize + raw.len);
         if let Some((&before, &run)) = free.range(..start).next_back()
@@ -117,7 +119,8 @@ impl Arena {
         free.insert(start, end - start);
     }
 
-    pub(crate) fn translate(&self, virt: usize) -> Option<BusExtent> {
+    /// The bus address of an address of this process, if it is the arena's.
+    pub fn translate(&self, virt: usize) -> Option<BusExtent> {
         let all = self.memory.slice();
         let offset = virt.checked_sub(all.as_ptr() as usize)?;
         (offset < all.len()).then(|| BusExtent { addr: offset as u64, len: (all.len() - offset) as u64 })

@@ -19,6 +19,6 @@ mod platform;
 mod wait;
 
 pub use arena::Arena;
-pub use machine::{Machine, Paused};
+pub use machine::{Machine, Paused, privileged};
 pub use nic::InProcessNic;
-pub use platform::HostPlatform;
+pub use platform::{HostPlatform, Os};

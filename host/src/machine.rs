@@ -122,16 +122,12 @@ impl Machine {
 
     /// All NICs.
     pub fn devices(&self) -> Vec<Arc<dyn Device>> {
-        self.nics.iter().map(|nic| -> Arc<dyn Device> { nic.clone() }).collect()
+        (0..self.nics.len()).map(|n| self.device(n)).collect()
     }
 
     /// The token of privileged consumers: whoever builds a machine is its boot code.
     pub fn privileged(&self) -> Privileged {
-        #[expect(unsafe_code, reason = "the machine's maker is its boot code")]
-        // SAFETY: a NIC of this machine reaches its arena and nothing else.
-        unsafe {
-            Privileged::assert()
-        }
+        privileged()
     }
 
     /// Ends the device as if its process had been killed: from now on nothing answers. All its DMA is over when
@@ -160,6 +156,15 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// The token of privileged consumers. In a process of our own every NIC reaches an arena and nothing else.
+pub fn privileged() -> Privileged {
+    #[expect(unsafe_code, reason = "the maker of a machine is its boot code")]
+    // SAFETY: see above: the token gives no memory away that its holder does not have already.
+    unsafe {
+        Privileged::assert()
     }
 }
 

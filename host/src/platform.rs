@@ -1,4 +1,4 @@
-//! [`platform::Platform`] by std.
+//! [`platform::Platform`]: memory from an arena, everything else from an [`Os`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,22 +9,77 @@ use platform::{BusExtent, Instant, OutOfMemory, Platform, RawDma, Wake};
 use crate::Arena;
 use crate::wait::Waiters;
 
-/// The platform of one [`crate::Machine`].
+/// Time, waiting and threads, as [`Platform`] describes them: what differs between running on std and being simulated.
+pub trait Os: Send + Sync {
+    /// [`Platform::now`].
+    fn now(&self) -> Instant;
+    /// [`Platform::wait`].
+    fn wait(&self, word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wake;
+    /// [`Platform::wake`].
+    fn wake(&self, word: &AtomicU32);
+    /// [`Platform::spawn`].
+    fn spawn(&self, name: &str, main: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory>;
+    /// [`Platform::current_thread`].
+    fn current_thread(&self) -> u64;
+}
+
+/// The platform of a machine in this process.
 pub struct HostPlatform {
     arena: Arc<Arena>,
-    waiters: Waiters,
-    start: StdInstant,
+    os: Box<dyn Os>,
 }
 
 impl HostPlatform {
+    /// The platform with this memory, on std.
     pub(crate) fn new(arena: Arc<Arena>) -> HostPlatform {
         platform::sync::set_yield(std::thread::yield_now);
-        HostPlatform { arena, waiters: Waiters::new(), start: StdInstant::now() }
+        HostPlatform::on(arena, Box::new(Std { waiters: Waiters::new(), start: StdInstant::now() }))
+    }
+
+    /// The platform with this memory and this operating system.
+    pub fn on(arena: Arc<Arena>, os: Box<dyn Os>) -> HostPlatform {
+        HostPlatform { arena, os }
     }
 
     /// The machine's DMA memory.
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
+    }
+}
+
+#[expect(unsafe_code, reason = "the trait is unsafe to implement")]
+// SAFETY: the arena hands out each byte once until it comes back, and its memory lives as long as the platform.
+unsafe impl Platform for HostPlatform {
+    fn now(&self) -> Instant {
+        self.os.now()
+    }
+
+    fn wait(&self, word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wake {
+        self.os.wait(word, expected, deadline)
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        self.os.wake(word);
+    }
+
+    fn spawn(&self, name: &str, main: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory> {
+        self.os.spawn(name, main)
+    }
+
+    fn current_thread(&self) -> u64 {
+        self.os.current_thread()
+    }
+
+    fn alloc_dma(&self, len: usize, align: usize) -> Result<RawDma, OutOfMemory> {
+        self.arena.alloc(len, align)
+    }
+
+    unsafe fn free_dma(&self, raw: RawDma) {
+        self.arena.give_back(&raw);
+    }
+
+    fn translate(&self, virt: usize) -> Option<BusExtent> {
+        self.arena.translate(virt)
     }
 }
 
@@ -35,9 +90,13 @@ thread_local! {
     };
 }
 
-#[expect(unsafe_code, reason = "the trait is unsafe to implement")]
-// SAFETY: the arena hands out each byte once until it comes back, and its memory lives as long as the platform.
-unsafe impl Platform for HostPlatform {
+/// The real thing.
+struct Std {
+    waiters: Waiters,
+    start: StdInstant,
+}
+
+impl Os for Std {
     fn now(&self) -> Instant {
         Instant::from_nanos(self.start.elapsed().as_nanos() as u64)
     }
@@ -61,17 +120,5 @@ unsafe impl Platform for HostPlatform {
 
     fn current_thread(&self) -> u64 {
         THREAD.with(|&id| id)
-    }
-
-    fn alloc_dma(&self, len: usize, align: usize) -> Result<RawDma, OutOfMemory> {
-        self.arena.alloc(len, align)
-    }
-
-    unsafe fn free_dma(&self, raw: RawDma) {
-        self.arena.give_back(&raw);
-    }
-
-    fn translate(&self, virt: usize) -> Option<BusExtent> {
-        self.arena.translate(virt)
     }
 }

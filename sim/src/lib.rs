@@ -1,1 +1,23 @@
-//! stub
+//! Whole nodes and the network between them, in one process, under one seed.
+//!
+//! The stack runs as it is, threads and all, but only one thread runs at a time and a seeded scheduler picks which; the time is
+//! virtual, and the device is one more task of the scheduler's. So a seed decides everything that happens, and a failing
+//! seed replays:
+//!
+//! ```
+//! let outcome = |seed| {
+//!     sim::run(seed, 1, |world| {
+//!         let platform = world.platform();
+//!         platform.now()
+//!     })
+//! };
+//! assert_eq!(outcome(7), outcome(7));
+//! ```
+
+mod nic;
+mod random;
+mod scheduler;
+mod world;
+
+pub use random::Random;
+pub use world::{Outcome, World, run};

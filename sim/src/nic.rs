@@ -1,0 +1,102 @@
+//! A NIC of a simulation, and the model as the scheduler's task.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use host::Arena;
+use nic_abi::registers;
+use nic_model::{Fabric, Frontend, GuestMemory, NicId, Progress};
+use platform::{Device, Instant, InterruptHandler, SharedSlice};
+
+use crate::scheduler::{Next, Scheduler, Task};
+
+/// Pieces of work in one go.
+const BUDGET: u32 = 4;
+
+/// The driver's side of a NIC.
+pub(crate) struct SimNic {
+    /// Memory of its own, of which only the register file is used.
+    registers: (Arena, u64),
+    arena: Arc<Arena>,
+    handlers: Mutex<Vec<Option<InterruptHandler>>>,
+    scheduler: Arc<Scheduler>,
+    index: usize,
+}
+
+impl SimNic {
+    pub(crate) fn new(arena: Arc<Arena>, scheduler: Arc<Scheduler>, index: usize, vectors: u16) -> SimNic {
+        let own = Arena::new(2 * registers::SIZE);
+        let file = own.alloc(registers::SIZE, 4096).expect("an arena with room for it");
+        let handlers = Mutex::new((0..vectors).map(|_| None).collect());
+        SimNic { registers: (own, file.bus), arena, handlers, scheduler, index }
+    }
+
+    fn register_file(&self) -> SharedSlice<'_> {
+        let (memory, at) = &self.registers;
+        memory.get(*at, registers::SIZE as u64).expect("allocated in `new`")
+    }
+}
+
+impl Device for SimNic {
+    fn registers(&self) -> SharedSlice<'_> {
+        self.register_file()
+    }
+
+    fn kick(&self) {
+        self.scheduler.kick(self.index);
+    }
+
+    fn vectors(&self) -> u16 {
+        self.handlers.lock().unwrap_or_else(PoisonError::into_inner).len() as u16
+    }
+
+    fn set_vector(&self, vector: u16, handler: Option<InterruptHandler>) -> bool {
+        let mut handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(slot) = handlers.get_mut(usize::from(vector)) else { return false };
+        *slot = handler;
+        true
+    }
+}
+
+/// The model's side of a NIC.
+pub(crate) struct Port(pub(crate) Arc<SimNic>);
+
+impl Frontend for Port {
+    type Memory = Arena;
+
+    fn registers(&self) -> SharedSlice<'_> {
+        self.0.register_file()
+    }
+
+    fn memory(&self) -> &Arena {
+        &self.0.arena
+    }
+
+    fn raise(&self, vector: u16) {
+        let handlers = self.0.handlers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Some(handler)) = handlers.get(usize::from(vector)) {
+            handler();
+        }
+    }
+}
+
+/// All NICs of a simulation.
+pub(crate) struct Model {
+    pub(crate) fabric: Fabric<Port>,
+    pub(crate) ids: Vec<NicId>,
+}
+
+impl Task for Model {
+    fn run(&mut self, now: Instant) -> Next {
+        self.fabric.awake();
+        if self.fabric.poll(now, BUDGET) == Progress::Worked || !self.fabric.prepare_sleep() {
+            return Next::Now;
+        }
+        Next::At(self.fabric.next_deadline())
+    }
+
+    fn kicked(&mut self, nic: usize) {
+        if let Some(&id) = self.ids.get(nic) {
+            self.fabric.kicked(id);
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! One thread at a time, picked by the seed; and virtual time.
+//!
+//! A simulated thread is a real one that runs only while it holds the baton ([`State::running`]). It may lose it whenever it calls the
+//! platform: when it waits, and now and then when it asks for the time, wakes somebody or yields. When nobody can
+//! run, the time jumps to the next deadline; if there is none, the simulation has found a deadlock and panics.
+//!
+//! The device is no thread but a task ([`Task`]) that whoever holds the baton runs when it is picked.
+
+use std::cell::{Cell, RefCell};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use host::Os;
+use platform::{Instant, OutOfMemory, Wake};
+
+use crate::random::Random;
+
+/// What a look at the clock costs: no loop that waits for time to pass can go on for ever.
+const TICK: u64 = 100;
+/// One platform call in so many gives up the CPU.
+const PREEMPTION: u64 = 8;
+
+/// Something that runs between the threads: the device.
+pub(crate) trait Task: Send {
+    /// Does a piece of work. Returns when it wants to run again: at once, at some time, or when it is kicked.
+    fn run(&mut self, now: Instant) -> Next;
+    /// A driver kicked NIC `nic`.
+    fn kicked(&mut self, nic: usize);
+}
+
+/// When a task wants to run again.
+pub(crate) enum Next {
+    Now,
+    At(Option<Instant>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Condition {
+    Ready,
+    /// Waits on the word at this address.
+    Waiting {
+        word: usize,
+        deadline: Option<u64>,
+    },
+    /// Was waiting, and the deadline passed.
+    TimedOut,
+    Ended,
+}
+
+struct Thread {
+    name: String,
+    condition: Condition,
+    baton: Arc<Condvar>,
+}
+
+struct State {
+    now: u64,
+    random: Random,
+    threads: Vec<Thread>,
+    running: usize,
+    /// When the device wants to run; `None` only when kicked.
+    device_at: Option<u64>,
+    kicks: Vec<bool>,
+    device_dead: bool,
+    /// Why the first thread must panic.
+    failure: Option<String>,
+    /// A digest of all choices: two runs with the same digest did the same.
+    trace: u64,
+}
+
+/// Everything of one simulation that its threads share.
+pub(crate) struct Scheduler {
+    state: Mutex<State>,
+    device: Mutex<Option<Box<dyn Task>>>,
+}
+
+thread_local! {
+    /// The running thread's index in its simulation.
+    static ME: Cell<Option<usize>> = const { Cell::new(None) };
+    /// The simulation that it belongs to.
+    static HOME: RefCell<Option<Arc<Scheduler>>> = const { RefCell::new(None) };
+}
+
+/// What a contended lock of the stack does: lets somebody else run.
+fn yield_now() {
+    match HOME.with_borrow(Clone::clone) {
+        Some(scheduler) => drop(scheduler.give_up(Condition::Ready)),
+        None => std::thread::yield_now(),
+    }
+}
+
+enum Choice {
+    Thread(usize),
+    Device,
+}
+
+impl Scheduler {
+    /// A simulation whose first thread is the caller.
+    pub(crate) fn new(seed: u64, nics: usize) -> Arc<Scheduler> {
+        let main =
+            Thread { name: "main".into(), condition: Condition::Ready, baton: Arc::new(Condvar::new()) };
+        let scheduler = Arc::new(Scheduler {
+            state: Mutex::new(State {
+                now: 0,
+                random: Random::new(seed),
+                threads: vec![main],
+                running: 0,
+                device_at: Some(0),
+                kicks: vec![false; nics],
+                device_dead: false,
+                failure: None,
+                trace: 0,
+            }),
+            device: Mutex::new(None),
+        });
+        ME.set(Some(0));
+        HOME.set(Some(scheduler.clone()));
+        platform::sync::set_yield(yield_now);
+        scheduler
+    }
+
+    pub(crate) fn set_device(&self, device: Box<dyn Task>) {
+        *self.device.lock().unwrap_or_else(PoisonError::into_inner) = Some(device);
+    }
+
+    /// From now on the device does nothing.
+    pub(crate) fn kill_device(&self) {
+        self.state().device_dead = true;
+    }
+
+    pub(crate) fn kick(&self, nic: usize) {
+        let mut state = self.state();
+        state.kicks[nic] = true;
+        drop(state);
+        self.maybe_switch();
+    }
+
+    /// A number that the seed decides.
+    pub(crate) fn random(&self) -> u64 {
+        self.state().random.next()
+    }
+
+    /// The digest of all that happened.
+    pub(crate) fn trace(&self) -> u64 {
+        self.state().trace
+    }
+
+    /// Names of the threads, but for the first, that have not ended.
+    pub(crate) fn alive(&self) -> Vec<String> {
+        let state = self.state();
+        let alive = state.threads.iter().skip(1).filter(|t| t.condition != Condition::Ended);
+        alive.map(|t| t.name.clone()).collect()
+    }
+
+    /// Lets others run until all of them wait or have ended.
+    pub(crate) fn settle(&self) {
+        loop {
+            let state = self.state();
+            let busy = state.threads.iter().skip(1).any(|t| t.condition == Condition::Ready);
+            drop(state);
+            if !busy {
+                return;
+            }
+            self.give_up(Condition::Ready);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn maybe_switch(&self) {
+        if self.state().random.below(PREEMPTION) == 0 {
+            self.give_up(Condition::Ready);
+        }
+    }
+
+    /// Leaves the CPU in this condition; returns the condition in which it got it back.
+    fn give_up(&self, condition: Condition) -> Condition {
+        let Some(me) = ME.get() else {
+            // Not one of ours: a lock of the stack that is contended outside of any simulation.
+            std::thread::yield_now();
+            return Condition::Ready;
+        };
+        let mut state = self.state();
+        state.threads[me].condition = condition;
+        loop {
+            match state.choose() {
+                Choice::Thread(next) => {
+                    state.running = next;
+                    break;
+                }
+                Choice::Device => {
+                    drop(state);
+                    self.run_device();
+                    state = self.state();
+                }
+            }
+        }
+        if state.running != me {
+            state.threads[state.running].baton.notify_one();
+            if condition == Condition::Ended {
+                return condition;
+            }
+            let baton = state.threads[me].baton.clone();
+            while state.running != me {
+                state = baton.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        let failure = if me == 0 { state.failure.take() } else { None };
+        if let Some(failure) = failure {
+            drop(state);
+            panic!("{failure}");
+        }
+        std::mem::replace(&mut state.threads[me].condition, Condition::Ready)
+    }
+
+    fn run_device(&self) {
+        // The caller holds the baton, so nobody else wants the device.
+        let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(device) = device.as_mut() else { return };
+        let (now, kicks) = {
+            let mut state = self.state();
+            state.now += TICK;
+            state.device_at = None;
+            (state.now, state.kicks.iter_mut().map(std::mem::take).collect::<Vec<_>>())
+        };
+        kicks.iter().enumerate().filter(|(_, kicked)| **kicked).for_each(|(nic, _)| device.kicked(nic));
+        let next = device.run(Instant::from_nanos(now));
+        self.state().device_at = match next {
+            Next::Now => Some(now),
+            Next::At(at) => at.map(Instant::as_nanos),
+        };
+    }
+}
+
+impl State {
+    /// Who runs next. Lets the time pass if nobody can run now.
+    fn choose(&mut self) -> Choice {
+        loop {
+            let now = self.now;
+            for thread in &mut self.threads {
+                if let Condition::Waiting { deadline: Some(deadline), .. } = thread.condition
+                    && deadline <= now
+                {
+                    thread.condition = Condition::TimedOut;
+                }
+            }
+            let ready = |t: &Thread| matches!(t.condition, Condition::Ready | Condition::TimedOut);
+            let threads: Vec<usize> = (0..self.threads.len()).filter(|&n| ready(&self.threads[n])).collect();
+            let device = !self.device_dead
+                && (self.kicks.contains(&true) || self.device_at.is_some_and(|at| at <= now));
+            let candidates = threads.len() as u64 + u64::from(device);
+            if candidates > 0 {
+                let pick = self.random.below(candidates);
+                self.trace = (self.trace ^ pick ^ now).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(5);
+                return threads.get(pick as usize).map_or(Choice::Device, |&thread| Choice::Thread(thread));
+            }
+            let deadlines = self.threads.iter().filter_map(|t| match t.condition {
+                Condition::Waiting { deadline, .. } => deadline,
+                _ => None,
+            });
+            let device_at = self.device_at.filter(|_| !self.device_dead);
+            match deadlines.chain(device_at).min() {
+                Some(at) => self.now = at,
+                None => {
+                    // The first thread tells, wherever it waits.
+                    let stuck = self.threads.iter().filter(|t| t.condition != Condition::Ended);
+                    let stuck: Vec<_> = stuck.map(|t| (&t.name, t.condition)).collect();
+                    self.failure.get_or_insert(format!("deadlock of {stuck:?}"));
+                    return Choice::Thread(0);
+                }
+            }
+        }
+    }
+}
+
+/// The scheduler as an operating system.
+pub(crate) struct Simulated(pub(crate) Arc<Scheduler>);
+
+impl Os for Simulated {
+    fn now(&self) -> Instant {
+        let now = {
+            let mut state = self.0.state();
+            state.now += TICK;
+            state.now
+        };
+        self.0.maybe_switch();
+        Instant::from_nanos(now)
+    }
+
+    fn wait(&self, word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wake {
+        // Nobody else runs between this look and going to sleep.
+        if word.load(Ordering::SeqCst) != expected {
+            return Wake::Woken;
+        }
+        let word = std::ptr::from_ref(word) as usize;
+        let waiting = Condition::Waiting { word, deadline: deadline.map(Instant::as_nanos) };
+        match self.0.give_up(waiting) {
+            Condition::TimedOut => Wake::TimedOut,
+            _ => Wake::Woken,
+        }
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        let address = std::ptr::from_ref(word) as usize;
+        for thread in &mut self.0.state().threads {
+            if matches!(thread.condition, Condition::Waiting { word, .. } if word == address) {
+                thread.condition = Condition::Ready;
+            }
+        }
+        // A device's interrupt wakes, too: it must not lose the CPU in the middle of its work.
+        if self.0.device.try_lock().is_ok() {
+            self.0.maybe_switch();
+        }
+    }
+
+    fn spawn(&self, name: &str, main: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory> {
+        let baton = Arc::new(Condvar::new());
+        let me = {
+            let mut state = self.0.state();
+            state.threads.push(Thread {
+                name: name.into(),
+                condition: Condition::Ready,
+                baton: baton.clone(),
+            });
+            state.threads.len() - 1
+        };
+        let scheduler = self.0.clone();
+        let body = move || {
+            ME.set(Some(me));
+            let mut state = scheduler.state();
+            while state.running != me {
+                state = baton.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            drop(state);
+            HOME.set(Some(scheduler.clone()));
+            if std::panic::catch_unwind(AssertUnwindSafe(main)).is_err() {
+                let mut state = scheduler.state();
+                state.failure = Some(format!("thread {} panicked", state.threads[me].name));
+            }
+            scheduler.give_up(Condition::Ended);
+        };
+        std::thread::Builder::new().name(name.into()).spawn(body).map(drop).map_err(|_| OutOfMemory)
+    }
+
+    fn current_thread(&self) -> u64 {
+        ME.get().map_or(u64::MAX, |me| me as u64 + 1)
+    }
+}
