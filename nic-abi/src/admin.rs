@@ -476,6 +476,8 @@ bitflags! {
         const MAX_DEST_RD_ATOMIC = 1 << 13;
         /// `soft_watermark` and `hard_watermark`.
         const WATERMARKS = 1 << 14;
+        /// `max_message`; in any state.
+        const MAX_MESSAGE = 1 << 15;
     }
 }
 
@@ -531,6 +533,8 @@ pub struct ModifyQp {
     pub soft_watermark: u32,
     /// With an SRQ: receives in use by this QP above which the connection is broken; 0 none.
     pub hard_watermark: u32,
+    /// Payload of one message at most, bytes; replaces what the queue pair was created with.
+    pub max_message: u64,
 }
 
 /// Result of [`Opcode::QueryQp`].

@@ -182,6 +182,7 @@ impl<F: Frontend> Nic<F> {
                 a.max_dest_rd_atomic <= MAX_RD_ATOMIC,
                 at!(ModifyQp, max_dest_rd_atomic),
             ),
+            (QpMask::MAX_MESSAGE, a.max_message <= MAX_MESSAGE, at!(ModifyQp, max_message)),
         ];
         match rules.iter().find(|(bit, holds, _)| mask.contains(*bit) && !holds) {
             Some((_, _, field)) => Err(Refusal::field(*field)),
@@ -336,6 +337,9 @@ fn set_attributes(qp: &mut Qp, mask: QpMask, a: &ModifyQp) {
     }
     if mask.contains(QpMask::WATERMARKS) {
         (attributes.soft_watermark, attributes.hard_watermark) = (a.soft_watermark, a.hard_watermark);
+    }
+    if mask.contains(QpMask::MAX_MESSAGE) {
+        qp.max_message = a.max_message;
     }
 }
 

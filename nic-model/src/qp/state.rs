@@ -15,10 +15,12 @@ const ANY_TIME: QpMask = QpMask::ACCESS
     .union(QpMask::MIN_RNR_TIMER)
     .union(QpMask::MAX_RD_ATOMIC)
     .union(QpMask::MAX_DEST_RD_ATOMIC)
-    .union(QpMask::WATERMARKS);
+    .union(QpMask::WATERMARKS)
+    .union(QpMask::MAX_MESSAGE);
 
 /// Attributes that may be set before there is a connection.
-const EARLY: QpMask = QpMask::ACCESS.union(QpMask::QKEY).union(QpMask::WATERMARKS);
+const EARLY: QpMask =
+    QpMask::ACCESS.union(QpMask::QKEY).union(QpMask::WATERMARKS).union(QpMask::MAX_MESSAGE);
 
 /// What a receiver must know of its peer.
 const CONNECT_RECEIVER: QpMask = QpMask::PATH
