@@ -6,6 +6,8 @@ use std::path::Path;
 
 use addr2line::Loader;
 
+use crate::images::workspace_root;
+
 /// The debug information of an image.
 pub struct Symbols {
     loader: Option<Loader>,
@@ -43,10 +45,11 @@ impl Symbols {
             while let Ok(Some(frame)) = frames.next() {
                 let function =
                     frame.function.as_ref().and_then(|f| f.demangle().ok().map(|n| n.into_owned()));
-                let place = frame
-                    .location
-                    .as_ref()
-                    .and_then(|l| Some(format!("{}:{}", l.file?, l.line.unwrap_or_default())));
+                let place = frame.location.as_ref().and_then(|l| {
+                    let file = Path::new(l.file?);
+                    let file = file.strip_prefix(workspace_root()).unwrap_or(file);
+                    Some(format!("{}:{}", file.display(), l.line.unwrap_or_default()))
+                });
                 match (function, place) {
                     (Some(function), Some(place)) => names.push(format!("{function} ({place})")),
                     (Some(function), None) => names.push(function),
@@ -113,7 +116,7 @@ mod tests {
         assert!(landmark_for_the_test(std::hint::black_box(3)) == 4 && loader.find_symbol(offset).is_some());
         let lines = symbols.annotate(&format!("  at 0x{offset:016x}"));
         assert!(lines[0].contains("landmark_for_the_test"), "{lines:?}");
-        assert!(lines[0].contains("symbols.rs:"), "{lines:?}");
+        assert!(lines[0].contains("(qemu/src/symbols.rs:"), "{lines:?}");
     }
 
     #[inline(never)]
