@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`cli`], [`options`] | the command line |
 //! | [`setup`], [`images`] | what has to be there first: QEMU, the Rust target, a built image |
-//! | [`launch`], [`tour`], [`bench`] | running one image and passing on what it says |
+//! | [`launch`], [`tour`], [`mod@bench`] | running one image and passing on what it says |
 //! | [`suite`], [`runner`], [`conformance`] | running the tests, over as many guests as it takes |
 //! | [`vm`], [`console`], [`symbols`] | one guest: how it starts, speaks and ends |
 //! | [`frontend`], [`device`], [`memory`] | its NICs: how QEMU sees them, and the thread that plays them |
