@@ -18,6 +18,13 @@ pub(super) struct Listener {
     waiting: u32,
 }
 
+#[cfg(test)]
+impl Listener {
+    pub fn waiting(&self) -> u32 {
+        self.waiting
+    }
+}
+
 impl Cm {
     /// Listens for requests to `service`. At most `backlog` of them can wait for an answer at once; what comes
     /// beyond is dropped, so that its sender tries again until it gives up (IT-API 2.1, it_listen_create).

@@ -217,3 +217,28 @@ impl Connections {
         self.timers.first().copied()
     }
 }
+
+#[cfg(test)]
+impl Connections {
+    /// What stands in the indices is what the connections say.
+    pub fn check(&self) {
+        for (key, id) in &self.by_remote {
+            let conn = self.get(*id).expect("a connection that is gone");
+            assert_eq!((conn.remote_gid, conn.remote_comm), (key.0, Some(key.1)));
+        }
+        for (key, id) in &self.by_remote_qp {
+            let conn = self.get(*id).expect("a connection that is gone");
+            assert_eq!((conn.remote_gid, conn.remote_qpn), (key.0, Some(key.1)));
+        }
+        for (qpn, id) in &self.by_local_qp {
+            let conn = self.get(*id).expect("a connection that is gone");
+            assert_eq!(conn.local_qpn, Some(*qpn));
+            assert!(!conn.state.is_over());
+        }
+        for (at, id) in &self.timers {
+            assert_eq!(self.get(*id).expect("a connection that is gone").armed, Some(*at));
+        }
+        let armed = self.ids().filter(|&id| self.get(id).is_some_and(|conn| conn.armed.is_some()));
+        assert_eq!(armed.count(), self.timers.len());
+    }
+}

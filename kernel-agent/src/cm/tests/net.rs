@@ -1,0 +1,235 @@
+//! Nodes with a manager each, the network between them, and the time.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+use core::time::Duration;
+
+use platform::Instant;
+use roce::cm::{Datagram, Message};
+use roce::{Gid, Psn, Qpn, ServiceId};
+
+use crate::cm::*;
+
+pub const SERVICE: ServiceId = ServiceId::it_api(7);
+
+pub struct Node {
+    pub cm: Cm,
+    pub gid: Gid,
+    pub events: Vec<Event>,
+}
+
+/// What the network does to a datagram, in thousandths.
+#[derive(Clone, Copy, Default)]
+pub struct Weather {
+    pub lost: u64,
+    pub repeated: u64,
+    pub late: u64,
+}
+
+pub struct Net {
+    pub nodes: Vec<Node>,
+    pub now: Instant,
+    pub weather: Weather,
+    /// By time of arrival and order of sending.
+    wire: BTreeMap<(Instant, u64), (usize, Arrival, [u8; 256])>,
+    /// Everything that was sent, lost or not.
+    pub sent: Vec<Message>,
+    random: u64,
+    order: u64,
+}
+
+pub fn config() -> Config {
+    Config { ca_guid: 0x1122_3344_5566_7788, secret: 0xdead_beef, ..Config::default() }
+}
+
+pub fn qpn(n: u32) -> Qpn {
+    Qpn::new(n).unwrap()
+}
+
+impl Net {
+    pub fn new(nodes: usize) -> Net {
+        Net::with(nodes, config(), 1)
+    }
+
+    pub fn with(nodes: usize, config: Config, seed: u64) -> Net {
+        let node = |n: usize| Node {
+            cm: Cm::new(Config {
+                ca_guid: config.ca_guid + n as u64,
+                secret: config.secret + n as u32,
+                ..config
+            }),
+            gid: Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, 1 + n as u8)),
+            events: Vec::new(),
+        };
+        Net {
+            nodes: (0..nodes).map(node).collect(),
+            now: Instant::from_nanos(1_000_000),
+            weather: Weather::default(),
+            wire: BTreeMap::new(),
+            sent: Vec::new(),
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            order: 0,
+        }
+    }
+
+    pub fn random(&mut self, below: u64) -> u64 {
+        // xorshift64*
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
+    }
+
+    /// Everyday parameters from the first node to the last.
+    pub fn params(&self, local_qpn: u32) -> ConnectParams {
+        let (from, to) = (self.nodes[0].gid, self.nodes[self.nodes.len() - 1].gid);
+        ConnectParams {
+            receive_psn: Psn::new(local_qpn * 16),
+            responder_resources: 4,
+            initiator_depth: 3,
+            ..ConnectParams::new(from, to, SERVICE, qpn(local_qpn))
+        }
+    }
+
+    /// Takes what a node wants done.
+    pub fn drain(&mut self, node: usize) {
+        while let Some(action) = self.nodes[node].cm.next_action() {
+            match action {
+                Action::Event(event) => self.nodes[node].events.push(event),
+                Action::Send(out) => self.post(out),
+            }
+        }
+    }
+
+    fn post(&mut self, out: Outgoing) {
+        self.sent.push(Datagram::parse(&out.mad).unwrap().message);
+        let Some(to) = self.nodes.iter().position(|node| node.gid == out.remote_gid) else { return };
+        let arrival = Arrival { local_gid: out.remote_gid, remote_gid: out.local_gid, remote_qp: Qpn::GSI };
+        if self.random(1000) < self.weather.lost {
+            return;
+        }
+        let copies = 1 + u64::from(self.random(1000) < self.weather.repeated);
+        for _ in 0..copies {
+            let weather = self.weather;
+            let late = match weather.late {
+                0 => 0,
+                late if self.random(1000) < late => self.random(3_000),
+                _ => self.random(10),
+            };
+            let at = self.now + Duration::from_micros(10) + Duration::from_millis(late);
+            self.order += 1;
+            self.wire.insert((at, self.order), (to, arrival, out.mad));
+        }
+    }
+
+    /// Delivers the next datagram, or has the next timer fire, whichever comes first, if that is by `until`.
+    /// Returns the node to which something happened.
+    pub fn step(&mut self, until: Instant) -> Option<usize> {
+        let timer = (0..self.nodes.len())
+            .filter_map(|n| Some((self.nodes[n].cm.next_deadline()?, n)))
+            .min()
+            .filter(|(at, _)| *at <= until);
+        let arrival = self.wire.first_key_value().map(|(key, _)| *key).filter(|(at, _)| *at <= until);
+        let node = match (timer, arrival) {
+            (Some((at, node)), arrival) if arrival.is_none_or(|(arrives, _)| at < arrives) => {
+                self.now = self.now.max(at);
+                let now = self.now;
+                self.nodes[node].cm.poll(now);
+                node
+            }
+            (_, Some(key)) => {
+                let (node, arrival, mad) = self.wire.remove(&key).unwrap();
+                self.now = self.now.max(key.0);
+                let now = self.now;
+                self.nodes[node].cm.receive(now, &arrival, &mad);
+                node
+            }
+            _ => return None,
+        };
+        self.drain(node);
+        Some(node)
+    }
+
+    /// Delivers all that is under way, and what that leads to, but lets no timer fire.
+    pub fn deliver(&mut self) {
+        for node in 0..self.nodes.len() {
+            self.drain(node);
+        }
+        while let Some((key, (node, arrival, mad))) = self.wire.pop_first() {
+            self.now = self.now.max(key.0);
+            let now = self.now;
+            self.nodes[node].cm.receive(now, &arrival, &mad);
+            self.drain(node);
+        }
+    }
+
+    /// Loses all that is under way.
+    pub fn lose(&mut self) {
+        for node in 0..self.nodes.len() {
+            self.drain(node);
+        }
+        self.wire.clear();
+    }
+
+    /// Lets `time` pass, with all that happens in it.
+    pub fn pass(&mut self, time: Duration) {
+        for node in 0..self.nodes.len() {
+            self.drain(node);
+        }
+        let until = self.now + time;
+        while self.step(until).is_some() {}
+        self.now = until;
+    }
+
+    pub fn take(&mut self, node: usize) -> Vec<Event> {
+        core::mem::take(&mut self.nodes[node].events)
+    }
+
+    pub fn connect(&mut self, local_qpn: u32, private_data: &[u8]) -> ConnId {
+        let (now, params) = (self.now, self.params(local_qpn));
+        self.nodes[0].cm.connect(now, &params, private_data).unwrap()
+    }
+
+    pub fn accept(&mut self, node: usize, conn: ConnId, local_qpn: u32, private_data: &[u8]) {
+        let params = AcceptParams {
+            receive_psn: Psn::new(local_qpn * 16),
+            responder_resources: 2,
+            initiator_depth: 1,
+            ..AcceptParams::new(qpn(local_qpn))
+        };
+        let now = self.now;
+        self.nodes[node].cm.accept(now, conn, &params, private_data).unwrap();
+    }
+
+    /// The request that the last node was told of.
+    pub fn request(&mut self) -> Request {
+        let last = self.nodes.len() - 1;
+        let events = self.take(last);
+        let [Event::ConnectRequest(request)] = events[..] else { panic!("{events:?}") };
+        request
+    }
+
+    /// Two connected ends: the first node's and the last node's.
+    pub fn connected(&mut self, active: u32, passive: u32) -> (ConnId, ConnId) {
+        let last = self.nodes.len() - 1;
+        if self.nodes[last].cm.listener(SERVICE).is_none() {
+            self.nodes[last].cm.listen(SERVICE, 16).unwrap();
+        }
+        let ours = self.connect(active, b"");
+        self.deliver();
+        let theirs = self.request().conn;
+        self.accept(last, theirs, passive, b"");
+        self.deliver();
+        assert!(matches!(self.take(0)[..], [Event::Reply(_)]));
+        let now = self.now;
+        self.nodes[0].cm.establish(now, ours, b"").unwrap();
+        self.deliver();
+        assert!(matches!(self.take(last)[..], [Event::Established { .. }]));
+        (ours, theirs)
+    }
+
+    pub fn state(&self, node: usize, conn: ConnId) -> State {
+        self.nodes[node].cm.state(conn)
+    }
+}

@@ -1,0 +1,362 @@
+//! Ending connections, and attempts.
+
+use core::time::Duration;
+
+use roce::cm::rej::Reason;
+use roce::cm::{Datagram, Message};
+use roce::{Gid, Qpn};
+
+use super::net::{Net, SERVICE, qpn};
+use crate::cm::*;
+
+#[test]
+fn a_disconnect_is_answered_and_both_ends_go_through_time_wait() {
+    let mut net = Net::new(2);
+    let (ours, theirs) = net.connected(0x11, 0x22);
+    let now = net.now;
+    net.nodes[0].cm.disconnect(now, ours, b"bye").unwrap();
+    assert_eq!(net.state(0, ours), State::DreqSent);
+    net.deliver();
+    assert_eq!((net.state(0, ours), net.state(1, theirs)), (State::TimeWait, State::TimeWait));
+    let told = net.take(1);
+    let [Event::Disconnected { conn, cause: Cause::Peer, private_data }] = told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!(conn, theirs);
+    assert!(private_data.starts_with(b"bye") && private_data.len() == 220);
+    let told = net.take(0);
+    assert!(matches!(told[..], [Event::Released { answered: true, .. }]), "{told:?}");
+    assert_eq!(net.nodes[0].cm.counts().time_wait, 1);
+    net.pass(Duration::from_secs(1));
+    assert_eq!(net.take(0), [Event::TimeWaitOver { conn: ours, local_qpn: qpn(0x11) }]);
+    assert_eq!(net.take(1), [Event::TimeWaitOver { conn: theirs, local_qpn: qpn(0x22) }]);
+    assert_eq!((net.state(0, ours), net.state(1, theirs)), (State::Idle, State::Idle));
+}
+
+#[test]
+fn both_may_disconnect_at_once() {
+    let mut net = Net::new(2);
+    let (ours, theirs) = net.connected(0x11, 0x22);
+    let now = net.now;
+    net.nodes[0].cm.disconnect(now, ours, b"a").unwrap();
+    net.nodes[1].cm.disconnect(now, theirs, b"b").unwrap();
+    net.deliver();
+    for (node, data) in [(0, b'b'), (1, b'a')] {
+        let told = net.take(node);
+        let [Event::Released { answered: true, private_data, .. }] = told[..] else { panic!("{told:?}") };
+        assert_eq!(private_data[0], data);
+    }
+}
+
+#[test]
+fn a_lost_dreq_or_drep_comes_again_and_a_silent_peer_is_given_up() {
+    let mut net = Net::new(2);
+    let (ours, theirs) = net.connected(0x11, 0x22);
+    let now = net.now;
+    net.nodes[0].cm.disconnect(now, ours, b"").unwrap();
+    net.lose();
+    net.pass(Duration::from_millis(1_100));
+    assert!(matches!(net.take(1)[..], [Event::Disconnected { conn, .. }, ..] if conn == theirs));
+    assert!(matches!(net.take(0)[..], [Event::Released { answered: true, .. }, ..]));
+
+    let (ours, _) = {
+        net.pass(Duration::from_secs(1));
+        net.take(0);
+        net.take(1);
+        net.connected(0x11, 0x22)
+    };
+    net.weather.lost = 1000;
+    let now = net.now;
+    net.nodes[0].cm.disconnect(now, ours, b"").unwrap();
+    net.pass(Duration::from_secs(30));
+    let told = net.take(0);
+    assert!(
+        matches!(told[..], [Event::Released { answered: false, .. }, Event::TimeWaitOver { .. }]),
+        "{told:?}"
+    );
+    assert_eq!(net.nodes[0].cm.counts(), Counts::default());
+}
+
+#[test]
+fn a_dreq_is_answered_again_in_time_wait_and_after_it() {
+    let mut net = Net::new(2);
+    let (ours, _) = net.connected(0x11, 0x22);
+    let now = net.now;
+    net.nodes[0].cm.disconnect(now, ours, b"").unwrap();
+    net.drain(0);
+    let Some(&dreq @ Message::Dreq(_)) = net.sent.last() else { panic!() };
+    net.deliver();
+    let mad = Datagram { tid: 5, message: dreq }.emit();
+    let from = Arrival { local_gid: net.nodes[1].gid, remote_gid: net.nodes[0].gid, remote_qp: Qpn::GSI };
+    for _ in 0..2 {
+        let before = net.sent.len();
+        let now = net.now;
+        net.nodes[1].cm.receive(now, &from, &mad);
+        net.drain(1);
+        assert!(matches!(net.sent[before..], [Message::Drep(_)]));
+        net.pass(Duration::from_secs(1));
+    }
+    assert_eq!(net.nodes[1].cm.stats().unexpected, 1);
+}
+
+#[test]
+fn a_dreq_for_another_queue_pair_or_from_another_port_ends_nothing() {
+    let mut net = Net::new(2);
+    let (ours, theirs) = net.connected(0x11, 0x22);
+    let now = net.now;
+    net.nodes[0].cm.disconnect(now, ours, b"").unwrap();
+    net.drain(0);
+    let Some(&Message::Dreq(dreq)) = net.sent.last() else { panic!() };
+    net.lose();
+    let from = Arrival { local_gid: net.nodes[1].gid, remote_gid: net.nodes[0].gid, remote_qp: Qpn::GSI };
+    let other_qp = roce::cm::dreq::Repr { remote_qpn: qpn(0x23), ..dreq };
+    net.nodes[1].cm.receive(now, &from, &Datagram { tid: 5, message: other_qp.into() }.emit());
+    let elsewhere = Arrival { remote_gid: Gid([7; 16]), ..from };
+    net.nodes[1].cm.receive(now, &elsewhere, &Datagram { tid: 5, message: dreq.into() }.emit());
+    let no_manager = Arrival { remote_qp: qpn(0x11), ..from };
+    net.nodes[1].cm.receive(now, &no_manager, &Datagram { tid: 5, message: dreq.into() }.emit());
+    assert_eq!(net.state(1, theirs), State::Established);
+    let stats = net.nodes[1].cm.stats();
+    assert_eq!((stats.unexpected, stats.malformed), (2, 1));
+}
+
+#[test]
+fn a_rejection_reaches_the_active_side_even_when_it_is_lost_once() {
+    let mut net = Net::new(2);
+    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+    let ours = net.connect(0x11, b"");
+    net.deliver();
+    let theirs = net.request().conn;
+    let now = net.now;
+    net.nodes[1].cm.reject(now, theirs, Reason::CONSUMER_DEFINED, b"ari", b"no").unwrap();
+    assert_eq!(net.nodes[1].cm.counts().connections, 0);
+    net.lose();
+    net.pass(Duration::from_secs(2));
+    // The REQ came again, but the consumer was not asked again.
+    assert_eq!(net.take(1), []);
+    let told = net.take(0);
+    let [Event::Rejected(rejection)] = told[..] else { panic!("{told:?}") };
+    assert_eq!((rejection.conn, rejection.reason), (ours, Reason::CONSUMER_DEFINED));
+    assert_eq!(rejection.ari(), b"ari");
+    assert!(rejection.private_data.starts_with(b"no") && rejection.private_data.len() == 148);
+}
+
+#[test]
+fn the_active_consumer_can_reject_the_reply() {
+    let mut net = Net::new(2);
+    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+    let ours = net.connect(0x11, b"");
+    net.deliver();
+    let theirs = net.request().conn;
+    net.accept(1, theirs, 0x22, b"");
+    net.deliver();
+    net.take(0);
+    let now = net.now;
+    net.nodes[0].cm.reject(now, ours, Reason::CONSUMER_DEFINED, &[], b"changed my mind").unwrap();
+    net.deliver();
+    let told = net.take(1);
+    let [Event::Rejected(rejection)] = told[..] else { panic!("{told:?}") };
+    assert_eq!((rejection.conn, rejection.state), (theirs, State::RepSent));
+    assert!(rejection.private_data.starts_with(b"changed"));
+    net.pass(Duration::from_secs(1));
+    assert_eq!((net.take(0), net.take(1)), (alloc::vec![], alloc::vec![]));
+    assert_eq!(net.nodes[0].cm.counts().connections + net.nodes[1].cm.counts().connections, 0);
+}
+
+#[test]
+fn an_attempt_is_withdrawn_in_each_of_its_states() {
+    // How many datagrams of the handshake arrive before the active side disconnects.
+    for arrived in 0..3 {
+        let mut net = Net::new(2);
+        net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+        let ours = net.connect(0x11, b"");
+        if arrived > 0 {
+            net.deliver();
+        }
+        let theirs = (arrived > 0).then(|| net.request().conn);
+        if arrived > 1 {
+            net.accept(1, theirs.unwrap(), 0x22, b"");
+            net.deliver();
+            net.take(0);
+        }
+        let now = net.now;
+        net.nodes[0].cm.disconnect(now, ours, b"never mind").unwrap();
+        if arrived == 0 {
+            // The REQ is lost, or was yet to come.
+            net.lose();
+        }
+        net.deliver();
+        let told = net.take(1);
+        match (arrived, &told[..]) {
+            (0, []) => {}
+            (1 | 2, [Event::Rejected(rejection)]) => {
+                assert_eq!(Some(rejection.conn), theirs);
+                let reason = if arrived == 1 { Reason::TIMEOUT } else { Reason::CONSUMER_DEFINED };
+                assert_eq!(rejection.reason, reason);
+                assert!(rejection.private_data.starts_with(b"never mind"));
+            }
+            _ => panic!("{arrived}: {told:?}"),
+        }
+        net.pass(Duration::from_secs(1));
+        assert_eq!(net.take(0), []);
+        assert_eq!(net.nodes[0].cm.counts().connections + net.nodes[1].cm.counts().connections, 0);
+    }
+}
+
+#[test]
+fn a_reply_to_a_withdrawn_attempt_is_rejected() {
+    let mut net = Net::new(2);
+    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+    let ours = net.connect(0x11, b"");
+    net.deliver();
+    let theirs = net.request().conn;
+    let now = net.now;
+    net.nodes[0].cm.disconnect(now, ours, b"").unwrap();
+    net.lose();
+    net.accept(1, theirs, 0x22, b"");
+    net.deliver();
+    assert_eq!(net.take(0), []);
+    let told = net.take(1);
+    let [Event::Rejected(rejection)] = told[..] else { panic!("{told:?}") };
+    assert_eq!((rejection.conn, rejection.reason), (theirs, Reason::INVALID_COMM_ID));
+}
+
+#[test]
+fn an_abandoned_connection_tells_the_peer_and_nobody_else() {
+    // Established, on either side; waiting for the reply; waiting for the RTU; asked for.
+    for case in 0..5 {
+        let mut net = Net::new(2);
+        net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+        let (ours, theirs) = if case < 2 {
+            net.connected(0x11, 0x22)
+        } else {
+            let ours = net.connect(0x11, b"");
+            net.deliver();
+            let theirs = net.request().conn;
+            if case == 3 {
+                net.accept(1, theirs, 0x22, b"");
+                net.drain(1);
+                net.lose();
+            }
+            (ours, theirs)
+        };
+        let (node, conn) = if matches!(case, 0 | 2) { (0, ours) } else { (1, theirs) };
+        let now = net.now;
+        net.nodes[node].cm.abandon(now, conn).unwrap();
+        net.deliver();
+        let told = net.take(1 - node);
+        let wanted = match (case, &told[..]) {
+            (0 | 1, [Event::Disconnected { cause: Cause::Peer, .. }]) => true,
+            (2, [Event::Rejected(rejection)]) => rejection.reason == Reason::TIMEOUT,
+            (3, [Event::Rejected(rejection)]) => rejection.reason == Reason::TIMEOUT,
+            (4, [Event::Rejected(rejection)]) => rejection.reason == Reason::CONSUMER_DEFINED,
+            _ => false,
+        };
+        assert!(wanted, "case {case}: {told:?}");
+        // The queue pair is free at once.
+        let (local, remote) = (net.nodes[node].gid, net.nodes[1 - node].gid);
+        let again = ConnectParams::new(local, remote, SERVICE, qpn(if node == 0 { 0x11 } else { 0x22 }));
+        let now = net.now;
+        let next = net.nodes[node].cm.connect(now, &again, b"").unwrap();
+        net.nodes[node].cm.abandon(now, next).unwrap();
+        net.lose();
+        net.pass(Duration::from_secs(5));
+        assert_eq!(net.take(node), [], "case {case}");
+        assert_eq!(net.nodes[0].cm.counts().connections + net.nodes[1].cm.counts().connections, 0);
+    }
+}
+
+#[test]
+fn a_stale_connection_makes_way() {
+    let mut net = Net::new(2);
+    let (ours, theirs) = net.connected(0x11, 0x22);
+    // The active side loses its memory of the connection; its queue pair connects anew.
+    net.weather.lost = 1000;
+    let now = net.now;
+    net.nodes[0].cm.abandon(now, ours).unwrap();
+    net.pass(Duration::from_secs(30));
+    net.weather.lost = 0;
+    net.connect(0x11, b"");
+    net.deliver();
+    let told = net.take(1);
+    assert!(
+        matches!(told[..], [Event::Disconnected { conn, cause: Cause::Stale, .. }] if conn == theirs),
+        "{told:?}"
+    );
+    let told = net.take(0);
+    assert!(
+        matches!(told[..], [Event::Rejected(rejection)] if rejection.reason == Reason::STALE_CONNECTION),
+        "{told:?}"
+    );
+    net.pass(Duration::from_secs(1));
+    assert_eq!(net.nodes[1].cm.counts().connections, 0);
+    net.connected(0x11, 0x22);
+}
+
+#[test]
+fn a_reply_from_a_queue_pair_thought_connected_ends_both() {
+    let mut net = Net::new(2);
+    let (ours, theirs) = net.connected(0x11, 0x22);
+    net.weather.lost = 1000;
+    let now = net.now;
+    net.nodes[1].cm.abandon(now, theirs).unwrap();
+    net.pass(Duration::from_secs(30));
+    net.weather.lost = 0;
+    let second = net.connect(0x12, b"");
+    net.deliver();
+    let request = net.request();
+    net.accept(1, request.conn, 0x22, b"");
+    net.deliver();
+    let told = net.take(0);
+    assert!(
+        matches!(told[..], [
+            Event::Disconnected { conn, cause: Cause::Stale, .. },
+            Event::TimedOut { conn: other, .. },
+        ] if conn == ours && other == second),
+        "{told:?}"
+    );
+    let told = net.take(1);
+    assert!(
+        matches!(told[..], [Event::Rejected(rejection)] if rejection.reason == Reason::STALE_CONNECTION),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn time_wait_keeps_the_same_two_queue_pairs_apart_if_asked_to() {
+    let mut net = Net::new(2);
+    let (ours, _) = net.connected(0x11, 0x22);
+    let now = net.now;
+    net.nodes[0].cm.disconnect(now, ours, b"").unwrap();
+    net.deliver();
+    net.take(0);
+    net.take(1);
+    net.connect(0x11, b"");
+    net.deliver();
+    let theirs = net.request().conn;
+    let careful = AcceptParams { ignore_time_wait: false, ..AcceptParams::new(qpn(0x22)) };
+    let now = net.now;
+    let refused = net.nodes[1].cm.accept(now, theirs, &careful, b"");
+    assert_eq!(refused, Err(Error::TimeWait(qpn(0x22))));
+    assert_eq!(net.state(1, theirs), State::ReqRcvd);
+    let other = AcceptParams { local_qpn: qpn(0x23), ..careful };
+    net.nodes[1].cm.accept(now, theirs, &other, b"").unwrap();
+    // And if not asked to, not.
+    net.connect(0x12, b"");
+    net.deliver();
+    net.take(1);
+    net.pass(Duration::from_secs(2));
+}
+
+#[test]
+fn listening_may_end_while_a_request_waits() {
+    let mut net = Net::new(2);
+    let listen = net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+    net.connect(0x11, b"");
+    net.deliver();
+    let theirs = net.request().conn;
+    net.nodes[1].cm.stop_listen(listen).unwrap();
+    net.accept(1, theirs, 0x22, b"");
+    net.deliver();
+    assert!(matches!(net.take(0)[..], [Event::Reply(_)]));
+}
