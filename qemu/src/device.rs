@@ -1,6 +1,6 @@
 //! The thread that plays the device: it drives the model of all NICs of a guest.
 //!
-//! While there is work it polls; when there was none for [`SPIN`] it asks for kicks and sleeps on the doorbells'
+//! While there is work it polls; when there was none for `SPIN` it asks for kicks and sleeps on the doorbells'
 //! eventfds, until the model's next deadline at most. The thread owns the NICs' ports, so when it has ended,
 //! nothing of the guest's is touched any more: for the guest this is a device whose process was killed.
 
