@@ -46,8 +46,6 @@ mod nic;
 mod qp;
 mod srq;
 mod tables;
-#[cfg(test)]
-mod tests;
 mod transfer;
 
 pub use error::AddError;

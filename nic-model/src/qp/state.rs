@@ -19,8 +19,7 @@ const ANY_TIME: QpMask = QpMask::ACCESS
     .union(QpMask::MAX_MESSAGE);
 
 /// Attributes that may be set before there is a connection.
-const EARLY: QpMask =
-    QpMask::ACCESS.union(QpMask::QKEY).union(QpMask::WATERMARKS).union(QpMask::MAX_MESSAGE);
+const EARLY: QpMask = QpMask::ACCESS.union(QpMask::QKEY).union(QpMask::WATERMARKS).union(QpMask::MAX_MESSAGE);
 
 /// What a receiver must know of its peer.
 const CONNECT_RECEIVER: QpMask = QpMask::PATH

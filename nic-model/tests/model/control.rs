@@ -1,0 +1,259 @@
+//! Identity, handshake, heartbeat, failure; the doorbell FIFO.
+
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+
+use nic_abi::admin::{Command, Injection, Opcode};
+use nic_abi::doorbell::Kind;
+use nic_abi::registers::{self, Fault, Identity, MAGIC, State};
+use nic_model::{AddError, Fabric, Frontend, GuestMemory, NicConfig, Progress};
+use platform::{Instant, SharedSlice};
+
+use crate::rig::{PD, Rig};
+
+#[test]
+fn the_identity_says_who_it_is() {
+    let rig = Rig::powered(2);
+    let identity: Identity = rig.nics[1].registers.load(registers::IDENTITY as u64).unwrap();
+    assert_eq!(identity.magic, MAGIC);
+    assert_eq!(
+        (identity.version_major, identity.version_minor),
+        (nic_abi::VERSION_MAJOR, nic_abi::VERSION_MINOR)
+    );
+    assert_eq!(identity.ipv4, [10, 0, 0, 2]);
+    assert_eq!(identity.gids[1], rig.gid(1));
+    assert_eq!(identity.gids[0][..2], [0xfe, 0x80]);
+    assert_eq!(identity.gids[0][8..], identity.node_guid.to_be_bytes());
+    assert_eq!(identity.max_qps, nic_abi::ident::MAX_QPS);
+    assert!(registers::Features::from_bits(identity.features).is_some());
+    assert_eq!(rig.state(1), State::Idle as u32);
+    assert_eq!(rig.register(1, registers::STATUS_PORT_UP).load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_bad_configuration_is_refused() {
+    struct Short(host::Arena);
+    impl Frontend for Short {
+        type Memory = host::Arena;
+        fn registers(&self) -> SharedSlice<'_> {
+            self.0.get(0, 4096).unwrap()
+        }
+        fn memory(&self) -> &host::Arena {
+            &self.0
+        }
+        fn raise(&self, _: u16) {}
+    }
+    let mut fabric = Fabric::new();
+    let add = |fabric: &mut Fabric<Short>, config| fabric.add_nic(config, Short(host::Arena::new(8192)));
+    let good = NicConfig::numbered(0, 8192);
+    assert_eq!(add(&mut fabric, good), Err(AddError::Registers));
+    assert_eq!(add(&mut fabric, NicConfig { mtu: 1500, ..good }), Err(AddError::Config("path MTU")));
+    assert_eq!(
+        add(&mut fabric, NicConfig { vectors: 0, ..good }),
+        Err(AddError::Config("number of vectors"))
+    );
+}
+
+#[test]
+fn a_bad_admin_queue_fails_the_device_and_a_reset_mends_it() {
+    let cases = [
+        (0, 1, 4096, 8192),
+        (9, 1, 4096, 8192),
+        (u32::MAX, 1, 4096, 8192),
+        (4, 2, 4096, 8192),
+        (4, 1, 4097, 8192),
+        (4, 1, 4096, 1 << 40),
+        (4, 1, u64::MAX - 63, 8192),
+    ];
+    for (log, version, commands, responses) in cases {
+        let mut rig = Rig::powered(1);
+        rig.describe_admin(0, log, version << 16, commands, responses);
+        let request = rig.control(0, registers::CONTROL_START);
+        assert_eq!(rig.state(0), State::Failed as u32, "{log} {version} {commands:#x} {responses:#x}");
+        let fault = rig.register(0, registers::STATUS_FAULT).load(Ordering::Relaxed);
+        assert_eq!(fault, Fault::AdminQueue as u32);
+        assert_eq!(rig.register(0, registers::STATUS_ACKNOWLEDGED).load(Ordering::Relaxed), request);
+        rig.control(0, registers::CONTROL_RESET);
+        assert_eq!(rig.state(0), State::Idle as u32);
+        rig.start(0);
+    }
+}
+
+#[test]
+fn a_reset_forgets_everything() {
+    let mut rig = Rig::new(2);
+    let (mut a, _) = rig.pair();
+    let (key, _) = rig.region(0, 64);
+    rig.post(
+        &mut a,
+        crate::rig::rdma(nic_abi::wqe::Opcode::Write, 1, 9, 0),
+        &[crate::rig::segment(key, 0, 8)],
+    );
+    rig.control(0, registers::CONTROL_RESET);
+    assert_eq!(rig.state(0), State::Idle as u32);
+    assert!(rig.fabric.prepare_sleep(), "nothing is left to do");
+    for offset in
+        [registers::FIFO_TAIL, registers::FIFO, registers::SQ_RECORDS + 8 * 3, registers::ADMIN_RECORD]
+    {
+        assert_eq!(rig.register(0, offset).load(Ordering::Relaxed), 0);
+    }
+    rig.start(0);
+    rig.command(0, Opcode::CreatePd, PD, &()).expect("the number is free again");
+    rig.create_eq(0, 0, 4);
+    rig.control(0, 99);
+    assert_eq!(rig.state(0), State::Ready as u32, "an unknown control command changes nothing");
+}
+
+#[test]
+fn the_heart_beats_at_least_as_often_as_promised() {
+    let mut rig = Rig::powered(1);
+    rig.run();
+    for _ in 0..10 {
+        let before = rig.register(0, registers::STATUS_HEARTBEAT).load(Ordering::Relaxed);
+        let deadline = rig.fabric.next_deadline().expect("a beat is due");
+        assert!(deadline.as_nanos() - rig.now <= registers::HEARTBEAT_MS * 1_000_000);
+        rig.now = deadline.as_nanos();
+        rig.run();
+        assert_ne!(rig.register(0, registers::STATUS_HEARTBEAT).load(Ordering::Relaxed), before);
+    }
+}
+
+#[test]
+fn a_mute_device_hears_only_a_reset_or_nothing() {
+    for (value, hears) in [(0, true), (1, false)] {
+        let mut rig = Rig::new(1);
+        rig.inject(0, Injection::Mute, 0, 1, value);
+        let before = rig.register(0, registers::STATUS_HEARTBEAT).load(Ordering::Relaxed);
+        rig.advance(1_000_000_000);
+        assert_eq!(rig.register(0, registers::STATUS_HEARTBEAT).load(Ordering::Relaxed), before);
+        let command = Command { opcode: 0, flags: 0, id: 1, object: 0, reserved: 0, args: [0; 112] };
+        assert!(rig.raw_command(0, &command).is_none(), "no answer");
+        assert!(rig.fabric.prepare_sleep(), "a mute device sleeps");
+        let request = rig.control(0, registers::CONTROL_RESET);
+        let acknowledged = rig.register(0, registers::STATUS_ACKNOWLEDGED).load(Ordering::Relaxed);
+        assert_eq!(acknowledged == request, hears);
+        if hears {
+            rig.start(0);
+        }
+    }
+}
+
+#[test]
+fn a_failed_device_shows_it_and_does_nothing() {
+    let mut rig = Rig::new(1);
+    rig.inject(0, Injection::Fail, 0, 1, 0);
+    assert_eq!(rig.state(0), State::Failed as u32);
+    assert_eq!(rig.register(0, registers::STATUS_FAULT).load(Ordering::Relaxed), Fault::Injected as u32);
+    assert!(rig.events(0).is_empty());
+    let command = Command { opcode: 0, flags: 0, id: 1, object: 0, reserved: 0, args: [0; 112] };
+    assert!(rig.raw_command(0, &command).is_none());
+    rig.control(0, registers::CONTROL_START);
+    assert_eq!(rig.state(0), State::Failed as u32, "only a reset helps");
+}
+
+#[test]
+fn garbage_in_the_fifo_is_counted_and_ignored() {
+    let mut rig = Rig::new(1);
+    let bad = rig.stats(0).bad_doorbells;
+    let garbage = [
+        (Kind::Send, 0),
+        (Kind::Send, 0xff_ffff),
+        (Kind::Receive, 77),
+        (Kind::SharedReceive, 5),
+        (Kind::Admin, 1),
+    ];
+    for (kind, slot) in garbage {
+        rig.push_doorbell(0, kind, slot);
+    }
+    // A kind that does not exist.
+    let index = rig.register(0, registers::FIFO_TAIL).fetch_add(1, Ordering::AcqRel);
+    let at = registers::FIFO + index as usize * 4;
+    rig.register(0, at).store(1 << 31 | 7 << 28 | 3, Ordering::Release);
+    rig.run();
+    assert_eq!(rig.stats(0).bad_doorbells - bad, 6);
+    // An entry twice is no harm.
+    rig.push_doorbell(0, Kind::Admin, 0);
+    rig.push_doorbell(0, Kind::Admin, 0);
+    rig.command(0, Opcode::Nop, 0, &()).expect("it still works");
+}
+
+#[test]
+fn the_fifo_wraps_with_its_phase() {
+    let mut rig = Rig::new(1);
+    let (mut a, mut b) = rig.pair();
+    for round in 0..registers::FIFO_ENTRIES + 100 {
+        rig.push_doorbell(0, Kind::Send, nic_abi::ident::qpn_slot(a.qpn));
+        if round % 1024 == 0 {
+            rig.run();
+        }
+    }
+    rig.run();
+    rig.post_receive(&mut b, 5, &[]);
+    rig.post(&mut a, crate::rig::header(nic_abi::wqe::Opcode::Send, 4), &[]);
+    assert_eq!(rig.sent(&mut a).tag, 4);
+    assert_eq!(rig.received(&mut b).tag, 5);
+    assert_eq!(rig.stats(0).bad_doorbells, 0);
+}
+
+#[test]
+fn a_bad_admin_tail_fails_the_device() {
+    let mut rig = Rig::new(1);
+    rig.ring(0, Kind::Admin, 0, 1000);
+    rig.run();
+    assert_eq!(rig.state(0), State::Failed as u32);
+    assert_eq!(rig.register(0, registers::STATUS_FAULT).load(Ordering::Relaxed), Fault::AdminQueue as u32);
+}
+
+#[test]
+fn sleep_is_refused_while_there_is_work_and_kicks_are_asked_for_otherwise() {
+    let mut rig = Rig::new(1);
+    let (a, _) = rig.pair();
+    assert!(rig.fabric.prepare_sleep());
+    let slot = nic_abi::ident::qpn_slot(a.qpn);
+    assert!(rig.ring(0, Kind::Send, slot, 0), "the sleeper wants a kick for the next entry");
+    assert!(!rig.fabric.prepare_sleep(), "an entry came in between");
+    rig.fabric.awake();
+    rig.run();
+    assert!(!rig.ring(0, Kind::Send, slot, 0), "the device is awake");
+    rig.run();
+    assert!(rig.fabric.prepare_sleep());
+    let request = rig.register(0, registers::CONTROL_REQUEST);
+    request.fetch_add(1, Ordering::AcqRel);
+    assert!(!rig.fabric.prepare_sleep(), "a control request is work");
+}
+
+#[test]
+fn an_armed_event_queue_interrupts_once() {
+    let mut rig = Rig::new(1);
+    let command = |id| Command { opcode: 0, flags: 1, id, object: 0, reserved: 0, args: [0; 112] };
+    rig.raw_command(0, &command(1)).expect("an answer");
+    assert_eq!(rig.raised(0, 1), 0, "not armed");
+    rig.arm_eq(0);
+    rig.raw_command(0, &command(2)).expect("an answer");
+    rig.raw_command(0, &command(3)).expect("an answer");
+    assert_eq!(rig.raised(0, 1), 1);
+    let ids: Vec<u32> = rig.events(0).iter().map(|e| e.detail).collect();
+    assert_eq!(ids, [1, 2, 3]);
+}
+
+#[test]
+fn an_event_queue_that_overflows_fails_the_device() {
+    let mut rig = Rig::new(1);
+    let command = Command { opcode: 0, flags: 1, id: 0, object: 0, reserved: 0, args: [0; 112] };
+    for _ in 0..64 {
+        rig.raw_command(0, &command).expect("an answer");
+    }
+    assert_eq!(rig.state(0), State::Ready as u32, "full is not too full");
+    rig.raw_command(0, &command);
+    assert_eq!(rig.state(0), State::Failed as u32);
+    let fault = rig.register(0, registers::STATUS_FAULT).load(Ordering::Relaxed);
+    assert_eq!(fault, Fault::EventQueueOverflow as u32);
+}
+
+#[test]
+fn an_idle_device_says_so() {
+    let mut rig = Rig::new(1);
+    rig.run();
+    assert_eq!(rig.fabric.poll(Instant::from_nanos(rig.now), 64), Progress::Idle);
+    assert_eq!(offset_of!(registers::Control, request), 0);
+}

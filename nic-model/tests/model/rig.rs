@@ -1,0 +1,686 @@
+//! A driver in miniature: plays the other side of the registers and rings, and breaks the rules when asked to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use host::Arena;
+use nic_abi::admin::{
+    self, Command, CreateCq, CreateEq, CreateQp, CreateSrq, Inject, Injection, ModifyQp, Opcode,
+};
+use nic_abi::admin::{QpFlags, QpInfo, QpMask, QpState, QpType, RegisterRegion, Response, Status};
+use nic_abi::cqe::{self, Cqe};
+use nic_abi::doorbell::{self, Kind};
+use nic_abi::eqe::{self, Eqe, EventType};
+use nic_abi::registers::{self, Control};
+use nic_abi::wqe::{self, Header, LinkFlags, ListArgs, ReceiveHeader, Segment, SendFlags, Wqe};
+use nic_model::{Fabric, Frontend, GuestMemory, NicConfig, NicId, Progress, Stats};
+use platform::{Instant, SharedSlice};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Bytes of the machine's memory.
+pub const MEMORY: u64 = 64 << 20;
+/// Work requests, receives and completions fit easily.
+const LOG_ENTRIES: u32 = 6;
+const ADMIN_LOG: u32 = 4;
+/// Segments of a receive entry, and of a send entry.
+pub const MAX_SEGMENTS: u32 = 6;
+/// The message size of queue pairs.
+pub const MAX_MESSAGE: u64 = 8 << 20;
+
+pub const PD: u32 = 1;
+pub const ALL_RIGHTS: LinkFlags = LinkFlags::LOCAL_READ
+    .union(LinkFlags::LOCAL_WRITE)
+    .union(LinkFlags::REMOTE_READ)
+    .union(LinkFlags::REMOTE_WRITE)
+    .union(LinkFlags::REMOTE_ATOMIC)
+    .union(LinkFlags::BIND);
+pub const REMOTE: LinkFlags =
+    LinkFlags::REMOTE_READ.union(LinkFlags::REMOTE_WRITE).union(LinkFlags::REMOTE_ATOMIC);
+
+pub struct Front {
+    registers: Arc<Arena>,
+    memory: Arc<Arena>,
+    raised: Arc<Vec<AtomicU32>>,
+}
+
+impl Frontend for Front {
+    type Memory = Arena;
+
+    fn registers(&self) -> SharedSlice<'_> {
+        self.registers.get(0, registers::SIZE as u64).expect("the register file")
+    }
+
+    fn memory(&self) -> &Arena {
+        &self.memory
+    }
+
+    fn raise(&self, vector: u16) {
+        self.raised[usize::from(vector)].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// One NIC as its driver sees it.
+pub struct Side {
+    pub id: NicId,
+    pub registers: Arc<Arena>,
+    raised: Arc<Vec<AtomicU32>>,
+    commands: u64,
+    responses: u64,
+    issued: u32,
+    next_cq: u32,
+    next_slot: u32,
+    eq: Ring,
+}
+
+/// A ring that the device fills.
+#[derive(Clone, Copy, Debug)]
+pub struct Ring {
+    pub addr: u64,
+    pub log: u32,
+    pub head: u32,
+}
+
+/// A CQ.
+#[derive(Clone, Copy, Debug)]
+pub struct Cq {
+    pub nic: usize,
+    pub number: u32,
+    pub ring: Ring,
+}
+
+/// A queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct Qp {
+    pub nic: usize,
+    pub qpn: u32,
+    pub send_cq: Cq,
+    pub receive_cq: Cq,
+    pub send_ring: u64,
+    pub receive_ring: u64,
+    pub send_tail: u32,
+    pub receive_tail: u32,
+    pub generation: u32,
+}
+
+/// How a queue pair is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct QpSpec {
+    pub kind: QpType,
+    pub flags: QpFlags,
+    pub srq: u32,
+    pub slot: Option<u32>,
+    pub log: u32,
+}
+
+impl Default for QpSpec {
+    fn default() -> QpSpec {
+        QpSpec { kind: QpType::Rc, flags: QpFlags::empty(), srq: 0, slot: None, log: LOG_ENTRIES }
+    }
+}
+
+pub struct Rig {
+    pub fabric: Fabric<Front>,
+    pub memory: Arc<Arena>,
+    pub nics: Vec<Side>,
+    pub now: u64,
+    next: u64,
+    next_key: u32,
+}
+
+impl Rig {
+    /// NICs that are powered on and joined.
+    pub fn powered(nics: u8) -> Rig {
+        let memory = Arc::new(Arena::new(MEMORY as usize));
+        let mut fabric = Fabric::new();
+        let mut sides: Vec<Side> = Vec::new();
+        for n in 0..nics {
+            let registers = Arc::new(Arena::new(registers::SIZE));
+            let raised: Arc<Vec<AtomicU32>> = Arc::new((0..8).map(|_| AtomicU32::new(0)).collect());
+            let front =
+                Front { registers: registers.clone(), memory: memory.clone(), raised: raised.clone() };
+            let id = fabric.add_nic(NicConfig::numbered(n, MEMORY), front).expect("a good configuration");
+            for side in &sides {
+                fabric.connect(side.id, id);
+            }
+            let eq = Ring { addr: 0, log: 0, head: 0 };
+            sides.push(Side {
+                id,
+                registers,
+                raised,
+                commands: 0,
+                responses: 0,
+                issued: 0,
+                next_cq: 0,
+                next_slot: 2,
+                eq,
+            });
+        }
+        Rig { fabric, memory, nics: sides, now: 0, next: 4096, next_key: 1 }
+    }
+
+    /// NICs that are started, each with a protection domain and an event queue 0 on vector 1.
+    pub fn new(nics: u8) -> Rig {
+        let mut rig = Rig::powered(nics);
+        for n in 0..usize::from(nics) {
+            rig.start(n);
+            rig.command(n, Opcode::CreatePd, PD, &()).expect("a domain");
+            rig.create_eq(n, 0, 6);
+        }
+        rig
+    }
+
+    /// Memory of the machine, zeroed.
+    pub fn alloc(&mut self, len: u64) -> u64 {
+        let at = self.next;
+        self.next += len.next_multiple_of(4096);
+        assert!(self.next <= MEMORY, "the rig's memory is used up");
+        at
+    }
+
+    pub fn register(&self, n: usize, offset: usize) -> &AtomicU32 {
+        let registers = self.nics[n].registers.get(0, registers::SIZE as u64).expect("the register file");
+        registers.atomic_u32(offset).expect("a register")
+    }
+
+    pub fn raised(&self, n: usize, vector: usize) -> u32 {
+        self.nics[n].raised[vector].load(Ordering::Relaxed)
+    }
+
+    pub fn stats(&self, n: usize) -> Stats {
+        *self.fabric.stats(self.nics[n].id).expect("a NIC")
+    }
+
+    /// Lets the device work until it has nothing to do at this moment.
+    pub fn run(&mut self) {
+        for _ in 0..100_000 {
+            if self.fabric.poll(Instant::from_nanos(self.now), 64) == Progress::Idle {
+                return;
+            }
+        }
+        panic!("the device finds no rest");
+    }
+
+    /// Lets time pass up to and with the next deadline of a queue pair, and the device work.
+    pub fn advance(&mut self, ns: u64) {
+        self.now += ns;
+        self.run();
+    }
+
+    /// Writes a control request and lets the device carry it out.
+    pub fn control(&mut self, n: usize, command: u32) -> u32 {
+        let request = self.register(n, registers::CONTROL_REQUEST);
+        let value = request.load(Ordering::Relaxed).wrapping_add(1);
+        let at = registers::CONTROL + std::mem::offset_of!(Control, command);
+        self.register(n, at).store(command, Ordering::Relaxed);
+        self.register(n, registers::CONTROL_REQUEST).store(value, Ordering::Release);
+        self.run();
+        value
+    }
+
+    pub fn state(&self, n: usize) -> u32 {
+        self.register(n, registers::STATUS_STATE).load(Ordering::Acquire)
+    }
+
+    /// Describes the admin queue in the control page.
+    pub fn describe_admin(&mut self, n: usize, log: u32, version: u32, commands: u64, responses: u64) {
+        let control = Control {
+            request: self.register(n, registers::CONTROL_REQUEST).load(Ordering::Relaxed),
+            command: 0,
+            driver_version: version,
+            admin_log_entries: log,
+            admin_commands: commands,
+            admin_responses: responses,
+        };
+        self.nics[n]
+            .registers
+            .write(registers::CONTROL as u64, control.as_bytes())
+            .expect("the control page");
+    }
+
+    pub fn start(&mut self, n: usize) {
+        let commands = self.alloc((admin::COMMAND_SIZE << ADMIN_LOG) as u64);
+        let responses = self.alloc((admin::RESPONSE_SIZE << ADMIN_LOG) as u64);
+        self.describe_admin(n, ADMIN_LOG, u32::from(nic_abi::VERSION_MAJOR) << 16, commands, responses);
+        self.control(n, registers::CONTROL_START);
+        assert_eq!(self.state(n), registers::State::Ready as u32);
+        let side = &mut self.nics[n];
+        (side.commands, side.responses, side.issued) = (commands, responses, 0);
+    }
+
+    /// Rings for a queue as doc/doorbell.rs says; true if the device wants a kick.
+    pub fn ring(&self, n: usize, kind: Kind, slot: u32, tail: u32) -> bool {
+        let records = match kind {
+            Kind::Send => registers::SQ_RECORDS,
+            Kind::Receive => registers::RQ_RECORDS,
+            Kind::SharedReceive => registers::SRQ_RECORDS,
+            Kind::Admin => registers::ADMIN_RECORD,
+        };
+        let at = records + slot as usize * doorbell::RECORD_BYTES;
+        self.register(n, at).store(tail, Ordering::Release);
+        self.register(n, at + 4).swap(0, Ordering::AcqRel) == 1 && self.push_doorbell(n, kind, slot)
+    }
+
+    /// Writes an entry of the FIFO, wanted or not.
+    pub fn push_doorbell(&self, n: usize, kind: Kind, slot: u32) -> bool {
+        let index = self.register(n, registers::FIFO_TAIL).fetch_add(1, Ordering::AcqRel);
+        let entry = registers::FIFO + (index % registers::FIFO_ENTRIES) as usize * 4;
+        self.register(n, entry).store(doorbell::entry(kind, slot, index), Ordering::Release);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        self.register(n, registers::FIFO_EVENT).load(Ordering::SeqCst) == index
+    }
+
+    /// Posts a command and rings; says at which index its answer will be.
+    pub fn issue(&mut self, n: usize, command: &Command) -> u32 {
+        let side = &mut self.nics[n];
+        let index = side.issued;
+        side.issued += 1;
+        let at = side.commands + u64::from(index % (1 << ADMIN_LOG)) * admin::COMMAND_SIZE as u64;
+        let tail = side.issued;
+        self.memory.write(at, command.as_bytes()).expect("the ring");
+        self.ring(n, Kind::Admin, 0, tail);
+        index
+    }
+
+    /// The answer at an index, if it is there.
+    pub fn answer(&self, n: usize, index: u32) -> Option<Response> {
+        let at = self.nics[n].responses + u64::from(index % (1 << ADMIN_LOG)) * admin::RESPONSE_SIZE as u64;
+        let response: Response = self.memory.load(at).expect("the ring");
+        (response.phase == cqe::phase(index, ADMIN_LOG)).then_some(response)
+    }
+
+    pub fn raw_command(&mut self, n: usize, command: &Command) -> Option<Response> {
+        let index = self.issue(n, command);
+        self.run();
+        self.answer(n, index)
+    }
+
+    /// Has a command carried out; on refusal the status and the field.
+    pub fn command<A: IntoBytes + Immutable>(
+        &mut self,
+        n: usize,
+        opcode: Opcode,
+        object: u32,
+        args: &A,
+    ) -> Result<[u8; admin::RESULT_SIZE], (Status, u16)> {
+        let mut command = Command {
+            opcode: opcode as u16,
+            flags: 0,
+            id: 77,
+            object,
+            reserved: 0,
+            args: [0; admin::ARGS_SIZE],
+        };
+        let bytes = args.as_bytes();
+        command.args[..bytes.len()].copy_from_slice(bytes);
+        let response = self.raw_command(n, &command).expect("an answer");
+        assert_eq!(response.id, 77);
+        match Status::from_word(response.status).expect("a status") {
+            Status::Success => Ok(response.result),
+            status => Err((status, response.field)),
+        }
+    }
+
+    pub fn create_eq(&mut self, n: usize, number: u32, log: u32) {
+        let ring = self.alloc((eqe::SIZE << log) as u64);
+        let args = CreateEq { ring, log_entries: log, vector: 1 };
+        self.command(n, Opcode::CreateEq, number, &args).expect("an event queue");
+        if number == 0 {
+            self.nics[n].eq = Ring { addr: ring, log, head: 0 };
+        }
+    }
+
+    pub fn create_cq(&mut self, n: usize, log: u32) -> Cq {
+        let number = self.nics[n].next_cq;
+        self.nics[n].next_cq += 1;
+        let ring = self.alloc((cqe::SIZE << log) as u64);
+        let args = CreateCq { ring, log_entries: log, eq: 0, generation: 1000 + number, reserved: 0 };
+        self.command(n, Opcode::CreateCq, number, &args).expect("a CQ");
+        Cq { nic: n, number, ring: Ring { addr: ring, log, head: 0 } }
+    }
+
+    pub fn create_qp(&mut self, n: usize, spec: QpSpec) -> Qp {
+        let send_cq = self.create_cq(n, 8);
+        let receive_cq = self.create_cq(n, 8);
+        self.create_qp_on(n, spec, send_cq, receive_cq)
+    }
+
+    pub fn qp_args(&mut self, spec: QpSpec, send_cq: Cq, receive_cq: Cq) -> CreateQp {
+        let shared = spec.flags.contains(QpFlags::SRQ);
+        CreateQp {
+            qp_type: spec.kind as u32,
+            flags: spec.flags.bits(),
+            pd: PD,
+            generation: 500,
+            send_cq: send_cq.number,
+            receive_cq: receive_cq.number,
+            srq: spec.srq,
+            max_send_segments: MAX_SEGMENTS,
+            send_ring: self.alloc((wqe::BLOCK << spec.log) as u64),
+            receive_ring: if shared { 0 } else { self.alloc(u64::from(stride()) << spec.log) },
+            log_send_blocks: spec.log,
+            log_receive_entries: spec.log,
+            max_receive_segments: MAX_SEGMENTS,
+            eq: 0,
+            max_message: MAX_MESSAGE,
+        }
+    }
+
+    pub fn create_qp_on(&mut self, n: usize, spec: QpSpec, send_cq: Cq, receive_cq: Cq) -> Qp {
+        let slot = spec.slot.unwrap_or_else(|| {
+            self.nics[n].next_slot += 1;
+            self.nics[n].next_slot
+        });
+        let qpn = if slot == 1 { 1 } else { nic_abi::ident::qpn(slot, 3) };
+        let mut args = self.qp_args(spec, send_cq, receive_cq);
+        args.generation = 500 + slot;
+        self.command(n, Opcode::CreateQp, qpn, &args).expect("a queue pair");
+        Qp {
+            nic: n,
+            qpn,
+            send_cq,
+            receive_cq,
+            send_ring: args.send_ring,
+            receive_ring: args.receive_ring,
+            send_tail: 0,
+            receive_tail: 0,
+            generation: args.generation,
+        }
+    }
+
+    pub fn create_srq(&mut self, n: usize, number: u32, limit: u32) -> u64 {
+        let ring = self.alloc(u64::from(stride()) << LOG_ENTRIES);
+        let args = CreateSrq {
+            ring,
+            log_entries: LOG_ENTRIES,
+            max_segments: MAX_SEGMENTS,
+            pd: PD,
+            generation: 900,
+            limit,
+            eq: 0,
+        };
+        self.command(n, Opcode::CreateSrq, number, &args).expect("an SRQ");
+        ring
+    }
+
+    /// Registers fresh contiguous memory with all rights, relative; returns its key and its bus address.
+    pub fn region(&mut self, n: usize, length: u64) -> (u32, u64) {
+        self.region_with(n, length, ALL_RIGHTS | LinkFlags::RELATIVE, 0)
+    }
+
+    pub fn fresh_key(&mut self) -> u32 {
+        self.next_key += 1;
+        nic_abi::ident::key(self.next_key, 5, 0)
+    }
+
+    pub fn region_with(&mut self, n: usize, length: u64, flags: LinkFlags, base: u64) -> (u32, u64) {
+        let addr = self.alloc(length.max(1));
+        let key = self.fresh_key();
+        let args = RegisterRegion {
+            pd: PD,
+            flags: (flags | LinkFlags::CONTIGUOUS).bits(),
+            base,
+            length,
+            list: ListArgs { list: addr, ..ListArgs::default() },
+        };
+        self.command(n, Opcode::RegisterRegion, key, &args).expect("a region");
+        (key, addr)
+    }
+
+    pub fn modify(&mut self, qp: &Qp, args: &ModifyQp) -> Result<(), (Status, u16)> {
+        self.command(qp.nic, Opcode::ModifyQp, qp.qpn, args).map(|_| ())
+    }
+
+    pub fn to_state(&mut self, qp: &Qp, state: QpState) -> Result<(), (Status, u16)> {
+        let args = ModifyQp { mask: QpMask::STATE.bits(), state: state as u32, ..ModifyQp::default() };
+        self.modify(qp, &args)
+    }
+
+    pub fn query(&mut self, qp: &Qp) -> QpInfo {
+        let result = self.command(qp.nic, Opcode::QueryQp, qp.qpn, &()).expect("a queue pair");
+        QpInfo::read_from_prefix(&result).expect("large enough").0
+    }
+
+    pub fn gid(&self, n: usize) -> [u8; 16] {
+        let mut gid = [0; 16];
+        gid[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, n as u8 + 1]);
+        gid
+    }
+
+    /// INIT with all rights of peers.
+    pub fn to_init(&mut self, qp: &Qp) {
+        let args = ModifyQp {
+            mask: (QpMask::STATE | QpMask::ACCESS).bits(),
+            state: QpState::Init as u32,
+            access: REMOTE.bits(),
+            ..ModifyQp::default()
+        };
+        self.modify(qp, &args).expect("INIT");
+    }
+
+    pub fn rtr_args(&self, qp: &Qp, peer: &Qp) -> ModifyQp {
+        ModifyQp {
+            mask: (QpMask::STATE
+                | QpMask::PATH
+                | QpMask::REMOTE_QPN
+                | QpMask::MTU
+                | QpMask::RECEIVE_PSN
+                | QpMask::MAX_DEST_RD_ATOMIC
+                | QpMask::MIN_RNR_TIMER)
+                .bits(),
+            state: QpState::Rtr as u32,
+            remote_gid: self.gid(peer.nic),
+            remote_qpn: peer.qpn,
+            mtu: 1024,
+            receive_psn: peer.qpn & 0xffff,
+            min_rnr_timer: 1,
+            max_dest_rd_atomic: 4,
+            source_gid: 1,
+            hop_limit: qp.nic as u8 + 64,
+            ..ModifyQp::default()
+        }
+    }
+
+    pub fn rts_args(&self, qp: &Qp) -> ModifyQp {
+        ModifyQp {
+            mask: (QpMask::STATE
+                | QpMask::SEND_PSN
+                | QpMask::TIMEOUT
+                | QpMask::RETRY_COUNT
+                | QpMask::RNR_RETRY
+                | QpMask::MAX_RD_ATOMIC)
+                .bits(),
+            state: QpState::Rts as u32,
+            send_psn: qp.qpn & 0xffff,
+            timeout: 10,
+            retry_count: 2,
+            rnr_retry: 2,
+            max_rd_atomic: 4,
+            ..ModifyQp::default()
+        }
+    }
+
+    /// Takes a queue pair from RESET to RTS with `peer`.
+    pub fn to_rts(&mut self, qp: &Qp, peer: &Qp) {
+        self.to_init(qp);
+        let args = self.rtr_args(qp, peer);
+        self.modify(qp, &args).expect("RTR");
+        let args = self.rts_args(qp);
+        self.modify(qp, &args).expect("RTS");
+    }
+
+    /// Two connected queue pairs.
+    pub fn pair_of(&mut self, a: usize, b: usize, spec: QpSpec) -> (Qp, Qp) {
+        let (x, y) = (self.create_qp(a, spec), self.create_qp(b, spec));
+        self.to_rts(&x, &y);
+        self.to_rts(&y, &x);
+        (x, y)
+    }
+
+    pub fn pair(&mut self) -> (Qp, Qp) {
+        let other = self.nics.len() - 1;
+        self.pair_of(0, other, QpSpec::default())
+    }
+
+    /// A datagram queue pair that is ready, with a queue key.
+    pub fn datagram_qp(&mut self, n: usize, slot: u32, qkey: u32) -> Qp {
+        let kind = if slot == 1 { QpType::Gsi } else { QpType::Ud };
+        let qp = self.create_qp(n, QpSpec { kind, slot: Some(slot), ..QpSpec::default() });
+        let mask = QpMask::STATE | QpMask::QKEY;
+        let args = ModifyQp { mask: mask.bits(), state: QpState::Init as u32, qkey, ..ModifyQp::default() };
+        self.modify(&qp, &args).expect("INIT");
+        self.to_state(&qp, QpState::Rtr).expect("RTR");
+        self.to_state(&qp, QpState::Rts).expect("RTS");
+        qp
+    }
+
+    /// Writes an entry into the send queue, without ringing.
+    pub fn write_send(&mut self, qp: &mut Qp, header: Header, args: [u64; 4], more: &[Segment]) {
+        let size = 1_u32 << LOG_ENTRIES;
+        let block = |index: u32| qp.send_ring + u64::from(index % size) * wqe::BLOCK as u64;
+        let wqe = Wqe { header, args };
+        self.memory.write(block(qp.send_tail), wqe.as_bytes()).expect("the ring");
+        for (i, segments) in more.chunks(4).enumerate() {
+            let mut bytes = [0; wqe::BLOCK];
+            bytes[..size_of_val(segments)].copy_from_slice(segments.as_bytes());
+            self.memory.write(block(qp.send_tail + 1 + i as u32), &bytes).expect("the ring");
+        }
+        qp.send_tail = qp.send_tail.wrapping_add(u32::from(header.blocks));
+    }
+
+    pub fn ring_send(&mut self, qp: &Qp) {
+        self.ring(qp.nic, Kind::Send, nic_abi::ident::qpn_slot(qp.qpn), qp.send_tail);
+    }
+
+    /// Posts a work request with segments, signalled, and rings.
+    pub fn post(&mut self, qp: &mut Qp, header: Header, segments: &[Segment]) {
+        let mut args = [Segment::default(); 2];
+        let here = segments.len().min(2);
+        args[..here].copy_from_slice(&segments[..here]);
+        let header = Header {
+            segments: segments.len() as u8,
+            blocks: wqe::blocks(segments.len() as u32) as u8,
+            flags: header.flags | SendFlags::SIGNALED.bits(),
+            ..header
+        };
+        self.write_send(qp, header, zerocopy::transmute!(args), &segments[here..]);
+        self.ring_send(qp);
+    }
+
+    /// Posts an entry whose arguments are not segments.
+    pub fn post_args(&mut self, qp: &mut Qp, header: Header, args: [u64; 4]) {
+        let header = Header { blocks: 1, flags: header.flags | SendFlags::SIGNALED.bits(), ..header };
+        self.write_send(qp, header, args, &[]);
+        self.ring_send(qp);
+    }
+
+    pub fn write_receive(&mut self, ring: u64, index: u32, tag: u32, segments: &[Segment]) {
+        let at = ring + u64::from(index % (1 << LOG_ENTRIES)) * u64::from(stride());
+        let header = ReceiveHeader { segments: segments.len() as u32, tag, flags: 0, reserved: 0 };
+        self.memory.write(at, header.as_bytes()).expect("the ring");
+        self.memory.write(at + 16, segments.as_bytes()).expect("the ring");
+    }
+
+    pub fn post_receive(&mut self, qp: &mut Qp, tag: u32, segments: &[Segment]) {
+        self.write_receive(qp.receive_ring, qp.receive_tail, tag, segments);
+        qp.receive_tail += 1;
+        self.ring(qp.nic, Kind::Receive, nic_abi::ident::qpn_slot(qp.qpn), qp.receive_tail);
+    }
+
+    /// The next completion, if there is one.
+    pub fn poll_cq(&mut self, cq: &mut Cq) -> Option<Cqe> {
+        let at = cq.ring.addr + u64::from(cq.ring.head % (1 << cq.ring.log)) * cqe::SIZE as u64;
+        let entry: Cqe = self.memory.load(at).expect("the ring");
+        if u64::from(entry.phase) << 32 & cqe::PHASE != cqe::phase(cq.ring.head, cq.ring.log) {
+            return None;
+        }
+        cq.ring.head += 1;
+        let record = registers::CQ_RECORDS + cq.number as usize * doorbell::RECORD_BYTES;
+        self.register(cq.nic, record).store(cq.ring.head, Ordering::Release);
+        Some(entry)
+    }
+
+    /// Runs, then takes the completion of a send queue, which must be there.
+    pub fn sent(&mut self, qp: &mut Qp) -> Cqe {
+        self.run();
+        let entry = self.poll_cq(&mut qp.send_cq).expect("a completion of the send queue");
+        assert_eq!((entry.qpn, entry.generation), (qp.qpn, qp.generation));
+        entry
+    }
+
+    /// Runs, then takes the completion of a receive queue, which must be there.
+    pub fn received(&mut self, qp: &mut Qp) -> Cqe {
+        self.run();
+        self.poll_cq(&mut qp.receive_cq).expect("a completion of the receive queue")
+    }
+
+    pub fn arm_cq(&self, cq: &Cq, how: u32) {
+        let record = registers::CQ_RECORDS + cq.number as usize * doorbell::RECORD_BYTES;
+        self.register(cq.nic, record + 4).store(how, Ordering::SeqCst);
+    }
+
+    pub fn arm_eq(&self, n: usize) {
+        self.register(n, registers::EQ_RECORDS + 4).store(doorbell::ARM_NEXT, Ordering::SeqCst);
+    }
+
+    /// All events of event queue 0 since the last look.
+    pub fn events(&mut self, n: usize) -> Vec<Eqe> {
+        let mut events = Vec::new();
+        loop {
+            let eq = self.nics[n].eq;
+            let at = eq.addr + u64::from(eq.head % (1 << eq.log)) * eqe::SIZE as u64;
+            let entry: Eqe = self.memory.load(at).expect("the ring");
+            if u64::from(entry.phase) << 32 & cqe::PHASE != cqe::phase(eq.head, eq.log) {
+                return events;
+            }
+            events.push(entry);
+            self.nics[n].eq.head += 1;
+            self.register(n, registers::EQ_RECORDS).store(eq.head + 1, Ordering::Release);
+        }
+    }
+
+    /// Types and numbers of the events since the last look.
+    pub fn event_types(&mut self, n: usize) -> Vec<(EventType, u32)> {
+        let events = self.events(n);
+        events.iter().map(|e| (EventType::from_byte(e.event).expect("an event"), e.number)).collect()
+    }
+
+    pub fn inject(&mut self, n: usize, what: Injection, object: u32, count: u32, value: u64) {
+        let args = Inject { what: what as u32, count, value };
+        self.command(n, Opcode::Inject, object, &args).expect("an injection");
+    }
+
+    pub fn fill(&self, addr: u64, len: usize, seed: u8) {
+        let bytes: Vec<u8> = (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)).collect();
+        self.memory.write(addr, &bytes).expect("memory");
+    }
+
+    pub fn bytes(&self, addr: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.memory.read(addr, &mut bytes).expect("memory");
+        bytes
+    }
+}
+
+/// Bytes of a receive entry of the rig's queues.
+pub fn stride() -> u32 {
+    wqe::receive_stride(MAX_SEGMENTS)
+}
+
+pub fn segment(key: u32, addr: u64, length: u32) -> Segment {
+    Segment { addr, length, key }
+}
+
+/// A header with opcode and tag.
+pub fn header(opcode: wqe::Opcode, tag: u32) -> Header {
+    Header { opcode: opcode as u8, tag, ..Header::default() }
+}
+
+/// A header of an RDMA operation.
+pub fn rdma(opcode: wqe::Opcode, tag: u32, key: u32, addr: u64) -> Header {
+    Header { remote_key: key, remote_addr: addr, ..header(opcode, tag) }
+}
+
+/// The status of a completion.
+pub fn status(entry: &Cqe) -> cqe::Status {
+    cqe::Status::from_byte(entry.status).expect("a status")
+}
