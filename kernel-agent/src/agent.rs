@@ -1,13 +1,45 @@
-//! The agent of one NIC.
+//! The agent of one NIC: its tables, its bringing-up and its end.
+//!
+//! Locks: `clients`, `notices` (spin, leaves). Objects have their own, see there. In general: sleeping locks of objects
+//! before spinning ones, a CQ's before a queue pair's slot before an SRQ's, the connections' before QP1's; no lock of one object is taken under another of its kind.
 
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::format;
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
 
 use nic_abi::admin::{Bench, Injection};
 use nic_abi::registers::Identity;
-use nic_hal::Death;
+use nic_hal::{Death, Nic, RnicDriver};
+use platform::sync::{Mutex, Once};
 use platform::{Device, Platform};
 
-use crate::{Client, Error, Upcalls};
+use crate::cm::Outgoing;
+use crate::connect::Connections;
+use crate::cq::Cq;
+use crate::dispatch::Dispatcher;
+use crate::gsi::Gsi;
+use crate::qp::Qp;
+use crate::srq::Srq;
+use crate::table::{Numbers, Table};
+use crate::{Client, Error, Resource, Upcalls};
+
+/// The event queue of asynchronous events and answered commands.
+pub(crate) const EQ_ASYNC: u32 = 0;
+/// The event queue of completions.
+pub(crate) const EQ_COMPLETIONS: u32 = 1;
+/// Events that one CQ can have in its queue at once: of both ways to arm it and one more that overtook, and its error.
+const EVENTS_PER_CQ: u32 = 4;
+/// Asynchronous events for which there is room: some for each queue pair would be too much memory for a case that
+/// does not come up, all of them breaking while the dispatcher is held up.
+const ASYNC_EVENTS: u32 = 1 << 14;
+/// Clients of one agent at most.
+const MAX_CLIENTS: usize = 256;
+/// How long close waits for an upcall to return.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 
 /// How large the agent's tables are; 0 stands for what the device allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,12 +52,30 @@ pub struct Config {
     pub max_srqs: u32,
     /// Protection domains, not counting the agent's own.
     pub max_pds: u32,
-    /// Regions and windows together, not counting the agent's own.
+    /// Regions and windows together.
     pub max_keys: u32,
     /// Connections, counting those that time out their end.
     pub max_connections: u32,
     /// Listening points.
     pub max_listens: u32,
+}
+
+impl Config {
+    /// What is in force with a device.
+    fn within(self, identity: &Identity) -> Config {
+        let least = |asked: u32, most: u32| if asked == 0 { most } else { asked.min(most) };
+        // Slots 0 and 1 are no client's; nor are one CQ and protection domain 0 and 1.
+        let qps = least(self.max_qps, identity.max_qps - 2);
+        Config {
+            max_qps: qps,
+            max_cqs: least(self.max_cqs, (identity.max_cqs - 1).min(identity.max_eqes / EVENTS_PER_CQ - 1)),
+            max_srqs: least(self.max_srqs, identity.max_srqs),
+            max_pds: least(self.max_pds, identity.max_pds - 2),
+            max_keys: least(self.max_keys, identity.max_keys - 1),
+            max_connections: least(self.max_connections, 1 << 16),
+            max_listens: least(self.max_listens, 1 << 12),
+        }
+    }
 }
 
 /// How many objects of the clients there are.
@@ -51,8 +101,45 @@ pub struct Counts {
     pub connections: u32,
 }
 
+/// What is counted; in the order in which a client's objects can be destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Counter {
+    Qps,
+    Srqs,
+    Cqs,
+    Windows,
+    Regions,
+    Pds,
+}
+
 /// The Kernel Agent of one NIC.
-pub struct Agent {}
+///
+/// It lives until [`Agent::close`]: its thread and its clients keep it.
+pub struct Agent {
+    platform: Arc<dyn Platform>,
+    nic: Arc<dyn Nic>,
+    identity: Identity,
+    number: u32,
+    config: Config,
+    pub(crate) qps: Arc<Table<Qp>>,
+    pub(crate) cqs: Table<Cq>,
+    pub(crate) srqs: Table<Srq>,
+    pub(crate) pds: Numbers,
+    pub(crate) keys: Numbers,
+    pub(crate) connections: Connections,
+    counts: [AtomicU32; 6],
+    clients: Mutex<Vec<Arc<Client>>>,
+    /// CQs (number, generation) whose clients are to be told.
+    notices: Mutex<VecDeque<(u32, u32)>>,
+    gsi: Once<Gsi>,
+    own: Once<Arc<Client>>,
+    pub(crate) stopping: AtomicBool,
+    closed: AtomicBool,
+    /// The dispatcher's thread; 0 when it does not run.
+    dispatcher: AtomicU64,
+    /// 1 when the dispatcher has ended.
+    finished: AtomicU32,
+}
 
 impl Agent {
     /// Brings the NIC up and starts the dispatcher thread, named "agent-`number`".
@@ -62,71 +149,256 @@ impl Agent {
         number: u32,
         config: Config,
     ) -> Result<Arc<Agent>, Error> {
-        let _ = (platform, device, number, config);
-        todo!()
+        let driver = RnicDriver::open(platform.clone(), device)?;
+        Agent::on(platform, Arc::new(driver), number, config)
+    }
+
+    /// As [`Agent::open`], on a NIC that is up and that nobody else uses.
+    pub fn on(
+        platform: Arc<dyn Platform>,
+        nic: Arc<dyn Nic>,
+        number: u32,
+        config: Config,
+    ) -> Result<Arc<Agent>, Error> {
+        let identity = *nic.identity();
+        let config = config.within(&identity);
+        let seed = platform.now().as_nanos() ^ identity.node_guid.rotate_left(17);
+        let agent = Arc::new(Agent {
+            qps: Arc::new(Table::new(2, config.max_qps + 2)),
+            cqs: Table::new(0, config.max_cqs + 1),
+            srqs: Table::new(0, config.max_srqs),
+            pds: Numbers::new(1, config.max_pds + 2),
+            keys: Numbers::new(1, config.max_keys + 1),
+            connections: Connections::new(&identity, config.max_connections, config.max_listens, seed),
+            counts: [const { AtomicU32::new(0) }; 6],
+            clients: Mutex::new(Vec::new()),
+            notices: Mutex::new(VecDeque::new()),
+            gsi: Once::new(),
+            own: Once::new(),
+            stopping: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            dispatcher: AtomicU64::new(0),
+            finished: AtomicU32::new(0),
+            platform,
+            nic,
+            identity,
+            number,
+            config,
+        });
+        if let Err(error) = agent.start() {
+            agent.finished.store(1, Ordering::Release);
+            agent.close();
+            return Err(error);
+        }
+        Ok(agent)
+    }
+
+    fn start(self: &Arc<Agent>) -> Result<(), Error> {
+        let most = self.identity.max_eqes;
+        let log = |entries: u32| entries.min(most).max(16).ilog2();
+        let async_events = (4 * self.config.max_qps + 256).next_power_of_two().min(ASYNC_EVENTS);
+        let completion_events = ((self.config.max_cqs + 1) * EVENTS_PER_CQ).next_power_of_two();
+        let vector = u16::from(self.identity.vectors > 1);
+        let dispatcher = Dispatcher {
+            asynchronous: self.nic.create_eq(EQ_ASYNC, log(async_events), 0)?,
+            completions: self.nic.create_eq(EQ_COMPLETIONS, log(completion_events), vector)?,
+        };
+        let own = self.own.call_once(|| Client::new(self, None)).clone();
+        let gsi = Gsi::create(&own)?;
+        self.gsi.call_once(|| gsi);
+        let agent = self.clone();
+        let main = move || {
+            agent.dispatcher.store(agent.platform.current_thread(), Ordering::Release);
+            dispatcher.run(&agent);
+            agent.dispatcher.store(0, Ordering::Release);
+            agent.finished.store(1, Ordering::Release);
+            agent.platform.wake(&agent.finished);
+        };
+        self.platform.spawn(&format!("agent-{}", self.number), Box::new(main))?;
+        Ok(())
     }
 
     /// Who the device is and what it can do: the copy that was judged when it was opened.
     pub fn identity(&self) -> &Identity {
-        todo!()
+        &self.identity
     }
 
     /// The number given at open.
     pub fn number(&self) -> u32 {
-        todo!()
+        self.number
     }
 
     /// The platform given at open.
     pub fn platform(&self) -> &Arc<dyn Platform> {
-        todo!()
+        &self.platform
     }
 
-    /// Whether the device is dead or closed: one atomic load.
+    /// The NIC's control path, for benchmarks and tests.
+    pub fn nic(&self) -> &Arc<dyn Nic> {
+        &self.nic
+    }
+
+    /// Whether the device is dead or closed.
     pub fn is_dead(&self) -> bool {
-        todo!()
+        self.death().is_some()
     }
 
     /// Why the device is dead.
     pub fn death(&self) -> Option<Death> {
-        todo!()
+        self.nic.death()
+    }
+
+    pub(crate) fn alive(&self) -> Result<(), Error> {
+        match self.death() {
+            Some(death) => Err(Error::DeviceDead(death)),
+            None => Ok(()),
+        }
     }
 
     /// Whether the port is up.
     pub fn port_up(&self) -> bool {
-        todo!()
+        self.nic.port_up()
     }
 
     /// The tables' sizes that are in force.
     pub fn config(&self) -> &Config {
-        todo!()
+        &self.config
     }
 
     /// How many objects there are.
     pub fn counts(&self) -> Counts {
-        todo!()
+        let of = |counter: Counter| self.counts[counter as usize].load(Ordering::Acquire);
+        let (listens, connections) = self.connections.counts();
+        Counts {
+            clients: self.clients.lock().len() as u32,
+            qps: of(Counter::Qps),
+            cqs: of(Counter::Cqs),
+            srqs: of(Counter::Srqs),
+            pds: of(Counter::Pds),
+            regions: of(Counter::Regions),
+            windows: of(Counter::Windows),
+            listens,
+            connections,
+        }
+    }
+
+    /// Management datagrams that this side lost for want of room or sense.
+    pub fn lost_datagrams(&self) -> u64 {
+        self.gsi.get().map_or(0, Gsi::lost)
+    }
+
+    pub(crate) fn count(&self, counter: Counter, by: i32) {
+        self.counts[counter as usize].fetch_add(by as u32, Ordering::AcqRel);
     }
 
     /// Opens the agent for a consumer. The agent keeps no strong reference to `upcalls`.
     pub fn attach(self: &Arc<Agent>, upcalls: Weak<dyn Upcalls>) -> Result<Arc<Client>, Error> {
-        let _ = upcalls;
-        todo!()
+        let client = Client::new(self, Some(upcalls));
+        let mut clients = self.clients.lock();
+        // Under the lock: whoever tells of the death takes it afterwards, and then finds the client.
+        self.alive()?;
+        if clients.len() >= MAX_CLIENTS {
+            return Err(Error::NoResources(Resource::Clients));
+        }
+        clients.push(client.clone());
+        Ok(client)
+    }
+
+    pub(crate) fn forget_client(&self, client: &Client) {
+        let mut clients = self.clients.lock();
+        let at = clients.iter().position(|other| core::ptr::eq(&**other, client));
+        let removed = at.map(|at| clients.swap_remove(at));
+        drop(clients);
+        drop(removed);
+    }
+
+    pub(crate) fn for_each_client(&self, each: impl Fn(&Arc<Client>)) {
+        let clients = self.clients.lock().clone();
+        clients.iter().for_each(each);
+    }
+
+    pub(crate) fn in_dispatcher(&self) -> bool {
+        self.dispatcher.load(Ordering::Acquire) == self.platform.current_thread()
+    }
+
+    /// Has the client of a CQ told that something may have come.
+    pub(crate) fn notice(&self, cq: u32, generation: u32) {
+        self.notices.lock().push_back((cq, generation));
+        self.nic.attention().raise();
+    }
+
+    pub(crate) fn take_notice(&self) -> Option<(u32, u32)> {
+        self.notices.lock().pop_front()
+    }
+
+    pub(crate) fn send_management(&self, outgoing: &Outgoing) {
+        if let Some(gsi) = self.gsi.get() {
+            gsi.send(&self.identity, outgoing);
+        }
+    }
+
+    pub(crate) fn gsi_poll(&self) -> bool {
+        self.gsi.get().is_some_and(|gsi| gsi.poll(self))
+    }
+
+    pub(crate) fn gsi_arm(&self) {
+        if let Some(gsi) = self.gsi.get() {
+            gsi.arm();
+        }
+    }
+
+    /// Closes all queue pairs to posts and tells all clients, once.
+    pub(crate) fn device_died(&self, death: Death) {
+        for qp in self.qps.all() {
+            qp.device_died();
+        }
+        if death != Death::Closed {
+            self.for_each_client(|client| client.upcall(|up| up.catastrophic(death)));
+        }
     }
 
     /// Makes the device misbehave, for tests; `object` is a queue pair's number where the injection is about one.
     pub fn inject(&self, object: u32, what: Injection, count: u32, value: u64) -> Result<(), Error> {
-        let _ = (object, what, count, value);
-        todo!()
+        Ok(self.nic.inject(object, what, count, value)?)
     }
 
     /// Runs a baseline in the device; the value is the first word of its result.
     pub fn bench(&self, bench: &Bench) -> Result<u64, Error> {
-        let _ = bench;
-        todo!()
+        Ok(self.nic.bench(bench)?)
     }
 
     /// Tears everything down: connections, objects, the device (reset) and the dispatcher thread. Clients that are still
     /// attached see the agent dead. Never hangs, also when the device is dead. Not to be called in an upcall.
     pub fn close(&self) {
-        todo!()
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.stopping.store(true, Ordering::Release);
+        self.nic.attention().raise();
+        let deadline = self.platform.now() + CLOSE_DEADLINE;
+        while self.finished.load(Ordering::Acquire) == 0 && !self.in_dispatcher() {
+            if self.platform.now() >= deadline {
+                log::error!("agent {}: an upcall does not return", self.number);
+                break;
+            }
+            self.platform.wait(&self.finished, 0, Some(deadline));
+        }
+        let confirmed = self.nic.close();
+        if !confirmed {
+            log::warn!(
+                "agent {}: the device did not confirm its reset; {} buffers stay with it",
+                self.number,
+                self.nic.quarantined()
+            );
+        }
+        self.device_died(Death::Closed);
+        self.connections.clear();
+        let clients = core::mem::take(&mut *self.clients.lock());
+        for client in clients.iter().chain(self.own.get()) {
+            client.drop_objects();
+        }
+        self.qps.clear();
+        self.cqs.clear();
+        self.srqs.clear();
     }
 }

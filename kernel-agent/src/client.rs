@@ -1,44 +1,156 @@
 //! One consumer of an agent: an opened IA.
+//!
+//! Locks: `gate` (sleeps; held during an upcall, so that [`Client::detach`] can wait for its end), `objects` (spins, leaf).
 
-use alloc::sync::Arc;
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use nic_abi::wqe::LinkFlags;
+use nic_abi::wqe::{LinkFlags, ListElement};
+use platform::sync::Mutex;
 
+use crate::agent::Counter;
+use crate::connect::{AcceptParams, ConnectParams, ConnectionId, ListenId};
+use crate::sync::SleepLock;
 use crate::{
-    AcceptParams, Agent, ConnectParams, ConnectionId, Cq, Error, ListenId, MemoryList, Pd, Qp, QpAttributes,
-    Region, Srq, Window, WindowType,
+    Agent, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, Srq, Upcalls, Window, WindowType,
 };
 
+/// An object that a client has to give back.
+pub(crate) enum Object {
+    Qp(Arc<Qp>),
+    Srq(Arc<Srq>),
+    Cq(Arc<Cq>),
+    Window(Arc<Window>),
+    Region(Arc<Region>),
+    Pd(Arc<Pd>),
+}
+
 /// One consumer of an agent. All objects that it creates belong to it.
-pub struct Client {}
+pub struct Client {
+    agent: Arc<Agent>,
+    /// `None` for the agent's own client.
+    upcalls: Option<Weak<dyn Upcalls>>,
+    detached: AtomicBool,
+    gate: SleepLock,
+    objects: Mutex<BTreeMap<(Counter, u32), Object>>,
+}
 
 impl Client {
+    pub(crate) fn new(agent: &Arc<Agent>, upcalls: Option<Weak<dyn Upcalls>>) -> Arc<Client> {
+        Arc::new(Client {
+            agent: agent.clone(),
+            upcalls,
+            detached: AtomicBool::new(false),
+            gate: SleepLock::default(),
+            objects: Mutex::new(BTreeMap::new()),
+        })
+    }
+
     /// The agent.
+    #[inline]
     pub fn agent(&self) -> &Arc<Agent> {
-        todo!()
+        &self.agent
+    }
+
+    /// An object's client must be this one.
+    pub(crate) fn owns(self: &Arc<Client>, other: &Arc<Client>) -> Result<(), Error> {
+        if Arc::ptr_eq(self, other) { Ok(()) } else { Err(Error::Foreign) }
+    }
+
+    pub(crate) fn register_object(&self, counter: Counter, number: u32, object: Object) {
+        self.objects.lock().insert((counter, number), object);
+        if self.upcalls.is_some() {
+            self.agent.count(counter, 1);
+        }
+    }
+
+    pub(crate) fn forget_object(&self, counter: Counter, number: u32) {
+        let object = self.objects.lock().remove(&(counter, number));
+        if object.is_some() && self.upcalls.is_some() {
+            self.agent.count(counter, -1);
+        }
+    }
+
+    /// Makes an upcall, unless the client is detached. In the dispatcher thread, with no lock held.
+    pub(crate) fn upcall(&self, call: impl FnOnce(&dyn Upcalls)) {
+        let _gate = self.gate.lock(self.agent.platform());
+        if self.detached.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(upcalls) = self.upcalls.as_ref().and_then(Weak::upgrade) {
+            call(&*upcalls);
+        }
+    }
+
+    /// Lets go of all objects, when the agent is closed.
+    pub(crate) fn drop_objects(&self) {
+        let objects = core::mem::take(&mut *self.objects.lock());
+        if self.upcalls.is_some() {
+            for (counter, _) in objects.keys() {
+                self.agent.count(*counter, -1);
+            }
+        }
+        drop(objects);
+    }
+
+    fn attached(&self) -> Result<(), Error> {
+        if self.detached.load(Ordering::Acquire) { Err(Error::Gone) } else { Ok(()) }
     }
 
     /// Closes the client: destroys what it still has, in an order that works (connections and listening points, queue pairs,
-    /// SRQs, CQs, windows, regions, protection domains). No upcall comes any more when it returns, unless it is called in an upcall.
+    /// SRQs, CQs, windows, regions, protection domains). No upcall comes any more when it returns, unless it is called in an upcall:
+    /// so hold no lock that an upcall takes.
     pub fn detach(&self) {
-        todo!()
+        if self.detached.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if !self.agent.in_dispatcher() {
+            drop(self.gate.lock(self.agent.platform()));
+        }
+        self.agent.connections.detach(&self.agent, self);
+        // In the order of Counter, which is the one in which they can go.
+        let objects: Vec<(Counter, u32)> = self.objects.lock().keys().copied().collect();
+        for key in objects {
+            let object = self.objects.lock().remove(&key);
+            let Some(object) = object else { continue };
+            let destroyed = match &object {
+                Object::Qp(qp) => qp.destroy(),
+                Object::Srq(srq) => srq.destroy(),
+                Object::Cq(cq) => cq.destroy(),
+                Object::Window(window) => window.destroy(),
+                Object::Region(region) => region.destroy(),
+                Object::Pd(pd) => pd.destroy(),
+            };
+            if let Err(error) = destroyed
+                && !self.agent.is_dead()
+            {
+                log::warn!("agent {}: {:?} {} at detach: {error}", self.agent.number(), key.0, key.1);
+            }
+            if self.upcalls.is_some() {
+                self.agent.count(key.0, -1);
+            }
+        }
+        self.agent.forget_client(self);
     }
 
     /// Creates a protection domain (VIA: a protection tag).
     pub fn create_pd(self: &Arc<Client>) -> Result<Arc<Pd>, Error> {
-        todo!()
+        self.attached()?;
+        Pd::create(self)
     }
 
     /// Creates a CQ with room for at least `entries`.
     pub fn create_cq(self: &Arc<Client>, entries: u32, context: u64) -> Result<Arc<Cq>, Error> {
-        let _ = (entries, context);
-        todo!()
+        self.attached()?;
+        Cq::create(self, entries, context)
     }
 
     /// Creates a queue pair (VIA: a VI) in state RESET.
     pub fn create_qp(self: &Arc<Client>, attributes: &QpAttributes<'_>) -> Result<Arc<Qp>, Error> {
-        let _ = attributes;
-        todo!()
+        self.attached()?;
+        Qp::create(self, attributes)
     }
 
     /// Creates a shared receive queue. `limit`: an event when fewer entries are left; 0 never.
@@ -50,8 +162,8 @@ impl Client {
         limit: u32,
         context: u64,
     ) -> Result<Arc<Srq>, Error> {
-        let _ = (pd, max_requests, max_segments, limit, context);
-        todo!()
+        self.attached()?;
+        Srq::create(self, pd, max_requests, max_segments, limit, context)
     }
 
     /// Registers memory. `flags` are rights and [`LinkFlags::RELATIVE`] (the list's form is filled in); `base` is the
@@ -63,8 +175,8 @@ impl Client {
         base: u64,
         memory: &MemoryList<'_>,
     ) -> Result<Arc<Region>, Error> {
-        let _ = (pd, flags, base, memory);
-        todo!()
+        self.attached()?;
+        Region::register(self, pd, &Link { flags, base, memory: *memory })
     }
 
     /// Registers `length` bytes of virtual memory, which must stay mapped as it is until the region is destroyed.
@@ -76,8 +188,14 @@ impl Client {
         virt: usize,
         length: u64,
     ) -> Result<Arc<Region>, Error> {
-        let _ = (pd, flags, base, virt, length);
-        todo!()
+        let mut elements = Vec::new();
+        self.agent.translate(virt, length, |element| elements.push(element))?;
+        let memory = match elements[..] {
+            [] => MemoryList::Contiguous { bus: 0, length },
+            [only] => MemoryList::Contiguous { bus: only.addr, length },
+            _ => MemoryList::Variable { elements: &elements, first_byte_offset: 0, length },
+        };
+        self.register(pd, flags, base, &memory)
     }
 
     /// Allocates an unlinked region whose links may have up to `max_elements` list elements.
@@ -86,8 +204,8 @@ impl Client {
         pd: &Arc<Pd>,
         max_elements: u32,
     ) -> Result<Arc<Region>, Error> {
-        let _ = (pd, max_elements);
-        todo!()
+        self.attached()?;
+        Region::allocate(self, pd, max_elements)
     }
 
     /// Allocates an unbound window.
@@ -96,26 +214,24 @@ impl Client {
         pd: &Arc<Pd>,
         window_type: WindowType,
     ) -> Result<Arc<Window>, Error> {
-        let _ = (pd, window_type);
-        todo!()
+        self.attached()?;
+        Window::allocate(self, pd, window_type)
     }
 
     /// Listens for a service. Requests come as `CmEventKind::Request` with `context`.
     pub fn listen(self: &Arc<Client>, service: roce::ServiceId, context: u64) -> Result<ListenId, Error> {
-        let _ = (service, context);
-        todo!()
+        self.attached()?;
+        self.agent.connections.listen(self, service, context)
     }
 
     /// Ends listening; requests that were told of and not answered stay answerable.
     pub fn stop_listening(&self, listen: ListenId) -> Result<(), Error> {
-        let _ = listen;
-        todo!()
+        self.agent.connections.stop_listening(self, listen)
     }
 
     /// Active side: asks a peer for a connection of `qp`, which must be in INIT. The answer is an event.
     pub fn connect(&self, qp: &Arc<Qp>, params: &ConnectParams<'_>) -> Result<ConnectionId, Error> {
-        let _ = (qp, params);
-        todo!()
+        self.agent.connections.connect(self, qp, params)
     }
 
     /// Passive side: accepts a request with `qp`, which must be in INIT. `CmEventKind::Established` follows.
@@ -125,27 +241,63 @@ impl Client {
         qp: &Arc<Qp>,
         params: &AcceptParams<'_>,
     ) -> Result<(), Error> {
-        let _ = (connection, qp, params);
-        todo!()
+        self.agent.connections.accept(self, connection, qp, params)
     }
 
     /// Passive side: refuses a request; active side, three-way: refuses the peer's accept (the queue pair goes to ERROR). The
     /// connection is gone when it returns.
     pub fn reject(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
-        let _ = (connection, private_data);
-        todo!()
+        self.agent.connections.reject(self, connection, private_data)
     }
 
     /// Active side, three-way: confirms the peer's accept. `CmEventKind::Established` follows.
     pub fn establish(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
-        let _ = (connection, private_data);
-        todo!()
+        self.agent.connections.establish(self, connection, private_data)
     }
 
     /// Ends a connection, or gives up one that is being made. A queue pair that is connected goes to ERROR before this
     /// returns, so what is outstanding flushes. Where the connection stood, `CmEventKind::Disconnected` follows; where it did not, no event follows.
     pub fn disconnect(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
-        let _ = (connection, private_data);
-        todo!()
+        self.agent.connections.disconnect(self, connection, private_data)
+    }
+}
+
+impl Agent {
+    /// Finds the bus addresses of virtual memory, as runs that are as long as can be.
+    pub fn translate(
+        &self,
+        virt: usize,
+        length: u64,
+        mut each: impl FnMut(ListElement),
+    ) -> Result<(), Error> {
+        let mut at = virt;
+        let mut left = length;
+        let mut run: Option<ListElement> = None;
+        while left > 0 {
+            let extent = self.platform().translate(at).ok_or(Error::NotReachable)?;
+            let len = extent.len.min(left);
+            if len == 0 {
+                return Err(Error::NotReachable);
+            }
+            run = match run {
+                Some(last) if last.addr.checked_add(last.length) == Some(extent.addr) => {
+                    Some(ListElement { addr: last.addr, length: last.length + len })
+                }
+                earlier => {
+                    if let Some(done) = earlier {
+                        each(done);
+                    }
+                    Some(ListElement { addr: extent.addr, length: len })
+                }
+            };
+            left -= len;
+            if left > 0 {
+                at = at.checked_add(len as usize).ok_or(Error::NotReachable)?;
+            }
+        }
+        if let Some(last) = run {
+            each(last);
+        }
+        Ok(())
     }
 }

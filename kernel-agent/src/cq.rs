@@ -1,8 +1,23 @@
 //! Completion queues: polled by any thread, resolved to the work requests' cookies.
+//!
+//! What the device wrote is checked before it is believed: number and generation against the queue pair in that slot,
+//! the queue pair's CQ against this one, the tag against what is outstanding, the length against what was posted.
+//!
+//! Locks, in this order: `control` (sleeps; destroy and resize), `queue` (spins), then the queue pair's slot in the table, then an SRQ's.
 
-use nic_abi::cqe;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::Error;
+use nic_abi::cqe::{self, CqeFlags};
+use nic_abi::ident;
+use nic_hal::{CompletionQueue, CqParams, Lease};
+use platform::sync::Mutex;
+
+use crate::agent::{Counter, EQ_COMPLETIONS};
+use crate::qp::Qp;
+use crate::sync::{SleepLock, Used, Users};
+use crate::table::{Number, Table};
+use crate::{Client, Error, Resource};
 
 /// What an armed CQ tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +45,7 @@ pub struct Completion {
     pub flags: cqe::CqeFlags,
     /// A send-queue completion's `nic_abi::wqe::Opcode`, unchecked; 0 for receives.
     pub opcode: u8,
-    /// Bytes transferred.
+    /// Bytes transferred; never more than the request's segments hold.
     pub length: u32,
     /// Immediate data or the invalidated key, where the flags say so.
     pub immediate: u32,
@@ -39,70 +54,246 @@ pub struct Completion {
 }
 
 /// A completion queue.
-pub struct Cq {}
+pub struct Cq {
+    client: Arc<Client>,
+    qps: Arc<Table<Qp>>,
+    number: u32,
+    generation: u32,
+    context: u64,
+    queue: Mutex<CompletionQueue>,
+    entries: AtomicU32,
+    /// The upcall that is under way or asked for: 0 none, else 1 + what it was armed for.
+    armed: AtomicU32,
+    dropped: AtomicU64,
+    failed: AtomicBool,
+    control: SleepLock,
+    users: Users,
+}
+
+const ARMED_SOLICITED: u32 = 1;
+const ARMED_NEXT: u32 = 2;
+
+impl Used for Cq {
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+fn log_entries(entries: u32, most: u32) -> Result<u32, Error> {
+    if entries > most {
+        return Err(Error::OutOfRange("CQ size"));
+    }
+    let log = entries.max(2).next_power_of_two().ilog2();
+    if 1u64 << log > u64::from(most) { Err(Error::OutOfRange("CQ size")) } else { Ok(log) }
+}
 
 impl Cq {
+    pub(crate) fn create(client: &Arc<Client>, entries: u32, context: u64) -> Result<Arc<Cq>, Error> {
+        let agent = client.agent();
+        agent.alive()?;
+        let log_entries = log_entries(entries, agent.identity().max_cqes)?;
+        let number = agent.cqs.take().ok_or(Error::NoResources(Resource::Cqs))?;
+        let Number { slot, generation } = number;
+        let params = CqParams { log_entries, eq: EQ_COMPLETIONS, generation };
+        let queue = match agent.nic().create_cq(slot, &params) {
+            Ok(queue) => queue,
+            Err(error) => {
+                agent.cqs.give_back(slot);
+                return Err(error.into());
+            }
+        };
+        let cq = Arc::new(Cq {
+            client: client.clone(),
+            qps: agent.qps.clone(),
+            number: slot,
+            generation,
+            context,
+            entries: AtomicU32::new(queue.entries()),
+            queue: Mutex::new(queue),
+            armed: AtomicU32::new(0),
+            dropped: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            control: SleepLock::default(),
+            users: Users::default(),
+        });
+        agent.cqs.put(slot, cq.clone());
+        client.register_object(Counter::Cqs, slot, crate::client::Object::Cq(cq.clone()));
+        Ok(cq)
+    }
+
     /// The context given at creation.
     pub fn context(&self) -> u64 {
-        todo!()
+        self.context
     }
 
     /// Its number.
     pub fn number(&self) -> u32 {
-        todo!()
+        self.number
+    }
+
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
     }
 
     /// The entries it has room for.
     pub fn entries(&self) -> u32 {
-        todo!()
+        self.entries.load(Ordering::Relaxed)
     }
 
     /// Entries that were dropped: of queue pairs that are gone, or senseless.
     pub fn dropped(&self) -> u64 {
-        todo!()
+        self.dropped.load(Ordering::Relaxed)
     }
 
     /// Takes the oldest completion.
     #[inline]
     pub fn poll_one(&self) -> Option<Completion> {
-        todo!()
+        let mut queue = self.queue.lock();
+        // As many looks as there are entries: a device that goes on writing cannot hold us here.
+        for _ in 0..queue.entries() {
+            let cqe = queue.poll()?;
+            queue.consumed();
+            let completion = self.resolve(&cqe);
+            if completion.is_some() {
+                return completion;
+            }
+            self.drop_one();
+        }
+        None
     }
 
     /// Takes up to `max` completions, oldest first; returns how many. `sink` runs under the CQ's lock: it must not call
     /// the agent.
     #[inline]
-    pub fn poll(&self, max: usize, sink: impl FnMut(Completion)) -> usize {
-        let _ = (max, sink);
-        todo!()
+    pub fn poll(&self, max: usize, mut sink: impl FnMut(Completion)) -> usize {
+        let mut queue = self.queue.lock();
+        let mut count = 0;
+        for _ in 0..queue.entries() {
+            if count == max {
+                break;
+            }
+            let Some(cqe) = queue.poll() else { break };
+            match self.resolve(&cqe) {
+                Some(completion) => {
+                    count += 1;
+                    sink(completion);
+                }
+                None => self.drop_one(),
+            }
+        }
+        queue.consumed();
+        count
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn drop_one(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Finds the work request that an entry is about, and retires it.
+    #[inline]
+    fn resolve(&self, cqe: &cqe::Cqe) -> Option<Completion> {
+        let slot = self.qps.lock(ident::qpn_slot(cqe.qpn))?;
+        let qp = slot.as_deref()?;
+        let status = cqe::Status::from_byte(cqe.status)?;
+        let flags = CqeFlags::from_bits_truncate(cqe.flags);
+        let note = qp.retire(cqe, self.number, flags.contains(CqeFlags::RECEIVE))?;
+        Some(Completion {
+            context: qp.context(),
+            cookie: note.cookie,
+            data: note.data,
+            qpn: cqe.qpn,
+            status,
+            flags,
+            opcode: cqe.opcode,
+            length: cqe.length.min(note.length),
+            immediate: cqe.immediate,
+            source_or_field: cqe.source_or_field,
+        })
     }
 
     /// How many entries wait, counted up to `limit`. Some may turn out to be dropped when polled.
     pub fn pending(&self, limit: u32) -> u32 {
-        let _ = limit;
-        todo!()
+        self.queue.lock().pending(limit)
     }
 
     /// Asks for one `Upcalls::completion` when the next entry arrives. Poll once more after it: what arrived
     /// before is not told.
+    ///
+    /// Arming again before the upcall has begun does nothing, unless it asks for more: so a CQ has a few events
+    /// under way at most, and the event queue cannot overflow whatever the consumers do.
     #[inline]
     pub fn arm(&self, arm: Arm) {
-        let _ = arm;
-        todo!()
+        let level = match arm {
+            Arm::Next => ARMED_NEXT,
+            Arm::Solicited => ARMED_SOLICITED,
+        };
+        let queue = self.queue.lock();
+        if self.armed.fetch_max(level, Ordering::AcqRel) < level {
+            queue.arm(arm == Arm::Solicited);
+        }
     }
 
-    /// Changes the room to at least `entries`; entries that wait move along.
+    /// The event that the CQ was armed for has come: from here on it can be armed again.
+    pub(crate) fn disarmed(&self) {
+        self.armed.store(0, Ordering::Release);
+    }
+
+    /// Changes the room to at least `entries`; entries that wait move along. One spurious `Upcalls::completion`
+    /// follows.
     pub fn resize(&self, entries: u32) -> Result<(), Error> {
-        let _ = entries;
-        todo!()
+        let agent = self.client.agent();
+        agent.alive()?;
+        let log = log_entries(entries, agent.identity().max_cqes)?;
+        let _control = self.control.lock(agent.platform());
+        if self.users.ended() {
+            return Err(Error::Gone);
+        }
+        let ring = agent.nic().resize_cq(self.number, log)?;
+        self.entries.store(ring.entries(), Ordering::Relaxed);
+        // Pollers went on in the old ring meanwhile; what they took there is not before `head` in the new one.
+        self.queue.lock().move_to(ring);
+        // Whoever found the old ring empty and sleeps now would miss what came into the new one before.
+        agent.notice(self.number, self.generation);
+        Ok(())
     }
 
     /// Whether it overflowed or failed.
     pub fn failed(&self) -> bool {
-        todo!()
+        self.failed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    fn lease(&self) -> Lease {
+        self.queue.lock().lease().clone()
     }
 
     /// Destroys it; [`Error::Busy`] while a queue pair uses it. Entries that wait are lost.
     pub fn destroy(&self) -> Result<(), Error> {
-        todo!()
+        let agent = self.client.agent();
+        let _control = self.control.lock(agent.platform());
+        self.users.end()?;
+        match agent.nic().destroy_cq(self.number, &self.lease()) {
+            Err(error @ nic_hal::Error::Command(_)) => {
+                self.users.resume();
+                return Err(error.into());
+            }
+            // With the device dead nobody will use the number again.
+            Err(_) => drop(agent.cqs.remove(self.number)),
+            Ok(()) => {
+                drop(agent.cqs.remove(self.number));
+                agent.cqs.give_back(self.number);
+            }
+        }
+        self.client.forget_object(Counter::Cqs, self.number);
+        Ok(())
     }
 }

@@ -12,15 +12,23 @@
 
 extern crate alloc;
 
+#[cfg(test)]
+extern crate std;
+
 mod agent;
 mod client;
 pub mod cm;
 mod connect;
 mod cq;
+mod dispatch;
 mod error;
+mod gsi;
+mod post;
 mod qp;
 mod region;
 mod srq;
+mod sync;
+mod table;
 mod upcalls;
 
 pub use agent::{Agent, Config, Counts};
@@ -29,6 +37,7 @@ pub use connect::{AcceptParams, ConnectParams, ConnectionId, ListenId};
 pub use cq::{Arm, Completion, Cq};
 pub use error::{Error, PostError, Resource};
 pub use nic_hal::Death;
+pub use post::SendBatch;
 pub use qp::{DatagramAddress, Note, Qp, QpAttributes, QpType, SendRequest};
 pub use region::{Link, MemoryList, Pd, Region, Window, WindowType};
 pub use srq::Srq;

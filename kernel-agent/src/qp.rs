@@ -1,12 +1,30 @@
-//! Queue pairs (VIA: VIs).
+//! Queue pairs (VIA: VIs): their life and state. Posting is in `post`.
+//!
+//! `state` is what the driver last moved the queue pair to, or learnt of by an event; the device has the last word. It gates posting
+//! without asking the device. A queue pair that is gone has state RESET, in which nothing can be posted.
+//!
+//! Locks: `control` (sleeps; modify, destroy), then `send` and `receive` (spin; posting). Completions are retired
+//! under the queue pair's slot in the agent's table, without any of these.
 
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use nic_abi::admin::{ModifyQp, QpInfo, QpState};
-use nic_abi::wqe::{AddressVector, LinkFlags, Opcode, Segment, SendFlags};
+use nic_abi::admin::{ModifyQp, QpFlags, QpInfo, QpMask, QpState};
+use nic_abi::cqe::Cqe;
+use nic_abi::ident;
+use nic_abi::wqe::{AddressVector, LinkFlags, Opcode, SendFlags};
+use nic_hal::{Lease, Outstanding, QpParams, ReceiveQueue, SendQueue};
 use platform::Privileged;
+use platform::sync::Mutex;
 
-use crate::{Cq, Error, Link, Pd, PostError, Region, Srq, Window};
+use crate::agent::{Counter, EQ_ASYNC};
+use crate::client::Object;
+use crate::cq::Cq;
+use crate::region::Pd;
+use crate::srq::Srq;
+use crate::sync::{SleepLock, Use};
+use crate::table::Number;
+use crate::{Client, ConnectionId, Error, Resource};
 
 pub use nic_abi::admin::QpType;
 /// Where a datagram goes.
@@ -49,6 +67,13 @@ pub struct Note {
     pub data: u32,
 }
 
+impl From<Note> for nic_hal::Note {
+    #[inline]
+    fn from(note: Note) -> nic_hal::Note {
+        nic_hal::Note { cookie: note.cookie, data: note.data, length: 0 }
+    }
+}
+
 /// A send-queue request but for its segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendRequest {
@@ -64,160 +89,377 @@ pub struct SendRequest {
     pub remote_addr: u64,
 }
 
+/// What a queue pair holds on to while it lives.
+struct Parents {
+    _pd: Use<Pd>,
+    _send_cq: Use<Cq>,
+    _receive_cq: Use<Cq>,
+    _srq: Option<Use<Srq>>,
+}
+
 /// A queue pair. All methods may be called by any thread at any time.
-pub struct Qp {}
+pub struct Qp {
+    client: Arc<Client>,
+    pub(crate) kind: QpType,
+    qpn: u32,
+    slot: u32,
+    generation: u32,
+    context: u64,
+    send_cq: u32,
+    receive_cq: u32,
+    /// A [`QpState`].
+    pub(crate) state: AtomicU32,
+    /// Destroyed, or the device is dead.
+    gone: AtomicBool,
+    /// The device said that it is in ERROR. Ends with RESET only.
+    broken: AtomicBool,
+    /// It was reset before, so that events may be of the time before that.
+    was_reset: AtomicBool,
+    pub(crate) send: Mutex<SendQueue>,
+    pub(crate) sends: Outstanding,
+    pub(crate) receive: Option<Mutex<ReceiveQueue>>,
+    pub(crate) receives: Outstanding,
+    srq: Option<Arc<Srq>>,
+    lease: Lease,
+    control: SleepLock,
+    parents: Mutex<Option<Parents>>,
+    /// Its connection's id plus one; 0 for none.
+    connection: AtomicU64,
+}
+
+/// States from here on let sends be posted.
+pub(crate) const SENDS_FROM: u32 = QpState::Rts as u32;
+/// States from here on let receives be posted.
+pub(crate) const RECEIVES_FROM: u32 = QpState::Init as u32;
+const _: () = assert!(QpState::Reset as u32 == 0 && (QpState::Init as u32) < QpState::Rtr as u32);
+const _: () = assert!((QpState::Rtr as u32) < SENDS_FROM && SENDS_FROM < QpState::Sqd as u32);
+const _: () = assert!((QpState::Sqd as u32) < QpState::Error as u32);
 
 impl Qp {
+    pub(crate) fn create(client: &Arc<Client>, attributes: &QpAttributes<'_>) -> Result<Arc<Qp>, Error> {
+        let agent = client.agent();
+        if attributes.qp_type == QpType::Gsi {
+            return Err(Error::OutOfRange("queue pair type"));
+        }
+        agent.alive()?;
+        let number = agent.qps.take().ok_or(Error::NoResources(Resource::Qps))?;
+        let qpn = ident::qpn(number.slot, number.generation);
+        let created = Qp::create_as(client, attributes, qpn, number);
+        if created.is_err() {
+            agent.qps.give_back(number.slot);
+        }
+        created
+    }
+
+    /// Creates it under a number that was taken or is reserved.
+    pub(crate) fn create_as(
+        client: &Arc<Client>,
+        attributes: &QpAttributes<'_>,
+        qpn: u32,
+        number: Number,
+    ) -> Result<Arc<Qp>, Error> {
+        let agent = client.agent();
+        client.owns(attributes.pd.client())?;
+        client.owns(attributes.send_cq.client())?;
+        client.owns(attributes.receive_cq.client())?;
+        if let Some(srq) = attributes.srq {
+            client.owns(srq.client())?;
+        }
+        let most = agent.identity().max_message;
+        if attributes.max_message > most {
+            return Err(Error::OutOfRange("message size"));
+        }
+        let parents = Parents {
+            _pd: Use::of(attributes.pd)?,
+            _send_cq: Use::of(attributes.send_cq)?,
+            _receive_cq: Use::of(attributes.receive_cq)?,
+            _srq: attributes.srq.map(Use::of).transpose()?,
+        };
+        let params = QpParams {
+            qp_type: attributes.qp_type,
+            flags: if attributes.privileged.is_some() || attributes.qp_type == QpType::Gsi {
+                QpFlags::PRIVILEGED
+            } else {
+                QpFlags::empty()
+            },
+            pd: attributes.pd.number(),
+            generation: number.generation,
+            send_cq: attributes.send_cq.number(),
+            receive_cq: attributes.receive_cq.number(),
+            srq: attributes.srq.map(|srq| srq.number()),
+            max_send_requests: attributes.max_send_requests,
+            max_send_segments: attributes.max_send_segments,
+            max_receive_requests: attributes.max_receive_requests,
+            max_receive_segments: attributes.max_receive_segments,
+            eq: EQ_ASYNC,
+            max_message: if attributes.max_message == 0 { most } else { attributes.max_message },
+        };
+        let rings = agent.nic().create_qp(qpn, &params)?;
+        let receives = if rings.receive.is_some() { attributes.max_receive_requests } else { 0 };
+        let qp = Arc::new(Qp {
+            client: client.clone(),
+            kind: attributes.qp_type,
+            qpn,
+            slot: number.slot,
+            generation: number.generation,
+            context: attributes.context,
+            send_cq: params.send_cq,
+            receive_cq: params.receive_cq,
+            state: AtomicU32::new(QpState::Reset as u32),
+            gone: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+            was_reset: AtomicBool::new(false),
+            send: Mutex::new(rings.send),
+            sends: Outstanding::new(attributes.max_send_requests),
+            receive: rings.receive.map(Mutex::new),
+            receives: Outstanding::new(receives),
+            srq: attributes.srq.cloned(),
+            lease: rings.lease,
+            control: SleepLock::default(),
+            parents: Mutex::new(Some(parents)),
+            connection: AtomicU64::new(0),
+        });
+        agent.qps.put(number.slot, qp.clone());
+        client.register_object(Counter::Qps, number.slot, Object::Qp(qp.clone()));
+        // The device may have died since: then its death was told before the queue pair could hear of it.
+        if agent.is_dead() {
+            qp.device_died();
+        }
+        Ok(qp)
+    }
+
     /// Its number.
     pub fn qpn(&self) -> u32 {
-        todo!()
+        self.qpn
     }
 
     /// Its number's slot.
     pub fn slot(&self) -> u32 {
-        todo!()
+        self.slot
     }
 
     /// Its generation.
     pub fn generation(&self) -> u32 {
-        todo!()
+        self.generation
     }
 
     /// The context given at creation.
+    #[inline]
     pub fn context(&self) -> u64 {
-        todo!()
+        self.context
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
     }
 
     /// The state that the driver last moved it to, or learnt of by an event.
     pub fn state(&self) -> QpState {
-        todo!()
+        if self.broken.load(Ordering::Acquire) {
+            return QpState::Error;
+        }
+        QpState::from_word(self.state.load(Ordering::Acquire)).unwrap_or(QpState::Reset)
     }
 
-    /// Posts a Send, RDMA Write or RDMA Read; `segment` turns the caller's own kind of segment into the device's.
+    /// Whether it was destroyed or the device is dead.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn connection(&self) -> Option<ConnectionId> {
+        self.connection.load(Ordering::Acquire).checked_sub(1).map(ConnectionId)
+    }
+
+    pub(crate) fn set_connection(&self, connection: Option<ConnectionId>) {
+        self.connection.store(connection.map_or(0, |id| id.0.wrapping_add(1)), Ordering::Release);
+    }
+
+    /// Retires the request that an entry of CQ `cq` names; under the queue pair's slot. `None` if the entry is not of this
+    /// queue pair's present life, or makes no sense.
     #[inline]
-    pub fn post_send<T>(
-        &self,
-        request: &SendRequest,
-        segments: &[T],
-        segment: impl Fn(&T) -> Segment,
-        note: Note,
-    ) -> Result<(), PostError> {
-        let _ = (request, segments, segment, note);
-        todo!()
+    pub(crate) fn retire(&self, cqe: &Cqe, cq: u32, receive: bool) -> Option<nic_hal::Note> {
+        if cqe.generation != self.generation || cqe.qpn != self.qpn {
+            return None;
+        }
+        if receive {
+            if cq != self.receive_cq {
+                return None;
+            }
+            match &self.srq {
+                None => self.receives.retire(cqe.tag),
+                Some(srq) => srq.retire(cqe.tag),
+            }
+        } else {
+            if cq != self.send_cq {
+                return None;
+            }
+            self.sends.retire(cqe.tag)
+        }
     }
 
-    /// Posts a Send of a datagram.
-    pub fn post_datagram<T>(
-        &self,
-        request: &SendRequest,
-        to: &DatagramAddress,
-        segments: &[T],
-        segment: impl Fn(&T) -> Segment,
-        note: Note,
-    ) -> Result<(), PostError> {
-        let _ = (request, to, segments, segment, note);
-        todo!()
-    }
-
-    /// Posts a compare-and-swap (`compare_add` compared, `swap` stored) or fetch-and-add (`compare_add` added).
-    pub fn post_atomic(
-        &self,
-        request: &SendRequest,
-        sink: Segment,
-        compare_add: u64,
-        swap: u64,
-        note: Note,
-    ) -> Result<(), PostError> {
-        let _ = (request, sink, compare_add, swap, note);
-        todo!()
-    }
-
-    /// Posts a link (fast register) of an unlinked region; returns its key with `variant`.
-    /// The list is copied; the copy is in use until the request is known to have completed.
-    pub fn post_link(
-        &self,
-        region: &Region,
-        link: &Link<'_>,
-        variant: u8,
-        flags: SendFlags,
-        note: Note,
-    ) -> Result<u32, PostError> {
-        let _ = (region, link, variant, flags, note);
-        todo!()
-    }
-
-    /// Posts an unlink (local invalidate) of a region's or window's key.
-    pub fn post_invalidate(&self, key: u32, flags: SendFlags, note: Note) -> Result<(), PostError> {
-        let _ = (key, flags, note);
-        todo!()
-    }
-
-    /// Posts a bind of a window to `length` bytes at `addr` of the region with key `region_key`; returns the window's
-    /// key with `variant`.
-    #[expect(clippy::too_many_arguments, reason = "a bind names two keys and a range")]
-    pub fn post_bind(
-        &self,
-        window: &Window,
-        variant: u8,
-        region_key: u32,
-        rights: LinkFlags,
-        addr: u64,
-        length: u64,
-        flags: SendFlags,
-        note: Note,
-    ) -> Result<u32, PostError> {
-        let _ = (window, variant, region_key, rights, addr, length, flags, note);
-        todo!()
-    }
-
-    /// Posts a receive.
-    #[inline]
-    pub fn post_receive<T>(
-        &self,
-        solicited: bool,
-        segments: &[T],
-        segment: impl Fn(&T) -> Segment,
-        note: Note,
-    ) -> Result<(), PostError> {
-        let _ = (solicited, segments, segment, note);
-        todo!()
+    pub(crate) fn send_is_outstanding(&self, tag: u32) -> bool {
+        self.sends.contains(tag)
     }
 
     /// Changes state and attributes: the mask and fields as `nic_abi::admin::ModifyQp` says.
     pub fn modify(&self, modify: &ModifyQp) -> Result<(), Error> {
-        let _ = modify;
-        todo!()
+        let agent = self.client.agent();
+        let _control = self.control.lock(agent.platform());
+        if self.is_gone() {
+            agent.alive()?;
+            return Err(Error::Gone);
+        }
+        let mask = QpMask::from_bits_truncate(modify.mask);
+        let state = match mask.contains(QpMask::STATE) {
+            true => Some(QpState::from_word(modify.state).ok_or(Error::OutOfRange("queue pair state"))?),
+            false => None,
+        };
+        if state == Some(QpState::Reset) {
+            return self.reset(modify);
+        }
+        agent.nic().modify_qp(self.qpn, modify).map_err(|error| self.state_error(error))?;
+        if let Some(state) = state {
+            self.state.store(state as u32, Ordering::Release);
+        }
+        // Dead since? Then leave it closed to posts.
+        if agent.is_dead() {
+            self.device_died();
+        }
+        Ok(())
+    }
+
+    fn state_error(&self, error: nic_hal::Error) -> Error {
+        match error {
+            nic_hal::Error::Command(command) if command.status == nic_abi::admin::Status::BadState => {
+                Error::QpState(self.state())
+            }
+            other => other.into(),
+        }
+    }
+
+    /// Nothing can be posted when this returns, and no post is under way.
+    fn close_to_posts(&self) -> u32 {
+        let before = self.state.swap(QpState::Reset as u32, Ordering::AcqRel);
+        drop(self.send.lock());
+        if let Some(receive) = &self.receive {
+            drop(receive.lock());
+        }
+        before
+    }
+
+    /// With `control` held: the device takes the doorbells' present tails for its heads, so nobody may post meanwhile.
+    fn reset(&self, modify: &ModifyQp) -> Result<(), Error> {
+        let agent = self.client.agent();
+        let before = self.close_to_posts();
+        if let Err(error) = agent.nic().modify_qp(self.qpn, modify) {
+            if !agent.is_dead() {
+                self.state.store(before, Ordering::Release);
+            }
+            return Err(self.state_error(error));
+        }
+        // Under the slot: completions that nobody has polled yet find their requests forgotten.
+        let slot = agent.qps.lock(self.slot);
+        self.was_reset.store(true, Ordering::Release);
+        self.broken.store(false, Ordering::Release);
+        self.sends.clear();
+        self.receives.clear();
+        drop(slot);
+        Ok(())
+    }
+
+    fn to_state(&self, state: QpState) -> Result<(), Error> {
+        let mask = QpMask::STATE.bits();
+        self.modify(&ModifyQp { mask, state: state as u32, ..ModifyQp::default() })
     }
 
     /// RESET to INIT, with the rights that the connected peer has at all (`LinkFlags::REMOTE_*`): receives may be posted.
     pub fn to_init(&self, access: LinkFlags) -> Result<(), Error> {
-        let _ = access;
-        todo!()
+        let mask = match self.kind {
+            QpType::Rc => QpMask::STATE | QpMask::ACCESS,
+            QpType::Ud | QpType::Gsi => QpMask::STATE,
+        };
+        let state = QpState::Init as u32;
+        self.modify(&ModifyQp { mask: mask.bits(), state, access: access.bits(), ..ModifyQp::default() })
     }
 
     /// Any state to ERROR: all outstanding work is flushed.
     pub fn to_error(&self) -> Result<(), Error> {
-        todo!()
+        self.to_state(QpState::Error)
     }
 
     /// Any state to RESET: outstanding work and completions that were not polled are forgotten.
     pub fn to_reset(&self) -> Result<(), Error> {
-        todo!()
+        self.to_state(QpState::Reset)
+    }
+
+    /// The device says that it went to ERROR by itself. False if that was before it was last reset.
+    pub(crate) fn broke(&self) -> bool {
+        if self.was_reset.load(Ordering::Acquire) {
+            // Rare enough to ask: is it this life that broke?
+            let _control = self.control.lock(self.client.agent().platform());
+            match self.query() {
+                Ok(info) if info.state == QpState::Error as u32 => {}
+                _ => return false,
+            }
+            self.set_broken();
+        } else {
+            self.set_broken();
+        }
+        true
+    }
+
+    fn set_broken(&self) {
+        self.broken.store(true, Ordering::Release);
+        // Posts are taken and flushed, as in ERROR; unless it is closed to posts, for being reset or gone.
+        let error = QpState::Error as u32;
+        let to_error = |state| if state == QpState::Reset as u32 { None } else { Some(error) };
+        let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, to_error);
+    }
+
+    /// No post is taken any more.
+    pub(crate) fn device_died(&self) {
+        self.gone.store(true, Ordering::Release);
+        self.state.store(QpState::Reset as u32, Ordering::Release);
     }
 
     /// Asks the device.
     pub fn query(&self) -> Result<QpInfo, Error> {
-        todo!()
+        let agent = self.client.agent();
+        if self.is_gone() {
+            agent.alive()?;
+            return Err(Error::Gone);
+        }
+        Ok(agent.nic().query_qp(self.qpn)?)
     }
 
     /// Requests posted and not known to have completed: of the send queue and of the receive queue.
     pub fn outstanding(&self) -> (u32, u32) {
-        todo!()
+        (self.sends.len(), self.receives.len())
     }
 
     /// Destroys it, ending its connection if it has one. When it returns the device touches its memory no more, and no completion of it
     /// will be polled. Never fails for a living queue pair but by the device's death, and then it is gone all the same.
     pub fn destroy(&self) -> Result<(), Error> {
-        todo!()
+        let agent = self.client.agent();
+        if let Some(connection) = self.connection() {
+            agent.connections.abandon(agent, connection);
+        }
+        let _control = self.control.lock(agent.platform());
+        let Some(parents) = self.parents.lock().take() else { return Err(Error::Gone) };
+        self.gone.store(true, Ordering::Release);
+        self.close_to_posts();
+        // A connection that was made meanwhile.
+        if let Some(connection) = self.connection() {
+            agent.connections.abandon(agent, connection);
+        }
+        let result = agent.nic().destroy_qp(self.qpn, &self.lease);
+        // Whoever resolves a completion of it at this moment holds the slot; nobody does afterwards.
+        drop(agent.qps.remove(self.slot));
+        if result.is_ok() && self.qpn != ident::QPN_GSI {
+            agent.qps.give_back(self.slot);
+        }
+        drop(parents);
+        self.client.forget_object(Counter::Qps, self.slot);
+        Ok(result?)
     }
 }

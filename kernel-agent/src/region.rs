@@ -1,22 +1,86 @@
-//! Protection domains, regions and windows.
+//! Protection domains, regions and windows: what may be reached, and by whom.
+//!
+//! A key's slot and generation are the agent's; its variant is the linking consumer's. The lists that links hand to the device are copies
+//! in memory that the agent allocated with the region, so that a link never fails for want of memory.
+//!
+//! Locks: an object's `control` (sleeps), a region's `links` (spins; before a queue pair's slot and send queue).
 
-use nic_abi::admin::KeyInfo;
-use nic_abi::wqe::{LinkFlags, ListElement};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
-use crate::Error;
+use nic_abi::admin::{AllocateRegion, AllocateWindow, KeyInfo, RegisterRegion};
+use nic_abi::ident;
+use nic_abi::wqe::{LinkFlags, ListArgs, ListElement};
+use nic_hal::{DeviceMemory, Nic};
+use platform::sync::Mutex;
+use zerocopy::IntoBytes;
+
+use crate::agent::{Agent, Counter};
+use crate::client::Object;
+use crate::sync::{SleepLock, Use, Used, Users};
+use crate::table::Number;
+use crate::{Client, Error, PostError, Resource};
+
+/// Links of one region that may be under way at once.
+const LINKS: usize = 4;
 
 /// A protection domain (VIA: protection tag).
-pub struct Pd {}
+pub struct Pd {
+    client: Arc<Client>,
+    number: u32,
+    control: SleepLock,
+    users: Users,
+}
+
+impl Used for Pd {
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
 
 impl Pd {
+    pub(crate) fn create(client: &Arc<Client>) -> Result<Arc<Pd>, Error> {
+        let agent = client.agent();
+        agent.alive()?;
+        let Number { slot, .. } = agent.pds.take().ok_or(Error::NoResources(Resource::Pds))?;
+        if let Err(error) = agent.nic().create_pd(slot) {
+            agent.pds.give_back(slot);
+            return Err(error.into());
+        }
+        let pd = Arc::new(Pd {
+            client: client.clone(),
+            number: slot,
+            control: SleepLock::default(),
+            users: Users::default(),
+        });
+        client.register_object(Counter::Pds, slot, Object::Pd(pd.clone()));
+        Ok(pd)
+    }
+
     /// Its number.
     pub fn number(&self) -> u32 {
-        todo!()
+        self.number
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
     }
 
     /// Destroys it; [`Error::Busy`] while something uses it.
     pub fn destroy(&self) -> Result<(), Error> {
-        todo!()
+        let agent = self.client.agent();
+        let _control = self.control.lock(agent.platform());
+        self.users.end()?;
+        match agent.nic().destroy_pd(self.number) {
+            Err(error @ nic_hal::Error::Command(_)) => {
+                self.users.resume();
+                return Err(error.into());
+            }
+            Err(_) => {}
+            Ok(()) => agent.pds.give_back(self.number),
+        }
+        self.client.forget_object(Counter::Pds, self.number);
+        Ok(())
     }
 }
 
@@ -63,6 +127,61 @@ pub enum MemoryList<'a> {
     },
 }
 
+impl MemoryList<'_> {
+    /// Bytes of the memory.
+    pub fn length(&self) -> u64 {
+        match *self {
+            MemoryList::Contiguous { length, .. }
+            | MemoryList::Pages { length, .. }
+            | MemoryList::Blocks { length, .. }
+            | MemoryList::Variable { length, .. } => length,
+        }
+    }
+
+    /// The number of elements; a plain run has none.
+    pub fn elements(&self) -> usize {
+        match self {
+            MemoryList::Contiguous { .. } => 0,
+            MemoryList::Pages { pages: list, .. } | MemoryList::Blocks { blocks: list, .. } => list.len(),
+            MemoryList::Variable { elements, .. } => elements.len(),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            MemoryList::Contiguous { .. } => &[],
+            MemoryList::Pages { pages: list, .. } | MemoryList::Blocks { blocks: list, .. } => {
+                list.as_bytes()
+            }
+            MemoryList::Variable { elements, .. } => elements.as_bytes(),
+        }
+    }
+
+    fn form(&self) -> LinkFlags {
+        match self {
+            MemoryList::Contiguous { .. } => LinkFlags::CONTIGUOUS,
+            MemoryList::Pages { .. } => LinkFlags::PAGES,
+            MemoryList::Blocks { .. } => LinkFlags::empty(),
+            MemoryList::Variable { .. } => LinkFlags::VARIABLE,
+        }
+    }
+
+    /// What the device is told, when the list itself is at `list`.
+    fn args(&self, list: u64) -> ListArgs {
+        let elements = self.elements() as u32;
+        match *self {
+            MemoryList::Contiguous { bus, .. } => ListArgs { list: bus, ..ListArgs::default() },
+            MemoryList::Pages { page_size: each, first_byte_offset, .. }
+            | MemoryList::Blocks { block_length: each, first_byte_offset, .. } => {
+                ListArgs { list, element_length: each, first_byte_offset, elements, reserved: 0 }
+            }
+            MemoryList::Variable { first_byte_offset, .. } => {
+                ListArgs { list, element_length: 0, first_byte_offset, elements, reserved: 0 }
+            }
+        }
+    }
+}
+
 /// What a link gives to a region.
 #[derive(Clone, Copy, Debug)]
 pub struct Link<'a> {
@@ -74,28 +193,241 @@ pub struct Link<'a> {
     pub memory: MemoryList<'a>,
 }
 
+/// All flags but the list's form, which follows from the list.
+const RIGHTS: LinkFlags =
+    LinkFlags::PAGES.union(LinkFlags::VARIABLE).union(LinkFlags::CONTIGUOUS).complement();
+
+impl Link<'_> {
+    /// The flags that the device is told.
+    pub(crate) fn flags(&self) -> LinkFlags {
+        self.flags.intersection(RIGHTS) | self.memory.form()
+    }
+}
+
+/// The request that a list buffer was last given to.
+#[derive(Clone, Copy)]
+struct LinkUse {
+    slot: u32,
+    generation: u32,
+    tag: u32,
+}
+
+struct ListBuffer {
+    memory: DeviceMemory,
+    used_by: Option<LinkUse>,
+}
+
+impl ListBuffer {
+    /// Whether the device may still read it.
+    fn busy(&self, agent: &Agent) -> bool {
+        let Some(LinkUse { slot, generation, tag }) = self.used_by else { return false };
+        let Some(slot) = agent.qps.lock(slot) else { return false };
+        slot.as_deref().is_some_and(|qp| qp.generation() == generation && qp.send_is_outstanding(tag))
+    }
+}
+
 /// A memory region: registered for good, or unlinked and linked by work requests.
-pub struct Region {}
+pub struct Region {
+    client: Arc<Client>,
+    slot: u32,
+    key: u32,
+    max_elements: u32,
+    links: Mutex<Vec<ListBuffer>>,
+    pd: Mutex<Option<Use<Pd>>>,
+    control: SleepLock,
+    users: Users,
+}
+
+impl Used for Region {
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+/// A list for a command: the device has read it when the command is answered.
+fn list_for_command(nic: &dyn Nic, memory: &MemoryList<'_>) -> Result<Option<DeviceMemory>, Error> {
+    let bytes = memory.bytes();
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let list = nic.allocate(bytes.len(), 64)?;
+    list.buffer().write(0, bytes).map_err(|_| Error::BadList("too long"))?;
+    Ok(Some(list))
+}
 
 impl Region {
+    pub(crate) fn register(
+        client: &Arc<Client>,
+        pd: &Arc<Pd>,
+        link: &Link<'_>,
+    ) -> Result<Arc<Region>, Error> {
+        let agent = client.agent();
+        let nic = agent.nic();
+        agent.alive()?;
+        client.owns(&pd.client)?;
+        let identity = agent.identity();
+        if link.memory.elements() > identity.max_list_elements as usize {
+            return Err(Error::OutOfRange("list length"));
+        }
+        if link.memory.length() > identity.max_region {
+            return Err(Error::OutOfRange("region length"));
+        }
+        let pd = Use::of(pd)?;
+        let list = list_for_command(&**nic, &link.memory)?;
+        let args = RegisterRegion {
+            pd: pd.number,
+            flags: link.flags().bits(),
+            base: link.base,
+            length: link.memory.length(),
+            list: link.memory.args(list.as_ref().map_or(0, |list| list.buffer().bus())),
+        };
+        let number = agent.keys.take().ok_or(Error::NoResources(Resource::Keys))?;
+        let key = ident::key(number.slot, number.generation, 0);
+        if let Some(list) = &list {
+            list.lease().start();
+        }
+        let registered = nic.register_region(key, &args);
+        if let (Some(list), Ok(()) | Err(nic_hal::Error::Command(_))) = (&list, &registered) {
+            list.lease().end();
+        }
+        if let Err(error) = registered {
+            agent.keys.give_back(number.slot);
+            return Err(error.into());
+        }
+        Ok(Region::new(client, number.slot, key, 0, Vec::new(), pd))
+    }
+
+    pub(crate) fn allocate(
+        client: &Arc<Client>,
+        pd: &Arc<Pd>,
+        max_elements: u32,
+    ) -> Result<Arc<Region>, Error> {
+        let agent = client.agent();
+        let nic = agent.nic();
+        agent.alive()?;
+        client.owns(&pd.client)?;
+        if max_elements > agent.identity().max_list_elements {
+            return Err(Error::OutOfRange("list length"));
+        }
+        let pd = Use::of(pd)?;
+        let mut links = Vec::new();
+        links.try_reserve_exact(LINKS).map_err(|_| Error::OutOfMemory)?;
+        let bytes = size_of::<ListElement>() * max_elements.max(1) as usize;
+        for _ in 0..LINKS {
+            let memory = nic.allocate(bytes, 64)?;
+            links.push(ListBuffer { memory, used_by: None });
+        }
+        let number = agent.keys.take().ok_or(Error::NoResources(Resource::Keys))?;
+        let key = ident::key(number.slot, number.generation, 0);
+        if let Err(error) = nic.allocate_region(key, &AllocateRegion { pd: pd.number, max_elements }) {
+            agent.keys.give_back(number.slot);
+            return Err(error.into());
+        }
+        Ok(Region::new(client, number.slot, key, max_elements, links, pd))
+    }
+
+    fn new(
+        client: &Arc<Client>,
+        slot: u32,
+        key: u32,
+        max_elements: u32,
+        links: Vec<ListBuffer>,
+        pd: Use<Pd>,
+    ) -> Arc<Region> {
+        let region = Arc::new(Region {
+            client: client.clone(),
+            slot,
+            key,
+            max_elements,
+            links: Mutex::new(links),
+            pd: Mutex::new(Some(pd)),
+            control: SleepLock::default(),
+            users: Users::default(),
+        });
+        client.register_object(Counter::Regions, slot, Object::Region(region.clone()));
+        region
+    }
+
     /// The key: for a registered region local and remote key at once; for an unlinked one its key with variant 0.
     pub fn key(&self) -> u32 {
-        todo!()
+        self.key
     }
 
     /// The elements that a link may have; 0 for a registered region.
     pub fn max_elements(&self) -> u32 {
-        todo!()
+        self.max_elements
+    }
+
+    /// The key with a variant.
+    pub(crate) fn key_with(&self, variant: u8) -> u32 {
+        self.key & !0xff | u32::from(variant)
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// Copies a link's list to where the device can read it, and has `post` post the link; `post` gets what the
+    /// device is told and returns the queue pair's slot, generation and the request's tag.
+    pub(crate) fn link(
+        &self,
+        link: &Link<'_>,
+        post: impl FnOnce(ListArgs) -> Result<(u32, u32, u32), PostError>,
+    ) -> Result<(), PostError> {
+        if link.memory.elements() > self.max_elements as usize {
+            return Err(PostError::BadList("more elements than the region was created for"));
+        }
+        if self.users.ended() {
+            return Err(PostError::Gone);
+        }
+        let bytes = link.memory.bytes();
+        if bytes.is_empty() {
+            return post(link.memory.args(0)).map(drop);
+        }
+        let agent = self.client.agent();
+        let mut links = self.links.lock();
+        let free = links.iter_mut().find(|list| !list.busy(agent)).ok_or(PostError::LinksInFlight)?;
+        let buffer = free.memory.buffer();
+        buffer
+            .write(0, bytes)
+            .map_err(|_| PostError::BadList("more elements than the region was created for"))?;
+        // Until the region is destroyed.
+        free.memory.lease().start();
+        let (slot, generation, tag) = post(link.memory.args(buffer.bus()))?;
+        free.used_by = Some(LinkUse { slot, generation, tag });
+        Ok(())
     }
 
     /// Asks the device.
     pub fn query(&self) -> Result<KeyInfo, Error> {
-        todo!()
+        if self.users.ended() {
+            return Err(Error::Gone);
+        }
+        Ok(self.client.agent().nic().query_key(self.key)?)
     }
 
     /// Deregisters it; [`Error::Busy`] while a window is bound to it. When it returns the device touches the memory no more.
     pub fn destroy(&self) -> Result<(), Error> {
-        todo!()
+        let agent = self.client.agent();
+        let _control = self.control.lock(agent.platform());
+        self.users.end()?;
+        match agent.nic().destroy_region(self.key) {
+            Err(error @ nic_hal::Error::Command(_)) => {
+                self.users.resume();
+                return Err(error.into());
+            }
+            Err(_) => {}
+            Ok(()) => {
+                // A link that is still queued finds its key gone before it looks at its list.
+                for list in self.links.lock().iter() {
+                    list.memory.lease().end();
+                }
+                agent.keys.give_back(self.slot);
+            }
+        }
+        drop(self.pd.lock().take());
+        self.client.forget_object(Counter::Regions, self.slot);
+        Ok(())
     }
 }
 
@@ -109,21 +441,84 @@ pub enum WindowType {
 }
 
 /// A memory window (IT-API: RMR).
-pub struct Window {}
+pub struct Window {
+    client: Arc<Client>,
+    slot: u32,
+    key: u32,
+    pd: Mutex<Option<Use<Pd>>>,
+    control: SleepLock,
+    users: Users,
+}
 
 impl Window {
+    pub(crate) fn allocate(
+        client: &Arc<Client>,
+        pd: &Arc<Pd>,
+        window_type: WindowType,
+    ) -> Result<Arc<Window>, Error> {
+        let agent = client.agent();
+        agent.alive()?;
+        client.owns(&pd.client)?;
+        let pd = Use::of(pd)?;
+        let number = agent.keys.take().ok_or(Error::NoResources(Resource::Keys))?;
+        let key = ident::key(number.slot, number.generation, 0);
+        let window_type = match window_type {
+            WindowType::Wide => 1,
+            WindowType::Narrow => 2,
+        };
+        if let Err(error) = agent.nic().allocate_window(key, &AllocateWindow { pd: pd.number, window_type }) {
+            agent.keys.give_back(number.slot);
+            return Err(error.into());
+        }
+        let window = Arc::new(Window {
+            client: client.clone(),
+            slot: number.slot,
+            key,
+            pd: Mutex::new(Some(pd)),
+            control: SleepLock::default(),
+            users: Users::default(),
+        });
+        client.register_object(Counter::Windows, number.slot, Object::Window(window.clone()));
+        Ok(window)
+    }
+
     /// The key with variant 0.
     pub fn key(&self) -> u32 {
-        todo!()
+        self.key
+    }
+
+    /// The key with a variant.
+    pub(crate) fn key_with(&self, variant: u8) -> u32 {
+        self.key & !0xff | u32::from(variant)
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
     }
 
     /// Asks the device.
     pub fn query(&self) -> Result<KeyInfo, Error> {
-        todo!()
+        if self.users.ended() {
+            return Err(Error::Gone);
+        }
+        Ok(self.client.agent().nic().query_key(self.key)?)
     }
 
     /// Destroys it, bound or not.
     pub fn destroy(&self) -> Result<(), Error> {
-        todo!()
+        let agent = self.client.agent();
+        let _control = self.control.lock(agent.platform());
+        self.users.end()?;
+        match agent.nic().destroy_window(self.key) {
+            Err(error @ nic_hal::Error::Command(_)) => {
+                self.users.resume();
+                return Err(error.into());
+            }
+            Err(_) => {}
+            Ok(()) => agent.keys.give_back(self.slot),
+        }
+        drop(self.pd.lock().take());
+        self.client.forget_object(Counter::Windows, self.slot);
+        Ok(())
     }
 }

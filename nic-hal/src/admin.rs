@@ -52,6 +52,8 @@ struct Producer {
     /// Bit i: the command at entry i awaits its answer or has one that was not read.
     busy: u32,
     next_id: u32,
+    /// Somebody waits for a free entry.
+    crowded: bool,
 }
 
 /// The admin queue.
@@ -74,7 +76,7 @@ impl AdminQueue {
         responses: ResponseRing,
         doorbell: Doorbell,
     ) -> AdminQueue {
-        let producer = Mutex::new(Producer { tail: 0, busy: 0, next_id: 1 });
+        let producer = Mutex::new(Producer { tail: 0, busy: 0, next_id: 1, crowded: false });
         AdminQueue { platform, attention, commands, responses, doorbell, producer, events: Once::new() }
     }
 
@@ -95,8 +97,7 @@ impl AdminQueue {
         let deadline = self.platform.now() + limit;
         let (index, id) = self.submit(life, opcode, object, args.as_bytes(), deadline)?;
         let words = self.wait(life, deadline, || self.answer(index))?;
-        self.producer.lock().busy &= !(1 << (index & MASK));
-        self.attention.raise();
+        self.release(index);
         let [first, ..] = words;
         let (answered, status, field) = ((words[0] as u32), (first >> 32) as u16, (first >> 48) as u16);
         let status = Status::from_word(status).filter(|_| answered == id);
@@ -136,6 +137,7 @@ impl AdminQueue {
             let mut producer = self.producer.lock();
             let (index, bit) = (producer.tail, 1 << (producer.tail & MASK));
             if producer.busy & bit != 0 {
+                producer.crowded = true;
                 return None;
             }
             let id = producer.next_id;
@@ -150,6 +152,18 @@ impl AdminQueue {
             self.doorbell.ring(producer.tail);
             Some((index, id))
         })
+    }
+
+    /// The answer at `index` was read.
+    fn release(&self, index: u32) {
+        let crowded = {
+            let mut producer = self.producer.lock();
+            producer.busy &= !(1 << (index & MASK));
+            core::mem::take(&mut producer.crowded)
+        };
+        if crowded {
+            self.attention.raise();
+        }
     }
 
     /// The answer at `index`, but for the word with the phase.

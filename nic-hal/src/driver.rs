@@ -2,19 +2,19 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 
 use nic_abi::admin::{
-    self, AllocateRegion, AllocateWindow, Bench, CreateCq, CreateEq, CreateQp, CreateSrq, Inject, Injection, KeyInfo,
-    ModifyQp, ModifySrq, Opcode, QpFlags, QpInfo, RegisterRegion, ResizeCq, SrqInfo,
+    self, AllocateRegion, AllocateWindow, Bench, CreateCq, CreateEq, CreateQp, CreateSrq, Inject, Injection,
+    KeyInfo, ModifyQp, ModifySrq, Opcode, QpFlags, QpInfo, RegisterRegion, ResizeCq, SrqInfo,
 };
 use nic_abi::doorbell::Kind;
 use nic_abi::ident;
 use nic_abi::registers::{self, Control, Identity, State};
 use nic_abi::wqe;
 use platform::{Device, Instant, Platform};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::admin::{AdminQueue, CommandRing, LOG_ENTRIES, ResponseRing, result};
 use crate::doorbell::{ConsumerRecord, Doorbell, Fifo};
@@ -23,8 +23,8 @@ use crate::mapped::{Registers, Ring, Words};
 use crate::memory::{DeviceMemory, Lease, Quarantine};
 use crate::receive::ReceiveRing;
 use crate::{
-    Attention, CompletionQueue, CompletionRing, CqParams, Death, Error, EventQueue, Nic, QpParams, QpRings, ReceiveQueue,
-    SendQueue, SharedReceiveQueue, SrqParams,
+    Attention, CompletionQueue, CompletionRing, CqParams, Death, Error, EventQueue, Nic, QpParams, QpRings,
+    ReceiveQueue, SendQueue, SharedReceiveQueue, SrqParams,
 };
 
 /// How long a reset or start may take.
@@ -46,6 +46,7 @@ pub struct RnicDriver {
     life: Life,
     fifo: Arc<Fifo>,
     admin: AdminQueue,
+    closed: AtomicBool,
 }
 
 /// Copies the identity and judges the copy.
@@ -97,7 +98,7 @@ impl RnicDriver {
 
         let quarantine = Quarantine::new();
         let fifo = Fifo::new(&registers)?;
-        let lease = Lease::begin(&quarantine);
+        let lease = Lease::new(&quarantine);
         let memory = DeviceMemory::new(&platform, CommandRing::bytes(LOG_ENTRIES), RING_ALIGN, &lease)?;
         let commands = CommandRing::new(memory, LOG_ENTRIES)?;
         let memory = DeviceMemory::new(&platform, ResponseRing::bytes(LOG_ENTRIES), RING_ALIGN, &lease)?;
@@ -110,6 +111,7 @@ impl RnicDriver {
             admin_commands: commands.bus(),
             admin_responses: responses.bus(),
         };
+        lease.start();
         let started =
             control(&*platform, &registers, registers::CONTROL_START, Some(start), CONTROL_DEADLINE);
         if let Err(error) = started {
@@ -126,7 +128,17 @@ impl RnicDriver {
         let doorbell = Doorbell::new(&fifo, Kind::Admin, 0)?;
         let admin = AdminQueue::new(platform.clone(), attention.clone(), commands, responses, doorbell);
         let life = Life::new(attention.clone());
-        Ok(RnicDriver { platform, registers, identity, attention, quarantine, life, fifo, admin })
+        Ok(RnicDriver {
+            platform,
+            registers,
+            identity,
+            attention,
+            quarantine,
+            life,
+            fifo,
+            admin,
+            closed: AtomicBool::new(false),
+        })
     }
 
     fn status(&self, offset: usize) -> u32 {
@@ -266,11 +278,11 @@ impl Nic for RnicDriver {
         if number >= self.identity.max_eqs || u32::from(vector) >= self.identity.vectors {
             return Err(Error::OutOfRange("event queue"));
         }
-        let lease = Lease::begin(&self.quarantine);
+        let lease = Lease::new(&self.quarantine);
         let ring = self.new_ring(log_entries, &lease)?;
         let record = ConsumerRecord::eq(&self.registers, number)?;
         let args = CreateEq { ring: ring.bus(), log_entries, vector: u32::from(vector) };
-        lease.unless_refused(self.command(Opcode::CreateEq, number, &args))?;
+        lease.start_with(|| self.command(Opcode::CreateEq, number, &args))?;
         if number == 0 {
             self.admin.use_events(ConsumerRecord::eq(&self.registers, number)?);
         }
@@ -314,7 +326,7 @@ impl Nic for RnicDriver {
     }
 
     fn create_cq(&self, number: u32, params: &CqParams) -> Result<CompletionQueue, Error> {
-        let lease = Lease::begin(&self.quarantine);
+        let lease = Lease::new(&self.quarantine);
         let record = ConsumerRecord::cq(&self.registers, number)?;
         let ring = self.new_ring(params.log_entries, &lease)?;
         let args = CreateCq {
@@ -324,15 +336,15 @@ impl Nic for RnicDriver {
             generation: params.generation,
             reserved: 0,
         };
-        lease.unless_refused(self.command(Opcode::CreateCq, number, &args))?;
+        lease.start_with(|| self.command(Opcode::CreateCq, number, &args))?;
         Ok(CompletionQueue { ring, log: params.log_entries, head: 0, record })
     }
 
     fn resize_cq(&self, number: u32, log_entries: u32) -> Result<CompletionRing, Error> {
-        let lease = Lease::begin(&self.quarantine);
+        let lease = Lease::new(&self.quarantine);
         let ring = self.new_ring(log_entries, &lease)?;
         let args = ResizeCq { ring: ring.bus(), log_entries, reserved: 0 };
-        lease.unless_refused(self.command(Opcode::ResizeCq, number, &args))?;
+        lease.start_with(|| self.command(Opcode::ResizeCq, number, &args))?;
         Ok(CompletionRing { ring, log: log_entries })
     }
 
@@ -341,7 +353,7 @@ impl Nic for RnicDriver {
     }
 
     fn create_srq(&self, number: u32, params: &SrqParams) -> Result<(SharedReceiveQueue, Lease), Error> {
-        let lease = Lease::begin(&self.quarantine);
+        let lease = Lease::new(&self.quarantine);
         let (ring, log_entries) = self.receive_ring(
             params.max_requests,
             params.max_segments,
@@ -359,7 +371,7 @@ impl Nic for RnicDriver {
             limit: params.limit,
             eq: params.eq,
         };
-        lease.unless_refused(self.command(Opcode::CreateSrq, number, &args))?;
+        lease.start_with(|| self.command(Opcode::CreateSrq, number, &args))?;
         Ok((SharedReceiveQueue::new(ring, params.max_requests), lease))
     }
 
@@ -389,7 +401,7 @@ impl Nic for RnicDriver {
             return Err(Error::OutOfRange("send queue size"));
         }
         let log_send_blocks = blocks.next_power_of_two().ilog2();
-        let lease = Lease::begin(&self.quarantine);
+        let lease = Lease::new(&self.quarantine);
         let send_ring = self.new_ring(log_send_blocks, &lease)?;
         let receive = match params.srq {
             Some(_) => None,
@@ -422,7 +434,7 @@ impl Nic for RnicDriver {
             max_message: params.max_message,
         };
         let doorbell = Doorbell::new(&self.fifo, Kind::Send, slot)?;
-        lease.unless_refused(self.command(Opcode::CreateQp, qpn, &args))?;
+        lease.start_with(|| self.command(Opcode::CreateQp, qpn, &args))?;
         let send = SendQueue { ring: send_ring, tail: 0, max_segments: params.max_send_segments, doorbell };
         Ok(QpRings { send, receive: receive.map(|(ring, _)| ReceiveQueue { ring }), lease })
     }
@@ -449,6 +461,9 @@ impl Nic for RnicDriver {
     }
 
     fn close(&self) -> bool {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return self.quarantine.is_released();
+        }
         let limit = match self.life.end(Death::Closed) {
             Death::Closed => CONTROL_DEADLINE,
             _ => DEAD_DEADLINE,
@@ -463,6 +478,16 @@ impl Nic for RnicDriver {
         reset.is_ok()
     }
 
+    fn allocate(&self, len: usize, align: usize) -> Result<DeviceMemory, Error> {
+        let lease = Lease::new(&self.quarantine);
+        // Whole words, so that the memory can be seen as such.
+        DeviceMemory::new(&self.platform, len.next_multiple_of(8), align, &lease)
+    }
+
+    fn kick(&self) {
+        self.registers.kick();
+    }
+
     fn quarantined(&self) -> usize {
         self.quarantine.held()
     }
@@ -470,8 +495,6 @@ impl Nic for RnicDriver {
 
 impl Drop for RnicDriver {
     fn drop(&mut self) {
-        if self.life.death() != Some(Death::Closed) {
-            self.close();
-        }
+        self.close();
     }
 }

@@ -36,7 +36,7 @@ pub use completion::{CompletionQueue, CompletionRing};
 pub use driver::RnicDriver;
 pub use error::{CommandError, Death, Error};
 pub use event::EventQueue;
-pub use memory::Lease;
+pub use memory::{DeviceMemory, Lease};
 pub use nic::{CqParams, Nic, QpParams, QpRings, SrqParams};
 pub use receive::{ReceiveQueue, SharedReceiveQueue};
 pub use send::{Refused, SendQueue};

@@ -32,6 +32,10 @@ impl Quarantine {
         drop(held);
     }
 
+    pub(crate) fn is_released(&self) -> bool {
+        self.reset.load(Ordering::Acquire)
+    }
+
     /// Buffers that wait.
     pub(crate) fn held(&self) -> usize {
         self.held.lock().len()
@@ -62,22 +66,30 @@ impl Drop for Quarantine {
 pub struct Lease(Arc<LeaseState>);
 
 struct LeaseState {
-    ended: AtomicBool,
+    running: AtomicBool,
     quarantine: Arc<Quarantine>,
 }
 
 impl Lease {
-    pub(crate) fn begin(quarantine: &Arc<Quarantine>) -> Lease {
-        Lease(Arc::new(LeaseState { ended: AtomicBool::new(false), quarantine: quarantine.clone() }))
+    /// A lease that has not begun.
+    pub(crate) fn new(quarantine: &Arc<Quarantine>) -> Lease {
+        Lease(Arc::new(LeaseState { running: AtomicBool::new(false), quarantine: quarantine.clone() }))
     }
 
-    /// The device uses the memory no more.
-    pub(crate) fn end(&self) {
-        self.0.ended.store(true, Ordering::Release);
+    /// The device is about to be told of the memory.
+    pub fn start(&self) {
+        self.0.running.store(true, Ordering::Release);
     }
 
-    /// Passes the result of a create command on; if the device refused, it does not use the memory.
-    pub(crate) fn unless_refused<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+    /// The device is known to be done with the memory.
+    pub fn end(&self) {
+        self.0.running.store(false, Ordering::Release);
+    }
+
+    /// Begins with a command that tells the device of the memory, and does not go on if the device refuses it.
+    pub(crate) fn start_with<T>(&self, command: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        self.start();
+        let result = command();
         if let Err(Error::Command(_)) = result {
             self.end();
         }
@@ -85,7 +97,7 @@ impl Lease {
     }
 
     fn is_over(&self) -> bool {
-        self.0.ended.load(Ordering::Acquire) || self.0.quarantine.reset.load(Ordering::Acquire)
+        !self.0.running.load(Ordering::Acquire) || self.0.quarantine.reset.load(Ordering::Acquire)
     }
 }
 

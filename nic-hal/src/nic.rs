@@ -3,14 +3,16 @@
 use alloc::sync::Arc;
 
 use nic_abi::admin::{
-    AllocateRegion, AllocateWindow, Bench, Injection, KeyInfo, ModifyQp, QpFlags, QpInfo, QpType, RegisterRegion, SrqInfo,
+    AllocateRegion, AllocateWindow, Bench, Injection, KeyInfo, ModifyQp, QpFlags, QpInfo, QpType,
+    RegisterRegion, SrqInfo,
 };
 use nic_abi::registers::Identity;
 use platform::Instant;
 
-use crate::memory::Lease;
+use crate::memory::{DeviceMemory, Lease};
 use crate::{
-    Attention, CompletionQueue, CompletionRing, Death, Error, EventQueue, ReceiveQueue, SendQueue, SharedReceiveQueue,
+    Attention, CompletionQueue, CompletionRing, Death, Error, EventQueue, ReceiveQueue, SendQueue,
+    SharedReceiveQueue,
 };
 
 /// What a completion queue is created with.
@@ -171,6 +173,12 @@ pub trait Nic: Send + Sync {
 
     /// Runs a baseline; returns the first word of the result.
     fn bench(&self, bench: &Bench) -> Result<u64, Error>;
+
+    /// Allocates memory for the device to use, at least `len` bytes. Start its lease before telling the device of it.
+    fn allocate(&self, len: usize, align: usize) -> Result<DeviceMemory, Error>;
+
+    /// Wakes the device, for benchmarks: the rings kick by themselves.
+    fn kick(&self);
 
     /// Ends all use of the device: masks interrupts and resets it. The device is dead from then on. True if it confirmed the
     /// reset; only then does memory that it was using go back to the platform.

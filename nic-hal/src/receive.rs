@@ -34,13 +34,7 @@ fn put(entry: &[AtomicU64], at: usize, value: u64) {
 impl ReceiveRing {
     /// Writes the next entry; returns the sum of the lengths.
     #[inline]
-    fn push<T>(
-        &mut self,
-        tag: u32,
-        solicited: bool,
-        segments: &[T],
-        segment: impl Fn(&T) -> Segment,
-    ) -> u32 {
+    fn push<T>(&mut self, tag: u32, solicited: bool, segments: &[T], segment: impl Fn(&T) -> Segment) -> u32 {
         let start = (self.tail & self.mask) as usize * self.stride as usize;
         let entry = self.words.get().get(start..).unwrap_or_default();
         let mut length = 0u32;

@@ -1,0 +1,162 @@
+//! The dispatcher thread of an agent: events, management datagrams, timers, the device's heartbeat, and all upcalls.
+//!
+//! It sleeps on the driver's attention word, which each interrupt changes, no longer than until the next timer and no longer than
+//! [`WATCH`]. It holds no lock of the agent's while it works, but for the one on its own event queues, which only it and teardown
+//! take.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+
+use nic_abi::cqe;
+use nic_abi::eqe::{Eqe, EventType};
+use nic_abi::ident;
+use nic_hal::EventQueue;
+use platform::Instant;
+
+use crate::agent::Agent;
+use crate::{AsyncEvent, Upcalls};
+
+/// How often the device's heartbeat is looked at.
+const WATCH: Duration = Duration::from_millis(250);
+/// Events of one queue that are acted on before anything else gets its turn.
+const BATCH: usize = 64;
+
+/// What the dispatcher owns.
+pub(crate) struct Dispatcher {
+    pub(crate) asynchronous: EventQueue,
+    pub(crate) completions: EventQueue,
+}
+
+impl Dispatcher {
+    /// Runs until the agent is closed or the device dead.
+    pub(crate) fn run(mut self, agent: &Arc<Agent>) {
+        let attention = agent.nic().attention().clone();
+        let mut next_watch = Instant::ZERO;
+        loop {
+            let seen = attention.value();
+            if agent.stopping.load(Ordering::Acquire) {
+                break;
+            }
+            let now = agent.platform().now();
+            if now >= next_watch {
+                agent.nic().watch(now);
+                next_watch = now + WATCH;
+            }
+            if let Some(death) = agent.nic().death() {
+                agent.device_died(death);
+                break;
+            }
+            let mut worked = self.events(agent);
+            worked |= agent.gsi_poll();
+            let timer = agent.connections.poll(agent, now);
+            worked |= agent.connections.dispatch(agent);
+            worked |= notices(agent);
+            if worked {
+                continue;
+            }
+            self.completions.arm();
+            self.asynchronous.arm();
+            agent.gsi_arm();
+            // What came before the arming is not told.
+            if self.events(agent) | agent.gsi_poll() {
+                continue;
+            }
+            attention.wait(seen, timer.map_or(next_watch, |at| at.min(next_watch)));
+        }
+    }
+
+    fn events(&mut self, agent: &Arc<Agent>) -> bool {
+        let mut any = false;
+        for _ in 0..BATCH {
+            let Some(event) = self.completions.poll() else { break };
+            any = true;
+            on_event(agent, &event);
+        }
+        for _ in 0..BATCH {
+            let Some(event) = self.asynchronous.poll() else { break };
+            any = true;
+            on_event(agent, &event);
+        }
+        any
+    }
+}
+
+/// Upcalls that somebody asked for.
+fn notices(agent: &Agent) -> bool {
+    let Some((number, generation)) = agent.take_notice() else { return false };
+    on_completion(agent, number, generation);
+    true
+}
+
+fn on_completion(agent: &Agent, number: u32, generation: u32) {
+    let Some(cq) = agent.cqs.get(number).filter(|cq| cq.generation() == generation) else { return };
+    cq.disarmed();
+    cq.client().upcall(|up| up.completion(cq.context()));
+}
+
+/// Acts on an event, whose every field is the device's word only.
+fn on_event(agent: &Arc<Agent>, event: &Eqe) {
+    let Some(kind) = EventType::from_byte(event.event) else {
+        log::warn!("agent {}: event of unknown type {:#x}", agent.number(), event.event);
+        return;
+    };
+    match kind {
+        EventType::Completion => on_completion(agent, event.number, event.generation),
+        // Whoever waits for the answer was woken by the interrupt.
+        EventType::Admin => {}
+        EventType::CqError => {
+            let cq = agent.cqs.get(event.number).filter(|cq| cq.generation() == event.generation);
+            if let Some(cq) = cq {
+                cq.fail();
+                let context = cq.context();
+                cq.client().upcall(|up| up.asynchronous(AsyncEvent::Cq { context }));
+            }
+        }
+        EventType::SrqLimit | EventType::SrqError => {
+            let srq = agent.srqs.get(event.number).filter(|srq| srq.generation() == event.generation);
+            if let Some(srq) = srq {
+                let event = AsyncEvent::Srq { context: srq.context(), event: kind };
+                srq.client().upcall(|up| up.asynchronous(event));
+            }
+        }
+        EventType::PortUp | EventType::PortDown => {
+            let up = kind == EventType::PortUp;
+            agent.for_each_client(|client| {
+                client.upcall(|calls: &dyn Upcalls| {
+                    calls.asynchronous(AsyncEvent::Port { up });
+                })
+            });
+        }
+        EventType::CommunicationEstablished
+        | EventType::SendQueueDrained
+        | EventType::LastWqeReached
+        | EventType::QpFatal
+        | EventType::QpInvalidRequest
+        | EventType::QpAccessError
+        | EventType::ReceiveWatermark => on_qp_event(agent, kind, event),
+    }
+}
+
+fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
+    let qp = agent.qps.get(ident::qpn_slot(event.number));
+    let ours = |qp: &Arc<crate::Qp>| qp.qpn() == event.number && qp.generation() == event.generation;
+    let Some(qp) = qp.filter(ours) else { return };
+    let fatal = matches!(kind, EventType::QpFatal | EventType::QpInvalidRequest | EventType::QpAccessError);
+    if fatal && !qp.broke() {
+        return;
+    }
+    if kind == EventType::CommunicationEstablished {
+        agent.connections.communication_established(agent, &qp);
+    }
+    let told = AsyncEvent::Qp {
+        context: qp.context(),
+        event: kind,
+        status: cqe::Status::from_byte(event.status).filter(|&status| status != cqe::Status::Success),
+        detail: event.detail,
+    };
+    qp.client().upcall(|up| up.asynchronous(told));
+    if fatal {
+        agent.connections.broke(agent, &qp);
+    }
+}

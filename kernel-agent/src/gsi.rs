@@ -1,0 +1,199 @@
+//! QP1: how management datagrams come and go.
+//!
+//! Locks: `next` (spins; before QP1's send queue).
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use nic_abi::admin::QpType;
+use nic_abi::cqe::{self, CqeFlags};
+use nic_abi::ident;
+use nic_abi::registers::Identity;
+use nic_abi::wqe::{AddressVector, LinkFlags, Opcode, Segment, SendFlags};
+use nic_hal::DeviceMemory;
+use platform::sync::Mutex;
+use roce::{Gid, QKey, Qpn, mad};
+
+use crate::agent::Agent;
+use crate::cm::{Arrival, Outgoing};
+use crate::cq::{Arm, Cq};
+use crate::qp::{Qp, QpAttributes};
+use crate::region::Pd;
+use crate::table::Number;
+use crate::{Client, Error, Note, SendRequest};
+
+/// Datagrams that may be on their way out.
+const SENDS: u32 = 256;
+/// Datagrams for which there is room on their way in.
+const RECEIVES: u32 = 512;
+/// Bytes in front of a datagram: the GRH, in IPv6 form.
+const GRH: usize = 40;
+/// Where the GRH has the sender's GID, and the receiver's.
+const GRH_SOURCE: usize = 8;
+const GRH_TARGET: usize = 24;
+/// Bytes from one receive buffer to the next.
+const STRIDE: usize = 512;
+
+/// QP1 and its buffers.
+pub(crate) struct Gsi {
+    qp: Arc<Qp>,
+    cq: Arc<Cq>,
+    /// Receive buffers, then send buffers.
+    memory: DeviceMemory,
+    /// The next send buffer.
+    next: Mutex<u32>,
+    lost: AtomicU64,
+}
+
+fn receive_offset(index: u32) -> usize {
+    index as usize * STRIDE
+}
+
+fn send_offset(index: u32) -> usize {
+    RECEIVES as usize * STRIDE + index as usize * mad::LEN
+}
+
+impl Gsi {
+    /// Creates QP1 and makes it ready.
+    pub(crate) fn create(client: &Arc<Client>) -> Result<Gsi, Error> {
+        let agent = client.agent();
+        let most = agent.identity();
+        let (sends, receives) = (SENDS.min(most.max_sq_blocks / 2), RECEIVES.min(most.max_rq_entries));
+        let memory = agent.nic().allocate(send_offset(SENDS), 4096)?;
+        let pd = Pd::create(client)?;
+        let cq = Cq::create(client, (sends + receives).min(most.max_cqes), 0)?;
+        let attributes = QpAttributes {
+            qp_type: QpType::Gsi,
+            privileged: None,
+            pd: &pd,
+            send_cq: &cq,
+            receive_cq: &cq,
+            srq: None,
+            max_send_requests: sends,
+            max_send_segments: 1,
+            max_receive_requests: receives,
+            max_receive_segments: 1,
+            max_message: 0,
+            context: 0,
+        };
+        let number = Number { slot: ident::QPN_GSI, generation: 1 };
+        let qp = Qp::create_as(client, &attributes, ident::QPN_GSI, number)?;
+        let gsi = Gsi { qp, cq, memory, next: Mutex::new(0), lost: AtomicU64::new(0) };
+        gsi.memory.lease().start();
+        gsi.qp.to_init(LinkFlags::empty())?;
+        for index in 0..receives {
+            gsi.post_receive(index);
+        }
+        let to = |state: nic_abi::admin::QpState| {
+            let mask = nic_abi::admin::QpMask::STATE.bits();
+            gsi.qp.modify(&nic_abi::admin::ModifyQp { mask, state: state as u32, ..Default::default() })
+        };
+        to(nic_abi::admin::QpState::Rtr)?;
+        to(nic_abi::admin::QpState::Rts)?;
+        Ok(gsi)
+    }
+
+    /// Datagrams that were not sent, or not taken.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    fn segment(&self, offset: usize, length: usize) -> Segment {
+        Segment {
+            addr: self.memory.buffer().bus() + offset as u64,
+            length: length as u32,
+            key: ident::KEY_RESERVED,
+        }
+    }
+
+    fn post_receive(&self, index: u32) {
+        let segment = self.segment(receive_offset(index), GRH + mad::LEN);
+        let note = Note { cookie: u64::from(index), data: 0 };
+        if self.qp.post_receive(false, &[segment], |&segment| segment, note).is_err() {
+            self.lose();
+        }
+    }
+
+    #[cold]
+    fn lose(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sends a datagram; one that cannot be sent is lost, as any may be.
+    pub(crate) fn send(&self, identity: &Identity, outgoing: &Outgoing) {
+        let to = AddressVector {
+            gid: outgoing.remote_gid.0,
+            flow_label: 0,
+            hop_limit: 64,
+            traffic_class: 0,
+            service_level: 0,
+            source_gid: identity.gids.iter().position(|&gid| gid == outgoing.local_gid.0).unwrap_or(0) as u8,
+            qpn: ident::QPN_GSI,
+            qkey: QKey::GSI.0,
+        };
+        let request = SendRequest {
+            opcode: Opcode::Send,
+            flags: SendFlags::SIGNALED,
+            immediate: 0,
+            remote_key: 0,
+            remote_addr: 0,
+        };
+        let mut next = self.next.lock();
+        // Buffers are used round about and requests end in order: one that may be posted has its buffer free.
+        let limit = self.qp.sends.limit();
+        if self.qp.sends.len() >= limit {
+            self.lose();
+            return;
+        }
+        let offset = send_offset(*next % limit);
+        let written = self.memory.buffer().write(offset, &outgoing.mad);
+        let segment = self.segment(offset, mad::LEN);
+        let posted = self.qp.post_datagram(&request, &to, &[segment], |&segment| segment, Note::default());
+        match (written, posted) {
+            (Ok(()), Ok(())) => *next = (*next + 1) % limit,
+            _ => self.lose(),
+        }
+    }
+
+    /// Takes what came. Returns whether anything did.
+    pub(crate) fn poll(&self, agent: &Agent) -> bool {
+        let mut any = false;
+        for _ in 0..RECEIVES {
+            let Some(completion) = self.cq.poll_one() else { break };
+            any = true;
+            if !completion.flags.contains(CqeFlags::RECEIVE) {
+                continue;
+            }
+            if completion.status != cqe::Status::Success {
+                self.lose();
+                continue;
+            }
+            let index = completion.cookie as u32;
+            let mut bytes = [0; GRH + mad::LEN];
+            let read = self.memory.buffer().read(receive_offset(index), &mut bytes);
+            self.post_receive(index);
+            let remote_qp = Qpn::new(completion.source_or_field);
+            let (Ok(()), Some(remote_qp)) = (read, remote_qp) else {
+                self.lose();
+                continue;
+            };
+            if completion.length as usize != bytes.len() {
+                self.lose();
+                continue;
+            }
+            let gid = |at: usize| {
+                let mut gid = [0; 16];
+                gid.copy_from_slice(&bytes[at..at + 16]);
+                Gid(gid)
+            };
+            let from = Arrival { local_gid: gid(GRH_TARGET), remote_gid: gid(GRH_SOURCE), remote_qp };
+            agent.connections.receive(agent, &from, &bytes[GRH..]);
+        }
+        any
+    }
+
+    /// Asks for an event at the next datagram.
+    pub(crate) fn arm(&self) {
+        self.cq.arm(Arm::Next);
+    }
+}

@@ -1,0 +1,150 @@
+//! Numbered objects: slots that are used again in the order in which they became free, with a generation each.
+//!
+//! The table itself never moves or shrinks, so a number that the device wrote can be looked up at any time: an
+//! index, the slot's lock, a comparison. Locks: a slot's (see [`Table::lock`]) and the free list's (leaf); neither is
+//! taken under the other.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use platform::sync::{Mutex, MutexGuard};
+
+/// A table of at most so many objects.
+pub(crate) struct Table<T> {
+    slots: Box<[Mutex<Option<Arc<T>>>]>,
+    numbers: Numbers,
+}
+
+/// A slot and its new owner's generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Number {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// Slots without what is in them.
+pub(crate) struct Numbers {
+    free: Mutex<Free>,
+    end: u32,
+}
+
+struct Free {
+    /// The first slot that never had an owner.
+    fresh: u32,
+    /// Slots that are free again, longest first.
+    used: VecDeque<u32>,
+    /// By slot: the generation of its last owner.
+    generations: Vec<u32>,
+}
+
+impl Numbers {
+    /// Slots `first..end`.
+    pub(crate) fn new(first: u32, end: u32) -> Numbers {
+        let free = Free { fresh: first, used: VecDeque::new(), generations: Vec::new() };
+        Numbers { free: Mutex::new(free), end }
+    }
+
+    /// Takes a slot; `None` if all have owners.
+    pub(crate) fn take(&self) -> Option<Number> {
+        let mut free = self.free.lock();
+        let slot = if free.fresh < self.end {
+            free.fresh += 1;
+            free.fresh - 1
+        } else {
+            free.used.pop_front()?
+        };
+        let index = slot as usize;
+        if free.generations.len() <= index {
+            free.generations.resize(index + 1, 0);
+        }
+        let generation = free.generations[index].wrapping_add(1);
+        free.generations[index] = generation;
+        Some(Number { slot, generation })
+    }
+
+    /// Gives a slot back that [`Numbers::take`] gave, and to which nothing refers any more.
+    pub(crate) fn give_back(&self, slot: u32) {
+        self.free.lock().used.push_back(slot);
+    }
+}
+
+impl<T> Table<T> {
+    /// Slots `first..end` are given out; those below `first` can be filled all the same.
+    pub(crate) fn new(first: u32, end: u32) -> Table<T> {
+        Table { slots: (0..end).map(|_| Mutex::new(None)).collect(), numbers: Numbers::new(first, end) }
+    }
+
+    pub(crate) fn take(&self) -> Option<Number> {
+        self.numbers.take()
+    }
+
+    pub(crate) fn give_back(&self, slot: u32) {
+        self.numbers.give_back(slot);
+    }
+
+    /// The slot's content, which stays as it is while the guard lives.
+    #[inline]
+    pub(crate) fn lock(&self, slot: u32) -> Option<MutexGuard<'_, Option<Arc<T>>>> {
+        Some(self.slots.get(slot as usize)?.lock())
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Option<Arc<T>> {
+        self.lock(slot)?.clone()
+    }
+
+    /// Fills a slot.
+    pub(crate) fn put(&self, slot: u32, object: Arc<T>) {
+        if let Some(mut content) = self.lock(slot) {
+            *content = Some(object);
+        }
+    }
+
+    /// Empties a slot.
+    pub(crate) fn remove(&self, slot: u32) -> Option<Arc<T>> {
+        self.lock(slot)?.take()
+    }
+
+    /// All that is in the table.
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        self.slots.iter().filter_map(|slot| slot.lock().clone()).collect()
+    }
+
+    /// Empties the table.
+    pub(crate) fn clear(&self) {
+        for slot in &self.slots {
+            // Dropped after the lock.
+            let content = slot.lock().take();
+            drop(content);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_come_round_in_order_with_a_new_generation() {
+        let numbers = Numbers::new(1, 4);
+        let taken: Vec<Number> = core::iter::from_fn(|| numbers.take()).collect();
+        assert_eq!(taken.iter().map(|n| n.slot).collect::<Vec<_>>(), [1, 2, 3]);
+        numbers.give_back(2);
+        numbers.give_back(1);
+        assert_eq!(numbers.take(), Some(Number { slot: 2, generation: 2 }));
+        assert_eq!(numbers.take(), Some(Number { slot: 1, generation: 2 }));
+        assert_eq!(numbers.take(), None);
+    }
+
+    #[test]
+    fn a_number_beyond_the_table_is_nothing() {
+        let table: Table<u32> = Table::new(0, 2);
+        table.put(1, Arc::new(7));
+        assert_eq!(table.get(1).as_deref(), Some(&7));
+        assert!(table.get(2).is_none());
+        assert!(table.get(u32::MAX).is_none());
+        assert!(table.remove(1).is_some());
+        assert!(table.get(1).is_none());
+    }
+}
