@@ -3,6 +3,7 @@
 
 mod abuse;
 mod handshake;
+mod linux;
 mod lossy;
 mod net;
 mod release;
