@@ -41,12 +41,15 @@ const MAX_CLIENTS: usize = 256;
 /// How long close waits for an upcall to return.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 
+/// CQs unless more are asked for: each has room in the event queue, whether it exists or not.
+const USUAL_CQS: u32 = 1 << 12;
+
 /// How large the agent's tables are; 0 stands for what the device allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// Queue pairs, not counting the agent's own.
     pub max_qps: u32,
-    /// Completion queues, not counting the agent's own.
+    /// Completion queues, not counting the agent's own; 0 stands for 4096 here, if the device allows so many.
     pub max_cqs: u32,
     /// Shared receive queues.
     pub max_srqs: u32,
@@ -65,10 +68,10 @@ impl Config {
     fn within(self, identity: &Identity) -> Config {
         let least = |asked: u32, most: u32| if asked == 0 { most } else { asked.min(most) };
         // Slots 0 and 1 are no client's; nor are one CQ and protection domain 0 and 1.
-        let qps = least(self.max_qps, identity.max_qps - 2);
+        let cqs = if self.max_cqs == 0 { USUAL_CQS } else { self.max_cqs };
         Config {
-            max_qps: qps,
-            max_cqs: least(self.max_cqs, (identity.max_cqs - 1).min(identity.max_eqes / EVENTS_PER_CQ - 1)),
+            max_qps: least(self.max_qps, identity.max_qps - 2),
+            max_cqs: cqs.min(identity.max_cqs - 1).min(identity.max_eqes / EVENTS_PER_CQ - 1),
             max_srqs: least(self.max_srqs, identity.max_srqs),
             max_pds: least(self.max_pds, identity.max_pds - 2),
             max_keys: least(self.max_keys, identity.max_keys - 1),

@@ -1,0 +1,235 @@
+//! A machine, agents on its NICs, and clients that remember what they hear.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use host::Machine;
+use kernel_agent::{
+    AcceptParams, Agent, AsyncEvent, Client, CmEvent, CmEventKind, Completion, Config, ConnectParams,
+    ConnectionId, Cq, Death, Note, Pd, Qp, QpAttributes, QpType, Region, SendRequest, Upcalls,
+};
+use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
+use platform::DmaBuffer;
+use roce::ServiceId;
+
+/// Nothing here takes this long; a test that waits longer has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a client heard.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Heard {
+    Completion(u64),
+    Async(AsyncEvent),
+    Cm(ConnectionId, u64, CmEventKind, Vec<u8>),
+    Dead(Death),
+}
+
+/// What is done with a connection event in the upcall itself.
+type InUpcall = Box<dyn Fn(&CmEvent<'_>) + Send + Sync>;
+
+#[derive(Default)]
+pub struct Ears {
+    heard: Mutex<VecDeque<Heard>>,
+    more: Condvar,
+    pub in_upcall: Mutex<Option<InUpcall>>,
+}
+
+impl Ears {
+    fn hear(&self, heard: Heard) {
+        self.heard.lock().unwrap().push_back(heard);
+        self.more.notify_all();
+    }
+
+    /// Waits for something that `pick` accepts, and forgets it; the rest stays.
+    pub fn wait_for<T>(&self, what: &str, pick: impl Fn(&Heard) -> Option<T>) -> T {
+        let mut heard = self.heard.lock().unwrap();
+        loop {
+            if let Some(at) = heard.iter().position(|one| pick(one).is_some()) {
+                return pick(&heard.remove(at).unwrap()).unwrap();
+            }
+            let (guard, timeout) = self.more.wait_timeout(heard, PATIENCE).unwrap();
+            heard = guard;
+            assert!(!timeout.timed_out(), "waited in vain for {what}; heard {heard:?}");
+        }
+    }
+
+    pub fn cm(&self, what: &str, pick: impl Fn(&CmEventKind) -> bool) -> (ConnectionId, u64, CmEventKind, Vec<u8>) {
+        self.wait_for(what, |heard| match heard {
+            Heard::Cm(id, context, kind, data) if pick(kind) => Some((*id, *context, *kind, data.clone())),
+            _ => None,
+        })
+    }
+
+    pub fn all(&self) -> Vec<Heard> {
+        self.heard.lock().unwrap().iter().cloned().collect()
+    }
+}
+
+impl Upcalls for Ears {
+    fn completion(&self, cq_context: u64) {
+        self.hear(Heard::Completion(cq_context));
+    }
+
+    fn asynchronous(&self, event: AsyncEvent) {
+        self.hear(Heard::Async(event));
+    }
+
+    fn connection(&self, event: CmEvent<'_>) {
+        if let Some(then) = &*self.in_upcall.lock().unwrap() {
+            then(&event);
+        }
+        self.hear(Heard::Cm(event.connection, event.context, event.kind, event.private_data.to_vec()));
+    }
+
+    fn catastrophic(&self, death: Death) {
+        self.hear(Heard::Dead(death));
+    }
+}
+
+/// A client of an agent, with a domain and a CQ.
+pub struct Node {
+    pub agent: Arc<Agent>,
+    pub client: Arc<Client>,
+    pub ears: Arc<Ears>,
+    pub pd: Arc<Pd>,
+    pub cq: Arc<Cq>,
+    pub machine_token: platform::Privileged,
+}
+
+pub const CQ_CONTEXT: u64 = 77;
+
+pub fn open(machine: &Machine, nic: usize) -> Arc<Agent> {
+    open_with(machine, nic, Config::default())
+}
+
+pub fn open_with(machine: &Machine, nic: usize, config: Config) -> Arc<Agent> {
+    Agent::open(machine.platform(), machine.device(nic), nic as u32, config).expect("the NIC comes up")
+}
+
+impl Node {
+    pub fn new(machine: &Machine, agent: &Arc<Agent>) -> Node {
+        let ears = Arc::new(Ears::default());
+        let weak: std::sync::Weak<dyn Upcalls> = Arc::downgrade(&(ears.clone() as Arc<dyn Upcalls>));
+        let client = agent.attach(weak).unwrap();
+        let pd = client.create_pd().unwrap();
+        let cq = client.create_cq(256, CQ_CONTEXT).unwrap();
+        Node { agent: agent.clone(), client, ears, pd, cq, machine_token: machine.privileged() }
+    }
+
+    pub fn qp(&self, context: u64) -> Arc<Qp> {
+        let qp = self.client.create_qp(&self.attributes(context)).unwrap();
+        qp.to_init(LinkFlags::REMOTE_READ | LinkFlags::REMOTE_WRITE | LinkFlags::REMOTE_ATOMIC).unwrap();
+        qp
+    }
+
+    pub fn attributes(&self, context: u64) -> QpAttributes<'_> {
+        QpAttributes {
+            qp_type: QpType::Rc,
+            privileged: Some(self.machine_token),
+            pd: &self.pd,
+            send_cq: &self.cq,
+            receive_cq: &self.cq,
+            srq: None,
+            max_send_requests: 16,
+            max_send_segments: 8,
+            max_receive_requests: 16,
+            max_receive_segments: 4,
+            max_message: 0,
+            context,
+        }
+    }
+
+    pub fn buffer(&self, len: usize) -> DmaBuffer {
+        DmaBuffer::new(self.agent.platform(), len, 4096).unwrap()
+    }
+
+    /// Registers a whole buffer, with every right, at its virtual address.
+    pub fn register(&self, buffer: &DmaBuffer) -> Arc<Region> {
+        let rights = LinkFlags::LOCAL_READ
+            | LinkFlags::LOCAL_WRITE
+            | LinkFlags::REMOTE_READ
+            | LinkFlags::REMOTE_WRITE
+            | LinkFlags::REMOTE_ATOMIC
+            | LinkFlags::BIND;
+        let (addr, len) = (buffer.addr(), buffer.len() as u64);
+        self.client.register_virtual(&self.pd, rights, addr as u64, addr, len).unwrap()
+    }
+
+    /// Waits for the next completion: polls, arms, polls again, and waits for the upcall.
+    pub fn completion(&self) -> Completion {
+        loop {
+            if let Some(completion) = self.cq.poll_one() {
+                return completion;
+            }
+            self.cq.arm(kernel_agent::Arm::Next);
+            if let Some(completion) = self.cq.poll_one() {
+                return completion;
+            }
+            self.ears.wait_for("a completion", |heard| {
+                matches!(heard, Heard::Completion(CQ_CONTEXT)).then_some(())
+            });
+        }
+    }
+}
+
+pub fn segment(buffer: &DmaBuffer, region: &Region) -> Segment {
+    Segment { addr: buffer.addr() as u64, length: buffer.len() as u32, key: region.key() }
+}
+
+pub fn post(qp: &Qp, opcode: Opcode, local: Segment, remote: Option<Segment>, cookie: u64) {
+    let request = request(opcode, remote);
+    qp.post_send(&request, &[local], |&segment| segment, Note { cookie, data: opcode as u32 }).unwrap();
+}
+
+pub fn request(opcode: Opcode, remote: Option<Segment>) -> SendRequest {
+    let remote = remote.unwrap_or_default();
+    SendRequest {
+        opcode,
+        flags: SendFlags::SIGNALED,
+        immediate: 0,
+        remote_key: remote.key,
+        remote_addr: remote.addr,
+    }
+}
+
+pub fn receive(qp: &Qp, local: Segment, cookie: u64) {
+    qp.post_receive(false, &[local], |&segment| segment, Note { cookie, data: 0 }).unwrap();
+}
+
+pub fn params<'a>(node: &Node, service: u64, private_data: &'a [u8]) -> ConnectParams<'a> {
+    ConnectParams {
+        service: ServiceId(service),
+        remote_gid: node.agent.identity().gids[1],
+        initiator_depth: 4,
+        responder_resources: 4,
+        private_data,
+        ..ConnectParams::default()
+    }
+}
+
+/// Connects a queue pair of `a` (active) with one of `b`.
+pub fn connect(a: &Node, b: &Node, service: u64) -> (Arc<Qp>, ConnectionId, Arc<Qp>, ConnectionId) {
+    let (qa, qb) = (a.qp(1), b.qp(2));
+    let (ca, cb) = connect_qps(a, &qa, b, &qb, service);
+    (qa, ca, qb, cb)
+}
+
+pub fn connect_qps(a: &Node, qa: &Arc<Qp>, b: &Node, qb: &Arc<Qp>, service: u64) -> (ConnectionId, ConnectionId) {
+    let listen = b.client.listen(ServiceId(service), 9).unwrap();
+    let ca = a.client.connect(qa, &params(b, service, b"hello")).unwrap();
+    let (cb, context, _, data) = b.ears.cm("the request", |kind| matches!(kind, CmEventKind::Request { .. }));
+    assert_eq!(context, 9);
+    assert_eq!(&data[..5], b"hello");
+    let accept =
+        AcceptParams { initiator_depth: 4, responder_resources: 4, private_data: b"come in", ..AcceptParams::default() };
+    b.client.accept(cb, qb, &accept).unwrap();
+    let (id, context, _, data) = a.ears.cm("established", |kind| *kind == CmEventKind::Established);
+    assert_eq!((id, context), (ca, qa.context()));
+    assert_eq!(&data[..7], b"come in");
+    let (id, context, ..) = b.ears.cm("established", |kind| *kind == CmEventKind::Established);
+    assert_eq!((id, context), (cb, qb.context()));
+    b.client.stop_listening(listen).unwrap();
+    (ca, cb)
+}

@@ -1,0 +1,306 @@
+//! Data from one queue pair to another, in all the ways.
+
+mod common;
+
+use common::*;
+use host::Machine;
+use kernel_agent::{Link, MemoryList, Note, PostError, WindowType};
+use nic_abi::cqe::Status;
+use nic_abi::ident::KEY_RESERVED;
+use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)).collect()
+}
+
+fn contents(buffer: &platform::DmaBuffer) -> Vec<u8> {
+    let mut bytes = vec![0; buffer.len()];
+    buffer.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn two_nics_and_one(check: impl Fn(&Machine, &Node, &Node)) {
+    for nics in [1, 2] {
+        let machine = Machine::new(nics);
+        let agents: Vec<_> = (0..usize::from(nics)).map(|n| open(&machine, n)).collect();
+        let a = Node::new(&machine, &agents[0]);
+        let b = Node::new(&machine, agents.last().unwrap());
+        check(&machine, &a, &b);
+        a.client.detach();
+        b.client.detach();
+        for agent in agents {
+            assert_eq!(agent.counts(), Default::default());
+            agent.close();
+            assert_eq!(agent.nic().quarantined(), 0);
+        }
+    }
+}
+
+#[test]
+fn send_write_read_and_direct() {
+    two_nics_and_one(|_, a, b| {
+        let (qa, _, qb, _) = connect(a, b, 1);
+        let (from, to) = (a.buffer(10_000), b.buffer(10_000));
+        let (ra, rb) = (a.register(&from), b.register(&to));
+        let (sa, sb) = (segment(&from, &ra), segment(&to, &rb));
+
+        from.write(0, &pattern(10_000, 1)).unwrap();
+        receive(&qb, sb, 100);
+        post(&qa, Opcode::Send, sa, None, 1);
+        let done = a.completion();
+        assert_eq!((done.cookie, done.status, done.context), (1, Status::Success, 1));
+        assert_eq!(done.data, Opcode::Send as u32);
+        let got = b.completion();
+        assert_eq!((got.cookie, got.status, got.length, got.context), (100, Status::Success, 10_000, 2));
+        assert_eq!(contents(&to), pattern(10_000, 1));
+
+        from.write(0, &pattern(10_000, 2)).unwrap();
+        post(&qa, Opcode::Write, sa, Some(sb), 2);
+        assert_eq!(a.completion().status, Status::Success);
+        assert_eq!(contents(&to), pattern(10_000, 2));
+
+        to.write(0, &pattern(10_000, 3)).unwrap();
+        post(&qa, Opcode::Read, sa, Some(sb), 3);
+        let read = a.completion();
+        assert_eq!((read.cookie, read.status, read.length), (3, Status::Success, 10_000));
+        assert_eq!(contents(&from), pattern(10_000, 3));
+
+        from.write(0, &pattern(10_000, 4)).unwrap();
+        let direct = Segment { addr: from.bus(), length: 10_000, key: KEY_RESERVED };
+        post(&qa, Opcode::Write, direct, Some(sb), 4);
+        assert_eq!(a.completion().status, Status::Success);
+        assert_eq!(contents(&to), pattern(10_000, 4));
+    });
+}
+
+#[test]
+fn a_linked_region_can_be_written_through_each_kind_of_list() {
+    two_nics_and_one(|_, a, b| {
+        let (qa, _, qb, _) = connect(a, b, 2);
+        let (from, to) = (a.buffer(8192), b.buffer(4 * 4096));
+        let ra = a.register(&from);
+        let region = b.client.allocate_region(&b.pd, 4).unwrap();
+        let rights = LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE | LinkFlags::REMOTE_WRITE;
+        let bus = to.bus();
+        let pages = [bus + 8192, bus];
+        let blocks = [bus + 100, bus + 3000, bus + 9000];
+        let elements = [
+            nic_abi::wqe::ListElement { addr: bus + 5, length: 1000 },
+            nic_abi::wqe::ListElement { addr: bus + 4096, length: 8000 },
+        ];
+        let lists = [
+            MemoryList::Contiguous { bus: bus + 3, length: 8192 },
+            MemoryList::Pages { pages: &pages, page_size: 4096, first_byte_offset: 0, length: 8192 },
+            MemoryList::Blocks { blocks: &blocks, block_length: 2800, first_byte_offset: 8, length: 8192 },
+            MemoryList::Variable { elements: &elements, first_byte_offset: 500, length: 8192 },
+        ];
+        for (variant, memory) in (1u8..).zip(lists) {
+            let link = Link { flags: rights | LinkFlags::RELATIVE, base: 0, memory };
+            let note = Note { cookie: 7, data: 7 };
+            let key = qb.post_link(&region, &link, variant, SendFlags::SIGNALED, note).unwrap();
+            let linked = b.completion();
+            assert_eq!((linked.cookie, linked.status), (7, Status::Success), "{memory:?}");
+            assert_eq!(key as u8, variant);
+            to.slice().fill(0);
+            from.write(0, &pattern(8192, variant)).unwrap();
+            let remote = Segment { addr: 0, length: 0, key };
+            post(&qa, Opcode::Write, segment(&from, &ra), Some(remote), 1);
+            assert_eq!(a.completion().status, Status::Success, "{memory:?}");
+            let bytes = contents(&to);
+            let expected = pattern(8192, variant);
+            let placed: Vec<u8> = match memory {
+                MemoryList::Contiguous { .. } => bytes[3..8195].to_vec(),
+                MemoryList::Pages { .. } => [&bytes[8192..12288], &bytes[..4096]].concat(),
+                MemoryList::Blocks { .. } => {
+                    [&bytes[108..2900], &bytes[3000..5800], &bytes[9000..11600]].concat()
+                }
+                MemoryList::Variable { .. } => [&bytes[505..1005], &bytes[4096..4096 + 7692]].concat(),
+            };
+            assert!(placed == expected, "{memory:?}");
+            qb.post_invalidate(key, SendFlags::SIGNALED, note).unwrap();
+            assert_eq!(b.completion().status, Status::Success);
+        }
+    });
+}
+
+#[test]
+fn links_in_flight_are_bounded_and_lists_checked() {
+    two_nics_and_one(|machine, a, b| {
+        let (qa, ..) = connect(a, b, 3);
+        let memory = a.buffer(4096);
+        let region = a.client.allocate_region(&a.pd, 1).unwrap();
+        let pages = [memory.bus()];
+        let list = MemoryList::Pages { pages: &pages, page_size: 4096, first_byte_offset: 0, length: 4096 };
+        let link = Link { flags: LinkFlags::LOCAL_READ, base: 0, memory: list };
+        let two = [memory.bus(), memory.bus()];
+        let long = Link {
+            memory: MemoryList::Pages { pages: &two, page_size: 4096, first_byte_offset: 0, length: 4096 },
+            ..link
+        };
+        let note = Note::default();
+        let refused = qa.post_link(&region, &long, 1, SendFlags::SIGNALED, note);
+        assert!(matches!(refused, Err(PostError::BadList(_))));
+        let mut paused = machine.pause();
+        let links: Vec<_> =
+            (1..=5).map(|v| qa.post_link(&region, &link, v, SendFlags::SIGNALED, note)).collect();
+        assert!(links[..4].iter().all(Result::is_ok));
+        assert_eq!(links[4], Err(PostError::LinksInFlight));
+        paused.step();
+        drop(paused);
+        assert_eq!(a.completion().status, Status::Success);
+        // The first has completed: its list is free again. (The region is linked, so the link itself fails.)
+        assert!(qa.post_link(&region, &link, 9, SendFlags::SIGNALED, note).is_ok());
+        assert_eq!(a.completion().status, Status::MemoryManagement);
+    });
+}
+
+#[test]
+fn many_segments_atomics_and_windows() {
+    two_nics_and_one(|_, a, b| {
+        let (qa, _, qb, _) = connect(a, b, 4);
+        let (from, to) = (a.buffer(8192), b.buffer(8192));
+        let (ra, rb) = (a.register(&from), b.register(&to));
+        from.write(0, &pattern(8192, 9)).unwrap();
+        for count in [0usize, 1, 2, 3, 6, 7, 8] {
+            let pieces: Vec<Segment> = (0..count)
+                .map(|i| Segment { addr: from.addr() as u64 + 100 * i as u64, length: 10, key: ra.key() })
+                .collect();
+            let remote = Segment { addr: to.addr() as u64, length: 0, key: rb.key() };
+            let sent = request(Opcode::Write, Some(remote));
+            qa.post_send(&sent, &pieces, |&piece| piece, Note { cookie: count as u64, data: 0 }).unwrap();
+            let done = a.completion();
+            assert_eq!((done.cookie, done.status), (count as u64, Status::Success));
+            let bytes = contents(&to);
+            for i in 0..count {
+                assert_eq!(bytes[10 * i..10 * i + 10], pattern(8192, 9)[100 * i..100 * i + 10]);
+            }
+        }
+        let nine = [segment(&from, &ra); 9];
+        let refused = qa.post_send(&request(Opcode::Send, None), &nine, |&s| s, Note::default());
+        assert_eq!(refused, Err(PostError::Segments));
+
+        to.write(0, &40u64.to_le_bytes()).unwrap();
+        let sink = Segment { addr: from.addr() as u64, length: 8, key: ra.key() };
+        let remote = Segment { addr: to.addr() as u64, length: 8, key: rb.key() };
+        qa.post_atomic(&request(Opcode::FetchAdd, Some(remote)), sink, 2, 0, Note::default()).unwrap();
+        let done = a.completion();
+        assert_eq!((done.status, done.length), (Status::Success, 8));
+        assert_eq!(contents(&from)[..8], 40u64.to_le_bytes());
+        assert_eq!(contents(&to)[..8], 42u64.to_le_bytes());
+
+        let window = b.client.allocate_window(&b.pd, WindowType::Wide).unwrap();
+        let rights = LinkFlags::REMOTE_WRITE;
+        let key = qb
+            .post_bind(&window, 1, rb.key(), rights, to.addr() as u64, 64, SendFlags::SIGNALED, Note::default())
+            .unwrap();
+        assert_eq!(b.completion().status, Status::Success);
+        assert_eq!(window.query().unwrap().linked, 1);
+        assert_eq!(rb.destroy(), Err(kernel_agent::Error::Busy));
+        let small = Segment { length: 64, ..sink };
+        post(&qa, Opcode::Write, small, Some(Segment { key, ..remote }), 1);
+        assert_eq!(a.completion().status, Status::Success);
+        window.destroy().unwrap();
+        rb.destroy().unwrap();
+        assert_eq!(rb.destroy(), Err(kernel_agent::Error::Gone));
+    });
+}
+
+#[test]
+fn one_doorbell_for_many_and_unsignalled_ones_are_retired() {
+    two_nics_and_one(|_, a, b| {
+        let (qa, _, _, _) = connect(a, b, 5);
+        let (from, to) = (a.buffer(64), b.buffer(64));
+        let (ra, rb) = (a.register(&from), b.register(&to));
+        let (sa, sb) = (segment(&from, &ra), segment(&to, &rb));
+        let mut quiet = request(Opcode::Write, Some(sb));
+        quiet.flags = SendFlags::empty();
+        let signalled = request(Opcode::Write, Some(sb));
+        for round in 0..10 {
+            let mut batch = qa.batch();
+            for cookie in 0..15 {
+                batch.post_send(&quiet, &[sa], |&s| s, Note { cookie, data: 0 }).unwrap();
+            }
+            batch.post_send(&signalled, &[sa], |&s| s, Note { cookie: round, data: 1 }).unwrap();
+            let full = batch.post_send(&signalled, &[sa], |&s| s, Note::default());
+            assert_eq!(full, Err(PostError::QueueFull));
+            drop(batch);
+            assert_eq!(qa.outstanding().0, 16);
+            let done = a.completion();
+            assert_eq!((done.cookie, done.data, done.status), (round, 1, Status::Success));
+            assert_eq!(qa.outstanding().0, 0);
+        }
+    });
+}
+
+#[test]
+fn a_shared_receive_queue_serves_two_connections() {
+    two_nics_and_one(|_, a, b| {
+        let srq = b.client.create_srq(&b.pd, 8, 2, 0, 55).unwrap();
+        let mut attributes = b.attributes(21);
+        attributes.srq = Some(&srq);
+        let all = LinkFlags::REMOTE_READ | LinkFlags::REMOTE_WRITE;
+        let q1 = b.client.create_qp(&attributes).unwrap();
+        attributes.context = 22;
+        let q2 = b.client.create_qp(&attributes).unwrap();
+        q1.to_init(all).unwrap();
+        q2.to_init(all).unwrap();
+        assert_eq!(srq.destroy(), Err(kernel_agent::Error::Busy));
+        let (p1, p2) = (a.qp(11), a.qp(12));
+        connect_qps(a, &p1, b, &q1, 6);
+        connect_qps(a, &p2, b, &q2, 7);
+        let (from, to) = (a.buffer(64), b.buffer(64 * 8));
+        let (ra, rb) = (a.register(&from), b.register(&to));
+        let into = |i: u64| Segment { addr: to.addr() as u64 + 64 * i, length: 64, key: rb.key() };
+        for i in 0..8 {
+            srq.post_receive(false, &[into(i)], |&s| s, Note { cookie: i, data: 0 }).unwrap();
+        }
+        let full = srq.post_receive(false, &[into(0)], |&s| s, Note::default());
+        assert_eq!(full, Err(PostError::QueueFull));
+        assert_eq!(q1.post_receive(false, &[into(0)], |&s| s, Note::default()), Err(PostError::Kind));
+        let mut cookies = Vec::new();
+        for (qp, context) in [(&p1, 21), (&p2, 22), (&p1, 21), (&p2, 22)] {
+            post(qp, Opcode::Send, segment(&from, &ra), None, 1);
+            assert_eq!(a.completion().status, Status::Success);
+            let got = b.completion();
+            assert_eq!((got.context, got.status, got.length), (context, Status::Success, 64));
+            cookies.push(got.cookie);
+        }
+        cookies.sort_unstable();
+        assert_eq!(cookies, [0, 1, 2, 3]);
+        assert_eq!(srq.outstanding(), 4);
+        for i in 0..4 {
+            srq.post_receive(false, &[into(i)], |&s| s, Note { cookie: 8 + i, data: 0 }).unwrap();
+        }
+        assert_eq!(srq.outstanding(), 8);
+    });
+}
+
+#[test]
+fn a_cq_can_be_resized_with_entries_waiting() {
+    two_nics_and_one(|_, a, b| {
+        let (qa, ..) = connect(a, b, 8);
+        let (from, to) = (a.buffer(64), b.buffer(64));
+        let (ra, rb) = (a.register(&from), b.register(&to));
+        let (sa, sb) = (segment(&from, &ra), segment(&to, &rb));
+        let mut next = 0;
+        let mut reaped = 0;
+        for entries in [16, 300, 20, 512, 16] {
+            for _ in 0..12 {
+                post(&qa, Opcode::Write, sa, Some(sb), next);
+                next += 1;
+            }
+            // Some taken before, some after.
+            for _ in 0..5 {
+                assert_eq!(a.completion().cookie, reaped);
+                reaped += 1;
+            }
+            a.cq.resize(entries).unwrap();
+            assert!(a.cq.entries() >= entries);
+            while reaped < next {
+                assert_eq!(a.completion().cookie, reaped);
+                reaped += 1;
+            }
+        }
+        assert_eq!(a.cq.dropped(), 0);
+    });
+}
