@@ -300,7 +300,7 @@ pub struct ResizeCq {
 /// Result of [`Opcode::ResizeCq`] and [`Opcode::QueryCq`].
 ///
 /// After a resize both indices go on counting; the entry at free-running index `i` is at `i` modulo the new size, with the
-/// phase of the new size.
+/// phase of the new size. The device gives all other entries of the new ring the phase that says that they were not written.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CqInfo {

@@ -109,6 +109,13 @@ impl<F: Frontend> Nic<F> {
             entry[cqe::WORDS - 1] = entry[cqe::WORDS - 1] & !cqe::PHASE | cqe::phase(index, log);
             memory.publish(entry_addr(ring, log, index), entry)?;
         }
+        // What a zeroed entry says depends on the pass, and the ring may begin in any: say of the rest that it was
+        // not written.
+        for i in unconsumed..1 << log {
+            let index = head.wrapping_add(i);
+            let unwritten = [0, 0, 0, cqe::phase(index, log) ^ cqe::PHASE];
+            memory.publish(entry_addr(ring, log, index), unwritten)?;
+        }
         (cq.ring, cq.log, cq.head_seen) = (ring, log, head);
         Ok(())
     }
