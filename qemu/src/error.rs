@@ -29,9 +29,9 @@ pub enum Error {
     /// A value on the command line makes no sense, alone or beside the others.
     #[error("{0}")]
     Usage(String),
-    /// QEMU is missing and can't be installed from here.
+    /// A program is missing and can't be installed from here.
     #[error("{0}")]
-    NoQemu(String),
+    Missing(String),
     /// What `--qemu` names does not answer as a QEMU does.
     #[error("{}: not a QEMU: {why}", path.display())]
     NotQemu {

@@ -1,4 +1,5 @@
-//! What has to be on the machine before a guest can start: QEMU, and the standard library for its target.
+//! What has to be on the machine before a guest can start: QEMU, and the standard library for its target; and Valgrind for
+//! the benchmarks that count instructions.
 //!
 //! What is missing is installed where that takes no question (root, or sudo without a password); otherwise
 //! the exact commands are printed. Nothing is installed when `--qemu` names a program.
@@ -15,8 +16,26 @@ use crate::error::{Error, Result};
 const OLDEST_TEXT: &str = "7.2";
 /// The oldest QEMU that works.
 const OLDEST: (u32, u32) = (7, 2);
-/// The program.
-const PROGRAM: &str = "qemu-system-x86_64";
+/// A program, and the package that has it.
+struct Package {
+    program: &'static str,
+    debian: &'static str,
+    fedora: &'static str,
+    arch: &'static str,
+    /// What else can be done about it, after "install it".
+    otherwise: &'static str,
+}
+
+const QEMU: Package = Package {
+    program: "qemu-system-x86_64",
+    debian: "qemu-system-x86",
+    fedora: "qemu-system-x86-core",
+    arch: "qemu-system-x86",
+    otherwise: ", or name another with --qemu PATH",
+};
+const VALGRIND: Package =
+    Package { program: "valgrind", debian: "valgrind", fedora: "valgrind", arch: "valgrind", otherwise: "" };
+
 /// What the kernel is compiled for.
 pub const GUEST_TARGET: &str = "x86_64-unknown-none";
 /// How often a download is tried.
@@ -36,15 +55,24 @@ pub fn find_qemu(chosen: Option<&Path>) -> Result<Qemu> {
     if let Some(path) = chosen {
         return check_version(path);
     }
-    if let Some(path) = on_path(OsStr::new(PROGRAM), env::var_os("PATH").as_deref()) {
-        return check_version(&path);
+    check_version(&find_or_install(&QEMU)?)
+}
+
+/// Makes sure that Valgrind is on PATH.
+pub fn ensure_valgrind() -> Result<()> {
+    find_or_install(&VALGRIND).map(drop)
+}
+
+fn find_or_install(package: &Package) -> Result<PathBuf> {
+    let find = || on_path(OsStr::new(package.program), env::var_os("PATH").as_deref());
+    if let Some(path) = find() {
+        return Ok(path);
     }
     let system = Distribution::detect(&std::fs::read_to_string("/etc/os-release").unwrap_or_default());
-    install(system)?;
-    match on_path(OsStr::new(PROGRAM), env::var_os("PATH").as_deref()) {
-        Some(path) => check_version(&path),
-        None => Err(Error::NoQemu(format!("{PROGRAM} is still not on PATH after its installation"))),
-    }
+    install(package, system)?;
+    find().ok_or_else(|| {
+        Error::Missing(format!("{} is still not on PATH after its installation", package.program))
+    })
 }
 
 /// The first executable file called `program` in the folders of `path`.
@@ -114,49 +142,50 @@ impl Distribution {
         Distribution::Unknown
     }
 
-    /// The commands that install QEMU, without questions.
-    fn commands(self) -> &'static [&'static [&'static str]] {
+    /// The commands that install a package, without questions.
+    fn commands(self, package: &Package) -> Vec<Vec<&'static str>> {
         match self {
-            Distribution::Debian => &[
-                &["apt-get", "update"],
-                &["apt-get", "install", "-y", "--no-install-recommends", "qemu-system-x86"],
+            Distribution::Debian => vec![
+                vec!["apt-get", "update"],
+                vec!["apt-get", "install", "-y", "--no-install-recommends", package.debian],
             ],
-            Distribution::Fedora => &[&["dnf", "install", "-y", "qemu-system-x86-core"]],
-            Distribution::Arch => &[&["pacman", "-Sy", "--needed", "--noconfirm", "qemu-system-x86"]],
-            Distribution::Unknown => &[],
+            Distribution::Fedora => vec![vec!["dnf", "install", "-y", package.fedora]],
+            Distribution::Arch => vec![vec!["pacman", "-Sy", "--needed", "--noconfirm", package.arch]],
+            Distribution::Unknown => vec![],
         }
     }
 }
 
 /// What to type where we can't install.
-fn by_hand(why: &str) -> Error {
-    Error::NoQemu(format!(
-        "{PROGRAM} was not found, and {why}; install it, or name another with --qemu PATH:\n  \
-         Debian, Ubuntu:  sudo apt-get update && sudo apt-get install -y --no-install-recommends qemu-system-x86\n  \
-         Fedora:          sudo dnf install -y qemu-system-x86-core\n  \
-         Arch:            sudo pacman -S --needed qemu-system-x86"
+fn by_hand(package: &Package, why: &str) -> Error {
+    let Package { program, debian, fedora, arch, otherwise } = package;
+    Error::Missing(format!(
+        "{program} was not found, and {why}; install it{otherwise}:\n  \
+         Debian, Ubuntu:  sudo apt-get update && sudo apt-get install -y --no-install-recommends {debian}\n  \
+         Fedora:          sudo dnf install -y {fedora}\n  \
+         Arch:            sudo pacman -S --needed {arch}"
     ))
 }
 
-/// Installs the distribution's QEMU.
-fn install(system: Distribution) -> Result<()> {
-    let commands = system.commands();
+/// Installs the distribution's package.
+fn install(package: &Package, system: Distribution) -> Result<()> {
+    let commands = system.commands(package);
     let Some(manager) = commands.first().and_then(|c| c.first()) else {
-        return Err(by_hand("this distribution's package manager is not one we know"));
+        return Err(by_hand(package, "this distribution's package manager is not one we know"));
     };
     if on_path(OsStr::new(manager), env::var_os("PATH").as_deref()).is_none() {
-        return Err(by_hand(&format!("neither was {manager}")));
+        return Err(by_hand(package, &format!("neither was {manager}")));
     }
     let prefix: &[&str] = if rustix::process::geteuid().is_root() {
         &[]
     } else if quiet_success(Command::new("sudo").args(["-n", "true"])) {
         &["sudo", "-n"]
     } else {
-        return Err(by_hand("installing it takes root"));
+        return Err(by_hand(package, "installing it takes root"));
     };
-    for command in commands {
+    for command in &commands {
         let words: Vec<&str> = prefix.iter().chain(command.iter()).copied().collect();
-        complain!("ferrovia: {PROGRAM} was not found; running `{}`", words.join(" "));
+        complain!("ferrovia: {} was not found; running `{}`", package.program, words.join(" "));
         let mut run = Command::new(words[0]);
         run.args(&words[1..]).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
         // The package manager is left to finish when we are killed: half an installation helps nobody.
@@ -166,7 +195,7 @@ fn install(system: Distribution) -> Result<()> {
             Ok(status) if status.success() => {}
             // An index that can't be refreshed may still be good enough to install from.
             Ok(_) if command.contains(&"update") => {}
-            Ok(status) => return Err(by_hand(&format!("`{}` failed ({status})", words.join(" ")))),
+            Ok(status) => return Err(by_hand(package, &format!("`{}` failed ({status})", words.join(" ")))),
             Err(source) => return Err(Error::system(format!("run {}", words[0]), source)),
         }
     }
@@ -264,7 +293,7 @@ mod tests {
 
     #[test]
     fn where_nothing_can_be_installed_all_three_commands_are_named() {
-        let Err(error) = install(Distribution::Unknown) else {
+        let Err(error) = install(&QEMU, Distribution::Unknown) else {
             panic!("an unknown distribution was installed on")
         };
         let text = error.to_string();
