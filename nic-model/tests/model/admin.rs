@@ -1,0 +1,351 @@
+//! Commands: what is refused, why, and that a refusal changes nothing.
+
+use std::mem::offset_of;
+
+use nic_abi::admin::{
+    self, Bench, BenchKind, Command, CreateCq, CreateEq, CreateQp, CreateSrq, Inject, ModifyQp, ModifySrq,
+    Opcode, QpFlags, QpMask, QpState, QpType, ResizeCq, Status,
+};
+use nic_abi::ident::{MAX_CQS, MAX_EQS, MAX_PDS, MAX_SRQS};
+use nic_abi::registers;
+use nic_model::GuestMemory;
+use std::sync::atomic::Ordering;
+
+use crate::rig::{MEMORY, PD, QpSpec, Rig};
+
+const ARGS: u16 = 16;
+const OBJECT: u16 = 8;
+
+macro_rules! at {
+    ($args:ty, $name:ident) => {
+        ARGS + offset_of!($args, $name) as u16
+    };
+}
+
+fn command(opcode: u16) -> Command {
+    Command { opcode, flags: 0, id: 3, object: 0, reserved: 0, args: [0; 112] }
+}
+
+#[test]
+fn a_command_that_makes_no_sense_is_refused() {
+    let mut rig = Rig::new(1);
+    let cases = [
+        (command(0x7f), Status::BadOpcode, 0),
+        (command(0xffff), Status::BadOpcode, 0),
+        (Command { flags: 2, ..command(0) }, Status::BadField, 2),
+        (Command { reserved: 1, ..command(0) }, Status::BadField, 12),
+    ];
+    for (command, status, field) in cases {
+        let response = rig.raw_command(0, &command).expect("an answer");
+        assert_eq!((response.status, response.field, response.id), (status as u16, field, 3));
+    }
+    assert_eq!(rig.stats(0).refused_commands, 4);
+}
+
+#[test]
+fn the_ring_wraps_and_answers_in_order() {
+    let mut rig = Rig::new(1);
+    for round in 0..50 {
+        let indices: Vec<u32> =
+            (0..16).map(|i| rig.issue(0, &Command { id: round * 16 + i, ..command(0) })).collect();
+        rig.run();
+        for (i, index) in indices.into_iter().enumerate() {
+            assert_eq!(rig.answer(0, index).expect("an answer").id, round * 16 + i as u32);
+        }
+    }
+}
+
+#[test]
+fn event_queues() {
+    let mut rig = Rig::new(1);
+    let good = CreateEq { ring: 4096, log_entries: 4, vector: 7 };
+    let cases = [
+        (MAX_EQS, good, Status::BadField, OBJECT),
+        (0, good, Status::Exists, OBJECT),
+        (3, CreateEq { log_entries: 0, ..good }, Status::BadField, at!(CreateEq, log_entries)),
+        (3, CreateEq { log_entries: 18, ..good }, Status::BadField, at!(CreateEq, log_entries)),
+        (3, CreateEq { log_entries: u32::MAX, ..good }, Status::BadField, at!(CreateEq, log_entries)),
+        (3, CreateEq { ring: 4096 + 32, ..good }, Status::BadField, at!(CreateEq, ring)),
+        (3, CreateEq { ring: MEMORY, ..good }, Status::Dma, at!(CreateEq, ring)),
+        (3, CreateEq { ring: u64::MAX - 63, ..good }, Status::Dma, at!(CreateEq, ring)),
+        (3, CreateEq { vector: 8, ..good }, Status::BadField, at!(CreateEq, vector)),
+        (3, CreateEq { vector: 1 << 16, ..good }, Status::BadField, at!(CreateEq, vector)),
+    ];
+    for (number, args, status, field) in cases {
+        assert_eq!(rig.command(0, Opcode::CreateEq, number, &args), Err((status, field)), "{args:?}");
+    }
+    assert_eq!(rig.command(0, Opcode::DestroyEq, 3, &()), Err((Status::NoSuchObject, OBJECT)));
+    rig.command(0, Opcode::CreateEq, 3, &good).unwrap();
+    let cq = CreateCq { ring: 8192, log_entries: 2, eq: 3, generation: 0, reserved: 0 };
+    rig.command(0, Opcode::CreateCq, 9, &cq).unwrap();
+    assert_eq!(rig.command(0, Opcode::DestroyEq, 3, &()), Err((Status::Busy, OBJECT)));
+    rig.command(0, Opcode::DestroyCq, 9, &()).unwrap();
+    rig.command(0, Opcode::DestroyEq, 3, &()).unwrap();
+}
+
+#[test]
+fn domains() {
+    let mut rig = Rig::new(1);
+    for (number, status) in [(0, Status::BadField), (MAX_PDS, Status::BadField), (PD, Status::Exists)] {
+        assert_eq!(rig.command(0, Opcode::CreatePd, number, &()), Err((status, OBJECT)));
+    }
+    assert_eq!(rig.command(0, Opcode::DestroyPd, 8, &()), Err((Status::NoSuchObject, OBJECT)));
+    rig.command(0, Opcode::CreatePd, MAX_PDS - 1, &()).unwrap();
+    rig.command(0, Opcode::DestroyPd, MAX_PDS - 1, &()).unwrap();
+}
+
+#[test]
+fn completion_queues() {
+    let mut rig = Rig::new(1);
+    let good = CreateCq { ring: 4096, log_entries: 4, eq: 0, generation: 0, reserved: 0 };
+    let cases = [
+        (MAX_CQS, good, Status::BadField, OBJECT),
+        (3, CreateCq { log_entries: 0, ..good }, Status::BadField, at!(CreateCq, log_entries)),
+        (3, CreateCq { log_entries: 21, ..good }, Status::BadField, at!(CreateCq, log_entries)),
+        (3, CreateCq { ring: 8, ..good }, Status::BadField, at!(CreateCq, ring)),
+        (3, CreateCq { ring: MEMORY - 64, ..good }, Status::Dma, at!(CreateCq, ring)),
+        (3, CreateCq { eq: 5, ..good }, Status::NoSuchObject, at!(CreateCq, eq)),
+        (3, CreateCq { reserved: 1, ..good }, Status::BadField, at!(CreateCq, reserved)),
+    ];
+    for (number, args, status, field) in cases {
+        assert_eq!(rig.command(0, Opcode::CreateCq, number, &args), Err((status, field)), "{args:?}");
+    }
+    rig.command(0, Opcode::CreateCq, 3, &good).unwrap();
+    assert_eq!(rig.command(0, Opcode::CreateCq, 3, &good), Err((Status::Exists, OBJECT)));
+    let resize = ResizeCq { ring: 8192, log_entries: 3, reserved: 0 };
+    for (args, status, field) in [
+        (ResizeCq { ring: 1, ..resize }, Status::BadField, at!(ResizeCq, ring)),
+        (ResizeCq { log_entries: 30, ..resize }, Status::BadField, at!(ResizeCq, log_entries)),
+        (ResizeCq { reserved: 30, ..resize }, Status::BadField, at!(ResizeCq, reserved)),
+    ] {
+        assert_eq!(rig.command(0, Opcode::ResizeCq, 3, &args), Err((status, field)));
+    }
+    rig.command(0, Opcode::ResizeCq, 3, &resize).unwrap();
+    for opcode in [Opcode::ResizeCq, Opcode::QueryCq, Opcode::DestroyCq] {
+        assert_eq!(rig.command(0, opcode, 4, &resize), Err((Status::NoSuchObject, OBJECT)));
+    }
+    // A consumer index that makes no sense leaves nothing to move.
+    rig.register(0, registers::CQ_RECORDS + 3 * 8).store(77, Ordering::Relaxed);
+    assert_eq!(rig.command(0, Opcode::ResizeCq, 3, &resize), Err((Status::BadState, OBJECT)));
+    rig.command(0, Opcode::DestroyCq, 3, &()).unwrap();
+}
+
+#[test]
+fn shared_receive_queues() {
+    let mut rig = Rig::new(1);
+    let good =
+        CreateSrq { ring: 4096, log_entries: 4, max_segments: 2, pd: PD, generation: 0, limit: 16, eq: 0 };
+    let cases = [
+        (MAX_SRQS, good, Status::BadField, OBJECT),
+        (3, CreateSrq { log_entries: 17, ..good }, Status::BadField, at!(CreateSrq, log_entries)),
+        (3, CreateSrq { max_segments: 33, ..good }, Status::BadField, at!(CreateSrq, max_segments)),
+        (3, CreateSrq { ring: 4097, ..good }, Status::BadField, at!(CreateSrq, ring)),
+        (3, CreateSrq { ring: MEMORY - 64, ..good }, Status::Dma, at!(CreateSrq, ring)),
+        (3, CreateSrq { limit: 17, ..good }, Status::BadField, at!(CreateSrq, limit)),
+        (3, CreateSrq { pd: 5, ..good }, Status::NoSuchObject, at!(CreateSrq, pd)),
+        (3, CreateSrq { eq: 5, ..good }, Status::NoSuchObject, at!(CreateSrq, eq)),
+    ];
+    for (number, args, status, field) in cases {
+        assert_eq!(rig.command(0, Opcode::CreateSrq, number, &args), Err((status, field)), "{args:?}");
+    }
+    rig.command(0, Opcode::CreateSrq, 3, &good).unwrap();
+    assert_eq!(rig.command(0, Opcode::CreateSrq, 3, &good), Err((Status::Exists, OBJECT)));
+    let modify = |limit, reserved| ModifySrq { limit, reserved };
+    assert_eq!(
+        rig.command(0, Opcode::ModifySrq, 3, &modify(17, 0)),
+        Err((Status::BadField, at!(ModifySrq, limit)))
+    );
+    assert_eq!(
+        rig.command(0, Opcode::ModifySrq, 3, &modify(1, 1)),
+        Err((Status::BadField, at!(ModifySrq, reserved)))
+    );
+    for opcode in [Opcode::ModifySrq, Opcode::QuerySrq, Opcode::DestroySrq] {
+        assert_eq!(rig.command(0, opcode, 4, &modify(1, 0)), Err((Status::NoSuchObject, OBJECT)));
+    }
+    rig.command(0, Opcode::DestroySrq, 3, &()).unwrap();
+    assert_eq!(rig.command(0, Opcode::DestroyEq, 0, &()), Ok([0; 40]));
+    rig.command(0, Opcode::DestroyPd, PD, &()).unwrap();
+}
+
+#[test]
+fn queue_pairs() {
+    let mut rig = Rig::new(1);
+    let (send_cq, receive_cq) = (rig.create_cq(0, 4), rig.create_cq(0, 4));
+    let good = rig.qp_args(QpSpec::default(), send_cq, receive_cq);
+    let ud = CreateQp { qp_type: QpType::Ud as u32, ..good };
+    let gsi = CreateQp { qp_type: QpType::Gsi as u32, ..good };
+    let shared = QpFlags::SRQ.bits();
+    let cases = [
+        (0, good, Status::BadField, OBJECT),
+        (1, good, Status::BadField, OBJECT),
+        (1 << 24 | 5, good, Status::BadField, OBJECT),
+        (5, gsi, Status::BadField, OBJECT),
+        (1 << 14 | 1, gsi, Status::BadField, OBJECT),
+        (5, CreateQp { qp_type: 3, ..good }, Status::BadField, at!(CreateQp, qp_type)),
+        (5, CreateQp { flags: 4, ..good }, Status::BadField, at!(CreateQp, flags)),
+        (5, CreateQp { flags: shared, receive_ring: 0, ..ud }, Status::BadField, at!(CreateQp, flags)),
+        (5, CreateQp { pd: 9, ..good }, Status::NoSuchObject, at!(CreateQp, pd)),
+        (5, CreateQp { send_cq: 9, ..good }, Status::NoSuchObject, at!(CreateQp, send_cq)),
+        (5, CreateQp { receive_cq: 9, ..good }, Status::NoSuchObject, at!(CreateQp, receive_cq)),
+        (5, CreateQp { flags: shared, ..good }, Status::BadField, at!(CreateQp, receive_ring)),
+        (5, CreateQp { flags: shared, receive_ring: 0, ..good }, Status::NoSuchObject, at!(CreateQp, srq)),
+        (5, CreateQp { max_send_segments: 33, ..good }, Status::BadField, at!(CreateQp, max_send_segments)),
+        (
+            5,
+            CreateQp { max_receive_segments: 33, ..good },
+            Status::BadField,
+            at!(CreateQp, max_receive_segments),
+        ),
+        (5, CreateQp { send_ring: 1, ..good }, Status::BadField, at!(CreateQp, send_ring)),
+        (5, CreateQp { send_ring: MEMORY, ..good }, Status::Dma, at!(CreateQp, send_ring)),
+        (5, CreateQp { receive_ring: 1, ..good }, Status::BadField, at!(CreateQp, receive_ring)),
+        (5, CreateQp { receive_ring: 1 << 60, ..good }, Status::Dma, at!(CreateQp, receive_ring)),
+        (5, CreateQp { log_send_blocks: 17, ..good }, Status::BadField, at!(CreateQp, log_send_blocks)),
+        (
+            5,
+            CreateQp { log_receive_entries: 17, ..good },
+            Status::BadField,
+            at!(CreateQp, log_receive_entries),
+        ),
+        (5, CreateQp { eq: 9, ..good }, Status::NoSuchObject, at!(CreateQp, eq)),
+        (5, CreateQp { max_message: (1 << 31) + 1, ..good }, Status::BadField, at!(CreateQp, max_message)),
+    ];
+    for (number, args, status, field) in cases {
+        assert_eq!(rig.command(0, Opcode::CreateQp, number, &args), Err((status, field)), "{args:?}");
+    }
+    // Nothing of all that has left a trace: what they named is unused.
+    rig.command(0, Opcode::CreateQp, 5, &good).unwrap();
+    assert_eq!(rig.command(0, Opcode::CreateQp, 1 << 14 | 5, &good), Err((Status::Exists, OBJECT)));
+    for cq in [send_cq, receive_cq] {
+        assert_eq!(rig.command(0, Opcode::DestroyCq, cq.number, &()), Err((Status::Busy, OBJECT)));
+    }
+    for opcode in [Opcode::QueryQp, Opcode::DestroyQp, Opcode::ModifyQp] {
+        assert_eq!(
+            rig.command(0, opcode, 1 << 14 | 5, &ModifyQp::default()),
+            Err((Status::NoSuchObject, OBJECT)),
+            "another generation is another queue pair"
+        );
+    }
+    rig.command(0, Opcode::DestroyQp, 5, &()).unwrap();
+    for cq in [send_cq, receive_cq] {
+        rig.command(0, Opcode::DestroyCq, cq.number, &()).unwrap();
+    }
+    rig.command(0, Opcode::DestroyEq, 0, &()).unwrap();
+    rig.command(0, Opcode::DestroyPd, PD, &()).unwrap();
+}
+
+#[test]
+fn every_attribute_is_checked() {
+    let mut rig = Rig::new(1);
+    let qp = rig.create_qp(0, QpSpec::default());
+    rig.to_init(&qp);
+    let rtr = rig.rtr_args(&qp, &qp);
+    let cases = [
+        (ModifyQp { mtu: 8192, ..rtr }, at!(ModifyQp, mtu)),
+        (ModifyQp { mtu: 2048, ..rtr }, at!(ModifyQp, mtu)),
+        (ModifyQp { source_gid: 2, ..rtr }, at!(ModifyQp, source_gid)),
+        (ModifyQp { flow_label: 1 << 20, ..rtr }, at!(ModifyQp, flow_label)),
+        (ModifyQp { remote_qpn: 1 << 24, ..rtr }, at!(ModifyQp, remote_qpn)),
+        (ModifyQp { receive_psn: 1 << 24, ..rtr }, at!(ModifyQp, receive_psn)),
+        (ModifyQp { min_rnr_timer: 32, ..rtr }, at!(ModifyQp, min_rnr_timer)),
+        (ModifyQp { max_dest_rd_atomic: 17, ..rtr }, at!(ModifyQp, max_dest_rd_atomic)),
+        (ModifyQp { reserved: [0, 1, 0], ..rtr }, at!(ModifyQp, reserved)),
+        (ModifyQp { mask: rtr.mask | QpMask::ACCESS.bits(), access: 1, ..rtr }, at!(ModifyQp, access)),
+    ];
+    for (args, field) in cases {
+        assert_eq!(rig.modify(&qp, &args), Err((Status::BadField, field)));
+        assert_eq!(rig.query(&qp).state, QpState::Init as u32);
+    }
+    rig.modify(&qp, &rtr).unwrap();
+    let rts = rig.rts_args(&qp);
+    let cases = [
+        (ModifyQp { send_psn: 1 << 24, ..rts }, at!(ModifyQp, send_psn)),
+        (ModifyQp { timeout: 32, ..rts }, at!(ModifyQp, timeout)),
+        (ModifyQp { retry_count: 8, ..rts }, at!(ModifyQp, retry_count)),
+        (ModifyQp { rnr_retry: 8, ..rts }, at!(ModifyQp, rnr_retry)),
+        (ModifyQp { max_rd_atomic: 17, ..rts }, at!(ModifyQp, max_rd_atomic)),
+    ];
+    for (args, field) in cases {
+        assert_eq!(rig.modify(&qp, &args), Err((Status::BadField, field)));
+    }
+    rig.modify(&qp, &rts).unwrap();
+    let late = ModifyQp { mask: QpMask::REMOTE_QPN.bits(), ..rts };
+    assert_eq!(rig.modify(&qp, &late), Err((Status::BadField, at!(ModifyQp, mask))));
+}
+
+#[test]
+fn injections_are_checked() {
+    let mut rig = Rig::new(1);
+    let inject = |what, value| Inject { what, count: 1, value };
+    for (what, value, status, field) in [
+        (0, 0, Status::BadField, at!(Inject, what)),
+        (9, 0, Status::BadField, at!(Inject, what)),
+        (1, 2, Status::BadField, at!(Inject, value)),
+        (8, 2, Status::BadField, at!(Inject, value)),
+        (3, 0, Status::NoSuchObject, OBJECT),
+        (6, 0, Status::NoSuchObject, OBJECT),
+    ] {
+        assert_eq!(rig.command(0, Opcode::Inject, 5, &inject(what, value)), Err((status, field)));
+    }
+}
+
+#[test]
+fn benchmarks() {
+    let mut rig = Rig::new(1);
+    let (source, target) = (rig.alloc(1 << 22), rig.alloc(1 << 22));
+    let good = Bench { kind: BenchKind::Copy as u32, rounds: 3, source, target, length: 3 << 20 };
+    for (args, status, field) in [
+        (Bench { kind: 0, ..good }, Status::BadField, at!(Bench, kind)),
+        (Bench { source: MEMORY, ..good }, Status::Dma, at!(Bench, source)),
+        (Bench { length: u64::MAX, ..good }, Status::Dma, at!(Bench, source)),
+        (Bench { target: MEMORY, ..good }, Status::Dma, at!(Bench, target)),
+        (Bench { kind: BenchKind::Echo as u32, target: 4097, ..good }, Status::BadField, at!(Bench, target)),
+    ] {
+        assert_eq!(rig.command(0, Opcode::Bench, 0, &args), Err((status, field)));
+    }
+    rig.fill(source, 3 << 20, 2);
+    rig.command(0, Opcode::Bench, 0, &good).unwrap();
+    assert!(rig.bytes(source, 3 << 20) == rig.bytes(target, 3 << 20));
+    rig.command(0, Opcode::Bench, 0, &Bench { length: 0, ..good }).unwrap();
+    // Additions: answered first, then done.
+    let add = Bench { kind: BenchKind::AtomicAdd as u32, rounds: 10_000, source: source + 64, ..good };
+    rig.memory.write(target, &[0; 8]).unwrap();
+    rig.memory.write(source + 64, &[0; 8]).unwrap();
+    rig.command(0, Opcode::Bench, 0, &add).unwrap();
+    assert_eq!(rig.bytes(target, 4), 10_000_u32.to_le_bytes());
+    assert_eq!(rig.bytes(source + 64, 4), 1_u32.to_le_bytes());
+    // An echo ends after its rounds, or a second without one.
+    let echo = Bench { kind: BenchKind::Echo as u32, rounds: 2, ..good };
+    let command_of = |args: &Bench| {
+        let mut c = command(Opcode::Bench as u16);
+        let bytes = zerocopy::IntoBytes::as_bytes(args);
+        c.args[..bytes.len()].copy_from_slice(bytes);
+        c
+    };
+    let poll = |rig: &mut Rig| rig.fabric.poll(platform::Instant::from_nanos(rig.now), 16);
+    let index = rig.issue(0, &command_of(&echo));
+    poll(&mut rig);
+    assert!(rig.answer(0, index).is_some());
+    for value in [5_u32, 6, 7] {
+        rig.memory.write(target, &value.to_le_bytes()).unwrap();
+        poll(&mut rig);
+        assert_eq!(rig.bytes(source, 4), value.min(6).to_le_bytes());
+    }
+    assert!(rig.fabric.prepare_sleep());
+    rig.issue(0, &command_of(&Bench { rounds: u32::MAX, ..echo }));
+    poll(&mut rig);
+    assert!(!rig.fabric.prepare_sleep());
+    rig.now += 1_000_000_000;
+    rig.run();
+    assert!(rig.fabric.prepare_sleep());
+    // Interrupts for kicks.
+    let kicks = Bench { kind: BenchKind::EchoInterrupt as u32, rounds: 2, ..good };
+    rig.command(0, Opcode::Bench, 0, &kicks).unwrap();
+    let id = rig.nics[0].id;
+    for _ in 0..3 {
+        rig.fabric.kicked(id);
+        rig.run();
+    }
+    assert_eq!(rig.raised(0, 0), 2);
+    assert_eq!(admin::PHASE, 1 << 63);
+}

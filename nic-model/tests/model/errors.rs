@@ -1,0 +1,580 @@
+//! Each way in which a work request can fail, and what becomes of the queue pairs.
+
+use std::mem::offset_of;
+
+use nic_abi::admin::{Injection, ModifyQp, Opcode, QpFlags, QpMask, QpState};
+use nic_abi::cqe::{NO_FIELD, Status};
+use nic_abi::eqe::EventType;
+use nic_abi::wqe::{self, AtomicArgs, Header, LinkFlags, ReceiveHeader};
+use nic_model::GuestMemory;
+
+use crate::rig::{ALL_RIGHTS, MAX_MESSAGE, Qp, QpSpec, Rig, header, rdma, segment, status};
+
+/// Connected queue pairs on two NICs, memory on both sides.
+struct Scene {
+    rig: Rig,
+    a: Qp,
+    b: Qp,
+    from: u32,
+    to: u32,
+}
+
+fn scene() -> Scene {
+    let mut rig = Rig::new(2);
+    let (a, b) = rig.pair();
+    let (from, _) = rig.region(0, 4096);
+    let (to, _) = rig.region(1, 4096);
+    Scene { rig, a, b, from, to }
+}
+
+impl Scene {
+    /// Posts, expects failure with that status at the sender, and the sender in ERROR with its event.
+    fn fails(&mut self, head: Header, segments: &[wqe::Segment], expected: Status) {
+        self.rig.post(&mut self.a, head, segments);
+        self.ends(expected);
+    }
+
+    fn ends(&mut self, expected: Status) {
+        let sent = self.rig.sent(&mut self.a);
+        assert_eq!(status(&sent), expected);
+        assert_eq!(self.rig.query(&self.a).state, QpState::Error as u32);
+        assert_eq!(self.rig.query(&self.a).error, expected as u32);
+        let events = self.rig.events(0);
+        assert_eq!(events.len(), 1, "{events:?}");
+        let event = events[0];
+        assert_eq!((event.event, event.status), (EventType::QpFatal as u8, expected as u8));
+        assert_eq!((event.number, event.generation), (self.a.qpn, self.a.generation));
+    }
+
+    /// The responder is in ERROR and said so.
+    fn responder(&mut self, event: EventType) {
+        assert_eq!(self.rig.event_types(1), [(event, self.b.qpn)]);
+        assert_eq!(self.rig.query(&self.b).state, QpState::Error as u32);
+    }
+
+    fn responder_lives(&mut self) {
+        assert_eq!(self.rig.event_types(1), []);
+        assert_eq!(self.rig.query(&self.b).state, QpState::Rts as u32);
+    }
+}
+
+#[test]
+fn a_malformed_entry_names_its_field() {
+    let good = Header { blocks: 1, ..header(wqe::Opcode::Send, 4) };
+    let cases: [(Header, usize); 9] = [
+        (Header { opcode: 0x7f, ..good }, offset_of!(Header, opcode)),
+        (Header { flags: 0x80, ..good }, offset_of!(Header, flags)),
+        (Header { segments: 7, blocks: 3, ..good }, offset_of!(Header, segments)),
+        (Header { segments: 255, blocks: 65, ..good }, offset_of!(Header, blocks)),
+        (Header { blocks: 2, ..good }, offset_of!(Header, blocks)),
+        (Header { length: 1, ..good }, offset_of!(Header, length)),
+        (Header { opcode: wqe::Opcode::FetchAdd as u8, segments: 2, ..good }, offset_of!(Header, segments)),
+        (
+            Header { opcode: wqe::Opcode::LocalInvalidate as u8, segments: 1, ..good },
+            offset_of!(Header, segments),
+        ),
+        (Header { opcode: wqe::Opcode::BindWindow as u8, blocks: 2, ..good }, offset_of!(Header, blocks)),
+    ];
+    for (head, field) in cases {
+        let mut s = scene();
+        s.rig.write_send(&mut s.a, Header { blocks: head.blocks.min(3), ..head }, [0; 4], &[]);
+        let at = s.a.send_ring;
+        let bytes: [u8; 32] = zerocopy::transmute!(head);
+        s.rig.memory.write(at, &bytes).unwrap();
+        s.rig.ring_send(&s.a);
+        s.rig.run();
+        let sent = s.rig.poll_cq(&mut s.a.send_cq).expect("a completion");
+        assert_eq!((status(&sent), sent.tag), (Status::LocalQpOperation, 4), "{head:?}");
+        assert_eq!(sent.source_or_field, field as u32, "{head:?}");
+        assert_eq!(s.rig.query(&s.a).state, QpState::Error as u32);
+        s.responder_lives();
+    }
+}
+
+#[test]
+fn an_entry_without_blocks_hides_what_follows() {
+    let mut s = scene();
+    s.rig.write_send(&mut s.a, Header { blocks: 0, ..header(wqe::Opcode::Send, 4) }, [0; 4], &[]);
+    s.a.send_tail += 1;
+    s.rig.post(&mut s.a, header(wqe::Opcode::Send, 5), &[]);
+    let sent = s.rig.sent(&mut s.a);
+    assert_eq!((status(&sent), sent.source_or_field), (Status::LocalQpOperation, 3));
+    assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
+    assert_eq!(s.rig.query(&s.a).send_head, 2, "everything posted is taken");
+}
+
+#[test]
+fn a_tail_beyond_the_ring_breaks_the_queue_pair() {
+    let mut s = scene();
+    s.a.send_tail = 1000;
+    s.rig.ring_send(&s.a);
+    s.rig.run();
+    assert_eq!(s.rig.event_types(0), [(EventType::QpFatal, s.a.qpn)]);
+    assert_eq!(s.rig.query(&s.a).state, QpState::Error as u32);
+    assert!(s.rig.stats(0).bad_tails > 0);
+    assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
+}
+
+#[test]
+fn local_lengths() {
+    let mut s = scene();
+    let (big, _) = s.rig.region(0, MAX_MESSAGE + 1);
+    let length = MAX_MESSAGE as u32 + 1;
+    s.fails(rdma(wqe::Opcode::Write, 1, s.to, 0), &[segment(big, 0, length)], Status::LocalLength);
+    s.responder_lives();
+    let mut s = scene();
+    let args = AtomicArgs { sink: segment(s.from, 0, 4), ..AtomicArgs::default() };
+    let head = Header { segments: 1, ..rdma(wqe::Opcode::FetchAdd, 1, s.to, 0) };
+    s.rig.post_args(&mut s.a, head, zerocopy::transmute!(args));
+    s.ends(Status::LocalLength);
+}
+
+#[test]
+fn local_protection() {
+    let bad = |s: &mut Scene| -> Vec<(wqe::Opcode, wqe::Segment)> {
+        let (no_read, _) = s.rig.region_with(0, 64, LinkFlags::LOCAL_WRITE | LinkFlags::RELATIVE, 0);
+        let (no_write, _) = s.rig.region_with(0, 64, LinkFlags::LOCAL_READ | LinkFlags::RELATIVE, 0);
+        let (absolute, _) = s.rig.region_with(0, 64, ALL_RIGHTS, 0x1000);
+        let from = s.from;
+        vec![
+            (wqe::Opcode::Write, segment(from ^ 1, 0, 8)),
+            (wqe::Opcode::Write, segment(from ^ 1 << 24, 0, 8)),
+            (wqe::Opcode::Write, segment(nic_abi::ident::key(60_000, 0, 0), 0, 8)),
+            (wqe::Opcode::Write, segment(from, 4090, 8)),
+            (wqe::Opcode::Write, segment(from, u64::MAX - 3, 8)),
+            (wqe::Opcode::Write, segment(no_read, 0, 8)),
+            (wqe::Opcode::Read, segment(no_write, 0, 8)),
+            (wqe::Opcode::Write, segment(absolute, 0xfff, 8)),
+            (wqe::Opcode::Write, segment(absolute, 0x103c, 8)),
+            (wqe::Opcode::Write, segment(0, 4096, 8)),
+        ]
+    };
+    let count = bad(&mut scene()).len();
+    for i in 0..count {
+        let mut s = scene();
+        let (opcode, seg) = bad(&mut s)[i];
+        s.fails(rdma(opcode, 1, s.to, 0), &[seg], Status::LocalProtection);
+        s.responder_lives();
+    }
+}
+
+#[test]
+fn another_domain_is_a_violation_on_both_sides() {
+    let mut s = scene();
+    s.rig.command(0, Opcode::CreatePd, 7, &()).unwrap();
+    s.rig.command(1, Opcode::CreatePd, 7, &()).unwrap();
+    let register = |rig: &mut Rig, n: usize| {
+        let args = nic_abi::admin::RegisterRegion {
+            pd: 7,
+            flags: (ALL_RIGHTS | LinkFlags::RELATIVE | LinkFlags::CONTIGUOUS).bits(),
+            base: 0,
+            length: 64,
+            list: wqe::ListArgs { list: 4096, ..wqe::ListArgs::default() },
+        };
+        let key = rig.fresh_key();
+        rig.command(n, Opcode::RegisterRegion, key, &args).unwrap();
+        key
+    };
+    let (near, far) = (register(&mut s.rig, 0), register(&mut s.rig, 1));
+    s.fails(rdma(wqe::Opcode::Write, 1, far, 0), &[segment(s.from, 0, 8)], Status::RemoteAccess);
+    s.responder(EventType::QpAccessError);
+    let (mut a, _) = s.rig.pair();
+    s.rig.post(&mut a, rdma(wqe::Opcode::Write, 1, s.to, 0), &[segment(near, 0, 8)]);
+    assert_eq!(status(&s.rig.sent(&mut a)), Status::LocalProtection);
+}
+
+#[test]
+fn remote_access() {
+    let bad = |s: &mut Scene| -> Vec<(wqe::Opcode, u32, u64)> {
+        let base = LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE | LinkFlags::RELATIVE;
+        let (only_write, _) = s.rig.region_with(1, 64, base | LinkFlags::REMOTE_WRITE, 0);
+        let (only_read, _) = s.rig.region_with(1, 64, base | LinkFlags::REMOTE_READ, 0);
+        vec![
+            (wqe::Opcode::Write, only_read, 0),
+            (wqe::Opcode::Read, only_write, 0),
+            (wqe::Opcode::Write, s.to ^ 1, 0),
+            (wqe::Opcode::Write, s.to, 4089),
+            (wqe::Opcode::Write, s.to, u64::MAX),
+            (wqe::Opcode::Read, s.to, u64::MAX - 7),
+            (wqe::Opcode::WriteImmediate, only_read, 0),
+        ]
+    };
+    let count = bad(&mut scene()).len();
+    for i in 0..count {
+        let mut s = scene();
+        let (opcode, key, addr) = bad(&mut s)[i];
+        s.fails(rdma(opcode, 1, key, addr), &[segment(s.from, 0, 8)], Status::RemoteAccess);
+        s.responder(EventType::QpAccessError);
+    }
+    // An atomic on memory that allows none.
+    let mut s = scene();
+    let (no_atomics, word) = s.rig.region_with(1, 64, ALL_RIGHTS.difference(LinkFlags::REMOTE_ATOMIC), 0);
+    let args = AtomicArgs { sink: segment(s.from, 0, 8), compare_add: 1, swap: 0 };
+    let head = Header { segments: 1, ..rdma(wqe::Opcode::FetchAdd, 1, no_atomics, 0) };
+    s.rig.post_args(&mut s.a, head, zerocopy::transmute!(args));
+    s.ends(Status::RemoteAccess);
+    assert_eq!(s.rig.bytes(word, 8), [0; 8]);
+}
+
+#[test]
+fn a_queue_pair_that_grants_nothing_refuses() {
+    let mut s = scene();
+    let args = ModifyQp { mask: QpMask::ACCESS.bits(), access: 0, ..ModifyQp::default() };
+    s.rig.modify(&s.b, &args).unwrap();
+    s.fails(rdma(wqe::Opcode::Write, 1, s.to, 0), &[segment(s.from, 0, 8)], Status::RemoteAccess);
+    s.responder(EventType::QpAccessError);
+}
+
+#[test]
+fn reads_need_resources_on_both_sides() {
+    let mut s = scene();
+    let args = ModifyQp { mask: QpMask::MAX_DEST_RD_ATOMIC.bits(), ..ModifyQp::default() };
+    s.rig.modify(&s.b, &args).unwrap();
+    s.fails(rdma(wqe::Opcode::Read, 1, s.to, 0), &[segment(s.from, 0, 8)], Status::RemoteInvalidRequest);
+    s.responder(EventType::QpInvalidRequest);
+    let mut s = scene();
+    let args = ModifyQp { mask: QpMask::MAX_RD_ATOMIC.bits(), ..ModifyQp::default() };
+    s.rig.modify(&s.a, &args).unwrap();
+    s.fails(rdma(wqe::Opcode::Read, 1, s.to, 0), &[segment(s.from, 0, 8)], Status::LocalQpOperation);
+    s.responder_lives();
+}
+
+#[test]
+fn an_atomic_must_be_aligned() {
+    let mut s = scene();
+    let args = AtomicArgs { sink: segment(s.from, 0, 8), compare_add: 1, swap: 0 };
+    let head = Header { segments: 1, ..rdma(wqe::Opcode::FetchAdd, 1, s.to, 4) };
+    s.rig.post_args(&mut s.a, head, zerocopy::transmute!(args));
+    s.ends(Status::RemoteInvalidRequest);
+    s.responder(EventType::QpInvalidRequest);
+}
+
+#[test]
+fn a_message_longer_than_the_receive_fails_both() {
+    let mut s = scene();
+    s.rig.post_receive(&mut s.b, 8, &[segment(s.to, 0, 7)]);
+    s.fails(header(wqe::Opcode::Send, 1), &[segment(s.from, 0, 8)], Status::RemoteInvalidRequest);
+    let received = s.rig.received(&mut s.b);
+    assert_eq!((status(&received), received.tag), (Status::LocalLength, 8));
+    s.responder(EventType::QpInvalidRequest);
+}
+
+#[test]
+fn a_receive_with_a_bad_key_fails_both() {
+    let mut s = scene();
+    s.rig.post_receive(&mut s.b, 8, &[segment(s.to ^ 1, 0, 8)]);
+    s.fails(header(wqe::Opcode::Send, 1), &[segment(s.from, 0, 8)], Status::RemoteOperation);
+    assert_eq!(status(&s.rig.received(&mut s.b)), Status::LocalProtection);
+    s.responder(EventType::QpFatal);
+}
+
+#[test]
+fn a_malformed_receive_names_its_field() {
+    let good = ReceiveHeader { segments: 0, tag: 8, flags: 0, reserved: 0 };
+    let cases = [
+        (ReceiveHeader { segments: 7, ..good }, offset_of!(ReceiveHeader, segments)),
+        (ReceiveHeader { segments: u32::MAX, ..good }, offset_of!(ReceiveHeader, segments)),
+        (ReceiveHeader { flags: 2, ..good }, offset_of!(ReceiveHeader, flags)),
+        (ReceiveHeader { reserved: 1, ..good }, offset_of!(ReceiveHeader, reserved)),
+    ];
+    for (head, field) in cases {
+        let mut s = scene();
+        s.rig.post_receive(&mut s.b, 8, &[]);
+        let bytes: [u8; 16] = zerocopy::transmute!(head);
+        s.rig.memory.write(s.b.receive_ring, &bytes).unwrap();
+        s.fails(header(wqe::Opcode::Send, 1), &[], Status::RemoteOperation);
+        let received = s.rig.received(&mut s.b);
+        assert_eq!((status(&received), received.tag), (Status::LocalQpOperation, 8));
+        assert_eq!(received.source_or_field, field as u32);
+    }
+}
+
+#[test]
+fn a_receive_tail_beyond_the_ring_is_no_receive() {
+    let mut s = scene();
+    s.b.receive_tail = 999;
+    s.rig.post_receive(&mut s.b, 8, &[]);
+    s.fails(header(wqe::Opcode::Send, 1), &[], Status::RemoteOperation);
+    s.responder(EventType::QpFatal);
+    assert!(s.rig.poll_cq(&mut s.b.receive_cq).is_none());
+    assert!(s.rig.fabric.prepare_sleep(), "nothing spins on it");
+}
+
+#[test]
+fn without_a_receive_the_sender_waits_and_then_gives_up() {
+    let mut s = scene();
+    s.rig.post(&mut s.a, header(wqe::Opcode::Send, 1), &[segment(s.from, 0, 8)]);
+    s.rig.run();
+    assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
+    // A receive in time mends it: min_rnr_timer 1 is 10 us.
+    s.rig.post_receive(&mut s.b, 8, &[segment(s.to, 0, 8)]);
+    s.rig.run();
+    assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none(), "the timer has not fired");
+    s.rig.advance(10_000);
+    assert_eq!(status(&s.rig.sent(&mut s.a)), Status::Success);
+    assert_eq!(s.rig.received(&mut s.b).tag, 8);
+    // Without: rnr_retry is 2, so three attempts.
+    s.rig.post(&mut s.a, header(wqe::Opcode::Send, 2), &[segment(s.from, 0, 8)]);
+    s.rig.run();
+    s.rig.advance(10_000);
+    assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
+    s.rig.advance(10_000);
+    s.ends(Status::RnrRetryExceeded);
+    assert_eq!(s.rig.stats(1).not_ready, 4);
+    s.responder_lives();
+}
+
+#[test]
+fn seven_retries_are_for_ever() {
+    let mut rig = Rig::new(2);
+    let (mut a, mut b) = (rig.create_qp(0, QpSpec::default()), rig.create_qp(1, QpSpec::default()));
+    rig.to_rts(&b, &a);
+    rig.to_init(&a);
+    let args = rig.rtr_args(&a, &b);
+    rig.modify(&a, &args).unwrap();
+    let args = ModifyQp { rnr_retry: 7, ..rig.rts_args(&a) };
+    rig.modify(&a, &args).unwrap();
+    rig.post(&mut a, header(wqe::Opcode::Send, 2), &[]);
+    for _ in 0..1000 {
+        rig.advance(10_000);
+    }
+    assert_eq!(rig.query(&a).state, QpState::Rts as u32);
+    rig.post_receive(&mut b, 8, &[]);
+    rig.advance(10_000);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+}
+
+/// 4.096 us times 2 to the 10th.
+const TIMEOUT: u64 = 4096 << 10;
+
+#[test]
+fn nobody_there_is_retried_and_then_an_error() {
+    let mut s = scene();
+    s.rig.command(1, Opcode::DestroyQp, s.b.qpn, &()).unwrap();
+    s.rig.post(&mut s.a, rdma(wqe::Opcode::Write, 1, s.to, 0), &[segment(s.from, 0, 8)]);
+    s.rig.run();
+    for _ in 0..2 {
+        s.rig.advance(TIMEOUT);
+        assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
+    }
+    s.rig.advance(TIMEOUT);
+    s.ends(Status::RetryExceeded);
+    assert_eq!(s.rig.stats(0).lost_requests, 3);
+}
+
+#[test]
+fn a_peer_with_another_partner_or_another_sequence_does_not_answer() {
+    for case in 0..3 {
+        let mut rig = Rig::new(2);
+        let (mut a, b) = (rig.create_qp(0, QpSpec::default()), rig.create_qp(1, QpSpec::default()));
+        let other = rig.create_qp(0, QpSpec::default());
+        rig.to_rts(&a, &b);
+        rig.to_init(&b);
+        let mut args = rig.rtr_args(&b, &a);
+        match case {
+            0 => args.remote_qpn = other.qpn,
+            1 => args.remote_gid[15] = 9,
+            _ => args.receive_psn += 1,
+        }
+        rig.modify(&b, &args).unwrap();
+        rig.post(&mut a, rdma(wqe::Opcode::Write, 1, 0, 0), &[]);
+        rig.run();
+        if case == 2 {
+            // What is behind the expected PSN is taken for a repetition, and acknowledged.
+            assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+            continue;
+        }
+        for _ in 0..3 {
+            rig.advance(TIMEOUT);
+        }
+        assert_eq!(status(&rig.sent(&mut a)), Status::RetryExceeded);
+    }
+}
+
+#[test]
+fn lost_requests_and_answers_are_repeated_without_doing_things_twice() {
+    for what in [Injection::DropRequests, Injection::DropResponses] {
+        let mut s = scene();
+        s.rig.inject(0, what, s.a.qpn, 2, 0);
+        let word = s.rig.region(1, 64);
+        let args = AtomicArgs { sink: segment(s.from, 0, 8), compare_add: 5, swap: 0 };
+        let head = Header { segments: 1, ..rdma(wqe::Opcode::FetchAdd, 1, word.0, 0) };
+        s.rig.post_args(&mut s.a, head, zerocopy::transmute!(args));
+        s.rig.run();
+        s.rig.advance(TIMEOUT);
+        assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
+        s.rig.advance(TIMEOUT);
+        assert_eq!(status(&s.rig.sent(&mut s.a)), Status::Success);
+        assert_eq!(s.rig.bytes(word.1, 8), 5_u64.to_le_bytes(), "added once");
+        // A Send consumes one receive and completes it once.
+        s.rig.inject(0, what, s.a.qpn, 1, 0);
+        s.rig.post_receive(&mut s.b, 1, &[segment(s.to, 0, 8)]);
+        s.rig.post_receive(&mut s.b, 2, &[segment(s.to, 0, 8)]);
+        s.rig.post(&mut s.a, header(wqe::Opcode::Send, 1), &[segment(s.from, 0, 8)]);
+        s.rig.run();
+        s.rig.advance(TIMEOUT);
+        assert_eq!(status(&s.rig.sent(&mut s.a)), Status::Success);
+        assert_eq!(s.rig.received(&mut s.b).tag, 1);
+        assert!(s.rig.poll_cq(&mut s.b.receive_cq).is_none());
+        // A read of several pieces begins again.
+        s.rig.inject(0, what, s.a.qpn, 1, 0);
+        let (far, source) = s.rig.region(1, 3 << 20);
+        let (near, sink) = s.rig.region(0, 3 << 20);
+        s.rig.fill(source, 3 << 20, 4);
+        s.rig.post(&mut s.a, rdma(wqe::Opcode::Read, 1, far, 0), &[segment(near, 0, 3 << 20)]);
+        s.rig.run();
+        s.rig.advance(TIMEOUT);
+        assert_eq!(status(&s.rig.sent(&mut s.a)), Status::Success);
+        assert!(s.rig.bytes(sink, 3 << 20) == s.rig.bytes(source, 3 << 20));
+        // And the sequence goes on.
+        s.rig.post(&mut s.a, rdma(wqe::Opcode::Write, 1, s.to, 0), &[segment(s.from, 0, 8)]);
+        assert_eq!(status(&s.rig.sent(&mut s.a)), Status::Success);
+    }
+}
+
+#[test]
+fn a_bad_response_and_a_delay() {
+    let mut s = scene();
+    s.rig.inject(0, Injection::Delay, s.a.qpn, 1, 5_000_000);
+    s.rig.post(&mut s.a, rdma(wqe::Opcode::Write, 1, s.to, 0), &[segment(s.from, 0, 8)]);
+    s.rig.run();
+    s.rig.advance(4_999_999);
+    assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
+    s.rig.advance(1);
+    assert_eq!(status(&s.rig.sent(&mut s.a)), Status::Success);
+    s.rig.inject(0, Injection::BadResponse, s.a.qpn, 1, 0);
+    s.fails(rdma(wqe::Opcode::Write, 1, s.to, 0), &[segment(s.from, 0, 8)], Status::BadResponse);
+}
+
+#[test]
+fn a_port_that_is_down_loses_everything() {
+    let mut s = scene();
+    s.rig.inject(1, Injection::Port, 0, 0, 0);
+    assert_eq!(s.rig.event_types(1), [(EventType::PortDown, 0)]);
+    s.rig.post(&mut s.a, rdma(wqe::Opcode::Write, 1, s.to, 0), &[segment(s.from, 0, 8)]);
+    s.rig.run();
+    s.rig.inject(1, Injection::Port, 0, 0, 1);
+    assert_eq!(s.rig.event_types(1), [(EventType::PortUp, 0)]);
+    s.rig.advance(TIMEOUT);
+    assert_eq!(status(&s.rig.sent(&mut s.a)), Status::Success);
+}
+
+#[test]
+fn an_error_flushes_the_rest_in_order_and_what_is_posted_later() {
+    let mut s = scene();
+    for tag in 10..15 {
+        s.rig.post_receive(&mut s.a, tag, &[]);
+    }
+    // The first fails; those behind it come back flushed, signalled or not.
+    let silent = Header { blocks: 1, ..header(wqe::Opcode::Send, 2) };
+    let bad = Header { blocks: 1, opcode: 0x55, ..header(wqe::Opcode::Send, 1) };
+    s.rig.write_send(&mut s.a, bad, [0; 4], &[]);
+    s.rig.write_send(&mut s.a, silent, [0; 4], &[]);
+    s.rig.post(&mut s.a, header(wqe::Opcode::Send, 3), &[]);
+    s.rig.run();
+    let mut order = Vec::new();
+    while let Some(entry) = s.rig.poll_cq(&mut s.a.send_cq) {
+        order.push((entry.tag, status(&entry)));
+    }
+    assert_eq!(order, [(1, Status::LocalQpOperation), (2, Status::Flushed), (3, Status::Flushed)]);
+    for tag in 10..15 {
+        let flushed = s.rig.received(&mut s.a);
+        assert_eq!((flushed.tag, status(&flushed)), (tag, Status::Flushed));
+        assert_eq!(flushed.source_or_field, NO_FIELD);
+    }
+    s.rig.post_receive(&mut s.a, 20, &[]);
+    assert_eq!(s.rig.received(&mut s.a).tag, 20);
+    s.rig.post_receive(&mut s.a, 21, &[]);
+    assert_eq!(s.rig.received(&mut s.a).tag, 21);
+    s.rig.post(&mut s.a, header(wqe::Opcode::Send, 4), &[]);
+    let sent = s.rig.sent(&mut s.a);
+    assert_eq!((sent.tag, status(&sent)), (4, Status::Flushed));
+    assert!(s.rig.fabric.prepare_sleep());
+}
+
+#[test]
+fn modify_to_error_flushes_a_message_that_waits() {
+    let mut s = scene();
+    s.rig.post(&mut s.a, header(wqe::Opcode::Send, 1), &[]);
+    s.rig.post(&mut s.a, header(wqe::Opcode::Send, 2), &[]);
+    s.rig.run();
+    s.rig.to_state(&s.a, QpState::Error).unwrap();
+    for tag in [1, 2] {
+        let sent = s.rig.sent(&mut s.a);
+        assert_eq!((sent.tag, status(&sent)), (tag, Status::Flushed));
+    }
+    assert_eq!(s.rig.event_types(0), [], "the driver knows");
+    s.rig.advance(1 << 40);
+    assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
+}
+
+#[test]
+fn a_reset_forgets_what_was_posted_and_counts_on() {
+    let mut s = scene();
+    s.rig.post(&mut s.a, header(wqe::Opcode::Send, 1), &[]);
+    s.rig.post_receive(&mut s.a, 1, &[]);
+    s.rig.run();
+    s.rig.to_state(&s.a, QpState::Reset).unwrap();
+    s.rig.advance(1 << 40);
+    assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
+    let info = s.rig.query(&s.a);
+    assert_eq!((info.state, info.send_head, info.receive_head), (QpState::Reset as u32, 1, 1));
+    s.rig.to_state(&s.b, QpState::Reset).unwrap();
+    let (a, b) = (s.a, s.b);
+    s.rig.to_rts(&a, &b);
+    s.rig.to_rts(&b, &a);
+    s.rig.post_receive(&mut s.b, 7, &[]);
+    s.rig.post(&mut s.a, header(wqe::Opcode::Send, 6), &[]);
+    assert_eq!((s.rig.sent(&mut s.a).tag, s.rig.received(&mut s.b).tag), (6, 7));
+}
+
+#[test]
+fn a_destroyed_queue_pair_writes_nothing_any_more() {
+    let mut s = scene();
+    s.rig.post(&mut s.a, header(wqe::Opcode::Send, 1), &[]);
+    s.rig.run();
+    s.rig.command(0, Opcode::DestroyQp, s.a.qpn, &()).unwrap();
+    s.rig.post_receive(&mut s.b, 1, &[]);
+    s.rig.post(&mut s.a, header(wqe::Opcode::Send, 2), &[]);
+    s.rig.advance(1 << 40);
+    assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
+    assert!(s.rig.poll_cq(&mut s.b.receive_cq).is_none());
+    assert_eq!(s.rig.event_types(0), []);
+    // What it used is free.
+    for cq in [s.a.send_cq, s.a.receive_cq] {
+        s.rig.command(0, Opcode::DestroyCq, cq.number, &()).unwrap();
+    }
+}
+
+#[test]
+fn memory_that_goes_away_under_a_message_ends_it() {
+    let mut s = scene();
+    let size = 6 << 20;
+    let (from, _) = s.rig.region(0, size);
+    let (to, _) = s.rig.region(1, size);
+    s.rig.post(&mut s.a, rdma(wqe::Opcode::Write, 1, to, 0), &[segment(from, 0, size as u32)]);
+    s.rig.fabric.poll(platform::Instant::from_nanos(s.rig.now), 2);
+    let command = nic_abi::admin::Command {
+        opcode: Opcode::DestroyRegion as u16,
+        flags: 0,
+        id: 0,
+        object: to,
+        reserved: 0,
+        args: [0; 112],
+    };
+    s.rig.issue(1, &command);
+    s.ends(Status::RemoteAccess);
+    s.responder(EventType::QpAccessError);
+}
+
+#[test]
+fn a_privileged_address_outside_of_memory_is_a_violation() {
+    let mut rig = Rig::new(2);
+    let privileged = QpSpec { flags: QpFlags::PRIVILEGED, ..QpSpec::default() };
+    for addr in [crate::rig::MEMORY - 4, crate::rig::MEMORY, u64::MAX - 3] {
+        let (mut a, _) = rig.pair_of(0, 1, privileged);
+        let (to, _) = rig.region(1, 64);
+        rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 0), &[segment(0, addr, 8)]);
+        assert_eq!(status(&rig.sent(&mut a)), Status::LocalProtection);
+    }
+}

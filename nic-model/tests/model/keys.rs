@@ -1,0 +1,522 @@
+//! Regions, windows, lists: fast register, invalidate, bind, and the translation behind them.
+
+use std::mem::offset_of;
+
+use nic_abi::admin::{
+    AllocateRegion, AllocateWindow, KeyInfo, Opcode, QpFlags, RegisterRegion, Status as Admin,
+};
+use nic_abi::cqe::{CqeFlags, Status};
+use nic_abi::wqe::{self, BindArgs, Header, LinkFlags, ListArgs, ListElement};
+use nic_model::GuestMemory;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::rig::{ALL_RIGHTS, MEMORY, PD, Qp, QpSpec, REMOTE, Rig, header, rdma, segment, status};
+
+const ARGS: u32 = 32;
+
+fn privileged() -> QpSpec {
+    QpSpec { flags: QpFlags::PRIVILEGED, ..QpSpec::default() }
+}
+
+fn allocate(rig: &mut Rig, n: usize, max_elements: u32) -> u32 {
+    let key = rig.fresh_key();
+    rig.command(n, Opcode::AllocateRegion, key, &AllocateRegion { pd: PD, max_elements }).expect("a region");
+    key
+}
+
+fn window(rig: &mut Rig, n: usize, window_type: u32) -> u32 {
+    let key = rig.fresh_key();
+    rig.command(n, Opcode::AllocateWindow, key, &AllocateWindow { pd: PD, window_type }).expect("a window");
+    key
+}
+
+fn query(rig: &mut Rig, n: usize, key: u32) -> KeyInfo {
+    let result = rig.command(n, Opcode::QueryKey, key, &()).expect("a key");
+    KeyInfo::read_from_prefix(&result).expect("large enough").0
+}
+
+/// Writes a list of bus addresses.
+fn list(rig: &mut Rig, addrs: &[u64]) -> u64 {
+    let at = rig.alloc(8 * addrs.len() as u64);
+    rig.memory.write(at, addrs.as_bytes()).unwrap();
+    at
+}
+
+fn link(key: u32, flags: LinkFlags, base: u64, length: u64) -> Header {
+    Header { length, immediate: key, ..rdma(wqe::Opcode::FastRegister, 1, flags.bits(), base) }
+}
+
+fn invalidate(key: u32) -> Header {
+    Header { immediate: key, ..header(wqe::Opcode::LocalInvalidate, 2) }
+}
+
+fn bind(window: u32, region: u32, addr: u64, length: u64) -> Header {
+    Header { immediate: window, length, ..rdma(wqe::Opcode::BindWindow, 3, region, addr) }
+}
+
+fn bind_args(flags: LinkFlags) -> [u64; 4] {
+    zerocopy::transmute!(BindArgs { flags: flags.bits(), reserved: [0; 7] })
+}
+
+#[test]
+fn link_use_unlink_link_again() {
+    let mut rig = Rig::new(2);
+    let (mut a, mut b) = rig.pair_of(0, 1, privileged());
+    let key = allocate(&mut rig, 0, 4);
+    assert_eq!(query(&mut rig, 0, key).linked, 0);
+    let (to, target) = rig.region(1, 3 * 4096);
+    // Pages in an order of their own: what lies together in the region is apart in memory.
+    let pages: Vec<u64> = (0..3).map(|_| rig.alloc(8192)).collect();
+    let pages = [pages[2], pages[0], pages[1]];
+    for (i, page) in pages.iter().enumerate() {
+        rig.fill(*page, 4096, i as u8);
+    }
+    let at = list(&mut rig, &pages);
+    for variant in 1..=3 {
+        let key = key | variant;
+        let flags = LinkFlags::LOCAL_READ | LinkFlags::RELATIVE | LinkFlags::PAGES;
+        let args =
+            ListArgs { list: at, element_length: 4096, first_byte_offset: 96, elements: 3, reserved: 0 };
+        rig.post_args(&mut a, link(key, flags, 0, 3 * 4096 - 96), zerocopy::transmute!(args));
+        // The list is not read again.
+        rig.run();
+        rig.memory.write(at, &[0xff; 24]).unwrap();
+        rig.post(&mut a, rdma(wqe::Opcode::Write, 5, to, 0), &[segment(key, 4000, 5000)]);
+        rig.post_args(&mut a, invalidate(key), [0; 4]);
+        for tag in [1, 5, 2] {
+            let sent = rig.sent(&mut a);
+            assert_eq!((sent.tag, status(&sent)), (tag, Status::Success));
+        }
+        let all: Vec<u8> = pages.iter().flat_map(|p| rig.bytes(*p, 4096)).collect();
+        assert_eq!(rig.bytes(target, 5000), all[4096..9096]);
+        rig.memory.write(at, pages.as_bytes()).unwrap();
+    }
+    // Unlinked: the key opens nothing.
+    rig.post(&mut a, rdma(wqe::Opcode::Write, 5, to, 0), &[segment(key | 3, 0, 8)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::LocalProtection);
+    assert!(rig.poll_cq(&mut b.receive_cq).is_none());
+}
+
+#[test]
+fn neighbouring_pages_are_one_run() {
+    let mut rig = Rig::new(2);
+    let (mut a, _b) = rig.pair();
+    let pages = 600_u64;
+    let source = rig.alloc(pages * 4096);
+    rig.fill(source, pages as usize * 4096, 3);
+    let addrs: Vec<u64> = (0..pages).map(|i| source + i * 4096).collect();
+    let at = list(&mut rig, &addrs);
+    let key = rig.fresh_key();
+    let args = RegisterRegion {
+        pd: PD,
+        flags: (ALL_RIGHTS | LinkFlags::PAGES).bits(),
+        base: 0x10_0000_0000,
+        length: pages * 4096,
+        list: ListArgs { list: at, element_length: 4096, first_byte_offset: 0, elements: 600, reserved: 0 },
+    };
+    rig.command(0, Opcode::RegisterRegion, key, &args).unwrap();
+    let (to, target) = rig.region(1, pages * 4096);
+    let length = pages as u32 * 4096 - 5;
+    rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 5), &[segment(key, 0x10_0000_0003, length - 3)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    assert!(rig.bytes(target + 5, length as usize - 3) == rig.bytes(source + 3, length as usize - 3));
+}
+
+#[test]
+fn blocks_and_variable_lists() {
+    let mut rig = Rig::new(2);
+    let (mut a, _b) = rig.pair();
+    let memory = rig.alloc(8192);
+    rig.fill(memory, 8192, 1);
+    let (to, target) = rig.region(1, 4096);
+    // Blocks of 7 bytes, anywhere.
+    let addrs: Vec<u64> = (0..100).map(|i| memory + 11 * (99 - i)).collect();
+    let at = list(&mut rig, &addrs);
+    let key = rig.fresh_key();
+    let mut args = RegisterRegion {
+        pd: PD,
+        flags: (LinkFlags::LOCAL_READ | LinkFlags::RELATIVE).bits(),
+        base: 0,
+        length: 690,
+        list: ListArgs { list: at, element_length: 7, first_byte_offset: 3, elements: 100, reserved: 0 },
+    };
+    rig.command(0, Opcode::RegisterRegion, key, &args).unwrap();
+    rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 0), &[segment(key, 0, 690)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    let bytes: Vec<u8> = addrs.iter().flat_map(|p| rig.bytes(*p, 7)).collect();
+    assert_eq!(rig.bytes(target, 690), bytes[3..693]);
+    // Elements of any length.
+    let elements: Vec<ListElement> =
+        (1..20).map(|i| ListElement { addr: memory + 200 * (20 - i), length: 5 * i }).collect();
+    let at = rig.alloc(4096);
+    rig.memory.write(at, elements.as_bytes()).unwrap();
+    let key = rig.fresh_key();
+    args.flags = (LinkFlags::LOCAL_READ | LinkFlags::RELATIVE | LinkFlags::VARIABLE).bits();
+    args.length = 900;
+    args.list = ListArgs { list: at, element_length: 0, first_byte_offset: 4, elements: 19, reserved: 0 };
+    rig.command(0, Opcode::RegisterRegion, key, &args).unwrap();
+    rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 0), &[segment(key, 10, 890)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    let bytes: Vec<u8> = elements.iter().flat_map(|e| rig.bytes(e.addr, e.length as usize)).collect();
+    assert_eq!(rig.bytes(target, 890), bytes[14..904]);
+}
+
+#[test]
+fn a_registration_that_is_wrong_names_its_field() {
+    let mut rig = Rig::new(1);
+    let page = rig.alloc(8192);
+    let at = list(&mut rig, &[page, page + 4096]);
+    let wild = list(&mut rig, &[page, MEMORY]);
+    let args_at = 16_u16;
+    let list_at = args_at + offset_of!(RegisterRegion, list) as u16;
+    let element_length = list_at + offset_of!(ListArgs, element_length) as u16;
+    let fbo = list_at + offset_of!(ListArgs, first_byte_offset) as u16;
+    let elements = list_at + offset_of!(ListArgs, elements) as u16;
+    let reserved = list_at + offset_of!(ListArgs, reserved) as u16;
+    let flags_at = args_at + offset_of!(RegisterRegion, flags) as u16;
+    let base_at = args_at + offset_of!(RegisterRegion, base) as u16;
+    let length_at = args_at + offset_of!(RegisterRegion, length) as u16;
+    let good = RegisterRegion {
+        pd: PD,
+        flags: (LinkFlags::LOCAL_READ | LinkFlags::PAGES).bits(),
+        base: 0,
+        length: 8192,
+        list: ListArgs { list: at, element_length: 4096, first_byte_offset: 0, elements: 2, reserved: 0 },
+    };
+    let listed = |list: ListArgs| RegisterRegion { list, ..good };
+    let flagged = |flags: LinkFlags| RegisterRegion { flags: flags.bits(), ..good };
+    let contiguous = LinkFlags::LOCAL_READ | LinkFlags::CONTIGUOUS;
+    let cases = [
+        (RegisterRegion { pd: 9, ..good }, Admin::NoSuchObject, args_at),
+        (RegisterRegion { flags: 1 << 6, ..good }, Admin::BadField, flags_at),
+        (RegisterRegion { flags: 1 << 31, ..good }, Admin::BadField, flags_at),
+        (flagged(LinkFlags::REMOTE_WRITE), Admin::BadField, flags_at),
+        (flagged(LinkFlags::REMOTE_ATOMIC), Admin::BadField, flags_at),
+        (flagged(contiguous | LinkFlags::PAGES), Admin::BadField, flags_at),
+        (RegisterRegion { base: 8, ..good }, Admin::BadField, base_at),
+        (RegisterRegion { base: u64::MAX - 4095, ..good }, Admin::BadField, length_at),
+        (RegisterRegion { length: 8193, ..good }, Admin::BadField, length_at),
+        (RegisterRegion { length: u64::MAX, ..good }, Admin::BadField, length_at),
+        (listed(ListArgs { reserved: 1, ..good.list }), Admin::BadField, reserved),
+        (listed(ListArgs { elements: 0, ..good.list }), Admin::BadField, elements),
+        (listed(ListArgs { elements: 1 << 19, ..good.list }), Admin::BadField, elements),
+        (listed(ListArgs { elements: u32::MAX, ..good.list }), Admin::NoResources, elements),
+        (listed(ListArgs { element_length: 0, ..good.list }), Admin::BadField, element_length),
+        (listed(ListArgs { element_length: 2048, ..good.list }), Admin::BadField, element_length),
+        (listed(ListArgs { element_length: 6144, ..good.list }), Admin::BadField, element_length),
+        (listed(ListArgs { element_length: 8192, ..good.list }), Admin::BadField, list_at),
+        (listed(ListArgs { first_byte_offset: 4096, ..good.list }), Admin::BadField, fbo),
+        (listed(ListArgs { first_byte_offset: 8, ..good.list }), Admin::BadField, base_at),
+        (listed(ListArgs { list: MEMORY - 8, ..good.list }), Admin::Dma, list_at),
+        (listed(ListArgs { list: u64::MAX, ..good.list }), Admin::Dma, list_at),
+        (listed(ListArgs { list: wild, ..good.list }), Admin::Dma, list_at),
+        (
+            RegisterRegion { list: ListArgs { first_byte_offset: 1, ..good.list }, ..flagged(contiguous) },
+            Admin::BadField,
+            fbo,
+        ),
+        (RegisterRegion { length: MEMORY, ..flagged(contiguous) }, Admin::Dma, list_at),
+    ];
+    for (args, status, field) in cases {
+        let key = rig.fresh_key();
+        assert_eq!(rig.command(0, Opcode::RegisterRegion, key, &args), Err((status, field)), "{args:?}");
+        assert_eq!(rig.command(0, Opcode::QueryKey, key, &()), Err((Admin::NoSuchObject, 8)));
+    }
+    let key = rig.fresh_key();
+    rig.command(0, Opcode::RegisterRegion, key, &good).unwrap();
+    assert_eq!(rig.command(0, Opcode::RegisterRegion, key ^ 1 << 24, &good), Err((Admin::Exists, 8)));
+    assert_eq!(rig.command(0, Opcode::RegisterRegion, 5, &good), Err((Admin::BadField, 8)));
+    let info = query(&mut rig, 0, key);
+    assert_eq!((info.kind, info.linked, info.length, info.pd), (0, 1, 8192, PD));
+    assert_eq!(rig.command(0, Opcode::DestroyPd, PD, &()), Err((Admin::Busy, 8)));
+    rig.command(0, Opcode::DestroyRegion, key, &()).unwrap();
+    rig.command(0, Opcode::DestroyPd, PD, &()).unwrap();
+}
+
+#[test]
+fn a_region_of_no_bytes_grants_nothing() {
+    let mut rig = Rig::new(2);
+    let (mut a, _b) = rig.pair();
+    let (key, _) = rig.region(0, 0);
+    let (to, _) = rig.region(1, 8);
+    rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 0), &[segment(key, 0, 1)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::LocalProtection);
+}
+
+#[test]
+fn a_link_that_is_wrong_names_its_field() {
+    let mut rig = Rig::new(1);
+    let page = rig.alloc(8192);
+    let at = list(&mut rig, &[page, page + 4096]);
+    let flags = LinkFlags::LOCAL_READ | LinkFlags::PAGES;
+    let good = ListArgs { list: at, element_length: 4096, first_byte_offset: 0, elements: 2, reserved: 0 };
+    let one = allocate(&mut rig, 0, 1);
+    let two = allocate(&mut rig, 0, 2);
+    let narrow = window(&mut rig, 0, 2);
+    let other = rig.fresh_key();
+    rig.command(0, Opcode::CreatePd, 2, &()).unwrap();
+    rig.command(0, Opcode::AllocateRegion, other, &AllocateRegion { pd: 2, max_elements: 2 }).unwrap();
+    let elements = ARGS + offset_of!(ListArgs, elements) as u32;
+    let fbo = ARGS + offset_of!(ListArgs, first_byte_offset) as u32;
+    let base = offset_of!(Header, remote_addr) as u32;
+    let length = offset_of!(Header, length) as u32;
+    let key_at = offset_of!(Header, immediate) as u32;
+    let flags_at = offset_of!(Header, remote_key) as u32;
+    let empty = LinkFlags::PAGES;
+    let cases = [
+        (link(one, flags, 0, 8192), good, elements),
+        (link(two, flags, 0, 8193), good, length),
+        (link(two, flags, 0, 0), good, length),
+        (link(two, flags, 1, 8192), good, base),
+        (link(two, empty, 0, 8192), good, flags_at),
+        (link(two, flags | LinkFlags::REMOTE_WRITE, 0, 8192), good, flags_at),
+        (link(two, flags, 0, 4096), ListArgs { first_byte_offset: 4096, ..good }, fbo),
+        (link(two, flags, 0, 8192), ListArgs { list: MEMORY, ..good }, ARGS),
+        (link(0, flags, 0, 8192), good, key_at),
+        (link(two ^ 1 << 24, flags, 0, 8192), good, key_at),
+        (link(narrow, flags, 0, 8192), good, key_at),
+        (link(other, flags, 0, 8192), good, key_at),
+    ];
+    for (head, args, field) in cases {
+        let (mut a, _) = rig.pair_of(0, 0, privileged());
+        rig.post_args(&mut a, head, zerocopy::transmute!(args));
+        let sent = rig.sent(&mut a);
+        assert_eq!(
+            (status(&sent), sent.source_or_field),
+            (Status::MemoryManagement, field),
+            "{head:?} {args:?}"
+        );
+        assert_eq!(query(&mut rig, 0, two).linked, 0);
+        rig.events(0);
+    }
+    // Only a privileged queue pair may; and a linked region may not be linked again.
+    let (mut a, _) = rig.pair();
+    rig.post_args(&mut a, link(two, flags, 0, 8192), zerocopy::transmute!(good));
+    let sent = rig.sent(&mut a);
+    assert_eq!((status(&sent), sent.source_or_field), (Status::MemoryManagement, 0));
+    let (mut a, _) = rig.pair_of(0, 0, privileged());
+    rig.post_args(&mut a, link(two | 1, flags, 0, 8192), zerocopy::transmute!(good));
+    rig.post_args(&mut a, link(two | 2, flags, 0, 8192), zerocopy::transmute!(good));
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    assert_eq!(status(&rig.sent(&mut a)), Status::MemoryManagement);
+    assert_eq!(query(&mut rig, 0, two).key, two | 1);
+}
+
+#[test]
+fn an_invalidate_that_is_wrong_fails() {
+    let mut rig = Rig::new(1);
+    let unlinked = allocate(&mut rig, 0, 1);
+    let (linked, _) = rig.region(0, 64);
+    for (key, expected) in [
+        (0, Status::MemoryManagement),
+        (unlinked, Status::MemoryManagement),
+        (linked ^ 1, Status::MemoryManagement),
+        (linked ^ 1 << 24, Status::MemoryManagement),
+        (0xffff_ff00, Status::MemoryManagement),
+        (linked, Status::Success),
+        (linked, Status::MemoryManagement),
+    ] {
+        let (mut a, _) = rig.pair();
+        rig.post_args(&mut a, invalidate(key), [0; 4]);
+        assert_eq!(status(&rig.sent(&mut a)), expected, "{key:#x}");
+    }
+}
+
+/// A scene for windows: `b` binds on NIC 1, `a` reaches through them.
+fn windows() -> (Rig, Qp, Qp, u32, u64) {
+    let mut rig = Rig::new(2);
+    let (a, b) = rig.pair();
+    let (region, addr) = rig.region_with(1, 4096, ALL_RIGHTS.difference(REMOTE), 0x5000);
+    (rig, a, b, region, addr)
+}
+
+#[test]
+fn windows_open_and_close() {
+    for (kind, relative) in [(1, false), (1, true), (2, false), (2, true)] {
+        let (mut rig, mut a, mut b, region, addr) = windows();
+        let (from, source) = rig.region(0, 64);
+        rig.fill(source, 64, 3);
+        let key = window(&mut rig, 1, kind) | 7;
+        let mut flags = LinkFlags::REMOTE_WRITE;
+        flags.set(LinkFlags::RELATIVE, relative);
+        rig.post_args(&mut b, bind(key, region, 0x5100, 64), bind_args(flags));
+        assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+        let info = query(&mut rig, 1, key);
+        assert_eq!((info.kind, info.linked, info.key, info.windows_or_region), (1, 1, key, region));
+        assert_eq!(query(&mut rig, 1, region).windows_or_region, 1);
+        let first = if relative { 0 } else { 0x5100 };
+        rig.post(&mut a, rdma(wqe::Opcode::Write, 1, key, first + 8), &[segment(from, 0, 56)]);
+        assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+        assert_eq!(rig.bytes(addr + 0x108, 56), rig.bytes(source, 56));
+        // The region is held by its window.
+        assert_eq!(rig.command(1, Opcode::DestroyRegion, region, &()), Err((Admin::Busy, 8)));
+        rig.post_args(&mut b, invalidate(key), [0; 4]);
+        assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+        assert_eq!(query(&mut rig, 1, region).windows_or_region, 0);
+        rig.post(&mut a, rdma(wqe::Opcode::Write, 1, key, first), &[segment(from, 0, 8)]);
+        assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess);
+        rig.command(1, Opcode::DestroyRegion, region, &()).unwrap();
+        rig.command(1, Opcode::DestroyWindow, key, &()).unwrap();
+    }
+}
+
+#[test]
+fn a_window_grants_its_bytes_and_rights_and_no_more() {
+    for (opcode, addr, length) in [
+        (wqe::Opcode::Read, 0x5100, 8),
+        (wqe::Opcode::Write, 0x50ff, 8),
+        (wqe::Opcode::Write, 0x5139, 8),
+        (wqe::Opcode::Write, u64::MAX, 8),
+    ] {
+        let (mut rig, mut a, mut b, region, _) = windows();
+        let (from, _) = rig.region(0, 64);
+        let key = window(&mut rig, 1, 2);
+        rig.post_args(&mut b, bind(key, region, 0x5100, 64), bind_args(LinkFlags::REMOTE_WRITE));
+        assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+        rig.post(&mut a, rdma(opcode, 1, key, addr), &[segment(from, 0, length)]);
+        assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess, "{opcode:?} {addr:#x}");
+    }
+}
+
+#[test]
+fn a_narrow_window_is_its_queue_pairs_and_a_wide_one_the_domains() {
+    for (kind, expected) in [(1, Status::Success), (2, Status::RemoteAccess)] {
+        let (mut rig, _a, mut b, region, _) = windows();
+        let (mut c, mut d) = rig.pair();
+        let (from, _) = rig.region(0, 64);
+        let key = window(&mut rig, 1, kind);
+        rig.post_args(&mut b, bind(key, region, 0x5100, 64), bind_args(LinkFlags::REMOTE_WRITE));
+        assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+        rig.post(&mut c, rdma(wqe::Opcode::Write, 1, key, 0x5100), &[segment(from, 0, 8)]);
+        assert_eq!(status(&rig.sent(&mut c)), expected);
+        // Nor may another one unlink a narrow one.
+        if kind == 2 {
+            let (_, mut e) = rig.pair();
+            rig.post_args(&mut e, invalidate(key), [0; 4]);
+            assert_eq!(status(&rig.sent(&mut e)), Status::WindowBind);
+        } else {
+            rig.post_args(&mut d, invalidate(key), [0; 4]);
+            assert_eq!(status(&rig.sent(&mut d)), Status::Success);
+        }
+    }
+}
+
+#[test]
+fn a_wide_window_moves_and_a_narrow_one_does_not() {
+    let (mut rig, _a, mut b, region, _) = windows();
+    let wide = window(&mut rig, 1, 1);
+    for variant in 0..3 {
+        let at = 0x5000 + u64::from(variant) * 64;
+        rig.post_args(&mut b, bind(wide | variant, region, at, 64), bind_args(LinkFlags::REMOTE_READ));
+        assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+    }
+    assert_eq!(query(&mut rig, 1, region).windows_or_region, 1);
+    assert_eq!(query(&mut rig, 1, wide).base, 0x5080);
+    rig.post_args(&mut b, bind(wide | 9, 0, 0, 0), bind_args(LinkFlags::empty()));
+    assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+    let info = query(&mut rig, 1, wide);
+    assert_eq!((info.linked, info.key), (0, wide | 9));
+    assert_eq!(query(&mut rig, 1, region).windows_or_region, 0);
+    let narrow = window(&mut rig, 1, 2);
+    rig.post_args(&mut b, bind(narrow, region, 0x5000, 64), bind_args(LinkFlags::REMOTE_READ));
+    assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+    rig.post_args(&mut b, bind(narrow | 1, region, 0x5000, 64), bind_args(LinkFlags::REMOTE_READ));
+    assert_eq!(status(&rig.sent(&mut b)), Status::WindowBind);
+    assert_eq!(query(&mut rig, 1, narrow).key, narrow, "the old binding stays");
+}
+
+#[test]
+fn a_bind_that_is_wrong_fails() {
+    let setup = |rig: &mut Rig| {
+        let (relative, _) = rig.region(1, 4096);
+        let (no_bind, _) = rig.region_with(1, 4096, ALL_RIGHTS.difference(LinkFlags::BIND), 0x5000);
+        let (read_only, _) = rig.region_with(1, 4096, LinkFlags::LOCAL_READ | LinkFlags::BIND, 0x5000);
+        let (write_only, _) = rig.region_with(1, 4096, LinkFlags::LOCAL_WRITE | LinkFlags::BIND, 0x5000);
+        (relative, no_bind, read_only, write_only)
+    };
+    let (read, write) = (LinkFlags::REMOTE_READ, LinkFlags::REMOTE_WRITE);
+    for case in 0..12 {
+        let (mut rig, _a, mut b, region, _) = windows();
+        let (relative, no_bind, read_only, write_only) = setup(&mut rig);
+        let narrow = window(&mut rig, 1, 2);
+        let (head, flags, expected) = match case {
+            0 => (bind(narrow, relative, 0, 64), read, Status::MemoryManagement),
+            1 => (bind(narrow, region, 0x5000, 0), read, Status::MemoryManagement),
+            2 => (bind(narrow, no_bind, 0x5000, 64), read, Status::WindowBind),
+            3 => (bind(narrow, read_only, 0x5000, 64), write, Status::WindowBind),
+            4 => (bind(narrow, write_only, 0x5000, 64), read, Status::WindowBind),
+            5 => (bind(narrow, region, 0x4fff, 64), read, Status::WindowBind),
+            6 => (bind(narrow, region, 0x5fff, 64), read, Status::WindowBind),
+            7 => (bind(narrow, region, 0x5000, u64::MAX), read, Status::WindowBind),
+            8 => (bind(narrow, region ^ 1, 0x5000, 64), read, Status::WindowBind),
+            9 => (bind(narrow ^ 1 << 24, region, 0x5000, 64), read, Status::WindowBind),
+            10 => (bind(region, region, 0x5000, 64), read, Status::WindowBind),
+            _ => (bind(narrow, region, 0x5000, 64), LinkFlags::PAGES, Status::LocalQpOperation),
+        };
+        rig.post_args(&mut b, head, bind_args(flags));
+        assert_eq!(status(&rig.sent(&mut b)), expected, "case {case}");
+        assert_eq!(query(&mut rig, 1, narrow).linked, 0);
+    }
+}
+
+#[test]
+fn a_send_can_invalidate_the_receivers_key() {
+    let mut rig = Rig::new(2);
+    let (mut a, mut b) = rig.pair();
+    let (key, _) = rig.region(1, 64);
+    rig.post_receive(&mut b, 1, &[]);
+    let head = Header { immediate: key, ..header(wqe::Opcode::SendInvalidate, 1) };
+    rig.post(&mut a, head, &[]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    let received = rig.received(&mut b);
+    assert_eq!(CqeFlags::from_bits(received.flags), Some(CqeFlags::RECEIVE | CqeFlags::INVALIDATED));
+    assert_eq!(received.immediate, key);
+    assert_eq!(query(&mut rig, 1, key).linked, 0);
+    // A second time it is not linked any more.
+    rig.post_receive(&mut b, 2, &[]);
+    rig.post(&mut a, head, &[]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess);
+    assert_eq!(status(&rig.received(&mut b)), Status::LocalAccess);
+}
+
+#[test]
+fn a_read_can_invalidate_its_sink() {
+    let mut rig = Rig::new(2);
+    let (mut a, _b) = rig.pair();
+    let (sink, target) = rig.region(0, 64);
+    let (far, source) = rig.region(1, 64);
+    rig.fill(source, 64, 4);
+    let head = Header { immediate: sink, ..rdma(wqe::Opcode::ReadInvalidate, 1, far, 0) };
+    rig.post(&mut a, head, &[segment(sink, 0, 64)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    assert_eq!(rig.bytes(target, 64), rig.bytes(source, 64));
+    assert_eq!(query(&mut rig, 0, sink).linked, 0);
+    let (other, _) = rig.region(0, 64);
+    rig.post(&mut a, head, &[segment(other, 0, 64)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::LocalProtection);
+}
+
+#[test]
+fn translations_are_bounded() {
+    let mut rig = Rig::new(1);
+    let mut keys = Vec::new();
+    loop {
+        let key = rig.fresh_key();
+        let args = AllocateRegion { pd: PD, max_elements: 1 << 18 };
+        match rig.command(0, Opcode::AllocateRegion, key, &args) {
+            Ok(_) => keys.push(key),
+            Err(refusal) => {
+                assert_eq!(refusal, (Admin::NoResources, 20));
+                break;
+            }
+        }
+    }
+    assert_eq!(keys.len(), 16);
+    rig.command(0, Opcode::DestroyRegion, keys[3], &()).unwrap();
+    allocate(&mut rig, 0, 1 << 18);
+    for max_elements in [0, (1 << 18) + 1] {
+        let args = AllocateRegion { pd: PD, max_elements };
+        let key = rig.fresh_key();
+        assert_eq!(rig.command(0, Opcode::AllocateRegion, key, &args), Err((Admin::BadField, 20)));
+    }
+}
