@@ -17,8 +17,12 @@ const PAGE: usize = 4096;
 
 /// Owned, zeroed, page-aligned memory that is only reached through shared slices.
 pub(crate) struct Memory {
-    base: NonNull<u8>,
+    /// As allocated.
+    raw: NonNull<u8>,
     layout: Layout,
+    /// Its first whole page, and the bytes from there on.
+    base: NonNull<u8>,
+    len: usize,
 }
 
 // SAFETY: it is reached only through `SharedSlice`, which any thread may use.
@@ -28,22 +32,27 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     pub(crate) fn new(len: usize) -> Memory {
-        let layout = Layout::from_size_align(len.max(1), PAGE).expect("a size that fits the address space");
+        // Aligned by hand: for a large alignment the standard library fills the memory itself instead of taking
+        // zero pages from the system, and a gigabyte that nobody uses would cost half a second.
+        let layout = Layout::from_size_align(len + PAGE, 16).expect("a size that fits the address space");
         // SAFETY: the layout's size is not zero.
-        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
-        Memory { base, layout }
+        let Some(raw) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        let skip = raw.as_ptr().align_offset(PAGE).min(PAGE);
+        // SAFETY: at most a page, which was allocated on top.
+        let base = unsafe { raw.add(skip) };
+        Memory { raw, layout, base, len }
     }
 
     pub(crate) fn slice(&self) -> SharedSlice<'_> {
         // SAFETY: the memory is ours until drop, and no reference to it is ever formed.
-        unsafe { SharedSlice::from_raw(self.base, self.layout.size()) }
+        unsafe { SharedSlice::from_raw(self.base, self.len) }
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout by `new`, and no slice outlives `self`.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+        unsafe { dealloc(self.raw.as_ptr(), self.layout) };
     }
 }
 
