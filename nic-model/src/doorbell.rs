@@ -99,7 +99,7 @@ impl<F: Frontend> Nic<F> {
         // The driver writes its entry and then reads the event index; we wrote the event index and now read the
         // entry. Without a full barrier on both sides each could miss the other's store, and we would sleep on work.
         fence(Ordering::SeqCst);
-        !(self.running() && self.fifo_word().is_some()) && !self.is_requested()
+        !(self.is_requested() || self.running() && self.fifo_word().is_some())
     }
 
     /// Names an index that has been consumed, so that nobody kicks.

@@ -16,12 +16,12 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`fabric`], [`nic`], [`control`], [`doorbell`] | the loop; registers, handshake, heartbeat; the doorbell FIFO |
-//! | [`admin`] | commands |
-//! | [`keys`], [`lists`], [`transfer`] | translation and protection; the one copy |
-//! | [`cq`], [`eq`], [`srq`] | queues that need no engine |
-//! | [`qp`] | queue pairs: states, entries, requester, responder, datagrams, flushing |
-//! | [`bench`] | baselines for benchmarks |
+//! | `fabric`, `nic`, `control`, `doorbell` | the loop; registers, handshake, heartbeat; the doorbell FIFO |
+//! | `admin` | commands |
+//! | `keys`, `lists`, `transfer` | translation and protection; the one copy |
+//! | `cq`, `eq`, `srq` | queues that need no engine |
+//! | `qp` | queue pairs: states, entries, requester, responder, datagrams, flushing |
+//! | `bench` | baselines for benchmarks |
 //!
 //! What the driver writes is an allegation: each word is read once, checked, and what was checked is used. Nothing here
 //! panics, loops without bound or touches memory outside of rings and regions, whatever the driver does.

@@ -2,10 +2,10 @@
 //!
 //! | module | commands |
 //! |---|---|
-//! | [`queues`] | event queues, protection domains, CQs, SRQs |
-//! | [`keys`] | regions and windows |
-//! | [`qps`] | queue pairs |
-//! | [`special`] | fault injection and benchmarks |
+//! | `queues` | event queues, protection domains, CQs, SRQs |
+//! | `keys` | regions and windows |
+//! | `qps` | queue pairs |
+//! | `special` | fault injection and benchmarks |
 
 mod keys;
 mod qps;

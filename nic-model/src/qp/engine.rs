@@ -192,8 +192,14 @@ impl<F: Frontend> Fabric<F> {
 
     /// A queue pair's moment has come.
     pub(crate) fn timer_fired(&mut self, n: u16, slot: u32) {
-        let Some(qp) = self.nics[usize::from(n)].qps.get_mut(slot) else { return };
+        let nic = &mut self.nics[usize::from(n)];
+        // A device that plays dead does not give up either.
+        let running = nic.running();
+        let Some(qp) = nic.qps.get_mut(slot) else { return };
         qp.deadline = None;
+        if !running {
+            return;
+        }
         let waited = core::mem::replace(&mut qp.wait, Wait::No);
         if waited == Wait::Answer {
             if qp.send.work.retries >= qp.attributes.retry_count {

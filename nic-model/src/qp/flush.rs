@@ -71,7 +71,7 @@ impl<F: Frontend> Nic<F> {
         }
         // Arm first, then read the tail, so that a receive posted from now on brings a doorbell.
         self.record(RQ_RECORDS, slot, 1).swap(1, Ordering::AcqRel);
-        if !self.posted_receives(slot).is_some_and(|posted| posted > 0) {
+        if self.posted_receives(slot).unwrap_or(0) == 0 {
             return false;
         }
         let Some(qp) = self.qps.get_mut(slot) else { return false };

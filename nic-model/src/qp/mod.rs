@@ -2,14 +2,14 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`state`] | the table of states (IBTA 10.3.1) |
-//! | [`send`], [`receive`] | entries of the work queues, as the driver wrote them |
-//! | [`engine`] | whose turn it is, what an outcome leads to, timers, completions |
-//! | [`requester`] | a work request becomes a request; what the answer means |
-//! | [`responder`] | a request meets a queue pair, its rights and its receives |
-//! | [`local`] | work requests that need no peer: link, invalidate, bind |
-//! | [`datagram`] | UD and GSI |
-//! | [`flush`] | the error state |
+//! | `state` | the table of states (IBTA 10.3.1) |
+//! | `send`, `receive` | entries of the work queues, as the driver wrote them |
+//! | `engine` | whose turn it is, what an outcome leads to, timers, completions |
+//! | `requester` | a work request becomes a request; what the answer means |
+//! | `responder` | a request meets a queue pair, its rights and its receives |
+//! | `local` | work requests that need no peer: link, invalidate, bind |
+//! | `datagram` | UD and GSI |
+//! | `flush` | the error state |
 
 mod datagram;
 mod engine;

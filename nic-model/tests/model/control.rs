@@ -122,12 +122,16 @@ fn the_heart_beats_at_least_as_often_as_promised() {
 fn a_mute_device_hears_only_a_reset_or_nothing() {
     for (value, hears) in [(0, true), (1, false)] {
         let mut rig = Rig::new(1);
+        let (mut a, _) = rig.pair();
+        rig.post(&mut a, crate::rig::header(nic_abi::wqe::Opcode::Send, 1), &[]);
+        rig.run();
         rig.inject(0, Injection::Mute, 0, 1, value);
         let before = rig.register(0, registers::STATUS_HEARTBEAT).load(Ordering::Relaxed);
         rig.advance(1_000_000_000);
         assert_eq!(rig.register(0, registers::STATUS_HEARTBEAT).load(Ordering::Relaxed), before);
         let command = Command { opcode: 0, flags: 0, id: 1, object: 0, reserved: 0, args: [0; 112] };
         assert!(rig.raw_command(0, &command).is_none(), "no answer");
+        assert!(rig.poll_cq(&mut a.send_cq).is_none(), "no completion");
         assert!(rig.fabric.prepare_sleep(), "a mute device sleeps");
         let request = rig.control(0, registers::CONTROL_RESET);
         let acknowledged = rig.register(0, registers::STATUS_ACKNOWLEDGED).load(Ordering::Relaxed);
