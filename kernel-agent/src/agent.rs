@@ -1,6 +1,6 @@
 //! The agent of one NIC: its tables, its bringing-up and its end.
 //!
-//! Locks: `clients`, `notices` (spin, leaves). Objects have their own, see there. In general: sleeping locks of objects
+//! Locks: `clients`, `notices`, `gsi`, `own` (spin, leaves). Objects have their own, see there. In general: sleeping locks of objects
 //! before spinning ones, a CQ's before a queue pair's slot before an SRQ's, the connections' before QP1's; no lock of one object is taken under another of its kind.
 
 use alloc::boxed::Box;
@@ -14,7 +14,7 @@ use core::time::Duration;
 use nic_abi::admin::{Bench, Injection};
 use nic_abi::registers::Identity;
 use nic_hal::{Death, Nic, RnicDriver};
-use platform::sync::{Mutex, Once};
+use platform::sync::Mutex;
 use platform::{Device, Platform};
 
 use crate::cm::Outgoing;
@@ -134,8 +134,10 @@ pub struct Agent {
     clients: Mutex<Vec<Arc<Client>>>,
     /// CQs (number, generation) whose clients are to be told.
     notices: Mutex<VecDeque<(u32, u32)>>,
-    gsi: Once<Gsi>,
-    own: Once<Arc<Client>>,
+    /// QP1 while the agent is open.
+    gsi: Mutex<Option<Arc<Gsi>>>,
+    /// The client that QP1 belongs to.
+    own: Mutex<Option<Arc<Client>>>,
     pub(crate) stopping: AtomicBool,
     closed: AtomicBool,
     /// The dispatcher's thread; 0 when it does not run.
@@ -176,8 +178,8 @@ impl Agent {
             counts: [const { AtomicU32::new(0) }; 6],
             clients: Mutex::new(Vec::new()),
             notices: Mutex::new(VecDeque::new()),
-            gsi: Once::new(),
-            own: Once::new(),
+            gsi: Mutex::new(None),
+            own: Mutex::new(None),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             dispatcher: AtomicU64::new(0),
@@ -206,9 +208,9 @@ impl Agent {
             asynchronous: self.nic.create_eq(EQ_ASYNC, log(async_events), 0)?,
             completions: self.nic.create_eq(EQ_COMPLETIONS, log(completion_events), vector)?,
         };
-        let own = self.own.call_once(|| Client::new(self, None)).clone();
-        let gsi = Gsi::create(&own)?;
-        self.gsi.call_once(|| gsi);
+        let own = Client::new(self, None);
+        *self.own.lock() = Some(own.clone());
+        *self.gsi.lock() = Some(Arc::new(Gsi::create(&own)?));
         let agent = self.clone();
         let main = move || {
             agent.dispatcher.store(agent.platform.current_thread(), Ordering::Release);
@@ -287,7 +289,7 @@ impl Agent {
 
     /// Management datagrams that this side lost for want of room or sense.
     pub fn lost_datagrams(&self) -> u64 {
-        self.gsi.get().map_or(0, Gsi::lost)
+        self.gsi().map_or(0, |gsi| gsi.lost())
     }
 
     pub(crate) fn count(&self, counter: Counter, by: i32) {
@@ -334,18 +336,22 @@ impl Agent {
         self.notices.lock().pop_front()
     }
 
+    fn gsi(&self) -> Option<Arc<Gsi>> {
+        self.gsi.lock().clone()
+    }
+
     pub(crate) fn send_management(&self, outgoing: &Outgoing) {
-        if let Some(gsi) = self.gsi.get() {
+        if let Some(gsi) = self.gsi() {
             gsi.send(&self.identity, outgoing);
         }
     }
 
     pub(crate) fn gsi_poll(&self) -> bool {
-        self.gsi.get().is_some_and(|gsi| gsi.poll(self))
+        self.gsi().is_some_and(|gsi| gsi.poll(self))
     }
 
     pub(crate) fn gsi_arm(&self) {
-        if let Some(gsi) = self.gsi.get() {
+        if let Some(gsi) = self.gsi() {
             gsi.arm();
         }
     }
@@ -396,10 +402,14 @@ impl Agent {
         }
         self.device_died(Death::Closed);
         self.connections.clear();
+        // These keep the agent, and it them.
+        let gsi = self.gsi.lock().take();
+        let own = self.own.lock().take();
         let clients = core::mem::take(&mut *self.clients.lock());
-        for client in clients.iter().chain(self.own.get()) {
+        for client in clients.iter().chain(&own) {
             client.drop_objects();
         }
+        drop((gsi, own, clients));
         self.qps.clear();
         self.cqs.clear();
         self.srqs.clear();

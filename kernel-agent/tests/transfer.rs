@@ -191,7 +191,16 @@ fn many_segments_atomics_and_windows() {
         let window = b.client.allocate_window(&b.pd, WindowType::Wide).unwrap();
         let rights = LinkFlags::REMOTE_WRITE;
         let key = qb
-            .post_bind(&window, 1, rb.key(), rights, to.addr() as u64, 64, SendFlags::SIGNALED, Note::default())
+            .post_bind(
+                &window,
+                1,
+                rb.key(),
+                rights,
+                to.addr() as u64,
+                64,
+                SendFlags::SIGNALED,
+                Note::default(),
+            )
             .unwrap();
         assert_eq!(b.completion().status, Status::Success);
         assert_eq!(window.query().unwrap().linked, 1);

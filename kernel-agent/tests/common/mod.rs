@@ -55,7 +55,11 @@ impl Ears {
         }
     }
 
-    pub fn cm(&self, what: &str, pick: impl Fn(&CmEventKind) -> bool) -> (ConnectionId, u64, CmEventKind, Vec<u8>) {
+    pub fn cm(
+        &self,
+        what: &str,
+        pick: impl Fn(&CmEventKind) -> bool,
+    ) -> (ConnectionId, u64, CmEventKind, Vec<u8>) {
         self.wait_for(what, |heard| match heard {
             Heard::Cm(id, context, kind, data) if pick(kind) => Some((*id, *context, *kind, data.clone())),
             _ => None,
@@ -216,14 +220,24 @@ pub fn connect(a: &Node, b: &Node, service: u64) -> (Arc<Qp>, ConnectionId, Arc<
     (qa, ca, qb, cb)
 }
 
-pub fn connect_qps(a: &Node, qa: &Arc<Qp>, b: &Node, qb: &Arc<Qp>, service: u64) -> (ConnectionId, ConnectionId) {
+pub fn connect_qps(
+    a: &Node,
+    qa: &Arc<Qp>,
+    b: &Node,
+    qb: &Arc<Qp>,
+    service: u64,
+) -> (ConnectionId, ConnectionId) {
     let listen = b.client.listen(ServiceId(service), 9).unwrap();
     let ca = a.client.connect(qa, &params(b, service, b"hello")).unwrap();
     let (cb, context, _, data) = b.ears.cm("the request", |kind| matches!(kind, CmEventKind::Request { .. }));
     assert_eq!(context, 9);
     assert_eq!(&data[..5], b"hello");
-    let accept =
-        AcceptParams { initiator_depth: 4, responder_resources: 4, private_data: b"come in", ..AcceptParams::default() };
+    let accept = AcceptParams {
+        initiator_depth: 4,
+        responder_resources: 4,
+        private_data: b"come in",
+        ..AcceptParams::default()
+    };
     b.client.accept(cb, qb, &accept).unwrap();
     let (id, context, _, data) = a.ears.cm("established", |kind| *kind == CmEventKind::Established);
     assert_eq!((id, context), (ca, qa.context()));

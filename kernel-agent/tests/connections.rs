@@ -1,0 +1,375 @@
+//! Making and ending connections over QP1.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use host::Machine;
+use kernel_agent::{
+    AcceptParams, Agent, AsyncEvent, CmEventKind, ConnectParams, ConnectionId, Error, Note, PostError, Qp,
+};
+use nic_abi::admin::{Injection, QpState};
+use nic_abi::cqe::{CqeFlags, Status};
+use nic_abi::eqe::EventType;
+use nic_abi::wqe::{Opcode, Segment};
+use roce::ServiceId;
+
+fn pair() -> (Machine, Arc<Agent>, Node, Node) {
+    let machine = Machine::new(1);
+    let agent = open(&machine, 0);
+    let (a, b) = (Node::new(&machine, &agent), Node::new(&machine, &agent));
+    (machine, agent, a, b)
+}
+
+fn is_request(kind: &CmEventKind) -> bool {
+    matches!(kind, CmEventKind::Request { .. })
+}
+
+fn request(b: &Node) -> ConnectionId {
+    b.ears.cm("a request", is_request).0
+}
+
+fn end(agent: &Agent, nodes: &[&Node]) {
+    for node in nodes {
+        node.client.detach();
+    }
+    assert_eq!(agent.counts(), Default::default());
+    agent.close();
+    assert_eq!(agent.nic().quarantined(), 0);
+}
+
+/// All that is outstanding is flushed; returns how many sends and receives.
+fn flushed(node: &Node, count: usize) -> (usize, usize) {
+    let mut receives = 0;
+    for _ in 0..count {
+        let completion = node.completion();
+        assert_eq!(completion.status, Status::Flushed);
+        receives += usize::from(completion.flags.contains(CqeFlags::RECEIVE));
+    }
+    (count - receives, receives)
+}
+
+#[test]
+fn nobody_listens() {
+    let (_machine, agent, a, b) = pair();
+    let qp = a.qp(1);
+    let id = a.client.connect(&qp, &params(&b, 1, b"")).unwrap();
+    let told = a.ears.cm("a rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
+    assert_eq!((told.0, told.1, told.2), (id, 1, CmEventKind::Rejected { reason: 8 }));
+    assert_eq!(qp.state(), QpState::Error);
+    assert_eq!(agent.counts().connections, 0);
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn a_request_is_rejected_with_private_data() {
+    let (_machine, agent, a, b) = pair();
+    let listen = b.client.listen(ServiceId(1), 5).unwrap();
+    assert_eq!(a.client.listen(ServiceId(1), 6), Err(Error::ServiceInUse));
+    assert_eq!(a.client.stop_listening(listen), Err(Error::ConnectionState));
+    let qp = a.qp(1);
+    receive(&qp, Segment::default(), 3);
+    a.client.connect(&qp, &params(&b, 1, b"please")).unwrap();
+    let (id, context, _, data) = b.ears.cm("a request", is_request);
+    assert_eq!((context, &data[..6]), (5, &b"please"[..]));
+    assert_eq!(a.client.reject(id, b"not mine"), Err(Error::ConnectionState));
+    assert_eq!(b.client.reject(id, &[0; 149]), Err(Error::PrivateData(148)));
+    b.client.reject(id, b"no").unwrap();
+    assert_eq!(b.client.reject(id, b"no"), Err(Error::ConnectionState));
+    let told = a.ears.cm("a rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
+    assert_eq!(told.2, CmEventKind::Rejected { reason: 28 });
+    assert_eq!(&told.3[..2], b"no");
+    assert_eq!(flushed(&a, 1), (0, 1));
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn three_way_handshake() {
+    let (_machine, agent, a, b) = pair();
+    b.client.listen(ServiceId(1), 5).unwrap();
+    for refuse in [false, true] {
+        let (qa, qb) = (a.qp(1), b.qp(2));
+        let asked = ConnectParams { three_way: true, ..params(&b, 1, b"") };
+        let ca = a.client.connect(&qa, &asked).unwrap();
+        assert_eq!(a.client.establish(ca, b""), Err(Error::ConnectionState));
+        let cb = request(&b);
+        let accept = AcceptParams { private_data: b"yes", responder_resources: 3, ..AcceptParams::default() };
+        b.client.accept(cb, &qb, &accept).unwrap();
+        let told = a.ears.cm("the accept", |kind| matches!(kind, CmEventKind::AcceptArrived { .. }));
+        assert!(matches!(told.2, CmEventKind::AcceptArrived { remote_responder_resources: 3, .. }));
+        assert_eq!(&told.3[..3], b"yes");
+        assert_eq!(qa.state(), QpState::Rtr);
+        if refuse {
+            a.client.reject(ca, b"after all not").unwrap();
+            assert_eq!(qa.state(), QpState::Error);
+            let told = b.ears.cm("a rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
+            assert_eq!((told.0, told.1), (cb, 2));
+            assert_eq!(qb.state(), QpState::Error);
+        } else {
+            a.client.establish(ca, b"now").unwrap();
+            assert_eq!(a.ears.cm("established", |kind| *kind == CmEventKind::Established).0, ca);
+            let told = b.ears.cm("established", |kind| *kind == CmEventKind::Established);
+            assert_eq!((told.0, &told.3[..3]), (cb, &b"now"[..]));
+            assert_eq!((qa.state(), qb.state()), (QpState::Rts, QpState::Rts));
+        }
+    }
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn disconnect_under_load_flushes_both_ends() {
+    let (_machine, agent, a, b) = pair();
+    let (qa, ca, qb, cb) = connect(&a, &b, 1);
+    let (from, to) = (a.buffer(1 << 16), b.buffer(1 << 16));
+    let (ra, rb) = (a.register(&from), b.register(&to));
+    // More than can be done before the end: the last sends find no receive and wait.
+    for i in 0..16 {
+        receive(&qa, segment(&from, &ra), i);
+    }
+    for i in 0..8 {
+        receive(&qb, segment(&to, &rb), i);
+    }
+    for i in 0..16 {
+        post(&qa, Opcode::Send, segment(&from, &ra), None, i);
+    }
+    for i in 0..4 {
+        post(&qb, Opcode::Write, segment(&to, &rb), Some(segment(&from, &ra)), i);
+    }
+    a.client.disconnect(ca, b"bye").unwrap();
+    assert_eq!(qa.state(), QpState::Error);
+    assert_eq!(a.client.disconnect(ca, b"bye"), Err(Error::ConnectionState));
+    let told = b.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
+    assert_eq!((told.0, told.2), (cb, CmEventKind::Disconnected { by_peer: true }));
+    assert_eq!(&told.3[..3], b"bye");
+    assert_eq!(qb.state(), QpState::Error);
+    let told = a.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
+    assert_eq!((told.0, told.2), (ca, CmEventKind::Disconnected { by_peer: false }));
+    // Every request ends, one way or the other: 16 sends and 16 receives here, 4 and 8 there.
+    for (node, qp, count) in [(&a, &qa, 32), (&b, &qb, 12)] {
+        let mut cookies = Vec::new();
+        for _ in 0..count {
+            let completion = node.completion();
+            cookies.push((completion.flags.contains(CqeFlags::RECEIVE), completion.cookie));
+        }
+        cookies.sort_unstable();
+        cookies.dedup();
+        assert_eq!(cookies.len(), count);
+        assert_eq!(qp.outstanding(), (0, 0));
+    }
+    // What is posted now is flushed too.
+    post(&qa, Opcode::Send, segment(&from, &ra), None, 1);
+    receive(&qa, segment(&from, &ra), 2);
+    assert_eq!(flushed(&a, 2), (1, 1));
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn a_queue_pair_connects_again_after_reset() {
+    let (_machine, agent, a, b) = pair();
+    let (qa, qb) = (a.qp(1), b.qp(2));
+    let (from, to) = (a.buffer(64), b.buffer(64));
+    let (ra, rb) = (a.register(&from), b.register(&to));
+    for round in 0..5 {
+        let (ca, _) = connect_qps(&a, &qa, &b, &qb, 1);
+        for i in 0..3 {
+            receive(&qb, segment(&to, &rb), round * 10 + i);
+        }
+        post(&qa, Opcode::Send, segment(&from, &ra), None, round);
+        assert_eq!((a.completion().cookie, b.completion().cookie), (round, round * 10));
+        assert_eq!(a.client.connect(&qa, &params(&b, 1, b"")), Err(Error::QpState(QpState::Rts)));
+        a.client.disconnect(ca, b"").unwrap();
+        b.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
+        a.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
+        // Two receives are flushed; nobody looks before the reset, so they are forgotten.
+        for qp in [&qa, &qb] {
+            qp.to_reset().unwrap();
+            assert_eq!(qp.state(), QpState::Reset);
+            assert_eq!(qp.outstanding(), (0, 0));
+            let refused = qp.post_receive(false, &[Segment::default()], |&s| s, Note::default());
+            assert_eq!(refused, Err(PostError::State));
+            qp.to_init(nic_abi::wqe::LinkFlags::empty()).unwrap();
+        }
+    }
+    assert_eq!(b.cq.poll_one(), None);
+    assert_eq!(b.cq.dropped(), 10);
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn lost_datagrams_are_sent_again() {
+    let (_machine, agent, a, b) = pair();
+    b.client.listen(ServiceId(1), 5).unwrap();
+    let (qa, qb) = (a.qp(1), b.qp(2));
+    agent.inject(0, Injection::DropManagement, 1, 0).unwrap();
+    // 4.096 us * 2^12: 17 ms.
+    let asked = ConnectParams { cm_response_timeout: 12, ..params(&b, 1, b"") };
+    let ca = a.client.connect(&qa, &asked).unwrap();
+    let cb = request(&b);
+    b.client.accept(cb, &qb, &AcceptParams::default()).unwrap();
+    assert_eq!(a.ears.cm("established", |kind| *kind == CmEventKind::Established).0, ca);
+    assert_eq!(b.ears.cm("established", |kind| *kind == CmEventKind::Established).0, cb);
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn nobody_answers() {
+    let (_machine, agent, a, b) = pair();
+    let qp = a.qp(1);
+    agent.inject(0, Injection::DropManagement, 1000, 0).unwrap();
+    let asked = ConnectParams { cm_response_timeout: 8, cm_retries: 2, ..params(&b, 1, b"") };
+    let id = a.client.connect(&qp, &asked).unwrap();
+    let told = a.ears.cm("the end", |kind| *kind == CmEventKind::Unreachable);
+    assert_eq!(told.0, id);
+    assert_eq!(qp.state(), QpState::Error);
+    agent.inject(0, Injection::DropManagement, 0, 0).unwrap();
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn a_request_is_withdrawn() {
+    let (_machine, agent, a, b) = pair();
+    b.client.listen(ServiceId(1), 5).unwrap();
+    let qp = a.qp(1);
+    let id = a.client.connect(&qp, &params(&b, 1, b"")).unwrap();
+    let cb = request(&b);
+    a.client.disconnect(id, b"").unwrap();
+    let told = b.ears.cm("the withdrawal", |kind| *kind == CmEventKind::Withdrawn);
+    assert_eq!((told.0, told.1), (cb, 5));
+    let qb = b.qp(2);
+    assert_eq!(b.client.accept(cb, &qb, &AcceptParams::default()), Err(Error::ConnectionState));
+    assert_eq!(qb.state(), QpState::Init);
+    assert_eq!(agent.counts().connections, 0);
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn a_broken_queue_pair_ends_its_connection_at_both_ends() {
+    let (_machine, agent, a, b) = pair();
+    let (qa, ca, qb, cb) = connect(&a, &b, 1);
+    let from = a.buffer(64);
+    let ra = a.register(&from);
+    // No such key there: the responder refuses, and both ends break.
+    let nowhere = Segment { addr: 1, length: 64, key: 0x7777_7700 };
+    post(&qa, Opcode::Write, segment(&from, &ra), Some(nowhere), 1);
+    assert_eq!(a.completion().status, Status::RemoteAccess);
+    let broken = |heard: &Heard| match heard {
+        Heard::Async(AsyncEvent::Qp { context, event, .. }) => Some((*context, *event)),
+        _ => None,
+    };
+    assert_eq!(b.ears.wait_for("the breach", broken), (2, EventType::QpAccessError));
+    let ended = |kind: &CmEventKind| matches!(kind, CmEventKind::Disconnected { .. });
+    assert_eq!(a.ears.cm("the end", ended).0, ca);
+    assert_eq!(b.ears.cm("the end", ended).0, cb);
+    assert_eq!((qa.state(), qb.state()), (QpState::Error, QpState::Error));
+    assert_eq!(agent.counts().connections, 0);
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn upcalls_may_call_the_agent() {
+    let (machine, agent, a, b) = pair();
+    b.client.listen(ServiceId(1), 5).unwrap();
+    let (client, attributes_pd, cq) = (b.client.clone(), b.pd.clone(), b.cq.clone());
+    let token = machine.privileged();
+    let served: Arc<std::sync::Mutex<Option<Arc<Qp>>>> = Arc::default();
+    let keep = served.clone();
+    // The server creates its queue pair, accepts, and at once ends what stands, all in upcalls.
+    *b.ears.in_upcall.lock().unwrap() = Some(Box::new(move |event| match event.kind {
+        CmEventKind::Request { .. } => {
+            let attributes = kernel_agent::QpAttributes {
+                qp_type: kernel_agent::QpType::Rc,
+                privileged: Some(token),
+                pd: &attributes_pd,
+                send_cq: &cq,
+                receive_cq: &cq,
+                srq: None,
+                max_send_requests: 1,
+                max_send_segments: 1,
+                max_receive_requests: 1,
+                max_receive_segments: 1,
+                max_message: 0,
+                context: 1,
+            };
+            let qp = client.create_qp(&attributes).unwrap();
+            qp.to_init(nic_abi::wqe::LinkFlags::empty()).unwrap();
+            client.accept(event.connection, &qp, &AcceptParams::default()).unwrap();
+            *keep.lock().unwrap() = Some(qp);
+        }
+        CmEventKind::Established => client.disconnect(event.connection, b"enough").unwrap(),
+        CmEventKind::Disconnected { .. } => keep.lock().unwrap().take().unwrap().destroy().unwrap(),
+        _ => {}
+    }));
+    let qp = a.qp(1);
+    a.client.connect(&qp, &params(&b, 1, b"")).unwrap();
+    let told = a.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
+    assert_eq!(&told.3[..6], b"enough");
+    b.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
+    assert_eq!(agent.counts().qps, 1);
+    *b.ears.in_upcall.lock().unwrap() = None;
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn teardown_with_everything_under_way() {
+    for round in 0..3 {
+        let (_machine, agent, a, b) = pair();
+        let (qa, _, qb, _) = connect(&a, &b, 1);
+        let (from, to) = (a.buffer(1 << 16), b.buffer(1 << 16));
+        let (ra, rb) = (a.register(&from), b.register(&to));
+        for i in 0..16 {
+            post(&qa, Opcode::Write, segment(&from, &ra), Some(segment(&to, &rb)), i);
+            receive(&qb, segment(&to, &rb), i);
+        }
+        b.client.listen(ServiceId(9), 5).unwrap();
+        let pending = a.qp(3);
+        a.client.connect(&pending, &params(&b, 9, b"")).unwrap();
+        match round {
+            0 => {
+                qa.destroy().unwrap();
+                assert_eq!(qa.destroy(), Err(Error::Gone));
+                let gone = qa.post_send(
+                    &common::request(Opcode::Send, None),
+                    &[],
+                    |s: &Segment| *s,
+                    Note::default(),
+                );
+                assert_eq!(gone, Err(PostError::Gone));
+                assert_eq!(qa.to_error(), Err(Error::Gone));
+                // Its completions, if any were written, are gone with it.
+                assert_eq!(a.cq.poll_one(), None);
+                end(&agent, &[&a, &b]);
+            }
+            1 => end(&agent, &[&b, &a]),
+            // The agent goes first, and its clients find it dead.
+            _ => {
+                agent.close();
+                assert!(agent.is_dead());
+                assert!(matches!(a.client.create_pd(), Err(Error::DeviceDead(_))));
+                assert!(matches!(qa.to_error(), Err(Error::DeviceDead(_))));
+                a.client.detach();
+                b.client.detach();
+                assert_eq!(agent.counts(), Default::default());
+                assert_eq!(agent.nic().quarantined(), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn in_use_and_foreign_objects_are_refused() {
+    let (_machine, agent, a, b) = pair();
+    let qp = a.qp(1);
+    assert_eq!(a.cq.destroy(), Err(Error::Busy));
+    assert_eq!(a.pd.destroy(), Err(Error::Busy));
+    let mut attributes = a.attributes(1);
+    attributes.pd = &b.pd;
+    assert!(matches!(a.client.create_qp(&attributes), Err(Error::Foreign)));
+    assert!(matches!(a.client.connect(&b.qp(2), &params(&b, 1, b"")), Err(Error::Foreign)));
+    qp.destroy().unwrap();
+    a.cq.destroy().unwrap();
+    a.pd.destroy().unwrap();
+    assert_eq!(a.pd.destroy(), Err(Error::Gone));
+    assert!(matches!(a.client.create_qp(&a.attributes(1)), Err(Error::Gone)));
+    end(&agent, &[&a, &b]);
+}

@@ -1,0 +1,352 @@
+//! Tables that run out, and devices that die.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use host::Machine;
+use kernel_agent::{
+    Agent, CmEventKind, Config, Death, Error, MemoryList, Note, PostError, QpAttributes, Resource, WindowType,
+};
+use nic_abi::admin::Injection;
+use nic_abi::wqe::{LinkFlags, Opcode, Segment};
+use roce::ServiceId;
+
+#[test]
+fn every_table_runs_out_and_recovers() {
+    let machine = Machine::new(1);
+    let config = Config {
+        max_qps: 4,
+        max_cqs: 4,
+        max_srqs: 4,
+        max_pds: 4,
+        max_keys: 4,
+        max_connections: 4,
+        max_listens: 4,
+    };
+    let agent = open_with(&machine, 0, config);
+    assert_eq!(*agent.config(), config);
+    let node = Node::new(&machine, &agent);
+    let available = machine.arena().available();
+    for _ in 0..3 {
+        let mut qps = Vec::new();
+        let full = loop {
+            match node.client.create_qp(&node.attributes(1)) {
+                Ok(qp) => qps.push(qp),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((qps.len(), full), (4, Error::NoResources(Resource::Qps)));
+        let mut cqs = Vec::new();
+        let full = loop {
+            match node.client.create_cq(4, 1) {
+                Ok(cq) => cqs.push(cq),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((cqs.len(), full), (3, Error::NoResources(Resource::Cqs)));
+        let mut srqs = Vec::new();
+        let full = loop {
+            match node.client.create_srq(&node.pd, 4, 1, 0, 1) {
+                Ok(srq) => srqs.push(srq),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((srqs.len(), full), (4, Error::NoResources(Resource::Srqs)));
+        let mut pds = Vec::new();
+        let full = loop {
+            match node.client.create_pd() {
+                Ok(pd) => pds.push(pd),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((pds.len(), full), (3, Error::NoResources(Resource::Pds)));
+        let memory = MemoryList::Contiguous { bus: 4096, length: 4096 };
+        let r1 = node.client.register(&node.pd, LinkFlags::LOCAL_READ, 0, &memory).unwrap();
+        let r2 = node.client.allocate_region(&node.pd, 4).unwrap();
+        let w1 = node.client.allocate_window(&node.pd, WindowType::Wide).unwrap();
+        let w2 = node.client.allocate_window(&node.pd, WindowType::Narrow).unwrap();
+        let none = Error::NoResources(Resource::Keys);
+        let refused = node.client.register(&node.pd, LinkFlags::LOCAL_READ, 0, &memory);
+        assert_eq!(refused.err(), Some(none));
+        assert_eq!(node.client.allocate_region(&node.pd, 4).err(), Some(none));
+        assert_eq!(node.client.allocate_window(&node.pd, WindowType::Wide).err(), Some(none));
+        let mut listens = Vec::new();
+        let full = loop {
+            match node.client.listen(ServiceId(100 + listens.len() as u64), 0) {
+                Ok(listen) => listens.push(listen),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((listens.len(), full), (4, Error::NoResources(Resource::Listens)));
+        let counts = agent.counts();
+        assert_eq!((counts.qps, counts.cqs, counts.srqs, counts.pds), (4, 4, 4, 4));
+        assert_eq!((counts.regions, counts.windows, counts.listens), (2, 2, 4));
+
+        qps.iter().for_each(|qp| qp.destroy().unwrap());
+        cqs.iter().for_each(|cq| cq.destroy().unwrap());
+        srqs.iter().for_each(|srq| srq.destroy().unwrap());
+        pds.iter().for_each(|pd| pd.destroy().unwrap());
+        r1.destroy().unwrap();
+        r2.destroy().unwrap();
+        w1.destroy().unwrap();
+        w2.destroy().unwrap();
+        listens.into_iter().for_each(|listen| node.client.stop_listening(listen).unwrap());
+        drop((qps, cqs, srqs, r1, r2));
+        assert_eq!(machine.arena().available(), available);
+    }
+    node.client.detach();
+    assert_eq!(agent.counts(), Default::default());
+    agent.close();
+}
+
+#[test]
+fn connections_run_out() {
+    let machine = Machine::new(1);
+    let agent = open_with(&machine, 0, Config { max_connections: 2, ..Config::default() });
+    let (a, b) = (Node::new(&machine, &agent), Node::new(&machine, &agent));
+    b.client.listen(ServiceId(1), 0).unwrap();
+    let (q1, q2) = (a.qp(1), a.qp(2));
+    // Both ends of one are all that there is room for.
+    a.client.connect(&q1, &params(&b, 1, b"")).unwrap();
+    b.ears.cm("the request", |kind| matches!(kind, CmEventKind::Request { .. }));
+    let full = a.client.connect(&q2, &params(&b, 1, b""));
+    assert_eq!(full, Err(Error::NoResources(Resource::Connections)));
+    assert_eq!(q2.state(), nic_abi::admin::QpState::Init);
+    let wrong = a.client.connect(&q2, &kernel_agent::ConnectParams { source_gid: 9, ..params(&b, 1, b"") });
+    assert_eq!(wrong, Err(Error::OutOfRange("source GID")));
+    let wrong = a.client.connect(&q2, &params(&b, 1, &[0; 93]));
+    assert_eq!(wrong, Err(Error::PrivateData(92)));
+    agent.close();
+}
+
+#[test]
+fn arguments_beyond_the_limits_change_nothing() {
+    let machine = Machine::new(1);
+    let agent = open(&machine, 0);
+    let node = Node::new(&machine, &agent);
+    let available = machine.arena().available();
+    let identity = *agent.identity();
+    let refuse = |change: &dyn Fn(&mut QpAttributes<'_>)| {
+        let mut attributes = node.attributes(1);
+        change(&mut attributes);
+        let error = node.client.create_qp(&attributes).err();
+        assert!(matches!(error, Some(Error::OutOfRange(_))), "{error:?}");
+    };
+    refuse(&|qp| qp.max_send_segments = identity.max_sges + 1);
+    refuse(&|qp| qp.max_receive_segments = identity.max_sges + 1);
+    refuse(&|qp| qp.max_send_requests = identity.max_sq_blocks + 1);
+    refuse(&|qp| qp.max_send_requests = u32::MAX);
+    refuse(&|qp| qp.max_receive_requests = u32::MAX);
+    refuse(&|qp| qp.max_message = identity.max_message + 1);
+    refuse(&|qp| qp.qp_type = kernel_agent::QpType::Gsi);
+    for entries in [identity.max_cqes + 1, u32::MAX] {
+        assert_eq!(node.client.create_cq(entries, 1).err(), Some(Error::OutOfRange("CQ size")));
+        assert_eq!(node.cq.resize(entries), Err(Error::OutOfRange("CQ size")));
+    }
+    let most = identity.max_list_elements;
+    assert!(matches!(node.client.allocate_region(&node.pd, most + 1), Err(Error::OutOfRange(_))));
+    let outside = MemoryList::Contiguous { bus: identity.dma_limit, length: 1 };
+    assert!(node.client.register(&node.pd, LinkFlags::LOCAL_READ, 0, &outside).is_err());
+    let nowhere = node.client.register_virtual(&node.pd, LinkFlags::LOCAL_READ, 0, 8, 8);
+    assert_eq!(nowhere.err(), Some(Error::NotReachable));
+    let wrap = node.client.register_virtual(&node.pd, LinkFlags::LOCAL_READ, 0, usize::MAX, u64::MAX);
+    assert_eq!(wrap.err(), Some(Error::NotReachable));
+    let counts = agent.counts();
+    assert_eq!((counts.qps, counts.cqs, counts.regions), (0, 1, 0));
+    assert_eq!(machine.arena().available(), available);
+    node.client.detach();
+    agent.close();
+    assert_eq!(agent.nic().quarantined(), 0);
+}
+
+#[test]
+fn memory_that_runs_out_changes_nothing() {
+    // Not enough for the agent itself, and then just enough.
+    let mut opened = 0;
+    for megabytes in [0, 1, 2, 3, 4, 6, 8] {
+        let machine = Machine::with_memory(1, (megabytes << 20) + (64 << 10));
+        let available = machine.arena().available();
+        match Agent::open(machine.platform(), machine.device(0), 0, Config::default()) {
+            Ok(agent) => {
+                opened += 1;
+                let node = Node::new(&machine, &agent);
+                let mut cqs = Vec::new();
+                let error = loop {
+                    match node.client.create_cq(1 << 16, 0) {
+                        Ok(cq) => cqs.push(cq),
+                        Err(error) => break error,
+                    }
+                };
+                assert_eq!(error, Error::OutOfMemory);
+                node.client.detach();
+                drop((node, cqs));
+                agent.close();
+                drop(agent);
+            }
+            Err(error) => assert_eq!(error, Error::OutOfMemory),
+        }
+        assert_eq!(machine.arena().available(), available, "{megabytes} MiB");
+    }
+    assert!(opened > 0);
+}
+
+fn dies(kill: impl FnOnce(&mut Machine, &Agent), expected: impl Fn(Death) -> bool) {
+    let mut machine = Machine::new(1);
+    let agent = open(&machine, 0);
+    let (a, b) = (Node::new(&machine, &agent), Node::new(&machine, &agent));
+    let (qa, ca, _qb, _) = connect(&a, &b, 1);
+    let from = a.buffer(64);
+    let ra = a.register(&from);
+    let waiter = {
+        let (cq, ears) = (a.cq.clone(), a.ears.clone());
+        std::thread::spawn(move || {
+            cq.arm(kernel_agent::Arm::Next);
+            ears.wait_for("death", |heard| match heard {
+                Heard::Dead(death) => Some(*death),
+                _ => None,
+            })
+        })
+    };
+    kill(&mut machine, &agent);
+    let death = waiter.join().unwrap();
+    assert!(expected(death), "{death:?}");
+    let again = b.ears.wait_for("death", |heard| match heard {
+        Heard::Dead(death) => Some(*death),
+        _ => None,
+    });
+    assert_eq!(again, death);
+    assert_eq!(agent.death(), Some(death));
+    // Everything fails at once from here on, and nothing hangs.
+    assert_eq!(qa.to_error(), Err(Error::DeviceDead(death)));
+    assert_eq!(a.client.create_pd().err(), Some(Error::DeviceDead(death)));
+    assert_eq!(a.client.create_qp(&a.attributes(1)).err(), Some(Error::DeviceDead(death)));
+    assert_eq!(a.client.disconnect(ca, b""), Err(Error::DeviceDead(death)));
+    let post = qa.post_send(&request(Opcode::Send, None), &[segment(&from, &ra)], |&s| s, Note::default());
+    assert_eq!(post, Err(PostError::Gone));
+    assert_eq!(ra.destroy(), Ok(()));
+    assert_eq!(qa.destroy(), Err(Error::DeviceDead(death)));
+    a.client.detach();
+    b.client.detach();
+    assert_eq!(agent.counts(), Default::default());
+    assert!(a.ears.all().iter().all(|heard| !matches!(heard, Heard::Dead(_))), "told once");
+    agent.close();
+    assert!(matches!(agent.attach(Arc::downgrade(&(a.ears.clone() as _))), Err(Error::DeviceDead(_))));
+}
+
+#[test]
+fn the_device_is_killed() {
+    dies(|machine, _| machine.kill(), |death| matches!(death, Death::Heartbeat | Death::CommandTimeout));
+}
+
+#[test]
+fn the_device_falls_silent() {
+    dies(|_, agent| agent.inject(0, Injection::Mute, 1, 0).unwrap(), |death| death == Death::Heartbeat);
+}
+
+#[test]
+fn the_device_falls_silent_and_deaf() {
+    dies(|_, agent| agent.inject(0, Injection::Mute, 1, 1).unwrap(), |death| death == Death::Heartbeat);
+}
+
+#[test]
+fn the_device_gives_up() {
+    dies(
+        |_, agent| agent.inject(0, Injection::Fail, 1, 0).unwrap(),
+        |death| matches!(death, Death::Failed(_)),
+    );
+}
+
+#[test]
+fn commands_to_a_silent_device_end() {
+    let machine = Machine::new(1);
+    let agent = open(&machine, 0);
+    let node = Node::new(&machine, &agent);
+    agent.inject(0, Injection::Mute, 1, 0).unwrap();
+    let started = std::time::Instant::now();
+    assert!(matches!(node.client.create_pd(), Err(Error::DeviceDead(_))));
+    assert!(matches!(node.client.create_pd(), Err(Error::DeviceDead(_))));
+    assert!(started.elapsed().as_secs() < 10);
+    // It still hears a reset: its memory comes back, and it can be opened anew.
+    agent.close();
+    assert_eq!(agent.nic().quarantined(), 0);
+    let agent = open(&machine, 0);
+    let node = Node::new(&machine, &agent);
+    node.qp(1).destroy().unwrap();
+    agent.close();
+}
+
+#[test]
+fn a_closed_agents_nic_can_be_opened_again() {
+    let machine = Machine::new(1);
+    let available = machine.arena().available();
+    for _ in 0..5 {
+        let agent = open(&machine, 0);
+        let (a, b) = (Node::new(&machine, &agent), Node::new(&machine, &agent));
+        let (qa, _, qb, _) = connect(&a, &b, 1);
+        {
+            let (from, to) = (a.buffer(64), b.buffer(64));
+            let (ra, rb) = (a.register(&from), b.register(&to));
+            receive(&qb, segment(&to, &rb), 1);
+            post(&qa, Opcode::Send, segment(&from, &ra), None, 1);
+            assert_eq!(b.completion().length, 64);
+            a.client.detach();
+            b.client.detach();
+        }
+        drop((a, b, qa, qb));
+        agent.close();
+        drop(agent);
+    }
+    assert_eq!(machine.arena().available(), available);
+}
+
+#[test]
+fn a_port_event_reaches_every_client() {
+    let machine = Machine::new(1);
+    let agent = open(&machine, 0);
+    let (a, b) = (Node::new(&machine, &agent), Node::new(&machine, &agent));
+    for up in [false, true] {
+        agent.inject(0, Injection::Port, 1, u64::from(up)).unwrap();
+        for node in [&a, &b] {
+            let heard = node.ears.wait_for("the port", |heard| match heard {
+                Heard::Async(kernel_agent::AsyncEvent::Port { up }) => Some(*up),
+                _ => None,
+            });
+            assert_eq!(heard, up);
+        }
+        assert_eq!(agent.port_up(), up);
+    }
+    agent.close();
+}
+
+#[test]
+fn a_cq_that_overflows_fails_and_says_so() {
+    let machine = Machine::new(1);
+    let agent = open(&machine, 0);
+    let node = Node::new(&machine, &agent);
+    let small = node.client.create_cq(4, 4).unwrap();
+    let mut attributes = node.attributes(1);
+    attributes.send_cq = &small;
+    attributes.receive_cq = &small;
+    let qp = node.client.create_qp(&attributes).unwrap();
+    qp.to_init(LinkFlags::empty()).unwrap();
+    for i in 0..8 {
+        receive(&qp, Segment::default(), i);
+    }
+    qp.to_error().unwrap();
+    let failed = node.ears.wait_for("the failure", |heard| match heard {
+        Heard::Async(kernel_agent::AsyncEvent::Cq { context }) => Some(*context),
+        _ => None,
+    });
+    assert_eq!(failed, 4);
+    assert!(small.failed());
+    let mut count = 0;
+    while small.poll_one().is_some() {
+        count += 1;
+    }
+    assert_eq!(count, 4);
+    qp.destroy().unwrap();
+    small.destroy().unwrap();
+    agent.close();
+}
