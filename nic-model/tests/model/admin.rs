@@ -238,7 +238,7 @@ fn queue_pairs() {
 fn every_attribute_is_checked() {
     let mut rig = Rig::new(1);
     let qp = rig.create_qp(0, QpSpec::default());
-    rig.to_init(&qp);
+    rig.init(&qp);
     let rtr = rig.rtr_args(&qp, &qp);
     let cases = [
         (ModifyQp { mtu: 8192, ..rtr }, at!(ModifyQp, mtu)),

@@ -216,8 +216,8 @@ fn the_reserved_key_is_for_the_privileged() {
 fn the_first_message_before_rts_is_reported_once() {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = (rig.create_qp(0, QpSpec::default()), rig.create_qp(1, QpSpec::default()));
-    rig.to_rts(&a, &b);
-    rig.to_init(&b);
+    rig.join(&a, &b);
+    rig.init(&b);
     let args = rig.rtr_args(&b, &a);
     rig.modify(&b, &args).unwrap();
     rig.post_receive(&mut b, 1, &[]);
@@ -233,9 +233,9 @@ fn the_first_message_before_rts_is_reported_once() {
 fn sends_wait_for_rts_and_for_the_end_of_sqd() {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = (rig.create_qp(0, QpSpec::default()), rig.create_qp(1, QpSpec::default()));
-    rig.to_rts(&b, &a);
+    rig.join(&b, &a);
     rig.post_receive(&mut b, 1, &[]);
-    rig.to_init(&a);
+    rig.init(&a);
     rig.post(&mut a, header(wqe::Opcode::Send, 7), &[]);
     rig.run();
     assert!(rig.poll_cq(&mut a.send_cq).is_none());
@@ -244,14 +244,14 @@ fn sends_wait_for_rts_and_for_the_end_of_sqd() {
     let args = rig.rts_args(&a);
     rig.modify(&a, &args).unwrap();
     assert_eq!(rig.sent(&mut a).tag, 7);
-    rig.to_state(&a, QpState::Sqd).unwrap();
+    rig.set_state(&a, QpState::Sqd).unwrap();
     rig.run();
     assert_eq!(rig.event_types(0), [(EventType::SendQueueDrained, a.qpn)]);
     rig.post_receive(&mut b, 1, &[]);
     rig.post(&mut a, header(wqe::Opcode::Send, 8), &[]);
     rig.run();
     assert!(rig.poll_cq(&mut a.send_cq).is_none(), "drained means drained");
-    rig.to_state(&a, QpState::Rts).unwrap();
+    rig.set_state(&a, QpState::Rts).unwrap();
     assert_eq!(rig.sent(&mut a).tag, 8);
 }
 
@@ -259,7 +259,7 @@ fn sends_wait_for_rts_and_for_the_end_of_sqd() {
 fn a_modify_is_all_or_nothing() {
     let mut rig = Rig::new(1);
     let qp = rig.create_qp(0, QpSpec::default());
-    rig.to_init(&qp);
+    rig.init(&qp);
     let mut args = rig.rtr_args(&qp, &qp);
     args.mask &= !QpMask::MTU.bits();
     let mask_field = 16;
@@ -270,7 +270,7 @@ fn a_modify_is_all_or_nothing() {
     assert_eq!(rig.modify(&qp, &args), Err((Status::BadField, mtu_field)));
     assert_eq!(rig.query(&qp).state, QpState::Init as u32);
     assert_eq!(rig.query(&qp).receive_psn, 0);
-    assert_eq!(rig.to_state(&qp, QpState::Rts), Err((Status::BadState, 20)));
+    assert_eq!(rig.set_state(&qp, QpState::Rts), Err((Status::BadState, 20)));
     let args = ModifyQp { mask: 1 << 31, ..ModifyQp::default() };
     assert_eq!(rig.modify(&qp, &args), Err((Status::BadField, mask_field)));
     let args = ModifyQp { mask: 1, state: 5, ..ModifyQp::default() };
@@ -282,7 +282,7 @@ fn a_modify_is_all_or_nothing() {
 fn a_queue_pair_can_be_its_own_peer() {
     let mut rig = Rig::new(1);
     let mut qp = rig.create_qp(0, QpSpec::default());
-    rig.to_rts(&qp, &qp);
+    rig.join(&qp, &qp);
     let (key, addr) = rig.region(0, 128);
     rig.fill(addr, 64, 8);
     rig.post(&mut qp, rdma(wqe::Opcode::Write, 1, key, 64), &[segment(key, 0, 64)]);

@@ -328,8 +328,8 @@ fn without_a_receive_the_sender_waits_and_then_gives_up() {
 fn seven_retries_are_for_ever() {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = (rig.create_qp(0, QpSpec::default()), rig.create_qp(1, QpSpec::default()));
-    rig.to_rts(&b, &a);
-    rig.to_init(&a);
+    rig.join(&b, &a);
+    rig.init(&a);
     let args = rig.rtr_args(&a, &b);
     rig.modify(&a, &args).unwrap();
     let args = ModifyQp { rnr_retry: 7, ..rig.rts_args(&a) };
@@ -368,8 +368,8 @@ fn a_peer_with_another_partner_or_another_sequence_does_not_answer() {
         let mut rig = Rig::new(2);
         let (mut a, b) = (rig.create_qp(0, QpSpec::default()), rig.create_qp(1, QpSpec::default()));
         let other = rig.create_qp(0, QpSpec::default());
-        rig.to_rts(&a, &b);
-        rig.to_init(&b);
+        rig.join(&a, &b);
+        rig.init(&b);
         let mut args = rig.rtr_args(&b, &a);
         match case {
             0 => args.remote_qpn = other.qpn,
@@ -498,7 +498,7 @@ fn modify_to_error_flushes_a_message_that_waits() {
     s.rig.post(&mut s.a, header(wqe::Opcode::Send, 1), &[]);
     s.rig.post(&mut s.a, header(wqe::Opcode::Send, 2), &[]);
     s.rig.run();
-    s.rig.to_state(&s.a, QpState::Error).unwrap();
+    s.rig.set_state(&s.a, QpState::Error).unwrap();
     for tag in [1, 2] {
         let sent = s.rig.sent(&mut s.a);
         assert_eq!((sent.tag, status(&sent)), (tag, Status::Flushed));
@@ -514,15 +514,15 @@ fn a_reset_forgets_what_was_posted_and_counts_on() {
     s.rig.post(&mut s.a, header(wqe::Opcode::Send, 1), &[]);
     s.rig.post_receive(&mut s.a, 1, &[]);
     s.rig.run();
-    s.rig.to_state(&s.a, QpState::Reset).unwrap();
+    s.rig.set_state(&s.a, QpState::Reset).unwrap();
     s.rig.advance(1 << 40);
     assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
     let info = s.rig.query(&s.a);
     assert_eq!((info.state, info.send_head, info.receive_head), (QpState::Reset as u32, 1, 1));
-    s.rig.to_state(&s.b, QpState::Reset).unwrap();
+    s.rig.set_state(&s.b, QpState::Reset).unwrap();
     let (a, b) = (s.a, s.b);
-    s.rig.to_rts(&a, &b);
-    s.rig.to_rts(&b, &a);
+    s.rig.join(&a, &b);
+    s.rig.join(&b, &a);
     s.rig.post_receive(&mut s.b, 7, &[]);
     s.rig.post(&mut s.a, header(wqe::Opcode::Send, 6), &[]);
     assert_eq!((s.rig.sent(&mut s.a).tag, s.rig.received(&mut s.b).tag), (6, 7));

@@ -25,8 +25,8 @@ fn a_full_cq_is_not_an_overflow_but_one_more_is() {
     let (send_cq, receive_cq) = (rig.create_cq(0, 2), rig.create_cq(0, 4));
     let mut a = rig.create_qp_on(0, QpSpec::default(), send_cq, receive_cq);
     let b = rig.create_qp(1, QpSpec::default());
-    rig.to_rts(&a, &b);
-    rig.to_rts(&b, &a);
+    rig.join(&a, &b);
+    rig.join(&b, &a);
     for tag in 0..4 {
         rig.post(&mut a, rdma(wqe::Opcode::Write, tag, 0, 0), &[]);
     }
@@ -54,8 +54,8 @@ fn a_cq_wraps_as_long_as_it_is_read() {
     let (send_cq, receive_cq) = (rig.create_cq(0, 2), rig.create_cq(0, 4));
     let mut a = rig.create_qp_on(0, QpSpec::default(), send_cq, receive_cq);
     let b = rig.create_qp(1, QpSpec::default());
-    rig.to_rts(&a, &b);
-    rig.to_rts(&b, &a);
+    rig.join(&a, &b);
+    rig.join(&b, &a);
     for tag in 0..1000 {
         rig.post(&mut a, rdma(wqe::Opcode::Write, tag, 0, 0), &[]);
         assert_eq!(rig.sent(&mut a).tag, tag);
@@ -112,7 +112,7 @@ fn a_solicited_arm_waits_for_a_solicited_entry_or_an_error() {
     rig.arm_cq(&b.receive_cq, ARM_SOLICITED);
     rig.post_receive(&mut b, 1, &[]);
     rig.run();
-    rig.to_state(&b, QpState::Error).unwrap();
+    rig.set_state(&b, QpState::Error).unwrap();
     rig.run();
     assert_eq!(rig.event_types(1), [(EventType::Completion, b.receive_cq.number)], "an error counts");
 }
@@ -156,8 +156,8 @@ fn post_shared(rig: &mut Rig, ring: u64, tail: &mut u32, tag: u32, segments: &[w
 fn shared_pair(rig: &mut Rig) -> (Qp, Qp) {
     let a = rig.create_qp(0, QpSpec::default());
     let b = rig.create_qp(1, QpSpec { flags: QpFlags::SRQ, srq: 4, ..QpSpec::default() });
-    rig.to_rts(&a, &b);
-    rig.to_rts(&b, &a);
+    rig.join(&a, &b);
+    rig.join(&b, &a);
     (a, b)
 }
 
@@ -190,7 +190,7 @@ fn queue_pairs_share_receives() {
     assert_eq!(rig.event_types(1), [(EventType::SrqLimit, 4)]);
     // In error, the shared receives stay, and the last one taken is announced.
     post_shared(&mut rig, ring, &mut tail, 9, &[]);
-    rig.to_state(&b, QpState::Error).unwrap();
+    rig.set_state(&b, QpState::Error).unwrap();
     rig.run();
     assert_eq!(rig.event_types(1), [(EventType::LastWqeReached, b.qpn)]);
     rig.post(&mut c, header(wqe::Opcode::Send, 1), &[]);

@@ -430,7 +430,7 @@ impl Rig {
         self.command(qp.nic, Opcode::ModifyQp, qp.qpn, args).map(|_| ())
     }
 
-    pub fn to_state(&mut self, qp: &Qp, state: QpState) -> Result<(), (Status, u16)> {
+    pub fn set_state(&mut self, qp: &Qp, state: QpState) -> Result<(), (Status, u16)> {
         let args = ModifyQp { mask: QpMask::STATE.bits(), state: state as u32, ..ModifyQp::default() };
         self.modify(qp, &args)
     }
@@ -447,7 +447,7 @@ impl Rig {
     }
 
     /// INIT with all rights of peers.
-    pub fn to_init(&mut self, qp: &Qp) {
+    pub fn init(&mut self, qp: &Qp) {
         let args = ModifyQp {
             mask: (QpMask::STATE | QpMask::ACCESS).bits(),
             state: QpState::Init as u32,
@@ -500,8 +500,8 @@ impl Rig {
     }
 
     /// Takes a queue pair from RESET to RTS with `peer`.
-    pub fn to_rts(&mut self, qp: &Qp, peer: &Qp) {
-        self.to_init(qp);
+    pub fn join(&mut self, qp: &Qp, peer: &Qp) {
+        self.init(qp);
         let args = self.rtr_args(qp, peer);
         self.modify(qp, &args).expect("RTR");
         let args = self.rts_args(qp);
@@ -511,8 +511,8 @@ impl Rig {
     /// Two connected queue pairs.
     pub fn pair_of(&mut self, a: usize, b: usize, spec: QpSpec) -> (Qp, Qp) {
         let (x, y) = (self.create_qp(a, spec), self.create_qp(b, spec));
-        self.to_rts(&x, &y);
-        self.to_rts(&y, &x);
+        self.join(&x, &y);
+        self.join(&y, &x);
         (x, y)
     }
 
@@ -528,8 +528,8 @@ impl Rig {
         let mask = QpMask::STATE | QpMask::QKEY;
         let args = ModifyQp { mask: mask.bits(), state: QpState::Init as u32, qkey, ..ModifyQp::default() };
         self.modify(&qp, &args).expect("INIT");
-        self.to_state(&qp, QpState::Rtr).expect("RTR");
-        self.to_state(&qp, QpState::Rts).expect("RTS");
+        self.set_state(&qp, QpState::Rtr).expect("RTR");
+        self.set_state(&qp, QpState::Rts).expect("RTS");
         qp
     }
 
