@@ -1,392 +1,438 @@
-//! Signatures first; bodies follow.
+//! The interface adapter: its life, its state and what it can do (pages it_ia_create, it_ia_query, it_ia_free, it_ia_info_t).
+//!
+//! Owns all objects of the IA. An IA is enabled, disabled (its device died) or freed; the state is one word that each call reads first.
+//!
+//! Locks, outermost first: an endpoint's operation lock (sleeps), a table entry, an object's control lock, a queue's. `connections`
+//! and `mappings` are taken alone.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
+use alloc::string::String;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use kernel_agent::Agent;
-use platform::{DmaBuffer, Privileged};
+use kernel_agent::{Agent, Client};
+use nic_abi::ident;
+use nic_abi::registers::Features;
+use platform::Privileged;
+use platform::sync::{Mutex, Once};
 
-use crate::*;
+use crate::address::NetAddr;
+use crate::attributes::ObjectCounts;
+use crate::cm::Connections;
+use crate::context::Context;
+use crate::dispatch::{Dispatcher, Shared};
+use crate::ep::Ep;
+use crate::evd::Evd;
+use crate::flags::{ConnQualTypes, IoblTypes, RmrTypes, ServiceTypes};
+use crate::handle::{self, EvdHandle, HandleType, IaHandle, LmrHandle};
+use crate::info::{IaInfo, SpigotInfo, TransportType, VendorIb};
+use crate::listen::Listen;
+use crate::lmr::Lmr;
+use crate::lmr::keys::Keys;
+use crate::mem_map::Mappings;
+use crate::provider::{MAJOR, MINOR};
+use crate::pz::Pz;
+use crate::status::{Error, Result};
+use crate::table::Table;
 
-const NOT_YET: Error = Error::OpNotSupported;
+/// The one spigot that an IA has, numbered as InfiniBand numbers ports.
+pub(crate) const SPIGOT: usize = 1;
+/// Listen points of an IA at most.
+const MAX_LISTENS: u32 = 1024;
 
-/// The interfaces of a machine: made once by boot code, cloned freely.
-#[derive(Clone, Default)]
-pub struct Provider;
-
-impl Provider {
-    /// No interface yet.
-    pub fn new() -> Provider {
-        Provider
-    }
-
-    /// Adds an interface under this name (1 to 127 bytes, not taken yet).
-    pub fn add(&self, name: &str, agent: Arc<Agent>) -> Result<()> {
-        let _ = (name, agent);
-        Err(NOT_YET)
-    }
-
-    /// All interfaces.
-    #[doc(alias = "it_interface_list")]
-    pub fn interface_list(&self) -> Vec<Interface> {
-        Vec::new()
-    }
-
-    /// Creates an IA; with `privileged`, its consumer is privileged.
-    #[doc(alias = "it_ia_create")]
-    pub fn ia_create(
-        &self,
-        name: &str,
-        major_version: u32,
-        minor_version: u32,
-        privileged: Option<Privileged>,
-    ) -> Result<Ia> {
-        let _ = (name, major_version, minor_version, privileged);
-        Err(NOT_YET)
-    }
+/// Private data that the InfiniBand messages carry (IBTA 12.6, 12.11).
+pub(crate) mod private_data {
+    /// REQ.
+    pub(crate) const CONNECT: usize = 92;
+    /// The lesser of REP (two-way, and three-way passive) and RTU (three-way active).
+    pub(crate) const ACCEPT: usize = 196;
+    /// REJ.
+    pub(crate) const REJECT: usize = 148;
+    /// The lesser of DREQ and REJ (appendix A).
+    pub(crate) const DISCONNECT: usize = 148;
+    /// SIDR_REQ.
+    pub(crate) const UD_REQUEST: usize = 216;
+    /// SIDR_REP.
+    pub(crate) const UD_REPLY: usize = 136;
 }
 
-/// What may be run when an event dispatcher notifies.
-#[doc(alias = "it_evd_callback_rtn_t")]
-pub type EvdCallback = Box<dyn FnMut(&Ia, EvdHandle) + Send>;
+const ENABLED: u8 = 0;
+const DISABLED: u8 = 1;
+const FREED: u8 = 2;
 
-/// Where the memory of a region comes from.
-#[derive(Clone, Copy)]
-pub enum LmrMemory<'a> {
-    /// `length` bytes from `offset` of a buffer, which the region keeps alive; the base address is the buffer's virtual address there.
-    Buffer {
-        /// The buffer.
-        buffer: &'a Arc<DmaBuffer>,
-        /// Where the region begins.
-        offset: usize,
-    },
-    /// An I/O buffer list (privileged consumers only).
-    Iobl {
-        /// The base address; ignored with relative addressing.
-        addr: usize,
-        /// The list.
-        iobl: &'a Iobl<'a>,
-    },
-}
-
-/// A failed [`Ia::evd_wait`]: why, and (after a timeout) how many events are queued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaitError {
-    /// Why.
-    pub error: Error,
-    /// Events queued; defined after [`Error::TimeoutExpired`].
-    pub nmore: usize,
-}
-
-impl From<WaitError> for Error {
-    fn from(failure: WaitError) -> Error {
-        failure.error
-    }
-}
-
-impl PartialEq<Error> for WaitError {
-    fn eq(&self, other: &Error) -> bool {
-        self.error == *other
-    }
+pub(crate) struct Core {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) agent: Arc<Agent>,
+    client: Once<Arc<Client>>,
+    me: Weak<Core>,
+    name: String,
+    pub(crate) handle: IaHandle,
+    privileged: Option<Privileged>,
+    state: AtomicU8,
+    /// The IA is about to be freed: no callback begins.
+    closing: AtomicBool,
+    pub(crate) context: Context,
+    pub(crate) pzs: Table<Pz>,
+    pub(crate) lmrs: Table<Lmr>,
+    pub(crate) keys: Keys,
+    pub(crate) evds: Table<Evd>,
+    pub(crate) eps: Table<Ep>,
+    pub(crate) listens: Table<Listen>,
+    /// The dispatcher of affiliated events, or 0.
+    pub(crate) affiliated: AtomicU64,
+    /// The dispatcher of unaffiliated events, or 0.
+    pub(crate) unaffiliated: AtomicU64,
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) connections: Mutex<Connections>,
+    pub(crate) mappings: Mutex<Mappings>,
 }
 
 /// An interface adapter. Cloning it makes another name for the same.
+///
+/// Every call but [`Ia::ia_free`] returns `InvalidIa` once the IA is freed, and `IaCatastrophe` once its device is dead; these two
+/// are not repeated at each call's list of errors where others are longer.
 #[derive(Clone)]
 #[doc(alias = "it_ia_handle_t")]
-pub struct Ia;
+pub struct Ia(Arc<Core>);
 
-#[expect(unused_variables, reason = "signatures first")]
+impl Core {
+    pub(crate) fn create(
+        shared: Arc<Shared>,
+        agent: Arc<Agent>,
+        name: &str,
+        privileged: Option<Privileged>,
+    ) -> Result<Ia> {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        // The number of the direct LMR handle is left out.
+        let number = serial % 0xffe + 1;
+        let id = *agent.identity();
+        let keys = id.max_keys.min(ident::MAX_KEYS);
+        let pzs = Table::new(HandleType::Pz, number, id.max_pds, 0)?;
+        let lmrs = Table::new(HandleType::Lmr, number, keys.saturating_sub(1), 1)?;
+        let evds = Table::new(HandleType::Evd, number, id.max_cqs, 0)?;
+        let eps = Table::new(HandleType::Ep, number, id.max_qps, 0)?;
+        let listens = Table::new(HandleType::Listen, number, MAX_LISTENS, 0)?;
+        let direct = Features::from_bits_retain(id.features).contains(Features::RESERVED_KEY);
+        let keys = Keys::new(keys, direct)?;
+        let core = Arc::new_cyclic(|me: &Weak<Core>| Core {
+            dispatcher: Dispatcher::new(shared.platform.clone()),
+            shared,
+            agent,
+            client: Once::new(),
+            me: me.clone(),
+            name: String::from(name),
+            handle: IaHandle::from_raw(handle::word(HandleType::Ia, number, 0, serial.max(1))),
+            privileged,
+            state: AtomicU8::new(ENABLED),
+            closing: AtomicBool::new(false),
+            context: Context::new(),
+            pzs,
+            lmrs,
+            keys,
+            evds,
+            eps,
+            listens,
+            affiliated: AtomicU64::new(0),
+            unaffiliated: AtomicU64::new(0),
+            connections: Mutex::new(Connections::default()),
+            mappings: Mutex::new(Mappings::default()),
+        });
+        let upcalls: Weak<dyn kernel_agent::Upcalls> = core.me.clone();
+        let client = core.agent.attach(upcalls).map_err(|_| Error::Resources)?;
+        core.client.call_once(|| client);
+        // Only a privileged consumer can attach callbacks.
+        if privileged.is_some() {
+            core.dispatcher.start("it-callbacks", core.me.clone())?;
+        }
+        Ok(Ia(core))
+    }
+
+    /// The agent's client.
+    pub(crate) fn client(&self) -> Result<&Arc<Client>> {
+        self.client.get().ok_or(Error::InvalidIa)
+    }
+
+    /// Another name for this IA, if anybody still has one.
+    pub(crate) fn ia(&self) -> Option<Ia> {
+        self.me.upgrade().map(Ia)
+    }
+
+    /// Fails unless the IA is enabled.
+    #[inline(always)]
+    pub(crate) fn still_live(&self) -> Result<()> {
+        match self.state.load(Ordering::Acquire) {
+            ENABLED => Ok(()),
+            state => Err(not_live(state)),
+        }
+    }
+
+    /// The consumer's privilege.
+    pub(crate) fn privileged(&self) -> Result<Privileged> {
+        self.privileged.ok_or(Error::NoPermission)
+    }
+
+    /// Whether callbacks may begin.
+    pub(crate) fn runs_callbacks(&self) -> bool {
+        !self.closing.load(Ordering::Acquire)
+    }
+
+    /// The device is dead: the IA is disabled for good, and all who wait return.
+    pub(crate) fn disable(&self) {
+        if self.state.compare_exchange(ENABLED, DISABLED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            log::warn!("{}: the device is dead, the IA is disabled", self.name);
+            self.wake_all();
+        }
+    }
+
+    fn wake_all(&self) {
+        for evd in self.evds.all() {
+            evd.wake();
+        }
+    }
+
+    /// What the agent's error means where no page says more.
+    pub(crate) fn error(&self, error: kernel_agent::Error) -> Error {
+        use kernel_agent::Error as Agent;
+        match error {
+            Agent::DeviceDead(_) => self.judge(Error::IaCatastrophe),
+            Agent::QpState(_) => Error::InvalidEpState,
+            Agent::PrivateData(_) => Error::InvalidPdataLength,
+            Agent::NotReachable => Error::Fault,
+            Agent::BadList(_) => Error::InvalidIobl,
+            Agent::Gone if self.agent.is_dead() => self.judge(Error::IaCatastrophe),
+            _ => Error::Resources,
+        }
+    }
+
+    /// Disables the IA if the error says so.
+    pub(crate) fn judge(&self, error: Error) -> Error {
+        if error == Error::IaCatastrophe {
+            self.disable();
+        }
+        error
+    }
+
+    /// What became of a work request that was not posted.
+    #[cold]
+    pub(crate) fn not_posted(&self, error: kernel_agent::PostError) -> Error {
+        use kernel_agent::PostError;
+        match error {
+            PostError::QueueFull => Error::TooManyPosts,
+            PostError::State => Error::InvalidEpState,
+            PostError::Segments => Error::InvalidNumSegments,
+            PostError::Kind => Error::InvalidEpType,
+            PostError::LinksInFlight => Error::Resources,
+            PostError::BadList(_) => Error::InvalidIobl,
+            PostError::Gone if self.agent.is_dead() => self.judge(Error::IaCatastrophe),
+            PostError::Gone => Error::InvalidEp,
+        }
+    }
+
+    /// What the device can do.
+    pub(crate) fn features(&self) -> Features {
+        Features::from_bits_retain(self.agent.identity().features)
+    }
+
+    /// Frees everything, whoever uses whom last first.
+    fn tear_down(&self) {
+        for listen in self.listens.all() {
+            self.bury_listen(&listen);
+        }
+        for ep in self.eps.all() {
+            self.bury_ep(&ep);
+        }
+        for lmr in self.lmrs.all() {
+            self.bury_lmr(&lmr);
+        }
+        self.mappings.lock().clear();
+        for evd in self.evds.all() {
+            self.bury_evd(&evd);
+        }
+        for pz in self.pzs.all() {
+            self.bury_pz(&pz);
+        }
+        self.connections.lock().clear();
+        if let Some(client) = self.client.get() {
+            client.detach();
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.dispatcher.stop();
+        // An IA that was never freed goes with its last name.
+        if *self.state.get_mut() != FREED {
+            self.tear_down();
+        }
+    }
+}
+
+#[cold]
+fn not_live(state: u8) -> Error {
+    if state == DISABLED { Error::IaCatastrophe } else { Error::InvalidIa }
+}
+
 impl Ia {
+    pub(crate) fn of(core: Arc<Core>) -> Ia {
+        Ia(core)
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.0
+    }
+
+    /// The IA's inside, if it is enabled.
+    #[inline(always)]
+    pub(crate) fn live(&self) -> Result<&Arc<Core>> {
+        self.0.still_live()?;
+        Ok(&self.0)
+    }
+
     /// The IA's handle.
     pub fn handle(&self) -> IaHandle {
-        IaHandle::NULL
+        self.0.handle
     }
-    #[doc(alias = "it_ia_query")]
-    /// it_ia_query
-    pub fn ia_query(&self) -> Result<IaInfo> {
-        Err(NOT_YET)
-    }
-    #[doc(alias = "it_ia_free")]
-    /// it_ia_free
-    pub fn ia_free(&self) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// Diagnostics: how many objects there are.
+
+    /// How many objects there are, for tests and diagnostics. Works on a disabled and on a freed IA, too.
     pub fn object_counts(&self) -> ObjectCounts {
-        ObjectCounts::default()
+        let core = &self.0;
+        ObjectCounts {
+            pz: core.pzs.len(),
+            lmr: core.lmrs.len(),
+            evd: core.evds.len(),
+            ep: core.eps.len(),
+            listen: core.listens.len(),
+            mappings: core.mappings.lock().len(),
+            cn_est: core.connections.lock().len(),
+        }
     }
-    /// it_get_handle_type
-    pub fn get_handle_type(&self, handle: impl Into<Handle>) -> Result<HandleType> {
-        Err(NOT_YET)
-    }
-    /// it_get_consumer_context
-    pub fn get_consumer_context(&self, handle: impl Into<Handle>) -> Result<u64> {
-        Err(NOT_YET)
-    }
-    /// it_set_consumer_context
-    pub fn set_consumer_context(&self, handle: impl Into<Handle>, context: u64) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_pz_create
-    pub fn pz_create(&self) -> Result<PzHandle> {
-        Err(NOT_YET)
-    }
-    /// it_pz_query
-    pub fn pz_query(&self, pz: PzHandle, mask: PzParamMask) -> Result<PzParam> {
-        Err(NOT_YET)
-    }
-    /// it_pz_free
-    pub fn pz_free(&self, pz: PzHandle) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_lmr_create over owned memory or a list.
-    #[expect(clippy::too_many_arguments, reason = "the page's")]
-    pub fn lmr_create(
-        &self,
-        pz: PzHandle,
-        memory: LmrMemory<'_>,
-        length: u64,
-        addr_mode: AddrMode,
-        privs: MemPriv,
-        flags: LmrFlags,
-        shared_id: u32,
-    ) -> Result<(LmrHandle, Option<RmrContext>)> {
-        Err(NOT_YET)
-    }
-    /// it_lmr_create over any memory.
+
+    /// Frees the IA and all its objects; who waits returns. A failure changes nothing.
     ///
-    /// # Safety
+    /// When it returns the device touches none of the IA's memory any more.
     ///
-    /// The memory stays valid until the region is freed.
-    #[expect(unsafe_code, reason = "registers raw memory")]
-    #[expect(clippy::too_many_arguments, reason = "the page's")]
-    pub unsafe fn lmr_create_raw(
-        &self,
-        pz: PzHandle,
-        addr: usize,
-        length: u64,
-        addr_mode: AddrMode,
-        privs: MemPriv,
-        flags: LmrFlags,
-        shared_id: u32,
-    ) -> Result<(LmrHandle, Option<RmrContext>)> {
-        Err(NOT_YET)
+    /// Errors: `InvalidIa` (freed before), `InvalidEvdState` while a callback of the IA runs. Blocks for the device, but not without end. Page it_ia_free.
+    #[doc(alias = "it_ia_free")]
+    pub fn ia_free(&self) -> Result<()> {
+        let core = &self.0;
+        if core.state.load(Ordering::Acquire) == FREED || core.closing.swap(true, Ordering::AcqRel) {
+            return Err(Error::InvalidIa);
+        }
+        let evds = core.evds.all();
+        if evds.iter().any(|evd| Core::callback_runs(evd)) {
+            core.closing.store(false, Ordering::Release);
+            // Callbacks that were kept from beginning may now.
+            for evd in evds {
+                core.dispatcher.schedule(evd.handle);
+            }
+            return Err(Error::InvalidEvdState);
+        }
+        core.state.store(FREED, Ordering::Release);
+        core.dispatcher.stop();
+        core.wake_all();
+        core.tear_down();
+        Ok(())
     }
-    /// it_lmr_create_unlinked
-    pub fn lmr_create_unlinked(
-        &self,
-        pz: PzHandle,
-        iobl_num_elts: usize,
-        flags: LmrFlags,
-        shared_id: u32,
-    ) -> Result<LmrHandle> {
-        Err(NOT_YET)
+
+    /// Says what the IA is and can do.
+    ///
+    /// Errors: `Resources`, `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks. Thread-safe. Page it_ia_query.
+    #[doc(alias = "it_ia_query")]
+    pub fn ia_query(&self) -> Result<IaInfo> {
+        let core = self.live()?;
+        core.shared.not_in_callback()?;
+        let id = core.agent.identity();
+        let features = core.features();
+        let can = |feature| features.contains(feature);
+        let link = can(Features::FAST_REGISTER);
+        let direct = can(Features::RESERVED_KEY);
+        let mut iobl_types = IoblTypes::empty();
+        iobl_types.set(IoblTypes::PAGE_LIST, can(Features::PAGE_LIST));
+        iobl_types.set(IoblTypes::BLOCK_LIST, can(Features::BLOCK_LIST));
+        iobl_types.set(IoblTypes::VE_PAGE_LIST, can(Features::VARIABLE_LIST));
+        Ok(IaInfo {
+            ia_name: core.name.clone(),
+            api_major_version: MAJOR,
+            api_minor_version: MINOR,
+            sw_major_version: 0,
+            sw_minor_version: 1,
+            vendor: VendorIb {
+                vendor: (id.node_guid >> 40) as u32,
+                device: nic_abi::pci::IVSHMEM_DEVICE,
+                revision: id.revision,
+            },
+            dto_alignment_hint: 64,
+            transport_type: TransportType::Ib,
+            supported_service_types: ServiceTypes::RC,
+            ep_work_queues_resizable: false,
+            three_way_handshake_support: true,
+            private_data_support: true,
+            max_message_size_support: false,
+            ird_ord_ia_support: true,
+            ird_ord_suppressible: false,
+            spigot_online_support: true,
+            spigot_offline_support: true,
+            connect_private_data_len: private_data::CONNECT,
+            accept_private_data_len: private_data::ACCEPT,
+            reject_private_data_len: private_data::REJECT,
+            disconnect_private_data_len: private_data::DISCONNECT,
+            ud_req_private_data_len: private_data::UD_REQUEST,
+            ud_rep_private_data_len: private_data::UD_REPLY,
+            spigot_info: core.spigots()?,
+            affiliated_err_evd: EvdHandle::from_raw(core.affiliated.load(Ordering::Acquire)),
+            unaffiliated_err_evd: EvdHandle::from_raw(core.unaffiliated.load(Ordering::Acquire)),
+            srq_support: false,
+            hard_hi_watermark_support: false,
+            soft_hi_watermark_support: false,
+            srq_resizable: false,
+            extended_iwarp_qp_states: false,
+            socket_conversion_support: false,
+            rdma_read_ord_increasable: true,
+            rdma_read_ird_modifiable: true,
+            rmr_types_supported: RmrTypes::empty(),
+            addr_mode_relative_support: can(Features::RELATIVE),
+            rdma_read_requires_remote_write: false,
+            ep_rdma_enables_modifiable: true,
+            rdma_read_local_extensions: false,
+            dto_evd_overflow_detection: true,
+            atomic_support: can(Features::ATOMICS),
+            lmr_link_support: link,
+            direct_lmr_handle_support: direct,
+            direct_lmr_handle: if direct { LmrHandle::DIRECT } else { LmrHandle::NULL },
+            post_send_unlink_remote_support: false,
+            narrow_rmr_unlink_support: false,
+            wide_rmr_unlink_support: false,
+            unlink_fence_support: link,
+            iobl_types_supported: iobl_types,
+        })
     }
-    /// it_lmr_query
-    pub fn lmr_query(&self, lmr: LmrHandle, mask: LmrParamMask) -> Result<LmrParam> {
-        Err(NOT_YET)
-    }
-    /// it_lmr_free
-    pub fn lmr_free(&self, lmr: LmrHandle) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_lmr_link
-    #[expect(clippy::too_many_arguments, reason = "the page's")]
-    pub fn lmr_link(
-        &self,
-        lmr: LmrHandle,
-        addr: usize,
-        iobl: &Iobl<'_>,
-        length: u64,
-        addr_mode: AddrMode,
-        privs: MemPriv,
-        ep: EpHandle,
-        cookie: u64,
-        dto_flags: DtoFlags,
-    ) -> Result<Option<RmrContext>> {
-        Err(NOT_YET)
-    }
-    /// it_lmr_unlink
-    pub fn lmr_unlink(&self, lmr: LmrHandle, ep: EpHandle, cookie: u64, dto_flags: DtoFlags) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_mem_map; `aspace_id` 0 is the kernel's address space, the only one.
-    pub fn mem_map(&self, vaddr: usize, aspace_id: u64, len: usize) -> Result<(IoAddr, usize)> {
-        Err(NOT_YET)
-    }
-    /// it_mem_unmap
-    pub fn mem_unmap(&self, io_addr: IoAddr, mapped_len: usize) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_evd_create
-    pub fn evd_create(
-        &self,
-        event_number: EventType,
-        evd_flag: EvdFlags,
-        sevd_queue_size: usize,
-        sevd_threshold: usize,
-        aevd: EvdHandle,
-    ) -> Result<EvdHandle> {
-        Err(NOT_YET)
-    }
-    /// it_evd_dequeue
-    pub fn evd_dequeue(&self, evd: EvdHandle) -> Result<Event> {
-        Err(NOT_YET)
-    }
-    /// Many at once, of a dispatcher of completions; `Ok(n)` with n >= 1, or [`Error::QueueEmpty`].
-    pub fn evd_dequeue_n(&self, evd: EvdHandle, into: &mut [DtoCompletion]) -> Result<usize> {
-        Err(NOT_YET)
-    }
-    /// it_evd_wait: timeout in microseconds; the event and `nmore`.
-    pub fn evd_wait(&self, evd: EvdHandle, timeout: u64) -> core::result::Result<(Event, usize), WaitError> {
-        Err(WaitError { error: NOT_YET, nmore: 0 })
-    }
-    /// it_evd_query
-    pub fn evd_query(&self, evd: EvdHandle, mask: EvdParamMask) -> Result<EvdParam> {
-        Err(NOT_YET)
-    }
-    /// it_evd_modify
-    pub fn evd_modify(&self, evd: EvdHandle, mask: EvdParamMask, params: &EvdParam) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_evd_free
-    pub fn evd_free(&self, evd: EvdHandle) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_evd_post_se
-    pub fn evd_post_se(&self, evd: EvdHandle, data: usize) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_evd_callback_attach
-    pub fn evd_callback_attach(&self, evd: EvdHandle, callback: EvdCallback) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_evd_callback_detach
-    pub fn evd_callback_detach(&self, evd: EvdHandle) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_ep_rc_create
-    pub fn ep_rc_create(
-        &self,
-        pz: PzHandle,
-        request_sevd: EvdHandle,
-        recv_sevd: EvdHandle,
-        connect_sevd: EvdHandle,
-        flags: EpFlags,
-        ep_attr: &EpAttributes,
-    ) -> Result<EpHandle> {
-        Err(NOT_YET)
-    }
-    /// it_ep_query
-    pub fn ep_query(&self, ep: EpHandle, mask: EpParamMask) -> Result<EpParam> {
-        Err(NOT_YET)
-    }
-    /// it_ep_modify
-    pub fn ep_modify(&self, ep: EpHandle, mask: EpParamMask, ep_attr: &EpAttributes) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_ep_free
-    pub fn ep_free(&self, ep: EpHandle) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_ep_reset
-    pub fn ep_reset(&self, ep: EpHandle) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_ep_connect
-    pub fn ep_connect(
-        &self,
-        ep: EpHandle,
-        path: &Path,
-        conn_attr: Option<&ConnAttributes>,
-        connect_qual: &ConnQual,
-        cn_est_flags: CnEstFlags,
-        private_data: &[u8],
-    ) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_ep_accept
-    pub fn ep_accept(&self, ep: EpHandle, cn_est_id: CnEstId, private_data: &[u8]) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_reject
-    pub fn reject(&self, cn_est_id: CnEstId, private_data: &[u8]) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_ep_disconnect
-    pub fn ep_disconnect(&self, ep: EpHandle, private_data: &[u8]) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_listen_create; `conn_qual` is read with [`ListenFlags::CONN_QUAL_INPUT`], else ignored; the qualifier in use is returned.
-    pub fn listen_create(
-        &self,
-        spigot_id: usize,
-        connect_evd: EvdHandle,
-        flags: ListenFlags,
-        conn_qual: Option<&ConnQual>,
-    ) -> Result<(ListenHandle, ConnQual)> {
-        Err(NOT_YET)
-    }
-    /// it_listen_query
-    pub fn listen_query(&self, listen: ListenHandle, mask: ListenParamMask) -> Result<ListenParam> {
-        Err(NOT_YET)
-    }
-    /// it_listen_free
-    pub fn listen_free(&self, listen: ListenHandle) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_get_pathinfo: at most `num_paths` paths, and how many there are.
-    pub fn get_pathinfo(
-        &self,
-        spigot_id: usize,
-        net_addr: &NetAddr,
-        num_paths: usize,
-    ) -> Result<(Vec<Path>, usize)> {
-        Err(NOT_YET)
-    }
-    /// it_post_send
-    pub fn post_send(
-        &self,
-        ep: EpHandle,
-        local_segments: &[LmrTriplet],
-        cookie: u64,
-        dto_flags: DtoFlags,
-    ) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_post_recv: to an endpoint or a shared receive queue.
-    pub fn post_recv(
-        &self,
-        handle: impl Into<Handle>,
-        local_segments: &[LmrTriplet],
-        cookie: u64,
-        dto_flags: DtoFlags,
-    ) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_post_rdma_write
-    pub fn post_rdma_write(
-        &self,
-        ep: EpHandle,
-        local_segments: &[LmrTriplet],
-        cookie: u64,
-        dto_flags: DtoFlags,
-        rdma_addr: RdmaAddr,
-        rmr_context: RmrContext,
-    ) -> Result<()> {
-        Err(NOT_YET)
-    }
-    /// it_post_rdma_read
-    pub fn post_rdma_read(
-        &self,
-        ep: EpHandle,
-        local_segments: &[LmrTriplet],
-        cookie: u64,
-        dto_flags: DtoFlags,
-        rdma_addr: RdmaAddr,
-        rmr_context: RmrContext,
-    ) -> Result<()> {
-        Err(NOT_YET)
+}
+
+impl Core {
+    fn spigots(&self) -> Result<Vec<SpigotInfo>> {
+        let id = self.agent.identity();
+        let mut net_addr = Vec::new();
+        net_addr.try_reserve(3).map_err(|_| Error::Resources)?;
+        net_addr.extend(id.gids.iter().filter(|gid| **gid != [0; 16]).map(|gid| NetAddr::IbGid(*gid)));
+        if id.ipv4 != [0; 4] {
+            net_addr.push(NetAddr::Ipv4(id.ipv4));
+        }
+        let longest = usize::try_from(id.max_message).unwrap_or(usize::MAX);
+        let qualifiers = ConnQualTypes::IANA_PORT | ConnQualTypes::IB_SERVICEID;
+        let mut spigots = Vec::new();
+        spigots.try_reserve_exact(1).map_err(|_| Error::Resources)?;
+        spigots.push(SpigotInfo {
+            spigot_id: SPIGOT,
+            max_rc_send_len: longest,
+            max_rc_rdma_len: longest,
+            max_ud_send_len: (id.mtu as usize).min(longest),
+            spigot_online: self.agent.port_up(),
+            active_side_conn_qual: qualifiers,
+            passive_side_conn_qual: qualifiers,
+            net_addr,
+        });
+        Ok(spigots)
     }
 }

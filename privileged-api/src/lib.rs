@@ -1,28 +1,64 @@
-//! IT-API 2.1 for the privileged consumer.
+//! IT-API 2.1 (The Open Group, 2006) for the privileged consumer, on the VIA Kernel Agent.
+//!
+//! Boot code makes a [`Provider`], adds the agent of each NIC, and hands it out. A consumer creates an [`Ia`] and calls the specification's
+//! routines on it, without their prefix `it_`: `it_post_send(ep, …)` is [`Ia::post_send`]. Searching the documentation for the
+//! specification's names works.
+//!
+//! - Handles are words that each call checks in constant time; a freed, foreign or null one is the page's error.
+//! - Output parameters are return values, `IT_NO_ADDR` is `None`, return codes are [`Error`] with the header's numbers.
+//! - Privilege is the [`Privileged`] token given to [`Provider::ia_create`]; without it each privileged call fails as its page says.
+//! - Posting and dequeuing neither allocate, wait, format nor take a lock that two queues share. All calls are thread-safe, freeing included (model
+//!   "strongly thread safe" of chapter 4.2, and more).
+//! - Callbacks run in dispatcher threads, never inside a call, never twice at once for one event dispatcher.
+//! - When the device dies, the IA is disabled: all calls but [`Ia::ia_free`] return `IaCatastrophe`, and all who wait return.
+//!
+//! What the specification leaves open is decided where the call is documented, and listed in docs/decisions.md.
+//!
+//! One file, one subject: `handle` and `table` (who is who), `evd` (events), `ep` (endpoints, their state machine and the data path), `lmr` and `mem_map`
+//! (memory), `listen` and `cm` (connections), `upcalls` (what the agent tells), `dispatch` (callback threads).
 #![no_std]
 
 extern crate alloc;
 
 mod address;
 mod attributes;
+mod cm;
+mod context;
+mod dispatch;
+mod ep;
+mod evd;
 mod event;
 mod flags;
 mod handle;
 mod ia;
 mod info;
 mod iobl;
+mod listen;
+mod lmr;
+mod mem_map;
+mod path;
+mod provider;
+mod pz;
+mod sleep_lock;
 mod status;
+mod table;
+mod upcalls;
 
 pub use address::*;
 pub use attributes::*;
+pub use evd::WaitError;
+pub use evd::callback::EvdCallback;
 pub use event::*;
 pub use flags::*;
 pub use handle::{
     AddrHandle, EpHandle, EvdHandle, Handle, HandleType, IaHandle, ListenHandle, LmrHandle, PzHandle,
     RmrHandle, SrqHandle, UdSvcReqHandle,
 };
-pub use ia::*;
+pub use ia::Ia;
 pub use info::*;
 pub use iobl::*;
+pub use lmr::LmrMemory;
+pub use mem_map::ASPACE_KERNEL;
 pub use platform::Privileged;
+pub use provider::Provider;
 pub use status::{Error, Result};

@@ -1,0 +1,409 @@
+//! Connections as the agent tells of them, and the identifiers that consumers answer with (pages it_reject, it_handoff,
+//! it_cm_req_events, it_cm_msg_events).
+//!
+//! Owns the requests and replies that wait for an answer. An identifier is never used twice. Its lock is taken alone.
+
+use alloc::collections::BTreeMap;
+
+use kernel_agent::{CmEvent, CmEventKind, ConnectionId};
+
+use crate::address::{CnEstId, ConnQual, IbNetEndpoint, NetAddr, NetEndpoint, Path};
+use crate::attributes::EpStateRc;
+use crate::ep::Ep;
+use crate::ep::connect::{depths_fit, mtu_code, received, service};
+use crate::ep::state::{Trigger, is_pending};
+use crate::evd::callback::Origin;
+use crate::event::{ConnRequest, Event, RejectReason};
+use crate::handle::{EpHandle, ListenHandle};
+use crate::ia::{Core, Ia, SPIGOT, private_data};
+use crate::path::DEFAULT_TIMEOUT_US;
+use crate::status::{Error, Result};
+
+/// The consumer's own reason for rejecting (IBTA 12.6.7.2).
+const CONSUMER_REJECT: u16 = 28;
+
+/// Who has to answer what.
+pub(crate) enum Side {
+    /// A peer's request.
+    Passive {
+        /// The way back.
+        path: Path,
+        /// The event that told of it.
+        request: ConnRequest,
+    },
+    /// A peer's accept, three-way.
+    Active {
+        /// The endpoint that asked for the connection.
+        ep: EpHandle,
+    },
+}
+
+pub(crate) struct Pending {
+    pub(crate) connection: ConnectionId,
+    pub(crate) side: Side,
+}
+
+/// The requests and replies that wait for an answer.
+#[derive(Default)]
+pub(crate) struct Connections {
+    pending: BTreeMap<u64, Pending>,
+    last: u64,
+}
+
+impl Connections {
+    pub(crate) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.pending.clear();
+    }
+
+    /// Gives an identifier to what waits for an answer; `make` learns it.
+    fn add(&mut self, make: impl FnOnce(CnEstId) -> Pending) -> CnEstId {
+        self.last += 1;
+        let id = CnEstId(self.last);
+        let pending = make(id);
+        self.pending.insert(id.0, pending);
+        id
+    }
+
+    /// Fails unless the identifier waits for an answer.
+    pub(crate) fn check(&self, id: CnEstId) -> Result<()> {
+        if self.pending.contains_key(&id.0) { Ok(()) } else { Err(Error::InvalidCnEstId) }
+    }
+
+    /// Uses an identifier up.
+    pub(crate) fn take(&mut self, id: CnEstId) -> Result<Pending> {
+        self.pending.remove(&id.0).ok_or(Error::InvalidCnEstId)
+    }
+
+    /// The identifier waits for an answer again.
+    pub(crate) fn put_back(&mut self, id: CnEstId, pending: Pending) {
+        self.pending.insert(id.0, pending);
+    }
+
+    /// The endpoint does not wait for its consumer's answer any more.
+    pub(crate) fn forget_ep(&mut self, ep: EpHandle) {
+        self.pending.retain(|_, pending| !matches!(pending.side, Side::Active { ep: owner } if owner == ep));
+    }
+
+    fn forget(&mut self, connection: ConnectionId) {
+        self.pending.retain(|_, pending| pending.connection != connection);
+    }
+}
+
+impl Ia {
+    /// Rejects a connection request (passive side), or the peer's accept (active side, three-way: the endpoint goes to NONOPERATIONAL). The identifier is used
+    /// up, unless an error is returned.
+    ///
+    /// Errors: `InvalidCnEstId`, `InvalidPdataLength`, `InvalidIa`, `IaCatastrophe`. Does not wait for the peer. May be called in callbacks. Page
+    /// it_reject.
+    #[doc(alias = "it_reject")]
+    pub fn reject(&self, cn_est_id: CnEstId, private_data: &[u8]) -> Result<()> {
+        let core = self.live()?;
+        if private_data.len() > private_data::REJECT {
+            core.connections.lock().check(cn_est_id)?;
+            return Err(Error::InvalidPdataLength);
+        }
+        let pending = core.connections.lock().take(cn_est_id)?;
+        let rejected = core.client()?.reject(pending.connection, private_data).map_err(|error| match error {
+            kernel_agent::Error::ConnectionState => Error::InvalidCnEstId,
+            other => core.error(other),
+        });
+        if let Side::Active { ep } = pending.side
+            && let Ok(ep) = core.ep(ep)
+        {
+            core.gave_up(&ep);
+        }
+        rejected
+    }
+
+    /// Hands a connection request on to another listen point of this IA, which gets a request event of its own. The identifier is used up, unless an
+    /// error is returned.
+    ///
+    /// Errors: `InvalidCnEstId`, `InvalidSpigot`, `InvalidConnQual` (also where nobody listens), `InvalidIa`, `IaCatastrophe`. Does not block. May be
+    /// called in callbacks. Page it_handoff.
+    #[doc(alias = "it_handoff")]
+    pub fn handoff(&self, conn_qual: &ConnQual, spigot_id: usize, cn_est_id: CnEstId) -> Result<()> {
+        let core = self.live()?;
+        core.connections.lock().check(cn_est_id)?;
+        if spigot_id != SPIGOT {
+            return Err(Error::InvalidSpigot);
+        }
+        let wanted = service(conn_qual)?;
+        let listens = core.listens.all();
+        let listen = listens.iter().find(|listen| listen.service == wanted).ok_or(Error::InvalidConnQual)?;
+        let pending = core.connections.lock().take(cn_est_id)?;
+        let Side::Passive { path, request } = pending.side else {
+            core.connections.lock().put_back(cn_est_id, pending);
+            return Err(Error::InvalidCnEstId);
+        };
+        let request = ConnRequest { evd: listen.feed.handle(), conn_qual: listen.qual, ..request };
+        core.request(pending.connection, path, request, listen.feed.evd(), Origin::Call);
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Queues a request event; a request that finds the queue full is not answered, so that the peer times out (it_listen_create).
+    fn request(
+        &self,
+        connection: ConnectionId,
+        path: Path,
+        mut request: ConnRequest,
+        evd: &crate::evd::Evd,
+        origin: Origin<'_>,
+    ) {
+        let id = self.connections.lock().add(|id| {
+            request.cn_est_id = id;
+            Pending { connection, side: Side::Passive { path, request } }
+        });
+        if !self.deliver(evd, Event::ConnRequest(request), origin) {
+            let _ = self.connections.lock().take(id);
+        }
+    }
+
+    /// Our consumer rejected the peer's accept.
+    fn gave_up(&self, ep: &Ep) {
+        {
+            let mut control = ep.control.lock();
+            if ep.advance(&mut control, Trigger::End).is_err() {
+                return;
+            }
+            control.part();
+        }
+        // The agent has moved the queue pair already; this makes sure of it.
+        let _ = ep.qp().to_error();
+    }
+
+    /// What the agent tells of a connection.
+    pub(crate) fn connection_event(&self, event: &CmEvent<'_>, ia: &Ia) {
+        match event.kind {
+            CmEventKind::Request { .. } => self.requested(event, ia),
+            CmEventKind::Withdrawn => self.connections.lock().forget(event.connection),
+            _ => {
+                if let Some(ep) = self.eps.get(event.context) {
+                    self.endpoint_event(&ep, event, ia);
+                }
+            }
+        }
+    }
+
+    fn requested(&self, event: &CmEvent<'_>, ia: &Ia) {
+        let CmEventKind::Request {
+            remote_gid,
+            source_gid,
+            remote_initiator_depth,
+            remote_responder_resources,
+            path_mtu,
+            ..
+        } = event.kind
+        else {
+            return;
+        };
+        let listen = self.listens.get(ListenHandle::from_raw(event.context).as_raw());
+        let Some(listen) = listen else { return };
+        let gids = &self.agent.identity().gids;
+        let path = Path {
+            spigot_id: SPIGOT,
+            timeout: DEFAULT_TIMEOUT_US,
+            remote: NetEndpoint::Ib(IbNetEndpoint {
+                partition_key: 0xffff,
+                path_mtu: mtu_code(path_mtu),
+                local_port_gid: gids.get(usize::from(source_gid)).copied().unwrap_or_default(),
+                remote_port_gid: remote_gid,
+                hop_limit: 64,
+                ..IbNetEndpoint::default()
+            }),
+        };
+        let request = ConnRequest {
+            evd: listen.feed.handle(),
+            cn_est_id: CnEstId::default(),
+            conn_qual: listen.qual,
+            source_addr: NetAddr::IbGid(remote_gid),
+            spigot_id: SPIGOT,
+            max_message_size: 0,
+            rdma_read_ird: u32::from(remote_responder_resources),
+            rdma_read_ord: u32::from(remote_initiator_depth),
+            private_data: received(event.private_data),
+        };
+        self.request(event.connection, path, request, listen.feed.evd(), Origin::Dispatcher(ia));
+    }
+
+    fn endpoint_event(&self, ep: &Ep, event: &CmEvent<'_>, ia: &Ia) {
+        if !ep.concerns(&mut ep.control.lock(), event.connection) {
+            return;
+        }
+        match event.kind {
+            CmEventKind::AcceptArrived { remote_initiator_depth, remote_responder_resources } => {
+                let depth = (u32::from(remote_responder_resources), u32::from(remote_initiator_depth));
+                self.accept_arrived(ep, event, depth, ia);
+            }
+            CmEventKind::Established => self.established(ep, event, ia),
+            CmEventKind::Rejected { reason } => {
+                let (evd, handle) = (ep.connect.handle(), ep.handle);
+                let told = if reason == CONSUMER_REJECT {
+                    Event::ConnPeerReject { evd, ep: handle, private_data: received(event.private_data) }
+                } else {
+                    let reject_reason_code = reject_code(reason);
+                    // The peer's suggestion does not come through; the path stays the best guess.
+                    let bad = reject_reason_code == RejectReason::BadPath;
+                    let dst_path = bad.then(|| ep.control.lock().path);
+                    Event::ConnNonpeerReject { evd, ep: handle, reject_reason_code, dst_path }
+                };
+                self.not_established(ep, told, ia);
+            }
+            CmEventKind::Unreachable | CmEventKind::AcceptTimedOut => {
+                let told = nonpeer(ep, RejectReason::Timeout);
+                self.not_established(ep, told, ia);
+            }
+            CmEventKind::Disconnected { by_peer } => self.disconnected(ep, event, by_peer, ia),
+            CmEventKind::Request { .. } | CmEventKind::Withdrawn => {}
+        }
+    }
+
+    /// The passive side accepted. Three-way our consumer has the last word; two-way we have, and refuse read depths that do not fit.
+    fn accept_arrived(&self, ep: &Ep, event: &CmEvent<'_>, depth: (u32, u32), ia: &Ia) {
+        let (three_way, fits) = {
+            let mut control = ep.control.lock();
+            control.peer_depth = depth;
+            if control.three_way {
+                if ep.advance(&mut control, Trigger::AcceptArrival).is_err() {
+                    return;
+                }
+            } else {
+                control.private_data = received(event.private_data);
+            }
+            (control.three_way, depths_fit(&control))
+        };
+        if three_way {
+            let connection = event.connection;
+            let side = Side::Active { ep: ep.handle };
+            let cn_est_id = self.connections.lock().add(|_| Pending { connection, side });
+            let arrival = Event::ConnAcceptArrival {
+                evd: ep.connect.handle(),
+                ep: ep.handle,
+                cn_est_id,
+                rdma_read_ird: depth.0,
+                rdma_read_ord: depth.1,
+                private_data: received(event.private_data),
+            };
+            self.deliver(ep.connect.evd(), arrival, Origin::Dispatcher(ia));
+            return;
+        }
+        let Ok(client) = self.client() else { return };
+        if !fits {
+            let _ = client.reject(event.connection, &[]);
+            self.not_established(ep, nonpeer(ep, RejectReason::BadOrd), ia);
+        } else if client.establish(event.connection, &[]).is_err() {
+            self.not_established(ep, nonpeer(ep, RejectReason::Other), ia);
+        }
+    }
+
+    fn established(&self, ep: &Ep, event: &CmEvent<'_>, ia: &Ia) {
+        let told = {
+            let mut control = ep.control.lock();
+            let Ok(from) = ep.advance(&mut control, Trigger::Established) else { return };
+            // The side that accepted last sees no private data.
+            let private_data = match from {
+                EpStateRc::PassiveConnectionPending => received(event.private_data),
+                _ => control.private_data.take(),
+            };
+            Event::ConnEstablished {
+                evd: ep.connect.handle(),
+                ep: ep.handle,
+                rdma_read_ird: control.peer_depth.0,
+                rdma_read_ord: control.peer_depth.1,
+                private_data,
+            }
+        };
+        self.connections.lock().forget_ep(ep.handle);
+        self.deliver(ep.connect.evd(), told, Origin::Dispatcher(ia));
+    }
+
+    /// The connection was not made: what was posted is flushed, the state changes, the event is queued.
+    fn not_established(&self, ep: &Ep, told: Event, ia: &Ia) {
+        if !is_pending(ep.state()) {
+            return;
+        }
+        let _ = ep.qp().to_error();
+        {
+            let mut control = ep.control.lock();
+            if !is_pending(ep.state()) || ep.advance(&mut control, Trigger::End).is_err() {
+                return;
+            }
+            control.part();
+        }
+        self.connections.lock().forget_ep(ep.handle);
+        self.deliver(ep.connect.evd(), told, Origin::Dispatcher(ia));
+    }
+
+    /// The connection ended, not by us.
+    fn disconnected(&self, ep: &Ep, event: &CmEvent<'_>, by_peer: bool, ia: &Ia) {
+        {
+            let mut control = ep.control.lock();
+            let advanced = ep.advance(&mut control, Trigger::End);
+            control.part();
+            if advanced.is_err() {
+                return;
+            }
+        }
+        self.connections.lock().forget_ep(ep.handle);
+        let (evd, ep_handle) = (ep.connect.handle(), ep.handle);
+        let told = if by_peer {
+            Event::ConnDisconnect { evd, ep: ep_handle, private_data: received(event.private_data) }
+        } else {
+            Event::ConnBroken { evd, ep: ep_handle }
+        };
+        self.deliver(ep.connect.evd(), told, Origin::Dispatcher(ia));
+    }
+}
+
+fn nonpeer(ep: &Ep, reject_reason_code: RejectReason) -> Event {
+    let (evd, ep) = (ep.connect.handle(), ep.handle);
+    Event::ConnNonpeerReject { evd, ep, reject_reason_code, dst_path: None }
+}
+
+/// What the REJ message's reason means (it_cm_msg_events, table 8).
+fn reject_code(reason: u16) -> RejectReason {
+    match reason {
+        1 | 3 => RejectReason::Resources,
+        10 => RejectReason::StaleConn,
+        12..=17 | 24..=26 | 32 => RejectReason::BadPath,
+        27 => RejectReason::BadOrd,
+        _ => RejectReason::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn active(connection: u64) -> Pending {
+        let ep = EpHandle::from_raw(7);
+        Pending { connection: ConnectionId(connection), side: Side::Active { ep } }
+    }
+
+    #[test]
+    fn an_identifier_is_used_up_once() {
+        let mut connections = Connections::default();
+        let id = connections.add(|_| active(1));
+        assert_eq!(connections.check(id), Ok(()));
+        let pending = connections.take(id).ok().unwrap();
+        assert_eq!(connections.take(id).err(), Some(Error::InvalidCnEstId));
+        connections.put_back(id, pending);
+        connections.forget_ep(EpHandle::from_raw(7));
+        assert_eq!(connections.check(id), Err(Error::InvalidCnEstId));
+        assert_ne!(connections.add(|_| active(1)), id);
+    }
+
+    #[test]
+    fn reasons_are_those_of_the_table() {
+        assert_eq!(reject_code(10), RejectReason::StaleConn);
+        assert_eq!(reject_code(8), RejectReason::Other);
+        assert_eq!(reject_code(27), RejectReason::BadOrd);
+        assert_eq!(reject_code(26), RejectReason::BadPath);
+        assert_eq!(reject_code(3), RejectReason::Resources);
+    }
+}

@@ -1,0 +1,73 @@
+//! Consumer contexts and handle types (pages it_set_consumer_context, it_get_consumer_context, it_get_handle_type).
+
+use platform::sync::Mutex;
+
+use crate::handle::{Handle, HandleType};
+use crate::ia::{Core, Ia};
+use crate::status::{Error, Result};
+
+/// The consumer's context of an object.
+pub(crate) struct Context(Mutex<Option<u64>>);
+
+impl Context {
+    pub(crate) const fn new() -> Context {
+        Context(Mutex::new(None))
+    }
+}
+
+impl Core {
+    /// Runs `f` on the context of the object that the handle names.
+    fn with_context<R>(&self, handle: Handle, f: impl FnOnce(&Context) -> R) -> Result<R> {
+        let word = handle.as_raw();
+        let done = match handle.claimed_type() {
+            Some(HandleType::Ia) if word == self.handle.as_raw() => Some(f(&self.context)),
+            Some(HandleType::Pz) => self.pzs.with(word, |pz| f(&pz.context)),
+            Some(HandleType::Lmr) => self.lmrs.with(word, |lmr| f(&lmr.context)),
+            Some(HandleType::Evd) => self.evds.with(word, |evd| f(&evd.context)),
+            Some(HandleType::Ep) => self.eps.with(word, |ep| f(&ep.context)),
+            Some(HandleType::Listen) => self.listens.with(word, |listen| f(&listen.context)),
+            _ => None,
+        };
+        done.ok_or(Error::InvalidHandle)
+    }
+}
+
+impl Ia {
+    /// Says what kind of object a handle names.
+    ///
+    /// Errors: `InvalidHandle`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    /// Page it_get_handle_type (lost; by analogy with it_get_consumer_context).
+    #[doc(alias = "it_get_handle_type")]
+    pub fn get_handle_type(&self, handle: impl Into<Handle>) -> Result<HandleType> {
+        let core = self.live()?;
+        let handle = handle.into();
+        core.with_context(handle, |_| ())?;
+        handle.claimed_type().ok_or(Error::InvalidHandle)
+    }
+
+    /// Returns the context that was set on the object.
+    ///
+    /// Errors: `InvalidHandle`, `NoContext` (never set), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
+    /// Thread-safe. Page it_get_consumer_context.
+    #[doc(alias = "it_get_consumer_context")]
+    pub fn get_consumer_context(&self, handle: impl Into<Handle>) -> Result<u64> {
+        let core = self.live()?;
+        core.with_context(handle.into(), |context| *context.0.lock())?.ok_or(Error::NoContext)
+    }
+
+    /// Sets the context of an object, replacing an earlier one; `None` takes it away. A context of 0 is set like any other (erratum SUN3).
+    ///
+    /// Errors: `InvalidHandle`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    /// Page it_set_consumer_context.
+    #[doc(alias = "it_set_consumer_context")]
+    #[doc(alias = "it_context_t")]
+    pub fn set_consumer_context(
+        &self,
+        handle: impl Into<Handle>,
+        context: impl Into<Option<u64>>,
+    ) -> Result<()> {
+        let core = self.live()?;
+        let context = context.into();
+        core.with_context(handle.into(), |place| *place.0.lock() = context)
+    }
+}

@@ -1,0 +1,183 @@
+//! Creating RC endpoints (page it_ep_rc_create).
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU8};
+
+use kernel_agent::{QpAttributes, QpType};
+use nic_abi::registers::Features;
+use nic_abi::wqe;
+use platform::sync::Mutex;
+
+use super::{Control, Ep, Feed, Limits, access};
+use crate::address::Path;
+use crate::attributes::{EpAttributes, EpStateRc};
+use crate::context::Context;
+use crate::event::EventType;
+use crate::flags::EpFlags;
+use crate::handle::{EpHandle, EvdHandle, PzHandle, SrqHandle};
+use crate::ia::{Core, Ia};
+use crate::sleep_lock::SleepLock;
+use crate::status::{Error, Result};
+
+impl Ia {
+    /// Creates an RC endpoint in UNCONNECTED.
+    ///
+    /// All attributes are given exactly as asked for. Receives may be posted at once. `EpFlags::REUSEADDR` has no effect: a connection in TimeWait
+    /// does not hinder the endpoint. `priv_ops_enable` makes a privileged mode endpoint, for privileged consumers.
+    ///
+    /// Errors: `InvalidPz`, `InvalidReqEvd`, `InvalidRecvEvd`, `InvalidConnEvd`, `InvalidEvdType`, `InvalidReqEvdState`, `InvalidRecvEvdState`,
+    /// `InvalidFlags`, `InvalidSrq`, `PrivOpsUnavailable`, `NoPermission`, `PayloadSize`, `ResourceReqDto`, `ResourceRecvDto`, `ResourceSseg`,
+    /// `ResourceRseg`, `ResourceRrseg`, `ResourceRwseg`, `ResourceIrd`, `ResourceOrd`, `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device.
+    /// Not for callbacks. Thread-safe. Page it_ep_rc_create.
+    #[doc(alias = "it_ep_rc_create")]
+    pub fn ep_rc_create(
+        &self,
+        pz: PzHandle,
+        request_sevd: EvdHandle,
+        recv_sevd: EvdHandle,
+        connect_sevd: EvdHandle,
+        flags: EpFlags,
+        ep_attr: &EpAttributes,
+    ) -> Result<EpHandle> {
+        let core = self.live()?;
+        core.shared.not_in_callback()?;
+        let zone = core.enter_zone(pz)?;
+        let dto = EventType::DTO_EVENT_STREAM;
+        let request = core.feed(request_sevd, dto, Error::InvalidReqEvd)?;
+        let recv = core.feed(recv_sevd, dto, Error::InvalidRecvEvd)?;
+        let connect = core.feed(connect_sevd, EventType::CM_MSG_EVENT_STREAM, Error::InvalidConnEvd)?;
+        if request.evd().has_overflowed() {
+            return Err(Error::InvalidReqEvdState);
+        }
+        if recv.evd().has_overflowed() {
+            return Err(Error::InvalidRecvEvdState);
+        }
+        if EpFlags::from_bits(flags.bits()).is_none() {
+            return Err(Error::InvalidFlags);
+        }
+        if flags.contains(EpFlags::SRQ) {
+            return Err(Error::InvalidSrq);
+        }
+        let privileged = if ep_attr.priv_ops_enable {
+            if !core.features().intersects(Features::FAST_REGISTER | Features::RESERVED_KEY) {
+                return Err(Error::PrivOpsUnavailable);
+            }
+            Some(core.privileged()?)
+        } else {
+            None
+        };
+        core.check_limits(ep_attr)?;
+        let reservation = core.eps.reserve()?;
+        let handle = EpHandle::from_raw(reservation.word());
+        let limits = Limits {
+            send_segments: ep_attr.max_send_segments,
+            receive_segments: ep_attr.max_recv_segments,
+            read_segments: ep_attr.rc.max_rdma_read_segments,
+            write_segments: ep_attr.rc.max_rdma_write_segments,
+        };
+        let (Some(send_cq), Some(receive_cq)) = (request.evd().cq(), recv.evd().cq()) else {
+            return Err(Error::InvalidEvdType);
+        };
+        let created = core.client()?.create_qp(&QpAttributes {
+            qp_type: QpType::Rc,
+            privileged,
+            pd: &zone.pz().pd,
+            send_cq,
+            receive_cq,
+            srq: None,
+            max_send_requests: ep_attr.max_request_dtos.max(1) as u32,
+            max_send_segments: limits.most_send_segments() as u32,
+            max_receive_requests: ep_attr.max_recv_dtos.max(1) as u32,
+            max_receive_segments: limits.receive_segments.max(1) as u32,
+            max_message: ep_attr.max_dto_payload_size as u64,
+            context: handle.as_raw(),
+        });
+        let qp = created.map_err(|error| core.error(error))?;
+        if let Err(error) = qp.to_init(access(ep_attr)) {
+            let _ = qp.destroy();
+            return Err(core.error(error));
+        }
+        let mut attr = *ep_attr;
+        attr.rc.srq = SrqHandle::NULL;
+        (attr.rc.soft_hi_watermark, attr.rc.hard_hi_watermark) = (0, 0);
+        reservation.fill(Arc::new(Ep {
+            handle,
+            qp,
+            state: AtomicU8::new(EpStateRc::Unconnected as u8),
+            limits,
+            zone,
+            request,
+            recv,
+            connect,
+            control: Mutex::new(Control {
+                attr,
+                connection: None,
+                past: None,
+                path: Path::default(),
+                three_way: false,
+                peer_depth: (0, 0),
+                private_data: None,
+            }),
+            lost: AtomicBool::new(false),
+            operation: SleepLock::new(),
+            context: Context::new(),
+        }));
+        Ok(handle)
+    }
+}
+
+impl Limits {
+    /// Segments of any send-queue request at most.
+    fn most_send_segments(&self) -> usize {
+        self.send_segments.max(self.read_segments).max(self.write_segments).max(1)
+    }
+}
+
+impl Core {
+    /// Begins to feed a dispatcher, which must be of this stream.
+    pub(crate) fn feed(&self, evd: EvdHandle, stream: EventType, invalid: Error) -> Result<Feed> {
+        let evd = self.evds.get(evd.as_raw()).ok_or(invalid)?;
+        if evd.stream != stream {
+            return Err(Error::InvalidEvdType);
+        }
+        Feed::begin(evd).ok_or(invalid)
+    }
+
+    /// Checks attributes against what the device can do.
+    fn check_limits(&self, attr: &EpAttributes) -> Result<()> {
+        let id = self.agent.identity();
+        let segments = id.max_sges as usize;
+        let depth = id.max_rd_atomic.min(u32::from(u8::MAX));
+        let most =
+            attr.max_send_segments.max(attr.rc.max_rdma_read_segments).max(attr.rc.max_rdma_write_segments);
+        let checks = [
+            (attr.max_dto_payload_size as u64 <= id.max_message, Error::PayloadSize),
+            (attr.max_send_segments <= segments, Error::ResourceSseg),
+            (attr.max_recv_segments <= segments, Error::ResourceRseg),
+            (attr.rc.max_rdma_read_segments <= segments, Error::ResourceRrseg),
+            (attr.rc.max_rdma_write_segments <= segments, Error::ResourceRwseg),
+            (attr.rc.rdma_read_ird <= depth, Error::ResourceIrd),
+            (attr.rc.rdma_read_ord <= depth, Error::ResourceOrd),
+            (attr.max_recv_dtos <= id.max_rq_entries as usize, Error::ResourceRecvDto),
+            (
+                // Segments are in bounds when this is looked at.
+                most > segments
+                    || attr
+                        .max_request_dtos
+                        .checked_mul(wqe::blocks(most as u32) as usize)
+                        .is_some_and(|blocks| blocks <= id.max_sq_blocks as usize),
+                Error::ResourceReqDto,
+            ),
+        ];
+        match checks.iter().find(|(holds, _)| !holds) {
+            Some((_, error)) => Err(*error),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks read depths.
+    pub(super) fn check_depth(&self, depth: u32, error: Error) -> Result<()> {
+        let most = self.agent.identity().max_rd_atomic.min(u32::from(u8::MAX));
+        if depth <= most { Ok(()) } else { Err(error) }
+    }
+}

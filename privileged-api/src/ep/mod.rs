@@ -1,0 +1,313 @@
+//! Endpoints: the object, query, reset, freeing (pages it_ep_query, it_ep_reset, it_ep_free, it_ep_attributes_t).
+//!
+//! Owns the queue pair. Locks, outermost first: `operation` (sleeps; held by calls that change the endpoint), the table entry,
+//! `control`. The dispatcher thread takes only `control`.
+
+pub(crate) mod connect;
+mod create;
+mod modify;
+pub(crate) mod post;
+pub(crate) mod state;
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use kernel_agent::{ConnectionId, Qp};
+use nic_abi::wqe::LinkFlags;
+use platform::sync::Mutex;
+
+use crate::address::Path;
+use crate::attributes::{EpAttributes, EpParam, EpState, EpStateRc};
+use crate::context::Context;
+use crate::evd::Evd;
+use crate::evd::callback::Origin;
+use crate::event::{Event, RejectReason};
+use crate::flags::{EpParamMask, ServiceTypes};
+use crate::handle::{EpHandle, EvdHandle, PzHandle};
+use crate::ia::{Core, Ia, SPIGOT};
+use crate::pz::InZone;
+use crate::sleep_lock::SleepLock;
+use crate::status::{Error, Result};
+use state::Trigger;
+
+/// A dispatcher that an endpoint or listen point feeds; stops feeding it when dropped.
+pub(crate) struct Feed(Arc<Evd>);
+
+impl Feed {
+    /// Begins to feed; `None` if the dispatcher is going.
+    pub(crate) fn begin(evd: Arc<Evd>) -> Option<Feed> {
+        evd.feeds.acquire().then_some(Feed(evd))
+    }
+
+    pub(crate) fn evd(&self) -> &Evd {
+        &self.0
+    }
+
+    pub(crate) fn handle(&self) -> EvdHandle {
+        self.0.handle
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.0.feeds.release();
+    }
+}
+
+/// What the data path checks; fixed at creation.
+struct Limits {
+    send_segments: usize,
+    receive_segments: usize,
+    read_segments: usize,
+    write_segments: usize,
+}
+
+/// What changes.
+pub(crate) struct Control {
+    pub(crate) attr: EpAttributes,
+    /// The connection that is made or stands.
+    pub(crate) connection: Option<ConnectionId>,
+    /// The last connection that is over: what is still told of it is ignored.
+    pub(crate) past: Option<ConnectionId>,
+    pub(crate) path: Path,
+    /// The consumer confirms the peer's accept.
+    pub(crate) three_way: bool,
+    /// What the peer said about read depth: inbound, outbound.
+    pub(crate) peer_depth: (u32, u32),
+    /// What came with the peer's accept and belongs to the established event.
+    pub(crate) private_data: Option<crate::address::PrivateData>,
+}
+
+pub(crate) struct Ep {
+    pub(crate) handle: EpHandle,
+    qp: Arc<Qp>,
+    state: AtomicU8,
+    limits: Limits,
+    zone: InZone,
+    pub(crate) request: Feed,
+    pub(crate) recv: Feed,
+    pub(crate) connect: Feed,
+    pub(crate) control: Mutex<Control>,
+    /// A dispatcher of completions overflowed: the endpoint can only be freed.
+    lost: AtomicBool,
+    operation: SleepLock,
+    pub(crate) context: Context,
+}
+
+impl Ep {
+    pub(crate) fn state(&self) -> EpStateRc {
+        state::from_raw(self.state.load(Ordering::Acquire))
+    }
+
+    /// Moves on, under the control lock.
+    pub(crate) fn advance(&self, _control: &mut Control, trigger: Trigger) -> Result<EpStateRc> {
+        let from = self.state();
+        let to = state::next(from, trigger)?;
+        self.state.store(to as u8, Ordering::Release);
+        Ok(from)
+    }
+
+    pub(crate) fn qp(&self) -> &Arc<Qp> {
+        &self.qp
+    }
+
+    /// Whether what is told of a connection is about this endpoint's present one.
+    pub(crate) fn concerns(&self, control: &mut Control, connection: ConnectionId) -> bool {
+        if control.past.is_some_and(|past| connection <= past) {
+            return false;
+        }
+        // The agent may tell of a connection before the call that asks for it has returned.
+        if control.connection.is_none() && state::is_pending(self.state()) {
+            control.connection = Some(connection);
+        }
+        control.connection == Some(connection)
+    }
+}
+
+impl Control {
+    /// The connection is over.
+    pub(crate) fn part(&mut self) -> Option<ConnectionId> {
+        let connection = self.connection.take();
+        self.past = self.past.max(connection);
+        connection
+    }
+}
+
+/// Rights that peers have at all.
+pub(crate) fn access(attr: &EpAttributes) -> LinkFlags {
+    let mut access = LinkFlags::empty();
+    access.set(LinkFlags::REMOTE_READ, attr.rc.rdma_read_enable);
+    access.set(LinkFlags::REMOTE_WRITE, attr.rc.rdma_write_enable);
+    access.set(LinkFlags::REMOTE_ATOMIC, attr.rc.atomics_enable);
+    access
+}
+
+impl Core {
+    pub(crate) fn ep(&self, ep: EpHandle) -> Result<Arc<Ep>> {
+        self.eps.get(ep.as_raw()).ok_or(Error::InvalidEp)
+    }
+
+    /// An endpoint fails by itself: the state changes, then the one event that tells of it is queued.
+    pub(crate) fn broken(&self, ep: EpHandle, origin: Origin<'_>) {
+        let Some(ep) = self.eps.get(ep.as_raw()) else { return };
+        let from = {
+            let mut control = ep.control.lock();
+            let Ok(from) = ep.advance(&mut control, Trigger::End) else { return };
+            from
+        };
+        self.connections.lock().forget_ep(ep.handle);
+        let event = if from == EpStateRc::Connected {
+            Event::ConnBroken { evd: ep.connect.handle(), ep: ep.handle }
+        } else {
+            let (evd, ep) = (ep.connect.handle(), ep.handle);
+            Event::ConnNonpeerReject { evd, ep, reject_reason_code: RejectReason::Other, dst_path: None }
+        };
+        self.deliver(ep.connect.evd(), event, origin);
+    }
+
+    /// A dispatcher of completions failed: all its endpoints are lost for good.
+    pub(crate) fn lose_endpoints(&self, evd: &Evd, origin: Origin<'_>) {
+        for ep in self.eps.all() {
+            if ep.request.handle() == evd.handle || ep.recv.handle() == evd.handle {
+                ep.lost.store(true, Ordering::Release);
+                self.broken(ep.handle, origin);
+            }
+        }
+    }
+
+    /// Frees an endpoint in any state.
+    pub(crate) fn bury_ep(&self, ep: &Ep) {
+        if self.eps.remove(ep.handle.as_raw()).is_none() {
+            return;
+        }
+        self.connections.lock().forget_ep(ep.handle);
+        ep.control.lock().part();
+        // Ends its connection as well; can only fail with the device.
+        let _ = ep.qp.destroy();
+    }
+}
+
+impl Ia {
+    /// Says what an endpoint is like now. Fields of the other service type cannot be asked for, but `ALL` leaves them out.
+    ///
+    /// Errors: `InvalidEp`, `InvalidMask`, `InvalidEpType`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
+    /// Thread-safe. Page it_ep_query.
+    #[doc(alias = "it_ep_query")]
+    pub fn ep_query(&self, ep: EpHandle, mask: EpParamMask) -> Result<EpParam> {
+        let core = self.live()?;
+        let ep = core.ep(ep)?;
+        if EpParamMask::from_bits(mask.bits()).is_none() {
+            return Err(Error::InvalidMask);
+        }
+        if mask.intersects(EpParamMask::EP_ID | EpParamMask::EP_KEY) {
+            return Err(Error::InvalidEpType);
+        }
+        let wants = |bit| mask.intersects(bit | EpParamMask::ALL);
+        let handle = |bit, handle| if wants(bit) { handle } else { EvdHandle::NULL };
+        let control = ep.control.lock();
+        let state = ep.state();
+        let connecting = state != EpStateRc::Unconnected;
+        let known = control.attr;
+        let mut attr = EpAttributes {
+            max_dto_payload_size: 0,
+            max_request_dtos: 0,
+            max_recv_dtos: 0,
+            max_send_segments: 0,
+            max_recv_segments: 0,
+            ..EpAttributes::default()
+        };
+        select(&mut attr, &known, mask);
+        Ok(EpParam {
+            ia: if wants(EpParamMask::IA) { core.handle } else { Default::default() },
+            spigot_id: if wants(EpParamMask::SPIGOT) && connecting { SPIGOT } else { 0 },
+            ep_state: EpState::Rc(if wants(EpParamMask::STATE) { state } else { EpStateRc::default() }),
+            service_type: if wants(EpParamMask::SERV_TYPE) {
+                ServiceTypes::RC
+            } else {
+                ServiceTypes::empty()
+            },
+            dst_path: if wants(EpParamMask::PATH) && connecting { control.path } else { Path::default() },
+            pz: if wants(EpParamMask::PZ) { ep.zone.pz().handle } else { PzHandle::NULL },
+            request_sevd: handle(EpParamMask::REQ_SEVD, ep.request.handle()),
+            recv_sevd: handle(EpParamMask::RECV_SEVD, ep.recv.handle()),
+            connect_sevd: handle(EpParamMask::CONN_SEVD, ep.connect.handle()),
+            attr,
+        })
+    }
+
+    /// Resets an endpoint that is in NONOPERATIONAL to UNCONNECTED; its attributes stay. Completions that were not taken are lost.
+    ///
+    /// Errors: `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `CannotReset` (a dispatcher of its completions overflowed), `InvalidIa`,
+    /// `IaCatastrophe`. Blocks for the device. May be called in callbacks. Page it_ep_reset.
+    #[doc(alias = "it_ep_reset")]
+    pub fn ep_reset(&self, ep: EpHandle) -> Result<()> {
+        let core = self.live()?;
+        let ep = core.ep(ep)?;
+        let _operation = ep.operation.lock(&core.shared.platform);
+        let attr = {
+            let control = ep.control.lock();
+            state::next(ep.state(), Trigger::Reset)?;
+            control.attr
+        };
+        if ep.lost.load(Ordering::Acquire) {
+            return Err(Error::CannotReset);
+        }
+        // What is left of the connection goes first, so that it does not meddle with the next one.
+        let connection = ep.control.lock().part();
+        if let Some(connection) = connection {
+            core.hang_up(connection, &[]);
+        }
+        ep.qp.to_reset().map_err(|error| core.error(error))?;
+        ep.qp.to_init(access(&attr)).map_err(|error| core.error(error))?;
+        let mut control = ep.control.lock();
+        ep.advance(&mut control, Trigger::Reset)?;
+        control.path = Path::default();
+        control.private_data = None;
+        Ok(())
+    }
+
+    /// Destroys an endpoint in any state; no event of it comes any more, and the device touches none of its buffers.
+    ///
+    /// Completions that were not taken are lost: to see them all, disconnect, take the disconnect event, then take completions
+    /// until that of the last work request.
+    ///
+    /// Errors: `InvalidEp`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks. Page it_ep_free.
+    #[doc(alias = "it_ep_free")]
+    pub fn ep_free(&self, ep: EpHandle) -> Result<()> {
+        let core = self.live()?;
+        let ep = core.ep(ep)?;
+        let _operation = ep.operation.lock(&core.shared.platform);
+        // Somebody else may have freed it meanwhile.
+        core.ep(ep.handle)?;
+        core.bury_ep(&ep);
+        core.still_live().or_else(|error| if error == Error::IaCatastrophe { Ok(()) } else { Err(error) })
+    }
+}
+
+/// Copies the attributes that the mask asks for.
+fn select(into: &mut EpAttributes, from: &EpAttributes, mask: EpParamMask) {
+    let wants = |bit| mask.intersects(bit | EpParamMask::ALL);
+    macro_rules! select {
+        ($($bit:ident => $($field:ident).+;)*) => {
+            $(if wants(EpParamMask::$bit) { into.$($field).+ = from.$($field).+; })*
+        };
+    }
+    select! {
+        MAX_PAYLOAD => max_dto_payload_size;
+        MAX_REQ_DTO => max_request_dtos;
+        MAX_RECV_DTO => max_recv_dtos;
+        MAX_SEND_SEG => max_send_segments;
+        MAX_RECV_SEG => max_recv_segments;
+        RDMA_RD_ENABLE => rc.rdma_read_enable;
+        RDMA_WR_ENABLE => rc.rdma_write_enable;
+        MAX_RDMA_READ_SEG => rc.max_rdma_read_segments;
+        MAX_RDMA_WRITE_SEG => rc.max_rdma_write_segments;
+        MAX_IRD => rc.rdma_read_ird;
+        MAX_ORD => rc.rdma_read_ord;
+        SRQ => rc.srq;
+        SOFT_HI_WATERMARK => rc.soft_hi_watermark;
+        HARD_HI_WATERMARK => rc.hard_hi_watermark;
+        ATOMICS_ENABLE => rc.atomics_enable;
+        PRIV_OPS_ENABLE => priv_ops_enable;
+    }
+}

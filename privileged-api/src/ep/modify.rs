@@ -1,0 +1,140 @@
+//! Modifying endpoints (pages it_ep_modify, it_ep_attributes_t).
+
+use nic_abi::admin::{ModifyQp, QpMask};
+
+use super::{Control, Ep, access};
+use crate::attributes::{EpAttributes, EpStateRc};
+use crate::flags::EpParamMask;
+use crate::handle::EpHandle;
+use crate::ia::{Core, Ia};
+use crate::status::{Error, Result};
+
+/// What may be modified. `ATOMICS_ENABLE` is not on the page's list, but it_ep_attributes_t says that it can be.
+const MODIFIABLE: EpParamMask = EpParamMask::MAX_PAYLOAD
+    .union(EpParamMask::MAX_REQ_DTO)
+    .union(EpParamMask::MAX_RECV_DTO)
+    .union(EpParamMask::RDMA_RD_ENABLE)
+    .union(EpParamMask::RDMA_WR_ENABLE)
+    .union(EpParamMask::ATOMICS_ENABLE)
+    .union(EpParamMask::MAX_IRD)
+    .union(EpParamMask::MAX_ORD)
+    .union(EpParamMask::EP_KEY)
+    .union(EpParamMask::SOFT_HI_WATERMARK)
+    .union(EpParamMask::HARD_HI_WATERMARK);
+
+const ENABLES: EpParamMask =
+    EpParamMask::RDMA_RD_ENABLE.union(EpParamMask::RDMA_WR_ENABLE).union(EpParamMask::ATOMICS_ENABLE);
+
+impl Ia {
+    /// Changes attributes of an endpoint: all that the mask names, or none.
+    ///
+    /// | attribute | in which states |
+    /// |---|---|
+    /// | `max_dto_payload_size` | UNCONNECTED, NONOPERATIONAL |
+    /// | `rdma_read_enable`, `rdma_write_enable`, `atomics_enable` | all |
+    /// | `rdma_read_ird` | UNCONNECTED, ACTIVE2_CONNECTION_PENDING |
+    /// | `rdma_read_ord` | UNCONNECTED, ACTIVE2_CONNECTION_PENDING, CONNECTED |
+    /// | `max_request_dtos`, `max_recv_dtos` | none: queues cannot be resized (`InvalidEpState`) |
+    ///
+    /// A mask of nothing changes nothing.
+    ///
+    /// Errors: `InvalidEp`, `InvalidMask`, `InvalidEpState`, `InvalidEpType`, `PayloadSize`, `ResourceIrd`, `ResourceOrd`, `SoftHiWatermark`,
+    /// `HardHiWatermark`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks. Page it_ep_modify.
+    #[doc(alias = "it_ep_modify")]
+    pub fn ep_modify(&self, ep: EpHandle, mask: EpParamMask, ep_attr: &EpAttributes) -> Result<()> {
+        let core = self.live()?;
+        core.shared.not_in_callback()?;
+        let ep = core.ep(ep)?;
+        if mask.bits() & !MODIFIABLE.bits() != 0 {
+            return Err(Error::InvalidMask);
+        }
+        if mask.contains(EpParamMask::EP_KEY) {
+            return Err(Error::InvalidEpType);
+        }
+        let _operation = ep.operation.lock(&core.shared.platform);
+        let (wanted, modify) = {
+            let control = ep.control.lock();
+            core.check(&ep, &control, mask, ep_attr)?
+        };
+        if modify.mask != 0 {
+            ep.qp.modify(&modify).map_err(|error| core.error(error))?;
+        }
+        ep.control.lock().attr = wanted;
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Checks a change in the endpoint's present state; returns the attributes after it and what the device must know of it.
+    fn check(
+        &self,
+        ep: &Ep,
+        control: &Control,
+        mask: EpParamMask,
+        new: &EpAttributes,
+    ) -> Result<(EpAttributes, ModifyQp)> {
+        use EpStateRc as S;
+        let state = ep.state();
+        let mut attr = control.attr;
+        let mut modify = ModifyQp::default();
+        let mut bits = QpMask::empty();
+        if mask.intersects(EpParamMask::MAX_REQ_DTO | EpParamMask::MAX_RECV_DTO) {
+            return Err(Error::InvalidEpState);
+        }
+        if mask.contains(EpParamMask::SOFT_HI_WATERMARK) && new.rc.soft_hi_watermark != 0 {
+            return Err(Error::SoftHiWatermark);
+        }
+        if mask.contains(EpParamMask::HARD_HI_WATERMARK) && new.rc.hard_hi_watermark != 0 {
+            return Err(Error::HardHiWatermark);
+        }
+        if mask.contains(EpParamMask::MAX_PAYLOAD) {
+            if !matches!(state, S::Unconnected | S::Nonoperational) {
+                return Err(Error::InvalidEpState);
+            }
+            if new.max_dto_payload_size as u64 > self.agent.identity().max_message {
+                return Err(Error::PayloadSize);
+            }
+            attr.max_dto_payload_size = new.max_dto_payload_size;
+            modify.max_message = new.max_dto_payload_size as u64;
+            bits |= QpMask::MAX_MESSAGE;
+        }
+        if mask.contains(EpParamMask::MAX_IRD) {
+            if !matches!(state, S::Unconnected | S::Active2ConnectionPending) {
+                return Err(Error::InvalidEpState);
+            }
+            self.check_depth(new.rc.rdma_read_ird, Error::ResourceIrd)?;
+            attr.rc.rdma_read_ird = new.rc.rdma_read_ird;
+            // Without a connection the depth goes along when one is made.
+            if state == S::Active2ConnectionPending {
+                modify.max_dest_rd_atomic = new.rc.rdma_read_ird as u8;
+                bits |= QpMask::MAX_DEST_RD_ATOMIC;
+            }
+        }
+        if mask.contains(EpParamMask::MAX_ORD) {
+            if !matches!(state, S::Unconnected | S::Active2ConnectionPending | S::Connected) {
+                return Err(Error::InvalidEpState);
+            }
+            self.check_depth(new.rc.rdma_read_ord, Error::ResourceOrd)?;
+            attr.rc.rdma_read_ord = new.rc.rdma_read_ord;
+            if state == S::Connected {
+                modify.max_rd_atomic = new.rc.rdma_read_ord as u8;
+                bits |= QpMask::MAX_RD_ATOMIC;
+            }
+        }
+        if mask.intersects(ENABLES) {
+            if mask.contains(EpParamMask::RDMA_RD_ENABLE) {
+                attr.rc.rdma_read_enable = new.rc.rdma_read_enable;
+            }
+            if mask.contains(EpParamMask::RDMA_WR_ENABLE) {
+                attr.rc.rdma_write_enable = new.rc.rdma_write_enable;
+            }
+            if mask.contains(EpParamMask::ATOMICS_ENABLE) {
+                attr.rc.atomics_enable = new.rc.atomics_enable;
+            }
+            modify.access = access(&attr).bits();
+            bits |= QpMask::ACCESS;
+        }
+        modify.mask = bits.bits();
+        Ok((attr, modify))
+    }
+}

@@ -1,0 +1,306 @@
+//! Posting work requests (pages it_post_send, it_post_recv, it_post_rdma_write, it_post_rdma_read, it_dto_flags_t).
+//!
+//! Nothing here allocates, waits or formats. The endpoint's table entry is held shared for as long as the post takes; the queue pair
+//! has a lock of its own for each queue. Local keys are looked up without a check: a bad one becomes a completion error.
+
+use core::sync::atomic::Ordering;
+
+use kernel_agent::{Note, SendRequest};
+use nic_abi::wqe::{Opcode, Segment, SendFlags};
+
+use super::{Ep, Limits, state};
+use crate::address::{RdmaAddr, RmrContext};
+use crate::evd::dto::note;
+use crate::event::EventType;
+use crate::flags::DtoFlags;
+use crate::handle::{EpHandle, Handle};
+use crate::ia::{Core, Ia};
+use crate::iobl::LmrTriplet;
+use crate::status::{Error, Result};
+
+/// What an operation is.
+struct Operation {
+    opcode: Opcode,
+    event: EventType,
+    /// The flags that it may have.
+    allowed: DtoFlags,
+    /// Its limit of segments.
+    segments: fn(&Limits) -> usize,
+}
+
+const EACH: DtoFlags =
+    DtoFlags::COMPLETION.union(DtoFlags::NOTIFY).union(DtoFlags::BARRIER_FENCE).union(DtoFlags::COALESCE);
+/// Flags of LMR link.
+pub(crate) const LINK_FLAGS: DtoFlags = EACH;
+/// Flags of LMR unlink.
+pub(crate) const UNLINK_FLAGS: DtoFlags = EACH.union(DtoFlags::UNLINK_FENCE);
+const RECV_FLAGS: DtoFlags = DtoFlags::COMPLETION.union(DtoFlags::NOTIFY).union(DtoFlags::COALESCE);
+
+const SEND: Operation = Operation {
+    opcode: Opcode::Send,
+    event: EventType::DTO_SEND_CMPL,
+    allowed: EACH.union(DtoFlags::SOLICITED_WAIT),
+    segments: |limits| limits.send_segments,
+};
+const WRITE: Operation = Operation {
+    opcode: Opcode::Write,
+    event: EventType::DTO_RDMA_WRITE_CMPL,
+    allowed: EACH,
+    segments: |limits| limits.write_segments,
+};
+const READ: Operation = Operation {
+    opcode: Opcode::Read,
+    event: EventType::DTO_RDMA_READ_CMPL,
+    allowed: EACH,
+    segments: |limits| limits.read_segments,
+};
+
+/// Refuses flags that the operation does not allow, undefined ones among them, and NOTIFY without COMPLETION.
+#[inline(always)]
+pub(crate) const fn check_flags(flags: DtoFlags, allowed: DtoFlags) -> Result<()> {
+    const BOTH: u32 = DtoFlags::NOTIFY.bits() | DtoFlags::COMPLETION.bits();
+    let bits = flags.bits();
+    if bits & !allowed.bits() != 0 || bits & BOTH == DtoFlags::NOTIFY.bits() {
+        return Err(Error::InvalidDtoFlags);
+    }
+    Ok(())
+}
+
+/// What the device is told of the flags. It executes at once, so nothing is held back ([`DtoFlags::COALESCE`]).
+#[inline(always)]
+pub(crate) const fn send_flags(flags: DtoFlags) -> SendFlags {
+    const fn moved(flags: DtoFlags, from: DtoFlags, to: SendFlags) -> u8 {
+        let there = flags.bits() & from.bits() != 0;
+        there as u8 * to.bits()
+    }
+    SendFlags::from_bits_retain(
+        moved(flags, DtoFlags::COMPLETION, SendFlags::SIGNALED)
+            | moved(flags, DtoFlags::SOLICITED_WAIT, SendFlags::SOLICITED)
+            | moved(flags, DtoFlags::BARRIER_FENCE, SendFlags::FENCE_READS)
+            | moved(flags, DtoFlags::UNLINK_FENCE, SendFlags::FENCE_ALL),
+    )
+}
+
+/// The word that comes back in the completion.
+#[inline(always)]
+pub(crate) const fn data(flags: DtoFlags, event: EventType) -> u32 {
+    let notify = flags.bits() & DtoFlags::NOTIFY.bits() != 0;
+    event.0 | notify as u32 * note::NOTIFY
+}
+
+impl Core {
+    /// A segment as the device wants it. One that is too long for it is too long for every endpoint, and stays so.
+    #[inline(always)]
+    fn segment(&self, triplet: &LmrTriplet) -> Segment {
+        Segment {
+            addr: triplet.addr,
+            length: triplet.length.min(u64::from(u32::MAX)) as u32,
+            key: self.keys.get(triplet.lmr),
+        }
+    }
+
+    /// Whether a segment names the direct LMR handle of an IA that has none.
+    #[inline(always)]
+    fn lacks_direct(&self, segments: &[LmrTriplet]) -> bool {
+        !self.keys.has_direct() && segments.iter().any(|s| s.lmr == crate::handle::LmrHandle::DIRECT)
+    }
+}
+
+impl Ep {
+    /// Fails unless work requests may be posted to the send queue.
+    #[inline(always)]
+    pub(crate) fn takes_requests(&self) -> Result<()> {
+        if state::takes_requests(self.state.load(Ordering::Acquire)) {
+            Ok(())
+        } else {
+            Err(Error::InvalidEpState)
+        }
+    }
+
+    #[inline(always)]
+    fn post(
+        &self,
+        core: &Core,
+        operation: &Operation,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        remote: (RdmaAddr, RmrContext),
+    ) -> Result<()> {
+        check_flags(flags, operation.allowed)?;
+        if segments.len() > (operation.segments)(&self.limits) {
+            return Err(Error::InvalidNumSegments);
+        }
+        self.takes_requests()?;
+        if core.lacks_direct(segments) {
+            return Err(Error::InvalidLmr);
+        }
+        let request = SendRequest {
+            opcode: operation.opcode,
+            flags: send_flags(flags),
+            immediate: 0,
+            remote_key: remote.1.key(),
+            remote_addr: remote.0.to_host(),
+        };
+        let note = Note { cookie, data: data(flags, operation.event) };
+        match self.qp.post_send(&request, segments, |triplet| core.segment(triplet), note) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(core.not_posted(error)),
+        }
+    }
+
+    #[inline(always)]
+    fn post_recv(&self, core: &Core, segments: &[LmrTriplet], cookie: u64, flags: DtoFlags) -> Result<()> {
+        check_flags(flags, RECV_FLAGS)?;
+        if !flags.contains(DtoFlags::COMPLETION) {
+            return Err(Error::InvalidDtoFlags);
+        }
+        if segments.len() > self.limits.receive_segments {
+            return Err(Error::InvalidNumSegments);
+        }
+        if core.lacks_direct(segments) {
+            return Err(Error::InvalidLmr);
+        }
+        let note = Note { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
+        match self.qp.post_receive(false, segments, |triplet| core.segment(triplet), note) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(core.not_posted(error)),
+        }
+    }
+}
+
+impl Ia {
+    #[inline(always)]
+    fn post(
+        &self,
+        operation: &Operation,
+        ep: EpHandle,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        remote: (RdmaAddr, RmrContext),
+    ) -> Result<()> {
+        let core = self.live()?;
+        let posted =
+            core.eps.with(ep.as_raw(), |ep| ep.post(core, operation, segments, cookie, flags, remote));
+        posted.unwrap_or(Err(Error::InvalidEp))
+    }
+
+    /// Posts a Send of all segments, in order, as one message; no segments make an empty one.
+    ///
+    /// Completes as `IT_DTO_SEND_CMPL_EVENT` on the endpoint's request dispatcher. A bad segment is a completion error. In NONOPERATIONAL it is
+    /// flushed.
+    ///
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr`
+    /// (the direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_post_send.
+    #[doc(alias = "it_post_send")]
+    #[inline]
+    pub fn post_send(
+        &self,
+        ep: EpHandle,
+        local_segments: &[LmrTriplet],
+        cookie: u64,
+        dto_flags: DtoFlags,
+    ) -> Result<()> {
+        self.post(&SEND, ep, local_segments, cookie, dto_flags, (RdmaAddr(0), RmrContext(0)))
+    }
+
+    /// Posts an RDMA Write of all segments, in order, to `rdma_addr` of the peer's region.
+    ///
+    /// Completes as `IT_DTO_RDMA_WRITE_CMPL_EVENT` on the endpoint's request dispatcher. A bad segment or remote address is a completion error,
+    /// except where no byte is moved. In NONOPERATIONAL it is flushed.
+    ///
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr`
+    /// (the direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    /// Page it_post_rdma_write.
+    #[doc(alias = "it_post_rdma_write")]
+    #[inline]
+    pub fn post_rdma_write(
+        &self,
+        ep: EpHandle,
+        local_segments: &[LmrTriplet],
+        cookie: u64,
+        dto_flags: DtoFlags,
+        rdma_addr: RdmaAddr,
+        rmr_context: RmrContext,
+    ) -> Result<()> {
+        self.post(&WRITE, ep, local_segments, cookie, dto_flags, (rdma_addr, rmr_context))
+    }
+
+    /// Posts an RDMA Read from `rdma_addr` of the peer's region to all segments, in order.
+    ///
+    /// Completes as `IT_DTO_RDMA_READ_CMPL_EVENT` on the endpoint's request dispatcher. A bad segment or remote address is a completion error,
+    /// except where no byte is moved; so is the direct LMR handle. In NONOPERATIONAL it is flushed.
+    ///
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr`
+    /// (the direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    /// Page it_post_rdma_read.
+    #[doc(alias = "it_post_rdma_read")]
+    #[inline]
+    pub fn post_rdma_read(
+        &self,
+        ep: EpHandle,
+        local_segments: &[LmrTriplet],
+        cookie: u64,
+        dto_flags: DtoFlags,
+        rdma_addr: RdmaAddr,
+        rmr_context: RmrContext,
+    ) -> Result<()> {
+        self.post(&READ, ep, local_segments, cookie, dto_flags, (rdma_addr, rmr_context))
+    }
+
+    /// Posts a Receive: the segments take one message. `handle` is an endpoint.
+    ///
+    /// Needs [`DtoFlags::COMPLETION`]. Completes as `IT_DTO_RC_RECV_CMPL_EVENT` on the endpoint's receive dispatcher. A bad segment is a
+    /// completion error. May be posted in every state; in NONOPERATIONAL it is flushed.
+    ///
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA without),
+    /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_post_recv.
+    #[doc(alias = "it_post_recv")]
+    #[inline]
+    pub fn post_recv(
+        &self,
+        handle: impl Into<Handle>,
+        local_segments: &[LmrTriplet],
+        cookie: u64,
+        dto_flags: DtoFlags,
+    ) -> Result<()> {
+        let core = self.live()?;
+        let word = handle.into().as_raw();
+        let posted = core.eps.with(word, |ep| ep.post_recv(core, local_segments, cookie, dto_flags));
+        posted.unwrap_or(Err(Error::InvalidEp))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_that_an_operation_does_not_have_are_refused() {
+        let refused = Err(Error::InvalidDtoFlags);
+        assert_eq!(check_flags(DtoFlags::empty(), SEND.allowed), Ok(()));
+        assert_eq!(check_flags(DtoFlags::all(), SEND.allowed), refused);
+        assert_eq!(check_flags(DtoFlags::SOLICITED_WAIT, WRITE.allowed), refused);
+        assert_eq!(check_flags(DtoFlags::UNLINK_FENCE, READ.allowed), refused);
+        assert_eq!(check_flags(DtoFlags::from_bits_retain(0x80), SEND.allowed), refused);
+        assert_eq!(check_flags(DtoFlags::BARRIER_FENCE, RECV_FLAGS), refused);
+        assert_eq!(check_flags(DtoFlags::UNLINK_FENCE, UNLINK_FLAGS), Ok(()));
+    }
+
+    #[test]
+    fn notify_needs_completion() {
+        let both = DtoFlags::NOTIFY | DtoFlags::COMPLETION;
+        assert_eq!(check_flags(DtoFlags::NOTIFY, WRITE.allowed), Err(Error::InvalidDtoFlags));
+        assert_eq!(check_flags(both, WRITE.allowed), Ok(()));
+        assert_eq!(data(both, WRITE.event), 0x04 | note::NOTIFY);
+    }
+
+    #[test]
+    fn the_device_hears_of_each_flag() {
+        let flags = DtoFlags::COMPLETION | DtoFlags::SOLICITED_WAIT | DtoFlags::BARRIER_FENCE;
+        assert_eq!(send_flags(flags), SendFlags::SIGNALED | SendFlags::SOLICITED | SendFlags::FENCE_READS);
+        assert_eq!(send_flags(DtoFlags::UNLINK_FENCE), SendFlags::FENCE_ALL);
+        assert_eq!(send_flags(DtoFlags::COALESCE | DtoFlags::NOTIFY), SendFlags::empty());
+    }
+}

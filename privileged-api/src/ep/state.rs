@@ -1,0 +1,169 @@
+//! The states of an RC endpoint (page it_ep_state_t): one enum, one table.
+//!
+//! The state changes before the event that tells of it is queued. An immediate error leaves the state as it was.
+
+use core::fmt;
+
+use crate::attributes::EpStateRc;
+use crate::status::Error;
+
+/// What moves an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    /// it_ep_connect was called.
+    Connect,
+    /// it_ep_accept was called on the passive side.
+    Accept,
+    /// The accept of the passive side arrived, three-way.
+    AcceptArrival,
+    /// The connection is established.
+    Established,
+    /// it_ep_disconnect was called.
+    Disconnect,
+    /// A local or remote error, a rejection, or a remote disconnect.
+    End,
+    /// it_ep_reset was called.
+    Reset,
+}
+
+/// A transition that the page does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IllegalTransition {
+    pub(crate) from: EpStateRc,
+    pub(crate) trigger: Trigger,
+}
+
+impl fmt::Display for IllegalTransition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let IllegalTransition { from, trigger } = self;
+        write!(
+            f,
+            "{trigger:?} would move the endpoint to {:?}, which is not possible from {from:?}",
+            target(*trigger)
+        )
+    }
+}
+
+impl From<IllegalTransition> for Error {
+    fn from(illegal: IllegalTransition) -> Error {
+        log::debug!("{illegal}");
+        Error::InvalidEpState
+    }
+}
+
+/// Where a trigger leads.
+const fn target(trigger: Trigger) -> EpStateRc {
+    match trigger {
+        Trigger::Connect => EpStateRc::Active1ConnectionPending,
+        Trigger::Accept => EpStateRc::PassiveConnectionPending,
+        Trigger::AcceptArrival => EpStateRc::Active2ConnectionPending,
+        Trigger::Established => EpStateRc::Connected,
+        Trigger::Disconnect | Trigger::End => EpStateRc::Nonoperational,
+        Trigger::Reset => EpStateRc::Unconnected,
+    }
+}
+
+/// The state after a trigger.
+pub(crate) const fn next(from: EpStateRc, trigger: Trigger) -> Result<EpStateRc, IllegalTransition> {
+    use EpStateRc as S;
+    let legal = match (from, trigger) {
+        (S::Unconnected, Trigger::Connect | Trigger::Accept) => true,
+        (S::Active1ConnectionPending, Trigger::AcceptArrival) => true,
+        (
+            S::Active1ConnectionPending | S::Active2ConnectionPending | S::PassiveConnectionPending,
+            Trigger::Established,
+        ) => true,
+        (
+            S::Active1ConnectionPending
+            | S::Active2ConnectionPending
+            | S::PassiveConnectionPending
+            | S::PassiveWaitRdmaTransReq
+            | S::Connected,
+            Trigger::Disconnect | Trigger::End,
+        ) => true,
+        (S::Nonoperational, Trigger::Reset) => true,
+        _ => false,
+    };
+    if legal { Ok(target(trigger)) } else { Err(IllegalTransition { from, trigger }) }
+}
+
+/// Whether a connection is being made.
+pub(crate) const fn is_pending(state: EpStateRc) -> bool {
+    matches!(
+        state,
+        EpStateRc::Active1ConnectionPending
+            | EpStateRc::Active2ConnectionPending
+            | EpStateRc::PassiveConnectionPending
+            | EpStateRc::PassiveWaitRdmaTransReq
+    )
+}
+
+/// The state with this value.
+pub(crate) const fn from_raw(raw: u8) -> EpStateRc {
+    match raw {
+        0 => EpStateRc::Unconnected,
+        1 => EpStateRc::Active1ConnectionPending,
+        2 => EpStateRc::Active2ConnectionPending,
+        3 => EpStateRc::PassiveConnectionPending,
+        4 => EpStateRc::Connected,
+        6 => EpStateRc::PassiveWaitRdmaTransReq,
+        _ => EpStateRc::Nonoperational,
+    }
+}
+
+/// Send-queue requests are taken in CONNECTED and NONOPERATIONAL only: these values have this bit pattern alone.
+#[inline(always)]
+pub(crate) const fn takes_requests(raw: u8) -> bool {
+    matches!(raw, CONNECTED | NONOPERATIONAL)
+}
+
+const CONNECTED: u8 = EpStateRc::Connected as u8;
+const NONOPERATIONAL: u8 = EpStateRc::Nonoperational as u8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATES: [EpStateRc; 7] = [
+        EpStateRc::Unconnected,
+        EpStateRc::Active1ConnectionPending,
+        EpStateRc::Active2ConnectionPending,
+        EpStateRc::PassiveConnectionPending,
+        EpStateRc::Connected,
+        EpStateRc::Nonoperational,
+        EpStateRc::PassiveWaitRdmaTransReq,
+    ];
+    const TRIGGERS: [Trigger; 7] = [
+        Trigger::Connect,
+        Trigger::Accept,
+        Trigger::AcceptArrival,
+        Trigger::Established,
+        Trigger::Disconnect,
+        Trigger::End,
+        Trigger::Reset,
+    ];
+
+    #[test]
+    fn only_the_transitions_of_the_page_exist() {
+        let pairs = STATES.iter().flat_map(|s| TRIGGERS.iter().map(move |t| next(*s, *t)));
+        // 2 from UNCONNECTED, 4 + 3 + 3 from the pending states, 2 + 2 + 1 from the others.
+        assert_eq!(pairs.filter(Result::is_ok).count(), 17);
+    }
+
+    #[test]
+    fn an_error_names_both_states() {
+        extern crate std;
+        use std::string::ToString;
+        let text = next(EpStateRc::Connected, Trigger::Connect).unwrap_err().to_string();
+        assert!(text.contains("Active1ConnectionPending") && text.contains("Connected"), "{text}");
+    }
+
+    #[test]
+    fn every_state_survives_its_number() {
+        for state in STATES {
+            assert_eq!(from_raw(state as u8), state);
+            let takes = matches!(state, EpStateRc::Connected | EpStateRc::Nonoperational);
+            assert_eq!(takes_requests(state as u8), takes);
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The queue of a dispatcher of completions: the NIC's CQ, with a stage in front.
+//!
+//! A plain dequeue takes from the CQ. Who has to know whether a notification event is queued (a wait or a callback with a
+//! threshold other than one) moves entries to the stage first and counts them there: so notification sticks to
+//! the event, as appendix A asks.
+//!
+//! Owns the stage and the CQ. Locks: the stage's, then inside the agent the CQ's; nothing is called back under them.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+
+use kernel_agent::{Arm, Completion, Cq};
+use nic_abi::cqe::{CqeFlags, Status};
+use platform::sync::Mutex;
+
+use crate::event::{DtoCompletion, DtoStatus, EventType};
+use crate::flags::DtoUdFlags;
+use crate::handle::{EpHandle, EvdHandle, Handle};
+use crate::status::{Error, Result};
+
+/// The word that goes along with each work request, and comes back in its completion.
+///
+/// Bits 0..4 the event's number, bit 4 notify, bits 8..16 the variant of a link, bits 16..32 the index of its region.
+pub(crate) mod note {
+    pub(crate) const EVENT: u32 = 0xf;
+    pub(crate) const NOTIFY: u32 = 1 << 4;
+
+    /// The word of a link of variant `variant` of the region at `index`.
+    pub(crate) const fn link(index: usize, variant: u8) -> u32 {
+        (variant as u32) << 8 | (index as u32) << 16
+    }
+
+    /// The index and variant of a link.
+    pub(crate) const fn linked(word: u32) -> (usize, u8) {
+        ((word >> 16) as usize, (word >> 8) as u8)
+    }
+}
+
+struct Stage {
+    ready: VecDeque<Staged>,
+    notifications: usize,
+    capacity: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Staged {
+    completion: Completion,
+    notifies: bool,
+}
+
+pub(crate) struct DtoQueue {
+    cq: Arc<Cq>,
+    stage: Mutex<Stage>,
+}
+
+impl DtoQueue {
+    pub(crate) fn new(cq: Arc<Cq>) -> Result<DtoQueue> {
+        let capacity = cq.entries() as usize;
+        let mut ready = VecDeque::new();
+        ready.try_reserve_exact(capacity).map_err(|_| Error::ResourceQueueSize)?;
+        Ok(DtoQueue { cq, stage: Mutex::new(Stage { ready, notifications: 0, capacity }) })
+    }
+
+    pub(crate) fn cq(&self) -> &Arc<Cq> {
+        &self.cq
+    }
+
+    /// Takes the oldest completion.
+    #[inline(always)]
+    pub(crate) fn take(&self) -> Option<Completion> {
+        let mut stage = self.stage.lock();
+        if stage.ready.is_empty() { self.cq.poll_one() } else { stage.pop() }
+    }
+
+    /// Takes up to `max` completions, oldest first, and returns how many. `sink` runs under the locks.
+    #[inline(always)]
+    pub(crate) fn take_n(&self, max: usize, mut sink: impl FnMut(Completion)) -> usize {
+        let mut stage = self.stage.lock();
+        let mut taken = 0;
+        while taken < max {
+            let Some(completion) = stage.pop() else { break };
+            sink(completion);
+            taken += 1;
+        }
+        taken + self.cq.poll(max - taken, sink)
+    }
+
+    /// Takes the oldest completion if one notifies, or `threshold` are queued (0: never by count).
+    pub(crate) fn take_if_notified(&self, threshold: usize) -> Option<Completion> {
+        let mut stage = self.stage.lock();
+        self.fill(&mut stage);
+        if stage.notified(threshold) { stage.pop() } else { None }
+    }
+
+    /// Whether one notifies, or `threshold` are queued (0: never by count).
+    pub(crate) fn notified(&self, threshold: usize) -> bool {
+        let mut stage = self.stage.lock();
+        self.fill(&mut stage);
+        stage.notified(threshold)
+    }
+
+    /// How many are queued.
+    pub(crate) fn len(&self) -> usize {
+        let mut stage = self.stage.lock();
+        self.fill(&mut stage);
+        stage.ready.len() + self.cq.pending(u32::MAX) as usize
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        let mut stage = self.stage.lock();
+        self.fill(&mut stage);
+        stage.ready.is_empty()
+    }
+
+    pub(crate) fn arm(&self) {
+        self.cq.arm(Arm::Next);
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.cq.entries() as usize
+    }
+
+    /// Changes the CQ's room. Blocks until the device answers.
+    pub(crate) fn resize(&self, entries: usize) -> Result<()> {
+        let wanted = u32::try_from(entries).map_err(|_| Error::ResourceQueueSize)?;
+        if entries < self.len() {
+            return Err(Error::InvalidQueueSize);
+        }
+        self.cq.resize(wanted).map_err(|error| match error {
+            kernel_agent::Error::DeviceDead(_) => Error::IaCatastrophe,
+            kernel_agent::Error::Busy => Error::InvalidQueueSize,
+            _ => Error::ResourceQueueSize,
+        })?;
+        let capacity = self.cq.entries() as usize;
+        let mut stage = self.stage.lock();
+        let more = capacity.saturating_sub(stage.ready.len());
+        // Without room the stage stays as it is: it only notifies somewhat early then.
+        if stage.ready.try_reserve_exact(more).is_ok() {
+            stage.capacity = capacity;
+        }
+        Ok(())
+    }
+
+    fn fill(&self, stage: &mut Stage) {
+        let room = stage.capacity.saturating_sub(stage.ready.len());
+        if room > 0 {
+            self.cq.poll(room, |completion| stage.push(completion));
+        }
+    }
+}
+
+impl Stage {
+    fn push(&mut self, completion: Completion) {
+        let notifies = notifies(&completion);
+        self.notifications += usize::from(notifies);
+        self.ready.push_back(Staged { completion, notifies });
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Option<Completion> {
+        let staged = self.ready.pop_front()?;
+        self.notifications -= usize::from(staged.notifies);
+        Some(staged.completion)
+    }
+
+    /// A full stage notifies, since what lies behind it cannot be seen (appendix A allows being eager).
+    fn notified(&self, threshold: usize) -> bool {
+        let queued = self.ready.len();
+        self.notifications > 0
+            || threshold > 0 && queued >= threshold
+            || queued > 0 && queued >= self.capacity
+    }
+}
+
+/// Whether a completion is a notification event (it_evd_create).
+fn notifies(completion: &Completion) -> bool {
+    completion.data & note::NOTIFY != 0
+        || completion.status != Status::Success
+        || completion.flags.contains(CqeFlags::RECEIVE | CqeFlags::SOLICITED)
+}
+
+/// The event that a completion makes.
+#[inline(always)]
+pub(crate) fn event(completion: &Completion, evd: EvdHandle) -> DtoCompletion {
+    let event_number = EventType(completion.data & note::EVENT);
+    let dto_status = match completion.status {
+        Status::Success => DtoStatus::Success,
+        failed => failure(failed, event_number),
+    };
+    let mut flags = DtoUdFlags::empty();
+    let mut ud_ep_id = 0;
+    if event_number == EventType::DTO_UD_RECV_CMPL {
+        ud_ep_id = completion.source_or_field;
+        if completion.flags.contains(CqeFlags::GRH) {
+            flags = DtoUdFlags::IB_GRH_PRESENT;
+        }
+    }
+    DtoCompletion {
+        event_number,
+        dto_status,
+        evd,
+        ep: EpHandle::from_raw(completion.context),
+        cookie: completion.cookie,
+        transferred_length: completion.length,
+        flags,
+        ud_ep_id,
+        unlinked_mr_handle: Handle::NULL,
+    }
+}
+
+/// What the specification calls a failure of the NIC's (it_dto_status_t, table for InfiniBand).
+///
+/// The NIC refuses an RDMA operation that the remote endpoint is not enabled for as an invalid request; the page
+/// counts it as remote access. What goes wrong with a link is a memory management error, whatever the NIC blames.
+#[cold]
+fn failure(status: Status, event: EventType) -> DtoStatus {
+    let rdma = matches!(
+        event,
+        EventType::DTO_RDMA_WRITE_CMPL
+            | EventType::DTO_RDMA_READ_CMPL
+            | EventType::DTO_FETCH_ADD_CMPL
+            | EventType::DTO_CMP_SWAP_CMPL
+    );
+    match status {
+        Status::Success => DtoStatus::Success,
+        Status::Flushed => DtoStatus::Flushed,
+        _ if event == EventType::LMR_LINK_CMPL => DtoStatus::LocalMmOperation,
+        Status::LocalLength => DtoStatus::LocalLength,
+        Status::LocalQpOperation => DtoStatus::LocalEp,
+        Status::LocalProtection | Status::LocalAccess => DtoStatus::LocalProtection,
+        Status::WindowBind => DtoStatus::RmrOperationFailed,
+        Status::BadResponse => DtoStatus::BadResponse,
+        Status::RemoteInvalidRequest if rdma => DtoStatus::RemoteAccess,
+        Status::RemoteAccess => DtoStatus::RemoteAccess,
+        Status::RemoteInvalidRequest | Status::RemoteOperation => DtoStatus::RemoteResponder,
+        Status::RetryExceeded => DtoStatus::Transport,
+        Status::RnrRetryExceeded => DtoStatus::ReceiverNotReady,
+        Status::MemoryManagement => DtoStatus::LocalMmOperation,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_rdma_that_the_peer_does_not_allow_is_remote_access() {
+        let invalid = Status::RemoteInvalidRequest;
+        assert_eq!(failure(invalid, EventType::DTO_RDMA_READ_CMPL), DtoStatus::RemoteAccess);
+        assert_eq!(failure(invalid, EventType::DTO_SEND_CMPL), DtoStatus::RemoteResponder);
+    }
+
+    #[test]
+    fn a_link_fails_as_memory_management_or_is_flushed() {
+        let link = EventType::LMR_LINK_CMPL;
+        assert_eq!(failure(Status::LocalProtection, link), DtoStatus::LocalMmOperation);
+        assert_eq!(failure(Status::Flushed, link), DtoStatus::Flushed);
+    }
+
+    #[test]
+    fn a_note_keeps_index_and_variant() {
+        let word = note::link(0xfffe, 0x81) | EventType::LMR_LINK_CMPL.0 | note::NOTIFY;
+        assert_eq!(note::linked(word), (0xfffe, 0x81));
+        assert_eq!(word & note::EVENT, EventType::LMR_LINK_CMPL.0);
+    }
+}

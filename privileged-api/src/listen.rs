@@ -1,0 +1,146 @@
+//! Listen points (pages it_listen_create, it_listen_query, it_listen_free).
+
+use alloc::sync::Arc;
+
+use kernel_agent::ListenId;
+use platform::sync::Mutex;
+
+use crate::address::ConnQual;
+use crate::attributes::ListenParam;
+use crate::context::Context;
+use crate::ep::Feed;
+use crate::ep::connect::service;
+use crate::event::EventType;
+use crate::flags::{ListenFlags, ListenParamMask};
+use crate::handle::{EvdHandle, ListenHandle};
+use crate::ia::{Core, Ia, SPIGOT};
+use crate::status::{Error, Result};
+
+/// Ports that a listen point gets where the consumer names none (RFC 6335, dynamic ports).
+const DYNAMIC: core::ops::RangeInclusive<u16> = 49152..=65535;
+
+pub(crate) struct Listen {
+    pub(crate) handle: ListenHandle,
+    pub(crate) qual: ConnQual,
+    pub(crate) service: roce::ServiceId,
+    pub(crate) feed: Feed,
+    /// What the agent calls it; none until it listens.
+    id: Mutex<Option<ListenId>>,
+    pub(crate) context: Context,
+}
+
+impl Core {
+    fn listen(&self, evd: EvdHandle, qual: ConnQual) -> Result<ListenHandle> {
+        let service = service(&qual)?;
+        let feed = self.feed(evd, EventType::CM_REQ_EVENT_STREAM, Error::InvalidConnEvd)?;
+        let reservation = self.listens.reserve()?;
+        let handle = ListenHandle::from_raw(reservation.word());
+        let context = Context::new();
+        let listen = Arc::new(Listen { handle, qual, service, feed, id: Mutex::new(None), context });
+        // It is in its place before the first request can come.
+        reservation.fill(listen.clone());
+        match self.client()?.listen(service, handle.as_raw()) {
+            Ok(id) => {
+                *listen.id.lock() = Some(id);
+                Ok(handle)
+            }
+            Err(error) => {
+                self.listens.remove(handle.as_raw());
+                Err(match error {
+                    kernel_agent::Error::ServiceInUse => Error::ConnQualBusy,
+                    other => self.error(other),
+                })
+            }
+        }
+    }
+
+    /// Frees a listen point; false if somebody else did.
+    pub(crate) fn bury_listen(&self, listen: &Listen) -> bool {
+        if self.listens.remove(listen.handle.as_raw()).is_none() {
+            return false;
+        }
+        let id = listen.id.lock().take();
+        if let (Some(id), Ok(client)) = (id, self.client()) {
+            // Can only fail with the device.
+            let _ = client.stop_listening(id);
+        }
+        true
+    }
+}
+
+impl Ia {
+    /// Listens for connection requests to a qualifier, which are told on `connect_evd`.
+    ///
+    /// With [`ListenFlags::CONN_QUAL_INPUT`] the qualifier is `conn_qual`, else it is a free port number; it is returned with the handle. A request that
+    /// finds the dispatcher full is dropped, and the peer times out.
+    ///
+    /// Errors: `InvalidConnQual`, `ConnQualBusy`, `Resources`, `InvalidConnEvd`, `InvalidSpigot`, `InvalidFlags` (also for
+    /// [`ListenFlags::SUPPRESS_IRD_ORD`]: they cannot be suppressed), `InvalidEvdType`, `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks.
+    /// Thread-safe. Page it_listen_create.
+    #[doc(alias = "it_listen_create")]
+    pub fn listen_create(
+        &self,
+        spigot_id: usize,
+        connect_evd: EvdHandle,
+        flags: ListenFlags,
+        conn_qual: Option<&ConnQual>,
+    ) -> Result<(ListenHandle, ConnQual)> {
+        let core = self.live()?;
+        core.shared.not_in_callback()?;
+        if spigot_id != SPIGOT {
+            return Err(Error::InvalidSpigot);
+        }
+        if ListenFlags::from_bits(flags.bits()).is_none() || flags.contains(ListenFlags::SUPPRESS_IRD_ORD) {
+            return Err(Error::InvalidFlags);
+        }
+        if flags.contains(ListenFlags::CONN_QUAL_INPUT) {
+            let qual = *conn_qual.ok_or(Error::InvalidConnQual)?;
+            return Ok((core.listen(connect_evd, qual)?, qual));
+        }
+        for port in DYNAMIC {
+            let qual = ConnQual::port(port);
+            match core.listen(connect_evd, qual) {
+                Err(Error::ConnQualBusy) => {}
+                listening => return Ok((listening?, qual)),
+            }
+        }
+        Err(Error::Resources)
+    }
+
+    /// Says what a listen point is like.
+    ///
+    /// Errors: `InvalidListen`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_listen_query.
+    #[doc(alias = "it_listen_query")]
+    pub fn listen_query(&self, listen: ListenHandle, mask: ListenParamMask) -> Result<ListenParam> {
+        let core = self.live()?;
+        let listen = core.listens.get(listen.as_raw()).ok_or(Error::InvalidListen)?;
+        if ListenParamMask::from_bits(mask.bits()).is_none() {
+            return Err(Error::InvalidMask);
+        }
+        let wants = |bit| mask.intersects(bit | ListenParamMask::ALL);
+        let mut param = ListenParam::default();
+        if wants(ListenParamMask::IA_HANDLE) {
+            param.ia_handle = core.handle;
+        }
+        if wants(ListenParamMask::SPIGOT_ID) {
+            param.spigot_id = SPIGOT;
+        }
+        if wants(ListenParamMask::CONNECT_EVD) {
+            param.connect_evd = listen.feed.handle();
+        }
+        if wants(ListenParamMask::CONN_QUAL) {
+            param.connect_qual = listen.qual;
+        }
+        Ok(param)
+    }
+
+    /// Ends listening. Requests that were told of can still be accepted and rejected.
+    ///
+    /// Errors: `InvalidListen`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Page it_listen_free.
+    #[doc(alias = "it_listen_free")]
+    pub fn listen_free(&self, listen: ListenHandle) -> Result<()> {
+        let core = self.live()?;
+        let listen = core.listens.get(listen.as_raw()).ok_or(Error::InvalidListen)?;
+        if core.bury_listen(&listen) { Ok(()) } else { Err(Error::InvalidListen) }
+    }
+}

@@ -1,0 +1,180 @@
+//! Linking regions to memory and unlinking them, by work requests (pages it_lmr_link, it_lmr_unlink).
+//!
+//! Each fault is told in one way. At once: handles, states, flags, undefined privilege bits, an empty list or one of a type that the IA does not take.
+//! By the completion: everything else that is wrong with list, length, privileges, zone, endpoint or the region's state. What is
+//! known here not to work is posted as a request that the device must refuse, so that it completes in its place among the others.
+
+use alloc::sync::Arc;
+
+use kernel_agent::{Link, Note, PostError};
+use nic_abi::ident;
+use nic_abi::registers::Features;
+
+use super::create::first_byte;
+use super::{Elements, Linking, Lmr, check_list, is_remote, is_valid_combination, rights, runs};
+use crate::address::RmrContext;
+use crate::attributes::AddrMode;
+use crate::ep::Ep;
+use crate::ep::post::{LINK_FLAGS, UNLINK_FLAGS, check_flags, data, send_flags};
+use crate::evd::dto::note;
+use crate::event::EventType;
+use crate::flags::{DtoFlags, MemPriv};
+use crate::handle::{EpHandle, LmrHandle, index};
+use crate::ia::{Core, Ia};
+use crate::iobl::Iobl;
+use crate::status::{Error, Result};
+
+impl Ia {
+    /// Posts the link of an unlinked region to `length` bytes of a list. Returns, with privileges for peers, the context that lets them in once the link is
+    /// complete.
+    ///
+    /// What is posted to the endpoint afterwards waits for the link, and may use the region. `addr` is the base address with absolute
+    /// addressing. Completes as `IT_LMR_LINK_CMPL_EVENT` on the endpoint's request dispatcher. If it fails, an earlier link stays in force. The endpoint must be
+    /// in privileged mode, else the request completes in error.
+    ///
+    /// Errors: `InvalidAddrMode`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidDtoFlags`, `InvalidIobl` (empty, or of a type that the IA does not
+    /// take), `InvalidLmr`, `InvalidPrivs` (undefined bits), `OpNotSupported`, `Resources` (several links of this region are under way), `TooManyPosts`,
+    /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_lmr_link.
+    #[doc(alias = "it_lmr_link")]
+    #[expect(clippy::too_many_arguments, reason = "the page has them")]
+    pub fn lmr_link(
+        &self,
+        lmr: LmrHandle,
+        addr: usize,
+        iobl: &Iobl<'_>,
+        length: u64,
+        addr_mode: AddrMode,
+        privs: MemPriv,
+        ep: EpHandle,
+        cookie: u64,
+        dto_flags: DtoFlags,
+    ) -> Result<Option<RmrContext>> {
+        let core = self.live()?;
+        if !core.features().contains(Features::FAST_REGISTER) {
+            return Err(Error::OpNotSupported);
+        }
+        let ep = core.ep(ep)?;
+        check_flags(dto_flags, LINK_FLAGS)?;
+        core.check_mode(addr_mode)?;
+        if MemPriv::from_bits(privs.bits()).is_none() {
+            return Err(Error::InvalidPrivs);
+        }
+        if iobl.num_elts() == 0 {
+            return Err(Error::InvalidIobl);
+        }
+        core.check_type(iobl)?;
+        ep.takes_requests()?;
+        if lmr == LmrHandle::DIRECT {
+            core.post_refused(&ep, cookie, dto_flags)?;
+            return Ok(None);
+        }
+        let lmr = core.lmr(lmr)?;
+        let absolute = (addr_mode == AddrMode::Absolute).then_some(addr);
+        let sound = lmr.is_linkable()
+            && length > 0
+            && is_valid_combination(privs)
+            && check_list(iobl, absolute, length, lmr.region.max_elements() as usize).is_ok();
+        if !sound {
+            core.post_refused(&ep, cookie, dto_flags)?;
+            return Ok(None);
+        }
+        let runs = runs(iobl, length);
+        let addr = absolute.unwrap_or_else(|| first_byte(&runs));
+        let linking = Linking { key: 0, addr, length, privs, addr_mode, iobl_type: iobl.iobl_type() };
+        let key = core.post_link(&ep, &lmr, iobl, linking, cookie, dto_flags)?;
+        Ok(key.filter(|_| is_remote(privs)).map(RmrContext::from_key))
+    }
+
+    /// Posts the unlink of a region from its memory. Needs no privilege.
+    ///
+    /// What is posted afterwards does not wait for it. Completes as `IT_LMR_LINK_CMPL_EVENT` on the endpoint's request dispatcher. If it fails, the link
+    /// stays in force. A region that is shared completes in error.
+    ///
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidLmr`, `OpNotSupported`, `TooManyPosts`, `InvalidIa`,
+    /// `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_lmr_unlink.
+    #[doc(alias = "it_lmr_unlink")]
+    pub fn lmr_unlink(&self, lmr: LmrHandle, ep: EpHandle, cookie: u64, dto_flags: DtoFlags) -> Result<()> {
+        let core = self.live()?;
+        if !core.features().contains(Features::FAST_REGISTER) {
+            return Err(Error::OpNotSupported);
+        }
+        let ep = core.ep(ep)?;
+        check_flags(dto_flags, UNLINK_FLAGS)?;
+        ep.takes_requests()?;
+        if lmr == LmrHandle::DIRECT {
+            return core.post_refused(&ep, cookie, dto_flags);
+        }
+        let lmr = core.lmr(lmr)?;
+        if lmr.is_shared() {
+            return core.post_refused(&ep, cookie, dto_flags);
+        }
+        let key = lmr.links.lock().now.key;
+        core.post_invalidate(&ep, key, cookie, dto_flags)
+    }
+}
+
+impl Core {
+    /// Posts a request that the device refuses as a memory management error.
+    fn post_refused(&self, ep: &Ep, cookie: u64, flags: DtoFlags) -> Result<()> {
+        self.post_invalidate(ep, ident::KEY_RESERVED, cookie, flags)
+    }
+
+    fn post_invalidate(&self, ep: &Ep, key: u32, cookie: u64, flags: DtoFlags) -> Result<()> {
+        let note = Note { cookie, data: data(flags, EventType::LMR_LINK_CMPL) };
+        ep.qp().post_invalidate(key, send_flags(flags), note).map_err(|error| self.not_posted(error))
+    }
+
+    /// Posts a link; the region's key is the new one from now on. `None` if the list turned out to be one that completes in error.
+    fn post_link(
+        &self,
+        ep: &Ep,
+        lmr: &Arc<Lmr>,
+        iobl: &Iobl<'_>,
+        mut linking: Linking,
+        cookie: u64,
+        flags: DtoFlags,
+    ) -> Result<Option<u32>> {
+        let elements = Elements::new(iobl)?;
+        let link = Link {
+            flags: rights(linking.privs, linking.addr_mode),
+            base: linking.addr as u64,
+            memory: elements.list(iobl, linking.length),
+        };
+        let posted = {
+            let mut links = lmr.links.lock();
+            // Variant 0 is that of the region before its first link.
+            let variant = links.variant.checked_add(1).unwrap_or(1);
+            let word =
+                data(flags, EventType::LMR_LINK_CMPL) | note::link(index(lmr.handle.as_raw()), variant);
+            let note = Note { cookie, data: word };
+            let posted = ep.qp().post_link(&lmr.region, &link, variant, send_flags(flags), note);
+            if let Ok(key) = posted {
+                linking.key = key;
+                links.variant = variant;
+                links.before = links.now;
+                links.now = linking;
+                self.keys.set(lmr.handle, key);
+            }
+            posted
+        };
+        match posted {
+            Ok(key) => Ok(Some(key)),
+            Err(PostError::BadList(_)) => self.post_refused(ep, cookie, flags).map(|()| None),
+            Err(error) => Err(self.not_posted(error)),
+        }
+    }
+
+    /// A link failed: the one before it is still in force.
+    pub(crate) fn link_failed(&self, word: u32) {
+        let (place, variant) = note::linked(word);
+        if place == 0 {
+            return;
+        }
+        let Some(lmr) = self.lmrs.at(place) else { return };
+        let mut links = lmr.links.lock();
+        if links.variant == variant && links.now.key != links.before.key {
+            links.now = links.before;
+            self.keys.set(lmr.handle, links.now.key);
+        }
+    }
+}

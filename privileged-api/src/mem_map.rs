@@ -1,0 +1,57 @@
+//! I/O addresses of memory (pages it_mem_map, it_mem_unmap).
+
+use alloc::vec::Vec;
+
+use crate::address::IoAddr;
+use crate::ia::Ia;
+use crate::status::{Error, Result};
+
+/// The address space of the kernel: the only one there is.
+pub const ASPACE_KERNEL: u64 = 0;
+
+/// What was mapped and not unmapped.
+pub(crate) type Mappings = Vec<(IoAddr, usize)>;
+
+impl Ia {
+    /// Finds the I/O address of a virtually addressed buffer, and how many bytes from there are contiguous for the device: at least one.
+    ///
+    /// To build an I/O buffer list, go on behind the bytes that were mapped. The memory must stay where it is until it is unmapped. `aspace_id` is
+    /// [`ASPACE_KERNEL`]. Privileged consumers only.
+    ///
+    /// Errors: `NoPermission`, `Fault` (no such memory for the device, no such address space, or `len` is 0), `InvalidIa`, `IaCatastrophe`. Does not
+    /// block. May be called in callbacks. Thread-safe. Page it_mem_map.
+    #[doc(alias = "it_mem_map")]
+    pub fn mem_map(&self, vaddr: usize, aspace_id: u64, len: usize) -> Result<(IoAddr, usize)> {
+        let core = self.live()?;
+        core.privileged()?;
+        if len == 0 || aspace_id != ASPACE_KERNEL || vaddr.checked_add(len).is_none() {
+            return Err(Error::Fault);
+        }
+        let extent =
+            core.shared.platform.translate(vaddr).filter(|extent| extent.len > 0).ok_or(Error::Fault)?;
+        let mapped = usize::try_from(extent.len).map_or(len, |contiguous| contiguous.min(len));
+        let limit = core.agent.identity().dma_limit;
+        if extent.addr.checked_add(mapped as u64).is_none_or(|end| end > limit) {
+            return Err(Error::Fault);
+        }
+        let io_addr = IoAddr(extent.addr);
+        let mut mappings = core.mappings.lock();
+        mappings.try_reserve(1).map_err(|_| Error::Fault)?;
+        mappings.push((io_addr, mapped));
+        Ok((io_addr, mapped))
+    }
+
+    /// Undoes a mapping, which must be named exactly as [`Ia::mem_map`] returned it. Privileged consumers only.
+    ///
+    /// Errors: `NoPermission`, `Fault` (no such mapping), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
+    /// Page it_mem_unmap.
+    #[doc(alias = "it_mem_unmap")]
+    pub fn mem_unmap(&self, io_addr: IoAddr, mapped_len: usize) -> Result<()> {
+        let core = self.live()?;
+        core.privileged()?;
+        let mut mappings = core.mappings.lock();
+        let place = mappings.iter().position(|mapping| *mapping == (io_addr, mapped_len));
+        mappings.swap_remove(place.ok_or(Error::Fault)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! Paths and network addresses (pages it_get_pathinfo, it_convert_net_addr).
+
+use alloc::vec::Vec;
+
+use crate::address::{IbNetEndpoint, NetAddr, NetAddrType, NetEndpoint, Path};
+use crate::ep::connect::mtu_code;
+use crate::ia::{Ia, SPIGOT};
+use crate::status::{Error, Result};
+
+/// How long a connection establishment may take where the consumer says nothing else.
+pub(crate) const DEFAULT_TIMEOUT_US: u64 = 10_000_000;
+/// Packet lifetime on RoCE: 4.096 us * 2^14, 67 ms.
+const PACKET_LIFETIME: u8 = 14;
+
+/// The GID of an IPv4 address (RoCEv2: IPv4-mapped).
+fn mapped(ipv4: [u8; 4]) -> [u8; 16] {
+    let [a, b, c, d] = ipv4;
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
+}
+
+/// The IPv4 address in a GID, if it is a mapped one.
+fn unmapped(gid: [u8; 16]) -> Option<[u8; 4]> {
+    match gid {
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Some([a, b, c, d]),
+        _ => None,
+    }
+}
+
+/// The GID that an address names, if it can be one node's.
+fn gid(addr: &NetAddr) -> Result<[u8; 16]> {
+    let gid = match addr {
+        NetAddr::Ipv4(ipv4) => mapped(*ipv4),
+        NetAddr::Ipv6(gid) | NetAddr::IbGid(gid) => *gid,
+        NetAddr::ViaHostaddr(_) => return Err(Error::InvalidNetaddr),
+    };
+    let unicast = match unmapped(gid) {
+        Some([first, ..]) => first != 0 && first < 224,
+        None => gid != [0; 16] && gid[0] != 0xff,
+    };
+    if unicast { Ok(gid) } else { Err(Error::InvalidAddress) }
+}
+
+impl Ia {
+    /// Finds paths to a network address: at most `num_paths` of them, and how many there are.
+    ///
+    /// There is one path to each address, by the port's GID of the same kind. Nobody is asked, so that the peer answers is not promised.
+    ///
+    /// Errors: `InvalidSpigot`, `InvalidAddress` (no node has this address), `InvalidNetaddr` (a type that is not known here), `InvalidIa`, `IaCatastrophe`.
+    /// Does not block. Not for callbacks. Thread-safe. Page it_get_pathinfo.
+    #[doc(alias = "it_get_pathinfo")]
+    pub fn get_pathinfo(
+        &self,
+        spigot_id: usize,
+        net_addr: &NetAddr,
+        num_paths: usize,
+    ) -> Result<(Vec<Path>, usize)> {
+        let core = self.live()?;
+        core.shared.not_in_callback()?;
+        if spigot_id != SPIGOT {
+            return Err(Error::InvalidSpigot);
+        }
+        let remote_port_gid = gid(net_addr)?;
+        let id = core.agent.identity();
+        let same_kind = |local: &&[u8; 16]| {
+            **local != [0; 16] && unmapped(**local).is_some() == unmapped(remote_port_gid).is_some()
+        };
+        let Some(local_port_gid) = id.gids.iter().find(same_kind).copied() else {
+            return Ok((Vec::new(), 0));
+        };
+        let path = Path {
+            spigot_id,
+            timeout: DEFAULT_TIMEOUT_US,
+            remote: NetEndpoint::Ib(IbNetEndpoint {
+                partition_key: 0xffff,
+                path_mtu: mtu_code(id.mtu),
+                packet_lifetime: PACKET_LIFETIME,
+                local_port_gid,
+                remote_port_gid,
+                hop_limit: 64,
+                ..IbNetEndpoint::default()
+            }),
+        };
+        let paths = if num_paths == 0 { Vec::new() } else { Vec::from([path]) };
+        Ok((paths, 1))
+    }
+
+    /// Converts a network address to another type: a GID has an IPv6 address, and an IPv4 address where it is a mapped one.
+    ///
+    /// Errors: `InvalidConversion`, `InvalidNetaddr` (the source's type is not known here), `InvalidAddress`, `InvalidIa`, `IaCatastrophe`. Does not
+    /// block. Not for callbacks. Thread-safe. Page it_convert_net_addr.
+    #[doc(alias = "it_convert_net_addr")]
+    pub fn convert_net_addr(&self, source_addr: &NetAddr, addr_type: NetAddrType) -> Result<NetAddr> {
+        let core = self.live()?;
+        core.shared.not_in_callback()?;
+        let gid = gid(source_addr)?;
+        match addr_type {
+            NetAddrType::Ipv4 => unmapped(gid).map(NetAddr::Ipv4).ok_or(Error::InvalidConversion),
+            NetAddrType::Ipv6 => Ok(NetAddr::Ipv6(gid)),
+            NetAddrType::IbGid => Ok(NetAddr::IbGid(gid)),
+            NetAddrType::ViaHostaddr => Err(Error::InvalidConversion),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv4_addresses_are_mapped_gids() {
+        let gid_of = gid(&NetAddr::Ipv4([10, 0, 0, 2])).unwrap();
+        assert_eq!(unmapped(gid_of), Some([10, 0, 0, 2]));
+        assert_eq!(gid(&NetAddr::IbGid(gid_of)), Ok(gid_of));
+    }
+
+    #[test]
+    fn no_node_has_a_multicast_or_empty_address() {
+        for addr in [NetAddr::Ipv4([224, 0, 0, 1]), NetAddr::Ipv4([0; 4]), NetAddr::IbGid([0; 16])] {
+            assert_eq!(gid(&addr), Err(Error::InvalidAddress));
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The interfaces of a machine (pages it_interface_list, it_ia_create).
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use kernel_agent::Agent;
+use platform::sync::Mutex;
+use platform::{Platform, Privileged};
+
+use crate::dispatch::Shared;
+use crate::ia::{Core, Ia};
+use crate::info::{INTERFACE_NAME_SIZE, Interface, TransportType};
+use crate::status::{Error, Result};
+
+/// The major version of the API.
+pub(crate) const MAJOR: u32 = 2;
+/// The newest minor version of the API.
+pub(crate) const MINOR: u32 = 1;
+
+struct Inner {
+    shared: Arc<Shared>,
+    interfaces: Mutex<Vec<(String, Arc<Agent>)>>,
+}
+
+/// The interfaces of a machine. Boot code makes it once and adds the agents of its NICs; cloning it makes another name for the same.
+#[derive(Clone)]
+pub struct Provider(Arc<Inner>);
+
+impl Provider {
+    /// A machine without interfaces.
+    pub fn new(platform: Arc<dyn Platform>) -> Provider {
+        let shared = Arc::new(Shared::new(platform));
+        Provider(Arc::new(Inner { shared, interfaces: Mutex::new(Vec::new()) }))
+    }
+
+    /// Adds a NIC. `InvalidName` if the name is empty, too long or taken.
+    pub fn add(&self, name: &str, agent: Arc<Agent>) -> Result<()> {
+        if name.is_empty() || name.len() >= INTERFACE_NAME_SIZE || name.contains('\0') {
+            return Err(Error::InvalidName);
+        }
+        let mut interfaces = self.0.interfaces.lock();
+        if interfaces.iter().any(|(taken, _)| taken == name) {
+            return Err(Error::InvalidName);
+        }
+        interfaces.push((String::from(name), agent));
+        Ok(())
+    }
+
+    /// All interfaces whose NIC works now.
+    ///
+    /// Does not block. May be called in callbacks. Thread-safe. Page it_interface_list.
+    #[doc(alias = "it_interface_list")]
+    pub fn interface_list(&self) -> Vec<Interface> {
+        let interfaces = self.0.interfaces.lock();
+        let working = interfaces.iter().filter(|(_, agent)| !agent.is_dead());
+        let list = working.map(|(name, _)| Interface {
+            major_version: MAJOR,
+            minor_version: MINOR,
+            transport_type: TransportType::Ib,
+            name: name.clone(),
+        });
+        list.collect()
+    }
+
+    /// Creates an interface adapter. With `privileged`, its consumer is a privileged consumer.
+    ///
+    /// Versions 2.0 and 2.1 of the API are supported.
+    ///
+    /// Errors: `InvalidName` (no such interface, or its NIC does not work), `InvalidMajorVersion`, `InvalidMinorVersion`, `Resources`. May block
+    /// for the device. Not for callbacks. Thread-safe. Page it_ia_create.
+    #[doc(alias = "it_ia_create")]
+    pub fn ia_create(
+        &self,
+        name: &str,
+        major_version: u32,
+        minor_version: u32,
+        privileged: Option<Privileged>,
+    ) -> Result<Ia> {
+        self.0.shared.not_in_callback()?;
+        let agent = {
+            let interfaces = self.0.interfaces.lock();
+            let found = interfaces.iter().find(|(taken, agent)| taken == name && !agent.is_dead());
+            found.map(|(_, agent)| agent.clone()).ok_or(Error::InvalidName)?
+        };
+        if major_version != MAJOR {
+            return Err(Error::InvalidMajorVersion);
+        }
+        if minor_version > MINOR {
+            return Err(Error::InvalidMinorVersion);
+        }
+        Core::create(self.0.shared.clone(), agent, name, privileged)
+    }
+}

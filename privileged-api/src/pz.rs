@@ -1,0 +1,100 @@
+//! Protection zones (pages it_pz_create, it_pz_query, it_pz_free).
+
+use alloc::sync::Arc;
+
+use kernel_agent::Pd;
+
+use crate::attributes::PzParam;
+use crate::context::Context;
+use crate::flags::PzParamMask;
+use crate::handle::PzHandle;
+use crate::ia::{Core, Ia};
+use crate::status::{Error, Result};
+use crate::table::UseCount;
+
+pub(crate) struct Pz {
+    pub(crate) handle: PzHandle,
+    pub(crate) pd: Arc<Pd>,
+    /// Objects in the zone.
+    uses: UseCount,
+    pub(crate) context: Context,
+}
+
+/// A zone that an object is in; leaves it when dropped.
+pub(crate) struct InZone(Arc<Pz>);
+
+impl InZone {
+    pub(crate) fn pz(&self) -> &Pz {
+        &self.0
+    }
+}
+
+impl Drop for InZone {
+    fn drop(&mut self) {
+        self.0.uses.release();
+    }
+}
+
+impl Core {
+    /// Enters a zone.
+    pub(crate) fn enter_zone(&self, pz: PzHandle) -> Result<InZone> {
+        let pz = self.pzs.get(pz.as_raw()).ok_or(Error::InvalidPz)?;
+        if pz.uses.acquire() { Ok(InZone(pz)) } else { Err(Error::InvalidPz) }
+    }
+
+    /// Frees a zone that nothing is in.
+    pub(crate) fn bury_pz(&self, pz: &Pz) {
+        self.pzs.remove(pz.handle.as_raw());
+        // Nothing uses it, so this can only fail with the device.
+        let _ = pz.pd.destroy();
+    }
+}
+
+impl Ia {
+    /// Creates a protection zone.
+    ///
+    /// Errors: `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe. Page it_pz_create.
+    #[doc(alias = "it_pz_create")]
+    pub fn pz_create(&self) -> Result<PzHandle> {
+        let core = self.live()?;
+        core.shared.not_in_callback()?;
+        let reservation = core.pzs.reserve()?;
+        let pd = core.client()?.create_pd().map_err(|error| core.error(error))?;
+        let handle = PzHandle::from_raw(reservation.word());
+        reservation.fill(Arc::new(Pz { handle, pd, uses: UseCount::new(), context: Context::new() }));
+        Ok(handle)
+    }
+
+    /// Says what a protection zone is like.
+    ///
+    /// Errors: `InvalidPz`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    /// Page it_pz_query.
+    #[doc(alias = "it_pz_query")]
+    pub fn pz_query(&self, pz: PzHandle, mask: PzParamMask) -> Result<PzParam> {
+        let core = self.live()?;
+        core.pzs.with(pz.as_raw(), |_| ()).ok_or(Error::InvalidPz)?;
+        if PzParamMask::from_bits(mask.bits()).is_none() {
+            return Err(Error::InvalidMask);
+        }
+        let mut param = PzParam::default();
+        if mask.intersects(PzParamMask::IA | PzParamMask::ALL) {
+            param.ia = core.handle;
+        }
+        Ok(param)
+    }
+
+    /// Destroys a protection zone.
+    ///
+    /// Errors: `InvalidPz`, `PzBusy` while an object is in the zone, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in
+    /// callbacks. Page it_pz_free.
+    #[doc(alias = "it_pz_free")]
+    pub fn pz_free(&self, pz: PzHandle) -> Result<()> {
+        let core = self.live()?;
+        let pz = core.pzs.get(pz.as_raw()).ok_or(Error::InvalidPz)?;
+        if !pz.uses.retire() {
+            return Err(if pz.uses.in_use() { Error::PzBusy } else { Error::InvalidPz });
+        }
+        core.bury_pz(&pz);
+        Ok(())
+    }
+}

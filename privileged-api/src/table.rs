@@ -1,0 +1,280 @@
+//! Object tables: bounded, indexed by handle, looked up in constant time without allocating.
+//!
+//! An entry keeps the whole word of the handle that is valid for it now (see [`crate::handle`]); a lookup compares it with the
+//! caller's. Indices are reused first-in first-out, so that a stale handle meets its own generation as
+//! late as possible.
+//!
+//! Locks: an entry's lock is held shared while the data path uses the object, and exclusively for a few instructions when an object is put in or
+//! taken out; the free list's lock is taken alone. Neither is ever held across a wait.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use platform::sync::{Mutex, Once, RwLock};
+
+use crate::handle::{self, HandleType};
+use crate::status::{Error, Result};
+
+/// Entries are allocated in chunks of this many.
+const CHUNK: usize = 64;
+
+struct Entry<T> {
+    /// The valid handle's word; 0 while there is no object.
+    word: u64,
+    object: Option<Arc<T>>,
+}
+
+type Chunk<T> = Vec<RwLock<Entry<T>>>;
+
+struct Free {
+    /// Freed indices and the generation that comes next for each.
+    queue: VecDeque<(u32, u32)>,
+    /// Indices from here on were never given out.
+    fresh: u32,
+}
+
+/// A table of objects of one type.
+pub(crate) struct Table<T> {
+    kind: HandleType,
+    ia: u32,
+    capacity: u32,
+    chunks: Vec<Once<Chunk<T>>>,
+    free: Mutex<Free>,
+    live: AtomicUsize,
+}
+
+/// An index that is taken but holds no object yet; gives itself back unless it is filled.
+pub(crate) struct Reservation<'a, T> {
+    table: &'a Table<T>,
+    index: u32,
+    generation: u32,
+}
+
+impl<T> Table<T> {
+    /// A table of at most `capacity` objects of IA number `ia`; the first `skip` indices are never given out.
+    pub(crate) fn new(kind: HandleType, ia: u32, capacity: u32, skip: u32) -> Result<Table<T>> {
+        let capacity = capacity.saturating_add(skip).min(1 << handle::INDEX_BITS);
+        let mut chunks = Vec::new();
+        let count = (capacity as usize).div_ceil(CHUNK);
+        chunks.try_reserve_exact(count).map_err(|_| Error::Resources)?;
+        chunks.resize_with(count, Once::new);
+        let free = Mutex::new(Free { queue: VecDeque::new(), fresh: skip });
+        Ok(Table { kind, ia, capacity, chunks, free, live: AtomicUsize::new(0) })
+    }
+
+    #[inline(always)]
+    fn entry(&self, word: u64) -> Option<&RwLock<Entry<T>>> {
+        let index = handle::index(word);
+        self.chunks.get(index / CHUNK)?.get()?.get(index % CHUNK)
+    }
+
+    /// Runs `f` on the object that the handle names. The object cannot be taken out meanwhile, so `f` must neither wait nor
+    /// take objects out of this table.
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, word: u64, f: impl FnOnce(&T) -> R) -> Option<R> {
+        let entry = self.entry(word)?.read();
+        if entry.word != word {
+            return None;
+        }
+        entry.object.as_deref().map(f)
+    }
+
+    /// The object that the handle names.
+    pub(crate) fn get(&self, word: u64) -> Option<Arc<T>> {
+        let entry = self.entry(word)?.read();
+        if entry.word != word {
+            return None;
+        }
+        entry.object.clone()
+    }
+
+    /// Takes an index and says what the handle's word will be.
+    pub(crate) fn reserve(&self) -> Result<Reservation<'_, T>> {
+        let mut free = self.free.lock();
+        let (index, generation) = match free.queue.pop_front() {
+            Some(reused) => reused,
+            None if free.fresh < self.capacity => {
+                let index = free.fresh;
+                self.chunk(index as usize / CHUNK)?;
+                // Room for the index to come back without allocating.
+                let given = index as usize + 1;
+                let have = free.queue.len();
+                free.queue.try_reserve(given - have).map_err(|_| Error::Resources)?;
+                free.fresh += 1;
+                (index, 1)
+            }
+            None => return Err(Error::Resources),
+        };
+        Ok(Reservation { table: self, index, generation })
+    }
+
+    fn chunk(&self, number: usize) -> Result<()> {
+        let slot = self.chunks.get(number).ok_or(Error::Resources)?;
+        slot.try_call_once(|| {
+            let mut chunk = Vec::new();
+            chunk.try_reserve_exact(CHUNK).map_err(|_| Error::Resources)?;
+            chunk.resize_with(CHUNK, || RwLock::new(Entry { word: 0, object: None }));
+            Ok::<_, Error>(chunk)
+        })?;
+        Ok(())
+    }
+
+    /// Takes the object out; the handle is invalid from now on.
+    pub(crate) fn remove(&self, word: u64) -> Option<Arc<T>> {
+        let object = {
+            let mut entry = self.entry(word)?.write();
+            if entry.word != word {
+                return None;
+            }
+            entry.word = 0;
+            entry.object.take()?
+        };
+        self.live.fetch_sub(1, Ordering::Relaxed);
+        self.give_back(handle::index(word) as u32, handle::generation(word));
+        Some(object)
+    }
+
+    fn give_back(&self, index: u32, generation: u32) {
+        // Generation 0 is left out, so that a reused index never repeats a word soon.
+        let next = if generation >= handle::GENERATION_MASK - 1 { 1 } else { generation + 1 };
+        self.free.lock().queue.push_back((index, next));
+    }
+
+    /// How many objects there are.
+    pub(crate) fn len(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// The object at an index, whatever its generation.
+    pub(crate) fn at(&self, index: usize) -> Option<Arc<T>> {
+        self.chunks.get(index / CHUNK)?.get()?.get(index % CHUNK)?.read().object.clone()
+    }
+
+    /// All objects of this moment.
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        let entries = self.chunks.iter().filter_map(|chunk| chunk.get()).flatten();
+        entries.filter_map(|entry| entry.read().object.clone()).collect()
+    }
+}
+
+impl<T> Reservation<'_, T> {
+    /// The word that the handle will have.
+    pub(crate) fn word(&self) -> u64 {
+        handle::word(self.table.kind, self.table.ia, self.index, self.generation)
+    }
+
+    /// Puts the object in; its handle is valid from now on.
+    pub(crate) fn fill(self, object: Arc<T>) -> u64 {
+        let word = self.word();
+        if let Some(entry) = self.table.entry(word) {
+            let mut entry = entry.write();
+            entry.object = Some(object);
+            entry.word = word;
+            self.table.live.fetch_add(1, Ordering::Relaxed);
+        }
+        core::mem::forget(self);
+        word
+    }
+}
+
+impl<T> Drop for Reservation<'_, T> {
+    fn drop(&mut self) {
+        self.table.give_back(self.index, self.generation);
+    }
+}
+
+/// How many others use an object, and whether it is about to go.
+pub(crate) struct UseCount(AtomicUsize);
+
+const GOING: usize = 1 << (usize::BITS - 1);
+
+impl UseCount {
+    pub(crate) const fn new() -> UseCount {
+        UseCount(AtomicUsize::new(0))
+    }
+
+    /// One user more; false if the object is going.
+    pub(crate) fn acquire(&self) -> bool {
+        let more = |count: usize| (count & GOING == 0).then_some(count + 1);
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// One user less.
+    pub(crate) fn release(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Marks an object that nobody uses as going: no user comes any more. False if somebody uses it, or it is going already.
+    pub(crate) fn retire(&self) -> bool {
+        self.0.compare_exchange(0, GOING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// It stays after all.
+    pub(crate) fn revive(&self) {
+        self.0.fetch_and(!GOING, Ordering::AcqRel);
+    }
+
+    /// Whether anybody uses it.
+    pub(crate) fn in_use(&self) -> bool {
+        self.0.load(Ordering::Acquire) & !GOING != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(capacity: u32) -> Table<u32> {
+        Table::new(HandleType::Pz, 7, capacity, 0).unwrap()
+    }
+
+    #[test]
+    fn freed_and_foreign_words_find_nothing() {
+        let table = table(2);
+        let word = table.reserve().unwrap().fill(Arc::new(5));
+        assert_eq!(table.with(word, |value| *value), Some(5));
+        assert_eq!(table.get(word ^ 1 << 28), None, "another IA");
+        assert_eq!(table.get(word ^ 1 << 24), None, "another type");
+        assert_eq!(table.get(0), None);
+        assert_eq!(table.remove(word).as_deref(), Some(&5));
+        assert_eq!(table.get(word), None);
+        assert_eq!(table.remove(word), None);
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn capacity_holds_and_indices_come_back_with_a_new_generation() {
+        let table = table(2);
+        let first = table.reserve().unwrap().fill(Arc::new(1));
+        let second = table.reserve().unwrap().fill(Arc::new(2));
+        assert!(matches!(table.reserve().map(|_| ()), Err(Error::Resources)));
+        table.remove(first);
+        table.remove(second);
+        let third = table.reserve().unwrap().fill(Arc::new(3));
+        assert_eq!(handle::index(third), handle::index(first), "first in, first out");
+        assert_ne!(third, first);
+        assert_eq!(table.get(first), None);
+    }
+
+    #[test]
+    fn a_dropped_reservation_leaks_nothing() {
+        let table = table(1);
+        let word = table.reserve().unwrap().word();
+        assert_ne!(table.reserve().unwrap().word(), word);
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn a_count_in_use_does_not_retire() {
+        let count = UseCount::new();
+        assert!(count.acquire());
+        assert!(!count.retire());
+        count.release();
+        assert!(count.retire());
+        assert!(!count.acquire() && !count.retire());
+        count.revive();
+        assert!(count.acquire());
+    }
+}

@@ -1,0 +1,72 @@
+//! What the agent tells the IA. All of it comes from the agent's dispatcher thread, one after the other, without a lock.
+
+use kernel_agent::{AsyncEvent, CmEvent, Death, Upcalls};
+use nic_abi::eqe::EventType as Nic;
+
+use crate::evd::callback::Origin;
+use crate::event::{AffiliatedCause, EventType};
+use crate::handle::EpHandle;
+use crate::ia::{Core, Ia};
+
+impl Upcalls for Core {
+    fn completion(&self, cq_context: u64) {
+        let Some(evd) = self.evds.get(cq_context) else { return };
+        let Some(ia) = self.ia() else { return };
+        self.announce(&evd, Origin::Dispatcher(&ia));
+    }
+
+    fn asynchronous(&self, event: AsyncEvent) {
+        let Some(ia) = self.ia() else { return };
+        let origin = Origin::Dispatcher(&ia);
+        match event {
+            AsyncEvent::Qp { context, event, status, .. } => {
+                self.queue_pair(EpHandle::from_raw(context), event, status.is_some(), &ia);
+            }
+            AsyncEvent::Cq { context } => {
+                if let Some(evd) = self.evds.get(context) {
+                    self.overflow(&evd, origin);
+                    self.lose_endpoints(&evd, origin);
+                    evd.wake();
+                }
+            }
+            // There are no shared receive queues.
+            AsyncEvent::Srq { .. } => {}
+            AsyncEvent::Port { up: true } => {
+                self.tell_unaffiliated(EventType::ASYNC_UNAFF_SPIGOT_ONLINE, origin)
+            }
+            AsyncEvent::Port { up: false } => {
+                self.tell_unaffiliated(EventType::ASYNC_UNAFF_SPIGOT_OFFLINE, origin);
+            }
+        }
+    }
+
+    fn connection(&self, event: CmEvent<'_>) {
+        if let Some(ia) = self.ia() {
+            self.connection_event(&event, &ia);
+        }
+    }
+
+    fn catastrophic(&self, _death: Death) {
+        self.disable();
+    }
+}
+
+impl Core {
+    /// Something happened to a queue pair. A request of ours that failed (`completes`) is told by its completion; what a peer
+    /// did wrong is an affiliated event (it_affiliated_event_t, table for InfiniBand).
+    fn queue_pair(&self, ep: EpHandle, event: Nic, completes: bool, ia: &Ia) {
+        let told = match event {
+            Nic::QpFatal if completes => None,
+            Nic::QpFatal => Some(EventType::ASYNC_AFF_EP_FAILURE),
+            Nic::QpInvalidRequest => Some(EventType::ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE),
+            Nic::QpAccessError => Some(EventType::ASYNC_AFF_EP_L_ACCESS_VIOLATION),
+            _ => return,
+        };
+        let origin = Origin::Dispatcher(ia);
+        // The state changes before anything is told.
+        self.broken(ep, origin);
+        if let Some(event_number) = told {
+            self.tell_affiliated(event_number, AffiliatedCause::Ep(ep), origin);
+        }
+    }
+}
