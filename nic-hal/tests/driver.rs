@@ -1,0 +1,352 @@
+//! The driver against devices that lie, break the protocol, or do not answer.
+
+mod fake;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use fake::{Fake, identity, success};
+use nic_abi::admin::{CreateCq, CreateQp, Opcode, QpFlags, QpType, Status};
+use nic_abi::registers::{Identity, STATUS_FAULT, STATUS_STATE};
+use nic_abi::wqe::{Header, ReceiveHeader, Segment};
+use nic_hal::{
+    CommandError, CqParams, Death, Error, Nic, Note, Outstanding, QpParams, Refused, RnicDriver, SrqParams,
+};
+use zerocopy::FromBytes;
+
+fn open(fake: &Fake) -> Result<RnicDriver, Error> {
+    RnicDriver::open(fake.platform.clone(), fake.device())
+}
+
+#[test]
+fn a_function_that_is_no_rnic_is_left_alone() {
+    let refuse = |change: fn(&mut Identity)| {
+        let mut identity = identity();
+        change(&mut identity);
+        let fake = Fake::new(identity, success);
+        let error = open(&fake).err().expect("refused");
+        assert_eq!(fake.registers().atomic_u32(nic_abi::registers::CONTROL_REQUEST).unwrap().load(Ordering::Relaxed), 0);
+        error
+    };
+    assert_eq!(refuse(|id| id.magic = 3), Error::NotAnRnic(3));
+    assert_eq!(refuse(|id| id.version_major = 9), Error::Version(9, nic_abi::VERSION_MINOR));
+    assert_eq!(refuse(|id| id.max_qps = 2), Error::BadLimit("number of queue pairs"));
+    assert_eq!(refuse(|id| id.max_qps = u32::MAX), Error::BadLimit("number of queue pairs"));
+    assert_eq!(refuse(|id| id.max_cqs = 0), Error::BadLimit("number of CQs"));
+    assert_eq!(refuse(|id| id.max_sges = u32::MAX), Error::BadLimit("number of segments"));
+    assert_eq!(refuse(|id| id.max_eqes = 1), Error::BadLimit("event queue size"));
+    assert_eq!(refuse(|id| id.max_srq_entries = u32::MAX), Error::BadLimit("SRQ size"));
+    assert_eq!(refuse(|id| id.mtu = 1500), Error::BadLimit("MTU"));
+}
+
+#[test]
+fn a_newer_minor_version_is_fine() {
+    let fake = Fake::new(Identity { version_minor: 99, ..identity() }, success);
+    assert!(open(&fake).is_ok());
+}
+
+#[test]
+fn a_device_that_does_not_answer_a_reset_is_given_up() {
+    let fake = Fake::with(identity(), Box::new(success), false);
+    assert_eq!(open(&fake).err(), Some(Error::NoAnswer("a reset")));
+}
+
+#[test]
+fn a_refusal_names_the_field() {
+    let fake = Fake::new(identity(), |command| {
+        let mut response = success(command)?;
+        (response.status, response.field) = (Status::BadField as u16, 24);
+        Some(response)
+    });
+    let driver = open(&fake).unwrap();
+    let refused = CommandError { opcode: Opcode::CreatePd, status: Status::BadField, field: 24 };
+    assert_eq!(driver.create_pd(3), Err(Error::Command(refused)));
+    assert_eq!(driver.death(), None);
+    // A ring that was refused goes back.
+    let before = fake.arena().available();
+    let params = CqParams { log_entries: 4, eq: 0, generation: 1 };
+    assert!(driver.create_cq(0, &params).is_err());
+    assert_eq!(fake.arena().available(), before);
+    assert_eq!(driver.quarantined(), 0);
+}
+
+#[test]
+fn nonsense_in_an_answer_is_death() {
+    let nonsense: [fn(&mut nic_abi::admin::Response); 2] = [|r| r.id ^= 1, |r| r.status = 999];
+    for change in nonsense {
+        let fake = Fake::new(identity(), move |command| {
+            let mut response = success(command)?;
+            change(&mut response);
+            Some(response)
+        });
+        let driver = open(&fake).unwrap();
+        assert_eq!(driver.create_pd(3), Err(Error::DeviceDead(Death::Protocol)));
+        assert_eq!(driver.create_pd(3), Err(Error::DeviceDead(Death::Protocol)));
+        assert_eq!(driver.death(), Some(Death::Protocol));
+    }
+}
+
+#[test]
+fn an_unanswered_command_is_death_for_everybody() {
+    let fake = Fake::new(identity(), |_| None);
+    let driver = Arc::new(open(&fake).unwrap());
+    let waiters: Vec<_> = (0..4)
+        .map(|i| {
+            let driver = driver.clone();
+            std::thread::spawn(move || driver.create_pd(i))
+        })
+        .collect();
+    for waiter in waiters {
+        assert_eq!(waiter.join().unwrap(), Err(Error::DeviceDead(Death::CommandTimeout)));
+    }
+}
+
+#[test]
+fn more_threads_than_entries() {
+    let count = Arc::new(AtomicU32::new(0));
+    let fake = {
+        let count = count.clone();
+        Fake::new(identity(), move |command| {
+            count.fetch_add(1, Ordering::Relaxed);
+            success(command)
+        })
+    };
+    let driver = Arc::new(open(&fake).unwrap());
+    let threads: Vec<_> = (0..50)
+        .map(|i| {
+            let driver = driver.clone();
+            std::thread::spawn(move || (0..20).all(|_| driver.create_pd(i).is_ok()))
+        })
+        .collect();
+    assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+    assert_eq!(count.load(Ordering::Relaxed), 1000);
+}
+
+#[test]
+fn a_failed_device_is_dead_and_a_beating_one_is_not() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake).unwrap();
+    for _ in 0..3 {
+        driver.watch(fake.platform.now());
+    }
+    assert_eq!(driver.death(), None);
+    let seen = driver.attention().value();
+    fake.registers().atomic_u32(STATUS_FAULT).unwrap().store(3, Ordering::Release);
+    fake.registers().atomic_u32(STATUS_STATE).unwrap().store(2, Ordering::Release);
+    driver.watch(fake.platform.now());
+    assert_eq!(driver.death(), Some(Death::Failed(3)));
+    assert_ne!(driver.attention().value(), seen);
+    assert_eq!(driver.create_pd(1), Err(Error::DeviceDead(Death::Failed(3))));
+}
+
+fn cq_of(driver: &RnicDriver, log_entries: u32) -> nic_hal::CompletionQueue {
+    driver.create_cq(3, &CqParams { log_entries, eq: 0, generation: 1 }).unwrap()
+}
+
+#[test]
+fn memory_waits_for_the_reset_of_a_dead_device() {
+    for obeys in [true, false] {
+        let answered = Arc::new(AtomicU32::new(0));
+        let fake = {
+            let answered = answered.clone();
+            Fake::new(identity(), move |command| {
+                (answered.fetch_add(1, Ordering::Relaxed) == 0).then(|| success(command))?
+            })
+        };
+        let before = fake.arena().available();
+        let driver = open(&fake).unwrap();
+        let cq = cq_of(&driver, 4);
+        let destroyed = driver.destroy_cq(3, cq.lease());
+        assert_eq!(destroyed, Err(Error::DeviceDead(Death::CommandTimeout)));
+        let with = fake.arena().available();
+        drop(cq);
+        assert_eq!((fake.arena().available(), driver.quarantined()), (with, 1));
+        if obeys {
+            assert!(driver.close());
+            assert_eq!(driver.quarantined(), 0);
+            drop(driver);
+            assert_eq!(fake.arena().available(), before);
+        } else {
+            // It went on without us: the memory is lost rather than given to somebody else.
+            let shared = fake.registers();
+            shared.atomic_u32(nic_abi::registers::STATUS_ACKNOWLEDGED).unwrap().store(0, Ordering::Relaxed);
+            drop(fake);
+            assert!(!driver.close());
+            assert_eq!(driver.quarantined(), 1);
+        }
+    }
+}
+
+#[test]
+fn entries_are_taken_once_and_in_order_over_many_passes() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake).unwrap();
+    let mut cq = cq_of(&driver, 2);
+    let (_, args) = fake.last::<CreateCq>(Opcode::CreateCq);
+    let head = fake.registers().atomic_u32(nic_abi::registers::CQ_RECORDS + 3 * 8).unwrap();
+    for index in 0..50u32 {
+        assert_eq!(cq.poll(), None);
+        assert_eq!(cq.pending(9), 0);
+        fake.write_entry(args.ring, 2, index, [5 | 6 << 32, u64::from(index) | 8 << 32, 9 | 10 << 32, 0x0c0b0a]);
+        assert_eq!(cq.pending(9), 1);
+        let entry = cq.poll().unwrap();
+        assert_eq!((entry.qpn, entry.generation, entry.tag, entry.length), (5, 6, index, 8));
+        assert_eq!((entry.immediate, entry.source_or_field), (9, 10));
+        assert_eq!((entry.status, entry.flags, entry.opcode), (0x0a, 0x0b, 0x0c));
+        cq.consumed();
+        assert_eq!(head.load(Ordering::Relaxed), index + 1);
+    }
+}
+
+fn qp_params() -> QpParams {
+    QpParams {
+        qp_type: QpType::Rc,
+        flags: QpFlags::empty(),
+        pd: 1,
+        generation: 1,
+        send_cq: 3,
+        receive_cq: 3,
+        srq: None,
+        max_send_requests: 3,
+        max_send_segments: 7,
+        max_receive_requests: 4,
+        max_receive_segments: 3,
+        eq: 0,
+        max_message: 0,
+    }
+}
+
+fn pieces(count: u32) -> Vec<Segment> {
+    (0..count).map(|i| Segment { addr: 0x1000 + u64::from(i), length: 10 + i, key: 0x100 + i }).collect()
+}
+
+#[test]
+fn work_requests_are_laid_out_as_the_device_reads_them() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake).unwrap();
+    let mut rings = driver.create_qp(2, &qp_params()).unwrap();
+    let (_, args) = fake.last::<CreateQp>(Opcode::CreateQp);
+    // Three requests of three blocks each: sixteen blocks.
+    assert_eq!((args.log_send_blocks, args.log_receive_entries), (4, 2));
+    let sends = Outstanding::new(3);
+    let mut block = 0u32;
+    let read_segment = |ring: u64, blocks: u32, block: u32, nth: u32| -> Segment {
+        let (at, offset) = match nth {
+            0 | 1 => (block, 32 + 16 * nth),
+            _ => (block + 1 + (nth - 2) / 4, (nth - 2) % 4 * 16),
+        };
+        let mut bytes = [0; 16];
+        fake.memory(ring + u64::from(at % blocks) * 64 + u64::from(offset), 16).read(0, &mut bytes).unwrap();
+        Segment::read_from_bytes(&bytes).unwrap()
+    };
+    for round in 0..40u32 {
+        let count = round % 8;
+        let list = pieces(count);
+        let header = Header {
+            opcode: 0x09,
+            flags: 1,
+            immediate: round,
+            remote_key: 0xabc,
+            remote_addr: 0x1234_5678_9abc,
+            ..Header::default()
+        };
+        let note = Note { cookie: u64::from(round), data: 5, length: 0 };
+        let tag = rings.send.push(&sends, &header, &list, |&s| s, note).unwrap();
+        rings.send.ring();
+        assert_eq!(tag, round);
+        let mut bytes = [0; 32];
+        fake.memory(args.send_ring + u64::from(block % 16) * 64, 32).read(0, &mut bytes).unwrap();
+        let written = Header::read_from_bytes(&bytes).unwrap();
+        let blocks = nic_abi::wqe::blocks(count);
+        let expected = Header { tag, segments: count as u8, blocks: blocks as u8, ..header };
+        assert_eq!(written, expected);
+        for (nth, piece) in list.iter().enumerate() {
+            assert_eq!(read_segment(args.send_ring, 16, block, nth as u32), *piece);
+        }
+        block += blocks;
+        let tail = fake.registers().atomic_u32(nic_abi::registers::SQ_RECORDS + 2 * 8).unwrap();
+        assert_eq!(tail.load(Ordering::Relaxed), block);
+        let length = list.iter().map(|piece| piece.length).sum();
+        assert_eq!(sends.retire(tag), Some(Note { length, ..note }));
+    }
+    let header = Header::default();
+    assert_eq!(
+        rings.send.push(&sends, &header, &pieces(8), |&s| s, Note::default()),
+        Err(Refused::Segments)
+    );
+    for _ in 0..3 {
+        rings.send.push(&sends, &header, &pieces(7), |&s| s, Note::default()).unwrap();
+    }
+    assert_eq!(rings.send.push(&sends, &header, &pieces(0), |&s| s, Note::default()), Err(Refused::Full));
+
+    let receives = Outstanding::new(4);
+    let queue = rings.receive.as_mut().unwrap();
+    for round in 0..10u32 {
+        let list = pieces(round % 4);
+        let tag = queue.push(&receives, round % 2 == 1, &list, |&s| s, Note::default()).unwrap();
+        queue.ring();
+        let at = args.receive_ring + u64::from(round % 4) * u64::from(nic_abi::wqe::receive_stride(3));
+        let mut bytes = [0; 64];
+        fake.memory(at, 64).read(0, &mut bytes).unwrap();
+        let (header, rest) = ReceiveHeader::read_from_prefix(&bytes).unwrap();
+        assert_eq!((header.segments, header.tag, header.flags), (round % 4, tag, round % 2));
+        for (piece, bytes) in list.iter().zip(rest.chunks_exact(16)) {
+            assert_eq!(Segment::read_from_bytes(bytes).unwrap(), *piece);
+        }
+        assert!(receives.retire(tag).is_some());
+    }
+}
+
+#[test]
+fn only_what_is_outstanding_can_be_retired() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake).unwrap();
+    let mut rings = driver.create_qp(2, &qp_params()).unwrap();
+    let sends = Outstanding::new(3);
+    let mut push = |cookie| {
+        let note = Note { cookie, ..Note::default() };
+        rings.send.push(&sends, &Header::default(), &pieces(1), |&s| s, note).unwrap()
+    };
+    assert_eq!(sends.retire(0), None);
+    let tags = [push(10), push(11), push(12)];
+    assert_eq!(tags, [0, 1, 2]);
+    for tag in [3, 4, u32::MAX, 1 << 31] {
+        assert_eq!(sends.retire(tag), None);
+    }
+    // A later one takes the earlier with it.
+    assert_eq!(sends.retire(1).map(|note| note.cookie), Some(11));
+    assert_eq!(sends.retire(0), None);
+    assert_eq!(sends.retire(1), None);
+    assert_eq!(sends.len(), 1);
+    assert!(sends.contains(2) && !sends.contains(1));
+    sends.clear();
+    assert!(sends.is_empty());
+    assert_eq!(sends.retire(2), None);
+    assert_eq!(push(13), 3);
+}
+
+#[test]
+fn shared_receives_complete_in_any_order_and_once() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake).unwrap();
+    let params = SrqParams { max_requests: 3, max_segments: 2, pd: 1, generation: 1, limit: 0, eq: 0 };
+    let (mut srq, _lease) = driver.create_srq(5, &params).unwrap();
+    let push = |srq: &mut nic_hal::SharedReceiveQueue, cookie| {
+        srq.push(false, &pieces(2), |&s| s, Note { cookie, ..Note::default() })
+    };
+    let tags: Vec<u32> = (0..3).map(|cookie| push(&mut srq, cookie).unwrap()).collect();
+    assert_eq!(push(&mut srq, 9), Err(Refused::Full));
+    assert_eq!(srq.retire(tags[2]).map(|note| (note.cookie, note.length)), Some((2, 21)));
+    assert_eq!(srq.retire(tags[2]), None);
+    let again = push(&mut srq, 4).unwrap();
+    assert_ne!(again, tags[2]);
+    // The old name of the same slot names nothing.
+    assert_eq!(srq.retire(tags[2]), None);
+    for (tag, cookie) in [(again, 4), (tags[0], 0), (tags[1], 1)] {
+        assert_eq!(srq.retire(tag).map(|note| note.cookie), Some(cookie));
+    }
+    for tag in [3, 77, u32::MAX] {
+        assert_eq!(srq.retire(tag), None);
+    }
+    assert_eq!(srq.outstanding(), 0);
+}
