@@ -32,8 +32,6 @@ pub(crate) struct Work {
     pub started: bool,
     /// It has been delayed.
     pub delayed: bool,
-    /// The responder has carried it out, whether or not the requester knows.
-    pub executed: bool,
     /// Retries for want of an answer, and for want of a receive.
     pub retries: u8,
     pub rnr_retries: u8,
@@ -63,7 +61,6 @@ impl Work {
             done: 0,
             started: false,
             delayed: false,
-            executed: false,
             retries: 0,
             rnr_retries: 0,
         }
@@ -127,7 +124,7 @@ impl Qp {
         work.blocks = posted;
         work.header = Header::default();
         (work.done, work.total) = (0, 0);
-        (work.started, work.delayed, work.executed) = (false, false, false);
+        (work.started, work.delayed) = (false, false);
         (work.retries, work.rnr_retries) = (0, 0);
         work.segments.clear();
         let entry: Wqe = memory.load(first)?;
