@@ -16,6 +16,7 @@ use crate::evd::callback::Origin;
 use crate::event::{ConnRequest, Event, RejectReason};
 use crate::handle::{EpHandle, ListenHandle};
 use crate::ia::{Core, Ia, SPIGOT, private_data};
+use crate::listen::Listen;
 use crate::path::DEFAULT_TIMEOUT_US;
 use crate::status::{Error, Result};
 
@@ -140,7 +141,7 @@ impl Ia {
             return Err(Error::InvalidCnEstId);
         };
         let request = ConnRequest { evd: listen.feed.handle(), conn_qual: listen.qual, ..request };
-        core.request(pending.connection, path, request, listen.feed.evd(), Origin::Call);
+        core.request(pending.connection, path, request, listen, Origin::Call);
         Ok(())
     }
 }
@@ -152,16 +153,21 @@ impl Core {
         connection: ConnectionId,
         path: Path,
         mut request: ConnRequest,
-        evd: &crate::evd::Evd,
+        listen: &Listen,
         origin: Origin<'_>,
     ) {
         let id = self.connections.lock().add(|id| {
             request.cn_est_id = id;
             Pending { connection, side: Side::Passive { path, request } }
         });
-        if !self.deliver(evd, Event::ConnRequest(request), origin) {
-            let _ = self.connections.lock().take(id);
+        let evd = listen.feed.evd();
+        let told = Event::ConnRequest(request);
+        match self.listens.with(listen.handle.as_raw(), |_| evd.push(told)) {
+            Some(true) => return self.announce(evd, origin),
+            Some(false) => self.overflow(evd, origin),
+            None => {}
         }
+        let _ = self.connections.lock().take(id);
     }
 
     /// Our consumer rejected the peer's accept.
@@ -228,7 +234,7 @@ impl Core {
             rdma_read_ord: u32::from(remote_initiator_depth),
             private_data: received(event.private_data),
         };
-        self.request(event.connection, path, request, listen.feed.evd(), Origin::Dispatcher(ia));
+        self.request(event.connection, path, request, &listen, Origin::Dispatcher(ia));
     }
 
     fn endpoint_event(&self, ep: &Ep, event: &CmEvent<'_>, ia: &Ia) {
@@ -289,7 +295,7 @@ impl Core {
                 rdma_read_ord: depth.1,
                 private_data: received(event.private_data),
             };
-            self.deliver(ep.connect.evd(), arrival, Origin::Dispatcher(ia));
+            self.tell(ep, arrival, Origin::Dispatcher(ia));
             return;
         }
         let Ok(client) = self.client() else { return };
@@ -319,7 +325,7 @@ impl Core {
             }
         };
         self.connections.lock().forget_ep(ep.handle);
-        self.deliver(ep.connect.evd(), told, Origin::Dispatcher(ia));
+        self.tell(ep, told, Origin::Dispatcher(ia));
     }
 
     /// The connection was not made: what was posted is flushed, the state changes, the event is queued.
@@ -336,7 +342,7 @@ impl Core {
             control.part();
         }
         self.connections.lock().forget_ep(ep.handle);
-        self.deliver(ep.connect.evd(), told, Origin::Dispatcher(ia));
+        self.tell(ep, told, Origin::Dispatcher(ia));
     }
 
     /// The connection ended, not by us.
@@ -356,7 +362,7 @@ impl Core {
         } else {
             Event::ConnBroken { evd, ep: ep_handle }
         };
-        self.deliver(ep.connect.evd(), told, Origin::Dispatcher(ia));
+        self.tell(ep, told, Origin::Dispatcher(ia));
     }
 }
 

@@ -240,7 +240,7 @@ impl Core {
             self.bury_listen(&listen);
         }
         for ep in self.eps.all() {
-            self.bury_ep(&ep);
+            self.bury_ep(ep.handle);
         }
         for lmr in self.lmrs.all() {
             self.bury_lmr(&lmr);

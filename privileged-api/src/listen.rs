@@ -46,6 +46,7 @@ impl Core {
             }
             Err(error) => {
                 self.listens.remove(handle.as_raw());
+                listen.feed.end();
                 Err(match error {
                     kernel_agent::Error::ServiceInUse => Error::ConnQualBusy,
                     other => self.error(other),
@@ -64,6 +65,7 @@ impl Core {
             // Can only fail with the device.
             let _ = client.stop_listening(id);
         }
+        listen.feed.end();
         true
     }
 }

@@ -1,6 +1,7 @@
 //! Protection zones (pages it_pz_create, it_pz_query, it_pz_free).
 
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use kernel_agent::Pd;
 
@@ -20,18 +21,28 @@ pub(crate) struct Pz {
     pub(crate) context: Context,
 }
 
-/// A zone that an object is in; leaves it when dropped.
-pub(crate) struct InZone(Arc<Pz>);
+/// A zone that an object is in, until it leaves it or is dropped.
+pub(crate) struct InZone {
+    pz: Arc<Pz>,
+    inside: AtomicBool,
+}
 
 impl InZone {
     pub(crate) fn pz(&self) -> &Pz {
-        &self.0
+        &self.pz
+    }
+
+    /// Leaves the zone, though somebody may still hold the object for a moment.
+    pub(crate) fn leave(&self) {
+        if self.inside.swap(false, Ordering::AcqRel) {
+            self.pz.uses.release();
+        }
     }
 }
 
 impl Drop for InZone {
     fn drop(&mut self) {
-        self.0.uses.release();
+        self.leave();
     }
 }
 
@@ -39,7 +50,11 @@ impl Core {
     /// Enters a zone.
     pub(crate) fn enter_zone(&self, pz: PzHandle) -> Result<InZone> {
         let pz = self.pzs.get(pz.as_raw()).ok_or(Error::InvalidPz)?;
-        if pz.uses.acquire() { Ok(InZone(pz)) } else { Err(Error::InvalidPz) }
+        if pz.uses.acquire() {
+            Ok(InZone { pz, inside: AtomicBool::new(true) })
+        } else {
+            Err(Error::InvalidPz)
+        }
     }
 
     /// Frees a zone that nothing is in.

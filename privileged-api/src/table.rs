@@ -121,6 +121,17 @@ impl<T> Table<T> {
         Ok(())
     }
 
+    /// Puts another object in the place of the one that the handle names; returns that, or the new one if there is none.
+    pub(crate) fn replace(&self, word: u64, object: Arc<T>) -> core::result::Result<Arc<T>, Arc<T>> {
+        let Some(entry) = self.entry(word) else { return Err(object) };
+        let mut entry = entry.write();
+        let valid = entry.word == word;
+        match &mut entry.object {
+            Some(place) if valid => Ok(core::mem::replace(place, object)),
+            _ => Err(object),
+        }
+    }
+
     /// Takes the object out; the handle is invalid from now on.
     pub(crate) fn remove(&self, word: u64) -> Option<Arc<T>> {
         let object = {

@@ -64,7 +64,7 @@ impl Core {
         };
         let origin = Origin::Dispatcher(ia);
         // The state changes before anything is told.
-        self.broken(ep, origin);
+        self.broken(ep, None, origin);
         if let Some(event_number) = told {
             self.tell_affiliated(event_number, AffiliatedCause::Ep(ep), origin);
         }

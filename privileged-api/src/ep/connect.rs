@@ -8,7 +8,7 @@ use core::time::Duration;
 use kernel_agent::{AcceptParams, ConnectParams, ConnectionId};
 
 use super::state::{self, Trigger};
-use super::{Control, Ep};
+use super::{Common, Control, Ep};
 use crate::address::{CnEstId, ConnAttributes, ConnQual, IbNetEndpoint, NetEndpoint, Path, PrivateData};
 use crate::attributes::EpStateRc;
 use crate::cm::{Pending, Side};
@@ -155,7 +155,7 @@ impl Ia {
         }
         let flushed = ep.qp.to_error().map_err(|error| core.error(error));
         let event = Event::ConnDisconnect { evd: ep.connect.handle(), ep: ep.handle, private_data: None };
-        core.deliver(ep.connect.evd(), event, Origin::Call);
+        core.tell(&ep, event, Origin::Call);
         flushed
     }
 }
@@ -252,7 +252,7 @@ impl Core {
     }
 }
 
-impl Ep {
+impl Common {
     /// A call failed at once: the state is as before it.
     fn undo(&self, control: &mut Control) {
         if matches!(self.state(), EpStateRc::Active1ConnectionPending | EpStateRc::PassiveConnectionPending) {

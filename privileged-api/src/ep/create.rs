@@ -3,12 +3,12 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8};
 
-use kernel_agent::{QpAttributes, QpType};
+use kernel_agent::{Qp, QpAttributes, QpType};
 use nic_abi::registers::Features;
 use nic_abi::wqe;
 use platform::sync::Mutex;
 
-use super::{Control, Ep, Feed, Limits, access};
+use super::{Common, Control, Ep, Feed, Limits, access};
 use crate::address::Path;
 use crate::attributes::{EpAttributes, EpStateRc};
 use crate::context::Context;
@@ -58,14 +58,12 @@ impl Ia {
         if flags.contains(EpFlags::SRQ) {
             return Err(Error::InvalidSrq);
         }
-        let privileged = if ep_attr.priv_ops_enable {
+        if ep_attr.priv_ops_enable {
             if !core.features().intersects(Features::FAST_REGISTER | Features::RESERVED_KEY) {
                 return Err(Error::PrivOpsUnavailable);
             }
-            Some(core.privileged()?)
-        } else {
-            None
-        };
+            core.privileged()?;
+        }
         core.check_limits(ep_attr)?;
         let reservation = core.eps.reserve()?;
         let handle = EpHandle::from_raw(reservation.word());
@@ -75,36 +73,12 @@ impl Ia {
             read_segments: ep_attr.rc.max_rdma_read_segments,
             write_segments: ep_attr.rc.max_rdma_write_segments,
         };
-        let (Some(send_cq), Some(receive_cq)) = (request.evd().cq(), recv.evd().cq()) else {
-            return Err(Error::InvalidEvdType);
-        };
-        let created = core.client()?.create_qp(&QpAttributes {
-            qp_type: QpType::Rc,
-            privileged,
-            pd: &zone.pz().pd,
-            send_cq,
-            receive_cq,
-            srq: None,
-            max_send_requests: ep_attr.max_request_dtos.max(1) as u32,
-            max_send_segments: limits.most_send_segments() as u32,
-            max_receive_requests: ep_attr.max_recv_dtos.max(1) as u32,
-            max_receive_segments: limits.receive_segments.max(1) as u32,
-            max_message: ep_attr.max_dto_payload_size as u64,
-            context: handle.as_raw(),
-        });
-        let qp = created.map_err(|error| core.error(error))?;
-        if let Err(error) = qp.to_init(access(ep_attr)) {
-            let _ = qp.destroy();
-            return Err(core.error(error));
-        }
         let mut attr = *ep_attr;
         attr.rc.srq = SrqHandle::NULL;
         (attr.rc.soft_hi_watermark, attr.rc.hard_hi_watermark) = (0, 0);
-        reservation.fill(Arc::new(Ep {
+        let common = Arc::new(Common {
             handle,
-            qp,
             state: AtomicU8::new(EpStateRc::Unconnected as u8),
-            limits,
             zone,
             request,
             recv,
@@ -121,7 +95,9 @@ impl Ia {
             lost: AtomicBool::new(false),
             operation: SleepLock::new(),
             context: Context::new(),
-        }));
+        });
+        let qp = core.new_qp(&common, &limits, &attr)?;
+        reservation.fill(Arc::new(Ep { qp, limits, common }));
         Ok(handle)
     }
 }
@@ -141,6 +117,34 @@ impl Core {
             return Err(Error::InvalidEvdType);
         }
         Feed::begin(evd).ok_or(invalid)
+    }
+
+    /// Makes a queue pair for an endpoint, ready for receives.
+    pub(super) fn new_qp(&self, common: &Common, limits: &Limits, attr: &EpAttributes) -> Result<Arc<Qp>> {
+        let (Some(send_cq), Some(receive_cq)) = (common.request.evd().cq(), common.recv.evd().cq()) else {
+            return Err(Error::InvalidEvdType);
+        };
+        let privileged = if attr.priv_ops_enable { Some(self.privileged()?) } else { None };
+        let created = self.client()?.create_qp(&QpAttributes {
+            qp_type: QpType::Rc,
+            privileged,
+            pd: &common.zone.pz().pd,
+            send_cq,
+            receive_cq,
+            srq: None,
+            max_send_requests: attr.max_request_dtos.max(1) as u32,
+            max_send_segments: limits.most_send_segments() as u32,
+            max_receive_requests: attr.max_recv_dtos.max(1) as u32,
+            max_receive_segments: limits.receive_segments.max(1) as u32,
+            max_message: attr.max_dto_payload_size as u64,
+            context: common.handle.as_raw(),
+        });
+        let qp = created.map_err(|error| self.error(error))?;
+        qp.to_init(access(attr)).map_err(|error| {
+            let _ = qp.destroy();
+            self.error(error)
+        })?;
+        Ok(qp)
     }
 
     /// Checks attributes against what the device can do.

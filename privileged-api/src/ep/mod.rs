@@ -10,6 +10,7 @@ pub(crate) mod post;
 pub(crate) mod state;
 
 use alloc::sync::Arc;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use kernel_agent::{ConnectionId, Qp};
@@ -30,32 +31,43 @@ use crate::sleep_lock::SleepLock;
 use crate::status::{Error, Result};
 use state::Trigger;
 
-/// A dispatcher that an endpoint or listen point feeds; stops feeding it when dropped.
-pub(crate) struct Feed(Arc<Evd>);
+/// A dispatcher that an endpoint or listen point feeds, until it ends that or is dropped.
+pub(crate) struct Feed {
+    evd: Arc<Evd>,
+    feeds: AtomicBool,
+}
 
 impl Feed {
     /// Begins to feed; `None` if the dispatcher is going.
     pub(crate) fn begin(evd: Arc<Evd>) -> Option<Feed> {
-        evd.feeds.acquire().then_some(Feed(evd))
+        evd.feeds.acquire().then(|| Feed { evd, feeds: AtomicBool::new(true) })
+    }
+
+    /// Feeds it no more, though somebody may still hold the object for a moment.
+    pub(crate) fn end(&self) {
+        if self.feeds.swap(false, Ordering::AcqRel) {
+            self.evd.feeds.release();
+        }
     }
 
     pub(crate) fn evd(&self) -> &Evd {
-        &self.0
+        &self.evd
     }
 
     pub(crate) fn handle(&self) -> EvdHandle {
-        self.0.handle
+        self.evd.handle
     }
 }
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        self.0.feeds.release();
+        self.end();
     }
 }
 
 /// What the data path checks; fixed at creation.
-struct Limits {
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
     send_segments: usize,
     receive_segments: usize,
     read_segments: usize,
@@ -78,11 +90,18 @@ pub(crate) struct Control {
     pub(crate) private_data: Option<crate::address::PrivateData>,
 }
 
+/// An endpoint with its present queue pair. A reset puts another one with a new queue pair in its place: so nothing of an earlier connection, TimeWait
+/// included, is in the next one's way.
 pub(crate) struct Ep {
-    pub(crate) handle: EpHandle,
     qp: Arc<Qp>,
-    state: AtomicU8,
     limits: Limits,
+    common: Arc<Common>,
+}
+
+/// What stays the same when an endpoint is reset.
+pub(crate) struct Common {
+    pub(crate) handle: EpHandle,
+    state: AtomicU8,
     zone: InZone,
     pub(crate) request: Feed,
     pub(crate) recv: Feed,
@@ -94,7 +113,16 @@ pub(crate) struct Ep {
     pub(crate) context: Context,
 }
 
-impl Ep {
+impl Deref for Ep {
+    type Target = Common;
+
+    #[inline(always)]
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
+
+impl Common {
     pub(crate) fn state(&self) -> EpStateRc {
         state::from_raw(self.state.load(Ordering::Acquire))
     }
@@ -107,10 +135,6 @@ impl Ep {
         Ok(from)
     }
 
-    pub(crate) fn qp(&self) -> &Arc<Qp> {
-        &self.qp
-    }
-
     /// Whether what is told of a connection is about this endpoint's present one.
     pub(crate) fn concerns(&self, control: &mut Control, connection: ConnectionId) -> bool {
         if control.past.is_some_and(|past| connection <= past) {
@@ -121,6 +145,12 @@ impl Ep {
             control.connection = Some(connection);
         }
         control.connection == Some(connection)
+    }
+}
+
+impl Ep {
+    pub(crate) fn qp(&self) -> &Arc<Qp> {
+        &self.qp
     }
 }
 
@@ -147,9 +177,13 @@ impl Core {
         self.eps.get(ep.as_raw()).ok_or(Error::InvalidEp)
     }
 
-    /// An endpoint fails by itself: the state changes, then the one event that tells of it is queued.
-    pub(crate) fn broken(&self, ep: EpHandle, origin: Origin<'_>) {
+    /// An endpoint fails by itself: the state changes, then the one event that tells of it is queued. `qpn` is the queue pair that failed;
+    /// the one that the endpoint had before a reset does not count.
+    pub(crate) fn broken(&self, ep: EpHandle, qpn: Option<u32>, origin: Origin<'_>) {
         let Some(ep) = self.eps.get(ep.as_raw()) else { return };
+        if qpn.is_some_and(|qpn| qpn != ep.qp.qpn()) {
+            return;
+        }
         let from = {
             let mut control = ep.control.lock();
             let Ok(from) = ep.advance(&mut control, Trigger::End) else { return };
@@ -162,7 +196,7 @@ impl Core {
             let (evd, ep) = (ep.connect.handle(), ep.handle);
             Event::ConnNonpeerReject { evd, ep, reject_reason_code: RejectReason::Other, dst_path: None }
         };
-        self.deliver(ep.connect.evd(), event, origin);
+        self.tell(&ep, event, origin);
     }
 
     /// A dispatcher of completions failed: all its endpoints are lost for good.
@@ -170,20 +204,32 @@ impl Core {
         for ep in self.eps.all() {
             if ep.request.handle() == evd.handle || ep.recv.handle() == evd.handle {
                 ep.lost.store(true, Ordering::Release);
-                self.broken(ep.handle, origin);
+                self.broken(ep.handle, None, origin);
             }
         }
     }
 
     /// Frees an endpoint in any state.
-    pub(crate) fn bury_ep(&self, ep: &Ep) {
-        if self.eps.remove(ep.handle.as_raw()).is_none() {
-            return;
-        }
+    pub(crate) fn bury_ep(&self, ep: EpHandle) {
+        let Some(ep) = self.eps.remove(ep.as_raw()) else { return };
         self.connections.lock().forget_ep(ep.handle);
         ep.control.lock().part();
         // Ends its connection as well; can only fail with the device.
         let _ = ep.qp.destroy();
+        ep.request.end();
+        ep.recv.end();
+        ep.connect.end();
+        ep.zone.leave();
+    }
+
+    /// Queues an event of an endpoint, unless the endpoint is freed: once that has returned, no event of it comes.
+    pub(crate) fn tell(&self, ep: &Ep, event: Event, origin: Origin<'_>) {
+        let evd = ep.connect.evd();
+        match self.eps.with(ep.handle.as_raw(), |_| evd.push(event)) {
+            Some(true) => self.announce(evd, origin),
+            Some(false) => self.overflow(evd, origin),
+            None => {}
+        }
     }
 }
 
@@ -235,6 +281,14 @@ impl Ia {
         })
     }
 
+    /// The number of the endpoint's queue pair, for fault injection and diagnostics. An extension.
+    ///
+    /// Errors: `InvalidEp`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    pub fn ep_qpn(&self, ep: EpHandle) -> Result<u32> {
+        let core = self.live()?;
+        core.ep(ep).map(|ep| ep.qp.qpn())
+    }
+
     /// Resets an endpoint that is in NONOPERATIONAL to UNCONNECTED; its attributes stay. Completions that were not taken are lost.
     ///
     /// Errors: `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `CannotReset` (a dispatcher of its completions overflowed), `InvalidIa`,
@@ -242,8 +296,11 @@ impl Ia {
     #[doc(alias = "it_ep_reset")]
     pub fn ep_reset(&self, ep: EpHandle) -> Result<()> {
         let core = self.live()?;
-        let ep = core.ep(ep)?;
-        let _operation = ep.operation.lock(&core.shared.platform);
+        let handle = ep;
+        let first = core.ep(handle)?;
+        let _operation = first.operation.lock(&core.shared.platform);
+        // As it is now that nobody else changes it.
+        let ep = core.ep(handle)?;
         let attr = {
             let control = ep.control.lock();
             state::next(ep.state(), Trigger::Reset)?;
@@ -252,13 +309,25 @@ impl Ia {
         if ep.lost.load(Ordering::Acquire) {
             return Err(Error::CannotReset);
         }
-        // What is left of the connection goes first, so that it does not meddle with the next one.
-        let connection = ep.control.lock().part();
-        if let Some(connection) = connection {
-            core.hang_up(connection, &[]);
-        }
-        ep.qp.to_reset().map_err(|error| core.error(error))?;
-        ep.qp.to_init(access(&attr)).map_err(|error| core.error(error))?;
+        ep.control.lock().part();
+        let qp = match core.new_qp(&ep.common, &ep.limits, &attr) {
+            // The old one may hold the last there is.
+            Err(Error::Resources) => {
+                let _ = ep.qp.destroy();
+                core.new_qp(&ep.common, &ep.limits, &attr)?
+            }
+            created => created?,
+        };
+        let renewed = Arc::new(Ep { qp, limits: ep.limits, common: ep.common.clone() });
+        let former = match core.eps.replace(ep.handle.as_raw(), renewed) {
+            Ok(former) => former,
+            Err(late) => {
+                let _ = late.qp.destroy();
+                return Err(Error::InvalidEp);
+            }
+        };
+        // Ends what is left of its connection; it may be gone already.
+        let _ = former.qp.destroy();
         let mut control = ep.control.lock();
         ep.advance(&mut control, Trigger::Reset)?;
         control.path = Path::default();
@@ -279,7 +348,7 @@ impl Ia {
         let _operation = ep.operation.lock(&core.shared.platform);
         // Somebody else may have freed it meanwhile.
         core.ep(ep.handle)?;
-        core.bury_ep(&ep);
+        core.bury_ep(ep.handle);
         core.still_live().or_else(|error| if error == Error::IaCatastrophe { Ok(()) } else { Err(error) })
     }
 }

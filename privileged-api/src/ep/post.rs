@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use kernel_agent::{Note, SendRequest};
 use nic_abi::wqe::{Opcode, Segment, SendFlags};
 
-use super::{Ep, Limits, state};
+use super::{Common, Ep, Limits, state};
 use crate::address::{RdmaAddr, RmrContext};
 use crate::evd::dto::note;
 use crate::event::EventType;
@@ -106,7 +106,7 @@ impl Core {
     }
 }
 
-impl Ep {
+impl Common {
     /// Fails unless work requests may be posted to the send queue.
     #[inline(always)]
     pub(crate) fn takes_requests(&self) -> Result<()> {
@@ -116,7 +116,9 @@ impl Ep {
             Err(Error::InvalidEpState)
         }
     }
+}
 
+impl Ep {
     #[inline(always)]
     fn post(
         &self,

@@ -13,13 +13,15 @@ mod wait;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
+use kernel_agent::Completion;
+use nic_abi::cqe::Status;
 use platform::sync::Mutex;
 
 use crate::attributes::{EvdParam, THRESHOLD_DISABLE};
 use crate::context::Context;
 use crate::event::{AffiliatedCause, DtoCompletion, DtoStatus, Event, EventType};
 use crate::flags::{EvdFlags, EvdParamMask};
-use crate::handle::EvdHandle;
+use crate::handle::{EpHandle, EvdHandle};
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 use crate::table::UseCount;
@@ -28,6 +30,9 @@ use dto::DtoQueue;
 use queue::SoftQueue;
 
 pub use wait::WaitError;
+
+/// Completions that are taken under one hold of the locks.
+const CHUNK: usize = 16;
 
 pub(crate) enum Queue {
     Dto(DtoQueue),
@@ -141,6 +146,14 @@ impl Evd {
         )
     }
 
+    /// Queues an event that software made; false if the queue is full.
+    pub(crate) fn push(&self, event: Event) -> bool {
+        match &self.queue {
+            Queue::Soft(queue) => queue.push(event),
+            Queue::Dto(_) => false,
+        }
+    }
+
     /// Takes the oldest event of a software queue.
     fn take_soft(&self, queue: &SoftQueue) -> Option<Event> {
         let event = queue.pop()?;
@@ -188,15 +201,13 @@ fn policy(stream: EventType, flags: EvdFlags) -> Result<OverflowPolicy> {
 }
 
 impl Core {
-    /// Queues an event that software made; an overflow is dealt with as the dispatcher was told. False if it was lost.
-    pub(crate) fn deliver(&self, evd: &Evd, event: Event, origin: Origin<'_>) -> bool {
-        let Queue::Soft(queue) = &evd.queue else { return false };
-        if queue.push(event) {
+    /// Queues an event that software made; an overflow is dealt with as the dispatcher was told.
+    pub(crate) fn deliver(&self, evd: &Evd, event: Event, origin: Origin<'_>) {
+        if evd.push(event) {
             self.announce(evd, origin);
-            return true;
+        } else {
+            self.overflow(evd, origin);
         }
-        self.overflow(evd, origin);
-        false
     }
 
     /// A dispatcher could not take an event.
@@ -247,13 +258,14 @@ impl Core {
 
     /// A completion that failed was taken: its connection breaks and its link never was.
     #[cold]
-    pub(crate) fn failed(&self, completion: &DtoCompletion, note: u32) {
-        if completion.event_number == EventType::LMR_LINK_CMPL {
-            self.link_failed(note);
+    pub(crate) fn failed(&self, completion: &Completion) {
+        if EventType(completion.data & dto::note::EVENT) == EventType::LMR_LINK_CMPL {
+            self.link_failed(completion.data);
         }
         // What was flushed says that the endpoint is non-operational already, for a reason that is told elsewhere.
-        if completion.dto_status != DtoStatus::Flushed {
-            self.broken(completion.ep, Origin::Call);
+        if completion.status != Status::Flushed {
+            let ep = EpHandle::from_raw(completion.context);
+            self.broken(ep, Some(completion.qpn), Origin::Call);
         }
     }
 
@@ -616,7 +628,7 @@ impl Evd {
                 Some(completion) => {
                     let event = dto::event(&completion, self.handle);
                     if event.dto_status != DtoStatus::Success {
-                        core.failed(&event, completion.data);
+                        core.failed(&completion);
                     }
                     Ok(Event::Dto(event))
                 }
@@ -633,28 +645,25 @@ impl Evd {
     #[inline(always)]
     fn dequeue_n(&self, core: &Core, into: &mut [DtoCompletion]) -> Result<usize> {
         let Queue::Dto(queue) = &self.queue else { return Err(Error::InvalidEvdType) };
-        let mut failures = false;
-        let mut places = into.iter_mut();
-        let mut broken: Option<(DtoCompletion, u32)> = None;
-        let taken = queue.take_n(places.len(), |completion| {
-            if let Some(place) = places.next() {
-                *place = dto::event(&completion, self.handle);
-                if place.dto_status != DtoStatus::Success {
-                    failures = true;
-                    if broken.is_none() && place.dto_status != DtoStatus::Flushed {
-                        broken = Some((*place, completion.data));
-                    }
+        let mut taken = 0;
+        for chunk in into.chunks_mut(CHUNK) {
+            let wanted = chunk.len();
+            // What failed is dealt with outside the locks.
+            let mut failures = heapless::Vec::<Completion, CHUNK>::new();
+            let mut places = chunk.iter_mut();
+            let came = queue.take_n(wanted, |completion| {
+                if let Some(place) = places.next() {
+                    *place = dto::event(&completion, self.handle);
                 }
-            }
-        });
-        if failures {
-            for completion in into.iter().take(taken) {
-                if !matches!(completion.dto_status, DtoStatus::Success | DtoStatus::Flushed) {
-                    core.broken(completion.ep, Origin::Call);
+                if completion.status != Status::Success {
+                    // There is room for as many as are taken.
+                    let _ = failures.push(completion);
                 }
-            }
-            if let Some((completion, note)) = &broken {
-                core.failed(completion, *note);
+            });
+            failures.iter().for_each(|completion| core.failed(completion));
+            taken += came;
+            if came < wanted {
+                break;
             }
         }
         if self.has_callback() {

@@ -148,7 +148,7 @@ impl Evd {
         };
         let event = dto::event(&completion, self.handle);
         if event.dto_status != DtoStatus::Success {
-            core.failed(&event, completion.data);
+            core.failed(&completion);
         }
         Some(Event::Dto(event))
     }

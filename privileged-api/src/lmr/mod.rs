@@ -238,6 +238,7 @@ impl Core {
         }
         self.keys.clear(lmr.handle);
         self.lmrs.remove(lmr.handle.as_raw());
+        lmr.zone.leave();
         true
     }
 }

@@ -63,7 +63,7 @@ impl Node {
         privileged: Privileged,
         nics: impl IntoIterator<Item = Arc<dyn Device>>,
     ) -> Result<Node, Failure> {
-        let provider = Provider::new();
+        let provider = Provider::new(platform.clone());
         let mut agents = Vec::new();
         for (number, device) in (0..).zip(nics) {
             let agent = Agent::open(platform.clone(), device, number, Config::default())

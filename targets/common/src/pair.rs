@@ -42,7 +42,7 @@ pub struct Side {
 impl Side {
     fn new(ia: Ia, sizes: Sizes) -> Result<Side, Failure> {
         let evd = |stream, size| {
-            ia.evd_create(stream, EvdFlags::empty(), size, 0, EvdHandle::NULL).trying("it_evd_create")
+            ia.evd_create(stream, EvdFlags::empty(), size, 1, EvdHandle::NULL).trying("it_evd_create")
         };
         let pz = ia.pz_create().trying("it_pz_create")?;
         let requests = evd(EventType::DTO_EVENT_STREAM, sizes.requests + 1)?;
@@ -101,7 +101,7 @@ impl Pair {
     pub fn connect(a: Ia, b: Ia, sizes: Sizes) -> Result<Pair, Failure> {
         let (a, b) = (Side::new(a, sizes)?, Side::new(b, sizes)?);
         let requests =
-            b.ia.evd_create(EventType::CM_REQ_EVENT_STREAM, EvdFlags::empty(), 4, 0, EvdHandle::NULL)
+            b.ia.evd_create(EventType::CM_REQ_EVENT_STREAM, EvdFlags::empty(), 4, 1, EvdHandle::NULL)
                 .trying("it_evd_create")?;
         let info = b.ia.ia_query().trying("it_ia_query")?;
         let spigot = info.spigot_info.first().ok_or_else(|| Failure::new("the IA has no spigot"))?;
