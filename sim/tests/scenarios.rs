@@ -46,7 +46,7 @@ fn talk(world: &World, node: &Node, pair: &Pair) -> Result<usize, common::Failur
         if world.random() % 4 == 0 {
             let what = [Injection::DropRequests, Injection::DropResponses][(world.random() % 2) as usize];
             // Fewer than the connection retries.
-            let qpn = pair.a.qpn().trying("it_ep_query")?;
+            let qpn = pair.a.ia.ep_qpn(pair.a.ep).trying("it_ep_query")?;
             node.agents[0].inject(qpn, what, 1 + (world.random() % 2) as u32, 0).trying("fault injection")?;
         }
         let (send, receive) = (n as u8, 2048);
