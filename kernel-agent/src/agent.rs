@@ -142,8 +142,8 @@ pub struct Agent {
     closed: AtomicBool,
     /// The dispatcher's thread; 0 when it does not run.
     dispatcher: AtomicU64,
-    /// 1 when the dispatcher has ended.
-    finished: AtomicU32,
+    /// 1 when the dispatcher has ended and let go of the agent.
+    finished: Arc<AtomicU32>,
 }
 
 impl Agent {
@@ -183,7 +183,7 @@ impl Agent {
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             dispatcher: AtomicU64::new(0),
-            finished: AtomicU32::new(0),
+            finished: Arc::new(AtomicU32::new(0)),
             platform,
             nic,
             identity,
@@ -216,8 +216,10 @@ impl Agent {
             agent.dispatcher.store(agent.platform.current_thread(), Ordering::Release);
             dispatcher.run(&agent);
             agent.dispatcher.store(0, Ordering::Release);
-            agent.finished.store(1, Ordering::Release);
-            agent.platform.wake(&agent.finished);
+            let (finished, platform) = (agent.finished.clone(), agent.platform.clone());
+            drop(agent);
+            finished.store(1, Ordering::Release);
+            platform.wake(&finished);
         };
         self.platform.spawn(&format!("agent-{}", self.number), Box::new(main))?;
         Ok(())
@@ -411,6 +413,9 @@ impl Agent {
         }
         drop((gsi, own, clients));
         self.qps.clear();
+        for cq in self.cqs.all() {
+            cq.forget_all();
+        }
         self.cqs.clear();
         self.srqs.clear();
     }

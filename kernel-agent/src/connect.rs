@@ -6,6 +6,7 @@
 //!
 //! Locks: `state` (spins; before the send queue of QP1, never held across a command or an upcall).
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -176,7 +177,7 @@ struct Path {
 
 /// What the dispatcher has to act on.
 enum Told {
-    Cm(cm::Event),
+    Cm(Box<cm::Event>),
     /// Our consumer's establish took effect.
     Established(ConnectionId),
 }
@@ -275,7 +276,7 @@ impl State {
             match action {
                 Action::Send(outgoing) => agent.send_management(&outgoing),
                 Action::Event(event) => {
-                    self.inbox.push_back(Told::Cm(event));
+                    self.inbox.push_back(Told::Cm(Box::new(event)));
                     told = true;
                 }
             }
@@ -500,7 +501,7 @@ impl Connections {
         for action in held_back {
             match action {
                 Action::Send(outgoing) => agent.send_management(&outgoing),
-                Action::Event(event) => state.inbox.push_back(Told::Cm(event)),
+                Action::Event(event) => state.inbox.push_back(Told::Cm(Box::new(event))),
             }
         }
         state.flush(agent);
@@ -574,7 +575,7 @@ impl Connections {
         for action in held_back {
             match action {
                 Action::Send(outgoing) => agent.send_management(&outgoing),
-                Action::Event(event) => state.inbox.push_back(Told::Cm(event)),
+                Action::Event(event) => state.inbox.push_back(Told::Cm(Box::new(event))),
             }
         }
         state.flush(agent);
@@ -690,7 +691,7 @@ impl Connections {
         match told {
             None => return false,
             Some(Told::Established(id)) => self.tell(id, CmEventKind::Established, &[]),
-            Some(Told::Cm(event)) => self.on_event(agent, event),
+            Some(Told::Cm(event)) => self.on_event(agent, *event),
         }
         true
     }

@@ -3,7 +3,10 @@
 //! What the device wrote is checked before it is believed: number and generation against the queue pair in that slot,
 //! the queue pair's CQ against this one, the tag against what is outstanding, the length against what was posted.
 //!
-//! Locks, in this order: `control` (sleeps; destroy and resize), `queue` (spins), then the queue pair's slot in the table, then an SRQ's.
+//! A CQ remembers the queue pairs that it last saw, so that it need not look them up; one that is destroyed makes its CQs forget it.
+//!
+//! Locks, in this order: `control` (sleeps; destroy and resize), `consumer` (spins), then a queue pair's slot in the table, then
+//! an SRQ's.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -53,6 +56,14 @@ pub struct Completion {
     pub source_or_field: u32,
 }
 
+/// Queue pairs that a CQ remembers, by the low bits of their slot.
+const REMEMBERED: usize = 8;
+
+struct Consumer {
+    queue: CompletionQueue,
+    seen: [Option<Arc<Qp>>; REMEMBERED],
+}
+
 /// A completion queue.
 pub struct Cq {
     client: Arc<Client>,
@@ -60,7 +71,7 @@ pub struct Cq {
     number: u32,
     generation: u32,
     context: u64,
-    queue: Mutex<CompletionQueue>,
+    consumer: Mutex<Consumer>,
     entries: AtomicU32,
     /// The upcall that is under way or asked for: 0 none, else 1 + what it was armed for.
     armed: AtomicU32,
@@ -109,7 +120,7 @@ impl Cq {
             generation,
             context,
             entries: AtomicU32::new(queue.entries()),
-            queue: Mutex::new(queue),
+            consumer: Mutex::new(Consumer { queue, seen: [const { None }; REMEMBERED] }),
             armed: AtomicU32::new(0),
             dropped: AtomicU64::new(0),
             failed: AtomicBool::new(false),
@@ -152,12 +163,25 @@ impl Cq {
     /// Takes the oldest completion.
     #[inline]
     pub fn poll_one(&self) -> Option<Completion> {
-        let mut queue = self.queue.lock();
+        let mut consumer = self.consumer.lock();
+        let cqe = consumer.queue.poll()?;
+        consumer.queue.consumed();
+        match self.resolve(&mut consumer, &cqe) {
+            None => self.poll_on(&mut consumer),
+            completion => completion,
+        }
+    }
+
+    /// Goes on after an entry that was none.
+    #[cold]
+    #[inline(never)]
+    fn poll_on(&self, consumer: &mut Consumer) -> Option<Completion> {
+        self.drop_one();
         // As many looks as there are entries: a device that goes on writing cannot hold us here.
-        for _ in 0..queue.entries() {
-            let cqe = queue.poll()?;
-            queue.consumed();
-            let completion = self.resolve(&cqe);
+        for _ in 1..consumer.queue.entries() {
+            let cqe = consumer.queue.poll()?;
+            consumer.queue.consumed();
+            let completion = self.resolve(consumer, &cqe);
             if completion.is_some() {
                 return completion;
             }
@@ -170,14 +194,14 @@ impl Cq {
     /// the agent.
     #[inline]
     pub fn poll(&self, max: usize, mut sink: impl FnMut(Completion)) -> usize {
-        let mut queue = self.queue.lock();
+        let mut consumer = self.consumer.lock();
         let mut count = 0;
-        for _ in 0..queue.entries() {
+        for _ in 0..consumer.queue.entries() {
             if count == max {
                 break;
             }
-            let Some(cqe) = queue.poll() else { break };
-            match self.resolve(&cqe) {
+            let Some(cqe) = consumer.queue.poll() else { break };
+            match self.resolve(&mut consumer, &cqe) {
                 Some(completion) => {
                     count += 1;
                     sink(completion);
@@ -185,7 +209,7 @@ impl Cq {
                 None => self.drop_one(),
             }
         }
-        queue.consumed();
+        consumer.queue.consumed();
         count
     }
 
@@ -196,13 +220,17 @@ impl Cq {
     }
 
     /// Finds the work request that an entry is about, and retires it.
-    #[inline]
-    fn resolve(&self, cqe: &cqe::Cqe) -> Option<Completion> {
-        let slot = self.qps.lock(ident::qpn_slot(cqe.qpn))?;
-        let qp = slot.as_deref()?;
+    #[inline(always)]
+    fn resolve(&self, consumer: &mut Consumer, cqe: &cqe::Cqe) -> Option<Completion> {
         let status = cqe::Status::from_byte(cqe.status)?;
+        let identity = u64::from(cqe.qpn) | u64::from(cqe.generation) << 32;
+        let seen = &mut consumer.seen[cqe.qpn as usize % REMEMBERED];
+        let qp: &Qp = match seen {
+            Some(qp) if qp.identity() == identity => qp,
+            _ => self.look_up(seen, identity)?,
+        };
         let flags = CqeFlags::from_bits_truncate(cqe.flags);
-        let note = qp.retire(cqe, self.number, flags.contains(CqeFlags::RECEIVE))?;
+        let note = qp.retire(self, cqe.tag, flags.contains(CqeFlags::RECEIVE))?;
         Some(Completion {
             context: qp.context(),
             cookie: note.cookie,
@@ -217,9 +245,43 @@ impl Cq {
         })
     }
 
+    /// Finds a queue pair in the table, and remembers it.
+    #[inline(never)]
+    fn look_up<'a>(&self, seen: &'a mut Option<Arc<Qp>>, identity: u64) -> Option<&'a Qp> {
+        let qp = self.qps.get(ident::qpn_slot(identity as u32))?;
+        if qp.identity() != identity {
+            return None;
+        }
+        *seen = Some(qp);
+        seen.as_deref()
+    }
+
+    /// A queue pair, which is no longer in the table, is gone.
+    pub(crate) fn forget(&self, slot: u32) {
+        let forgotten = {
+            let mut consumer = self.consumer.lock();
+            let seen = &mut consumer.seen[slot as usize % REMEMBERED];
+            seen.take_if(|qp| qp.slot() == slot)
+        };
+        drop(forgotten);
+    }
+
+    /// Forgets all queue pairs: they hold on to their CQs.
+    pub(crate) fn forget_all(&self) {
+        let forgotten = core::mem::take(&mut self.consumer.lock().seen);
+        drop(forgotten);
+    }
+
+    /// Runs while nobody polls.
+    pub(crate) fn excluding_polls(&self, run: impl FnOnce()) {
+        let consumer = self.consumer.lock();
+        run();
+        drop(consumer);
+    }
+
     /// How many entries wait, counted up to `limit`. Some may turn out to be dropped when polled.
     pub fn pending(&self, limit: u32) -> u32 {
-        self.queue.lock().pending(limit)
+        self.consumer.lock().queue.pending(limit)
     }
 
     /// Asks for one `Upcalls::completion` when the next entry arrives. Poll once more after it: what arrived
@@ -233,9 +295,9 @@ impl Cq {
             Arm::Next => ARMED_NEXT,
             Arm::Solicited => ARMED_SOLICITED,
         };
-        let queue = self.queue.lock();
+        let consumer = self.consumer.lock();
         if self.armed.fetch_max(level, Ordering::AcqRel) < level {
-            queue.arm(arm == Arm::Solicited);
+            consumer.queue.arm(arm == Arm::Solicited);
         }
     }
 
@@ -257,7 +319,7 @@ impl Cq {
         let ring = agent.nic().resize_cq(self.number, log)?;
         self.entries.store(ring.entries(), Ordering::Relaxed);
         // Pollers went on in the old ring meanwhile; what they took there is not before `head` in the new one.
-        self.queue.lock().move_to(ring);
+        self.consumer.lock().queue.move_to(ring);
         // Whoever found the old ring empty and sleeps now would miss what came into the new one before.
         agent.notice(self.number, self.generation);
         Ok(())
@@ -273,7 +335,7 @@ impl Cq {
     }
 
     fn lease(&self) -> Lease {
-        self.queue.lock().lease().clone()
+        self.consumer.lock().queue.lease().clone()
     }
 
     /// Destroys it; [`Error::Busy`] while a queue pair uses it. Entries that wait are lost.

@@ -98,10 +98,21 @@ pub enum PostError {
     /// All list buffers of the region are in use by links that have not completed.
     #[error("too many links of the region in flight")]
     LinksInFlight,
-    /// The link's list is wrong, or has more elements than the region was created for.
+    /// The link's list cannot be given to the device.
     #[error("bad memory list: {0}")]
-    BadList(&'static str),
+    BadList(ListFault),
 }
+
+/// What is wrong with a link's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ListFault {
+    /// It has more elements than the region was created for.
+    #[error("more elements than the region was created for")]
+    TooLong,
+}
+
+// It comes back in a register.
+const _: () = assert!(size_of::<Result<(), PostError>>() == 1);
 
 impl From<nic_hal::Error> for Error {
     fn from(error: nic_hal::Error) -> Error {

@@ -35,7 +35,7 @@ pub use agent::{Agent, Config, Counts};
 pub use client::Client;
 pub use connect::{AcceptParams, ConnectParams, ConnectionId, ListenId};
 pub use cq::{Arm, Completion, Cq};
-pub use error::{Error, PostError, Resource};
+pub use error::{Error, ListFault, PostError, Resource};
 pub use nic_hal::Death;
 pub use post::SendBatch;
 pub use qp::{DatagramAddress, Note, Qp, QpAttributes, QpType, SendRequest};

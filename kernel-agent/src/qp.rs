@@ -4,13 +4,12 @@
 //! without asking the device. A queue pair that is gone has state RESET, in which nothing can be posted.
 //!
 //! Locks: `control` (sleeps; modify, destroy), then `send` and `receive` (spin; posting). Completions are retired
-//! under the queue pair's slot in the agent's table, without any of these.
+//! under their CQ's lock, without any of these.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use nic_abi::admin::{ModifyQp, QpFlags, QpInfo, QpMask, QpState};
-use nic_abi::cqe::Cqe;
 use nic_abi::ident;
 use nic_abi::wqe::{AddressVector, LinkFlags, Opcode, SendFlags};
 use nic_hal::{Lease, Outstanding, QpParams, ReceiveQueue, SendQueue};
@@ -104,9 +103,11 @@ pub struct Qp {
     qpn: u32,
     slot: u32,
     generation: u32,
+    /// Number and generation, as they are side by side in a completion.
+    identity: u64,
     context: u64,
-    send_cq: u32,
-    receive_cq: u32,
+    send_cq: Arc<Cq>,
+    receive_cq: Arc<Cq>,
     /// A [`QpState`].
     pub(crate) state: AtomicU32,
     /// Destroyed, or the device is dead.
@@ -202,9 +203,10 @@ impl Qp {
             qpn,
             slot: number.slot,
             generation: number.generation,
+            identity: u64::from(qpn) | u64::from(number.generation) << 32,
             context: attributes.context,
-            send_cq: params.send_cq,
-            receive_cq: params.receive_cq,
+            send_cq: attributes.send_cq.clone(),
+            receive_cq: attributes.receive_cq.clone(),
             state: AtomicU32::new(QpState::Reset as u32),
             gone: AtomicBool::new(false),
             broken: AtomicBool::new(false),
@@ -274,26 +276,28 @@ impl Qp {
         self.connection.store(connection.map_or(0, |id| id.0.wrapping_add(1)), Ordering::Release);
     }
 
-    /// Retires the request that an entry of CQ `cq` names; under the queue pair's slot. `None` if the entry is not of this
-    /// queue pair's present life, or makes no sense.
-    #[inline]
-    pub(crate) fn retire(&self, cqe: &Cqe, cq: u32, receive: bool) -> Option<nic_hal::Note> {
-        if cqe.generation != self.generation || cqe.qpn != self.qpn {
-            return None;
-        }
+    /// The first word of its completions.
+    #[inline(always)]
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// Retires the request that an entry of `cq` names; under that CQ's lock. `None` if the entry makes no sense.
+    #[inline(always)]
+    pub(crate) fn retire(&self, cq: &Cq, tag: u32, receive: bool) -> Option<nic_hal::Note> {
         if receive {
-            if cq != self.receive_cq {
+            if !core::ptr::eq(cq, &*self.receive_cq) {
                 return None;
             }
             match &self.srq {
-                None => self.receives.retire(cqe.tag),
-                Some(srq) => srq.retire(cqe.tag),
+                None => self.receives.retire(tag),
+                Some(srq) => srq.retire(tag),
             }
         } else {
-            if cq != self.send_cq {
+            if !core::ptr::eq(cq, &*self.send_cq) {
                 return None;
             }
-            self.sends.retire(cqe.tag)
+            self.sends.retire(tag)
         }
     }
 
@@ -357,13 +361,11 @@ impl Qp {
             }
             return Err(self.state_error(error));
         }
-        // Under the slot: completions that nobody has polled yet find their requests forgotten.
-        let slot = agent.qps.lock(self.slot);
         self.was_reset.store(true, Ordering::Release);
         self.broken.store(false, Ordering::Release);
-        self.sends.clear();
-        self.receives.clear();
-        drop(slot);
+        // Under the CQ's lock: completions that nobody has polled yet find their requests forgotten.
+        self.send_cq.excluding_polls(|| self.sends.clear());
+        self.receive_cq.excluding_polls(|| self.receives.clear());
         Ok(())
     }
 
@@ -453,8 +455,11 @@ impl Qp {
             agent.connections.abandon(agent, connection);
         }
         let result = agent.nic().destroy_qp(self.qpn, &self.lease);
-        // Whoever resolves a completion of it at this moment holds the slot; nobody does afterwards.
-        drop(agent.qps.remove(self.slot));
+        // Whoever resolves a completion of it at this moment holds the CQ's lock; nobody does afterwards.
+        let removed = agent.qps.remove(self.slot);
+        self.send_cq.forget(self.slot);
+        self.receive_cq.forget(self.slot);
+        drop(removed);
         if result.is_ok() && self.qpn != ident::QPN_GSI {
             agent.qps.give_back(self.slot);
         }

@@ -19,7 +19,7 @@ use crate::agent::{Agent, Counter};
 use crate::client::Object;
 use crate::sync::{SleepLock, Use, Used, Users};
 use crate::table::Number;
-use crate::{Client, Error, PostError, Resource};
+use crate::{Client, Error, ListFault, PostError, Resource};
 
 /// Links of one region that may be under way at once.
 const LINKS: usize = 4;
@@ -375,7 +375,7 @@ impl Region {
         post: impl FnOnce(ListArgs) -> Result<(u32, u32, u32), PostError>,
     ) -> Result<(), PostError> {
         if link.memory.elements() > self.max_elements as usize {
-            return Err(PostError::BadList("more elements than the region was created for"));
+            return Err(PostError::BadList(ListFault::TooLong));
         }
         if self.users.ended() {
             return Err(PostError::Gone);
@@ -388,9 +388,7 @@ impl Region {
         let mut links = self.links.lock();
         let free = links.iter_mut().find(|list| !list.busy(agent)).ok_or(PostError::LinksInFlight)?;
         let buffer = free.memory.buffer();
-        buffer
-            .write(0, bytes)
-            .map_err(|_| PostError::BadList("more elements than the region was created for"))?;
+        buffer.write(0, bytes).map_err(|_| PostError::BadList(ListFault::TooLong))?;
         // Until the region is destroyed.
         free.memory.lease().start();
         let (slot, generation, tag) = post(link.memory.args(buffer.bus()))?;

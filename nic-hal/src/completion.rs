@@ -11,10 +11,12 @@ use crate::memory::Lease;
 /// The consumer of a completion queue. Its lock is the owner's.
 pub struct CompletionQueue {
     pub(crate) ring: Ring<{ cqe::WORDS }>,
-    pub(crate) log: u32,
+    log: u32,
     /// Free-running index of the next entry.
-    pub(crate) head: u32,
-    pub(crate) record: ConsumerRecord,
+    head: u32,
+    /// The phase of an entry that is written there; [`cqe::PHASE`] or 0.
+    phase: u64,
+    record: ConsumerRecord,
 }
 
 /// The memory to which a completion queue is moved.
@@ -31,6 +33,10 @@ impl CompletionRing {
 }
 
 impl CompletionQueue {
+    pub(crate) fn new(ring: Ring<{ cqe::WORDS }>, log: u32, record: ConsumerRecord) -> CompletionQueue {
+        CompletionQueue { ring, log, head: 0, phase: cqe::phase(0, log), record }
+    }
+
     /// Takes the next entry, as the device wrote it; the caller judges what it says. [`CompletionQueue::consumed`]
     /// gives the room back.
     #[inline]
@@ -38,11 +44,14 @@ impl CompletionQueue {
         let entry = self.ring.at(self.head);
         // Acquire: the word with the phase was written last.
         let last = entry[3].load(Ordering::Acquire);
-        if (last ^ cqe::phase(self.head, self.log)) & cqe::PHASE != 0 {
+        if (last ^ self.phase) & cqe::PHASE != 0 {
             return None;
         }
         let words = [0, 1, 2].map(|at: usize| entry[at].load(Ordering::Relaxed));
         self.head = self.head.wrapping_add(1);
+        if self.ring.is_start(self.head) {
+            self.phase ^= cqe::PHASE;
+        }
         Some(Cqe {
             qpn: words[0] as u32,
             generation: (words[0] >> 32) as u32,
@@ -94,6 +103,7 @@ impl CompletionQueue {
     pub fn move_to(&mut self, ring: CompletionRing) {
         let old = core::mem::replace(&mut self.ring, ring.ring);
         self.log = ring.log;
+        self.phase = cqe::phase(self.head, self.log);
         old.lease().end();
     }
 

@@ -17,6 +17,14 @@ pub(crate) struct Fifo {
     entries: WordArray,
 }
 
+/// The phase of the FIFO's pass at `index`: what an entry of that pass has more than one of the next.
+#[inline]
+const fn phase(index: u32) -> u32 {
+    doorbell::entry(Kind::Send, 0, index)
+}
+
+const _: () = assert!(phase(registers::FIFO_ENTRIES) == 0 && phase(0) != 0);
+
 impl Fifo {
     pub(crate) fn new(registers: &Arc<Registers>) -> Result<Arc<Fifo>, Error> {
         Ok(Arc::new(Fifo {
@@ -28,10 +36,10 @@ impl Fifo {
     }
 
     #[inline]
-    fn push(&self, kind: Kind, slot: u32) {
+    fn push(&self, entry: u32) {
         // The index only has to be unique; what orders the entry is its own release store.
         let index = self.tail.get().fetch_add(1, Ordering::Relaxed);
-        self.entries.at(index).store(doorbell::entry(kind, slot, index), Ordering::Release);
+        self.entries.at(index).store(entry | phase(index), Ordering::Release);
         // The device stores its event index, then looks at the entry once more before it sleeps: with a full
         // barrier on both sides one of the two sees the other.
         fence(Ordering::SeqCst);
@@ -45,8 +53,8 @@ impl Fifo {
 pub(crate) struct Doorbell {
     tail: Word,
     armed: Word,
-    kind: Kind,
-    slot: u32,
+    /// The queue's FIFO entry without the phase.
+    entry: u32,
     fifo: Arc<Fifo>,
 }
 
@@ -62,8 +70,7 @@ impl Doorbell {
         Ok(Doorbell {
             tail: Word::new(&fifo.registers, offset)?,
             armed: Word::new(&fifo.registers, offset + 4)?,
-            kind,
-            slot,
+            entry: doorbell::entry(kind, slot, registers::FIFO_ENTRIES),
             fifo: fifo.clone(),
         })
     }
@@ -76,7 +83,7 @@ impl Doorbell {
         // The device swaps `armed` for 1 and only then reads the tail: either its swap reads ours and so sees
         // the tail, or ours reads its 1 and we tell it.
         if self.armed.get().swap(0, Ordering::AcqRel) == 1 {
-            self.fifo.push(self.kind, self.slot);
+            self.fifo.push(self.entry);
         }
     }
 }

@@ -337,7 +337,7 @@ impl Nic for RnicDriver {
             reserved: 0,
         };
         lease.start_with(|| self.command(Opcode::CreateCq, number, &args))?;
-        Ok(CompletionQueue { ring, log: params.log_entries, head: 0, record })
+        Ok(CompletionQueue::new(ring, params.log_entries, record))
     }
 
     fn resize_cq(&self, number: u32, log_entries: u32) -> Result<CompletionRing, Error> {

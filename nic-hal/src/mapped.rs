@@ -148,6 +148,12 @@ impl<const W: usize> Ring<W> {
         unsafe { self.entries.add((index & self.mask) as usize).as_ref() }
     }
 
+    /// Whether a pass over the ring begins at the free-running index `index`.
+    #[inline]
+    pub(crate) fn is_start(&self, index: u32) -> bool {
+        index & self.mask == 0
+    }
+
     /// The number of entries.
     pub(crate) fn entries(&self) -> u32 {
         self.mask + 1

@@ -38,7 +38,7 @@ pub struct Outstanding {
 impl Outstanding {
     /// Room for `limit` requests (at most 2^30).
     pub fn new(limit: u32) -> Outstanding {
-        let cells = limit.max(1).min(1 << 30).next_power_of_two();
+        let cells = limit.clamp(1, 1 << 30).next_power_of_two();
         Outstanding {
             cells: (0..cells).map(|_| Cell::default()).collect(),
             limit,

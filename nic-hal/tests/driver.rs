@@ -25,7 +25,10 @@ fn a_function_that_is_no_rnic_is_left_alone() {
         change(&mut identity);
         let fake = Fake::new(identity, success);
         let error = open(&fake).err().expect("refused");
-        assert_eq!(fake.registers().atomic_u32(nic_abi::registers::CONTROL_REQUEST).unwrap().load(Ordering::Relaxed), 0);
+        assert_eq!(
+            fake.registers().atomic_u32(nic_abi::registers::CONTROL_REQUEST).unwrap().load(Ordering::Relaxed),
+            0
+        );
         error
     };
     assert_eq!(refuse(|id| id.magic = 3), Error::NotAnRnic(3));
@@ -187,7 +190,12 @@ fn entries_are_taken_once_and_in_order_over_many_passes() {
     for index in 0..50u32 {
         assert_eq!(cq.poll(), None);
         assert_eq!(cq.pending(9), 0);
-        fake.write_entry(args.ring, 2, index, [5 | 6 << 32, u64::from(index) | 8 << 32, 9 | 10 << 32, 0x0c0b0a]);
+        fake.write_entry(
+            args.ring,
+            2,
+            index,
+            [5 | 6 << 32, u64::from(index) | 8 << 32, 9 | 10 << 32, 0x0c0b0a],
+        );
         assert_eq!(cq.pending(9), 1);
         let entry = cq.poll().unwrap();
         assert_eq!((entry.qpn, entry.generation, entry.tag, entry.length), (5, 6, index, 8));
@@ -270,10 +278,7 @@ fn work_requests_are_laid_out_as_the_device_reads_them() {
         assert_eq!(sends.retire(tag), Some(Note { length, ..note }));
     }
     let header = Header::default();
-    assert_eq!(
-        rings.send.push(&sends, &header, &pieces(8), |&s| s, Note::default()),
-        Err(Refused::Segments)
-    );
+    assert_eq!(rings.send.push(&sends, &header, &pieces(8), |&s| s, Note::default()), Err(Refused::Segments));
     for _ in 0..3 {
         rings.send.push(&sends, &header, &pieces(7), |&s| s, Note::default()).unwrap();
     }

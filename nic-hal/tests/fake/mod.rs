@@ -106,7 +106,10 @@ pub fn identity() -> Identity {
 }
 
 impl Fake {
-    pub fn new(identity: Identity, answer: impl FnMut(&Command) -> Option<Response> + Send + 'static) -> Fake {
+    pub fn new(
+        identity: Identity,
+        answer: impl FnMut(&Command) -> Option<Response> + Send + 'static,
+    ) -> Fake {
         Fake::with(identity, Box::new(answer), true)
     }
 
