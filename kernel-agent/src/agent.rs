@@ -18,7 +18,7 @@ use platform::sync::Mutex;
 use platform::{Device, Platform};
 
 use crate::cm::Outgoing;
-use crate::connect::Connections;
+use crate::connections::Connections;
 use crate::cq::Cq;
 use crate::dispatch::Dispatcher;
 use crate::gsi::Gsi;

@@ -231,6 +231,7 @@ impl Client {
 
     /// Active side: asks a peer for a connection of `qp`, which must be in INIT. The answer is an event.
     pub fn connect(&self, qp: &Arc<Qp>, params: &ConnectParams<'_>) -> Result<ConnectionId, Error> {
+        self.attached()?;
         self.agent.connections.connect(self, qp, params)
     }
 
@@ -241,6 +242,7 @@ impl Client {
         qp: &Arc<Qp>,
         params: &AcceptParams<'_>,
     ) -> Result<(), Error> {
+        self.attached()?;
         self.agent.connections.accept(self, connection, qp, params)
     }
 

@@ -19,6 +19,7 @@ mod agent;
 mod client;
 pub mod cm;
 mod connect;
+mod connections;
 mod cq;
 mod dispatch;
 mod error;

@@ -103,7 +103,7 @@ pub enum CmEventKind {
 
 /// What a client hears. All calls come from the agent's dispatcher thread, one after the other, with interrupts on
 /// and with no lock of the agent held: they may call the agent for anything but `Agent::close`.
-/// An upcall that blocks holds up all other events of the NIC.
+/// An upcall that blocks holds up all other events of the NIC, and the watch on its heartbeat.
 pub trait Upcalls: Send + Sync {
     /// A CQ that was armed got an entry. May be spurious; the CQ is not armed any more.
     fn completion(&self, cq_context: u64);

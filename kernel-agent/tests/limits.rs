@@ -350,3 +350,24 @@ fn a_cq_that_overflows_fails_and_says_so() {
     small.destroy().unwrap();
     agent.close();
 }
+
+#[test]
+fn an_upcall_may_give_more_commands_than_the_event_queue_has_room_for() {
+    let machine = Machine::new(1);
+    // With so few queue pairs the queue has room for a few hundred events, which nobody takes meanwhile.
+    let agent = open_with(&machine, 0, Config { max_qps: 4, ..Config::default() });
+    let (a, b) = (Node::new(&machine, &agent), Node::new(&machine, &agent));
+    b.client.listen(ServiceId(1), 5).unwrap();
+    let client = b.client.clone();
+    *b.ears.in_upcall.lock().unwrap() = Some(Box::new(move |event| {
+        for _ in 0..1000 {
+            client.create_pd().unwrap().destroy().unwrap();
+        }
+        client.reject(event.connection, b"").unwrap();
+    }));
+    a.client.connect(&a.qp(1), &params(&b, 1, b"")).unwrap();
+    a.ears.cm("the rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
+    assert_eq!(agent.death(), None);
+    *b.ears.in_upcall.lock().unwrap() = None;
+    agent.close();
+}

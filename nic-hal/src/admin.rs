@@ -6,7 +6,7 @@
 //! Locks: the queue's (leaf), for writing a command only.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 use core::time::Duration;
 
 use nic_abi::admin::{
@@ -44,8 +44,8 @@ const BENCH_DEADLINE: Duration = Duration::from_secs(120);
 const SPIN: Duration = Duration::from_micros(10);
 /// Longest sleep without another look: interrupts end it earlier, where there are any.
 const SLICE: Duration = Duration::from_millis(5);
-/// The same before there is an event queue to interrupt.
-const SLICE_WITHOUT_EVENTS: Duration = Duration::from_micros(200);
+/// The same where no event will tell of the answer.
+const SLICE_UNTOLD: Duration = Duration::from_micros(200);
 
 struct Producer {
     tail: u32,
@@ -55,6 +55,10 @@ struct Producer {
     /// Somebody waits for a free entry.
     crowded: bool,
 }
+
+/// Commands whose event nobody has taken yet, beyond which commands are sent without: the event queue must not overflow
+/// when its reader is held up, even by a caller of ours.
+const MAX_EVENTS: u32 = 64;
 
 /// The admin queue.
 pub(crate) struct AdminQueue {
@@ -66,6 +70,17 @@ pub(crate) struct AdminQueue {
     producer: Mutex<Producer>,
     /// The record of event queue 0, once there is one.
     events: Once<ConsumerRecord>,
+    /// Commands whose event has not been taken.
+    untaken: Arc<AtomicU32>,
+}
+
+/// A command under way.
+#[derive(Clone, Copy)]
+struct Submitted {
+    index: u32,
+    id: u32,
+    /// An event will tell of the answer.
+    told: bool,
 }
 
 impl AdminQueue {
@@ -77,7 +92,21 @@ impl AdminQueue {
         doorbell: Doorbell,
     ) -> AdminQueue {
         let producer = Mutex::new(Producer { tail: 0, busy: 0, next_id: 1, crowded: false });
-        AdminQueue { platform, attention, commands, responses, doorbell, producer, events: Once::new() }
+        AdminQueue {
+            platform,
+            attention,
+            commands,
+            responses,
+            doorbell,
+            producer,
+            events: Once::new(),
+            untaken: Arc::new(AtomicU32::new(0)),
+        }
+    }
+
+    /// What event queue 0 counts down with each [`nic_abi::eqe::EventType::Admin`].
+    pub(crate) fn untaken(&self) -> &Arc<AtomicU32> {
+        &self.untaken
     }
 
     /// From now on answers are told by event queue 0, whose record this is.
@@ -95,8 +124,8 @@ impl AdminQueue {
     ) -> Result<[u8; RESULT_SIZE], Error> {
         let limit = if opcode == Opcode::Bench { BENCH_DEADLINE } else { DEADLINE };
         let deadline = self.platform.now() + limit;
-        let (index, id) = self.submit(life, opcode, object, args.as_bytes(), deadline)?;
-        let words = self.wait(life, deadline, || self.answer(index))?;
+        let Submitted { index, id, told } = self.submit(life, opcode, object, args.as_bytes(), deadline)?;
+        let words = self.wait(life, deadline, told, || self.answer(index))?;
         self.release(index);
         let [first, ..] = words;
         let (answered, status, field) = ((words[0] as u32), (first >> 32) as u16, (first >> 48) as u16);
@@ -121,10 +150,11 @@ impl AdminQueue {
         object: u32,
         args: &[u8],
         deadline: Instant,
-    ) -> Result<(u32, u32), Error> {
+    ) -> Result<Submitted, Error> {
         let mut words = [0u64; COMMAND_WORDS];
         let (head, rest) = words.split_at_mut(ARGS_OFFSET / 8);
-        let flags = if self.events.is_completed() { FLAG_EVENT } else { 0 };
+        let told = self.events.is_completed() && self.untaken.load(Ordering::Acquire) < MAX_EVENTS;
+        let flags = if told { FLAG_EVENT } else { 0 };
         head[1] = u64::from(object);
         let mut bytes = [0u8; ARGS_SIZE];
         let len = args.len().min(ARGS_SIZE);
@@ -133,7 +163,7 @@ impl AdminQueue {
             *word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
         }
         let first = u64::from(opcode as u16) | u64::from(flags) << 16;
-        self.wait(life, deadline, || {
+        self.wait(life, deadline, false, || {
             let mut producer = self.producer.lock();
             let (index, bit) = (producer.tail, 1 << (producer.tail & MASK));
             if producer.busy & bit != 0 {
@@ -149,8 +179,11 @@ impl AdminQueue {
             for (to, word) in entry.iter().zip(words).skip(1) {
                 to.store(word, Ordering::Relaxed);
             }
+            if told {
+                self.untaken.fetch_add(1, Ordering::AcqRel);
+            }
             self.doorbell.ring(producer.tail);
-            Some((index, id))
+            Some(Submitted { index, id, told })
         })
     }
 
@@ -181,7 +214,13 @@ impl AdminQueue {
     }
 
     /// Waits until `look` finds something: spins a little, then sleeps between interrupts.
-    fn wait<T>(&self, life: &Life, deadline: Instant, look: impl Fn() -> Option<T>) -> Result<T, Error> {
+    fn wait<T>(
+        &self,
+        life: &Life,
+        deadline: Instant,
+        told: bool,
+        look: impl Fn() -> Option<T>,
+    ) -> Result<T, Error> {
         let begin = self.platform.now();
         loop {
             let seen = self.attention.value();
@@ -199,13 +238,13 @@ impl AdminQueue {
                 core::hint::spin_loop();
                 continue;
             }
-            let slice = match self.events.get() {
+            let slice = match self.events.get().filter(|_| told) {
                 Some(record) => {
                     // The dispatcher may be busy, even with the very upcall that waits here: arm for it.
                     record.arm(false);
                     SLICE
                 }
-                None => SLICE_WITHOUT_EVENTS,
+                None => SLICE_UNTOLD,
             };
             fence(Ordering::SeqCst);
             if let Some(found) = look() {

@@ -286,7 +286,8 @@ impl Nic for RnicDriver {
         if number == 0 {
             self.admin.use_events(ConsumerRecord::eq(&self.registers, number)?);
         }
-        Ok(EventQueue { ring, log: log_entries, head: 0, number, record })
+        let untaken = (number == 0).then(|| self.admin.untaken().clone());
+        Ok(EventQueue { ring, log: log_entries, head: 0, number, record, untaken })
     }
 
     fn destroy_eq(&self, eq: &EventQueue) -> Result<(), Error> {

@@ -1,9 +1,10 @@
 //! The event queue's consumer.
 
-use core::sync::atomic::Ordering;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use nic_abi::cqe;
-use nic_abi::eqe::{self, Eqe};
+use nic_abi::eqe::{self, Eqe, EventType};
 
 use crate::doorbell::ConsumerRecord;
 use crate::mapped::Ring;
@@ -16,6 +17,8 @@ pub struct EventQueue {
     pub(crate) head: u32,
     pub(crate) number: u32,
     pub(crate) record: ConsumerRecord,
+    /// Of queue 0: commands whose event has not been taken.
+    pub(crate) untaken: Option<Arc<AtomicU32>>,
 }
 
 impl EventQueue {
@@ -30,6 +33,13 @@ impl EventQueue {
         let [first, second] = [0, 1].map(|at: usize| entry[at].load(Ordering::Relaxed));
         self.head = self.head.wrapping_add(1);
         self.record.consumed(self.head);
+        if let Some(untaken) = &self.untaken
+            && first as u8 == EventType::Admin as u8
+        {
+            // The device may tell of commands that nobody gave.
+            let less = |count: u32| count.checked_sub(1);
+            let _ = untaken.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        }
         Some(Eqe {
             event: first as u8,
             status: (first >> 8) as u8,
