@@ -1,0 +1,570 @@
+//! Work requests that fail (pages it_dto_status_t, it_affiliated_event_t, and the asynchronous errors of the posting
+//! pages).
+
+use core::result::Result;
+
+use nic_abi::admin::Injection;
+use privileged_api::*;
+
+use crate::fixture::{
+    End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, WAIT, attributes, path, sevd,
+};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+/// A way to use local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Send,
+    Recv,
+    Write,
+    Read,
+}
+
+const WAYS: [Way; 4] = [Way::Send, Way::Recv, Way::Write, Way::Read];
+
+/// Uses `segment` of `a` in that way, and checks that the operation ends with this status, the connection with it.
+fn fails(f: &Fixture, pair: &Pair, way: Way, segment: LmrTriplet, status: DtoStatus) -> Outcome {
+    let peer = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
+    let there = (peer.remote(0), peer.context()?);
+    let End { ia, ep, .. } = &pair.a;
+    match way {
+        Way::Send => {
+            f.b.post_recv(pair.b.ep, &[peer.whole()], 9, DtoFlags::COMPLETION)?;
+            ia.post_send(*ep, &[segment], 1, DtoFlags::empty())?;
+        }
+        Way::Recv => {
+            ia.post_recv(*ep, &[segment], 1, DtoFlags::COMPLETION)?;
+            f.b.post_send(pair.b.ep, &[peer.segment(0, 8)], 9, SIGNALLED)?;
+        }
+        Way::Write => ia.post_rdma_write(*ep, &[segment], 1, DtoFlags::empty(), there.0, there.1)?,
+        Way::Read => ia.post_rdma_read(*ep, &[segment], 1, DtoFlags::empty(), there.0, there.1)?,
+    }
+    let done = if way == Way::Recv { pair.a.reap_recv()? } else { pair.a.reap()? };
+    check_eq!((done.cookie, done.dto_status), (1, status), "of a {way:?}");
+    pair.a.broken()
+}
+
+/// Whether reading or writing `b`'s memory through this context fails, and how.
+fn remote(f: &Fixture, pair: &Pair, writes: bool, at: RdmaAddr, context: RmrContext) -> Result<DtoStatus, Failure> {
+    let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+    own.fill(1);
+    match writes {
+        true => f.a.post_rdma_write(pair.a.ep, &[own.whole()], 1, DtoFlags::empty(), at, context)?,
+        false => f.a.post_rdma_read(pair.a.ep, &[own.whole()], 1, DtoFlags::empty(), at, context)?,
+    }
+    // Success would be silent: what follows tells.
+    f.a.post_rdma_write(pair.a.ep, &[], 2, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+    let done = pair.a.reap()?;
+    Ok(match done.cookie {
+        1 => done.dto_status,
+        _ => DtoStatus::Success,
+    })
+}
+
+/// The affiliated event that a peer's wrongdoing leaves at an endpoint.
+#[track_caller]
+fn affiliated(ia: &Ia, evd: EvdHandle, number: EventType, ep: EpHandle) -> Outcome {
+    let (event, _) = ia.evd_wait(evd, WAIT)?;
+    match event == (Event::Affiliated { event_number: number, evd, cause: AffiliatedCause::Ep(ep) }) {
+        true => Ok(()),
+        false => Err(Failure::new(alloc::format!("expected {number:?} of {ep:?}, got {event:?}"))),
+    }
+}
+
+fn inject(f: &Fixture, what: Injection, count: u32) -> Outcome {
+    match f.setup.a.agent.inject(0, what, count, 0) {
+        Ok(()) => Ok(()),
+        Err(error) => Err(Failure::new(alloc::format!("{what:?}: {error:?}"))),
+    }
+}
+
+/// A pair whose active side gives up soon.
+fn impatient(f: &Fixture, attributes_of: ConnAttributes) -> Result<Pair, Failure> {
+    let pair = Pair { a: f.end(&f.a, &attributes())?, b: f.end(&f.b, &attributes())? };
+    let listener = f.listen(&f.b)?;
+    let route = path(&f.a, &listener.address)?;
+    let qual = &listener.conn_qual;
+    f.a.ep_connect(pair.a.ep, &route, Some(&attributes_of), qual, CnEstFlags::TWO_WAY, &[])?;
+    f.b.ep_accept(pair.b.ep, listener.request()?.cn_est_id, &[])?;
+    pair.a.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+    pair.b.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+    listener.free()?;
+    Ok(pair)
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "errors::segments_outside_of_their_region",
+        &[
+            "it_dto_status_t.A03",
+            "it_dto_status_t.F06",
+            "it_dto_status_t.F19",
+            "it_dto_status_t.S01",
+            "it_post_rdma_read.A19",
+            "it_post_rdma_read.A20",
+            "it_post_send.A01",
+            "it_post_recv.A01",
+            "it_post_rdma_write.A01",
+            "it_post_rdma_read.A01",
+            "it_ep_state_t.S41",
+            "it_ep_state_t.A02",
+            "it_cm_msg_events.S06",
+            "it_cm_msg_events.F29",
+            "it_event_t.F23",
+            "it_dto_flags_t.F01",
+            "4.7.S01",
+            "4.7.B03",
+        ],
+        |f| {
+            check_eq!((DtoStatus::LocalProtection.as_raw(), EventType::CM_MSG_CONN_BROKEN.as_raw()), (3, 0x2006));
+            for way in WAYS {
+                for (before, length) in [(0, 65), (1, 8), (-1, 8), (57, 8), (1000, 8)] {
+                    let pair = f.pair()?;
+                    let region = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+                    let addr = match before {
+                        -1 => region.buffer.addr() as u64 - 1,
+                        before => (region.buffer.addr() + 64 - 8 + before as usize) as u64,
+                    };
+                    let addr = if length == 65 { region.buffer.addr() as u64 } else { addr };
+                    let segment = LmrTriplet::new(region.lmr, addr, length);
+                    fails(f, &pair, way, segment, DtoStatus::LocalProtection)?;
+                    f.a.ep_free(pair.a.ep)?;
+                    f.b.ep_free(pair.b.ep)?;
+                    f.a.lmr_free(region.lmr)?;
+                }
+            }
+            Ok(())
+        },
+    ),
+    test("errors::segments_that_wrap", &["it_dto_status_t.A03"], |f| {
+        for way in [Way::Send, Way::Write, Way::Read] {
+            for (addr, length) in [(u64::MAX, 8), (u64::MAX - 3, 8), (0, 8)] {
+                let pair = f.pair()?;
+                let region = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+                let segment = LmrTriplet::new(region.lmr, addr, length);
+                fails(f, &pair, way, segment, DtoStatus::LocalProtection)?;
+            }
+        }
+        Ok(())
+    }),
+    test(
+        "errors::segments_of_no_region",
+        &["it_dto_status_t.A01", "it_post_rdma_read.A15", "4.7.B02", "4.8.B01"],
+        |f| {
+            for way in WAYS {
+                let pair = f.pair()?;
+                let freed = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+                f.a.lmr_free(freed.lmr)?;
+                fails(f, &pair, way, freed.segment(0, 8), DtoStatus::LocalProtection)?;
+                let pair = f.pair()?;
+                let foreign = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+                fails(f, &pair, way, foreign.segment(0, 8), DtoStatus::LocalProtection)?;
+                for handle in [LmrHandle::NULL, LmrHandle::from_raw(0x1234_5678_9abc_def0)] {
+                    let pair = f.pair()?;
+                    let segment = LmrTriplet::new(handle, freed.buffer.addr() as u64, 8);
+                    fails(f, &pair, way, segment, DtoStatus::LocalProtection)?;
+                    f.a.ep_free(pair.a.ep)?;
+                    f.b.ep_free(pair.b.ep)?;
+                }
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "errors::segments_of_another_zone",
+        &["it_dto_status_t.A04", "it_pz_create.A01", "it_post_rdma_read.A17", "it_ep_rc_create.B04", "1.B05"],
+        |f| {
+            let other = f.a.pz_create()?;
+            let region = f.region(&f.a, other, 64, OPEN)?;
+            for way in WAYS {
+                let pair = f.pair()?;
+                fails(f, &pair, way, region.segment(0, 8), DtoStatus::LocalProtection)?;
+            }
+            region.untouched()
+        },
+    ),
+    test(
+        "errors::segments_without_the_right",
+        &["it_dto_status_t.A06", "it_post_recv.B06", "it_post_rdma_read.A16", "it_mem_priv_t.F02"],
+        |f| {
+            for way in [Way::Recv, Way::Read] {
+                let pair = f.pair()?;
+                let region = f.region(&f.a, pair.a.pz, 64, MemPriv::LOCAL_READ | MemPriv::REMOTE_READ)?;
+                fails(f, &pair, way, region.segment(0, 8), DtoStatus::LocalProtection)?;
+                region.untouched()?;
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "errors::remote_memory_out_of_bounds",
+        &[
+            "it_post_rdma_write.A10",
+            "it_post_rdma_write.A12",
+            "it_post_rdma_read.A10",
+            "it_post_rdma_read.A13",
+            "it_dto_status_t.A24",
+            "it_dto_status_t.F10",
+            "it_dto_status_t.F23",
+        ],
+        |f| {
+            check_eq!(DtoStatus::RemoteAccess.as_raw(), 7);
+            for writes in [true, false] {
+                for offset in [1_i64, 64, -1, 63, 1 << 40] {
+                    let pair = f.pair()?;
+                    let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+                    let at = RdmaAddr(hton64((peer.buffer.addr() as i64 + offset) as u64));
+                    let status = remote(f, &pair, writes, at, peer.context()?)?;
+                    check_eq!(status, DtoStatus::RemoteAccess, "{offset} bytes off");
+                    pair.a.broken()?;
+                    peer.untouched()?;
+                    f.a.ep_free(pair.a.ep)?;
+                    f.b.ep_free(pair.b.ep)?;
+                }
+                let pair = f.pair()?;
+                let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+                for at in [u64::MAX, u64::MAX - 63, 0] {
+                    let pair = if at == 0 { pair.clone() } else { f.pair()? };
+                    let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+                    let status = remote(f, &pair, writes, RdmaAddr(hton64(at)), peer.context()?)?;
+                    check_eq!(status, DtoStatus::RemoteAccess, "at {at:#x}");
+                }
+                peer.untouched()?;
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "errors::contexts_of_no_region",
+        &["it_post_rdma_write.A05", "it_post_rdma_read.A05", "it_dto_status_t.A21"],
+        |f| {
+            for writes in [true, false] {
+                let pair = f.pair()?;
+                let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+                let good = peer.context()?;
+                for context in [0, u32::MAX, good.0 ^ 1, good.0 ^ 0x0100_0000, good.0.swap_bytes() ^ 0x8000_0000] {
+                    let pair = f.pair()?;
+                    let status = remote(f, &pair, writes, peer.remote(0), RmrContext(context))?;
+                    check_eq!(status, DtoStatus::RemoteAccess, "context {context:#x}");
+                    pair.a.broken()?;
+                    f.a.ep_free(pair.a.ep)?;
+                    f.b.ep_free(pair.b.ep)?;
+                }
+                peer.untouched()?;
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "errors::remote_memory_of_another_zone",
+        &["it_post_rdma_write.A07", "it_post_rdma_read.A07", "it_dto_status_t.A22", "it_pz_create.A03", "it_ep_rc_create.B04", "1.B05"],
+        |f| {
+            let other = f.b.pz_create()?;
+            let peer = f.region(&f.b, other, 64, OPEN)?;
+            for writes in [true, false] {
+                let pair = f.pair()?;
+                let status = remote(f, &pair, writes, peer.remote(0), peer.context()?)?;
+                check_eq!(status, DtoStatus::RemoteAccess);
+                pair.a.broken()?;
+            }
+            peer.untouched()
+        },
+    ),
+    test(
+        "errors::remote_memory_without_the_right",
+        &["it_post_rdma_write.A06", "it_post_rdma_write.B08", "it_post_rdma_read.A06", "it_post_rdma_read.B06", "it_dto_status_t.A25"],
+        |f| {
+            for (writes, privs) in [
+                (true, MemPriv::LOCAL | MemPriv::REMOTE_READ),
+                (false, MemPriv::LOCAL | MemPriv::REMOTE_WRITE),
+            ] {
+                let pair = f.pair()?;
+                let peer = f.region(&f.b, pair.b.pz, 64, privs)?;
+                let status = remote(f, &pair, writes, peer.remote(0), peer.context()?)?;
+                check_eq!(status, DtoStatus::RemoteAccess);
+                pair.a.broken()?;
+                peer.untouched()?;
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "errors::endpoints_closed_to_rdma",
+        &["it_post_rdma_write.A09", "it_post_rdma_read.A09", "it_dto_status_t.A26", "it_ep_attributes_t.F10", "it_ep_attributes_t.F11"],
+        |f| {
+            for writes in [true, false] {
+                let rc = RcAttributes {
+                    rdma_read_enable: writes,
+                    rdma_write_enable: !writes,
+                    ..attributes().rc
+                };
+                let pair = f.pair_of(&attributes(), &EpAttributes { rc, ..attributes() })?;
+                let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+                let status = remote(f, &pair, writes, peer.remote(0), peer.context()?)?;
+                check_eq!(status, DtoStatus::RemoteAccess);
+                pair.a.broken()?;
+                peer.untouched()?;
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "errors::the_victim_hears_of_it",
+        &[
+            "it_post_rdma_write.A11",
+            "it_post_rdma_write.A02",
+            "it_post_rdma_read.A11",
+            "it_affiliated_event_t.F04",
+            "it_affiliated_event_t.F13",
+            "it_affiliated_event_t.F27",
+            "it_ep_state_t.S42",
+            "it_event_t.F34",
+            "4.7.S02",
+            "4.7.B04",
+            "A.it_cm_msg_events.A01",
+        ],
+        |f| {
+            check_eq!(EventType::ASYNC_AFF_EP_L_ACCESS_VIOLATION.as_raw(), 0x4020);
+            let evd = sevd(&f.b, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
+            for writes in [true, false] {
+                let pair = f.pair()?;
+                let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+                f.b.post_recv(pair.b.ep, &[], 5, DtoFlags::COMPLETION)?;
+                let status = remote(f, &pair, writes, peer.remote(1), peer.context()?)?;
+                check_eq!(status, DtoStatus::RemoteAccess);
+                affiliated(&f.b, evd, EventType::ASYNC_AFF_EP_L_ACCESS_VIOLATION, pair.b.ep)?;
+                pair.b.broken()?;
+                pair.b.recv_done(5, DtoStatus::Flushed)?;
+            }
+            Ok(())
+        },
+    ),
+    test("errors::broken_is_told_without_asynchronous_dispatchers", &["A.it_cm_msg_events.B01", "it_cm_msg_events.B02"], |f| {
+        let pair = f.pair()?;
+        let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+        remote(f, &pair, true, peer.remote(1), peer.context()?)?;
+        for end in [&pair.a, &pair.b] {
+            end.broken()?;
+            end.ia.ep_disconnect(end.ep, &[])?;
+            refused(end.ia.evd_dequeue(end.conn), Error::QueueEmpty)?;
+        }
+        Ok(())
+    }),
+    test(
+        "errors::no_receive",
+        &[
+            "it_post_send.A05",
+            "it_post_send.A06",
+            "it_post_recv.A05",
+            "it_post_recv.A06",
+            "it_affiliated_event_t.F14",
+            "it_event_t.F35",
+        ],
+        |f| {
+            check_eq!(EventType::ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION.as_raw(), 0x4021);
+            let evd = sevd(&f.b, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
+            let pair = impatient(f, ConnAttributes { rnr_retry_count: 1, ..ConnAttributes::default() })?;
+            f.a.post_send(pair.a.ep, &[], 1, SIGNALLED)?;
+            let done = pair.a.reap()?;
+            let statuses = [DtoStatus::RemoteResponder, DtoStatus::ReceiverNotReady];
+            check!(done.cookie == 1 && statuses.contains(&done.dto_status), "{done:?}");
+            pair.a.broken()?;
+            check_eq!(done.dto_status, DtoStatus::RemoteResponder);
+            affiliated(&f.b, evd, EventType::ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION, pair.b.ep)
+        },
+    ),
+    test("errors::a_receive_that_comes_late", &["it_ep_connect.F08"], |f| {
+        let pair = f.pair()?;
+        let sink = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+        let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+        source.fill(3);
+        f.a.post_send(pair.a.ep, &[source.whole()], 1, SIGNALLED)?;
+        f.b.post_recv(pair.b.ep, &[sink.whole()], 2, DtoFlags::COMPLETION)?;
+        pair.b.recv_done(2, DtoStatus::Success)?;
+        pair.a.done(1, DtoStatus::Success)?;
+        check!(sink.all() == source.all());
+        Ok(())
+    }),
+    test(
+        "errors::a_message_longer_than_its_receive",
+        &[
+            "it_post_send.A08",
+            "it_post_send.A09",
+            "it_post_recv.A08",
+            "it_post_recv.A09",
+            "it_dto_status_t.F04",
+            "it_dto_status_t.F11",
+            "it_dto_status_t.F17",
+            "it_dto_status_t.F24",
+            "it_dto_status_t.A27",
+            "it_dto_status_t.B02",
+        ],
+        |f| {
+            check_eq!((DtoStatus::LocalLength.as_raw(), DtoStatus::RemoteResponder.as_raw()), (1, 8));
+            for (room, len) in [(0, 1), (63, 64), (64, PAGE), (4095, 4096)] {
+                let pair = f.pair()?;
+                let source = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+                let sink = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
+                source.fill(1);
+                f.b.post_recv(pair.b.ep, &[sink.segment(0, room)], 1, DtoFlags::COMPLETION)?;
+                f.b.post_recv(pair.b.ep, &[sink.segment(0, room)], 2, DtoFlags::COMPLETION)?;
+                f.a.post_send(pair.a.ep, &[source.segment(0, len)], 3, SIGNALLED)?;
+                pair.b.recv_done(1, DtoStatus::LocalLength)?;
+                pair.b.recv_done(2, DtoStatus::Flushed)?;
+                pair.a.done(3, DtoStatus::RemoteResponder)?;
+                pair.a.broken()?;
+                pair.b.broken()?;
+                check!(sink.bytes(room, PAGE - room).iter().all(|&byte| byte == 0), "beyond the buffer");
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "errors::longer_than_the_endpoint_takes",
+        &["it_dto_status_t.F03", "it_dto_status_t.F02", "it_ep_attributes_t.F03"],
+        |f| {
+            let short = EpAttributes { max_dto_payload_size: 100, ..attributes() };
+            for way in [Way::Send, Way::Write, Way::Read] {
+                // Exactly as long as it may be is good.
+                let pair = f.pair_of(&short, &attributes())?;
+                let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+                let peer = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
+                let there = (peer.remote(0), peer.context()?);
+                f.a.post_rdma_write(pair.a.ep, &[own.segment(0, 100)], 5, SIGNALLED, there.0, there.1)?;
+                pair.a.done(5, DtoStatus::Success)?;
+                fails(f, &pair, way, own.segment(0, 101), DtoStatus::LocalLength)?;
+                // So many segments that their lengths overflow.
+                let pair = f.pair_of(&short, &attributes())?;
+                let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+                fails(f, &pair, way, own.segment(0, PAGE), DtoStatus::LocalLength)?;
+            }
+            // Incoming: the peer's endpoint may send more than this one takes.
+            let pair = f.pair_of(&attributes(), &short)?;
+            let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+            let sink = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
+            f.b.post_recv(pair.b.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
+            f.a.post_send(pair.a.ep, &[own.segment(0, 101)], 2, SIGNALLED)?;
+            pair.b.recv_done(1, DtoStatus::LocalLength)?;
+            pair.a.done(2, DtoStatus::RemoteResponder)
+        },
+    ),
+    test(
+        "errors::what_is_behind_a_failure_is_flushed",
+        &[
+            "it_post_send.A03",
+            "it_post_recv.A02",
+            "it_post_rdma_write.A03",
+            "it_post_rdma_read.A03",
+            "it_ep_state_t.A04",
+            "it_ep_state_t.A06",
+            "it_dto_status_t.F07",
+            "it_dto_flags_t.B01",
+            "4.7.B05",
+        ],
+        |f| {
+            let pair = f.pair()?;
+            let (own, peer) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, OPEN)?);
+            own.fill(1);
+            let there = (peer.remote(0), peer.context()?);
+            for cookie in 0..4 {
+                f.a.post_recv(pair.a.ep, &[], cookie, DtoFlags::COMPLETION)?;
+            }
+            let bad = LmrTriplet::new(own.lmr, own.buffer.addr() as u64, 65);
+            let flags = DtoFlags::empty();
+            f.a.post_rdma_write(pair.a.ep, &[own.segment(0, 8)], 10, flags, there.0, there.1)?;
+            f.a.post_rdma_write(pair.a.ep, &[bad], 11, flags, there.0, there.1)?;
+            f.a.post_rdma_write(pair.a.ep, &[own.segment(0, 64)], 12, flags, there.0, there.1)?;
+            f.a.post_send(pair.a.ep, &[own.whole()], 13, flags)?;
+            f.a.post_rdma_read(pair.a.ep, &[own.whole()], 14, flags, there.0, there.1)?;
+            pair.a.done(11, DtoStatus::LocalProtection)?;
+            for cookie in 12..=14 {
+                pair.a.done(cookie, DtoStatus::Flushed)?;
+            }
+            for cookie in 0..4 {
+                pair.a.recv_done(cookie, DtoStatus::Flushed)?;
+            }
+            pair.a.broken()?;
+            // The first write was done, the third was not.
+            check_eq!(peer.bytes(0, 8), own.bytes(0, 8));
+            check!(peer.bytes(8, 56).iter().all(|&byte| byte == 0));
+            pair.a.idle()
+        },
+    ),
+    test(
+        "errors::the_peer_does_not_answer",
+        &[
+            "it_post_send.A11",
+            "it_post_rdma_write.A14",
+            "it_post_rdma_read.A22",
+            "it_dto_status_t.F12",
+            "it_dto_status_t.F25",
+            "it_dto_status_t.A28",
+            "it_ep_connect.F07",
+            "it_ep_connect.F10",
+        ],
+        |f| {
+            check_eq!(DtoStatus::Transport.as_raw(), 9);
+            // 4.096 us * 2^12 = 17 ms, twice.
+            let hasty = ConnAttributes { retry_count: 1, local_ack_timeout: 12, ..ConnAttributes::default() };
+            for way in [Way::Send, Way::Write, Way::Read] {
+                let pair = impatient(f, hasty)?;
+                let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+                let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+                f.b.post_recv(pair.b.ep, &[peer.whole()], 2, DtoFlags::COMPLETION)?;
+                drop_requests(f, &pair)?;
+                let (there, segment) = ((peer.remote(0), peer.context()?), [own.whole()]);
+                match way {
+                    Way::Send => f.a.post_send(pair.a.ep, &segment, 1, SIGNALLED)?,
+                    Way::Write => f.a.post_rdma_write(pair.a.ep, &segment, 1, SIGNALLED, there.0, there.1)?,
+                    _ => f.a.post_rdma_read(pair.a.ep, &segment, 1, SIGNALLED, there.0, there.1)?,
+                }
+                pair.a.done(1, DtoStatus::Transport)?;
+                pair.a.broken()?;
+                peer.untouched()?;
+            }
+            Ok(())
+        },
+    ),
+    test("errors::the_state_is_there_before_the_event", &["it_ep_state_t.B02", "it_ep_state_t.S41"], |f| {
+        for _ in 0..10 {
+            let pair = f.pair()?;
+            let own: Region = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+            let bad = LmrTriplet::new(own.lmr, 0, 8);
+            f.a.post_send(pair.a.ep, &[bad], 1, SIGNALLED)?;
+            pair.a.expect(EventType::CM_MSG_CONN_BROKEN)?;
+            check_eq!(pair.a.state()?, EpStateRc::Nonoperational);
+            f.a.ep_reset(pair.a.ep)?;
+            check_eq!(pair.a.state()?, EpStateRc::Unconnected);
+        }
+        Ok(())
+    }),
+    test("errors::a_connection_that_survives_a_lost_request", &["it_ep_connect.F07", "it_post_send.B11"], |f| {
+        let hasty = ConnAttributes { retry_count: 7, local_ack_timeout: 12, ..ConnAttributes::default() };
+        let pair = impatient(f, hasty)?;
+        let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+        let sink = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+        source.fill(1);
+        for what in [Injection::DropRequests, Injection::DropResponses] {
+            sink.buffer.slice().fill(0);
+            f.b.post_recv(pair.b.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
+            lose(f, &pair, what, 2)?;
+            f.a.post_send(pair.a.ep, &[source.whole()], 2, SIGNALLED)?;
+            pair.b.recv_done(1, DtoStatus::Success)?;
+            pair.a.done(2, DtoStatus::Success)?;
+            check!(sink.all() == source.all());
+        }
+        // Once each, however often it was sent.
+        pair.b.idle()
+    }),
+];
+
+/// Loses all further requests of the pair's active side.
+fn drop_requests(f: &Fixture, pair: &Pair) -> Outcome {
+    lose(f, pair, Injection::DropRequests, 1000)
+}
+
+/// Loses the next `count` packets of a kind on the active side's queue pair.
+fn lose(f: &Fixture, pair: &Pair, what: Injection, count: u32) -> Outcome {
+    let _ = pair;
+    inject(f, what, count)
+}

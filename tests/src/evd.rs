@@ -1,0 +1,978 @@
+//! Simple event dispatchers (pages it_evd_create, it_evd_dequeue, it_evd_wait, it_evd_query, it_evd_modify, it_evd_free,
+//! it_evd_post_se, it_software_event_t).
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::result::Result;
+
+use platform::sync::Mutex;
+use privileged_api::*;
+
+use crate::fixture::{End, Fixture, MOMENT, Pair, SIGNALLED, WAIT, attributes, evd_param, sevd};
+use crate::thread::{Gate, Thread, eventually};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+/// A dispatcher of software events.
+fn software(ia: &Ia, size: usize) -> Result<EvdHandle, Failure> {
+    Ok(ia.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), size, 1, EvdHandle::NULL)?)
+}
+
+/// Takes the next software event, which must carry this.
+#[track_caller]
+fn expect_software(ia: &Ia, evd: EvdHandle, data: usize) -> Outcome {
+    match ia.evd_dequeue(evd)? {
+        Event::Software { evd: at, data: got } if (at, got) == (evd, data) => Ok(()),
+        other => Err(Failure::new(alloc::format!("expected {data}, got {other:?}"))),
+    }
+}
+
+/// Fails unless a wait of no length ends for want of events that notify, while `nmore` are queued.
+#[track_caller]
+fn blocks(ia: &Ia, evd: EvdHandle, nmore: usize) -> Outcome {
+    match ia.evd_wait(evd, MOMENT) {
+        Err(failure) if failure == (WaitError { error: Error::TimeoutExpired, nmore }) => Ok(()),
+        other => Err(Failure::new(alloc::format!("expected a timeout with {nmore} queued, got {other:?}"))),
+    }
+}
+
+/// Waits until this many events are queued, whatever they are.
+#[track_caller]
+fn queued(f: &Fixture, ia: &Ia, evd: EvdHandle, count: usize) -> Outcome {
+    let mut seen = 0;
+    let reached = eventually(f.platform(), || {
+        seen = match ia.evd_wait(evd, 0) {
+            Err(WaitError { error: Error::TimeoutExpired, nmore }) => nmore,
+            _ => usize::MAX,
+        };
+        seen >= count
+    });
+    match reached && seen == count {
+        true => Ok(()),
+        false => Err(Failure::new(alloc::format!("{seen} events are queued, expected {count}"))),
+    }
+}
+
+/// A pair whose active side completes sends on a dispatcher with this threshold.
+fn with_threshold(f: &Fixture, threshold: usize) -> Result<Pair, Failure> {
+    let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, threshold)?;
+    let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, threshold)?;
+    let pair = Pair { a: f.end_on(&f.a, &attributes(), request, recv)?, b: f.end(&f.b, &attributes())? };
+    f.connect(&pair.a, &pair.b)?;
+    Ok(pair)
+}
+
+/// A write of nothing, which always succeeds.
+fn nothing(end: &End, cookie: u64, flags: DtoFlags) -> Result<(), Error> {
+    end.ia.post_rdma_write(end.ep, &[], cookie, flags, RdmaAddr(0), RmrContext(0))
+}
+
+const PLAIN: DtoFlags = DtoFlags::COMPLETION;
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "evd::create_and_query_every_stream",
+        &[
+            "it_evd_create.F02",
+            "it_evd_create.B03",
+            "it_evd_create.S03",
+            "it_evd_create.S05",
+            "it_evd_create.L07",
+            "it_evd_query.F01",
+            "it_evd_query.F02",
+            "it_evd_query.F03",
+            "it_evd_query.F04",
+            "it_evd_query.F05",
+            "it_evd_query.F06",
+            "it_evd_query.F07",
+            "it_evd_query.V01",
+        ],
+        |f| {
+            for (stream, flags, size, threshold) in [
+                (EventType::DTO_EVENT_STREAM, EvdFlags::OVERFLOW_DEFAULT, 100, 7),
+                (EventType::DTO_EVENT_STREAM, EvdFlags::OVERFLOW_NOTIFY, 1, 1),
+                (EventType::CM_REQ_EVENT_STREAM, EvdFlags::empty(), 5, 1),
+                (EventType::CM_MSG_EVENT_STREAM, EvdFlags::OVERFLOW_NOTIFY | EvdFlags::OVERFLOW_AUTO_RESET, 9, 1),
+                (EventType::ASYNC_AFF_EVENT_STREAM, EvdFlags::OVERFLOW_DEFAULT, 16, 1),
+                (EventType::ASYNC_UNAFF_EVENT_STREAM, EvdFlags::empty(), 16, 1),
+                (EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 3, 0),
+            ] {
+                let evd = f.a.evd_create(stream, flags, size, threshold, EvdHandle::NULL)?;
+                let param = evd_param(&f.a, evd)?;
+                check_eq!((param.ia, param.event_number), (f.a.handle(), stream));
+                check_eq!((param.evd_flag, param.sevd_threshold), (flags, threshold), "of {stream:?}");
+                check!(param.sevd_queue_size >= size, "{stream:?} has room for {}", param.sevd_queue_size);
+                check!(param.aevd.is_null() && !param.has_fd);
+                check!(param.evd_enabled && !param.evd_overflowed && !param.evd_callback);
+                refused(f.a.evd_dequeue(evd), Error::QueueEmpty)?;
+                let some = f.a.evd_query(evd, EvdParamMask::THRESHOLD | EvdParamMask::EVENT_NUMBER)?;
+                let expected = EvdParam { sevd_threshold: threshold, event_number: stream, ..EvdParam::default() };
+                check_eq!(some, expected);
+                f.a.evd_free(evd)?;
+            }
+            check!(f.a.object_counts().is_empty());
+            Ok(())
+        },
+    ),
+    test("evd::what_is_no_stream", &["it_evd_create.IT_ERR_INVALID_EVD_TYPE", "it_status_t.F40"], |f| {
+        for number in [
+            EventType::DTO_SEND_CMPL,
+            EventType::CM_REQ_CONN_REQUEST,
+            EventType::SOFTWARE,
+            EventType::CM_MSG_CONN_BROKEN,
+            EventType(0x3000),
+            EventType(0x40000),
+            EventType(u32::MAX),
+        ] {
+            let created = f.a.evd_create(number, EvdFlags::empty(), 4, 1, EvdHandle::NULL);
+            refused(created, Error::InvalidEvdType)?;
+        }
+        check_eq!(f.a.object_counts().evd, 0);
+        check_eq!(Error::InvalidEvdType as u32, 39);
+        Ok(())
+    }),
+    test(
+        "evd::flags_that_cannot_be",
+        &[
+            "it_evd_create.IT_ERR_INVALID_FLAGS",
+            "it_evd_create.L02",
+            "it_evd_create.L03",
+            "it_evd_create.L04",
+            "it_evd_create.L05",
+            "it_evd_create.L06",
+        ],
+        |f| {
+            let (default, notify, reset) =
+                (EvdFlags::OVERFLOW_DEFAULT, EvdFlags::OVERFLOW_NOTIFY, EvdFlags::OVERFLOW_AUTO_RESET);
+            let message = EventType::CM_MSG_EVENT_STREAM;
+            for (stream, flags) in [
+                (message, EvdFlags::from_bits_retain(0x20)),
+                (message, EvdFlags::from_bits_retain(0x8000_0000)),
+                (message, default | notify),
+                (message, default | reset),
+                (message, default | notify | reset),
+                (message, reset),
+                (EventType::DTO_EVENT_STREAM, notify | reset),
+                (EventType::DTO_EVENT_STREAM, reset),
+                (EventType::ASYNC_UNAFF_EVENT_STREAM, notify),
+                (EventType::ASYNC_UNAFF_EVENT_STREAM, notify | reset),
+            ] {
+                let created = f.a.evd_create(stream, flags, 4, 1, EvdHandle::NULL);
+                refused(created, Error::InvalidFlags)?;
+            }
+            check_eq!(f.a.object_counts().evd, 0);
+            Ok(())
+        },
+    ),
+    test(
+        "evd::thresholds_that_may_be",
+        &[
+            "it_evd_create.L08",
+            "it_evd_create.IT_ERR_INVALID_THRESHOLD",
+            "it_evd_create.V10",
+            "it_status_t.F74",
+        ],
+        |f| {
+            let create = |threshold| {
+                let stream = EventType::DTO_EVENT_STREAM;
+                f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 16, threshold, EvdHandle::NULL)
+            };
+            let evd = create(0)?;
+            let room = evd_param(&f.a, evd)?.sevd_queue_size;
+            check_eq!(THRESHOLD_DISABLE, 0);
+            for threshold in [1, 2, 16, room] {
+                let evd = create(threshold)?;
+                check_eq!(evd_param(&f.a, evd)?.sevd_threshold, threshold);
+            }
+            for threshold in [room + 1, usize::MAX] {
+                refused(create(threshold), Error::InvalidThreshold)?;
+            }
+            check_eq!(Error::InvalidThreshold as u32, 73);
+            Ok(())
+        },
+    ),
+    test("evd::queues_too_large", &["it_evd_create.IT_ERR_RESOURCE_QUEUE_SIZE", "it_status_t.F94"], |f| {
+        for stream in [EventType::DTO_EVENT_STREAM, EventType::CM_MSG_EVENT_STREAM] {
+            for size in [usize::MAX, usize::MAX / 2 + 1, 1 << 40] {
+                let created = f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, size, 1, EvdHandle::NULL);
+                refused(created, Error::ResourceQueueSize)?;
+            }
+        }
+        check_eq!(f.a.object_counts().evd, 0);
+        check_eq!(Error::ResourceQueueSize as u32, 93);
+        Ok(())
+    }),
+    test("evd::no_such_aggregate", &["it_evd_create.IT_ERR_INVALID_AEVD", "it_status_t.F22"], |f| {
+        let simple = software(&f.a, 4)?;
+        for aevd in [simple, EvdHandle::from_raw(u64::MAX), EvdHandle::from_raw(1)] {
+            let stream = EventType::CM_MSG_EVENT_STREAM;
+            let created = f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 4, 1, aevd);
+            refused(created, Error::InvalidAevd)?;
+        }
+        check_eq!(Error::InvalidAevd as u32, 21);
+        Ok(())
+    }),
+    test(
+        "evd::one_affiliated_and_one_unaffiliated",
+        &[
+            "it_evd_create.IT_ERR_ASYNC_AFF_EVD_EXISTS",
+            "it_evd_create.IT_ERR_ASYNC_UNAFF_EVD_EXISTS",
+            "it_evd_create.B07",
+            "it_status_t.F06",
+            "it_status_t.F07",
+        ],
+        |f| {
+            let pairs = [
+                (EventType::ASYNC_AFF_EVENT_STREAM, Error::AsyncAffEvdExists),
+                (EventType::ASYNC_UNAFF_EVENT_STREAM, Error::AsyncUnaffEvdExists),
+            ];
+            for (stream, error) in pairs {
+                let create = |ia: &Ia| ia.evd_create(stream, EvdFlags::empty(), 8, 1, EvdHandle::NULL);
+                let evd = create(&f.a)?;
+                check!(evd_param(&f.a, evd)?.evd_bound, "fed from the start");
+                refused(create(&f.a), error)?;
+                // One an IA, not one in all.
+                create(&f.b)?;
+                f.a.evd_free(evd)?;
+                create(&f.a)?;
+                refused(create(&f.a), error)?;
+            }
+            check_eq!((Error::AsyncAffEvdExists as u32, Error::AsyncUnaffEvdExists as u32), (5, 6));
+            Ok(())
+        },
+    ),
+    test(
+        "evd::bad_handles",
+        &[
+            "it_evd_dequeue.IT_ERR_INVALID_EVD",
+            "it_evd_wait.IT_ERR_INVALID_EVD",
+            "it_evd_query.IT_ERR_INVALID_EVD",
+            "it_evd_modify.IT_ERR_INVALID_EVD",
+            "it_evd_free.IT_ERR_INVALID_EVD",
+            "it_evd_post_se.IT_ERR_INVALID_EVD",
+            "it_evd_callback_attach.IT_ERR_INVALID_EVD",
+            "it_evd_callback_detach.IT_ERR_INVALID_EVD",
+            "it_evd_free.B08",
+            "it_status_t.F38",
+        ],
+        |f| {
+            let freed = software(&f.a, 4)?;
+            f.a.evd_free(freed)?;
+            let foreign = software(&f.b, 4)?;
+            let pz = EvdHandle::from_raw(f.a.pz_create()?.as_raw());
+            for evd in [EvdHandle::NULL, freed, foreign, pz, EvdHandle::from_raw(u64::MAX)] {
+                refused(f.a.evd_dequeue(evd), Error::InvalidEvd)?;
+                refused(f.a.evd_dequeue_n(evd, &mut [DtoCompletion::default()]), Error::InvalidEvd)?;
+                check!(f.a.evd_wait(evd, 0).is_err_and(|failure| failure == Error::InvalidEvd));
+                refused(f.a.evd_query(evd, EvdParamMask::ALL), Error::InvalidEvd)?;
+                let enable = EvdParam { evd_enabled: true, ..EvdParam::default() };
+                refused(f.a.evd_modify(evd, EvdParamMask::ENABLED, &enable), Error::InvalidEvd)?;
+                refused(f.a.evd_post_se(evd, 1), Error::InvalidEvd)?;
+                let callback = alloc::boxed::Box::new(|_: &Ia, _| {});
+                refused(f.a.evd_callback_attach(evd, callback), Error::InvalidEvd)?;
+                refused(f.a.evd_callback_detach(evd), Error::InvalidEvd)?;
+                refused(f.a.evd_free(evd), Error::InvalidEvd)?;
+            }
+            f.b.evd_post_se(foreign, 1)?;
+            check_eq!(Error::InvalidEvd as u32, 37);
+            Ok(())
+        },
+    ),
+    test(
+        "evd::software_events_in_order",
+        &[
+            "it_evd_post_se.B01",
+            "it_evd_post_se.F01",
+            "it_evd_dequeue.B01",
+            "it_evd_dequeue.B06",
+            "it_evd_dequeue.IT_ERR_QUEUE_EMPTY",
+            "it_evd_create.B08",
+            "it_evd_create.B23",
+            "it_evd_create.B47",
+            "it_evd_create.F05",
+            "it_software_event_t.F01",
+            "it_software_event_t.F02",
+            "it_software_event_t.F03",
+            "it_software_event_t.B01",
+            "it_software_event_t.B02",
+            "it_event_t.F51",
+            "it_event_t.B01",
+            "it_status_t.F88",
+        ],
+        |f| {
+            let evd = software(&f.a, 64)?;
+            refused(f.a.evd_dequeue(evd), Error::QueueEmpty)?;
+            for data in [0, usize::MAX, 1, 0xdead_beef] {
+                f.a.evd_post_se(evd, data)?;
+            }
+            let event = f.a.evd_dequeue(evd)?;
+            check_eq!(event, Event::Software { evd, data: 0 });
+            check_eq!((event.event_number(), event.event_number().as_raw()), (EventType::SOFTWARE, 0x10001));
+            expect_software(&f.a, evd, usize::MAX)?;
+            f.a.evd_post_se(evd, 5)?;
+            for data in [1, 0xdead_beef, 5] {
+                expect_software(&f.a, evd, data)?;
+            }
+            refused(f.a.evd_dequeue(evd), Error::QueueEmpty)?;
+            // Round and round, far beyond the size of the queue.
+            for data in 0..1000 {
+                f.a.evd_post_se(evd, data)?;
+                expect_software(&f.a, evd, data)?;
+            }
+            check_eq!(Error::QueueEmpty as u32, 87);
+            Ok(())
+        },
+    ),
+    test(
+        "evd::a_full_software_queue",
+        &[
+            "it_evd_post_se.IT_ERR_EVD_QUEUE_FULL",
+            "it_evd_post_se.B02",
+            "it_software_event_t.B04",
+            "it_software_event_t.B05",
+            "it_status_t.F15",
+        ],
+        |f| {
+            let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?;
+            let evd = software(&f.a, 4)?;
+            let room = evd_param(&f.a, evd)?.sevd_queue_size;
+            for data in 0..room {
+                f.a.evd_post_se(evd, data)?;
+            }
+            for _ in 0..3 {
+                refused(f.a.evd_post_se(evd, 999), Error::EvdQueueFull)?;
+            }
+            check!(!evd_param(&f.a, evd)?.evd_overflowed);
+            refused(f.a.evd_dequeue(affiliated), Error::QueueEmpty)?;
+            expect_software(&f.a, evd, 0)?;
+            f.a.evd_post_se(evd, room)?;
+            refused(f.a.evd_post_se(evd, 999), Error::EvdQueueFull)?;
+            for data in 1..=room {
+                expect_software(&f.a, evd, data)?;
+            }
+            refused(f.a.evd_dequeue(evd), Error::QueueEmpty)?;
+            check_eq!(Error::EvdQueueFull as u32, 14);
+            Ok(())
+        },
+    ),
+    test("evd::software_events_need_a_software_dispatcher", &["it_evd_post_se.IT_ERR_INVALID_SOFT_EVD", "it_status_t.F69"], |f| {
+        for stream in [
+            EventType::DTO_EVENT_STREAM,
+            EventType::CM_REQ_EVENT_STREAM,
+            EventType::CM_MSG_EVENT_STREAM,
+            EventType::ASYNC_AFF_EVENT_STREAM,
+        ] {
+            let evd = sevd(&f.a, stream, 4, 1)?;
+            refused(f.a.evd_post_se(evd, 1), Error::InvalidSoftEvd)?;
+            refused(f.a.evd_dequeue(evd), Error::QueueEmpty)?;
+        }
+        check_eq!(Error::InvalidSoftEvd as u32, 68);
+        Ok(())
+    }),
+    test("evd::many_posters", &["A.it_evd_post_se.B01", "it_evd_create.B57", "it_evd_dequeue.B11", "4.2.B10"], |f| {
+        const EACH: usize = 200;
+        let evd = software(&f.a, 64)?;
+        let mut threads = Vec::new();
+        for poster in 0..3 {
+            let (ia, platform) = (f.a.clone(), f.platform().clone());
+            threads.push(Thread::spawn(f.platform(), "poster", move || {
+                (0..EACH).all(|i| {
+                    eventually(&platform, || match ia.evd_post_se(evd, poster * EACH + i) {
+                        Ok(()) => true,
+                        Err(error) => error != Error::EvdQueueFull,
+                    })
+                })
+            })?);
+        }
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let mut takers = Vec::new();
+        for _ in 0..2 {
+            let (ia, seen) = (f.a.clone(), seen.clone());
+            takers.push(Thread::spawn(f.platform(), "taker", move || {
+                loop {
+                    match ia.evd_wait(evd, WAIT) {
+                        Ok((Event::Software { data: usize::MAX, .. }, _)) => return true,
+                        Ok((Event::Software { data, .. }, _)) => seen.lock().push(data),
+                        _ => return false,
+                    }
+                }
+            })?);
+        }
+        for thread in threads {
+            check!(thread.join()?);
+        }
+        for _ in &takers {
+            f.a.evd_post_se(evd, usize::MAX)?;
+        }
+        for taker in takers {
+            check!(taker.join()?);
+        }
+        let mut seen = seen.lock().clone();
+        seen.sort_unstable();
+        check!(seen.iter().copied().eq(0..3 * EACH), "each event exactly once");
+        Ok(())
+    }),
+    test(
+        "evd::wait_takes_what_is_queued",
+        &[
+            "it_evd_wait.B01",
+            "it_evd_wait.B05",
+            "it_evd_wait.B08",
+            "it_evd_wait.B17",
+            "it_evd_wait.F03",
+            "it_evd_wait.V06",
+            "it_evd_create.B36",
+            "it_software_event_t.B03",
+        ],
+        |f| {
+            let evd = software(&f.a, 8)?;
+            for data in 0..5 {
+                f.a.evd_post_se(evd, data)?;
+            }
+            for data in 0..5 {
+                let (event, nmore) = f.a.evd_wait(evd, 0)?;
+                check_eq!(event, Event::Software { evd, data });
+                check_eq!(nmore, 4 - data);
+            }
+            blocks(&f.a, evd, 0)?;
+            // Enabled or disabled is the same while it notifies nobody.
+            let disable = EvdParam { evd_enabled: false, ..EvdParam::default() };
+            f.a.evd_modify(evd, EvdParamMask::ENABLED, &disable)?;
+            f.a.evd_post_se(evd, 9)?;
+            check_eq!(f.a.evd_wait(evd, 0)?.0, Event::Software { evd, data: 9 });
+            Ok(())
+        },
+    ),
+    test(
+        "evd::wait_times_out",
+        &[
+            "it_evd_wait.IT_ERR_TIMEOUT_EXPIRED",
+            "it_evd_wait.B03",
+            "it_evd_wait.F01",
+            "it_evd_wait.V05",
+            "it_status_t.F105",
+        ],
+        |f| {
+            let evd = software(&f.a, 8)?;
+            for timeout in [0, 1, 1000] {
+                let before = f.platform().now();
+                let waited = f.a.evd_wait(evd, timeout);
+                check_eq!(waited, Err(WaitError { error: Error::TimeoutExpired, nmore: 0 }));
+                let passed = f.platform().now().since(before).as_micros() as u64;
+                check!(passed >= timeout, "{passed} us of {timeout}");
+            }
+            check_eq!(Error::TimeoutExpired as u32, 104);
+            Ok(())
+        },
+    ),
+    test(
+        "evd::an_event_wakes_the_waiter",
+        &[
+            "it_evd_wait.B07",
+            "it_evd_wait.B11",
+            "it_evd_wait.F02",
+            "it_evd_wait.V08",
+            "it_evd_post_se.B03",
+            "it_evd_create.B50",
+            "it_evd_create.B51",
+            "it_evd_create.B52",
+            "it_event_t.F02",
+            "A.it_evd_create.B11",
+            "A.it_evd_create.B14",
+        ],
+        |f| {
+            check_eq!(TIMEOUT_INFINITE, u64::MAX);
+            let evd = software(&f.a, 8)?;
+            let echo = software(&f.a, 8)?;
+            let ia = f.a.clone();
+            let thread = Thread::spawn(f.platform(), "waiter", move || -> Result<(), WaitError> {
+                for _ in 0..50 {
+                    let (event, _) = ia.evd_wait(evd, TIMEOUT_INFINITE)?;
+                    let Event::Software { data, .. } = event else { continue };
+                    let _ = ia.evd_post_se(echo, data + 1);
+                }
+                Ok(())
+            })?;
+            for round in 0..50 {
+                f.a.evd_post_se(evd, 2 * round)?;
+                let (event, _) = f.a.evd_wait(echo, WAIT)?;
+                check_eq!(event, Event::Software { evd: echo, data: 2 * round + 1 });
+            }
+            thread.join()?.map_err(Failure::from)
+        },
+    ),
+    test(
+        "evd::as_many_waiters_as_events",
+        &["it_evd_wait.B12", "it_evd_wait.B18", "it_evd_create.O01", "A.it_evd_wait.B01", "A.it_evd_dequeue.B01"],
+        |f| {
+            let evd = software(&f.a, 16)?;
+            let done = Gate::new(f.platform());
+            let mut threads = Vec::new();
+            for _ in 0..4 {
+                let (ia, done) = (f.a.clone(), done.clone());
+                threads.push(Thread::spawn(f.platform(), "waiter", move || {
+                    let event = ia.evd_wait(evd, WAIT).map(|(event, _)| event);
+                    done.pass();
+                    event
+                })?);
+            }
+            // One event, one waiter; the others go on waiting.
+            for count in 1..=4 {
+                f.a.evd_post_se(evd, count)?;
+                done.wait(count as u32)?;
+                check_eq!(done.count(), count as u32);
+                refused(f.a.evd_dequeue(evd), Error::QueueEmpty)?;
+            }
+            let mut got = Vec::new();
+            for thread in threads {
+                match thread.join()? {
+                    Ok(Event::Software { data, .. }) => got.push(data),
+                    other => return Err(Failure::new(alloc::format!("got {other:?}"))),
+                }
+            }
+            got.sort_unstable();
+            check_eq!(got, [1, 2, 3, 4]);
+            Ok(())
+        },
+    ),
+    test("evd::one_waiter_above_threshold_one", &["it_evd_wait.IT_ERR_WAITER_LIMIT", "it_evd_wait.O01", "it_status_t.F107"], |f| {
+        let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
+        let ia = f.a.clone();
+        let thread = Thread::spawn(f.platform(), "waiter", move || {
+            loop {
+                match ia.evd_wait(evd, TIMEOUT_INFINITE) {
+                    Err(WaitError { error: Error::WaiterLimit, .. }) => {}
+                    other => return other.map(drop),
+                }
+            }
+        })?;
+        let limit = || matches!(f.a.evd_wait(evd, 0), Err(WaitError { error: Error::WaiterLimit, .. }));
+        check!(eventually(f.platform(), limit), "a second waiter");
+        check_eq!(Error::WaiterLimit as u32, 106);
+        f.a.evd_free(evd)?;
+        check!(thread.join()?.is_err());
+        Ok(())
+    }),
+    test("evd::freed_under_its_waiter", &["it_evd_wait.IT_ERR_ABORT", "it_evd_wait.V03", "it_evd_free.V03", "it_status_t.F02"], |f| {
+        let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
+        let ia = f.a.clone();
+        let thread = Thread::spawn(f.platform(), "waiter", move || {
+            loop {
+                match ia.evd_wait(evd, TIMEOUT_INFINITE) {
+                    Err(WaitError { error: Error::WaiterLimit, .. }) => {}
+                    other => return other,
+                }
+            }
+        })?;
+        let limit = || matches!(f.a.evd_wait(evd, 0), Err(WaitError { error: Error::WaiterLimit, .. }));
+        check!(eventually(f.platform(), limit));
+        f.a.evd_free(evd)?;
+        check!(thread.join()?.is_err_and(|failure| failure == Error::Abort));
+        check_eq!(Error::Abort as u32, 1);
+        check_eq!(f.a.object_counts().evd, 0);
+        Ok(())
+    }),
+    test(
+        "evd::the_threshold_counts_plain_completions",
+        &[
+            "it_evd_create.B29",
+            "it_evd_create.B30",
+            "it_evd_create.S04",
+            "it_evd_wait.V07",
+            "it_dto_flags_t.B33",
+            "it_dto_events.O01",
+            "A.it_evd_create.B03",
+            "A.it_evd_create.B07",
+            "A.it_evd_create.B09",
+            "A.it_evd_create.B13",
+            "A.it_evd_create.V01",
+        ],
+        |f| {
+            let pair = with_threshold(f, 3)?;
+            let evd = pair.a.request;
+            for cookie in 0..2 {
+                nothing(&pair.a, cookie, PLAIN)?;
+            }
+            queued(f, &f.a, evd, 2)?;
+            blocks(&f.a, evd, 2)?;
+            nothing(&pair.a, 2, PLAIN)?;
+            let (event, nmore) = f.a.evd_wait(evd, WAIT)?;
+            check_eq!(event.dto().map(|done| done.cookie), Some(0));
+            check_eq!(nmore, 2);
+            // What reached the threshold is not sticky: only the number counts.
+            blocks(&f.a, evd, 2)?;
+            nothing(&pair.a, 3, PLAIN)?;
+            pair.a.done(1, DtoStatus::Success)?;
+            blocks(&f.a, evd, 2)
+        },
+    ),
+    test(
+        "evd::dequeue_ignores_the_threshold",
+        &["it_evd_dequeue.B10", "it_evd_create.B54", "A.it_evd_create.B18", "A.it_evd_create.B19"],
+        |f| {
+            let pair = with_threshold(f, 3)?;
+            let evd = pair.a.request;
+            for cookie in 0..2 {
+                nothing(&pair.a, cookie, PLAIN)?;
+            }
+            queued(f, &f.a, evd, 2)?;
+            let disable = EvdParam { evd_enabled: false, ..EvdParam::default() };
+            f.a.evd_modify(evd, EvdParamMask::ENABLED, &disable)?;
+            for cookie in 0..2 {
+                check_eq!(f.a.evd_dequeue(evd)?.dto().map(|done| done.cookie), Some(cookie));
+            }
+            refused(f.a.evd_dequeue(evd), Error::QueueEmpty)
+        },
+    ),
+    test(
+        "evd::threshold_zero_is_never_reached",
+        &["it_evd_create.B37", "A.it_evd_create.B08", "A.it_evd_create.B20"],
+        |f| {
+            let pair = with_threshold(f, THRESHOLD_DISABLE)?;
+            let evd = pair.a.request;
+            blocks(&f.a, evd, 0)?;
+            for cookie in 0..20 {
+                nothing(&pair.a, cookie, PLAIN)?;
+            }
+            queued(f, &f.a, evd, 20)?;
+            blocks(&f.a, evd, 20)?;
+            // A notification event lets one out after the other until it is taken itself.
+            nothing(&pair.a, 20, SIGNALLED)?;
+            for cookie in 0..=20 {
+                pair.a.done(cookie, DtoStatus::Success)?;
+            }
+            blocks(&f.a, evd, 0)
+        },
+    ),
+    test(
+        "evd::notification_events_wake_below_the_threshold",
+        &["it_evd_create.B33", "it_dto_flags_t.F02", "A.it_evd_create.B01", "A.it_evd_create.B06"],
+        |f| {
+            let pair = with_threshold(f, 10)?;
+            let evd = pair.a.request;
+            nothing(&pair.a, 0, PLAIN)?;
+            nothing(&pair.a, 1, SIGNALLED)?;
+            nothing(&pair.a, 2, PLAIN)?;
+            // The notifying one is second: it keeps its status until it is taken.
+            pair.a.done(0, DtoStatus::Success)?;
+            pair.a.done(1, DtoStatus::Success)?;
+            queued(f, &f.a, evd, 1)?;
+            blocks(&f.a, evd, 1)
+        },
+    ),
+    test("evd::errors_notify", &["it_evd_create.B34", "A.it_evd_create.B04"], |f| {
+        let pair = with_threshold(f, 10)?;
+        f.a.ep_disconnect(pair.a.ep, &[])?;
+        nothing(&pair.a, 1, DtoFlags::empty())?;
+        pair.a.done(1, DtoStatus::Flushed)
+    }),
+    test(
+        "evd::solicited_receives_notify",
+        &[
+            "it_evd_create.B31",
+            "it_evd_create.B35",
+            "it_dto_flags_t.F03",
+            "it_dto_flags_t.B04",
+            "it_dto_flags_t.F10",
+            "A.it_evd_create.B02",
+            "A.it_dto_flags_t.V01",
+        ],
+        |f| {
+            let pair = with_threshold(f, 10)?;
+            let evd = pair.a.recv;
+            for cookie in 0..3 {
+                f.a.post_recv(pair.a.ep, &[], cookie, PLAIN)?;
+            }
+            f.b.post_send(pair.b.ep, &[], 0, SIGNALLED)?;
+            pair.b.done(0, DtoStatus::Success)?;
+            queued(f, &f.a, evd, 1)?;
+            blocks(&f.a, evd, 1)?;
+            f.b.post_send(pair.b.ep, &[], 1, SIGNALLED | DtoFlags::SOLICITED_WAIT)?;
+            pair.a.recv_done(0, DtoStatus::Success)?;
+            pair.a.recv_done(1, DtoStatus::Success)?;
+            // A Receive that was posted with notification needs no solicitation.
+            f.b.post_send(pair.b.ep, &[], 2, SIGNALLED)?;
+            queued(f, &f.a, evd, 1)?;
+            blocks(&f.a, evd, 1)?;
+            f.a.post_recv(pair.a.ep, &[], 3, SIGNALLED)?;
+            f.b.post_send(pair.b.ep, &[], 3, SIGNALLED)?;
+            pair.a.recv_done(2, DtoStatus::Success)?;
+            pair.a.recv_done(3, DtoStatus::Success)
+        },
+    ),
+    test("evd::thresholds_mean_nothing_elsewhere", &["it_evd_create.B32", "it_cm_req_events.B02", "it_cm_msg_events.B05", "A.it_evd_create.B05"], |f| {
+        let evd = f.a.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 8, 8, EvdHandle::NULL)?;
+        f.a.evd_post_se(evd, 3)?;
+        check_eq!(f.a.evd_wait(evd, WAIT)?.0, Event::Software { evd, data: 3 });
+        // A request and a rejection, each on a dispatcher with a threshold of eight.
+        let requests = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 8, 8)?;
+        let spigot = crate::fixture::spigot(&f.b)?;
+        let (_, qual) = f.b.listen_create(spigot.spigot_id, requests, ListenFlags::empty(), None)?;
+        let mut end = f.end(&f.a, &attributes())?;
+        f.a.ep_free(end.ep)?;
+        end.conn = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 8, 8)?;
+        end.ep = f.a.ep_rc_create(end.pz, end.request, end.recv, end.conn, EpFlags::empty(), &attributes())?;
+        let path = crate::fixture::path(&f.a, &spigot.net_addr[0])?;
+        f.a.ep_connect(end.ep, &path, None, &qual, CnEstFlags::TWO_WAY, &[])?;
+        let (event, _) = f.b.evd_wait(requests, WAIT)?;
+        let Event::ConnRequest(request) = event else {
+            return Err(Failure::new(alloc::format!("got {event:?}")));
+        };
+        f.b.reject(request.cn_est_id, &[])?;
+        end.expect(EventType::CM_MSG_CONN_PEER_REJECT)?;
+        Ok(())
+    }),
+    test("evd::undefined_mask_bits", &["it_evd_query.IT_ERR_INVALID_MASK", "it_evd_modify.IT_ERR_INVALID_MASK", "it_evd_modify.L01", "it_status_t.F50"], |f| {
+        let evd = software(&f.a, 8)?;
+        let before = evd_param(&f.a, evd)?;
+        for bits in [0x1000, 0x8000_0000, u32::MAX] {
+            let mask = EvdParamMask::from_bits_retain(bits);
+            refused(f.a.evd_query(evd, mask), Error::InvalidMask)?;
+            refused(f.a.evd_modify(evd, mask, &before), Error::InvalidMask)?;
+        }
+        for mask in [
+            EvdParamMask::ALL,
+            EvdParamMask::IA,
+            EvdParamMask::EVENT_NUMBER,
+            EvdParamMask::FLAG,
+            EvdParamMask::FD,
+            EvdParamMask::BOUND,
+            EvdParamMask::CALLBACK,
+            EvdParamMask::IA | EvdParamMask::ENABLED,
+        ] {
+            let change = EvdParam { evd_enabled: false, ..before };
+            refused(f.a.evd_modify(evd, mask, &change), Error::InvalidMask)?;
+        }
+        check_eq!(evd_param(&f.a, evd)?, before);
+        check_eq!(Error::InvalidMask as u32, 49);
+        Ok(())
+    }),
+    test(
+        "evd::modify_the_threshold",
+        &["it_evd_modify.F02", "it_evd_modify.B01", "it_evd_modify.B10", "it_evd_modify.IT_ERR_INVALID_THRESHOLD"],
+        |f| {
+            let pair = with_threshold(f, 5)?;
+            let evd = pair.a.request;
+            let set = |sevd_threshold| {
+                // The other fields are not what the mask names.
+                let change = EvdParam { sevd_threshold, sevd_queue_size: 1, ..EvdParam::default() };
+                f.a.evd_modify(evd, EvdParamMask::THRESHOLD, &change)
+            };
+            let before = evd_param(&f.a, evd)?;
+            for threshold in [before.sevd_queue_size + 1, usize::MAX] {
+                refused(set(threshold), Error::InvalidThreshold)?;
+            }
+            check_eq!(evd_param(&f.a, evd)?, before);
+            nothing(&pair.a, 0, PLAIN)?;
+            nothing(&pair.a, 1, PLAIN)?;
+            queued(f, &f.a, evd, 2)?;
+            blocks(&f.a, evd, 2)?;
+            set(2)?;
+            check_eq!(evd_param(&f.a, evd)?, EvdParam { sevd_threshold: 2, ..before });
+            pair.a.done(0, DtoStatus::Success)?;
+            blocks(&f.a, evd, 1)?;
+            set(0)?;
+            blocks(&f.a, evd, 1)?;
+            set(1)?;
+            pair.a.done(1, DtoStatus::Success)
+        },
+    ),
+    test(
+        "evd::modify_the_queue_size",
+        &["it_evd_modify.F01", "it_evd_modify.B02", "it_evd_modify.B09", "it_evd_modify.B11", "it_evd_modify.IT_ERR_INVALID_QUEUE_SIZE", "it_status_t.F58"],
+        |f| {
+            let evd = f.a.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 64, 3, EvdHandle::NULL)?;
+            let set = |sevd_queue_size| {
+                let change = EvdParam { sevd_queue_size, ..EvdParam::default() };
+                f.a.evd_modify(evd, EvdParamMask::QUEUE_SIZE, &change)
+            };
+            let before = evd_param(&f.a, evd)?;
+            refused(set(2), Error::InvalidQueueSize)?;
+            refused(set(0), Error::InvalidQueueSize)?;
+            for data in 0..10 {
+                f.a.evd_post_se(evd, data)?;
+            }
+            refused(set(9), Error::InvalidQueueSize)?;
+            check_eq!(evd_param(&f.a, evd)?, before);
+            set(500)?;
+            let room = evd_param(&f.a, evd)?.sevd_queue_size;
+            check!(room >= 500);
+            for data in 10..room {
+                f.a.evd_post_se(evd, data)?;
+            }
+            refused(f.a.evd_post_se(evd, 0), Error::EvdQueueFull)?;
+            for data in 0..room {
+                expect_software(&f.a, evd, data)?;
+            }
+            set(8)?;
+            check!(evd_param(&f.a, evd)?.sevd_queue_size >= 8);
+            f.a.evd_post_se(evd, 1)?;
+            expect_software(&f.a, evd, 1)?;
+            check_eq!(Error::InvalidQueueSize as u32, 57);
+            Ok(())
+        },
+    ),
+    test("evd::grow_a_completion_queue_in_use", &["it_evd_modify.F01", "it_evd_modify.B02"], |f| {
+        // Plain completions below a threshold that is never reached: a wait tells their number and takes none.
+        let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, THRESHOLD_DISABLE)?;
+        let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?;
+        let many = EpAttributes { max_request_dtos: 200, ..attributes() };
+        let pair = Pair { a: f.end_on(&f.a, &many, request, recv)?, b: f.end(&f.b, &attributes())? };
+        f.connect(&pair.a, &pair.b)?;
+        let take = |cookie| {
+            let mut taken = Err(Error::QueueEmpty);
+            eventually(f.platform(), || {
+                taken = f.a.evd_dequeue(request);
+                taken != Err(Error::QueueEmpty)
+            });
+            check_eq!(taken?.dto().map(|done| done.cookie), Some(cookie));
+            Ok(())
+        };
+        // Round the ring first, then leave some in it.
+        for cookie in 0..100 {
+            nothing(&pair.a, cookie, PLAIN)?;
+            take(cookie)?;
+        }
+        for cookie in 0..40 {
+            nothing(&pair.a, cookie, PLAIN)?;
+        }
+        queued(f, &f.a, request, 40)?;
+        let change = EvdParam { sevd_queue_size: 256, ..EvdParam::default() };
+        f.a.evd_modify(request, EvdParamMask::QUEUE_SIZE, &change)?;
+        check!(evd_param(&f.a, request)?.sevd_queue_size >= 256);
+        for cookie in 40..200 {
+            nothing(&pair.a, cookie, PLAIN)?;
+        }
+        for cookie in 0..200 {
+            take(cookie)?;
+        }
+        pair.a.idle()
+    }),
+    test("evd::modify_enabled", &["it_evd_modify.F04", "it_evd_query.F10", "it_evd_modify.B17", "it_evd_modify.B18"], |f| {
+        let evd = software(&f.a, 8)?;
+        let set = |evd_enabled| {
+            let change = EvdParam { evd_enabled, ..EvdParam::default() };
+            f.a.evd_modify(evd, EvdParamMask::ENABLED, &change)
+        };
+        let before = evd_param(&f.a, evd)?;
+        for enabled in [false, false, true, true, false, true] {
+            set(enabled)?;
+            check_eq!(evd_param(&f.a, evd)?, EvdParam { evd_enabled: enabled, ..before });
+        }
+        Ok(())
+    }),
+    test(
+        "evd::busy_while_fed",
+        &[
+            "it_evd_free.IT_ERR_EVD_BUSY",
+            "it_evd_free.B04",
+            "it_evd_free.B05",
+            "it_evd_free.B06",
+            "it_evd_query.F09",
+            "it_evd_create.B04",
+            "it_status_t.F13",
+        ],
+        |f| {
+            let bound = |evd| evd_param(&f.a, evd).map(|param| param.evd_bound);
+            let dto = sevd(&f.a, EventType::DTO_EVENT_STREAM, 128, 1)?;
+            check!(!bound(dto)?);
+            let (one, other) = (f.end_on(&f.a, &attributes(), dto, dto)?, f.end_on(&f.a, &attributes(), dto, dto)?);
+            check!(bound(dto)? && bound(one.conn)?);
+            refused(f.a.evd_free(dto), Error::EvdBusy)?;
+            refused(f.a.evd_free(one.conn), Error::EvdBusy)?;
+            f.a.ep_free(one.ep)?;
+            check!(!bound(one.conn)?);
+            f.a.evd_free(one.conn)?;
+            refused(f.a.evd_free(dto), Error::EvdBusy)?;
+            f.a.ep_free(other.ep)?;
+            check!(!bound(dto)?);
+            f.a.evd_free(dto)?;
+            let listener = f.listen(&f.a)?;
+            check!(bound(listener.evd)?);
+            refused(f.a.evd_free(listener.evd), Error::EvdBusy)?;
+            f.a.listen_free(listener.listen)?;
+            check!(!bound(listener.evd)?);
+            f.a.evd_free(listener.evd)?;
+            check_eq!(Error::EvdBusy as u32, 12);
+            Ok(())
+        },
+    ),
+    test("evd::asynchronous_and_software_can_go_any_time", &["it_evd_free.B01", "it_evd_free.B02", "it_evd_create.B07"], |f| {
+        let evd = software(&f.a, 8)?;
+        f.a.evd_post_se(evd, 1)?;
+        f.a.evd_free(evd)?;
+        refused(f.a.evd_dequeue(evd), Error::InvalidEvd)?;
+        let again = software(&f.a, 8)?;
+        refused(f.a.evd_dequeue(again), Error::QueueEmpty)?;
+        f.a.evd_free(again)?;
+        f.a.evd_free(sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?)?;
+        let unaffiliated = EventType::ASYNC_UNAFF_EVENT_STREAM;
+        f.a.evd_free(f.a.evd_create(unaffiliated, EvdFlags::empty(), 8, 1, EvdHandle::NULL)?)?;
+        check_eq!(f.a.object_counts().evd, 0);
+        Ok(())
+    }),
+    test("evd::many_endpoints_feed_one", &["it_evd_create.B06", "1.B08", "it_dto_events.F11", "it_dto_events.F12"], |f| {
+        let dto = sevd(&f.a, EventType::DTO_EVENT_STREAM, 256, 1)?;
+        let mut pairs = Vec::new();
+        for _ in 0..3 {
+            let pair = Pair { a: f.end_on(&f.a, &attributes(), dto, dto)?, b: f.end(&f.b, &attributes())? };
+            f.connect(&pair.a, &pair.b)?;
+            pairs.push(pair);
+        }
+        for round in 0..5 {
+            for (place, pair) in pairs.iter().enumerate() {
+                nothing(&pair.a, round * 10 + place as u64, SIGNALLED)?;
+            }
+        }
+        // Each endpoint's own completions come in order, whatever comes between.
+        let mut next = [0; 3];
+        for _ in 0..15 {
+            let done = crate::fixture::completion(&f.a, dto)?;
+            let place = pairs.iter().position(|pair| pair.a.ep == done.ep);
+            let place = crate::check::some(place, "the endpoint")?;
+            check_eq!(done.cookie, next[place] * 10 + place as u64);
+            check_eq!(done.evd, dto);
+            next[place] += 1;
+        }
+        check_eq!(next, [5; 3]);
+        Ok(())
+    }),
+    test("evd::dequeue_many_at_once", &["it_evd_dequeue.B01", "it_evd_dequeue.B10"], |f| {
+        let pair = f.pair()?;
+        let mut into = [DtoCompletion::default(); 8];
+        refused(f.a.evd_dequeue_n(pair.a.request, &mut into), Error::QueueEmpty)?;
+        for cookie in 0..20 {
+            nothing(&pair.a, cookie, SIGNALLED)?;
+        }
+        let mut next = 0;
+        while next < 20 {
+            // The first of each batch is awaited.
+            let first = pair.a.reap()?;
+            check_eq!((first.cookie, first.dto_status), (next, DtoStatus::Success));
+            next += 1;
+            let count = f.a.evd_dequeue_n(pair.a.request, &mut into).unwrap_or(0);
+            check!(count <= into.len());
+            for done in &into[..count] {
+                check_eq!((done.cookie, done.dto_status, done.ep), (next, DtoStatus::Success, pair.a.ep));
+                next += 1;
+            }
+        }
+        refused(f.a.evd_dequeue_n(pair.a.request, &mut into), Error::QueueEmpty)?;
+        refused(f.a.evd_dequeue(pair.a.request), Error::QueueEmpty)
+    }),
+    test("evd::dispatchers_run_out_and_come_back", &["it_evd_create.IT_ERR_RESOURCES"], |f| {
+        let mut all = Vec::new();
+        let create = || f.a.evd_create(EventType::DTO_EVENT_STREAM, EvdFlags::OVERFLOW_DEFAULT, 8, 1, EvdHandle::NULL);
+        let refusal = loop {
+            match create() {
+                Ok(evd) => all.push(evd),
+                Err(error) => break error,
+            }
+            check!(all.len() <= crate::fixture::CONFIG.max_cqs as usize, "{} dispatchers", all.len());
+        };
+        check_eq!(refusal, Error::Resources);
+        check!(all.len() > 8);
+        f.a.evd_free(all[3])?;
+        create()?;
+        refused(create(), Error::Resources)
+    }),
+];

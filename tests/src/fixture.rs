@@ -1,0 +1,489 @@
+//! What every test is given: two IAs to itself, and helpers that make objects, connections and memory.
+//!
+//! A [`Setup`] is made once by whoever runs the suite, for the place where it runs. Each test gets a [`Fixture`]
+//! of its own with fresh IAs on it: `a` and `b`, of one NIC or of two that reach each other. When the test has
+//! returned, both are freed and the counts of all objects, the API's and the agents', must be zero again.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::result::Result;
+
+use kernel_agent::{Agent, Config, Counts};
+use platform::sync::Mutex;
+use platform::{DmaBuffer, Platform};
+use privileged_api::*;
+
+use crate::check::{Failure, Outcome, some};
+use crate::thread::eventually;
+use crate::{check, check_eq};
+
+/// How long a test waits for an event that must come, microseconds; far more than it ever takes.
+pub const WAIT: u64 = 20_000_000;
+/// How long a test waits where nothing must come, microseconds: no event can hurry it.
+pub const MOMENT: u64 = 2_000;
+/// A page, and what buffers are aligned to.
+pub const PAGE: usize = 4096;
+/// What completes with an event that notifies.
+pub const SIGNALLED: DtoFlags = DtoFlags::COMPLETION.union(DtoFlags::NOTIFY);
+/// Local read and write, remote read and write.
+pub const OPEN: MemPriv = MemPriv::LOCAL.union(MemPriv::REMOTE);
+
+/// The sizes of an agent's tables under test: small, so that tests can fill them.
+pub const CONFIG: Config = Config {
+    max_qps: 64,
+    max_cqs: 96,
+    max_srqs: 8,
+    max_pds: 32,
+    max_keys: 128,
+    max_connections: 64,
+    max_listens: 16,
+};
+
+/// One interface under test.
+pub struct Interface {
+    /// Its name in the provider.
+    pub name: String,
+    /// The agent behind it.
+    pub agent: Arc<Agent>,
+}
+
+/// The place where the suite runs.
+pub struct Setup {
+    /// The platform.
+    pub platform: Arc<dyn Platform>,
+    /// The provider that the interfaces were added to.
+    pub provider: Provider,
+    /// Boot code's token.
+    pub privileged: Privileged,
+    /// The interface of IA `a`.
+    pub a: Interface,
+    /// The interface of IA `b`: the same one, or one that it can reach.
+    pub b: Interface,
+    /// Kills the device as if its process were killed; nothing of it answers any more.
+    pub kill: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Setup {
+    /// The objects of all consumers, by agent.
+    fn counts(&self) -> [Counts; 2] {
+        [self.a.agent.counts(), self.b.agent.counts()]
+    }
+}
+
+/// What a test has to work with.
+pub struct Fixture {
+    /// The place where it runs.
+    pub setup: Arc<Setup>,
+    /// A privileged IA.
+    pub a: Ia,
+    /// Another one, that can be reached from `a`.
+    pub b: Ia,
+    extra: Mutex<Vec<Ia>>,
+}
+
+impl Fixture {
+    /// Creates the IAs.
+    pub fn open(setup: &Arc<Setup>) -> Result<Fixture, Failure> {
+        let create = |name: &str| setup.provider.ia_create(name, 2, 1, Some(setup.privileged));
+        let (a, b) = (create(&setup.a.name)?, create(&setup.b.name)?);
+        Ok(Fixture { setup: setup.clone(), a, b, extra: Mutex::new(Vec::new()) })
+    }
+
+    /// Frees the IAs and checks that nothing is left.
+    pub fn close(self) -> Outcome {
+        let ias = [self.a.clone(), self.b.clone()].into_iter().chain(core::mem::take(&mut *self.extra.lock()));
+        for ia in ias {
+            let mut last = Ok(());
+            // A callback that a test did not wait for may still be returning.
+            let freed = eventually(&self.setup.platform, || {
+                last = ia.ia_free();
+                last != Err(Error::InvalidEvdState)
+            });
+            check!(freed && matches!(last, Ok(()) | Err(Error::InvalidIa)), "freeing the IA: {last:?}");
+            check_eq!(ia.object_counts(), ObjectCounts::default(), "objects of a freed IA");
+        }
+        let counts = self.setup.counts();
+        check_eq!(counts, [Counts::default(); 2], "the agents' objects after the test");
+        Ok(())
+    }
+
+    /// The platform.
+    pub fn platform(&self) -> &Arc<dyn Platform> {
+        &self.setup.platform
+    }
+
+    /// Another IA on `a`'s interface, privileged or not; freed with the others.
+    #[track_caller]
+    pub fn another(&self, privileged: Option<Privileged>) -> Result<Ia, Failure> {
+        let ia = self.setup.provider.ia_create(&self.setup.a.name, 2, 1, privileged)?;
+        self.extra.lock().push(ia.clone());
+        Ok(ia)
+    }
+
+    /// An IA without privilege.
+    #[track_caller]
+    pub fn unprivileged(&self) -> Result<Ia, Failure> {
+        self.another(None)
+    }
+
+    /// Zeroed memory that the NIC can reach.
+    #[track_caller]
+    pub fn buffer(&self, len: usize) -> Result<Arc<DmaBuffer>, Failure> {
+        match DmaBuffer::new(&self.setup.platform, len, PAGE) {
+            Ok(buffer) => Ok(Arc::new(buffer)),
+            Err(_) => Err(Failure::new("no memory for a buffer")),
+        }
+    }
+
+    /// A region of `len` bytes with these privileges, absolute.
+    #[track_caller]
+    pub fn region(&self, ia: &Ia, pz: PzHandle, len: usize, privs: MemPriv) -> Result<Region, Failure> {
+        let buffer = self.buffer(len)?;
+        let memory = LmrMemory::Buffer { buffer: &buffer, offset: 0 };
+        let (lmr, context) =
+            ia.lmr_create(pz, memory, len as u64, AddrMode::Absolute, privs, LmrFlags::NONE, 0)?;
+        Ok(Region { buffer, lmr, context })
+    }
+
+    /// A connected pair: an endpoint on `a` that connected to one on `b`.
+    #[track_caller]
+    pub fn pair(&self) -> Result<Pair, Failure> {
+        self.pair_of(&attributes(), &attributes())
+    }
+
+    /// A connected pair with these attributes.
+    #[track_caller]
+    pub fn pair_of(&self, a: &EpAttributes, b: &EpAttributes) -> Result<Pair, Failure> {
+        let pair = Pair { a: self.end(&self.a, a)?, b: self.end(&self.b, b)? };
+        self.connect(&pair.a, &pair.b)?;
+        Ok(pair)
+    }
+
+    /// An endpoint with all that it needs, not connected.
+    #[track_caller]
+    pub fn end(&self, ia: &Ia, attributes: &EpAttributes) -> Result<End, Failure> {
+        let entries = attributes.max_request_dtos.max(attributes.max_recv_dtos);
+        let request = sevd(ia, EventType::DTO_EVENT_STREAM, entries, 1)?;
+        let recv = sevd(ia, EventType::DTO_EVENT_STREAM, entries, 1)?;
+        self.end_on(ia, attributes, request, recv)
+    }
+
+    /// An endpoint whose completions go to these dispatchers.
+    #[track_caller]
+    pub fn end_on(
+        &self,
+        ia: &Ia,
+        attributes: &EpAttributes,
+        request: EvdHandle,
+        recv: EvdHandle,
+    ) -> Result<End, Failure> {
+        let pz = ia.pz_create()?;
+        let conn = sevd(ia, EventType::CM_MSG_EVENT_STREAM, 16, 1)?;
+        let ep = ia.ep_rc_create(pz, request, recv, conn, EpFlags::empty(), attributes)?;
+        Ok(End { ia: ia.clone(), pz, request, recv, conn, ep })
+    }
+
+    /// Connects two endpoints, two-way, and takes all events of it.
+    #[track_caller]
+    pub fn connect(&self, active: &End, passive: &End) -> Outcome {
+        let listener = self.listen(&passive.ia)?;
+        self.dial(active, &listener, CnEstFlags::TWO_WAY, &[])?;
+        let request = listener.request()?;
+        passive.ia.ep_accept(passive.ep, request.cn_est_id, &[])?;
+        active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+        passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+        listener.free()
+    }
+
+    /// A listen point with a qualifier that the IA chose.
+    #[track_caller]
+    pub fn listen(&self, ia: &Ia) -> Result<Listener, Failure> {
+        self.listen_with(ia, ListenFlags::empty(), 16)
+    }
+
+    /// A listen point with these flags and that backlog.
+    #[track_caller]
+    pub fn listen_with(&self, ia: &Ia, flags: ListenFlags, backlog: usize) -> Result<Listener, Failure> {
+        let evd = sevd(ia, EventType::CM_REQ_EVENT_STREAM, backlog, 1)?;
+        let spigot = spigot(ia)?;
+        let (listen, conn_qual) = ia.listen_create(spigot.spigot_id, evd, flags, None)?;
+        let address = some(spigot.net_addr.first().copied(), "a network address of the spigot")?;
+        Ok(Listener { ia: ia.clone(), evd, listen, conn_qual, address })
+    }
+
+    /// Starts to connect an endpoint to a listen point.
+    #[track_caller]
+    pub fn dial(&self, end: &End, listener: &Listener, flags: CnEstFlags, private_data: &[u8]) -> Outcome {
+        let path = path(&end.ia, &listener.address)?;
+        end.ia.ep_connect(end.ep, &path, None, &listener.conn_qual, flags, private_data)?;
+        Ok(())
+    }
+}
+
+/// A privileged endpoint's attributes with both RDMA directions open.
+pub fn attributes() -> EpAttributes {
+    EpAttributes {
+        rc: RcAttributes { rdma_read_enable: true, rdma_write_enable: true, ..RcAttributes::default() },
+        priv_ops_enable: true,
+        ..EpAttributes::default()
+    }
+}
+
+/// The first spigot of an IA.
+#[track_caller]
+pub fn spigot(ia: &Ia) -> Result<SpigotInfo, Failure> {
+    some(ia.ia_query()?.spigot_info.into_iter().next(), "a spigot")
+}
+
+/// A path from an IA to an address.
+#[track_caller]
+pub fn path(ia: &Ia, address: &NetAddr) -> Result<Path, Failure> {
+    let (paths, _) = ia.get_pathinfo(spigot(ia)?.spigot_id, address, 1)?;
+    some(paths.first().copied(), "a path")
+}
+
+/// A simple dispatcher with the stream's default overflow behaviour.
+#[track_caller]
+pub fn sevd(ia: &Ia, stream: EventType, size: usize, threshold: usize) -> Result<EvdHandle, Failure> {
+    Ok(ia.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, size, threshold, EvdHandle::NULL)?)
+}
+
+/// Everything that a query of the dispatcher says.
+#[track_caller]
+pub fn evd_param(ia: &Ia, evd: EvdHandle) -> Result<EvdParam, Failure> {
+    Ok(ia.evd_query(evd, EvdParamMask::ALL)?)
+}
+
+/// The next completion on a dispatcher.
+#[track_caller]
+pub fn completion(ia: &Ia, evd: EvdHandle) -> Result<DtoCompletion, Failure> {
+    let (event, _) = ia.evd_wait(evd, WAIT)?;
+    match event {
+        Event::Dto(completion) => Ok(completion),
+        other => Err(Failure::new(format!("not a completion: {other:?}"))),
+    }
+}
+
+/// An endpoint and all that belongs to it.
+#[derive(Clone)]
+pub struct End {
+    /// The IA.
+    pub ia: Ia,
+    /// The protection zone.
+    pub pz: PzHandle,
+    /// The dispatcher of the send queue.
+    pub request: EvdHandle,
+    /// The dispatcher of the receive queue.
+    pub recv: EvdHandle,
+    /// The dispatcher of the connection.
+    pub conn: EvdHandle,
+    /// The endpoint.
+    pub ep: EpHandle,
+}
+
+impl End {
+    /// The endpoint's state.
+    #[track_caller]
+    pub fn state(&self) -> Result<EpStateRc, Failure> {
+        match self.ia.ep_query(self.ep, EpParamMask::STATE)?.ep_state {
+            EpState::Rc(state) => Ok(state),
+            other => Err(Failure::new(format!("not the state of an RC endpoint: {other:?}"))),
+        }
+    }
+
+    /// The next event of the connection.
+    #[track_caller]
+    pub fn event(&self) -> Result<Event, Failure> {
+        let (event, _) = self.ia.evd_wait(self.conn, WAIT)?;
+        Ok(event)
+    }
+
+    /// Takes the next event of the connection, which must be this one.
+    #[track_caller]
+    pub fn expect(&self, number: EventType) -> Result<Event, Failure> {
+        let event = self.event()?;
+        match event.event_number() == number && event.evd() == self.conn {
+            true => Ok(event),
+            false => Err(Failure::new(format!("expected {number:?}, got {event:?}"))),
+        }
+    }
+
+    /// The next completion of the send queue.
+    #[track_caller]
+    pub fn reap(&self) -> Result<DtoCompletion, Failure> {
+        completion(&self.ia, self.request)
+    }
+
+    /// The next completion of the receive queue.
+    #[track_caller]
+    pub fn reap_recv(&self) -> Result<DtoCompletion, Failure> {
+        completion(&self.ia, self.recv)
+    }
+
+    /// Takes the next completion of the send queue: this cookie, this status.
+    #[track_caller]
+    pub fn done(&self, cookie: u64, status: DtoStatus) -> Outcome {
+        ended(self.reap()?, cookie, status)
+    }
+
+    /// Takes the next completion of the receive queue: this cookie, this status.
+    #[track_caller]
+    pub fn recv_done(&self, cookie: u64, status: DtoStatus) -> Outcome {
+        ended(self.reap_recv()?, cookie, status)
+    }
+
+    /// Takes the event of a connection that broke, and checks the state.
+    #[track_caller]
+    pub fn broken(&self) -> Outcome {
+        self.expect(EventType::CM_MSG_CONN_BROKEN)?;
+        match self.state()? {
+            EpStateRc::Nonoperational => Ok(()),
+            state => Err(Failure::new(format!("broken, but in {state:?}"))),
+        }
+    }
+
+    /// Whether no completion is queued.
+    #[track_caller]
+    pub fn idle(&self) -> Outcome {
+        for evd in [self.request, self.recv] {
+            match self.ia.evd_dequeue(evd) {
+                Err(Error::QueueEmpty) => {}
+                other => return Err(Failure::new(format!("nothing should be queued: {other:?}"))),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[track_caller]
+fn ended(completion: DtoCompletion, cookie: u64, status: DtoStatus) -> Outcome {
+    match (completion.cookie, completion.dto_status) == (cookie, status) {
+        true => Ok(()),
+        false => Err(Failure::new(format!("expected cookie {cookie} with {status:?}, got {completion:?}"))),
+    }
+}
+
+/// Two connected endpoints.
+#[derive(Clone)]
+pub struct Pair {
+    /// The active side.
+    pub a: End,
+    /// The passive side.
+    pub b: End,
+}
+
+/// A listen point.
+pub struct Listener {
+    /// The IA.
+    pub ia: Ia,
+    /// The dispatcher of requests.
+    pub evd: EvdHandle,
+    /// The listen point.
+    pub listen: ListenHandle,
+    /// Its qualifier.
+    pub conn_qual: ConnQual,
+    /// An address of its spigot.
+    pub address: NetAddr,
+}
+
+impl Listener {
+    /// The next request.
+    #[track_caller]
+    pub fn request(&self) -> Result<ConnRequest, Failure> {
+        let (event, _) = self.ia.evd_wait(self.evd, WAIT)?;
+        match event {
+            Event::ConnRequest(request) => Ok(request),
+            other => Err(Failure::new(format!("not a connection request: {other:?}"))),
+        }
+    }
+
+    /// Frees it and its dispatcher.
+    #[track_caller]
+    pub fn free(self) -> Outcome {
+        self.ia.listen_free(self.listen)?;
+        self.ia.evd_free(self.evd)?;
+        Ok(())
+    }
+}
+
+/// Registered memory.
+pub struct Region {
+    /// The memory.
+    pub buffer: Arc<DmaBuffer>,
+    /// The region.
+    pub lmr: LmrHandle,
+    /// What a peer reaches it by.
+    pub context: Option<RmrContext>,
+}
+
+impl Region {
+    /// The local segment of `len` bytes at `offset`.
+    pub fn segment(&self, offset: usize, len: usize) -> LmrTriplet {
+        LmrTriplet::new(self.lmr, (self.buffer.addr() + offset) as u64, len as u64)
+    }
+
+    /// The segment that is all of it.
+    pub fn whole(&self) -> LmrTriplet {
+        self.segment(0, self.buffer.len())
+    }
+
+    /// Where a peer finds the byte at `offset`.
+    pub fn remote(&self, offset: usize) -> RdmaAddr {
+        make_rdma_addr_absolute(self.buffer.addr() + offset)
+    }
+
+    /// The context of a region that is open to peers.
+    #[track_caller]
+    pub fn context(&self) -> Result<RmrContext, Failure> {
+        some(self.context, "an RMR context")
+    }
+
+    /// Fills it with bytes that depend on `seed` and on the place.
+    pub fn fill(&self, seed: u8) {
+        write(&self.buffer, 0, &pattern(seed, self.buffer.len()));
+    }
+
+    /// Overwrites bytes.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        write(&self.buffer, offset, bytes);
+    }
+
+    /// Copies bytes out.
+    pub fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+        read(&self.buffer, offset, len)
+    }
+
+    /// All bytes.
+    pub fn all(&self) -> Vec<u8> {
+        self.bytes(0, self.buffer.len())
+    }
+
+    /// Fails unless every byte still is zero.
+    #[track_caller]
+    pub fn untouched(&self) -> Outcome {
+        match self.all().iter().position(|&byte| byte != 0) {
+            None => Ok(()),
+            Some(at) => Err(Failure::new(format!("byte {at} was written"))),
+        }
+    }
+}
+
+/// Bytes that depend on `seed` and on the place; never zero.
+pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i as u8 ^ (i >> 8) as u8).wrapping_mul(31).wrapping_add(seed) | 1).collect()
+}
+
+/// Copies bytes out of a buffer; outside of it they are zero.
+pub fn read(buffer: &DmaBuffer, offset: usize, len: usize) -> Vec<u8> {
+    let mut bytes = alloc::vec![0; len];
+    let _ = buffer.read(offset, &mut bytes);
+    bytes
+}
+
+/// Copies bytes into a buffer; outside of it nothing happens.
+pub fn write(buffer: &DmaBuffer, offset: usize, bytes: &[u8]) {
+    let _ = buffer.write(offset, bytes);
+}

@@ -1,0 +1,323 @@
+//! Overflow of dispatchers (pages it_evd_create, it_evd_modify, it_affiliated_event_t, it_dto_events, it_ep_reset).
+
+use alloc::vec::Vec;
+use core::result::Result;
+
+use privileged_api::*;
+
+use crate::fixture::{
+    End, Fixture, MOMENT, Pair, SIGNALLED, WAIT, attributes, evd_param, path, sevd, spigot,
+};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+/// Endpoints whose connection events all go to one small dispatcher, and a way to make one event each.
+struct Crowd {
+    conn: EvdHandle,
+    room: usize,
+    ends: Vec<End>,
+}
+
+impl Crowd {
+    fn new(f: &Fixture, flags: EvdFlags) -> Result<Crowd, Failure> {
+        let conn = f.a.evd_create(EventType::CM_MSG_EVENT_STREAM, flags, 1, 1, EvdHandle::NULL)?;
+        let room = evd_param(&f.a, conn)?.sevd_queue_size;
+        check_crowd(room)?;
+        let dto = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?;
+        let pz = f.a.pz_create()?;
+        let mut ends = Vec::new();
+        for _ in 0..room + 4 {
+            let ep = f.a.ep_rc_create(pz, dto, dto, conn, EpFlags::empty(), &attributes())?;
+            ends.push(End { ia: f.a.clone(), pz, request: dto, recv: dto, conn, ep });
+        }
+        Ok(Crowd { conn, room, ends })
+    }
+
+    /// One event: an endpoint starts to connect and gives up.
+    fn event(&self, f: &Fixture, which: usize) -> Outcome {
+        let end = &self.ends[which];
+        let to = spigot(&f.b)?.net_addr[0];
+        let qual = ConnQual::port(4);
+        f.a.ep_connect(end.ep, &path(&f.a, &to)?, None, &qual, CnEstFlags::TWO_WAY, &[])?;
+        f.a.ep_disconnect(end.ep, &[])?;
+        check_eq!(end.state()?, EpStateRc::Nonoperational);
+        Ok(())
+    }
+}
+
+/// The queue must be small enough that there are endpoints enough to fill it.
+fn check_crowd(room: usize) -> Outcome {
+    check!(room <= 40, "the smallest queue holds {room} events");
+    Ok(())
+}
+
+/// Takes the next asynchronous event, which must be the overflow of this dispatcher.
+#[track_caller]
+fn overflowed(f: &Fixture, affiliated: EvdHandle, sevd: EvdHandle) -> Outcome {
+    let (event, _) = f.a.evd_wait(affiliated, WAIT)?;
+    let event_number = EventType::ASYNC_AFF_SEVD_ENQUEUE_FAILURE;
+    let cause = AffiliatedCause::Sevd(sevd);
+    match event == (Event::Affiliated { event_number, evd: affiliated, cause }) {
+        true => Ok(()),
+        false => Err(Failure::new(alloc::format!("not the overflow of {sevd:?}: {event:?}"))),
+    }
+}
+
+/// A pair whose active side has a completion queue that is smaller than its send queue.
+fn narrow(f: &Fixture) -> Result<(Pair, usize), Failure> {
+    let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 1, 1)?;
+    let room = evd_param(&f.a, request)?.sevd_queue_size;
+    let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?;
+    let wide = EpAttributes { max_request_dtos: room + 8, ..attributes() };
+    let pair = Pair { a: f.end_on(&f.a, &wide, request, recv)?, b: f.end(&f.b, &attributes())? };
+    f.connect(&pair.a, &pair.b)?;
+    Ok((pair, room))
+}
+
+/// Completes more than there is room for.
+fn flood(pair: &Pair, room: usize) -> Outcome {
+    for cookie in 0..room as u64 + 4 {
+        let End { ia, ep, .. } = &pair.a;
+        ia.post_rdma_write(*ep, &[], cookie, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+    }
+    Ok(())
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "overflow::events_are_dropped_until_there_is_room",
+        &[
+            "it_evd_create.S01",
+            "it_evd_create.B09",
+            "it_evd_create.B10",
+            "it_evd_create.B14",
+            "it_evd_create.F03",
+            "it_evd_create.S02",
+            "it_evd_create.F08",
+            "it_evd_query.F11",
+            "it_affiliated_event_t.F01",
+            "it_affiliated_event_t.F02",
+            "it_affiliated_event_t.F03",
+            "it_affiliated_event_t.F06",
+            "it_affiliated_event_t.B01",
+            "it_affiliated_event_t.B02",
+            "it_event_t.F26",
+            "A.it_affiliated_event_t.A01",
+        ],
+        |f| {
+            let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
+            let crowd = Crowd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
+            for which in 0..crowd.room {
+                crowd.event(f, which)?;
+            }
+            check!(!evd_param(&f.a, crowd.conn)?.evd_overflowed);
+            refused(f.a.evd_dequeue(affiliated), Error::QueueEmpty)?;
+            crowd.event(f, crowd.room)?;
+            overflowed(f, affiliated, crowd.conn)?;
+            check_eq!(EventType::ASYNC_AFF_SEVD_ENQUEUE_FAILURE.as_raw(), 0x4001);
+            check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
+            // What was queued is still there, in order; the last one is lost.
+            for which in 0..crowd.room {
+                let event = f.a.evd_dequeue(crowd.conn)?;
+                let ep = crowd.ends[which].ep;
+                let expected = Event::ConnDisconnect { evd: crowd.conn, ep, private_data: None };
+                check_eq!(event, expected);
+            }
+            refused(f.a.evd_dequeue(crowd.conn), Error::QueueEmpty)?;
+            // There is room again.
+            crowd.event(f, crowd.room + 1)?;
+            check_eq!(f.a.evd_dequeue(crowd.conn)?.event_number(), EventType::CM_MSG_CONN_DISCONNECT);
+            Ok(())
+        },
+    ),
+    test(
+        "overflow::by_hand_until_it_is_reset",
+        &["it_evd_create.B18", "it_evd_create.B13", "it_evd_modify.F05", "it_evd_create.V07"],
+        |f| {
+            let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
+            let crowd = Crowd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
+            for which in 0..=crowd.room {
+                crowd.event(f, which)?;
+            }
+            overflowed(f, affiliated, crowd.conn)?;
+            // Room, and a second overflow: nothing is told, since nobody has reset the first.
+            f.a.evd_dequeue(crowd.conn)?;
+            crowd.event(f, crowd.room + 1)?;
+            crowd.event(f, crowd.room + 2)?;
+            check!(f.a.evd_wait(affiliated, MOMENT).is_err_and(|e| e == Error::TimeoutExpired));
+            check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
+            let reset = EvdParam { evd_overflowed: false, ..EvdParam::default() };
+            f.a.evd_modify(crowd.conn, EvdParamMask::OVERFLOWED, &reset)?;
+            check!(!evd_param(&f.a, crowd.conn)?.evd_overflowed);
+            crowd.event(f, crowd.room + 3)?;
+            overflowed(f, affiliated, crowd.conn)?;
+            check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
+            Ok(())
+        },
+    ),
+    test(
+        "overflow::by_itself_where_that_is_set",
+        &["it_evd_create.B17", "it_evd_create.F09", "it_evd_create.F07", "it_cm_msg_events.B06"],
+        |f| {
+            let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
+            // The default of this stream is the same as both flags.
+            for flags in
+                [EvdFlags::OVERFLOW_NOTIFY | EvdFlags::OVERFLOW_AUTO_RESET, EvdFlags::OVERFLOW_DEFAULT]
+            {
+                let crowd = Crowd::new(f, flags)?;
+                for which in 0..=crowd.room {
+                    crowd.event(f, which)?;
+                }
+                overflowed(f, affiliated, crowd.conn)?;
+                f.a.evd_dequeue(crowd.conn)?;
+                crowd.event(f, crowd.room + 1)?;
+                check!(f.a.evd_wait(affiliated, MOMENT).is_err_and(|e| e == Error::TimeoutExpired));
+                crowd.event(f, crowd.room + 2)?;
+                overflowed(f, affiliated, crowd.conn)?;
+                for end in &crowd.ends {
+                    f.a.ep_free(end.ep)?;
+                }
+            }
+            Ok(())
+        },
+    ),
+    test("overflow::ignored_where_that_is_set", &["it_evd_create.F08", "it_evd_create.B19"], |f| {
+        let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
+        let crowd = Crowd::new(f, EvdFlags::empty())?;
+        for which in 0..=crowd.room {
+            crowd.event(f, which)?;
+        }
+        check!(f.a.evd_wait(affiliated, MOMENT).is_err_and(|e| e == Error::TimeoutExpired));
+        check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
+        let reset = EvdParam { evd_overflowed: false, ..EvdParam::default() };
+        f.a.evd_modify(crowd.conn, EvdParamMask::OVERFLOWED, &reset)?;
+        check!(!evd_param(&f.a, crowd.conn)?.evd_overflowed);
+        crowd.event(f, crowd.room + 1)?;
+        check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
+        Ok(())
+    }),
+    test(
+        "overflow::of_completions_is_for_good",
+        &[
+            "it_evd_create.B11",
+            "it_dto_events.S01",
+            "it_dto_events.S02",
+            "it_dto_events.B05",
+            "it_ia_info_t.F68",
+            "it_ep_reset.IT_ERR_CANNOT_RESET",
+            "it_ep_reset.B02",
+            "it_status_t.F09",
+        ],
+        |f| {
+            check!(f.a.ia_query()?.dto_evd_overflow_detection);
+            let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
+            let (pair, room) = narrow(f)?;
+            flood(&pair, room)?;
+            overflowed(f, affiliated, pair.a.request)?;
+            check!(evd_param(&f.a, pair.a.request)?.evd_overflowed);
+            pair.a.broken()?;
+            refused(f.a.ep_reset(pair.a.ep), Error::CannotReset)?;
+            // Taking events makes no room for new ones.
+            let mut taken = 0;
+            while f.a.evd_dequeue(pair.a.request).is_ok() {
+                taken += 1;
+            }
+            check!(taken <= room, "{taken} events in a queue for {room}");
+            f.a.post_rdma_write(pair.a.ep, &[], 99, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+            check!(f.a.evd_wait(pair.a.request, MOMENT).is_err_and(|e| e == Error::TimeoutExpired));
+            refused(f.a.ep_reset(pair.a.ep), Error::CannotReset)?;
+            check_eq!(Error::CannotReset as u32, 8);
+            f.a.ep_free(pair.a.ep)?;
+            f.a.evd_free(pair.a.request)?;
+            Ok(())
+        },
+    ),
+    test(
+        "overflow::an_overflowed_dispatcher_takes_no_endpoint",
+        &[
+            "it_ep_rc_create.B07",
+            "it_ep_rc_create.IT_ERR_INVALID_REQ_EVD_STATE",
+            "it_ep_rc_create.IT_ERR_INVALID_RECV_EVD_STATE",
+            "it_status_t.F61",
+            "it_status_t.F63",
+        ],
+        |f| {
+            let (pair, room) = narrow(f)?;
+            flood(&pair, room)?;
+            pair.a.broken()?;
+            let End { pz, request: bad, recv: good, conn, .. } = pair.a;
+            check!(evd_param(&f.a, bad)?.evd_overflowed);
+            let create = |request, recv| f.a.ep_rc_create(pz, request, recv, conn, EpFlags::empty(), &attributes());
+            refused(create(bad, good), Error::InvalidReqEvdState)?;
+            refused(create(good, bad), Error::InvalidRecvEvdState)?;
+            f.a.ep_free(create(good, good)?)?;
+            check_eq!((Error::InvalidRecvEvdState as u32, Error::InvalidReqEvdState as u32), (60, 62));
+            Ok(())
+        },
+    ),
+    test("overflow::others_are_not_harmed", &["it_dto_events.B06", "it_dto_events.S02"], |f| {
+        let bystander = f.pair()?;
+        let (pair, room) = narrow(f)?;
+        // A second endpoint on the same queue goes down with it.
+        let wide = EpAttributes { max_request_dtos: room + 8, ..attributes() };
+        let sharer = Pair {
+            a: f.end_on(&f.a, &wide, pair.a.request, pair.a.recv)?,
+            b: f.end(&f.b, &attributes())?,
+        };
+        f.connect(&sharer.a, &sharer.b)?;
+        flood(&pair, room)?;
+        pair.a.broken()?;
+        sharer.a.broken()?;
+        refused(f.a.ep_reset(sharer.a.ep), Error::CannotReset)?;
+        for cookie in 0..5 {
+            f.a.post_recv(bystander.a.ep, &[], cookie, DtoFlags::COMPLETION)?;
+            f.b.post_send(bystander.b.ep, &[], cookie, SIGNALLED)?;
+            bystander.a.recv_done(cookie, DtoStatus::Success)?;
+            bystander.b.done(cookie, DtoStatus::Success)?;
+        }
+        Ok(())
+    }),
+    test("overflow::of_the_affiliated_stream", &["it_evd_create.B15", "it_affiliated_event_t.A01", "it_affiliated_event_t.B03", "it_unaffiliated_event_t.A03", "it_unaffiliated_event_t.F01", "it_unaffiliated_event_t.F02", "it_unaffiliated_event_t.F03", "it_unaffiliated_event_t.B01", "it_event_t.F49"], |f| {
+        let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 1, 1)?;
+        let unaffiliated =
+            f.a.evd_create(EventType::ASYNC_UNAFF_EVENT_STREAM, EvdFlags::empty(), 16, 1, EvdHandle::NULL)?;
+        let room = evd_param(&f.a, affiliated)?.sevd_queue_size;
+        // Each overflow of the small dispatcher makes one affiliated event, if it is reset in between.
+        let crowd = Crowd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
+        for which in 0..crowd.room {
+            crowd.event(f, which)?;
+        }
+        check!(room + 1 <= 40, "the smallest queue holds {room} events");
+        let reset = EvdParam { evd_overflowed: false, ..EvdParam::default() };
+        let end = &crowd.ends[crowd.room];
+        for _ in 0..=room {
+            crowd.event(f, crowd.room)?;
+            check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
+            f.a.evd_modify(crowd.conn, EvdParamMask::OVERFLOWED, &reset)?;
+            f.a.ep_reset(end.ep)?;
+        }
+        let (event, _) = f.a.evd_wait(unaffiliated, WAIT)?;
+        let Event::Unaffiliated { event_number, evd, ia, .. } = event else {
+            return Err(Failure::new(alloc::format!("got {event:?}")));
+        };
+        check_eq!(event_number, EventType::ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE);
+        check_eq!((event_number.as_raw(), evd, ia), (0x8004, unaffiliated, f.a.handle()));
+        check!(evd_param(&f.a, affiliated)?.evd_overflowed);
+        for _ in 0..room {
+            overflowed(f, affiliated, crowd.conn)?;
+        }
+        refused(f.a.evd_dequeue(affiliated), Error::QueueEmpty)
+    }),
+    test("overflow::asynchronous_events_of_before_are_lost", &["it_evd_create.B59", "A.it_evd_create.B23", "A.it_ia_create.B01"], |f| {
+        let crowd = Crowd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
+        for which in 0..=crowd.room {
+            crowd.event(f, which)?;
+        }
+        check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
+        let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
+        check!(f.a.evd_wait(affiliated, MOMENT).is_err_and(|e| e == Error::TimeoutExpired));
+        let reset = EvdParam { evd_overflowed: false, ..EvdParam::default() };
+        f.a.evd_modify(crowd.conn, EvdParamMask::OVERFLOWED, &reset)?;
+        crowd.event(f, crowd.room + 1)?;
+        overflowed(f, affiliated, crowd.conn)
+    }),
+];

@@ -1,0 +1,78 @@
+//! Running tests: which, in which order, and one of them from beginning to end.
+
+use alloc::string::ToString;
+use alloc::sync::Arc;
+
+use privileged_api::{Error, WaitError};
+
+use crate::check::{Failure, Outcome};
+use crate::fixture::{Fixture, Setup};
+use crate::{Test, all};
+
+/// The tests whose names contain one of `filters` (all, if there is none), from the one after `after` on.
+pub fn select<'a>(filters: &'a [&'a str], after: Option<&'a str>) -> impl Iterator<Item = &'static Test> + 'a {
+    let begin = after.and_then(|name| all().position(|test| test.name == name)).map_or(0, |at| at + 1);
+    all().skip(begin).filter(move |test| matches(test.name, filters))
+}
+
+/// Whether a name contains one of the filters, or there is none.
+pub fn matches(name: &str, filters: &[&str]) -> bool {
+    filters.is_empty() || filters.iter().any(|filter| name.contains(filter))
+}
+
+/// Runs one test: IAs of its own before, and the check that nothing is left behind after it.
+pub fn run(test: &Test, setup: &Arc<Setup>) -> Outcome {
+    let fixture = Fixture::open(setup)?;
+    let outcome = (test.run)(&fixture);
+    let closed = fixture.close();
+    outcome.and(closed)
+}
+
+impl From<Error> for Failure {
+    #[track_caller]
+    fn from(error: Error) -> Failure {
+        Failure::new(alloc::format!("refused with {error:?}"))
+    }
+}
+
+impl From<WaitError> for Failure {
+    #[track_caller]
+    fn from(failure: WaitError) -> Failure {
+        let WaitError { error, nmore } = failure;
+        Failure::new(match error {
+            Error::TimeoutExpired => alloc::format!("the awaited event did not come; {nmore} are queued"),
+            error => "waiting failed with ".to_string() + &alloc::format!("{error:?}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn filters_and_after_choose_from_the_fixed_order() {
+        let names: Vec<&str> = all().map(|test| test.name).collect();
+        let chosen = |filters: &[&str], after| select(filters, after).map(|test| test.name).collect::<Vec<_>>();
+        assert_eq!(chosen(&[], None), names);
+        assert_eq!(chosen(&[], Some(names[0])), names[1..]);
+        assert_eq!(chosen(&[], names.last().copied()), Vec::<&str>::new());
+        assert_eq!(chosen(&["no such test"], None), Vec::<&str>::new());
+        assert_eq!(chosen(&[names[1]], None), [names[1]]);
+        assert!(chosen(&["pz::"], None).iter().all(|name| name.starts_with("pz::")));
+    }
+
+    #[test]
+    fn a_refused_call_fails_the_test_at_its_own_line() {
+        fn body() -> Outcome {
+            Err(Error::InvalidPz)?;
+            Ok(())
+        }
+        let failure = body().unwrap_err();
+        assert_eq!(failure.line, line!() - 4);
+        assert!(failure.file.ends_with("run.rs"), "{}", failure.file);
+        assert_eq!(failure.message, "refused with InvalidPz");
+    }
+}

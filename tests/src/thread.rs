@@ -1,0 +1,121 @@
+//! Threads for tests: started on the platform, joined with a deadline, so that a hung one fails its test.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+
+use platform::sync::Mutex;
+use platform::{Instant, Platform};
+
+use crate::check::{Failure, Outcome};
+
+/// How long a test waits for something that must happen; far more than it ever takes.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A word that one thread sets and others wait for.
+#[derive(Clone)]
+pub struct Gate {
+    platform: Arc<dyn Platform>,
+    count: Arc<AtomicU32>,
+}
+
+impl Gate {
+    /// A gate at zero.
+    pub fn new(platform: &Arc<dyn Platform>) -> Gate {
+        Gate { platform: platform.clone(), count: Arc::new(AtomicU32::new(0)) }
+    }
+
+    /// Adds one and wakes who waits.
+    pub fn pass(&self) {
+        self.count.fetch_add(1, Ordering::Release);
+        self.platform.wake(&self.count);
+    }
+
+    /// How often it was passed.
+    pub fn count(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Waits until it was passed `count` times; false if that took longer than `within`.
+    pub fn reached(&self, count: u32, within: Duration) -> bool {
+        let deadline = self.platform.now() + within;
+        loop {
+            let now = self.count();
+            if now >= count {
+                return true;
+            }
+            if self.platform.now() >= deadline {
+                return false;
+            }
+            self.platform.wait(&self.count, now, Some(deadline));
+        }
+    }
+
+    /// As [`Gate::reached`] with [`PATIENCE`], or a failure at the caller's line.
+    #[track_caller]
+    pub fn wait(&self, count: u32) -> Outcome {
+        match self.reached(count, PATIENCE) {
+            true => Ok(()),
+            false => Err(Failure::new(format!("passed {} times, expected {count}", self.count()))),
+        }
+    }
+}
+
+/// A running thread and what it will return.
+pub struct Thread<T> {
+    done: Gate,
+    result: Arc<Mutex<Option<T>>>,
+}
+
+impl<T: Send + 'static> Thread<T> {
+    /// Starts a thread.
+    #[track_caller]
+    pub fn spawn(
+        platform: &Arc<dyn Platform>,
+        name: &str,
+        main: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Thread<T>, Failure> {
+        let thread = Thread { done: Gate::new(platform), result: Arc::new(Mutex::new(None)) };
+        let (done, result) = (thread.done.clone(), thread.result.clone());
+        let main = Box::new(move || {
+            let value = main();
+            *result.lock() = Some(value);
+            drop(result);
+            done.pass();
+        });
+        match platform.spawn(name, main) {
+            Ok(()) => Ok(thread),
+            Err(_) => Err(Failure::new("no memory for a thread")),
+        }
+    }
+
+    /// Whether it has returned.
+    pub fn is_done(&self) -> bool {
+        self.done.count() > 0
+    }
+
+    /// Waits for it to return.
+    #[track_caller]
+    pub fn join(self) -> Result<T, Failure> {
+        self.done.wait(1)?;
+        match self.result.lock().take() {
+            Some(value) => Ok(value),
+            None => Err(Failure::new("a thread ended without a result")),
+        }
+    }
+}
+
+/// Waits until `condition` holds, without an event to wait for; only for what happens in another thread soon.
+pub fn eventually(platform: &Arc<dyn Platform>, mut condition: impl FnMut() -> bool) -> bool {
+    let deadline: Instant = platform.now() + PATIENCE;
+    let never = AtomicU32::new(0);
+    while !condition() {
+        if platform.now() >= deadline {
+            return false;
+        }
+        platform.wait(&never, 0, Some(platform.now() + Duration::from_micros(200)));
+    }
+    true
+}
