@@ -13,7 +13,7 @@ use core::ffi::CStr;
 use spin::Once;
 
 use crate::memory::{PAGE, Region};
-use crate::{start, thread};
+use crate::{acpi, start, thread};
 
 /// The size of the stack that boot runs on.
 const STACK: usize = 64 * 1024;
@@ -148,7 +148,7 @@ extern "C" fn kernel_start(info: u64) -> ! {
     // SAFETY: the monitor hands over a start info, and nothing has been overwritten yet.
     let info = unsafe { parse(info) };
     start::boot(info);
-    thread::leave_boot()
+    thread::idle()
 }
 
 /// PVH's `hvm_start_info`.
@@ -224,6 +224,7 @@ pub fn modules() -> impl ExactSizeIterator<Item = Module> {
 pub(crate) struct StartData {
     pub(crate) command_line: &'static str,
     memory_map: &'static [MemoryEntry],
+    rsdp: u64,
     info: Region,
 }
 
@@ -236,6 +237,12 @@ impl StartData {
             let end = e.address.checked_add(e.size)? & !(page - 1);
             (end > start).then(|| Region { start, len: end - start })
         })
+    }
+
+    /// See [`acpi::cpus`]. While the boot page tables are in use.
+    pub(crate) fn cpus(&self, found: &mut [u8]) -> usize {
+        // SAFETY: the monitor named the RSDP; nobody writes to what is not RAM but for devices' memory.
+        unsafe { acpi::cpus(self.rsdp, found) }
     }
 
     /// What in RAM must never be given out: what the monitor left there.
@@ -276,6 +283,7 @@ unsafe fn parse(info: u64) -> Result<StartData, BadStartInfo> {
     Ok(StartData {
         command_line,
         memory_map,
+        rsdp: info.rsdp,
         info: Region { start: address, len: size_of::<StartInfo>() as u64 },
     })
 }

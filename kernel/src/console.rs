@@ -6,12 +6,13 @@
 #![expect(unsafe_code, reason = "reads and writes I/O ports")]
 
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
 
 use bitflags::bitflags;
 use x86_64::instructions::port::{Port, PortReadOnly, PortWriteOnly};
 
-use crate::lock::{IrqLock, IrqOff};
+use crate::lock::IrqLock;
 use crate::{clock, cpu};
 
 /// The longest output that is sure to stay together.
@@ -98,14 +99,19 @@ impl Uart {
 }
 
 static UART: IrqLock<Uart> = IrqLock::new(Uart::new(COM1));
-/// Set once the machine is dying: whoever dies writes past the lock, which a victim may hold for ever.
-static SEIZED: AtomicBool = AtomicBool::new(false);
+/// One more than the number of the CPU that has the console to itself, as the machine is dying; else 0.
+static SEIZED: AtomicU32 = AtomicU32::new(0);
+/// How long the end of the machine waits for a line to be finished.
+const LINE_TIME: Duration = Duration::from_millis(200);
 
 fn write_bytes(bytes: &[u8]) {
-    if SEIZED.load(Ordering::Relaxed) {
-        Uart::new(COM1).write(bytes);
-    } else {
-        UART.lock().write(bytes);
+    match SEIZED.load(Ordering::SeqCst) {
+        0 => UART.lock().write(bytes),
+        dying if dying == cpu::current_id() + 1 => Uart::new(COM1).write(bytes),
+        // Nobody else says anything any more; the CPU that dies is about to stop this one.
+        _ => loop {
+            core::hint::spin_loop();
+        },
     }
 }
 
@@ -156,11 +162,22 @@ macro_rules! println {
     ($($arg:tt)*) => { $crate::console::write(format_args!("{}\n", format_args!($($arg)*))) };
 }
 
-/// Takes the console from whoever has it, for good: the machine is about to end.
-pub(crate) fn seize() -> IrqOff {
-    let off = IrqOff::new();
-    SEIZED.store(true, Ordering::Relaxed);
-    off
+/// Takes the console for good, since the machine is about to end. False if somebody is not done with a line in
+/// time. Interrupts are off.
+pub(crate) fn seize() -> bool {
+    // First, so that whoever writes now is the last.
+    SEIZED.store(cpu::current_id() + 1, Ordering::SeqCst);
+    let deadline = clock::now() + LINE_TIME;
+    loop {
+        if let Some(guard) = UART.try_lock() {
+            core::mem::forget(guard);
+            return true;
+        }
+        if clock::now() >= deadline {
+            return false;
+        }
+        core::hint::spin_loop();
+    }
 }
 
 /// Waits until everything written has left the serial port.

@@ -1,10 +1,12 @@
 //! What each CPU has of its own: descriptors, stacks for faults, the scheduler's state.
 //!
-//! The GS base points to the CPU's [`Cpu`]. Only the boot CPU is started so far; all else is written for
-//! [`MAX_CPUS`].
+//! The GS base points to the CPU's [`Cpu`]. CPU 0 booted; `smp` starts the others. A thread may move from CPU
+//! to CPU wherever it can be preempted, so what [`this`] says stays right only while interrupts are off; what
+//! a preemptible thread may ask is read through GS by one instruction ([`current`], [`in_interrupt`]).
 #![expect(unsafe_code, reason = "loads descriptor tables and reads the GS segment")]
 
 use core::cell::UnsafeCell;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use x86_64::VirtAddr;
@@ -17,8 +19,8 @@ use x86_64::structures::tss::TaskStateSegment;
 use crate::lock::IrqLock;
 use crate::thread::{RunQueue, Thread};
 
-/// How many CPUs there can be.
-const MAX_CPUS: usize = 16;
+/// How many CPUs there can be; those of a larger machine that are too many are not started.
+pub(crate) const MAX_CPUS: usize = 16;
 /// The size of a fault's stack.
 const FAULT_STACK: usize = 16 * 1024;
 
@@ -50,8 +52,16 @@ pub(crate) struct Cpu {
     pub(crate) interrupts: AtomicU32,
     /// An interrupt has made a thread ready that should run at once, or the time slice is over.
     pub(crate) reschedule: AtomicBool,
-    /// The scheduler waits for something to run, on the stack of the last thread that ran.
-    pub(crate) idle: AtomicBool,
+    /// The thread that runs when no other does.
+    pub(crate) idler: AtomicPtr<Thread>,
+    /// During a switch: the thread that makes way. The CPU's own affair, as is `ended`.
+    pub(crate) leaving: AtomicPtr<Thread>,
+    /// During a switch: the thread that makes way for good.
+    pub(crate) ended: AtomicPtr<Thread>,
+    /// How many threads stand in `queue`: for others to look at without its lock.
+    pub(crate) waiting: AtomicU32,
+    /// The last of the heartbeat's rounds that reached this CPU.
+    pub(crate) round: AtomicU32,
     /// What is to run here.
     pub(crate) queue: IrqLock<RunQueue>,
     descriptors: UnsafeCell<(GlobalDescriptorTable, TaskStateSegment)>,
@@ -70,7 +80,11 @@ impl Cpu {
             current: AtomicPtr::new(core::ptr::null_mut()),
             interrupts: AtomicU32::new(0),
             reschedule: AtomicBool::new(false),
-            idle: AtomicBool::new(false),
+            idler: AtomicPtr::new(core::ptr::null_mut()),
+            leaving: AtomicPtr::new(core::ptr::null_mut()),
+            ended: AtomicPtr::new(core::ptr::null_mut()),
+            waiting: AtomicU32::new(0),
+            round: AtomicU32::new(0),
             queue: IrqLock::new(RunQueue::new()),
             descriptors: UnsafeCell::new((GlobalDescriptorTable::empty(), TaskStateSegment::new())),
         }
@@ -89,19 +103,101 @@ impl Cpu {
     pub(crate) fn set_apic_id(&self, id: u32) {
         self.apic_id.store(id, Ordering::Relaxed);
     }
+
+    /// Its bit in masks of CPUs.
+    pub(crate) fn bit(&self) -> u32 {
+        1 << self.id()
+    }
+
+    /// Whether it has nothing to run.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.current.load(Ordering::Relaxed) == self.idler.load(Ordering::Relaxed)
+    }
 }
 
 static CPUS: [Cpu; MAX_CPUS] = [const { Cpu::new() }; MAX_CPUS];
 
-/// The CPU that runs this. A thread stays on its CPU, so the answer stays right.
+/// The CPUs that run, as bits.
+static ONLINE: AtomicU32 = AtomicU32::new(0);
+
+/// Says that the calling CPU takes part from now on.
+pub(crate) fn set_online() {
+    ONLINE.fetch_or(this().bit(), Ordering::SeqCst);
+}
+
+/// Whether CPU `id` takes part.
+pub(crate) fn is_online(id: usize) -> bool {
+    id < MAX_CPUS && ONLINE.load(Ordering::SeqCst) & 1 << id != 0
+}
+
+/// The CPUs that take part, in order of number.
+pub(crate) fn online() -> impl Iterator<Item = &'static Cpu> {
+    CPUS.iter().enumerate().filter(|(id, _)| is_online(*id)).map(|(_, cpu)| cpu)
+}
+
+/// The CPU that is number `turn` when they take turns.
+pub(crate) fn in_turn(turn: usize) -> &'static Cpu {
+    let count = online().count().max(1);
+    online().nth(turn % count).unwrap_or(&CPUS[0])
+}
+
+/// How many CPUs run threads.
+pub fn count() -> u32 {
+    ONLINE.load(Ordering::SeqCst).count_ones()
+}
+
+/// The number of the CPU that runs the calling thread, or did so a moment ago.
+pub fn current_id() -> u32 {
+    this().id()
+}
+
+/// CPU number `id`, whether it takes part or not.
+pub(crate) fn get(id: usize) -> &'static Cpu {
+    &CPUS[id]
+}
+
+/// The CPU that runs this; right for as long as interrupts stay off.
 #[inline]
 pub(crate) fn this() -> &'static Cpu {
     let cpu: *const Cpu;
-    // SAFETY: [`init`] has pointed GS to this CPU's entry, whose first word is its address.
+    // SAFETY: [`init`] has pointed GS to this CPU's entry, whose first word is its address. Not `pure`: it may
+    // be another one the next time.
     unsafe {
-        core::arch::asm!("mov {}, gs:[0]", out(reg) cpu, options(nostack, preserves_flags, readonly, pure));
+        core::arch::asm!("mov {}, gs:[0]", out(reg) cpu, options(nostack, preserves_flags, readonly));
         &*cpu
     }
+}
+
+/// The thread that runs this; null if there are no threads yet.
+#[inline]
+pub(crate) fn current() -> *mut Thread {
+    let thread: *mut Thread;
+    // SAFETY: reads a field of this CPU's entry, whichever CPU it is.
+    unsafe {
+        core::arch::asm!(
+            "mov {}, gs:[{}]",
+            out(reg) thread,
+            const offset_of!(Cpu, current),
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    thread
+}
+
+/// Whether an interrupt handler asks.
+#[inline]
+pub(crate) fn in_interrupt() -> bool {
+    let handlers: u32;
+    // SAFETY: as in `current`.
+    unsafe {
+        core::arch::asm!(
+            "mov {:e}, gs:[{}]",
+            out(reg) handlers,
+            const offset_of!(Cpu, interrupts),
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    handlers > 0
 }
 
 /// Makes the calling CPU number `id`: descriptors, fault stacks, GS.

@@ -11,13 +11,21 @@
 //! - A panic or a fault prints its backtrace as lines `  at 0x0123456789abcdef`, see [`mod@panic`].
 //!
 //! # Lock order
-//! A waiting bucket, then a CPU's run queue, then stacks, then the heap, then page tables, then frames; PCI
-//! configuration and the console are independent. All of them are [`lock::IrqLock`]s: interrupts are off while
-//! one is held, so no holder is ever preempted, and every one may be taken in an interrupt handler.
+//! A waiting bucket, then a CPU's run queue (never two of them), then stacks, then the heap, then page tables,
+//! then frames; PCI configuration, a thread's main function and the console are independent. All of them are
+//! [`lock::IrqLock`]s: interrupts are off while one is held, so no holder is ever preempted, and every one may
+//! be taken in an interrupt handler. Nobody waits for another CPU while holding one, or with interrupts off,
+//! but for the end of the machine, and then not for long.
+//!
+//! # CPUs
+//! All CPUs that the firmware says are there run threads; a thread may be on another one whenever it has been
+//! preemptible. Page tables and stacks never lose an entry, so no CPU's TLB is ever stale and none needs to be
+//! told of a change. Devices' interrupts are spread over the CPUs.
 #![no_std]
 
 extern crate alloc;
 
+mod acpi;
 pub mod args;
 mod boot;
 pub mod clock;
@@ -31,11 +39,13 @@ pub mod panic;
 pub mod pci;
 mod random;
 mod services;
+mod smp;
 mod start;
 pub mod thread;
 
 pub use args::args;
 pub use boot::{Module, modules};
+pub use cpu::count as cpus;
 pub use outside::{Status, control, exit};
 pub use pci::nics;
 pub use random::random_u64;

@@ -1,4 +1,7 @@
 //! Locks that interrupt handlers may take: interrupts stay off while one is held.
+//!
+//! While a thread waits for one, its CPU takes interrupts: the holder's CPU may itself be one that a monitor
+//! has put aside for a while.
 
 use core::ops::{Deref, DerefMut};
 
@@ -51,8 +54,14 @@ impl<T> IrqLock<T> {
 
     /// Takes the lock.
     pub fn lock(&self) -> IrqGuard<'_, T> {
-        let off = IrqOff::new();
-        IrqGuard { guard: self.inner.lock(), _off: off }
+        loop {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+            while self.inner.is_locked() {
+                core::hint::spin_loop();
+            }
+        }
     }
 
     /// Takes the lock if it is free.

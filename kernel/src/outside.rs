@@ -8,8 +8,8 @@
 
 use x86_64::instructions::{hlt, interrupts, port::Port};
 
-use crate::console;
 use crate::lock::IrqLock;
+use crate::{console, panic};
 
 /// Where the launcher puts isa-debug-exit.
 const EXIT_PORT: u16 = 0xf4;
@@ -37,6 +37,7 @@ pub enum Status {
 /// Ends the guest. Statuses above 111 are reported as 111.
 pub fn exit(status: i32) -> ! {
     interrupts::disable();
+    panic::stop_if_another_dies();
     console::drain();
     let status = u32::try_from(status).unwrap_or(HIGHEST).min(HIGHEST);
     // SAFETY: writing to the debug-exit port has no effect on memory; without the device nothing happens.

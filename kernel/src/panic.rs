@@ -8,15 +8,21 @@
 //! ```
 //! with one line `  at 0x` and 16 hexadecimal digits a frame, innermost first. Each address lies within the
 //! instruction that made the call, so it can be looked up as it stands. A fault begins with `FAULT` and says
-//! more before its backtrace.
+//! more before its backtrace. The first CPU that dies stops the others before it says anything, so all its
+//! lines stay together.
 #![expect(unsafe_code, reason = "follows frame pointers")]
 
 use core::fmt;
 use core::panic::PanicInfo;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
 
+use x86_64::instructions::{hlt, interrupts};
+
+use crate::interrupts::apic;
+use crate::lock::IrqOff;
 use crate::memory::{self, StackAddress};
-use crate::{Status, console, cpu, exit, println, thread};
+use crate::{Status, clock, console, cpu, exit, println, thread};
 
 /// More frames than fit on a stack.
 const MOST_FRAMES: usize = 16_384;
@@ -24,13 +30,55 @@ const MOST_FRAMES: usize = 16_384;
 const INNERMOST: usize = 32;
 const OUTERMOST: usize = 32;
 
-static DYING: AtomicBool = AtomicBool::new(false);
+/// How long the other CPUs have to stop.
+const STOP_TIME: Duration = Duration::from_millis(200);
 
-/// Says that the machine is dying. If it was already, the report itself has failed: ends at once.
+/// One more than the number of the CPU that dies; 0 while none does.
+static DYING: AtomicU32 = AtomicU32::new(0);
+/// How many CPUs have stopped because another dies.
+static STOPPED: AtomicU32 = AtomicU32::new(0);
+
+/// Says that the machine is dying, and stops all other CPUs. If it was dying here already, the report itself has
+/// failed: ends at once. Interrupts are off.
 pub(crate) fn enter(status: Status) {
-    if DYING.swap(true, Ordering::Relaxed) {
-        println!("{status:?} while dying");
-        exit(status as i32);
+    let me = cpu::this().id() + 1;
+    match DYING.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => {}
+        Err(dying) if dying == me => {
+            println!("{status:?} while dying");
+            exit(status as i32);
+        }
+        Err(_) => stop(),
+    }
+    // Taken before the others stop, so that none of them stops in the middle of a line.
+    let at_line_start = console::seize();
+    let mut others = 0;
+    for cpu in cpu::online().filter(|cpu| cpu.id() + 1 != me) {
+        others += 1;
+        apic::send_nmi(cpu);
+    }
+    let deadline = clock::now() + STOP_TIME;
+    while STOPPED.load(Ordering::SeqCst) < others && clock::now() < deadline {
+        core::hint::spin_loop();
+    }
+    if !at_line_start {
+        println!();
+    }
+}
+
+/// Stops the calling CPU for good if another one has taken it upon itself to end the machine.
+pub(crate) fn stop_if_another_dies() {
+    let dying = DYING.load(Ordering::SeqCst);
+    if dying != 0 && dying != cpu::this().id() + 1 {
+        stop();
+    }
+}
+
+fn stop() -> ! {
+    interrupts::disable();
+    STOPPED.fetch_add(1, Ordering::SeqCst);
+    loop {
+        hlt();
     }
 }
 
@@ -53,7 +101,7 @@ impl fmt::Display for Where {
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
-    let _off = console::seize();
+    let _off = IrqOff::new();
     enter(Status::Panic);
     match info.location() {
         Some(location) => println!("PANIC in {Where} at {location}: {}", info.message()),

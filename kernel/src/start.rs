@@ -10,7 +10,7 @@ use platform::{Device, OutOfMemory, Platform, Privileged};
 use crate::boot::{self, BadStartInfo, StartData};
 use crate::interrupts::{self, apic};
 use crate::services::Services;
-use crate::{Status, args, clock, console, cpu, exit, memory, pci, println, thread};
+use crate::{Status, args, clock, console, cpu, exit, memory, pci, println, smp, thread};
 
 /// What an image's `main` gets.
 pub struct Boot {
@@ -84,6 +84,7 @@ pub(crate) fn boot(data: Result<StartData, BadStartInfo>) {
     if let Some(level) = args::args().get("log") {
         console::set_level(level);
     }
+    smp::find(&data);
     if let Err(e) = memory::init(&data) {
         unbootable(format_args!("memory unusable: {e:?}"));
     }
@@ -93,7 +94,8 @@ pub(crate) fn boot(data: Result<StartData, BadStartInfo>) {
     }
     clock::init();
     apic::start_timer();
-    thread::init();
+    thread::adopt_idler(cpu::this());
+    cpu::set_online();
     let first = thread::spawn("main", || match main() {
         Ok(status) => exit(status),
         Err(OutOfMemory) => unbootable(format_args!("out of memory")),
@@ -109,6 +111,7 @@ fn main() -> Result<i32, OutOfMemory> {
     thread::start_heartbeat()?;
     platform::sync::set_yield(thread::yield_now);
     log::info!("{} MiB of RAM, counter at {} MHz", memory::size() >> 20, clock::tsc_hz() / 1_000_000);
+    smp::start();
     pci::attach();
     // SAFETY: this is boot code, and the image's main function is its continuation.
     let privileged = unsafe { Privileged::assert() };

@@ -2,33 +2,83 @@
 
 use qemu::error::Error;
 use qemu::launch::Launcher;
-use qemu::options::Options;
+use qemu::options::{Options, Size};
 use qemu::runner;
 use qemu::suite::Outcome;
 use qemu::vm::{STATUS_FAULT, STATUS_PANIC};
 
 const IMAGE: &str = "kernel-tests";
+/// What the kernel ends with when the machine lacks what it needs.
+const STATUS_UNBOOTABLE: u8 = 102;
 
-fn options() -> Options {
+fn options(cpus: u32) -> Options {
     Options {
         qemu: std::env::var_os("FERROVIA_QEMU").map(Into::into),
+        cpus,
         timeout: Some(300),
         ..Options::default()
     }
 }
 
 #[test]
-fn the_kernels_own_tests_pass() {
-    let summary = runner::run(&options(), IMAGE, &[], false, runner::print_result).expect("the guest runs");
+fn the_kernels_own_tests_pass_with_one_cpu() {
+    the_kernels_own_tests_pass(1);
+}
+
+#[test]
+fn the_kernels_own_tests_pass_with_two_cpus() {
+    the_kernels_own_tests_pass(2);
+}
+
+fn the_kernels_own_tests_pass(cpus: u32) {
+    let summary =
+        runner::run(&options(cpus), IMAGE, &[], false, runner::print_result).expect("the guest runs");
     let failed: Vec<_> = summary.results.iter().filter(|result| result.outcome != Outcome::Passed).collect();
     assert!(failed.is_empty(), "{failed:#?}");
     assert!(summary.passed() > 0, "no test ran");
 }
 
+/// The kernel finds as many CPUs as there are, and starts them all.
+#[test]
+fn all_cpus_come_up() {
+    for cpus in [1, 2, 4] {
+        let launcher = Launcher::prepare(&options(cpus), IMAGE).expect("the image builds");
+        let words = ["filter=as_many_as_said".into(), format!("cpus={cpus}")];
+        let status = launcher.run(&words, None, |_| Ok(()), |_| ()).expect("the guest runs");
+        assert_eq!(status, 0, "with {cpus} CPUs");
+    }
+}
+
+/// Of CPUs that die at once one says why, and what others write does not come in between.
+#[test]
+fn a_guest_with_two_cpus_dies_once() {
+    let launcher = Launcher::prepare(&options(2), IMAGE).expect("the image builds");
+    for (way, first, status) in [
+        ("panic-everywhere", "PANIC in thread", STATUS_PANIC),
+        ("fault-amid-output", "FAULT in thread", STATUS_FAULT),
+    ] {
+        let mut said = Vec::new();
+        let line = |line: &str| {
+            said.push(line.to_string());
+            Ok(())
+        };
+        let ended = launcher.run(&[format!("die={way}")], None, line, |_| ());
+        assert_eq!(ended.unwrap_or_else(|e| panic!("{way}: {e}")), status, "{way}");
+        let begins = said.iter().position(|line| line.starts_with(first)).expect("it says why");
+        let (before, report) = said.split_at(begins);
+        assert!(before.iter().all(|line| !line.contains("backtrace:")), "{way}: {said:#?}");
+        let backtrace = report.iter().position(|line| line == "backtrace:").expect("it says where");
+        let strange = |line: &&String| line.contains("chatter") || line.starts_with("PANIC");
+        assert!(!report[1..].iter().any(|line| strange(&line)), "{way}: {report:#?}");
+        assert!(report.len() > backtrace + 1, "{way}: {report:#?}");
+        assert!(report[backtrace + 1..].iter().all(|line| line.starts_with("  at 0x")), "{way}: {report:#?}");
+    }
+}
+
 /// Each way to die, what the kernel must say of it, and the status that must come of it.
 #[test]
 fn a_guest_that_dies_says_of_what() {
-    let launcher = Launcher::prepare(&options(), IMAGE).expect("the image builds");
+    let launcher = Launcher::prepare(&options(1), IMAGE).expect("the image builds");
     for (way, words, status) in [
         ("panic", "PANIC in thread", STATUS_PANIC),
         ("panic-in-thread", "as asked for, in a thread", STATUS_PANIC),
@@ -59,18 +109,35 @@ fn a_guest_that_dies_says_of_what() {
     }
 }
 
-/// With interrupts off for ever nothing runs any more, and only the launcher can end it.
+/// With interrupts off for ever on one CPU only the launcher can end it, even if other CPUs go on.
 #[test]
 fn a_guest_whose_heart_stops_is_ended() {
-    let launcher = Launcher::prepare(&options(), IMAGE).expect("the image builds");
-    let error = launcher.run(&["die=mute".into()], None, |_| Ok(()), |_| ()).expect_err("it hangs");
-    assert!(matches!(error, Error::Stalled(_)), "{error}");
+    for cpus in [1, 2] {
+        let launcher = Launcher::prepare(&options(cpus), IMAGE).expect("the image builds");
+        let error = launcher.run(&["die=mute".into()], None, |_| Ok(()), |_| ()).expect_err("it hangs");
+        assert!(matches!(error, Error::Stalled(_)), "with {cpus} CPUs: {error}");
+    }
+}
+
+/// Too little memory is said to be so.
+#[test]
+fn a_guest_without_memory_does_not_boot() {
+    let options = Options { memory: Some(Size(4 << 20)), ..options(1) };
+    let launcher = Launcher::prepare(&options, IMAGE).expect("the image builds");
+    let mut said = Vec::new();
+    let line = |line: &str| {
+        said.push(line.to_string());
+        Ok(())
+    };
+    let status = launcher.run(&[], None, line, |_| ()).expect("the guest ends by itself");
+    assert_eq!(status, STATUS_UNBOOTABLE, "{said:#?}");
+    assert!(said.iter().any(|line| line.starts_with("cannot boot: ")), "{said:#?}");
 }
 
 /// A guest that has nothing to do is not taken for a dead one.
 #[test]
 fn a_guest_at_rest_goes_on_until_its_time_is_up() {
-    let options = Options { timeout: Some(15), ..options() };
+    let options = Options { timeout: Some(15), ..options(2) };
     let launcher = Launcher::prepare(&options, IMAGE).expect("the image builds");
     let error = launcher.run(&["die=idle".into()], None, |_| Ok(()), |_| ()).expect_err("it goes on");
     assert!(matches!(error, Error::TimedOut(_)), "{error}");

@@ -12,6 +12,7 @@ use x86_64::registers::model_specific::{ApicBase, ApicBaseFlags, Msr};
 
 use super::{RESCHEDULE, SPURIOUS, TIMER};
 use crate::cpu::{self, Cpu};
+use crate::lock::IrqOff;
 use crate::memory::{self, Cache};
 
 /// A register's offset in the memory-mapped page; divided by 16 it is the number of its MSR.
@@ -74,7 +75,7 @@ unsafe fn register_at(base: u64, offset: u32) -> VolatilePtr<'static, u32> {
     unsafe { VolatilePtr::new(NonNull::new_unchecked((base + u64::from(offset)) as *mut u32)) }
 }
 
-/// Turns the calling CPU's APIC on. False if its registers cannot be mapped.
+/// Finds the registers and turns the boot CPU's APIC on. False if its registers cannot be mapped.
 pub(crate) fn init() -> bool {
     let (frame, flags) = ApicBase::read();
     let x2apic = flags.contains(ApicBaseFlags::X2APIC_ENABLE);
@@ -87,9 +88,23 @@ pub(crate) fn init() -> bool {
     }
     let id = read(Register::Id, 0);
     cpu::this().set_apic_id(if x2apic { id } else { id >> 24 });
+    turn_on();
+    true
+}
+
+/// Turns another CPU's APIC on, in the mode that the boot CPU's is in.
+pub(crate) fn init_other() {
+    if BASE.load(Ordering::Relaxed) == X2APIC {
+        let (frame, flags) = ApicBase::read();
+        // SAFETY: the registers stay where they are; from the state after INIT both modes may be entered.
+        unsafe { ApicBase::write(frame, flags | ApicBaseFlags::X2APIC_ENABLE) };
+    }
+    turn_on();
+}
+
+fn turn_on() {
     write(Register::TaskPriority, 0);
     write(Register::Spurious, ENABLE | u32::from(SPURIOUS));
-    true
 }
 
 /// Says that an interrupt was taken.
@@ -129,15 +144,56 @@ pub(crate) fn set_timer(ticks: u64) {
     write(Register::InitialCount, u32::try_from(ticks).unwrap_or(u32::MAX).max(1));
 }
 
-/// Has another CPU look at its queue.
-pub(crate) fn send_reschedule(to: &Cpu) {
-    let command = u32::from(RESCHEDULE);
+/// The parts of a command that are not its vector: how it is delivered, and that it is asserted.
+const FIXED: u32 = 1 << 14;
+const NMI: u32 = 0b100 << 8 | 1 << 14;
+const INIT: u32 = 0b101 << 8 | 1 << 14;
+const START: u32 = 0b110 << 8 | 1 << 14;
+/// Says in the command register that the last one is still under way.
+const PENDING: u32 = 1 << 12;
+/// How often that is looked at: far longer than it can take.
+const PATIENCE: u32 = 10_000;
+
+fn command(to: &Cpu, command: u32) {
+    // The two halves belong together.
+    let _off = IrqOff::new();
     if BASE.load(Ordering::Relaxed) == X2APIC {
         let value = u64::from(to.apic_id()) << 32 | u64::from(command);
-        // SAFETY: a fixed interrupt to one CPU, which has a handler for it.
+        // SAFETY: the callers send what the other CPU is prepared for.
         unsafe { Msr::new(MSRS + Register::Command as u32 / 16).write(value) };
     } else {
+        for _ in 0..PATIENCE {
+            if read(Register::Command, 0) & PENDING == 0 {
+                break;
+            }
+            core::hint::spin_loop();
+        }
         write(Register::CommandHigh, to.apic_id() << 24);
         write(Register::Command, command);
     }
+}
+
+/// Has another CPU look at its queue.
+pub(crate) fn send_reschedule(to: &Cpu) {
+    command(to, FIXED | u32::from(RESCHEDULE));
+}
+
+/// Interrupts another CPU with a vector, as a device would.
+pub(super) fn send(to: &Cpu, vector: u8) {
+    command(to, FIXED | u32::from(vector));
+}
+
+/// Interrupts another CPU even if it takes no interrupts.
+pub(crate) fn send_nmi(to: &Cpu) {
+    command(to, NMI);
+}
+
+/// Has a CPU that does not run yet wait for [`send_start`].
+pub(crate) fn send_init(to: &Cpu) {
+    command(to, INIT);
+}
+
+/// Has a CPU begin, in real mode, at a page below 1 MiB.
+pub(crate) fn send_start(to: &Cpu, page: u64) {
+    command(to, START | (page >> 12) as u32);
 }

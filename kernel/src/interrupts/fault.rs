@@ -3,8 +3,9 @@
 use x86_64::registers::control::Cr2;
 
 use super::Frame;
+use crate::lock::IrqOff;
 use crate::memory::{self, StackAddress};
-use crate::{Status, console, exit, panic, println};
+use crate::{Status, exit, panic, println};
 
 /// A fault's name in the manuals.
 fn name(vector: u64) -> &'static str {
@@ -33,11 +34,16 @@ fn name(vector: u64) -> &'static str {
     }
 }
 
+const NMI: u64 = 2;
 const PAGE_FAULT: u64 = 14;
 
 /// Reports the fault and ends the guest.
 pub(super) fn die(frame: &Frame) -> ! {
-    let _off = console::seize();
+    if frame.vector == NMI {
+        // How another CPU says that it dies, and that all is over.
+        panic::stop_if_another_dies();
+    }
+    let _off = IrqOff::new();
     panic::enter(Status::Fault);
     let address = Cr2::read_raw();
     println!("FAULT in {}: {} at {:#x}", panic::Where, name(frame.vector), frame.rip);

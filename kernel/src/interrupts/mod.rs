@@ -1,9 +1,10 @@
 //! Interrupts: the descriptor table, vectors for whoever needs one, and what happens on each.
 //!
 //! Vectors 0 to 31 are faults (`fault`), 32 to 47 what the legacy controllers could still say, then those
-//! that [`claim`] gives out, and at the top the kernel's own. A handler runs with interrupts off on the
-//! stack of whatever it interrupted; it may touch atomics and wake threads. A thread so woken runs as soon
-//! as the handler returns. An interrupt that nobody claimed is logged, and life goes on.
+//! that [`claim`] gives out, and at the top the kernel's own. A vector means the same on every CPU, and
+//! devices' are spread over them (`cpu::in_turn`). A handler runs with interrupts off on the stack of whatever
+//! it interrupted; it may touch atomics and wake threads. A thread so woken runs as soon as the handler
+//! returns. An interrupt that nobody claimed is logged, and life goes on.
 #![expect(unsafe_code, reason = "the entry points of interrupts, and handlers kept as pointers")]
 
 pub(crate) mod apic;
@@ -29,7 +30,7 @@ const FIRST: u8 = 0x30;
 const END: u8 = 0xf0;
 /// The APIC timer.
 pub(crate) const TIMER: u8 = 0xf0;
-/// Another CPU has put a thread into this one's queue.
+/// Another CPU has put a thread into this one's queue, or wants it to look into the others'.
 pub(crate) const RESCHEDULE: u8 = 0xf1;
 /// What the APIC delivers when an interrupt went away before it could.
 pub(crate) const SPURIOUS: u8 = 0xff;
@@ -223,6 +224,15 @@ impl Vector {
         self.0
     }
 
+    /// Interrupts a CPU with this vector, as a device would. False if there is no such CPU.
+    pub fn raise(&self, cpu: u32) -> bool {
+        let there = cpu::is_online(cpu as usize);
+        if there {
+            apic::send(cpu::get(cpu as usize), self.0);
+        }
+        there
+    }
+
     /// Binds the vector to `handler`. When the call returns, an earlier one runs no more; so a handler
     /// must not call this on its own vector.
     pub fn set(&self, handler: Option<InterruptHandler>) {
@@ -272,7 +282,8 @@ extern "C" fn interrupt(frame: &Frame) {
         }
         RESCHEDULE => {
             apic::end_of_interrupt();
-            cpu.reschedule.store(true, Ordering::Relaxed);
+            thread::answer_round();
+            thread::look();
         }
         SPURIOUS => {
             // Not to be acknowledged.

@@ -22,8 +22,12 @@ use crate::boot::{self, StartData};
 pub(crate) use frames::{alloc_pages, free_pages};
 pub use heap::{Usage, usage};
 use paging::Rights;
-pub(crate) use paging::{Cache, is_code};
+pub(crate) use paging::{Cache, enter, is_code, root};
 pub(crate) use stacks::{Stack, StackAddress, classify};
+
+/// What must be free, or the kernel would not come as far as its first thread: an arena of the heap wherever
+/// it must be aligned to, and stacks.
+const LEAST: usize = 3 << 20;
 
 /// The size of a page.
 pub const PAGE: usize = 4096;
@@ -64,7 +68,7 @@ impl Region {
 /// Why memory could not be set up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Unusable {
-    /// There is not enough RAM for page tables.
+    /// There is not enough RAM for the kernel's own needs.
     TooSmall,
     /// A module lies over the image.
     Overlap,
@@ -103,6 +107,9 @@ pub(crate) fn init(data: &StartData) -> Result<(), Unusable> {
     give_out(data, image, low);
     paging::init(ram(), boot::boot_stack())?;
     give_out(data, image, high);
+    if frames::free_bytes() < LEAST {
+        return Err(Unusable::TooSmall);
+    }
     Ok(())
 }
 
@@ -123,6 +130,17 @@ fn give_out(data: &StartData, image: Region, bounds: Region) {
             at = next.map_or(end, |r| r.end());
         }
     }
+}
+
+/// A page of RAM below 1 MiB that nobody uses; such pages are never given out.
+pub(crate) fn low_page(data: &StartData) -> Option<u64> {
+    let page = |start: u64| Region { start, len: PAGE as u64 };
+    let whole = |region: Region, ram: Region| ram.start <= region.start && region.end() <= ram.end();
+    (PAGE as u64..1 << 20)
+        .step_by(PAGE)
+        .map(page)
+        .find(|page| data.ram().any(|ram| whole(*page, ram)) && !data.reserved().any(|r| r.overlaps(page)))
+        .map(|page| page.start)
 }
 
 /// How many bytes of RAM there are.

@@ -77,9 +77,20 @@ pub(super) fn init(ram: &[Region], boot_stack: Region) -> Result<(), Unusable> {
     unsafe {
         Cr3::write(frame, Cr3Flags::empty());
         Cr0::update(|cr0| *cr0 |= Cr0Flags::WRITE_PROTECT);
-        Cr4::update(|cr4| *cr4 |= Cr4Flags::PAGE_GLOBAL);
     }
+    enter();
     Ok(())
+}
+
+/// What is left to do on a CPU that uses the kernel's page tables already.
+pub(crate) fn enter() {
+    // SAFETY: there is one address space, so entries may outlive a change of tables.
+    unsafe { Cr4::update(|cr4| *cr4 |= Cr4Flags::PAGE_GLOBAL) };
+}
+
+/// Where the tables lie: below 4 GiB, as no other memory is given out before they are made.
+pub(crate) fn root() -> u32 {
+    ROOT.lock().0.addr() as u32
 }
 
 fn fill(ram: &[Region], boot_stack: Region) -> Result<(), OutOfMemory> {

@@ -4,6 +4,7 @@
 //! needs to hear of a thread's end. What was the most threads at once is what stays allocated.
 
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use platform::{BusExtent, OutOfMemory};
 
@@ -28,6 +29,9 @@ struct Slots {
     unmapped: Option<usize>,
 }
 
+/// How many slots there are, for those who cannot take the lock.
+static KNOWN: AtomicU64 = AtomicU64::new(0);
+
 static SLOTS: IrqLock<Slots> = IrqLock::new(Slots { memory: Vec::new(), free: Vec::new(), unmapped: None });
 
 impl Slots {
@@ -49,6 +53,7 @@ impl Slots {
         let region = Region { start: self.memory[slot], len: STACK };
         paging::map(bottom(slot), region, Rights::Data, Cache::WriteBack)?;
         self.unmapped = None;
+        KNOWN.store(slot as u64 + 1, Ordering::Release);
         Ok(slot)
     }
 }
@@ -102,8 +107,8 @@ pub(crate) enum StackAddress {
     Elsewhere,
 }
 
-/// What an address is to the boot stack and the threads' stacks. Takes no lock but briefly, and none if it
-/// is held: it is asked while the machine dies.
+/// What an address is to the boot stack and the threads' stacks. Takes no lock: it is asked while the machine
+/// dies.
 pub(crate) fn classify(address: u64) -> StackAddress {
     let boot = boot::boot_stack();
     if boot.contains(address) {
@@ -112,9 +117,9 @@ pub(crate) fn classify(address: u64) -> StackAddress {
     if (boot.start - PAGE as u64..boot.start).contains(&address) {
         return StackAddress::Guard;
     }
-    let known = SLOTS.try_lock().map_or(0, |slots| slots.memory.len());
+    let known = KNOWN.load(Ordering::Acquire);
     match address.checked_sub(BASE) {
-        Some(offset) if offset / SLOT < known as u64 => {
+        Some(offset) if offset / SLOT < known => {
             if offset % SLOT < SLOT - STACK {
                 StackAddress::Guard
             } else {

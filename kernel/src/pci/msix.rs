@@ -1,9 +1,11 @@
-//! MSI-X: a table in device memory with a message per vector, here always "vector V on CPU C".
+//! MSI-X: a table in device memory with a message per vector, here always "vector V on CPU C", with C taken in
+//! turn.
 //! (PCI Local Bus Specification 3.0, 6.8.2; Intel SDM volume 3, "Message Signalled Interrupts".)
 #![expect(unsafe_code, reason = "the table lies in device memory")]
 
 use alloc::vec::Vec;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use platform::InterruptHandler;
 use platform::sync::Mutex;
@@ -35,8 +37,10 @@ const MESSAGE_ADDRESS: u32 = 0xfee0_0000;
 pub(super) struct Msix {
     table: NonNull<Entry>,
     len: u16,
-    /// The CPU's vector for each entry, claimed when it is first used and kept.
+    /// The vector for each entry, claimed when it is first used and kept.
     vectors: Mutex<Vec<Option<Vector>>>,
+    /// Where the function's entries begin when CPUs take turns: entry 0 of each function goes to another.
+    turn: usize,
 }
 
 // SAFETY: the table is device memory that stays mapped; it is written under the mutex only.
@@ -56,7 +60,8 @@ impl Msix {
         }
         let table = NonNull::new((bar.address + offset) as *mut Entry)?;
         let vectors = Mutex::new((0..len).map(|_| None).collect());
-        let msix = Msix { table, len, vectors };
+        static TURN: AtomicUsize = AtomicUsize::new(0);
+        let msix = Msix { table, len, vectors, turn: TURN.fetch_add(1, Ordering::Relaxed) };
         for index in 0..len {
             msix.write(index, 3, MASKED);
         }
@@ -79,7 +84,7 @@ impl Msix {
         }
     }
 
-    /// See [`platform::Device::set_vector`]. Also false when the CPU has no vector left.
+    /// See [`platform::Device::set_vector`]. Also false when there is no vector left.
     pub(super) fn set(&self, index: u16, handler: Option<InterruptHandler>) -> bool {
         let mut vectors = self.vectors.lock();
         let Some(slot) = vectors.get_mut(usize::from(index)) else { return false };
@@ -95,7 +100,8 @@ impl Msix {
         }
         let Some(vector) = slot else { return false };
         vector.set(Some(handler));
-        self.write(index, 0, MESSAGE_ADDRESS | cpu::this().apic_id() << 12);
+        let cpu = cpu::in_turn(self.turn + usize::from(index));
+        self.write(index, 0, MESSAGE_ADDRESS | cpu.apic_id() << 12);
         self.write(index, 1, 0);
         self.write(index, 2, u32::from(vector.number()));
         self.write(index, 3, 0);

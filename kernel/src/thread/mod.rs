@@ -1,8 +1,8 @@
-//! Threads: preemptive, each on a stack of its own with a guard below, each bound to a CPU.
+//! Threads: preemptive, each on a stack of its own with a guard below, on all CPUs.
 //!
-//! `scheduler` says who runs, `wait` how they sleep and are woken, `queue` how they stand in line.
+//! `scheduler` says who runs where, `wait` how they sleep and are woken, `queue` how they stand in line.
 //! While threads run, one of them gives a heartbeat each second, from which the launcher knows that the guest
-//! is alive: without interrupts or without scheduling it falls silent.
+//! is alive: without scheduling, or with a CPU that takes no interrupts any more, it falls silent.
 #![expect(unsafe_code, reason = "makes threads' first stack frames, and owns threads by pointer")]
 
 mod queue;
@@ -14,26 +14,28 @@ use core::arch::naked_asm;
 use core::cell::{Cell, UnsafeCell};
 use core::ops::Deref;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
 use platform::{OutOfMemory, Wake};
 use x86_64::instructions::interrupts;
 
 use crate::cpu::{self, Cpu};
-use crate::lock::IrqLock;
+use crate::interrupts::apic;
+use crate::lock::{IrqLock, IrqOff};
 use crate::memory::Stack;
 use crate::{clock, outside};
 use queue::Link;
 
+pub use cpu::current_id as current_cpu;
 pub use scheduler::yield_now;
-pub(crate) use scheduler::{RunQueue, after_interrupt, leave_boot, tick};
+pub(crate) use scheduler::{RunQueue, after_interrupt, idle, look, tick};
 pub(crate) use wait::{wait, wake};
 
 /// What a thread begins with.
 type Main = Box<dyn FnOnce() + Send>;
 
-/// What a thread is doing. Guarded by its CPU's run queue.
+/// What a thread is doing. Guarded by its home's run queue; an idler is always [`State::Running`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// It is the CPU's current thread.
@@ -50,13 +52,16 @@ enum State {
 pub(crate) struct Thread {
     id: u64,
     name: Box<str>,
-    cpu: &'static Cpu,
-    /// Gone with the thread; the boot thread has none of this kind.
+    /// The CPU that runs it, in whose line it stands, or where it blocked (see `scheduler`).
+    home: AtomicPtr<Cpu>,
+    /// Its stack is in use: it runs, or makes way and its registers are not saved yet.
+    on_cpu: AtomicBool,
+    /// Gone with the thread; idlers have none of this kind.
     stack: Option<Stack>,
     main: IrqLock<Option<Main>>,
-    /// Where its registers are saved while it does not run; its own CPU's affair.
+    /// Where its registers are saved while it is not on a CPU; belongs to whichever CPU is its home.
     stack_pointer: UnsafeCell<u64>,
-    // Guarded by its CPU's run queue.
+    // Guarded by its home's run queue.
     state: Cell<State>,
     deadline: Cell<u64>,
     in_run_queue: Link,
@@ -81,6 +86,15 @@ impl Thread {
         }
     }
 
+    fn home(&self) -> &'static Cpu {
+        // SAFETY: only references to CPUs are stored there, which live for ever.
+        unsafe { &*self.home.load(Ordering::Relaxed) }
+    }
+
+    fn set_home(&self, cpu: &'static Cpu) {
+        self.home.store((&raw const *cpu).cast_mut(), Ordering::Relaxed);
+    }
+
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -95,6 +109,14 @@ impl Thread {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct ThreadRef(NonNull<Thread>);
 
+impl ThreadRef {
+    /// The thread that `cpu` runs when there is no other.
+    fn idler(cpu: &Cpu) -> ThreadRef {
+        let idler = cpu.idler.load(Ordering::Relaxed);
+        ThreadRef(NonNull::new(idler).expect("a CPU has its idler before it takes part"))
+    }
+}
+
 impl Deref for ThreadRef {
     type Target = Thread;
 
@@ -107,12 +129,11 @@ impl Deref for ThreadRef {
 /// The thread that runs, if there are threads yet.
 pub(crate) fn running() -> Option<&'static Thread> {
     // SAFETY: the thread that asks is the one that runs, so it is there as long as it can look.
-    unsafe { cpu::this().current.load(Ordering::Relaxed).as_ref() }
+    unsafe { cpu::current().as_ref() }
 }
 
 fn current() -> ThreadRef {
-    let current = cpu::this().current.load(Ordering::Relaxed);
-    ThreadRef(NonNull::new(current).expect("threads exist once boot has made its own"))
+    ThreadRef(NonNull::new(cpu::current()).expect("threads exist once boot has made its own"))
 }
 
 /// The number of the thread that runs. No two living threads share one, and 0 is never one.
@@ -121,7 +142,7 @@ pub fn current_id() -> u64 {
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-/// How many threads there are, apart from boot's.
+/// How many threads there are, apart from idlers.
 static ALIVE: AtomicU32 = AtomicU32::new(0);
 
 /// How many threads there are, the kernel's own among them. One that has ended counts until all that it had
@@ -134,7 +155,8 @@ fn make(name: &str, stack: Option<Stack>, main: Option<Main>) -> Box<Thread> {
     Box::new(Thread {
         id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
         name: name.into(),
-        cpu: cpu::this(),
+        home: AtomicPtr::new(core::ptr::null_mut()),
+        on_cpu: AtomicBool::new(false),
         stack,
         main: IrqLock::new(main),
         stack_pointer: UnsafeCell::new(0),
@@ -147,10 +169,12 @@ fn make(name: &str, stack: Option<Stack>, main: Option<Main>) -> Box<Thread> {
     })
 }
 
-/// Makes what runs now a thread: boot, until [`leave_boot`].
-pub(crate) fn init() {
-    let boot = Box::leak(make("boot", None, None));
-    cpu::this().current.store(boot, Ordering::Relaxed);
+/// Makes what runs first on `cpu` its idler: it goes on to [`idle`].
+pub(crate) fn adopt_idler(cpu: &'static Cpu) {
+    let idler = Box::leak(make("idle", None, None));
+    idler.set_home(cpu);
+    cpu.idler.store(idler, Ordering::Relaxed);
+    cpu.current.store(idler, Ordering::Relaxed);
 }
 
 /// Starts a thread.
@@ -198,16 +222,42 @@ pub fn sleep(time: Duration) {
     while wait(&word, 0, Some(deadline)) == Wake::Woken {}
 }
 
-/// Shows that the first thread runs, and from now on that threads do.
+/// Shows that the first thread runs, and from now on that threads do, on all CPUs.
 pub(crate) fn start_heartbeat() -> Result<(), OutOfMemory> {
     outside::beat(b'S');
     spawn("heartbeat", || {
         loop {
             sleep(HEARTBEAT_PERIOD);
-            outside::beat(b'.');
+            if round() {
+                outside::beat(b'.');
+            }
         }
     })
 }
 
 /// The launcher gives up on a guest after ten times this.
 const HEARTBEAT_PERIOD: Duration = Duration::from_secs(1);
+
+/// The heartbeat's present round.
+static ROUND: AtomicU32 = AtomicU32::new(0);
+
+/// Begins a round, in which each CPU is to take an interrupt, if all have taken that of the last. Otherwise
+/// false.
+fn round() -> bool {
+    let _off = IrqOff::new();
+    let last = ROUND.load(Ordering::Relaxed);
+    let complete = cpu::online().all(|cpu| cpu.round.load(Ordering::Relaxed) == last);
+    if complete {
+        ROUND.store(last.wrapping_add(1), Ordering::Relaxed);
+    }
+    answer_round();
+    for other in cpu::online().filter(|other| !core::ptr::eq(*other, cpu::this())) {
+        apic::send_reschedule(other);
+    }
+    complete
+}
+
+/// Shows the heartbeat that the calling CPU takes interrupts.
+pub(crate) fn answer_round() {
+    cpu::this().round.store(ROUND.load(Ordering::Relaxed), Ordering::Relaxed);
+}

@@ -72,6 +72,17 @@ impl<K: Kind> Queue<K> {
         K::link(&thread).after.get()
     }
 
+    /// The first thread for which `wanted` holds.
+    pub(super) fn find(&self, wanted: impl Fn(ThreadRef) -> bool) -> Option<ThreadRef> {
+        let mut at = self.first;
+        while let Some(thread) = at
+            && !wanted(thread)
+        {
+            at = self.after(thread);
+        }
+        at
+    }
+
     /// Puts a thread behind `before`, or in front of all.
     fn insert(&mut self, thread: ThreadRef, before: Option<ThreadRef>) {
         let link = K::link(&thread);

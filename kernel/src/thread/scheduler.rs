@@ -1,25 +1,38 @@
-//! Who runs: per CPU, threads that an interrupt has just woken, then the others in turn, each for a slice.
+//! Who runs: on each CPU, threads that an interrupt has just woken, then the others in turn, each for a slice.
 //!
-//! There is no idle thread: when nothing is ready, the CPU halts on the stack of the thread that ran last
-//! ([`Cpu::idle`]), and if that one is woken, it goes on without any switch. The timer is set for the
-//! earliest deadline or end of slice, and moved only forward: an interrupt too many is cheaper than a
-//! register write at every wait. With nothing to wait for there are no ticks.
+//! A thread's home is the CPU that runs it, in whose line it stands, or where it blocked. It changes homes
+//! while it waits, never while it runs: a new thread goes to the CPU with the least to do; one that a thread
+//! wakes to a CPU with nothing to do if there is one; one that an interrupt wakes stays where the interrupt
+//! is, and runs as soon as the handler returns; and a CPU with nothing to do takes from the others' lines.
 //!
-//! Locks: a run queue is taken after a waiting bucket, never two run queues at once.
+//! With nothing to run a CPU halts in its idler, a thread that never stands in line. The timer is set for the
+//! earliest deadline or end of slice, and moved only forward: an interrupt too many is cheaper than a register
+//! write at every wait. With nothing to wait for there are no ticks.
+//!
+//! Nobody is left in line while a CPU halts. A CPU first says in [`IDLE`] that it is idle, then looks into
+//! all lines, then halts; whoever puts a thread in line does so first, then looks at [`IDLE`], and sends an
+//! interrupt to the one that it claims by taking back its bit. Interrupts are off from the look to the halt,
+//! so one that is sent in between ends the halt at once.
+//!
+//! A thread that makes way is in line, perhaps, before its registers are saved: [`Thread::on_cpu`] says so,
+//! and only its home takes such a thread up.
+//!
+//! Locks: a run queue is taken after a waiting bucket, never two run queues at once. A thread's home is
+//! changed under its old home's lock, or while nobody else can reach it.
 #![expect(unsafe_code, reason = "switches stacks, and frees threads that have ended")]
 
 use alloc::boxed::Box;
 use core::arch::naked_asm;
 use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use platform::Instant;
 use x86_64::instructions::interrupts;
 
 use super::queue::{Kind, Queue, Run, Timers};
-use super::{State, Thread, ThreadRef, current};
+use super::{State, ThreadRef, current};
 use crate::clock;
-use crate::cpu::{self, Cpu};
+use crate::cpu::{self, Cpu, in_interrupt};
 use crate::interrupts::apic;
 use crate::lock::{IrqGuard, IrqOff};
 
@@ -27,6 +40,9 @@ use crate::lock::{IrqGuard, IrqOff};
 const SLICE: u64 = 5_000_000;
 /// Later than every deadline.
 const NEVER: u64 = u64::MAX;
+
+/// The CPUs that have nothing to run and that nobody has woken since, as bits.
+static IDLE: AtomicU32 = AtomicU32::new(0);
 
 /// What is to run on a CPU.
 pub(crate) struct RunQueue {
@@ -38,12 +54,12 @@ pub(crate) struct RunQueue {
     slice_end: u64,
     /// When the timer's interrupt comes.
     timer: u64,
-    /// A thread that has ended and on whose stack nobody is any more once another runs.
-    ended: Option<ThreadRef>,
 }
 
 // SAFETY: threads are made for sharing, and their links are guarded by the queue's lock.
 unsafe impl Send for RunQueue {}
+
+type Guard = IrqGuard<'static, RunQueue>;
 
 impl RunQueue {
     pub(crate) const fn new() -> RunQueue {
@@ -53,7 +69,6 @@ impl RunQueue {
             timers: Queue::new(),
             slice_end: 0,
             timer: NEVER,
-            ended: None,
         }
     }
 
@@ -69,6 +84,7 @@ impl RunQueue {
         }
     }
 
+    /// On the queue's own CPU.
     fn start_slice(&mut self, now: u64) {
         self.slice_end = now + SLICE;
         if !self.is_empty() {
@@ -76,6 +92,7 @@ impl RunQueue {
         }
     }
 
+    /// On the queue's own CPU, for the thread that it runs.
     pub(super) fn set_deadline(&mut self, thread: ThreadRef, deadline: Instant) {
         let at = deadline.as_nanos();
         thread.deadline.set(at);
@@ -83,46 +100,149 @@ impl RunQueue {
         self.set_timer(at, clock::now().as_nanos());
     }
 
-    /// Puts a thread in line.
-    fn push(&mut self, thread: ThreadRef, promptly: bool) {
-        let cpu = thread.cpu;
-        let here = ptr::eq(cpu, cpu::this());
-        let was_empty = self.is_empty();
-        thread.state.set(State::Ready);
-        if promptly {
-            self.woken.push_back(thread);
-            cpu.reschedule.store(true, Ordering::Relaxed);
-        } else {
-            self.ready.push_back(thread);
-        }
-        if !here {
-            apic::send_reschedule(cpu);
-        } else if was_empty && !cpu.idle.load(Ordering::Relaxed) {
-            // The current thread had no competitor so far, and no end of slice.
-            self.start_slice(clock::now().as_nanos());
-        }
-    }
-
-    /// Makes a blocked thread ready; one that is ready already stays so.
-    pub(super) fn unblock(&mut self, thread: ThreadRef, promptly: bool) {
+    /// Ends a thread's waiting. False if it does not wait any more.
+    fn rouse(&mut self, thread: ThreadRef) -> bool {
         if thread.state.get() != State::Blocked {
-            return;
+            return false;
         }
         if Timers::link(&thread).linked.get() {
             self.timers.remove(thread);
         }
-        self.push(thread, promptly);
+        thread.state.set(State::Ready);
+        true
+    }
+
+    /// Puts a ready thread in `cpu`'s line, which this is.
+    fn push(&mut self, cpu: &Cpu, thread: ThreadRef, promptly: bool) {
+        if promptly {
+            self.woken.push_back(thread);
+        } else {
+            self.ready.push_back(thread);
+        }
+        cpu.waiting.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Takes the next thread from `cpu`'s line, which this is.
+    fn pop(&mut self, cpu: &Cpu) -> Option<ThreadRef> {
+        let next = self.woken.pop_front().or_else(|| self.ready.pop_front())?;
+        cpu.waiting.fetch_sub(1, Ordering::SeqCst);
+        Some(next)
+    }
+
+    /// Takes a thread from `cpu`'s line, which this is, for another CPU to run.
+    fn give(&mut self, cpu: &Cpu) -> Option<ThreadRef> {
+        let away = |thread: ThreadRef| !thread.on_cpu.load(Ordering::SeqCst);
+        for line in [&mut self.ready, &mut self.woken] {
+            if let Some(thread) = line.find(away) {
+                line.remove(thread);
+                cpu.waiting.fetch_sub(1, Ordering::SeqCst);
+                return Some(thread);
+            }
+        }
+        None
+    }
+
+    /// Sees to it that the CPU's current thread makes way when it should. On the queue's own CPU.
+    fn review(&mut self, cpu: &Cpu, now: u64) {
+        if self.is_empty() || cpu.is_idle() {
+            return;
+        }
+        if !self.woken.is_empty() || now >= self.slice_end {
+            cpu.reschedule.store(true, Ordering::Relaxed);
+        } else {
+            let slice_end = self.slice_end;
+            self.set_timer(slice_end, now);
+        }
     }
 }
 
-/// Whether an interrupt handler asks.
-pub(super) fn in_interrupt() -> bool {
-    cpu::this().interrupts.load(Ordering::Relaxed) > 0
+/// Makes sure that an idle CPU is woken by only one of those who would: true for that one.
+fn claim(cpu: &Cpu) -> bool {
+    IDLE.load(Ordering::SeqCst) & cpu.bit() != 0
+        && IDLE.fetch_and(!cpu.bit(), Ordering::SeqCst) & cpu.bit() != 0
+}
+
+/// An idle CPU other than this one, if there is one.
+fn idle_other() -> Option<&'static Cpu> {
+    let idle = IDLE.load(Ordering::SeqCst) & !cpu::this().bit();
+    (idle != 0).then(|| cpu::get(idle.trailing_zeros() as usize))
+}
+
+/// Has an idle CPU, if there is one, look for something to take over. Interrupts are off.
+fn call_idle() {
+    if let Some(cpu) = idle_other()
+        && claim(cpu)
+    {
+        apic::send_reschedule(cpu);
+    }
+}
+
+/// Puts a ready thread, whose home is `target` already, in line there. Interrupts are off.
+fn enqueue(target: &'static Cpu, mut queue: Guard, thread: ThreadRef, promptly: bool) {
+    let here = ptr::eq(target, cpu::this());
+    let was_empty = queue.is_empty();
+    queue.push(target, thread, promptly);
+    if here && promptly {
+        target.reschedule.store(true, Ordering::Relaxed);
+    } else if here && was_empty && !target.is_idle() {
+        // The current thread had no competitor so far, and no end of slice.
+        queue.start_slice(clock::now().as_nanos());
+    }
+    drop(queue);
+    let was_idle = claim(target);
+    if !here && (was_idle || promptly || was_empty) {
+        apic::send_reschedule(target);
+    }
+    // Whoever makes way for a thread that runs at once is offered to the idle by `after_switch`.
+    if !(was_idle || here && promptly) {
+        call_idle();
+    }
 }
 
 /// Puts a new thread in line.
 pub(super) fn admit(thread: ThreadRef) {
-    thread.cpu.queue.lock().push(thread, false);
+    let _off = IrqOff::new();
+    let here = cpu::this();
+    let load = |cpu: &&Cpu| {
+        let elsewhere = !ptr::eq(*cpu, here);
+        (cpu.waiting.load(Ordering::Relaxed) + u32::from(!cpu.is_idle()), elsewhere)
+    };
+    let target = cpu::online().min_by_key(load).unwrap_or(here);
+    thread.set_home(target);
+    thread.state.set(State::Ready);
+    enqueue(target, target.queue.lock(), thread, false);
+}
+
+/// Makes a blocked thread ready; one that is ready already stays so. The caller holds the lock of the bucket
+/// in which the thread stood.
+pub(super) fn unblock(thread: ThreadRef) {
+    let promptly = in_interrupt();
+    let (home, mut queue) = loop {
+        let home = thread.home();
+        let queue = home.queue.lock();
+        if ptr::eq(home, thread.home()) {
+            break (home, queue);
+        }
+    };
+    if !queue.rouse(thread) {
+        return;
+    }
+    // From here on it is nobody else's.
+    let target = if thread.on_cpu.load(Ordering::SeqCst) {
+        home
+    } else if promptly {
+        cpu::this()
+    } else if IDLE.load(Ordering::SeqCst) & home.bit() != 0 {
+        home
+    } else {
+        idle_other().unwrap_or(home)
+    };
+    if !ptr::eq(target, home) {
+        thread.set_home(target);
+        drop(queue);
+        queue = target.queue.lock();
+    }
+    enqueue(target, queue, thread, promptly);
 }
 
 /// Lets the next thread run if there is one, and comes back in turn.
@@ -138,13 +258,13 @@ pub fn yield_now() {
     }
     let current = current();
     current.state.set(State::Ready);
-    queue.ready.push_back(current);
+    queue.push(cpu, current, false);
     switch_away(cpu, queue);
 }
 
 /// Stops the current thread, whose state has been set to blocked in `queue`, until it is unblocked.
 /// Interrupts are off.
-pub(super) fn block(queue: IrqGuard<'static, RunQueue>) {
+pub(super) fn block(queue: Guard) {
     switch_away(cpu::this(), queue);
 }
 
@@ -152,55 +272,93 @@ pub(super) fn block(queue: IrqGuard<'static, RunQueue>) {
 pub(super) fn end() -> ! {
     let _off = IrqOff::new();
     let cpu = cpu::this();
-    let mut queue = cpu.queue.lock();
-    let current = current();
-    current.state.set(State::Ended);
-    queue.ended = Some(current);
+    let queue = cpu.queue.lock();
+    current().state.set(State::Ended);
     switch_away(cpu, queue);
     unreachable!("an ended thread does not run")
 }
 
-/// Leaves the boot stack for ever.
-pub(crate) fn leave_boot() -> ! {
-    end()
+/// What a CPU does for ever that has nothing to run: halts, and takes up what comes. In its idler.
+pub(crate) fn idle() -> ! {
+    interrupts::disable();
+    let cpu = cpu::this();
+    loop {
+        IDLE.fetch_or(cpu.bit(), Ordering::SeqCst);
+        let mut queue = cpu.queue.lock();
+        if let Some(next) = queue.pop(cpu) {
+            switch_to(cpu, queue, next);
+            continue;
+        }
+        drop(queue);
+        if let Some(next) = take_over(cpu) {
+            switch_to(cpu, cpu.queue.lock(), next);
+            continue;
+        }
+        interrupts::enable_and_hlt();
+        interrupts::disable();
+    }
+}
+
+/// Takes a thread from another CPU's line.
+fn take_over(cpu: &'static Cpu) -> Option<ThreadRef> {
+    let others = cpu::online().filter(|other| !ptr::eq(*other, cpu));
+    others.filter(|other| other.waiting.load(Ordering::SeqCst) > 0).find_map(|other| {
+        let mut queue = other.queue.lock();
+        let thread = queue.give(other)?;
+        thread.set_home(cpu);
+        Some(thread)
+    })
 }
 
 /// Runs what is next. The current thread is in line, blocked or ended, as its state says. Interrupts are off.
-fn switch_away(cpu: &'static Cpu, mut queue: IrqGuard<'static, RunQueue>) {
+fn switch_away(cpu: &'static Cpu, mut queue: Guard) {
+    let next = queue.pop(cpu).unwrap_or_else(|| ThreadRef::idler(cpu));
+    switch_to(cpu, queue, next);
+}
+
+/// Runs `next`, whose home is `cpu`, this CPU, and which is in no line. Interrupts are off.
+fn switch_to(cpu: &'static Cpu, mut queue: Guard, next: ThreadRef) {
     let previous = current();
-    let next = loop {
-        if let Some(next) = queue.woken.pop_front().or_else(|| queue.ready.pop_front()) {
-            break next;
-        }
-        cpu.idle.store(true, Ordering::Relaxed);
-        drop(queue);
-        interrupts::enable_and_hlt();
-        interrupts::disable();
-        queue = cpu.queue.lock();
-        cpu.idle.store(false, Ordering::Relaxed);
-    };
     cpu.reschedule.store(false, Ordering::Relaxed);
-    next.state.set(State::Running);
-    queue.start_slice(clock::now().as_nanos());
+    if next != ThreadRef::idler(cpu) {
+        next.state.set(State::Running);
+        queue.start_slice(clock::now().as_nanos());
+    }
     if next == previous {
         return;
     }
+    if previous == ThreadRef::idler(cpu) {
+        IDLE.fetch_and(!cpu.bit(), Ordering::SeqCst);
+    }
+    let ended = previous.state.get() == State::Ended;
+    let previous_or_null = |want: bool| if want { previous.0.as_ptr() } else { ptr::null_mut() };
+    cpu.leaving.store(previous_or_null(!ended), Ordering::Relaxed);
+    cpu.ended.store(previous_or_null(ended), Ordering::Relaxed);
+    next.on_cpu.store(true, Ordering::Relaxed);
     cpu.current.store(next.0.as_ptr(), Ordering::Relaxed);
-    // From here on another CPU may put `previous` into this CPU's line, but only this CPU runs it.
+    // From here on another CPU may put `previous` in line, but only in this one's, as `on_cpu` says.
     drop(queue);
-    // SAFETY: both threads belong to this CPU and interrupts are off; `next` was saved by the same function
-    // or made by `spawn`.
+    // SAFETY: interrupts are off; `next` is ours alone, and was saved by the same function or made by `spawn`.
     unsafe { switch(previous.stack_pointer.get(), *next.stack_pointer.get()) };
     after_switch();
 }
 
-/// Frees the thread that has made way, if it has ended. Runs first thing on the next thread's stack.
+/// Lets go of the thread that has made way: for good, if it has ended. Runs first thing on the next thread's
+/// stack. Interrupts are off.
 pub(super) fn after_switch() {
-    let ended = cpu::this().queue.lock().ended.take();
-    if let Some(ended) = ended {
-        let thread: *mut Thread = ended.0.as_ptr();
-        // SAFETY: `spawn` or `init` leaked it, it is in no line, and its stack is no longer in use.
-        unsafe { Box::from_raw(thread) }.free();
+    let cpu = cpu::this();
+    let leaving = cpu.leaving.load(Ordering::Relaxed);
+    // SAFETY: it has not ended, and nobody else can run it before this store.
+    if let Some(leaving) = unsafe { leaving.as_ref() } {
+        leaving.on_cpu.store(false, Ordering::SeqCst);
+    }
+    if cpu.waiting.load(Ordering::Relaxed) > 0 {
+        call_idle();
+    }
+    let ended = cpu.ended.load(Ordering::Relaxed);
+    if !ended.is_null() {
+        // SAFETY: `spawn` leaked it, it is in no line, and its stack is no longer in use.
+        unsafe { Box::from_raw(ended) }.free();
     }
 }
 
@@ -235,28 +393,27 @@ pub(crate) fn tick() {
     while let Some(first) = queue.timers.first()
         && first.deadline.get() <= now
     {
-        queue.unblock(first, true);
+        // What stands among the timers is blocked, and this is its home.
+        if queue.rouse(first) {
+            queue.push(cpu, first, true);
+        }
     }
     if let Some(first) = queue.timers.first() {
         queue.set_timer(first.deadline.get(), now);
     }
-    if !queue.is_empty() && !cpu.idle.load(Ordering::Relaxed) {
-        if now >= queue.slice_end {
-            cpu.reschedule.store(true, Ordering::Relaxed);
-        } else {
-            let slice_end = queue.slice_end;
-            queue.set_timer(slice_end, now);
-        }
-    }
+    queue.review(cpu, now);
+}
+
+/// Another CPU's interrupt: there may be something new in line.
+pub(crate) fn look() {
+    let cpu = cpu::this();
+    cpu.queue.lock().review(cpu, clock::now().as_nanos());
 }
 
 /// At the end of an interrupt: changes over to another thread if one should run at once.
 pub(crate) fn after_interrupt(cpu: &'static Cpu) {
-    if !cpu.reschedule.load(Ordering::Relaxed)
-        || cpu.idle.load(Ordering::Relaxed)
-        || cpu.current.load(Ordering::Relaxed).is_null()
-        || in_interrupt()
-    {
+    // An idler looks by itself.
+    if !cpu.reschedule.load(Ordering::Relaxed) || in_interrupt() || cpu.is_idle() {
         return;
     }
     let mut queue = cpu.queue.lock();
@@ -266,6 +423,7 @@ pub(crate) fn after_interrupt(cpu: &'static Cpu) {
     }
     let current = current();
     current.state.set(State::Ready);
+    cpu.waiting.fetch_add(1, Ordering::SeqCst);
     if clock::now().as_nanos() >= queue.slice_end {
         queue.ready.push_back(current);
     } else {

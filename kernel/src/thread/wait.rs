@@ -29,7 +29,7 @@ fn bucket(key: usize) -> &'static IrqLock<Waiters> {
 
 /// See [`platform::Platform::wait`].
 pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wake {
-    debug_assert!(!scheduler::in_interrupt());
+    debug_assert!(!cpu::in_interrupt());
     let key = word.as_ptr().addr();
     let _off = IrqOff::new();
     let mut waiters = bucket(key).lock();
@@ -63,13 +63,12 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -
 pub(crate) fn wake(word: &AtomicU32) {
     let key = word.as_ptr().addr();
     let mut waiters = bucket(key).lock();
-    let promptly = scheduler::in_interrupt();
     let mut at = waiters.0.first();
     while let Some(thread) = at {
         at = waiters.0.after(thread);
         if thread.waits_on.get() == key {
             waiters.0.remove(thread);
-            thread.cpu.queue.lock().unblock(thread, promptly);
+            scheduler::unblock(thread);
         }
     }
 }

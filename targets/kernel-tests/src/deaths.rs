@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::hint::black_box;
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
 use kernel::{println, thread};
@@ -15,6 +16,39 @@ pub fn die(name: &str, platform: &Arc<dyn Platform>) -> i32 {
     match name {
         "panic" => panic!("as asked for"),
         "panic-in-thread" => in_thread(|| panic!("as asked for, in a thread")),
+        // One panic must come of it, with all its lines together.
+        "panic-everywhere" => {
+            static READY: AtomicU32 = AtomicU32::new(0);
+            for _ in 0..kernel::cpus() {
+                let _ = thread::spawn("victim", || {
+                    READY.fetch_add(1, Ordering::SeqCst);
+                    while READY.load(Ordering::SeqCst) < kernel::cpus() {
+                        core::hint::spin_loop();
+                    }
+                    panic!("as asked for, everywhere")
+                });
+            }
+            thread::sleep(Duration::from_secs(5));
+            2
+        }
+        // The others' lines must be whole, and end before the fault's begin.
+        "fault-amid-output" => {
+            static LINES: AtomicU32 = AtomicU32::new(0);
+            for _ in 0..kernel::cpus() {
+                let _ = thread::spawn("chatterbox", || {
+                    loop {
+                        println!("chatter without an end, line after line after line");
+                        LINES.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+            while LINES.load(Ordering::SeqCst) < 100 {
+                thread::yield_now();
+            }
+            // SAFETY: none.
+            unsafe { core::arch::asm!("ud2") };
+            2
+        }
         "panic-in-interrupt" => {
             // The first vector claimed is the first there is.
             if let Some(vector) = kernel::interrupts::claim() {
@@ -81,7 +115,7 @@ pub fn die(name: &str, platform: &Arc<dyn Platform>) -> i32 {
         }
         "idle" => {
             // Alive but at rest: must go on for as long as the launcher likes.
-            let word = core::sync::atomic::AtomicU32::new(0);
+            let word = AtomicU32::new(0);
             loop {
                 platform.wait(&word, 0, None);
             }

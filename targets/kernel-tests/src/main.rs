@@ -9,6 +9,7 @@
 
 extern crate alloc;
 
+mod cpus;
 mod deaths;
 mod devices;
 mod memory;
@@ -64,7 +65,7 @@ fn main(boot: Boot) -> i32 {
     }
     let machine = Machine { platform: boot.platform, nics: boot.nics };
     let mut failed = 0;
-    for &(name, test) in [threads::TESTS, memory::TESTS, devices::TESTS].into_iter().flatten() {
+    for &(name, test) in [threads::TESTS, cpus::TESTS, memory::TESTS, devices::TESTS].into_iter().flatten() {
         if args().all("filter").next().is_some() && !args().all("filter").any(|f| name.contains(f)) {
             continue;
         }

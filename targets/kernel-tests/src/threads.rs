@@ -35,15 +35,17 @@ pub const TESTS: &[Test] = &[
 
 /// Counts threads that have done their part, and lets somebody wait for them.
 #[derive(Default)]
-struct Done(AtomicU32);
+pub struct Done(AtomicU32);
 
 impl Done {
-    fn one(&self, platform: &dyn Platform) {
+    /// One more is done.
+    pub fn one(&self, platform: &dyn Platform) {
         self.0.fetch_add(1, Ordering::SeqCst);
         platform.wake(&self.0);
     }
 
-    fn wait(&self, platform: &dyn Platform, count: u32) -> Outcome {
+    /// Waits until `count` are.
+    pub fn wait(&self, platform: &dyn Platform, count: u32) -> Outcome {
         let deadline = clock::now() + Duration::from_secs(30);
         loop {
             let now = self.0.load(Ordering::SeqCst);
@@ -57,13 +59,14 @@ impl Done {
     }
 }
 
+/// Starts a thread.
 #[track_caller]
-fn spawn(main: impl FnOnce() + Send + 'static) -> Outcome {
+pub fn spawn(main: impl FnOnce() + Send + 'static) -> Outcome {
     thread::spawn("test", main).map_err(|_| Failure::new("no memory for a thread"))
 }
 
 /// Runs `count` threads to their end.
-fn run_threads(m: &Machine, count: u32, main: impl Fn(u32) + Send + Sync + 'static) -> Outcome {
+pub fn run_threads(m: &Machine, count: u32, main: impl Fn(u32) + Send + Sync + 'static) -> Outcome {
     let done = Arc::new(Done::default());
     let main = Arc::new(main);
     for i in 0..count {
