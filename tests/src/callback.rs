@@ -10,7 +10,7 @@ use platform::sync::Mutex;
 use privileged_api::*;
 
 use crate::check::some;
-use crate::fixture::{Fixture, OPEN, PAGE, SIGNALLED, Pair, attributes, evd_param, path, sevd, spigot};
+use crate::fixture::{Fixture, OPEN, PAGE, Pair, SIGNALLED, attributes, evd_param, path, sevd, spigot};
 use crate::thread::{Gate, Thread, eventually};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
@@ -131,34 +131,29 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.evd_post_se(evd, 5)?;
         gate.wait(1)
     }),
-    test(
-        "callback::once_a_transition",
-        &["it_evd_callback_attach.B08", "it_evd_callback_attach.B07"],
-        |f| {
-            let evd = software(&f.a)?;
-            let gate = count(f, evd)?;
-            for round in 1..=5 {
-                f.a.evd_post_se(evd, 0)?;
-                gate.wait(round)?;
-                for data in 1..4 {
-                    f.a.evd_post_se(evd, data)?;
-                }
-                settle(f)?;
-                check_eq!(gate.count(), round, "invoked again before the drain");
-                check_eq!(drain(&f.a, evd)?, 4);
+    test("callback::once_a_transition", &["it_evd_callback_attach.B08", "it_evd_callback_attach.B07"], |f| {
+        let evd = software(&f.a)?;
+        let gate = count(f, evd)?;
+        for round in 1..=5 {
+            f.a.evd_post_se(evd, 0)?;
+            gate.wait(round)?;
+            for data in 1..4 {
+                f.a.evd_post_se(evd, data)?;
             }
-            Ok(())
-        },
-    ),
+            settle(f)?;
+            check_eq!(gate.count(), round, "invoked again before the drain");
+            check_eq!(drain(&f.a, evd)?, 4);
+        }
+        Ok(())
+    }),
     test("callback::at_the_threshold", &["it_evd_callback_attach.B07"], |f| {
         let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 2)?;
         let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?;
         let pair = Pair { a: f.end_on(&f.a, &attributes(), request, recv)?, b: f.end(&f.b, &attributes())? };
         f.connect(&pair.a, &pair.b)?;
         let gate = count(f, request)?;
-        let nothing = |cookie, flags| {
-            f.a.post_rdma_write(pair.a.ep, &[], cookie, flags, RdmaAddr(0), RmrContext(0))
-        };
+        let nothing =
+            |cookie, flags| f.a.post_rdma_write(pair.a.ep, &[], cookie, flags, RdmaAddr(0), RmrContext(0));
         nothing(0, DtoFlags::COMPLETION)?;
         // The peer sees what comes behind it, so the completion is there.
         f.b.post_recv(pair.b.ep, &[], 1, DtoFlags::COMPLETION)?;
@@ -173,41 +168,37 @@ pub(crate) const TESTS: &[Test] = &[
         nothing(3, SIGNALLED)?;
         gate.wait(2)
     }),
-    test(
-        "callback::never_twice_at_once",
-        &["it_evd_callback_attach.B09", "A.it_evd_post_se.B01"],
-        |f| {
-            let evd = software(&f.a)?;
-            let (inside, worst) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-            let taken = Arc::new(AtomicU64::new(0));
-            let gate = Gate::new(f.platform());
-            let (depth, max, total, passed) = (inside.clone(), worst.clone(), taken.clone(), gate.clone());
-            f.a.evd_callback_attach(
-                evd,
-                Box::new(move |ia, evd| {
-                    max.fetch_max(depth.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                    while ia.evd_dequeue(evd).is_ok() {
-                        total.fetch_add(1, Ordering::SeqCst);
-                        passed.pass();
-                    }
-                    depth.fetch_sub(1, Ordering::SeqCst);
-                }),
-            )?;
-            let mut posters = Vec::new();
-            for _ in 0..3 {
-                let (ia, platform) = (f.a.clone(), f.platform().clone());
-                posters.push(Thread::spawn(f.platform(), "poster", move || {
-                    (0..100).all(|data| eventually(&platform, || ia.evd_post_se(evd, data).is_ok()))
-                })?);
-            }
-            for poster in posters {
-                check!(poster.join()?);
-            }
-            gate.wait(300)?;
-            check_eq!((taken.load(Ordering::SeqCst), worst.load(Ordering::SeqCst)), (300, 1));
-            Ok(())
-        },
-    ),
+    test("callback::never_twice_at_once", &["it_evd_callback_attach.B09", "A.it_evd_post_se.B01"], |f| {
+        let evd = software(&f.a)?;
+        let (inside, worst) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let taken = Arc::new(AtomicU64::new(0));
+        let gate = Gate::new(f.platform());
+        let (depth, max, total, passed) = (inside.clone(), worst.clone(), taken.clone(), gate.clone());
+        f.a.evd_callback_attach(
+            evd,
+            Box::new(move |ia, evd| {
+                max.fetch_max(depth.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                while ia.evd_dequeue(evd).is_ok() {
+                    total.fetch_add(1, Ordering::SeqCst);
+                    passed.pass();
+                }
+                depth.fetch_sub(1, Ordering::SeqCst);
+            }),
+        )?;
+        let mut posters = Vec::new();
+        for _ in 0..3 {
+            let (ia, platform) = (f.a.clone(), f.platform().clone());
+            posters.push(Thread::spawn(f.platform(), "poster", move || {
+                (0..100).all(|data| eventually(&platform, || ia.evd_post_se(evd, data).is_ok()))
+            })?);
+        }
+        for poster in posters {
+            check!(poster.join()?);
+        }
+        gate.wait(300)?;
+        check_eq!((taken.load(Ordering::SeqCst), worst.load(Ordering::SeqCst)), (300, 1));
+        Ok(())
+    }),
     test("callback::in_a_thread_of_its_own", &["it_evd_callback_attach.B11"], |f| {
         let evd = software(&f.a)?;
         let thread = Arc::new(AtomicU64::new(0));
@@ -254,26 +245,30 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("callback::not_while_somebody_waits", &["it_evd_callback_attach.IT_ERR_EVD_WAIT", "it_status_t.F14"], |f| {
-        let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
-        let ia = f.a.clone();
-        let thread = Thread::spawn(f.platform(), "waiter", move || {
-            loop {
-                match ia.evd_wait(evd, TIMEOUT_INFINITE) {
-                    Err(WaitError { error: Error::WaiterLimit, .. }) => {}
-                    other => return other.map(drop),
+    test(
+        "callback::not_while_somebody_waits",
+        &["it_evd_callback_attach.IT_ERR_EVD_WAIT", "it_status_t.F14"],
+        |f| {
+            let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
+            let ia = f.a.clone();
+            let thread = Thread::spawn(f.platform(), "waiter", move || {
+                loop {
+                    match ia.evd_wait(evd, TIMEOUT_INFINITE) {
+                        Err(WaitError { error: Error::WaiterLimit, .. }) => {}
+                        other => return other.map(drop),
+                    }
                 }
-            }
-        })?;
-        let limit = || matches!(f.a.evd_wait(evd, 0), Err(WaitError { error: Error::WaiterLimit, .. }));
-        check!(eventually(f.platform(), limit));
-        refused(f.a.evd_callback_attach(evd, Box::new(|_, _| {})), Error::EvdWait)?;
-        check!(!evd_param(&f.a, evd)?.evd_callback);
-        check_eq!(Error::EvdWait as u32, 13);
-        f.a.evd_free(evd)?;
-        check!(thread.join()?.is_err());
-        Ok(())
-    }),
+            })?;
+            let limit = || matches!(f.a.evd_wait(evd, 0), Err(WaitError { error: Error::WaiterLimit, .. }));
+            check!(eventually(f.platform(), limit));
+            refused(f.a.evd_callback_attach(evd, Box::new(|_, _| {})), Error::EvdWait)?;
+            check!(!evd_param(&f.a, evd)?.evd_callback);
+            check_eq!(Error::EvdWait as u32, 13);
+            f.a.evd_free(evd)?;
+            check!(thread.join()?.is_err());
+            Ok(())
+        },
+    ),
     test(
         "callback::for_the_privileged_only",
         &["it_evd_callback_attach.IT_ERR_NO_PERMISSION", "it_evd_callback_detach.IT_ERR_NO_PERMISSION"],
@@ -286,37 +281,45 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("callback::nothing_to_detach", &["it_evd_callback_detach.IT_ERR_INVALID_EVD_STATE", "it_status_t.F39"], |f| {
-        let evd = software(&f.a)?;
-        refused(f.a.evd_callback_detach(evd), Error::InvalidEvdState)?;
-        count(f, evd)?;
-        f.a.evd_callback_detach(evd)?;
-        refused(f.a.evd_callback_detach(evd), Error::InvalidEvdState)?;
-        check_eq!(Error::InvalidEvdState as u32, 38);
-        Ok(())
-    }),
-    test("callback::detached_from_inside", &["it_evd_callback_detach.B02", "it_evd_callback_detach.B03"], |f| {
-        let evd = software(&f.a)?;
-        let gate = Gate::new(f.platform());
-        let detached = Arc::new(Mutex::new(None));
-        let (passed, slot) = (gate.clone(), detached.clone());
-        f.a.evd_callback_attach(
-            evd,
-            Box::new(move |ia, evd| {
-                *slot.lock() = Some(ia.evd_callback_detach(evd));
-                passed.pass();
-            }),
-        )?;
-        f.a.evd_post_se(evd, 0)?;
-        gate.wait(1)?;
-        check_eq!(*detached.lock(), Some(Ok(())));
-        check_eq!(drain(&f.a, evd)?, 1);
-        f.a.evd_post_se(evd, 1)?;
-        settle(f)?;
-        check_eq!(gate.count(), 1, "invoked after the detach");
-        check_eq!(f.a.evd_wait(evd, 0)?.0, Event::Software { evd, data: 1 });
-        Ok(())
-    }),
+    test(
+        "callback::nothing_to_detach",
+        &["it_evd_callback_detach.IT_ERR_INVALID_EVD_STATE", "it_status_t.F39"],
+        |f| {
+            let evd = software(&f.a)?;
+            refused(f.a.evd_callback_detach(evd), Error::InvalidEvdState)?;
+            count(f, evd)?;
+            f.a.evd_callback_detach(evd)?;
+            refused(f.a.evd_callback_detach(evd), Error::InvalidEvdState)?;
+            check_eq!(Error::InvalidEvdState as u32, 38);
+            Ok(())
+        },
+    ),
+    test(
+        "callback::detached_from_inside",
+        &["it_evd_callback_detach.B02", "it_evd_callback_detach.B03"],
+        |f| {
+            let evd = software(&f.a)?;
+            let gate = Gate::new(f.platform());
+            let detached = Arc::new(Mutex::new(None));
+            let (passed, slot) = (gate.clone(), detached.clone());
+            f.a.evd_callback_attach(
+                evd,
+                Box::new(move |ia, evd| {
+                    *slot.lock() = Some(ia.evd_callback_detach(evd));
+                    passed.pass();
+                }),
+            )?;
+            f.a.evd_post_se(evd, 0)?;
+            gate.wait(1)?;
+            check_eq!(*detached.lock(), Some(Ok(())));
+            check_eq!(drain(&f.a, evd)?, 1);
+            f.a.evd_post_se(evd, 1)?;
+            settle(f)?;
+            check_eq!(gate.count(), 1, "invoked after the detach");
+            check_eq!(f.a.evd_wait(evd, 0)?.0, Event::Software { evd, data: 1 });
+            Ok(())
+        },
+    ),
     test("callback::freed_with_an_idle_one", &["it_evd_free.B07", "it_evd_callback_detach.B04"], |f| {
         let evd = software(&f.a)?;
         count(f, evd)?;
@@ -364,11 +367,15 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(last?)
         },
     ),
-    test("callback::frees_refused_from_inside", &["it_evd_free.IT_ERR_INVALID_EVD_STATE", "it_ia_free.S01"], |f| {
-        let results = inside(f, |ia, evd| (ia.evd_free(evd), ia.ia_free()))?;
-        check_eq!(results, (Err(Error::InvalidEvdState), Err(Error::InvalidEvdState)));
-        Ok(())
-    }),
+    test(
+        "callback::frees_refused_from_inside",
+        &["it_evd_free.IT_ERR_INVALID_EVD_STATE", "it_ia_free.S01"],
+        |f| {
+            let results = inside(f, |ia, evd| (ia.evd_free(evd), ia.ia_free()))?;
+            check_eq!(results, (Err(Error::InvalidEvdState), Err(Error::InvalidEvdState)));
+            Ok(())
+        },
+    ),
     test("callback::calls_that_are_not_for_callbacks", &["it_evd_callback_attach.L02"], |f| {
         let end = f.end(&f.a, &attributes())?;
         let software = software(&f.a)?;
@@ -387,14 +394,28 @@ pub(crate) const TESTS: &[Test] = &[
                 ("it_ia_create", provider.ia_create(&name, 2, 1, None).err()),
                 ("it_ia_query", ia.ia_query().err()),
                 ("it_pz_create", ia.pz_create().err()),
-                ("it_lmr_create", ia.lmr_create(end.pz, memory, 64, AddrMode::Absolute, OPEN, LmrFlags::NONE, 0).err()),
-                ("it_evd_create", ia.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 4, 1, EvdHandle::NULL).err()),
+                (
+                    "it_lmr_create",
+                    ia.lmr_create(end.pz, memory, 64, AddrMode::Absolute, OPEN, LmrFlags::NONE, 0).err(),
+                ),
+                (
+                    "it_evd_create",
+                    ia.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 4, 1, EvdHandle::NULL)
+                        .err(),
+                ),
                 ("it_evd_modify", ia.evd_modify(software, EvdParamMask::ENABLED, &params).err()),
                 ("it_evd_wait", ia.evd_wait(software, 0).err().map(Error::from)),
-                ("it_ep_rc_create", ia.ep_rc_create(end.pz, end.request, end.recv, conn, EpFlags::empty(), &attributes()).err()),
+                (
+                    "it_ep_rc_create",
+                    ia.ep_rc_create(end.pz, end.request, end.recv, conn, EpFlags::empty(), &attributes())
+                        .err(),
+                ),
                 ("it_ep_modify", ia.ep_modify(end.ep, EpParamMask::MAX_ORD, &attributes()).err()),
                 ("it_ep_connect", ia.ep_connect(end.ep, &route, None, &qual, CnEstFlags::TWO_WAY, &[]).err()),
-                ("it_listen_create", ia.listen_create(at.spigot_id, requests, ListenFlags::empty(), None).err()),
+                (
+                    "it_listen_create",
+                    ia.listen_create(at.spigot_id, requests, ListenFlags::empty(), None).err(),
+                ),
                 ("it_get_pathinfo", ia.get_pathinfo(at.spigot_id, &at.net_addr[0], 1).err()),
             ]
         })?;
@@ -467,38 +488,42 @@ pub(crate) const TESTS: &[Test] = &[
         let change = EvdParam { aevd: evd, ..EvdParam::default() };
         refused(f.a.evd_modify(evd, EvdParamMask::AEVD_HANDLE, &change), Error::InvalidAevd)
     }),
-    test("callback::connections_made_by_callbacks_alone", &["it_evd_callback_attach.B12", "it_cm_req_events.B02", "it_cm_msg_events.B05"], |f| {
-        let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
-        let listener = f.listen(&f.b)?;
-        let (up, ep) = (Gate::new(f.platform()), passive.ep);
-        f.b.evd_callback_attach(
-            listener.evd,
-            Box::new(move |ia, evd| {
-                while let Ok(event) = ia.evd_dequeue(evd) {
-                    if let Event::ConnRequest(request) = event {
-                        let _ = ia.ep_accept(ep, request.cn_est_id, b"from a callback");
-                    }
-                }
-            }),
-        )?;
-        for end in [&active, &passive] {
-            let up = up.clone();
-            end.ia.evd_callback_attach(
-                end.conn,
+    test(
+        "callback::connections_made_by_callbacks_alone",
+        &["it_evd_callback_attach.B12", "it_cm_req_events.B02", "it_cm_msg_events.B05"],
+        |f| {
+            let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
+            let listener = f.listen(&f.b)?;
+            let (up, ep) = (Gate::new(f.platform()), passive.ep);
+            f.b.evd_callback_attach(
+                listener.evd,
                 Box::new(move |ia, evd| {
                     while let Ok(event) = ia.evd_dequeue(evd) {
-                        if event.event_number() == EventType::CM_MSG_CONN_ESTABLISHED {
-                            up.pass();
+                        if let Event::ConnRequest(request) = event {
+                            let _ = ia.ep_accept(ep, request.cn_est_id, b"from a callback");
                         }
                     }
                 }),
             )?;
-        }
-        f.dial(&active, &listener, CnEstFlags::TWO_WAY, &[])?;
-        up.wait(2)?;
-        check_eq!((active.state()?, passive.state()?), (EpStateRc::Connected, EpStateRc::Connected));
-        Ok(())
-    }),
+            for end in [&active, &passive] {
+                let up = up.clone();
+                end.ia.evd_callback_attach(
+                    end.conn,
+                    Box::new(move |ia, evd| {
+                        while let Ok(event) = ia.evd_dequeue(evd) {
+                            if event.event_number() == EventType::CM_MSG_CONN_ESTABLISHED {
+                                up.pass();
+                            }
+                        }
+                    }),
+                )?;
+            }
+            f.dial(&active, &listener, CnEstFlags::TWO_WAY, &[])?;
+            up.wait(2)?;
+            check_eq!((active.state()?, passive.state()?), (EpStateRc::Connected, EpStateRc::Connected));
+            Ok(())
+        },
+    ),
     test("callback::ping_pong", &["it_evd_callback_attach.B08", "it_evd_callback_attach.B12"], |f| {
         const ROUNDS: u64 = 100;
         let pair = f.pair()?;
@@ -524,7 +549,8 @@ pub(crate) const TESTS: &[Test] = &[
                         }
                         if !starts || rounds < ROUNDS {
                             // Every eighth Send is signalled, to make room; nobody looks at the completions.
-                            let flags = if rounds % 8 == 0 { DtoFlags::COMPLETION } else { DtoFlags::empty() };
+                            let flags =
+                                if rounds % 8 == 0 { DtoFlags::COMPLETION } else { DtoFlags::empty() };
                             if ia.post_send(ep, &[], rounds, flags).is_err() {
                                 failed.store(true, Ordering::SeqCst);
                             }
@@ -532,7 +558,10 @@ pub(crate) const TESTS: &[Test] = &[
                     }
                 }),
             )?;
-            end.ia.evd_callback_attach(end.request, Box::new(move |ia, evd| while ia.evd_dequeue(evd).is_ok() {}))?;
+            end.ia.evd_callback_attach(
+                end.request,
+                Box::new(move |ia, evd| while ia.evd_dequeue(evd).is_ok() {}),
+            )?;
         }
         f.a.post_send(pair.a.ep, &[], 0, DtoFlags::empty())?;
         done.wait(2)?;

@@ -90,11 +90,7 @@ pub fn format_message(message: fmt::Arguments<'_>) -> String {
 /// For [`check_eq!`](crate::check_eq): says what differed.
 #[doc(hidden)]
 #[track_caller]
-pub fn unequal(
-    what: &str,
-    left: &(impl Debug + ?Sized),
-    right: &(impl Debug + ?Sized),
-) -> Failure {
+pub fn unequal(what: &str, left: &(impl Debug + ?Sized), right: &(impl Debug + ?Sized)) -> Failure {
     Failure::new(format!("{what}: got {left:?}, expected {right:?}"))
 }
 
@@ -136,7 +132,7 @@ mod tests {
     fn a_failure_names_its_line_and_values() {
         let failure = unlike().unwrap_err();
         assert!(failure.file.ends_with("check.rs"));
-        assert_eq!(failure.line, line!() - 15);
+        assert_eq!(failure.line, line!() - 13);
         assert_eq!(failure.message, "1 + 1: got 2, expected 3");
         assert_eq!(untrue(2).unwrap_err().message, "limit 2 is small");
         assert_eq!(untrue(4), Ok(()));

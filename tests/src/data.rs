@@ -26,7 +26,14 @@ enum Way {
     Read,
 }
 
-fn post(end: &End, way: Way, segments: &[LmrTriplet], cookie: u64, flags: DtoFlags, to: (RdmaAddr, RmrContext)) -> Result<(), Error> {
+fn post(
+    end: &End,
+    way: Way,
+    segments: &[LmrTriplet],
+    cookie: u64,
+    flags: DtoFlags,
+    to: (RdmaAddr, RmrContext),
+) -> Result<(), Error> {
     let End { ia, ep, .. } = end;
     match way {
         Way::Send => ia.post_send(*ep, segments, cookie, flags),
@@ -58,7 +65,8 @@ fn cuts(len: usize, count: usize) -> Vec<(usize, usize)> {
     let mut at = 0;
     (0..count)
         .map(|i| {
-            let piece = if i + 1 == count { len - at } else { ((len - at) / (count - i)).saturating_sub(i % 3) };
+            let piece =
+                if i + 1 == count { len - at } else { ((len - at) / (count - i)).saturating_sub(i % 3) };
             let cut = (at, piece);
             at += piece;
             cut
@@ -123,7 +131,10 @@ pub(crate) const TESTS: &[Test] = &[
                 };
                 check_eq!(got, expected, "of {len} bytes");
                 let sent = pair.a.reap()?;
-                check_eq!((sent.event_number, sent.dto_status), (EventType::DTO_SEND_CMPL, DtoStatus::Success));
+                check_eq!(
+                    (sent.event_number, sent.dto_status),
+                    (EventType::DTO_SEND_CMPL, DtoStatus::Success)
+                );
                 check_eq!((sent.cookie, sent.ep, sent.evd), (mine, pair.a.ep, pair.a.request));
                 check!(sink.bytes(0, len) == source.bytes(PAGE - len, len));
                 check!(sink.bytes(len, PAGE - len).iter().all(|&byte| byte == 0), "beyond the message");
@@ -151,13 +162,18 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             let (pair, source, sink) = ready(f, 2 * PAGE)?;
-            for (cookie, (at, len)) in [(0, 1), (1, 3), (7, 1024), (4095, 2), (0, 2 * PAGE), (8191, 1)].into_iter().enumerate() {
+            for (cookie, (at, len)) in
+                [(0, 1), (1, 3), (7, 1024), (4095, 2), (0, 2 * PAGE), (8191, 1)].into_iter().enumerate()
+            {
                 sink.buffer.slice().fill(0);
                 let cookie = cookie as u64 + 100;
                 let to = (sink.remote(at), sink.context()?);
                 post(&pair.a, Way::Write, &[source.segment(0, len)], cookie, SIGNALLED, to)?;
                 let done = pair.a.reap()?;
-                check_eq!((done.event_number, done.dto_status), (EventType::DTO_RDMA_WRITE_CMPL, DtoStatus::Success));
+                check_eq!(
+                    (done.event_number, done.dto_status),
+                    (EventType::DTO_RDMA_WRITE_CMPL, DtoStatus::Success)
+                );
                 check_eq!((done.cookie, done.ep), (cookie, pair.a.ep));
                 check!(sink.bytes(at, len) == source.bytes(0, len));
                 check!(sink.bytes(0, at).iter().all(|&byte| byte == 0), "before");
@@ -185,13 +201,25 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let (pair, sink, source) = ready(f, 2 * PAGE)?;
             source.fill(9);
-            for (cookie, (at, len)) in [(0, 1), (1, 3), (7, 1024), (4095, 2), (0, 2 * PAGE), (8191, 1)].into_iter().enumerate() {
+            for (cookie, (at, len)) in
+                [(0, 1), (1, 3), (7, 1024), (4095, 2), (0, 2 * PAGE), (8191, 1)].into_iter().enumerate()
+            {
                 sink.buffer.slice().fill(0);
                 let cookie = cookie as u64 + 200;
                 let from = (source.remote(at), source.context()?);
-                post(&pair.a, Way::Read, &[sink.segment(5.min(2 * PAGE - len), len)], cookie, SIGNALLED, from)?;
+                post(
+                    &pair.a,
+                    Way::Read,
+                    &[sink.segment(5.min(2 * PAGE - len), len)],
+                    cookie,
+                    SIGNALLED,
+                    from,
+                )?;
                 let done = pair.a.reap()?;
-                check_eq!((done.event_number, done.dto_status), (EventType::DTO_RDMA_READ_CMPL, DtoStatus::Success));
+                check_eq!(
+                    (done.event_number, done.dto_status),
+                    (EventType::DTO_RDMA_READ_CMPL, DtoStatus::Success)
+                );
                 check_eq!((done.cookie, done.ep), (cookie, pair.a.ep));
                 check!(sink.bytes(5.min(2 * PAGE - len), len) == source.bytes(at, len));
             }
@@ -226,7 +254,9 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!((got.cookie, got.dto_status, got.transferred_length), (1, DtoStatus::Success, 0));
                 pair.a.done(2, DtoStatus::Success)?;
                 // Whatever the context and the address: no bytes, no violation.
-                for to in [NOWHERE, (RdmaAddr(u64::MAX), RmrContext(u32::MAX)), (own.remote(7), RmrContext(12345))] {
+                for to in
+                    [NOWHERE, (RdmaAddr(u64::MAX), RmrContext(u32::MAX)), (own.remote(7), RmrContext(12345))]
+                {
                     post(&pair.a, Way::Write, segments, 3, SIGNALLED, to)?;
                     post(&pair.a, Way::Read, segments, 4, SIGNALLED, to)?;
                     pair.a.done(3, DtoStatus::Success)?;
@@ -266,7 +296,8 @@ pub(crate) const TESTS: &[Test] = &[
             let wide = EpAttributes { max_send_segments: many, max_recv_segments: many, rc, ..attributes() };
             let pair = f.pair_of(&wide, &wide)?;
             let len = 3001;
-            let (source, sink) = (f.region(&f.a, pair.a.pz, len, OPEN)?, f.region(&f.b, pair.b.pz, len, OPEN)?);
+            let (source, sink) =
+                (f.region(&f.a, pair.a.pz, len, OPEN)?, f.region(&f.b, pair.b.pz, len, OPEN)?);
             source.fill(3);
             let cut = |region: &Region, count, turn: bool| -> Vec<LmrTriplet> {
                 let mut segments: Vec<_> =
@@ -278,7 +309,10 @@ pub(crate) const TESTS: &[Test] = &[
             };
             let gathered = |segments: &[LmrTriplet], region: &Region| -> Vec<u8> {
                 let base = region.buffer.addr() as u64;
-                segments.iter().flat_map(|s| region.bytes((s.addr - base) as usize, s.length as usize)).collect()
+                segments
+                    .iter()
+                    .flat_map(|s| region.bytes((s.addr - base) as usize, s.length as usize))
+                    .collect()
             };
             for (ours, theirs) in [(1, many), (many, 1), (2, 3), (3, 2), (many, many), (many - 1, 5)] {
                 for turn in [false, true] {
@@ -320,7 +354,8 @@ pub(crate) const TESTS: &[Test] = &[
             "it_status_t.F54",
         ],
         |f| {
-            let rc = RcAttributes { max_rdma_read_segments: 4, max_rdma_write_segments: 3, ..attributes().rc };
+            let rc =
+                RcAttributes { max_rdma_read_segments: 4, max_rdma_write_segments: 3, ..attributes().rc };
             let few = EpAttributes { max_send_segments: 1, max_recv_segments: 2, rc, ..attributes() };
             let pair = f.pair_of(&few, &attributes())?;
             let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
@@ -380,34 +415,50 @@ pub(crate) const TESTS: &[Test] = &[
         post(&pair.b, Way::Read, &segments, 3, SIGNALLED, from)?;
         pair.b.done(3, DtoStatus::Success)
     }),
-    test("data::large_messages", &["it_post_send.B02", "it_post_rdma_write.B02", "it_post_rdma_read.B02", "it_ep_attributes_t.F03"], |f| {
-        let len = 1 << 20;
-        let (pair, source, sink) = ready(f, len)?;
-        f.b.post_recv(pair.b.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
-        f.a.post_send(pair.a.ep, &[source.whole()], 2, SIGNALLED)?;
-        let got = pair.b.reap_recv()?;
-        check_eq!((got.dto_status, got.transferred_length), (DtoStatus::Success, len as u32));
-        pair.a.done(2, DtoStatus::Success)?;
-        check!(sink.all() == source.all());
-        source.fill(2);
-        post(&pair.a, Way::Write, &[source.whole()], 3, SIGNALLED, (sink.remote(0), sink.context()?))?;
-        pair.a.done(3, DtoStatus::Success)?;
-        check!(sink.all() == source.all());
-        sink.fill(3);
-        post(&pair.a, Way::Read, &[source.whole()], 4, SIGNALLED, (sink.remote(0), sink.context()?))?;
-        pair.a.done(4, DtoStatus::Success)?;
-        check!(sink.all() == source.all());
-        Ok(())
-    }),
+    test(
+        "data::large_messages",
+        &["it_post_send.B02", "it_post_rdma_write.B02", "it_post_rdma_read.B02", "it_ep_attributes_t.F03"],
+        |f| {
+            let len = 1 << 20;
+            let (pair, source, sink) = ready(f, len)?;
+            f.b.post_recv(pair.b.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
+            f.a.post_send(pair.a.ep, &[source.whole()], 2, SIGNALLED)?;
+            let got = pair.b.reap_recv()?;
+            check_eq!((got.dto_status, got.transferred_length), (DtoStatus::Success, len as u32));
+            pair.a.done(2, DtoStatus::Success)?;
+            check!(sink.all() == source.all());
+            source.fill(2);
+            post(&pair.a, Way::Write, &[source.whole()], 3, SIGNALLED, (sink.remote(0), sink.context()?))?;
+            pair.a.done(3, DtoStatus::Success)?;
+            check!(sink.all() == source.all());
+            sink.fill(3);
+            post(&pair.a, Way::Read, &[source.whole()], 4, SIGNALLED, (sink.remote(0), sink.context()?))?;
+            pair.a.done(4, DtoStatus::Success)?;
+            check!(sink.all() == source.all());
+            Ok(())
+        },
+    ),
     test(
         "data::sends_stay_in_order",
-        &["it_post_send.B15", "it_post_send.B17", "it_post_recv.B19", "it_post_recv.B21", "it_post_recv.B23", "it_evd_create.B47"],
+        &[
+            "it_post_send.B15",
+            "it_post_send.B17",
+            "it_post_recv.B19",
+            "it_post_recv.B21",
+            "it_post_recv.B23",
+            "it_evd_create.B47",
+        ],
         |f| {
             let (pair, source, sink) = ready(f, 64 * 8)?;
             for round in 0..8_u64 {
                 for slot in 0..32 {
                     let at = slot as usize * 8;
-                    f.b.post_recv(pair.b.ep, &[sink.segment(at, 8)], round * 100 + slot, DtoFlags::COMPLETION)?;
+                    f.b.post_recv(
+                        pair.b.ep,
+                        &[sink.segment(at, 8)],
+                        round * 100 + slot,
+                        DtoFlags::COMPLETION,
+                    )?;
                 }
                 for slot in 0..32_u64 {
                     let number = round * 1000 + slot;
@@ -480,13 +531,21 @@ pub(crate) const TESTS: &[Test] = &[
             // One read at a time, but fifty posted, with other things between.
             let rc = RcAttributes { rdma_read_ord: 1, ..attributes().rc };
             let pair = f.pair_of(&EpAttributes { rc, ..attributes() }, &attributes())?;
-            let (own, peer) = (f.region(&f.a, pair.a.pz, PAGE, OPEN)?, f.region(&f.b, pair.b.pz, PAGE, OPEN)?);
+            let (own, peer) =
+                (f.region(&f.a, pair.a.pz, PAGE, OPEN)?, f.region(&f.b, pair.b.pz, PAGE, OPEN)?);
             peer.fill(6);
             let from = (peer.remote(0), peer.context()?);
             for cookie in 0..50 {
                 match cookie % 3 {
                     0 => post(&pair.a, Way::Write, &[], cookie, SIGNALLED, NOWHERE)?,
-                    _ => post(&pair.a, Way::Read, &[own.segment(cookie as usize * 8, 8)], cookie, SIGNALLED, from)?,
+                    _ => post(
+                        &pair.a,
+                        Way::Read,
+                        &[own.segment(cookie as usize * 8, 8)],
+                        cookie,
+                        SIGNALLED,
+                        from,
+                    )?,
                 }
             }
             for cookie in 0..50 {
@@ -500,7 +559,14 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "data::the_barrier_fence",
-        &["it_dto_flags_t.F04", "it_dto_flags_t.F11", "it_dto_flags_t.B28", "it_post_send.B18", "it_post_rdma_write.B18", "it_post_rdma_read.B18"],
+        &[
+            "it_dto_flags_t.F04",
+            "it_dto_flags_t.F11",
+            "it_dto_flags_t.B28",
+            "it_post_send.B18",
+            "it_post_rdma_write.B18",
+            "it_post_rdma_read.B18",
+        ],
         |f| {
             let len = 8 * PAGE;
             let (pair, own, peer) = ready(f, len)?;
@@ -623,7 +689,14 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "data::silence_unless_asked",
-        &["it_dto_flags_t.F01", "it_dto_flags_t.B01", "it_evd_dequeue.B09", "it_evd_wait.B14", "it_dto_flags_t.V01", "it_dto_flags_t.B25"],
+        &[
+            "it_dto_flags_t.F01",
+            "it_dto_flags_t.B01",
+            "it_evd_dequeue.B09",
+            "it_evd_wait.B14",
+            "it_dto_flags_t.V01",
+            "it_dto_flags_t.B25",
+        ],
         |f| {
             let small = EpAttributes { max_request_dtos: 16, ..attributes() };
             let pair = f.pair_of(&small, &attributes())?;
@@ -748,7 +821,14 @@ pub(crate) const TESTS: &[Test] = &[
         for number in 0..2000_u64 {
             own.write(0, &number.to_le_bytes());
             f.b.post_recv(pair.b.ep, &[peer.segment(8, 8)], number, DtoFlags::COMPLETION)?;
-            post(&pair.a, Way::Write, &[own.segment(0, 8)], number, DtoFlags::empty(), (peer.remote(0), peer.context()?))?;
+            post(
+                &pair.a,
+                Way::Write,
+                &[own.segment(0, 8)],
+                number,
+                DtoFlags::empty(),
+                (peer.remote(0), peer.context()?),
+            )?;
             f.a.post_send(pair.a.ep, &[own.segment(0, 8)], number, SIGNALLED)?;
             pair.b.recv_done(number, DtoStatus::Success)?;
             pair.a.done(number, DtoStatus::Success)?;
@@ -820,22 +900,33 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("data::direct_handle_is_no_sink_of_a_read", &["it_post_rdma_read.B08", "it_post_rdma_read.A24"], |f| {
-        let pair = f.pair()?;
-        let buffer = f.buffer(PAGE)?;
-        let sink = crate::iobl::map(&f.a, &buffer)?;
-        let source = f.region(&f.b, pair.b.pz, 64, OPEN)?;
-        source.fill(1);
-        let from = (source.remote(0), source.context()?);
-        post(&pair.a, Way::Read, &[LmrTriplet::direct(sink, 64)], 1, SIGNALLED, from)?;
-        pair.a.done(1, DtoStatus::LocalProtection)?;
-        pair.a.broken()?;
-        check!(crate::fixture::read(&buffer, 0, PAGE).iter().all(|&byte| byte == 0));
-        Ok(())
-    }),
+    test(
+        "data::direct_handle_is_no_sink_of_a_read",
+        &["it_post_rdma_read.B08", "it_post_rdma_read.A24"],
+        |f| {
+            let pair = f.pair()?;
+            let buffer = f.buffer(PAGE)?;
+            let sink = crate::iobl::map(&f.a, &buffer)?;
+            let source = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+            source.fill(1);
+            let from = (source.remote(0), source.context()?);
+            post(&pair.a, Way::Read, &[LmrTriplet::direct(sink, 64)], 1, SIGNALLED, from)?;
+            pair.a.done(1, DtoStatus::LocalProtection)?;
+            pair.a.broken()?;
+            check!(crate::fixture::read(&buffer, 0, PAGE).iter().all(|&byte| byte == 0));
+            Ok(())
+        },
+    ),
     test(
         "data::direct_handle_on_unprivileged_endpoints",
-        &["it_post_send.A13", "it_post_rdma_write.A16", "it_post_recv.A13", "it_dto_status_t.A08", "4.10.B04", "4.10.B05"],
+        &[
+            "it_post_send.A13",
+            "it_post_rdma_write.A16",
+            "it_post_recv.A13",
+            "it_dto_status_t.A08",
+            "4.10.B04",
+            "4.10.B05",
+        ],
         |f| {
             let plain = EpAttributes { priv_ops_enable: false, ..attributes() };
             let buffer = f.buffer(PAGE)?;

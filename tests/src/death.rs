@@ -11,9 +11,7 @@ use core::result::Result;
 use nic_abi::admin::Injection;
 use privileged_api::*;
 
-use crate::fixture::{
-    End, Fixture, OPEN, PAGE, Region, SIGNALLED, attributes, path, sevd, spigot,
-};
+use crate::fixture::{End, Fixture, OPEN, PAGE, Region, SIGNALLED, attributes, path, sevd, spigot};
 use crate::thread::{Gate, Thread, eventually};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
@@ -32,7 +30,8 @@ fn disabled(f: &Fixture, ia: &Ia) -> Outcome {
 
 /// Threads that wait for what will never come, in every way there is.
 fn waiters(f: &Fixture, ia: &Ia, end: &End) -> Result<Vec<Thread<Result<(), Error>>>, Failure> {
-    let software = ia.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 4, 1, EvdHandle::NULL)?;
+    let software =
+        ia.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 4, 1, EvdHandle::NULL)?;
     let mut threads = Vec::new();
     for (evd, timeout) in [
         (end.request, TIMEOUT_INFINITE),
@@ -42,10 +41,12 @@ fn waiters(f: &Fixture, ia: &Ia, end: &End) -> Result<Vec<Thread<Result<(), Erro
         (software, 3_600_000_000),
     ] {
         let ia = ia.clone();
-        threads.push(Thread::spawn(f.platform(), "waiter", move || loop {
-            // Flushed completions may come first.
-            if let Err(failure) = ia.evd_wait(evd, timeout) {
-                return Err(failure.error);
+        threads.push(Thread::spawn(f.platform(), "waiter", move || {
+            loop {
+                // Flushed completions may come first.
+                if let Err(failure) = ia.evd_wait(evd, timeout) {
+                    return Err(failure.error);
+                }
             }
         })?);
     }

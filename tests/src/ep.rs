@@ -127,7 +127,10 @@ pub(crate) const TESTS: &[Test] = &[
             let end = f.end(&f.a, &asked)?;
             let param = query(&end)?;
             check_eq!((param.ia, param.pz), (f.a.handle(), end.pz));
-            check_eq!((param.request_sevd, param.recv_sevd, param.connect_sevd), (end.request, end.recv, end.conn));
+            check_eq!(
+                (param.request_sevd, param.recv_sevd, param.connect_sevd),
+                (end.request, end.recv, end.conn)
+            );
             check_eq!(param.ep_state, EpState::Rc(EpStateRc::Unconnected));
             check_eq!((EpStateRc::Unconnected as u32, param.service_type), (0, ServiceTypes::RC));
             let got = param.attr;
@@ -166,47 +169,43 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test(
-        "ep::mask_values",
-        &["it_ep_attributes_t.F01"],
-        |_| {
-            let order = [
-                EpParamMask::ALL,
-                EpParamMask::IA,
-                EpParamMask::SPIGOT,
-                EpParamMask::STATE,
-                EpParamMask::SERV_TYPE,
-                EpParamMask::PATH,
-                EpParamMask::PZ,
-                EpParamMask::REQ_SEVD,
-                EpParamMask::RECV_SEVD,
-                EpParamMask::CONN_SEVD,
-                EpParamMask::RDMA_RD_ENABLE,
-                EpParamMask::RDMA_WR_ENABLE,
-                EpParamMask::MAX_RDMA_READ_SEG,
-                EpParamMask::MAX_RDMA_WRITE_SEG,
-                EpParamMask::MAX_IRD,
-                EpParamMask::MAX_ORD,
-                EpParamMask::EP_ID,
-                EpParamMask::EP_KEY,
-                EpParamMask::MAX_PAYLOAD,
-                EpParamMask::MAX_REQ_DTO,
-                EpParamMask::MAX_RECV_DTO,
-                EpParamMask::MAX_SEND_SEG,
-                EpParamMask::MAX_RECV_SEG,
-                EpParamMask::SRQ,
-                EpParamMask::SOFT_HI_WATERMARK,
-                EpParamMask::HARD_HI_WATERMARK,
-                EpParamMask::ATOMICS_ENABLE,
-                EpParamMask::PRIV_OPS_ENABLE,
-            ];
-            for (place, mask) in order.into_iter().enumerate() {
-                check_eq!(mask.bits(), 1 << place);
-            }
-            check_eq!(order.len(), 28);
-            Ok(())
-        },
-    ),
+    test("ep::mask_values", &["it_ep_attributes_t.F01"], |_| {
+        let order = [
+            EpParamMask::ALL,
+            EpParamMask::IA,
+            EpParamMask::SPIGOT,
+            EpParamMask::STATE,
+            EpParamMask::SERV_TYPE,
+            EpParamMask::PATH,
+            EpParamMask::PZ,
+            EpParamMask::REQ_SEVD,
+            EpParamMask::RECV_SEVD,
+            EpParamMask::CONN_SEVD,
+            EpParamMask::RDMA_RD_ENABLE,
+            EpParamMask::RDMA_WR_ENABLE,
+            EpParamMask::MAX_RDMA_READ_SEG,
+            EpParamMask::MAX_RDMA_WRITE_SEG,
+            EpParamMask::MAX_IRD,
+            EpParamMask::MAX_ORD,
+            EpParamMask::EP_ID,
+            EpParamMask::EP_KEY,
+            EpParamMask::MAX_PAYLOAD,
+            EpParamMask::MAX_REQ_DTO,
+            EpParamMask::MAX_RECV_DTO,
+            EpParamMask::MAX_SEND_SEG,
+            EpParamMask::MAX_RECV_SEG,
+            EpParamMask::SRQ,
+            EpParamMask::SOFT_HI_WATERMARK,
+            EpParamMask::HARD_HI_WATERMARK,
+            EpParamMask::ATOMICS_ENABLE,
+            EpParamMask::PRIV_OPS_ENABLE,
+        ];
+        for (place, mask) in order.into_iter().enumerate() {
+            check_eq!(mask.bits(), 1 << place);
+        }
+        check_eq!(order.len(), 28);
+        Ok(())
+    }),
     test(
         "ep::create_with_bad_handles",
         &[
@@ -248,7 +247,8 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test("ep::create_with_dispatchers_of_other_streams", &["it_ep_rc_create.IT_ERR_INVALID_EVD_TYPE"], |f| {
         let End { pz, request, recv, conn, .. } = f.end(&f.a, &attributes())?;
-        let software = f.a.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 8, 1, EvdHandle::NULL)?;
+        let software =
+            f.a.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 8, 1, EvdHandle::NULL)?;
         for (request, recv, conn) in [
             (conn, recv, conn),
             (software, recv, conn),
@@ -265,7 +265,13 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     test(
         "ep::creation_flags",
-        &["it_ep_rc_create.IT_ERR_INVALID_FLAGS", "it_ep_rc_create.F01", "it_ep_rc_create.F02", "it_ep_rc_create.V04", "it_ep_rc_create.IT_ERR_INVALID_SRQ"],
+        &[
+            "it_ep_rc_create.IT_ERR_INVALID_FLAGS",
+            "it_ep_rc_create.F01",
+            "it_ep_rc_create.F02",
+            "it_ep_rc_create.V04",
+            "it_ep_rc_create.IT_ERR_INVALID_SRQ",
+        ],
         |f| {
             let End { pz, request, recv, conn, .. } = f.end(&f.a, &attributes())?;
             let create = |flags| f.a.ep_rc_create(pz, request, recv, conn, flags, &attributes());
@@ -381,22 +387,32 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("ep::undefined_mask_bits", &["it_ep_query.IT_ERR_INVALID_MASK", "it_ep_modify.IT_ERR_INVALID_MASK", "it_ep_modify.L01", "it_ep_modify.V02", "it_ep_modify.V05"], |f| {
-        let end = f.end(&f.a, &attributes())?;
-        let before = query(&end)?;
-        for bits in [0x1000_0000, 0x8000_0000, u32::MAX] {
-            let mask = EpParamMask::from_bits_retain(bits);
-            refused(f.a.ep_query(end.ep, mask), Error::InvalidMask)?;
-            refused(f.a.ep_modify(end.ep, mask, &attributes()), Error::InvalidMask)?;
-        }
-        for mask in FIXED {
-            refused(f.a.ep_modify(end.ep, mask, &attributes()), Error::InvalidMask)?;
-            let both = mask | EpParamMask::MAX_ORD;
-            refused(f.a.ep_modify(end.ep, both, &attributes()), Error::InvalidMask)?;
-        }
-        check_eq!(query(&end)?, before);
-        Ok(())
-    }),
+    test(
+        "ep::undefined_mask_bits",
+        &[
+            "it_ep_query.IT_ERR_INVALID_MASK",
+            "it_ep_modify.IT_ERR_INVALID_MASK",
+            "it_ep_modify.L01",
+            "it_ep_modify.V02",
+            "it_ep_modify.V05",
+        ],
+        |f| {
+            let end = f.end(&f.a, &attributes())?;
+            let before = query(&end)?;
+            for bits in [0x1000_0000, 0x8000_0000, u32::MAX] {
+                let mask = EpParamMask::from_bits_retain(bits);
+                refused(f.a.ep_query(end.ep, mask), Error::InvalidMask)?;
+                refused(f.a.ep_modify(end.ep, mask, &attributes()), Error::InvalidMask)?;
+            }
+            for mask in FIXED {
+                refused(f.a.ep_modify(end.ep, mask, &attributes()), Error::InvalidMask)?;
+                let both = mask | EpParamMask::MAX_ORD;
+                refused(f.a.ep_modify(end.ep, both, &attributes()), Error::InvalidMask)?;
+            }
+            check_eq!(query(&end)?, before);
+            Ok(())
+        },
+    ),
     test(
         "ep::bad_handles",
         &[
@@ -496,7 +512,10 @@ pub(crate) const TESTS: &[Test] = &[
             let end = f.end(&f.a, &attributes())?;
             let listener = f.listen(&f.b)?;
             f.dial(&end, &listener, CnEstFlags::TWO_WAY, &[])?;
-            check_eq!((end.state()?, EpStateRc::Active1ConnectionPending as u32), (EpStateRc::Active1ConnectionPending, 1));
+            check_eq!(
+                (end.state()?, EpStateRc::Active1ConnectionPending as u32),
+                (EpStateRc::Active1ConnectionPending, 1)
+            );
             check_eq!(posts(&end), ONLY_RECEIVES);
             refused(f.a.ep_reset(end.ep), Error::InvalidEpState)?;
             let route = crate::fixture::path(&f.a, &listener.address)?;
@@ -524,7 +543,8 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.a.ep_reset(pair.a.ep), Error::InvalidEpState)?;
             let listener = f.listen(&f.b)?;
             let route = crate::fixture::path(&f.a, &listener.address)?;
-            let again = f.a.ep_connect(pair.a.ep, &route, None, &listener.conn_qual, CnEstFlags::TWO_WAY, &[]);
+            let again =
+                f.a.ep_connect(pair.a.ep, &route, None, &listener.conn_qual, CnEstFlags::TWO_WAY, &[]);
             refused(again, Error::InvalidEpState)?;
             check_eq!(pair.a.state()?, EpStateRc::Connected);
             Ok(())
@@ -567,51 +587,47 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.a.evd_dequeue(end.conn), Error::QueueEmpty)
         },
     ),
+    test("ep::reset", &["it_ep_reset.S01", "it_ep_reset.B01", "it_ep_state_t.S43"], |f| {
+        let end = nonoperational(f)?;
+        let rc = RcAttributes { rdma_read_enable: false, ..attributes().rc };
+        f.a.ep_modify(end.ep, EpParamMask::RDMA_RD_ENABLE, &EpAttributes { rc, ..attributes() })?;
+        let before = query(&end)?.attr;
+        f.a.ep_reset(end.ep)?;
+        check_eq!(end.state()?, EpStateRc::Unconnected);
+        check_eq!(query(&end)?.attr, before);
+        check_eq!(posts(&end), ONLY_RECEIVES);
+        refused(f.a.ep_reset(end.ep), Error::InvalidEpState)?;
+        // And it connects again.
+        let peer = f.end(&f.b, &attributes())?;
+        f.connect(&end, &peer)?;
+        f.b.post_send(peer.ep, &[], 9, SIGNALLED)?;
+        end.recv_done(1, DtoStatus::Success)?;
+        peer.done(9, DtoStatus::Success)
+    }),
     test(
-        "ep::reset",
-        &[
-            "it_ep_reset.S01",
-            "it_ep_reset.B01",
-            "it_ep_state_t.S43",
-        ],
+        "ep::connects_again_and_again",
+        &["it_ep_reset.S01", "it_ep_state_t.S43", "A.it_ep_reset.B01"],
         |f| {
-            let end = nonoperational(f)?;
-            let rc = RcAttributes { rdma_read_enable: false, ..attributes().rc };
-            f.a.ep_modify(end.ep, EpParamMask::RDMA_RD_ENABLE, &EpAttributes { rc, ..attributes() })?;
-            let before = query(&end)?.attr;
-            f.a.ep_reset(end.ep)?;
-            check_eq!(end.state()?, EpStateRc::Unconnected);
-            check_eq!(query(&end)?.attr, before);
-            check_eq!(posts(&end), ONLY_RECEIVES);
-            refused(f.a.ep_reset(end.ep), Error::InvalidEpState)?;
-            // And it connects again.
-            let peer = f.end(&f.b, &attributes())?;
-            f.connect(&end, &peer)?;
-            f.b.post_send(peer.ep, &[], 9, SIGNALLED)?;
-            end.recv_done(1, DtoStatus::Success)?;
-            peer.done(9, DtoStatus::Success)
+            let (a, b) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
+            let (source, sink) = (f.region(&f.a, a.pz, PAGE, OPEN)?, f.region(&f.b, b.pz, PAGE, OPEN)?);
+            for round in 0..10 {
+                f.connect(&a, &b)?;
+                source.fill(round);
+                f.b.post_recv(b.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
+                f.a.post_send(a.ep, &[source.whole()], 2, SIGNALLED)?;
+                b.recv_done(1, DtoStatus::Success)?;
+                a.done(2, DtoStatus::Success)?;
+                check_eq!(sink.all(), source.all());
+                let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
+                first.ia.ep_disconnect(first.ep, &[])?;
+                for end in [first, second] {
+                    end.event()?;
+                    end.ia.ep_reset(end.ep)?;
+                }
+            }
+            Ok(())
         },
     ),
-    test("ep::connects_again_and_again", &["it_ep_reset.S01", "it_ep_state_t.S43", "A.it_ep_reset.B01"], |f| {
-        let (a, b) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
-        let (source, sink) = (f.region(&f.a, a.pz, PAGE, OPEN)?, f.region(&f.b, b.pz, PAGE, OPEN)?);
-        for round in 0..10 {
-            f.connect(&a, &b)?;
-            source.fill(round);
-            f.b.post_recv(b.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
-            f.a.post_send(a.ep, &[source.whole()], 2, SIGNALLED)?;
-            b.recv_done(1, DtoStatus::Success)?;
-            a.done(2, DtoStatus::Success)?;
-            check_eq!(sink.all(), source.all());
-            let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
-            first.ia.ep_disconnect(first.ep, &[])?;
-            for end in [first, second] {
-                end.event()?;
-                end.ia.ep_reset(end.ep)?;
-            }
-        }
-        Ok(())
-    }),
     test(
         "ep::freed_in_every_state",
         &["it_ep_free.B01", "it_ep_free.B02", "it_ep_state_t.B04", "A.it_ep_free.B01"],
@@ -653,39 +669,49 @@ pub(crate) const TESTS: &[Test] = &[
         pair.b.done(2, DtoStatus::Flushed)?;
         sink.untouched()
     }),
-    test("ep::nothing_is_lost_before_a_free", &["it_ep_free.B06", "it_ep_free.B07", "it_ep_free.B08", "it_ep_free.B09", "it_dto_flags_t.B01"], |f| {
-        let pair = f.pair()?;
-        for cookie in 0..10 {
-            f.a.post_recv(pair.a.ep, &[], cookie, DtoFlags::COMPLETION)?;
-        }
-        for cookie in 0..10 {
-            let flags = if cookie % 3 == 0 { SIGNALLED } else { DtoFlags::empty() };
-            f.a.post_rdma_write(pair.a.ep, &[], cookie, flags, RdmaAddr(0), RmrContext(0))?;
-        }
-        f.a.ep_disconnect(pair.a.ep, &[])?;
-        pair.a.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
-        f.a.post_send(pair.a.ep, &[], 777, DtoFlags::COMPLETION)?;
-        // All signalled ones and every failed one come before the marker, in order.
-        let mut last = None;
-        loop {
-            let done = pair.a.reap()?;
-            if done.cookie == 777 {
-                break;
+    test(
+        "ep::nothing_is_lost_before_a_free",
+        &["it_ep_free.B06", "it_ep_free.B07", "it_ep_free.B08", "it_ep_free.B09", "it_dto_flags_t.B01"],
+        |f| {
+            let pair = f.pair()?;
+            for cookie in 0..10 {
+                f.a.post_recv(pair.a.ep, &[], cookie, DtoFlags::COMPLETION)?;
             }
-            check!(last < Some(done.cookie), "{last:?} before {}", done.cookie);
-            check!(done.cookie % 3 == 0 || done.dto_status == DtoStatus::Flushed);
-            last = Some(done.cookie);
-        }
-        check_eq!(last, Some(9));
-        for cookie in 0..10 {
-            pair.a.recv_done(cookie, DtoStatus::Flushed)?;
-        }
-        f.a.ep_free(pair.a.ep)?;
-        pair.a.idle()
-    }),
+            for cookie in 0..10 {
+                let flags = if cookie % 3 == 0 { SIGNALLED } else { DtoFlags::empty() };
+                f.a.post_rdma_write(pair.a.ep, &[], cookie, flags, RdmaAddr(0), RmrContext(0))?;
+            }
+            f.a.ep_disconnect(pair.a.ep, &[])?;
+            pair.a.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+            f.a.post_send(pair.a.ep, &[], 777, DtoFlags::COMPLETION)?;
+            // All signalled ones and every failed one come before the marker, in order.
+            let mut last = None;
+            loop {
+                let done = pair.a.reap()?;
+                if done.cookie == 777 {
+                    break;
+                }
+                check!(last < Some(done.cookie), "{last:?} before {}", done.cookie);
+                check!(done.cookie % 3 == 0 || done.dto_status == DtoStatus::Flushed);
+                last = Some(done.cookie);
+            }
+            check_eq!(last, Some(9));
+            for cookie in 0..10 {
+                pair.a.recv_done(cookie, DtoStatus::Flushed)?;
+            }
+            f.a.ep_free(pair.a.ep)?;
+            pair.a.idle()
+        },
+    ),
     test(
         "ep::modify_the_payload",
-        &["it_ep_modify.F01", "it_ep_modify.IT_ERR_PAYLOAD_SIZE", "it_ep_modify.IT_ERR_INVALID_EP_STATE", "it_ep_attributes_t.S01", "it_ep_modify.B04"],
+        &[
+            "it_ep_modify.F01",
+            "it_ep_modify.IT_ERR_PAYLOAD_SIZE",
+            "it_ep_modify.IT_ERR_INVALID_EP_STATE",
+            "it_ep_attributes_t.S01",
+            "it_ep_modify.B04",
+        ],
         |f| {
             let set = |end: &End, max_dto_payload_size| {
                 let change = EpAttributes { max_dto_payload_size, ..EpAttributes::default() };
@@ -747,7 +773,14 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "ep::modify_the_work_queues",
-        &["it_ep_modify.F02", "it_ep_modify.F03", "it_ia_info_t.F36", "it_ep_attributes_t.O01", "it_ep_modify.V03", "A.it_ep_attributes_t.IT_ERR_INVALID_EP_STATE"],
+        &[
+            "it_ep_modify.F02",
+            "it_ep_modify.F03",
+            "it_ia_info_t.F36",
+            "it_ep_attributes_t.O01",
+            "it_ep_modify.V03",
+            "A.it_ep_attributes_t.IT_ERR_INVALID_EP_STATE",
+        ],
         |f| {
             let end = f.end(&f.a, &attributes())?;
             let before = query(&end)?.attr;
@@ -795,7 +828,10 @@ pub(crate) const TESTS: &[Test] = &[
                     let now = query(&pair.b)?.attr.rc;
                     check_eq!((now.rdma_read_enable, now.rdma_write_enable), (read, write));
                     let own_side = query(&pair.a)?.attr.rc;
-                    check!(own_side.rdma_read_enable && own_side.rdma_write_enable, "only the local endpoint");
+                    check!(
+                        own_side.rdma_read_enable && own_side.rdma_write_enable,
+                        "only the local endpoint"
+                    );
                     let (addr, context) = (peer.remote(0), peer.context()?);
                     let allowed = if wants_read {
                         f.a.post_rdma_read(pair.a.ep, &[own.whole()], 1, SIGNALLED, addr, context)?;
@@ -843,29 +879,33 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(query(&pair.a)?, before);
         Ok(())
     }),
-    test("ep::completions_go_where_they_belong", &["it_ep_rc_create.B05", "it_ep_rc_create.B06", "it_dto_events.B01"], |f| {
-        let pair = f.pair()?;
-        for cookie in 0..3 {
-            f.b.post_recv(pair.b.ep, &[], cookie, DtoFlags::COMPLETION)?;
-            f.a.post_send(pair.a.ep, &[], cookie, SIGNALLED)?;
-        }
-        for cookie in 0..3 {
-            pair.b.recv_done(cookie, DtoStatus::Success)?;
-            pair.a.done(cookie, DtoStatus::Success)?;
-        }
-        pair.a.idle()?;
-        pair.b.idle()?;
-        // One dispatcher for both.
-        let both = sevd(&f.a, EventType::DTO_EVENT_STREAM, 128, 1)?;
-        let (a, b) = (f.end_on(&f.a, &attributes(), both, both)?, f.end(&f.b, &attributes())?);
-        f.connect(&a, &b)?;
-        f.a.post_recv(a.ep, &[], 1, DtoFlags::COMPLETION)?;
-        f.b.post_recv(b.ep, &[], 2, DtoFlags::COMPLETION)?;
-        f.a.post_send(a.ep, &[], 3, SIGNALLED)?;
-        f.b.post_send(b.ep, &[], 4, SIGNALLED)?;
-        let mut kinds = [a.reap()?, a.reap()?].map(|done| (done.event_number, done.cookie));
-        kinds.sort_unstable();
-        check_eq!(kinds, [(EventType::DTO_SEND_CMPL, 3), (EventType::DTO_RC_RECV_CMPL, 1)]);
-        Ok(())
-    }),
+    test(
+        "ep::completions_go_where_they_belong",
+        &["it_ep_rc_create.B05", "it_ep_rc_create.B06", "it_dto_events.B01"],
+        |f| {
+            let pair = f.pair()?;
+            for cookie in 0..3 {
+                f.b.post_recv(pair.b.ep, &[], cookie, DtoFlags::COMPLETION)?;
+                f.a.post_send(pair.a.ep, &[], cookie, SIGNALLED)?;
+            }
+            for cookie in 0..3 {
+                pair.b.recv_done(cookie, DtoStatus::Success)?;
+                pair.a.done(cookie, DtoStatus::Success)?;
+            }
+            pair.a.idle()?;
+            pair.b.idle()?;
+            // One dispatcher for both.
+            let both = sevd(&f.a, EventType::DTO_EVENT_STREAM, 128, 1)?;
+            let (a, b) = (f.end_on(&f.a, &attributes(), both, both)?, f.end(&f.b, &attributes())?);
+            f.connect(&a, &b)?;
+            f.a.post_recv(a.ep, &[], 1, DtoFlags::COMPLETION)?;
+            f.b.post_recv(b.ep, &[], 2, DtoFlags::COMPLETION)?;
+            f.a.post_send(a.ep, &[], 3, SIGNALLED)?;
+            f.b.post_send(b.ep, &[], 4, SIGNALLED)?;
+            let mut kinds = [a.reap()?, a.reap()?].map(|done| (done.event_number, done.cookie));
+            kinds.sort_unstable();
+            check_eq!(kinds, [(EventType::DTO_SEND_CMPL, 3), (EventType::DTO_RC_RECV_CMPL, 1)]);
+            Ok(())
+        },
+    ),
 ];

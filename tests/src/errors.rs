@@ -6,9 +6,7 @@ use core::result::Result;
 use nic_abi::admin::Injection;
 use privileged_api::*;
 
-use crate::fixture::{
-    End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, WAIT, attributes, path, sevd,
-};
+use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, WAIT, attributes, path, sevd};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// A way to use local memory.
@@ -45,7 +43,13 @@ fn fails(f: &Fixture, pair: &Pair, way: Way, segment: LmrTriplet, status: DtoSta
 }
 
 /// Whether reading or writing `b`'s memory through this context fails, and how.
-fn remote(f: &Fixture, pair: &Pair, writes: bool, at: RdmaAddr, context: RmrContext) -> Result<DtoStatus, Failure> {
+fn remote(
+    f: &Fixture,
+    pair: &Pair,
+    writes: bool,
+    at: RdmaAddr,
+    context: RmrContext,
+) -> Result<DtoStatus, Failure> {
     let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
     own.fill(1);
     match writes {
@@ -116,7 +120,10 @@ pub(crate) const TESTS: &[Test] = &[
             "4.7.B03",
         ],
         |f| {
-            check_eq!((DtoStatus::LocalProtection.as_raw(), EventType::CM_MSG_CONN_BROKEN.as_raw()), (3, 0x2006));
+            check_eq!(
+                (DtoStatus::LocalProtection.as_raw(), EventType::CM_MSG_CONN_BROKEN.as_raw()),
+                (3, 0x2006)
+            );
             for way in WAYS {
                 for (before, length) in [(0, 65), (1, 8), (-1, 8), (57, 8), (1000, 8)] {
                     let pair = f.pair()?;
@@ -242,7 +249,9 @@ pub(crate) const TESTS: &[Test] = &[
                 let pair = f.pair()?;
                 let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
                 let good = peer.context()?;
-                for context in [0, u32::MAX, good.0 ^ 1, good.0 ^ 0x0100_0000, good.0.swap_bytes() ^ 0x8000_0000] {
+                for context in
+                    [0, u32::MAX, good.0 ^ 1, good.0 ^ 0x0100_0000, good.0.swap_bytes() ^ 0x8000_0000]
+                {
                     let pair = f.pair()?;
                     let status = remote(f, &pair, writes, peer.remote(0), RmrContext(context))?;
                     check_eq!(status, DtoStatus::RemoteAccess, "context {context:#x}");
@@ -257,7 +266,14 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "errors::remote_memory_of_another_zone",
-        &["it_post_rdma_write.A07", "it_post_rdma_read.A07", "it_dto_status_t.A22", "it_pz_create.A03", "it_ep_rc_create.B04", "1.B05"],
+        &[
+            "it_post_rdma_write.A07",
+            "it_post_rdma_read.A07",
+            "it_dto_status_t.A22",
+            "it_pz_create.A03",
+            "it_ep_rc_create.B04",
+            "1.B05",
+        ],
         |f| {
             let other = f.b.pz_create()?;
             let peer = f.region(&f.b, other, 64, OPEN)?;
@@ -272,7 +288,13 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "errors::remote_memory_without_the_right",
-        &["it_post_rdma_write.A06", "it_post_rdma_write.B08", "it_post_rdma_read.A06", "it_post_rdma_read.B06", "it_dto_status_t.A25"],
+        &[
+            "it_post_rdma_write.A06",
+            "it_post_rdma_write.B08",
+            "it_post_rdma_read.A06",
+            "it_post_rdma_read.B06",
+            "it_dto_status_t.A25",
+        ],
         |f| {
             for (writes, privs) in [
                 (true, MemPriv::LOCAL | MemPriv::REMOTE_READ),
@@ -290,14 +312,17 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "errors::endpoints_closed_to_rdma",
-        &["it_post_rdma_write.A09", "it_post_rdma_read.A09", "it_dto_status_t.A26", "it_ep_attributes_t.F10", "it_ep_attributes_t.F11"],
+        &[
+            "it_post_rdma_write.A09",
+            "it_post_rdma_read.A09",
+            "it_dto_status_t.A26",
+            "it_ep_attributes_t.F10",
+            "it_ep_attributes_t.F11",
+        ],
         |f| {
             for writes in [true, false] {
-                let rc = RcAttributes {
-                    rdma_read_enable: writes,
-                    rdma_write_enable: !writes,
-                    ..attributes().rc
-                };
+                let rc =
+                    RcAttributes { rdma_read_enable: writes, rdma_write_enable: !writes, ..attributes().rc };
                 let pair = f.pair_of(&attributes(), &EpAttributes { rc, ..attributes() })?;
                 let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
                 let status = remote(f, &pair, writes, peer.remote(0), peer.context()?)?;
@@ -339,17 +364,21 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("errors::broken_is_told_without_asynchronous_dispatchers", &["A.it_cm_msg_events.B01", "it_cm_msg_events.B02"], |f| {
-        let pair = f.pair()?;
-        let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
-        remote(f, &pair, true, peer.remote(1), peer.context()?)?;
-        for end in [&pair.a, &pair.b] {
-            end.broken()?;
-            end.ia.ep_disconnect(end.ep, &[])?;
-            refused(end.ia.evd_dequeue(end.conn), Error::QueueEmpty)?;
-        }
-        Ok(())
-    }),
+    test(
+        "errors::broken_is_told_without_asynchronous_dispatchers",
+        &["A.it_cm_msg_events.B01", "it_cm_msg_events.B02"],
+        |f| {
+            let pair = f.pair()?;
+            let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+            remote(f, &pair, true, peer.remote(1), peer.context()?)?;
+            for end in [&pair.a, &pair.b] {
+                end.broken()?;
+                end.ia.ep_disconnect(end.ep, &[])?;
+                refused(end.ia.evd_dequeue(end.conn), Error::QueueEmpty)?;
+            }
+            Ok(())
+        },
+    ),
     test(
         "errors::no_receive",
         &[
@@ -538,24 +567,28 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("errors::a_connection_that_survives_a_lost_request", &["it_ep_connect.F07", "it_post_send.B11"], |f| {
-        let hasty = ConnAttributes { retry_count: 7, local_ack_timeout: 12, ..ConnAttributes::default() };
-        let pair = impatient(f, hasty)?;
-        let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
-        let sink = f.region(&f.b, pair.b.pz, 64, OPEN)?;
-        source.fill(1);
-        for what in [Injection::DropRequests, Injection::DropResponses] {
-            sink.buffer.slice().fill(0);
-            f.b.post_recv(pair.b.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
-            lose(f, &pair, what, 2)?;
-            f.a.post_send(pair.a.ep, &[source.whole()], 2, SIGNALLED)?;
-            pair.b.recv_done(1, DtoStatus::Success)?;
-            pair.a.done(2, DtoStatus::Success)?;
-            check!(sink.all() == source.all());
-        }
-        // Once each, however often it was sent.
-        pair.b.idle()
-    }),
+    test(
+        "errors::a_connection_that_survives_a_lost_request",
+        &["it_ep_connect.F07", "it_post_send.B11"],
+        |f| {
+            let hasty = ConnAttributes { retry_count: 7, local_ack_timeout: 12, ..ConnAttributes::default() };
+            let pair = impatient(f, hasty)?;
+            let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+            let sink = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+            source.fill(1);
+            for what in [Injection::DropRequests, Injection::DropResponses] {
+                sink.buffer.slice().fill(0);
+                f.b.post_recv(pair.b.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
+                lose(f, &pair, what, 2)?;
+                f.a.post_send(pair.a.ep, &[source.whole()], 2, SIGNALLED)?;
+                pair.b.recv_done(1, DtoStatus::Success)?;
+                pair.a.done(2, DtoStatus::Success)?;
+                check!(sink.all() == source.all());
+            }
+            // Once each, however often it was sent.
+            pair.b.idle()
+        },
+    ),
 ];
 
 /// Loses all further requests of the pair's active side.

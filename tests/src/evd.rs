@@ -91,7 +91,12 @@ pub(crate) const TESTS: &[Test] = &[
                 (EventType::DTO_EVENT_STREAM, EvdFlags::OVERFLOW_DEFAULT, 100, 7),
                 (EventType::DTO_EVENT_STREAM, EvdFlags::OVERFLOW_NOTIFY, 1, 1),
                 (EventType::CM_REQ_EVENT_STREAM, EvdFlags::empty(), 5, 1),
-                (EventType::CM_MSG_EVENT_STREAM, EvdFlags::OVERFLOW_NOTIFY | EvdFlags::OVERFLOW_AUTO_RESET, 9, 1),
+                (
+                    EventType::CM_MSG_EVENT_STREAM,
+                    EvdFlags::OVERFLOW_NOTIFY | EvdFlags::OVERFLOW_AUTO_RESET,
+                    9,
+                    1,
+                ),
                 (EventType::ASYNC_AFF_EVENT_STREAM, EvdFlags::OVERFLOW_DEFAULT, 16, 1),
                 (EventType::ASYNC_UNAFF_EVENT_STREAM, EvdFlags::empty(), 16, 1),
                 (EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 3, 0),
@@ -105,7 +110,8 @@ pub(crate) const TESTS: &[Test] = &[
                 check!(param.evd_enabled && !param.evd_overflowed && !param.evd_callback);
                 refused(f.a.evd_dequeue(evd), Error::QueueEmpty)?;
                 let some = f.a.evd_query(evd, EvdParamMask::THRESHOLD | EvdParamMask::EVENT_NUMBER)?;
-                let expected = EvdParam { sevd_threshold: threshold, event_number: stream, ..EvdParam::default() };
+                let expected =
+                    EvdParam { sevd_threshold: threshold, event_number: stream, ..EvdParam::default() };
                 check_eq!(some, expected);
                 f.a.evd_free(evd)?;
             }
@@ -354,63 +360,71 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("evd::software_events_need_a_software_dispatcher", &["it_evd_post_se.IT_ERR_INVALID_SOFT_EVD", "it_status_t.F69"], |f| {
-        for stream in [
-            EventType::DTO_EVENT_STREAM,
-            EventType::CM_REQ_EVENT_STREAM,
-            EventType::CM_MSG_EVENT_STREAM,
-            EventType::ASYNC_AFF_EVENT_STREAM,
-        ] {
-            let evd = sevd(&f.a, stream, 4, 1)?;
-            refused(f.a.evd_post_se(evd, 1), Error::InvalidSoftEvd)?;
-            refused(f.a.evd_dequeue(evd), Error::QueueEmpty)?;
-        }
-        check_eq!(Error::InvalidSoftEvd as u32, 68);
-        Ok(())
-    }),
-    test("evd::many_posters", &["A.it_evd_post_se.B01", "it_evd_create.B57", "it_evd_dequeue.B11", "4.2.B10"], |f| {
-        const EACH: usize = 200;
-        let evd = software(&f.a, 64)?;
-        let mut threads = Vec::new();
-        for poster in 0..3 {
-            let (ia, platform) = (f.a.clone(), f.platform().clone());
-            threads.push(Thread::spawn(f.platform(), "poster", move || {
-                (0..EACH).all(|i| {
-                    eventually(&platform, || match ia.evd_post_se(evd, poster * EACH + i) {
-                        Ok(()) => true,
-                        Err(error) => error != Error::EvdQueueFull,
+    test(
+        "evd::software_events_need_a_software_dispatcher",
+        &["it_evd_post_se.IT_ERR_INVALID_SOFT_EVD", "it_status_t.F69"],
+        |f| {
+            for stream in [
+                EventType::DTO_EVENT_STREAM,
+                EventType::CM_REQ_EVENT_STREAM,
+                EventType::CM_MSG_EVENT_STREAM,
+                EventType::ASYNC_AFF_EVENT_STREAM,
+            ] {
+                let evd = sevd(&f.a, stream, 4, 1)?;
+                refused(f.a.evd_post_se(evd, 1), Error::InvalidSoftEvd)?;
+                refused(f.a.evd_dequeue(evd), Error::QueueEmpty)?;
+            }
+            check_eq!(Error::InvalidSoftEvd as u32, 68);
+            Ok(())
+        },
+    ),
+    test(
+        "evd::many_posters",
+        &["A.it_evd_post_se.B01", "it_evd_create.B57", "it_evd_dequeue.B11", "4.2.B10"],
+        |f| {
+            const EACH: usize = 200;
+            let evd = software(&f.a, 64)?;
+            let mut threads = Vec::new();
+            for poster in 0..3 {
+                let (ia, platform) = (f.a.clone(), f.platform().clone());
+                threads.push(Thread::spawn(f.platform(), "poster", move || {
+                    (0..EACH).all(|i| {
+                        eventually(&platform, || match ia.evd_post_se(evd, poster * EACH + i) {
+                            Ok(()) => true,
+                            Err(error) => error != Error::EvdQueueFull,
+                        })
                     })
-                })
-            })?);
-        }
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let mut takers = Vec::new();
-        for _ in 0..2 {
-            let (ia, seen) = (f.a.clone(), seen.clone());
-            takers.push(Thread::spawn(f.platform(), "taker", move || {
-                loop {
-                    match ia.evd_wait(evd, WAIT) {
-                        Ok((Event::Software { data: usize::MAX, .. }, _)) => return true,
-                        Ok((Event::Software { data, .. }, _)) => seen.lock().push(data),
-                        _ => return false,
+                })?);
+            }
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            let mut takers = Vec::new();
+            for _ in 0..2 {
+                let (ia, seen) = (f.a.clone(), seen.clone());
+                takers.push(Thread::spawn(f.platform(), "taker", move || {
+                    loop {
+                        match ia.evd_wait(evd, WAIT) {
+                            Ok((Event::Software { data: usize::MAX, .. }, _)) => return true,
+                            Ok((Event::Software { data, .. }, _)) => seen.lock().push(data),
+                            _ => return false,
+                        }
                     }
-                }
-            })?);
-        }
-        for thread in threads {
-            check!(thread.join()?);
-        }
-        for _ in &takers {
-            f.a.evd_post_se(evd, usize::MAX)?;
-        }
-        for taker in takers {
-            check!(taker.join()?);
-        }
-        let mut seen = seen.lock().clone();
-        seen.sort_unstable();
-        check!(seen.iter().copied().eq(0..3 * EACH), "each event exactly once");
-        Ok(())
-    }),
+                })?);
+            }
+            for thread in threads {
+                check!(thread.join()?);
+            }
+            for _ in &takers {
+                f.a.evd_post_se(evd, usize::MAX)?;
+            }
+            for taker in takers {
+                check!(taker.join()?);
+            }
+            let mut seen = seen.lock().clone();
+            seen.sort_unstable();
+            check!(seen.iter().copied().eq(0..3 * EACH), "each event exactly once");
+            Ok(())
+        },
+    ),
     test(
         "evd::wait_takes_what_is_queued",
         &[
@@ -502,7 +516,13 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "evd::as_many_waiters_as_events",
-        &["it_evd_wait.B12", "it_evd_wait.B18", "it_evd_create.O01", "A.it_evd_wait.B01", "A.it_evd_dequeue.B01"],
+        &[
+            "it_evd_wait.B12",
+            "it_evd_wait.B18",
+            "it_evd_create.O01",
+            "A.it_evd_wait.B01",
+            "A.it_evd_dequeue.B01",
+        ],
         |f| {
             let evd = software(&f.a, 16)?;
             let done = Gate::new(f.platform());
@@ -534,43 +554,51 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("evd::one_waiter_above_threshold_one", &["it_evd_wait.IT_ERR_WAITER_LIMIT", "it_evd_wait.O01", "it_status_t.F107"], |f| {
-        let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
-        let ia = f.a.clone();
-        let thread = Thread::spawn(f.platform(), "waiter", move || {
-            loop {
-                match ia.evd_wait(evd, TIMEOUT_INFINITE) {
-                    Err(WaitError { error: Error::WaiterLimit, .. }) => {}
-                    other => return other.map(drop),
+    test(
+        "evd::one_waiter_above_threshold_one",
+        &["it_evd_wait.IT_ERR_WAITER_LIMIT", "it_evd_wait.O01", "it_status_t.F107"],
+        |f| {
+            let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
+            let ia = f.a.clone();
+            let thread = Thread::spawn(f.platform(), "waiter", move || {
+                loop {
+                    match ia.evd_wait(evd, TIMEOUT_INFINITE) {
+                        Err(WaitError { error: Error::WaiterLimit, .. }) => {}
+                        other => return other.map(drop),
+                    }
                 }
-            }
-        })?;
-        let limit = || matches!(f.a.evd_wait(evd, 0), Err(WaitError { error: Error::WaiterLimit, .. }));
-        check!(eventually(f.platform(), limit), "a second waiter");
-        check_eq!(Error::WaiterLimit as u32, 106);
-        f.a.evd_free(evd)?;
-        check!(thread.join()?.is_err());
-        Ok(())
-    }),
-    test("evd::freed_under_its_waiter", &["it_evd_wait.IT_ERR_ABORT", "it_evd_wait.V03", "it_evd_free.V03", "it_status_t.F02"], |f| {
-        let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
-        let ia = f.a.clone();
-        let thread = Thread::spawn(f.platform(), "waiter", move || {
-            loop {
-                match ia.evd_wait(evd, TIMEOUT_INFINITE) {
-                    Err(WaitError { error: Error::WaiterLimit, .. }) => {}
-                    other => return other,
+            })?;
+            let limit = || matches!(f.a.evd_wait(evd, 0), Err(WaitError { error: Error::WaiterLimit, .. }));
+            check!(eventually(f.platform(), limit), "a second waiter");
+            check_eq!(Error::WaiterLimit as u32, 106);
+            f.a.evd_free(evd)?;
+            check!(thread.join()?.is_err());
+            Ok(())
+        },
+    ),
+    test(
+        "evd::freed_under_its_waiter",
+        &["it_evd_wait.IT_ERR_ABORT", "it_evd_wait.V03", "it_evd_free.V03", "it_status_t.F02"],
+        |f| {
+            let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
+            let ia = f.a.clone();
+            let thread = Thread::spawn(f.platform(), "waiter", move || {
+                loop {
+                    match ia.evd_wait(evd, TIMEOUT_INFINITE) {
+                        Err(WaitError { error: Error::WaiterLimit, .. }) => {}
+                        other => return other,
+                    }
                 }
-            }
-        })?;
-        let limit = || matches!(f.a.evd_wait(evd, 0), Err(WaitError { error: Error::WaiterLimit, .. }));
-        check!(eventually(f.platform(), limit));
-        f.a.evd_free(evd)?;
-        check!(thread.join()?.is_err_and(|failure| failure == Error::Abort));
-        check_eq!(Error::Abort as u32, 1);
-        check_eq!(f.a.object_counts().evd, 0);
-        Ok(())
-    }),
+            })?;
+            let limit = || matches!(f.a.evd_wait(evd, 0), Err(WaitError { error: Error::WaiterLimit, .. }));
+            check!(eventually(f.platform(), limit));
+            f.a.evd_free(evd)?;
+            check!(thread.join()?.is_err_and(|failure| failure == Error::Abort));
+            check_eq!(Error::Abort as u32, 1);
+            check_eq!(f.a.object_counts().evd, 0);
+            Ok(())
+        },
+    ),
     test(
         "evd::the_threshold_counts_plain_completions",
         &[
@@ -699,56 +727,76 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.recv_done(3, DtoStatus::Success)
         },
     ),
-    test("evd::thresholds_mean_nothing_elsewhere", &["it_evd_create.B32", "it_cm_req_events.B02", "it_cm_msg_events.B05", "A.it_evd_create.B05"], |f| {
-        let evd = f.a.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 8, 8, EvdHandle::NULL)?;
-        f.a.evd_post_se(evd, 3)?;
-        check_eq!(f.a.evd_wait(evd, WAIT)?.0, Event::Software { evd, data: 3 });
-        // A request and a rejection, each on a dispatcher with a threshold of eight.
-        let requests = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 8, 8)?;
-        let spigot = crate::fixture::spigot(&f.b)?;
-        let (_, qual) = f.b.listen_create(spigot.spigot_id, requests, ListenFlags::empty(), None)?;
-        let mut end = f.end(&f.a, &attributes())?;
-        f.a.ep_free(end.ep)?;
-        end.conn = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 8, 8)?;
-        end.ep = f.a.ep_rc_create(end.pz, end.request, end.recv, end.conn, EpFlags::empty(), &attributes())?;
-        let path = crate::fixture::path(&f.a, &spigot.net_addr[0])?;
-        f.a.ep_connect(end.ep, &path, None, &qual, CnEstFlags::TWO_WAY, &[])?;
-        let (event, _) = f.b.evd_wait(requests, WAIT)?;
-        let Event::ConnRequest(request) = event else {
-            return Err(Failure::new(alloc::format!("got {event:?}")));
-        };
-        f.b.reject(request.cn_est_id, &[])?;
-        end.expect(EventType::CM_MSG_CONN_PEER_REJECT)?;
-        Ok(())
-    }),
-    test("evd::undefined_mask_bits", &["it_evd_query.IT_ERR_INVALID_MASK", "it_evd_modify.IT_ERR_INVALID_MASK", "it_evd_modify.L01", "it_status_t.F50"], |f| {
-        let evd = software(&f.a, 8)?;
-        let before = evd_param(&f.a, evd)?;
-        for bits in [0x1000, 0x8000_0000, u32::MAX] {
-            let mask = EvdParamMask::from_bits_retain(bits);
-            refused(f.a.evd_query(evd, mask), Error::InvalidMask)?;
-            refused(f.a.evd_modify(evd, mask, &before), Error::InvalidMask)?;
-        }
-        for mask in [
-            EvdParamMask::ALL,
-            EvdParamMask::IA,
-            EvdParamMask::EVENT_NUMBER,
-            EvdParamMask::FLAG,
-            EvdParamMask::FD,
-            EvdParamMask::BOUND,
-            EvdParamMask::CALLBACK,
-            EvdParamMask::IA | EvdParamMask::ENABLED,
-        ] {
-            let change = EvdParam { evd_enabled: false, ..before };
-            refused(f.a.evd_modify(evd, mask, &change), Error::InvalidMask)?;
-        }
-        check_eq!(evd_param(&f.a, evd)?, before);
-        check_eq!(Error::InvalidMask as u32, 49);
-        Ok(())
-    }),
+    test(
+        "evd::thresholds_mean_nothing_elsewhere",
+        &["it_evd_create.B32", "it_cm_req_events.B02", "it_cm_msg_events.B05", "A.it_evd_create.B05"],
+        |f| {
+            let evd =
+                f.a.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 8, 8, EvdHandle::NULL)?;
+            f.a.evd_post_se(evd, 3)?;
+            check_eq!(f.a.evd_wait(evd, WAIT)?.0, Event::Software { evd, data: 3 });
+            // A request and a rejection, each on a dispatcher with a threshold of eight.
+            let requests = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 8, 8)?;
+            let spigot = crate::fixture::spigot(&f.b)?;
+            let (_, qual) = f.b.listen_create(spigot.spigot_id, requests, ListenFlags::empty(), None)?;
+            let mut end = f.end(&f.a, &attributes())?;
+            f.a.ep_free(end.ep)?;
+            end.conn = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 8, 8)?;
+            end.ep =
+                f.a.ep_rc_create(end.pz, end.request, end.recv, end.conn, EpFlags::empty(), &attributes())?;
+            let path = crate::fixture::path(&f.a, &spigot.net_addr[0])?;
+            f.a.ep_connect(end.ep, &path, None, &qual, CnEstFlags::TWO_WAY, &[])?;
+            let (event, _) = f.b.evd_wait(requests, WAIT)?;
+            let Event::ConnRequest(request) = event else {
+                return Err(Failure::new(alloc::format!("got {event:?}")));
+            };
+            f.b.reject(request.cn_est_id, &[])?;
+            end.expect(EventType::CM_MSG_CONN_PEER_REJECT)?;
+            Ok(())
+        },
+    ),
+    test(
+        "evd::undefined_mask_bits",
+        &[
+            "it_evd_query.IT_ERR_INVALID_MASK",
+            "it_evd_modify.IT_ERR_INVALID_MASK",
+            "it_evd_modify.L01",
+            "it_status_t.F50",
+        ],
+        |f| {
+            let evd = software(&f.a, 8)?;
+            let before = evd_param(&f.a, evd)?;
+            for bits in [0x1000, 0x8000_0000, u32::MAX] {
+                let mask = EvdParamMask::from_bits_retain(bits);
+                refused(f.a.evd_query(evd, mask), Error::InvalidMask)?;
+                refused(f.a.evd_modify(evd, mask, &before), Error::InvalidMask)?;
+            }
+            for mask in [
+                EvdParamMask::ALL,
+                EvdParamMask::IA,
+                EvdParamMask::EVENT_NUMBER,
+                EvdParamMask::FLAG,
+                EvdParamMask::FD,
+                EvdParamMask::BOUND,
+                EvdParamMask::CALLBACK,
+                EvdParamMask::IA | EvdParamMask::ENABLED,
+            ] {
+                let change = EvdParam { evd_enabled: false, ..before };
+                refused(f.a.evd_modify(evd, mask, &change), Error::InvalidMask)?;
+            }
+            check_eq!(evd_param(&f.a, evd)?, before);
+            check_eq!(Error::InvalidMask as u32, 49);
+            Ok(())
+        },
+    ),
     test(
         "evd::modify_the_threshold",
-        &["it_evd_modify.F02", "it_evd_modify.B01", "it_evd_modify.B10", "it_evd_modify.IT_ERR_INVALID_THRESHOLD"],
+        &[
+            "it_evd_modify.F02",
+            "it_evd_modify.B01",
+            "it_evd_modify.B10",
+            "it_evd_modify.IT_ERR_INVALID_THRESHOLD",
+        ],
         |f| {
             let pair = with_threshold(f, 5)?;
             let evd = pair.a.request;
@@ -778,9 +826,17 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "evd::modify_the_queue_size",
-        &["it_evd_modify.F01", "it_evd_modify.B02", "it_evd_modify.B09", "it_evd_modify.B11", "it_evd_modify.IT_ERR_INVALID_QUEUE_SIZE", "it_status_t.F58"],
+        &[
+            "it_evd_modify.F01",
+            "it_evd_modify.B02",
+            "it_evd_modify.B09",
+            "it_evd_modify.B11",
+            "it_evd_modify.IT_ERR_INVALID_QUEUE_SIZE",
+            "it_status_t.F58",
+        ],
         |f| {
-            let evd = f.a.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 64, 3, EvdHandle::NULL)?;
+            let evd =
+                f.a.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 64, 3, EvdHandle::NULL)?;
             let set = |sevd_queue_size| {
                 let change = EvdParam { sevd_queue_size, ..EvdParam::default() };
                 f.a.evd_modify(evd, EvdParamMask::QUEUE_SIZE, &change)
@@ -847,19 +903,23 @@ pub(crate) const TESTS: &[Test] = &[
         }
         pair.a.idle()
     }),
-    test("evd::modify_enabled", &["it_evd_modify.F04", "it_evd_query.F10", "it_evd_modify.B17", "it_evd_modify.B18"], |f| {
-        let evd = software(&f.a, 8)?;
-        let set = |evd_enabled| {
-            let change = EvdParam { evd_enabled, ..EvdParam::default() };
-            f.a.evd_modify(evd, EvdParamMask::ENABLED, &change)
-        };
-        let before = evd_param(&f.a, evd)?;
-        for enabled in [false, false, true, true, false, true] {
-            set(enabled)?;
-            check_eq!(evd_param(&f.a, evd)?, EvdParam { evd_enabled: enabled, ..before });
-        }
-        Ok(())
-    }),
+    test(
+        "evd::modify_enabled",
+        &["it_evd_modify.F04", "it_evd_query.F10", "it_evd_modify.B17", "it_evd_modify.B18"],
+        |f| {
+            let evd = software(&f.a, 8)?;
+            let set = |evd_enabled| {
+                let change = EvdParam { evd_enabled, ..EvdParam::default() };
+                f.a.evd_modify(evd, EvdParamMask::ENABLED, &change)
+            };
+            let before = evd_param(&f.a, evd)?;
+            for enabled in [false, false, true, true, false, true] {
+                set(enabled)?;
+                check_eq!(evd_param(&f.a, evd)?, EvdParam { evd_enabled: enabled, ..before });
+            }
+            Ok(())
+        },
+    ),
     test(
         "evd::busy_while_fed",
         &[
@@ -875,7 +935,8 @@ pub(crate) const TESTS: &[Test] = &[
             let bound = |evd| evd_param(&f.a, evd).map(|param| param.evd_bound);
             let dto = sevd(&f.a, EventType::DTO_EVENT_STREAM, 128, 1)?;
             check!(!bound(dto)?);
-            let (one, other) = (f.end_on(&f.a, &attributes(), dto, dto)?, f.end_on(&f.a, &attributes(), dto, dto)?);
+            let (one, other) =
+                (f.end_on(&f.a, &attributes(), dto, dto)?, f.end_on(&f.a, &attributes(), dto, dto)?);
             check!(bound(dto)? && bound(one.conn)?);
             refused(f.a.evd_free(dto), Error::EvdBusy)?;
             refused(f.a.evd_free(one.conn), Error::EvdBusy)?;
@@ -896,46 +957,55 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("evd::asynchronous_and_software_can_go_any_time", &["it_evd_free.B01", "it_evd_free.B02", "it_evd_create.B07"], |f| {
-        let evd = software(&f.a, 8)?;
-        f.a.evd_post_se(evd, 1)?;
-        f.a.evd_free(evd)?;
-        refused(f.a.evd_dequeue(evd), Error::InvalidEvd)?;
-        let again = software(&f.a, 8)?;
-        refused(f.a.evd_dequeue(again), Error::QueueEmpty)?;
-        f.a.evd_free(again)?;
-        f.a.evd_free(sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?)?;
-        let unaffiliated = EventType::ASYNC_UNAFF_EVENT_STREAM;
-        f.a.evd_free(f.a.evd_create(unaffiliated, EvdFlags::empty(), 8, 1, EvdHandle::NULL)?)?;
-        check_eq!(f.a.object_counts().evd, 0);
-        Ok(())
-    }),
-    test("evd::many_endpoints_feed_one", &["it_evd_create.B06", "1.B08", "it_dto_events.F11", "it_dto_events.F12"], |f| {
-        let dto = sevd(&f.a, EventType::DTO_EVENT_STREAM, 256, 1)?;
-        let mut pairs = Vec::new();
-        for _ in 0..3 {
-            let pair = Pair { a: f.end_on(&f.a, &attributes(), dto, dto)?, b: f.end(&f.b, &attributes())? };
-            f.connect(&pair.a, &pair.b)?;
-            pairs.push(pair);
-        }
-        for round in 0..5 {
-            for (place, pair) in pairs.iter().enumerate() {
-                nothing(&pair.a, round * 10 + place as u64, SIGNALLED)?;
+    test(
+        "evd::asynchronous_and_software_can_go_any_time",
+        &["it_evd_free.B01", "it_evd_free.B02", "it_evd_create.B07"],
+        |f| {
+            let evd = software(&f.a, 8)?;
+            f.a.evd_post_se(evd, 1)?;
+            f.a.evd_free(evd)?;
+            refused(f.a.evd_dequeue(evd), Error::InvalidEvd)?;
+            let again = software(&f.a, 8)?;
+            refused(f.a.evd_dequeue(again), Error::QueueEmpty)?;
+            f.a.evd_free(again)?;
+            f.a.evd_free(sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?)?;
+            let unaffiliated = EventType::ASYNC_UNAFF_EVENT_STREAM;
+            f.a.evd_free(f.a.evd_create(unaffiliated, EvdFlags::empty(), 8, 1, EvdHandle::NULL)?)?;
+            check_eq!(f.a.object_counts().evd, 0);
+            Ok(())
+        },
+    ),
+    test(
+        "evd::many_endpoints_feed_one",
+        &["it_evd_create.B06", "1.B08", "it_dto_events.F11", "it_dto_events.F12"],
+        |f| {
+            let dto = sevd(&f.a, EventType::DTO_EVENT_STREAM, 256, 1)?;
+            let mut pairs = Vec::new();
+            for _ in 0..3 {
+                let pair =
+                    Pair { a: f.end_on(&f.a, &attributes(), dto, dto)?, b: f.end(&f.b, &attributes())? };
+                f.connect(&pair.a, &pair.b)?;
+                pairs.push(pair);
             }
-        }
-        // Each endpoint's own completions come in order, whatever comes between.
-        let mut next = [0; 3];
-        for _ in 0..15 {
-            let done = crate::fixture::completion(&f.a, dto)?;
-            let place = pairs.iter().position(|pair| pair.a.ep == done.ep);
-            let place = crate::check::some(place, "the endpoint")?;
-            check_eq!(done.cookie, next[place] * 10 + place as u64);
-            check_eq!(done.evd, dto);
-            next[place] += 1;
-        }
-        check_eq!(next, [5; 3]);
-        Ok(())
-    }),
+            for round in 0..5 {
+                for (place, pair) in pairs.iter().enumerate() {
+                    nothing(&pair.a, round * 10 + place as u64, SIGNALLED)?;
+                }
+            }
+            // Each endpoint's own completions come in order, whatever comes between.
+            let mut next = [0; 3];
+            for _ in 0..15 {
+                let done = crate::fixture::completion(&f.a, dto)?;
+                let place = pairs.iter().position(|pair| pair.a.ep == done.ep);
+                let place = crate::check::some(place, "the endpoint")?;
+                check_eq!(done.cookie, next[place] * 10 + place as u64);
+                check_eq!(done.evd, dto);
+                next[place] += 1;
+            }
+            check_eq!(next, [5; 3]);
+            Ok(())
+        },
+    ),
     test("evd::dequeue_many_at_once", &["it_evd_dequeue.B01", "it_evd_dequeue.B10"], |f| {
         let pair = f.pair()?;
         let mut into = [DtoCompletion::default(); 8];
@@ -961,7 +1031,8 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     test("evd::dispatchers_run_out_and_come_back", &["it_evd_create.IT_ERR_RESOURCES"], |f| {
         let mut all = Vec::new();
-        let create = || f.a.evd_create(EventType::DTO_EVENT_STREAM, EvdFlags::OVERFLOW_DEFAULT, 8, 1, EvdHandle::NULL);
+        let create =
+            || f.a.evd_create(EventType::DTO_EVENT_STREAM, EvdFlags::OVERFLOW_DEFAULT, 8, 1, EvdHandle::NULL);
         let refusal = loop {
             match create() {
                 Ok(evd) => all.push(evd),

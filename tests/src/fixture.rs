@@ -94,7 +94,8 @@ impl Fixture {
 
     /// Frees the IAs and checks that nothing is left.
     pub fn close(self) -> Outcome {
-        let ias = [self.a.clone(), self.b.clone()].into_iter().chain(core::mem::take(&mut *self.extra.lock()));
+        let ias =
+            [self.a.clone(), self.b.clone()].into_iter().chain(core::mem::take(&mut *self.extra.lock()));
         for ia in ias {
             let mut last = Ok(());
             // A callback that a test did not wait for may still be returning.

@@ -76,7 +76,8 @@ pub(crate) const TESTS: &[Test] = &[
             "it_status_t.F51",
         ],
         |f| {
-            let create = |major, minor| f.setup.provider.ia_create(&f.setup.a.name, major, minor, None).map(drop);
+            let create =
+                |major, minor| f.setup.provider.ia_create(&f.setup.a.name, major, minor, None).map(drop);
             for major in [0, 1, 3, u32::MAX] {
                 refused(create(major, 0), Error::InvalidMajorVersion)?;
             }
@@ -162,8 +163,13 @@ pub(crate) const TESTS: &[Test] = &[
             let info = f.a.ia_query()?;
             check!(info.affiliated_err_evd.is_null() && info.unaffiliated_err_evd.is_null());
             let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?;
-            let unaffiliated =
-                f.a.evd_create(EventType::ASYNC_UNAFF_EVENT_STREAM, EvdFlags::empty(), 8, 1, EvdHandle::NULL)?;
+            let unaffiliated = f.a.evd_create(
+                EventType::ASYNC_UNAFF_EVENT_STREAM,
+                EvdFlags::empty(),
+                8,
+                1,
+                EvdHandle::NULL,
+            )?;
             let info = f.a.ia_query()?;
             check_eq!(info.affiliated_err_evd, affiliated);
             check_eq!(info.unaffiliated_err_evd, unaffiliated);
@@ -178,21 +184,17 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test(
-        "ia::infos_are_independent",
-        &["it_ia_info_free.B03"],
-        |f| {
-            let ia = f.another(Some(f.setup.privileged))?;
-            let (first, second, third) = (ia.ia_query()?, ia.ia_query()?, ia.ia_query()?);
-            ia_info_free(first);
-            check_eq!(second, third);
-            ia_info_free(third);
-            ia.ia_free()?;
-            // It is a value of its own: what the IA's end frees is not the consumer's copy.
-            check_eq!(second.ia_name, f.setup.a.name);
-            Ok(())
-        },
-    ),
+    test("ia::infos_are_independent", &["it_ia_info_free.B03"], |f| {
+        let ia = f.another(Some(f.setup.privileged))?;
+        let (first, second, third) = (ia.ia_query()?, ia.ia_query()?, ia.ia_query()?);
+        ia_info_free(first);
+        check_eq!(second, third);
+        ia_info_free(third);
+        ia.ia_free()?;
+        // It is a value of its own: what the IA's end frees is not the consumer's copy.
+        check_eq!(second.ia_name, f.setup.a.name);
+        Ok(())
+    }),
     test(
         "ia::free_frees_everything",
         &["it_ia_free.B01", "it_ia_free.B02", "1.B01", "A.it_ia_free.V01"],
@@ -277,7 +279,10 @@ pub(crate) const TESTS: &[Test] = &[
                 }
             })?
         };
-        check!(eventually(f.platform(), || matches!(ia.evd_wait(evd, 0), Err(WaitError { error: Error::WaiterLimit, .. }))));
+        check!(eventually(f.platform(), || matches!(
+            ia.evd_wait(evd, 0),
+            Err(WaitError { error: Error::WaiterLimit, .. })
+        )));
         ia.ia_free()?;
         check!(waiter.join()?.is_err(), "it was woken without an event");
         Ok(())
@@ -307,8 +312,10 @@ pub(crate) const TESTS: &[Test] = &[
             Thread::spawn(f.platform(), "writer", move || {
                 let mut posted = 0_u64;
                 while !stop.load(Ordering::Relaxed) {
-                    let post = writer.ia.post_rdma_write(writer.ep, &[segment], posted, SIGNALLED, address, context);
-                    if post.is_err() || writer.reap().is_ok_and(|done| done.dto_status != DtoStatus::Success) {
+                    let post =
+                        writer.ia.post_rdma_write(writer.ep, &[segment], posted, SIGNALLED, address, context);
+                    if post.is_err() || writer.reap().is_ok_and(|done| done.dto_status != DtoStatus::Success)
+                    {
                         break;
                     }
                     posted += 1;

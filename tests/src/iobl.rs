@@ -57,8 +57,7 @@ fn check_sizes(len: usize, stride: usize) -> Outcome {
 impl Scattered {
     /// What the region that begins `fbo` bytes into the first piece of `len` bytes holds.
     pub fn content(&self, len: usize, fbo: usize, length: usize) -> Vec<u8> {
-        let all: Vec<u8> =
-            self.offsets.iter().flat_map(|&offset| read(&self.buffer, offset, len)).collect();
+        let all: Vec<u8> = self.offsets.iter().flat_map(|&offset| read(&self.buffer, offset, len)).collect();
         all[fbo..fbo + length].to_vec()
     }
 }
@@ -161,12 +160,21 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     test(
         "iobl::block_list",
-        &["it_iobl_t.F02", "it_iobl_t.F07", "it_iobl_t.F08", "it_iobl_t.B01", "it_iobl_t.B02", "it_ia_info_t.F77"],
+        &[
+            "it_iobl_t.F02",
+            "it_iobl_t.F07",
+            "it_iobl_t.F08",
+            "it_iobl_t.B01",
+            "it_iobl_t.B02",
+            "it_ia_info_t.F77",
+        ],
         |f| {
             check_eq!(IoblTypes::BLOCK_LIST.bits(), 2);
             check!(f.a.ia_query()?.iobl_types_supported.contains(IoblTypes::BLOCK_LIST));
             // Blocks of any length, anywhere.
-            for (len, stride, fbo) in [(512, 512, 0), (512, 512, 40), (500, 777, 0), (1, 3, 0), (333, 1001, 332)] {
+            for (len, stride, fbo) in
+                [(512, 512, 0), (512, 512, 40), (500, 777, 0), (1, 3, 0), (333, 1001, 332)]
+            {
                 let memory = scattered(f, &f.b, 7, len, stride)?;
                 write(&memory.buffer, 0, &pattern(4, 7 * stride));
                 let list = Iobl::blocks(&memory.pieces, len as u64, fbo as u64);
@@ -190,7 +198,11 @@ pub(crate) const TESTS: &[Test] = &[
             let filled = pattern(5, 8 * PAGE);
             write(&buffer, 0, &filled);
             let skip = base.0.next_multiple_of(2 * PAGE as u64) - base.0;
-            let parts = [(skip as usize + 4 * PAGE, PAGE), (skip as usize, 2 * PAGE), (skip as usize + 3 * PAGE, PAGE)];
+            let parts = [
+                (skip as usize + 4 * PAGE, PAGE),
+                (skip as usize, 2 * PAGE),
+                (skip as usize + 3 * PAGE, PAGE),
+            ];
             let elements =
                 parts.map(|(at, len)| IoblVeElt { io_addr: IoAddr(base.0 + at as u64), elt_len: len as u64 });
             let all = parts.map(|(at, len)| filled[at..at + len].to_vec()).concat();
@@ -222,7 +234,13 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "iobl::first_byte_offset_outside_of_the_first_element",
-        &["it_iobl_t.L01", "it_iobl_t.L02", "it_lmr_create.B13", "it_lmr_create.IT_ERR_INVALID_IOBL", "it_status_t.F44"],
+        &[
+            "it_iobl_t.L01",
+            "it_iobl_t.L02",
+            "it_lmr_create.B13",
+            "it_lmr_create.IT_ERR_INVALID_IOBL",
+            "it_status_t.F44",
+        ],
         |f| {
             let memory = scattered(f, &f.a, 2, PAGE, PAGE)?;
             let page = PAGE as u64;
@@ -358,12 +376,9 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test("mem_map::bad_ranges", &["it_mem_map.IT_ERR_FAULT", "it_mem_map.F01"], |f| {
         let buffer = f.buffer(PAGE)?;
-        for (vaddr, len) in [
-            (buffer.addr(), usize::MAX),
-            (usize::MAX, 1),
-            (usize::MAX - 5, 100),
-            (1 << 46, PAGE),
-        ] {
+        for (vaddr, len) in
+            [(buffer.addr(), usize::MAX), (usize::MAX, 1), (usize::MAX - 5, 100), (1 << 46, PAGE)]
+        {
             refused(f.a.mem_map(vaddr, 0, len), Error::Fault)?;
         }
         // Address space 0, the kernel's, is the only one.

@@ -206,51 +206,43 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test(
-        "link::first_byte_offsets",
-        &["it_lmr_link.B04", "it_lmr_link.L02", "it_iobl_t.F11"],
-        |f| {
-            let pair = f.pair()?;
-            let memory = scattered(f, &f.b, 3, PAGE, PAGE)?;
-            write(&memory.buffer, 0, &pattern(2, 3 * PAGE));
-            let lmr = unlinked(&pair.b, 3)?;
-            for (fbo, length) in [(0, 3 * PAGE), (1, 3 * PAGE - 1), (4095, 2 * PAGE + 1), (500, 1), (4095, 1)] {
-                let mut link = Link::pages(lmr, &memory.pieces);
-                link.iobl.fbo = fbo as u64;
-                (link.addr, link.length) = (BASE + fbo, length as u64);
-                let context = some(link.post(&pair.b, 1)?, "a context")?;
-                pair.b.done(1, DtoStatus::Success)?;
-                let content = memory.content(PAGE, fbo, length);
-                peer_reads(f, &pair, make_rdma_addr_absolute(BASE + fbo), context, &content)?;
-                f.b.lmr_unlink(lmr, pair.b.ep, 2, SIGNALLED)?;
-                pair.b.done(2, DtoStatus::Success)?;
-            }
-            Ok(())
-        },
-    ),
-    test(
-        "link::relative_addressing",
-        &["it_lmr_link.F02", "it_lmr_link.B06", "it_lmr_triplet_t.F03"],
-        |f| {
-            let pair = f.pair()?;
-            let memory = scattered(f, &f.b, 3, PAGE, PAGE)?;
-            write(&memory.buffer, 0, &pattern(3, 3 * PAGE));
-            let lmr = unlinked(&pair.b, 3)?;
-            for (addr, fbo) in [(0, 0), (12345, 0), (0, 77), (usize::MAX, 4095)] {
-                let mut link = Link::pages(lmr, &memory.pieces);
-                (link.mode, link.addr, link.length) = (AddrMode::Relative, addr, 6000);
-                link.iobl.fbo = fbo as u64;
-                let context = some(link.post(&pair.b, 1)?, "a context")?;
-                pair.b.done(1, DtoStatus::Success)?;
-                let content = memory.content(PAGE, fbo, 6000);
-                peer_reads(f, &pair, make_rdma_addr_relative(0), context, &content)?;
-                peer_reads(f, &pair, make_rdma_addr_relative(5000), context, &content[5000..])?;
-                f.b.lmr_unlink(lmr, pair.b.ep, 2, SIGNALLED)?;
-                pair.b.done(2, DtoStatus::Success)?;
-            }
-            Ok(())
-        },
-    ),
+    test("link::first_byte_offsets", &["it_lmr_link.B04", "it_lmr_link.L02", "it_iobl_t.F11"], |f| {
+        let pair = f.pair()?;
+        let memory = scattered(f, &f.b, 3, PAGE, PAGE)?;
+        write(&memory.buffer, 0, &pattern(2, 3 * PAGE));
+        let lmr = unlinked(&pair.b, 3)?;
+        for (fbo, length) in [(0, 3 * PAGE), (1, 3 * PAGE - 1), (4095, 2 * PAGE + 1), (500, 1), (4095, 1)] {
+            let mut link = Link::pages(lmr, &memory.pieces);
+            link.iobl.fbo = fbo as u64;
+            (link.addr, link.length) = (BASE + fbo, length as u64);
+            let context = some(link.post(&pair.b, 1)?, "a context")?;
+            pair.b.done(1, DtoStatus::Success)?;
+            let content = memory.content(PAGE, fbo, length);
+            peer_reads(f, &pair, make_rdma_addr_absolute(BASE + fbo), context, &content)?;
+            f.b.lmr_unlink(lmr, pair.b.ep, 2, SIGNALLED)?;
+            pair.b.done(2, DtoStatus::Success)?;
+        }
+        Ok(())
+    }),
+    test("link::relative_addressing", &["it_lmr_link.F02", "it_lmr_link.B06", "it_lmr_triplet_t.F03"], |f| {
+        let pair = f.pair()?;
+        let memory = scattered(f, &f.b, 3, PAGE, PAGE)?;
+        write(&memory.buffer, 0, &pattern(3, 3 * PAGE));
+        let lmr = unlinked(&pair.b, 3)?;
+        for (addr, fbo) in [(0, 0), (12345, 0), (0, 77), (usize::MAX, 4095)] {
+            let mut link = Link::pages(lmr, &memory.pieces);
+            (link.mode, link.addr, link.length) = (AddrMode::Relative, addr, 6000);
+            link.iobl.fbo = fbo as u64;
+            let context = some(link.post(&pair.b, 1)?, "a context")?;
+            pair.b.done(1, DtoStatus::Success)?;
+            let content = memory.content(PAGE, fbo, 6000);
+            peer_reads(f, &pair, make_rdma_addr_relative(0), context, &content)?;
+            peer_reads(f, &pair, make_rdma_addr_relative(5000), context, &content[5000..])?;
+            f.b.lmr_unlink(lmr, pair.b.ep, 2, SIGNALLED)?;
+            pair.b.done(2, DtoStatus::Success)?;
+        }
+        Ok(())
+    }),
     test("link::blocks", &["it_iobl_t.F02", "it_lmr_query.F15"], |f| {
         let pair = f.pair()?;
         let lmr = unlinked(&pair.b, 9)?;
@@ -317,55 +309,47 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test(
-        "link::privileges_of_the_link_hold",
-        &["it_lmr_link.F01", "it_dto_status_t.A25"],
-        |f| {
-            let pair = f.pair()?;
-            let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
-            let lmr = unlinked(&pair.b, 1)?;
-            let privs = MemPriv::LOCAL | MemPriv::REMOTE_READ;
-            let link = Link { privs, ..Link::pages(lmr, &memory.pieces) };
-            let context = some(link.post(&pair.b, 1)?, "a context")?;
-            pair.b.done(1, DtoStatus::Success)?;
-            let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
-            source.fill(1);
-            let target = make_rdma_addr_absolute(BASE);
-            f.a.post_rdma_read(pair.a.ep, &[source.whole()], 2, SIGNALLED, target, context)?;
+    test("link::privileges_of_the_link_hold", &["it_lmr_link.F01", "it_dto_status_t.A25"], |f| {
+        let pair = f.pair()?;
+        let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
+        let lmr = unlinked(&pair.b, 1)?;
+        let privs = MemPriv::LOCAL | MemPriv::REMOTE_READ;
+        let link = Link { privs, ..Link::pages(lmr, &memory.pieces) };
+        let context = some(link.post(&pair.b, 1)?, "a context")?;
+        pair.b.done(1, DtoStatus::Success)?;
+        let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+        source.fill(1);
+        let target = make_rdma_addr_absolute(BASE);
+        f.a.post_rdma_read(pair.a.ep, &[source.whole()], 2, SIGNALLED, target, context)?;
+        pair.a.done(2, DtoStatus::Success)?;
+        f.a.post_rdma_write(pair.a.ep, &[source.whole()], 3, SIGNALLED, target, context)?;
+        pair.a.done(3, DtoStatus::RemoteAccess)?;
+        check!(read(&memory.buffer, 0, PAGE).iter().all(|&byte| byte == 0));
+        Ok(())
+    }),
+    test("link::fences_what_follows", &["it_lmr_link.B11", "it_lmr_link.B21", "it_lmr_link.F03"], |f| {
+        let pair = f.pair()?;
+        let memory = scattered(f, &f.a, 2, PAGE, PAGE)?;
+        write(&memory.buffer, 0, &pattern(7, 2 * PAGE));
+        let sink = f.region(&f.b, pair.b.pz, 2 * PAGE, OPEN)?;
+        let content = memory.content(PAGE, 0, 2 * PAGE);
+        let lmr = unlinked(&pair.a, 2)?;
+        // Nothing is awaited between the link, what uses it, and the unlink.
+        for round in 0..20 {
+            sink.buffer.slice().fill(0);
+            let quiet = Link { flags: DtoFlags::empty(), ..Link::pages(lmr, &memory.pieces) };
+            quiet.post(&pair.a, 1)?;
+            let whole = LmrTriplet::new(lmr, BASE as u64, 2 * PAGE_LEN);
+            let (addr, context) = (sink.remote(0), sink.context()?);
+            f.a.post_rdma_write(pair.a.ep, &[whole], 2, SIGNALLED, addr, context)?;
             pair.a.done(2, DtoStatus::Success)?;
-            f.a.post_rdma_write(pair.a.ep, &[source.whole()], 3, SIGNALLED, target, context)?;
-            pair.a.done(3, DtoStatus::RemoteAccess)?;
-            check!(read(&memory.buffer, 0, PAGE).iter().all(|&byte| byte == 0));
-            Ok(())
-        },
-    ),
-    test(
-        "link::fences_what_follows",
-        &["it_lmr_link.B11", "it_lmr_link.B21", "it_lmr_link.F03"],
-        |f| {
-            let pair = f.pair()?;
-            let memory = scattered(f, &f.a, 2, PAGE, PAGE)?;
-            write(&memory.buffer, 0, &pattern(7, 2 * PAGE));
-            let sink = f.region(&f.b, pair.b.pz, 2 * PAGE, OPEN)?;
-            let content = memory.content(PAGE, 0, 2 * PAGE);
-            let lmr = unlinked(&pair.a, 2)?;
-            // Nothing is awaited between the link, what uses it, and the unlink.
-            for round in 0..20 {
-                sink.buffer.slice().fill(0);
-                let quiet = Link { flags: DtoFlags::empty(), ..Link::pages(lmr, &memory.pieces) };
-                quiet.post(&pair.a, 1)?;
-                let whole = LmrTriplet::new(lmr, BASE as u64, 2 * PAGE_LEN);
-                let (addr, context) = (sink.remote(0), sink.context()?);
-                f.a.post_rdma_write(pair.a.ep, &[whole], 2, SIGNALLED, addr, context)?;
-                pair.a.done(2, DtoStatus::Success)?;
-                check!(linked(&f.a, lmr)?, "the write's completion implies the link's");
-                check!(sink.all() == content, "round {round}");
-                f.a.lmr_unlink(lmr, pair.a.ep, 3, SIGNALLED | DtoFlags::UNLINK_FENCE)?;
-                pair.a.done(3, DtoStatus::Success)?;
-            }
-            pair.a.idle()
-        },
-    ),
+            check!(linked(&f.a, lmr)?, "the write's completion implies the link's");
+            check!(sink.all() == content, "round {round}");
+            f.a.lmr_unlink(lmr, pair.a.ep, 3, SIGNALLED | DtoFlags::UNLINK_FENCE)?;
+            pair.a.done(3, DtoStatus::Success)?;
+        }
+        pair.a.idle()
+    }),
     test(
         "link::unlink",
         &[
@@ -403,18 +387,22 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("link::an_unlinked_region_is_no_local_segment", &["it_dto_status_t.A02", "it_lmr_unlink.S02"], |f| {
-        let pair = f.pair()?;
-        let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
-        let lmr = unlinked(&pair.a, 1)?;
-        Link::pages(lmr, &memory.pieces).post(&pair.a, 1)?;
-        f.a.lmr_unlink(lmr, pair.a.ep, 2, SIGNALLED)?;
-        pair.a.done(1, DtoStatus::Success)?;
-        pair.a.done(2, DtoStatus::Success)?;
-        f.a.post_send(pair.a.ep, &[LmrTriplet::new(lmr, BASE as u64, 8)], 3, SIGNALLED)?;
-        pair.a.done(3, DtoStatus::LocalProtection)?;
-        pair.a.broken()
-    }),
+    test(
+        "link::an_unlinked_region_is_no_local_segment",
+        &["it_dto_status_t.A02", "it_lmr_unlink.S02"],
+        |f| {
+            let pair = f.pair()?;
+            let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
+            let lmr = unlinked(&pair.a, 1)?;
+            Link::pages(lmr, &memory.pieces).post(&pair.a, 1)?;
+            f.a.lmr_unlink(lmr, pair.a.ep, 2, SIGNALLED)?;
+            pair.a.done(1, DtoStatus::Success)?;
+            pair.a.done(2, DtoStatus::Success)?;
+            f.a.post_send(pair.a.ep, &[LmrTriplet::new(lmr, BASE as u64, 8)], 3, SIGNALLED)?;
+            pair.a.done(3, DtoStatus::LocalProtection)?;
+            pair.a.broken()
+        },
+    ),
     test(
         "link::again_after_unlink",
         &["it_lmr_link.B19", "it_lmr_create_unlinked.S03", "it_lmr_link.S03"],
@@ -441,24 +429,28 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("link::an_old_context_does_not_reach_a_new_link", &["it_lmr_unlink.B06", "A.it_rmr_link.V01"], |f| {
-        let pair = f.pair()?;
-        let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
-        let lmr = unlinked(&pair.b, 1)?;
-        let old = some(Link::pages(lmr, &memory.pieces).post(&pair.b, 1)?, "a context")?;
-        f.b.lmr_unlink(lmr, pair.b.ep, 2, SIGNALLED | DtoFlags::UNLINK_FENCE)?;
-        let new = some(Link::pages(lmr, &memory.pieces).post(&pair.b, 3)?, "a context")?;
-        for cookie in 1..=3 {
-            pair.b.done(cookie, DtoStatus::Success)?;
-        }
-        check!(old != new);
-        let sink = f.region(&f.a, pair.a.pz, 64, OPEN)?;
-        let from = make_rdma_addr_absolute(BASE);
-        f.a.post_rdma_read(pair.a.ep, &[sink.whole()], 4, SIGNALLED, from, new)?;
-        pair.a.done(4, DtoStatus::Success)?;
-        f.a.post_rdma_read(pair.a.ep, &[sink.whole()], 5, SIGNALLED, from, old)?;
-        pair.a.done(5, DtoStatus::RemoteAccess)
-    }),
+    test(
+        "link::an_old_context_does_not_reach_a_new_link",
+        &["it_lmr_unlink.B06", "A.it_rmr_link.V01"],
+        |f| {
+            let pair = f.pair()?;
+            let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
+            let lmr = unlinked(&pair.b, 1)?;
+            let old = some(Link::pages(lmr, &memory.pieces).post(&pair.b, 1)?, "a context")?;
+            f.b.lmr_unlink(lmr, pair.b.ep, 2, SIGNALLED | DtoFlags::UNLINK_FENCE)?;
+            let new = some(Link::pages(lmr, &memory.pieces).post(&pair.b, 3)?, "a context")?;
+            for cookie in 1..=3 {
+                pair.b.done(cookie, DtoStatus::Success)?;
+            }
+            check!(old != new);
+            let sink = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+            let from = make_rdma_addr_absolute(BASE);
+            f.a.post_rdma_read(pair.a.ep, &[sink.whole()], 4, SIGNALLED, from, new)?;
+            pair.a.done(4, DtoStatus::Success)?;
+            f.a.post_rdma_read(pair.a.ep, &[sink.whole()], 5, SIGNALLED, from, old)?;
+            pair.a.done(5, DtoStatus::RemoteAccess)
+        },
+    ),
     test("link::freeing_a_linked_region_ends_access", &["it_lmr_link.S03", "it_lmr_free.S01"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
@@ -474,22 +466,26 @@ pub(crate) const TESTS: &[Test] = &[
         check!(read(&memory.buffer, 0, PAGE).iter().all(|&byte| byte == 0));
         Ok(())
     }),
-    test("link::a_linked_region_cannot_be_linked", &["it_lmr_link.A07", "it_lmr_link.S02", "it_dto_status_t.A33", "it_dto_status_t.F15"], |f| {
-        check_eq!(DtoStatus::LocalMmOperation.as_raw(), 12);
-        let pair = f.pair()?;
-        let memory = scattered(f, &f.a, 2, PAGE, PAGE)?;
-        write(&memory.buffer, 0, &pattern(1, 2 * PAGE));
-        let lmr = unlinked(&pair.a, 2)?;
-        let first = Link::pages(lmr, &memory.pieces[..1]);
-        let context = some(first.post(&pair.a, 1)?, "a context")?;
-        pair.a.done(1, DtoStatus::Success)?;
-        fails_on(&pair, &Link::pages(lmr, &memory.pieces[1..]))?;
-        // The first link stands.
-        check!(linked(&f.a, lmr)?);
-        let param = f.a.lmr_query(lmr, LmrParamMask::RMR_CONTEXT)?;
-        check_eq!(param.rmr_context, Some(context));
-        Ok(())
-    }),
+    test(
+        "link::a_linked_region_cannot_be_linked",
+        &["it_lmr_link.A07", "it_lmr_link.S02", "it_dto_status_t.A33", "it_dto_status_t.F15"],
+        |f| {
+            check_eq!(DtoStatus::LocalMmOperation.as_raw(), 12);
+            let pair = f.pair()?;
+            let memory = scattered(f, &f.a, 2, PAGE, PAGE)?;
+            write(&memory.buffer, 0, &pattern(1, 2 * PAGE));
+            let lmr = unlinked(&pair.a, 2)?;
+            let first = Link::pages(lmr, &memory.pieces[..1]);
+            let context = some(first.post(&pair.a, 1)?, "a context")?;
+            pair.a.done(1, DtoStatus::Success)?;
+            fails_on(&pair, &Link::pages(lmr, &memory.pieces[1..]))?;
+            // The first link stands.
+            check!(linked(&f.a, lmr)?);
+            let param = f.a.lmr_query(lmr, LmrParamMask::RMR_CONTEXT)?;
+            check_eq!(param.rmr_context, Some(context));
+            Ok(())
+        },
+    ),
     test("link::the_direct_handle_cannot_be_linked", &["it_lmr_link.A08", "it_dto_status_t.A34"], |f| {
         fails(f, |link, _| link.lmr = LmrHandle::DIRECT)
     }),
@@ -501,22 +497,26 @@ pub(crate) const TESTS: &[Test] = &[
         let pages = vec![memory.pieces[0]; capacity + 1];
         fails_on(&pair, &Link::pages(lmr, &pages))
     }),
-    test("link::elements_of_unsupported_length", &["it_lmr_link.A10", "it_lmr_link.A12", "it_dto_status_t.A36", "it_dto_status_t.A38"], |f| {
-        for elt_len in [0, 1, 2048, 4097, 3 * PAGE_LEN] {
-            fails(f, |link, memory| {
-                // The list lives as long as the memory does.
+    test(
+        "link::elements_of_unsupported_length",
+        &["it_lmr_link.A10", "it_lmr_link.A12", "it_dto_status_t.A36", "it_dto_status_t.A38"],
+        |f| {
+            for elt_len in [0, 1, 2048, 4097, 3 * PAGE_LEN] {
+                fails(f, |link, memory| {
+                    // The list lives as long as the memory does.
+                    let IoblList::Pages { elements, .. } = link.iobl.list else { return };
+                    link.iobl = Iobl::pages(elements, elt_len, 0);
+                    link.length = 1;
+                    let _ = memory;
+                })?;
+            }
+            fails(f, |link, _| {
                 let IoblList::Pages { elements, .. } = link.iobl.list else { return };
-                link.iobl = Iobl::pages(elements, elt_len, 0);
+                link.iobl = Iobl::blocks(elements, 0, 0);
                 link.length = 1;
-                let _ = memory;
-            })?;
-        }
-        fails(f, |link, _| {
-            let IoblList::Pages { elements, .. } = link.iobl.list else { return };
-            link.iobl = Iobl::blocks(elements, 0, 0);
-            link.length = 1;
-        })
-    }),
+            })
+        },
+    ),
     test("link::first_byte_offset_outside", &["it_lmr_link.A11", "it_dto_status_t.A36"], |f| {
         for fbo in [PAGE_LEN, PAGE_LEN + 1, u64::MAX] {
             fails(f, |link, _| {
@@ -537,14 +537,18 @@ pub(crate) const TESTS: &[Test] = &[
         let lmr = unlinked(&pair.a, 2)?;
         fails_on(&pair, &Link { iobl: Iobl::ve_pages(&elements, 0), ..Link::pages(lmr, &pages) })
     }),
-    test("link::an_address_that_disagrees_with_the_offset", &["it_lmr_link.A13", "it_lmr_link.B05", "it_dto_status_t.A39"], |f| {
-        for (addr, fbo) in [(BASE + 1, 0), (BASE, 1), (BASE + 5, 4)] {
-            fails(f, |link, _| {
-                (link.addr, link.iobl.fbo, link.length) = (addr, fbo, 64);
-            })?;
-        }
-        Ok(())
-    }),
+    test(
+        "link::an_address_that_disagrees_with_the_offset",
+        &["it_lmr_link.A13", "it_lmr_link.B05", "it_dto_status_t.A39"],
+        |f| {
+            for (addr, fbo) in [(BASE + 1, 0), (BASE, 1), (BASE + 5, 4)] {
+                fails(f, |link, _| {
+                    (link.addr, link.iobl.fbo, link.length) = (addr, fbo, 64);
+                })?;
+            }
+            Ok(())
+        },
+    ),
     test("link::lengths", &["it_lmr_link.L01", "it_dto_status_t.A37", "it_lmr_link.V01"], |f| {
         for length in [0, 2 * PAGE_LEN + 1, u64::MAX] {
             fails(f, |link, _| link.length = length)?;
@@ -592,7 +596,14 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     test(
         "link::on_an_unprivileged_endpoint",
-        &["it_lmr_link.A14", "it_lmr_link.B01", "it_lmr_link.S01", "it_dto_status_t.A40", "4.10.B02", "4.10.B05"],
+        &[
+            "it_lmr_link.A14",
+            "it_lmr_link.B01",
+            "it_lmr_link.S01",
+            "it_dto_status_t.A40",
+            "4.10.B02",
+            "4.10.B05",
+        ],
         |f| {
             let plain = EpAttributes { priv_ops_enable: false, ..attributes() };
             let pair = f.pair_of(&plain, &attributes())?;
@@ -629,29 +640,48 @@ pub(crate) const TESTS: &[Test] = &[
             fresh.b.done(3, DtoStatus::RemoteAccess)
         },
     ),
-    test("link::in_every_state", &["it_lmr_link.S06", "it_lmr_link.A03", "it_lmr_link.IT_ERR_INVALID_EP_STATE", "it_lmr_unlink.S05", "it_lmr_unlink.A03", "it_lmr_unlink.IT_ERR_INVALID_EP_STATE", "it_ep_state_t.V04"], |f| {
-        let end = f.end(&f.a, &attributes())?;
-        let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
-        let lmr = unlinked(&end, 1)?;
-        let link = Link::pages(lmr, &memory.pieces);
-        refused(link.post(&end, 1), Error::InvalidEpState)?;
-        refused(f.a.lmr_unlink(lmr, end.ep, 1, SIGNALLED), Error::InvalidEpState)?;
-        let listener = f.listen(&f.b)?;
-        f.dial(&end, &listener, CnEstFlags::TWO_WAY, &[])?;
-        refused(link.post(&end, 1), Error::InvalidEpState)?;
-        refused(f.a.lmr_unlink(lmr, end.ep, 1, SIGNALLED), Error::InvalidEpState)?;
-        f.a.ep_disconnect(end.ep, &[])?;
-        check_eq!(end.state()?, EpStateRc::Nonoperational);
-        link.post(&end, 2)?;
-        f.a.lmr_unlink(lmr, end.ep, 3, SIGNALLED)?;
-        end.done(2, DtoStatus::Flushed)?;
-        end.done(3, DtoStatus::Flushed)?;
-        check!(!linked(&f.a, lmr)?);
-        Ok(())
-    }),
+    test(
+        "link::in_every_state",
+        &[
+            "it_lmr_link.S06",
+            "it_lmr_link.A03",
+            "it_lmr_link.IT_ERR_INVALID_EP_STATE",
+            "it_lmr_unlink.S05",
+            "it_lmr_unlink.A03",
+            "it_lmr_unlink.IT_ERR_INVALID_EP_STATE",
+            "it_ep_state_t.V04",
+        ],
+        |f| {
+            let end = f.end(&f.a, &attributes())?;
+            let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
+            let lmr = unlinked(&end, 1)?;
+            let link = Link::pages(lmr, &memory.pieces);
+            refused(link.post(&end, 1), Error::InvalidEpState)?;
+            refused(f.a.lmr_unlink(lmr, end.ep, 1, SIGNALLED), Error::InvalidEpState)?;
+            let listener = f.listen(&f.b)?;
+            f.dial(&end, &listener, CnEstFlags::TWO_WAY, &[])?;
+            refused(link.post(&end, 1), Error::InvalidEpState)?;
+            refused(f.a.lmr_unlink(lmr, end.ep, 1, SIGNALLED), Error::InvalidEpState)?;
+            f.a.ep_disconnect(end.ep, &[])?;
+            check_eq!(end.state()?, EpStateRc::Nonoperational);
+            link.post(&end, 2)?;
+            f.a.lmr_unlink(lmr, end.ep, 3, SIGNALLED)?;
+            end.done(2, DtoStatus::Flushed)?;
+            end.done(3, DtoStatus::Flushed)?;
+            check!(!linked(&f.a, lmr)?);
+            Ok(())
+        },
+    ),
     test(
         "link::legal_flags",
-        &["it_lmr_link.F03", "it_lmr_unlink.F01", "it_dto_flags_t.B23", "it_dto_flags_t.B24", "it_dto_flags_t.B29", "it_ia_info_t.F76"],
+        &[
+            "it_lmr_link.F03",
+            "it_lmr_unlink.F01",
+            "it_dto_flags_t.B23",
+            "it_dto_flags_t.B24",
+            "it_dto_flags_t.B29",
+            "it_ia_info_t.F76",
+        ],
         |f| {
             check!(f.a.ia_query()?.unlink_fence_support);
             let pair = f.pair()?;
@@ -669,7 +699,14 @@ pub(crate) const TESTS: &[Test] = &[
                     link(flags)?;
                     if flags.contains(DtoFlags::COMPLETION) {
                         if flags.contains(DtoFlags::COALESCE) {
-                            f.a.post_rdma_write(pair.a.ep, &[], 0, DtoFlags::empty(), RdmaAddr(0), RmrContext(0))?;
+                            f.a.post_rdma_write(
+                                pair.a.ep,
+                                &[],
+                                0,
+                                DtoFlags::empty(),
+                                RdmaAddr(0),
+                                RmrContext(0),
+                            )?;
                         }
                         pair.a.done(1, DtoStatus::Success)?;
                     }
@@ -680,7 +717,14 @@ pub(crate) const TESTS: &[Test] = &[
                     f.a.lmr_unlink(lmr, pair.a.ep, 2, flags)?;
                     if flags.contains(DtoFlags::COMPLETION) {
                         if flags.contains(DtoFlags::COALESCE) {
-                            f.a.post_rdma_write(pair.a.ep, &[], 0, DtoFlags::empty(), RdmaAddr(0), RmrContext(0))?;
+                            f.a.post_rdma_write(
+                                pair.a.ep,
+                                &[],
+                                0,
+                                DtoFlags::empty(),
+                                RdmaAddr(0),
+                                RmrContext(0),
+                            )?;
                         }
                         pair.a.done(2, DtoStatus::Success)?;
                     }
@@ -699,7 +743,12 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "link::undefined_flags",
-        &["it_lmr_link.IT_ERR_INVALID_DTO_FLAGS", "it_lmr_unlink.IT_ERR_INVALID_DTO_FLAGS", "it_lmr_unlink.S04", "it_status_t.F32"],
+        &[
+            "it_lmr_link.IT_ERR_INVALID_DTO_FLAGS",
+            "it_lmr_unlink.IT_ERR_INVALID_DTO_FLAGS",
+            "it_lmr_unlink.S04",
+            "it_status_t.F32",
+        ],
         |f| {
             let pair = f.pair()?;
             let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
@@ -750,35 +799,43 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("link::a_full_queue", &["it_lmr_link.IT_ERR_TOO_MANY_POSTS", "it_lmr_unlink.IT_ERR_TOO_MANY_POSTS"], |f| {
-        let small = EpAttributes { max_request_dtos: 8, ..attributes() };
-        let pair = f.pair_of(&small, &attributes())?;
-        let room = f.a.ep_query(pair.a.ep, EpParamMask::MAX_REQ_DTO)?.attr.max_request_dtos;
-        let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
-        let lmr = unlinked(&pair.a, 1)?;
-        for cookie in 0..room as u64 {
-            f.a.post_rdma_write(pair.a.ep, &[], cookie, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
-        }
-        refused(Link::pages(lmr, &memory.pieces).post(&pair.a, 99), Error::TooManyPosts)?;
-        refused(f.a.lmr_unlink(lmr, pair.a.ep, 99, SIGNALLED), Error::TooManyPosts)?;
-        check!(!linked(&f.a, lmr)?);
-        for cookie in 0..room as u64 {
-            pair.a.done(cookie, DtoStatus::Success)?;
-        }
-        Link::pages(lmr, &memory.pieces).post(&pair.a, 100)?;
-        pair.a.done(100, DtoStatus::Success)
-    }),
-    test("link::unlinking_what_is_not_linked", &["it_dto_status_t.A42", "it_lmr_unlink.V02", "it_lmr_unlink.A01", "it_lmr_unlink.A02"], |f| {
-        let pair = f.pair()?;
-        let lmr = unlinked(&pair.a, 1)?;
-        f.a.lmr_unlink(lmr, pair.a.ep, 1, DtoFlags::empty())?;
-        f.a.post_send(pair.a.ep, &[], 2, DtoFlags::empty())?;
-        let done = pair.a.reap()?;
-        check_eq!((done.cookie, done.dto_status), (1, DtoStatus::LocalMmOperation));
-        check_eq!(done.event_number, EventType::LMR_LINK_CMPL);
-        pair.a.done(2, DtoStatus::Flushed)?;
-        pair.a.broken()
-    }),
+    test(
+        "link::a_full_queue",
+        &["it_lmr_link.IT_ERR_TOO_MANY_POSTS", "it_lmr_unlink.IT_ERR_TOO_MANY_POSTS"],
+        |f| {
+            let small = EpAttributes { max_request_dtos: 8, ..attributes() };
+            let pair = f.pair_of(&small, &attributes())?;
+            let room = f.a.ep_query(pair.a.ep, EpParamMask::MAX_REQ_DTO)?.attr.max_request_dtos;
+            let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
+            let lmr = unlinked(&pair.a, 1)?;
+            for cookie in 0..room as u64 {
+                f.a.post_rdma_write(pair.a.ep, &[], cookie, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+            }
+            refused(Link::pages(lmr, &memory.pieces).post(&pair.a, 99), Error::TooManyPosts)?;
+            refused(f.a.lmr_unlink(lmr, pair.a.ep, 99, SIGNALLED), Error::TooManyPosts)?;
+            check!(!linked(&f.a, lmr)?);
+            for cookie in 0..room as u64 {
+                pair.a.done(cookie, DtoStatus::Success)?;
+            }
+            Link::pages(lmr, &memory.pieces).post(&pair.a, 100)?;
+            pair.a.done(100, DtoStatus::Success)
+        },
+    ),
+    test(
+        "link::unlinking_what_is_not_linked",
+        &["it_dto_status_t.A42", "it_lmr_unlink.V02", "it_lmr_unlink.A01", "it_lmr_unlink.A02"],
+        |f| {
+            let pair = f.pair()?;
+            let lmr = unlinked(&pair.a, 1)?;
+            f.a.lmr_unlink(lmr, pair.a.ep, 1, DtoFlags::empty())?;
+            f.a.post_send(pair.a.ep, &[], 2, DtoFlags::empty())?;
+            let done = pair.a.reap()?;
+            check_eq!((done.cookie, done.dto_status), (1, DtoStatus::LocalMmOperation));
+            check_eq!(done.event_number, EventType::LMR_LINK_CMPL);
+            pair.a.done(2, DtoStatus::Flushed)?;
+            pair.a.broken()
+        },
+    ),
     test("link::unlinking_the_direct_handle", &["it_lmr_unlink.A06", "it_dto_status_t.A43"], |f| {
         let pair = f.pair()?;
         f.a.lmr_unlink(LmrHandle::DIRECT, pair.a.ep, 1, SIGNALLED)?;

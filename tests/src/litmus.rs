@@ -82,7 +82,14 @@ pub(crate) const TESTS: &[Test] = &[
             source.write(0, &round.to_le_bytes());
             for (at, flags) in [(0, DtoFlags::empty()), (PAGE - 4, SIGNALLED)] {
                 let to = sink.remote(at);
-                f.a.post_rdma_write(pair.a.ep, &[source.segment(0, 4)], u64::from(round), flags, to, context)?;
+                f.a.post_rdma_write(
+                    pair.a.ep,
+                    &[source.segment(0, 4)],
+                    u64::from(round),
+                    flags,
+                    to,
+                    context,
+                )?;
             }
             pair.a.done(u64::from(round), DtoStatus::Success)?;
             check!(eventually(f.platform(), || seen.load(Ordering::Acquire) >= round), "round {round}");

@@ -58,7 +58,12 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "lmr::free_ends_the_handle_not_the_memory",
-        &["it_lmr_free.S01", "it_lmr_free.B01", "it_lmr_free.IT_ERR_INVALID_LMR", "it_lmr_query.IT_ERR_INVALID_LMR"],
+        &[
+            "it_lmr_free.S01",
+            "it_lmr_free.B01",
+            "it_lmr_free.IT_ERR_INVALID_LMR",
+            "it_lmr_query.IT_ERR_INVALID_LMR",
+        ],
         |f| {
             let pz = f.a.pz_create()?;
             let region = f.region(&f.a, pz, PAGE, OPEN)?;
@@ -169,7 +174,13 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "lmr::sharing",
-        &["it_lmr_create.F04", "it_lmr_create.F06", "it_lmr_create.B19", "it_lmr_create.B20", "it_lmr_query.F07"],
+        &[
+            "it_lmr_create.F04",
+            "it_lmr_create.F06",
+            "it_lmr_create.B19",
+            "it_lmr_create.B20",
+            "it_lmr_query.F07",
+        ],
         |f| {
             let pz = f.a.pz_create()?;
             let (buffer, other) = (f.buffer(PAGE)?, f.buffer(PAGE)?);
@@ -266,10 +277,18 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     test(
         "lmr::absolute_addresses",
-        &["it_lmr_create.F01", "it_addr_mode_t.F01", "it_addr_mode_t.B01", "it_lmr_triplet_t.F01", "it_lmr_triplet_t.F02", "it_lmr_triplet_t.F05"],
+        &[
+            "it_lmr_create.F01",
+            "it_addr_mode_t.F01",
+            "it_addr_mode_t.B01",
+            "it_lmr_triplet_t.F01",
+            "it_lmr_triplet_t.F02",
+            "it_lmr_triplet_t.F05",
+        ],
         |f| {
             let pair = f.pair()?;
-            let (source, sink) = (f.region(&f.a, pair.a.pz, PAGE, OPEN)?, f.region(&f.b, pair.b.pz, PAGE, OPEN)?);
+            let (source, sink) =
+                (f.region(&f.a, pair.a.pz, PAGE, OPEN)?, f.region(&f.b, pair.b.pz, PAGE, OPEN)?);
             source.fill(6);
             check_eq!(AddrMode::Absolute as u32, 0);
             f.b.post_recv(pair.b.ep, &[sink.segment(100, 50)], 1, DtoFlags::COMPLETION)?;
@@ -305,7 +324,8 @@ pub(crate) const TESTS: &[Test] = &[
             };
             let (from, to) = (f.buffer(PAGE)?, f.buffer(PAGE)?);
             crate::fixture::write(&from, 64, &pattern(7, 1000));
-            let ((source, _), (sink, context)) = (create(&f.a, pair.a.pz, &from)?, create(&f.b, pair.b.pz, &to)?);
+            let ((source, _), (sink, context)) =
+                (create(&f.a, pair.a.pz, &from)?, create(&f.b, pair.b.pz, &to)?);
             let param = f.b.lmr_query(sink, LmrParamMask::ALL)?;
             check_eq!(param.addr_mode, AddrMode::Relative);
             // A Send from offset 3 to a Receive at offset 500.
@@ -363,24 +383,28 @@ pub(crate) const TESTS: &[Test] = &[
         pair.a.done(1, DtoStatus::RemoteAccess)?;
         sink.untouched()
     }),
-    test("lmr::a_new_region_does_not_answer_to_an_old_context", &["it_lmr_create.B27", "A.it_lmr_modify.V01"], |f| {
-        let pair = f.pair()?;
-        let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
-        let old = f.region(&f.b, pair.b.pz, 64, OPEN)?;
-        let context = old.context()?;
-        f.b.lmr_free(old.lmr)?;
-        // The same memory, registered again as often as there are keys: none may have the old context.
-        for _ in 0..2 * CONFIG.max_keys {
-            let memory = LmrMemory::Buffer { buffer: &old.buffer, offset: 0 };
-            let (lmr, new) =
-                f.b.lmr_create(pair.b.pz, memory, 64, AddrMode::Absolute, OPEN, LmrFlags::NONE, 0)?;
-            check!(new != Some(context), "the context came back");
-            f.b.lmr_free(lmr)?;
-        }
-        f.region(&f.b, pair.b.pz, 64, OPEN)?;
-        f.a.post_rdma_read(pair.a.ep, &[source.whole()], 1, SIGNALLED, old.remote(0), context)?;
-        pair.a.done(1, DtoStatus::RemoteAccess)
-    }),
+    test(
+        "lmr::a_new_region_does_not_answer_to_an_old_context",
+        &["it_lmr_create.B27", "A.it_lmr_modify.V01"],
+        |f| {
+            let pair = f.pair()?;
+            let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+            let old = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+            let context = old.context()?;
+            f.b.lmr_free(old.lmr)?;
+            // The same memory, registered again as often as there are keys: none may have the old context.
+            for _ in 0..2 * CONFIG.max_keys {
+                let memory = LmrMemory::Buffer { buffer: &old.buffer, offset: 0 };
+                let (lmr, new) =
+                    f.b.lmr_create(pair.b.pz, memory, 64, AddrMode::Absolute, OPEN, LmrFlags::NONE, 0)?;
+                check!(new != Some(context), "the context came back");
+                f.b.lmr_free(lmr)?;
+            }
+            f.region(&f.b, pair.b.pz, 64, OPEN)?;
+            f.a.post_rdma_read(pair.a.ep, &[source.whole()], 1, SIGNALLED, old.remote(0), context)?;
+            pair.a.done(1, DtoStatus::RemoteAccess)
+        },
+    ),
     test("lmr::bounds_are_exact_to_the_byte", &["it_lmr_query.B02", "A.it_lmr_query.B02"], |f| {
         let buffer = f.buffer(PAGE)?;
         crate::fixture::write(&buffer, 0, &pattern(9, PAGE));
@@ -409,7 +433,14 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     test(
         "lmr::access_by_privilege",
-        &["it_mem_priv_t.F01", "it_mem_priv_t.F02", "it_mem_priv_t.F04", "it_mem_priv_t.F05", "it_mem_priv_t.F03", "it_mem_priv_t.F06"],
+        &[
+            "it_mem_priv_t.F01",
+            "it_mem_priv_t.F02",
+            "it_mem_priv_t.F04",
+            "it_mem_priv_t.F05",
+            "it_mem_priv_t.F03",
+            "it_mem_priv_t.F06",
+        ],
         |f| {
             check_eq!((MemPriv::LOCAL_READ.bits(), MemPriv::LOCAL_WRITE.bits()), (1, 2));
             check_eq!((MemPriv::REMOTE_READ.bits(), MemPriv::REMOTE_WRITE.bits()), (4, 8));
@@ -426,7 +457,8 @@ pub(crate) const TESTS: &[Test] = &[
                 let status = |may, or_else| if may { DtoStatus::Success } else { or_else };
                 // Local read is always there: it can be sent from.
                 let pair = f.pair()?;
-                let (own, peer) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, privs)?);
+                let (own, peer) =
+                    (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, privs)?);
                 f.a.post_recv(pair.a.ep, &[own.whole()], 1, DtoFlags::COMPLETION)?;
                 f.b.post_send(pair.b.ep, &[peer.whole()], 2, SIGNALLED)?;
                 pair.a.recv_done(1, DtoStatus::Success)?;
@@ -440,13 +472,15 @@ pub(crate) const TESTS: &[Test] = &[
                     continue;
                 };
                 let pair = f.pair()?;
-                let (own, peer) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, privs)?);
+                let (own, peer) =
+                    (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, privs)?);
                 check!(peer.context()? != context);
                 let (addr, context) = (peer.remote(0), peer.context()?);
                 f.a.post_rdma_read(pair.a.ep, &[own.whole()], 5, SIGNALLED, addr, context)?;
                 pair.a.done(5, status(can_be_read, DtoStatus::RemoteAccess))?;
                 let pair = f.pair()?;
-                let (own, peer) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, privs)?);
+                let (own, peer) =
+                    (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, privs)?);
                 own.fill(1);
                 let (addr, context) = (peer.remote(0), peer.context()?);
                 f.a.post_rdma_write(pair.a.ep, &[own.whole()], 6, SIGNALLED, addr, context)?;

@@ -246,7 +246,8 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.broken()?;
             let End { pz, request: bad, recv: good, conn, .. } = pair.a;
             check!(evd_param(&f.a, bad)?.evd_overflowed);
-            let create = |request, recv| f.a.ep_rc_create(pz, request, recv, conn, EpFlags::empty(), &attributes());
+            let create =
+                |request, recv| f.a.ep_rc_create(pz, request, recv, conn, EpFlags::empty(), &attributes());
             refused(create(bad, good), Error::InvalidReqEvdState)?;
             refused(create(good, bad), Error::InvalidRecvEvdState)?;
             f.a.ep_free(create(good, good)?)?;
@@ -259,10 +260,8 @@ pub(crate) const TESTS: &[Test] = &[
         let (pair, room) = narrow(f)?;
         // A second endpoint on the same queue goes down with it.
         let wide = EpAttributes { max_request_dtos: room + 8, ..attributes() };
-        let sharer = Pair {
-            a: f.end_on(&f.a, &wide, pair.a.request, pair.a.recv)?,
-            b: f.end(&f.b, &attributes())?,
-        };
+        let sharer =
+            Pair { a: f.end_on(&f.a, &wide, pair.a.request, pair.a.recv)?, b: f.end(&f.b, &attributes())? };
         f.connect(&sharer.a, &sharer.b)?;
         flood(&pair, room)?;
         pair.a.broken()?;
@@ -276,48 +275,71 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("overflow::of_the_affiliated_stream", &["it_evd_create.B15", "it_affiliated_event_t.A01", "it_affiliated_event_t.B03", "it_unaffiliated_event_t.A03", "it_unaffiliated_event_t.F01", "it_unaffiliated_event_t.F02", "it_unaffiliated_event_t.F03", "it_unaffiliated_event_t.B01", "it_event_t.F49"], |f| {
-        let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 1, 1)?;
-        let unaffiliated =
-            f.a.evd_create(EventType::ASYNC_UNAFF_EVENT_STREAM, EvdFlags::empty(), 16, 1, EvdHandle::NULL)?;
-        let room = evd_param(&f.a, affiliated)?.sevd_queue_size;
-        // Each overflow of the small dispatcher makes one affiliated event, if it is reset in between.
-        let crowd = Crowd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
-        for which in 0..crowd.room {
-            crowd.event(f, which)?;
-        }
-        check!(room + 1 <= 40, "the smallest queue holds {room} events");
-        let reset = EvdParam { evd_overflowed: false, ..EvdParam::default() };
-        let end = &crowd.ends[crowd.room];
-        for _ in 0..=room {
-            crowd.event(f, crowd.room)?;
+    test(
+        "overflow::of_the_affiliated_stream",
+        &[
+            "it_evd_create.B15",
+            "it_affiliated_event_t.A01",
+            "it_affiliated_event_t.B03",
+            "it_unaffiliated_event_t.A03",
+            "it_unaffiliated_event_t.F01",
+            "it_unaffiliated_event_t.F02",
+            "it_unaffiliated_event_t.F03",
+            "it_unaffiliated_event_t.B01",
+            "it_event_t.F49",
+        ],
+        |f| {
+            let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 1, 1)?;
+            let unaffiliated = f.a.evd_create(
+                EventType::ASYNC_UNAFF_EVENT_STREAM,
+                EvdFlags::empty(),
+                16,
+                1,
+                EvdHandle::NULL,
+            )?;
+            let room = evd_param(&f.a, affiliated)?.sevd_queue_size;
+            // Each overflow of the small dispatcher makes one affiliated event, if it is reset in between.
+            let crowd = Crowd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
+            for which in 0..crowd.room {
+                crowd.event(f, which)?;
+            }
+            check!(room + 1 <= 40, "the smallest queue holds {room} events");
+            let reset = EvdParam { evd_overflowed: false, ..EvdParam::default() };
+            let end = &crowd.ends[crowd.room];
+            for _ in 0..=room {
+                crowd.event(f, crowd.room)?;
+                check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
+                f.a.evd_modify(crowd.conn, EvdParamMask::OVERFLOWED, &reset)?;
+                f.a.ep_reset(end.ep)?;
+            }
+            let (event, _) = f.a.evd_wait(unaffiliated, WAIT)?;
+            let Event::Unaffiliated { event_number, evd, ia, .. } = event else {
+                return Err(Failure::new(alloc::format!("got {event:?}")));
+            };
+            check_eq!(event_number, EventType::ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE);
+            check_eq!((event_number.as_raw(), evd, ia), (0x8004, unaffiliated, f.a.handle()));
+            check!(evd_param(&f.a, affiliated)?.evd_overflowed);
+            for _ in 0..room {
+                overflowed(f, affiliated, crowd.conn)?;
+            }
+            refused(f.a.evd_dequeue(affiliated), Error::QueueEmpty)
+        },
+    ),
+    test(
+        "overflow::asynchronous_events_of_before_are_lost",
+        &["it_evd_create.B59", "A.it_evd_create.B23", "A.it_ia_create.B01"],
+        |f| {
+            let crowd = Crowd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
+            for which in 0..=crowd.room {
+                crowd.event(f, which)?;
+            }
             check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
+            let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
+            check!(f.a.evd_wait(affiliated, MOMENT).is_err_and(|e| e == Error::TimeoutExpired));
+            let reset = EvdParam { evd_overflowed: false, ..EvdParam::default() };
             f.a.evd_modify(crowd.conn, EvdParamMask::OVERFLOWED, &reset)?;
-            f.a.ep_reset(end.ep)?;
-        }
-        let (event, _) = f.a.evd_wait(unaffiliated, WAIT)?;
-        let Event::Unaffiliated { event_number, evd, ia, .. } = event else {
-            return Err(Failure::new(alloc::format!("got {event:?}")));
-        };
-        check_eq!(event_number, EventType::ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE);
-        check_eq!((event_number.as_raw(), evd, ia), (0x8004, unaffiliated, f.a.handle()));
-        check!(evd_param(&f.a, affiliated)?.evd_overflowed);
-        for _ in 0..room {
-            overflowed(f, affiliated, crowd.conn)?;
-        }
-        refused(f.a.evd_dequeue(affiliated), Error::QueueEmpty)
-    }),
-    test("overflow::asynchronous_events_of_before_are_lost", &["it_evd_create.B59", "A.it_evd_create.B23", "A.it_ia_create.B01"], |f| {
-        let crowd = Crowd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
-        for which in 0..=crowd.room {
-            crowd.event(f, which)?;
-        }
-        check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
-        let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
-        check!(f.a.evd_wait(affiliated, MOMENT).is_err_and(|e| e == Error::TimeoutExpired));
-        let reset = EvdParam { evd_overflowed: false, ..EvdParam::default() };
-        f.a.evd_modify(crowd.conn, EvdParamMask::OVERFLOWED, &reset)?;
-        crowd.event(f, crowd.room + 1)?;
-        overflowed(f, affiliated, crowd.conn)
-    }),
+            crowd.event(f, crowd.room + 1)?;
+            overflowed(f, affiliated, crowd.conn)
+        },
+    ),
 ];

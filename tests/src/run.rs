@@ -10,7 +10,10 @@ use crate::fixture::{Fixture, Setup};
 use crate::{Test, all};
 
 /// The tests whose names contain one of `filters` (all, if there is none), from the one after `after` on.
-pub fn select<'a>(filters: &'a [&'a str], after: Option<&'a str>) -> impl Iterator<Item = &'static Test> + 'a {
+pub fn select<'a>(
+    filters: &'a [&'a str],
+    after: Option<&'a str>,
+) -> impl Iterator<Item = &'static Test> + 'a {
     let begin = after.and_then(|name| all().position(|test| test.name == name)).map_or(0, |at| at + 1);
     all().skip(begin).filter(move |test| matches(test.name, filters))
 }
@@ -55,7 +58,8 @@ mod tests {
     #[test]
     fn filters_and_after_choose_from_the_fixed_order() {
         let names: Vec<&str> = all().map(|test| test.name).collect();
-        let chosen = |filters: &[&str], after| select(filters, after).map(|test| test.name).collect::<Vec<_>>();
+        let chosen =
+            |filters: &[&str], after| select(filters, after).map(|test| test.name).collect::<Vec<_>>();
         assert_eq!(chosen(&[], None), names);
         assert_eq!(chosen(&[], Some(names[0])), names[1..]);
         assert_eq!(chosen(&[], names.last().copied()), Vec::<&str>::new());

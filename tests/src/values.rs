@@ -123,7 +123,8 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(code as usize, place + 1, "{code:?}");
         }
         // What pages return but the header lacks comes behind.
-        let ours = [Error::InvalidIanaLrPort, Error::InvalidSd, Error::InvalidSdState, Error::ResourceIoblLength];
+        let ours =
+            [Error::InvalidIanaLrPort, Error::InvalidSd, Error::InvalidSdState, Error::ResourceIoblLength];
         for code in ours {
             check!(code as usize > CODES.len(), "{code:?}");
         }
@@ -174,7 +175,13 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "values::transports_and_qualifiers",
-        &["it_ia_info_t.F04", "it_conn_qual_t.F03", "it_conn_qual_t.F04", "it_conn_qual_t.L01", "it_net_addr_t.L01"],
+        &[
+            "it_ia_info_t.F04",
+            "it_conn_qual_t.F03",
+            "it_conn_qual_t.F04",
+            "it_conn_qual_t.L01",
+            "it_net_addr_t.L01",
+        ],
         |_| {
             check_eq!((TransportType::IwarpTcp as u32, TransportType::Vendor as u32), (4, 1000));
             let types = [
@@ -188,11 +195,15 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("values::words_are_as_wide_as_they_must_be", &["it_lmr_create.F07", "it_lmr_create.F08", "G.1.F04"], |_| {
-        check_eq!((size_of::<RmrContext>(), size_of::<RdmaAddr>(), size_of::<CnEstId>()), (4, 8, 8));
-        let info = RemoteEpInfo { ud_ep_id: u32::MAX, ud_ep_key: u32::MAX };
-        check_eq!(size_of_val(&info), 8);
-        check_eq!(size_of_val(&LmrTriplet::default().length), 8);
-        Ok(())
-    }),
+    test(
+        "values::words_are_as_wide_as_they_must_be",
+        &["it_lmr_create.F07", "it_lmr_create.F08", "G.1.F04"],
+        |_| {
+            check_eq!((size_of::<RmrContext>(), size_of::<RdmaAddr>(), size_of::<CnEstId>()), (4, 8, 8));
+            let info = RemoteEpInfo { ud_ep_id: u32::MAX, ud_ep_key: u32::MAX };
+            check_eq!(size_of_val(&info), 8);
+            check_eq!(size_of_val(&LmrTriplet::default().length), 8);
+            Ok(())
+        },
+    ),
 ];

@@ -67,7 +67,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     std::panic::set_hook(Box::new(|info| {
-        let place = info.location().map_or("somewhere".to_owned(), |at| format!("{}:{}", at.file(), at.line()));
+        let place =
+            info.location().map_or("somewhere".to_owned(), |at| format!("{}:{}", at.file(), at.line()));
         let said = info.payload_as_str().unwrap_or("no message");
         let text = format!("{place}: panicked: {said}");
         eprintln!("{text}");
