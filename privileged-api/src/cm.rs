@@ -3,6 +3,7 @@
 //!
 //! Owns the requests and replies that wait for an answer. An identifier is never used twice. Its lock is taken alone.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 
 use kernel_agent::{CmEvent, CmEventKind, ConnectionId};
@@ -26,17 +27,20 @@ const CONSUMER_REJECT: u16 = 28;
 /// Who has to answer what.
 pub(crate) enum Side {
     /// A peer's request.
-    Passive {
-        /// The way back.
-        path: Path,
-        /// The event that told of it.
-        request: ConnRequest,
-    },
+    Passive(Box<PeerRequest>),
     /// A peer's accept, three-way.
     Active {
         /// The endpoint that asked for the connection.
         ep: EpHandle,
     },
+}
+
+/// What a peer asked.
+pub(crate) struct PeerRequest {
+    /// The way back.
+    pub(crate) path: Path,
+    /// The event that told of it.
+    pub(crate) request: ConnRequest,
 }
 
 pub(crate) struct Pending {
@@ -136,12 +140,12 @@ impl Ia {
         let listens = core.listens.all();
         let listen = listens.iter().find(|listen| listen.service == wanted).ok_or(Error::InvalidConnQual)?;
         let pending = core.connections.lock().take(cn_est_id)?;
-        let Side::Passive { path, request } = pending.side else {
+        let Side::Passive(asked) = &pending.side else {
             core.connections.lock().put_back(cn_est_id, pending);
             return Err(Error::InvalidCnEstId);
         };
-        let request = ConnRequest { evd: listen.feed.handle(), conn_qual: listen.qual, ..request };
-        core.request(pending.connection, path, request, listen, Origin::Call);
+        let request = ConnRequest { evd: listen.feed.handle(), conn_qual: listen.qual, ..asked.request };
+        core.request(pending.connection, asked.path, request, listen, Origin::Call);
         Ok(())
     }
 }
@@ -158,7 +162,7 @@ impl Core {
     ) {
         let id = self.connections.lock().add(|id| {
             request.cn_est_id = id;
-            Pending { connection, side: Side::Passive { path, request } }
+            Pending { connection, side: Side::Passive(Box::new(PeerRequest { path, request })) }
         });
         let evd = listen.feed.evd();
         let told = Event::ConnRequest(request);

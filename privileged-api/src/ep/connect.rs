@@ -2,7 +2,6 @@
 //!
 //! A call changes the endpoint's state first and undoes that if the agent refuses; what the agent tells meanwhile waits for neither.
 
-use alloc::sync::Arc;
 use core::time::Duration;
 
 use kernel_agent::{AcceptParams, ConnectParams, ConnectionId};
@@ -11,7 +10,7 @@ use super::state::{self, Trigger};
 use super::{Common, Control, Ep};
 use crate::address::{CnEstId, ConnAttributes, ConnQual, IbNetEndpoint, NetEndpoint, Path, PrivateData};
 use crate::attributes::EpStateRc;
-use crate::cm::{Pending, Side};
+use crate::cm::{PeerRequest, Side};
 use crate::evd::callback::Origin;
 use crate::event::Event;
 use crate::flags::CnEstFlags;
@@ -115,7 +114,7 @@ impl Ia {
         let _operation = ep.operation.lock(&core.shared.platform);
         let pending = core.connections.lock().take(cn_est_id)?;
         let accepted = match &pending.side {
-            Side::Passive { .. } => core.accept_passive(&ep, &pending, private_data),
+            Side::Passive(asked) => core.accept_passive(&ep, pending.connection, asked, private_data),
             Side::Active { ep: owner } if *owner == ep.handle => {
                 core.accept_active(&ep, pending.connection, private_data)
             }
@@ -182,12 +181,18 @@ impl Core {
         }
     }
 
-    fn accept_passive(&self, ep: &Arc<Ep>, pending: &Pending, private_data: &[u8]) -> Result<()> {
-        let Side::Passive { path, request } = &pending.side else { return Err(Error::InvalidCnEstId) };
+    fn accept_passive(
+        &self,
+        ep: &Ep,
+        connection: ConnectionId,
+        asked: &PeerRequest,
+        private_data: &[u8],
+    ) -> Result<()> {
+        let PeerRequest { path, request } = asked;
         let (ord, ird) = {
             let mut control = ep.control.lock();
             ep.advance(&mut control, Trigger::Accept)?;
-            control.connection = Some(pending.connection);
+            control.connection = Some(connection);
             control.path = *path;
             control.peer_depth = (request.rdma_read_ird, request.rdma_read_ord);
             control.private_data = None;
@@ -200,7 +205,7 @@ impl Core {
                 private_data,
                 ..AcceptParams::default()
             };
-            client.accept(pending.connection, &ep.qp, &params).map_err(|error| match error {
+            client.accept(connection, &ep.qp, &params).map_err(|error| match error {
                 kernel_agent::Error::ConnectionState => Error::InvalidCnEstId,
                 other => self.error(other),
             })

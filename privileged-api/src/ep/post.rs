@@ -85,7 +85,7 @@ pub(crate) const fn send_flags(flags: DtoFlags) -> SendFlags {
 #[inline(always)]
 pub(crate) const fn data(flags: DtoFlags, event: EventType) -> u32 {
     let notify = flags.bits() & DtoFlags::NOTIFY.bits() != 0;
-    event.0 | notify as u32 * note::NOTIFY
+    event.0 | (notify as u32 * note::NOTIFY)
 }
 
 impl Core {

@@ -66,24 +66,24 @@ const fn target(trigger: Trigger) -> EpStateRc {
 /// The state after a trigger.
 pub(crate) const fn next(from: EpStateRc, trigger: Trigger) -> Result<EpStateRc, IllegalTransition> {
     use EpStateRc as S;
-    let legal = match (from, trigger) {
-        (S::Unconnected, Trigger::Connect | Trigger::Accept) => true,
-        (S::Active1ConnectionPending, Trigger::AcceptArrival) => true,
-        (
-            S::Active1ConnectionPending | S::Active2ConnectionPending | S::PassiveConnectionPending,
-            Trigger::Established,
-        ) => true,
-        (
-            S::Active1ConnectionPending
-            | S::Active2ConnectionPending
-            | S::PassiveConnectionPending
-            | S::PassiveWaitRdmaTransReq
-            | S::Connected,
-            Trigger::Disconnect | Trigger::End,
-        ) => true,
-        (S::Nonoperational, Trigger::Reset) => true,
-        _ => false,
-    };
+    let legal = matches!(
+        (from, trigger),
+        (S::Unconnected, Trigger::Connect | Trigger::Accept)
+            | (S::Active1ConnectionPending, Trigger::AcceptArrival)
+            | (
+                S::Active1ConnectionPending | S::Active2ConnectionPending | S::PassiveConnectionPending,
+                Trigger::Established,
+            )
+            | (
+                S::Active1ConnectionPending
+                    | S::Active2ConnectionPending
+                    | S::PassiveConnectionPending
+                    | S::PassiveWaitRdmaTransReq
+                    | S::Connected,
+                Trigger::Disconnect | Trigger::End,
+            )
+            | (S::Nonoperational, Trigger::Reset)
+    );
     if legal { Ok(target(trigger)) } else { Err(IllegalTransition { from, trigger }) }
 }
 
