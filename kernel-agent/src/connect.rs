@@ -44,6 +44,8 @@ pub struct ConnectParams<'a> {
     pub cm_response_timeout: u8,
     /// How often a CM message is sent again.
     pub cm_retries: u8,
+    /// How long the attempt may take in all, however often the peer asks for patience.
+    pub timeout: Option<core::time::Duration>,
     /// Whether the consumer confirms the peer's accept itself (IT-API three-way handshake); otherwise the agent does at once.
     pub three_way: bool,
     /// Private data, at most 92 bytes.
@@ -68,6 +70,7 @@ impl Default for ConnectParams<'_> {
             min_rnr_timer: 12,
             cm_response_timeout: 18,
             cm_retries: 7,
+            timeout: None,
             three_way: false,
             private_data: &[],
         }

@@ -252,6 +252,7 @@ impl Connections {
             retry_count: params.retry_count,
             rnr_retry_count: params.rnr_retry,
             local_ack_timeout: code(params.ack_timeout, "local ACK timeout")?,
+            timeout: params.timeout,
             path_mtu: cm_mtu(mtu),
             traffic_class: params.traffic_class,
             flow_label: params.flow_label,
@@ -288,15 +289,18 @@ impl Connections {
         let now = agent.platform().now();
         let (held_back, modify) = {
             let mut state = self.state.lock();
-            if state.end(client, id)?.qp.is_some() {
+            let end = state.end(client, id)?;
+            if end.qp.is_some() {
                 return Err(Error::ConnectionState);
             }
+            // No more often than the peer wants us to.
+            let rnr_retry_count = params.rnr_retry.min(end.path.rnr_retry);
             let receive_psn = state.psn();
             let asked = cm::AcceptParams {
                 receive_psn,
                 responder_resources: params.responder_resources,
                 initiator_depth: params.initiator_depth,
-                rnr_retry_count: params.rnr_retry,
+                rnr_retry_count,
                 ..cm::AcceptParams::new(qpn)
             };
             state.cm.accept(now, ConnId(id.0), &asked, params.private_data)?;

@@ -83,6 +83,7 @@ impl Ia {
                 rnr_retry: timing.rnr_retry,
                 cm_response_timeout: timing.cm_timeout,
                 cm_retries: timing.cm_retries,
+                timeout: Some(Duration::from_micros(path.timeout)),
                 // The agent leaves the last word to us in both cases, see `accept_arrived`.
                 three_way: true,
                 private_data,
