@@ -476,7 +476,7 @@ pub(crate) const TESTS: &[Test] = &[
                 first.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
                 let event = second.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
                 check_eq!(event.event_number().as_raw(), 0x2003);
-                brought(private_data(&event), &data, limit)?;
+                brought(private_data(&event), &data, MAX_PRIV_DATA)?;
                 check_eq!(second.state()?, EpStateRc::Nonoperational);
                 // One event a side, however often it is asked again.
                 for end in [first, second] {
@@ -773,6 +773,7 @@ pub(crate) const TESTS: &[Test] = &[
             dial(&ConnAttributes { retry_count: 0, rnr_retry_count: 7, max_cm_retries: 15, ..good })?;
             f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
             active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             talks(&active, &passive)
         },
     ),
@@ -843,6 +844,8 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ep_accept.B08",
             "5.1.1.B01",
             "it_status_t.F34",
+            "A.it_ep_attributes_t.B04",
+            "it_cm_msg_events.F34",
         ],
         |f| {
             // The active side may have 8 reads outstanding; the endpoint on the passive side takes 1.
@@ -856,15 +859,29 @@ pub(crate) const TESTS: &[Test] = &[
             f.dial(&active, &listener, TWO_WAY, &[])?;
             let request = listener.request()?;
             check_eq!(request.rdma_read_ord, 8);
-            refused(f.b.ep_accept(passive.ep, request.cn_est_id, &[]), Error::InvalidEpAttr)?;
-            check_eq!(Error::InvalidEpAttr as u32, 33);
-            check_eq!(passive.state()?, EpStateRc::Unconnected);
-            // Made to fit, the same request can be accepted.
-            let rc = RcAttributes { rdma_read_ird: 8, ..meagre };
-            f.b.ep_modify(passive.ep, EpParamMask::MAX_IRD, &EpAttributes { rc, ..attributes() })?;
             f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
+            // Only the active side sees both: it refuses, or its consumer has to give way.
+            let event = active.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
+            let Event::ConnNonpeerReject { reject_reason_code, .. } = event else {
+                return Err(Failure::new("not a rejection"));
+            };
+            check_eq!((reject_reason_code, reject_reason_code.as_raw()), (RejectReason::BadOrd, 4));
+            check_eq!(active.state()?, EpStateRc::Nonoperational);
+            f.a.ep_reset(active.ep)?;
+            let passive = f.end(&f.b, &EpAttributes { rc: meagre, ..attributes() })?;
+            f.dial(&active, &listener, THREE_WAY, &[])?;
+            f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
+            let id = arrival(&active)?;
+            refused(f.a.ep_accept(active.ep, id, &[]), Error::InvalidEpAttr)?;
+            check_eq!(Error::InvalidEpAttr as u32, 33);
+            check_eq!(active.state()?, EpStateRc::Active2ConnectionPending);
+            // Made to fit, the same request can be accepted.
+            let rc = RcAttributes { rdma_read_ord: 1, ..greedy };
+            f.a.ep_modify(active.ep, EpParamMask::MAX_ORD, &EpAttributes { rc, ..attributes() })?;
+            f.a.ep_accept(active.ep, id, &[])?;
             active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-            Ok(())
+            passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            talks(&active, &passive)
         },
     ),
     test(
@@ -875,7 +892,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.dial(&active, &listener, THREE_WAY, &[])?;
             f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
             let id = arrival(&active)?;
-            let rc = RcAttributes { rdma_read_ird: 2, rdma_read_ord: 1, ..attributes().rc };
+            let rc = RcAttributes { rdma_read_ord: 1, ..attributes().rc };
             let mask = EpParamMask::MAX_IRD | EpParamMask::MAX_ORD;
             f.a.ep_modify(active.ep, mask, &EpAttributes { rc, ..attributes() })?;
             f.a.ep_accept(active.ep, id, &[])?;
@@ -1023,11 +1040,18 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let (active, _, listener) = sides(f)?;
             f.a.post_recv(active.ep, &[], 1, DtoFlags::COMPLETION)?;
-            // Nobody answers the request: it is taken by the peer's consumer, who says nothing.
+            let lose = |count| {
+                let lost = f.setup.a.agent.inject(0, Injection::DropManagement, count, 0);
+                lost.map_err(|error| Failure::new(alloc::format!("{error:?}")))
+            };
             let route = Path { timeout: 300_000, ..path(&f.a, &listener.address)? };
-            f.a.ep_connect(active.ep, &route, None, &listener.conn_qual, TWO_WAY, &[])?;
-            listener.request()?;
-            let event = active.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
+            lose(10_000)?;
+            let dial = f.a.ep_connect(active.ep, &route, None, &listener.conn_qual, TWO_WAY, &[]);
+            let event = dial
+                .map_err(Failure::from)
+                .and_then(|()| active.expect(EventType::CM_MSG_CONN_NONPEER_REJECT));
+            lose(0)?;
+            let event = event?;
             let Event::ConnNonpeerReject { reject_reason_code, .. } = event else {
                 return Err(Failure::new("not a rejection"));
             };

@@ -59,7 +59,7 @@ fn accepted(f: &Fixture, listener: &Listener, active: &End) -> Result<End, Failu
 }
 
 /// The attributes that `it_ep_modify` cannot change, whatever the state.
-const FIXED: [EpParamMask; 18] = [
+const FIXED: [EpParamMask; 17] = [
     EpParamMask::ALL,
     EpParamMask::IA,
     EpParamMask::SPIGOT,
@@ -76,7 +76,6 @@ const FIXED: [EpParamMask; 18] = [
     EpParamMask::MAX_SEND_SEG,
     EpParamMask::MAX_RECV_SEG,
     EpParamMask::SRQ,
-    EpParamMask::ATOMICS_ENABLE,
     EpParamMask::PRIV_OPS_ENABLE,
 ];
 

@@ -223,7 +223,7 @@ pub(crate) const TESTS: &[Test] = &[
             write(&memory.buffer, 0, &pattern(6, 3 * PAGE));
             let list = Iobl::pages(&memory.pieces, PAGE as u64, 96);
             reads_as(f, &list, Some(BASE + 96), 5000, &memory.content(PAGE, 96, 5000))?;
-            for length in [3 * PAGE as u64 - 95, 3 * PAGE as u64, u64::MAX] {
+            for length in [3 * PAGE as u64 - 95, 3 * PAGE as u64] {
                 refused(created(f, &list, Some(BASE + 96), length), Error::InvalidLength)?;
                 refused(created(f, &list, None, length), Error::InvalidLength)?;
             }

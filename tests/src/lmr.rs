@@ -224,16 +224,9 @@ pub(crate) const TESTS: &[Test] = &[
                 f.a.lmr_create(pz, memory, length, AddrMode::Absolute, OPEN, LmrFlags::NONE, 0)
             };
             let size = PAGE as u64;
-            for (offset, length) in [
-                (0, size + 1),
-                (1, size),
-                (PAGE, 1),
-                (PAGE + 1, 1),
-                (usize::MAX, 1),
-                (0, u64::MAX),
-                (PAGE, u64::MAX),
-                (usize::MAX, u64::MAX),
-            ] {
+            for (offset, length) in
+                [(0, size + 1), (1, size), (PAGE, 1), (PAGE + 1, 1), (usize::MAX, 1), (usize::MAX, size)]
+            {
                 refused(create(offset, length), Error::Fault)?;
             }
             check_eq!(f.a.object_counts().lmr, 0);

@@ -153,6 +153,16 @@ pub(crate) enum ListFault {
     Length,
 }
 
+/// Whether a page list may have this element: the length is a page's, and the address a multiple of it.
+fn is_page(addr: IoAddr, length: u64) -> bool {
+    length >= 4096 && length.is_power_of_two() && addr.0.is_multiple_of(length)
+}
+
+/// Whether the base address, with absolute addressing, lies in its page as the first byte does in the first element.
+fn agrees(addr: Option<usize>, page: u64, fbo: u64) -> bool {
+    addr.is_none_or(|addr| (addr as u64).checked_rem(page) == Some(fbo))
+}
+
 /// Checks a list: `addr` is the base address, with absolute addressing.
 pub(crate) fn check_list(
     iobl: &Iobl<'_>,
@@ -166,20 +176,22 @@ pub(crate) fn check_list(
     }
     let (first, total) = match iobl.list {
         IoblList::Pages { elements, elt_len } => {
-            let aligned = elements.iter().all(|page| page.0.is_multiple_of(elt_len));
-            let matches = addr.is_none_or(|addr| addr as u64 % elt_len == iobl.fbo);
-            if !elt_len.is_power_of_two() || elt_len < 4096 || !aligned || !matches {
+            if !elements.iter().all(|page| is_page(*page, elt_len)) || !agrees(addr, elt_len, iobl.fbo) {
                 return Err(ListFault::Iobl);
             }
             (elt_len, elt_len.checked_mul(number as u64))
         }
         IoblList::Blocks { elt_len, .. } => (elt_len, elt_len.checked_mul(number as u64)),
         IoblList::VePages { elements } => {
-            if elements.iter().any(|element| element.elt_len == 0) {
+            // A page list, too (page it_iobl_t).
+            let first = elements.first().map_or(0, |element| element.elt_len);
+            if !elements.iter().all(|element| is_page(element.io_addr, element.elt_len))
+                || !agrees(addr, first, iobl.fbo)
+            {
                 return Err(ListFault::Iobl);
             }
             let total = elements.iter().try_fold(0u64, |sum, element| sum.checked_add(element.elt_len));
-            (elements.first().map_or(0, |element| element.elt_len), total)
+            (first, total)
         }
     };
     let total = total.ok_or(ListFault::Iobl)?;
@@ -238,8 +250,20 @@ impl Core {
         }
         self.keys.clear(lmr.handle);
         self.lmrs.remove(lmr.handle.as_raw());
+        self.unshare(lmr);
         lmr.zone.leave();
         true
+    }
+
+    /// A region that is left alone by a match of it is no longer shared.
+    fn unshare(&self, lmr: &Lmr) {
+        let (true, Some(sharing)) = (lmr.is_shared(), &lmr.sharing) else { return };
+        let all = self.lmrs.all();
+        let mut others =
+            all.iter().filter(|other| other.is_shared() && other.sharing.as_ref() == Some(sharing));
+        if let (Some(last), None) = (others.next(), others.next()) {
+            last.shared.store(false, Ordering::Release);
+        }
     }
 }
 
@@ -378,11 +402,16 @@ mod tests {
         assert_eq!(check_list(&Iobl::blocks(&PAGES, 512, 40), Some(3), 984, 2), Ok(()));
         assert_eq!(check_list(&Iobl::blocks(&[], 512, 0), None, 0, 2), Err(ListFault::Iobl));
         assert_eq!(check_list(&Iobl::blocks(&PAGES, u64::MAX, 0), None, 0, 2), Err(ListFault::Iobl));
-        let elements =
-            [IoblVeElt { io_addr: IoAddr(1), elt_len: 10 }, IoblVeElt { io_addr: IoAddr(100), elt_len: 5 }];
-        assert_eq!(check_list(&Iobl::ve_pages(&elements, 9), None, 6, 2), Ok(()));
-        assert_eq!(check_list(&Iobl::ve_pages(&elements, 9), None, 7, 2), Err(ListFault::Length));
-        assert_eq!(check_list(&Iobl::ve_pages(&elements, 10), None, 1, 2), Err(ListFault::Iobl));
+        let element = |io_addr, elt_len| IoblVeElt { io_addr: IoAddr(io_addr), elt_len };
+        let elements = [element(0x4000, 8192), element(0x1000, 4096)];
+        assert_eq!(check_list(&Iobl::ve_pages(&elements, 9), None, 12279, 2), Ok(()));
+        assert_eq!(check_list(&Iobl::ve_pages(&elements, 9), Some(0x6009), 12279, 2), Ok(()));
+        assert_eq!(check_list(&Iobl::ve_pages(&elements, 9), Some(0x7009), 1, 2), Err(ListFault::Iobl));
+        assert_eq!(check_list(&Iobl::ve_pages(&elements, 9), None, 12280, 2), Err(ListFault::Length));
+        assert_eq!(check_list(&Iobl::ve_pages(&elements, 8192), None, 1, 2), Err(ListFault::Iobl));
+        for bad in [element(0x1000, 8192), element(0x4001, 4096), element(0, 0), element(0, 3000)] {
+            assert_eq!(check_list(&Iobl::ve_pages(&[bad], 0), None, 1, 2), Err(ListFault::Iobl), "{bad:?}");
+        }
     }
 
     #[test]
