@@ -1,4 +1,5 @@
-//! Datagrams: UD queue pairs and the general services queue pair. What nobody takes is dropped without a word.
+//! Datagrams: UD queue pairs and the general services queue pair. What nobody takes is dropped without a word; one that
+//! does not fit its receiver is that one's length error (but on the general services queue pair).
 
 use core::mem::offset_of;
 
@@ -136,13 +137,20 @@ impl<F: Frontend> Fabric<F> {
         };
         let mut moved = Ok(());
         if failure.is_none() {
-            let room = nic.qps.get(slot).map_or(0, |qp| qp.inbound.receive.room);
-            if datagram.length + GRH as u64 > room {
+            let fits = nic.qps.get(slot).is_some_and(|qp| {
+                datagram.length + GRH as u64 <= qp.inbound.receive.room && datagram.length <= qp.max_message
+            });
+            if !fits && nic.qps.get(slot).is_some_and(|qp| qp.kind == QpType::Gsi) {
+                // Nobody takes management away from a node by a datagram that is none. The receive stays.
                 return Ok(false);
             }
-            match nic.receive_spans(slot) {
-                Ok(spans) => moved = self.move_datagram(datagram, to, &spans),
-                Err(_) => moved = Err(Unreachable::Target),
+            if !fits {
+                failure = Some((Status::LocalLength, NO_FIELD));
+            } else {
+                match nic.receive_spans(slot) {
+                    Ok(spans) => moved = self.move_datagram(datagram, to, &spans),
+                    Err(_) => moved = Err(Unreachable::Target),
+                }
             }
         }
         match moved {
