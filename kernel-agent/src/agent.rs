@@ -102,6 +102,8 @@ pub struct Counts {
     pub listens: u32,
     /// Connections that are being made, stand or are being ended; not those in time-wait.
     pub connections: u32,
+    /// Service resolutions: ours, and peers' that wait for an answer.
+    pub resolutions: u32,
 }
 
 /// What is counted; in the order in which a client's objects can be destroyed.
@@ -275,7 +277,7 @@ impl Agent {
     /// How many objects there are.
     pub fn counts(&self) -> Counts {
         let of = |counter: Counter| self.counts[counter as usize].load(Ordering::Acquire);
-        let (listens, connections) = self.connections.counts();
+        let (listens, connections, resolutions) = self.connections.counts();
         Counts {
             clients: self.clients.lock().len() as u32,
             qps: of(Counter::Qps),
@@ -286,6 +288,7 @@ impl Agent {
             windows: of(Counter::Windows),
             listens,
             connections,
+            resolutions,
         }
     }
 

@@ -14,7 +14,8 @@ use crate::agent::Counter;
 use crate::connect::{AcceptParams, ConnectParams, ConnectionId, ListenId};
 use crate::sync::SleepLock;
 use crate::{
-    Agent, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, Srq, Upcalls, Window, WindowType,
+    Agent, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, ResolutionAnswer, ResolutionId,
+    ResolutionRequestId, ResolveParams, Srq, Upcalls, Window, WindowType,
 };
 
 /// An object that a client has to give back.
@@ -261,6 +262,41 @@ impl Client {
     /// returns, so what is outstanding flushes. Where the connection stood, `CmEventKind::Disconnected` follows; where it did not, no event follows.
     pub fn disconnect(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
         self.agent.connections.disconnect(self, connection, private_data)
+    }
+
+    /// Prepares a question for a peer's datagram service; nothing is sent yet. Returns its name here, and the one that the peer
+    /// sees each time that it is asked.
+    pub fn open_resolution(
+        self: &Arc<Client>,
+        params: &ResolveParams<'_>,
+        context: u64,
+    ) -> Result<(ResolutionId, u32), Error> {
+        self.attached()?;
+        self.agent.connections.open(self, params, context)
+    }
+
+    /// Asks. `ResolutionEventKind::Reply` or `TimedOut` follows. Asking while an answer is awaited begins anew.
+    pub fn resolve(&self, resolution: ResolutionId) -> Result<(), Error> {
+        self.agent.connections.ask(self, resolution)
+    }
+
+    /// Forgets a question; what is still answered is not told.
+    pub fn close_resolution(&self, resolution: ResolutionId) -> Result<(), Error> {
+        self.agent.connections.close(self, resolution)
+    }
+
+    /// Answers a peer's question, whose name is gone then.
+    pub fn answer_resolution(
+        &self,
+        request: ResolutionRequestId,
+        answer: &ResolutionAnswer<'_>,
+    ) -> Result<(), Error> {
+        self.agent.connections.answer(self, request, answer)
+    }
+
+    /// Leaves a peer's question without an answer.
+    pub fn disregard_resolution(&self, request: ResolutionRequestId) {
+        self.agent.connections.disregard(self, request);
     }
 }
 

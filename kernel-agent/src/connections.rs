@@ -7,6 +7,7 @@
 //! Locks: `state` (spins; before the send queue of QP1, never held across a command or an upcall).
 
 mod arrivals;
+mod resolutions;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -24,6 +25,11 @@ use crate::agent::Agent;
 use crate::cm::{self, Action, Arrival, Cm, ConnId};
 use crate::connect::{AcceptParams, ConnectParams, Path, cm_mtu, mtu_bytes};
 use crate::{Client, CmEventKind, ConnectionId, Error, ListenId, Qp, QpType, Resource};
+use resolutions::{Question, RESOLUTIONS};
+
+pub use resolutions::{
+    ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolutionRequestId, ResolveParams,
+};
 
 /// Requests that may wait for one listening point's consumer.
 const BACKLOG: u32 = 256;
@@ -37,6 +43,10 @@ struct State {
     cm: Cm,
     listens: BTreeMap<ListenId, Listen>,
     ends: BTreeMap<ConnectionId, End>,
+    /// What we asked of peers' services.
+    questions: BTreeMap<ResolutionId, Question>,
+    /// What peers ask of our services, and who has to answer; oldest first.
+    asked: VecDeque<(ResolutionRequestId, Arc<Client>)>,
     inbox: VecDeque<Told>,
     random: u64,
 }
@@ -74,6 +84,7 @@ impl From<cm::Error> for Error {
             | cm::Error::Illegal(_) => Error::ConnectionState,
             cm::Error::ServiceInUse(_) => Error::ServiceInUse,
             cm::Error::Full(cm::Table::Listeners) => Error::NoResources(Resource::Listens),
+            cm::Error::Full(cm::Table::Resolutions) => Error::NoResources(Resource::Resolutions),
             cm::Error::Full(_) | cm::Error::Congested => Error::NoResources(Resource::Connections),
             cm::Error::PrivateData { max, .. } => Error::PrivateData(max),
             cm::Error::OutOfRange(what) => Error::OutOfRange(what),
@@ -156,7 +167,7 @@ impl Connections {
             ca_guid: identity.node_guid,
             max_connections: connections,
             max_listeners: listens,
-            max_resolutions: 64,
+            max_resolutions: RESOLUTIONS,
             secret: (seed ^ identity.node_guid) as u32,
             ..cm::Config::default()
         };
@@ -165,16 +176,19 @@ impl Connections {
                 cm: Cm::new(config),
                 listens: BTreeMap::new(),
                 ends: BTreeMap::new(),
+                questions: BTreeMap::new(),
+                asked: VecDeque::new(),
                 inbox: VecDeque::new(),
                 random: seed,
             }),
         }
     }
 
-    /// Listening points, and connections that are not over.
-    pub(crate) fn counts(&self) -> (u32, u32) {
+    /// Listening points, connections that are not over, and service resolutions (ours, and peers' that wait for an answer).
+    pub(crate) fn counts(&self) -> (u32, u32, u32) {
         let state = self.state.lock();
-        (state.listens.len() as u32, state.ends.len() as u32)
+        let resolutions = state.questions.len() + state.asked.len();
+        (state.listens.len() as u32, state.ends.len() as u32, resolutions as u32)
     }
 
     pub(crate) fn listen(
@@ -421,7 +435,7 @@ impl Connections {
         drop(end);
     }
 
-    /// Ends all connections and listening points of a client.
+    /// Ends all connections, listening points and service resolutions of a client.
     pub(crate) fn detach(&self, agent: &Agent, client: &Client) {
         let of = |other: &Arc<Client>| core::ptr::eq(&**other, client);
         let listens: Vec<ListenId> = {
@@ -439,11 +453,12 @@ impl Connections {
         for id in ends {
             self.abandon(agent, id);
         }
+        self.detach_resolutions(client);
     }
 
     /// Forgets everything, when there is no device any more.
     pub(crate) fn clear(&self) {
-        let (listens, ends, inbox) = {
+        let forgotten = {
             let mut state = self.state.lock();
             for end in state.ends.values() {
                 if let Some(qp) = &end.qp {
@@ -454,10 +469,12 @@ impl Connections {
             (
                 core::mem::take(&mut state.listens),
                 core::mem::take(&mut state.ends),
+                core::mem::take(&mut state.questions),
+                core::mem::take(&mut state.asked),
                 core::mem::take(&mut state.inbox),
             )
         };
-        drop((listens, ends, inbox));
+        drop(forgotten);
     }
 
     /// A datagram came to QP1.

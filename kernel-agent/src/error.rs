@@ -21,6 +21,8 @@ pub enum Resource {
     Connections,
     /// Listening points.
     Listens,
+    /// Service resolutions.
+    Resolutions,
     /// Clients.
     Clients,
     /// Whatever the device ran out of.

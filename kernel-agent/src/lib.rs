@@ -35,7 +35,10 @@ mod upcalls;
 pub use agent::{Agent, Config, Counts};
 pub use client::Client;
 pub use connect::{AcceptParams, ConnectParams, ConnectionId, ListenId};
-pub use cq::{Arm, Completion, Cq};
+pub use connections::{
+    ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolutionRequestId, ResolveParams,
+};
+pub use cq::{Arm, Completion, Cq, Polling};
 pub use error::{Error, ListFault, PostError, Resource};
 pub use nic_hal::Death;
 pub use post::SendBatch;

@@ -4,7 +4,7 @@ use nic_abi::cqe;
 use nic_abi::eqe::EventType;
 use nic_hal::Death;
 
-use crate::{ConnectionId, ListenId};
+use crate::{ConnectionId, ListenId, ResolutionEvent};
 
 /// An asynchronous event that is not about one completion or connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +113,9 @@ pub trait Upcalls: Send + Sync {
 
     /// Something happened to a connection.
     fn connection(&self, event: CmEvent<'_>);
+
+    /// Something happened in service resolution. Who offers and asks for no datagram service need not listen.
+    fn resolution(&self, _event: ResolutionEvent<'_>) {}
 
     /// The device is dead; called once. Nothing that is outstanding will complete.
     fn catastrophic(&self, death: Death);

@@ -144,6 +144,11 @@ impl Cm {
         Ok(())
     }
 
+    /// What names the request at the peer.
+    pub fn sidr_request_id(&self, id: SidrId) -> Result<u32, Error> {
+        self.resolutions.ours.get(id.0).map(|ours| ours.request_id).ok_or(Error::NoSuchResolution)
+    }
+
     /// Forgets the request.
     pub fn sidr_close(&mut self, id: SidrId) -> Result<(), Error> {
         self.resolutions.set_timer(id.0, None);
@@ -174,6 +179,11 @@ impl Cm {
         self.recent.remember((theirs.from.remote_gid, theirs.request_id, theirs.tid), mad);
         self.out.send(theirs.from.local_gid, theirs.from.remote_gid, mad);
         Ok(())
+    }
+
+    /// Forgets a peer's request without an answer.
+    pub fn sidr_discard(&mut self, id: SidrRequestId) {
+        self.resolutions.take_theirs(id.0);
     }
 
     fn send_sidr_req(&mut self, now: Instant, id: SidrId) {

@@ -5,9 +5,8 @@
 use alloc::sync::Arc;
 
 use nic_abi::registers::Identity;
+use roce::Gid;
 use roce::cm::rej::Reason;
-use roce::cm::sidr;
-use roce::{Gid, QKey, Qpn};
 
 use crate::agent::Agent;
 use crate::cm::{self, ConnId};
@@ -16,7 +15,7 @@ use crate::{CmEvent, CmEventKind, ConnectionId, ListenId, Qp};
 
 use super::{Connections, End, Listen, Told, to_error};
 
-fn gid_index(identity: &Identity, gid: Gid) -> u8 {
+pub(super) fn gid_index(identity: &Identity, gid: Gid) -> u8 {
     identity.gids.iter().position(|&ours| ours == gid.0).unwrap_or(0) as u8
 }
 
@@ -87,15 +86,9 @@ impl Connections {
                 self.over(ConnectionId(conn.0), kind, &private_data);
             }
             cm::Event::TimeWaitOver { .. } => {}
-            cm::Event::ResolutionRequest(resolution) => {
-                let mut state = self.state.lock();
-                // Services are offered for connections only.
-                let status = sidr::Status::ServiceIdNotSupported;
-                let _ = state.cm.sidr_reply(resolution.request, status, Qpn::default(), QKey(0), &[]);
-                state.flush(agent);
-            }
-            // We ask for none.
-            cm::Event::ResolutionReply(_) | cm::Event::ResolutionTimedOut { .. } => {}
+            cm::Event::ResolutionRequest(resolution) => self.on_resolution_request(agent, &resolution),
+            cm::Event::ResolutionReply(reply) => self.on_resolution_reply(&reply),
+            cm::Event::ResolutionTimedOut { sidr } => self.on_resolution_timed_out(sidr),
         }
     }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 use host::Machine;
 use kernel_agent::{
     AcceptParams, Agent, AsyncEvent, Client, CmEvent, CmEventKind, Completion, Config, ConnectParams,
-    ConnectionId, Cq, Death, Note, Pd, Qp, QpAttributes, QpType, Region, SendRequest, Upcalls,
+    ConnectionId, Cq, Death, Note, Pd, Qp, QpAttributes, QpType, Region, ResolutionEvent,
+    ResolutionEventKind, SendRequest, Upcalls,
 };
 use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
 use platform::DmaBuffer;
@@ -23,6 +24,7 @@ pub enum Heard {
     Completion(u64),
     Async(AsyncEvent),
     Cm(ConnectionId, u64, CmEventKind, Vec<u8>),
+    Resolution(u64, ResolutionEventKind, Vec<u8>),
     Dead(Death),
 }
 
@@ -66,6 +68,13 @@ impl Ears {
         })
     }
 
+    pub fn resolution(&self, what: &str) -> (u64, ResolutionEventKind, Vec<u8>) {
+        self.wait_for(what, |heard| match heard {
+            Heard::Resolution(context, kind, data) => Some((*context, *kind, data.clone())),
+            _ => None,
+        })
+    }
+
     pub fn all(&self) -> Vec<Heard> {
         self.heard.lock().unwrap().iter().cloned().collect()
     }
@@ -85,6 +94,10 @@ impl Upcalls for Ears {
             then(&event);
         }
         self.hear(Heard::Cm(event.connection, event.context, event.kind, event.private_data.to_vec()));
+    }
+
+    fn resolution(&self, event: ResolutionEvent<'_>) {
+        self.hear(Heard::Resolution(event.context, event.kind, event.private_data.to_vec()));
     }
 
     fn catastrophic(&self, death: Death) {
