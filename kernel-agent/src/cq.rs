@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use nic_abi::cqe::{self, CqeFlags};
 use nic_abi::ident;
 use nic_hal::{CompletionQueue, CqParams, Lease};
-use platform::sync::Mutex;
+use platform::sync::{Mutex, MutexGuard};
 
 use crate::agent::{Counter, EQ_COMPLETIONS};
 use crate::qp::Qp;
@@ -62,6 +62,47 @@ const REMEMBERED: usize = 8;
 struct Consumer {
     queue: CompletionQueue,
     seen: [Option<Arc<Qp>>; REMEMBERED],
+}
+
+/// A completion queue from which one thread takes completions. It must not call the agent meanwhile.
+///
+/// The device learns of the room when this is dropped.
+pub struct Polling<'a> {
+    cq: &'a Cq,
+    consumer: MutexGuard<'a, Consumer>,
+    /// Something was taken, of which the device has to be told.
+    took: bool,
+}
+
+impl Polling<'_> {
+    /// Takes the oldest completion.
+    #[inline(always)]
+    #[expect(clippy::should_implement_trait, reason = "None is not the end: the device goes on")]
+    pub fn next(&mut self) -> Option<Completion> {
+        let mut dropped = 0;
+        loop {
+            let cqe = self.consumer.queue.poll()?;
+            self.took = true;
+            if let Some(completion) = self.cq.resolve(&mut self.consumer, &cqe) {
+                return Some(completion);
+            }
+            self.cq.drop_one();
+            dropped += 1;
+            // As many looks as there are entries: a device that goes on writing cannot hold us here.
+            if dropped == self.consumer.queue.entries() {
+                return None;
+            }
+        }
+    }
+}
+
+impl Drop for Polling<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.took {
+            self.consumer.queue.consumed();
+        }
+    }
 }
 
 /// A completion queue.
@@ -163,53 +204,28 @@ impl Cq {
     /// Takes the oldest completion.
     #[inline]
     pub fn poll_one(&self) -> Option<Completion> {
-        let mut consumer = self.consumer.lock();
-        let cqe = consumer.queue.poll()?;
-        consumer.queue.consumed();
-        match self.resolve(&mut consumer, &cqe) {
-            None => self.poll_on(&mut consumer),
-            completion => completion,
-        }
+        self.polling().next()
     }
 
-    /// Goes on after an entry that was none.
-    #[cold]
-    #[inline(never)]
-    fn poll_on(&self, consumer: &mut Consumer) -> Option<Completion> {
-        self.drop_one();
-        // As many looks as there are entries: a device that goes on writing cannot hold us here.
-        for _ in 1..consumer.queue.entries() {
-            let cqe = consumer.queue.poll()?;
-            consumer.queue.consumed();
-            let completion = self.resolve(consumer, &cqe);
-            if completion.is_some() {
-                return completion;
-            }
-            self.drop_one();
-        }
-        None
+    /// Keeps all others from taking completions until the result is dropped.
+    #[inline(always)]
+    pub fn polling(&self) -> Polling<'_> {
+        Polling { cq: self, consumer: self.consumer.lock(), took: false }
     }
 
     /// Takes up to `max` completions, oldest first; returns how many. `sink` runs under the CQ's lock: it must not call
     /// the agent.
     #[inline]
     pub fn poll(&self, max: usize, mut sink: impl FnMut(Completion)) -> usize {
-        let mut consumer = self.consumer.lock();
+        let mut polling = self.polling();
         let mut count = 0;
-        for _ in 0..consumer.queue.entries() {
-            if count == max {
-                break;
-            }
-            let Some(cqe) = consumer.queue.poll() else { break };
-            match self.resolve(&mut consumer, &cqe) {
-                Some(completion) => {
-                    count += 1;
-                    sink(completion);
-                }
-                None => self.drop_one(),
-            }
+        // The device may write as fast as we read, so there is an end to it.
+        let max = max.min(polling.consumer.queue.entries() as usize);
+        while count < max {
+            let Some(completion) = polling.next() else { break };
+            count += 1;
+            sink(completion);
         }
-        consumer.queue.consumed();
         count
     }
 

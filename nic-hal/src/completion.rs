@@ -47,7 +47,8 @@ impl CompletionQueue {
         if (last ^ self.phase) & cqe::PHASE != 0 {
             return None;
         }
-        let words = [0, 1, 2].map(|at: usize| entry[at].load(Ordering::Relaxed));
+        let word = |at: usize| entry[at].load(Ordering::Relaxed);
+        let words = [word(0), word(1), word(2)];
         self.head = self.head.wrapping_add(1);
         if self.ring.is_start(self.head) {
             self.phase ^= cqe::PHASE;

@@ -77,9 +77,8 @@ impl SendQueue {
         let mut blocks = 1;
         if let [first, more @ ..] = segments {
             length = put_segment(block, 4, segment(first));
-            if let [second, more @ ..] = more {
-                length = length.saturating_add(put_segment(block, 6, segment(second)));
-                let (more_blocks, more_length) = self.push_more(1, more, &segment);
+            if !more.is_empty() {
+                let (more_blocks, more_length) = self.push_rest(block, more, &segment);
                 blocks += more_blocks;
                 length = length.saturating_add(more_length);
             }
@@ -89,6 +88,21 @@ impl SendQueue {
         outstanding.add(tag, note);
         self.tail = self.tail.wrapping_add(blocks);
         Ok(tag)
+    }
+
+    /// Writes what follows the first segment; returns how many further blocks, and the sum of the lengths. Not inlined:
+    /// the code for one segment is the better for it.
+    #[inline(never)]
+    fn push_rest<T>(
+        &self,
+        block: &[AtomicU64; BLOCK_WORDS],
+        segments: &[T],
+        segment: &impl Fn(&T) -> Segment,
+    ) -> (u32, u32) {
+        let [second, more @ ..] = segments else { return (0, 0) };
+        let length = put_segment(block, 6, segment(second));
+        let (blocks, more) = self.push_more(1, more, segment);
+        (blocks, length.saturating_add(more))
     }
 
     /// Writes segments into the blocks from `first` on; returns how many blocks, and the sum of the lengths.

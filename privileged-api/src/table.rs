@@ -4,15 +4,17 @@
 //! caller's. Indices are reused first-in first-out, so that a stale handle meets its own generation as
 //! late as possible.
 //!
-//! Locks: an entry's lock is held shared while the data path uses the object, and exclusively for a few instructions when an object is put in or
-//! taken out; the free list's lock is taken alone. Neither is ever held across a wait.
+//! Locks: an entry's lock is held while the data path uses the object, and for a few instructions when an object is put in or
+//! taken out; the free list's lock is taken alone. Neither is ever held across a wait, and who holds an entry locks no other of the
+//! same table.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use platform::sync::{Mutex, Once, RwLock};
+use platform::sync::{Mutex, MutexGuard, Once};
 
 use crate::handle::{self, HandleType};
 use crate::status::{Error, Result};
@@ -20,13 +22,21 @@ use crate::status::{Error, Result};
 /// Entries are allocated in chunks of this many.
 const CHUNK: usize = 64;
 
-struct Entry<T> {
+pub(crate) struct Entry<T> {
     /// The valid handle's word; 0 while there is no object.
     word: u64,
     object: Option<Arc<T>>,
 }
 
-type Chunk<T> = Vec<RwLock<Entry<T>>>;
+type Chunk<T> = Box<[Mutex<Entry<T>>; CHUNK]>;
+
+impl<T> Entry<T> {
+    /// The object that was found; there is one in an entry that [`Table::lock`] returns.
+    #[inline(always)]
+    pub(crate) fn object(&self) -> Option<&Arc<T>> {
+        self.object.as_ref()
+    }
+}
 
 struct Free {
     /// Freed indices and the generation that comes next for each.
@@ -65,29 +75,30 @@ impl<T> Table<T> {
     }
 
     #[inline(always)]
-    fn entry(&self, word: u64) -> Option<&RwLock<Entry<T>>> {
+    fn entry(&self, word: u64) -> Option<&Mutex<Entry<T>>> {
         let index = handle::index(word);
-        self.chunks.get(index / CHUNK)?.get()?.get(index % CHUNK)
+        let chunk = self.chunks.get(index / CHUNK)?.get()?;
+        Some(&chunk[index % CHUNK])
+    }
+
+    /// The entry of the object that the handle names: it stays there while the entry is held. The holder must neither wait nor
+    /// lock anything of this table.
+    #[inline(always)]
+    pub(crate) fn lock(&self, word: u64) -> Option<MutexGuard<'_, Entry<T>>> {
+        let entry = self.entry(word)?.lock();
+        if entry.word == word { Some(entry) } else { None }
     }
 
     /// Runs `f` on the object that the handle names. The object cannot be taken out meanwhile, so `f` must neither wait nor
-    /// take objects out of this table.
+    /// use this table.
     #[inline(always)]
     pub(crate) fn with<R>(&self, word: u64, f: impl FnOnce(&T) -> R) -> Option<R> {
-        let entry = self.entry(word)?.read();
-        if entry.word != word {
-            return None;
-        }
-        entry.object.as_deref().map(f)
+        self.lock(word)?.object.as_deref().map(f)
     }
 
     /// The object that the handle names.
     pub(crate) fn get(&self, word: u64) -> Option<Arc<T>> {
-        let entry = self.entry(word)?.read();
-        if entry.word != word {
-            return None;
-        }
-        entry.object.clone()
+        self.lock(word)?.object.clone()
     }
 
     /// Takes an index and says what the handle's word will be.
@@ -115,8 +126,8 @@ impl<T> Table<T> {
         slot.try_call_once(|| {
             let mut chunk = Vec::new();
             chunk.try_reserve_exact(CHUNK).map_err(|_| Error::Resources)?;
-            chunk.resize_with(CHUNK, || RwLock::new(Entry { word: 0, object: None }));
-            Ok::<_, Error>(chunk)
+            chunk.resize_with(CHUNK, || Mutex::new(Entry { word: 0, object: None }));
+            Chunk::try_from(chunk.into_boxed_slice()).map_err(|_| Error::Resources)
         })?;
         Ok(())
     }
@@ -124,7 +135,7 @@ impl<T> Table<T> {
     /// Puts another object in the place of the one that the handle names; returns that, or the new one if there is none.
     pub(crate) fn replace(&self, word: u64, object: Arc<T>) -> core::result::Result<Arc<T>, Arc<T>> {
         let Some(entry) = self.entry(word) else { return Err(object) };
-        let mut entry = entry.write();
+        let mut entry = entry.lock();
         let valid = entry.word == word;
         match &mut entry.object {
             Some(place) if valid => Ok(core::mem::replace(place, object)),
@@ -135,7 +146,7 @@ impl<T> Table<T> {
     /// Takes the object out; the handle is invalid from now on.
     pub(crate) fn remove(&self, word: u64) -> Option<Arc<T>> {
         let object = {
-            let mut entry = self.entry(word)?.write();
+            let mut entry = self.entry(word)?.lock();
             if entry.word != word {
                 return None;
             }
@@ -160,13 +171,13 @@ impl<T> Table<T> {
 
     /// The object at an index, whatever its generation.
     pub(crate) fn at(&self, index: usize) -> Option<Arc<T>> {
-        self.chunks.get(index / CHUNK)?.get()?.get(index % CHUNK)?.read().object.clone()
+        self.chunks.get(index / CHUNK)?.get()?[index % CHUNK].lock().object.clone()
     }
 
     /// All objects of this moment.
     pub(crate) fn all(&self) -> Vec<Arc<T>> {
-        let entries = self.chunks.iter().filter_map(|chunk| chunk.get()).flatten();
-        entries.filter_map(|entry| entry.read().object.clone()).collect()
+        let entries = self.chunks.iter().filter_map(|chunk| chunk.get()).flat_map(|chunk| chunk.iter());
+        entries.filter_map(|entry| entry.lock().object.clone()).collect()
     }
 }
 
@@ -180,7 +191,7 @@ impl<T> Reservation<'_, T> {
     pub(crate) fn fill(self, object: Arc<T>) -> u64 {
         let word = self.word();
         if let Some(entry) = self.table.entry(word) {
-            let mut entry = entry.write();
+            let mut entry = entry.lock();
             entry.object = Some(object);
             entry.word = word;
             self.table.live.fetch_add(1, Ordering::Relaxed);

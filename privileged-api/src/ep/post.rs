@@ -1,6 +1,6 @@
 //! Posting work requests (pages it_post_send, it_post_recv, it_post_rdma_write, it_post_rdma_read, it_dto_flags_t).
 //!
-//! Nothing here allocates, waits or formats. The endpoint's table entry is held shared for as long as the post takes; the queue pair
+//! Nothing here allocates, waits or formats. The endpoint's table entry is held for as long as the post takes; the queue pair
 //! has a lock of its own for each queue. Local keys are looked up without a check: a bad one becomes a completion error.
 
 use core::sync::atomic::Ordering;
@@ -17,6 +17,7 @@ use crate::handle::{EpHandle, Handle};
 use crate::ia::{Core, Ia};
 use crate::iobl::LmrTriplet;
 use crate::status::{Error, Result};
+use crate::table::Entry;
 
 /// What an operation is.
 struct Operation {
@@ -183,9 +184,9 @@ impl Ia {
         remote: (RdmaAddr, RmrContext),
     ) -> Result<()> {
         let core = self.live()?;
-        let posted =
-            core.eps.with(ep.as_raw(), |ep| ep.post(core, operation, segments, cookie, flags, remote));
-        posted.unwrap_or(Err(Error::InvalidEp))
+        let entry = core.eps.lock(ep.as_raw());
+        let Some(ep) = entry.as_deref().and_then(Entry::object) else { return Err(Error::InvalidEp) };
+        ep.post(core, operation, segments, cookie, flags, remote)
     }
 
     /// Posts a Send of all segments, in order, as one message; no segments make an empty one.
@@ -269,8 +270,9 @@ impl Ia {
     ) -> Result<()> {
         let core = self.live()?;
         let word = handle.into().as_raw();
-        let posted = core.eps.with(word, |ep| ep.post_recv(core, local_segments, cookie, dto_flags));
-        posted.unwrap_or(Err(Error::InvalidEp))
+        let entry = core.eps.lock(word);
+        let Some(ep) = entry.as_deref().and_then(Entry::object) else { return Err(Error::InvalidEp) };
+        ep.post_recv(core, local_segments, cookie, dto_flags)
     }
 }
 

@@ -5,11 +5,14 @@
 //! the event, as appendix A asks.
 //!
 //! Owns the stage and the CQ. Locks: the stage's, then inside the agent the CQ's; nothing is called back under them.
+//! The stage only grows under both: who holds the CQ's lock and finds the count of staged entries 0 may take from
+//! the CQ without the stage's lock, and overtakes nothing.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-use kernel_agent::{Arm, Completion, Cq};
+use kernel_agent::{Arm, Completion, Cq, Polling};
 use nic_abi::cqe::{CqeFlags, Status};
 use platform::sync::Mutex;
 
@@ -51,6 +54,8 @@ struct Staged {
 pub(crate) struct DtoQueue {
     cq: Arc<Cq>,
     stage: Mutex<Stage>,
+    /// Entries of the stage; changed under its lock, and raised under the CQ's, too.
+    staged: AtomicUsize,
 }
 
 impl DtoQueue {
@@ -58,38 +63,63 @@ impl DtoQueue {
         let capacity = cq.entries() as usize;
         let mut ready = VecDeque::new();
         ready.try_reserve_exact(capacity).map_err(|_| Error::ResourceQueueSize)?;
-        Ok(DtoQueue { cq, stage: Mutex::new(Stage { ready, notifications: 0, capacity }) })
+        let stage = Mutex::new(Stage { ready, notifications: 0, capacity });
+        Ok(DtoQueue { cq, stage, staged: AtomicUsize::new(0) })
     }
 
     pub(crate) fn cq(&self) -> &Arc<Cq> {
         &self.cq
     }
 
-    /// Takes the oldest completion.
+    /// The way past the stage: `None` if there is something in it.
     #[inline(always)]
-    pub(crate) fn take(&self) -> Option<Completion> {
-        let mut stage = self.stage.lock();
-        if stage.ready.is_empty() { self.cq.poll_one() } else { stage.pop() }
+    pub(crate) fn polling(&self) -> Option<Polling<'_>> {
+        let polling = self.cq.polling();
+        if self.staged.load(Ordering::Relaxed) == 0 { Some(polling) } else { None }
     }
 
-    /// Takes up to `max` completions, oldest first, and returns how many. `sink` runs under the locks.
-    #[inline(always)]
-    pub(crate) fn take_n(&self, max: usize, mut sink: impl FnMut(Completion)) -> usize {
+    /// Takes the oldest completion.
+    pub(crate) fn take(&self) -> Option<Completion> {
         let mut stage = self.stage.lock();
-        let mut taken = 0;
-        while taken < max {
-            let Some(completion) = stage.pop() else { break };
-            sink(completion);
-            taken += 1;
+        match self.pop(&mut stage) {
+            None => self.cq.poll_one(),
+            completion => completion,
         }
-        taken + self.cq.poll(max - taken, sink)
+    }
+
+    /// Takes completions of the queue `evd`, oldest first, and returns how many. One that failed is the last, and comes
+    /// back as it is, too.
+    #[inline(always)]
+    pub(crate) fn take_n(&self, evd: EvdHandle, into: &mut [DtoCompletion]) -> (usize, Option<Completion>) {
+        let Some(mut polling) = self.polling() else { return self.take_one(evd, into) };
+        let mut failure = None;
+        let mut taken = 0;
+        for place in into {
+            let Some(completion) = polling.next() else { break };
+            taken += 1;
+            *place = event(&completion, evd);
+            if completion.status != Status::Success {
+                keep(&mut failure, completion);
+                break;
+            }
+        }
+        (taken, failure)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_one(&self, evd: EvdHandle, into: &mut [DtoCompletion]) -> (usize, Option<Completion>) {
+        let Some(place) = into.first_mut() else { return (0, None) };
+        let Some(completion) = self.take() else { return (0, None) };
+        *place = event(&completion, evd);
+        (1, (completion.status != Status::Success).then_some(completion))
     }
 
     /// Takes the oldest completion if one notifies, or `threshold` are queued (0: never by count).
     pub(crate) fn take_if_notified(&self, threshold: usize) -> Option<Completion> {
         let mut stage = self.stage.lock();
         self.fill(&mut stage);
-        if stage.notified(threshold) { stage.pop() } else { None }
+        if stage.notified(threshold) { self.pop(&mut stage) } else { None }
     }
 
     /// Whether one notifies, or `threshold` are queued (0: never by count).
@@ -144,8 +174,17 @@ impl DtoQueue {
     fn fill(&self, stage: &mut Stage) {
         let room = stage.capacity.saturating_sub(stage.ready.len());
         if room > 0 {
-            self.cq.poll(room, |completion| stage.push(completion));
+            self.cq.poll(room, |completion| {
+                stage.push(completion);
+                self.staged.store(stage.ready.len(), Ordering::Relaxed);
+            });
         }
+    }
+
+    fn pop(&self, stage: &mut Stage) -> Option<Completion> {
+        let completion = stage.pop();
+        self.staged.store(stage.ready.len(), Ordering::Relaxed);
+        completion
     }
 }
 
@@ -156,7 +195,6 @@ impl Stage {
         self.ready.push_back(Staged { completion, notifies });
     }
 
-    #[inline(always)]
     fn pop(&mut self) -> Option<Completion> {
         let staged = self.ready.pop_front()?;
         self.notifications -= usize::from(staged.notifies);
@@ -170,6 +208,13 @@ impl Stage {
             || threshold > 0 && queued >= threshold
             || queued > 0 && queued >= self.capacity
     }
+}
+
+/// Out of the way of completions that did not fail.
+#[cold]
+#[inline(never)]
+fn keep(failure: &mut Option<Completion>, completion: Completion) {
+    *failure = Some(completion);
 }
 
 /// Whether a completion is a notification event (it_evd_create).

@@ -19,7 +19,7 @@ use platform::sync::Mutex;
 
 use crate::attributes::{EvdParam, THRESHOLD_DISABLE};
 use crate::context::Context;
-use crate::event::{AffiliatedCause, DtoCompletion, DtoStatus, Event, EventType};
+use crate::event::{AffiliatedCause, DtoCompletion, Event, EventType};
 use crate::flags::{EvdFlags, EvdParamMask};
 use crate::handle::{EpHandle, EvdHandle};
 use crate::ia::{Core, Ia};
@@ -89,6 +89,7 @@ impl Evd {
         }
     }
 
+    #[inline(always)]
     fn has_callback(&self) -> bool {
         self.callback_attached.load(Ordering::Acquire)
     }
@@ -538,7 +539,35 @@ impl Ia {
     #[inline]
     pub fn evd_dequeue(&self, evd: EvdHandle) -> Result<Event> {
         let core = self.live()?;
-        core.evds.with(evd.as_raw(), |evd| evd.dequeue(core)).unwrap_or(Err(Error::InvalidEvd))
+        let Some(entry) = core.evds.lock(evd.as_raw()) else { return Err(Error::InvalidEvd) };
+        let Some(found) = entry.object() else { return Err(Error::InvalidEvd) };
+        let Queue::Dto(queue) = &found.queue else {
+            let found = found.clone();
+            drop(entry);
+            return core.dequeue_slowly(&found);
+        };
+        let Some(mut polling) = queue.polling() else {
+            let found = found.clone();
+            drop(entry);
+            return core.dequeue_slowly(&found);
+        };
+        let completion = polling.next();
+        drop(polling);
+        let Some(completion) = completion else {
+            if found.has_callback() {
+                let found = found.clone();
+                drop(entry);
+                core.after_taking(&found, None);
+            }
+            return Err(Error::QueueEmpty);
+        };
+        let failure = (completion.status != Status::Success).then_some(&completion);
+        if failure.is_some() || found.has_callback() {
+            let found = found.clone();
+            drop(entry);
+            core.after_taking(&found, failure);
+        }
+        Ok(Event::Dto(dto::event(&completion, evd)))
     }
 
     /// Takes many completions at once, oldest first; returns how many, at least one. An extension.
@@ -548,7 +577,28 @@ impl Ia {
     #[inline]
     pub fn evd_dequeue_n(&self, evd: EvdHandle, into: &mut [DtoCompletion]) -> Result<usize> {
         let core = self.live()?;
-        core.evds.with(evd.as_raw(), |evd| evd.dequeue_n(core, into)).unwrap_or(Err(Error::InvalidEvd))
+        let mut taken = 0;
+        loop {
+            let Some(entry) = core.evds.lock(evd.as_raw()) else {
+                return if taken == 0 { Err(Error::InvalidEvd) } else { Ok(taken) };
+            };
+            let Some(found) = entry.object() else { return Err(Error::InvalidEvd) };
+            let Queue::Dto(queue) = &found.queue else { return Err(Error::InvalidEvdType) };
+            let rest = into.get_mut(taken..).unwrap_or_default();
+            let wanted = rest.len().min(CHUNK);
+            let (came, failure) = queue.take_n(evd, &mut rest[..wanted]);
+            taken += came;
+            // What failed is dealt with outside the locks, before what comes after it is taken.
+            if failure.is_some() || found.has_callback() {
+                let found = found.clone();
+                drop(entry);
+                core.after_taking(&found, failure.as_ref());
+            }
+            if came == 0 || taken == into.len() {
+                break;
+            }
+        }
+        if taken == 0 { Err(Error::QueueEmpty) } else { Ok(taken) }
     }
 
     /// Posts a software event; `data` comes back in it.
@@ -620,56 +670,31 @@ impl Ia {
     }
 }
 
-impl Evd {
-    #[inline(always)]
-    fn dequeue(&self, core: &Core) -> Result<Event> {
-        let event = match &self.queue {
-            Queue::Dto(queue) => match queue.take() {
-                Some(completion) => {
-                    let event = dto::event(&completion, self.handle);
-                    if event.dto_status != DtoStatus::Success {
-                        core.failed(&completion);
-                    }
-                    Ok(Event::Dto(event))
-                }
-                None => Err(Error::QueueEmpty),
-            },
-            Queue::Soft(queue) => self.take_soft(queue).ok_or(Error::QueueEmpty),
-        };
-        if self.has_callback() {
-            core.taken(self);
+impl Core {
+    /// What a plain taking of completions leaves to do when the dispatcher's entry is no longer held: `failure` was taken last.
+    #[cold]
+    #[inline(never)]
+    fn after_taking(&self, evd: &Evd, failure: Option<&Completion>) {
+        if let Some(completion) = failure {
+            self.failed(completion);
         }
-        event
+        self.taken(evd);
     }
 
-    #[inline(always)]
-    fn dequeue_n(&self, core: &Core, into: &mut [DtoCompletion]) -> Result<usize> {
-        let Queue::Dto(queue) = &self.queue else { return Err(Error::InvalidEvdType) };
-        let mut taken = 0;
-        for chunk in into.chunks_mut(CHUNK) {
-            let wanted = chunk.len();
-            // What failed is dealt with outside the locks.
-            let mut failures = heapless::Vec::<Completion, CHUNK>::new();
-            let mut places = chunk.iter_mut();
-            let came = queue.take_n(wanted, |completion| {
-                if let Some(place) = places.next() {
-                    *place = dto::event(&completion, self.handle);
-                }
+    /// Takes the oldest event of a dispatcher whose queue is no CQ, or has a stage in front.
+    #[inline(never)]
+    fn dequeue_slowly(&self, evd: &Evd) -> Result<Event> {
+        let event = match &evd.queue {
+            Queue::Soft(queue) => evd.take_soft(queue),
+            Queue::Dto(queue) => queue.take().map(|completion| {
                 if completion.status != Status::Success {
-                    // There is room for as many as are taken.
-                    let _ = failures.push(completion);
+                    self.failed(&completion);
                 }
-            });
-            failures.iter().for_each(|completion| core.failed(completion));
-            taken += came;
-            if came < wanted {
-                break;
-            }
-        }
-        if self.has_callback() {
-            core.taken(self);
-        }
-        if taken == 0 { Err(Error::QueueEmpty) } else { Ok(taken) }
+                Event::Dto(dto::event(&completion, evd.handle))
+            }),
+        };
+        self.taken(evd);
+        event.ok_or(Error::QueueEmpty)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A handle that names no region gives a key that the device refuses, so that the work request completes in error, as the pages ask.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -23,7 +24,7 @@ struct Place {
 }
 
 pub(crate) struct Keys {
-    chunks: Vec<Once<Vec<Place>>>,
+    chunks: Vec<Once<Box<[Place; CHUNK]>>>,
     direct: bool,
 }
 
@@ -48,9 +49,11 @@ impl Keys {
         self.direct
     }
 
+    #[inline(always)]
     fn place(&self, word: u64) -> Option<&Place> {
         let index = handle::index(word);
-        self.chunks.get(index / CHUNK)?.get()?.get(index % CHUNK)
+        let chunk = self.chunks.get(index / CHUNK)?.get()?;
+        Some(&chunk[index % CHUNK])
     }
 
     /// Makes sure that there is a place for the handle.
@@ -60,7 +63,7 @@ impl Keys {
             let mut places = Vec::new();
             places.try_reserve_exact(CHUNK).map_err(|_| Error::Resources)?;
             places.resize_with(CHUNK, || Place { word: AtomicU64::new(0), key: AtomicU32::new(NO_KEY) });
-            Ok::<_, Error>(places)
+            places.into_boxed_slice().try_into().map_err(|_| Error::Resources)
         })?;
         Ok(())
     }
