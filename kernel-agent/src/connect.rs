@@ -7,7 +7,7 @@ use roce::cm::req::PathMtu;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListenId(pub u64);
 
-/// Names a connection (made or being made) of an agent; never used twice.
+/// Names a connection (made or being made) of an agent; never used twice, and greater than all before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 

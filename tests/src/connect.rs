@@ -1342,7 +1342,7 @@ pub(crate) const TESTS: &[Test] = &[
             for (place, active) in actives.iter().enumerate() {
                 f.dial(active, &listener, TWO_WAY, &[place as u8 + 1])?;
             }
-            let mut matched = vec![None; MANY];
+            let mut matched = [None; MANY];
             for _ in 0..MANY {
                 let request = listener.request()?;
                 let data = some(request.private_data, "private data")?;

@@ -22,6 +22,7 @@ pub mod fixture;
 pub mod run;
 pub mod thread;
 
+mod address_handle;
 mod callback;
 mod connect;
 mod context;
@@ -36,8 +37,11 @@ mod link;
 mod litmus;
 mod lmr;
 mod overflow;
+mod names;
 mod privilege;
 mod pz;
+mod sidr;
+mod ud;
 mod values;
 
 #[cfg(test)]
@@ -87,6 +91,7 @@ const AREAS: &[&[Test]] = &[
     values::TESTS,
     ia::TESTS,
     context::TESTS,
+    names::TESTS,
     pz::TESTS,
     lmr::TESTS,
     iobl::TESTS,
@@ -97,6 +102,9 @@ const AREAS: &[&[Test]] = &[
     data::TESTS,
     link::TESTS,
     errors::TESTS,
+    address_handle::TESTS,
+    ud::TESTS,
+    sidr::TESTS,
     overflow::TESTS,
     privilege::TESTS,
     death::TESTS,
