@@ -1,6 +1,9 @@
 //! Names of nodes, services and memory as they travel: network addresses, paths, connection qualifiers, RDMA addresses and
 //! RMR contexts (pages it_net_addr_t, it_path_t, it_conn_qual_t, it_make_rdma_addr_absolute, it_hton64, it_io_addr_t).
 
+use crate::event::RemoteEpInfo;
+use crate::handle::AddrHandle;
+
 /// The most bytes of private data that any message carries.
 #[doc(alias = "IT_MAX_PRIV_DATA")]
 pub const MAX_PRIV_DATA: usize = 256;
@@ -286,6 +289,22 @@ impl core::fmt::Debug for PrivateData {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "PrivateData({} bytes)", self.len)
     }
+}
+
+/// Names a remote datagram endpoint to a Send.
+#[doc(alias = "it_dg_remote_ep_addr_t")]
+#[doc(alias = "it_dg_type_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DgRemoteEpAddr {
+    /// InfiniBand's unreliable datagrams; there are no others.
+    #[doc(alias = "IT_DG_TYPE_IB_UD")]
+    #[doc(alias = "it_ib_ud_addr_t")]
+    IbUd {
+        /// Its node, by an address handle.
+        addr: AddrHandle,
+        /// The endpoint there.
+        ep_info: RemoteEpInfo,
+    },
 }
 
 /// An I/O address: a bus address that the NIC can reach.

@@ -3,7 +3,7 @@
 //!
 //! A query fills the fields that its mask asks for; the others keep their defaults.
 
-use crate::address::{ConnQual, Path, RmrContext};
+use crate::address::{ConnQual, Path, PrivateData, RmrContext};
 use crate::event::{EventType, RemoteEpInfo};
 use crate::flags::{EvdFlags, IoblTypes, LmrFlags, MemPriv};
 use crate::handle::{EvdHandle, IaHandle, PzHandle, SrqHandle};
@@ -286,6 +286,38 @@ pub struct ListenParam {
     pub connect_qual: ConnQual,
 }
 
+/// Parameters of an address handle.
+#[doc(alias = "it_addr_param_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct AddrParam {
+    /// The IA.
+    pub ia: IaHandle,
+    /// Protection zone.
+    pub pz: PzHandle,
+    /// Where datagrams go, and how.
+    pub path: Path,
+}
+
+/// Parameters of a UD service request handle.
+#[doc(alias = "it_ud_svc_req_param_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct UdSvcReqParam {
+    /// The IA.
+    pub ia: IaHandle,
+    /// What names the request at the peer, each time that it is made.
+    pub request_id: u32,
+    /// The dispatcher of replies.
+    pub reply_evd: EvdHandle,
+    /// The service.
+    pub conn_qual: ConnQual,
+    /// Where the request goes.
+    pub destination_path: Path,
+    /// The private data that goes along; exactly the consumer's bytes.
+    pub private_data: Option<PrivateData>,
+    /// Its length.
+    pub private_data_length: usize,
+}
+
 /// How many objects of each type an IA has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ObjectCounts {
@@ -303,6 +335,12 @@ pub struct ObjectCounts {
     pub mappings: usize,
     /// Pending connection requests and replies.
     pub cn_est: usize,
+    /// Address handles.
+    pub addr: usize,
+    /// UD service request handles.
+    pub ud_svc_req: usize,
+    /// Peers' UD service requests that wait for a reply.
+    pub ud_requests: usize,
 }
 
 impl ObjectCounts {

@@ -25,6 +25,8 @@ impl Core {
             Some(HandleType::Lmr) => self.lmrs.with(word, |lmr| f(&lmr.context)),
             Some(HandleType::Evd) => self.evds.with(word, |evd| f(&evd.context)),
             Some(HandleType::Ep) => self.eps.with(word, |ep| f(&ep.context)),
+            Some(HandleType::Addr) => self.addrs.with(word, |address| f(address.context())),
+            Some(HandleType::UdSvcReq) => self.ud_svc_reqs.with(word, |request| f(&request.context)),
             Some(HandleType::Listen) => self.listens.with(word, |listen| f(&listen.context)),
             _ => None,
         };

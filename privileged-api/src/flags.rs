@@ -391,3 +391,65 @@ bitflags! {
         const CONN_QUAL = 0x0010;
     }
 }
+
+bitflags! {
+    /// Options of an address handle's creation.
+    #[doc(alias = "it_ah_flags_t")]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct AhFlags: u32 {
+        /// The path is complete; otherwise what is missing is chosen.
+        #[doc(alias = "IT_AH_PATH_COMPLETE")]
+        const PATH_COMPLETE = 0x1;
+    }
+}
+
+bitflags! {
+    /// Parameters of an address handle.
+    #[doc(alias = "it_addr_param_mask_t")]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct AddrParamMask: u32 {
+        /// All of them.
+        const ALL = 0x0001;
+        /// `ia`
+        const IA = 0x0002;
+        /// `pz`
+        const PZ = 0x0004;
+        /// `path`
+        const PATH = 0x0008;
+    }
+}
+
+bitflags! {
+    /// Parameters of a UD service request handle.
+    #[doc(alias = "it_ud_svc_req_param_mask_t")]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct UdSvcReqParamMask: u32 {
+        /// All of them.
+        const ALL = 0x01;
+        /// `ia`
+        const IA_HANDLE = 0x02;
+        /// `request_id`
+        const REQ_ID = 0x04;
+        /// `reply_evd`
+        const REPLY_EVD = 0x08;
+        /// `conn_qual`
+        const CONN_QUAL = 0x10;
+        /// `destination_path`
+        const DEST_PATH = 0x20;
+        /// `private_data`
+        const PRIV_DATA = 0x40;
+        /// `private_data_length`
+        const PRIV_DATA_LENGTH = 0x80;
+    }
+}
+
+bitflags! {
+    /// Options of a socket's conversion; none is `IT_SC_DEFAULT`.
+    #[doc(alias = "it_sc_flags_t")]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct ScFlags: u32 {
+        /// Without MPA startup.
+        #[doc(alias = "IT_SC_NO_REQ_REP")]
+        const NO_REQ_REP = 0x0001;
+    }
+}

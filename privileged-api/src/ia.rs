@@ -2,8 +2,8 @@
 //!
 //! Owns all objects of the IA. An IA is enabled, disabled (its device died) or freed; the state is one word that each call reads first.
 //!
-//! Locks, outermost first: an endpoint's operation lock (sleeps), a table entry, an object's control lock, a queue's. `connections`
-//! and `mappings` are taken alone.
+//! Locks, outermost first: an endpoint's operation lock (sleeps), a table entry (an endpoint's before an address handle's), an object's
+//! control lock, a queue's. `connections`, `ud_requests` and `mappings` are taken alone.
 
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
@@ -17,6 +17,7 @@ use platform::Privileged;
 use platform::sync::{Mutex, Once};
 
 use crate::address::NetAddr;
+use crate::address_handle::{AddressHandle, MAX_ADDRESS_HANDLES};
 use crate::attributes::ObjectCounts;
 use crate::cm::Connections;
 use crate::context::Context;
@@ -34,6 +35,7 @@ use crate::provider::{MAJOR, MINOR};
 use crate::pz::Pz;
 use crate::status::{Error, Result};
 use crate::table::Table;
+use crate::ud_service::{MAX_REQUESTS, UdRequests, UdSvcReq};
 
 /// The one spigot that an IA has, numbered as InfiniBand numbers ports.
 pub(crate) const SPIGOT: usize = 1;
@@ -78,12 +80,15 @@ pub(crate) struct Core {
     pub(crate) evds: Table<Evd>,
     pub(crate) eps: Table<Ep>,
     pub(crate) listens: Table<Listen>,
+    pub(crate) addrs: Table<AddressHandle>,
+    pub(crate) ud_svc_reqs: Table<UdSvcReq>,
     /// The dispatcher of affiliated events, or 0.
     pub(crate) affiliated: AtomicU64,
     /// The dispatcher of unaffiliated events, or 0.
     pub(crate) unaffiliated: AtomicU64,
     pub(crate) dispatcher: Dispatcher,
     pub(crate) connections: Mutex<Connections>,
+    pub(crate) ud_requests: Mutex<UdRequests>,
     pub(crate) mappings: Mutex<Mappings>,
 }
 
@@ -113,6 +118,8 @@ impl Core {
         let evds = Table::new(HandleType::Evd, number, id.max_cqs, 0)?;
         let eps = Table::new(HandleType::Ep, number, id.max_qps, 0)?;
         let listens = Table::new(HandleType::Listen, number, MAX_LISTENS, 0)?;
+        let addrs = Table::new(HandleType::Addr, number, MAX_ADDRESS_HANDLES, 0)?;
+        let ud_svc_reqs = Table::new(HandleType::UdSvcReq, number, MAX_REQUESTS, 0)?;
         let direct = Features::from_bits_retain(id.features).contains(Features::RESERVED_KEY);
         let keys = Keys::new(keys, direct)?;
         let core = Arc::new_cyclic(|me: &Weak<Core>| Core {
@@ -133,9 +140,12 @@ impl Core {
             evds,
             eps,
             listens,
+            addrs,
+            ud_svc_reqs,
             affiliated: AtomicU64::new(0),
             unaffiliated: AtomicU64::new(0),
             connections: Mutex::new(Connections::default()),
+            ud_requests: Mutex::new(UdRequests::default()),
             mappings: Mutex::new(Mappings::default()),
         });
         let upcalls: Weak<dyn kernel_agent::Upcalls> = core.me.clone();
@@ -239,8 +249,14 @@ impl Core {
         for listen in self.listens.all() {
             self.bury_listen(&listen);
         }
+        for request in self.ud_svc_reqs.all() {
+            self.bury_ud_svc_req(&request);
+        }
         for ep in self.eps.all() {
             self.bury_ep(ep.handle);
+        }
+        for address in self.addrs.all() {
+            self.bury_address_handle(&address);
         }
         for lmr in self.lmrs.all() {
             self.bury_lmr(&lmr);
@@ -253,6 +269,7 @@ impl Core {
             self.bury_pz(&pz);
         }
         self.connections.lock().clear();
+        self.ud_requests.lock().clear();
         if let Some(client) = self.client.get() {
             client.detach();
         }
@@ -306,6 +323,9 @@ impl Ia {
             listen: core.listens.len(),
             mappings: core.mappings.lock().len(),
             cn_est: core.connections.lock().len(),
+            addr: core.addrs.len(),
+            ud_svc_req: core.ud_svc_reqs.len(),
+            ud_requests: core.ud_requests.lock().len(),
         }
     }
 
@@ -348,6 +368,8 @@ impl Ia {
         let can = |feature| features.contains(feature);
         let link = can(Features::FAST_REGISTER);
         let direct = can(Features::RESERVED_KEY);
+        let mut services = ServiceTypes::RC;
+        services.set(ServiceTypes::UD, can(Features::UD));
         let mut iobl_types = IoblTypes::empty();
         iobl_types.set(IoblTypes::PAGE_LIST, can(Features::PAGE_LIST));
         iobl_types.set(IoblTypes::BLOCK_LIST, can(Features::BLOCK_LIST));
@@ -365,7 +387,7 @@ impl Ia {
             },
             dto_alignment_hint: 64,
             transport_type: TransportType::Ib,
-            supported_service_types: ServiceTypes::RC,
+            supported_service_types: services,
             ep_work_queues_resizable: false,
             three_way_handshake_support: true,
             private_data_support: true,

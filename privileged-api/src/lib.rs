@@ -14,13 +14,14 @@
 //!
 //! What the specification leaves open is decided where the call is documented, and listed in docs/decisions.md.
 //!
-//! One file, one subject: `handle` and `table` (who is who), `evd` (events), `ep` (endpoints, their state machine and the data path), `lmr` and `mem_map`
-//! (memory), `listen` and `cm` (connections), `upcalls` (what the agent tells), `dispatch` (callback threads).
+//! One file, one subject: `handle` and `table` (who is who), `evd` (events), `ep` (endpoints, their state machine and the data path), `address_handle` and `ud_service`
+//! (whom datagrams reach), `lmr` and `mem_map` (memory), `listen` and `cm` (connections), `upcalls` (what the agent tells), `dispatch` (callback threads).
 #![no_std]
 
 extern crate alloc;
 
 mod address;
+mod address_handle;
 mod attributes;
 mod cm;
 mod context;
@@ -40,8 +41,10 @@ mod path;
 mod provider;
 mod pz;
 mod sleep_lock;
+mod socket;
 mod status;
 mod table;
+mod ud_service;
 mod upcalls;
 
 pub use address::*;

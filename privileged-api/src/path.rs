@@ -2,15 +2,17 @@
 
 use alloc::vec::Vec;
 
+use nic_abi::registers::Identity;
+
 use crate::address::{IbNetEndpoint, NetAddr, NetAddrType, NetEndpoint, Path};
 use crate::ep::connect::mtu_code;
-use crate::ia::{Ia, SPIGOT};
+use crate::ia::{Core, Ia, SPIGOT};
 use crate::status::{Error, Result};
 
 /// How long a connection establishment may take where the consumer says nothing else.
 pub(crate) const DEFAULT_TIMEOUT_US: u64 = 10_000_000;
 /// Packet lifetime on RoCE: 4.096 us * 2^14, 67 ms.
-const PACKET_LIFETIME: u8 = 14;
+pub(crate) const PACKET_LIFETIME: u8 = 14;
 
 /// The GID of an IPv4 address (RoCEv2: IPv4-mapped).
 fn mapped(ipv4: [u8; 4]) -> [u8; 16] {
@@ -40,6 +42,34 @@ fn gid(addr: &NetAddr) -> Result<[u8; 16]> {
     if unicast { Ok(gid) } else { Err(Error::InvalidAddress) }
 }
 
+/// The port's GID from which one reaches that one: of the same kind. None if no node can have that GID, or the port has none of its kind.
+pub(crate) fn local_gid_for(id: &Identity, remote: &[u8; 16]) -> Option<[u8; 16]> {
+    gid(&NetAddr::IbGid(*remote)).ok()?;
+    let same_kind =
+        |local: &&[u8; 16]| **local != [0; 16] && unmapped(**local).is_some() == unmapped(*remote).is_some();
+    id.gids.iter().find(same_kind).copied()
+}
+
+impl Core {
+    /// Which of the port's GIDs this is.
+    pub(crate) fn gid_index(&self, gid: &[u8; 16]) -> Option<u8> {
+        let gids = &self.agent.identity().gids;
+        gids.iter().position(|ours| ours == gid && *gid != [0; 16]).map(|index| index as u8)
+    }
+}
+
+impl Path {
+    /// The incomplete path to the sender of a datagram, from the 40 bytes in front of it
+    /// ([`DtoUdFlags::IB_GRH_PRESENT`](crate::DtoUdFlags::IB_GRH_PRESENT)): for [`Ia::address_handle_create`] without
+    /// [`AhFlags::PATH_COMPLETE`](crate::AhFlags::PATH_COMPLETE). None if there are fewer bytes. An extension.
+    pub fn of_sender(header: &[u8]) -> Option<Path> {
+        let remote_port_gid = header.get(8..24)?.try_into().ok()?;
+        header.get(..40)?;
+        let remote = NetEndpoint::Ib(IbNetEndpoint { remote_port_gid, ..IbNetEndpoint::default() });
+        Some(Path { remote, ..Path::default() })
+    }
+}
+
 impl Ia {
     /// Finds paths to a network address: at most `num_paths` of them, and how many there are.
     ///
@@ -61,12 +91,7 @@ impl Ia {
         }
         let remote_port_gid = gid(net_addr)?;
         let id = core.agent.identity();
-        let same_kind = |local: &&[u8; 16]| {
-            **local != [0; 16] && unmapped(**local).is_some() == unmapped(remote_port_gid).is_some()
-        };
-        let Some(local_port_gid) = id.gids.iter().find(same_kind).copied() else {
-            return Ok((Vec::new(), 0));
-        };
+        let Some(local_port_gid) = local_gid_for(id, &remote_port_gid) else { return Ok((Vec::new(), 0)) };
         let path = Path {
             spigot_id,
             timeout: DEFAULT_TIMEOUT_US,

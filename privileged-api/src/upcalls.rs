@@ -1,6 +1,6 @@
 //! What the agent tells the IA. All of it comes from the agent's dispatcher thread, one after the other, without a lock.
 
-use kernel_agent::{AsyncEvent, CmEvent, Death, Upcalls};
+use kernel_agent::{AsyncEvent, CmEvent, Death, ResolutionEvent, Upcalls};
 use nic_abi::eqe::EventType as Nic;
 
 use crate::evd::callback::Origin;
@@ -43,6 +43,12 @@ impl Upcalls for Core {
     fn connection(&self, event: CmEvent<'_>) {
         if let Some(ia) = self.ia() {
             self.connection_event(&event, &ia);
+        }
+    }
+
+    fn resolution(&self, event: ResolutionEvent<'_>) {
+        if let Some(ia) = self.ia() {
+            self.resolution_event(&event, &ia);
         }
     }
 

@@ -138,7 +138,10 @@ pub(crate) const TESTS: &[Test] = &[
                 let handle = f.a.address_handle_create(pz, &path, AhFlags::empty())?;
                 let chosen = f.a.address_handle_query(handle, AddrParamMask::PATH)?.path;
                 check_eq!(chosen.spigot_id, way.spigot_id);
-                check_eq!(some(chosen.ib(), "an InfiniBand path")?.local_port_gid, way.ib().unwrap_or(&IbNetEndpoint::default()).local_port_gid);
+                check_eq!(
+                    some(chosen.ib(), "an InfiniBand path")?.local_port_gid,
+                    way.ib().unwrap_or(&IbNetEndpoint::default()).local_port_gid
+                );
                 f.a.address_handle_free(handle)?;
             }
             for gid in [[0; 16], [0xff; 16]] {
@@ -149,7 +152,8 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(f.a.object_counts().addr, 0);
             // What does not matter may be anything.
             let odd = with(&way, |ib| {
-                (ib.packet_rate, ib.subnet_local, ib.remote_port_lid, ib.partition_key) = (9, true, 5, 0x1234);
+                (ib.packet_rate, ib.subnet_local, ib.remote_port_lid, ib.partition_key) =
+                    (9, true, 5, 0x1234);
                 (ib.path_mtu, ib.packet_lifetime) = (15, 63);
             });
             f.a.address_handle_create(pz, &Path { timeout: 0, ..odd }, AhFlags::PATH_COMPLETE)?;

@@ -121,7 +121,10 @@ pub(crate) const TESTS: &[Test] = &[
             let again = f.b.ud_service_reply(asked.ud_svc_req_id, UdSvcStatus::EpInfoValid, INFO, &[]);
             refused(again, Error::InvalidUdSvcReqId)?;
             let told = reply(&f.a, asking.evd)?;
-            check_eq!((told.evd, told.ud_svc, told.status), (asking.evd, asking.handle, UdSvcStatus::EpInfoValid));
+            check_eq!(
+                (told.evd, told.ud_svc, told.status),
+                (asking.evd, asking.handle, UdSvcStatus::EpInfoValid)
+            );
             check_eq!(told.ep_info, INFO);
             let data = some(told.private_data, "private data")?;
             check!(data.starts_with(b"an answer") && data[9..].iter().all(|&byte| byte == 0));
@@ -199,7 +202,8 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             let asking = asking(f, &[])?;
-            let own = f.a.ud_service_request_handle_query(asking.handle, UdSvcReqParamMask::REQ_ID)?.request_id;
+            let own =
+                f.a.ud_service_request_handle_query(asking.handle, UdSvcReqParamMask::REQ_ID)?.request_id;
             let mut first = None;
             for round in 0..3 {
                 f.a.ud_service_request(asking.handle)?;
@@ -237,9 +241,11 @@ pub(crate) const TESTS: &[Test] = &[
         let short = Path { timeout: 400_000, ..asking.way };
         let handle =
             f.a.ud_service_request_handle_create(&asking.listener.conn_qual, asking.evd, &short, &[])?;
-        f.setup.a.agent.inject(0, Injection::DropManagement, 2, 0).map_err(|error| {
-            Failure::new(alloc::format!("injection: {error:?}"))
-        })?;
+        f.setup
+            .a
+            .agent
+            .inject(0, Injection::DropManagement, 2, 0)
+            .map_err(|error| Failure::new(alloc::format!("injection: {error:?}")))?;
         f.a.ud_service_request(handle)?;
         let asked = request(&asking.listener)?;
         f.b.ud_service_reply(asked.ud_svc_req_id, UdSvcStatus::EpInfoValid, INFO, &[])?;
@@ -316,7 +322,10 @@ pub(crate) const TESTS: &[Test] = &[
             let all = f.a.ud_service_request_handle_query(handle, UdSvcReqParamMask::ALL)?;
             check_eq!((all.ia, all.reply_evd), (f.a.handle(), evd));
             check_eq!((all.conn_qual, all.destination_path), (asking.listener.conn_qual, asking.way));
-            check_eq!((some(all.private_data, "private data")?.as_slice(), all.private_data_length), (&b"data"[..], 4));
+            check_eq!(
+                (some(all.private_data, "private data")?.as_slice(), all.private_data_length),
+                (&b"data"[..], 4)
+            );
             let none = UdSvcReqParam::default();
             for (bits, expected) in [
                 (0x00, none),

@@ -171,7 +171,10 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(f.a.object_counts().ep, 2);
             let all = f.a.ep_query(one.ep, EpParamMask::ALL)?;
             check_eq!((all.ia, all.pz, all.spigot_id), (f.a.handle(), one.pz, spigot(&f.a)?.spigot_id));
-            check_eq!((all.ep_state, all.service_type), (EpState::Ud(EpStateUd::Operational), ServiceTypes::UD));
+            check_eq!(
+                (all.ep_state, all.service_type),
+                (EpState::Ud(EpStateUd::Operational), ServiceTypes::UD)
+            );
             check_eq!((all.request_sevd, all.recv_sevd), (one.request, one.recv));
             check!(all.connect_sevd.is_null(), "a datagram endpoint has no connection");
             check!(all.attr.max_dto_payload_size >= attributes.max_dto_payload_size);
@@ -269,35 +272,40 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(ia.object_counts(), before);
             check_eq!(Error::InvalidEpKey as u32, 34);
             // What only RC endpoints have is not looked at.
-            let rc = RcAttributes { rdma_read_ird: u32::MAX, max_rdma_read_segments: many, ..Default::default() };
+            let rc =
+                RcAttributes { rdma_read_ird: u32::MAX, max_rdma_read_segments: many, ..Default::default() };
             ia.ep_ud_create(pz, dto, dto, &EpAttributes { rc, ..good }, spigot_id)?;
             // A privileged consumer may have any key.
             peer(&f.a, &EpAttributes { ud: key(u32::MAX), ..datagrams() })?;
             Ok(())
         },
     ),
-    test("ud::endpoints_run_out_and_come_back", &["it_ep_ud_create.IT_ERR_RESOURCES", "it_ep_ud_create.B05"], |f| {
-        let (pz, dto) = (f.a.pz_create()?, sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?);
-        let create = || f.a.ep_ud_create(pz, dto, dto, &datagrams(), 1);
-        let mut eps = Vec::new();
-        let refusal = loop {
-            match create() {
-                Ok(ep) => eps.push(ep),
-                Err(error) => break error,
+    test(
+        "ud::endpoints_run_out_and_come_back",
+        &["it_ep_ud_create.IT_ERR_RESOURCES", "it_ep_ud_create.B05"],
+        |f| {
+            let (pz, dto) = (f.a.pz_create()?, sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?);
+            let create = || f.a.ep_ud_create(pz, dto, dto, &datagrams(), 1);
+            let mut eps = Vec::new();
+            let refusal = loop {
+                match create() {
+                    Ok(ep) => eps.push(ep),
+                    Err(error) => break error,
+                }
+                check!(eps.len() < 1000, "{} endpoints", eps.len());
+            };
+            check_eq!(refusal, Error::Resources);
+            check_eq!(f.a.object_counts().ep, eps.len());
+            f.a.ep_free(some(eps.pop(), "an endpoint")?)?;
+            eps.push(create()?);
+            refused(create(), Error::Resources)?;
+            for ep in eps {
+                f.a.ep_free(ep)?;
             }
-            check!(eps.len() < 1000, "{} endpoints", eps.len());
-        };
-        check_eq!(refusal, Error::Resources);
-        check_eq!(f.a.object_counts().ep, eps.len());
-        f.a.ep_free(some(eps.pop(), "an endpoint")?)?;
-        eps.push(create()?);
-        refused(create(), Error::Resources)?;
-        for ep in eps {
-            f.a.ep_free(ep)?;
-        }
-        check_eq!(f.a.object_counts().ep, 0);
-        Ok(())
-    }),
+            check_eq!(f.a.object_counts().ep, 0);
+            Ok(())
+        },
+    ),
     test(
         "ud::a_datagram_arrives",
         &[
@@ -358,7 +366,10 @@ pub(crate) const TESTS: &[Test] = &[
             landed.extend(two.into.bytes(101, 300));
             check_eq!(landed[FRONT..141], expected[..]);
             check!(landed[141..].iter().all(|&byte| byte == 0), "bytes behind the message were written");
-            check!(two.into.bytes(PAGE, PAGE).iter().all(|&byte| byte == 0), "one Receive takes one datagram");
+            check!(
+                two.into.bytes(PAGE, PAGE).iter().all(|&byte| byte == 0),
+                "one Receive takes one datagram"
+            );
             check_eq!(done.flags, DtoUdFlags::IB_GRH_PRESENT);
             check_eq!(DtoUdFlags::IB_GRH_PRESENT.bits(), 1);
             // Version 6, and both GIDs.
@@ -384,7 +395,7 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             let longest = spigot(&f.a)?.max_ud_send_len;
-            check!(longest >= 256 && longest <= PAGE, "{longest} bytes");
+            check!((256..=PAGE).contains(&longest), "{longest} bytes");
             let attributes = EpAttributes { max_dto_payload_size: longest, ..datagrams() };
             let two = two_of(f, &attributes, &attributes)?;
             for (cookie, length) in [0, 1, 39, 255, longest - 1, longest].into_iter().enumerate() {
@@ -421,8 +432,7 @@ pub(crate) const TESTS: &[Test] = &[
         &["it_post_sendto.IT_ERR_INVALID_DTO_FLAGS", "it_dto_flags_t.B06", "it_dto_flags_t.B14"],
         |f| {
             let two = two(f)?;
-            let forbidden =
-                DtoFlags::BARRIER_FENCE | DtoFlags::UNLINK_FENCE | DtoFlags::UNLINK_LOCAL_SINK;
+            let forbidden = DtoFlags::BARRIER_FENCE | DtoFlags::UNLINK_FENCE | DtoFlags::UNLINK_LOCAL_SINK;
             for bits in 0..=0x7f {
                 let flags = DtoFlags::from_bits_retain(bits);
                 let posted = two.a.ia.post_sendto(two.a.ep, &[], u64::from(bits), flags, &two.to_b);
@@ -588,23 +598,24 @@ pub(crate) const TESTS: &[Test] = &[
         "ud::memory_that_may_not_be_used",
         &[
             "it_ep_ud_create.B03",
-            "it_post_sendto.A01",
             "it_post_sendto.A06",
             "it_post_recvfrom.B04",
             "it_post_recvfrom.A05",
             "it_dto_status_t.B05",
         ],
         |f| {
-            let writable = MemPriv::LOCAL_WRITE;
             let readable = MemPriv::LOCAL_READ;
             for way in 0..4 {
                 let plain = EpAttributes { priv_ops_enable: false, ..datagrams() };
                 let two = two_of(f, &plain, &plain)?;
                 let ia = &two.a.ia;
-                let own = f.region(ia, two.a.pz, 64, writable)?;
                 let zone = f.region(ia, ia.pz_create()?, 64, OPEN)?;
                 let segment = match way {
-                    0 => own.whole(),
+                    // Never linked.
+                    0 => {
+                        let lmr = ia.lmr_create_unlinked(two.a.pz, 1, LmrFlags::NONE, 0)?;
+                        LmrTriplet::new(lmr, two.from.buffer.addr() as u64, 8)
+                    }
                     1 => zone.whole(),
                     2 => LmrTriplet::direct(crate::iobl::map(ia, &two.from.buffer)?, 8),
                     _ => two.from.segment(PAGE - 4, 8),
@@ -708,45 +719,41 @@ pub(crate) const TESTS: &[Test] = &[
             two.b.works(false)
         },
     ),
-    test(
-        "ud::what_nobody_takes_is_lost",
-        &["it_post_sendto.B02", "it_post_sendto.B13"],
-        |f| {
-            let two = two(f)?;
-            let segment = [two.from.segment(0, 8)];
-            // No Receive, no such endpoint, an RC endpoint, the wrong key, an endpoint that is gone.
-            let rc = f.end(&f.b, &attributes())?;
-            let gone = peer(&f.b, &datagrams())?;
-            f.b.ep_free(gone.ep)?;
-            let rc_id = f.b.ep_qpn(rc.ep)?;
-            let ways = [
-                two.to_b,
-                with_info(&two.to_b, |info| info.ud_ep_id = 0xff_fff0),
-                with_info(&two.to_b, |info| info.ud_ep_id = 0),
-                with_info(&two.to_b, |info| info.ud_ep_id = rc_id),
-                with_info(&two.to_b, |info| info.ud_ep_key += 1),
-                with_info(&two.to_b, |info| info.ud_ep_id = gone.info.ud_ep_id),
-            ];
-            for (cookie, to) in ways.iter().enumerate() {
-                two.a.ia.post_sendto(two.a.ep, &segment, cookie as u64, SIGNALLED, to)?;
-                two.a.sent(cookie as u64, DtoStatus::Success)?;
-                if cookie == 0 {
-                    two.b.ia.post_recvfrom(two.b.ep, &[two.into.segment(0, 64)], 77, RECV)?;
-                }
+    test("ud::what_nobody_takes_is_lost", &["it_post_sendto.B02", "it_post_sendto.B13"], |f| {
+        let two = two(f)?;
+        let segment = [two.from.segment(0, 8)];
+        // No Receive, no such endpoint, an RC endpoint, the wrong key, an endpoint that is gone.
+        let rc = f.end(&f.b, &attributes())?;
+        let gone = peer(&f.b, &datagrams())?;
+        f.b.ep_free(gone.ep)?;
+        let rc_id = f.b.ep_qpn(rc.ep)?;
+        let ways = [
+            two.to_b,
+            with_info(&two.to_b, |info| info.ud_ep_id = 0xff_fff0),
+            with_info(&two.to_b, |info| info.ud_ep_id = 0),
+            with_info(&two.to_b, |info| info.ud_ep_id = rc_id),
+            with_info(&two.to_b, |info| info.ud_ep_key += 1),
+            with_info(&two.to_b, |info| info.ud_ep_id = gone.info.ud_ep_id),
+        ];
+        for (cookie, to) in ways.iter().enumerate() {
+            two.a.ia.post_sendto(two.a.ep, &segment, cookie as u64, SIGNALLED, to)?;
+            two.a.sent(cookie as u64, DtoStatus::Success)?;
+            if cookie == 0 {
+                two.b.ia.post_recvfrom(two.b.ep, &[two.into.segment(0, 64)], 77, RECV)?;
             }
-            two.b.silent()?;
-            two.b.works(true)?;
-            // It still works.
-            two.a.ia.post_sendto(two.a.ep, &segment, 50, SIGNALLED, &two.to_b)?;
-            two.a.sent(50, DtoStatus::Success)?;
-            two.b.received(77, DtoStatus::Success)?;
-            // An ID that no queue pair can have is an inconsistency.
-            let nonsense = with_info(&two.to_b, |info| info.ud_ep_id = 1 << 24);
-            two.a.ia.post_sendto(two.a.ep, &segment, 51, SIGNALLED, &nonsense)?;
-            two.a.sent(51, DtoStatus::LocalEp)?;
-            two.a.works(false)
-        },
-    ),
+        }
+        two.b.silent()?;
+        two.b.works(true)?;
+        // It still works.
+        two.a.ia.post_sendto(two.a.ep, &segment, 50, SIGNALLED, &two.to_b)?;
+        two.a.sent(50, DtoStatus::Success)?;
+        two.b.received(77, DtoStatus::Success)?;
+        // An ID that no queue pair can have is an inconsistency.
+        let nonsense = with_info(&two.to_b, |info| info.ud_ep_id = 1 << 24);
+        two.a.ia.post_sendto(two.a.ep, &segment, 51, SIGNALLED, &nonsense)?;
+        two.a.sent(51, DtoStatus::LocalEp)?;
+        two.a.works(false)
+    }),
     test(
         "ud::the_key",
         &[
@@ -868,7 +875,9 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!((done.dto_status, done.evd, done.ep), (DtoStatus::Success, evd, ep));
             seen.push((done.event_number, done.cookie));
         }
-        check!(seen.contains(&(EventType::DTO_UD_RECV_CMPL, 1)) && seen.contains(&(EventType::DTO_SEND_CMPL, 2)));
+        check!(
+            seen.contains(&(EventType::DTO_UD_RECV_CMPL, 1)) && seen.contains(&(EventType::DTO_SEND_CMPL, 2))
+        );
         refused(f.a.evd_free(evd), Error::EvdBusy)?;
         f.a.ep_free(ep)?;
         f.a.evd_free(evd)?;

@@ -47,7 +47,7 @@ impl Ia {
     ) -> Result<()> {
         let core = self.live()?;
         core.shared.not_in_callback()?;
-        let ep = core.ep(ep)?;
+        let ep = core.rc(ep)?;
         let three_way = check_flags(cn_est_flags)?;
         if private_data.len() > private_data::CONNECT {
             return Err(Error::InvalidPdataLength);
@@ -107,7 +107,7 @@ impl Ia {
     #[doc(alias = "it_ep_accept")]
     pub fn ep_accept(&self, ep: EpHandle, cn_est_id: CnEstId, private_data: &[u8]) -> Result<()> {
         let core = self.live()?;
-        let ep = core.ep(ep)?;
+        let ep = core.rc(ep)?;
         if private_data.len() > private_data::ACCEPT {
             core.connections.lock().check(cn_est_id)?;
             return Err(Error::InvalidPdataLength);
@@ -136,7 +136,7 @@ impl Ia {
     #[doc(alias = "it_ep_disconnect")]
     pub fn ep_disconnect(&self, ep: EpHandle, private_data: &[u8]) -> Result<()> {
         let core = self.live()?;
-        let ep = core.ep(ep)?;
+        let ep = core.rc(ep)?;
         if private_data.len() > private_data::DISCONNECT {
             return Err(Error::InvalidPdataLength);
         }
@@ -242,7 +242,7 @@ impl Core {
     }
 
     /// Checks that a path begins here; returns its InfiniBand part and which of the port's GIDs it uses.
-    fn check_path<'a>(&self, path: &'a Path) -> Result<(&'a IbNetEndpoint, u8)> {
+    pub(crate) fn check_path<'a>(&self, path: &'a Path) -> Result<(&'a IbNetEndpoint, u8)> {
         if path.spigot_id != SPIGOT {
             return Err(Error::InvalidSpigot);
         }
@@ -312,12 +312,12 @@ pub(crate) fn mtu_code(bytes: u32) -> u8 {
     }
 }
 
-struct Timing {
+pub(crate) struct Timing {
     ack_timeout: u8,
     retry_count: u8,
     rnr_retry: u8,
-    cm_timeout: u8,
-    cm_retries: u8,
+    pub(crate) cm_timeout: u8,
+    pub(crate) cm_retries: u8,
 }
 
 /// Checks the consumer's attributes: each must fit into its field, and an answer must be able to come before the path's timeout.
@@ -346,7 +346,7 @@ fn check_attributes(attributes: &ConnAttributes, timeout_us: u64) -> Result<Timi
 }
 
 /// Timeout and retries of a CM message so that the whole attempt takes about as long as the path says.
-fn fit(timeout_us: u64) -> Timing {
+pub(crate) fn fit(timeout_us: u64) -> Timing {
     let defaults = ConnectParams::default();
     let ticks = Duration::from_micros(timeout_us).as_nanos() / u128::from(TICK);
     // At least eight attempts, where the timeout is long enough for that.

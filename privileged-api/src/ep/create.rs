@@ -8,9 +8,9 @@ use nic_abi::registers::Features;
 use nic_abi::wqe;
 use platform::sync::Mutex;
 
-use super::{Common, Control, Ep, Feed, Limits, access};
+use super::{Common, Control, Ep, Feed, Limits, Messages, access};
 use crate::address::Path;
-use crate::attributes::{EpAttributes, EpStateRc};
+use crate::attributes::{EpAttributes, EpStateRc, UdAttributes};
 use crate::context::Context;
 use crate::event::EventType;
 use crate::flags::EpFlags;
@@ -70,19 +70,21 @@ impl Ia {
         let limits = Limits {
             send_segments: ep_attr.max_send_segments,
             receive_segments: ep_attr.max_recv_segments,
+            recv_end: ep_attr.max_recv_segments + 1,
             read_segments: ep_attr.rc.max_rdma_read_segments,
             write_segments: ep_attr.rc.max_rdma_write_segments,
         };
         let mut attr = *ep_attr;
         attr.rc.srq = SrqHandle::NULL;
         (attr.rc.soft_hi_watermark, attr.rc.hard_hi_watermark) = (0, 0);
+        attr.ud = UdAttributes::default();
         let common = Arc::new(Common {
             handle,
             state: AtomicU8::new(EpStateRc::Unconnected as u8),
             zone,
             request,
             recv,
-            connect,
+            connect: Messages(Some(connect)),
             control: Mutex::new(Control {
                 attr,
                 connection: None,

@@ -1,13 +1,18 @@
 //! Endpoints: the object, query, reset, freeing (pages it_ep_query, it_ep_reset, it_ep_free, it_ep_attributes_t).
 //!
+//! An endpoint is reliable connected, with the states of `state`, or an unreliable datagram endpoint (`ud`, `datagram`), which
+//! either works or does not. Calls for one service type alone look endpoints up by [`Core::rc`].
+//!
 //! Owns the queue pair. Locks, outermost first: `operation` (sleeps; held by calls that change the endpoint), the table entry,
 //! `control`. The dispatcher thread takes only `control`.
 
 pub(crate) mod connect;
 mod create;
+mod datagram;
 mod modify;
 pub(crate) mod post;
 pub(crate) mod state;
+mod ud;
 
 use alloc::sync::Arc;
 use core::ops::Deref;
@@ -18,7 +23,7 @@ use nic_abi::wqe::LinkFlags;
 use platform::sync::Mutex;
 
 use crate::address::Path;
-use crate::attributes::{EpAttributes, EpParam, EpState, EpStateRc};
+use crate::attributes::{EpAttributes, EpParam, EpState, EpStateRc, EpStateUd};
 use crate::context::Context;
 use crate::evd::Evd;
 use crate::evd::callback::Origin;
@@ -65,11 +70,28 @@ impl Drop for Feed {
     }
 }
 
+/// Where an endpoint's connection events go. A datagram endpoint has none.
+pub(crate) struct Messages(Option<Feed>);
+
+impl Messages {
+    pub(crate) fn handle(&self) -> EvdHandle {
+        self.0.as_ref().map_or(EvdHandle::NULL, Feed::handle)
+    }
+
+    fn end(&self) {
+        if let Some(feed) = &self.0 {
+            feed.end();
+        }
+    }
+}
+
 /// What the data path checks; fixed at creation.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     send_segments: usize,
     receive_segments: usize,
+    /// One more than the segments of it_post_recv; 0 where that is not for the endpoint.
+    recv_end: usize,
     read_segments: usize,
     write_segments: usize,
 }
@@ -105,7 +127,7 @@ pub(crate) struct Common {
     zone: InZone,
     pub(crate) request: Feed,
     pub(crate) recv: Feed,
-    pub(crate) connect: Feed,
+    pub(crate) connect: Messages,
     pub(crate) control: Mutex<Control>,
     /// A dispatcher of completions overflowed: the endpoint can only be freed.
     lost: AtomicBool,
@@ -125,6 +147,19 @@ impl Deref for Ep {
 impl Common {
     pub(crate) fn state(&self) -> EpStateRc {
         state::from_raw(self.state.load(Ordering::Acquire))
+    }
+
+    /// Whether it is a datagram endpoint.
+    pub(crate) fn is_ud(&self) -> bool {
+        state::is_ud(self.state.load(Ordering::Acquire))
+    }
+
+    /// The state as a query tells it.
+    fn told_state(&self) -> EpState {
+        match state::ud_from_raw(self.state.load(Ordering::Acquire)) {
+            Some(state) => EpState::Ud(state),
+            None => EpState::Rc(self.state()),
+        }
     }
 
     /// Moves on, under the control lock.
@@ -177,11 +212,22 @@ impl Core {
         self.eps.get(ep.as_raw()).ok_or(Error::InvalidEp)
     }
 
+    /// An endpoint that must be reliable connected.
+    pub(crate) fn rc(&self, ep: EpHandle) -> Result<Arc<Ep>> {
+        let ep = self.ep(ep)?;
+        if ep.is_ud() { Err(Error::InvalidEpType) } else { Ok(ep) }
+    }
+
     /// An endpoint fails by itself: the state changes, then the one event that tells of it is queued. `qpn` is the queue pair that failed;
     /// the one that the endpoint had before a reset does not count.
     pub(crate) fn broken(&self, ep: EpHandle, qpn: Option<u32>, origin: Origin<'_>) {
         let Some(ep) = self.eps.get(ep.as_raw()) else { return };
         if qpn.is_some_and(|qpn| qpn != ep.qp.qpn()) {
+            return;
+        }
+        if ep.is_ud() {
+            // Nothing tells of it but what has gone wrong.
+            ep.fail();
             return;
         }
         let from = {
@@ -224,7 +270,7 @@ impl Core {
 
     /// Queues an event of an endpoint, unless the endpoint is freed: once that has returned, no event of it comes.
     pub(crate) fn tell(&self, ep: &Ep, event: Event, origin: Origin<'_>) {
-        let evd = ep.connect.evd();
+        let Some(evd) = ep.connect.0.as_ref().map(Feed::evd) else { return };
         match self.eps.with(ep.handle.as_raw(), |_| evd.push(event)) {
             Some(true) => self.announce(evd, origin),
             Some(false) => self.overflow(evd, origin),
@@ -234,7 +280,8 @@ impl Core {
 }
 
 impl Ia {
-    /// Says what an endpoint is like now. Fields of the other service type cannot be asked for, but `ALL` leaves them out.
+    /// Says what an endpoint is like now. Fields of the other service type cannot be asked for, but `ALL` leaves them out; of a datagram endpoint
+    /// `connect_sevd` is null and `dst_path` not defined.
     ///
     /// Errors: `InvalidEp`, `InvalidMask`, `InvalidEpType`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
     /// Thread-safe. Page it_ep_query.
@@ -245,14 +292,17 @@ impl Ia {
         if EpParamMask::from_bits(mask.bits()).is_none() {
             return Err(Error::InvalidMask);
         }
-        if mask.intersects(EpParamMask::EP_ID | EpParamMask::EP_KEY) {
+        let ud = ep.is_ud();
+        if mask.intersects(if ud { RC_ONLY } else { UD_ONLY }) {
             return Err(Error::InvalidEpType);
         }
         let wants = |bit| mask.intersects(bit | EpParamMask::ALL);
         let handle = |bit, handle| if wants(bit) { handle } else { EvdHandle::NULL };
         let control = ep.control.lock();
-        let state = ep.state();
-        let connecting = state != EpStateRc::Unconnected;
+        let state = ep.told_state();
+        let connecting = state != EpState::Rc(EpStateRc::Unconnected);
+        let unknown =
+            if ud { EpState::Ud(EpStateUd::Nonoperational) } else { EpState::Rc(EpStateRc::default()) };
         let known = control.attr;
         let mut attr = EpAttributes {
             max_dto_payload_size: 0,
@@ -266,13 +316,17 @@ impl Ia {
         Ok(EpParam {
             ia: if wants(EpParamMask::IA) { core.handle } else { Default::default() },
             spigot_id: if wants(EpParamMask::SPIGOT) && connecting { SPIGOT } else { 0 },
-            ep_state: EpState::Rc(if wants(EpParamMask::STATE) { state } else { EpStateRc::default() }),
-            service_type: if wants(EpParamMask::SERV_TYPE) {
-                ServiceTypes::RC
-            } else {
-                ServiceTypes::empty()
+            ep_state: if wants(EpParamMask::STATE) { state } else { unknown },
+            service_type: match (wants(EpParamMask::SERV_TYPE), ud) {
+                (false, _) => ServiceTypes::empty(),
+                (true, false) => ServiceTypes::RC,
+                (true, true) => ServiceTypes::UD,
             },
-            dst_path: if wants(EpParamMask::PATH) && connecting { control.path } else { Path::default() },
+            dst_path: if wants(EpParamMask::PATH) && connecting && !ud {
+                control.path
+            } else {
+                Path::default()
+            },
             pz: if wants(EpParamMask::PZ) { ep.zone.pz().handle } else { PzHandle::NULL },
             request_sevd: handle(EpParamMask::REQ_SEVD, ep.request.handle()),
             recv_sevd: handle(EpParamMask::RECV_SEVD, ep.recv.handle()),
@@ -297,7 +351,7 @@ impl Ia {
     pub fn ep_reset(&self, ep: EpHandle) -> Result<()> {
         let core = self.live()?;
         let handle = ep;
-        let first = core.ep(handle)?;
+        let first = core.rc(handle)?;
         let _operation = first.operation.lock(&core.shared.platform);
         // As it is now that nobody else changes it.
         let ep = core.ep(handle)?;
@@ -353,6 +407,20 @@ impl Ia {
     }
 }
 
+/// Attributes of RC endpoints alone.
+const RC_ONLY: EpParamMask = EpParamMask::RDMA_RD_ENABLE
+    .union(EpParamMask::RDMA_WR_ENABLE)
+    .union(EpParamMask::MAX_RDMA_READ_SEG)
+    .union(EpParamMask::MAX_RDMA_WRITE_SEG)
+    .union(EpParamMask::MAX_IRD)
+    .union(EpParamMask::MAX_ORD)
+    .union(EpParamMask::SRQ)
+    .union(EpParamMask::SOFT_HI_WATERMARK)
+    .union(EpParamMask::HARD_HI_WATERMARK)
+    .union(EpParamMask::ATOMICS_ENABLE);
+/// Attributes of UD endpoints alone.
+const UD_ONLY: EpParamMask = EpParamMask::EP_ID.union(EpParamMask::EP_KEY);
+
 /// Copies the attributes that the mask asks for.
 fn select(into: &mut EpAttributes, from: &EpAttributes, mask: EpParamMask) {
     let wants = |bit| mask.intersects(bit | EpParamMask::ALL);
@@ -378,5 +446,7 @@ fn select(into: &mut EpAttributes, from: &EpAttributes, mask: EpParamMask) {
         HARD_HI_WATERMARK => rc.hard_hi_watermark;
         ATOMICS_ENABLE => rc.atomics_enable;
         PRIV_OPS_ENABLE => priv_ops_enable;
+        EP_ID => ud.ep_info.ud_ep_id;
+        EP_KEY => ud.ep_info.ud_ep_key;
     }
 }

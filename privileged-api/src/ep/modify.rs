@@ -35,11 +35,12 @@ impl Ia {
     /// | `rdma_read_ird` | UNCONNECTED, ACTIVE2_CONNECTION_PENDING |
     /// | `rdma_read_ord` | UNCONNECTED, ACTIVE2_CONNECTION_PENDING, CONNECTED |
     /// | `max_request_dtos`, `max_recv_dtos` | none: queues cannot be resized (`InvalidEpState`) |
+    /// | `ud_ep_key` | all, of a datagram endpoint, whose other attributes are fixed (`InvalidEpType`) |
     ///
     /// A mask of nothing changes nothing.
     ///
     /// Errors: `InvalidEp`, `InvalidMask`, `InvalidEpState`, `InvalidEpType`, `PayloadSize`, `ResourceIrd`, `ResourceOrd`, `SoftHiWatermark`,
-    /// `HardHiWatermark`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks. Page it_ep_modify.
+    /// `HardHiWatermark`, `InvalidEpKey` (a key that is for privileged consumers), `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks. Page it_ep_modify.
     #[doc(alias = "it_ep_modify")]
     pub fn ep_modify(&self, ep: EpHandle, mask: EpParamMask, ep_attr: &EpAttributes) -> Result<()> {
         let core = self.live()?;
@@ -48,13 +49,16 @@ impl Ia {
         if mask.bits() & !MODIFIABLE.bits() != 0 {
             return Err(Error::InvalidMask);
         }
-        if mask.contains(EpParamMask::EP_KEY) {
+        if !ep.is_ud() && mask.contains(EpParamMask::EP_KEY) {
             return Err(Error::InvalidEpType);
         }
         let _operation = ep.operation.lock(&core.shared.platform);
         let (wanted, modify) = {
             let control = ep.control.lock();
-            core.check(&ep, &control, mask, ep_attr)?
+            match ep.is_ud() {
+                true => core.check_ud(&control, mask, ep_attr)?,
+                false => core.check(&ep, &control, mask, ep_attr)?,
+            }
         };
         if modify.mask != 0 {
             ep.qp.modify(&modify).map_err(|error| core.error(error))?;

@@ -35,7 +35,8 @@ const EACH: DtoFlags =
 pub(crate) const LINK_FLAGS: DtoFlags = EACH;
 /// Flags of LMR unlink.
 pub(crate) const UNLINK_FLAGS: DtoFlags = EACH.union(DtoFlags::UNLINK_FENCE);
-const RECV_FLAGS: DtoFlags = DtoFlags::COMPLETION.union(DtoFlags::NOTIFY).union(DtoFlags::COALESCE);
+pub(super) const RECV_FLAGS: DtoFlags =
+    DtoFlags::COMPLETION.union(DtoFlags::NOTIFY).union(DtoFlags::COALESCE);
 
 const SEND: Operation = Operation {
     opcode: Opcode::Send,
@@ -92,7 +93,7 @@ pub(crate) const fn data(flags: DtoFlags, event: EventType) -> u32 {
 impl Core {
     /// A segment as the device wants it. One that is too long for it is too long for every endpoint, and stays so.
     #[inline(always)]
-    fn segment(&self, triplet: &LmrTriplet) -> Segment {
+    pub(super) fn segment(&self, triplet: &LmrTriplet) -> Segment {
         Segment {
             addr: triplet.addr,
             length: triplet.length.min(u64::from(u32::MAX)) as u32,
@@ -102,7 +103,7 @@ impl Core {
 
     /// Whether a segment names the direct LMR handle of an IA that has none.
     #[inline(always)]
-    fn lacks_direct(&self, segments: &[LmrTriplet]) -> bool {
+    pub(super) fn lacks_direct(&self, segments: &[LmrTriplet]) -> bool {
         !self.keys.has_direct() && segments.iter().any(|s| s.lmr == crate::handle::LmrHandle::DIRECT)
     }
 }
@@ -114,8 +115,13 @@ impl Common {
         if state::takes_requests(self.state.load(Ordering::Acquire)) {
             Ok(())
         } else {
-            Err(Error::InvalidEpState)
+            Err(self.takes_none())
         }
+    }
+
+    #[cold]
+    fn takes_none(&self) -> Error {
+        if self.is_ud() { Error::InvalidEpType } else { Error::InvalidEpState }
     }
 }
 
@@ -152,14 +158,19 @@ impl Ep {
         }
     }
 
+    #[cold]
+    fn takes_no_such_receive(&self) -> Error {
+        if self.limits.recv_end == 0 { Error::InvalidEpType } else { Error::InvalidNumSegments }
+    }
+
     #[inline(always)]
     fn post_recv(&self, core: &Core, segments: &[LmrTriplet], cookie: u64, flags: DtoFlags) -> Result<()> {
         check_flags(flags, RECV_FLAGS)?;
         if !flags.contains(DtoFlags::COMPLETION) {
             return Err(Error::InvalidDtoFlags);
         }
-        if segments.len() > self.limits.receive_segments {
-            return Err(Error::InvalidNumSegments);
+        if segments.len() >= self.limits.recv_end {
+            return Err(self.takes_no_such_receive());
         }
         if core.lacks_direct(segments) {
             return Err(Error::InvalidLmr);
@@ -257,7 +268,7 @@ impl Ia {
     /// Needs [`DtoFlags::COMPLETION`]. Completes as `IT_DTO_RC_RECV_CMPL_EVENT` on the endpoint's receive dispatcher. A bad segment is a
     /// completion error. May be posted in every state; in NONOPERATIONAL it is flushed.
     ///
-    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA without),
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA without),
     /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_post_recv.
     #[doc(alias = "it_post_recv")]
     #[inline]

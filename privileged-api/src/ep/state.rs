@@ -4,7 +4,7 @@
 
 use core::fmt;
 
-use crate::attributes::EpStateRc;
+use crate::attributes::{EpStateRc, EpStateUd};
 use crate::status::Error;
 
 /// What moves an endpoint.
@@ -120,6 +120,26 @@ pub(crate) const fn takes_requests(raw: u8) -> bool {
 const CONNECTED: u8 = EpStateRc::Connected as u8;
 const NONOPERATIONAL: u8 = EpStateRc::Nonoperational as u8;
 
+/// A datagram endpoint that works. It never has a state of the other type.
+pub(crate) const UD_OPERATIONAL: u8 = 8;
+/// A datagram endpoint that can only be freed.
+pub(crate) const UD_NONOPERATIONAL: u8 = 9;
+
+/// Whether the endpoint with this state is a datagram endpoint.
+#[inline(always)]
+pub(crate) const fn is_ud(raw: u8) -> bool {
+    raw >= UD_OPERATIONAL
+}
+
+/// The state with this value, of a datagram endpoint.
+pub(crate) const fn ud_from_raw(raw: u8) -> Option<EpStateUd> {
+    match raw {
+        UD_OPERATIONAL => Some(EpStateUd::Operational),
+        UD_NONOPERATIONAL => Some(EpStateUd::Nonoperational),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,8 +182,12 @@ mod tests {
     fn every_state_survives_its_number() {
         for state in STATES {
             assert_eq!(from_raw(state as u8), state);
+            assert!(!is_ud(state as u8) && ud_from_raw(state as u8).is_none());
             let takes = matches!(state, EpStateRc::Connected | EpStateRc::Nonoperational);
             assert_eq!(takes_requests(state as u8), takes);
+        }
+        for raw in [UD_OPERATIONAL, UD_NONOPERATIONAL] {
+            assert!(is_ud(raw) && ud_from_raw(raw).is_some() && !takes_requests(raw));
         }
     }
 }

@@ -53,7 +53,7 @@ impl Ia {
         if !core.features().contains(Features::FAST_REGISTER) {
             return Err(Error::OpNotSupported);
         }
-        let ep = core.ep(ep)?;
+        let ep = core.rc(ep)?;
         check_flags(dto_flags, LINK_FLAGS)?;
         core.check_mode(addr_mode)?;
         if MemPriv::from_bits(privs.bits()).is_none() {
@@ -98,7 +98,7 @@ impl Ia {
         if !core.features().contains(Features::FAST_REGISTER) {
             return Err(Error::OpNotSupported);
         }
-        let ep = core.ep(ep)?;
+        let ep = core.rc(ep)?;
         check_flags(dto_flags, UNLINK_FLAGS)?;
         ep.takes_requests()?;
         if lmr == LmrHandle::DIRECT {

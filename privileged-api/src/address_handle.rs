@@ -1,0 +1,230 @@
+//! Address handles: where a datagram goes (pages it_address_handle_create, it_address_handle_query, it_address_handle_modify,
+//! it_address_handle_free).
+//!
+//! A handle is the address vector that goes into each datagram's work request, so that a Send which was posted does not need
+//! it any more. Modifying puts another object in its place: whoever posts at that moment uses one or the other.
+//!
+//! Locks: the table entry's only, shared while a Send is posted.
+
+use alloc::sync::Arc;
+
+use kernel_agent::DatagramAddress;
+
+use crate::address::{IbNetEndpoint, NetEndpoint, Path};
+use crate::attributes::AddrParam;
+use crate::context::Context;
+use crate::ep::connect::mtu_code;
+use crate::flags::{AddrParamMask, AhFlags};
+use crate::handle::{AddrHandle, PzHandle};
+use crate::ia::{Core, Ia, SPIGOT};
+use crate::path::{PACKET_LIFETIME, local_gid_for};
+use crate::pz::{InZone, Pz};
+use crate::status::{Error, Result};
+
+/// The most bits of a flow label and of a service level.
+const FLOW_LABELS: u32 = 1 << 20;
+const SERVICE_LEVELS: u8 = 1 << 4;
+/// How far a datagram travels where nobody says.
+const HOP_LIMIT: u8 = 64;
+
+/// Address handles of an IA at most.
+pub(crate) const MAX_ADDRESS_HANDLES: u32 = 4096;
+
+pub(crate) struct AddressHandle {
+    /// But for the destination's queue pair and key.
+    vector: DatagramAddress,
+    path: Path,
+    common: Arc<Common>,
+}
+
+/// What stays the same when a handle is modified.
+struct Common {
+    handle: AddrHandle,
+    zone: InZone,
+    context: Context,
+}
+
+impl AddressHandle {
+    pub(crate) fn context(&self) -> &Context {
+        &self.common.context
+    }
+
+    /// Whether an endpoint in this zone may use it.
+    pub(crate) fn is_in(&self, pz: &Pz) -> bool {
+        self.common.zone.pz().handle == pz.handle
+    }
+
+    /// Where a datagram to this queue pair goes.
+    #[inline(always)]
+    pub(crate) fn to(&self, qpn: u32, qkey: u32) -> DatagramAddress {
+        DatagramAddress { qpn, qkey, ..self.vector }
+    }
+}
+
+impl Core {
+    /// Checks a complete path; the vector of what goes along it.
+    fn vector(&self, path: &Path) -> Result<DatagramAddress> {
+        if path.spigot_id != SPIGOT {
+            return Err(Error::InvalidSpigot);
+        }
+        let NetEndpoint::Ib(ib) = &path.remote else { return Err(Error::InvalidSourcePath) };
+        let source = self.gid_index(&ib.local_port_gid).ok_or(Error::InvalidSourcePath)?;
+        // There are no LIDs on RoCE, so no source path bits either; a destination of no node leads nowhere.
+        if ib.local_port_lid != 0
+            || ib.flow_label >= FLOW_LABELS
+            || ib.sl >= SERVICE_LEVELS
+            || ib.remote_port_gid == [0; 16]
+        {
+            return Err(Error::InvalidSourcePath);
+        }
+        Ok(DatagramAddress {
+            gid: ib.remote_port_gid,
+            flow_label: ib.flow_label,
+            hop_limit: ib.hop_limit,
+            traffic_class: ib.traffic_class,
+            service_level: ib.sl,
+            source_gid: source,
+            qpn: 0,
+            qkey: 0,
+        })
+    }
+
+    /// Fills in what an incomplete path leaves open. Which node is meant is known by its GID alone; it must be there.
+    fn completed(&self, path: &Path) -> Result<Path> {
+        let NetEndpoint::Ib(given) = &path.remote else { return Err(Error::InvalidSourcePath) };
+        let local = local_gid_for(self.agent.identity(), &given.remote_port_gid);
+        let local_port_gid = local.ok_or(Error::InvalidSourcePath)?;
+        Ok(Path {
+            spigot_id: SPIGOT,
+            timeout: path.timeout,
+            remote: NetEndpoint::Ib(IbNetEndpoint {
+                partition_key: 0xffff,
+                path_mtu: mtu_code(self.agent.identity().mtu),
+                packet_lifetime: PACKET_LIFETIME,
+                local_port_gid,
+                remote_port_gid: given.remote_port_gid,
+                sl: given.sl,
+                remote_port_lid: given.remote_port_lid,
+                hop_limit: HOP_LIMIT,
+                ..IbNetEndpoint::default()
+            }),
+        })
+    }
+
+    fn address_handle(&self, handle: AddrHandle) -> Result<Arc<AddressHandle>> {
+        self.addrs.get(handle.as_raw()).ok_or(Error::InvalidAh)
+    }
+
+    /// Frees an address handle; false if somebody else did.
+    pub(crate) fn bury_address_handle(&self, address: &AddressHandle) -> bool {
+        let freed = self.addrs.remove(address.common.handle.as_raw()).is_some();
+        if freed {
+            address.common.zone.leave();
+        }
+        freed
+    }
+}
+
+impl Ia {
+    /// Creates an address handle in a protection zone, for datagrams of endpoints in that zone.
+    ///
+    /// With [`AhFlags::PATH_COMPLETE`] the path is taken as it is; one from [`Ia::get_pathinfo`] will do. Without, only its destination and
+    /// service level count, and the rest is chosen: this is for the sender of a datagram that was received, whose path
+    /// [`Path::of_sender`](crate::Path::of_sender) makes. (RoCE has no LIDs, by which InfiniBand's incomplete paths name the sender; its GID is
+    /// in the header in front of each datagram.)
+    ///
+    /// Members that matter: `spigot_id`, `sl`, `flow_label`, `hop_limit`, `traffic_class`, `local_port_gid`, `remote_port_gid`, `local_port_lid`
+    /// (must be 0). `remote_port_lid`, `packet_rate` and `subnet_local` say nothing on RoCE: the GRH is always there.
+    ///
+    /// Errors: `InvalidPz`, `InvalidFlags`, `InvalidSpigot`, `InvalidSourcePath` (also for a destination that cannot be any node's), `Resources`,
+    /// `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks. Thread-safe. Page it_address_handle_create.
+    #[doc(alias = "it_address_handle_create")]
+    pub fn address_handle_create(
+        &self,
+        pz: PzHandle,
+        destination_path: &Path,
+        ah_flags: AhFlags,
+    ) -> Result<AddrHandle> {
+        let core = self.live()?;
+        core.shared.not_in_callback()?;
+        let zone = core.enter_zone(pz)?;
+        if AhFlags::from_bits(ah_flags.bits()).is_none() {
+            return Err(Error::InvalidFlags);
+        }
+        let path = match ah_flags.contains(AhFlags::PATH_COMPLETE) {
+            true => *destination_path,
+            false => core.completed(destination_path)?,
+        };
+        let vector = core.vector(&path)?;
+        let reservation = core.addrs.reserve()?;
+        let handle = AddrHandle::from_raw(reservation.word());
+        let common = Arc::new(Common { handle, zone, context: Context::new() });
+        reservation.fill(Arc::new(AddressHandle { vector, path, common }));
+        Ok(handle)
+    }
+
+    /// Says what an address handle is like now.
+    ///
+    /// Errors: `InvalidAh`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    /// Page it_address_handle_query.
+    #[doc(alias = "it_address_handle_query")]
+    pub fn address_handle_query(&self, addr_handle: AddrHandle, mask: AddrParamMask) -> Result<AddrParam> {
+        let core = self.live()?;
+        let address = core.address_handle(addr_handle)?;
+        if AddrParamMask::from_bits(mask.bits()).is_none() {
+            return Err(Error::InvalidMask);
+        }
+        let wants = |bit| mask.intersects(bit | AddrParamMask::ALL);
+        let mut param = AddrParam::default();
+        if wants(AddrParamMask::IA) {
+            param.ia = core.handle;
+        }
+        if wants(AddrParamMask::PZ) {
+            param.pz = address.common.zone.pz().handle;
+        }
+        if wants(AddrParamMask::PATH) {
+            param.path = address.path;
+        }
+        Ok(param)
+    }
+
+    /// Gives an address handle another path, which must be complete. A Send that was posted goes where it went; one that is posted
+    /// meanwhile goes to the old or to the new destination. An empty mask changes nothing; `ALL` is refused, since not all can be modified.
+    ///
+    /// Errors: `InvalidAh`, `InvalidMask`, `InvalidSpigot`, `InvalidSourcePath`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
+    /// callbacks. Thread-safe. Page it_address_handle_modify.
+    #[doc(alias = "it_address_handle_modify")]
+    pub fn address_handle_modify(
+        &self,
+        addr_handle: AddrHandle,
+        mask: AddrParamMask,
+        params: &AddrParam,
+    ) -> Result<()> {
+        let core = self.live()?;
+        let address = core.address_handle(addr_handle)?;
+        if mask.bits() & !AddrParamMask::PATH.bits() != 0 {
+            return Err(Error::InvalidMask);
+        }
+        if mask.is_empty() {
+            return Ok(());
+        }
+        let path = params.path;
+        let vector = core.vector(&path)?;
+        let modified = Arc::new(AddressHandle { vector, path, common: address.common.clone() });
+        match core.addrs.replace(addr_handle.as_raw(), modified) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::InvalidAh),
+        }
+    }
+
+    /// Frees an address handle. Sends that were posted with it go where they went.
+    ///
+    /// Errors: `InvalidAh`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page
+    /// it_address_handle_free.
+    #[doc(alias = "it_address_handle_free")]
+    pub fn address_handle_free(&self, addr_handle: AddrHandle) -> Result<()> {
+        let core = self.live()?;
+        let address = core.address_handle(addr_handle)?;
+        if core.bury_address_handle(&address) { Ok(()) } else { Err(Error::InvalidAh) }
+    }
+}

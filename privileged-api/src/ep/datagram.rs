@@ -1,0 +1,137 @@
+//! Posting datagrams (pages it_post_sendto, it_post_recvfrom, it_dg_remote_ep_addr_t).
+//!
+//! As in `post`: nothing here allocates, waits or formats. The endpoint's table entry and that of the address handle are held shared
+//! for as long as the post takes.
+
+use kernel_agent::{Note, SendRequest};
+use nic_abi::wqe::Opcode;
+
+use super::Ep;
+use super::post::{RECV_FLAGS, check_flags, data, send_flags};
+use crate::address::DgRemoteEpAddr;
+use crate::event::{EventType, RemoteEpInfo};
+use crate::flags::DtoFlags;
+use crate::handle::EpHandle;
+use crate::ia::{Core, Ia};
+use crate::iobl::LmrTriplet;
+use crate::status::{Error, Result};
+
+const SENDTO_FLAGS: DtoFlags = RECV_FLAGS.union(DtoFlags::SOLICITED_WAIT);
+
+impl Ep {
+    fn post_sendto(
+        &self,
+        core: &Core,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        remote: &DgRemoteEpAddr,
+    ) -> Result<()> {
+        check_flags(flags, SENDTO_FLAGS)?;
+        if !self.is_ud() {
+            return Err(Error::InvalidEpType);
+        }
+        if segments.len() > self.limits.send_segments {
+            return Err(Error::InvalidNumSegments);
+        }
+        if core.lacks_direct(segments) {
+            return Err(Error::InvalidLmr);
+        }
+        let DgRemoteEpAddr::IbUd { addr, ep_info: RemoteEpInfo { ud_ep_id, ud_ep_key } } = *remote;
+        let vector = core.addrs.with(addr.as_raw(), |address| {
+            address.is_in(self.zone.pz()).then(|| address.to(ud_ep_id, ud_ep_key))
+        });
+        let to = vector.flatten().ok_or(Error::InvalidAh)?;
+        let request = SendRequest {
+            opcode: Opcode::Send,
+            flags: send_flags(flags),
+            immediate: 0,
+            remote_key: 0,
+            remote_addr: 0,
+        };
+        let note = Note { cookie, data: data(flags, EventType::DTO_SEND_CMPL) };
+        match self.qp.post_datagram(&request, &to, segments, |triplet| core.segment(triplet), note) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(core.not_posted(error)),
+        }
+    }
+
+    fn post_recvfrom(
+        &self,
+        core: &Core,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+    ) -> Result<()> {
+        check_flags(flags, RECV_FLAGS)?;
+        if !flags.contains(DtoFlags::COMPLETION) {
+            return Err(Error::InvalidDtoFlags);
+        }
+        if !self.is_ud() {
+            return Err(Error::InvalidEpType);
+        }
+        if segments.is_empty() || segments.len() > self.limits.receive_segments {
+            return Err(Error::InvalidNumSegments);
+        }
+        if core.lacks_direct(segments) {
+            return Err(Error::InvalidLmr);
+        }
+        let note = Note { cookie, data: data(flags, EventType::DTO_UD_RECV_CMPL) };
+        match self.qp.post_receive(false, segments, |triplet| core.segment(triplet), note) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(core.not_posted(error)),
+        }
+    }
+}
+
+impl Ia {
+    /// Posts a Send of all segments, in order, as one datagram to a remote endpoint; no segments make an empty one.
+    ///
+    /// Completes as `IT_DTO_SEND_CMPL_EVENT` on the endpoint's request dispatcher once the datagram is out; whether it arrives is not told. A bad
+    /// segment, a message that is too long, and an endpoint ID of more than 24 bits are completion errors. The address handle must be of the endpoint's
+    /// protection zone. A `ud_ep_key` with the top bit set stands for the endpoint's own (InfiniBand's rule). In NONOPERATIONAL it is flushed.
+    ///
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidNumSegments`, `InvalidAh` (also one of another protection zone), `TooManyPosts`,
+    /// `InvalidLmr` (the direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    /// Page it_post_sendto.
+    #[doc(alias = "it_post_sendto")]
+    #[inline]
+    pub fn post_sendto(
+        &self,
+        ep: EpHandle,
+        local_segments: &[LmrTriplet],
+        cookie: u64,
+        dto_flags: DtoFlags,
+        remote_ep_addr: &DgRemoteEpAddr,
+    ) -> Result<()> {
+        let core = self.live()?;
+        let posted = core
+            .eps
+            .with(ep.as_raw(), |ep| ep.post_sendto(core, local_segments, cookie, dto_flags, remote_ep_addr));
+        posted.unwrap_or(Err(Error::InvalidEp))
+    }
+
+    /// Posts a Receive for one datagram. The message comes behind 40 bytes, in which its header is
+    /// ([`DtoUdFlags::IB_GRH_PRESENT`](crate::DtoUdFlags::IB_GRH_PRESENT)); `transferred_length` counts them.
+    ///
+    /// Needs [`DtoFlags::COMPLETION`]. Completes as `IT_DTO_UD_RECV_CMPL_EVENT` on the endpoint's receive dispatcher. A datagram that does not fit, or is
+    /// longer than the endpoint's payload size, completes it as `LocalLength`, and the endpoint goes to NONOPERATIONAL; one for which no Receive is there
+    /// is lost without a word. In NONOPERATIONAL it is flushed.
+    ///
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidNumSegments` (also none), `TooManyPosts`, `InvalidLmr` (the direct LMR handle on
+    /// an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_post_recvfrom.
+    #[doc(alias = "it_post_recvfrom")]
+    #[inline]
+    pub fn post_recvfrom(
+        &self,
+        ep: EpHandle,
+        local_segments: &[LmrTriplet],
+        cookie: u64,
+        dto_flags: DtoFlags,
+    ) -> Result<()> {
+        let core = self.live()?;
+        let posted =
+            core.eps.with(ep.as_raw(), |ep| ep.post_recvfrom(core, local_segments, cookie, dto_flags));
+        posted.unwrap_or(Err(Error::InvalidEp))
+    }
+}

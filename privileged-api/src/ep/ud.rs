@@ -1,0 +1,223 @@
+//! Datagram endpoints: creating them, their key, and their end (pages it_ep_ud_create, it_ep_attributes_t, it_ep_state_t).
+//!
+//! A new one works; when something goes wrong it works no more, all its work is flushed, and it can only be freed.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use kernel_agent::{Qp, QpAttributes, QpType};
+use nic_abi::admin::{ModifyQp, QpMask, QpState};
+use nic_abi::registers::Features;
+use nic_abi::wqe;
+use platform::sync::Mutex;
+
+use super::{Common, Control, Ep, Limits, Messages, RC_ONLY, state};
+use crate::address::Path;
+use crate::attributes::{EpAttributes, RcAttributes};
+use crate::context::Context;
+use crate::event::EventType;
+use crate::flags::EpParamMask;
+use crate::handle::{EpHandle, EvdHandle, PzHandle};
+use crate::ia::{Core, Ia, SPIGOT};
+use crate::sleep_lock::SleepLock;
+use crate::status::{Error, Result};
+
+/// Keys with this bit are for privileged consumers (IBTA 10.2.5).
+const CONTROLLED: u32 = 1 << 31;
+
+/// RC attributes of an endpoint that has none.
+const NO_RC: RcAttributes = RcAttributes {
+    rdma_read_enable: false,
+    rdma_write_enable: false,
+    max_rdma_read_segments: 0,
+    max_rdma_write_segments: 0,
+    rdma_read_ird: 0,
+    rdma_read_ord: 0,
+    srq: crate::handle::SrqHandle::NULL,
+    soft_hi_watermark: 0,
+    hard_hi_watermark: 0,
+    atomics_enable: false,
+};
+
+impl Ia {
+    /// Creates a datagram endpoint; it works at once.
+    ///
+    /// All attributes are given exactly as asked for; those of RC endpoints are ignored, and so is `ud_ep_id`, which a query tells. A message has to fit
+    /// into one packet: `max_dto_payload_size` is at most the spigot's `max_ud_send_len`. `ud_ep_key` is what a sender must know; one with the top bit
+    /// set is for privileged consumers. `priv_ops_enable` makes a privileged mode endpoint, for privileged consumers.
+    ///
+    /// Errors: `InvalidPz`, `InvalidReqEvd`, `InvalidRecvEvd`, `InvalidEvdType`, `InvalidReqEvdState`, `InvalidRecvEvdState`, `InvalidSpigot` (also on an
+    /// IA without the UD service), `InvalidEpKey`, `PrivOpsUnavailable`, `NoPermission`, `PayloadSize`, `ResourceReqDto`, `ResourceRecvDto`,
+    /// `ResourceSseg`, `ResourceRseg`, `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe.
+    /// Page it_ep_ud_create.
+    #[doc(alias = "it_ep_ud_create")]
+    pub fn ep_ud_create(
+        &self,
+        pz: PzHandle,
+        request_sevd: EvdHandle,
+        recv_sevd: EvdHandle,
+        ep_attr: &EpAttributes,
+        spigot_id: usize,
+    ) -> Result<EpHandle> {
+        let core = self.live()?;
+        core.shared.not_in_callback()?;
+        let zone = core.enter_zone(pz)?;
+        let dto = EventType::DTO_EVENT_STREAM;
+        let request = core.feed(request_sevd, dto, Error::InvalidReqEvd)?;
+        let recv = core.feed(recv_sevd, dto, Error::InvalidRecvEvd)?;
+        if request.evd().has_overflowed() {
+            return Err(Error::InvalidReqEvdState);
+        }
+        if recv.evd().has_overflowed() {
+            return Err(Error::InvalidRecvEvdState);
+        }
+        if spigot_id != SPIGOT || !core.features().contains(Features::UD) {
+            return Err(Error::InvalidSpigot);
+        }
+        if ep_attr.priv_ops_enable {
+            if !core.features().intersects(Features::FAST_REGISTER | Features::RESERVED_KEY) {
+                return Err(Error::PrivOpsUnavailable);
+            }
+            core.privileged()?;
+        }
+        core.check_key(ep_attr.ud.ep_info.ud_ep_key)?;
+        core.check_ud_limits(ep_attr)?;
+        let reservation = core.eps.reserve()?;
+        let handle = EpHandle::from_raw(reservation.word());
+        let limits = Limits {
+            send_segments: ep_attr.max_send_segments,
+            receive_segments: ep_attr.max_recv_segments,
+            recv_end: 0,
+            // Refused for another reason than their segments.
+            read_segments: usize::MAX,
+            write_segments: usize::MAX,
+        };
+        let attr = EpAttributes { rc: NO_RC, ..*ep_attr };
+        let common = Arc::new(Common {
+            handle,
+            state: AtomicU8::new(state::UD_OPERATIONAL),
+            zone,
+            request,
+            recv,
+            connect: Messages(None),
+            control: Mutex::new(Control {
+                attr,
+                connection: None,
+                past: None,
+                path: Path::default(),
+                three_way: false,
+                peer_depth: (0, 0),
+                private_data: None,
+            }),
+            lost: AtomicBool::new(false),
+            operation: SleepLock::new(),
+            context: Context::new(),
+        });
+        let qp = core.new_ud_qp(&common, &attr)?;
+        common.control.lock().attr.ud.ep_info.ud_ep_id = qp.qpn();
+        reservation.fill(Arc::new(Ep { qp, limits, common }));
+        Ok(handle)
+    }
+}
+
+impl Common {
+    /// A datagram endpoint works no more.
+    pub(super) fn fail(&self) {
+        let (from, to) = (state::UD_OPERATIONAL, state::UD_NONOPERATIONAL);
+        // Failing twice is failing once.
+        let _ = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+impl Core {
+    /// Makes a queue pair for a datagram endpoint, ready for everything.
+    fn new_ud_qp(&self, common: &Common, attr: &EpAttributes) -> Result<Arc<Qp>> {
+        let (Some(send_cq), Some(receive_cq)) = (common.request.evd().cq(), common.recv.evd().cq()) else {
+            return Err(Error::InvalidEvdType);
+        };
+        let privileged = if attr.priv_ops_enable { Some(self.privileged()?) } else { None };
+        let created = self.client()?.create_qp(&QpAttributes {
+            qp_type: QpType::Ud,
+            privileged,
+            pd: &common.zone.pz().pd,
+            send_cq,
+            receive_cq,
+            srq: None,
+            max_send_requests: attr.max_request_dtos.max(1) as u32,
+            max_send_segments: attr.max_send_segments.max(1) as u32,
+            max_receive_requests: attr.max_recv_dtos.max(1) as u32,
+            max_receive_segments: attr.max_recv_segments.max(1) as u32,
+            max_message: attr.max_dto_payload_size as u64,
+            context: common.handle.as_raw(),
+        });
+        let qp = created.map_err(|error| self.error(error))?;
+        let key = ModifyQp {
+            mask: (QpMask::STATE | QpMask::QKEY).bits(),
+            state: QpState::Init as u32,
+            qkey: attr.ud.ep_info.ud_ep_key,
+            ..ModifyQp::default()
+        };
+        let to = |state: QpState| {
+            let mask = QpMask::STATE.bits();
+            qp.modify(&ModifyQp { mask, state: state as u32, ..ModifyQp::default() })
+        };
+        let ready = qp.modify(&key).and_then(|()| to(QpState::Rtr)).and_then(|()| to(QpState::Rts));
+        ready.map_err(|error| {
+            let _ = qp.destroy();
+            self.error(error)
+        })?;
+        Ok(qp)
+    }
+
+    /// Fails if the consumer may not use an endpoint key.
+    fn check_key(&self, key: u32) -> Result<()> {
+        if key & CONTROLLED != 0 && self.privileged().is_err() { Err(Error::InvalidEpKey) } else { Ok(()) }
+    }
+
+    /// Checks attributes against what the device can do.
+    fn check_ud_limits(&self, attr: &EpAttributes) -> Result<()> {
+        let id = self.agent.identity();
+        let segments = id.max_sges as usize;
+        let longest = u64::from(id.mtu).min(id.max_message);
+        let checks = [
+            (attr.max_dto_payload_size as u64 <= longest, Error::PayloadSize),
+            (attr.max_send_segments <= segments, Error::ResourceSseg),
+            (attr.max_recv_segments <= segments, Error::ResourceRseg),
+            (attr.max_recv_dtos <= id.max_rq_entries as usize, Error::ResourceRecvDto),
+        ];
+        if let Some((_, error)) = checks.iter().find(|(holds, _)| !holds) {
+            return Err(*error);
+        }
+        let blocks = wqe::datagram_blocks(attr.max_send_segments.max(1) as u32) as usize;
+        match attr.max_request_dtos.checked_mul(blocks) {
+            Some(needed) if needed <= id.max_sq_blocks as usize => Ok(()),
+            _ => Err(Error::ResourceReqDto),
+        }
+    }
+
+    /// Checks a change of a datagram endpoint; returns the attributes after it and what the device must know of it.
+    pub(super) fn check_ud(
+        &self,
+        control: &Control,
+        mask: EpParamMask,
+        new: &EpAttributes,
+    ) -> Result<(EpAttributes, ModifyQp)> {
+        // The payload size can be set at creation only; there is no state in which it could be later.
+        if mask.intersects(RC_ONLY.union(EpParamMask::MAX_PAYLOAD)) {
+            return Err(Error::InvalidEpType);
+        }
+        if mask.intersects(EpParamMask::MAX_REQ_DTO | EpParamMask::MAX_RECV_DTO) {
+            return Err(Error::InvalidEpState);
+        }
+        let mut attr = control.attr;
+        let mut modify = ModifyQp::default();
+        if mask.contains(EpParamMask::EP_KEY) {
+            let key = new.ud.ep_info.ud_ep_key;
+            self.check_key(key)?;
+            attr.ud.ep_info.ud_ep_key = key;
+            modify.qkey = key;
+            modify.mask = QpMask::QKEY.bits();
+        }
+        Ok((attr, modify))
+    }
+}

@@ -1,0 +1,408 @@
+//! UD service requests and replies: which endpoint a datagram service has (pages it_ud_service_request_handle_create,
+//! it_ud_service_request_handle_query, it_ud_service_request_handle_free, it_ud_service_request, it_ud_service_reply). InfiniBand's SIDR.
+//!
+//! Owns the request handles, and the peers' requests that wait for a reply: a bounded number, of which the oldest is forgotten, as
+//! datagrams may be.
+//!
+//! Locks: the waiting requests' is taken alone.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+
+use kernel_agent::{
+    ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolutionRequestId, ResolveParams,
+};
+use roce::cm::sidr;
+
+use crate::address::{ConnQual, NetAddr, Path, PrivateData};
+use crate::attributes::UdSvcReqParam;
+use crate::context::Context;
+use crate::ep::Feed;
+use crate::ep::connect::{fit, received, service};
+use crate::evd::callback::Origin;
+use crate::event::{Event, EventType, RemoteEpInfo, UdServiceReply, UdServiceRequest, UdSvcStatus};
+use crate::flags::UdSvcReqParamMask;
+use crate::handle::{EvdHandle, ListenHandle, UdSvcReqHandle};
+use crate::ia::{Core, Ia, SPIGOT, private_data};
+use crate::status::{Error, Result};
+
+/// Request handles of an IA at most.
+pub(crate) const MAX_REQUESTS: u32 = 1024;
+/// Peers' requests that may wait for a reply.
+const MAX_WAITING: usize = 64;
+
+/// A request that can be made.
+pub(crate) struct UdSvcReq {
+    handle: UdSvcReqHandle,
+    feed: Feed,
+    qual: ConnQual,
+    path: Path,
+    private_data: PrivateData,
+    /// The agent's name for it, and the peer's.
+    id: ResolutionId,
+    request_id: u32,
+    pub(crate) context: Context,
+}
+
+/// A peer's request that waits for a reply.
+struct Waiting {
+    /// What the consumer calls it: the peer's name for it, the same for each repetition.
+    id: u64,
+    from: [u8; 16],
+    request: ResolutionRequestId,
+}
+
+/// The peers' requests that wait for a reply, oldest first.
+#[derive(Default)]
+pub(crate) struct UdRequests(VecDeque<Waiting>);
+
+impl UdRequests {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Remembers a request; returns the consumer's name for it, and one that is forgotten for it.
+    ///
+    /// Two peers may use the same name. The reply says nothing else, so the second of them gets another one here.
+    fn add(
+        &mut self,
+        name: u32,
+        from: [u8; 16],
+        request: ResolutionRequestId,
+    ) -> (u64, Option<ResolutionRequestId>) {
+        let taken = |id: u64| self.0.iter().any(|waiting| waiting.id == id && waiting.from != from);
+        let mut id = u64::from(name);
+        // There are fewer requests than tries.
+        while taken(id) {
+            id += 1 << 32;
+        }
+        let forgotten = if self.0.len() >= MAX_WAITING { self.0.pop_front() } else { None };
+        self.0.push_back(Waiting { id, from, request });
+        (id, forgotten.map(|waiting| waiting.request))
+    }
+
+    /// Takes the oldest request of that name.
+    fn take(&mut self, id: u64) -> Result<ResolutionRequestId> {
+        let place = self.place(id)?;
+        self.0.remove(place).map(|waiting| waiting.request).ok_or(Error::InvalidUdSvcReqId)
+    }
+
+    fn place(&self, id: u64) -> Result<usize> {
+        self.0.iter().position(|waiting| waiting.id == id).ok_or(Error::InvalidUdSvcReqId)
+    }
+
+    fn forget(&mut self, request: ResolutionRequestId) {
+        self.0.retain(|waiting| waiting.request != request);
+    }
+}
+
+impl Core {
+    fn ud_svc_req(&self, handle: UdSvcReqHandle) -> Result<Arc<UdSvcReq>> {
+        self.ud_svc_reqs.get(handle.as_raw()).ok_or(Error::InvalidUdSvc)
+    }
+
+    /// Frees a request handle; false if somebody else did.
+    pub(crate) fn bury_ud_svc_req(&self, request: &UdSvcReq) -> bool {
+        if self.ud_svc_reqs.remove(request.handle.as_raw()).is_none() {
+            return false;
+        }
+        if let Ok(client) = self.client() {
+            // Can only fail with the device.
+            let _ = client.close_resolution(request.id);
+        }
+        request.feed.end();
+        true
+    }
+
+    /// What the agent tells of service resolution.
+    pub(crate) fn resolution_event(&self, event: &ResolutionEvent<'_>, ia: &Ia) {
+        match event.kind {
+            ResolutionEventKind::Request { request, request_id, remote_gid, .. } => {
+                self.ud_requested(event, (request, request_id), remote_gid, ia);
+            }
+            ResolutionEventKind::Reply { resolution, status, qpn, qkey } => {
+                let ep_info = RemoteEpInfo { ud_ep_id: qpn, ud_ep_key: qkey };
+                self.ud_replied(event, resolution, (status, ep_info), ia);
+            }
+            // No event tells of it: the consumer asks again (it_ud_service_request).
+            ResolutionEventKind::TimedOut { .. } => {}
+        }
+    }
+
+    /// A request that finds the dispatcher full is not answered, so that the peer asks again.
+    fn ud_requested(
+        &self,
+        event: &ResolutionEvent<'_>,
+        (request, name): (ResolutionRequestId, u32),
+        from: [u8; 16],
+        ia: &Ia,
+    ) {
+        let Some(listen) = self.listens.get(ListenHandle::from_raw(event.context).as_raw()) else {
+            return self.disregard(request);
+        };
+        let (id, forgotten) = self.ud_requests.lock().add(name, from, request);
+        if let Some(forgotten) = forgotten {
+            self.disregard(forgotten);
+        }
+        let evd = listen.feed.evd();
+        let told = Event::UdServiceRequest(UdServiceRequest {
+            evd: evd.handle,
+            ud_svc_req_id: id,
+            conn_qual: listen.qual,
+            source_addr: NetAddr::IbGid(from),
+            spigot_id: SPIGOT,
+            private_data: received(event.private_data),
+        });
+        let origin = Origin::Dispatcher(ia);
+        match self.listens.with(listen.handle.as_raw(), |_| evd.push(told)) {
+            Some(true) => return self.announce(evd, origin),
+            Some(false) => self.overflow(evd, origin),
+            None => {}
+        }
+        self.ud_requests.lock().forget(request);
+        self.disregard(request);
+    }
+
+    fn ud_replied(
+        &self,
+        event: &ResolutionEvent<'_>,
+        resolution: ResolutionId,
+        (status, ep_info): (sidr::Status, RemoteEpInfo),
+        ia: &Ia,
+    ) {
+        let Some(asked) = self.ud_svc_reqs.get(event.context) else { return };
+        if asked.id != resolution {
+            return;
+        }
+        let status = match status {
+            sidr::Status::Valid => UdSvcStatus::EpInfoValid,
+            sidr::Status::ServiceIdNotSupported => UdSvcStatus::IdNotSupported,
+            sidr::Status::NoQp => UdSvcStatus::NoEpAvailable,
+            // Where to is not followed: nothing that can be reached redirects.
+            sidr::Status::Rejected | sidr::Status::Redirected | sidr::Status::VersionNotSupported => {
+                UdSvcStatus::Rejected
+            }
+        };
+        let evd = asked.feed.evd();
+        let told = Event::UdServiceReply(UdServiceReply {
+            evd: evd.handle,
+            ud_svc: asked.handle,
+            status,
+            ep_info: if status == UdSvcStatus::EpInfoValid { ep_info } else { RemoteEpInfo::default() },
+            dst_path: None,
+            private_data: received(event.private_data),
+        });
+        let origin = Origin::Dispatcher(ia);
+        // Once the handle is freed, no event of it comes.
+        match self.ud_svc_reqs.with(asked.handle.as_raw(), |_| evd.push(told)) {
+            Some(true) => self.announce(evd, origin),
+            Some(false) => self.overflow(evd, origin),
+            None => {}
+        }
+    }
+
+    fn disregard(&self, request: ResolutionRequestId) {
+        if let Ok(client) = self.client() {
+            client.disregard_resolution(request);
+        }
+    }
+}
+
+impl Ia {
+    /// Prepares a request for a UD service: which endpoint at the end of a path has it? Nothing is sent yet.
+    ///
+    /// Replies come as `IT_CM_MSG_UD_SERVICE_REPLY_EVENT` on `reply_evd`. Of the path the local part is checked; `timeout` is how long one request
+    /// goes on asking.
+    ///
+    /// Errors: `InvalidConnEvd`, `InvalidEvdType`, `InvalidPdataLength`, `InvalidConnQual`, `InvalidSpigot`, `InvalidSourcePath`, `Resources`,
+    /// `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks. Thread-safe. Page it_ud_service_request_handle_create.
+    #[doc(alias = "it_ud_service_request_handle_create")]
+    pub fn ud_service_request_handle_create(
+        &self,
+        conn_qual: &ConnQual,
+        reply_evd: EvdHandle,
+        destination_path: &Path,
+        private_data: &[u8],
+    ) -> Result<UdSvcReqHandle> {
+        let core = self.live()?;
+        core.shared.not_in_callback()?;
+        let feed = core.feed(reply_evd, EventType::CM_MSG_EVENT_STREAM, Error::InvalidConnEvd)?;
+        if private_data.len() > private_data::UD_REQUEST {
+            return Err(Error::InvalidPdataLength);
+        }
+        let service = service(conn_qual)?;
+        let (ib, source_gid) = core.check_path(destination_path)?;
+        let timing = fit(destination_path.timeout);
+        let reservation = core.ud_svc_reqs.reserve()?;
+        let handle = UdSvcReqHandle::from_raw(reservation.word());
+        let params = ResolveParams {
+            service,
+            remote_gid: ib.remote_port_gid,
+            source_gid,
+            response_timeout: timing.cm_timeout,
+            retries: timing.cm_retries,
+            private_data,
+        };
+        let opened = core.client()?.open_resolution(&params, handle.as_raw());
+        let (id, request_id) = opened.map_err(|error| core.error(error))?;
+        reservation.fill(Arc::new(UdSvcReq {
+            handle,
+            feed,
+            qual: *conn_qual,
+            path: *destination_path,
+            private_data: PrivateData::new(private_data),
+            id,
+            request_id,
+            context: Context::new(),
+        }));
+        Ok(handle)
+    }
+
+    /// Says what a request handle is like.
+    ///
+    /// Errors: `InvalidUdSvc`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    /// Page it_ud_service_request_handle_query.
+    #[doc(alias = "it_ud_service_request_handle_query")]
+    pub fn ud_service_request_handle_query(
+        &self,
+        ud_svc: UdSvcReqHandle,
+        mask: UdSvcReqParamMask,
+    ) -> Result<UdSvcReqParam> {
+        let core = self.live()?;
+        let request = core.ud_svc_req(ud_svc)?;
+        if UdSvcReqParamMask::from_bits(mask.bits()).is_none() {
+            return Err(Error::InvalidMask);
+        }
+        let wants = |bit| mask.intersects(bit | UdSvcReqParamMask::ALL);
+        let mut param = UdSvcReqParam::default();
+        if wants(UdSvcReqParamMask::IA_HANDLE) {
+            param.ia = core.handle;
+        }
+        if wants(UdSvcReqParamMask::REQ_ID) {
+            param.request_id = request.request_id;
+        }
+        if wants(UdSvcReqParamMask::REPLY_EVD) {
+            param.reply_evd = request.feed.handle();
+        }
+        if wants(UdSvcReqParamMask::CONN_QUAL) {
+            param.conn_qual = request.qual;
+        }
+        if wants(UdSvcReqParamMask::DEST_PATH) {
+            param.destination_path = request.path;
+        }
+        if wants(UdSvcReqParamMask::PRIV_DATA) {
+            param.private_data = (!request.private_data.is_empty()).then_some(request.private_data);
+        }
+        if wants(UdSvcReqParamMask::PRIV_DATA_LENGTH) {
+            param.private_data_length = request.private_data.len();
+        }
+        Ok(param)
+    }
+
+    /// Frees a request handle: what is replied from now on is dropped. Reply events that are queued stay.
+    ///
+    /// Errors: `InvalidUdSvc`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page
+    /// it_ud_service_request_handle_free.
+    #[doc(alias = "it_ud_service_request_handle_free")]
+    pub fn ud_service_request_handle_free(&self, ud_svc: UdSvcReqHandle) -> Result<()> {
+        let core = self.live()?;
+        let request = core.ud_svc_req(ud_svc)?;
+        if core.bury_ud_svc_req(&request) { Ok(()) } else { Err(Error::InvalidUdSvc) }
+    }
+
+    /// Makes a request. Each one gets one reply at most; where none comes within the path's timeout nothing tells of it, and the consumer
+    /// may ask again. Asking while a reply is awaited begins anew.
+    ///
+    /// Errors: `InvalidUdSvc`, `InvalidIa`, `IaCatastrophe`; `Resources` if too many messages wait to be sent. Does not wait for the peer. May be
+    /// called in callbacks. Thread-safe. Page it_ud_service_request.
+    #[doc(alias = "it_ud_service_request")]
+    pub fn ud_service_request(&self, ud_svc: UdSvcReqHandle) -> Result<()> {
+        let core = self.live()?;
+        let request = core.ud_svc_req(ud_svc)?;
+        core.client()?.resolve(request.id).map_err(|error| match error {
+            kernel_agent::Error::ConnectionState => Error::InvalidUdSvc,
+            other => core.error(other),
+        })
+    }
+
+    /// Answers a peer's request, whose identifier is used up then, unless an error is returned. `ep_info` counts with
+    /// [`UdSvcStatus::EpInfoValid`] only. [`UdSvcStatus::Redirected`] is not for consumers.
+    ///
+    /// Where a peer asked several times with one handle, each request is answered by a reply of its own, the oldest first.
+    ///
+    /// Errors: `InvalidPdataLength`, `InvalidUdSvcReqId`, `InvalidUdStatus` (also for an endpoint ID of more than 24 bits, which is no valid
+    /// endpoint), `InvalidIa`, `IaCatastrophe`. Does not wait for the peer. May be called in callbacks. Thread-safe. Page it_ud_service_reply.
+    #[doc(alias = "it_ud_service_reply")]
+    pub fn ud_service_reply(
+        &self,
+        ud_svc_req_id: u64,
+        status: UdSvcStatus,
+        ep_info: RemoteEpInfo,
+        private_data: &[u8],
+    ) -> Result<()> {
+        let core = self.live()?;
+        core.ud_requests.lock().place(ud_svc_req_id)?;
+        let valid = status == UdSvcStatus::EpInfoValid;
+        let answer = match status {
+            UdSvcStatus::EpInfoValid => sidr::Status::Valid,
+            UdSvcStatus::IdNotSupported => sidr::Status::ServiceIdNotSupported,
+            UdSvcStatus::Rejected => sidr::Status::Rejected,
+            UdSvcStatus::NoEpAvailable => sidr::Status::NoQp,
+            UdSvcStatus::Redirected => return Err(Error::InvalidUdStatus),
+        };
+        if valid && roce::Qpn::new(ep_info.ud_ep_id).is_none() {
+            return Err(Error::InvalidUdStatus);
+        }
+        if private_data.len() > private_data::UD_REPLY {
+            return Err(Error::InvalidPdataLength);
+        }
+        let request = core.ud_requests.lock().take(ud_svc_req_id)?;
+        let answer = ResolutionAnswer {
+            status: answer,
+            qpn: if valid { ep_info.ud_ep_id } else { 0 },
+            qkey: if valid { ep_info.ud_ep_key } else { 0 },
+            private_data,
+        };
+        core.client()?.answer_resolution(request, &answer).map_err(|error| match error {
+            kernel_agent::Error::ConnectionState => Error::InvalidUdSvcReqId,
+            other => core.error(other),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_the_peers_and_unique_here() {
+        let mut requests = UdRequests::default();
+        let id = ResolutionRequestId;
+        assert_eq!(requests.add(7, [1; 16], id(1)), (7, None));
+        assert_eq!(requests.add(7, [1; 16], id(2)), (7, None), "asked again");
+        assert_eq!(requests.add(7, [2; 16], id(3)), (7 | 1 << 32, None), "another peer");
+        assert_eq!(requests.add(7, [3; 16], id(4)), (7 | 2 << 32, None), "a third one");
+        assert_eq!(requests.take(7), Ok(id(1)));
+        assert_eq!(requests.take(7), Ok(id(2)));
+        assert_eq!(requests.take(7), Err(Error::InvalidUdSvcReqId));
+        requests.forget(id(3));
+        assert_eq!(requests.place(7 | 1 << 32), Err(Error::InvalidUdSvcReqId));
+        assert_eq!(requests.len(), 1);
+    }
+
+    #[test]
+    fn of_too_many_the_oldest_is_forgotten() {
+        let mut requests = UdRequests::default();
+        let most = MAX_WAITING as u32;
+        for n in 0..most {
+            assert_eq!(requests.add(n, [1; 16], ResolutionRequestId(n.into())).1, None);
+        }
+        let forgotten = requests.add(most, [1; 16], ResolutionRequestId(most.into())).1;
+        assert_eq!((forgotten, requests.len()), (Some(ResolutionRequestId(0)), MAX_WAITING));
+        assert_eq!(requests.take(0), Err(Error::InvalidUdSvcReqId));
+    }
+}
