@@ -236,7 +236,6 @@ pub(crate) const TESTS: &[Test] = &[
             "it_address_handle_create.F08",
             "it_address_handle_create.F12",
             "it_address_handle_free.V01",
-            "it_address_handle_modify.V01",
         ],
         |f| {
             let (a, b) = (peer(&f.a, &datagrams())?, peer(&f.b, &datagrams())?);
