@@ -43,7 +43,7 @@ fn talk(world: &World, node: &Node, pair: &Pair) -> Result<usize, common::Failur
     let (from, into) = (register(&pair.a)?, register(&pair.b)?);
     let mut arrived = 0;
     for n in 0..MESSAGES {
-        if world.random() % 4 == 0 {
+        if world.random().is_multiple_of(4) {
             let what = [Injection::DropRequests, Injection::DropResponses][(world.random() % 2) as usize];
             // Fewer than the connection retries.
             let qpn = pair.a.ia.ep_qpn(pair.a.ep).trying("it_ep_query")?;
@@ -99,7 +99,7 @@ fn a_life_cut_short(world: &World) -> bool {
     let sizes = Sizes { requests: 16, message: 1 << 16 };
     let pair = node.ia(0).and_then(|a| Pair::connect(a, node.ia(1)?, sizes));
     let pair = pair.unwrap_or_else(|failure| panic!("{failure}"));
-    let killed_before = world.random() % 2 == 0;
+    let killed_before = world.random().is_multiple_of(2);
     if killed_before {
         world.kill_device();
     }
