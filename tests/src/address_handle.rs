@@ -110,6 +110,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_address_handle_create.IT_ERR_INVALID_SOURCE_PATH",
             "it_address_handle_create.IT_ERR_INVALID_SPIGOT",
             "it_address_handle_create.V02",
+            "it_address_handle_create.B06",
             "it_address_handle_create.F07",
             "it_address_handle_create.F10",
             "it_address_handle_create.F12",

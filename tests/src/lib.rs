@@ -28,6 +28,7 @@ mod connect;
 mod context;
 mod data;
 mod death;
+mod death_datagrams;
 mod ep;
 mod errors;
 mod evd;
@@ -108,6 +109,7 @@ const AREAS: &[&[Test]] = &[
     overflow::TESTS,
     privilege::TESTS,
     death::TESTS,
+    death_datagrams::TESTS,
 ];
 
 /// All tests, in their fixed order.

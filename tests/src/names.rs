@@ -33,6 +33,9 @@ pub(crate) const TESTS: &[Test] = &[
             "it_net_addr_t.F01",
             "it_net_addr_t.F02",
             "it_net_addr_t.F03",
+            "it_net_addr_t.F04",
+            "it_net_addr_t.F07",
+            "it_net_addr_t.F11",
             "it_net_addr_t.F09",
             "it_net_addr_t.F10",
             "it_net_addr_t.B04",
@@ -149,10 +152,120 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
+        "names::a_request_is_handed_on",
+        &[
+            "it_handoff.B01",
+            "it_handoff.B02",
+            "it_handoff.B03",
+            "it_handoff.S01",
+            "it_handoff.F01",
+            "it_cm_req_events.B04",
+        ],
+        |f| {
+            check_eq!(size_of::<CnEstId>(), 8);
+            let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
+            let (first, second) = (f.listen(&f.b)?, f.listen(&f.b)?);
+            f.dial(&active, &first, CnEstFlags::TWO_WAY, b"for whom?")?;
+            let asked = first.request()?;
+            let here = spigot(&f.b)?.spigot_id;
+            f.b.handoff(&second.conn_qual, here, asked.cn_est_id)?;
+            let again = second.request()?;
+            check!(again.cn_est_id != asked.cn_est_id, "the identifier is another one");
+            let (evd, conn_qual) = (second.evd, second.conn_qual);
+            check_eq!(again, ConnRequest { evd, conn_qual, cn_est_id: again.cn_est_id, ..asked });
+            // The old identifier is gone.
+            let gone = Error::InvalidCnEstId;
+            refused(f.b.reject(asked.cn_est_id, &[]), gone)?;
+            refused(f.b.ep_accept(passive.ep, asked.cn_est_id, &[]), gone)?;
+            refused(f.b.handoff(&first.conn_qual, here, asked.cn_est_id), gone)?;
+            f.b.ep_accept(passive.ep, again.cn_est_id, &[])?;
+            active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            Ok(())
+        },
+    ),
+    test(
+        "names::requests_that_are_not_handed_on",
+        &[
+            "it_handoff.B04",
+            "it_handoff.IT_ERR_INVALID_CN_EST_ID",
+            "it_handoff.IT_ERR_INVALID_CONN_QUAL",
+            "it_handoff.IT_ERR_INVALID_SPIGOT",
+            "it_handoff.V02",
+        ],
+        |f| {
+            let active = f.end(&f.a, &attributes())?;
+            let listener = f.listen(&f.b)?;
+            f.dial(&active, &listener, CnEstFlags::TWO_WAY, &[])?;
+            let id = listener.request()?.cn_est_id;
+            let here = spigot(&f.b)?.spigot_id;
+            let qual = listener.conn_qual;
+            for wrong in [0, here + 1, usize::MAX] {
+                refused(f.b.handoff(&qual, wrong, id), Error::InvalidSpigot)?;
+            }
+            let evd = crate::fixture::sevd(&f.a, EventType::CM_REQ_EVENT_STREAM, 4, 1)?;
+            let others = ConnQual::service_id(0x7778);
+            f.a.listen_create(here, evd, ListenFlags::CONN_QUAL_INPUT, Some(&others))?;
+            let discriminator = ViaDiscriminator { len: 4, discriminator: [1; MAX_VIA_DISC_LEN] };
+            // Of another IA; of nobody; of no kind that there is.
+            for qual in [
+                others,
+                ConnQual::service_id(0x7777),
+                ConnQual::IanaPort(0),
+                ConnQual::ViaDiscriminator(discriminator),
+                ConnQual::IanaLrPort { local: 1, remote: 2 },
+            ] {
+                refused(f.b.handoff(&qual, here, id), Error::InvalidConnQual)?;
+            }
+            for wrong in [CnEstId(0), CnEstId(id.0 + 1), CnEstId(u64::MAX)] {
+                refused(f.b.handoff(&qual, here, wrong), Error::InvalidCnEstId)?;
+            }
+            refused(f.a.handoff(&others, here, id), Error::InvalidCnEstId)?;
+            // After all that it can still be answered.
+            f.b.reject(id, &[])?;
+            active.expect(EventType::CM_MSG_CONN_PEER_REJECT)?;
+            Ok(())
+        },
+    ),
+    test("names::a_path_of_ones_own", &["it_get_pathinfo.B06", "it_path_t.B06"], |f| {
+        let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
+        let listener = f.listen(&f.b)?;
+        let gid = |ia: &Ia| -> core::result::Result<[u8; 16], crate::Failure> {
+            match spigot(ia)?.net_addr.first() {
+                Some(NetAddr::IbGid(gid)) => Ok(*gid),
+                other => Err(crate::Failure::new(alloc::format!("not a GID: {other:?}"))),
+            }
+        };
+        let own = Path {
+            spigot_id: spigot(&f.a)?.spigot_id,
+            timeout: 5_000_000,
+            remote: NetEndpoint::Ib(IbNetEndpoint {
+                partition_key: 0xffff,
+                path_mtu: 1,
+                local_port_gid: gid(&f.a)?,
+                remote_port_gid: gid(&f.b)?,
+                hop_limit: 1,
+                ..IbNetEndpoint::default()
+            }),
+        };
+        f.a.ep_connect(active.ep, &own, None, &listener.conn_qual, CnEstFlags::TWO_WAY, &[])?;
+        f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
+        active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+        check_eq!(f.a.ep_query(active.ep, EpParamMask::PATH)?.dst_path, own);
+        passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+        Ok(())
+    }),
+    test(
         "names::sockets_are_not_converted",
-        &["it_socket_convert.O01", "it_socket_convert.IT_ERR_OP_NOT_SUPPORTED", "it_socket_convert.V01"],
+        &[
+            "it_socket_convert.O01",
+            "it_socket_convert.F01",
+            "it_socket_convert.V01",
+            "it_socket_convert.IT_ERR_OP_NOT_SUPPORTED",
+        ],
         |f| {
             check!(!f.a.ia_query()?.socket_conversion_support);
+            check_eq!((ScFlags::empty().bits(), ScFlags::NO_REQ_REP.bits()), (0, 1));
             let end = f.end(&f.a, &attributes())?;
             let undefined = ScFlags::from_bits_retain(2);
             for (sd, ep) in [(0, end.ep), (-1, end.ep), (i32::MAX, end.ep), (3, EpHandle::NULL)] {

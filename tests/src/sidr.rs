@@ -71,6 +71,7 @@ pub(crate) const TESTS: &[Test] = &[
         "sidr::a_service_is_asked_and_answers",
         &[
             "it_ud_service_request_handle_create.B01",
+            "it_ud_service_request_handle_create.B03",
             "it_ud_service_request_handle_create.B04",
             "it_ud_service_request.B01",
             "it_ud_service_request.B02",
@@ -378,6 +379,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ud_service_request_handle_create.IT_ERR_INVALID_SPIGOT",
             "it_ud_service_request_handle_create.IT_ERR_RESOURCES",
             "A.it_ud_service_request_handle_create.B01",
+            "A.it_ud_service_request_handle_create.IT_ERR_INVALID_SOURCE_PATH",
         ],
         |f| {
             let Asking { listener, evd, way, handle } = asking(f, &[])?;

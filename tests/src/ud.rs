@@ -160,6 +160,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ep_attributes_t.F08",
             "it_ep_query.F08",
             "it_ep_query.V01",
+            "it_ep_query.IT_ERR_INVALID_EP_TYPE",
             "it_ia_info_t.F07",
         ],
         |f| {
@@ -562,6 +563,10 @@ pub(crate) const TESTS: &[Test] = &[
             "it_lmr_unlink.IT_ERR_INVALID_EP_TYPE",
             "it_ep_reset.V01",
             "it_ep_state_t.V02",
+            "it_ep_reset.IT_ERR_INVALID_EP_TYPE",
+            "it_ep_connect.IT_ERR_INVALID_EP_TYPE",
+            "it_ep_accept.IT_ERR_INVALID_EP_TYPE",
+            "it_ep_disconnect.IT_ERR_INVALID_EP_TYPE",
         ],
         |f| {
             let two = two(f)?;
@@ -652,6 +657,17 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    test("ud::receives_that_overlap", &["it_post_recvfrom.B07"], |f| {
+        let two = two(f)?;
+        // What is in the bytes that overlap is nobody's business; the rest of the world is as it was.
+        let places = [two.into.segment(0, 60), two.into.segment(30, 60), two.into.segment(50, 60)];
+        two.b.ia.post_recvfrom(two.b.ep, &places, 1, RECV)?;
+        two.a.ia.post_sendto(two.a.ep, &[two.from.segment(0, 140)], 2, SIGNALLED, &two.to_b)?;
+        two.a.sent(2, DtoStatus::Success)?;
+        check_eq!(two.b.received(1, DtoStatus::Success)?.transferred_length, 180);
+        check!(two.into.bytes(110, PAGE).iter().all(|&byte| byte == 0), "bytes outside were written");
+        two.b.works(true)
+    }),
     test("ud::the_direct_lmr_handle", &["it_post_recvfrom.B05"], |f| {
         let two = two(f)?;
         let from = crate::iobl::map(&f.a, &two.from.buffer)?;
@@ -675,6 +691,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ep_state_t.A07",
             "it_ep_state_t.A08",
             "it_post_sendto.A02",
+            "it_post_sendto.V01",
             "it_post_recvfrom.A01",
         ],
         |f| {
@@ -719,41 +736,45 @@ pub(crate) const TESTS: &[Test] = &[
             two.b.works(false)
         },
     ),
-    test("ud::what_nobody_takes_is_lost", &["it_post_sendto.B02", "it_post_sendto.B13"], |f| {
-        let two = two(f)?;
-        let segment = [two.from.segment(0, 8)];
-        // No Receive, no such endpoint, an RC endpoint, the wrong key, an endpoint that is gone.
-        let rc = f.end(&f.b, &attributes())?;
-        let gone = peer(&f.b, &datagrams())?;
-        f.b.ep_free(gone.ep)?;
-        let rc_id = f.b.ep_qpn(rc.ep)?;
-        let ways = [
-            two.to_b,
-            with_info(&two.to_b, |info| info.ud_ep_id = 0xff_fff0),
-            with_info(&two.to_b, |info| info.ud_ep_id = 0),
-            with_info(&two.to_b, |info| info.ud_ep_id = rc_id),
-            with_info(&two.to_b, |info| info.ud_ep_key += 1),
-            with_info(&two.to_b, |info| info.ud_ep_id = gone.info.ud_ep_id),
-        ];
-        for (cookie, to) in ways.iter().enumerate() {
-            two.a.ia.post_sendto(two.a.ep, &segment, cookie as u64, SIGNALLED, to)?;
-            two.a.sent(cookie as u64, DtoStatus::Success)?;
-            if cookie == 0 {
-                two.b.ia.post_recvfrom(two.b.ep, &[two.into.segment(0, 64)], 77, RECV)?;
+    test(
+        "ud::what_nobody_takes_is_lost",
+        &["it_post_sendto.B02", "it_post_sendto.B13", "it_dto_status_t.F05", "it_cm_msg_events.F51"],
+        |f| {
+            let two = two(f)?;
+            let segment = [two.from.segment(0, 8)];
+            // No Receive, no such endpoint, an RC endpoint, the wrong key, an endpoint that is gone.
+            let rc = f.end(&f.b, &attributes())?;
+            let gone = peer(&f.b, &datagrams())?;
+            f.b.ep_free(gone.ep)?;
+            let rc_id = f.b.ep_qpn(rc.ep)?;
+            let ways = [
+                two.to_b,
+                with_info(&two.to_b, |info| info.ud_ep_id = 0xff_fff0),
+                with_info(&two.to_b, |info| info.ud_ep_id = 0),
+                with_info(&two.to_b, |info| info.ud_ep_id = rc_id),
+                with_info(&two.to_b, |info| info.ud_ep_key += 1),
+                with_info(&two.to_b, |info| info.ud_ep_id = gone.info.ud_ep_id),
+            ];
+            for (cookie, to) in ways.iter().enumerate() {
+                two.a.ia.post_sendto(two.a.ep, &segment, cookie as u64, SIGNALLED, to)?;
+                two.a.sent(cookie as u64, DtoStatus::Success)?;
+                if cookie == 0 {
+                    two.b.ia.post_recvfrom(two.b.ep, &[two.into.segment(0, 64)], 77, RECV)?;
+                }
             }
-        }
-        two.b.silent()?;
-        two.b.works(true)?;
-        // It still works.
-        two.a.ia.post_sendto(two.a.ep, &segment, 50, SIGNALLED, &two.to_b)?;
-        two.a.sent(50, DtoStatus::Success)?;
-        two.b.received(77, DtoStatus::Success)?;
-        // An ID that no queue pair can have is an inconsistency.
-        let nonsense = with_info(&two.to_b, |info| info.ud_ep_id = 1 << 24);
-        two.a.ia.post_sendto(two.a.ep, &segment, 51, SIGNALLED, &nonsense)?;
-        two.a.sent(51, DtoStatus::LocalEp)?;
-        two.a.works(false)
-    }),
+            two.b.silent()?;
+            two.b.works(true)?;
+            // It still works.
+            two.a.ia.post_sendto(two.a.ep, &segment, 50, SIGNALLED, &two.to_b)?;
+            two.a.sent(50, DtoStatus::Success)?;
+            two.b.received(77, DtoStatus::Success)?;
+            // An ID that no queue pair can have is an inconsistency.
+            let nonsense = with_info(&two.to_b, |info| info.ud_ep_id = 1 << 24);
+            two.a.ia.post_sendto(two.a.ep, &segment, 51, SIGNALLED, &nonsense)?;
+            two.a.sent(51, DtoStatus::LocalEp)?;
+            two.a.works(false)
+        },
+    ),
     test(
         "ud::the_key",
         &[
@@ -804,41 +825,45 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("ud::modify_refuses", &["it_ep_attributes_t.S02", "it_ep_state_t.S49"], |f| {
-        let two = two(f)?;
-        let mut changed = datagrams();
-        changed.max_dto_payload_size = 64;
-        changed.ud.ep_info.ud_ep_key = 9;
-        let before = f.a.ep_query(two.a.ep, EpParamMask::ALL)?;
-        let unchanged = |ep_state| -> Outcome {
-            for (mask, error) in [
-                (EpParamMask::MAX_PAYLOAD, Error::InvalidEpType),
-                (EpParamMask::RDMA_RD_ENABLE, Error::InvalidEpType),
-                (EpParamMask::MAX_IRD, Error::InvalidEpType),
-                (EpParamMask::MAX_ORD, Error::InvalidEpType),
-                (EpParamMask::ATOMICS_ENABLE, Error::InvalidEpType),
-                (EpParamMask::MAX_REQ_DTO, Error::InvalidEpState),
-                (EpParamMask::MAX_RECV_DTO, Error::InvalidEpState),
-                (EpParamMask::EP_ID, Error::InvalidMask),
-                (EpParamMask::STATE, Error::InvalidMask),
-                (EpParamMask::ALL, Error::InvalidMask),
-            ] {
-                // All or nothing: the key is not changed either.
-                refused(f.a.ep_modify(two.a.ep, mask | EpParamMask::EP_KEY, &changed), error)?;
-            }
-            f.a.ep_modify(two.a.ep, EpParamMask::empty(), &changed)?;
-            check_eq!(f.a.ep_query(two.a.ep, EpParamMask::ALL)?, EpParam { ep_state, ..before });
+    test(
+        "ud::modify_refuses",
+        &["it_ep_attributes_t.S02", "it_ep_state_t.S49", "it_ep_modify.IT_ERR_INVALID_EP_TYPE"],
+        |f| {
+            let two = two(f)?;
+            let mut changed = datagrams();
+            changed.max_dto_payload_size = 64;
+            changed.ud.ep_info.ud_ep_key = 9;
+            let before = f.a.ep_query(two.a.ep, EpParamMask::ALL)?;
+            let unchanged = |ep_state| -> Outcome {
+                for (mask, error) in [
+                    (EpParamMask::MAX_PAYLOAD, Error::InvalidEpType),
+                    (EpParamMask::RDMA_RD_ENABLE, Error::InvalidEpType),
+                    (EpParamMask::MAX_IRD, Error::InvalidEpType),
+                    (EpParamMask::MAX_ORD, Error::InvalidEpType),
+                    (EpParamMask::ATOMICS_ENABLE, Error::InvalidEpType),
+                    (EpParamMask::MAX_REQ_DTO, Error::InvalidEpState),
+                    (EpParamMask::MAX_RECV_DTO, Error::InvalidEpState),
+                    (EpParamMask::EP_ID, Error::InvalidMask),
+                    (EpParamMask::STATE, Error::InvalidMask),
+                    (EpParamMask::ALL, Error::InvalidMask),
+                ] {
+                    // All or nothing: the key is not changed either.
+                    refused(f.a.ep_modify(two.a.ep, mask | EpParamMask::EP_KEY, &changed), error)?;
+                }
+                f.a.ep_modify(two.a.ep, EpParamMask::empty(), &changed)?;
+                check_eq!(f.a.ep_query(two.a.ep, EpParamMask::ALL)?, EpParam { ep_state, ..before });
+                Ok(())
+            };
+            unchanged(EpState::Ud(EpStateUd::Operational))?;
+            two.a.broken(&two.to_b)?;
+            // Nothing makes it work again.
+            unchanged(EpState::Ud(EpStateUd::Nonoperational))?;
+            refused(f.a.ep_reset(two.a.ep), Error::InvalidEpType)?;
+            two.a.works(false)?;
+            f.a.ep_free(two.a.ep)?;
             Ok(())
-        };
-        unchanged(EpState::Ud(EpStateUd::Operational))?;
-        two.a.broken(&two.to_b)?;
-        // Nothing makes it work again.
-        unchanged(EpState::Ud(EpStateUd::Nonoperational))?;
-        refused(f.a.ep_reset(two.a.ep), Error::InvalidEpType)?;
-        two.a.works(false)?;
-        f.a.ep_free(two.a.ep)?;
-        Ok(())
-    }),
+        },
+    ),
     test("ud::an_answer_to_the_sender", &["it_address_handle_create.F01"], |f| {
         let two = two(f)?;
         two.b.ia.post_recvfrom(two.b.ep, &[two.into.segment(0, 200)], 1, RECV)?;
