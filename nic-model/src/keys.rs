@@ -43,6 +43,8 @@ pub(crate) struct Span {
 pub(crate) enum Kind {
     Region {
         max_elements: u32,
+        /// Registered by a command, not allocated for links: peers cannot invalidate it.
+        registered: bool,
         /// Windows bound to it.
         windows: u32,
         extents: Extents,
@@ -172,6 +174,18 @@ impl Keys {
             Kind::Window { narrow: true, owner, .. } if entry.linked && owner != qp => Err(Violation),
             _ => Ok(()),
         }
+    }
+
+    /// Whether a peer's Send that came in by `qp` may invalidate the key: of a region that was allocated for links and is linked with rights for peers, or
+    /// of a narrow window that this queue pair bound.
+    pub fn peer_can_invalidate(&self, key: u32, pd: u32, qp: QpName) -> Result<(), Violation> {
+        self.can_invalidate(key, pd, qp)?;
+        let entry = self.get(key).ok_or(Violation)?;
+        let may = match entry.kind {
+            Kind::Region { registered, .. } => !registered && entry.flags.intersects(REMOTE_RIGHTS),
+            Kind::Window { narrow, .. } => narrow && entry.linked,
+        };
+        if may { Ok(()) } else { Err(Violation) }
     }
 
     /// Takes the memory from a key. A region must be linked and without windows; a window need not be bound, but a

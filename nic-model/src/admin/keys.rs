@@ -88,7 +88,7 @@ impl<F: Frontend> Nic<F> {
             flags,
             base: a.base,
             length: a.length,
-            kind: Kind::Region { max_elements, windows: 0, extents },
+            kind: Kind::Region { max_elements, registered: true, windows: 0, extents },
         });
         Ok(DONE)
     }
@@ -109,7 +109,7 @@ impl<F: Frontend> Nic<F> {
             flags: LinkFlags::empty(),
             base: 0,
             length: 0,
-            kind: Kind::Region { max_elements: a.max_elements, windows: 0, extents },
+            kind: Kind::Region { max_elements: a.max_elements, registered: false, windows: 0, extents },
         });
         Ok(DONE)
     }

@@ -260,7 +260,7 @@ impl<F: Frontend> Fabric<F> {
         }
         let (pd, name) = (qp.pd, qp.name());
         let invalidates = request.opcode == Opcode::SendInvalidate;
-        if invalidates && nic.keys.can_invalidate(request.immediate, pd, name).is_err() {
+        if invalidates && nic.keys.peer_can_invalidate(request.immediate, pd, name).is_err() {
             return Err(Fault::ACCESS.into());
         }
         let spans = nic.receive_spans(request.slot).map_err(|_| Stop::Fault(Fault::PROTECTION))?;
@@ -323,7 +323,10 @@ impl<F: Frontend> Fabric<F> {
                 _ => Answer::None,
             });
         }
-        if !request.remote_addr.is_multiple_of(ATOMIC_BYTES) {
+        // An offset alone does not say whether the memory is aligned; that is looked at below.
+        let keys = &self.nics[usize::from(request.to)].keys;
+        let relative = keys.get(request.remote_key).is_some_and(|k| k.flags.contains(LinkFlags::RELATIVE));
+        if !relative && !request.remote_addr.is_multiple_of(ATOMIC_BYTES) {
             return Err(Fault::INVALID.into());
         }
         let span = self.remote_span(request, ATOMIC_BYTES, LinkFlags::REMOTE_ATOMIC)?;

@@ -241,12 +241,22 @@ fn reads_need_resources_on_both_sides() {
 
 #[test]
 fn an_atomic_must_be_aligned() {
+    let add = |s: &mut Scene, key: u32, at: u64| {
+        let args = AtomicArgs { sink: segment(s.from, 0, 8), compare_add: 1, swap: 0 };
+        let head = Header { segments: 1, ..rdma(wqe::Opcode::FetchAdd, 1, key, at) };
+        s.rig.post_args(&mut s.a, head, zerocopy::transmute!(args));
+    };
     let mut s = scene();
-    let args = AtomicArgs { sink: segment(s.from, 0, 8), compare_add: 1, swap: 0 };
-    let head = Header { segments: 1, ..rdma(wqe::Opcode::FetchAdd, 1, s.to, 4) };
-    s.rig.post_args(&mut s.a, head, zerocopy::transmute!(args));
+    let (absolute, _) = s.rig.region_with(1, 64, ALL_RIGHTS, 0x1000);
+    add(&mut s, absolute, 0x1004);
     s.ends(Status::RemoteInvalidRequest);
     s.responder(EventType::QpInvalidRequest);
+    // Of an offset, the memory behind it counts.
+    let mut s = scene();
+    let to = s.to;
+    add(&mut s, to, 4);
+    s.ends(Status::RemoteAccess);
+    s.responder(EventType::QpAccessError);
 }
 
 #[test]

@@ -459,11 +459,45 @@ fn a_bind_that_is_wrong_fails() {
     }
 }
 
+/// A region that was allocated and linked through `qp` to 64 bytes.
+fn linked(rig: &mut Rig, n: usize, qp: &mut Qp, flags: LinkFlags) -> u32 {
+    let key = allocate(rig, n, 1) | 1;
+    let args = ListArgs { list: rig.alloc(64), ..ListArgs::default() };
+    rig.post_args(qp, link(key, flags | LinkFlags::CONTIGUOUS, 0, 64), zerocopy::transmute!(args));
+    assert_eq!(status(&rig.sent(qp)), Status::Success);
+    key
+}
+
+#[test]
+fn a_send_invalidates_nothing_that_is_not_for_peers_to_invalidate() {
+    for case in 0..4 {
+        let mut rig = Rig::new(2);
+        let (mut a, mut b) = rig.pair_of(0, 1, privileged());
+        let key = match case {
+            0 => rig.region(1, 64).0,
+            1 => linked(&mut rig, 1, &mut b, LinkFlags::LOCAL_READ | LinkFlags::RELATIVE),
+            2 => window(&mut rig, 1, 1),
+            _ => window(&mut rig, 1, 2),
+        };
+        if case == 2 {
+            let (region, _) = rig.region_with(1, 64, ALL_RIGHTS, 0x1000);
+            rig.post_args(&mut b, bind(key | 1, region, 0x1000, 64), bind_args(LinkFlags::REMOTE_READ));
+            assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+        }
+        let key = query(&mut rig, 1, key).key;
+        rig.post_receive(&mut b, 1, &[]);
+        rig.post(&mut a, Header { immediate: key, ..header(wqe::Opcode::SendInvalidate, 1) }, &[]);
+        assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess, "case {case}");
+        assert_eq!(status(&rig.received(&mut b)), Status::LocalAccess, "case {case}");
+        assert_eq!(query(&mut rig, 1, key).linked, u32::from(case < 3), "case {case}");
+    }
+}
+
 #[test]
 fn a_send_can_invalidate_the_receivers_key() {
     let mut rig = Rig::new(2);
-    let (mut a, mut b) = rig.pair();
-    let (key, _) = rig.region(1, 64);
+    let (mut a, mut b) = rig.pair_of(0, 1, privileged());
+    let key = linked(&mut rig, 1, &mut b, ALL_RIGHTS | LinkFlags::RELATIVE);
     rig.post_receive(&mut b, 1, &[]);
     let head = Header { immediate: key, ..header(wqe::Opcode::SendInvalidate, 1) };
     rig.post(&mut a, head, &[]);
