@@ -123,6 +123,14 @@ impl Srq {
         Ok(agent.nic().modify_srq(self.number, limit)?)
     }
 
+    /// Asks the device for the limit: 0 while it is not armed.
+    pub fn limit(&self) -> Result<u32, Error> {
+        if self.users.ended() {
+            return Err(Error::Gone);
+        }
+        Ok(self.client.agent().nic().query_srq(self.number)?.limit)
+    }
+
     /// Receives posted and not completed.
     pub fn outstanding(&self) -> u32 {
         self.queue.lock().outstanding()

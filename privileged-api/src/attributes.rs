@@ -6,7 +6,7 @@
 use crate::address::{ConnQual, Path, PrivateData, RmrContext};
 use crate::event::{EventType, RemoteEpInfo};
 use crate::flags::{EvdFlags, IoblTypes, LmrFlags, MemPriv};
-use crate::handle::{EvdHandle, IaHandle, PzHandle, SrqHandle};
+use crate::handle::{EvdHandle, IaHandle, LmrHandle, PzHandle, SrqHandle};
 
 /// No limit to the receives in progress of an endpoint.
 #[doc(alias = "IT_HARD_HI_WATERMARK_DISABLE")]
@@ -264,6 +264,66 @@ pub struct LmrParam {
     pub iobl_type: IoblTypes,
 }
 
+/// Type of a remote memory region.
+#[doc(alias = "it_rmr_type_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(u32)]
+pub enum RmrType {
+    /// One that the IA has; only to create a region.
+    #[default]
+    #[doc(alias = "IT_RMR_TYPE_DEFAULT")]
+    Default = 0,
+    /// While linked, it serves the endpoint that linked it.
+    #[doc(alias = "IT_RMR_TYPE_NARROW")]
+    Narrow = 1,
+    /// While linked, it serves all endpoints in its protection zone.
+    #[doc(alias = "IT_RMR_TYPE_WIDE")]
+    Wide = 2,
+}
+
+/// Parameters of a remote memory region.
+#[doc(alias = "it_rmr_param_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RmrParam {
+    /// The IA.
+    pub ia: IaHandle,
+    /// Protection zone.
+    pub pz: PzHandle,
+    /// Linked to an LMR. What follows but for the type is defined only then.
+    pub linked: bool,
+    /// The LMR.
+    pub lmr: LmrHandle,
+    /// Base address; absolute, whatever the addressing mode.
+    pub addr: usize,
+    /// Length.
+    pub length: u64,
+    /// Privileges of peers.
+    pub privs: MemPriv,
+    /// Lets a peer reach it.
+    pub rmr_context: Option<RmrContext>,
+    /// Type: narrow or wide.
+    #[doc(alias = "type")]
+    pub rmr_type: RmrType,
+    /// Addressing mode.
+    pub addr_mode: AddrMode,
+}
+
+/// Parameters of a shared receive queue.
+#[doc(alias = "it_srq_param_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SrqParam {
+    /// The IA.
+    pub ia: IaHandle,
+    /// Protection zone.
+    pub pz: PzHandle,
+    /// Receives at most.
+    pub max_recv_dtos: usize,
+    /// Segments of a Receive at most.
+    pub max_recv_segs: usize,
+    /// Receives left below which an event tells, while armed; else 0.
+    pub low_watermark: usize,
+}
+
 /// Parameters of a protection zone.
 #[doc(alias = "it_pz_param_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -325,6 +385,10 @@ pub struct ObjectCounts {
     pub pz: usize,
     /// Local memory regions.
     pub lmr: usize,
+    /// Remote memory regions.
+    pub rmr: usize,
+    /// Shared receive queues.
+    pub srq: usize,
     /// Event dispatchers.
     pub evd: usize,
     /// Endpoints.

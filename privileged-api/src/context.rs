@@ -23,6 +23,8 @@ impl Core {
             Some(HandleType::Ia) if word == self.handle.as_raw() => Some(f(&self.context)),
             Some(HandleType::Pz) => self.pzs.with(word, |pz| f(&pz.context)),
             Some(HandleType::Lmr) => self.lmrs.with(word, |lmr| f(&lmr.context)),
+            Some(HandleType::Rmr) => self.rmrs.with(word, |rmr| f(&rmr.context)),
+            Some(HandleType::Srq) => self.srqs.with(word, |srq| f(&srq.context)),
             Some(HandleType::Evd) => self.evds.with(word, |evd| f(&evd.context)),
             Some(HandleType::Ep) => self.eps.with(word, |ep| f(&ep.context)),
             Some(HandleType::Addr) => self.addrs.with(word, |address| f(address.context())),

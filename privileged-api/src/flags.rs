@@ -363,6 +363,57 @@ bitflags! {
 }
 
 bitflags! {
+    /// Parameters of a remote memory region.
+    #[doc(alias = "it_rmr_param_mask_t")]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct RmrParamMask: u32 {
+        /// All of them.
+        const ALL = 0x000001;
+        /// `ia`
+        const IA = 0x000002;
+        /// `pz`
+        const PZ = 0x000004;
+        /// `linked`
+        #[doc(alias = "IT_RMR_PARAM_BOUND")]
+        const LINKED = 0x000008;
+        /// `lmr`
+        const LMR = 0x000010;
+        /// `addr`
+        const ADDR = 0x000020;
+        /// `length`
+        const LENGTH = 0x000040;
+        /// `privs`
+        const MEM_PRIV = 0x000080;
+        /// `rmr_context`
+        const RMR_CONTEXT = 0x000100;
+        /// `rmr_type`
+        const TYPE = 0x000200;
+        /// `addr_mode`
+        const ADDR_MODE = 0x000400;
+    }
+}
+
+bitflags! {
+    /// Parameters of a shared receive queue.
+    #[doc(alias = "it_srq_param_mask_t")]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct SrqParamMask: u32 {
+        /// All of them.
+        const ALL = 0x000001;
+        /// `ia`
+        const IA = 0x000002;
+        /// `pz`
+        const PZ = 0x000004;
+        /// `max_recv_dtos`
+        const MAX_RECV_DTO = 0x000008;
+        /// `max_recv_segs`
+        const MAX_RECV_SEG = 0x000010;
+        /// `low_watermark`
+        const LOW_WATERMARK = 0x000020;
+    }
+}
+
+bitflags! {
     /// Parameters of a protection zone.
     #[doc(alias = "it_pz_param_mask_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

@@ -30,9 +30,12 @@ use crate::info::{IaInfo, SpigotInfo, TransportType, VendorIb};
 use crate::listen::Listen;
 use crate::lmr::Lmr;
 use crate::lmr::keys::Keys;
+use crate::lmr::owners::Owners;
 use crate::mem_map::Mappings;
 use crate::provider::{MAJOR, MINOR};
 use crate::pz::Pz;
+use crate::rmr::Rmr;
+use crate::srq::Srq;
 use crate::status::{Error, Result};
 use crate::table::Table;
 use crate::ud_service::{MAX_REQUESTS, UdRequests, UdSvcReq};
@@ -77,6 +80,9 @@ pub(crate) struct Core {
     pub(crate) pzs: Table<Pz>,
     pub(crate) lmrs: Table<Lmr>,
     pub(crate) keys: Keys,
+    pub(crate) owners: Arc<Owners>,
+    pub(crate) rmrs: Table<Rmr>,
+    pub(crate) srqs: Table<Srq>,
     pub(crate) evds: Table<Evd>,
     pub(crate) eps: Table<Ep>,
     pub(crate) listens: Table<Listen>,
@@ -121,7 +127,11 @@ impl Core {
         let addrs = Table::new(HandleType::Addr, number, MAX_ADDRESS_HANDLES, 0)?;
         let ud_svc_reqs = Table::new(HandleType::UdSvcReq, number, MAX_REQUESTS, 0)?;
         let direct = Features::from_bits_retain(id.features).contains(Features::RESERVED_KEY);
+        let owners = Arc::new(Owners::new(keys)?);
+        // Index 0 stands for none in the note of a link.
+        let rmrs = Table::new(HandleType::Rmr, number, keys.saturating_sub(1), 1)?;
         let keys = Keys::new(keys, direct)?;
+        let srqs = Table::new(HandleType::Srq, number, id.max_srqs, 0)?;
         let core = Arc::new_cyclic(|me: &Weak<Core>| Core {
             dispatcher: Dispatcher::new(shared.platform.clone()),
             shared,
@@ -137,6 +147,9 @@ impl Core {
             pzs,
             lmrs,
             keys,
+            owners,
+            rmrs,
+            srqs,
             evds,
             eps,
             listens,
@@ -258,6 +271,13 @@ impl Core {
         for address in self.addrs.all() {
             self.bury_address_handle(&address);
         }
+        for srq in self.srqs.all() {
+            // No endpoint is left that could use it.
+            let _ = self.bury_srq(&srq);
+        }
+        for rmr in self.rmrs.all() {
+            self.bury_rmr(&rmr);
+        }
         for lmr in self.lmrs.all() {
             self.bury_lmr(&lmr);
         }
@@ -318,6 +338,8 @@ impl Ia {
         ObjectCounts {
             pz: core.pzs.len(),
             lmr: core.lmrs.len(),
+            rmr: core.rmrs.len(),
+            srq: core.srqs.len(),
             evd: core.evds.len(),
             ep: core.eps.len(),
             listen: core.listens.len(),
@@ -370,6 +392,9 @@ impl Ia {
         let direct = can(Features::RESERVED_KEY);
         let mut services = ServiceTypes::RC;
         services.set(ServiceTypes::UD, can(Features::UD));
+        let mut rmr_types = RmrTypes::empty();
+        rmr_types.set(RmrTypes::NARROW, can(Features::WINDOWS_NARROW));
+        rmr_types.set(RmrTypes::WIDE, can(Features::WINDOWS_WIDE));
         let mut iobl_types = IoblTypes::empty();
         iobl_types.set(IoblTypes::PAGE_LIST, can(Features::PAGE_LIST));
         iobl_types.set(IoblTypes::BLOCK_LIST, can(Features::BLOCK_LIST));
@@ -405,7 +430,7 @@ impl Ia {
             spigot_info: core.spigots()?,
             affiliated_err_evd: EvdHandle::from_raw(core.affiliated.load(Ordering::Acquire)),
             unaffiliated_err_evd: EvdHandle::from_raw(core.unaffiliated.load(Ordering::Acquire)),
-            srq_support: false,
+            srq_support: can(Features::SRQ),
             hard_hi_watermark_support: false,
             soft_hi_watermark_support: false,
             srq_resizable: false,
@@ -413,7 +438,7 @@ impl Ia {
             socket_conversion_support: false,
             rdma_read_ord_increasable: true,
             rdma_read_ird_modifiable: true,
-            rmr_types_supported: RmrTypes::empty(),
+            rmr_types_supported: rmr_types,
             addr_mode_relative_support: can(Features::RELATIVE),
             rdma_read_requires_remote_write: false,
             ep_rdma_enables_modifiable: true,
@@ -423,9 +448,9 @@ impl Ia {
             lmr_link_support: link,
             direct_lmr_handle_support: direct,
             direct_lmr_handle: if direct { LmrHandle::DIRECT } else { LmrHandle::NULL },
-            post_send_unlink_remote_support: false,
-            narrow_rmr_unlink_support: false,
-            wide_rmr_unlink_support: false,
+            post_send_unlink_remote_support: link,
+            narrow_rmr_unlink_support: can(Features::WINDOWS_NARROW),
+            wide_rmr_unlink_support: can(Features::WINDOWS_WIDE),
             unlink_fence_support: link,
             iobl_types_supported: iobl_types,
         })

@@ -2,7 +2,7 @@
 
 use crate::address::IoAddr;
 use crate::flags::IoblTypes;
-use crate::handle::LmrHandle;
+use crate::handle::{LmrHandle, RmrHandle};
 
 /// A piece of local memory that a work request reads or writes.
 #[doc(alias = "it_lmr_triplet_t")]
@@ -27,6 +27,18 @@ impl LmrTriplet {
     pub const fn direct(addr: IoAddr, length: u64) -> LmrTriplet {
         LmrTriplet { lmr: LmrHandle::DIRECT, addr: addr.0, length }
     }
+}
+
+/// A piece of a remote memory region of our own, as the sink of an RDMA Read (iWARP only).
+#[doc(alias = "it_rmr_triplet_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RmrTriplet {
+    /// The region.
+    pub rmr: RmrHandle,
+    /// Where in it: an absolute address, or an offset in a region with relative addressing.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u64,
 }
 
 /// An element of a variable list.

@@ -14,8 +14,9 @@
 //!
 //! What the specification leaves open is decided where the call is documented, and listed in docs/decisions.md.
 //!
-//! One file, one subject: `handle` and `table` (who is who), `evd` (events), `ep` (endpoints, their state machine and the data path), `address_handle` and `ud_service`
-//! (whom datagrams reach), `lmr` and `mem_map` (memory), `listen` and `cm` (connections), `upcalls` (what the agent tells), `dispatch` (callback threads).
+//! One file, one subject: `handle` and `table` (who is who), `evd` (events), `ep` (endpoints, their state machine and the data path), `srq` (Receives for many of
+//! them), `address_handle` and `ud_service` (whom datagrams reach), `lmr`, `rmr` and `mem_map` (memory), `listen` and `cm` (connections), `upcalls` (what the agent
+//! tells), `dispatch` (callback threads).
 #![no_std]
 
 extern crate alloc;
@@ -40,8 +41,10 @@ mod mem_map;
 mod path;
 mod provider;
 mod pz;
+mod rmr;
 mod sleep_lock;
 mod socket;
+mod srq;
 mod status;
 mod table;
 mod ud_service;
@@ -49,6 +52,7 @@ mod upcalls;
 
 pub use address::*;
 pub use attributes::*;
+pub use ep::atomic::AtomicOp;
 pub use evd::WaitError;
 pub use evd::callback::EvdCallback;
 pub use event::*;

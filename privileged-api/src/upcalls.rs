@@ -5,7 +5,7 @@ use nic_abi::eqe::EventType as Nic;
 
 use crate::evd::callback::Origin;
 use crate::event::{AffiliatedCause, EventType};
-use crate::handle::EpHandle;
+use crate::handle::{EpHandle, SrqHandle};
 use crate::ia::{Core, Ia};
 
 impl Upcalls for Core {
@@ -29,8 +29,14 @@ impl Upcalls for Core {
                     evd.wake();
                 }
             }
-            // There are no shared receive queues.
-            AsyncEvent::Srq { .. } => {}
+            AsyncEvent::Srq { context, event: Nic::SrqLimit } => {
+                let cause = AffiliatedCause::Srq(SrqHandle::from_raw(context));
+                self.tell_affiliated(EventType::ASYNC_AFF_SRQ_LOW_WATERMARK, cause, origin);
+            }
+            // Its memory failed: each endpoint that wants a Receive of it fails in turn, and tells.
+            AsyncEvent::Srq { context, .. } => {
+                log::warn!("{:?} failed", SrqHandle::from_raw(context));
+            }
             AsyncEvent::Port { up: true } => {
                 self.tell_unaffiliated(EventType::ASYNC_UNAFF_SPIGOT_ONLINE, origin)
             }

@@ -22,11 +22,12 @@ use crate::status::{Error, Result};
 impl Ia {
     /// Creates an RC endpoint in UNCONNECTED.
     ///
-    /// All attributes are given exactly as asked for. Receives may be posted at once. `EpFlags::REUSEADDR` has no effect: a connection in TimeWait
+    /// With `EpFlags::SRQ` Receives come from `ep_attr.rc.srq`, and `max_recv_dtos` and `max_recv_segments` are ignored; high watermarks must be 0, as
+    /// InfiniBand has none. All attributes are given exactly as asked for. Receives may be posted at once. `EpFlags::REUSEADDR` has no effect: a connection in TimeWait
     /// does not hinder the endpoint. `priv_ops_enable` makes a privileged mode endpoint, for privileged consumers.
     ///
     /// Errors: `InvalidPz`, `InvalidReqEvd`, `InvalidRecvEvd`, `InvalidConnEvd`, `InvalidEvdType`, `InvalidReqEvdState`, `InvalidRecvEvdState`,
-    /// `InvalidFlags`, `InvalidSrq`, `PrivOpsUnavailable`, `NoPermission`, `PayloadSize`, `ResourceReqDto`, `ResourceRecvDto`, `ResourceSseg`,
+    /// `InvalidFlags`, `InvalidSrq`, `SoftHiWatermark`, `HardHiWatermark`, `PrivOpsUnavailable`, `NoPermission`, `PayloadSize`, `ResourceReqDto`, `ResourceRecvDto`, `ResourceSseg`,
     /// `ResourceRseg`, `ResourceRrseg`, `ResourceRwseg`, `ResourceIrd`, `ResourceOrd`, `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device.
     /// Not for callbacks. Thread-safe. Page it_ep_rc_create.
     #[doc(alias = "it_ep_rc_create")]
@@ -55,8 +56,20 @@ impl Ia {
         if EpFlags::from_bits(flags.bits()).is_none() {
             return Err(Error::InvalidFlags);
         }
-        if flags.contains(EpFlags::SRQ) {
-            return Err(Error::InvalidSrq);
+        let srq = if flags.contains(EpFlags::SRQ) { Some(core.srq(ep_attr.rc.srq)?) } else { None };
+        // On InfiniBand one Receive at most is in progress, so there is nothing to watch.
+        if srq.is_some() && ep_attr.rc.soft_hi_watermark != 0 {
+            return Err(Error::SoftHiWatermark);
+        }
+        if srq.is_some() && ep_attr.rc.hard_hi_watermark != 0 {
+            return Err(Error::HardHiWatermark);
+        }
+        let mut attr = *ep_attr;
+        (attr.rc.soft_hi_watermark, attr.rc.hard_hi_watermark) = (0, 0);
+        attr.ud = UdAttributes::default();
+        attr.rc.srq = srq.as_ref().map_or(SrqHandle::NULL, |srq| srq.handle);
+        if srq.is_some() {
+            (attr.max_recv_dtos, attr.max_recv_segments) = (0, 0);
         }
         if ep_attr.priv_ops_enable {
             if !core.features().intersects(Features::FAST_REGISTER | Features::RESERVED_KEY) {
@@ -64,24 +77,22 @@ impl Ia {
             }
             core.privileged()?;
         }
-        core.check_limits(ep_attr)?;
+        core.check_limits(&attr)?;
         let reservation = core.eps.reserve()?;
         let handle = EpHandle::from_raw(reservation.word());
         let limits = Limits {
             send_segments: ep_attr.max_send_segments,
-            receive_segments: ep_attr.max_recv_segments,
-            recv_end: ep_attr.max_recv_segments + 1,
+            receive_segments: attr.max_recv_segments,
+            // One with an SRQ takes none, whatever their number.
+            recv_end: if srq.is_some() { usize::MAX } else { attr.max_recv_segments + 1 },
             read_segments: ep_attr.rc.max_rdma_read_segments,
             write_segments: ep_attr.rc.max_rdma_write_segments,
         };
-        let mut attr = *ep_attr;
-        attr.rc.srq = SrqHandle::NULL;
-        (attr.rc.soft_hi_watermark, attr.rc.hard_hi_watermark) = (0, 0);
-        attr.ud = UdAttributes::default();
         let common = Arc::new(Common {
             handle,
             state: AtomicU8::new(EpStateRc::Unconnected as u8),
             zone,
+            srq,
             request,
             recv,
             connect: Messages(Some(connect)),
@@ -133,11 +144,11 @@ impl Core {
             pd: &common.zone.pz().pd,
             send_cq,
             receive_cq,
-            srq: None,
+            srq: common.srq.as_ref().map(|srq| srq.inner()),
             max_send_requests: attr.max_request_dtos.max(1) as u32,
             max_send_segments: limits.most_send_segments() as u32,
             max_receive_requests: attr.max_recv_dtos.max(1) as u32,
-            max_receive_segments: limits.receive_segments.max(1) as u32,
+            max_receive_segments: attr.max_recv_segments.max(1) as u32,
             max_message: attr.max_dto_payload_size as u64,
             context: common.handle.as_raw(),
         });

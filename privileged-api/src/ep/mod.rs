@@ -6,6 +6,7 @@
 //! Owns the queue pair. Locks, outermost first: `operation` (sleeps; held by calls that change the endpoint), the table entry,
 //! `control`. The dispatcher thread takes only `control`.
 
+pub(crate) mod atomic;
 pub(crate) mod connect;
 mod create;
 mod datagram;
@@ -13,6 +14,7 @@ mod modify;
 pub(crate) mod post;
 pub(crate) mod state;
 mod ud;
+mod unlink;
 
 use alloc::sync::Arc;
 use core::ops::Deref;
@@ -33,6 +35,7 @@ use crate::handle::{EpHandle, EvdHandle, PzHandle};
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::pz::InZone;
 use crate::sleep_lock::SleepLock;
+use crate::srq::Srq;
 use crate::status::{Error, Result};
 use state::Trigger;
 
@@ -125,6 +128,8 @@ pub(crate) struct Common {
     pub(crate) handle: EpHandle,
     state: AtomicU8,
     zone: InZone,
+    /// Where Receives come from, instead of a queue of its own.
+    srq: Option<Arc<Srq>>,
     pub(crate) request: Feed,
     pub(crate) recv: Feed,
     pub(crate) connect: Messages,
@@ -394,7 +399,8 @@ impl Ia {
     /// Completions that were not taken are lost: to see them all, disconnect, take the disconnect event, then take completions
     /// until that of the last work request.
     ///
-    /// Errors: `InvalidEp`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks. Page it_ep_free.
+    /// Errors: `InvalidEp`, `EpBusy` while a narrow RMR is linked through the endpoint (unlink or free that first), `InvalidIa`, `IaCatastrophe`.
+    /// Blocks for the device. May be called in callbacks. Page it_ep_free.
     #[doc(alias = "it_ep_free")]
     pub fn ep_free(&self, ep: EpHandle) -> Result<()> {
         let core = self.live()?;
@@ -402,6 +408,9 @@ impl Ia {
         let _operation = ep.operation.lock(&core.shared.platform);
         // Somebody else may have freed it meanwhile.
         core.ep(ep.handle)?;
+        if core.has_narrow_rmr(ep.handle) {
+            return Err(Error::EpBusy);
+        }
         core.bury_ep(ep.handle);
         core.still_live().or_else(|error| if error == Error::IaCatastrophe { Ok(()) } else { Err(error) })
     }

@@ -39,7 +39,7 @@ impl Ia {
     ///
     /// A mask of nothing changes nothing.
     ///
-    /// Errors: `InvalidEp`, `InvalidMask`, `InvalidEpState`, `InvalidEpType`, `PayloadSize`, `ResourceIrd`, `ResourceOrd`, `SoftHiWatermark`,
+    /// Errors: `InvalidEp`, `InvalidMask`, `InvalidEpState`, `InvalidEpType`, `PayloadSize`, `InvalidRecvDto` (it has an SRQ), `ResourceIrd`, `ResourceOrd`, `SoftHiWatermark`,
     /// `HardHiWatermark`, `InvalidEpKey` (a key that is for privileged consumers), `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks. Page it_ep_modify.
     #[doc(alias = "it_ep_modify")]
     pub fn ep_modify(&self, ep: EpHandle, mask: EpParamMask, ep_attr: &EpAttributes) -> Result<()> {
@@ -82,6 +82,9 @@ impl Core {
         let mut attr = control.attr;
         let mut modify = ModifyQp::default();
         let mut bits = QpMask::empty();
+        if mask.contains(EpParamMask::MAX_RECV_DTO) && ep.srq.is_some() {
+            return Err(Error::InvalidRecvDto);
+        }
         if mask.intersects(EpParamMask::MAX_REQ_DTO | EpParamMask::MAX_RECV_DTO) {
             return Err(Error::InvalidEpState);
         }

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::Ordering;
 
-use kernel_agent::{Note, SendRequest};
+use kernel_agent::{Note, PostError, SendRequest};
 use nic_abi::wqe::{Opcode, Segment, SendFlags};
 
 use super::{Common, Ep, Limits, state};
@@ -13,7 +13,7 @@ use crate::address::{RdmaAddr, RmrContext};
 use crate::evd::dto::note;
 use crate::event::EventType;
 use crate::flags::DtoFlags;
-use crate::handle::{EpHandle, Handle};
+use crate::handle::{EpHandle, Handle, HandleType};
 use crate::ia::{Core, Ia};
 use crate::iobl::LmrTriplet;
 use crate::status::{Error, Result};
@@ -35,13 +35,18 @@ const EACH: DtoFlags =
 pub(crate) const LINK_FLAGS: DtoFlags = EACH;
 /// Flags of LMR unlink.
 pub(crate) const UNLINK_FLAGS: DtoFlags = EACH.union(DtoFlags::UNLINK_FENCE);
-pub(super) const RECV_FLAGS: DtoFlags =
+/// Flags of atomic operations.
+pub(super) const ATOMIC_FLAGS: DtoFlags = EACH;
+/// Flags of Sends.
+pub(super) const SEND_FLAGS: DtoFlags = EACH.union(DtoFlags::SOLICITED_WAIT);
+/// Flags of Receives.
+pub(crate) const RECV_FLAGS: DtoFlags =
     DtoFlags::COMPLETION.union(DtoFlags::NOTIFY).union(DtoFlags::COALESCE);
 
 const SEND: Operation = Operation {
     opcode: Opcode::Send,
     event: EventType::DTO_SEND_CMPL,
-    allowed: EACH.union(DtoFlags::SOLICITED_WAIT),
+    allowed: SEND_FLAGS,
     segments: |limits| limits.send_segments,
 };
 const WRITE: Operation = Operation {
@@ -93,7 +98,7 @@ pub(crate) const fn data(flags: DtoFlags, event: EventType) -> u32 {
 impl Core {
     /// A segment as the device wants it. One that is too long for it is too long for every endpoint, and stays so.
     #[inline(always)]
-    pub(super) fn segment(&self, triplet: &LmrTriplet) -> Segment {
+    pub(crate) fn segment(&self, triplet: &LmrTriplet) -> Segment {
         Segment {
             addr: triplet.addr,
             length: triplet.length.min(u64::from(u32::MAX)) as u32,
@@ -103,7 +108,7 @@ impl Core {
 
     /// Whether a segment names the direct LMR handle of an IA that has none.
     #[inline(always)]
-    pub(super) fn lacks_direct(&self, segments: &[LmrTriplet]) -> bool {
+    pub(crate) fn lacks_direct(&self, segments: &[LmrTriplet]) -> bool {
         !self.keys.has_direct() && segments.iter().any(|s| s.lmr == crate::handle::LmrHandle::DIRECT)
     }
 }
@@ -178,6 +183,8 @@ impl Ep {
         let note = Note { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
         match self.qp.post_receive(false, segments, |triplet| core.segment(triplet), note) {
             Ok(()) => Ok(()),
+            // It has no receive queue of its own.
+            Err(PostError::Kind) => Err(Error::InvalidSrq),
             Err(error) => Err(core.not_posted(error)),
         }
     }
@@ -263,13 +270,15 @@ impl Ia {
         self.post(&READ, ep, local_segments, cookie, dto_flags, (rdma_addr, rmr_context))
     }
 
-    /// Posts a Receive: the segments take one message. `handle` is an endpoint.
+    /// Posts a Receive: the segments take one message. `handle` is an endpoint, or a shared receive queue: then one of the endpoints that use it takes the
+    /// Receive, and tells of it; that endpoint's privilege counts, and the queue's protection zone.
     ///
     /// Needs [`DtoFlags::COMPLETION`]. Completes as `IT_DTO_RC_RECV_CMPL_EVENT` on the endpoint's receive dispatcher. A bad segment is a
     /// completion error. May be posted in every state; in NONOPERATIONAL it is flushed.
     ///
-    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA without),
-    /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_post_recv.
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidSrq` (freed; an endpoint that takes its Receives from one), `InvalidNumSegments`,
+    /// `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
+    /// Thread-safe. Page it_post_recv.
     #[doc(alias = "it_post_recv")]
     #[inline]
     pub fn post_recv(
@@ -280,10 +289,30 @@ impl Ia {
         dto_flags: DtoFlags,
     ) -> Result<()> {
         let core = self.live()?;
-        let word = handle.into().as_raw();
-        let entry = core.eps.lock(word);
-        let Some(ep) = entry.as_deref().and_then(Entry::object) else { return Err(Error::InvalidEp) };
+        let handle = handle.into();
+        let entry = core.eps.lock(handle.as_raw());
+        let Some(ep) = entry.as_deref().and_then(Entry::object) else {
+            return core.post_shared(handle, local_segments, cookie, dto_flags);
+        };
         ep.post_recv(core, local_segments, cookie, dto_flags)
+    }
+}
+
+impl Core {
+    /// Posts a Receive to what is no endpoint.
+    #[inline(never)]
+    fn post_shared(
+        &self,
+        handle: Handle,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+    ) -> Result<()> {
+        if handle.claimed_type() != Some(HandleType::Srq) {
+            return Err(Error::InvalidEp);
+        }
+        let posted = self.srqs.with(handle.as_raw(), |srq| srq.post_recv(self, segments, cookie, flags));
+        posted.unwrap_or(Err(Error::InvalidSrq))
     }
 }
 

@@ -97,6 +97,7 @@ impl Ia {
             handle,
             state: AtomicU8::new(state::UD_OPERATIONAL),
             zone,
+            srq: None,
             request,
             recv,
             connect: Messages(None),

@@ -19,6 +19,7 @@ use platform::sync::Mutex;
 use crate::event::{DtoCompletion, DtoStatus, EventType};
 use crate::flags::DtoUdFlags;
 use crate::handle::{EpHandle, EvdHandle, Handle};
+use crate::lmr::owners::Owners;
 use crate::status::{Error, Result};
 
 /// The word that goes along with each work request, and comes back in its completion.
@@ -53,18 +54,19 @@ struct Staged {
 
 pub(crate) struct DtoQueue {
     cq: Arc<Cq>,
+    owners: Arc<Owners>,
     stage: Mutex<Stage>,
     /// Entries of the stage; changed under its lock, and raised under the CQ's, too.
     staged: AtomicUsize,
 }
 
 impl DtoQueue {
-    pub(crate) fn new(cq: Arc<Cq>) -> Result<DtoQueue> {
+    pub(crate) fn new(cq: Arc<Cq>, owners: Arc<Owners>) -> Result<DtoQueue> {
         let capacity = cq.entries() as usize;
         let mut ready = VecDeque::new();
         ready.try_reserve_exact(capacity).map_err(|_| Error::ResourceQueueSize)?;
         let stage = Mutex::new(Stage { ready, notifications: 0, capacity });
-        Ok(DtoQueue { cq, stage, staged: AtomicUsize::new(0) })
+        Ok(DtoQueue { cq, owners, stage, staged: AtomicUsize::new(0) })
     }
 
     pub(crate) fn cq(&self) -> &Arc<Cq> {
@@ -97,7 +99,7 @@ impl DtoQueue {
         for place in into {
             let Some(completion) = polling.next() else { break };
             taken += 1;
-            *place = event(&completion, evd);
+            *place = event(&completion, evd, &self.owners);
             if completion.status != Status::Success {
                 keep(&mut failure, completion);
                 break;
@@ -111,7 +113,7 @@ impl DtoQueue {
     fn take_one(&self, evd: EvdHandle, into: &mut [DtoCompletion]) -> (usize, Option<Completion>) {
         let Some(place) = into.first_mut() else { return (0, None) };
         let Some(completion) = self.take() else { return (0, None) };
-        *place = event(&completion, evd);
+        *place = event(&completion, evd, &self.owners);
         (1, (completion.status != Status::Success).then_some(completion))
     }
 
@@ -226,7 +228,7 @@ fn notifies(completion: &Completion) -> bool {
 
 /// The event that a completion makes.
 #[inline(always)]
-pub(crate) fn event(completion: &Completion, evd: EvdHandle) -> DtoCompletion {
+pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) -> DtoCompletion {
     let event_number = EventType(completion.data & note::EVENT);
     let dto_status = match completion.status {
         Status::Success => DtoStatus::Success,
@@ -240,6 +242,10 @@ pub(crate) fn event(completion: &Completion, evd: EvdHandle) -> DtoCompletion {
             flags = DtoUdFlags::IB_GRH_PRESENT;
         }
     }
+    let mut unlinked_mr_handle = Handle::NULL;
+    if completion.flags.contains(CqeFlags::INVALIDATED) {
+        unlinked_mr_handle = owners.get(completion.immediate);
+    }
     DtoCompletion {
         event_number,
         dto_status,
@@ -249,7 +255,7 @@ pub(crate) fn event(completion: &Completion, evd: EvdHandle) -> DtoCompletion {
         transferred_length: completion.length,
         flags,
         ud_ep_id,
-        unlinked_mr_handle: Handle::NULL,
+        unlinked_mr_handle,
     }
 }
 
@@ -276,6 +282,8 @@ fn failure(status: Status, event: EventType) -> DtoStatus {
         Status::WindowBind => DtoStatus::RmrOperationFailed,
         Status::BadResponse => DtoStatus::BadResponse,
         Status::RemoteInvalidRequest if rdma => DtoStatus::RemoteAccess,
+        // A Send reaches for nothing but what it unlinks (it_post_send_and_unlink).
+        Status::RemoteAccess if event == EventType::DTO_SEND_CMPL => DtoStatus::RemoteResponder,
         Status::RemoteAccess => DtoStatus::RemoteAccess,
         Status::RemoteInvalidRequest | Status::RemoteOperation => DtoStatus::RemoteResponder,
         Status::RetryExceeded => DtoStatus::Transport,

@@ -260,8 +260,10 @@ impl Core {
     /// A completion that failed was taken: its connection breaks and its link never was.
     #[cold]
     pub(crate) fn failed(&self, completion: &Completion) {
-        if EventType(completion.data & dto::note::EVENT) == EventType::LMR_LINK_CMPL {
-            self.link_failed(completion.data);
+        match EventType(completion.data & dto::note::EVENT) {
+            EventType::LMR_LINK_CMPL => self.link_failed(completion.data),
+            EventType::RMR_LINK_CMPL => self.rmr_link_failed(completion.data),
+            _ => {}
         }
         // What was flushed says that the endpoint is non-operational already, for a reason that is told elsewhere.
         if completion.status != Status::Flushed {
@@ -567,7 +569,7 @@ impl Ia {
             drop(entry);
             core.after_taking(&found, failure);
         }
-        Ok(Event::Dto(dto::event(&completion, evd)))
+        Ok(Event::Dto(dto::event(&completion, evd, &core.owners)))
     }
 
     /// Takes many completions at once, oldest first; returns how many, at least one. An extension.
@@ -690,7 +692,7 @@ impl Core {
                 if completion.status != Status::Success {
                     self.failed(&completion);
                 }
-                Event::Dto(dto::event(&completion, evd.handle))
+                Event::Dto(dto::event(&completion, evd.handle, &self.owners))
             }),
         };
         self.taken(evd);
@@ -710,7 +712,7 @@ impl Core {
             kernel_agent::Error::OutOfRange(_) => Error::ResourceQueueSize,
             other => self.error(other),
         })?;
-        DtoQueue::new(cq.clone()).map(Queue::Dto).inspect_err(|_| {
+        DtoQueue::new(cq.clone(), self.owners.clone()).map(Queue::Dto).inspect_err(|_| {
             let _ = cq.destroy();
         })
     }

@@ -146,7 +146,7 @@ impl Evd {
             1 => queue.take()?,
             threshold => queue.take_if_notified(threshold)?,
         };
-        let event = dto::event(&completion, self.handle);
+        let event = dto::event(&completion, self.handle, &core.owners);
         if event.dto_status != DtoStatus::Success {
             core.failed(&completion);
         }

@@ -185,6 +185,7 @@ impl Ia {
             addr_mode: AddrMode::Absolute,
             iobl_type: IoblTypes::empty(),
         };
+        core.own(&region, handle)?;
         core.keys.set(handle, region.key());
         reservation.fill(Arc::new(Lmr {
             handle,
@@ -221,7 +222,7 @@ impl Core {
     }
 
     /// Fails if the IA has no such addressing.
-    pub(super) fn check_mode(&self, addr_mode: AddrMode) -> Result<()> {
+    pub(crate) fn check_mode(&self, addr_mode: AddrMode) -> Result<()> {
         if addr_mode == AddrMode::Absolute || self.features().contains(Features::RELATIVE) {
             Ok(())
         } else {
@@ -265,6 +266,7 @@ impl Core {
         let handle = LmrHandle::from_raw(reservation.word());
         self.keys.prepare(handle.as_raw())?;
         let made = make(self, &wanted, rights(wanted.privs, wanted.addr_mode))?;
+        self.own(&made.region, handle)?;
         let Wanted { zone, length, addr_mode, privs, flags, shared_id } = wanted;
         let key = made.region.key();
         let linking = Linking { key, addr: made.addr, length, privs, addr_mode, iobl_type: made.iobl_type };
@@ -297,6 +299,13 @@ impl Core {
         self.keys.set(handle, key);
         reservation.fill(lmr);
         Ok((handle, is_remote(privs).then(|| RmrContext::from_key(key))))
+    }
+
+    /// Notes whose key a new region's is.
+    fn own(&self, region: &Region, handle: LmrHandle) -> Result<()> {
+        self.owners.set(region.key(), handle.into()).inspect_err(|_| {
+            let _ = region.destroy();
+        })
     }
 
     /// Marks a region, and one that matches it, as shared.

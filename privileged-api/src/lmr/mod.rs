@@ -7,6 +7,7 @@
 mod create;
 pub(crate) mod keys;
 mod link;
+pub(crate) mod owners;
 mod raw;
 
 use alloc::sync::Arc;
@@ -80,10 +81,17 @@ fn rights(privs: MemPriv, addr_mode: AddrMode) -> LinkFlags {
     let mut flags = LinkFlags::BIND;
     flags.set(LinkFlags::LOCAL_READ, privs.contains(MemPriv::LOCAL_READ));
     flags.set(LinkFlags::LOCAL_WRITE, privs.contains(MemPriv::LOCAL_WRITE));
+    flags.set(LinkFlags::RELATIVE, addr_mode == AddrMode::Relative);
+    flags | remote_rights(privs)
+}
+
+/// Rights of peers as the device knows them. An atomic operation reads and writes, so it needs these two privileges besides its own
+/// (it_post_atomic, it_mem_priv_t).
+pub(crate) fn remote_rights(privs: MemPriv) -> LinkFlags {
+    let mut flags = LinkFlags::empty();
     flags.set(LinkFlags::REMOTE_READ, privs.contains(MemPriv::REMOTE_READ));
     flags.set(LinkFlags::REMOTE_WRITE, privs.contains(MemPriv::REMOTE_WRITE));
-    flags.set(LinkFlags::REMOTE_ATOMIC, privs.contains(MemPriv::ATOMIC));
-    flags.set(LinkFlags::RELATIVE, addr_mode == AddrMode::Relative);
+    flags.set(LinkFlags::REMOTE_ATOMIC, privs.contains(MemPriv::REMOTE | MemPriv::ATOMIC));
     flags
 }
 
@@ -233,6 +241,23 @@ impl Lmr {
         self.region.max_elements() > 0
     }
 
+    /// The key with the link that was posted last.
+    pub(crate) fn key(&self) -> u32 {
+        self.links.lock().now.key
+    }
+
+    /// Refuses a range that is not within the region (it_rmr_link). Whether a region with relative addressing, or one that is
+    /// not linked, can have ranges is for the device to say.
+    pub(crate) fn check_range(&self, addr: usize, length: u64) -> Result<()> {
+        let now = self.links.lock().now;
+        if now.addr_mode == AddrMode::Relative || now.length == 0 {
+            return Ok(());
+        }
+        let offset = addr.checked_sub(now.addr).ok_or(Error::Address)? as u64;
+        let room = now.length.checked_sub(offset).filter(|room| *room > 0).ok_or(Error::Address)?;
+        if length > room { Err(Error::InvalidLength) } else { Ok(()) }
+    }
+
     fn is_shared(&self) -> bool {
         self.shared.load(Ordering::Acquire)
     }
@@ -249,6 +274,7 @@ impl Core {
             return false;
         }
         self.keys.clear(lmr.handle);
+        self.owners.clear(lmr.region.key());
         self.lmrs.remove(lmr.handle.as_raw());
         self.unshare(lmr);
         lmr.zone.leave();

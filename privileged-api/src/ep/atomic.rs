@@ -1,0 +1,84 @@
+//! Posting atomic operations (page it_post_atomic).
+
+use kernel_agent::{Note, SendRequest};
+use nic_abi::registers::Features;
+use nic_abi::wqe::{Opcode, Segment};
+
+use super::post::{ATOMIC_FLAGS, check_flags, data, send_flags};
+use crate::address::{RdmaAddr, RmrContext};
+use crate::event::EventType;
+use crate::flags::DtoFlags;
+use crate::handle::EpHandle;
+use crate::ia::Ia;
+use crate::iobl::LmrTriplet;
+use crate::status::{Error, Result};
+
+/// What an atomic operation does.
+#[doc(alias = "it_atomic_op_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum AtomicOp {
+    /// Stores another value where the present one is the one compared with.
+    #[doc(alias = "IT_COMPARE_AND_SWAP")]
+    CompareAndSwap = 0,
+    /// Adds, and wraps around.
+    #[doc(alias = "IT_FETCH_AND_ADD")]
+    FetchAndAdd = 1,
+}
+
+/// Bytes of an atomic operation.
+const BYTES: u32 = 8;
+
+impl Ia {
+    /// Posts an atomic operation on the eight bytes at `rdma_addr` of the peer's region, which has to be open to remote reads, writes and atomics; the value
+    /// from before goes to the first eight bytes of `result`, whether a compared value was equal or not.
+    ///
+    /// Values are in host byte order on both sides. Atomic with respect to other atomic operations of that NIC, and to those of its host's processors.
+    /// Completes as `IT_DTO_CMP_SWAP_CMPL_EVENT` or `IT_DTO_FETCH_ADD_CMPL_EVENT` on the endpoint's request dispatcher. A bad or short sink (the direct
+    /// LMR handle among them) or remote address is a completion error. In NONOPERATIONAL it is flushed.
+    ///
+    /// Errors: `OpNotSupported` (an IA without atomics), `InvalidEp`, `InvalidDtoFlags`, `InvalidEpState`, `InvalidEpType`, `TooManyPosts`, `InvalidIa`,
+    /// `IaCatastrophe`; `InvalidAtomicOp` cannot happen, as [`AtomicOp`] has no other values. Does not block. May be called in callbacks.
+    /// Thread-safe. Page it_post_atomic.
+    #[doc(alias = "it_post_atomic")]
+    #[expect(clippy::too_many_arguments, reason = "the page has them")]
+    pub fn post_atomic(
+        &self,
+        ep: EpHandle,
+        op: AtomicOp,
+        swap_or_add: u64,
+        compare: u64,
+        result: &LmrTriplet,
+        cookie: u64,
+        dto_flags: DtoFlags,
+        rdma_addr: RdmaAddr,
+        rmr_context: RmrContext,
+    ) -> Result<()> {
+        let core = self.live()?;
+        if !core.features().contains(Features::ATOMICS) {
+            return Err(Error::OpNotSupported);
+        }
+        let ep = core.rc(ep)?;
+        check_flags(dto_flags, ATOMIC_FLAGS)?;
+        ep.takes_requests()?;
+        let (opcode, event, compare_add, swap) = match op {
+            AtomicOp::CompareAndSwap => {
+                (Opcode::CompareSwap, EventType::DTO_CMP_SWAP_CMPL, compare, swap_or_add)
+            }
+            AtomicOp::FetchAndAdd => (Opcode::FetchAdd, EventType::DTO_FETCH_ADD_CMPL, swap_or_add, 0),
+        };
+        let request = SendRequest {
+            opcode,
+            flags: send_flags(dto_flags),
+            immediate: 0,
+            remote_key: rmr_context.key(),
+            remote_addr: rdma_addr.to_host(),
+        };
+        let sink = core.segment(result);
+        // Of a longer buffer the first eight bytes are used; a shorter one is too short for the device.
+        let sink = Segment { length: sink.length.min(BYTES), ..sink };
+        let note = Note { cookie, data: data(dto_flags, event) };
+        let posted = ep.qp.post_atomic(&request, sink, compare_add, swap, note);
+        posted.map_err(|error| core.not_posted(error))
+    }
+}

@@ -1,0 +1,94 @@
+//! Transfers that unlink a region on the way (pages it_post_send_and_unlink, it_post_rdma_read_to_rmr).
+
+use kernel_agent::{Note, SendRequest};
+use nic_abi::registers::Features;
+use nic_abi::wqe::Opcode;
+
+use super::Ep;
+use super::post::{SEND_FLAGS, check_flags, data, send_flags};
+use crate::address::{RdmaAddr, RmrContext};
+use crate::event::EventType;
+use crate::flags::DtoFlags;
+use crate::handle::EpHandle;
+use crate::ia::{Core, Ia};
+use crate::iobl::{LmrTriplet, RmrTriplet};
+use crate::status::{Error, Result};
+
+impl Ep {
+    fn post_send_and_unlink(
+        &self,
+        core: &Core,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        context: RmrContext,
+    ) -> Result<()> {
+        check_flags(flags, SEND_FLAGS)?;
+        if segments.len() > self.limits.send_segments {
+            return Err(Error::InvalidNumSegments);
+        }
+        self.takes_requests()?;
+        if core.lacks_direct(segments) {
+            return Err(Error::InvalidLmr);
+        }
+        let request = SendRequest {
+            opcode: Opcode::SendInvalidate,
+            flags: send_flags(flags),
+            immediate: context.key(),
+            remote_key: 0,
+            remote_addr: 0,
+        };
+        let note = Note { cookie, data: data(flags, EventType::DTO_SEND_CMPL) };
+        let posted = self.qp.post_send(&request, segments, |triplet| core.segment(triplet), note);
+        posted.map_err(|error| core.not_posted(error))
+    }
+}
+
+impl Ia {
+    /// Posts a Send that also unlinks the peer's region with this context, after its data is in place. The peer's Receive completes with the handle
+    /// of the region ([`DtoCompletion::unlinked_mr_handle`](crate::DtoCompletion::unlinked_mr_handle)).
+    ///
+    /// Can be unlinked: a narrow RMR that is linked through the peer's endpoint, and an LMR that was created unlinked, is linked with privileges for peers
+    /// and has no RMR on it; both in the zone of the peer's endpoint. Anything else fails: the peer's Receive with `LocalProtection`, the
+    /// Send with `RemoteResponder`, the connection breaks, and the region stays linked. Completes as `IT_DTO_SEND_CMPL_EVENT` on the endpoint's request
+    /// dispatcher. In NONOPERATIONAL it is flushed.
+    ///
+    /// Errors: `OpNotSupported` (an IA without), `InvalidEp`, `InvalidDtoFlags`, `InvalidNumSegments`, `InvalidEpState`, `InvalidEpType`, `TooManyPosts`,
+    /// `InvalidLmr` (the direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    /// Page it_post_send_and_unlink.
+    #[doc(alias = "it_post_send_and_unlink")]
+    pub fn post_send_and_unlink(
+        &self,
+        ep: EpHandle,
+        local_segments: &[LmrTriplet],
+        cookie: u64,
+        dto_flags: DtoFlags,
+        rmr_context: RmrContext,
+    ) -> Result<()> {
+        let core = self.live()?;
+        if !core.features().contains(Features::FAST_REGISTER) {
+            return Err(Error::OpNotSupported);
+        }
+        core.rc(ep)?.post_send_and_unlink(core, local_segments, cookie, dto_flags, rmr_context)
+    }
+
+    /// Would read to remote memory regions of our own. Only iWARP has it: `OpNotSupported`, whatever the other arguments are, as
+    /// [`IaInfo::rdma_read_local_extensions`](crate::IaInfo::rdma_read_local_extensions) says.
+    ///
+    /// Errors: `OpNotSupported`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    /// Page it_post_rdma_read_to_rmr.
+    #[doc(alias = "it_post_rdma_read_to_rmr")]
+    #[expect(unused_variables, reason = "the page has them")]
+    pub fn post_rdma_read_to_rmr(
+        &self,
+        ep: EpHandle,
+        local_segments: &[RmrTriplet],
+        cookie: u64,
+        dto_flags: DtoFlags,
+        rdma_addr: RdmaAddr,
+        rmr_context: RmrContext,
+    ) -> Result<()> {
+        self.live()?;
+        Err(Error::OpNotSupported)
+    }
+}

@@ -1,0 +1,99 @@
+//! From a key to the region that has it, LMR or RMR: for Receives that say which one the peer unlinked. Looked up without a lock.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use nic_abi::ident;
+use platform::sync::Once;
+
+use crate::handle::Handle;
+use crate::status::{Error, Result};
+
+const CHUNK: usize = 64;
+/// Bits of a key that change with each link.
+const VARIANT: u32 = 0xff;
+
+struct Owner {
+    /// The key with variant 0.
+    key: AtomicU32,
+    /// The handle's word, or 0.
+    word: AtomicU64,
+}
+
+pub(crate) struct Owners {
+    chunks: Vec<Once<Vec<Owner>>>,
+}
+
+impl Owners {
+    /// Room for the keys of a device that has `count` of them.
+    pub(crate) fn new(count: u32) -> Result<Owners> {
+        let mut chunks = Vec::new();
+        let wanted = (count.max(1) as usize).div_ceil(CHUNK);
+        chunks.try_reserve_exact(wanted).map_err(|_| Error::Resources)?;
+        chunks.resize_with(wanted, Once::new);
+        Ok(Owners { chunks })
+    }
+
+    fn place(&self, key: u32) -> Option<&Owner> {
+        let slot = ident::key_slot(key) as usize;
+        self.chunks.get(slot / CHUNK)?.get()?.get(slot % CHUNK)
+    }
+
+    /// Notes whose key it is, whatever its variant.
+    pub(crate) fn set(&self, key: u32, owner: Handle) -> Result<()> {
+        let slot = ident::key_slot(key) as usize;
+        let chunk = self.chunks.get(slot / CHUNK).ok_or(Error::Resources)?;
+        chunk.try_call_once(|| {
+            let mut owners = Vec::new();
+            owners.try_reserve_exact(CHUNK).map_err(|_| Error::Resources)?;
+            owners.resize_with(CHUNK, || Owner { key: AtomicU32::new(0), word: AtomicU64::new(0) });
+            Ok::<_, Error>(owners)
+        })?;
+        if let Some(place) = self.place(key) {
+            place.key.store(key & !VARIANT, Ordering::Release);
+            place.word.store(owner.as_raw(), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The key has no owner any more.
+    pub(crate) fn clear(&self, key: u32) {
+        if let Some(place) =
+            self.place(key).filter(|place| place.key.load(Ordering::Acquire) == key & !VARIANT)
+        {
+            place.word.store(0, Ordering::Release);
+        }
+    }
+
+    /// The handle of the region with this key, or null.
+    #[cold]
+    pub(crate) fn get(&self, key: u32) -> Handle {
+        let Some(place) = self.place(key) else { return Handle::NULL };
+        let before = place.word.load(Ordering::Acquire);
+        let same = place.key.load(Ordering::Acquire) == key & !VARIANT;
+        // Read again: the slot may have gone to another region in between.
+        let after = place.word.load(Ordering::Acquire);
+        if same && before == after { Handle::from_raw(before) } else { Handle::NULL }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_finds_its_owner_with_every_variant_and_no_other_generation() {
+        let owners = Owners::new(128).unwrap();
+        let key = ident::key(70, 3, 0);
+        assert!(owners.get(key).is_null());
+        owners.set(key, Handle::from_raw(42)).unwrap();
+        assert_eq!(owners.get(ident::key(70, 3, 9)), Handle::from_raw(42));
+        assert!(owners.get(ident::key(70, 4, 0)).is_null());
+        assert!(owners.get(ident::key(71, 3, 0)).is_null());
+        owners.clear(ident::key(70, 4, 0));
+        assert!(!owners.get(key).is_null(), "another's key");
+        owners.clear(key);
+        assert!(owners.get(key).is_null());
+        assert_eq!(owners.set(ident::key(128, 0, 0), Handle::from_raw(1)), Err(Error::Resources));
+    }
+}

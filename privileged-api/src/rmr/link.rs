@@ -1,0 +1,141 @@
+//! Linking remote memory regions to parts of local ones and unlinking them, by work requests (pages it_rmr_link, it_rmr_unlink).
+//!
+//! What can be known of a range is told at once (`Address`, `InvalidLength`); zones, rights, the LMR's addressing and the region's state are judged by
+//! the device when the request's turn comes, and told by the completion. So is a narrow region linked with length 0, as the page asks of InfiniBand.
+
+use kernel_agent::Note;
+use nic_abi::wqe::LinkFlags;
+
+use super::{Linking, Rmr};
+use crate::address::RmrContext;
+use crate::attributes::AddrMode;
+use crate::ep::Ep;
+use crate::ep::post::{LINK_FLAGS, UNLINK_FLAGS, check_flags, data, send_flags};
+use crate::evd::dto::note;
+use crate::event::EventType;
+use crate::flags::{DtoFlags, MemPriv};
+use crate::handle::{EpHandle, LmrHandle, RmrHandle, index};
+use crate::ia::{Core, Ia};
+use crate::lmr::remote_rights;
+use crate::status::{Error, Result};
+
+impl Ia {
+    /// Posts the link of a remote memory region to `length` bytes at `addr` of a local one. Returns the context that lets peers in once the link is complete.
+    ///
+    /// What is posted to the endpoint afterwards waits for the link. A wide region may be linked again while linked. Local privileges are
+    /// ignored; without remote ones the link lets nobody in. Completes as `IT_RMR_LINK_CMPL_EVENT` on the endpoint's request dispatcher. If it fails, or is
+    /// refused, an earlier link and its context stay in force.
+    ///
+    /// Errors: `InvalidEp`, `InvalidDtoFlags`, `InvalidRmr`, `InvalidLmr`, `InvalidAddrMode` (relative and not supported, or a wide region),
+    /// `InvalidPrivs` (undefined bits), `Address`, `InvalidLength` (past the end; 0 of a wide region), `InvalidEpState`, `InvalidEpType`,
+    /// `TooManyPosts`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_rmr_link.
+    #[doc(alias = "it_rmr_link")]
+    #[expect(clippy::too_many_arguments, reason = "the page has them")]
+    pub fn rmr_link(
+        &self,
+        rmr: RmrHandle,
+        lmr: LmrHandle,
+        addr: usize,
+        length: u64,
+        addr_mode: AddrMode,
+        privs: MemPriv,
+        ep: EpHandle,
+        cookie: u64,
+        dto_flags: DtoFlags,
+    ) -> Result<RmrContext> {
+        let core = self.live()?;
+        let ep = core.rc(ep)?;
+        check_flags(dto_flags, LINK_FLAGS)?;
+        let rmr = core.rmr(rmr)?;
+        let region = core.lmr(lmr)?;
+        core.check_mode(addr_mode)?;
+        if addr_mode == AddrMode::Relative && !rmr.narrow {
+            return Err(Error::InvalidAddrMode);
+        }
+        if MemPriv::from_bits(privs.bits()).is_none() {
+            return Err(Error::InvalidPrivs);
+        }
+        if length == 0 && !rmr.narrow {
+            return Err(Error::InvalidLength);
+        }
+        region.check_range(addr, length)?;
+        ep.takes_requests()?;
+        let mut rights = remote_rights(privs);
+        rights.set(LinkFlags::RELATIVE, addr_mode == AddrMode::Relative);
+        let linking = Linking { key: 0, lmr, privs: privs.difference(MemPriv::LOCAL), ep: ep.handle };
+        let range = (region.key(), addr as u64, length);
+        core.post_bind(&ep, &rmr, range, rights, linking, cookie, dto_flags).map(RmrContext::from_key)
+    }
+
+    /// Posts the unlink of a remote memory region, which need not be linked.
+    ///
+    /// What is posted to the endpoint afterwards waits for it. Completes as `IT_RMR_LINK_CMPL_EVENT` on the endpoint's request dispatcher. If it fails, the link
+    /// and its context stay in force. The unlink fence is for narrow regions only.
+    ///
+    /// Errors: `InvalidEp`, `InvalidDtoFlags`, `InvalidRmr`, `InvalidEpState`, `InvalidEpType`, `TooManyPosts`, `InvalidIa`, `IaCatastrophe`. Does not
+    /// block. May be called in callbacks. Thread-safe. Page it_rmr_unlink.
+    #[doc(alias = "it_rmr_unlink")]
+    pub fn rmr_unlink(&self, rmr: RmrHandle, ep: EpHandle, cookie: u64, dto_flags: DtoFlags) -> Result<()> {
+        let core = self.live()?;
+        let ep = core.rc(ep)?;
+        check_flags(dto_flags, UNLINK_FLAGS)?;
+        let rmr = core.rmr(rmr)?;
+        // InfiniBand only (it_dto_flags_t): a wide one is unlinked by a bind, which has no such fence.
+        if dto_flags.contains(DtoFlags::UNLINK_FENCE) && !rmr.narrow {
+            return Err(Error::InvalidDtoFlags);
+        }
+        ep.takes_requests()?;
+        if rmr.narrow {
+            let links = rmr.links.lock();
+            let note = Note { cookie, data: data(dto_flags, EventType::RMR_LINK_CMPL) };
+            let posted = ep.qp().post_invalidate(links.now.key, send_flags(dto_flags), note);
+            return posted.map_err(|error| core.not_posted(error));
+        }
+        let (privs, lmr) = (MemPriv::empty(), LmrHandle::NULL);
+        let nothing = Linking { key: 0, lmr, privs, ep: EpHandle::NULL };
+        // A bind of no bytes needs no region.
+        core.post_bind(&ep, &rmr, (0, 0, 0), LinkFlags::empty(), nothing, cookie, dto_flags).map(|_| ())
+    }
+}
+
+impl Core {
+    /// Posts a bind to a range: a region's key, an address in it and a length. Returns the window's key with it.
+    #[expect(clippy::too_many_arguments, reason = "what the two calls have in common")]
+    fn post_bind(
+        &self,
+        ep: &Ep,
+        rmr: &Rmr,
+        (region_key, addr, length): (u32, u64, u64),
+        rights: LinkFlags,
+        mut linking: Linking,
+        cookie: u64,
+        flags: DtoFlags,
+    ) -> Result<u32> {
+        let mut links = rmr.links.lock();
+        // Variant 0 is that of a region before its first link.
+        let variant = links.variant.checked_add(1).unwrap_or(1);
+        let word = data(flags, EventType::RMR_LINK_CMPL) | note::link(index(rmr.handle.as_raw()), variant);
+        let note = Note { cookie, data: word };
+        let flags = send_flags(flags);
+        let posted = ep.qp().post_bind(&rmr.window, variant, region_key, rights, addr, length, flags, note);
+        let key = posted.map_err(|error| self.not_posted(error))?;
+        linking.key = key;
+        links.variant = variant;
+        links.before = links.now;
+        links.now = linking;
+        Ok(key)
+    }
+
+    /// A link failed: the one before it is still in force.
+    pub(crate) fn rmr_link_failed(&self, word: u32) {
+        let (place, variant) = note::linked(word);
+        if place == 0 {
+            return;
+        }
+        let Some(rmr) = self.rmrs.at(place) else { return };
+        let mut links = rmr.links.lock();
+        if links.variant == variant && links.now.key != links.before.key {
+            links.now = links.before;
+        }
+    }
+}

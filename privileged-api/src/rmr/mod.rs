@@ -1,0 +1,197 @@
+//! Remote memory regions: the object, creating, query, freeing (pages it_rmr_create, it_rmr_query, it_rmr_free, it_rmr_type_t).
+//!
+//! Owns the agent's window. What a region is linked to is the device's knowledge; only what the device cannot know (the LMR's handle,
+//! privileges as they were given, the endpoint) is noted beside the key of each link.
+//! Locks, outermost first: a region's `links`, then a queue pair's send queue (inside the agent).
+
+mod link;
+
+use alloc::sync::Arc;
+
+use kernel_agent::{Window, WindowType};
+use nic_abi::admin::KeyInfo;
+use nic_abi::registers::Features;
+use nic_abi::wqe::LinkFlags;
+use platform::sync::Mutex;
+
+use crate::address::RmrContext;
+use crate::attributes::{AddrMode, RmrParam, RmrType};
+use crate::context::Context;
+use crate::flags::{MemPriv, RmrParamMask};
+use crate::handle::{EpHandle, LmrHandle, PzHandle, RmrHandle};
+use crate::ia::{Core, Ia};
+use crate::pz::InZone;
+use crate::status::{Error, Result};
+
+/// What a link was posted with.
+#[derive(Clone, Copy)]
+struct Linking {
+    /// The window's key with this link; the device tells by it which link is in force.
+    key: u32,
+    lmr: LmrHandle,
+    privs: MemPriv,
+    ep: EpHandle,
+}
+
+/// The link or unlink that was posted last, and the one before it, which stays in force if the last one fails.
+struct Links {
+    now: Linking,
+    before: Linking,
+    variant: u8,
+}
+
+pub(crate) struct Rmr {
+    pub(crate) handle: RmrHandle,
+    zone: InZone,
+    window: Arc<Window>,
+    narrow: bool,
+    links: Mutex<Links>,
+    pub(crate) context: Context,
+}
+
+impl Rmr {
+    /// What the device says, and what is known of the link that is in force; `None` if it is not linked.
+    fn linking(&self) -> core::result::Result<Option<(KeyInfo, Linking)>, kernel_agent::Error> {
+        let info = self.window.query()?;
+        let links = self.links.lock();
+        let linking = if info.key == links.before.key { links.before } else { links.now };
+        Ok((info.linked != 0).then_some((info, linking)))
+    }
+}
+
+impl Core {
+    fn rmr(&self, rmr: RmrHandle) -> Result<Arc<Rmr>> {
+        self.rmrs.get(rmr.as_raw()).ok_or(Error::InvalidRmr)
+    }
+
+    /// Which types of RMR the device has.
+    fn has(&self, narrow: bool) -> bool {
+        let needed = if narrow { Features::WINDOWS_NARROW } else { Features::WINDOWS_WIDE };
+        self.features().contains(needed)
+    }
+
+    /// Frees a region, linked or not.
+    pub(crate) fn bury_rmr(&self, rmr: &Rmr) {
+        // Windows go at any time, so this can only fail with the device.
+        let _ = rmr.window.destroy();
+        self.owners.clear(rmr.window.key());
+        self.rmrs.remove(rmr.handle.as_raw());
+        rmr.zone.leave();
+    }
+
+    /// Whether a narrow region is linked through this endpoint.
+    pub(crate) fn has_narrow_rmr(&self, ep: EpHandle) -> bool {
+        self.rmrs.all().iter().filter(|rmr| rmr.narrow).any(|rmr| {
+            let named = {
+                let links = rmr.links.lock();
+                links.now.ep == ep || links.before.ep == ep
+            };
+            named && matches!(rmr.linking(), Ok(Some((_, linking))) if linking.ep == ep)
+        })
+    }
+}
+
+impl Ia {
+    /// Creates a remote memory region, not linked. `Default` makes a wide one.
+    ///
+    /// Errors: `InvalidPz`, `InvalidRmrType` (the IA does not have it), `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for
+    /// callbacks. Thread-safe. Page it_rmr_create.
+    #[doc(alias = "it_rmr_create")]
+    pub fn rmr_create(&self, pz: PzHandle, rmr_type: RmrType) -> Result<RmrHandle> {
+        let core = self.live()?;
+        core.shared.not_in_callback()?;
+        let zone = core.enter_zone(pz)?;
+        let narrow = match rmr_type {
+            RmrType::Default => !core.has(false),
+            RmrType::Narrow => true,
+            RmrType::Wide => false,
+        };
+        if !core.has(narrow) {
+            return Err(Error::InvalidRmrType);
+        }
+        let reservation = core.rmrs.reserve()?;
+        let handle = RmrHandle::from_raw(reservation.word());
+        let window_type = if narrow { WindowType::Narrow } else { WindowType::Wide };
+        let allocated = core.client()?.allocate_window(&zone.pz().pd, window_type);
+        let window = allocated.map_err(|error| core.error(error))?;
+        let key = window.key();
+        core.owners.set(key, handle.into()).inspect_err(|_| {
+            let _ = window.destroy();
+        })?;
+        let unlinked = Linking { key, lmr: LmrHandle::NULL, privs: MemPriv::empty(), ep: EpHandle::NULL };
+        reservation.fill(Arc::new(Rmr {
+            handle,
+            zone,
+            window,
+            narrow,
+            links: Mutex::new(Links { now: unlinked, before: unlinked, variant: 0 }),
+            context: Context::new(),
+        }));
+        Ok(handle)
+    }
+
+    /// Says what a remote memory region is like now. Of one that is not linked, only IA, zone, type and `linked` are defined.
+    ///
+    /// Between the execution of a link or unlink and the dequeuing of its completion the new state is told already.
+    ///
+    /// Errors: `InvalidRmr`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks. Thread-safe.
+    /// Page it_rmr_query.
+    #[doc(alias = "it_rmr_query")]
+    pub fn rmr_query(&self, rmr: RmrHandle, mask: RmrParamMask) -> Result<RmrParam> {
+        let core = self.live()?;
+        let rmr = core.rmr(rmr)?;
+        if RmrParamMask::from_bits(mask.bits()).is_none() {
+            return Err(Error::InvalidMask);
+        }
+        let linking = rmr.linking().map_err(|error| match error {
+            kernel_agent::Error::Gone => Error::InvalidRmr,
+            other => core.error(other),
+        })?;
+        let wants = |bit| mask.intersects(bit | RmrParamMask::ALL);
+        let mut param = RmrParam::default();
+        if wants(RmrParamMask::IA) {
+            param.ia = core.handle;
+        }
+        if wants(RmrParamMask::PZ) {
+            param.pz = rmr.zone.pz().handle;
+        }
+        if wants(RmrParamMask::TYPE) {
+            param.rmr_type = if rmr.narrow { RmrType::Narrow } else { RmrType::Wide };
+        }
+        if wants(RmrParamMask::LINKED) {
+            param.linked = linking.is_some();
+        }
+        let Some((info, linking)) = linking else { return Ok(param) };
+        if wants(RmrParamMask::LMR) {
+            param.lmr = linking.lmr;
+        }
+        if wants(RmrParamMask::ADDR) {
+            param.addr = info.base as usize;
+        }
+        if wants(RmrParamMask::LENGTH) {
+            param.length = info.length;
+        }
+        if wants(RmrParamMask::MEM_PRIV) {
+            param.privs = linking.privs;
+        }
+        if wants(RmrParamMask::RMR_CONTEXT) {
+            param.rmr_context = Some(RmrContext::from_key(info.key));
+        }
+        if wants(RmrParamMask::ADDR_MODE) {
+            let relative = LinkFlags::from_bits_truncate(info.flags).contains(LinkFlags::RELATIVE);
+            param.addr_mode = if relative { AddrMode::Relative } else { AddrMode::Absolute };
+        }
+        Ok(param)
+    }
+
+    /// Destroys a remote memory region, linked or not, whatever became of the endpoint that linked it. When it returns, its context lets nobody in.
+    ///
+    /// Errors: `InvalidRmr`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks. Page it_rmr_free.
+    #[doc(alias = "it_rmr_free")]
+    pub fn rmr_free(&self, rmr: RmrHandle) -> Result<()> {
+        let core = self.live()?;
+        let rmr = core.rmrs.remove(rmr.as_raw()).ok_or(Error::InvalidRmr)?;
+        core.bury_rmr(&rmr);
+        core.still_live().or_else(|error| if error == Error::IaCatastrophe { Ok(()) } else { Err(error) })
+    }
+}

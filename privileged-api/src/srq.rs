@@ -1,0 +1,195 @@
+//! Shared receive queues (pages it_srq_create, it_srq_query, it_srq_modify, it_srq_free).
+//!
+//! Owns the agent's SRQ. The low watermark is the device's limit: it is armed while it is not 0, and disarms itself when its event is
+//! raised. An endpoint's queue pair holds on to the SRQ, so one that is in use cannot go.
+
+use alloc::sync::Arc;
+
+use kernel_agent::Note;
+use nic_abi::registers::Features;
+
+use crate::attributes::SrqParam;
+use crate::context::Context;
+use crate::ep::post::{RECV_FLAGS, check_flags, data};
+use crate::event::EventType;
+use crate::flags::{DtoFlags, SrqParamMask};
+use crate::handle::{PzHandle, SrqHandle};
+use crate::ia::{Core, Ia};
+use crate::iobl::LmrTriplet;
+use crate::pz::InZone;
+use crate::status::{Error, Result};
+
+pub(crate) struct Srq {
+    pub(crate) handle: SrqHandle,
+    zone: InZone,
+    srq: Arc<kernel_agent::Srq>,
+    max_recv_dtos: usize,
+    max_recv_segs: usize,
+    pub(crate) context: Context,
+}
+
+impl Srq {
+    /// The agent's.
+    pub(crate) fn inner(&self) -> &Arc<kernel_agent::Srq> {
+        &self.srq
+    }
+
+    pub(crate) fn post_recv(
+        &self,
+        core: &Core,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+    ) -> Result<()> {
+        check_flags(flags, RECV_FLAGS)?;
+        if !flags.contains(DtoFlags::COMPLETION) {
+            return Err(Error::InvalidDtoFlags);
+        }
+        if segments.len() > self.max_recv_segs {
+            return Err(Error::InvalidNumSegments);
+        }
+        if core.lacks_direct(segments) {
+            return Err(Error::InvalidLmr);
+        }
+        let note = Note { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
+        let posted = self.srq.post_receive(false, segments, |triplet| core.segment(triplet), note);
+        posted.map_err(|error| match core.not_posted(error) {
+            Error::InvalidEp => Error::InvalidSrq,
+            other => other,
+        })
+    }
+}
+
+impl Core {
+    pub(crate) fn srq(&self, srq: SrqHandle) -> Result<Arc<Srq>> {
+        self.srqs.get(srq.as_raw()).ok_or(Error::InvalidSrq)
+    }
+
+    /// What the agent's error means to a call about an SRQ.
+    fn srq_error(&self, error: kernel_agent::Error) -> Error {
+        match error {
+            kernel_agent::Error::Gone if !self.agent.is_dead() => Error::InvalidSrq,
+            other => self.error(other),
+        }
+    }
+
+    /// Frees an SRQ that no endpoint uses.
+    pub(crate) fn bury_srq(&self, srq: &Srq) -> Result<()> {
+        match srq.srq.destroy() {
+            Err(kernel_agent::Error::Busy) => return Err(Error::SrqBusy),
+            // Somebody else is about to free it.
+            Err(kernel_agent::Error::Gone) => return Err(Error::InvalidSrq),
+            // Otherwise this can only fail with the device.
+            Ok(()) | Err(_) => {}
+        }
+        self.srqs.remove(srq.handle.as_raw());
+        srq.zone.leave();
+        Ok(())
+    }
+}
+
+impl Ia {
+    /// Creates a shared receive queue. Its limits are those asked for, and room for one Receive at least. The low watermark is not armed.
+    ///
+    /// Errors: `SrqNotSupported`, `InvalidPz`, `ResourceRecvDto`, `ResourceRseg`, `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device.
+    /// Not for callbacks. Thread-safe. Page it_srq_create.
+    #[doc(alias = "it_srq_create")]
+    pub fn srq_create(
+        &self,
+        pz: PzHandle,
+        max_recv_segments: usize,
+        max_recv_dtos: usize,
+    ) -> Result<SrqHandle> {
+        let core = self.live()?;
+        core.shared.not_in_callback()?;
+        if !core.features().contains(Features::SRQ) {
+            return Err(Error::SrqNotSupported);
+        }
+        let zone = core.enter_zone(pz)?;
+        let id = core.agent.identity();
+        if max_recv_dtos > id.max_srq_entries as usize {
+            return Err(Error::ResourceRecvDto);
+        }
+        if max_recv_segments > id.max_sges as usize {
+            return Err(Error::ResourceRseg);
+        }
+        let max_recv_dtos = max_recv_dtos.max(1);
+        let reservation = core.srqs.reserve()?;
+        let handle = SrqHandle::from_raw(reservation.word());
+        let created = core.client()?.create_srq(
+            &zone.pz().pd,
+            max_recv_dtos as u32,
+            max_recv_segments as u32,
+            0,
+            handle.as_raw(),
+        );
+        let srq = created.map_err(|error| core.error(error))?;
+        let (max_recv_segs, context) = (max_recv_segments, Context::new());
+        reservation.fill(Arc::new(Srq { handle, zone, srq, max_recv_dtos, max_recv_segs, context }));
+        Ok(handle)
+    }
+
+    /// Says what a shared receive queue is like. The low watermark is 0 while it is not armed.
+    ///
+    /// Errors: `InvalidSrq`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks. Thread-safe.
+    /// Page it_srq_query.
+    #[doc(alias = "it_srq_query")]
+    pub fn srq_query(&self, srq: SrqHandle, mask: SrqParamMask) -> Result<SrqParam> {
+        let core = self.live()?;
+        let srq = core.srq(srq)?;
+        if SrqParamMask::from_bits(mask.bits()).is_none() {
+            return Err(Error::InvalidMask);
+        }
+        let wants = |bit| mask.intersects(bit | SrqParamMask::ALL);
+        let mut param = SrqParam::default();
+        if wants(SrqParamMask::IA) {
+            param.ia = core.handle;
+        }
+        if wants(SrqParamMask::PZ) {
+            param.pz = srq.zone.pz().handle;
+        }
+        if wants(SrqParamMask::MAX_RECV_DTO) {
+            param.max_recv_dtos = srq.max_recv_dtos;
+        }
+        if wants(SrqParamMask::MAX_RECV_SEG) {
+            param.max_recv_segs = srq.max_recv_segs;
+        }
+        if wants(SrqParamMask::LOW_WATERMARK) {
+            param.low_watermark = srq.srq.limit().map_err(|error| core.srq_error(error))? as usize;
+        }
+        Ok(param)
+    }
+
+    /// Sets the low watermark and arms it, once: when fewer Receives are left, `IT_ASYNC_AFF_SRQ_LOW_WATERMARK` is told on the affiliated dispatcher.
+    /// So it is at once if fewer are left already. Nothing else can be modified; a mask of nothing changes nothing.
+    ///
+    /// Errors: `InvalidSrq`, `InvalidMask` (`MAX_RECV_DTO` among them: the queue cannot be resized), `SrqLowWatermark`, `Resources`, `InvalidIa`,
+    /// `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe. Page it_srq_modify.
+    #[doc(alias = "it_srq_modify")]
+    pub fn srq_modify(&self, srq: SrqHandle, mask: SrqParamMask, params: &SrqParam) -> Result<()> {
+        let core = self.live()?;
+        core.shared.not_in_callback()?;
+        let srq = core.srq(srq)?;
+        if mask.bits() & !SrqParamMask::LOW_WATERMARK.bits() != 0 {
+            return Err(Error::InvalidMask);
+        }
+        if mask.is_empty() {
+            return Ok(());
+        }
+        if params.low_watermark == 0 || params.low_watermark > srq.max_recv_dtos {
+            return Err(Error::SrqLowWatermark);
+        }
+        srq.srq.set_limit(params.low_watermark as u32).map_err(|error| core.srq_error(error))
+    }
+
+    /// Destroys a shared receive queue; Receives that are left never complete. When it returns, the device touches their buffers no more.
+    ///
+    /// Errors: `InvalidSrq`, `SrqBusy` while an endpoint uses it, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks.
+    /// Page it_srq_free.
+    #[doc(alias = "it_srq_free")]
+    pub fn srq_free(&self, srq: SrqHandle) -> Result<()> {
+        let core = self.live()?;
+        let srq = core.srq(srq)?;
+        core.bury_srq(&srq)
+    }
+}
