@@ -23,6 +23,7 @@ pub mod run;
 pub mod thread;
 
 mod address_handle;
+mod atomic;
 mod callback;
 mod connect;
 mod context;
@@ -41,8 +42,11 @@ mod names;
 mod overflow;
 mod privilege;
 mod pz;
+mod rmr;
 mod sidr;
+mod srq;
 mod ud;
+mod unlink_remote;
 mod values;
 
 #[cfg(test)]
@@ -102,6 +106,10 @@ const AREAS: &[&[Test]] = &[
     connect::TESTS,
     data::TESTS,
     link::TESTS,
+    rmr::TESTS,
+    atomic::TESTS,
+    unlink_remote::TESTS,
+    srq::TESTS,
     errors::TESTS,
     address_handle::TESTS,
     ud::TESTS,

@@ -1,0 +1,446 @@
+//! Atomic operations (page it_post_atomic).
+
+use alloc::vec::Vec;
+use core::result::Result;
+
+use privileged_api::*;
+
+use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, WAIT, attributes, sevd};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+/// Attributes of an endpoint whose peer may do atomic operations.
+fn atomic() -> EpAttributes {
+    let mut attributes = attributes();
+    attributes.rc.atomics_enable = true;
+    attributes
+}
+
+/// What a region needs as a target.
+const TARGET: MemPriv = OPEN.union(MemPriv::ATOMIC);
+
+/// A connected pair, a sink on the active side and a target on the passive side.
+fn ready(f: &Fixture) -> Result<(Pair, Region, Region), Failure> {
+    let pair = f.pair_of(&attributes(), &atomic())?;
+    let sink = f.region(&f.a, pair.a.pz, PAGE, MemPriv::LOCAL)?;
+    let target = f.region(&f.b, pair.b.pz, PAGE, TARGET)?;
+    Ok((pair, sink, target))
+}
+
+fn word(region: &Region, offset: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&region.bytes(offset, 8));
+    u64::from_ne_bytes(bytes)
+}
+
+fn set(region: &Region, offset: usize, value: u64) {
+    region.write(offset, &value.to_ne_bytes());
+}
+
+/// Adds 1 to the word at `at`, and says how that ended.
+fn add(
+    f: &Fixture,
+    pair: &Pair,
+    sink: LmrTriplet,
+    at: RdmaAddr,
+    context: RmrContext,
+) -> Result<DtoStatus, Failure> {
+    let (op, flags) = (AtomicOp::FetchAndAdd, SIGNALLED);
+    f.a.post_atomic(pair.a.ep, op, 1, 0, &sink, 5, flags, at, context)?;
+    let done = pair.a.reap()?;
+    check_eq!((done.event_number, done.cookie), (EventType::DTO_FETCH_ADD_CMPL, 5));
+    Ok(done.dto_status)
+}
+
+/// An add that has to fail as an access violation at the peer.
+fn violates(
+    f: &Fixture,
+    spoil: impl Fn(&Pair, &Region) -> Result<(RdmaAddr, RmrContext), Failure>,
+) -> Outcome {
+    let aff = sevd(&f.b, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?;
+    let (pair, sink, target) = ready(f)?;
+    let (at, context) = spoil(&pair, &target)?;
+    check_eq!(add(f, &pair, sink.segment(0, 8), at, context)?, DtoStatus::RemoteAccess);
+    pair.a.broken()?;
+    let (event, _) = f.b.evd_wait(aff, WAIT)?;
+    let event_number = EventType::ASYNC_AFF_EP_L_ACCESS_VIOLATION;
+    check_eq!(event, Event::Affiliated { event_number, evd: aff, cause: AffiliatedCause::Ep(pair.b.ep) });
+    pair.b.broken()?;
+    target.untouched()?;
+    f.b.evd_free(aff)?;
+    Ok(())
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "atomic::fetch_and_add",
+        &[
+            "it_post_atomic.O01",
+            "it_post_atomic.F02",
+            "it_post_atomic.F03",
+            "it_post_atomic.B01",
+            "it_post_atomic.B02",
+            "it_post_atomic.B08",
+            "it_post_atomic.B10",
+            "it_post_atomic.B11",
+            "it_post_atomic.B12",
+            "it_post_atomic.B14",
+            "it_event_t.F11",
+            "it_ia_info_t.F69",
+            "it_mem_priv_t.F07",
+        ],
+        |f| {
+            check!(f.a.ia_query()?.atomic_support);
+            check_eq!((EventType::DTO_FETCH_ADD_CMPL.as_raw(), AtomicOp::FetchAndAdd as u32), (7, 1));
+            let (pair, sink, target) = ready(f)?;
+            let context = target.context()?;
+            f.b.post_recv(pair.b.ep, &[], 1, DtoFlags::COMPLETION)?;
+            for (cookie, (start, operand)) in [
+                (0, 0),
+                (1, 41),
+                (u64::MAX, 1),
+                (5, u64::MAX),
+                (1 << 63, 1 << 63),
+                (0x0102_0304_0506_0708, 0x1000_0000_0000_0001),
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                let (cookie, at) = (u64::MAX - cookie as u64, 8 * cookie);
+                set(&target, at, start);
+                set(&target, at + 8, 77);
+                let mut result = sink.segment(at, 8);
+                // What is compared is not used.
+                let (op, to) = (AtomicOp::FetchAndAdd, target.remote(at));
+                f.a.post_atomic(pair.a.ep, op, operand, 12345, &result, cookie, SIGNALLED, to, context)?;
+                result = LmrTriplet::default();
+                let done = pair.a.reap()?;
+                check_eq!(
+                    (done.event_number, done.dto_status),
+                    (EventType::DTO_FETCH_ADD_CMPL, DtoStatus::Success)
+                );
+                check_eq!((done.cookie, done.ep, done.evd), (cookie, pair.a.ep, pair.a.request));
+                check_eq!((word(&sink, at), word(&target, at)), (start, start.wrapping_add(operand)));
+                check_eq!((word(&sink, at + 8), word(&target, at + 8)), (0, 77), "beside it");
+                let _ = result;
+            }
+            // The Receive is still there.
+            pair.b.idle()
+        },
+    ),
+    test("atomic::compare_and_swap", &["it_post_atomic.F01", "it_post_atomic.V02", "it_event_t.F12"], |f| {
+        check_eq!((EventType::DTO_CMP_SWAP_CMPL.as_raw(), AtomicOp::CompareAndSwap as u32), (8, 0));
+        let (pair, sink, target) = ready(f)?;
+        let (context, op) = (target.context()?, AtomicOp::CompareAndSwap);
+        for (start, compare, swap) in
+            [(5, 5, 6), (5, 4, 6), (0, 0, u64::MAX), (u64::MAX, 0, 1), (1 << 40, 1 << 40, 0)]
+        {
+            set(&target, 16, start);
+            let (result, to) = (sink.segment(0, 8), target.remote(16));
+            f.a.post_atomic(pair.a.ep, op, swap, compare, &result, 3, SIGNALLED, to, context)?;
+            let done = pair.a.reap()?;
+            check_eq!(
+                (done.event_number, done.dto_status),
+                (EventType::DTO_CMP_SWAP_CMPL, DtoStatus::Success)
+            );
+            let after = if start == compare { swap } else { start };
+            check_eq!((word(&sink, 0), word(&target, 16)), (start, after), "{start} {compare} {swap}");
+        }
+        Ok(())
+    }),
+    test("atomic::to_offsets", &["it_post_atomic.V04", "it_post_atomic.L02"], |f| {
+        // The region begins at an odd word: an offset is aligned where the memory is.
+        let (pair, sink, _) = ready(f)?;
+        let buffer = f.buffer(PAGE)?;
+        let memory = LmrMemory::Buffer { buffer: &buffer, offset: 4 };
+        let (mode, flags) = (AddrMode::Relative, LmrFlags::NONE);
+        let (lmr, context) = f.b.lmr_create(pair.b.pz, memory, 64, mode, TARGET, flags, 0)?;
+        let target = Region { buffer, lmr, context };
+        set(&target, 8, 9);
+        let at = make_rdma_addr_relative(4);
+        check_eq!(add(f, &pair, sink.segment(0, 8), at, target.context()?)?, DtoStatus::Success);
+        check_eq!((word(&sink, 0), word(&target, 8)), (9, 10));
+        let at = make_rdma_addr_relative(8);
+        check_eq!(add(f, &pair, sink.segment(0, 8), at, target.context()?)?, DtoStatus::RemoteAccess);
+        check_eq!(word(&target, 8), 10);
+        Ok(())
+    }),
+    test(
+        "atomic::one_after_the_other",
+        &[
+            "it_post_atomic.B03",
+            "it_post_atomic.B04",
+            "it_post_atomic.B15",
+            "it_post_atomic.B16",
+            "it_post_atomic.B17",
+            "it_dto_flags_t.B22",
+            "it_dto_flags_t.V02",
+            "it_dto_flags_t.V03",
+        ],
+        |f| {
+            let (pair, sink, target) = ready(f)?;
+            let second = f.pair_of(&attributes(), &atomic())?;
+            let other = f.region(&f.a, second.a.pz, PAGE, MemPriv::LOCAL)?;
+            let there = f.region(&f.b, second.b.pz, PAGE, TARGET)?;
+            // The same word by two connections, each through a region of its own zone.
+            let memory = LmrMemory::buffer(&target.buffer);
+            let (mode, flags) = (AddrMode::Absolute, LmrFlags::NONE);
+            let (_, again) = f.b.lmr_create(second.b.pz, memory, 64, mode, TARGET, flags, 0)?;
+            let contexts = [target.context, again];
+            let rounds = 30;
+            for round in 0..rounds {
+                for (end, sink, context) in [(&pair.a, &sink, contexts[0]), (&second.a, &other, contexts[1])]
+                {
+                    let Some(context) = context else { return Err(Failure::new("a context")) };
+                    let flags = if round % 2 == 0 { SIGNALLED } else { SIGNALLED | DtoFlags::BARRIER_FENCE };
+                    let (op, at, result) =
+                        (AtomicOp::FetchAndAdd, target.remote(0), sink.segment(8 * round, 8));
+                    f.a.post_atomic(end.ep, op, 1, 0, &result, round as u64, flags, at, context)?;
+                }
+            }
+            for end in [&pair.a, &second.a] {
+                for round in 0..rounds as u64 {
+                    end.done(round, DtoStatus::Success)?;
+                }
+            }
+            check_eq!(word(&target, 0), 2 * rounds as u64);
+            let mut seen: Vec<u64> =
+                (0..rounds).flat_map(|i| [word(&sink, 8 * i), word(&other, 8 * i)]).collect();
+            check!((1..rounds).all(|i| word(&sink, 8 * i) > word(&sink, 8 * i - 8)), "in order");
+            seen.sort_unstable();
+            check!(seen.iter().enumerate().all(|(i, value)| *value == i as u64), "each value once");
+            there.untouched()?;
+            // The flags that it may have, and the others.
+            for flags in (0..0x100).map(DtoFlags::from_bits_retain) {
+                let mut never = DtoFlags::SOLICITED_WAIT | DtoFlags::UNLINK_LOCAL_SINK;
+                never |= DtoFlags::UNLINK_FENCE | DtoFlags::from_bits_retain(0x80);
+                let alone = flags.contains(DtoFlags::NOTIFY) && !flags.contains(DtoFlags::COMPLETION);
+                let (op, at, result) = (AtomicOp::FetchAndAdd, target.remote(8), sink.segment(0, 8));
+                let posted = f.a.post_atomic(pair.a.ep, op, 1, 0, &result, 8, flags, at, target.context()?);
+                if alone || flags.intersects(never) {
+                    refused(posted, Error::InvalidDtoFlags)?;
+                    continue;
+                }
+                posted?;
+                f.b.post_recv(pair.b.ep, &[], 9, DtoFlags::COMPLETION)?;
+                f.a.post_send(pair.a.ep, &[], 9, DtoFlags::empty())?;
+                pair.b.recv_done(9, DtoStatus::Success)?;
+                if flags.contains(DtoFlags::COMPLETION) {
+                    pair.a.done(8, DtoStatus::Success)?;
+                }
+            }
+            pair.a.idle()
+        },
+    ),
+    test(
+        "atomic::refusals",
+        &[
+            "it_post_atomic.B09",
+            "it_post_atomic.S01",
+            "it_post_atomic.IT_ERR_INVALID_DTO_FLAGS",
+            "it_post_atomic.IT_ERR_INVALID_EP",
+            "it_post_atomic.IT_ERR_INVALID_EP_STATE",
+            "it_post_atomic.IT_ERR_TOO_MANY_POSTS",
+            "it_post_atomic.A03",
+            "it_ep_state_t.S15",
+        ],
+        |f| {
+            let few = EpAttributes { max_request_dtos: 2, ..attributes() };
+            let pair = f.pair_of(&few, &atomic())?;
+            let sink = f.region(&f.a, pair.a.pz, PAGE, MemPriv::LOCAL)?;
+            let target = f.region(&f.b, pair.b.pz, PAGE, TARGET)?;
+            let post = |ep, flags| {
+                let (op, at, result) = (AtomicOp::FetchAndAdd, target.remote(0), sink.segment(0, 8));
+                f.a.post_atomic(ep, op, 1, 0, &result, 5, flags, at, target.context.unwrap_or_default())
+            };
+            for bad in [EpHandle::NULL, pair.b.ep, EpHandle::from_raw(pair.a.pz.as_raw())] {
+                refused(post(bad, SIGNALLED), Error::InvalidEp)?;
+            }
+            let idle = f.end(&f.a, &attributes())?;
+            refused(post(idle.ep, SIGNALLED), Error::InvalidEpState)?;
+            refused(post(pair.a.ep, DtoFlags::NOTIFY), Error::InvalidDtoFlags)?;
+            target.untouched()?;
+            post(pair.a.ep, SIGNALLED)?;
+            post(pair.a.ep, SIGNALLED)?;
+            refused(post(pair.a.ep, SIGNALLED), Error::TooManyPosts)?;
+            pair.a.done(5, DtoStatus::Success)?;
+            pair.a.done(5, DtoStatus::Success)?;
+            check_eq!(word(&target, 0), 2);
+            f.a.ep_disconnect(pair.a.ep, &[])?;
+            pair.a.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+            post(pair.a.ep, DtoFlags::empty())?;
+            let done = pair.a.reap()?;
+            check_eq!(
+                (done.event_number, done.dto_status),
+                (EventType::DTO_FETCH_ADD_CMPL, DtoStatus::Flushed)
+            );
+            check_eq!(word(&target, 0), 2);
+            Ok(())
+        },
+    ),
+    test(
+        "atomic::remote_violations",
+        &[
+            "it_post_atomic.B06",
+            "it_post_atomic.A01",
+            "it_post_atomic.A04",
+            "it_post_atomic.A05",
+            "it_post_atomic.A07",
+            "it_post_atomic.A08",
+            "it_post_atomic.A10",
+            "it_post_atomic.A11",
+        ],
+        |f| {
+            for privs in [
+                OPEN,
+                MemPriv::LOCAL | MemPriv::ATOMIC,
+                MemPriv::LOCAL | MemPriv::ATOMIC | MemPriv::REMOTE_READ,
+                MemPriv::LOCAL | MemPriv::ATOMIC | MemPriv::REMOTE_WRITE,
+            ] {
+                violates(f, |pair, _| {
+                    let less = f.region(&f.b, pair.b.pz, 64, privs)?;
+                    Ok((less.remote(0), less.context()?))
+                })?;
+            }
+            // Another zone.
+            violates(f, |_, _| {
+                let elsewhere = f.region(&f.b, f.b.pz_create()?, 64, TARGET)?;
+                Ok((elsewhere.remote(0), elsewhere.context()?))
+            })?;
+            // Bounds, and a context of nothing.
+            violates(f, |_, target| Ok((target.remote(PAGE), target.context()?)))?;
+            violates(f, |_, target| {
+                Ok((make_rdma_addr_absolute(target.buffer.addr() - 8), target.context()?))
+            })?;
+            violates(f, |_, target| Ok((target.remote(0), RmrContext(!target.context()?.0))))?;
+            // An endpoint that allows none.
+            violates(f, |pair, target| {
+                let none = attributes();
+                f.b.ep_modify(pair.b.ep, EpParamMask::ATOMICS_ENABLE, &none)?;
+                Ok((target.remote(0), target.context()?))
+            })
+        },
+    ),
+    test(
+        "atomic::through_windows",
+        &["it_post_atomic.A06", "it_post_atomic.B18", "it_rmr_link.V04", "it_mem_priv_t.V02"],
+        |f| {
+            for rmr_type in [RmrType::Narrow, RmrType::Wide] {
+                let (pair, sink, target) = ready(f)?;
+                let rmr = f.b.rmr_create(pair.b.pz, rmr_type)?;
+                let (addr, mode, ep) = (target.buffer.addr(), AddrMode::Absolute, pair.b.ep);
+                let privs = MemPriv::REMOTE | MemPriv::ATOMIC;
+                let context = f.b.rmr_link(rmr, target.lmr, addr, 64, mode, privs, ep, 1, SIGNALLED)?;
+                pair.b.done(1, DtoStatus::Success)?;
+                check_eq!(add(f, &pair, sink.segment(0, 8), target.remote(8), context)?, DtoStatus::Success);
+                check_eq!(word(&target, 8), 1);
+                // A narrow one is its own endpoint's, though another is in the same zone.
+                let other = Pair { a: f.end(&f.a, &attributes())?, b: in_zone(f, pair.b.pz)? };
+                f.connect(&other.a, &other.b)?;
+                let own = f.region(&f.a, other.a.pz, 8, MemPriv::LOCAL)?;
+                let wide = rmr_type == RmrType::Wide;
+                let expected = if wide { DtoStatus::Success } else { DtoStatus::RemoteAccess };
+                check_eq!(add(f, &other, own.whole(), target.remote(16), context)?, expected);
+                // Nothing is added behind an unlink.
+                f.b.rmr_unlink(rmr, pair.b.ep, 2, SIGNALLED)?;
+                pair.b.done(2, DtoStatus::Success)?;
+                check_eq!(
+                    add(f, &pair, sink.segment(0, 8), target.remote(8), context)?,
+                    DtoStatus::RemoteAccess
+                );
+                check_eq!(word(&target, 8), 1);
+            }
+            // It waits for a link of its own endpoint.
+            let (pair, sink, target) = ready(f)?;
+            let rmr = f.a.rmr_create(pair.a.pz, RmrType::Wide)?;
+            let (addr, mode, ep) = (sink.buffer.addr(), AddrMode::Absolute, pair.a.ep);
+            let privs = MemPriv::REMOTE_READ;
+            f.a.rmr_link(rmr, sink.lmr, addr, 64, mode, privs, ep, 1, SIGNALLED)?;
+            check_eq!(pair_add(f, &pair, &sink, &target)?, (1, 5));
+            Ok(())
+        },
+    ),
+    test(
+        "atomic::local_violations",
+        &[
+            "it_post_atomic.B07",
+            "it_post_atomic.A02",
+            "it_post_atomic.A12",
+            "it_post_atomic.A13",
+            "it_post_atomic.L01",
+        ],
+        |f| {
+            type Spoil = fn(&Fixture, &Pair, &Region) -> Result<LmrTriplet, Failure>;
+            let cases: [(Spoil, DtoStatus); 6] = [
+                (
+                    |f, pair, _| Ok(f.region(&f.a, pair.a.pz, 64, MemPriv::LOCAL_READ)?.segment(0, 8)),
+                    DtoStatus::LocalProtection,
+                ),
+                (
+                    |f, _, _| Ok(f.region(&f.a, f.a.pz_create()?, 64, OPEN)?.segment(0, 8)),
+                    DtoStatus::LocalProtection,
+                ),
+                (|_, _, sink| Ok(sink.segment(PAGE - 7, 8)), DtoStatus::LocalProtection),
+                (
+                    |_, _, sink| Ok(LmrTriplet { lmr: LmrHandle::NULL, ..sink.segment(0, 8) }),
+                    DtoStatus::LocalProtection,
+                ),
+                (
+                    |_, _, sink| Ok(LmrTriplet { lmr: LmrHandle::DIRECT, ..sink.segment(0, 8) }),
+                    DtoStatus::LocalProtection,
+                ),
+                (|_, _, sink| Ok(sink.segment(0, 7)), DtoStatus::LocalLength),
+            ];
+            for (spoil, status) in cases {
+                let (pair, sink, target) = ready(f)?;
+                let bad = spoil(f, &pair, &sink)?;
+                let (op, at, context) = (AtomicOp::FetchAndAdd, target.remote(0), target.context()?);
+                f.a.post_atomic(pair.a.ep, op, 1, 0, &bad, 5, DtoFlags::empty(), at, context)?;
+                f.a.post_send(pair.a.ep, &[], 6, SIGNALLED)?;
+                pair.a.done(5, status)?;
+                pair.a.done(6, DtoStatus::Flushed)?;
+                pair.a.broken()?;
+                target.untouched()?;
+                f.a.ep_free(pair.a.ep)?;
+                f.b.ep_free(pair.b.ep)?;
+            }
+            // A longer sink is used in part.
+            let (pair, sink, target) = ready(f)?;
+            sink.fill(1);
+            let rest = sink.bytes(8, 8);
+            check_eq!(
+                add(f, &pair, sink.segment(0, 16), target.remote(0), target.context()?)?,
+                DtoStatus::Success
+            );
+            check_eq!(sink.bytes(8, 8), rest);
+            Ok(())
+        },
+    ),
+    test("atomic::misaligned", &["it_post_atomic.A09"], |f| {
+        for offset in [1, 4, 7] {
+            let (pair, sink, target) = ready(f)?;
+            let at = target.remote(offset);
+            check_eq!(add(f, &pair, sink.segment(0, 8), at, target.context()?)?, DtoStatus::RemoteAccess);
+            pair.a.broken()?;
+            target.untouched()?;
+        }
+        Ok(())
+    }),
+];
+
+/// An endpoint of the passive IA in a zone that exists.
+fn in_zone(f: &Fixture, pz: PzHandle) -> Result<End, Failure> {
+    let request = sevd(&f.b, EventType::DTO_EVENT_STREAM, 64, 1)?;
+    let recv = sevd(&f.b, EventType::DTO_EVENT_STREAM, 64, 1)?;
+    let conn = sevd(&f.b, EventType::CM_MSG_EVENT_STREAM, 16, 1)?;
+    let ep = f.b.ep_rc_create(pz, request, recv, conn, EpFlags::empty(), &atomic())?;
+    Ok(End { ia: f.b.clone(), pz, request, recv, conn, ep })
+}
+
+/// Posts an add behind what is posted already; the cookies in the order of completion.
+fn pair_add(f: &Fixture, pair: &Pair, sink: &Region, target: &Region) -> Result<(u64, u64), Failure> {
+    let (op, at, result) = (AtomicOp::FetchAndAdd, target.remote(0), sink.segment(0, 8));
+    f.a.post_atomic(pair.a.ep, op, 1, 0, &result, 5, SIGNALLED, at, target.context()?)?;
+    let (first, second) = (pair.a.reap()?, pair.a.reap()?);
+    check_eq!((first.dto_status, second.dto_status), (DtoStatus::Success, DtoStatus::Success));
+    Ok((first.cookie, second.cookie))
+}

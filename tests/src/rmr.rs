@@ -1,0 +1,848 @@
+//! Remote memory regions (pages it_rmr_create, it_rmr_link, it_rmr_query, it_rmr_unlink, it_rmr_free, it_rmr_type_t).
+
+use core::result::Result;
+
+use privileged_api::*;
+
+use crate::check::some;
+use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attributes, pattern, sevd};
+use crate::ud::{datagrams, peer};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+const TYPES: [RmrType; 2] = [RmrType::Narrow, RmrType::Wide];
+
+/// What a link is made with; changed by the tests of what is wrong.
+#[derive(Clone, Copy)]
+struct Link {
+    rmr: RmrHandle,
+    lmr: LmrHandle,
+    addr: usize,
+    length: u64,
+    mode: AddrMode,
+    privs: MemPriv,
+    flags: DtoFlags,
+}
+
+impl Link {
+    /// All of a region, for reads and writes of peers.
+    fn of(rmr: RmrHandle, region: &Region) -> Link {
+        let (addr, length) = (region.buffer.addr(), region.buffer.len() as u64);
+        let (mode, privs) = (AddrMode::Absolute, MemPriv::REMOTE);
+        Link { rmr, lmr: region.lmr, addr, length, mode, privs, flags: SIGNALLED }
+    }
+
+    /// The bytes from `offset` on.
+    fn part(self, offset: usize, length: u64) -> Link {
+        Link { addr: self.addr + offset, length, ..self }
+    }
+
+    fn post(&self, end: &End, cookie: u64) -> Result<RmrContext, Error> {
+        let Link { rmr, lmr, addr, length, mode, privs, flags } = *self;
+        end.ia.rmr_link(rmr, lmr, addr, length, mode, privs, end.ep, cookie, flags)
+    }
+
+    /// Posts it, and sees it succeed.
+    #[track_caller]
+    fn made(&self, end: &End) -> Result<RmrContext, Failure> {
+        let context = self.post(end, 500)?;
+        let done = end.reap()?;
+        match (done.event_number, done.cookie, done.dto_status) {
+            (EventType::RMR_LINK_CMPL, 500, DtoStatus::Success) => Ok(context),
+            _ => Err(Failure::new(alloc::format!("a link that should work: {done:?}"))),
+        }
+    }
+
+    /// Posts it, and sees it fail: completion, connection, and nothing else changed.
+    fn fails(&self, end: &End, status: DtoStatus) -> Outcome {
+        let before = param(end, self.rmr)?;
+        // Failure is told also without the completion flag.
+        Link { flags: DtoFlags::empty(), ..*self }.post(end, 44)?;
+        failed(end, 44, status)?;
+        check_eq!(param(end, self.rmr)?, before, "an earlier link stays");
+        Ok(())
+    }
+}
+
+fn failed(end: &End, cookie: u64, status: DtoStatus) -> Outcome {
+    let done = end.reap()?;
+    check_eq!((done.cookie, done.dto_status), (cookie, status));
+    check_eq!((done.event_number, done.ep, done.evd), (EventType::RMR_LINK_CMPL, end.ep, end.request));
+    end.broken()
+}
+
+fn param(end: &End, rmr: RmrHandle) -> Result<RmrParam, Failure> {
+    Ok(end.ia.rmr_query(rmr, RmrParamMask::ALL)?)
+}
+
+fn unlinked(param: RmrParam) -> RmrParam {
+    RmrParam { ia: param.ia, pz: param.pz, rmr_type: param.rmr_type, ..RmrParam::default() }
+}
+
+#[track_caller]
+fn unlink(end: &End, rmr: RmrHandle) -> Outcome {
+    end.ia.rmr_unlink(rmr, end.ep, 501, SIGNALLED)?;
+    let done = end.reap()?;
+    match (done.event_number, done.cookie, done.dto_status) {
+        (EventType::RMR_LINK_CMPL, 501, DtoStatus::Success) => Ok(()),
+        _ => Err(Failure::new(alloc::format!("an unlink that should work: {done:?}"))),
+    }
+}
+
+/// A connected pair, a region of two pages in the passive side's zone and an RMR there.
+fn ready(f: &Fixture, rmr_type: RmrType) -> Result<(Pair, Region, RmrHandle), Failure> {
+    let pair = f.pair()?;
+    let region = f.region(&f.b, pair.b.pz, 2 * PAGE, MemPriv::LOCAL)?;
+    region.fill(7);
+    let rmr = f.b.rmr_create(pair.b.pz, rmr_type)?;
+    Ok((pair, region, rmr))
+}
+
+/// Another connected pair, the passive end of which is in the first one's zone.
+fn neighbour(f: &Fixture, of: &Pair) -> Result<Pair, Failure> {
+    let a = f.end(&f.a, &attributes())?;
+    let b = in_zone(&f.b, of.b.pz)?;
+    f.connect(&a, &b)?;
+    Ok(Pair { a, b })
+}
+
+/// An endpoint in a zone that exists.
+fn in_zone(ia: &Ia, pz: PzHandle) -> Result<End, Failure> {
+    let request = sevd(ia, EventType::DTO_EVENT_STREAM, 64, 1)?;
+    let recv = sevd(ia, EventType::DTO_EVENT_STREAM, 64, 1)?;
+    let conn = sevd(ia, EventType::CM_MSG_EVENT_STREAM, 16, 1)?;
+    let ep = ia.ep_rc_create(pz, request, recv, conn, EpFlags::empty(), &attributes())?;
+    Ok(End { ia: ia.clone(), pz, request, recv, conn, ep })
+}
+
+/// How a read (or write) of `len` bytes by `end` ends.
+fn reaches(
+    f: &Fixture,
+    end: &End,
+    write: bool,
+    at: RdmaAddr,
+    context: RmrContext,
+    len: usize,
+) -> Result<DtoStatus, Failure> {
+    let own = f.region(&end.ia, end.pz, len.max(1), OPEN)?;
+    own.fill(3);
+    let segment = [own.segment(0, len)];
+    match write {
+        true => end.ia.post_rdma_write(end.ep, &segment, 77, SIGNALLED, at, context)?,
+        false => end.ia.post_rdma_read(end.ep, &segment, 77, SIGNALLED, at, context)?,
+    }
+    let done = end.reap()?;
+    check_eq!(done.cookie, 77);
+    end.ia.lmr_free(own.lmr)?;
+    Ok(done.dto_status)
+}
+
+/// Whether the peer may read through the context.
+fn readable(f: &Fixture, pair: &Pair, region: &Region, context: RmrContext) -> Result<bool, Failure> {
+    Ok(reaches(f, &pair.a, false, region.remote(0), context, 8)? == DtoStatus::Success)
+}
+
+/// What makes the links of both types fail.
+fn links_fail(f: &Fixture, rmr_type: RmrType) -> Outcome {
+    let failed = DtoStatus::RmrOperationFailed;
+    // Rights that the local region lacks.
+    for wants in [MemPriv::REMOTE_WRITE, MemPriv::REMOTE, MemPriv::REMOTE | MemPriv::ATOMIC] {
+        let (pair, _, rmr) = ready(f, rmr_type)?;
+        let region = f.region(&f.b, pair.b.pz, 64, MemPriv::LOCAL_READ)?;
+        Link { privs: wants, ..Link::of(rmr, &region) }.fails(&pair.b, failed)?;
+    }
+    // A zone that differs: the region's, the RMR's, the endpoint's.
+    let elsewhere = f.b.pz_create()?;
+    let (pair, _, rmr) = ready(f, rmr_type)?;
+    let region = f.region(&f.b, elsewhere, 64, MemPriv::LOCAL)?;
+    Link::of(rmr, &region).fails(&pair.b, failed)?;
+    let (pair, region, _) = ready(f, rmr_type)?;
+    let rmr = f.b.rmr_create(elsewhere, rmr_type)?;
+    Link::of(rmr, &region).fails(&pair.b, failed)?;
+    let (_, region, rmr) = ready(f, rmr_type)?;
+    let stranger = f.pair()?;
+    Link::of(rmr, &region).fails(&stranger.b, failed)?;
+    // A region with relative addressing.
+    let (pair, _, rmr) = ready(f, rmr_type)?;
+    let buffer = f.buffer(PAGE)?;
+    let memory = LmrMemory::buffer(&buffer);
+    let (mode, privs) = (AddrMode::Relative, MemPriv::LOCAL);
+    let (lmr, _) = f.b.lmr_create(pair.b.pz, memory, 64, mode, privs, LmrFlags::NONE, 0)?;
+    let region = Region { buffer, lmr, context: None };
+    Link::of(rmr, &region).part(0, 64).fails(&pair.b, DtoStatus::LocalMmOperation)?;
+    // One that is not linked.
+    let (pair, _, rmr) = ready(f, rmr_type)?;
+    let lmr = f.b.lmr_create_unlinked(pair.b.pz, 1, LmrFlags::NONE, 0)?;
+    let region = Region { buffer: f.buffer(PAGE)?, lmr, context: None };
+    Link::of(rmr, &region).fails(&pair.b, failed)
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "rmr::create_query_free",
+        &[
+            "it_rmr_create.B01",
+            "it_rmr_create.S01",
+            "it_rmr_create.B02",
+            "it_rmr_create.O01",
+            "it_rmr_create.B08",
+            "it_rmr_create.IT_ERR_INVALID_PZ",
+            "it_rmr_query.B01",
+            "it_rmr_query.F01",
+            "it_rmr_query.F02",
+            "it_rmr_query.F03",
+            "it_rmr_query.F10",
+            "it_rmr_query.IT_ERR_INVALID_MASK",
+            "it_rmr_query.IT_ERR_INVALID_RMR",
+            "it_rmr_free.B01",
+            "it_rmr_free.IT_ERR_INVALID_RMR",
+            "it_rmr_type_t.F01",
+            "it_rmr_type_t.F02",
+            "it_rmr_type_t.F03",
+            "it_rmr_type_t.B08",
+            "it_rmr_type_t.O01",
+            "it_rmr_type_t.B09",
+            "it_ia_info_t.F74",
+            "it_ia_info_t.F75",
+            "it_handle_t.F08",
+            "it_status_t.F65",
+        ],
+        |f| {
+            let info = f.b.ia_query()?;
+            check_eq!(info.rmr_types_supported, RmrTypes::NARROW | RmrTypes::WIDE);
+            check!(info.narrow_rmr_unlink_support && info.wide_rmr_unlink_support);
+            check_eq!((RmrType::Default as u32, RmrType::Narrow as u32, RmrType::Wide as u32), (0, 1, 2));
+            let pz = f.b.pz_create()?;
+            for (wanted, got) in [
+                (RmrType::Default, RmrType::Wide),
+                (RmrType::Narrow, RmrType::Narrow),
+                (RmrType::Wide, RmrType::Wide),
+            ] {
+                let rmr = f.b.rmr_create(pz, wanted)?;
+                let expected = RmrParam { ia: f.b.handle(), pz, rmr_type: got, ..RmrParam::default() };
+                check_eq!(f.b.rmr_query(rmr, RmrParamMask::ALL)?, expected);
+                check_eq!(f.b.get_handle_type(rmr)?, HandleType::Rmr);
+                f.b.set_consumer_context(rmr, 5)?;
+                check_eq!(f.b.get_consumer_context(rmr)?, 5);
+                check_eq!(f.b.object_counts().rmr, 1);
+                refused(f.b.pz_free(pz), Error::PzBusy)?;
+                // Only what is asked for.
+                let some = f.b.rmr_query(rmr, RmrParamMask::PZ)?;
+                check_eq!(some, RmrParam { pz, ..RmrParam::default() });
+                for bits in [0x800, 0x8000_0000, u32::MAX] {
+                    refused(f.b.rmr_query(rmr, RmrParamMask::from_bits_retain(bits)), Error::InvalidMask)?;
+                }
+                f.b.rmr_free(rmr)?;
+                refused(f.b.rmr_free(rmr), Error::InvalidRmr)?;
+                refused(f.b.rmr_query(rmr, RmrParamMask::ALL), Error::InvalidRmr)?;
+                refused(f.b.get_handle_type(rmr), Error::InvalidHandle)?;
+            }
+            check_eq!(f.b.object_counts().rmr, 0);
+            let masks = [
+                (RmrParamMask::ALL, 1),
+                (RmrParamMask::IA, 2),
+                (RmrParamMask::PZ, 4),
+                (RmrParamMask::LINKED, 8),
+                (RmrParamMask::LMR, 0x10),
+                (RmrParamMask::ADDR, 0x20),
+                (RmrParamMask::LENGTH, 0x40),
+                (RmrParamMask::MEM_PRIV, 0x80),
+                (RmrParamMask::RMR_CONTEXT, 0x100),
+                (RmrParamMask::TYPE, 0x200),
+                (RmrParamMask::ADDR_MODE, 0x400),
+            ];
+            check!(masks.iter().all(|(mask, bits)| mask.bits() == *bits));
+            let foreign = f.a.pz_create()?;
+            refused(f.b.rmr_create(PzHandle::NULL, RmrType::Wide), Error::InvalidPz)?;
+            refused(f.b.rmr_create(foreign, RmrType::Wide), Error::InvalidPz)?;
+            let rmr = f.a.rmr_create(foreign, RmrType::Wide)?;
+            for bad in [RmrHandle::NULL, rmr, RmrHandle::from_raw(pz.as_raw())] {
+                refused(f.b.rmr_free(bad), Error::InvalidRmr)?;
+                refused(f.b.rmr_query(bad, RmrParamMask::ALL), Error::InvalidRmr)?;
+            }
+            f.b.pz_free(pz)?;
+            refused(f.b.rmr_create(pz, RmrType::Wide), Error::InvalidPz)
+        },
+    ),
+    test("rmr::resources_end", &["it_rmr_create.IT_ERR_RESOURCES"], |f| {
+        let pz = f.b.pz_create()?;
+        let mut made = 0;
+        let refusal = loop {
+            match f.b.rmr_create(pz, RmrType::Narrow) {
+                Ok(_) => made += 1,
+                Err(error) => break error,
+            }
+            check!(made <= 1 << 16, "there is a limit");
+        };
+        check_eq!((refusal, f.b.object_counts().rmr), (Error::Resources, made));
+        Ok(())
+    }),
+    test(
+        "rmr::link_and_use",
+        &[
+            "it_rmr_link.B01",
+            "it_rmr_link.B02",
+            "it_rmr_link.B03",
+            "it_rmr_link.B04",
+            "it_rmr_link.B09",
+            "it_rmr_link.B12",
+            "it_rmr_link.B13",
+            "it_rmr_link.B15",
+            "it_rmr_link.B23",
+            "it_rmr_create.B03",
+            "it_rmr_create.B06",
+            "it_rmr_query.B02",
+            "it_rmr_query.F04",
+            "it_rmr_query.F05",
+            "it_rmr_query.F06",
+            "it_rmr_query.F07",
+            "it_rmr_query.F08",
+            "it_rmr_query.F09",
+            "it_rmr_query.F11",
+            "it_rmr_type_t.B01",
+            "it_rmr_type_t.B02",
+            "it_rmr_type_t.B05",
+            "it_event_t.F10",
+            "it_mem_priv_t.B03",
+            "A.it_rmr_link.B01",
+            "A.it_rmr_link.B02",
+            "A.it_rmr_link.B04",
+        ],
+        |f| {
+            check_eq!(EventType::RMR_LINK_CMPL.as_raw(), 6);
+            for rmr_type in TYPES {
+                // The region itself lets no peer in.
+                let (pair, region, rmr) = ready(f, rmr_type)?;
+                let link = Link::of(rmr, &region).part(100, 50);
+                let context = link.post(&pair.b, u64::MAX)?;
+                let done = pair.b.reap()?;
+                let expected = DtoCompletion {
+                    event_number: EventType::RMR_LINK_CMPL,
+                    evd: pair.b.request,
+                    ep: pair.b.ep,
+                    cookie: u64::MAX,
+                    ..DtoCompletion::default()
+                };
+                check_eq!(done, expected);
+                let expected = RmrParam {
+                    ia: f.b.handle(),
+                    pz: pair.b.pz,
+                    linked: true,
+                    lmr: region.lmr,
+                    addr: region.buffer.addr() + 100,
+                    length: 50,
+                    privs: MemPriv::REMOTE,
+                    rmr_context: Some(context),
+                    rmr_type,
+                    addr_mode: AddrMode::Absolute,
+                };
+                check_eq!(param(&pair.b, rmr)?, expected);
+                let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+                let from = region.remote(100);
+                f.a.post_rdma_read(pair.a.ep, &[own.segment(0, 50)], 1, SIGNALLED, from, context)?;
+                pair.a.done(1, DtoStatus::Success)?;
+                check!(own.bytes(0, 50) == region.bytes(100, 50));
+                own.fill(99);
+                f.a.post_rdma_write(
+                    pair.a.ep,
+                    &[own.segment(0, 1)],
+                    2,
+                    SIGNALLED,
+                    region.remote(149),
+                    context,
+                )?;
+                pair.a.done(2, DtoStatus::Success)?;
+                check!(
+                    region.bytes(149, 1) == own.bytes(0, 1) && region.bytes(150, 1) == pattern(7, 151)[150..]
+                );
+                // No local access: it is no LMR.
+                let segment = LmrTriplet::new(LmrHandle::from_raw(rmr.as_raw()), from.to_host(), 8);
+                f.b.post_send(pair.b.ep, &[segment], 3, SIGNALLED)?;
+                pair.b.done(3, DtoStatus::LocalProtection)?;
+                f.b.rmr_free(rmr)?;
+            }
+            // One byte before, one behind.
+            for rmr_type in TYPES {
+                for (at, len) in [(99, 8), (149, 2), (150, 1), (100, 51)] {
+                    let (pair, region, rmr) = ready(f, rmr_type)?;
+                    let context = Link::of(rmr, &region).part(100, 50).made(&pair.b)?;
+                    let status = reaches(f, &pair.a, false, region.remote(at), context, len)?;
+                    check_eq!(status, DtoStatus::RemoteAccess, "{at}, {len}");
+                    f.b.rmr_free(rmr)?;
+                    f.a.ep_free(pair.a.ep)?;
+                    f.b.ep_free(pair.b.ep)?;
+                }
+            }
+            Ok(())
+        },
+    ),
+    test("rmr::only_what_was_granted", &["it_rmr_link.B10", "it_rmr_link.B11", "it_rmr_link.V03"], |f| {
+        for rmr_type in TYPES {
+            for (privs, reads, writes) in [
+                (MemPriv::REMOTE_READ, true, false),
+                (MemPriv::REMOTE_WRITE, false, true),
+                (MemPriv::REMOTE_WRITE | MemPriv::LOCAL, false, true),
+                (MemPriv::empty(), false, false),
+            ] {
+                for (write, granted) in [(false, reads), (true, writes)] {
+                    let (pair, region, rmr) = ready(f, rmr_type)?;
+                    let context = Link { privs, ..Link::of(rmr, &region) }.made(&pair.b)?;
+                    check_eq!(param(&pair.b, rmr)?.privs, privs & MemPriv::REMOTE);
+                    let status = reaches(f, &pair.a, write, region.remote(0), context, 8)?;
+                    let expected = if granted { DtoStatus::Success } else { DtoStatus::RemoteAccess };
+                    check_eq!(status, expected, "{privs:?}, write {write}");
+                    f.b.rmr_free(rmr)?;
+                    f.a.ep_free(pair.a.ep)?;
+                    f.b.ep_free(pair.b.ep)?;
+                }
+            }
+        }
+        Ok(())
+    }),
+    test("rmr::relative_addressing", &["it_rmr_link.B05", "it_rmr_link.O01", "it_rmr_link.O02"], |f| {
+        check!(f.b.ia_query()?.addr_mode_relative_support);
+        let (pair, region, rmr) = ready(f, RmrType::Narrow)?;
+        let link = Link { mode: AddrMode::Relative, ..Link::of(rmr, &region).part(33, 100) };
+        let context = link.made(&pair.b)?;
+        let told = param(&pair.b, rmr)?;
+        check_eq!((told.addr, told.addr_mode), (region.buffer.addr() + 33, AddrMode::Relative));
+        let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+        let from = make_rdma_addr_relative(5);
+        f.a.post_rdma_read(pair.a.ep, &[own.segment(0, 95)], 1, SIGNALLED, from, context)?;
+        pair.a.done(1, DtoStatus::Success)?;
+        check!(own.bytes(0, 95) == region.bytes(38, 95));
+        let wide = f.b.rmr_create(pair.b.pz, RmrType::Wide)?;
+        refused(Link { rmr: wide, ..link }.post(&pair.b, 1), Error::InvalidAddrMode)?;
+        check_eq!(
+            reaches(f, &pair.a, false, make_rdma_addr_relative(6), context, 95)?,
+            DtoStatus::RemoteAccess
+        );
+        f.b.rmr_free(rmr)?;
+        Ok(())
+    }),
+    test(
+        "rmr::wide_through_all_endpoints",
+        &[
+            "it_rmr_create.B04",
+            "it_rmr_link.B08",
+            "it_rmr_link.B17",
+            "it_rmr_link.B18",
+            "it_rmr_type_t.B06",
+            "it_rmr_type_t.B07",
+            "A.it_rmr_link.V01",
+            "A.it_rmr_unlink.B01",
+        ],
+        |f| {
+            let (first, region, rmr) = ready(f, RmrType::Wide)?;
+            let second = neighbour(f, &first)?;
+            let link = Link::of(rmr, &region);
+            let old = link.made(&first.b)?;
+            check!(readable(f, &first, &region, old)? && readable(f, &second, &region, old)?);
+            // Again, through another endpoint, while linked.
+            let new = link.part(0, 64).made(&second.b)?;
+            check!(new != old);
+            check_eq!(param(&second.b, rmr)?.length, 64);
+            check!(readable(f, &first, &region, new)? && readable(f, &second, &region, new)?);
+            check!(readable(f, &first, &region, new)?, "until the next one");
+            check!(!readable(f, &first, &region, old)?, "the old context");
+            // Unlinked through any.
+            unlink(&second.b, rmr)?;
+            check_eq!(param(&second.b, rmr)?, unlinked(param(&second.b, rmr)?));
+            check!(!readable(f, &second, &region, new)?);
+            Ok(())
+        },
+    ),
+    test(
+        "rmr::narrow_through_its_endpoint",
+        &[
+            "it_rmr_create.B05",
+            "it_rmr_link.B07",
+            "it_rmr_type_t.B03",
+            "it_rmr_type_t.B04",
+            "it_rmr_unlink.A05",
+            "it_rmr_unlink.A01",
+            "it_rmr_unlink.S01",
+            "it_rmr_unlink.B07",
+            "it_rmr_unlink.B08",
+            "it_rmr_unlink.B13",
+            "it_dto_status_t.A20",
+            "it_dto_status_t.A23",
+            "it_ep_free.IT_ERR_EP_BUSY",
+        ],
+        |f| {
+            let (first, region, rmr) = ready(f, RmrType::Narrow)?;
+            let second = neighbour(f, &first)?;
+            let third = neighbour(f, &first)?;
+            let context = Link::of(rmr, &region).made(&first.b)?;
+            check!(readable(f, &first, &region, context)?);
+            check_eq!(reaches(f, &second.a, false, region.remote(0), context, 8)?, DtoStatus::RemoteAccess);
+            let before = param(&first.b, rmr)?;
+            f.b.rmr_unlink(rmr, third.b.ep, 9, DtoFlags::empty())?;
+            f.b.post_send(third.b.ep, &[], 10, SIGNALLED)?;
+            failed(&third.b, 9, DtoStatus::RmrOperationFailed)?;
+            third.b.done(10, DtoStatus::Flushed)?;
+            check_eq!(param(&first.b, rmr)?, before);
+            check!(readable(f, &first, &region, context)?, "still linked");
+            refused(f.b.ep_free(first.b.ep), Error::EpBusy)?;
+            check_eq!(first.b.state()?, EpStateRc::Connected);
+            unlink(&first.b, rmr)?;
+            f.b.ep_free(first.b.ep)?;
+            Ok(())
+        },
+    ),
+    test(
+        "rmr::unlink",
+        &[
+            "it_rmr_unlink.B01",
+            "it_rmr_unlink.B03",
+            "it_rmr_unlink.B04",
+            "it_rmr_unlink.B05",
+            "it_rmr_unlink.B06",
+            "it_rmr_unlink.B11",
+            "it_rmr_unlink.B12",
+            "it_lmr_free.IT_ERR_LMR_BUSY",
+            "1.B02",
+        ],
+        |f| {
+            for rmr_type in TYPES {
+                let (pair, region, rmr) = ready(f, rmr_type)?;
+                unlink(&pair.b, rmr)?;
+                for round in 0..3 {
+                    let context = Link::of(rmr, &region).made(&pair.b)?;
+                    check!(readable(f, &pair, &region, context)?);
+                    refused(f.b.lmr_free(region.lmr), Error::LmrBusy)?;
+                    let fence = if rmr_type == RmrType::Narrow {
+                        DtoFlags::UNLINK_FENCE
+                    } else {
+                        DtoFlags::BARRIER_FENCE
+                    };
+                    f.b.rmr_unlink(rmr, pair.b.ep, round, SIGNALLED | fence)?;
+                    let done = pair.b.reap()?;
+                    check_eq!((done.event_number, done.cookie), (EventType::RMR_LINK_CMPL, round));
+                    check_eq!(done.dto_status, DtoStatus::Success);
+                    check!(!param(&pair.b, rmr)?.linked);
+                    // And once more.
+                    unlink(&pair.b, rmr)?;
+                }
+                let context = Link::of(rmr, &region).made(&pair.b)?;
+                unlink(&pair.b, rmr)?;
+                check!(!readable(f, &pair, &region, context)?);
+                f.b.lmr_free(region.lmr)?;
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "rmr::free_while_linked",
+        &["it_rmr_free.B02", "it_rmr_free.B03", "it_rmr_free.B04", "it_rmr_unlink.V01"],
+        |f| {
+            for rmr_type in TYPES {
+                let (pair, region, rmr) = ready(f, rmr_type)?;
+                let other = f.b.rmr_create(pair.b.pz, rmr_type)?;
+                let gone = Link::of(rmr, &region).made(&pair.b)?;
+                let stays = Link::of(other, &region).part(0, 64).made(&pair.b)?;
+                f.b.rmr_free(rmr)?;
+                check!(readable(f, &pair, &region, stays)?);
+                check!(!readable(f, &pair, &region, gone)?);
+                pair.b.broken()?;
+                // Its endpoint is of no use any more.
+                refused(f.b.lmr_free(region.lmr), Error::LmrBusy)?;
+                f.b.rmr_free(other)?;
+                f.b.lmr_free(region.lmr)?;
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "rmr::a_link_fences_what_follows",
+        &[
+            "it_rmr_link.B14",
+            "it_rmr_link.B16",
+            "it_rmr_link.B25",
+            "it_rmr_unlink.B10",
+            "it_rmr_link.B26",
+            "it_rmr_link.B24",
+        ],
+        |f| {
+            for rmr_type in TYPES {
+                let (pair, region, rmr) = ready(f, rmr_type)?;
+                let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+                // The context goes to the peer behind the link; nothing is signalled but the Send.
+                let link = Link { flags: DtoFlags::empty(), ..Link::of(rmr, &region) };
+                for round in 0..10 {
+                    f.a.post_recv(pair.a.ep, &[own.whole()], round, DtoFlags::COMPLETION)?;
+                    let context = link.post(&pair.b, 1)?;
+                    region.write(PAGE, &context.0.to_ne_bytes());
+                    f.b.post_send(pair.b.ep, &[region.segment(PAGE, 4)], 2, SIGNALLED)?;
+                    pair.a.recv_done(round, DtoStatus::Success)?;
+                    let told = own.bytes(0, 4);
+                    check_eq!(told, context.0.to_ne_bytes());
+                    check!(readable(f, &pair, &region, context)?);
+                    pair.b.done(2, DtoStatus::Success)?;
+                    f.b.rmr_unlink(rmr, pair.b.ep, 3, DtoFlags::empty())?;
+                    f.b.post_send(pair.b.ep, &[], 4, SIGNALLED)?;
+                    f.a.post_recv(pair.a.ep, &[], round, DtoFlags::COMPLETION)?;
+                    pair.a.recv_done(round, DtoStatus::Success)?;
+                    pair.b.done(4, DtoStatus::Success)?;
+                    check!(!param(&pair.b, rmr)?.linked);
+                }
+                pair.b.idle()?;
+                // A link that fails keeps the context from being sent.
+                let bare = f.region(&f.b, pair.b.pz, 64, MemPriv::LOCAL_READ)?;
+                let bad = Link { flags: DtoFlags::empty(), ..Link::of(rmr, &bare) };
+                bad.post(&pair.b, 5)?;
+                f.b.post_send(pair.b.ep, &[], 6, SIGNALLED)?;
+                failed(&pair.b, 5, DtoStatus::RmrOperationFailed)?;
+                pair.b.done(6, DtoStatus::Flushed)?;
+                pair.a.idle()?;
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "rmr::wide_links_that_fail",
+        &[
+            "it_rmr_link.A01",
+            "it_rmr_link.A05",
+            "it_rmr_link.A07",
+            "it_rmr_link.A09",
+            "it_rmr_link.B19",
+            "it_rmr_link.B20",
+            "it_rmr_link.B22",
+            "it_rmr_link.S01",
+            "it_rmr_link.V01",
+            "it_rmr_link.V06",
+            "it_dto_status_t.A13",
+        ],
+        |f| links_fail(f, RmrType::Wide),
+    ),
+    test(
+        "rmr::narrow_links_that_fail",
+        &[
+            "it_rmr_link.A05",
+            "it_rmr_link.A06",
+            "it_rmr_link.A07",
+            "it_rmr_link.A09",
+            "it_rmr_link.A10",
+            "it_rmr_link.B19",
+            "it_dto_status_t.A14",
+            "it_dto_status_t.A30",
+            "it_dto_status_t.F15",
+        ],
+        |f| {
+            links_fail(f, RmrType::Narrow)?;
+            // One that is linked; its link stays.
+            let (pair, region, rmr) = ready(f, RmrType::Narrow)?;
+            let context = Link::of(rmr, &region).part(8, 64).made(&pair.b)?;
+            let other = neighbour(f, &pair)?;
+            Link::of(rmr, &region).fails(&other.b, DtoStatus::RmrOperationFailed)?;
+            check_eq!(reaches(f, &pair.a, false, region.remote(8), context, 64)?, DtoStatus::Success);
+            f.b.rmr_free(rmr)?;
+            // To no bytes.
+            let (pair, region, rmr) = ready(f, RmrType::Narrow)?;
+            Link::of(rmr, &region).part(8, 0).fails(&pair.b, DtoStatus::LocalMmOperation)
+        },
+    ),
+    test("rmr::unlink_in_another_zone", &["it_rmr_unlink.A04", "it_dto_status_t.A19"], |f| {
+        for rmr_type in TYPES {
+            let (pair, region, rmr) = ready(f, rmr_type)?;
+            let context = Link::of(rmr, &region).made(&pair.b)?;
+            let stranger = f.pair()?;
+            f.b.rmr_unlink(rmr, stranger.b.ep, 3, SIGNALLED)?;
+            failed(&stranger.b, 3, DtoStatus::RmrOperationFailed)?;
+            check!(param(&pair.b, rmr)?.linked && readable(f, &pair, &region, context)?);
+            f.b.rmr_free(rmr)?;
+        }
+        Ok(())
+    }),
+    test(
+        "rmr::link_refusals",
+        &[
+            "it_rmr_link.IT_ERR_ADDRESS",
+            "it_rmr_link.IT_ERR_INVALID_ADDR_MODE",
+            "it_rmr_link.IT_ERR_INVALID_DTO_FLAGS",
+            "it_rmr_link.IT_ERR_INVALID_EP",
+            "it_rmr_link.IT_ERR_INVALID_LENGTH",
+            "it_rmr_link.IT_ERR_INVALID_LMR",
+            "it_rmr_link.IT_ERR_INVALID_PRIVS",
+            "it_rmr_link.IT_ERR_INVALID_RMR",
+            "it_rmr_link.B21",
+            "it_rmr_link.V02",
+            "it_rmr_link.V05",
+            "it_rmr_unlink.IT_ERR_INVALID_DTO_FLAGS",
+            "it_rmr_unlink.IT_ERR_INVALID_EP",
+            "it_rmr_unlink.IT_ERR_INVALID_RMR",
+            "it_rmr_unlink.B09",
+            "it_rmr_unlink.V03",
+            "it_dto_flags_t.B09",
+            "it_dto_flags_t.B20",
+            "it_dto_flags_t.B21",
+        ],
+        |f| {
+            for rmr_type in TYPES {
+                let (pair, region, rmr) = ready(f, rmr_type)?;
+                let link = Link::of(rmr, &region);
+                let context = link.made(&pair.b)?;
+                let before = param(&pair.b, rmr)?;
+                let foreign = f.a.pz_create()?;
+                let (their_rmr, their_lmr) =
+                    (f.a.rmr_create(foreign, rmr_type)?, f.region(&f.a, foreign, 64, OPEN)?.lmr);
+                let freed = f.b.rmr_create(pair.b.pz, rmr_type)?;
+                f.b.rmr_free(freed)?;
+                for bad in [RmrHandle::NULL, their_rmr, freed, RmrHandle::from_raw(region.lmr.as_raw())] {
+                    refused(Link { rmr: bad, ..link }.post(&pair.b, 1), Error::InvalidRmr)?;
+                    refused(f.b.rmr_unlink(bad, pair.b.ep, 1, SIGNALLED), Error::InvalidRmr)?;
+                }
+                for bad in [LmrHandle::NULL, LmrHandle::DIRECT, their_lmr, LmrHandle::from_raw(rmr.as_raw())]
+                {
+                    refused(Link { lmr: bad, ..link }.post(&pair.b, 1), Error::InvalidLmr)?;
+                }
+                for bad in [EpHandle::NULL, pair.a.ep, EpHandle::from_raw(rmr.as_raw())] {
+                    let end = End { ep: bad, ..pair.b.clone() };
+                    refused(link.post(&end, 1), Error::InvalidEp)?;
+                    refused(f.b.rmr_unlink(rmr, bad, 1, SIGNALLED), Error::InvalidEp)?;
+                }
+                for bits in [0x20, 0x8000_0000, u32::MAX] {
+                    let privs = MemPriv::from_bits_retain(bits);
+                    refused(Link { privs, ..link }.post(&pair.b, 1), Error::InvalidPrivs)?;
+                }
+                let (addr, end) = (region.buffer.addr(), region.buffer.addr() + region.buffer.len());
+                for addr in [0, addr - 1, end, end + 1, usize::MAX] {
+                    refused(Link { addr, length: 1, ..link }.post(&pair.b, 1), Error::Address)?;
+                }
+                for length in [link.length + 1, u64::MAX, u64::MAX - addr as u64] {
+                    refused(Link { length, ..link }.post(&pair.b, 1), Error::InvalidLength)?;
+                }
+                if rmr_type == RmrType::Wide {
+                    refused(Link { length: 0, ..link }.post(&pair.b, 1), Error::InvalidLength)?;
+                    let mode = AddrMode::Relative;
+                    refused(Link { mode, ..link }.post(&pair.b, 1), Error::InvalidAddrMode)?;
+                }
+                for flags in (0..0x100).map(DtoFlags::from_bits_retain) {
+                    let mut never = DtoFlags::SOLICITED_WAIT | DtoFlags::UNLINK_LOCAL_SINK;
+                    never |= DtoFlags::from_bits_retain(0x80);
+                    let alone = flags.contains(DtoFlags::NOTIFY) && !flags.contains(DtoFlags::COMPLETION);
+                    if alone || flags.intersects(never | DtoFlags::UNLINK_FENCE) {
+                        refused(Link { flags, ..link }.post(&pair.b, 1), Error::InvalidDtoFlags)?;
+                    }
+                    let fence = rmr_type == RmrType::Wide && flags.contains(DtoFlags::UNLINK_FENCE);
+                    if alone || fence || flags.intersects(never) {
+                        refused(f.b.rmr_unlink(rmr, pair.b.ep, 1, flags), Error::InvalidDtoFlags)?;
+                    }
+                }
+                check_eq!(param(&pair.b, rmr)?, before);
+                check!(readable(f, &pair, &region, context)?);
+                pair.b.idle()?;
+                // All flags that there are.
+                let all =
+                    DtoFlags::COMPLETION | DtoFlags::NOTIFY | DtoFlags::BARRIER_FENCE | DtoFlags::COALESCE;
+                f.b.rmr_unlink(rmr, pair.b.ep, 1, all)?;
+                pair.b.done(1, DtoStatus::Success)?;
+                Link { flags: all, ..link }.post(&pair.b, 2)?;
+                f.b.post_send(pair.b.ep, &[], 3, DtoFlags::empty())?;
+                pair.b.done(2, DtoStatus::Success)?;
+                f.b.rmr_free(rmr)?;
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "rmr::not_for_datagrams",
+        &[
+            "it_rmr_link.IT_ERR_INVALID_EP_TYPE",
+            "it_rmr_unlink.IT_ERR_INVALID_EP_TYPE",
+            "it_post_atomic.IT_ERR_INVALID_EP_TYPE",
+            "it_post_send_and_unlink.IT_ERR_INVALID_EP_TYPE",
+        ],
+        |f| {
+            let peer = peer(&f.b, &datagrams())?;
+            let region = f.region(&f.b, peer.pz, 64, OPEN)?;
+            let rmr = f.b.rmr_create(peer.pz, RmrType::Narrow)?;
+            let (addr, mode, privs, ep) =
+                (region.buffer.addr(), AddrMode::Absolute, MemPriv::REMOTE, peer.ep);
+            let link = f.b.rmr_link(rmr, region.lmr, addr, 64, mode, privs, ep, 1, SIGNALLED);
+            refused(link, Error::InvalidEpType)?;
+            refused(f.b.rmr_unlink(rmr, ep, 1, SIGNALLED), Error::InvalidEpType)?;
+            let (to, context) = (region.remote(0), region.context()?);
+            let (op, result) = (AtomicOp::FetchAndAdd, region.segment(0, 8));
+            let atomic = f.b.post_atomic(ep, op, 1, 0, &result, 1, SIGNALLED, to, context);
+            refused(atomic, Error::InvalidEpType)?;
+            let sent = f.b.post_send_and_unlink(ep, &[], 1, SIGNALLED, context);
+            refused(sent, Error::InvalidEpType)?;
+            check!(!f.b.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
+            region.untouched()?;
+            refused(f.b.evd_dequeue(peer.request), Error::QueueEmpty)
+        },
+    ),
+    test(
+        "rmr::states",
+        &[
+            "it_rmr_link.IT_ERR_INVALID_EP_STATE",
+            "it_rmr_link.A02",
+            "it_rmr_link.B06",
+            "it_rmr_unlink.IT_ERR_INVALID_EP_STATE",
+            "it_rmr_unlink.A02",
+            "it_rmr_unlink.B02",
+            "it_ep_state_t.V05",
+        ],
+        |f| {
+            for rmr_type in TYPES {
+                let (pair, region, rmr) = ready(f, rmr_type)?;
+                let idle = in_zone(&f.b, pair.b.pz)?;
+                let link = Link::of(rmr, &region);
+                refused(link.post(&idle, 1), Error::InvalidEpState)?;
+                refused(f.b.rmr_unlink(rmr, idle.ep, 1, SIGNALLED), Error::InvalidEpState)?;
+                let wide = rmr_type == RmrType::Wide;
+                let context = if wide { Some(link.made(&pair.b)?) } else { None };
+                f.b.ep_disconnect(pair.b.ep, &[])?;
+                pair.b.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+                link.post(&pair.b, 2)?;
+                f.b.rmr_unlink(rmr, pair.b.ep, 3, SIGNALLED)?;
+                for cookie in [2, 3] {
+                    let done = pair.b.reap()?;
+                    check_eq!((done.cookie, done.dto_status), (cookie, DtoStatus::Flushed));
+                    check_eq!(done.event_number, EventType::RMR_LINK_CMPL);
+                }
+                let after = param(&pair.b, rmr)?;
+                check_eq!((after.linked, after.rmr_context), (wide, context));
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "rmr::the_send_queue_overflows",
+        &["it_rmr_link.IT_ERR_TOO_MANY_POSTS", "it_rmr_unlink.IT_ERR_TOO_MANY_POSTS"],
+        |f| {
+            let depth = 4;
+            let few = EpAttributes { max_request_dtos: depth, ..attributes() };
+            let pair = f.pair_of(&attributes(), &few)?;
+            let region = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
+            let rmr = f.b.rmr_create(pair.b.pz, RmrType::Wide)?;
+            let link = Link::of(rmr, &region);
+            for cookie in 0..depth as u64 {
+                link.post(&pair.b, cookie)?;
+            }
+            refused(link.post(&pair.b, 9), Error::TooManyPosts)?;
+            refused(f.b.rmr_unlink(rmr, pair.b.ep, 9, SIGNALLED), Error::TooManyPosts)?;
+            for cookie in 0..depth as u64 {
+                pair.b.done(cookie, DtoStatus::Success)?;
+            }
+            let last = param(&pair.b, rmr)?;
+            check!(last.linked && last.lmr == region.lmr);
+            check!(readable(f, &pair, &region, some(last.rmr_context, "a context")?)?);
+            Ok(())
+        },
+    ),
+    test("rmr::many_links_new_contexts", &["it_rmr_free.V01", "A.it_rmr_link.B03"], |f| {
+        let (pair, region, rmr) = ready(f, RmrType::Wide)?;
+        let mut seen = alloc::collections::BTreeSet::new();
+        for _ in 0..200 {
+            let context = Link::of(rmr, &region).made(&pair.b)?;
+            check!(seen.insert(context.0), "a context that was used before");
+            check_eq!(param(&pair.b, rmr)?.rmr_context, Some(context));
+        }
+        for _ in 0..300 {
+            Link::of(rmr, &region).made(&pair.b)?;
+        }
+        Ok(())
+    }),
+];
