@@ -14,7 +14,7 @@ use host::{Machine, Paused};
 use platform::DmaBuffer;
 use privileged_api::{
     AddrMode, DtoCompletion, DtoFlags, IoAddr, Iobl, LmrFlags, LmrHandle, LmrMemory, LmrTriplet, MemPriv,
-    RmrContext, make_rdma_addr_absolute,
+    RdmaAddr, RmrContext, make_rdma_addr_absolute,
 };
 
 /// Requests of a batch.
@@ -26,10 +26,10 @@ const PAGE: usize = 4096;
 /// Two connected endpoints in this process, and memory to write from and to.
 struct Bench {
     pair: Pair,
-    /// What is written from and to; the regions keep the memory.
+    /// What is linked; the regions keep the memory.
     from: usize,
-    into: usize,
-    source: LmrHandle,
+    segments: [LmrTriplet; 1],
+    to: RdmaAddr,
     context: RmrContext,
     unlinked: LmrHandle,
     pages: Vec<IoAddr>,
@@ -68,8 +68,8 @@ impl Bench {
         let bench = Bench {
             pair,
             from: from.addr(),
-            into: into.addr(),
-            source,
+            segments: [LmrTriplet::new(source, from.addr() as u64, 64)],
+            to: make_rdma_addr_absolute(into.addr()),
             context,
             unlinked,
             pages,
@@ -105,10 +105,8 @@ impl Bench {
     fn write(&self) {
         let a = &self.pair.a;
         // One segment, as the caller knows; what is in it nobody knows.
-        let segments = [LmrTriplet::new(self.source, self.from as u64, 64)];
-        let segments: &[LmrTriplet; 1] = black_box(&segments);
-        let to = make_rdma_addr_absolute(self.into);
-        let posted = a.ia.post_rdma_write(a.ep, segments, 1, DtoFlags::COMPLETION, to, self.context);
+        let posted =
+            a.ia.post_rdma_write(a.ep, &self.segments, 1, DtoFlags::COMPLETION, self.to, self.context);
         assert!(posted.is_ok());
     }
 

@@ -130,7 +130,7 @@ impl Core {
         let owners = Arc::new(Owners::new(keys)?);
         // Index 0 stands for none in the note of a link.
         let rmrs = Table::new(HandleType::Rmr, number, keys.saturating_sub(1), 1)?;
-        let keys = Keys::new(keys, direct)?;
+        let keys = Keys::new(number, keys, direct)?;
         let srqs = Table::new(HandleType::Srq, number, id.max_srqs, 0)?;
         let core = Arc::new_cyclic(|me: &Weak<Core>| Core {
             dispatcher: Dispatcher::new(shared.platform.clone()),

@@ -170,7 +170,6 @@ impl Ia {
         }
         let reservation = core.lmrs.reserve()?;
         let handle = LmrHandle::from_raw(reservation.word());
-        core.keys.prepare(handle.as_raw())?;
         let elements = iobl_num_elts.max(1) as u32;
         let allocated = core.client()?.allocate_region(&zone.pz().pd, elements);
         let region = allocated.map_err(|error| match error {
@@ -264,7 +263,6 @@ impl Core {
     ) -> Result<(LmrHandle, Option<RmrContext>)> {
         let reservation = self.lmrs.reserve()?;
         let handle = LmrHandle::from_raw(reservation.word());
-        self.keys.prepare(handle.as_raw())?;
         let made = make(self, &wanted, rights(wanted.privs, wanted.addr_mode))?;
         self.own(&made.region, handle)?;
         let Wanted { zone, length, addr_mode, privs, flags, shared_id } = wanted;

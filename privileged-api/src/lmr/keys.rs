@@ -1,46 +1,42 @@
-//! From a region's handle to the key that the device knows, for the data path: without a lock, and without an error.
+//! From a region's handle to the key that the device knows, for the data path: one load, without a lock and without an error.
 //!
 //! A handle that names no region gives a key that the device refuses, so that the work request completes in error, as the pages ask.
+//!
+//! Each index has one word: the upper half of the handle that is valid for it, and the key. The lower half of a handle is its
+//! index, its type and part of its IA, which are the same for all regions of this IA; so the two halves are compared with
+//! what they have to be, and together that is the whole handle.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use nic_abi::ident;
-use platform::sync::Once;
 
-use crate::handle::{self, LmrHandle};
+use crate::handle::{self, HandleType, LmrHandle};
 use crate::status::{Error, Result};
-
-const CHUNK: usize = 64;
 
 /// A key that no region has: of the reserved key's slot, but not the reserved key.
 const NO_KEY: u32 = ident::key(0, 0xff, 0xff);
-
-struct Place {
-    /// The handle's word, or 0.
-    word: AtomicU64,
-    key: AtomicU32,
-}
+/// Of a handle.
+const UPPER: u64 = !0 << 32;
 
 pub(crate) struct Keys {
-    chunks: Vec<Once<Box<[Place; CHUNK]>>>,
+    /// By the handles' index; 0 where there is no region (no handle's generation is 0).
+    places: Box<[AtomicU64]>,
+    /// The lower half of every handle of this IA's regions, but for the index.
+    common: u32,
     direct: bool,
 }
 
 impl Keys {
-    /// Room for `count` regions; the first place is that of the direct LMR handle.
-    pub(crate) fn new(count: u32, direct: bool) -> Result<Keys> {
-        let mut chunks = Vec::new();
-        let wanted = (count.max(1) as usize).div_ceil(CHUNK);
-        chunks.try_reserve_exact(wanted).map_err(|_| Error::Resources)?;
-        chunks.resize_with(wanted, Once::new);
-        let keys = Keys { chunks, direct };
-        if direct {
-            keys.prepare(LmrHandle::DIRECT.as_raw())?;
-            keys.set(LmrHandle::DIRECT, ident::KEY_RESERVED);
-        }
-        Ok(keys)
+    /// Room for `count` regions of IA number `ia`; the first place is that of the direct LMR handle.
+    pub(crate) fn new(ia: u32, count: u32, direct: bool) -> Result<Keys> {
+        let mut places = Vec::new();
+        let count = count.max(1) as usize;
+        places.try_reserve_exact(count).map_err(|_| Error::Resources)?;
+        places.resize_with(count, || AtomicU64::new(0));
+        let common = handle::word(HandleType::Lmr, ia, 0, 0) as u32;
+        Ok(Keys { places: places.into_boxed_slice(), common, direct })
     }
 
     /// Whether the direct LMR handle can be used.
@@ -49,38 +45,18 @@ impl Keys {
         self.direct
     }
 
-    #[inline(always)]
-    fn place(&self, word: u64) -> Option<&Place> {
-        let index = handle::index(word);
-        let chunk = self.chunks.get(index / CHUNK)?.get()?;
-        Some(&chunk[index % CHUNK])
-    }
-
-    /// Makes sure that there is a place for the handle.
-    pub(crate) fn prepare(&self, word: u64) -> Result<()> {
-        let chunk = self.chunks.get(handle::index(word) / CHUNK).ok_or(Error::Resources)?;
-        chunk.try_call_once(|| {
-            let mut places = Vec::new();
-            places.try_reserve_exact(CHUNK).map_err(|_| Error::Resources)?;
-            places.resize_with(CHUNK, || Place { word: AtomicU64::new(0), key: AtomicU32::new(NO_KEY) });
-            places.into_boxed_slice().try_into().map_err(|_| Error::Resources)
-        })?;
-        Ok(())
-    }
-
     /// Notes the key of a region.
     pub(crate) fn set(&self, lmr: LmrHandle, key: u32) {
-        if let Some(place) = self.place(lmr.as_raw()) {
-            place.key.store(key, Ordering::Release);
-            place.word.store(lmr.as_raw(), Ordering::Release);
+        let word = lmr.as_raw();
+        if let Some(place) = self.places.get(handle::index(word)) {
+            place.store(word & UPPER | u64::from(key), Ordering::Release);
         }
     }
 
     /// The region is gone.
     pub(crate) fn clear(&self, lmr: LmrHandle) {
-        if let Some(place) = self.place(lmr.as_raw()) {
-            place.word.store(0, Ordering::Release);
-            place.key.store(NO_KEY, Ordering::Release);
+        if let Some(place) = self.places.get(handle::index(lmr.as_raw())) {
+            place.store(0, Ordering::Release);
         }
     }
 
@@ -88,39 +64,53 @@ impl Keys {
     #[inline(always)]
     pub(crate) fn get(&self, lmr: LmrHandle) -> u32 {
         let word = lmr.as_raw();
-        let Some(place) = self.place(word) else { return NO_KEY };
-        let before = place.word.load(Ordering::Acquire);
-        let key = place.key.load(Ordering::Acquire);
-        // Read again: the place may have gone to another region in between.
-        let after = place.word.load(Ordering::Acquire);
-        if before == word && after == word { key } else { NO_KEY }
+        // Anything that is not this IA's region, null included, gives an index out of bounds.
+        let index = (word as u32 ^ self.common) as usize;
+        let Some(place) = self.places.get(index) else { return self.other(lmr) };
+        let place = place.load(Ordering::Acquire);
+        if (place ^ word) & UPPER == 0 { place as u32 } else { NO_KEY }
+    }
+
+    #[cold]
+    fn other(&self, lmr: LmrHandle) -> u32 {
+        if self.direct && lmr == LmrHandle::DIRECT { ident::KEY_RESERVED } else { NO_KEY }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handle::HandleType;
+
+    fn lmr(ia: u32, index: u32, generation: u32) -> LmrHandle {
+        LmrHandle::from_raw(handle::word(HandleType::Lmr, ia, index, generation))
+    }
 
     #[test]
     fn only_the_right_handle_finds_a_key() {
-        let keys = Keys::new(100, true).unwrap();
-        let lmr = LmrHandle::from_raw(handle::word(HandleType::Lmr, 1, 70, 1));
-        assert_eq!(keys.get(lmr), NO_KEY);
-        keys.prepare(lmr.as_raw()).unwrap();
-        keys.set(lmr, 42);
-        assert_eq!(keys.get(lmr), 42);
-        assert_eq!(keys.get(LmrHandle::from_raw(handle::word(HandleType::Lmr, 1, 70, 2))), NO_KEY);
-        assert_eq!(keys.get(LmrHandle::from_raw(handle::word(HandleType::Lmr, 2, 70, 1))), NO_KEY);
-        keys.clear(lmr);
-        assert_eq!(keys.get(lmr), NO_KEY);
-        assert_eq!(keys.get(LmrHandle::NULL), NO_KEY);
+        // Numbers whose bits are in both halves of the handle.
+        for ia in [1, 0x21, 0xfff] {
+            let keys = Keys::new(ia, 100, true).unwrap();
+            let right = lmr(ia, 70, 1);
+            assert_eq!(keys.get(right), NO_KEY);
+            keys.set(right, 42);
+            assert_eq!(keys.get(right), 42);
+            let wrong_type = LmrHandle::from_raw(handle::word(HandleType::Rmr, ia, 70, 1));
+            let others = [lmr(ia, 70, 2), lmr(ia ^ 1, 70, 1), lmr(ia ^ 0x10, 70, 1), lmr(ia ^ 0x800, 70, 1)];
+            for wrong in
+                others.into_iter().chain([wrong_type, lmr(ia, 71, 1), lmr(ia, 100, 1), lmr(ia, 1 << 23, 1)])
+            {
+                assert_eq!(keys.get(wrong), NO_KEY, "{wrong:?}");
+            }
+            keys.clear(right);
+            assert_eq!(keys.get(right), NO_KEY);
+            assert_eq!(keys.get(LmrHandle::NULL), NO_KEY);
+        }
     }
 
     #[test]
     fn the_direct_handle_is_the_reserved_key() {
-        assert_eq!(Keys::new(1, true).unwrap().get(LmrHandle::DIRECT), ident::KEY_RESERVED);
-        assert_eq!(Keys::new(1, false).unwrap().get(LmrHandle::DIRECT), NO_KEY);
+        assert_eq!(Keys::new(1, 1, true).unwrap().get(LmrHandle::DIRECT), ident::KEY_RESERVED);
+        assert_eq!(Keys::new(1, 1, false).unwrap().get(LmrHandle::DIRECT), NO_KEY);
         assert_ne!(NO_KEY, ident::KEY_RESERVED);
     }
 }
