@@ -1,6 +1,6 @@
 //! Checks that end a test with file, line and message instead of a panic.
 //!
-//! A test is a function that returns an [`Outcome`]; `?` on a refused call and the macros [`check!`](crate::check)
+//! A test is a function that returns an [`Outcome`]; `?` on a refused call and the macros [`check!`](macro@crate::check)
 //! and [`check_eq!`](crate::check_eq) leave it with a [`Failure`]. So a failed check costs one test, not the kernel.
 
 use alloc::format;
@@ -81,7 +81,7 @@ macro_rules! check_eq {
     };
 }
 
-/// For [`check!`](crate::check): formats a message.
+/// For [`check!`](macro@crate::check): formats a message.
 #[doc(hidden)]
 pub fn format_message(message: fmt::Arguments<'_>) -> String {
     message.to_string()

@@ -4,10 +4,10 @@
 //! process (tests/tests/host.rs). It needs only the platform, two IAs that reach each other, and the token of
 //! privilege; it awaits events and asserts no times.
 //!
-//! - [`check`]: failures with file and line
+//! - [`mod@check`]: failures with file and line
 //! - [`fixture`]: what a test has to work with
 //! - [`thread`]: threads that are joined with a deadline
-//! - [`run`]: one test after the other
+//! - [`mod@run`]: one test after the other
 //! - one module a subject, each with its `TESTS`: the rows that a test shows stand beside its code
 //!
 //! A test names a row only if it would fail without what the row asks for.
