@@ -30,6 +30,7 @@ mod context;
 mod data;
 mod death;
 mod death_datagrams;
+mod death_regions;
 mod ep;
 mod errors;
 mod evd;
@@ -118,6 +119,7 @@ const AREAS: &[&[Test]] = &[
     privilege::TESTS,
     death::TESTS,
     death_datagrams::TESTS,
+    death_regions::TESTS,
 ];
 
 /// All tests, in their fixed order.
