@@ -47,20 +47,23 @@ impl Provider {
         Ok(())
     }
 
-    /// All interfaces whose NIC works now.
+    /// The interfaces whose NIC works now: at most `num_interfaces` of them, and how many there are.
     ///
     /// Does not block. May be called in callbacks. Thread-safe. Page it_interface_list.
     #[doc(alias = "it_interface_list")]
-    pub fn interface_list(&self) -> Vec<Interface> {
+    pub fn interface_list(&self, num_interfaces: usize) -> (Vec<Interface>, usize) {
         let interfaces = self.0.interfaces.lock();
-        let working = interfaces.iter().filter(|(_, agent)| !agent.is_dead());
-        let list = working.map(|(name, _)| Interface {
+        let working = || interfaces.iter().filter(|(_, agent)| !agent.is_dead());
+        let list = working().take(num_interfaces).map(|(name, _)| Interface {
             major_version: MAJOR,
             minor_version: MINOR,
             transport_type: TransportType::Ib,
             name: name.clone(),
         });
-        list.collect()
+        let list: Vec<_> = list.collect();
+        // One may have died meanwhile.
+        let total = working().count().max(list.len());
+        (list, total)
     }
 
     /// Creates an interface adapter. With `privileged`, its consumer is a privileged consumer.

@@ -152,6 +152,22 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
+        "names::as_many_interfaces_as_wanted",
+        &["it_interface_list.L02", "it_interface_list.B01", "it_interface_list.B02"],
+        |f| {
+            let provider = &f.setup.provider;
+            let (all, total) = provider.interface_list(usize::MAX);
+            check!(!all.is_empty());
+            check_eq!(total, all.len());
+            for wanted in 0..=total + 1 {
+                let (some, available) = provider.interface_list(wanted);
+                check_eq!((some.len(), available), (wanted.min(total), total));
+                check!(some.iter().all(|interface| all.contains(interface)));
+            }
+            Ok(())
+        },
+    ),
+    test(
         "names::a_request_is_handed_on",
         &[
             "it_handoff.B01",
