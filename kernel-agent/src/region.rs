@@ -8,7 +8,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use nic_abi::admin::{AllocateRegion, AllocateWindow, KeyInfo, RegisterRegion};
+use nic_abi::admin::{AllocateRegion, AllocateWindow, KeyInfo, ModifyRegion, RegisterRegion};
 use nic_abi::ident;
 use nic_abi::wqe::{LinkFlags, ListArgs, ListElement};
 use nic_hal::{DeviceMemory, Nic};
@@ -402,6 +402,23 @@ impl Region {
             return Err(Error::Gone);
         }
         Ok(self.client.agent().nic().query_key(self.key)?)
+    }
+
+    /// Gives it another domain and other rights, and a variant of its key, by which older ones open nothing; returns the key. [`Error::Busy`] while a window
+    /// is bound to it. What was not linked has no rights until it is.
+    pub fn modify(&self, pd: &Arc<Pd>, rights: LinkFlags, variant: u8) -> Result<u32, Error> {
+        let agent = self.client.agent();
+        let _control = self.control.lock(agent.platform());
+        if self.users.ended() {
+            return Err(Error::Gone);
+        }
+        self.client.owns(&pd.client)?;
+        let pd = Use::of(pd)?;
+        let key = self.key_with(variant);
+        agent.nic().modify_region(key, &ModifyRegion { pd: pd.number, flags: rights.bits() })?;
+        let former = self.pd.lock().replace(pd);
+        drop(former);
+        Ok(key)
     }
 
     /// Deregisters it; [`Error::Busy`] while a window is bound to it. When it returns the device touches the memory no more.

@@ -92,6 +92,8 @@ pub enum Opcode {
     AllocateWindow = 0x14,
     /// Destroys a window, bound or not.
     DestroyWindow = 0x15,
+    /// Gives a region without windows another domain, other rights and, as `object`, another variant of its key: [`ModifyRegion`].
+    ModifyRegion = 0x16,
     /// Creates a CQ: [`CreateCq`].
     CreateCq = 0x20,
     /// Destroys a CQ that no QP uses.
@@ -138,6 +140,7 @@ impl Opcode {
             0x13 => Opcode::QueryKey,
             0x14 => Opcode::AllocateWindow,
             0x15 => Opcode::DestroyWindow,
+            0x16 => Opcode::ModifyRegion,
             0x20 => Opcode::CreateCq,
             0x21 => Opcode::DestroyCq,
             0x22 => Opcode::ResizeCq,
@@ -235,6 +238,16 @@ pub struct AllocateRegion {
     pub pd: u32,
     /// Elements that a list may have.
     pub max_elements: u32,
+}
+
+/// Arguments of [`Opcode::ModifyRegion`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ModifyRegion {
+    /// Protection domain.
+    pub pd: u32,
+    /// [`crate::wqe::LinkFlags`]: rights only. What is not linked has none until it is, whatever they are.
+    pub flags: u32,
 }
 
 /// Arguments of [`Opcode::AllocateWindow`].

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use nic_abi::admin::{
     self, AllocateRegion, AllocateWindow, Bench, CreateCq, CreateEq, CreateQp, CreateSrq, Inject, Injection,
-    KeyInfo, ModifyQp, ModifySrq, Opcode, QpFlags, QpInfo, RegisterRegion, ResizeCq, SrqInfo,
+    KeyInfo, ModifyQp, ModifyRegion, ModifySrq, Opcode, QpFlags, QpInfo, RegisterRegion, ResizeCq, SrqInfo,
 };
 use nic_abi::doorbell::Kind;
 use nic_abi::ident;
@@ -320,6 +320,10 @@ impl Nic for RnicDriver {
 
     fn destroy_window(&self, key: u32) -> Result<(), Error> {
         self.simple(Opcode::DestroyWindow, key)
+    }
+
+    fn modify_region(&self, key: u32, region: &ModifyRegion) -> Result<(), Error> {
+        self.command(Opcode::ModifyRegion, key, region).map(|_| ())
     }
 
     fn query_key(&self, key: u32) -> Result<KeyInfo, Error> {

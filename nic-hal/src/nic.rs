@@ -3,8 +3,8 @@
 use alloc::sync::Arc;
 
 use nic_abi::admin::{
-    AllocateRegion, AllocateWindow, Bench, Injection, KeyInfo, ModifyQp, QpFlags, QpInfo, QpType,
-    RegisterRegion, SrqInfo,
+    AllocateRegion, AllocateWindow, Bench, Injection, KeyInfo, ModifyQp, ModifyRegion, QpFlags, QpInfo,
+    QpType, RegisterRegion, SrqInfo,
 };
 use nic_abi::registers::Identity;
 use platform::Instant;
@@ -131,6 +131,9 @@ pub trait Nic: Send + Sync {
 
     /// Destroys a window.
     fn destroy_window(&self, key: u32) -> Result<(), Error>;
+
+    /// Gives a region without windows another domain, other rights, and `key` with its variant.
+    fn modify_region(&self, key: u32, region: &ModifyRegion) -> Result<(), Error>;
 
     /// Tells of a key.
     fn query_key(&self, key: u32) -> Result<KeyInfo, Error>;

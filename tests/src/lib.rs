@@ -39,6 +39,7 @@ mod iobl;
 mod link;
 mod litmus;
 mod lmr;
+mod lmr_modify;
 mod names;
 mod overflow;
 mod privilege;
@@ -100,6 +101,7 @@ const AREAS: &[&[Test]] = &[
     names::TESTS,
     pz::TESTS,
     lmr::TESTS,
+    lmr_modify::TESTS,
     iobl::TESTS,
     evd::TESTS,
     callback::TESTS,

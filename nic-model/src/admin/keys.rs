@@ -1,12 +1,14 @@
 //! Regions and windows.
 
-use nic_abi::admin::{AllocateRegion, AllocateWindow, Command, KeyInfo, RegisterRegion, Status};
+use nic_abi::admin::{
+    AllocateRegion, AllocateWindow, Command, KeyInfo, ModifyRegion, RegisterRegion, Status,
+};
 use nic_abi::ident::key_slot;
 use nic_abi::wqe::LinkFlags;
 
 use super::{Answer, DONE, Refusal, args, at, result};
 use crate::Frontend;
-use crate::keys::{Key, Kind, QpName, VARIANT};
+use crate::keys::{Key, Kind, QpName, RIGHTS, VARIANT};
 use crate::limits::{MAX_LIST_ELEMENTS, MAX_TRANSLATIONS};
 use crate::lists::{Extents, ListError, ListSpec};
 use crate::nic::Nic;
@@ -111,6 +113,32 @@ impl<F: Frontend> Nic<F> {
             length: 0,
             kind: Kind::Region { max_elements: a.max_elements, registered: false, windows: 0, extents },
         });
+        Ok(DONE)
+    }
+
+    pub(super) fn modify_region(&mut self, command: &Command) -> Answer {
+        let a: ModifyRegion = args(command);
+        let entry = self.old_key(command)?;
+        match entry.kind {
+            Kind::Region { windows: 0, .. } => {}
+            Kind::Region { .. } => return Err(Refusal::new(Status::Busy, at!(command.object))),
+            Kind::Window { .. } => return Err(Refusal::new(Status::NoSuchObject, at!(command.object))),
+        }
+        let before = entry.pd;
+        if !self.pds.contains(a.pd) {
+            return Err(Refusal::new(Status::NoSuchObject, at!(ModifyRegion, pd)));
+        }
+        let rights = LinkFlags::from_bits(a.flags).filter(|f| RIGHTS.contains(*f) && rights_fit(*f));
+        let rights = rights.ok_or(Refusal::field(at!(ModifyRegion, flags)))?;
+        self.use_pd(a.pd);
+        self.release_pd(before);
+        if let Some(entry) = self.keys.table.get_mut(key_slot(command.object)) {
+            entry.key = command.object;
+            entry.pd = a.pd;
+            if entry.linked {
+                entry.flags = entry.flags.difference(RIGHTS) | rights;
+            }
+        }
         Ok(DONE)
     }
 

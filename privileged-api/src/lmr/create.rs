@@ -22,6 +22,7 @@ use crate::handle::{LmrHandle, PzHandle};
 use crate::ia::{Core, Ia};
 use crate::iobl::Iobl;
 use crate::pz::InZone;
+use crate::sleep_lock::SleepLock;
 use crate::status::{Error, Result};
 use crate::table::UseCount;
 
@@ -188,7 +189,7 @@ impl Ia {
         core.keys.set(handle, region.key());
         reservation.fill(Arc::new(Lmr {
             handle,
-            zone,
+            zone: Mutex::new(zone),
             region,
             _buffer: None,
             flags: flags.difference(LmrFlags::NONE),
@@ -198,6 +199,7 @@ impl Ia {
             sharing: None,
             uses: UseCount::new(),
             context: Context::new(),
+            modify: SleepLock::new(),
         }));
         Ok(handle)
     }
@@ -276,7 +278,7 @@ impl Core {
         });
         let lmr = Arc::new(Lmr {
             handle,
-            zone,
+            zone: Mutex::new(zone),
             region: made.region,
             _buffer: made.buffer,
             flags: flags.difference(LmrFlags::NONE | LmrFlags::SHARED),
@@ -290,6 +292,7 @@ impl Core {
             sharing,
             uses: UseCount::new(),
             context: Context::new(),
+            modify: SleepLock::new(),
         });
         if flags.contains(LmrFlags::SHARED) {
             self.share(&lmr);

@@ -7,6 +7,7 @@
 mod create;
 pub(crate) mod keys;
 mod link;
+mod modify;
 pub(crate) mod owners;
 mod raw;
 
@@ -27,6 +28,7 @@ use crate::handle::LmrHandle;
 use crate::ia::{Core, Ia};
 use crate::iobl::{Iobl, IoblList, LmrTriplet};
 use crate::pz::InZone;
+use crate::sleep_lock::SleepLock;
 use crate::status::{Error, Result};
 use crate::table::UseCount;
 
@@ -62,7 +64,7 @@ pub(crate) struct Sharing {
 
 pub(crate) struct Lmr {
     handle: LmrHandle,
-    zone: InZone,
+    zone: Mutex<InZone>,
     region: Arc<Region>,
     /// Keeps the memory alive.
     _buffer: Option<Arc<DmaBuffer>>,
@@ -74,6 +76,8 @@ pub(crate) struct Lmr {
     /// Windows on it.
     uses: UseCount,
     pub(crate) context: Context,
+    /// Held by it_lmr_modify.
+    modify: SleepLock,
 }
 
 /// Rights as the device knows them. Windows may always be bound (appendix A).
@@ -277,7 +281,7 @@ impl Core {
         self.owners.clear(lmr.region.key());
         self.lmrs.remove(lmr.handle.as_raw());
         self.unshare(lmr);
-        lmr.zone.leave();
+        lmr.zone.lock().leave();
         true
     }
 
@@ -320,7 +324,7 @@ impl Ia {
             param.ia = core.handle;
         }
         if wants(LmrParamMask::PZ) {
-            param.pz = lmr.zone.pz().handle;
+            param.pz = lmr.zone.lock().pz().handle;
         }
         if wants(LmrParamMask::FLAG) {
             param.flags = lmr.flags;

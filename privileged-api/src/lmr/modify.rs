@@ -1,0 +1,84 @@
+//! Modifying regions (page it_lmr_modify).
+
+use super::{is_valid_combination, rights};
+use crate::attributes::{AddrMode, LmrParam};
+use crate::flags::{LmrParamMask, MemPriv};
+use crate::handle::LmrHandle;
+use crate::ia::{Core, Ia};
+use crate::status::{Error, Result};
+
+use super::Lmr;
+
+/// What may be modified.
+const MODIFIABLE: LmrParamMask = LmrParamMask::PZ.union(LmrParamMask::MEM_PRIV);
+
+impl Ia {
+    /// Gives a region another protection zone, other privileges, or both. With privileges for peers it has a new context afterwards, which
+    /// [`Ia::lmr_query`] tells; the old one opens nothing.
+    ///
+    /// Errors that change nothing: `InvalidLmr`, `InvalidMask` (what cannot be modified; privileges of a region that was created unlinked, which are given by its links), `LmrBusy` while an
+    /// RMR is linked to it. All others free the region: `InvalidPz`, `InvalidPrivs` (undefined bits), `Access` (privileges that a region cannot have together),
+    /// `Resources`. A dead device (`IaCatastrophe`) and a freed IA (`InvalidIa`) change nothing. Blocks for the device. Not for callbacks. Thread-safe.
+    /// Page it_lmr_modify.
+    #[doc(alias = "it_lmr_modify")]
+    pub fn lmr_modify(&self, lmr: LmrHandle, mask: LmrParamMask, params: &LmrParam) -> Result<()> {
+        let core = self.live()?;
+        core.shared.not_in_callback()?;
+        let lmr = core.lmr(lmr)?;
+        let _modify = lmr.modify.lock(&core.shared.platform);
+        if mask.bits() & !MODIFIABLE.bits() != 0 || lmr.is_linkable() && mask.contains(LmrParamMask::MEM_PRIV)
+        {
+            return Err(Error::InvalidMask);
+        }
+        let info = lmr.region.query().map_err(|error| match error {
+            kernel_agent::Error::Gone => Error::InvalidLmr,
+            other => core.error(other),
+        })?;
+        if info.windows_or_region > 0 {
+            return Err(Error::LmrBusy);
+        }
+        if mask.is_empty() {
+            return Ok(());
+        }
+        core.modify(&lmr, mask, params).inspect_err(|error| {
+            if !matches!(error, Error::LmrBusy | Error::IaCatastrophe) {
+                core.bury_lmr(&lmr);
+            }
+        })
+    }
+}
+
+impl Core {
+    fn modify(&self, lmr: &Lmr, mask: LmrParamMask, params: &LmrParam) -> Result<()> {
+        let handle = lmr.zone.lock().pz().handle;
+        let zone = self.enter_zone(if mask.contains(LmrParamMask::PZ) { params.pz } else { handle })?;
+        let mut now = lmr.links.lock().now;
+        if mask.contains(LmrParamMask::MEM_PRIV) {
+            let privs = params.privs;
+            if MemPriv::from_bits(privs.bits()).is_none() {
+                return Err(Error::InvalidPrivs);
+            }
+            if !is_valid_combination(privs) || !privs.contains(MemPriv::LOCAL_READ) {
+                return Err(Error::Access);
+            }
+            now.privs = privs;
+        }
+        // Addressing stays as it is.
+        let rights = rights(now.privs, AddrMode::Absolute);
+        let variant = lmr.links.lock().variant.checked_add(1).unwrap_or(1);
+        let modified = lmr.region.modify(&zone.pz().pd, rights, variant);
+        now.key = modified.map_err(|error| match error {
+            // Since it was looked at.
+            kernel_agent::Error::Busy => Error::LmrBusy,
+            other => self.error(other),
+        })?;
+        let former = core::mem::replace(&mut *lmr.zone.lock(), zone);
+        former.leave();
+        let mut links = lmr.links.lock();
+        links.variant = variant;
+        links.before = now;
+        links.now = now;
+        self.keys.set(lmr.handle, now.key);
+        Ok(())
+    }
+}

@@ -1,0 +1,197 @@
+//! Modifying regions (page it_lmr_modify).
+
+use core::result::Result;
+
+use privileged_api::*;
+
+use crate::check::some;
+use crate::fixture::{Fixture, OPEN, PAGE, Pair, Region, SIGNALLED};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+fn privileges(privs: MemPriv) -> LmrParam {
+    LmrParam { privs, ..LmrParam::default() }
+}
+
+fn zone(pz: PzHandle) -> LmrParam {
+    LmrParam { pz, ..LmrParam::default() }
+}
+
+fn all(f: &Fixture, lmr: LmrHandle) -> Result<LmrParam, Failure> {
+    Ok(f.b.lmr_query(lmr, LmrParamMask::ALL)?)
+}
+
+/// How the peer's read of the first byte ends.
+fn read(f: &Fixture, pair: &Pair, region: &Region, context: RmrContext) -> Result<DtoStatus, Failure> {
+    let own = f.region(&f.a, pair.a.pz, 8, MemPriv::LOCAL)?;
+    f.a.post_rdma_read(pair.a.ep, &[own.segment(0, 1)], 1, SIGNALLED, region.remote(0), context)?;
+    Ok(pair.a.reap()?.dto_status)
+}
+
+/// How a local write of the device ends: a Receive.
+fn receive(f: &Fixture, pair: &Pair, region: &Region) -> Result<DtoStatus, Failure> {
+    f.b.post_recv(pair.b.ep, &[region.whole()], 1, DtoFlags::COMPLETION)?;
+    let own = f.region(&f.a, pair.a.pz, 8, MemPriv::LOCAL)?;
+    f.a.post_send(pair.a.ep, &[own.whole()], 1, DtoFlags::empty())?;
+    Ok(pair.b.reap_recv()?.dto_status)
+}
+
+/// A refusal that frees the region.
+fn frees(f: &Fixture, mask: LmrParamMask, params: &LmrParam, error: Error) -> Outcome {
+    let pair = f.pair()?;
+    let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
+    let before = f.b.object_counts().lmr;
+    refused(f.b.lmr_modify(region.lmr, mask, params), error)?;
+    refused(f.b.lmr_query(region.lmr, LmrParamMask::ALL), Error::InvalidLmr)?;
+    refused(f.b.lmr_free(region.lmr), Error::InvalidLmr)?;
+    check_eq!(f.b.object_counts().lmr, before - 1);
+    check_eq!(read(f, &pair, &region, region.context()?)?, DtoStatus::RemoteAccess);
+    region.untouched()?;
+    f.a.ep_free(pair.a.ep)?;
+    f.b.ep_free(pair.b.ep)?;
+    Ok(())
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "lmr_modify::privileges",
+        &[
+            "it_lmr_modify.F02",
+            "it_lmr_modify.B01",
+            "it_lmr_modify.B03",
+            "it_lmr_modify.B04",
+            "it_lmr_modify.B05",
+            "it_lmr_modify.B06",
+            "A.it_lmr_modify.V01",
+        ],
+        |f| {
+            let pair = f.pair()?;
+            let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
+            let before = all(f, region.lmr)?;
+            let old = region.context()?;
+            let less = MemPriv::LOCAL_READ | MemPriv::REMOTE_READ;
+            f.b.lmr_modify(region.lmr, LmrParamMask::MEM_PRIV, &privileges(less))?;
+            let after = all(f, region.lmr)?;
+            let new = some(after.rmr_context, "a context")?;
+            check!(new != old);
+            check_eq!(after, LmrParam { privs: less, rmr_context: Some(new), ..before });
+            check_eq!(read(f, &pair, &region, new)?, DtoStatus::Success);
+            // No local write any more.
+            check_eq!(receive(f, &pair, &region)?, DtoStatus::LocalProtection);
+            // Nothing for peers: no context.
+            f.b.lmr_modify(region.lmr, LmrParamMask::MEM_PRIV, &privileges(MemPriv::LOCAL))?;
+            check_eq!(all(f, region.lmr)?.rmr_context, None);
+            for context in [old, new] {
+                let fresh = f.pair()?;
+                let moved = zone(fresh.b.pz);
+                f.b.lmr_modify(region.lmr, LmrParamMask::PZ, &moved)?;
+                check_eq!(read(f, &fresh, &region, context)?, DtoStatus::RemoteAccess);
+            }
+            Ok(())
+        },
+    ),
+    test("lmr_modify::zone", &["it_lmr_modify.F01"], |f| {
+        let (first, second) = (f.pair()?, f.pair()?);
+        let region = f.region(&f.b, first.b.pz, PAGE, OPEN)?;
+        let before = all(f, region.lmr)?;
+        refused(f.b.pz_free(first.b.pz), Error::PzBusy)?;
+        let both = LmrParam { pz: second.b.pz, privs: OPEN, ..LmrParam::default() };
+        f.b.lmr_modify(region.lmr, LmrParamMask::PZ | LmrParamMask::MEM_PRIV, &both)?;
+        let after = all(f, region.lmr)?;
+        check_eq!(after, LmrParam { pz: second.b.pz, rmr_context: after.rmr_context, ..before });
+        let context = some(after.rmr_context, "a context")?;
+        check_eq!(read(f, &second, &region, context)?, DtoStatus::Success);
+        check_eq!(receive(f, &second, &region)?, DtoStatus::Success);
+        check_eq!(read(f, &first, &region, context)?, DtoStatus::RemoteAccess);
+        // The former zone is free of it.
+        f.b.ep_free(first.b.ep)?;
+        f.b.pz_free(first.b.pz)?;
+        refused(f.b.pz_free(second.b.pz), Error::PzBusy)
+    }),
+    test(
+        "lmr_modify::harmless_refusals",
+        &[
+            "it_lmr_modify.B02",
+            "it_lmr_modify.S01",
+            "it_lmr_modify.S02",
+            "it_lmr_modify.IT_ERR_INVALID_LMR",
+            "it_lmr_modify.IT_ERR_INVALID_MASK",
+            "it_lmr_modify.IT_ERR_LMR_BUSY",
+            "it_lmr_modify.V02",
+            "it_lmr_modify.V03",
+            "it_lmr_modify.V06",
+        ],
+        |f| {
+            let pair = f.pair()?;
+            let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
+            let before = all(f, region.lmr)?;
+            // The mask is looked at before what is worse.
+            let bad = LmrParam { pz: PzHandle::NULL, privs: MemPriv::from_bits_retain(!0), ..before };
+            for bit in (0..32).map(|bit| 1u32 << bit) {
+                let mask = LmrParamMask::from_bits_retain(bit);
+                if !(LmrParamMask::PZ | LmrParamMask::MEM_PRIV).contains(mask) {
+                    refused(f.b.lmr_modify(region.lmr, mask, &bad), Error::InvalidMask)?;
+                    let mask = mask | LmrParamMask::PZ;
+                    refused(f.b.lmr_modify(region.lmr, mask, &bad), Error::InvalidMask)?;
+                }
+            }
+            let theirs = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+            for lmr in
+                [LmrHandle::NULL, LmrHandle::DIRECT, theirs.lmr, LmrHandle::from_raw(pair.b.pz.as_raw())]
+            {
+                refused(f.b.lmr_modify(lmr, LmrParamMask::PZ, &bad), Error::InvalidLmr)?;
+            }
+            let rmr = f.b.rmr_create(pair.b.pz, RmrType::Wide)?;
+            let (addr, mode, privs) = (region.buffer.addr(), AddrMode::Absolute, MemPriv::REMOTE);
+            let context = f.b.rmr_link(rmr, region.lmr, addr, 64, mode, privs, pair.b.ep, 1, SIGNALLED)?;
+            pair.b.done(1, DtoStatus::Success)?;
+            refused(f.b.lmr_modify(region.lmr, LmrParamMask::PZ, &bad), Error::LmrBusy)?;
+            refused(f.b.lmr_modify(region.lmr, LmrParamMask::MEM_PRIV, &privileges(OPEN)), Error::LmrBusy)?;
+            check_eq!(read(f, &pair, &region, context)?, DtoStatus::Success);
+            check_eq!(read(f, &pair, &region, region.context()?)?, DtoStatus::Success);
+            f.b.lmr_modify(region.lmr, LmrParamMask::empty(), &bad).or_else(|error| match error {
+                Error::LmrBusy => Ok(()),
+                other => Err(other),
+            })?;
+            check_eq!(all(f, region.lmr)?, before);
+            Ok(())
+        },
+    ),
+    test(
+        "lmr_modify::refusals_that_free",
+        &[
+            "it_lmr_modify.S03",
+            "it_lmr_modify.S04",
+            "it_lmr_modify.IT_ERR_ACCESS",
+            "it_lmr_modify.IT_ERR_INVALID_PRIVS",
+            "it_lmr_modify.IT_ERR_INVALID_PZ",
+        ],
+        |f| {
+            let foreign = f.a.pz_create()?;
+            frees(f, LmrParamMask::PZ, &zone(PzHandle::NULL), Error::InvalidPz)?;
+            frees(f, LmrParamMask::PZ, &zone(foreign), Error::InvalidPz)?;
+            for bits in [0x20, u32::MAX] {
+                let bad = privileges(MemPriv::from_bits_retain(bits));
+                frees(f, LmrParamMask::MEM_PRIV, &bad, Error::InvalidPrivs)?;
+            }
+            for privs in [
+                MemPriv::empty(),
+                MemPriv::LOCAL_WRITE,
+                MemPriv::LOCAL_READ | MemPriv::REMOTE_WRITE,
+                MemPriv::LOCAL_READ | MemPriv::ATOMIC,
+            ] {
+                frees(f, LmrParamMask::MEM_PRIV, &privileges(privs), Error::Access)?;
+            }
+            Ok(())
+        },
+    ),
+    test("lmr_modify::unlinked_regions", &["it_lmr_modify.V04"], |f| {
+        let (pz, other) = (f.b.pz_create()?, f.b.pz_create()?);
+        let lmr = f.b.lmr_create_unlinked(pz, 1, LmrFlags::NONE, 0)?;
+        refused(f.b.lmr_modify(lmr, LmrParamMask::MEM_PRIV, &privileges(OPEN)), Error::InvalidMask)?;
+        f.b.lmr_modify(lmr, LmrParamMask::PZ, &zone(other))?;
+        let param = all(f, lmr)?;
+        check_eq!((param.pz, param.linked), (other, false));
+        f.b.pz_free(pz)?;
+        Ok(())
+    }),
+];
