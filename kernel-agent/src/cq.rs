@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use nic_abi::cqe::{self, CqeFlags};
 use nic_abi::ident;
-use nic_hal::{CompletionQueue, CqParams, Lease};
+use nic_hal::{CompletionQueue, CqParams, Entry, Lease, Retiring};
 use platform::sync::{Mutex, MutexGuard};
 
 use crate::agent::{Counter, EQ_COMPLETIONS};
@@ -56,12 +56,61 @@ pub struct Completion {
     pub source_or_field: u32,
 }
 
+/// A work request that succeeded, with nothing more to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The context given when the queue pair was created.
+    pub context: u64,
+    /// The cookie given when the request was posted.
+    pub cookie: u64,
+    /// The word given when the request was posted.
+    pub data: u32,
+    /// Bytes transferred; never more than the request's segments hold.
+    pub length: u32,
+}
+
+/// What comes where no plain success does.
+pub struct Rest(Option<Entry>);
+
+/// The flag of an entry's outcome that tells the two work queues of a queue pair apart.
+const RECEIVE: u16 = (CqeFlags::RECEIVE.bits() as u16) << 8;
+/// What an outcome has none of if there is nothing more to say: an error, or a flag that asks for a look at the rest.
+const SPECIAL: u16 = 0xff | ((CqeFlags::GRH.bits() | CqeFlags::INVALIDATED.bits()) as u16) << 8;
+const _: () = assert!(cqe::Status::Success as u8 == 0);
+
+/// Plain entries of one work queue that come one after the other.
+struct Run<'a> {
+    identity: u64,
+    /// [`RECEIVE`] or 0.
+    queue: u16,
+    context: u64,
+    requests: Retiring<'a>,
+}
+
+impl Run<'_> {
+    /// Whether a plain entry of the same work queue.
+    #[inline(always)]
+    fn is_of(&self, entry: &Entry) -> bool {
+        entry.outcome() & (SPECIAL | RECEIVE) == self.queue && entry.identity == self.identity
+    }
+
+    /// Retires the request that an entry of this run names.
+    #[inline(always)]
+    fn retire(&mut self, entry: &Entry) -> Option<Done> {
+        let note = self.requests.retire(entry.tag())?;
+        let length = entry.length().min(note.length);
+        Some(Done { context: self.context, cookie: note.cookie, data: note.data, length })
+    }
+}
+
 /// Queue pairs that a CQ remembers, by the low bits of their slot.
 const REMEMBERED: usize = 8;
 
+type Seen = [Option<Arc<Qp>>; REMEMBERED];
+
 struct Consumer {
     queue: CompletionQueue,
-    seen: [Option<Arc<Qp>>; REMEMBERED],
+    seen: Seen,
 }
 
 /// A completion queue from which one thread takes completions. It must not call the agent meanwhile.
@@ -76,22 +125,79 @@ pub struct Polling<'a> {
 
 impl Polling<'_> {
     /// Takes the oldest completion.
-    #[inline(always)]
+    #[inline]
     #[expect(clippy::should_implement_trait, reason = "None is not the end: the device goes on")]
     pub fn next(&mut self) -> Option<Completion> {
-        let mut dropped = 0;
+        let entry = self.consumer.queue.take()?;
+        self.took = true;
+        self.cq.judge(&mut self.consumer, entry)
+    }
+
+    /// Takes the oldest completion if it is the plain success of a queue pair's own request. If it is not, or there is none,
+    /// [`Polling::rest`] says what came.
+    #[inline(always)]
+    pub fn plain(&mut self) -> Result<Done, Rest> {
+        let Consumer { queue, seen } = &mut *self.consumer;
+        let Some(entry) = queue.take() else { return Err(Rest(None)) };
+        self.took = true;
+        let mut run = self.cq.begin(seen, &entry).ok_or(Rest(Some(entry)))?;
+        run.retire(&entry).ok_or(Rest(Some(entry)))
+    }
+
+    /// What [`Polling::plain`] left, and nothing after it.
+    #[cold]
+    #[inline(never)]
+    pub fn rest(mut self, rest: Rest) -> Option<Completion> {
+        self.cq.judge(&mut self.consumer, rest.0?)
+    }
+
+    /// Takes as many completions as there are and fit, oldest first, and returns how many. `done` makes something of the plain
+    /// ones, `other` of the others. One that failed is the last, and comes along.
+    #[inline(always)]
+    pub fn take_n<T>(
+        &mut self,
+        into: &mut [T],
+        done: impl Fn(Done) -> T,
+        other: impl Fn(&Completion) -> T,
+    ) -> (usize, Option<Completion>) {
+        let mut taken = 0;
+        let mut places = into.iter_mut();
+        let Some(mut place) = places.next() else { return (0, None) };
+        let Consumer { queue, .. } = &mut *self.consumer;
+        let Some(mut entry) = queue.take() else { return (0, None) };
+        self.took = true;
         loop {
-            let cqe = self.consumer.queue.poll()?;
-            self.took = true;
-            if let Some(completion) = self.cq.resolve(&mut self.consumer, &cqe) {
-                return Some(completion);
+            let Consumer { queue, seen } = &mut *self.consumer;
+            let mut another = None;
+            if let Some(mut run) = self.cq.begin(seen, &entry) {
+                // What makes no sense is left to `judge`.
+                while let Some(found) = run.retire(&entry) {
+                    *place = done(found);
+                    taken += 1;
+                    let Some(following) = places.next() else { return (taken, None) };
+                    place = following;
+                    let Some(following) = queue.take() else { return (taken, None) };
+                    if !run.is_of(&following) {
+                        another = Some(following);
+                        break;
+                    }
+                    entry = following;
+                }
             }
-            self.cq.drop_one();
-            dropped += 1;
-            // As many looks as there are entries: a device that goes on writing cannot hold us here.
-            if dropped == self.consumer.queue.entries() {
-                return None;
+            if let Some(first) = another {
+                entry = first;
+                continue;
             }
+            let Some(completion) = self.cq.judge(&mut self.consumer, entry) else { return (taken, None) };
+            *place = other(&completion);
+            taken += 1;
+            if completion.status != cqe::Status::Success {
+                return (taken, Some(completion));
+            }
+            let Some(following) = places.next() else { return (taken, None) };
+            place = following;
+            let Some(following) = self.consumer.queue.take() else { return (taken, None) };
+            entry = following;
         }
     }
 }
@@ -235,16 +341,53 @@ impl Cq {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Finds the work request that an entry is about, and retires it.
+    /// A run that begins with an entry; `None` if that is not plain, or makes no sense.
     #[inline(always)]
+    fn begin<'a>(&self, seen: &'a mut Seen, entry: &Entry) -> Option<Run<'a>> {
+        if entry.outcome() & SPECIAL != 0 {
+            return None;
+        }
+        let qp = self.find(seen, entry.identity)?;
+        let queue = entry.outcome() & RECEIVE;
+        let requests = qp.retiring(self, queue != 0)?;
+        Some(Run { identity: entry.identity, queue, context: qp.context(), requests })
+    }
+
+    /// The queue pair with that number and generation.
+    #[inline(always)]
+    fn find<'a>(&self, seen: &'a mut Seen, identity: u64) -> Option<&'a Qp> {
+        let place = &mut seen[identity as usize % REMEMBERED];
+        if place.as_ref().is_none_or(|qp| qp.identity() != identity) {
+            self.look_up(place, identity)?;
+        }
+        place.as_deref()
+    }
+
+    /// What an entry says that was taken or, if that makes no sense, the next one that does.
+    #[inline(never)]
+    fn judge(&self, consumer: &mut Consumer, mut entry: Entry) -> Option<Completion> {
+        let mut dropped = 0;
+        loop {
+            let cqe = consumer.queue.read(entry);
+            let completion = self.resolve(consumer, &cqe);
+            if completion.is_some() {
+                return completion;
+            }
+            self.drop_one();
+            dropped += 1;
+            // As many looks as there are entries: a device that goes on writing cannot hold us here.
+            if dropped == consumer.queue.entries() {
+                return None;
+            }
+            entry = consumer.queue.take()?;
+        }
+    }
+
+    /// Finds the work request that an entry is about, and retires it.
     fn resolve(&self, consumer: &mut Consumer, cqe: &cqe::Cqe) -> Option<Completion> {
         let status = cqe::Status::from_byte(cqe.status)?;
         let identity = u64::from(cqe.qpn) | u64::from(cqe.generation) << 32;
-        let seen = &mut consumer.seen[cqe.qpn as usize % REMEMBERED];
-        let qp: &Qp = match seen {
-            Some(qp) if qp.identity() == identity => qp,
-            _ => self.look_up(seen, identity)?,
-        };
+        let qp = self.find(&mut consumer.seen, identity)?;
         let flags = CqeFlags::from_bits_truncate(cqe.flags);
         let note = qp.retire(self, cqe.tag, flags.contains(CqeFlags::RECEIVE))?;
         Some(Completion {
@@ -263,13 +406,13 @@ impl Cq {
 
     /// Finds a queue pair in the table, and remembers it.
     #[inline(never)]
-    fn look_up<'a>(&self, seen: &'a mut Option<Arc<Qp>>, identity: u64) -> Option<&'a Qp> {
+    fn look_up(&self, seen: &mut Option<Arc<Qp>>, identity: u64) -> Option<()> {
         let qp = self.qps.get(ident::qpn_slot(identity as u32))?;
         if qp.identity() != identity {
             return None;
         }
         *seen = Some(qp);
-        seen.as_deref()
+        Some(())
     }
 
     /// A queue pair, which is no longer in the table, is gone.

@@ -38,7 +38,7 @@ pub use connect::{AcceptParams, ConnectParams, ConnectionId, ListenId};
 pub use connections::{
     ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolutionRequestId, ResolveParams,
 };
-pub use cq::{Arm, Completion, Cq, Polling};
+pub use cq::{Arm, Completion, Cq, Done, Polling, Rest};
 pub use error::{Error, ListFault, PostError, Resource};
 pub use nic_hal::Death;
 pub use post::SendBatch;

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use nic_abi::admin::{ModifyQp, QpFlags, QpInfo, QpMask, QpState};
 use nic_abi::ident;
 use nic_abi::wqe::{AddressVector, LinkFlags, Opcode, SendFlags};
-use nic_hal::{Lease, Outstanding, QpParams, ReceiveQueue, SendQueue};
+use nic_hal::{Lease, Outstanding, QpParams, ReceiveQueue, Retiring, SendQueue};
 use platform::Privileged;
 use platform::sync::Mutex;
 
@@ -299,6 +299,18 @@ impl Qp {
             }
             self.sends.retire(tag)
         }
+    }
+
+    /// The requests that plain entries of `cq` may retire; under that CQ's lock. `None` if there are none: those of an SRQ have its
+    /// lock, and a datagram that was received is not plain.
+    #[inline(always)]
+    pub(crate) fn retiring(&self, cq: &Cq, receive: bool) -> Option<Retiring<'_>> {
+        let (own, requests) =
+            if receive { (&self.receive_cq, &self.receives) } else { (&self.send_cq, &self.sends) };
+        if !core::ptr::eq(cq, &**own) || receive && (self.srq.is_some() || self.kind != QpType::Rc) {
+            return None;
+        }
+        Some(requests.retiring())
     }
 
     pub(crate) fn send_is_outstanding(&self, tag: u32) -> bool {

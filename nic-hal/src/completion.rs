@@ -19,6 +19,39 @@ pub struct CompletionQueue {
     record: ConsumerRecord,
 }
 
+/// What matters most of an entry that was taken. Whatever it says is the device's.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The queue pair's number, and in the upper half its generation.
+    pub identity: u64,
+    /// The tag, and in the upper half the length.
+    request: u64,
+    /// Status, flags, opcode, from the lowest byte on.
+    end: u64,
+    /// Where it is; as wide as the rest, so that nothing is packed.
+    index: u64,
+}
+
+impl Entry {
+    /// Names the request.
+    #[inline(always)]
+    pub fn tag(&self) -> u32 {
+        self.request as u32
+    }
+
+    /// Bytes transferred.
+    #[inline(always)]
+    pub fn length(&self) -> u32 {
+        (self.request >> 32) as u32
+    }
+
+    /// A [`cqe::Status`], and in the upper half [`cqe::CqeFlags`].
+    #[inline(always)]
+    pub fn outcome(&self) -> u16 {
+        self.end as u16
+    }
+}
+
 /// The memory to which a completion queue is moved.
 pub struct CompletionRing {
     pub(crate) ring: Ring<{ cqe::WORDS }>,
@@ -41,31 +74,50 @@ impl CompletionQueue {
     /// gives the room back.
     #[inline]
     pub fn poll(&mut self) -> Option<Cqe> {
-        let entry = self.ring.at(self.head);
+        self.take().map(|entry| self.read(entry))
+    }
+
+    /// The same, of which only the words are read that tell whose it is and how it ended.
+    #[inline(always)]
+    pub fn take(&mut self) -> Option<Entry> {
+        let head = self.head;
+        let entry = self.ring.at(head);
         // Acquire: the word with the phase was written last.
-        let last = entry[3].load(Ordering::Acquire);
-        if (last ^ self.phase) & cqe::PHASE != 0 {
+        let end = entry[3].load(Ordering::Acquire);
+        if (end ^ self.phase) & cqe::PHASE != 0 {
             return None;
         }
-        let word = |at: usize| entry[at].load(Ordering::Relaxed);
-        let words = [word(0), word(1), word(2)];
-        self.head = self.head.wrapping_add(1);
+        let (identity, request) = (entry[0].load(Ordering::Relaxed), entry[1].load(Ordering::Relaxed));
+        self.head = head.wrapping_add(1);
         if self.ring.is_start(self.head) {
             self.phase ^= cqe::PHASE;
         }
-        Some(Cqe {
-            qpn: words[0] as u32,
-            generation: (words[0] >> 32) as u32,
-            tag: words[1] as u32,
-            length: (words[1] >> 32) as u32,
-            immediate: words[2] as u32,
-            source_or_field: (words[2] >> 32) as u32,
-            status: last as u8,
-            flags: (last >> 8) as u8,
-            opcode: (last >> 16) as u8,
+        Some(Entry { identity, request, end, index: u64::from(head) })
+    }
+
+    /// The rest of an entry that was taken, too: only until [`CompletionQueue::consumed`].
+    #[inline]
+    pub fn read(&self, entry: Entry) -> Cqe {
+        let Entry { identity, request, end, .. } = entry;
+        let third = self.third(entry);
+        Cqe {
+            qpn: identity as u32,
+            generation: (identity >> 32) as u32,
+            tag: request as u32,
+            length: (request >> 32) as u32,
+            immediate: third as u32,
+            source_or_field: (third >> 32) as u32,
+            status: end as u8,
+            flags: (end >> 8) as u8,
+            opcode: (end >> 16) as u8,
             reserved: 0,
             phase: 0,
-        })
+        }
+    }
+
+    #[inline]
+    fn third(&self, entry: Entry) -> u64 {
+        self.ring.at(entry.index as u32)[2].load(Ordering::Relaxed)
     }
 
     /// Tells the device what was taken.

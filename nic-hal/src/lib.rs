@@ -32,7 +32,7 @@ mod send;
 mod work;
 
 pub use attention::Attention;
-pub use completion::{CompletionQueue, CompletionRing};
+pub use completion::{CompletionQueue, CompletionRing, Entry};
 pub use driver::RnicDriver;
 pub use error::{CommandError, Death, Error};
 pub use event::EventQueue;
@@ -40,4 +40,4 @@ pub use memory::{DeviceMemory, Lease};
 pub use nic::{CqParams, Nic, QpParams, QpRings, SrqParams};
 pub use receive::{ReceiveQueue, SharedReceiveQueue};
 pub use send::{Refused, SendQueue};
-pub use work::{Note, Outstanding};
+pub use work::{Note, Outstanding, Retiring};

@@ -90,20 +90,23 @@ impl Outstanding {
     /// Retires the request that a completion names, and all earlier ones; `None` if no such request is outstanding.
     #[inline]
     pub fn retire(&self, tag: u32) -> Option<Note> {
-        let head = self.head.load(Ordering::Relaxed);
-        let tail = self.tail.load(Ordering::Acquire);
-        if tag.wrapping_sub(head) >= tail.wrapping_sub(head) {
-            return None;
+        self.retiring().retire(tag)
+    }
+
+    /// Retires one request after the other; nobody else may retire or clear meanwhile.
+    #[inline(always)]
+    pub fn retiring(&self) -> Retiring<'_> {
+        Retiring {
+            head: self.head.load(Ordering::Relaxed),
+            tail: u64::from(self.tail.load(Ordering::Acquire)),
+            requests: self,
         }
-        let cell = self.cell(tag)?;
-        let rest = cell.rest.load(Ordering::Relaxed);
-        let note = Note {
-            cookie: cell.cookie.load(Ordering::Relaxed),
-            data: rest as u32,
-            length: (rest >> 32) as u32,
-        };
-        self.head.store(tag.wrapping_add(1), Ordering::Release);
-        Some(note)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tail_now(&self) -> u32 {
+        self.tail.load(Ordering::Acquire)
     }
 
     /// Whether the request with this tag is still outstanding.
@@ -116,5 +119,49 @@ impl Outstanding {
     /// Forgets all that is outstanding, when the device has.
     pub fn clear(&self) {
         self.head.store(self.tail.load(Ordering::Acquire), Ordering::Release);
+    }
+}
+
+/// Several requests of one queue that are retired in a row. The poster learns of the room when this is dropped.
+pub struct Retiring<'a> {
+    requests: &'a Outstanding,
+    head: u32,
+    /// As it was when a tag was last found to be beyond. Wide, so that the compiler does not pack it with `head`.
+    tail: u64,
+}
+
+impl Retiring<'_> {
+    /// Retires the request that a completion names, and all earlier ones; `None` if no such request is outstanding.
+    #[inline(always)]
+    pub fn retire(&mut self, tag: u32) -> Option<Note> {
+        if !self.covers(tag) {
+            // Posted since, perhaps.
+            self.tail = u64::from(self.requests.tail_now());
+            if !self.covers(tag) {
+                return None;
+            }
+        }
+        let cell = self.requests.cell(tag)?;
+        let rest = cell.rest.load(Ordering::Relaxed);
+        let note = Note {
+            cookie: cell.cookie.load(Ordering::Relaxed),
+            data: rest as u32,
+            length: (rest >> 32) as u32,
+        };
+        self.head = tag.wrapping_add(1);
+        Some(note)
+    }
+
+    #[inline(always)]
+    fn covers(&self, tag: u32) -> bool {
+        tag.wrapping_sub(self.head) < (self.tail as u32).wrapping_sub(self.head)
+    }
+}
+
+impl Drop for Retiring<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Release: the cells were read before the poster may write them anew.
+        self.requests.head.store(self.head, Ordering::Release);
     }
 }

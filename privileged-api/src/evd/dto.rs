@@ -12,7 +12,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use kernel_agent::{Arm, Completion, Cq, Polling};
+use kernel_agent::{Arm, Completion, Cq, Done, Polling};
 use nic_abi::cqe::{CqeFlags, Status};
 use platform::sync::Mutex;
 
@@ -94,18 +94,7 @@ impl DtoQueue {
     #[inline(always)]
     pub(crate) fn take_n(&self, evd: EvdHandle, into: &mut [DtoCompletion]) -> (usize, Option<Completion>) {
         let Some(mut polling) = self.polling() else { return self.take_one(evd, into) };
-        let mut failure = None;
-        let mut taken = 0;
-        for place in into {
-            let Some(completion) = polling.next() else { break };
-            taken += 1;
-            *place = event(&completion, evd, &self.owners);
-            if completion.status != Status::Success {
-                keep(&mut failure, completion);
-                break;
-            }
-        }
-        (taken, failure)
+        polling.take_n(into, |done| plain(done, evd), |other| event(other, evd, &self.owners))
     }
 
     #[cold]
@@ -212,13 +201,6 @@ impl Stage {
     }
 }
 
-/// Out of the way of completions that did not fail.
-#[cold]
-#[inline(never)]
-fn keep(failure: &mut Option<Completion>, completion: Completion) {
-    *failure = Some(completion);
-}
-
 /// Whether a completion is a notification event (it_evd_create).
 fn notifies(completion: &Completion) -> bool {
     completion.data & note::NOTIFY != 0
@@ -226,8 +208,24 @@ fn notifies(completion: &Completion) -> bool {
         || completion.flags.contains(CqeFlags::RECEIVE | CqeFlags::SOLICITED)
 }
 
-/// The event that a completion makes.
+/// The event of a success with nothing more to say.
 #[inline(always)]
+pub(crate) fn plain(done: Done, evd: EvdHandle) -> DtoCompletion {
+    DtoCompletion {
+        event_number: EventType(done.data & note::EVENT),
+        dto_status: DtoStatus::Success,
+        evd,
+        ep: EpHandle::from_raw(done.context),
+        cookie: done.cookie,
+        transferred_length: done.length,
+        flags: DtoUdFlags::empty(),
+        ud_ep_id: 0,
+        unlinked_mr_handle: Handle::NULL,
+    }
+}
+
+/// The event that a completion makes.
+#[inline(never)]
 pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) -> DtoCompletion {
     let event_number = EventType(completion.data & note::EVENT);
     let dto_status = match completion.status {

@@ -553,23 +553,22 @@ impl Ia {
             drop(entry);
             return core.dequeue_slowly(&found);
         };
-        let completion = polling.next();
-        drop(polling);
-        let Some(completion) = completion else {
-            if found.has_callback() {
+        let done = match polling.plain() {
+            Ok(done) => done,
+            Err(rest) => {
+                let completion = polling.rest(rest);
                 let found = found.clone();
                 drop(entry);
-                core.after_taking(&found, None);
+                return core.dequeued(&found, completion);
             }
-            return Err(Error::QueueEmpty);
         };
-        let failure = (completion.status != Status::Success).then_some(&completion);
-        if failure.is_some() || found.has_callback() {
+        drop(polling);
+        if found.has_callback() {
             let found = found.clone();
             drop(entry);
-            core.after_taking(&found, failure);
+            core.after_taking(&found, None);
         }
-        Ok(Event::Dto(dto::event(&completion, evd, &core.owners)))
+        Ok(Event::Dto(dto::plain(done, evd)))
     }
 
     /// Takes many completions at once, oldest first; returns how many, at least one. An extension.
@@ -594,7 +593,7 @@ impl Ia {
             if failure.is_some() || found.has_callback() {
                 let found = found.clone();
                 drop(entry);
-                core.after_taking(&found, failure.as_ref());
+                core.after_taking(&found, failure);
             }
             if came == 0 || taken == into.len() {
                 break;
@@ -676,8 +675,8 @@ impl Core {
     /// What a plain taking of completions leaves to do when the dispatcher's entry is no longer held: `failure` was taken last.
     #[cold]
     #[inline(never)]
-    fn after_taking(&self, evd: &Evd, failure: Option<&Completion>) {
-        if let Some(completion) = failure {
+    fn after_taking(&self, evd: &Evd, failure: Option<Completion>) {
+        if let Some(completion) = &failure {
             self.failed(completion);
         }
         self.taken(evd);
@@ -686,17 +685,23 @@ impl Core {
     /// Takes the oldest event of a dispatcher whose queue is no CQ, or has a stage in front.
     #[inline(never)]
     fn dequeue_slowly(&self, evd: &Evd) -> Result<Event> {
-        let event = match &evd.queue {
-            Queue::Soft(queue) => evd.take_soft(queue),
-            Queue::Dto(queue) => queue.take().map(|completion| {
-                if completion.status != Status::Success {
-                    self.failed(&completion);
-                }
-                Event::Dto(dto::event(&completion, evd.handle, &self.owners))
-            }),
-        };
-        self.taken(evd);
-        event.ok_or(Error::QueueEmpty)
+        match &evd.queue {
+            Queue::Soft(queue) => {
+                let event = evd.take_soft(queue);
+                self.taken(evd);
+                event.ok_or(Error::QueueEmpty)
+            }
+            Queue::Dto(queue) => self.dequeued(evd, queue.take()),
+        }
+    }
+
+    /// What `completion`, just taken without holding anything any more, makes.
+    #[inline(never)]
+    fn dequeued(&self, evd: &Evd, completion: Option<Completion>) -> Result<Event> {
+        let failure = completion.filter(|completion| completion.status != Status::Success);
+        self.after_taking(evd, failure);
+        let completion = completion.ok_or(Error::QueueEmpty)?;
+        Ok(Event::Dto(dto::event(&completion, evd.handle, &self.owners)))
     }
 }
 
