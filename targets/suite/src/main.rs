@@ -6,7 +6,7 @@
 //! | `@test rows NAME ID…` | rows of the catalogue that it shows when it passes |
 //! | `@test ok NAME MICROSECONDS` | it passed |
 //! | `@test fail NAME FILE:LINE: MESSAGE` | it failed |
-//! | `@reboot` | the test has killed the device: boot again with `after=NAME` |
+//! | `@reboot` | the area is done, or the test has killed the device: boot again with `after=NAME` |
 //! | `@done` | no test is left |
 //!
 //! `filter=WORD` on the command line, as often as wanted, chooses the tests whose names contain one of the words;
@@ -43,9 +43,16 @@ fn main(boot: Boot) -> i32 {
         }
     };
     let filters: Vec<&str> = args().all("filter").collect();
-    for test in conformance::run::select(&filters, args().get("after")) {
+    let mut tests = conformance::run::select(&filters, args().get("after")).peekable();
+    while let Some(test) = tests.next() {
         run(test, &setup);
         if test.kills || setup.a.agent.is_dead() {
+            println!("@reboot");
+            return 0;
+        }
+        // Each area has a guest of its own, so that what fails in one depends on no other.
+        if tests.peek().is_some_and(|next| area(next) != area(test)) {
+            setup.a.agent.close();
             println!("@reboot");
             return 0;
         }
@@ -53,6 +60,11 @@ fn main(boot: Boot) -> i32 {
     setup.a.agent.close();
     println!("@done");
     0
+}
+
+/// What stands before the colons of a test's name.
+fn area(test: &Test) -> &str {
+    test.name.split_once("::").map_or(test.name, |(area, _)| area)
 }
 
 /// Brings up the first NIC, which is both ends of every test's connections.
