@@ -67,6 +67,7 @@ impl Client {
         }
     }
 
+    /// Before the number is given back: its next owner may be entered at once.
     pub(crate) fn forget_object(&self, counter: Counter, number: u32) {
         let object = self.objects.lock().remove(&(counter, number));
         if object.is_some() && self.upcalls.is_some() {

@@ -508,13 +508,16 @@ impl Cq {
                 return Err(error.into());
             }
             // With the device dead nobody will use the number again.
-            Err(_) => drop(agent.cqs.remove(self.number)),
+            Err(_) => {
+                drop(agent.cqs.remove(self.number));
+                self.client.forget_object(Counter::Cqs, self.number);
+            }
             Ok(()) => {
                 drop(agent.cqs.remove(self.number));
+                self.client.forget_object(Counter::Cqs, self.number);
                 agent.cqs.give_back(self.number);
             }
         }
-        self.client.forget_object(Counter::Cqs, self.number);
         Ok(())
     }
 }

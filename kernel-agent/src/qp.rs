@@ -472,11 +472,11 @@ impl Qp {
         self.send_cq.forget(self.slot);
         self.receive_cq.forget(self.slot);
         drop(removed);
+        self.client.forget_object(Counter::Qps, self.slot);
         if result.is_ok() && self.qpn != ident::QPN_GSI {
             agent.qps.give_back(self.slot);
         }
         drop(parents);
-        self.client.forget_object(Counter::Qps, self.slot);
         Ok(result?)
     }
 }

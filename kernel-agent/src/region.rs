@@ -76,10 +76,12 @@ impl Pd {
                 self.users.resume();
                 return Err(error.into());
             }
-            Err(_) => {}
-            Ok(()) => agent.pds.give_back(self.number),
+            Err(_) => self.client.forget_object(Counter::Pds, self.number),
+            Ok(()) => {
+                self.client.forget_object(Counter::Pds, self.number);
+                agent.pds.give_back(self.number);
+            }
         }
-        self.client.forget_object(Counter::Pds, self.number);
         Ok(())
     }
 }
@@ -431,17 +433,17 @@ impl Region {
                 self.users.resume();
                 return Err(error.into());
             }
-            Err(_) => {}
+            Err(_) => self.client.forget_object(Counter::Regions, self.slot),
             Ok(()) => {
                 // A link that is still queued finds its key gone before it looks at its list.
                 for list in self.links.lock().iter() {
                     list.memory.lease().end();
                 }
+                self.client.forget_object(Counter::Regions, self.slot);
                 agent.keys.give_back(self.slot);
             }
         }
         drop(self.pd.lock().take());
-        self.client.forget_object(Counter::Regions, self.slot);
         Ok(())
     }
 }
@@ -529,11 +531,13 @@ impl Window {
                 self.users.resume();
                 return Err(error.into());
             }
-            Err(_) => {}
-            Ok(()) => agent.keys.give_back(self.slot),
+            Err(_) => self.client.forget_object(Counter::Windows, self.slot),
+            Ok(()) => {
+                self.client.forget_object(Counter::Windows, self.slot);
+                agent.keys.give_back(self.slot);
+            }
         }
         drop(self.pd.lock().take());
-        self.client.forget_object(Counter::Windows, self.slot);
         Ok(())
     }
 }

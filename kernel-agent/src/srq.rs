@@ -146,14 +146,17 @@ impl Srq {
                 self.users.resume();
                 return Err(error.into());
             }
-            Err(_) => drop(agent.srqs.remove(self.number)),
+            Err(_) => {
+                drop(agent.srqs.remove(self.number));
+                self.client.forget_object(Counter::Srqs, self.number);
+            }
             Ok(()) => {
                 drop(agent.srqs.remove(self.number));
+                self.client.forget_object(Counter::Srqs, self.number);
                 agent.srqs.give_back(self.number);
             }
         }
         drop(self.pd.lock().take());
-        self.client.forget_object(Counter::Srqs, self.number);
         Ok(())
     }
 }

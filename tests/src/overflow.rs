@@ -5,9 +5,7 @@ use core::result::Result;
 
 use privileged_api::*;
 
-use crate::fixture::{
-    End, Fixture, MOMENT, Pair, SIGNALLED, WAIT, attributes, evd_param, path, sevd, spigot,
-};
+use crate::fixture::{End, Fixture, Listener, MOMENT, Pair, SIGNALLED, WAIT, attributes, evd_param, sevd};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// Endpoints whose connection events all go to one small dispatcher, and a way to make one event each.
@@ -15,6 +13,8 @@ struct Crowd {
     conn: EvdHandle,
     room: usize,
     ends: Vec<End>,
+    /// Takes the requests and never answers.
+    listener: Listener,
 }
 
 impl Crowd {
@@ -29,15 +29,13 @@ impl Crowd {
             let ep = f.a.ep_rc_create(pz, dto, dto, conn, EpFlags::empty(), &attributes())?;
             ends.push(End { ia: f.a.clone(), pz, request: dto, recv: dto, conn, ep });
         }
-        Ok(Crowd { conn, room, ends })
+        Ok(Crowd { conn, room, ends, listener: f.listen(&f.b)? })
     }
 
     /// One event: an endpoint starts to connect and gives up.
     fn event(&self, f: &Fixture, which: usize) -> Outcome {
         let end = &self.ends[which];
-        let to = spigot(&f.b)?.net_addr[0];
-        let qual = ConnQual::port(4);
-        f.a.ep_connect(end.ep, &path(&f.a, &to)?, None, &qual, CnEstFlags::TWO_WAY, &[])?;
+        f.dial(end, &self.listener, CnEstFlags::TWO_WAY, &[])?;
         f.a.ep_disconnect(end.ep, &[])?;
         check_eq!(end.state()?, EpStateRc::Nonoperational);
         Ok(())
