@@ -9,7 +9,9 @@ use std::hint::black_box;
 use std::sync::{Arc, Mutex};
 
 use common::{Failure, Node, Pair, Sizes};
-use gungraun::{library_benchmark, library_benchmark_group, main};
+use gungraun::{
+    Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
+};
 use host::{Machine, Paused};
 use platform::DmaBuffer;
 use privileged_api::{
@@ -117,6 +119,12 @@ impl Bench {
     }
 
     #[inline(always)]
+    fn look(&self) {
+        let event = self.pair.a.ia.evd_dequeue(self.pair.a.requests);
+        assert!(black_box(&event).is_err());
+    }
+
+    #[inline(always)]
     fn reap_batch(&self, done: &mut [DtoCompletion; BATCH]) {
         let count = self.pair.a.ia.evd_dequeue_n(self.pair.a.requests, black_box(done));
         assert!(count.is_ok());
@@ -144,6 +152,19 @@ impl Bench {
     }
 }
 
+/// Instructions beyond which the benchmark fails: what the project promises.
+const POST: u64 = 120;
+const REAP: u64 = 120;
+const REAP_OF_BATCH: u64 = 50;
+
+fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
+    let mut callgrind = Callgrind::default();
+    callgrind.hard_limits([(EventKind::Ir, instructions)]);
+    let mut config = LibraryBenchmarkConfig::default();
+    config.tool(callgrind);
+    config
+}
+
 /// With `count` completions waiting.
 fn completed(count: usize) -> &'static Bench {
     let bench = Bench::ready();
@@ -157,25 +178,31 @@ fn completed_batch() -> (&'static Bench, &'static mut [DtoCompletion; BATCH]) {
     (completed(BATCH), Box::leak(Box::new([DtoCompletion::default(); BATCH])))
 }
 
-#[library_benchmark]
+#[library_benchmark(config = at_most(POST))]
 #[bench::rdma_write_of_one_segment_signalled(Bench::ready())]
 fn post(bench: &'static Bench) {
     bench.write();
 }
 
-#[library_benchmark]
+#[library_benchmark(config = at_most(POST * BATCH as u64))]
 #[bench::rdma_writes_16(Bench::ready())]
 fn post_batch(bench: &'static Bench) {
     (0..BATCH).for_each(|_| bench.write());
 }
 
-#[library_benchmark]
+#[library_benchmark(config = at_most(REAP))]
 #[bench::one_completion(completed(1))]
 fn reap(bench: &'static Bench) {
     bench.reap();
 }
 
 #[library_benchmark]
+#[bench::empty_queue(Bench::ready())]
+fn look(bench: &'static Bench) {
+    bench.look();
+}
+
+#[library_benchmark(config = at_most(REAP_OF_BATCH * BATCH as u64))]
 #[bench::completions_16(completed_batch())]
 fn reap_batch((bench, done): (&'static Bench, &'static mut [DtoCompletion; BATCH])) {
     bench.reap_batch(done);
@@ -189,6 +216,6 @@ fn link_and_unlink(bench: &'static Bench) {
 
 library_benchmark_group!(
     name = data_path,
-    benchmarks = [post, post_batch, reap, reap_batch, link_and_unlink]
+    benchmarks = [post, post_batch, reap, reap_batch, look, link_and_unlink]
 );
 main!(library_benchmark_groups = data_path);

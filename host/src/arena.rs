@@ -80,6 +80,11 @@ impl Arena {
         self.free_runs().values().sum()
     }
 
+    /// Bytes that are handed out.
+    pub fn lent(&self) -> usize {
+        self.memory.slice().len().saturating_sub(PAGE) - self.available()
+    }
+
     /// First address that is not the arena's.
     pub fn limit(&self) -> u64 {
         self.memory.slice().len() as u64
@@ -155,6 +160,7 @@ mod tests {
     fn pieces_do_not_overlap_and_come_back() {
         let arena = Arena::new(1 << 20);
         let whole = arena.available();
+        assert_eq!(arena.lent(), 0);
         let pieces: Vec<_> =
             (0..20).map(|i| arena.alloc(100 * (i + 1), 64 << (i % 7)).expect("room")).collect();
         for (i, a) in pieces.iter().enumerate() {
@@ -163,6 +169,8 @@ mod tests {
                 assert!(a.bus + a.len as u64 <= b.bus || b.bus + b.len as u64 <= a.bus);
             }
         }
+        assert_eq!(arena.lent(), whole - arena.available());
+        assert!(arena.lent() >= 21_000);
         for piece in pieces.iter().step_by(2).chain(pieces.iter().skip(1).step_by(2)) {
             arena.give_back(piece);
         }

@@ -13,12 +13,14 @@
 //! A bus address is an offset into the arena. An address outside of it is an error, never undefined behaviour.
 
 mod arena;
+mod heap;
 mod machine;
 mod nic;
 mod platform;
 mod wait;
 
 pub use arena::Arena;
+pub use heap::CountedHeap;
 pub use machine::{Machine, Paused, privileged};
 pub use nic::InProcessNic;
 pub use platform::{HostPlatform, Os};

@@ -8,10 +8,11 @@ use nic_model::{Fabric, NicConfig, NicId, Progress};
 use platform::{Device, Platform, Privileged};
 
 use crate::nic::{InProcessNic, Port};
+use crate::platform::SLOWER;
 use crate::{Arena, HostPlatform};
 
 /// Size of a machine's DMA memory unless said otherwise; pages that nobody touches cost nothing.
-const ARENA: usize = 1 << 30;
+const ARENA: usize = if cfg!(miri) { 16 << 20 } else { 1 << 30 };
 /// How long an idle device spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(10);
 /// Pieces of work between two looks at the requests to stop or pause.
@@ -239,6 +240,7 @@ fn sleep(doorbell: &Doorbell, platform: &HostPlatform, deadline: Option<platform
         if left.is_zero() {
             return;
         }
-        requests = doorbell.changed.wait_timeout(requests, left).unwrap_or_else(PoisonError::into_inner).0;
+        let waited = doorbell.changed.wait_timeout(requests, left * SLOWER);
+        requests = waited.unwrap_or_else(PoisonError::into_inner).0;
     }
 }

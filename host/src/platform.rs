@@ -1,9 +1,10 @@
 //! [`platform::Platform`]: memory from an arena, everything else from an [`Os`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant as StdInstant};
 
+use platform::sync::atomic::AtomicU32;
 use platform::{BusExtent, Instant, OutOfMemory, Platform, RawDma, Wake};
 
 use crate::Arena;
@@ -90,6 +91,9 @@ thread_local! {
     };
 }
 
+/// How much slower than the clock a machine's time runs: Miri interprets, and no deadline is to pass while it does.
+pub(crate) const SLOWER: u32 = if cfg!(miri) { 200 } else { 1 };
+
 /// The real thing.
 struct Std {
     waiters: Waiters,
@@ -98,7 +102,7 @@ struct Std {
 
 impl Os for Std {
     fn now(&self) -> Instant {
-        Instant::from_nanos(self.start.elapsed().as_nanos() as u64)
+        Instant::from_nanos((self.start.elapsed() / SLOWER).as_nanos() as u64)
     }
 
     fn wait(&self, word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wake {
@@ -106,7 +110,7 @@ impl Os for Std {
         if left == Some(Duration::ZERO) {
             return Wake::TimedOut;
         }
-        self.waiters.wait(word, expected, left)
+        self.waiters.wait(word, expected, left.map(|left| left * SLOWER))
     }
 
     fn wake(&self, word: &AtomicU32) {

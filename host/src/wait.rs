@@ -1,10 +1,10 @@
 //! Waiting on a word, as a futex does: buckets of a lock and a condition by the word's address.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use platform::Wake;
+use platform::sync::atomic::{AtomicU32, Ordering};
 
 const BUCKETS: usize = 64;
 

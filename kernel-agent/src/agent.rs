@@ -12,10 +12,11 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
 use nic_abi::admin::{Bench, Injection};
+use nic_abi::ident;
 use nic_abi::registers::Identity;
 use nic_hal::{Death, Nic, RnicDriver};
-use platform::sync::Mutex;
-use platform::{Device, Platform};
+use platform::sync::{self, Mutex};
+use platform::{Device, DmaBuffer, Platform};
 
 use crate::cm::Outgoing;
 use crate::connections::Connections;
@@ -145,7 +146,7 @@ pub struct Agent {
     /// The dispatcher's thread; 0 when it does not run.
     dispatcher: AtomicU64,
     /// 1 when the dispatcher has ended and let go of the agent.
-    finished: Arc<AtomicU32>,
+    finished: Arc<sync::atomic::AtomicU32>,
 }
 
 impl Agent {
@@ -185,7 +186,7 @@ impl Agent {
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             dispatcher: AtomicU64::new(0),
-            finished: Arc::new(AtomicU32::new(0)),
+            finished: Arc::new(sync::atomic::AtomicU32::new(0)),
             platform,
             nic,
             identity,
@@ -292,6 +293,16 @@ impl Agent {
         }
     }
 
+    /// Work requests that are posted and have not completed, on all queues: those of QP1 among them, but not the receives
+    /// that it always has posted. Looks at every queue.
+    pub fn outstanding(&self) -> u32 {
+        let qps = self.qps.all();
+        let qps = qps.iter().filter(|qp| qp.qpn() != ident::QPN_GSI);
+        let qps: u32 = qps.map(|qp| qp.sends.len() + qp.receives.len()).sum();
+        let srqs: u32 = self.srqs.all().iter().map(|srq| srq.outstanding()).sum();
+        qps + srqs + self.gsi().map_or(0, |gsi| gsi.outstanding())
+    }
+
     /// Management datagrams that this side lost for want of room or sense.
     pub fn lost_datagrams(&self) -> u64 {
         self.gsi().map_or(0, |gsi| gsi.lost())
@@ -341,6 +352,23 @@ impl Agent {
         self.notices.lock().pop_front()
     }
 
+    /// QP1 went to ERROR: without it nobody can connect, so it is made ready again, or the device is given up.
+    pub(crate) fn gsi_broke(&self) {
+        let Some(gsi) = self.gsi() else { return };
+        log::warn!("agent {}: QP1 broke", self.number);
+        if let Err(error) = gsi.restore() {
+            log::error!("agent {}: QP1 can't be made ready again: {error}", self.number);
+            self.nic.condemn();
+        }
+    }
+
+    /// A CQ failed, for good. If it is QP1's, so has the device: there is room in it for all that QP1 can have under way.
+    pub(crate) fn cq_failed(&self, cq: &Arc<Cq>) {
+        if self.gsi().is_some_and(|gsi| gsi.is_on(cq)) {
+            self.nic.condemn();
+        }
+    }
+
     fn gsi(&self) -> Option<Arc<Gsi>> {
         self.gsi.lock().clone()
     }
@@ -369,6 +397,11 @@ impl Agent {
         if death != Death::Closed {
             self.for_each_client(|client| client.upcall(|up| up.catastrophic(death)));
         }
+    }
+
+    /// Keeps a consumer's buffer alive until the device confirms a reset: for regions that could not be destroyed because it died.
+    pub fn keep(&self, buffer: Arc<DmaBuffer>) {
+        self.nic.keep(buffer);
     }
 
     /// Makes the device misbehave, for tests; `object` is a queue pair's number where the injection is about one.

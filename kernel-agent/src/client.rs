@@ -5,17 +5,19 @@
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use nic_abi::wqe::{LinkFlags, ListElement};
+use platform::SleepLock;
 use platform::sync::Mutex;
+use roce::cm::redirection::Redirection;
+use roce::cm::rej::Reason;
 
 use crate::agent::Counter;
 use crate::connect::{AcceptParams, ConnectParams, ConnectionId, ListenId};
-use crate::sync::SleepLock;
 use crate::{
-    Agent, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, ResolutionAnswer, ResolutionId,
-    ResolutionRequestId, ResolveParams, Srq, Upcalls, Window, WindowType,
+    Admission, Agent, Consumer, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, ResolutionAnswer,
+    ResolutionId, ResolutionRequestId, ResolveParams, Srq, Upcalls, Window, WindowType,
 };
 
 /// An object that a client has to give back.
@@ -34,6 +36,8 @@ pub struct Client {
     /// `None` for the agent's own client.
     upcalls: Option<Weak<dyn Upcalls>>,
     detached: AtomicBool,
+    /// Connections at once at most.
+    max_connections: AtomicU32,
     gate: SleepLock,
     objects: Mutex<BTreeMap<(Counter, u32), Object>>,
 }
@@ -44,9 +48,21 @@ impl Client {
             agent: agent.clone(),
             upcalls,
             detached: AtomicBool::new(false),
+            max_connections: AtomicU32::new(u32::MAX),
             gate: SleepLock::default(),
             objects: Mutex::new(BTreeMap::new()),
         })
+    }
+
+    /// Lets the client have so many connections at once from now on, those that are being made among them: asking for one more is refused, and
+    /// a peer that asks is.
+    pub fn limit_connections(&self, most: u32) {
+        self.max_connections.store(most, Ordering::Relaxed);
+    }
+
+    /// Connections at once at most.
+    pub(crate) fn max_connections(&self) -> u32 {
+        self.max_connections.load(Ordering::Relaxed)
     }
 
     /// The agent.
@@ -146,7 +162,18 @@ impl Client {
     /// Creates a CQ with room for at least `entries`.
     pub fn create_cq(self: &Arc<Client>, entries: u32, context: u64) -> Result<Arc<Cq>, Error> {
         self.attached()?;
-        Cq::create(self, entries, context)
+        Cq::create(self, entries, context, None)
+    }
+
+    /// The same, in a gate: [`Error::Busy`] if there is something in it.
+    pub fn create_cq_in(
+        self: &Arc<Client>,
+        entries: u32,
+        context: u64,
+        admission: Admission<'_, Consumer>,
+    ) -> Result<Arc<Cq>, Error> {
+        self.attached()?;
+        Cq::create(self, entries, context, Some(admission))
     }
 
     /// Creates a queue pair (VIA: a VI) in state RESET.
@@ -179,6 +206,20 @@ impl Client {
     ) -> Result<Arc<Region>, Error> {
         self.attached()?;
         Region::register(self, pd, &Link { flags, base, memory: *memory })
+    }
+
+    /// Registers the memory of a linked region once more, without translations of its own. `of` may be another client's; `of_key` is its key with the link in force.
+    /// Neither region can be invalidated from then on. Fails if that link is in force no more.
+    pub fn share(
+        self: &Arc<Client>,
+        pd: &Arc<Pd>,
+        flags: LinkFlags,
+        base: u64,
+        of: &Region,
+        of_key: u32,
+    ) -> Result<Arc<Region>, Error> {
+        self.attached()?;
+        Region::share(self, pd, flags, base, of, of_key)
     }
 
     /// Registers `length` bytes of virtual memory, which must stay mapped as it is until the region is destroyed.
@@ -251,12 +292,30 @@ impl Client {
     /// Passive side: refuses a request; active side, three-way: refuses the peer's accept (the queue pair goes to ERROR). The
     /// connection is gone when it returns.
     pub fn reject(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
-        self.agent.connections.reject(self, connection, private_data)
+        self.agent.connections.reject(self, connection, Reason::CONSUMER_DEFINED, &[], private_data)
     }
 
-    /// Active side, three-way: confirms the peer's accept. `CmEventKind::Established` follows.
-    pub fn establish(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
-        self.agent.connections.establish(self, connection, private_data)
+    /// As [`Client::reject`], for another reason than the consumer's own (IBTA vol. 1 table 109), with the additional
+    /// information that goes with it: at most 72 bytes.
+    pub fn reject_because(
+        &self,
+        connection: ConnectionId,
+        reason: Reason,
+        information: &[u8],
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        self.agent.connections.reject(self, connection, reason, information, private_data)
+    }
+
+    /// Active side, three-way: confirms the peer's accept. `CmEventKind::Established` follows. `initiator_depth` RDMA Reads will be outstanding at most, which
+    /// may be another number than the one that was asked for.
+    pub fn establish(
+        &self,
+        connection: ConnectionId,
+        initiator_depth: u8,
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        self.agent.connections.establish(self, connection, initiator_depth, private_data)
     }
 
     /// Ends a connection, or gives up one that is being made. A queue pair that is connected goes to ERROR before this
@@ -293,6 +352,16 @@ impl Client {
         answer: &ResolutionAnswer<'_>,
     ) -> Result<(), Error> {
         self.agent.connections.answer(self, request, answer)
+    }
+
+    /// Sends a peer that asks elsewhere; the name of its question is gone then. Private data: at most 136 bytes.
+    pub fn redirect_resolution(
+        &self,
+        request: ResolutionRequestId,
+        to: &Redirection,
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        self.agent.connections.redirect(self, request, to, private_data)
     }
 
     /// Leaves a peer's question without an answer.

@@ -28,6 +28,14 @@ pub struct ConnectParams<'a> {
     pub flow_label: u32,
     /// Hop limit; 0 stands for 64.
     pub hop_limit: u8,
+    /// Partition key.
+    pub pkey: u16,
+    /// Service level; 4 bits.
+    pub service_level: u8,
+    /// Packet rate; 6 bits.
+    pub packet_rate: u8,
+    /// Whether the peer is in our subnet.
+    pub subnet_local: bool,
     /// RDMA Reads that we will have outstanding at most.
     pub initiator_depth: u8,
     /// RDMA Reads of the peer's that we can serve at once.
@@ -62,6 +70,10 @@ impl Default for ConnectParams<'_> {
             traffic_class: 0,
             flow_label: 0,
             hop_limit: 64,
+            pkey: 0xffff,
+            service_level: 0,
+            packet_rate: 0,
+            subnet_local: false,
             initiator_depth: 0,
             responder_resources: 0,
             ack_timeout: 14,

@@ -19,7 +19,7 @@ use nic_abi::registers::Identity;
 use platform::Instant;
 use platform::sync::Mutex;
 use roce::cm::rej::Reason;
-use roce::{Gid, Psn, Qpn, TimeoutCode};
+use roce::{Gid, PKey, Psn, Qpn, TimeoutCode};
 
 use crate::agent::Agent;
 use crate::cm::{self, Action, Arrival, Cm, ConnId};
@@ -123,6 +123,13 @@ impl State {
     /// Takes out what the last call asks for: it waits until the queue pair was moved.
     fn hold_back(&mut self) -> Vec<Action> {
         core::iter::from_fn(|| self.cm.next_action()).collect()
+    }
+
+    /// Whether the client may have another connection.
+    fn admits(&self, client: &Client) -> bool {
+        let most = client.max_connections();
+        let of_it = || self.ends.values().filter(|end| core::ptr::eq(&*end.client, client));
+        most == u32::MAX || of_it().count() < most as usize
     }
 
     fn end(&self, client: &Client, id: ConnectionId) -> Result<&End, Error> {
@@ -237,6 +244,9 @@ impl Connections {
         let mtu = params.path_mtu.min(identity.mtu);
         let now = agent.platform().now();
         let mut state = self.state.lock();
+        if !state.admits(client) {
+            return Err(Error::NoResources(Resource::Connections));
+        }
         let receive_psn = state.psn();
         let path = Path {
             remote_gid: params.remote_gid,
@@ -271,6 +281,10 @@ impl Connections {
             traffic_class: params.traffic_class,
             flow_label: params.flow_label,
             hop_limit: path.hop_limit,
+            pkey: PKey(params.pkey),
+            sl: params.service_level,
+            packet_rate: params.packet_rate,
+            subnet_local: params.subnet_local,
             ..cm::ConnectParams::new(Gid(*local), Gid(params.remote_gid), params.service, qpn)
         };
         let id = ConnectionId(state.cm.connect(now, &asked, params.private_data)?.0);
@@ -349,18 +363,22 @@ impl Connections {
         &self,
         client: &Client,
         id: ConnectionId,
+        initiator_depth: u8,
         private_data: &[u8],
     ) -> Result<(), Error> {
         let agent = client.agent();
         if private_data.len() > roce::cm::rtu::PRIVATE_DATA_LEN {
             return Err(Error::PrivateData(roce::cm::rtu::PRIVATE_DATA_LEN));
         }
+        if u32::from(initiator_depth) > agent.identity().max_rd_atomic {
+            return Err(Error::OutOfRange("number of RDMA Reads"));
+        }
         let (qp, path) = {
             let state = self.state.lock();
             let end = state.end(client, id)?;
             let waits = matches!(state.cm.state(ConnId(id.0)), cm::State::RepRcvd | cm::State::MraRepSent);
             let qp = end.qp.clone().filter(|_| waits && end.three_way).ok_or(Error::ConnectionState)?;
-            (qp, end.path)
+            (qp, Path { initiator_depth, ..end.path })
         };
         qp.modify(&path.to_rts())?;
         let now = agent.platform().now();
@@ -372,12 +390,19 @@ impl Connections {
         Ok(())
     }
 
-    pub(crate) fn reject(&self, client: &Client, id: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
+    pub(crate) fn reject(
+        &self,
+        client: &Client,
+        id: ConnectionId,
+        reason: Reason,
+        information: &[u8],
+        private_data: &[u8],
+    ) -> Result<(), Error> {
         let agent = client.agent();
         let now = agent.platform().now();
         let mut state = self.state.lock();
         state.end(client, id)?;
-        state.cm.reject(now, ConnId(id.0), Reason::CONSUMER_DEFINED, &[], private_data)?;
+        state.cm.reject(now, ConnId(id.0), reason, information, private_data)?;
         let end = state.remove(id);
         state.flush(agent);
         drop(state);

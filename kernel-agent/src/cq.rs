@@ -5,7 +5,7 @@
 //!
 //! A CQ remembers the queue pairs that it last saw, so that it need not look them up; one that is destroyed makes its CQs forget it.
 //!
-//! Locks, in this order: `control` (sleeps; destroy and resize), `consumer` (spins), then a queue pair's slot in the table, then
+//! Locks, in this order: `control` (sleeps; destroy and resize), the gate of `consumer` (spins), then a queue pair's slot in the table, then
 //! an SRQ's.
 
 use alloc::sync::Arc;
@@ -13,12 +13,13 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use nic_abi::cqe::{self, CqeFlags};
 use nic_abi::ident;
-use nic_hal::{CompletionQueue, CqParams, Entry, Lease, Retiring};
-use platform::sync::{Mutex, MutexGuard};
+use nic_hal::{CompletionQueue, CqParams, Entry, Lease, Outstanding, Taken};
+use platform::SleepLock;
 
 use crate::agent::{Counter, EQ_COMPLETIONS};
+use crate::gate::{Admission, Gate, Lodger, Place};
 use crate::qp::Qp;
-use crate::sync::{SleepLock, Used, Users};
+use crate::sync::{Used, Users};
 use crate::table::{Number, Table};
 use crate::{Client, Error, Resource};
 
@@ -69,8 +70,16 @@ pub struct Done {
     pub length: u32,
 }
 
-/// What comes where no plain success does.
-pub struct Rest(Option<Entry>);
+/// What [`CqGate::take`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Took {
+    /// The oldest completion, which is taken.
+    Done(Done),
+    /// There is none.
+    Nothing,
+    /// Something that the long way has to deal with.
+    Other,
+}
 
 /// The flag of an entry's outcome that tells the two work queues of a queue pair apart.
 const RECEIVE: u16 = (CqeFlags::RECEIVE.bits() as u16) << 8;
@@ -78,39 +87,135 @@ const RECEIVE: u16 = (CqeFlags::RECEIVE.bits() as u16) << 8;
 const SPECIAL: u16 = 0xff | ((CqeFlags::GRH.bits() | CqeFlags::INVALIDATED.bits()) as u16) << 8;
 const _: () = assert!(cqe::Status::Success as u8 == 0);
 
-/// Plain entries of one work queue that come one after the other.
-struct Run<'a> {
-    identity: u64,
-    /// [`RECEIVE`] or 0.
-    queue: u16,
-    context: u64,
-    requests: Retiring<'a>,
-}
-
-impl Run<'_> {
-    /// Whether a plain entry of the same work queue.
-    #[inline(always)]
-    fn is_of(&self, entry: &Entry) -> bool {
-        entry.outcome() & (SPECIAL | RECEIVE) == self.queue && entry.identity == self.identity
-    }
-
-    /// Retires the request that an entry of this run names.
-    #[inline(always)]
-    fn retire(&mut self, entry: &Entry) -> Option<Done> {
-        let note = self.requests.retire(entry.tag())?;
-        let length = entry.length().min(note.length);
-        Some(Done { context: self.context, cookie: note.cookie, data: note.data, length })
-    }
-}
-
 /// Queue pairs that a CQ remembers, by the low bits of their slot.
 const REMEMBERED: usize = 8;
 
-type Seen = [Option<Arc<Qp>>; REMEMBERED];
+/// A work queue whose plain entries need no look at its queue pair.
+struct Known {
+    /// The queue pair's; 0 for none, as no queue pair has the number 0.
+    identity: u64,
+    context: u64,
+    requests: Arc<Outstanding>,
+}
 
-struct Consumer {
+/// The consumer of a CQ, with what it remembers. Lives in a [`CqGate`].
+pub struct Consumer {
     queue: CompletionQueue,
-    seen: Seen,
+    seen: [Option<Arc<Qp>>; REMEMBERED],
+    sends: [Known; REMEMBERED],
+    receives: [Known; REMEMBERED],
+    /// Of nothing; what a place has that knows no queue.
+    nothing: Arc<Outstanding>,
+}
+
+/// The way to a CQ. It is open from its creation on.
+pub type CqGate = Gate<Consumer>;
+
+impl Known {
+    fn nothing(requests: &Arc<Outstanding>) -> Known {
+        Known { identity: 0, context: 0, requests: requests.clone() }
+    }
+}
+
+#[inline(always)]
+fn done(context: u64, taken: &Taken, entry: &Entry) -> Done {
+    Done { context, cookie: taken.cookie, data: taken.data(), length: entry.length(taken) }
+}
+
+impl Consumer {
+    fn new(queue: CompletionQueue) -> Consumer {
+        let nothing = Arc::new(Outstanding::new(0));
+        Consumer {
+            queue,
+            seen: [const { None }; REMEMBERED],
+            sends: core::array::from_fn(|_| Known::nothing(&nothing)),
+            receives: core::array::from_fn(|_| Known::nothing(&nothing)),
+            nothing,
+        }
+    }
+
+    /// Remembers one of the work queues of a queue pair of which a plain entry has come.
+    fn learn(&mut self, cq: &Cq, qp: &Qp, receive: bool) {
+        let Some(requests) = qp.plain_requests(cq, receive) else { return };
+        let known = if receive { &mut self.receives } else { &mut self.sends };
+        let known = &mut known[qp.identity() as usize % REMEMBERED];
+        if known.identity != qp.identity() {
+            *known = Known { identity: qp.identity(), context: qp.context(), requests: requests.clone() };
+        }
+    }
+
+    /// The place of a queue pair that is gone.
+    fn forget(&mut self, slot: u32) -> Option<Arc<Qp>> {
+        let place = slot as usize % REMEMBERED;
+        for known in [&mut self.sends[place], &mut self.receives[place]] {
+            if ident::qpn_slot(known.identity as u32) == slot {
+                *known = Known::nothing(&self.nothing);
+            }
+        }
+        self.seen[place].take_if(|qp| qp.slot() == slot)
+    }
+}
+
+/// Where the queue pair of an entry is remembered, if it is.
+#[inline(always)]
+fn known<'a>(sends: &'a [Known], receives: &'a [Known], entry: &Entry) -> Option<&'a Known> {
+    if entry.outcome() & SPECIAL != 0 {
+        return None;
+    }
+    let queues = if entry.outcome() & RECEIVE == 0 { sends } else { receives };
+    let known = queues.get(entry.identity as usize % REMEMBERED)?;
+    if known.identity == entry.identity { Some(known) } else { None }
+}
+
+impl CqGate {
+    /// Takes the oldest completion, if `pass` opens the gate and it is the plain success of a request of a queue pair that the CQ remembers.
+    #[inline(always)]
+    pub fn take(&self, pass: u64) -> Took {
+        let Some(mut visit) = self.enter(pass) else { return Took::Other };
+        let Some(Consumer { queue, sends, receives, .. }) = visit.content() else { return Took::Other };
+        let mut reading = queue.reading();
+        let Some(entry) = reading.look() else { return Took::Nothing };
+        let Some(known) = known(sends, receives, &entry) else { return Took::Other };
+        let Some(taken) = known.requests.retiring().retire(entry.tag()) else { return Took::Other };
+        let done = done(known.context, &taken, &entry);
+        reading.advance(1);
+        reading.finish();
+        Took::Done(done)
+    }
+
+    /// Takes such completions as long as they come and fit, oldest first. Returns how many, and whether something else may come after
+    /// them; or the gate is not open.
+    #[inline(always)]
+    pub fn take_n<T>(&self, pass: u64, into: &mut [T], make: impl Fn(Done) -> T) -> (usize, bool) {
+        let Some(mut visit) = self.enter(pass) else { return (0, true) };
+        let Some(Consumer { queue, sends, receives, .. }) = visit.content() else { return (0, true) };
+        let mut reading = queue.reading();
+        let all = into.len();
+        let mut left = into;
+        // A turn for each run of entries of one work queue. Each turn takes something, or is the last.
+        let other = loop {
+            if left.is_empty() {
+                break true;
+            }
+            let Some(entry) = reading.look() else { break false };
+            let Some(known) = known(sends, receives, &entry) else { break true };
+            let context = known.context;
+            let mut requests = known.requests.retiring();
+            let mut came = 0;
+            for (place, entry) in reading.beside(&entry, SPECIAL | RECEIVE, left) {
+                let Some(request) = requests.retire(entry.tag()) else { break };
+                *place = make(done(context, &request, &entry));
+                came += 1;
+            }
+            if came == 0 {
+                break true;
+            }
+            left = left.get_mut(came..).unwrap_or_default();
+            reading.advance(came as u32);
+        };
+        reading.finish();
+        (all - left.len(), other)
+    }
 }
 
 /// A completion queue from which one thread takes completions. It must not call the agent meanwhile.
@@ -118,95 +223,33 @@ struct Consumer {
 /// The device learns of the room when this is dropped.
 pub struct Polling<'a> {
     cq: &'a Cq,
-    consumer: MutexGuard<'a, Consumer>,
+    place: Lodger<'a, Consumer>,
     /// Something was taken, of which the device has to be told.
     took: bool,
 }
 
 impl Polling<'_> {
     /// Takes the oldest completion.
-    #[inline]
     #[expect(clippy::should_implement_trait, reason = "None is not the end: the device goes on")]
     pub fn next(&mut self) -> Option<Completion> {
-        let entry = self.consumer.queue.take()?;
+        let consumer = self.place.content()?;
+        let entry = consumer.queue.take()?;
         self.took = true;
-        self.cq.judge(&mut self.consumer, entry)
+        self.cq.judge(consumer, entry)
     }
 
-    /// Takes the oldest completion if it is the plain success of a queue pair's own request. If it is not, or there is none,
-    /// [`Polling::rest`] says what came.
-    #[inline(always)]
-    pub fn plain(&mut self) -> Result<Done, Rest> {
-        let Consumer { queue, seen } = &mut *self.consumer;
-        let Some(entry) = queue.take() else { return Err(Rest(None)) };
-        self.took = true;
-        let mut run = self.cq.begin(seen, &entry).ok_or(Rest(Some(entry)))?;
-        run.retire(&entry).ok_or(Rest(Some(entry)))
-    }
-
-    /// What [`Polling::plain`] left, and nothing after it.
-    #[cold]
-    #[inline(never)]
-    pub fn rest(mut self, rest: Rest) -> Option<Completion> {
-        self.cq.judge(&mut self.consumer, rest.0?)
-    }
-
-    /// Takes as many completions as there are and fit, oldest first, and returns how many. `done` makes something of the plain
-    /// ones, `other` of the others. One that failed is the last, and comes along.
-    #[inline(always)]
-    pub fn take_n<T>(
-        &mut self,
-        into: &mut [T],
-        done: impl Fn(Done) -> T,
-        other: impl Fn(&Completion) -> T,
-    ) -> (usize, Option<Completion>) {
-        let mut taken = 0;
-        let mut places = into.iter_mut();
-        let Some(mut place) = places.next() else { return (0, None) };
-        let Consumer { queue, .. } = &mut *self.consumer;
-        let Some(mut entry) = queue.take() else { return (0, None) };
-        self.took = true;
-        loop {
-            let Consumer { queue, seen } = &mut *self.consumer;
-            let mut another = None;
-            if let Some(mut run) = self.cq.begin(seen, &entry) {
-                // What makes no sense is left to `judge`.
-                while let Some(found) = run.retire(&entry) {
-                    *place = done(found);
-                    taken += 1;
-                    let Some(following) = places.next() else { return (taken, None) };
-                    place = following;
-                    let Some(following) = queue.take() else { return (taken, None) };
-                    if !run.is_of(&following) {
-                        another = Some(following);
-                        break;
-                    }
-                    entry = following;
-                }
-            }
-            if let Some(first) = another {
-                entry = first;
-                continue;
-            }
-            let Some(completion) = self.cq.judge(&mut self.consumer, entry) else { return (taken, None) };
-            *place = other(&completion);
-            taken += 1;
-            if completion.status != cqe::Status::Success {
-                return (taken, Some(completion));
-            }
-            let Some(following) = places.next() else { return (taken, None) };
-            place = following;
-            let Some(following) = self.consumer.queue.take() else { return (taken, None) };
-            entry = following;
-        }
+    /// Bars the CQ's gate for a reason, as [`Gate::bar`] does.
+    pub fn bar(&mut self, reason: u32) {
+        self.place.bar(reason);
     }
 }
 
 impl Drop for Polling<'_> {
-    #[inline(always)]
     fn drop(&mut self) {
-        if self.took {
-            self.consumer.queue.consumed();
+        if let Some(consumer) = self.place.content()
+            && self.took
+        {
+            consumer.queue.consumed();
         }
     }
 }
@@ -218,7 +261,7 @@ pub struct Cq {
     number: u32,
     generation: u32,
     context: u64,
-    consumer: Mutex<Consumer>,
+    consumer: Place<Consumer>,
     entries: AtomicU32,
     /// The upcall that is under way or asked for: 0 none, else 1 + what it was armed for.
     armed: AtomicU32,
@@ -246,7 +289,12 @@ fn log_entries(entries: u32, most: u32) -> Result<u32, Error> {
 }
 
 impl Cq {
-    pub(crate) fn create(client: &Arc<Client>, entries: u32, context: u64) -> Result<Arc<Cq>, Error> {
+    pub(crate) fn create(
+        client: &Arc<Client>,
+        entries: u32,
+        context: u64,
+        admission: Option<Admission<'_, Consumer>>,
+    ) -> Result<Arc<Cq>, Error> {
         let agent = client.agent();
         agent.alive()?;
         let log_entries = log_entries(entries, agent.identity().max_cqes)?;
@@ -260,14 +308,22 @@ impl Cq {
                 return Err(error.into());
             }
         };
+        let (entries, lease) = (queue.entries(), queue.lease().clone());
+        let owner = u64::from(slot) | u64::from(generation) << 32;
+        let Some(consumer) = Place::new(admission, owner, 0, Consumer::new(queue)) else {
+            if agent.nic().destroy_cq(slot, &lease).is_ok() {
+                agent.cqs.give_back(slot);
+            }
+            return Err(Error::Busy);
+        };
         let cq = Arc::new(Cq {
             client: client.clone(),
             qps: agent.qps.clone(),
             number: slot,
             generation,
             context,
-            entries: AtomicU32::new(queue.entries()),
-            consumer: Mutex::new(Consumer { queue, seen: [const { None }; REMEMBERED] }),
+            entries: AtomicU32::new(entries),
+            consumer,
             armed: AtomicU32::new(0),
             dropped: AtomicU64::new(0),
             failed: AtomicBool::new(false),
@@ -308,15 +364,13 @@ impl Cq {
     }
 
     /// Takes the oldest completion.
-    #[inline]
     pub fn poll_one(&self) -> Option<Completion> {
         self.polling().next()
     }
 
     /// Keeps all others from taking completions until the result is dropped.
-    #[inline(always)]
     pub fn polling(&self) -> Polling<'_> {
-        Polling { cq: self, consumer: self.consumer.lock(), took: false }
+        Polling { cq: self, place: self.consumer.lock(), took: false }
     }
 
     /// Takes up to `max` completions, oldest first; returns how many. `sink` runs under the CQ's lock: it must not call
@@ -326,7 +380,7 @@ impl Cq {
         let mut polling = self.polling();
         let mut count = 0;
         // The device may write as fast as we read, so there is an end to it.
-        let max = max.min(polling.consumer.queue.entries() as usize);
+        let max = max.min(self.entries() as usize);
         while count < max {
             let Some(completion) = polling.next() else { break };
             count += 1;
@@ -339,28 +393,6 @@ impl Cq {
     #[inline(never)]
     fn drop_one(&self) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A run that begins with an entry; `None` if that is not plain, or makes no sense.
-    #[inline(always)]
-    fn begin<'a>(&self, seen: &'a mut Seen, entry: &Entry) -> Option<Run<'a>> {
-        if entry.outcome() & SPECIAL != 0 {
-            return None;
-        }
-        let qp = self.find(seen, entry.identity)?;
-        let queue = entry.outcome() & RECEIVE;
-        let requests = qp.retiring(self, queue != 0)?;
-        Some(Run { identity: entry.identity, queue, context: qp.context(), requests })
-    }
-
-    /// The queue pair with that number and generation.
-    #[inline(always)]
-    fn find<'a>(&self, seen: &'a mut Seen, identity: u64) -> Option<&'a Qp> {
-        let place = &mut seen[identity as usize % REMEMBERED];
-        if place.as_ref().is_none_or(|qp| qp.identity() != identity) {
-            self.look_up(place, identity)?;
-        }
-        place.as_deref()
     }
 
     /// What an entry says that was taken or, if that makes no sense, the next one that does.
@@ -387,11 +419,22 @@ impl Cq {
     fn resolve(&self, consumer: &mut Consumer, cqe: &cqe::Cqe) -> Option<Completion> {
         let status = cqe::Status::from_byte(cqe.status)?;
         let identity = u64::from(cqe.qpn) | u64::from(cqe.generation) << 32;
-        let qp = self.find(&mut consumer.seen, identity)?;
+        let place = identity as usize % REMEMBERED;
+        let qp = match consumer.seen[place].take_if(|qp| qp.identity() == identity) {
+            Some(qp) => qp,
+            None => self.qps.get(ident::qpn_slot(cqe.qpn)).filter(|qp| qp.identity() == identity)?,
+        };
         let flags = CqeFlags::from_bits_truncate(cqe.flags);
-        let note = qp.retire(self, cqe.tag, flags.contains(CqeFlags::RECEIVE))?;
+        let receive = flags.contains(CqeFlags::RECEIVE);
+        let note = qp.retire(self, cqe.tag, receive);
+        if note.is_some() {
+            consumer.learn(self, &qp, receive);
+        }
+        let context = qp.context();
+        consumer.seen[place] = Some(qp);
+        let note = note?;
         Some(Completion {
-            context: qp.context(),
+            context,
             cookie: note.cookie,
             data: note.data,
             qpn: cqe.qpn,
@@ -404,30 +447,27 @@ impl Cq {
         })
     }
 
-    /// Finds a queue pair in the table, and remembers it.
-    #[inline(never)]
-    fn look_up(&self, seen: &mut Option<Arc<Qp>>, identity: u64) -> Option<()> {
-        let qp = self.qps.get(ident::qpn_slot(identity as u32))?;
-        if qp.identity() != identity {
-            return None;
-        }
-        *seen = Some(qp);
-        Some(())
-    }
-
     /// A queue pair, which is no longer in the table, is gone.
     pub(crate) fn forget(&self, slot: u32) {
-        let forgotten = {
-            let mut consumer = self.consumer.lock();
-            let seen = &mut consumer.seen[slot as usize % REMEMBERED];
-            seen.take_if(|qp| qp.slot() == slot)
-        };
+        let forgotten = self.consumer.lock().content().and_then(|consumer| consumer.forget(slot));
         drop(forgotten);
+    }
+
+    /// Shows the receive entries that a queue pair, which is no longer in the table, has left: nobody will take them.
+    pub(crate) fn left_by(&self, identity: u64, mut each: impl FnMut(u32)) {
+        let mut place = self.consumer.lock();
+        let Some(consumer) = place.content() else { return };
+        consumer.queue.waiting(|entry| {
+            let whose = u64::from(entry.qpn) | u64::from(entry.generation) << 32;
+            if whose == identity && CqeFlags::from_bits_truncate(entry.flags).contains(CqeFlags::RECEIVE) {
+                each(entry.tag);
+            }
+        });
     }
 
     /// Forgets all queue pairs: they hold on to their CQs.
     pub(crate) fn forget_all(&self) {
-        let forgotten = core::mem::take(&mut self.consumer.lock().seen);
+        let forgotten = self.consumer.lock().content().map(|consumer| core::mem::take(&mut consumer.seen));
         drop(forgotten);
     }
 
@@ -440,7 +480,7 @@ impl Cq {
 
     /// How many entries wait, counted up to `limit`. Some may turn out to be dropped when polled.
     pub fn pending(&self, limit: u32) -> u32 {
-        self.consumer.lock().queue.pending(limit)
+        self.consumer.lock().content().map_or(0, |consumer| consumer.queue.pending(limit))
     }
 
     /// Asks for one `Upcalls::completion` when the next entry arrives. Poll once more after it: what arrived
@@ -454,7 +494,8 @@ impl Cq {
             Arm::Next => ARMED_NEXT,
             Arm::Solicited => ARMED_SOLICITED,
         };
-        let consumer = self.consumer.lock();
+        let mut place = self.consumer.lock();
+        let Some(consumer) = place.content() else { return };
         if self.armed.fetch_max(level, Ordering::AcqRel) < level {
             consumer.queue.arm(arm == Arm::Solicited);
         }
@@ -478,7 +519,10 @@ impl Cq {
         let ring = agent.nic().resize_cq(self.number, log)?;
         self.entries.store(ring.entries(), Ordering::Relaxed);
         // Pollers went on in the old ring meanwhile; what they took there is not before `head` in the new one.
-        self.consumer.lock().queue.move_to(ring);
+        match self.consumer.lock().content() {
+            Some(consumer) => consumer.queue.move_to(ring),
+            None => return Err(Error::Gone),
+        }
         // Whoever found the old ring empty and sleeps now would miss what came into the new one before.
         agent.notice(self.number, self.generation);
         Ok(())
@@ -493,8 +537,9 @@ impl Cq {
         self.failed.store(true, Ordering::Release);
     }
 
-    fn lease(&self) -> Lease {
-        self.consumer.lock().queue.lease().clone()
+    fn lease(&self) -> Result<Lease, Error> {
+        let mut place = self.consumer.lock();
+        place.content().map(|consumer| consumer.queue.lease().clone()).ok_or(Error::Gone)
     }
 
     /// Destroys it; [`Error::Busy`] while a queue pair uses it. Entries that wait are lost.
@@ -502,7 +547,8 @@ impl Cq {
         let agent = self.client.agent();
         let _control = self.control.lock(agent.platform());
         self.users.end()?;
-        match agent.nic().destroy_cq(self.number, &self.lease()) {
+        let destroyed = agent.nic().destroy_cq(self.number, &self.lease()?);
+        match destroyed {
             Err(error @ nic_hal::Error::Command(_)) => {
                 self.users.resume();
                 return Err(error.into());
@@ -518,6 +564,8 @@ impl Cq {
                 agent.cqs.give_back(self.number);
             }
         }
+        // Last, since whoever is in the gate's queue for it may be one more consumer of this CQ.
+        drop(self.consumer.leave());
         Ok(())
     }
 }

@@ -109,6 +109,7 @@ fn on_event(agent: &Arc<Agent>, event: &Eqe) {
             let cq = agent.cqs.get(event.number).filter(|cq| cq.generation() == event.generation);
             if let Some(cq) = cq {
                 cq.fail();
+                agent.cq_failed(&cq);
                 let context = cq.context();
                 cq.client().upcall(|up| up.asynchronous(AsyncEvent::Cq { context }));
             }
@@ -144,6 +145,12 @@ fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
     let Some(qp) = qp.filter(ours) else { return };
     let fatal = matches!(kind, EventType::QpFatal | EventType::QpInvalidRequest | EventType::QpAccessError);
     if fatal && !qp.broke() {
+        return;
+    }
+    if event.number == ident::QPN_GSI {
+        if fatal {
+            agent.gsi_broke();
+        }
         return;
     }
     if kind == EventType::CommunicationEstablished {

@@ -5,7 +5,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use nic_abi::admin::QpType;
+use nic_abi::admin::{ModifyQp, QpMask, QpState, QpType};
 use nic_abi::cqe::{self, CqeFlags};
 use nic_abi::ident;
 use nic_abi::registers::Identity;
@@ -61,7 +61,7 @@ impl Gsi {
         let (sends, receives) = (SENDS.min(most.max_sq_blocks / 2), RECEIVES.min(most.max_rq_entries));
         let memory = agent.nic().allocate(send_offset(SENDS), 4096)?;
         let pd = Pd::create(client)?;
-        let cq = Cq::create(client, (sends + receives).min(most.max_cqes), 0)?;
+        let cq = Cq::create(client, (sends + receives).min(most.max_cqes), 0, None)?;
         let attributes = QpAttributes {
             qp_type: QpType::Gsi,
             privileged: None,
@@ -75,22 +75,45 @@ impl Gsi {
             max_receive_segments: 1,
             max_message: 0,
             context: 0,
+            gate: None,
         };
         let number = Number { slot: ident::QPN_GSI, generation: 1 };
         let qp = Qp::create_as(client, &attributes, ident::QPN_GSI, number)?;
         let gsi = Gsi { qp, cq, memory, next: Mutex::new(0), lost: AtomicU64::new(0) };
         gsi.memory.lease().start();
-        gsi.qp.to_init(LinkFlags::empty())?;
-        for index in 0..receives {
-            gsi.post_receive(index);
-        }
-        let to = |state: nic_abi::admin::QpState| {
-            let mask = nic_abi::admin::QpMask::STATE.bits();
-            gsi.qp.modify(&nic_abi::admin::ModifyQp { mask, state: state as u32, ..Default::default() })
-        };
-        to(nic_abi::admin::QpState::Rtr)?;
-        to(nic_abi::admin::QpState::Rts)?;
+        gsi.make_ready()?;
         Ok(gsi)
+    }
+
+    /// RESET to RTS, with all receives posted.
+    fn make_ready(&self) -> Result<(), Error> {
+        self.qp.to_init(LinkFlags::empty())?;
+        for index in 0..self.qp.receives.limit() {
+            self.post_receive(index);
+        }
+        let to = |state: QpState| {
+            let mask = QpMask::STATE.bits();
+            self.qp.modify(&ModifyQp { mask, state: state as u32, ..ModifyQp::default() })
+        };
+        to(QpState::Rtr)?;
+        to(QpState::Rts)
+    }
+
+    /// Makes QP1 ready again after it broke. What was under way is lost, as any datagram may be. Blocks for the device.
+    pub(crate) fn restore(&self) -> Result<(), Error> {
+        self.qp.to_reset()?;
+        self.make_ready()
+    }
+
+    /// Whether its completions are of this queue.
+    pub(crate) fn is_on(&self, cq: &Arc<Cq>) -> bool {
+        Arc::ptr_eq(&self.cq, cq)
+    }
+
+    /// Datagrams under way, and receives that are not posted though they should be.
+    pub(crate) fn outstanding(&self) -> u32 {
+        let receives = self.qp.receives.limit().saturating_sub(self.qp.receives.len());
+        self.qp.sends.len() + receives
     }
 
     /// Datagrams that were not sent, or not taken.

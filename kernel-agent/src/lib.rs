@@ -23,7 +23,10 @@ mod connections;
 mod cq;
 mod dispatch;
 mod error;
+mod gate;
 mod gsi;
+#[cfg(all(test, ferrovia_model))]
+mod models;
 mod post;
 mod qp;
 mod region;
@@ -38,11 +41,12 @@ pub use connect::{AcceptParams, ConnectParams, ConnectionId, ListenId};
 pub use connections::{
     ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolutionRequestId, ResolveParams,
 };
-pub use cq::{Arm, Completion, Cq, Done, Polling, Rest};
+pub use cq::{Arm, Completion, Consumer, Cq, CqGate, Done, Polling, Took};
 pub use error::{Error, ListFault, PostError, Resource};
-pub use nic_hal::Death;
-pub use post::SendBatch;
+pub use gate::{Admission, Gate};
+pub use nic_hal::{Death, Rung};
+pub use post::{SegmentLimits, SendBatch, SendGate, Sender};
 pub use qp::{DatagramAddress, Note, Qp, QpAttributes, QpType, SendRequest};
 pub use region::{Link, MemoryList, Pd, Region, Window, WindowType};
 pub use srq::Srq;
-pub use upcalls::{AsyncEvent, CmEvent, CmEventKind, Upcalls};
+pub use upcalls::{AsyncEvent, CmEvent, CmEventKind, RequestedPath, Upcalls};

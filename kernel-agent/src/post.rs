@@ -1,15 +1,16 @@
 //! Posting: from a request to the send or receive queue's ring.
 //!
-//! Nothing here allocates; the one lock is the queue's own. Each post rings the doorbell, but for those of a [`SendBatch`],
+//! Nothing here allocates; the one lock is that of the queue's gate. Each post rings the doorbell, but for those of a [`SendBatch`],
 //! which rings it once.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use nic_abi::wqe::{BindArgs, Header, LinkFlags, Opcode, Segment, SendFlags};
-use nic_hal::{Refused, SendQueue};
-use platform::sync::MutexGuard;
+use nic_hal::{Outstanding, Refused, Rung, SendQueue};
 use zerocopy::{Immutable, IntoBytes};
 
+use crate::gate::{Gate, Lodger};
 use crate::qp::{DatagramAddress, Qp, QpType, RECEIVES_FROM, SENDS_FROM};
 use crate::{Link, Note, PostError, Region, SendRequest, Window};
 
@@ -20,6 +21,69 @@ impl From<Refused> for PostError {
             Refused::Full => PostError::QueueFull,
             Refused::Segments => PostError::Segments,
         }
+    }
+}
+
+/// The way to a send queue. It is open while requests are taken.
+pub type SendGate = Gate<Sender>;
+
+/// What lives in a [`SendGate`].
+pub struct Sender {
+    pub(crate) queue: SendQueue,
+    pub(crate) sends: Arc<Outstanding>,
+    pub(crate) limits: SegmentLimits,
+}
+
+/// Segments at most of what is posted through a gate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentLimits {
+    /// Of a Send.
+    pub send: u32,
+    /// Of an RDMA Write.
+    pub write: u32,
+    /// Of an RDMA Read.
+    pub read: u32,
+}
+
+impl SendGate {
+    /// Posts a Send, RDMA Write or RDMA Read of one segment, if `pass` opens the gate. `None`: nothing was done, for a reason that the long way
+    /// finds out. The caller wakes the device if it sleeps.
+    #[inline(always)]
+    pub fn post_single(
+        &self,
+        pass: u64,
+        limit: impl Fn(&SegmentLimits) -> u32,
+        request: &SendRequest,
+        segment: Segment,
+        note: Note,
+    ) -> Option<Rung> {
+        let mut visit = self.enter(pass)?;
+        let sender = visit.content()?;
+        if limit(&sender.limits) == 0 {
+            return None;
+        }
+        sender.queue.push_single(&sender.sends, &header(request), segment, note.into()).ok()?;
+        Some(sender.queue.ring_only())
+    }
+
+    /// The same with any number of segments.
+    #[inline]
+    pub fn post<T>(
+        &self,
+        pass: u64,
+        limit: impl Fn(&SegmentLimits) -> u32,
+        request: &SendRequest,
+        segments: &[T],
+        segment: impl Fn(&T) -> Segment,
+        note: Note,
+    ) -> Option<Rung> {
+        let mut visit = self.enter(pass)?;
+        let sender = visit.content()?;
+        if segments.len() > limit(&sender.limits) as usize {
+            return None;
+        }
+        sender.queue.push(&sender.sends, &header(request), segments, segment, note.into()).ok()?;
+        Some(sender.queue.ring_only())
     }
 }
 
@@ -47,7 +111,7 @@ fn words(args: &(impl IntoBytes + Immutable)) -> [u64; 4] {
 /// Several requests under one doorbell, which is rung when this is dropped. Holds the send queue's lock.
 pub struct SendBatch<'a> {
     qp: &'a Qp,
-    queue: MutexGuard<'a, SendQueue>,
+    place: Lodger<'a, Sender>,
 }
 
 impl SendBatch<'_> {
@@ -60,8 +124,8 @@ impl SendBatch<'_> {
         segment: impl Fn(&T) -> Segment,
         note: Note,
     ) -> Result<(), PostError> {
-        self.qp.may_send()?;
-        self.queue.push(&self.qp.sends, &header(request), segments, segment, note.into())?;
+        let queue = self.qp.may_send(&mut self.place)?;
+        queue.push(&self.qp.sends, &header(request), segments, segment, note.into())?;
         Ok(())
     }
 }
@@ -69,19 +133,21 @@ impl SendBatch<'_> {
 impl Drop for SendBatch<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.queue.ring();
+        if let Some(sender) = self.place.content() {
+            sender.queue.ring();
+        }
     }
 }
 
 impl Qp {
     #[inline]
-    fn may_send(&self) -> Result<(), PostError> {
+    fn may_send<'a>(&self, place: &'a mut Lodger<'_, Sender>) -> Result<&'a mut SendQueue, PostError> {
         // Looked at under the queue's lock, so that whoever closes the queue pair to posts and then takes the lock knows
         // that there will be none.
-        if self.state.load(Ordering::Relaxed) < SENDS_FROM {
-            return Err(self.why_not());
+        match place.content() {
+            Some(sender) if self.state.load(Ordering::Relaxed) >= SENDS_FROM => Ok(&mut sender.queue),
+            _ => Err(self.why_not()),
         }
-        Ok(())
     }
 
     #[cold]
@@ -99,8 +165,8 @@ impl Qp {
         segment: impl Fn(&T) -> Segment,
         note: Note,
     ) -> Result<(), PostError> {
-        let mut queue = self.send.lock();
-        self.may_send()?;
+        let mut place = self.send.lock();
+        let queue = self.may_send(&mut place)?;
         queue.push(&self.sends, &header(request), segments, segment, note.into())?;
         queue.ring();
         Ok(())
@@ -109,7 +175,7 @@ impl Qp {
     /// Begins a batch of posts with one doorbell.
     #[inline]
     pub fn batch(&self) -> SendBatch<'_> {
-        SendBatch { qp: self, queue: self.send.lock() }
+        SendBatch { qp: self, place: self.send.lock() }
     }
 
     /// Posts a Send of a datagram.
@@ -124,8 +190,8 @@ impl Qp {
         if self.kind == QpType::Rc {
             return Err(PostError::Kind);
         }
-        let mut queue = self.send.lock();
-        self.may_send()?;
+        let mut place = self.send.lock();
+        let queue = self.may_send(&mut place)?;
         queue.push_datagram(&self.sends, &header(request), words(to), segments, segment, note.into())?;
         queue.ring();
         Ok(())
@@ -139,8 +205,8 @@ impl Qp {
         segments: u32,
         note: nic_hal::Note,
     ) -> Result<u32, PostError> {
-        let mut queue = self.send.lock();
-        self.may_send()?;
+        let mut place = self.send.lock();
+        let queue = self.may_send(&mut place)?;
         let tag = queue.push_args(&self.sends, header, args, segments, note)?;
         queue.ring();
         Ok(tag)
@@ -170,7 +236,7 @@ impl Qp {
         flags: SendFlags,
         note: Note,
     ) -> Result<u32, PostError> {
-        if !alloc::sync::Arc::ptr_eq(self.client(), region.client()) {
+        if !Arc::ptr_eq(self.client(), region.client()) {
             return Err(PostError::Gone);
         }
         let key = region.key_with(variant);
@@ -215,7 +281,7 @@ impl Qp {
         flags: SendFlags,
         note: Note,
     ) -> Result<u32, PostError> {
-        if !alloc::sync::Arc::ptr_eq(self.client(), window.client()) {
+        if !Arc::ptr_eq(self.client(), window.client()) {
             return Err(PostError::Gone);
         }
         let key = window.key_with(variant);

@@ -3,7 +3,7 @@
 //! `state` is what the driver last moved the queue pair to, or learnt of by an event; the device has the last word. It gates posting
 //! without asking the device. A queue pair that is gone has state RESET, in which nothing can be posted.
 //!
-//! Locks: `control` (sleeps; modify, destroy), then `send` and `receive` (spin; posting). Completions are retired
+//! Locks: `control` (sleeps; modify, destroy), then the gate of `send`, and `receive` (spin; posting). Completions are retired
 //! under their CQ's lock, without any of these.
 
 use alloc::sync::Arc;
@@ -12,16 +12,18 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use nic_abi::admin::{ModifyQp, QpFlags, QpInfo, QpMask, QpState};
 use nic_abi::ident;
 use nic_abi::wqe::{AddressVector, LinkFlags, Opcode, SendFlags};
-use nic_hal::{Lease, Outstanding, QpParams, ReceiveQueue, Retiring, SendQueue};
-use platform::Privileged;
+use nic_hal::{Lease, Outstanding, QpParams, ReceiveQueue};
 use platform::sync::Mutex;
+use platform::{Privileged, SleepLock};
 
 use crate::agent::{Counter, EQ_ASYNC};
 use crate::client::Object;
 use crate::cq::Cq;
+use crate::gate::{Admission, CLOSED, Place};
+use crate::post::{SegmentLimits, Sender};
 use crate::region::Pd;
 use crate::srq::Srq;
-use crate::sync::{SleepLock, Use};
+use crate::sync::Use;
 use crate::table::Number;
 use crate::{Client, ConnectionId, Error, Resource};
 
@@ -55,6 +57,8 @@ pub struct QpAttributes<'a> {
     pub max_message: u64,
     /// Comes back in completions and events.
     pub context: u64,
+    /// The gate of the send queue, and what may be posted through it; `None`: it has one that nobody knows.
+    pub gate: Option<(Admission<'a, Sender>, SegmentLimits)>,
 }
 
 /// What the poster wants back in the completion.
@@ -116,10 +120,12 @@ pub struct Qp {
     broken: AtomicBool,
     /// It was reset before, so that events may be of the time before that.
     was_reset: AtomicBool,
-    pub(crate) send: Mutex<SendQueue>,
-    pub(crate) sends: Outstanding,
+    pub(crate) send: Place<Sender>,
+    /// What lived in `send`, when that had to be left to a successor.
+    withdrawn: Mutex<Option<Sender>>,
+    pub(crate) sends: Arc<Outstanding>,
     pub(crate) receive: Option<Mutex<ReceiveQueue>>,
-    pub(crate) receives: Outstanding,
+    pub(crate) receives: Arc<Outstanding>,
     srq: Option<Arc<Srq>>,
     lease: Lease,
     control: SleepLock,
@@ -197,13 +203,21 @@ impl Qp {
         };
         let rings = agent.nic().create_qp(qpn, &params)?;
         let receives = if rings.receive.is_some() { attributes.max_receive_requests } else { 0 };
+        let identity = u64::from(qpn) | u64::from(number.generation) << 32;
+        let sends = Arc::new(Outstanding::new(attributes.max_send_requests));
+        let (admission, limits) = attributes.gate.unzip();
+        let sender = Sender { queue: rings.send, sends: sends.clone(), limits: limits.unwrap_or_default() };
+        let Some(send) = Place::new(admission, identity, CLOSED, sender) else {
+            let _ = agent.nic().destroy_qp(qpn, &rings.lease);
+            return Err(Error::Busy);
+        };
         let qp = Arc::new(Qp {
             client: client.clone(),
             kind: attributes.qp_type,
             qpn,
             slot: number.slot,
             generation: number.generation,
-            identity: u64::from(qpn) | u64::from(number.generation) << 32,
+            identity,
             context: attributes.context,
             send_cq: attributes.send_cq.clone(),
             receive_cq: attributes.receive_cq.clone(),
@@ -211,10 +225,11 @@ impl Qp {
             gone: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             was_reset: AtomicBool::new(false),
-            send: Mutex::new(rings.send),
-            sends: Outstanding::new(attributes.max_send_requests),
+            send,
+            withdrawn: Mutex::new(None),
+            sends,
             receive: rings.receive.map(Mutex::new),
-            receives: Outstanding::new(receives),
+            receives: Arc::new(Outstanding::new(receives)),
             srq: attributes.srq.cloned(),
             lease: rings.lease,
             control: SleepLock::default(),
@@ -303,14 +318,13 @@ impl Qp {
 
     /// The requests that plain entries of `cq` may retire; under that CQ's lock. `None` if there are none: those of an SRQ have its
     /// lock, and a datagram that was received is not plain.
-    #[inline(always)]
-    pub(crate) fn retiring(&self, cq: &Cq, receive: bool) -> Option<Retiring<'_>> {
+    pub(crate) fn plain_requests(&self, cq: &Cq, receive: bool) -> Option<&Arc<Outstanding>> {
         let (own, requests) =
             if receive { (&self.receive_cq, &self.receives) } else { (&self.send_cq, &self.sends) };
         if !core::ptr::eq(cq, &**own) || receive && (self.srq.is_some() || self.kind != QpType::Rc) {
             return None;
         }
-        Some(requests.retiring())
+        Some(requests)
     }
 
     pub(crate) fn send_is_outstanding(&self, tag: u32) -> bool {
@@ -336,6 +350,7 @@ impl Qp {
         agent.nic().modify_qp(self.qpn, modify).map_err(|error| self.state_error(error))?;
         if let Some(state) = state {
             self.state.store(state as u32, Ordering::Release);
+            self.review_gate();
         }
         // Dead since? Then leave it closed to posts.
         if agent.is_dead() {
@@ -356,11 +371,23 @@ impl Qp {
     /// Nothing can be posted when this returns, and no post is under way.
     fn close_to_posts(&self) -> u32 {
         let before = self.state.swap(QpState::Reset as u32, Ordering::AcqRel);
-        drop(self.send.lock());
+        self.review_gate();
         if let Some(receive) = &self.receive {
             drop(receive.lock());
         }
         before
+    }
+
+    /// Whoever posts through the gate looks at nothing but the gate.
+    fn review_gate(&self) {
+        self.send.close(|| self.state.load(Ordering::Acquire) < SENDS_FROM);
+    }
+
+    /// Leaves the gate of the send queue to a successor, for good: nothing can be posted to the send queue any more. What is outstanding goes on.
+    pub fn withdraw(&self) {
+        if let Some(sender) = self.send.leave() {
+            *self.withdrawn.lock() = Some(sender);
+        }
     }
 
     /// With `control` held: the device takes the doorbells' present tails for its heads, so nobody may post meanwhile.
@@ -370,6 +397,7 @@ impl Qp {
         if let Err(error) = agent.nic().modify_qp(self.qpn, modify) {
             if !agent.is_dead() {
                 self.state.store(before, Ordering::Release);
+                self.review_gate();
             }
             return Err(self.state_error(error));
         }
@@ -434,6 +462,7 @@ impl Qp {
     pub(crate) fn device_died(&self) {
         self.gone.store(true, Ordering::Release);
         self.state.store(QpState::Reset as u32, Ordering::Release);
+        self.review_gate();
     }
 
     /// Asks the device.
@@ -472,6 +501,17 @@ impl Qp {
         self.send_cq.forget(self.slot);
         self.receive_cq.forget(self.slot);
         drop(removed);
+        if let Some(srq) = &self.srq
+            && result.is_ok()
+        {
+            // What it took of the SRQ, and nobody will hear of, is the SRQ's again.
+            self.receive_cq.left_by(self.identity, |tag| {
+                let _ = srq.retire(tag);
+            });
+        }
+        self.withdraw();
+        let sender = self.withdrawn.lock().take();
+        drop(sender);
         self.client.forget_object(Counter::Qps, self.slot);
         if result.is_ok() && self.qpn != ident::QPN_GSI {
             agent.qps.give_back(self.slot);

@@ -8,16 +8,17 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use nic_abi::admin::{AllocateRegion, AllocateWindow, KeyInfo, ModifyRegion, RegisterRegion};
+use nic_abi::admin::{AllocateRegion, AllocateWindow, KeyInfo, ModifyRegion, RegisterRegion, ShareRegion};
 use nic_abi::ident;
 use nic_abi::wqe::{LinkFlags, ListArgs, ListElement};
 use nic_hal::{DeviceMemory, Nic};
+use platform::SleepLock;
 use platform::sync::Mutex;
 use zerocopy::IntoBytes;
 
 use crate::agent::{Agent, Counter};
 use crate::client::Object;
-use crate::sync::{SleepLock, Use, Used, Users};
+use crate::sync::{Use, Used, Users};
 use crate::table::Number;
 use crate::{Client, Error, ListFault, PostError, Resource};
 
@@ -293,6 +294,33 @@ impl Region {
             list.lease().end();
         }
         if let Err(error) = registered {
+            agent.keys.give_back(number.slot);
+            return Err(error.into());
+        }
+        Ok(Region::new(client, number.slot, key, 0, Vec::new(), pd))
+    }
+
+    /// A region over the memory of another one of this agent, whoever's, as it was when that had the key `of_key`.
+    pub(crate) fn share(
+        client: &Arc<Client>,
+        pd: &Arc<Pd>,
+        flags: LinkFlags,
+        base: u64,
+        of: &Region,
+        of_key: u32,
+    ) -> Result<Arc<Region>, Error> {
+        let agent = client.agent();
+        agent.alive()?;
+        client.owns(&pd.client)?;
+        if !Arc::ptr_eq(agent, of.client.agent()) || of.key_with(0) != of_key & !0xff {
+            return Err(Error::Foreign);
+        }
+        let pd = Use::of(pd)?;
+        let number = agent.keys.take().ok_or(Error::NoResources(Resource::Keys))?;
+        let key = ident::key(number.slot, number.generation, 0);
+        let flags = flags.intersection(RIGHTS).bits();
+        let args = ShareRegion { pd: pd.number, flags, base, of: of_key, reserved: 0 };
+        if let Err(error) = agent.nic().share_region(key, &args) {
             agent.keys.give_back(number.slot);
             return Err(error.into());
         }

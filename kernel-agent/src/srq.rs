@@ -6,12 +6,13 @@ use alloc::sync::Arc;
 
 use nic_abi::wqe::Segment;
 use nic_hal::{Lease, SharedReceiveQueue, SrqParams};
+use platform::SleepLock;
 use platform::sync::Mutex;
 
 use crate::agent::{Counter, EQ_ASYNC};
 use crate::client::Object;
 use crate::region::Pd;
-use crate::sync::{SleepLock, Use, Used, Users};
+use crate::sync::{Use, Used, Users};
 use crate::table::Number;
 use crate::{Client, Error, Note, PostError, Resource};
 

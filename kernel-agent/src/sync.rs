@@ -1,47 +1,11 @@
-//! What objects need around their life: a lock that sleeps, and a count of users that stops at the end.
+//! What objects need around their life: a count of users that stops at the end.
 
 use alloc::sync::Arc;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU32, Ordering};
 
-use platform::Platform;
+use platform::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Error;
-
-/// A lock that may be held while a command is under way. Never taken on the data path.
-///
-/// Whoever holds it waits for the device for a bounded time at most, so waiting for it is bounded too.
-#[derive(Default)]
-pub(crate) struct SleepLock(AtomicU32);
-
-const FREE: u32 = 0;
-const HELD: u32 = 1;
-const AWAITED: u32 = 2;
-
-impl SleepLock {
-    pub(crate) fn lock<'a>(&'a self, platform: &'a Arc<dyn Platform>) -> SleepGuard<'a> {
-        let word = &self.0;
-        if word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            while word.swap(AWAITED, Ordering::Acquire) != FREE {
-                platform.wait(word, AWAITED, None);
-            }
-        }
-        SleepGuard { lock: self, platform }
-    }
-}
-
-pub(crate) struct SleepGuard<'a> {
-    lock: &'a SleepLock,
-    platform: &'a Arc<dyn Platform>,
-}
-
-impl Drop for SleepGuard<'_> {
-    fn drop(&mut self) {
-        if self.lock.0.swap(FREE, Ordering::Release) == AWAITED {
-            self.platform.wake(&self.lock.0);
-        }
-    }
-}
 
 /// How many others use an object; once it is ended nobody can begin to.
 #[derive(Default)]

@@ -49,8 +49,29 @@ pub struct CmEvent<'a> {
     pub context: u64,
     /// What happened.
     pub kind: CmEventKind,
+    /// What goes with the reason of [`CmEventKind::Rejected`] (IBTA vol. 1 table 109); else empty.
+    pub information: &'a [u8],
     /// The private data that came along; empty if none did. Padded with zeroes to the message's size.
     pub private_data: &'a [u8],
+}
+
+/// What a peer's request says of the path between its ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestedPath {
+    /// Partition key.
+    pub pkey: u16,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Flow label.
+    pub flow_label: u32,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Service level.
+    pub service_level: u8,
+    /// Packet rate.
+    pub packet_rate: u8,
+    /// Whether the peer takes us to be in its subnet.
+    pub subnet_local: bool,
 }
 
 /// What happened to a connection.
@@ -72,6 +93,8 @@ pub enum CmEventKind {
         remote_responder_resources: u8,
         /// Path MTU that the peer asks for, bytes.
         path_mtu: u32,
+        /// The rest of the path.
+        path: RequestedPath,
     },
     /// Passive side, before accept: the peer gave up or the request timed out.
     Withdrawn,

@@ -92,7 +92,7 @@ fn three_way_handshake() {
         let (qa, qb) = (a.qp(1), b.qp(2));
         let asked = ConnectParams { three_way: true, ..params(&b, 1, b"") };
         let ca = a.client.connect(&qa, &asked).unwrap();
-        assert_eq!(a.client.establish(ca, b""), Err(Error::ConnectionState));
+        assert_eq!(a.client.establish(ca, 0, b""), Err(Error::ConnectionState));
         let cb = request(&b);
         let accept = AcceptParams { private_data: b"yes", responder_resources: 3, ..AcceptParams::default() };
         b.client.accept(cb, &qb, &accept).unwrap();
@@ -107,7 +107,7 @@ fn three_way_handshake() {
             assert_eq!((told.0, told.1), (cb, 2));
             assert_eq!(qb.state(), QpState::Error);
         } else {
-            a.client.establish(ca, b"now").unwrap();
+            a.client.establish(ca, 0, b"now").unwrap();
             assert_eq!(a.ears.cm("established", |kind| *kind == CmEventKind::Established).0, ca);
             let told = b.ears.cm("established", |kind| *kind == CmEventKind::Established);
             assert_eq!((told.0, &told.3[..3]), (cb, &b"now"[..]));
@@ -213,6 +213,33 @@ fn lost_datagrams_are_sent_again() {
 }
 
 #[test]
+fn the_management_queue_pair_breaks_and_is_made_ready_again() {
+    let (_machine, agent, a, b) = pair();
+    for service in 1..4 {
+        let failure = nic_abi::cqe::Status::LocalQpOperation as u64;
+        agent.inject(nic_abi::ident::QPN_GSI, Injection::Failure, 1, failure).unwrap();
+        b.client.listen(ServiceId(service), 5).unwrap();
+        let (qa, qb) = (a.qp(1), b.qp(2));
+        // The first datagram breaks it, and others get lost until it is in order again.
+        let asked = ConnectParams { cm_response_timeout: 12, ..params(&b, service, b"") };
+        let ca = a.client.connect(&qa, &asked).unwrap();
+        let cb = request(&b);
+        b.client.accept(cb, &qb, &AcceptParams::default()).unwrap();
+        assert_eq!(a.ears.cm("established", |kind| *kind == CmEventKind::Established).0, ca);
+        assert_eq!(b.ears.cm("established", |kind| *kind == CmEventKind::Established).0, cb);
+        qa.destroy().unwrap();
+        qb.destroy().unwrap();
+    }
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while agent.outstanding() > 0 {
+        assert!(std::time::Instant::now() < deadline, "{} requests are left", agent.outstanding());
+        std::thread::yield_now();
+    }
+    assert!(!agent.is_dead());
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
 fn nobody_answers() {
     let (_machine, agent, a, b) = pair();
     let qp = a.qp(1);
@@ -290,6 +317,7 @@ fn upcalls_may_call_the_agent() {
                 max_receive_segments: 1,
                 max_message: 0,
                 context: 1,
+                gate: None,
             };
             let qp = client.create_qp(&attributes).unwrap();
             qp.to_init(nic_abi::wqe::LinkFlags::empty()).unwrap();

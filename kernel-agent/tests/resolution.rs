@@ -45,8 +45,13 @@ fn a_datagram_service_is_asked_and_answers() {
         assert_eq!(service.client.answer_resolution(request, &answer), Err(Error::ConnectionState));
         let (context, kind, data) = asking.ears.resolution("the reply");
         let status = Status::Valid;
-        let expected =
-            ResolutionEventKind::Reply { resolution: question, status, qpn: 0x123 + round, qkey: 7 };
+        let expected = ResolutionEventKind::Reply {
+            resolution: question,
+            status,
+            qpn: 0x123 + round,
+            qkey: 7,
+            redirection: None,
+        };
         assert_eq!((context, kind), (9, expected));
         assert_eq!((&data[..2], data.len()), (&b"me"[..], 136));
         last = Some(request);

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "the trait asks for promises about memory")]
 
 use alloc::boxed::Box;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use platform::{BusExtent, Instant, OutOfMemory, Platform, RawDma, Wake};
 
@@ -11,6 +11,14 @@ use crate::{clock, thread};
 
 /// The kernel's services; there is only one kernel, so it has no state.
 pub(crate) struct Services;
+
+/// Bytes of DMA memory that are lent.
+static LENT: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of DMA memory that are lent.
+pub(crate) fn lent() -> usize {
+    LENT.load(Ordering::Relaxed)
+}
 
 // SAFETY: DMA memory is pages that nobody else has until they come back; RAM is never unmapped.
 unsafe impl Platform for Services {
@@ -39,10 +47,12 @@ unsafe impl Platform for Services {
         let virt = memory::alloc_pages(len, align)?;
         // SAFETY: fresh pages of that length. Zeroed here, where interrupts are on.
         unsafe { virt.write_bytes(0, len) };
+        LENT.fetch_add(len, Ordering::Relaxed);
         Ok(RawDma { virt, bus: virt.addr().get() as u64, len })
     }
 
     unsafe fn free_dma(&self, raw: RawDma) {
+        LENT.fetch_sub(raw.len, Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe { memory::free_pages(raw.virt, raw.len) };
     }

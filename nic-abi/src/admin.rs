@@ -94,6 +94,9 @@ pub enum Opcode {
     DestroyWindow = 0x15,
     /// Gives a region without windows another domain, other rights and, as `object`, another variant of its key: [`ModifyRegion`].
     ModifyRegion = 0x16,
+    /// Registers a region under key `object` over the memory of another, which must be linked: [`ShareRegion`]. Takes no translations of its own. Neither of the two can be
+    /// invalidated from then on.
+    ShareRegion = 0x17,
     /// Creates a CQ: [`CreateCq`].
     CreateCq = 0x20,
     /// Destroys a CQ that no QP uses.
@@ -141,6 +144,7 @@ impl Opcode {
             0x14 => Opcode::AllocateWindow,
             0x15 => Opcode::DestroyWindow,
             0x16 => Opcode::ModifyRegion,
+            0x17 => Opcode::ShareRegion,
             0x20 => Opcode::CreateCq,
             0x21 => Opcode::DestroyCq,
             0x22 => Opcode::ResizeCq,
@@ -248,6 +252,22 @@ pub struct ModifyRegion {
     pub pd: u32,
     /// [`crate::wqe::LinkFlags`]: rights only. What is not linked has none until it is, whatever they are.
     pub flags: u32,
+}
+
+/// Arguments of [`Opcode::ShareRegion`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ShareRegion {
+    /// Protection domain.
+    pub pd: u32,
+    /// [`crate::wqe::LinkFlags`]: rights and [`crate::wqe::LinkFlags::RELATIVE`]; the list's form is the other region's.
+    pub flags: u32,
+    /// Base address, unless relative.
+    pub base: u64,
+    /// The other region's key, with its present variant.
+    pub of: u32,
+    /// Reserved.
+    pub reserved: u32,
 }
 
 /// Arguments of [`Opcode::AllocateWindow`].
@@ -600,6 +620,10 @@ pub enum Injection {
     DropManagement = 7,
     /// Take the port down (`value` 0) or up (1).
     Port = 8,
+    /// Let the next `count` requests of queue pair `object` reach the responder with an operation code that there is not.
+    BadRequest = 9,
+    /// Let the next `count` work requests of queue pair `object` end with the [`crate::cqe::Status`] `value`, an error.
+    Failure = 10,
 }
 
 impl Injection {
@@ -614,6 +638,8 @@ impl Injection {
             6 => Injection::Delay,
             7 => Injection::DropManagement,
             8 => Injection::Port,
+            9 => Injection::BadRequest,
+            10 => Injection::Failure,
             _ => return None,
         })
     }

@@ -57,7 +57,7 @@ pub const fn entry(kind: Kind, slot: u32, index: u32) -> u32 {
 }
 
 #[inline]
-const fn phase(index: u32) -> u32 {
+pub(crate) const fn phase(index: u32) -> u32 {
     if (index / crate::registers::FIFO_ENTRIES).is_multiple_of(2) { PHASE } else { 0 }
 }
 

@@ -32,6 +32,10 @@ pub struct Eqe {
     pub phase: u32,
 }
 
+/// [`Eqe::detail`] of [`EventType::QpFatal`] and [`EventType::QpInvalidRequest`] where no completion of the queue pair
+/// says what went wrong; else 0.
+pub const UNTOLD: u32 = 1;
+
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

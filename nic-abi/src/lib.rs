@@ -1,6 +1,6 @@
 //! The RNIC's programming interface: everything that a driver and the device share.
 //!
-//! Layouts and numbers only; docs/rnic.md is the data sheet that says how they are used. Version
+//! Layouts and numbers, and the steps of [`protocol`]; docs/rnic.md is the data sheet that says how they are used. Version
 //! [`VERSION_MAJOR`].[`VERSION_MINOR`]: a driver refuses another major version and may ignore a newer minor one.
 //!
 //! All fields are little-endian, which is also the byte order of the only machines that run it; the
@@ -13,13 +13,14 @@ pub mod doorbell;
 pub mod eqe;
 pub mod ident;
 pub mod pci;
+pub mod protocol;
 pub mod registers;
 pub mod wqe;
 
 /// Changes when an older driver can no longer work.
 pub const VERSION_MAJOR: u16 = 1;
 /// Changes when something was added.
-pub const VERSION_MINOR: u16 = 0;
+pub const VERSION_MINOR: u16 = 1;
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("the layouts are little-endian");

@@ -1,8 +1,8 @@
 //! The word on which everybody waits who waits for the device.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, Ordering};
 
+use platform::sync::atomic::{AtomicU32, Ordering};
 use platform::{Instant, Platform};
 
 /// Changes with each interrupt, with the device's death, and when somebody calls [`Attention::raise`].

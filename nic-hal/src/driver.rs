@@ -7,17 +7,18 @@ use core::time::Duration;
 
 use nic_abi::admin::{
     self, AllocateRegion, AllocateWindow, Bench, CreateCq, CreateEq, CreateQp, CreateSrq, Inject, Injection,
-    KeyInfo, ModifyQp, ModifyRegion, ModifySrq, Opcode, QpFlags, QpInfo, RegisterRegion, ResizeCq, SrqInfo,
+    KeyInfo, ModifyQp, ModifyRegion, ModifySrq, Opcode, QpFlags, QpInfo, RegisterRegion, ResizeCq,
+    ShareRegion, SrqInfo,
 };
 use nic_abi::doorbell::Kind;
 use nic_abi::ident;
 use nic_abi::registers::{self, Control, Identity, State};
 use nic_abi::wqe;
-use platform::{Device, Instant, Platform};
+use platform::{Device, DmaBuffer, Instant, Platform};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::admin::{AdminQueue, CommandRing, LOG_ENTRIES, ResponseRing, result};
-use crate::doorbell::{ConsumerRecord, Doorbell, Fifo};
+use crate::doorbell::{ConsumerRecord, Doorbell};
 use crate::life::Life;
 use crate::mapped::{Registers, Ring, Words};
 use crate::memory::{DeviceMemory, Lease, Quarantine};
@@ -44,7 +45,6 @@ pub struct RnicDriver {
     attention: Arc<Attention>,
     quarantine: Arc<Quarantine>,
     life: Life,
-    fifo: Arc<Fifo>,
     admin: AdminQueue,
     closed: AtomicBool,
 }
@@ -97,7 +97,6 @@ impl RnicDriver {
         control(&*platform, &registers, registers::CONTROL_RESET, None, CONTROL_DEADLINE)?;
 
         let quarantine = Quarantine::new();
-        let fifo = Fifo::new(&registers)?;
         let lease = Lease::new(&quarantine);
         let memory = DeviceMemory::new(&platform, CommandRing::bytes(LOG_ENTRIES), RING_ALIGN, &lease)?;
         let commands = CommandRing::new(memory, LOG_ENTRIES)?;
@@ -125,7 +124,7 @@ impl RnicDriver {
             let attention = attention.clone();
             registers.device().set_vector(vector, Some(Box::new(move || attention.raise())));
         }
-        let doorbell = Doorbell::new(&fifo, Kind::Admin, 0)?;
+        let doorbell = Doorbell::new(&registers, Kind::Admin, 0)?;
         let admin = AdminQueue::new(platform.clone(), attention.clone(), commands, responses, doorbell);
         let life = Life::new(attention.clone());
         Ok(RnicDriver {
@@ -135,7 +134,6 @@ impl RnicDriver {
             attention,
             quarantine,
             life,
-            fifo,
             admin,
             closed: AtomicBool::new(false),
         })
@@ -198,7 +196,7 @@ impl RnicDriver {
         }
         let stride = wqe::receive_stride(segments);
         let words = Words::new(self.memory(entries as usize * stride as usize, lease)?)?;
-        let doorbell = Doorbell::new(&self.fifo, kind, slot)?;
+        let doorbell = Doorbell::new(&self.registers, kind, slot)?;
         let ring = ReceiveRing {
             words,
             mask: entries - 1,
@@ -322,6 +320,10 @@ impl Nic for RnicDriver {
         self.simple(Opcode::DestroyWindow, key)
     }
 
+    fn share_region(&self, key: u32, region: &ShareRegion) -> Result<(), Error> {
+        self.command(Opcode::ShareRegion, key, region).map(|_| ())
+    }
+
     fn modify_region(&self, key: u32, region: &ModifyRegion) -> Result<(), Error> {
         self.command(Opcode::ModifyRegion, key, region).map(|_| ())
     }
@@ -438,7 +440,7 @@ impl Nic for RnicDriver {
             eq: params.eq,
             max_message: params.max_message,
         };
-        let doorbell = Doorbell::new(&self.fifo, Kind::Send, slot)?;
+        let doorbell = Doorbell::new(&self.registers, Kind::Send, slot)?;
         lease.start_with(|| self.command(Opcode::CreateQp, qpn, &args))?;
         let send = SendQueue { ring: send_ring, tail: 0, max_segments: params.max_send_segments, doorbell };
         Ok(QpRings { send, receive: receive.map(|(ring, _)| ReceiveQueue { ring }), lease })
@@ -489,8 +491,16 @@ impl Nic for RnicDriver {
         DeviceMemory::new(&self.platform, len.next_multiple_of(8), align, &lease)
     }
 
+    fn condemn(&self) {
+        self.life.end(Death::Protocol);
+    }
+
     fn kick(&self) {
         self.registers.kick();
+    }
+
+    fn keep(&self, buffer: Arc<DmaBuffer>) {
+        self.quarantine.keep(buffer);
     }
 
     fn quarantined(&self) -> usize {

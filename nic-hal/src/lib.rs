@@ -26,13 +26,16 @@ mod event;
 mod life;
 mod mapped;
 mod memory;
+#[cfg(all(test, ferrovia_model))]
+mod models;
 mod nic;
 mod receive;
 mod send;
 mod work;
 
 pub use attention::Attention;
-pub use completion::{CompletionQueue, CompletionRing, Entry};
+pub use completion::{CompletionQueue, CompletionRing, Entry, Reading};
+pub use doorbell::Rung;
 pub use driver::RnicDriver;
 pub use error::{CommandError, Death, Error};
 pub use event::EventQueue;
@@ -40,4 +43,4 @@ pub use memory::{DeviceMemory, Lease};
 pub use nic::{CqParams, Nic, QpParams, QpRings, SrqParams};
 pub use receive::{ReceiveQueue, SharedReceiveQueue};
 pub use send::{Refused, SendQueue};
-pub use work::{Note, Outstanding, Retiring};
+pub use work::{Note, Outstanding, Retiring, Taken};

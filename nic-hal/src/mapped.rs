@@ -3,10 +3,13 @@
 //! The only unsafe code of this crate: each type here holds what it points into, and hands out borrows of itself.
 #![expect(unsafe_code, reason = "pointers into memory that the same value keeps alive")]
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use nic_abi::doorbell::RECORD_BYTES;
+use nic_abi::registers::{FIFO, FIFO_ENTRIES, FIFO_EVENT, FIFO_TAIL, SIZE};
 use platform::{Device, SharedSlice};
 
 use crate::Error;
@@ -27,7 +30,7 @@ unsafe impl Sync for Registers {}
 impl Registers {
     pub(crate) fn new(device: Arc<dyn Device>) -> Result<Arc<Registers>, Error> {
         let slice = device.registers();
-        if slice.len() < nic_abi::registers::SIZE {
+        if slice.len() < SIZE || !slice.as_ptr().addr().is_multiple_of(8) {
             return Err(Error::BadLimit("register file"));
         }
         let len = slice.len();
@@ -54,59 +57,104 @@ impl Registers {
     }
 }
 
-/// One 32-bit register.
-pub(crate) struct Word {
-    word: NonNull<AtomicU32>,
+/// A queue's record: two words side by side.
+pub(crate) struct Record {
+    words: NonNull<[AtomicU32; 2]>,
     _registers: Arc<Registers>,
 }
 
-// SAFETY: it points to an atomic in memory that `_registers` keeps, and Registers is Send + Sync.
-unsafe impl Send for Word {}
+// SAFETY: it points to atomics in memory that `_registers` keeps, and Registers is Send + Sync.
+unsafe impl Send for Record {}
 // SAFETY: as above.
-unsafe impl Sync for Word {}
+unsafe impl Sync for Record {}
 
-impl Word {
-    pub(crate) fn new(registers: &Arc<Registers>, offset: usize) -> Result<Word, Error> {
-        let word = registers.slice().atomic_u32(offset).map_err(|_| Error::OutOfRange("register"))?;
-        Ok(Word { word: NonNull::from(word), _registers: registers.clone() })
-    }
-
-    #[inline]
-    pub(crate) fn get(&self) -> &AtomicU32 {
-        // SAFETY: made from a reference that is valid for as long as `_registers`.
-        unsafe { self.word.as_ref() }
-    }
-}
-
-/// An array of 32-bit registers, a power of two long.
-pub(crate) struct WordArray {
-    words: NonNull<AtomicU32>,
-    mask: u32,
-    _registers: Arc<Registers>,
-}
-
-// SAFETY: as for Word.
-unsafe impl Send for WordArray {}
-// SAFETY: as for Word.
-unsafe impl Sync for WordArray {}
-
-impl WordArray {
-    pub(crate) fn new(registers: &Arc<Registers>, offset: usize, len: u32) -> Result<WordArray, Error> {
-        let out = Error::OutOfRange("register array");
-        if !len.is_power_of_two() {
-            return Err(out);
-        }
-        let slice = registers.slice().get(offset, len as usize * 4).map_err(|_| out)?;
+impl Record {
+    pub(crate) fn new(registers: &Arc<Registers>, offset: usize) -> Result<Record, Error> {
+        let out = Error::OutOfRange("register");
+        let slice = registers.slice().get(offset, RECORD_BYTES).map_err(|_| out)?;
         let words = slice.atomic_u32s().map_err(|_| out)?;
-        let words = NonNull::from(words).cast();
-        Ok(WordArray { words, mask: len - 1, _registers: registers.clone() })
+        const { assert!(RECORD_BYTES == size_of::<[AtomicU32; 2]>()) };
+        Ok(Record { words: NonNull::from(words).cast(), _registers: registers.clone() })
     }
 
-    /// The register at `index` modulo the length.
-    #[inline]
-    pub(crate) fn at(&self, index: u32) -> &AtomicU32 {
-        // SAFETY: the mask keeps the index below the length, and the memory lives as long as `_registers`.
-        unsafe { self.words.add((index & self.mask) as usize).as_ref() }
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &[AtomicU32; 2] {
+        // SAFETY: `new` made sure of both words, aligned, in memory that lives as long as `_registers`.
+        unsafe { self.words.as_ref() }
+    }
+}
+
+/// The registers of the doorbell FIFO, which are at the same place in every register file.
+#[derive(Clone)]
+pub(crate) struct FifoRegisters {
+    base: NonNull<u8>,
+    registers: Arc<Registers>,
+}
+
+// SAFETY: as for Record.
+unsafe impl Send for FifoRegisters {}
+// SAFETY: as for Record.
+unsafe impl Sync for FifoRegisters {}
+
+const _: () = {
+    assert!(FIFO_TAIL.is_multiple_of(4) && FIFO_EVENT.is_multiple_of(4) && FIFO.is_multiple_of(4));
+    assert!(FIFO_TAIL + 4 <= SIZE && FIFO_EVENT + 4 <= SIZE);
+    assert!(FIFO_ENTRIES.is_power_of_two() && FIFO + FIFO_ENTRIES as usize * 4 <= SIZE);
+};
+
+impl FifoRegisters {
+    pub(crate) fn new(registers: &Arc<Registers>) -> FifoRegisters {
+        FifoRegisters { base: registers.base, registers: registers.clone() }
+    }
+
+    /// The index of the next entry.
+    #[inline(always)]
+    pub(crate) fn tail(&self) -> &AtomicU32 {
+        // SAFETY: the offset is aligned and within every register file, as was checked above and in `Registers::new`; and the memory lives
+        // as long as `registers`.
+        unsafe { self.base.byte_add(FIFO_TAIL).cast().as_ref() }
+    }
+
+    /// The index for which the device sleeps.
+    #[inline(always)]
+    pub(crate) fn event(&self) -> &AtomicU32 {
+        // SAFETY: as in `tail`.
+        unsafe { self.base.byte_add(FIFO_EVENT).cast().as_ref() }
+    }
+
+    /// The entry at the free-running index `index`.
+    #[inline(always)]
+    pub(crate) fn entry(&self, index: u32) -> &AtomicU32 {
+        let place = (index & (FIFO_ENTRIES - 1)) as usize;
+        // SAFETY: as in `tail`; the mask keeps the index below the number of entries.
+        unsafe { self.base.byte_add(FIFO).cast::<AtomicU32>().add(place).as_ref() }
+    }
+
+    pub(crate) fn registers(&self) -> &Arc<Registers> {
+        &self.registers
+    }
+}
+
+/// Values of the driver's own, a power of two of them, found by free-running index.
+pub(crate) struct Circle<T> {
+    places: Box<[T]>,
+    mask: u32,
+}
+
+impl<T: Default> Circle<T> {
+    /// At least `least` values, and at most 2^30.
+    pub(crate) fn new(least: u32) -> Circle<T> {
+        let count = least.clamp(1, 1 << 30).next_power_of_two();
+        Circle { places: (0..count).map(|_| T::default()).collect(), mask: count - 1 }
+    }
+}
+
+impl<T> Circle<T> {
+    /// The value at the free-running index `index`.
+    #[inline(always)]
+    pub(crate) fn at(&self, index: u32) -> &T {
+        // SAFETY: there are `mask + 1` places, which nobody changes after `new`.
+        unsafe { self.places.get_unchecked((index & self.mask) as usize) }
     }
 }
 
@@ -148,10 +196,15 @@ impl<const W: usize> Ring<W> {
         unsafe { self.entries.add((index & self.mask) as usize).as_ref() }
     }
 
-    /// Whether a pass over the ring begins at the free-running index `index`.
-    #[inline]
-    pub(crate) fn is_start(&self, index: u32) -> bool {
-        index & self.mask == 0
+    /// The entries from the free-running index `index` on, to the end of this pass.
+    #[inline(always)]
+    pub(crate) fn from(&self, index: u32) -> &[[AtomicU64; W]] {
+        let first = index & self.mask;
+        // SAFETY: as in `at`; and there are `mask + 1` entries.
+        unsafe {
+            let first_entry = self.entries.add(first as usize);
+            core::slice::from_raw_parts(first_entry.as_ptr(), (self.mask + 1 - first) as usize)
+        }
     }
 
     /// The number of entries.

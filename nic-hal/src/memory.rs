@@ -17,7 +17,14 @@ use crate::Error;
 /// Where dropped memory waits that a device may still write.
 pub(crate) struct Quarantine {
     reset: AtomicBool,
-    held: Mutex<Vec<DmaBuffer>>,
+    held: Mutex<Vec<Held>>,
+}
+
+/// Memory that waits.
+enum Held {
+    Own(DmaBuffer),
+    /// A consumer's: it stays alive as long as it waits here.
+    Lent(Arc<DmaBuffer>),
 }
 
 impl Quarantine {
@@ -41,7 +48,12 @@ impl Quarantine {
         self.held.lock().len()
     }
 
-    fn take(&self, buffer: DmaBuffer) {
+    /// As for memory of our own, of which the device was told by a region.
+    pub(crate) fn keep(&self, buffer: Arc<DmaBuffer>) {
+        self.take(Held::Lent(buffer));
+    }
+
+    fn take(&self, buffer: Held) {
         let mut held = self.held.lock();
         // Looked at under the lock: a release in between would leave the buffer behind.
         if self.reset.load(Ordering::Acquire) {
@@ -56,7 +68,10 @@ impl Quarantine {
 impl Drop for Quarantine {
     fn drop(&mut self) {
         for buffer in core::mem::take(&mut *self.held.lock()) {
-            core::mem::forget(buffer);
+            match buffer {
+                Held::Own(buffer) => core::mem::forget(buffer),
+                Held::Lent(buffer) => core::mem::forget(buffer),
+            }
         }
     }
 }
@@ -135,7 +150,7 @@ impl Drop for DeviceMemory {
             if self.lease.is_over() {
                 drop(buffer);
             } else {
-                self.lease.0.quarantine.take(buffer);
+                self.lease.0.quarantine.take(Held::Own(buffer));
             }
         }
     }

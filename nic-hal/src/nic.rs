@@ -4,10 +4,10 @@ use alloc::sync::Arc;
 
 use nic_abi::admin::{
     AllocateRegion, AllocateWindow, Bench, Injection, KeyInfo, ModifyQp, ModifyRegion, QpFlags, QpInfo,
-    QpType, RegisterRegion, SrqInfo,
+    QpType, RegisterRegion, ShareRegion, SrqInfo,
 };
 use nic_abi::registers::Identity;
-use platform::Instant;
+use platform::{DmaBuffer, Instant};
 
 use crate::memory::{DeviceMemory, Lease};
 use crate::{
@@ -135,6 +135,9 @@ pub trait Nic: Send + Sync {
     /// Gives a region without windows another domain, other rights, and `key` with its variant.
     fn modify_region(&self, key: u32, region: &ModifyRegion) -> Result<(), Error>;
 
+    /// Registers a region over the memory of another.
+    fn share_region(&self, key: u32, region: &ShareRegion) -> Result<(), Error>;
+
     /// Tells of a key.
     fn query_key(&self, key: u32) -> Result<KeyInfo, Error>;
 
@@ -180,12 +183,18 @@ pub trait Nic: Send + Sync {
     /// Allocates memory for the device to use, at least `len` bytes. Start its lease before telling the device of it.
     fn allocate(&self, len: usize, align: usize) -> Result<DeviceMemory, Error>;
 
+    /// Takes the device for dead, as one that broke the protocol: for what only the layers above can find out.
+    fn condemn(&self);
+
     /// Wakes the device, for benchmarks: the rings kick by themselves.
     fn kick(&self);
 
     /// Ends all use of the device: masks interrupts and resets it. The device is dead from then on. True if it confirmed the
     /// reset; only then does memory that it was using go back to the platform.
     fn close(&self) -> bool;
+
+    /// Keeps a buffer alive until a reset is confirmed: the device was told of it and did not confirm that it is done with it.
+    fn keep(&self, buffer: Arc<DmaBuffer>);
 
     /// Buffers that wait for a confirmed reset.
     fn quarantined(&self) -> usize;

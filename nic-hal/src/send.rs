@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use nic_abi::wqe::{BLOCK_SEGMENTS, BLOCK_WORDS, FIRST_SEGMENTS, Header, Segment};
 
-use crate::doorbell::Doorbell;
+use crate::doorbell::{Doorbell, Rung};
 use crate::mapped::Ring;
 use crate::work::{Note, Outstanding};
 
@@ -87,6 +87,24 @@ impl SendQueue {
         note.length = length;
         outstanding.add(tag, note);
         self.tail = self.tail.wrapping_add(blocks);
+        Ok(tag)
+    }
+
+    /// Writes a request of one plain segment, for which each block has room. The rest is as in [`SendQueue::push`].
+    #[inline(always)]
+    pub fn push_single(
+        &mut self,
+        outstanding: &Outstanding,
+        header: &Header,
+        segment: Segment,
+        note: Note,
+    ) -> Result<u32, Refused> {
+        let tag = outstanding.next().ok_or(Refused::Full)?;
+        let block = self.ring.at(self.tail);
+        put_segment(block, 4, segment);
+        put_header(block, header, 1, 1, tag);
+        outstanding.add(tag, Note { length: segment.length, ..note });
+        self.tail = self.tail.wrapping_add(1);
         Ok(tag)
     }
 
@@ -176,5 +194,11 @@ impl SendQueue {
     #[inline]
     pub fn ring(&self) {
         self.doorbell.ring(self.tail);
+    }
+
+    /// The same, but if the device sleeps the caller wakes it.
+    #[inline(always)]
+    pub fn ring_only(&self) -> Rung {
+        self.doorbell.ring_only(self.tail)
     }
 }

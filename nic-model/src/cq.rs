@@ -1,10 +1,10 @@
 //! Completion queues: writing entries, overflow, arming, moving to a ring of another size.
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 
 use nic_abi::cqe::{self, Cqe, CqeFlags};
-use nic_abi::doorbell::{ARM_NEXT, ARM_NONE, ARM_SOLICITED};
 use nic_abi::eqe::EventType;
+use nic_abi::protocol;
 use nic_abi::registers::CQ_RECORDS;
 
 use crate::Frontend;
@@ -66,14 +66,8 @@ impl<F: Frontend> Nic<F> {
             return self.fail_cq(number);
         }
         cq.producer = cq.producer.wrapping_add(1);
-        // The consumer stores `arm` and then looks for an entry; we wrote the entry and now look at `arm`. Without a
-        // full barrier on both sides each could miss the other's store.
-        fence(Ordering::SeqCst);
-        let wanted = arm.load(Ordering::Relaxed);
         let solicited = entry.flags & CqeFlags::SOLICITED.bits() != 0 || entry.status != 0;
-        if (wanted == ARM_NEXT || wanted == ARM_SOLICITED && solicited)
-            && arm.compare_exchange(wanted, ARM_NONE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        {
+        if protocol::disarm(arm, solicited) {
             let (eq, generation) = (cq.eq, cq.generation);
             self.post_event(eq, EventType::Completion, 0, number, generation, 0);
         }

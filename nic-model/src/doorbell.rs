@@ -1,9 +1,10 @@
 //! The doorbell FIFO: what it says is checked, and what makes no sense is counted and ignored.
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 
 use nic_abi::doorbell::{self, Kind};
 use nic_abi::ident::MAX_QPS;
+use nic_abi::protocol;
 use nic_abi::registers::{ADMIN_RECORD, FIFO, FIFO_ENTRIES, FIFO_EVENT, Fault, RQ_RECORDS, SQ_RECORDS};
 
 use crate::Frontend;
@@ -55,10 +56,7 @@ impl<F: Frontend> Nic<F> {
         if slot >= MAX_QPS || !self.qps.contains(slot) {
             return None;
         }
-        // Arm first, then read the tail: a post that comes later finds 1 and writes a new entry. The swap acquires
-        // what the driver's swap for 0 released.
-        self.record(SQ_RECORDS, slot, 1).swap(1, Ordering::AcqRel);
-        let tail = self.record(SQ_RECORDS, slot, 0).load(Ordering::Acquire);
+        let tail = protocol::rearm(self.record(SQ_RECORDS, slot, 1), self.record(SQ_RECORDS, slot, 0));
         let qp = self.qps.get_mut(slot)?;
         if tail.wrapping_sub(qp.send.head) > 1 << qp.send.log {
             self.stats.bad_tails += 1;
@@ -81,8 +79,7 @@ impl<F: Frontend> Nic<F> {
     }
 
     fn admin_doorbell(&mut self) -> Option<Doorbell> {
-        self.record(ADMIN_RECORD, 0, 1).swap(1, Ordering::AcqRel);
-        let tail = self.record(ADMIN_RECORD, 0, 0).load(Ordering::Acquire);
+        let tail = protocol::rearm(self.record(ADMIN_RECORD, 0, 1), self.record(ADMIN_RECORD, 0, 0));
         let admin = self.admin.as_mut()?;
         if tail.wrapping_sub(admin.head) > 1 << admin.log {
             self.stats.bad_tails += 1;
@@ -95,10 +92,7 @@ impl<F: Frontend> Nic<F> {
 
     /// Asks for a kick with the next doorbell. False if there is one already.
     pub fn ask_for_kick(&self) -> bool {
-        self.register(FIFO_EVENT).store(self.fifo_head, Ordering::SeqCst);
-        // The driver writes its entry and then reads the event index; we wrote the event index and now read the
-        // entry. Without a full barrier on both sides each could miss the other's store, and we would sleep on work.
-        fence(Ordering::SeqCst);
+        protocol::ask_for_kick(self.register(FIFO_EVENT), self.fifo_head);
         !(self.is_requested() || self.running() && self.fifo_word().is_some())
     }
 

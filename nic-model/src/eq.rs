@@ -1,10 +1,10 @@
 //! Event queues: writing events, and interrupts.
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 
 use nic_abi::cqe;
-use nic_abi::doorbell::ARM_NONE;
 use nic_abi::eqe::{self, Eqe, EventType};
+use nic_abi::protocol;
 use nic_abi::registers::{EQ_RECORDS, Fault};
 
 use crate::Frontend;
@@ -25,8 +25,8 @@ pub(crate) struct Eq {
 }
 
 impl<F: Frontend> Nic<F> {
-    /// Writes an event, and raises the interrupt if the queue is armed. An event that does not fit is the end of the
-    /// NIC: its driver could rely on nothing any more.
+    /// Writes an event, and raises the interrupt if the queue is armed; returns its index. An event that does not fit is the end
+    /// of the NIC: its driver could rely on nothing any more.
     pub fn post_event(
         &mut self,
         number: u32,
@@ -35,15 +35,18 @@ impl<F: Frontend> Nic<F> {
         object: u32,
         generation: u32,
         detail: u32,
-    ) {
-        let Some(eq) = self.eqs.get_mut(number) else { return };
+    ) -> Option<u32> {
+        let eq = self.eqs.get_mut(number)?;
         let registers = self.frontend.registers();
         let at = EQ_RECORDS + number as usize * nic_abi::doorbell::RECORD_BYTES;
-        let (Ok(head), Ok(arm)) = (registers.atomic_u32(at), registers.atomic_u32(at + 4)) else { return };
+        let (Ok(head), Ok(arm)) = (registers.atomic_u32(at), registers.atomic_u32(at + 4)) else {
+            return None;
+        };
         if eq.producer.wrapping_sub(eq.head_seen) >= 1 << eq.log {
             eq.head_seen = head.load(Ordering::Acquire);
             if eq.producer.wrapping_sub(eq.head_seen) >= 1 << eq.log {
-                return self.fail(Fault::EventQueueOverflow);
+                self.fail(Fault::EventQueueOverflow);
+                return None;
             }
         }
         let entry = Eqe {
@@ -58,14 +61,22 @@ impl<F: Frontend> Nic<F> {
         let words: [u64; eqe::WORDS] = zerocopy::transmute!(entry);
         let addr = eq.ring + u64::from(eq.producer & ((1 << eq.log) - 1)) * eqe::SIZE as u64;
         if self.frontend.memory().publish(addr, words).is_err() {
-            return self.fail(Fault::Dma);
+            self.fail(Fault::Dma);
+            return None;
         }
-        eq.producer = eq.producer.wrapping_add(1);
-        // As for CQs: entry before arm here, arm before entry at the consumer.
-        fence(Ordering::SeqCst);
-        if arm.load(Ordering::Relaxed) != ARM_NONE && arm.swap(ARM_NONE, Ordering::AcqRel) != ARM_NONE {
+        let index = eq.producer;
+        eq.producer = index.wrapping_add(1);
+        if protocol::disarm(arm, true) {
             self.stats.interrupts += 1;
             self.frontend.raise(eq.vector);
         }
+        Some(index)
+    }
+
+    /// Whether the event at `index` is still to be consumed, by what the driver says.
+    pub fn event_waits(&self, number: u32, index: u32) -> bool {
+        let Some(eq) = self.eqs.get(number) else { return false };
+        let head = self.record(EQ_RECORDS, number, 0).load(Ordering::Acquire);
+        eq.producer.wrapping_sub(index) <= eq.producer.wrapping_sub(head)
     }
 }

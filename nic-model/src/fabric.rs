@@ -7,7 +7,7 @@ use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use nic_abi::cqe;
-use nic_abi::eqe::EventType;
+use nic_abi::eqe::{EventType, UNTOLD};
 use platform::Instant;
 
 use crate::control::Request;
@@ -169,7 +169,7 @@ impl<F: Frontend> Fabric<F> {
             match doorbell {
                 Doorbell::Work(slot) => self.activate(n, slot),
                 Doorbell::BadTail(slot) => {
-                    self.fail_qp(n, slot, cqe::Status::LocalQpOperation, Some(EventType::QpFatal));
+                    self.fail_qp(n, slot, cqe::Status::LocalQpOperation, Some((EventType::QpFatal, UNTOLD)));
                 }
                 Doorbell::Admin => {
                     self.commands(n);

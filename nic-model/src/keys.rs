@@ -3,6 +3,8 @@
 //! A key is checked exactly: slot, generation and variant. What a check returns is a [`Span`], which is good until
 //! the next command or work request runs; longer transfers check again for each piece.
 
+use alloc::sync::Arc;
+
 use nic_abi::ident::{KEY_RESERVED, key_slot};
 use nic_abi::wqe::LinkFlags;
 
@@ -45,9 +47,12 @@ pub(crate) enum Kind {
         max_elements: u32,
         /// Registered by a command, not allocated for links: peers cannot invalidate it.
         registered: bool,
+        /// It shares its memory with another, or did: it stays linked until it is destroyed.
+        shared: bool,
         /// Windows bound to it.
         windows: u32,
-        extents: Extents,
+        /// Of all regions that share it.
+        extents: Arc<Extents>,
     },
     Window {
         narrow: bool,
@@ -170,7 +175,7 @@ impl Keys {
             return Err(Violation);
         }
         match entry.kind {
-            Kind::Region { windows, .. } if !entry.linked || windows > 0 => Err(Violation),
+            Kind::Region { windows, shared, .. } if !entry.linked || windows > 0 || shared => Err(Violation),
             Kind::Window { narrow: true, owner, .. } if entry.linked && owner != qp => Err(Violation),
             _ => Ok(()),
         }
@@ -188,7 +193,7 @@ impl Keys {
         if may { Ok(()) } else { Err(Violation) }
     }
 
-    /// Takes the memory from a key. A region must be linked and without windows; a window need not be bound, but a
+    /// Takes the memory from a key. A region must be linked, not shared and without windows; a window need not be bound, but a
     /// narrow one must have been bound by the same queue pair.
     pub fn invalidate(&mut self, key: u32, pd: u32, qp: QpName) -> Result<(), Violation> {
         self.can_invalidate(key, pd, qp)?;
@@ -201,7 +206,12 @@ impl Keys {
         let Some(entry) = self.table.get_mut(slot) else { return };
         let was_linked = core::mem::take(&mut entry.linked);
         match &mut entry.kind {
-            Kind::Region { extents, .. } => extents.clear(),
+            Kind::Region { extents, .. } => {
+                // What others share stays theirs.
+                if let Some(extents) = Arc::get_mut(extents) {
+                    extents.clear();
+                }
+            }
             Kind::Window { region, .. } if was_linked => {
                 let region = *region;
                 if let Some(Key { kind: Kind::Region { windows, .. }, .. }) = self.table.get_mut(region) {

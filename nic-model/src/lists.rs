@@ -25,6 +25,8 @@ struct Extent {
 pub(crate) struct Extents {
     runs: Vec<Extent>,
     length: u64,
+    /// Elements that the NIC counts for it.
+    pub elements: u32,
 }
 
 /// What is wrong with a list.
@@ -63,11 +65,21 @@ const MIN_PAGE: u64 = 4096;
 const LIST: usize = offset_of!(ListArgs, list);
 
 impl Extents {
+    /// No memory yet, and no room beforehand; counts as `elements`.
+    pub fn counting(elements: u32) -> Extents {
+        Extents { elements, ..Extents::default() }
+    }
+
     /// Makes room, so that a list of `elements` needs no allocation later.
     pub fn with_room(elements: u32) -> Result<Extents, ListError> {
         let mut runs = Vec::new();
         runs.try_reserve_exact(elements as usize).map_err(|_| ListError::Memory)?;
-        Ok(Extents { runs, length: 0 })
+        Ok(Extents { runs, length: 0, elements })
+    }
+
+    /// Bytes.
+    pub fn length(&self) -> u64 {
+        self.length
     }
 
     /// Forgets the memory but keeps the room.

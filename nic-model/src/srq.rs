@@ -18,6 +18,8 @@ pub(crate) struct Srq {
     /// The limit while armed, else 0.
     pub limit: u32,
     pub eq: u32,
+    /// The index of the last limit event.
+    pub limit_event: Option<u32>,
     /// Entries taken since creation.
     pub head: u32,
     /// Its memory or its doorbell made no sense.
@@ -35,14 +37,22 @@ impl<F: Frontend> Nic<F> {
         (left <= 1 << srq.log).then_some(left)
     }
 
-    /// Raises the limit event if the SRQ is below its limit, and disarms it then.
+    /// Raises the limit event if the SRQ is below its limit, and disarms it then. An event that still waits tells of this, too: or else
+    /// who arms the limit over and over would fill the event queue.
     pub fn check_srq_limit(&mut self, number: u32) {
         let left = self.srq_left(number).unwrap_or(0);
         let Some(srq) = self.srqs.get_mut(number) else { return };
-        if left < srq.limit {
-            srq.limit = 0;
-            let (eq, generation) = (srq.eq, srq.generation);
-            self.post_event(eq, EventType::SrqLimit, 0, number, generation, left);
+        if left >= srq.limit {
+            return;
+        }
+        srq.limit = 0;
+        let (eq, generation) = (srq.eq, srq.generation);
+        if srq.limit_event.is_some_and(|index| self.event_waits(eq, index)) {
+            return;
+        }
+        let event = self.post_event(eq, EventType::SrqLimit, 0, number, generation, left);
+        if let Some(srq) = self.srqs.get_mut(number) {
+            srq.limit_event = event;
         }
     }
 

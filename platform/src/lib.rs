@@ -4,23 +4,28 @@
 //! [`Device`]. Everything above is `no_std` + `alloc` and asks only this crate, so the same code runs in
 //! our kernel, in an ordinary process and in other people's kernels.
 //!
-//! Unsafe code is confined to [`memory`] (views of shared memory), to [`privilege`] (one `unsafe fn` without
+//! Unsafe code is confined to [`memory`] (views of shared memory), to [`pages`] (a platform upon another), to [`privilege`] (one `unsafe fn` without
 //! a body to speak of) and to [`sync`]'s relax hook.
 #![no_std]
 
 extern crate alloc;
 
 pub mod memory;
+#[cfg(ferrovia_model)]
+pub mod model;
+pub mod pages;
 pub mod privilege;
+pub mod sleep_lock;
 pub mod sync;
 pub mod time;
 
 use alloc::boxed::Box;
-use core::sync::atomic::AtomicU32;
-
 pub use memory::{BusExtent, DmaBuffer, OutOfBounds, RawDma, SharedSlice};
 pub use privilege::Privileged;
+pub use sleep_lock::SleepLock;
 pub use time::Instant;
+
+use sync::atomic::AtomicU32;
 
 /// Why a wait returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +40,14 @@ pub enum Wake {
 /// A resource of the host ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory;
+
+impl core::fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("out of memory")
+    }
+}
+
+impl core::error::Error for OutOfMemory {}
 
 /// The services of a host kernel or operating system.
 ///

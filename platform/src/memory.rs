@@ -17,6 +17,14 @@ use crate::{OutOfMemory, Platform};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfBounds;
 
+impl fmt::Display for OutOfBounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("outside of the memory")
+    }
+}
+
+impl core::error::Error for OutOfBounds {}
+
 /// A run of bus addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusExtent {

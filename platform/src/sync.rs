@@ -2,10 +2,16 @@
 //!
 //! [`Mutex`] spins, and after a bounded spin yields through a hook: a holder that was preempted gets the
 //! CPU back instead of being spun against for the rest of a time slice.
+//!
+//! With `--cfg ferrovia_model` (`.ci/extra`) atomics and [`Mutex`] are loom's: what is built on them runs within its models
+//! only. Views of shared memory stay as they are; the steps of driver and device are generic over their words.
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+#[cfg(not(ferrovia_model))]
 pub use core::sync::atomic;
+#[cfg(ferrovia_model)]
+pub use loom::sync::atomic;
 pub use spin::Once;
 
 /// Spins before the first yield: longer than any critical section of ours when its holder is running.
@@ -25,9 +31,13 @@ impl spin::RelaxStrategy for Relax {
 
 /// A mutual-exclusion lock for short critical sections; never held across a wait, never taken in an
 /// interrupt handler.
+#[cfg(not(ferrovia_model))]
 pub type Mutex<T> = spin::mutex::SpinMutex<T, Relax>;
 /// The guard of a [`Mutex`].
+#[cfg(not(ferrovia_model))]
 pub type MutexGuard<'a, T> = spin::mutex::SpinMutexGuard<'a, T>;
+#[cfg(ferrovia_model)]
+pub use crate::model::{Mutex, MutexGuard};
 /// A readers-writer lock for control paths.
 pub type RwLock<T> = spin::rwlock::RwLock<T, Relax>;
 

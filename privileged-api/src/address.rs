@@ -1,6 +1,8 @@
 //! Names of nodes, services and memory as they travel: network addresses, paths, connection qualifiers, RDMA addresses and
 //! RMR contexts (pages it_net_addr_t, it_path_t, it_conn_qual_t, it_make_rdma_addr_absolute, it_hton64, it_io_addr_t).
 
+use zerocopy::{Immutable, IntoBytes};
+
 use crate::event::RemoteEpInfo;
 use crate::handle::AddrHandle;
 
@@ -255,7 +257,8 @@ impl Default for ConnAttributes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct CnEstId(pub u64);
 
-/// Private data that came with a connection message: the whole field, padded with zeros.
+/// Private data that came with a connection message: the whole field, padded with zeros. A field of nothing but zeros counts as none, since
+/// InfiniBand's messages always have it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PrivateData {
     bytes: [u8; MAX_PRIV_DATA],
@@ -309,7 +312,8 @@ pub enum DgRemoteEpAddr {
 
 /// An I/O address: a bus address that the NIC can reach.
 #[doc(alias = "it_io_addr_t")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, IntoBytes, Immutable)]
+#[repr(transparent)]
 pub struct IoAddr(pub u64);
 
 /// The remote address of an RDMA operation, in network byte order.

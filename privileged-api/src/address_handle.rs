@@ -13,7 +13,7 @@ use kernel_agent::DatagramAddress;
 use crate::address::{IbNetEndpoint, NetEndpoint, Path};
 use crate::attributes::AddrParam;
 use crate::context::Context;
-use crate::ep::connect::mtu_code;
+use crate::ep::connect::{PARTITION_KEYS, mtu_code};
 use crate::flags::{AddrParamMask, AhFlags};
 use crate::handle::{AddrHandle, PzHandle};
 use crate::ia::{Core, Ia, SPIGOT};
@@ -70,7 +70,8 @@ impl Core {
         let NetEndpoint::Ib(ib) = &path.remote else { return Err(Error::InvalidSourcePath) };
         let source = self.gid_index(&ib.local_port_gid).ok_or(Error::InvalidSourcePath)?;
         // There are no LIDs on RoCE, so no source path bits either; a destination of no node leads nowhere.
-        if ib.local_port_lid != 0
+        if !PARTITION_KEYS.contains(&ib.partition_key)
+            || ib.local_port_lid != 0
             || ib.flow_label >= FLOW_LABELS
             || ib.sl >= SERVICE_LEVELS
             || ib.remote_port_gid == [0; 16]
@@ -133,7 +134,7 @@ impl Ia {
     /// [`Path::of_sender`](crate::Path::of_sender) makes. (RoCE has no LIDs, by which InfiniBand's incomplete paths name the sender; its GID is
     /// in the header in front of each datagram.)
     ///
-    /// Members that matter: `spigot_id`, `sl`, `flow_label`, `hop_limit`, `traffic_class`, `local_port_gid`, `remote_port_gid`, `local_port_lid`
+    /// Members that matter: `spigot_id`, `partition_key` (must be in the port's table), `sl`, `flow_label`, `hop_limit`, `traffic_class`, `local_port_gid`, `remote_port_gid`, `local_port_lid`
     /// (must be 0). `remote_port_lid`, `packet_rate` and `subnet_local` say nothing on RoCE: the GRH is always there.
     ///
     /// Errors: `InvalidPz`, `InvalidFlags`, `InvalidSpigot`, `InvalidSourcePath` (also for a destination that cannot be any node's), `Resources`,
@@ -145,7 +146,7 @@ impl Ia {
         destination_path: &Path,
         ah_flags: AhFlags,
     ) -> Result<AddrHandle> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.shared.not_in_callback()?;
         let zone = core.enter_zone(pz)?;
         if AhFlags::from_bits(ah_flags.bits()).is_none() {
@@ -219,11 +220,11 @@ impl Ia {
 
     /// Frees an address handle. Sends that were posted with it go where they went.
     ///
-    /// Errors: `InvalidAh`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page
-    /// it_address_handle_free.
+    /// Errors: `InvalidAh`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    /// Page it_address_handle_free.
     #[doc(alias = "it_address_handle_free")]
     pub fn address_handle_free(&self, addr_handle: AddrHandle) -> Result<()> {
-        let core = self.live()?;
+        let core = self.call()?;
         let address = core.address_handle(addr_handle)?;
         if core.bury_address_handle(&address) { Ok(()) } else { Err(Error::InvalidAh) }
     }

@@ -213,11 +213,11 @@ pub struct EvdParam {
     pub evd_flag: EvdFlags,
     /// Events that the queue holds; 0 of an aggregate one.
     pub sevd_queue_size: usize,
-    /// Events that make a notification.
+    /// Events that make a notification; 0 of an aggregate one.
     pub sevd_threshold: usize,
     /// The aggregate dispatcher, or null.
     pub aevd: EvdHandle,
-    /// Whether it has a notification object (`fd` is not -1).
+    /// Whether it has a notification object (`fd` is not -1), which [`Ia::evd_notification`](crate::Ia::evd_notification) gives.
     #[doc(alias = "fd")]
     pub has_fd: bool,
     /// Something feeds it.

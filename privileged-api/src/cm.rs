@@ -1,7 +1,8 @@
 //! Connections as the agent tells of them, and the identifiers that consumers answer with (pages it_reject, it_handoff,
 //! it_cm_req_events, it_cm_msg_events).
 //!
-//! Owns the requests and replies that wait for an answer. An identifier is never used twice. Its lock is taken alone.
+//! Owns the requests and replies that wait for an answer. An identifier is never used twice, and only what the consumer calls uses it up: what
+//! waits may be over by then, because the peer gave up (appendix A, it_ep_state_t). Its lock is taken alone.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -18,7 +19,7 @@ use crate::event::{ConnRequest, Event, RejectReason};
 use crate::handle::{EpHandle, ListenHandle};
 use crate::ia::{Core, Ia, SPIGOT, private_data};
 use crate::listen::Listen;
-use crate::path::DEFAULT_TIMEOUT_US;
+use crate::path::{DEFAULT_TIMEOUT_US, PACKET_LIFETIME};
 use crate::status::{Error, Result};
 
 /// The consumer's own reason for rejecting (IBTA 12.6.7.2).
@@ -92,30 +93,27 @@ impl Connections {
     pub(crate) fn forget_ep(&mut self, ep: EpHandle) {
         self.pending.retain(|_, pending| !matches!(pending.side, Side::Active { ep: owner } if owner == ep));
     }
-
-    fn forget(&mut self, connection: ConnectionId) {
-        self.pending.retain(|_, pending| pending.connection != connection);
-    }
 }
 
 impl Ia {
     /// Rejects a connection request (passive side), or the peer's accept (active side, three-way: the endpoint goes to NONOPERATIONAL). The identifier is used
-    /// up, unless an error is returned.
+    /// up, unless an error is returned. Rejecting what is over already does no more than that.
     ///
-    /// Errors: `InvalidCnEstId`, `InvalidPdataLength`, `InvalidIa`, `IaCatastrophe`. Does not wait for the peer. May be called in callbacks. Page
-    /// it_reject.
+    /// Errors: `InvalidCnEstId`, `InvalidPdataLength`, `InvalidIa`, `IaCatastrophe`. Does not wait for the peer. May be called in callbacks.
+    /// Thread-safe: of two calls with one identifier, one finds it used up. Page it_reject.
     #[doc(alias = "it_reject")]
     pub fn reject(&self, cn_est_id: CnEstId, private_data: &[u8]) -> Result<()> {
-        let core = self.live()?;
+        let core = self.call()?;
         if private_data.len() > private_data::REJECT {
             core.connections.lock().check(cn_est_id)?;
             return Err(Error::InvalidPdataLength);
         }
         let pending = core.connections.lock().take(cn_est_id)?;
-        let rejected = core.client()?.reject(pending.connection, private_data).map_err(|error| match error {
-            kernel_agent::Error::ConnectionState => Error::InvalidCnEstId,
-            other => core.error(other),
-        });
+        let rejected = match core.client()?.reject(pending.connection, private_data) {
+            // The peer was quicker.
+            Err(kernel_agent::Error::ConnectionState) => Ok(()),
+            rejected => rejected.map_err(|error| core.error(error)),
+        };
         if let Side::Active { ep } = pending.side
             && let Ok(ep) = core.ep(ep)
         {
@@ -128,10 +126,11 @@ impl Ia {
     /// error is returned.
     ///
     /// Errors: `InvalidCnEstId`, `InvalidSpigot`, `InvalidConnQual` (also where nobody listens), `InvalidIa`, `IaCatastrophe`. Does not block. May be
-    /// called in callbacks. Page it_handoff.
+    /// called in callbacks.
+    /// Thread-safe: of two calls with one identifier, one finds it used up. Page it_handoff.
     #[doc(alias = "it_handoff")]
     pub fn handoff(&self, conn_qual: &ConnQual, spigot_id: usize, cn_est_id: CnEstId) -> Result<()> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.connections.lock().check(cn_est_id)?;
         if spigot_id != SPIGOT {
             return Err(Error::InvalidSpigot);
@@ -191,7 +190,8 @@ impl Core {
     pub(crate) fn connection_event(&self, event: &CmEvent<'_>, ia: &Ia) {
         match event.kind {
             CmEventKind::Request { .. } => self.requested(event, ia),
-            CmEventKind::Withdrawn => self.connections.lock().forget(event.connection),
+            // Whoever answers it will hear.
+            CmEventKind::Withdrawn => {}
             _ => {
                 if let Some(ep) = self.eps.get(event.context) {
                     self.endpoint_event(&ep, event, ia);
@@ -207,6 +207,7 @@ impl Core {
             remote_initiator_depth,
             remote_responder_resources,
             path_mtu,
+            path,
             ..
         } = event.kind
         else {
@@ -219,11 +220,17 @@ impl Core {
             spigot_id: SPIGOT,
             timeout: DEFAULT_TIMEOUT_US,
             remote: NetEndpoint::Ib(IbNetEndpoint {
-                partition_key: 0xffff,
+                partition_key: path.pkey,
                 path_mtu: mtu_code(path_mtu),
+                packet_lifetime: PACKET_LIFETIME,
                 local_port_gid: gids.get(usize::from(source_gid)).copied().unwrap_or_default(),
                 remote_port_gid: remote_gid,
-                hop_limit: 64,
+                packet_rate: path.packet_rate,
+                sl: path.service_level,
+                subnet_local: path.subnet_local,
+                flow_label: path.flow_label,
+                traffic_class: path.traffic_class,
+                hop_limit: path.hop_limit,
                 ..IbNetEndpoint::default()
             }),
         };
@@ -257,16 +264,16 @@ impl Core {
                     Event::ConnPeerReject { evd, ep: handle, private_data: received(event.private_data) }
                 } else {
                     let reject_reason_code = reject_code(reason);
-                    // The peer's suggestion does not come through; the path stays the best guess.
                     let bad = reject_reason_code == RejectReason::BadPath;
-                    let dst_path = bad.then(|| ep.control.lock().path);
+                    let asked = ep.control.lock().path;
+                    let dst_path = bad.then(|| self.suggested(&asked, reason, event.information));
                     Event::ConnNonpeerReject { evd, ep: handle, reject_reason_code, dst_path }
                 };
-                self.not_established(ep, told, ia);
+                self.not_established(ep, told, Origin::Dispatcher(ia));
             }
             CmEventKind::Unreachable | CmEventKind::AcceptTimedOut => {
                 let told = nonpeer(ep, RejectReason::Timeout);
-                self.not_established(ep, told, ia);
+                self.not_established(ep, told, Origin::Dispatcher(ia));
             }
             CmEventKind::Disconnected { by_peer } => self.disconnected(ep, event, by_peer, ia),
             CmEventKind::Request { .. } | CmEventKind::Withdrawn => {}
@@ -275,44 +282,43 @@ impl Core {
 
     /// The passive side accepted. Three-way our consumer has the last word; two-way we have, and refuse read depths that do not fit.
     fn accept_arrived(&self, ep: &Ep, event: &CmEvent<'_>, depth: (u32, u32), ia: &Ia) {
-        let (three_way, fits) = {
+        let (fits, ord) = {
             let mut control = ep.control.lock();
             control.peer_depth = depth;
             if control.three_way {
                 if ep.advance(&mut control, Trigger::AcceptArrival).is_err() {
                     return;
                 }
-            } else {
-                control.private_data = received(event.private_data);
+                let connection = event.connection;
+                let side = Side::Active { ep: ep.handle };
+                // Whoever frees the endpoint or ends the connection does so before this, or finds the identifier.
+                let cn_est_id = self.connections.lock().add(|_| Pending { connection, side });
+                let arrival = Event::ConnAcceptArrival {
+                    evd: ep.connect.handle(),
+                    ep: ep.handle,
+                    cn_est_id,
+                    rdma_read_ird: depth.0,
+                    rdma_read_ord: depth.1,
+                    private_data: received(event.private_data),
+                };
+                let queued = ep.connect.queue(&mut control, arrival);
+                drop(control);
+                return self.queued(ep, queued, Origin::Dispatcher(ia));
             }
-            (control.three_way, depths_fit(&control))
+            control.private_data = received(event.private_data);
+            (depths_fit(&control), control.attr.rc.rdma_read_ord as u8)
         };
-        if three_way {
-            let connection = event.connection;
-            let side = Side::Active { ep: ep.handle };
-            let cn_est_id = self.connections.lock().add(|_| Pending { connection, side });
-            let arrival = Event::ConnAcceptArrival {
-                evd: ep.connect.handle(),
-                ep: ep.handle,
-                cn_est_id,
-                rdma_read_ird: depth.0,
-                rdma_read_ord: depth.1,
-                private_data: received(event.private_data),
-            };
-            self.tell(ep, arrival, Origin::Dispatcher(ia));
-            return;
-        }
         let Ok(client) = self.client() else { return };
         if !fits {
             let _ = client.reject(event.connection, &[]);
-            self.not_established(ep, nonpeer(ep, RejectReason::BadOrd), ia);
-        } else if client.establish(event.connection, &[]).is_err() {
-            self.not_established(ep, nonpeer(ep, RejectReason::Other), ia);
+            self.not_established(ep, nonpeer(ep, RejectReason::BadOrd), Origin::Dispatcher(ia));
+        } else if client.establish(event.connection, ord, &[]).is_err() {
+            self.not_established(ep, nonpeer(ep, RejectReason::Other), Origin::Dispatcher(ia));
         }
     }
 
     fn established(&self, ep: &Ep, event: &CmEvent<'_>, ia: &Ia) {
-        let told = {
+        let queued = {
             let mut control = ep.control.lock();
             let Ok(from) = ep.advance(&mut control, Trigger::Established) else { return };
             // The side that accepted last sees no private data.
@@ -320,57 +326,57 @@ impl Core {
                 EpStateRc::PassiveConnectionPending => received(event.private_data),
                 _ => control.private_data.take(),
             };
-            Event::ConnEstablished {
+            let told = Event::ConnEstablished {
                 evd: ep.connect.handle(),
                 ep: ep.handle,
                 rdma_read_ird: control.peer_depth.0,
                 rdma_read_ord: control.peer_depth.1,
                 private_data,
-            }
+            };
+            ep.connect.queue(&mut control, told)
         };
-        self.connections.lock().forget_ep(ep.handle);
-        self.tell(ep, told, Origin::Dispatcher(ia));
+        self.queued(ep, queued, Origin::Dispatcher(ia));
     }
 
     /// The connection was not made: what was posted is flushed, the state changes, the event is queued.
-    fn not_established(&self, ep: &Ep, told: Event, ia: &Ia) {
+    pub(crate) fn not_established(&self, ep: &Ep, told: Event, origin: Origin<'_>) {
         if !is_pending(ep.state()) {
             return;
         }
         let _ = ep.qp().to_error();
-        {
+        let queued = {
             let mut control = ep.control.lock();
             if !is_pending(ep.state()) || ep.advance(&mut control, Trigger::End).is_err() {
                 return;
             }
             control.part();
-        }
-        self.connections.lock().forget_ep(ep.handle);
-        self.tell(ep, told, Origin::Dispatcher(ia));
+            ep.connect.queue(&mut control, told)
+        };
+        self.queued(ep, queued, origin);
     }
 
     /// The connection ended, not by us.
     fn disconnected(&self, ep: &Ep, event: &CmEvent<'_>, by_peer: bool, ia: &Ia) {
-        {
+        let queued = {
             let mut control = ep.control.lock();
             let advanced = ep.advance(&mut control, Trigger::End);
             control.part();
             if advanced.is_err() {
                 return;
             }
-        }
-        self.connections.lock().forget_ep(ep.handle);
-        let (evd, ep_handle) = (ep.connect.handle(), ep.handle);
-        let told = if by_peer {
-            Event::ConnDisconnect { evd, ep: ep_handle, private_data: received(event.private_data) }
-        } else {
-            Event::ConnBroken { evd, ep: ep_handle }
+            let (evd, ep_handle) = (ep.connect.handle(), ep.handle);
+            let told = if by_peer {
+                Event::ConnDisconnect { evd, ep: ep_handle, private_data: received(event.private_data) }
+            } else {
+                Event::ConnBroken { evd, ep: ep_handle }
+            };
+            ep.connect.queue(&mut control, told)
         };
-        self.tell(ep, told, Origin::Dispatcher(ia));
+        self.queued(ep, queued, Origin::Dispatcher(ia));
     }
 }
 
-fn nonpeer(ep: &Ep, reject_reason_code: RejectReason) -> Event {
+pub(crate) fn nonpeer(ep: &Ep, reject_reason_code: RejectReason) -> Event {
     let (evd, ep) = (ep.connect.handle(), ep.handle);
     Event::ConnNonpeerReject { evd, ep, reject_reason_code, dst_path: None }
 }

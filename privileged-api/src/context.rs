@@ -10,7 +10,7 @@ use crate::status::{Error, Result};
 pub(crate) struct Context(Mutex<Option<u64>>);
 
 impl Context {
-    pub(crate) const fn new() -> Context {
+    pub(crate) fn new() -> Context {
         Context(Mutex::new(None))
     }
 }

@@ -6,25 +6,33 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use platform::Platform;
 use platform::sync::Mutex;
 
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
+use crate::lmr::sharing::Shareable;
+use crate::signal::Signal;
 use crate::status::{Error, Result};
 
 /// What all IAs of a provider share.
 pub(crate) struct Shared {
     pub(crate) platform: Arc<dyn Platform>,
+    pub(crate) shareable: Shareable,
     running: AtomicUsize,
     threads: Mutex<Vec<u64>>,
 }
 
 impl Shared {
     pub(crate) fn new(platform: Arc<dyn Platform>) -> Shared {
-        Shared { platform, running: AtomicUsize::new(0), threads: Mutex::new(Vec::new()) }
+        Shared {
+            platform,
+            shareable: Shareable::new(),
+            running: AtomicUsize::new(0),
+            threads: Mutex::new(Vec::new()),
+        }
     }
 
     /// Notes that this thread runs a callback until the guard is dropped.
@@ -62,10 +70,9 @@ impl Drop for InCallback<'_> {
 }
 
 struct Due {
-    platform: Arc<dyn Platform>,
     handles: Mutex<VecDeque<EvdHandle>>,
     /// Changes with each handle, and at the end.
-    signal: AtomicU32,
+    signal: Signal,
     stopped: AtomicBool,
 }
 
@@ -75,9 +82,8 @@ pub(crate) struct Dispatcher(Arc<Due>);
 impl Dispatcher {
     pub(crate) fn new(platform: Arc<dyn Platform>) -> Dispatcher {
         Dispatcher(Arc::new(Due {
-            platform,
             handles: Mutex::new(VecDeque::new()),
-            signal: AtomicU32::new(0),
+            signal: Signal::new(platform),
             stopped: AtomicBool::new(false),
         }))
     }
@@ -86,19 +92,19 @@ impl Dispatcher {
     pub(crate) fn start(&self, name: &str, core: Weak<Core>) -> Result<()> {
         let due = self.0.clone();
         let main = Box::new(move || run(&due, &core));
-        self.0.platform.spawn(name, main).map_err(|_| Error::Resources)
+        self.0.signal.platform().spawn(name, main).map_err(|_| Error::Resources)
     }
 
     /// Has the dispatcher's callback run, if it is scheduled.
     pub(crate) fn schedule(&self, evd: EvdHandle) {
         self.0.handles.lock().push_back(evd);
-        self.0.kick();
+        self.0.signal.raise();
     }
 
     /// Ends the thread, after what is scheduled. Does not wait for it.
     pub(crate) fn stop(&self) {
         self.0.stopped.store(true, Ordering::Release);
-        self.0.kick();
+        self.0.signal.raise();
     }
 }
 
@@ -108,16 +114,9 @@ impl Drop for Dispatcher {
     }
 }
 
-impl Due {
-    fn kick(&self) {
-        self.signal.fetch_add(1, Ordering::AcqRel);
-        self.platform.wake(&self.signal);
-    }
-}
-
 fn run(due: &Due, core: &Weak<Core>) {
     loop {
-        let seen = due.signal.load(Ordering::Acquire);
+        let seen = due.signal.value();
         loop {
             let next = due.handles.lock().pop_front();
             let Some(evd) = next else { break };
@@ -130,6 +129,6 @@ fn run(due: &Due, core: &Weak<Core>) {
         if due.stopped.load(Ordering::Acquire) {
             return;
         }
-        due.platform.wait(&due.signal, seen, None);
+        due.signal.wait(seen, None);
     }
 }

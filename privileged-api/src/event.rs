@@ -54,14 +54,14 @@ event_types! {
     CM_MSG_UD_SERVICE_REPLY = 0x02007, "IT_CM_MSG_UD_SERVICE_REPLY_EVENT", "The answer to a UD service request.";
     ASYNC_AFF_EVENT_STREAM = 0x04000, "IT_ASYNC_AFF_EVENT_STREAM", "Stream: asynchronous events of an object.";
     ASYNC_AFF_SEVD_ENQUEUE_FAILURE = 0x04001, "IT_ASYNC_AFF_SEVD_ENQUEUE_FAILURE", "A dispatcher overflowed.";
-    ASYNC_AFF_EP_FAILURE = 0x04002, "IT_ASYNC_AFF_EP_FAILURE", "An endpoint's work queue failed.";
+    ASYNC_AFF_EP_FAILURE = 0x04002, "IT_ASYNC_AFF_EP_FAILURE", "An endpoint failed, and no completion says why.";
     ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE = 0x04003, "IT_ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE", "A peer's request was malformed.";
     ASYNC_AFF_EP_REQ_DROPPED = 0x04005, "IT_ASYNC_AFF_EP_REQ_DROPPED", "A Send found no Receive (not on IB).";
     ASYNC_AFF_EP_RDMAW_ACCESS_VIOLATION = 0x04006, "IT_ASYNC_AFF_EP_RDMAW_ACCESS_VIOLATION", "Not on IB.";
     ASYNC_AFF_EP_RDMAW_CORRUPT_DATA = 0x04007, "IT_ASYNC_AFF_EP_RDMAW_CORRUPT_DATA", "Not on IB.";
     ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION = 0x04008, "IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION", "Not on IB.";
     ASYNC_AFF_EP_L_ACCESS_VIOLATION = 0x04020, "IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION", "A peer's request broke access rights here.";
-    ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION = 0x04021, "IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION", "A Send found no Receive here.";
+    ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION = 0x04021, "IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION", "Not on IB.";
     ASYNC_AFF_EP_L_IRRQ_ACCESS_VIOLATION = 0x04022, "IT_ASYNC_AFF_EP_L_IRRQ_ACCESS_VIOLATION", "Not on IB.";
     ASYNC_AFF_EP_L_TRANSPORT_ERROR = 0x04023, "IT_ASYNC_AFF_EP_L_TRANSPORT_ERROR", "Not on IB.";
     ASYNC_AFF_EP_L_LLP_ERROR = 0x04024, "IT_ASYNC_AFF_EP_L_LLP_ERROR", "Not on IB.";
@@ -69,7 +69,7 @@ event_types! {
     ASYNC_AFF_EP_R_ACCESS_VIOLATION = 0x04041, "IT_ASYNC_AFF_EP_R_ACCESS_VIOLATION", "Not on IB.";
     ASYNC_AFF_EP_R_RECV_ACCESS_VIOLATION = 0x04042, "IT_ASYNC_AFF_EP_R_RECV_ACCESS_VIOLATION", "Not on IB.";
     ASYNC_AFF_EP_R_RECV_LENGTH_ERROR = 0x04043, "IT_ASYNC_AFF_EP_R_RECV_LENGTH_ERROR", "Not on IB.";
-    ASYNC_AFF_EP_SOFT_HI_WATERMARK = 0x04060, "IT_ASYNC_AFF_EP_SOFT_HI_WATERMARK", "An endpoint uses many Receives.";
+    ASYNC_AFF_EP_SOFT_HI_WATERMARK = 0x04060, "IT_ASYNC_AFF_EP_SOFT_HI_WATERMARK", "Not on IB.";
     ASYNC_AFF_SRQ_LOW_WATERMARK = 0x04100, "IT_ASYNC_AFF_SRQ_LOW_WATERMARK", "A shared receive queue runs low.";
     ASYNC_UNAFF_EVENT_STREAM = 0x08000, "IT_ASYNC_UNAFF_EVENT_STREAM", "Stream: asynchronous events of the IA.";
     ASYNC_UNAFF_SPIGOT_ONLINE = 0x08002, "IT_ASYNC_UNAFF_SPIGOT_ONLINE", "A spigot came up.";
@@ -82,6 +82,13 @@ event_types! {
 }
 
 impl EventType {
+    /// The old name of [`EventType::RMR_LINK_CMPL`].
+    #[doc(alias = "IT_RMR_BIND_CMPL_EVENT")]
+    pub const RMR_BIND_CMPL: EventType = EventType::RMR_LINK_CMPL;
+    /// The old name of [`EventType::ASYNC_AFF_EP_L_ACCESS_VIOLATION`].
+    #[doc(alias = "IT_ASYNC_AFF_EP_LOCAL_ACCESS_VIOLATION")]
+    pub const ASYNC_AFF_EP_LOCAL_ACCESS_VIOLATION: EventType = EventType::ASYNC_AFF_EP_L_ACCESS_VIOLATION;
+
     /// The stream that the event belongs to.
     pub const fn stream(self) -> EventType {
         EventType(self.0 & !0xfff)
@@ -179,6 +186,20 @@ pub struct DtoCompletion {
     pub ud_ep_id: u32,
     /// The LMR or RMR that the peer unlinked, else null.
     pub unlinked_mr_handle: Handle,
+}
+
+impl DtoCompletion {
+    /// The incomplete path to the sender of a datagram, for [`Ia::address_handle_create`](crate::Ia::address_handle_create)
+    /// without [`AhFlags::PATH_COMPLETE`](crate::AhFlags::PATH_COMPLETE). `header` is what came in the first 40 bytes of the Receive.
+    ///
+    /// RoCE has neither LIDs nor service levels, so both are 0 here as in each path; the sender is known by the GID in the header. None if
+    /// this is no datagram that was received, or there are fewer bytes. Page it_dto_events.
+    pub fn src_path(&self, header: &[u8]) -> Option<Path> {
+        let came = self.event_number == EventType::DTO_UD_RECV_CMPL
+            && self.dto_status == DtoStatus::Success
+            && self.flags.contains(DtoUdFlags::IB_GRH_PRESENT);
+        if came { Path::of_sender(header) } else { None }
+    }
 }
 
 /// Why a connection could not be established.

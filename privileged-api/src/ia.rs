@@ -3,17 +3,19 @@
 //! Owns all objects of the IA. An IA is enabled, disabled (its device died) or freed; the state is one word that each call reads first.
 //!
 //! Locks, outermost first: an endpoint's operation lock (sleeps), a table entry (an endpoint's before an address handle's), an object's
-//! control lock, a queue's. `connections`, `ud_requests` and `mappings` are taken alone.
+//! control lock, a queue's or `connections`. `ud_requests` and `mappings` are taken alone.
 
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::ops::Deref;
+use core::sync::atomic::{self, AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 
 use kernel_agent::{Agent, Client};
 use nic_abi::ident;
 use nic_abi::registers::Features;
 use platform::Privileged;
+use platform::sync::atomic::AtomicU32;
 use platform::sync::{Mutex, Once};
 
 use crate::address::NetAddr;
@@ -25,14 +27,15 @@ use crate::dispatch::{Dispatcher, Shared};
 use crate::ep::Ep;
 use crate::evd::Evd;
 use crate::flags::{ConnQualTypes, IoblTypes, RmrTypes, ServiceTypes};
-use crate::handle::{self, EvdHandle, HandleType, IaHandle, LmrHandle};
+use crate::gates::{CqGates, Gates, SendGates, bar};
+use crate::handle::{self, EpHandle, EvdHandle, HandleType, IaHandle, LmrHandle};
 use crate::info::{IaInfo, SpigotInfo, TransportType, VendorIb};
 use crate::listen::Listen;
 use crate::lmr::Lmr;
 use crate::lmr::keys::Keys;
 use crate::lmr::owners::Owners;
 use crate::mem_map::Mappings;
-use crate::provider::{MAJOR, MINOR};
+use crate::provider::{Limits, MAJOR, MINOR};
 use crate::pz::Pz;
 use crate::rmr::Rmr;
 use crate::srq::Srq;
@@ -73,7 +76,11 @@ pub(crate) struct Core {
     name: String,
     pub(crate) handle: IaHandle,
     privileged: Option<Privileged>,
+    /// What the device can do and the interface lets be used.
+    features: Features,
     state: AtomicU8,
+    /// Control calls in progress, see [`Call`].
+    calls: AtomicU32,
     /// The IA is about to be freed: no callback begins.
     closing: AtomicBool,
     pub(crate) context: Context,
@@ -85,6 +92,8 @@ pub(crate) struct Core {
     pub(crate) srqs: Table<Srq>,
     pub(crate) evds: Table<Evd>,
     pub(crate) eps: Table<Ep>,
+    pub(crate) evd_gates: CqGates,
+    pub(crate) ep_gates: SendGates,
     pub(crate) listens: Table<Listen>,
     pub(crate) addrs: Table<AddressHandle>,
     pub(crate) ud_svc_reqs: Table<UdSvcReq>,
@@ -106,14 +115,38 @@ pub(crate) struct Core {
 #[doc(alias = "it_ia_handle_t")]
 pub struct Ia(Arc<Core>);
 
+/// A control call in progress. [`Ia::ia_free`] waits for it, so that it finds all that the call makes, and nothing that it is about to take away.
+///
+/// It waits for the device for a bounded time at most, never for an event.
+pub(crate) struct Call<'a>(&'a Arc<Core>);
+
+impl Deref for Call<'_> {
+    type Target = Arc<Core>;
+
+    fn deref(&self) -> &Arc<Core> {
+        self.0
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let last = self.0.calls.fetch_sub(1, Ordering::AcqRel) == 1;
+        if last && self.0.state.load(Ordering::Acquire) == FREED {
+            self.0.shared.platform.wake(&self.0.calls);
+        }
+    }
+}
+
 impl Core {
     pub(crate) fn create(
         shared: Arc<Shared>,
         agent: Arc<Agent>,
         name: &str,
         privileged: Option<Privileged>,
+        limits: &Limits,
     ) -> Result<Ia> {
-        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        // Of the language, since the model checker has no statics.
+        static SERIAL: atomic::AtomicU32 = atomic::AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         // The number of the direct LMR handle is left out.
         let number = serial % 0xffe + 1;
@@ -123,10 +156,12 @@ impl Core {
         let lmrs = Table::new(HandleType::Lmr, number, keys.saturating_sub(1), 1)?;
         let evds = Table::new(HandleType::Evd, number, id.max_cqs, 0)?;
         let eps = Table::new(HandleType::Ep, number, id.max_qps, 0)?;
+        let (evd_gates, ep_gates) = (Gates::new(id.max_cqs)?, Gates::new(id.max_qps)?);
         let listens = Table::new(HandleType::Listen, number, MAX_LISTENS, 0)?;
         let addrs = Table::new(HandleType::Addr, number, MAX_ADDRESS_HANDLES, 0)?;
         let ud_svc_reqs = Table::new(HandleType::UdSvcReq, number, MAX_REQUESTS, 0)?;
-        let direct = Features::from_bits_retain(id.features).contains(Features::RESERVED_KEY);
+        let features = Features::from_bits_truncate(id.features) & limits.features;
+        let direct = features.contains(Features::RESERVED_KEY);
         let owners = Arc::new(Owners::new(keys)?);
         // Index 0 stands for none in the note of a link.
         let rmrs = Table::new(HandleType::Rmr, number, keys.saturating_sub(1), 1)?;
@@ -141,7 +176,9 @@ impl Core {
             name: String::from(name),
             handle: IaHandle::from_raw(handle::word(HandleType::Ia, number, 0, serial.max(1))),
             privileged,
+            features,
             state: AtomicU8::new(ENABLED),
+            calls: AtomicU32::new(0),
             closing: AtomicBool::new(false),
             context: Context::new(),
             pzs,
@@ -152,6 +189,8 @@ impl Core {
             srqs,
             evds,
             eps,
+            evd_gates,
+            ep_gates,
             listens,
             addrs,
             ud_svc_reqs,
@@ -163,6 +202,7 @@ impl Core {
         });
         let upcalls: Weak<dyn kernel_agent::Upcalls> = core.me.clone();
         let client = core.agent.attach(upcalls).map_err(|_| Error::Resources)?;
+        client.limit_connections(limits.connections);
         core.client.call_once(|| client);
         // Only a privileged consumer can attach callbacks.
         if privileged.is_some() {
@@ -202,15 +242,31 @@ impl Core {
 
     /// The device is dead: the IA is disabled for good, and all who wait return.
     pub(crate) fn disable(&self) {
+        self.bar_gates();
         if self.state.compare_exchange(ENABLED, DISABLED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             log::warn!("{}: the device is dead, the IA is disabled", self.name);
+            // Whoever makes a dispatcher looks at the state when its gate is there: so one of us two bars it.
+            fence(Ordering::SeqCst);
             self.wake_all();
         }
     }
 
+    /// From here on each post and each taking of completions looks at the state. Before that changes, so that who has seen the change
+    /// finds no gate open; and after it, for what was made in between.
+    fn bar_gates(&self) {
+        for evd in self.evds.all() {
+            evd.bar(bar::DISABLED, || true);
+        }
+        for ep in self.eps.all() {
+            ep.gate.bar(ep.handle.as_raw(), bar::DISABLED, || true);
+        }
+    }
+
     fn wake_all(&self) {
+        self.bar_gates();
         for evd in self.evds.all() {
             evd.wake();
+            evd.wake_task();
         }
     }
 
@@ -225,6 +281,14 @@ impl Core {
             Agent::BadList(_) => Error::InvalidIobl,
             Agent::Gone if self.agent.is_dead() => self.judge(Error::IaCatastrophe),
             _ => Error::Resources,
+        }
+    }
+
+    /// As [`Core::error`], of a call that can only be refused because its object was freed meanwhile; `invalid` says so.
+    pub(crate) fn gone(&self, error: kernel_agent::Error, invalid: Error) -> Error {
+        match error {
+            kernel_agent::Error::Gone | kernel_agent::Error::Command(_) if !self.agent.is_dead() => invalid,
+            other => self.error(other),
         }
     }
 
@@ -252,9 +316,19 @@ impl Core {
         }
     }
 
-    /// What the device can do.
+    /// As [`Core::not_posted`], of a post that does not hold the endpoint's table entry: a reset may have put another queue pair there meanwhile, and
+    /// an endpoint that was just reset takes no requests.
+    #[cold]
+    pub(crate) fn not_posted_to(&self, ep: EpHandle, error: kernel_agent::PostError) -> Error {
+        match self.not_posted(error) {
+            Error::InvalidEp if self.eps.with(ep.as_raw(), |_| ()).is_some() => Error::InvalidEpState,
+            error => error,
+        }
+    }
+
+    /// What the consumer can use.
     pub(crate) fn features(&self) -> Features {
-        Features::from_bits_retain(self.agent.identity().features)
+        self.features
     }
 
     /// Frees everything, whoever uses whom last first.
@@ -288,11 +362,12 @@ impl Core {
         for pz in self.pzs.all() {
             self.bury_pz(&pz);
         }
-        self.connections.lock().clear();
-        self.ud_requests.lock().clear();
         if let Some(client) = self.client.get() {
             client.detach();
         }
+        // Now that the agent tells of no more.
+        self.connections.lock().clear();
+        self.ud_requests.lock().clear();
     }
 }
 
@@ -327,6 +402,16 @@ impl Ia {
         Ok(&self.0)
     }
 
+    /// The IA's inside for a call that makes, changes or frees objects, if it is enabled.
+    pub(crate) fn call(&self) -> Result<Call<'_>> {
+        self.0.calls.fetch_add(1, Ordering::AcqRel);
+        let call = Call(&self.0);
+        // Either this call sees that the IA is freed, or that sees this call.
+        fence(Ordering::SeqCst);
+        self.0.still_live()?;
+        Ok(call)
+    }
+
     /// The IA's handle.
     pub fn handle(&self) -> IaHandle {
         self.0.handle
@@ -355,7 +440,8 @@ impl Ia {
     ///
     /// When it returns the device touches none of the IA's memory any more.
     ///
-    /// Errors: `InvalidIa` (freed before), `InvalidEvdState` while a callback of the IA runs. Blocks for the device, but not without end. Page it_ia_free.
+    /// Errors: `InvalidIa` (freed before), `InvalidEvdState` while a callback of the IA runs. Blocks for the device, but not without end.
+    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_ia_free.
     #[doc(alias = "it_ia_free")]
     pub fn ia_free(&self) -> Result<()> {
         let core = &self.0;
@@ -371,9 +457,17 @@ impl Ia {
             }
             return Err(Error::InvalidEvdState);
         }
+        core.bar_gates();
         core.state.store(FREED, Ordering::Release);
+        fence(Ordering::SeqCst);
         core.dispatcher.stop();
         core.wake_all();
+        loop {
+            match core.calls.load(Ordering::Acquire) {
+                0 => break,
+                calls => _ = core.shared.platform.wait(&core.calls, calls, None),
+            }
+        }
         core.tear_down();
         Ok(())
     }
@@ -399,8 +493,11 @@ impl Ia {
         iobl_types.set(IoblTypes::PAGE_LIST, can(Features::PAGE_LIST));
         iobl_types.set(IoblTypes::BLOCK_LIST, can(Features::BLOCK_LIST));
         iobl_types.set(IoblTypes::VE_PAGE_LIST, can(Features::VARIABLE_LIST));
+        let mut ia_name = String::new();
+        ia_name.try_reserve_exact(core.name.len()).map_err(|_| Error::Resources)?;
+        ia_name.push_str(&core.name);
         Ok(IaInfo {
-            ia_name: core.name.clone(),
+            ia_name,
             api_major_version: MAJOR,
             api_minor_version: MINOR,
             sw_major_version: 0,

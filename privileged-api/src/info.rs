@@ -183,6 +183,8 @@ pub struct IaInfo {
 }
 
 /// Gives the memory of an [`IaInfo`] back. (Dropping it does the same.)
+///
+/// Errors: none. Does not block. May be called in callbacks. Thread-safe. Page it_ia_info_free.
 #[doc(alias = "it_ia_info_free")]
 pub fn ia_info_free(info: IaInfo) {
     drop(info);

@@ -1,5 +1,7 @@
 //! I/O buffer lists and buffer segments (pages it_iobl_t, it_lmr_triplet_t).
 
+use zerocopy::{Immutable, IntoBytes};
+
 use crate::address::IoAddr;
 use crate::flags::IoblTypes;
 use crate::handle::{LmrHandle, RmrHandle};
@@ -43,7 +45,8 @@ pub struct RmrTriplet {
 
 /// An element of a variable list.
 #[doc(alias = "it_iobl_ve_elt_t")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct IoblVeElt {
     /// Where it begins.
     pub io_addr: IoAddr,

@@ -12,6 +12,8 @@
 //! - Callbacks run in dispatcher threads, never inside a call, never twice at once for one event dispatcher.
 //! - When the device dies, the IA is disabled: all calls but [`Ia::ia_free`] return `IaCatastrophe`, and all who wait return.
 //!
+//! Whoever brings the stack into a kernel of their own finds the way in docs/embed.md, and the whole of it in examples/hello.rs.
+//!
 //! What the specification leaves open is decided where the call is documented, and listed in docs/decisions.md.
 //!
 //! One file, one subject: `handle` and `table` (who is who), `evd` (events), `ep` (endpoints, their state machine and the data path), `srq` (Receives for many of
@@ -20,6 +22,13 @@
 #![no_std]
 
 extern crate alloc;
+#[cfg(all(test, ferrovia_model))]
+extern crate std;
+
+/// The code of docs/embed.md compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/embed.md")]
+mod embed {}
 
 mod address;
 mod address_handle;
@@ -31,6 +40,7 @@ mod ep;
 mod evd;
 mod event;
 mod flags;
+mod gates;
 mod handle;
 mod ia;
 mod info;
@@ -38,11 +48,14 @@ mod iobl;
 mod listen;
 mod lmr;
 mod mem_map;
+#[cfg(all(test, ferrovia_model))]
+mod models;
 mod path;
+mod posted;
 mod provider;
 mod pz;
 mod rmr;
-mod sleep_lock;
+mod signal;
 mod socket;
 mod srq;
 mod status;
@@ -53,8 +66,8 @@ mod upcalls;
 pub use address::*;
 pub use attributes::*;
 pub use ep::atomic::AtomicOp;
-pub use evd::WaitError;
 pub use evd::callback::EvdCallback;
+pub use evd::{Notification, WaitError};
 pub use event::*;
 pub use flags::*;
 pub use handle::{
@@ -66,6 +79,7 @@ pub use info::*;
 pub use iobl::*;
 pub use lmr::LmrMemory;
 pub use mem_map::ASPACE_KERNEL;
+pub use nic_abi::registers::Features;
 pub use platform::Privileged;
-pub use provider::Provider;
+pub use provider::{Limits, Provider};
 pub use status::{Error, Result};

@@ -8,14 +8,16 @@ use platform::sync::Mutex;
 use crate::address::ConnQual;
 use crate::attributes::ListenParam;
 use crate::context::Context;
-use crate::ep::Feed;
 use crate::ep::connect::service;
+use crate::evd::Feed;
 use crate::event::EventType;
 use crate::flags::{ListenFlags, ListenParamMask};
 use crate::handle::{EvdHandle, ListenHandle};
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::status::{Error, Result};
 
+/// Ports below are the system's (RFC 6335): only privileged consumers may offer what is expected there.
+const SYSTEM_PORTS_END: u16 = 1024;
 /// Ports that a listen point gets where the consumer names none (RFC 6335, dynamic ports).
 const DYNAMIC: core::ops::RangeInclusive<u16> = 49152..=65535;
 
@@ -76,7 +78,7 @@ impl Ia {
     /// With [`ListenFlags::CONN_QUAL_INPUT`] the qualifier is `conn_qual`, else it is a free port number; it is returned with the handle. A request that
     /// finds the dispatcher full is dropped, and the peer times out.
     ///
-    /// Errors: `InvalidConnQual`, `ConnQualBusy`, `Resources`, `InvalidConnEvd`, `InvalidSpigot`, `InvalidFlags` (also for
+    /// Errors: `InvalidConnQual`, `ConnQualBusy`, `NoPermission` (a port below 1024, under any name, is for privileged consumers), `Resources`, `InvalidConnEvd`, `InvalidSpigot`, `InvalidFlags` (also for
     /// [`ListenFlags::SUPPRESS_IRD_ORD`]: they cannot be suppressed), `InvalidEvdType`, `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks.
     /// Thread-safe. Page it_listen_create.
     #[doc(alias = "it_listen_create")]
@@ -87,7 +89,7 @@ impl Ia {
         flags: ListenFlags,
         conn_qual: Option<&ConnQual>,
     ) -> Result<(ListenHandle, ConnQual)> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.shared.not_in_callback()?;
         if spigot_id != SPIGOT {
             return Err(Error::InvalidSpigot);
@@ -97,6 +99,11 @@ impl Ia {
         }
         if flags.contains(ListenFlags::CONN_QUAL_INPUT) {
             let qual = *conn_qual.ok_or(Error::InvalidConnQual)?;
+            let service = service(&qual)?;
+            let port = service.to_it_api().or(service.to_ip_cm().map(|(_, port)| port));
+            if port.is_some_and(|port| port < SYSTEM_PORTS_END) {
+                core.privileged()?;
+            }
             return Ok((core.listen(connect_evd, qual)?, qual));
         }
         for port in DYNAMIC {
@@ -138,10 +145,11 @@ impl Ia {
 
     /// Ends listening. Requests that were told of can still be accepted and rejected.
     ///
-    /// Errors: `InvalidListen`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Page it_listen_free.
+    /// Errors: `InvalidListen`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
+    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_listen_free.
     #[doc(alias = "it_listen_free")]
     pub fn listen_free(&self, listen: ListenHandle) -> Result<()> {
-        let core = self.live()?;
+        let core = self.call()?;
         let listen = core.listens.get(listen.as_raw()).ok_or(Error::InvalidListen)?;
         if core.bury_listen(&listen) { Ok(()) } else { Err(Error::InvalidListen) }
     }

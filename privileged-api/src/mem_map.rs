@@ -22,7 +22,7 @@ impl Ia {
     /// block. May be called in callbacks. Thread-safe. Page it_mem_map.
     #[doc(alias = "it_mem_map")]
     pub fn mem_map(&self, vaddr: usize, aspace_id: u64, len: usize) -> Result<(IoAddr, usize)> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.privileged()?;
         if len == 0 || aspace_id != ASPACE_KERNEL || vaddr.checked_add(len).is_none() {
             return Err(Error::Fault);
@@ -44,10 +44,10 @@ impl Ia {
     /// Undoes a mapping, which must be named exactly as [`Ia::mem_map`] returned it. Privileged consumers only.
     ///
     /// Errors: `NoPermission`, `Fault` (no such mapping), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
-    /// Page it_mem_unmap.
+    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_mem_unmap.
     #[doc(alias = "it_mem_unmap")]
     pub fn mem_unmap(&self, io_addr: IoAddr, mapped_len: usize) -> Result<()> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.privileged()?;
         let mut mappings = core.mappings.lock();
         let place = mappings.iter().position(|mapping| *mapping == (io_addr, mapped_len));

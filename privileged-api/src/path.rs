@@ -3,6 +3,8 @@
 use alloc::vec::Vec;
 
 use nic_abi::registers::Identity;
+use roce::cm::redirection::Redirection;
+use roce::cm::rej::Reason;
 
 use crate::address::{IbNetEndpoint, NetAddr, NetAddrType, NetEndpoint, Path};
 use crate::ep::connect::mtu_code;
@@ -56,6 +58,59 @@ impl Core {
         let gids = &self.agent.identity().gids;
         gids.iter().position(|ours| ours == gid && *gid != [0; 16]).map(|index| index as u8)
     }
+
+    /// The path that leads where a peer redirects to, otherwise like the one that was asked by. None if there is none.
+    pub(crate) fn redirected(&self, asked: &Path, to: &Redirection) -> Option<Path> {
+        let mut path = self.towards(asked, to.gid.0)?;
+        let ib = path.ib_mut()?;
+        (ib.sl, ib.traffic_class, ib.flow_label) = (to.sl, to.traffic_class, to.flow_label);
+        if to.pkey.0 != 0 {
+            ib.partition_key = to.pkey.0;
+        }
+        Some(path)
+    }
+
+    /// The path that a peer suggests who rejects the one that was asked by, in the information that goes with its reason (IBTA
+    /// vol. 1 table 109). Where it says nothing that can be followed, the path stays the best guess.
+    pub(crate) fn suggested(&self, asked: &Path, reason: u16, information: &[u8]) -> Path {
+        self.suggestion(asked, Reason(reason), information).unwrap_or(*asked)
+    }
+
+    fn suggestion(&self, asked: &Path, reason: Reason, information: &[u8]) -> Option<Path> {
+        match reason {
+            Reason::PRIMARY_GID | Reason::PORT_REDIRECTION => {
+                return self.towards(asked, *information.first_chunk()?);
+            }
+            Reason::PORT_AND_CM_REDIRECTION => {
+                return self.redirected(asked, &Redirection::parse(information).ok()?);
+            }
+            _ => {}
+        }
+        let mut path = *asked;
+        let (ib, first) = (path.ib_mut()?, *information.first()?);
+        match reason {
+            Reason::PRIMARY_SL => ib.sl = first & 0xf,
+            Reason::PRIMARY_TRAFFIC_CLASS => ib.traffic_class = first,
+            Reason::PRIMARY_HOP_LIMIT => ib.hop_limit = first,
+            Reason::PRIMARY_PACKET_RATE => ib.packet_rate = first & 0x3f,
+            Reason::INVALID_PATH_MTU => ib.path_mtu = first,
+            Reason::PRIMARY_FLOW_LABEL => {
+                let [a, b, c] = *information.first_chunk()?;
+                ib.flow_label = u32::from_be_bytes([0, a, b, c]) & 0xf_ffff;
+            }
+            _ => {}
+        }
+        Some(path)
+    }
+
+    /// The same path to another port.
+    fn towards(&self, asked: &Path, remote_port_gid: [u8; 16]) -> Option<Path> {
+        let local_port_gid = local_gid_for(self.agent.identity(), &remote_port_gid)?;
+        let mut path = *asked;
+        let ib = path.ib_mut()?;
+        (ib.local_port_gid, ib.remote_port_gid) = (local_port_gid, remote_port_gid);
+        Some(path)
+    }
 }
 
 impl Path {
@@ -73,7 +128,8 @@ impl Path {
 impl Ia {
     /// Finds paths to a network address: at most `num_paths` of them, and how many there are.
     ///
-    /// There is one path to each address, by the port's GID of the same kind. Nobody is asked, so that the peer answers is not promised.
+    /// There is one path to each address, by the port's GID of the same kind, and none while the port is down. Nobody is asked, so that the peer answers is
+    /// not promised.
     ///
     /// Errors: `InvalidSpigot`, `InvalidAddress` (no node has this address), `InvalidNetaddr` (a type that is not known here), `InvalidIa`, `IaCatastrophe`.
     /// Does not block. Not for callbacks. Thread-safe. Page it_get_pathinfo.
@@ -91,7 +147,8 @@ impl Ia {
         }
         let remote_port_gid = gid(net_addr)?;
         let id = core.agent.identity();
-        let Some(local_port_gid) = local_gid_for(id, &remote_port_gid) else { return Ok((Vec::new(), 0)) };
+        let local = local_gid_for(id, &remote_port_gid).filter(|_| core.agent.port_up());
+        let Some(local_port_gid) = local else { return Ok((Vec::new(), 0)) };
         let path = Path {
             spigot_id,
             timeout: DEFAULT_TIMEOUT_US,

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use kernel_agent::Agent;
+use nic_abi::registers::Features;
 use platform::sync::Mutex;
 use platform::{Platform, Privileged};
 
@@ -18,9 +19,29 @@ pub(crate) const MAJOR: u32 = 2;
 /// The newest minor version of the API.
 pub(crate) const MINOR: u32 = 1;
 
+/// How much of a NIC an interface's consumers get ([`Provider::add_limited`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// What they may use of what the NIC can do; it_ia_query tells no more.
+    pub features: Features,
+    /// Connections of one IA at once at most, those that are being made among them.
+    pub connections: u32,
+}
+
+impl Limits {
+    /// All that there is.
+    pub const NONE: Limits = Limits { features: Features::all(), connections: u32::MAX };
+}
+
+struct Offer {
+    name: String,
+    agent: Arc<Agent>,
+    limits: Limits,
+}
+
 struct Inner {
     shared: Arc<Shared>,
-    interfaces: Mutex<Vec<(String, Arc<Agent>)>>,
+    interfaces: Mutex<Vec<Offer>>,
 }
 
 /// The interfaces of a machine. Boot code makes it once and adds the agents of its NICs; cloning it makes another name for the same.
@@ -36,29 +57,35 @@ impl Provider {
 
     /// Adds a NIC. `InvalidName` if the name is empty, too long or taken.
     pub fn add(&self, name: &str, agent: Arc<Agent>) -> Result<()> {
+        self.add_limited(name, agent, Limits::NONE)
+    }
+
+    /// Adds an interface of a NIC whose consumers get no more than the limits say: for consumers that are not trusted with all of it, and for
+    /// sharing it out. One NIC may have several interfaces. `InvalidName` if the name is empty, too long or taken.
+    pub fn add_limited(&self, name: &str, agent: Arc<Agent>, limits: Limits) -> Result<()> {
         if name.is_empty() || name.len() >= INTERFACE_NAME_SIZE || name.contains('\0') {
             return Err(Error::InvalidName);
         }
         let mut interfaces = self.0.interfaces.lock();
-        if interfaces.iter().any(|(taken, _)| taken == name) {
+        if interfaces.iter().any(|offer| offer.name == name) {
             return Err(Error::InvalidName);
         }
-        interfaces.push((String::from(name), agent));
+        interfaces.push(Offer { name: String::from(name), agent, limits });
         Ok(())
     }
 
     /// The interfaces whose NIC works now: at most `num_interfaces` of them, and how many there are.
     ///
-    /// Does not block. May be called in callbacks. Thread-safe. Page it_interface_list.
+    /// Errors: none. Does not block. May be called in callbacks. Thread-safe. Page it_interface_list.
     #[doc(alias = "it_interface_list")]
     pub fn interface_list(&self, num_interfaces: usize) -> (Vec<Interface>, usize) {
         let interfaces = self.0.interfaces.lock();
-        let working = || interfaces.iter().filter(|(_, agent)| !agent.is_dead());
-        let list = working().take(num_interfaces).map(|(name, _)| Interface {
+        let working = || interfaces.iter().filter(|offer| !offer.agent.is_dead());
+        let list = working().take(num_interfaces).map(|offer| Interface {
             major_version: MAJOR,
             minor_version: MINOR,
             transport_type: TransportType::Ib,
-            name: name.clone(),
+            name: offer.name.clone(),
         });
         let list: Vec<_> = list.collect();
         // One may have died meanwhile.
@@ -81,10 +108,10 @@ impl Provider {
         privileged: Option<Privileged>,
     ) -> Result<Ia> {
         self.0.shared.not_in_callback()?;
-        let agent = {
+        let (agent, limits) = {
             let interfaces = self.0.interfaces.lock();
-            let found = interfaces.iter().find(|(taken, agent)| taken == name && !agent.is_dead());
-            found.map(|(_, agent)| agent.clone()).ok_or(Error::InvalidName)?
+            let found = interfaces.iter().find(|offer| offer.name == name && !offer.agent.is_dead());
+            found.map(|offer| (offer.agent.clone(), offer.limits)).ok_or(Error::InvalidName)?
         };
         if major_version != MAJOR {
             return Err(Error::InvalidMajorVersion);
@@ -92,6 +119,6 @@ impl Provider {
         if minor_version > MINOR {
             return Err(Error::InvalidMinorVersion);
         }
-        Core::create(self.0.shared.clone(), agent, name, privileged)
+        Core::create(self.0.shared.clone(), agent, name, privileged, &limits)
     }
 }

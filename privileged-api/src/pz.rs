@@ -71,7 +71,7 @@ impl Ia {
     /// Errors: `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe. Page it_pz_create.
     #[doc(alias = "it_pz_create")]
     pub fn pz_create(&self) -> Result<PzHandle> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.shared.not_in_callback()?;
         let reservation = core.pzs.reserve()?;
         let pd = core.client()?.create_pd().map_err(|error| core.error(error))?;
@@ -101,10 +101,11 @@ impl Ia {
     /// Destroys a protection zone.
     ///
     /// Errors: `InvalidPz`, `PzBusy` while an object is in the zone, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in
-    /// callbacks. Page it_pz_free.
+    /// callbacks.
+    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_pz_free.
     #[doc(alias = "it_pz_free")]
     pub fn pz_free(&self, pz: PzHandle) -> Result<()> {
-        let core = self.live()?;
+        let core = self.call()?;
         let pz = core.pzs.get(pz.as_raw()).ok_or(Error::InvalidPz)?;
         if !pz.uses.retire() {
             return Err(if pz.uses.in_use() { Error::PzBusy } else { Error::InvalidPz });

@@ -100,7 +100,7 @@ impl Ia {
         max_recv_segments: usize,
         max_recv_dtos: usize,
     ) -> Result<SrqHandle> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.shared.not_in_callback()?;
         if !core.features().contains(Features::SRQ) {
             return Err(Error::SrqNotSupported);
@@ -155,7 +155,8 @@ impl Ia {
             param.max_recv_segs = srq.max_recv_segs;
         }
         if wants(SrqParamMask::LOW_WATERMARK) {
-            param.low_watermark = srq.srq.limit().map_err(|error| core.srq_error(error))? as usize;
+            param.low_watermark =
+                srq.srq.limit().map_err(|error| core.gone(error, Error::InvalidSrq))? as usize;
         }
         Ok(param)
     }
@@ -167,7 +168,7 @@ impl Ia {
     /// `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe. Page it_srq_modify.
     #[doc(alias = "it_srq_modify")]
     pub fn srq_modify(&self, srq: SrqHandle, mask: SrqParamMask, params: &SrqParam) -> Result<()> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.shared.not_in_callback()?;
         let srq = core.srq(srq)?;
         if mask.bits() & !SrqParamMask::LOW_WATERMARK.bits() != 0 {
@@ -185,10 +186,10 @@ impl Ia {
     /// Destroys a shared receive queue; Receives that are left never complete. When it returns, the device touches their buffers no more.
     ///
     /// Errors: `InvalidSrq`, `SrqBusy` while an endpoint uses it, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks.
-    /// Page it_srq_free.
+    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_srq_free.
     #[doc(alias = "it_srq_free")]
     pub fn srq_free(&self, srq: SrqHandle) -> Result<()> {
-        let core = self.live()?;
+        let core = self.call()?;
         let srq = core.srq(srq)?;
         core.bury_srq(&srq)
     }

@@ -633,7 +633,7 @@ impl core::fmt::Display for Error {
 impl core::error::Error for Error {}
 
 /// What every call returns.
-pub type Result<T> = core::result::Result<T, Error>;
+pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 #[cfg(test)]
 mod tests {

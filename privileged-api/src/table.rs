@@ -12,15 +12,15 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
+use platform::sync::atomic::{AtomicUsize, Ordering};
 use platform::sync::{Mutex, MutexGuard, Once};
 
 use crate::handle::{self, HandleType};
 use crate::status::{Error, Result};
 
 /// Entries are allocated in chunks of this many.
-const CHUNK: usize = 64;
+const CHUNK: usize = if cfg!(ferrovia_model) { 2 } else { 64 };
 
 pub(crate) struct Entry<T> {
     /// The valid handle's word; 0 while there is no object.
@@ -145,6 +145,14 @@ impl<T> Table<T> {
 
     /// Takes the object out; the handle is invalid from now on.
     pub(crate) fn remove(&self, word: u64) -> Option<Arc<T>> {
+        let object = self.invalidate(word)?;
+        self.release(word);
+        Some(object)
+    }
+
+    /// Takes the object out, but keeps its index back until [`Table::release`]: nothing else is made there while the object still
+    /// holds on to what belongs to the index.
+    pub(crate) fn invalidate(&self, word: u64) -> Option<Arc<T>> {
         let object = {
             let mut entry = self.entry(word)?.lock();
             if entry.word != word {
@@ -154,8 +162,12 @@ impl<T> Table<T> {
             entry.object.take()?
         };
         self.live.fetch_sub(1, Ordering::Relaxed);
-        self.give_back(handle::index(word) as u32, handle::generation(word));
         Some(object)
+    }
+
+    /// The index of a handle that was invalidated may be used again. Once only.
+    pub(crate) fn release(&self, word: u64) {
+        self.give_back(handle::index(word) as u32, handle::generation(word));
     }
 
     fn give_back(&self, index: u32, generation: u32) {
@@ -213,7 +225,7 @@ pub(crate) struct UseCount(AtomicUsize);
 const GOING: usize = 1 << (usize::BITS - 1);
 
 impl UseCount {
-    pub(crate) const fn new() -> UseCount {
+    pub(crate) fn new() -> UseCount {
         UseCount(AtomicUsize::new(0))
     }
 

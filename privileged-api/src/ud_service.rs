@@ -12,13 +12,14 @@ use alloc::sync::Arc;
 use kernel_agent::{
     ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolutionRequestId, ResolveParams,
 };
+use roce::cm::redirection::Redirection;
 use roce::cm::sidr;
 
 use crate::address::{ConnQual, NetAddr, Path, PrivateData};
 use crate::attributes::UdSvcReqParam;
 use crate::context::Context;
-use crate::ep::Feed;
 use crate::ep::connect::{fit, received, service};
+use crate::evd::Feed;
 use crate::evd::callback::Origin;
 use crate::event::{Event, EventType, RemoteEpInfo, UdServiceReply, UdServiceRequest, UdSvcStatus};
 use crate::flags::UdSvcReqParamMask;
@@ -124,9 +125,9 @@ impl Core {
             ResolutionEventKind::Request { request, request_id, remote_gid, .. } => {
                 self.ud_requested(event, (request, request_id), remote_gid, ia);
             }
-            ResolutionEventKind::Reply { resolution, status, qpn, qkey } => {
+            ResolutionEventKind::Reply { resolution, status, qpn, qkey, redirection } => {
                 let ep_info = RemoteEpInfo { ud_ep_id: qpn, ud_ep_key: qkey };
-                self.ud_replied(event, resolution, (status, ep_info), ia);
+                self.ud_replied(event, resolution, (status, ep_info, redirection), ia);
             }
             // No event tells of it: the consumer asks again (it_ud_service_request).
             ResolutionEventKind::TimedOut { .. } => {}
@@ -171,18 +172,20 @@ impl Core {
         &self,
         event: &ResolutionEvent<'_>,
         resolution: ResolutionId,
-        (status, ep_info): (sidr::Status, RemoteEpInfo),
+        (status, ep_info, redirection): (sidr::Status, RemoteEpInfo, Option<Redirection>),
         ia: &Ia,
     ) {
         let Some(asked) = self.ud_svc_reqs.get(event.context) else { return };
         if asked.id != resolution {
             return;
         }
+        let dst_path = redirection.and_then(|to| self.redirected(&asked.path, &to));
         let status = match status {
             sidr::Status::Valid => UdSvcStatus::EpInfoValid,
             sidr::Status::ServiceIdNotSupported => UdSvcStatus::IdNotSupported,
             sidr::Status::NoQp => UdSvcStatus::NoEpAvailable,
-            // Where to is not followed: nothing that can be reached redirects.
+            sidr::Status::Redirected if dst_path.is_some() => UdSvcStatus::Redirected,
+            // A redirection that leads nowhere is no use to anybody.
             sidr::Status::Rejected | sidr::Status::Redirected | sidr::Status::VersionNotSupported => {
                 UdSvcStatus::Rejected
             }
@@ -193,7 +196,7 @@ impl Core {
             ud_svc: asked.handle,
             status,
             ep_info: if status == UdSvcStatus::EpInfoValid { ep_info } else { RemoteEpInfo::default() },
-            dst_path: None,
+            dst_path,
             private_data: received(event.private_data),
         });
         let origin = Origin::Dispatcher(ia);
@@ -228,7 +231,7 @@ impl Ia {
         destination_path: &Path,
         private_data: &[u8],
     ) -> Result<UdSvcReqHandle> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.shared.not_in_callback()?;
         let feed = core.feed(reply_evd, EventType::CM_MSG_EVENT_STREAM, Error::InvalidConnEvd)?;
         if private_data.len() > private_data::UD_REQUEST {
@@ -305,11 +308,11 @@ impl Ia {
 
     /// Frees a request handle: what is replied from now on is dropped. Reply events that are queued stay.
     ///
-    /// Errors: `InvalidUdSvc`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page
-    /// it_ud_service_request_handle_free.
+    /// Errors: `InvalidUdSvc`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    /// Page it_ud_service_request_handle_free.
     #[doc(alias = "it_ud_service_request_handle_free")]
     pub fn ud_service_request_handle_free(&self, ud_svc: UdSvcReqHandle) -> Result<()> {
-        let core = self.live()?;
+        let core = self.call()?;
         let request = core.ud_svc_req(ud_svc)?;
         if core.bury_ud_svc_req(&request) { Ok(()) } else { Err(Error::InvalidUdSvc) }
     }

@@ -1,7 +1,7 @@
 //! What the agent tells the IA. All of it comes from the agent's dispatcher thread, one after the other, without a lock.
 
 use kernel_agent::{AsyncEvent, CmEvent, Death, ResolutionEvent, Upcalls};
-use nic_abi::eqe::EventType as Nic;
+use nic_abi::eqe::{EventType as Nic, UNTOLD};
 
 use crate::evd::callback::Origin;
 use crate::event::{AffiliatedCause, EventType};
@@ -19,8 +19,8 @@ impl Upcalls for Core {
         let Some(ia) = self.ia() else { return };
         let origin = Origin::Dispatcher(&ia);
         match event {
-            AsyncEvent::Qp { context, event, status, .. } => {
-                self.queue_pair(EpHandle::from_raw(context), event, status.is_some(), &ia);
+            AsyncEvent::Qp { context, event, detail, .. } => {
+                self.queue_pair(EpHandle::from_raw(context), event, detail != UNTOLD, &ia);
             }
             AsyncEvent::Cq { context } => {
                 if let Some(evd) = self.evds.get(context) {
@@ -64,11 +64,11 @@ impl Upcalls for Core {
 }
 
 impl Core {
-    /// Something happened to a queue pair. A request of ours that failed (`completes`) is told by its completion; what a peer
-    /// did wrong is an affiliated event (it_affiliated_event_t, table for InfiniBand).
+    /// Something happened to a queue pair. What a completion says (`completes`) is told by that; all else is an affiliated event, and so is
+    /// a peer's reaching for what it may not reach (it_affiliated_event_t, table for InfiniBand).
     fn queue_pair(&self, ep: EpHandle, event: Nic, completes: bool, ia: &Ia) {
         let told = match event {
-            Nic::QpFatal if completes => None,
+            Nic::QpFatal | Nic::QpInvalidRequest if completes => None,
             Nic::QpFatal => Some(EventType::ASYNC_AFF_EP_FAILURE),
             Nic::QpInvalidRequest => Some(EventType::ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE),
             Nic::QpAccessError => Some(EventType::ASYNC_AFF_EP_L_ACCESS_VIOLATION),

@@ -1,7 +1,7 @@
 //! How much of the specifications the suite shows: the rows of the catalogue, by document and page.
 //!
 //! tests/catalogue/DOCUMENT.tsv has a row for each requirement; not-applicable.tsv names rows that can't apply,
-//! with the reason. A row is shown when a test that passed in this run names it.
+//! with the reason. A row is shown when a test that passed in this run, on every machine of the run, names it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -178,19 +178,18 @@ fn parse_reasons(text: &str) -> Result<BTreeMap<String, String>> {
 /// Runs the suite in the kernel and prints what it shows; returns the process's status.
 pub fn conformance(options: &Options, missing: bool) -> Result<u8> {
     let catalogue = Catalogue::load(&workspace_root().join("tests/catalogue"))?;
-    let summary = runner::run(options, runner::SUITE, &[], false, |result| match result.outcome {
+    let summary = runner::run_suite(options, &[], false, |ran| match ran.result.outcome {
         Outcome::Passed => Ok(()),
-        Outcome::Failed(_) => runner::print_result(result),
+        Outcome::Failed(_) => runner::print_result(ran),
     })?;
-    let objections: Vec<String> =
-        summary.results.iter().flat_map(|result| catalogue.objections(&result.name, &result.rows)).collect();
+    let results = summary.results.iter().map(|ran| &ran.result);
+    let objections: BTreeSet<String> =
+        results.flat_map(|result| catalogue.objections(&result.name, &result.rows)).collect();
     for objection in &objections {
         complain!("ferrovia: catalogue: {objection}");
     }
-    let passed = summary.results.iter().filter(|result| result.outcome == Outcome::Passed);
-    let shown = passed.flat_map(|result| result.rows.iter().cloned()).collect();
     runner::print_closing(&summary)?;
-    for line in catalogue.report(&shown, missing) {
+    for line in catalogue.report(&summary.shown(), missing) {
         print_line(&line)?;
     }
     Ok(if summary.is_success() && objections.is_empty() { 0 } else { 1 })

@@ -41,9 +41,9 @@ impl Launcher {
         let config = Config {
             qemu: self.qemu.clone(),
             image: self.image.clone(),
-            cpus: options.cpus,
+            cpus: options.cpus(),
             memory: options.memory(),
-            nics: usize::try_from(options.nics).unwrap_or(usize::MAX),
+            nics: usize::try_from(options.nics()).unwrap_or(usize::MAX),
             command_line,
             module,
             patience: Patience::default(),

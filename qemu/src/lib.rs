@@ -6,7 +6,7 @@
 //! | [`cli`], [`options`] | the command line |
 //! | [`setup`], [`images`] | what has to be there first: QEMU, the Rust target, a built image |
 //! | [`launch`], [`tour`], [`mod@bench`] | running one image and passing on what it says |
-//! | [`suite`], [`runner`], [`conformance`] | running the tests, over as many guests as it takes |
+//! | [`suite`], [`runner`], [`machines`], [`conformance`] | running the tests, over as many guests as it takes |
 //! | [`vm`], [`console`], [`symbols`] | one guest: how it starts, speaks and ends |
 //! | [`frontend`], [`device`], [`memory`] | its NICs: how QEMU sees them, and the thread that plays them |
 //! | [`process`], [`signals`], [`error`] | children that die with us, Ctrl-C, and one line for each error |
@@ -30,6 +30,7 @@ pub mod error;
 pub mod frontend;
 pub mod images;
 pub mod launch;
+pub mod machines;
 pub mod memory;
 pub mod options;
 pub mod process;

@@ -23,17 +23,17 @@ pub struct Options {
     #[arg(long, global = true, value_name = "PATH", env = "FERROVIA_QEMU", help_heading = "Machine")]
     pub qemu: Option<PathBuf>,
 
-    /// Run the guest on this many CPUs
-    #[arg(long, global = true, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Machine")]
-    pub cpus: u32,
+    /// Run the guest on this many CPUs [default: 1; the suite runs on machines with 1 and with 2]
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Machine")]
+    pub cpus: Option<u32>,
 
     /// Give the guest this much memory: a number with K, M or G, or of MiB [default: 512M, or what the file needs]
     #[arg(long, global = true, value_name = "SIZE", value_parser = Size::parse, help_heading = "Machine")]
     pub memory: Option<Size>,
 
-    /// Put this many NICs into the guest
-    #[arg(long, global = true, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8), help_heading = "Machine")]
-    pub nics: u32,
+    /// Put this many NICs into the guest [default: 2; the suite runs on machines with 1 and with 2]
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8), help_heading = "Machine")]
+    pub nics: Option<u32>,
 
     /// Let the guest's kernel log what is at least this grave
     #[arg(long, global = true, value_name = "LEVEL", default_value = "warn", value_parser = PossibleValuesParser::new(["off", "error", "warn", "info", "debug", "trace"]), help_heading = "Machine")]
@@ -47,7 +47,7 @@ pub struct Options {
 impl Default for Options {
     /// What an empty command line means.
     fn default() -> Options {
-        Options { qemu: None, cpus: 1, memory: None, nics: 2, log: "warn".into(), timeout: None }
+        Options { qemu: None, cpus: None, memory: None, nics: None, log: "warn".into(), timeout: None }
     }
 }
 
@@ -55,6 +55,16 @@ impl Options {
     /// The time after which a guest is ended.
     pub fn time_limit(&self) -> Option<Duration> {
         self.timeout.map(|seconds| Duration::from_secs(seconds.into()))
+    }
+
+    /// The guest's CPUs.
+    pub fn cpus(&self) -> u32 {
+        self.cpus.unwrap_or(1)
+    }
+
+    /// The guest's NICs.
+    pub fn nics(&self) -> u32 {
+        self.nics.unwrap_or(2)
     }
 
     /// The guest's memory in bytes.

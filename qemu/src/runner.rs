@@ -1,28 +1,45 @@
-//! Runs the conformance suite in the kernel: guest after guest until every test has ended.
+//! Runs the conformance suite in the kernel, on each of its machines: guest after guest until every test has ended.
 //!
 //! A test that panics, faults or hangs ends its guest; it is reported, and the next guest goes on after it.
 //! [`crate::suite`] documents what the image says.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::launch::{Launcher, print_line};
+use crate::machines::Machine;
 use crate::options::Options;
 use crate::suite::{Next, Outcome, Suite, TestResult};
 use crate::vm::{Event, Exit};
 
+/// A test that has ended, and where.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    /// The machine that it ran on.
+    pub machine: Machine,
+    /// What came of it.
+    pub result: TestResult,
+}
+
 /// What came of a suite.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
+    /// The machines that it ran on.
+    pub machines: Vec<Machine>,
     /// All tests that ran, in their order.
-    pub results: Vec<TestResult>,
+    pub results: Vec<Ran>,
 }
 
 impl Summary {
     /// How many passed.
     pub fn passed(&self) -> usize {
-        self.results.iter().filter(|r| r.outcome == Outcome::Passed).count()
+        self.passes().count()
+    }
+
+    fn passes(&self) -> impl Iterator<Item = &TestResult> {
+        self.results.iter().map(|ran| &ran.result).filter(|result| result.outcome == Outcome::Passed)
     }
 
     /// How many did not.
@@ -34,19 +51,43 @@ impl Summary {
     pub fn is_success(&self) -> bool {
         !self.results.is_empty() && self.failed() == 0
     }
+
+    /// The rows of the catalogue that are shown: by a test that passed on every machine.
+    pub fn shown(&self) -> BTreeSet<String> {
+        let mut times: BTreeMap<&str, usize> = BTreeMap::new();
+        self.passes().for_each(|result| *times.entry(&result.name).or_default() += 1);
+        let everywhere = |result: &&TestResult| times.get(result.name.as_str()) == Some(&self.machines.len());
+        self.passes().filter(everywhere).flat_map(|result| result.rows.iter().cloned()).collect()
+    }
 }
 
 /// The image of the conformance suite.
 pub const SUITE: &str = "suite";
 
-/// Runs the tests of `image` whose names contain one of `filters` (all if there is none); `report` gets each as it
-/// ends.
+/// Runs the conformance suite on every machine that the options ask for; see [`run`].
+pub fn run_suite(
+    options: &Options,
+    filters: &[String],
+    show_output: bool,
+    mut report: impl FnMut(&Ran) -> Result<()>,
+) -> Result<Summary> {
+    let mut all = Summary::default();
+    for machine in Machine::of(options) {
+        let summary = run(&machine.options(options), SUITE, filters, show_output, &mut report)?;
+        all.machines.extend(summary.machines);
+        all.results.extend(summary.results);
+    }
+    Ok(all)
+}
+
+/// Runs the tests of `image` whose names contain one of `filters` (all if there is none) on one machine; `report` gets
+/// each as it ends.
 pub fn run(
     options: &Options,
     image: &str,
     filters: &[String],
     show_output: bool,
-    mut report: impl FnMut(&TestResult) -> Result<()>,
+    mut report: impl FnMut(&Ran) -> Result<()>,
 ) -> Result<Summary> {
     for filter in filters {
         check_filter(filter)?;
@@ -54,12 +95,13 @@ pub fn run(
     let launcher = Launcher::prepare(options, image)?;
     let begun = Instant::now();
     let mut suite = Suite::new(begun);
-    let mut summary = Summary::default();
+    let machine = Machine { nics: options.nics(), cpus: options.cpus() };
+    let mut summary = Summary { machines: vec![machine], results: Vec::new() };
     let mut take = |result: TestResult| -> Result<()> {
         let output = result.output.iter().flat_map(|line| launcher.symbols().annotate(line)).collect();
-        let result = TestResult { output, ..result };
-        report(&result)?;
-        summary.results.push(result);
+        let ran = Ran { machine, result: TestResult { output, ..result } };
+        report(&ran)?;
+        summary.results.push(ran);
         Ok(())
     };
     loop {
@@ -102,7 +144,7 @@ pub fn run(
             Next::Boot => {}
             Next::Stuck => {
                 complain!(
-                    "ferrovia: the suite does not get on after {}; it was given up",
+                    "ferrovia: the suite does not get on after {} ({machine}); it was given up",
                     suite.last().unwrap_or("its start")
                 );
                 return Ok(summary);
@@ -123,12 +165,14 @@ fn check_filter(filter: &str) -> Result<()> {
 }
 
 /// Prints how a test ended, and if it failed why, and what it wrote.
-pub fn print_result(result: &TestResult) -> Result<()> {
-    let TestResult { name, time, output, .. } = result;
-    match &result.outcome {
-        Outcome::Passed => print_line(&format!("test kernel {name} ... ok ({})", show_time(*time))),
+pub fn print_result(ran: &Ran) -> Result<()> {
+    let Ran { machine, result: TestResult { name, time, output, outcome, .. } } = ran;
+    match outcome {
+        Outcome::Passed => {
+            print_line(&format!("test kernel {name} [{machine}] ... ok ({})", show_time(*time)))
+        }
         Outcome::Failed(why) => {
-            print_line(&format!("test kernel {name} ... FAILED ({})", show_time(*time)))?;
+            print_line(&format!("test kernel {name} [{machine}] ... FAILED ({})", show_time(*time)))?;
             print_line(&format!("    {why}"))?;
             output.iter().try_for_each(|line| print_line(&format!("    | {line}")))
         }
@@ -145,7 +189,7 @@ fn show_time(time: Duration) -> String {
 
 /// Runs tests, prints each, and the closing line; returns the process's status.
 pub fn run_and_print(options: &Options, filters: &[String], show_output: bool) -> Result<u8> {
-    let summary = run(options, SUITE, filters, show_output, print_result)?;
+    let summary = run_suite(options, filters, show_output, print_result)?;
     print_closing(&summary)?;
     Ok(if summary.is_success() { 0 } else { 1 })
 }
@@ -155,9 +199,9 @@ pub fn print_closing(summary: &Summary) -> Result<()> {
     if summary.failed() > 0 {
         print_line("failed in the kernel:")?;
     }
-    for result in &summary.results {
+    for Ran { machine, result } in &summary.results {
         if let Outcome::Failed(why) = &result.outcome {
-            print_line(&format!("    {}: {why}", result.name))?;
+            print_line(&format!("    {} [{machine}]: {why}", result.name))?;
         }
     }
     print_line(&format!("kernel: {} passed, {} failed", summary.passed(), summary.failed()))
@@ -246,18 +290,36 @@ mod tests {
         }
     }
 
+    fn ran(name: &str, nics: u32, outcome: Outcome) -> Ran {
+        let (time, rows, output) = (Duration::ZERO, vec![format!("{name}.B01")], Vec::new());
+        let result = TestResult { name: name.into(), outcome, time, rows, output };
+        Ran { machine: Machine { nics, cpus: 1 }, result }
+    }
+
     #[test]
     fn no_test_is_no_success() {
-        let result = |outcome| TestResult {
-            name: "t".into(),
-            outcome,
-            time: Duration::ZERO,
-            rows: Vec::new(),
-            output: Vec::new(),
-        };
-        assert!(!Summary::default().is_success());
-        assert!(Summary { results: vec![result(Outcome::Passed)] }.is_success());
-        let mixed = Summary { results: vec![result(Outcome::Passed), result(Outcome::Failed("x".into()))] };
+        let summary = |results| Summary { machines: vec![Machine { nics: 1, cpus: 1 }], results };
+        assert!(!summary(Vec::new()).is_success());
+        assert!(summary(vec![ran("t", 1, Outcome::Passed)]).is_success());
+        let mixed = summary(vec![ran("t", 1, Outcome::Passed), ran("u", 1, Outcome::Failed("x".into()))]);
         assert_eq!((mixed.passed(), mixed.failed(), mixed.is_success()), (1, 1, false));
+    }
+
+    #[test]
+    fn what_does_not_pass_on_every_machine_shows_nothing() {
+        let machines = [1, 2].map(|nics| Machine { nics, cpus: 1 }).to_vec();
+        let failed = || Outcome::Failed("x".into());
+        let results = vec![
+            ran("both", 1, Outcome::Passed),
+            ran("one", 1, Outcome::Passed),
+            ran("none", 1, failed()),
+            ran("lost", 1, Outcome::Passed),
+            ran("both", 2, Outcome::Passed),
+            ran("one", 2, failed()),
+            ran("none", 2, failed()),
+        ];
+        let summary = Summary { machines, results };
+        assert_eq!(summary.shown().into_iter().collect::<Vec<_>>(), ["both.B01"]);
+        assert_eq!((summary.passed(), summary.failed()), (4, 3));
     }
 }

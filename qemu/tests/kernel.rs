@@ -14,7 +14,7 @@ const STATUS_UNBOOTABLE: u8 = 102;
 fn options(cpus: u32) -> Options {
     Options {
         qemu: std::env::var_os("FERROVIA_QEMU").map(Into::into),
-        cpus,
+        cpus: Some(cpus),
         timeout: Some(300),
         ..Options::default()
     }
@@ -33,7 +33,7 @@ fn the_kernels_own_tests_pass_with_two_cpus() {
 fn the_kernels_own_tests_pass(cpus: u32) {
     let summary =
         runner::run(&options(cpus), IMAGE, &[], false, runner::print_result).expect("the guest runs");
-    let failed: Vec<_> = summary.results.iter().filter(|result| result.outcome != Outcome::Passed).collect();
+    let failed: Vec<_> = summary.results.iter().filter(|ran| ran.result.outcome != Outcome::Passed).collect();
     assert!(failed.is_empty(), "{failed:#?}");
     assert!(summary.passed() > 0, "no test ran");
 }

@@ -30,6 +30,13 @@ impl SimNic {
         SimNic { registers: (own, file.bus), arena, handlers, scheduler, index }
     }
 
+    pub(crate) fn interrupt(&self, vector: u16) {
+        let handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Some(handler)) = handlers.get(usize::from(vector)) {
+            handler();
+        }
+    }
+
     fn register_file(&self) -> SharedSlice<'_> {
         let (memory, at) = &self.registers;
         memory.get(*at, registers::SIZE as u64).expect("allocated in `new`")
@@ -72,10 +79,7 @@ impl Frontend for Port {
     }
 
     fn raise(&self, vector: u16) {
-        let handlers = self.0.handlers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Some(handler)) = handlers.get(usize::from(vector)) {
-            handler();
-        }
+        self.0.interrupt(vector);
     }
 }
 

@@ -8,10 +8,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use host::Os;
+use platform::sync::atomic::{AtomicU32, Ordering};
 use platform::{Instant, OutOfMemory, Wake};
 
 use crate::random::Random;
@@ -124,6 +124,12 @@ impl Scheduler {
         *self.device.lock().unwrap_or_else(PoisonError::into_inner) = Some(device);
     }
 
+    /// The simulation is over.
+    pub(crate) fn take_device(&self) {
+        let device = self.device.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(device);
+    }
+
     /// From now on the device does nothing.
     pub(crate) fn kill_device(&self) {
         self.state().device_dead = true;
@@ -134,6 +140,13 @@ impl Scheduler {
         state.kicks[nic] = true;
         drop(state);
         self.maybe_switch();
+    }
+
+    /// Does what the device would do: nobody else gets the CPU meanwhile.
+    pub(crate) fn as_device(&self, act: impl FnOnce()) {
+        let device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
+        act();
+        drop(device);
     }
 
     /// A number that the seed decides.

@@ -15,6 +15,8 @@ const ARENA: usize = 256 << 20;
 pub struct World {
     platform: Arc<dyn Platform>,
     nics: Vec<Arc<dyn Device>>,
+    fronts: Vec<Arc<SimNic>>,
+    memory: Arc<Arena>,
     scheduler: Arc<Scheduler>,
 }
 
@@ -40,7 +42,7 @@ pub fn run<T>(seed: u64, nics: u8, scenario: impl FnOnce(&World) -> T) -> Outcom
     let platform: Arc<dyn Platform> =
         Arc::new(HostPlatform::on(arena.clone(), Box::new(Simulated(scheduler.clone()))));
     let mut model = Model { fabric: Fabric::new(), ids: Vec::new() };
-    let mut fronts: Vec<Arc<dyn Device>> = Vec::new();
+    let mut fronts: Vec<Arc<SimNic>> = Vec::new();
     for n in 0..nics {
         let config = NicConfig::numbered(n, arena.limit());
         let nic = Arc::new(SimNic::new(arena.clone(), scheduler.clone(), usize::from(n), config.vectors));
@@ -53,9 +55,12 @@ pub fn run<T>(seed: u64, nics: u8, scenario: impl FnOnce(&World) -> T) -> Outcom
         fronts.push(nic);
     }
     scheduler.set_device(Box::new(model));
-    let world = World { platform, nics: fronts, scheduler: scheduler.clone() };
+    let nics = fronts.iter().map(|nic| nic.clone() as Arc<dyn Device>).collect();
+    let world = World { platform, nics, fronts, memory: arena, scheduler: scheduler.clone() };
     let value = scenario(&world);
     scheduler.settle();
+    // It holds on to the scheduler, by its NICs.
+    scheduler.take_device();
     Outcome { value, trace: scheduler.trace(), left: scheduler.alive() }
 }
 
@@ -78,6 +83,18 @@ impl World {
     /// A number that the seed decides.
     pub fn random(&self) -> u64 {
         self.scheduler.random()
+    }
+
+    /// The machine's memory, as a device reaches it.
+    pub fn memory(&self) -> &Arc<Arena> {
+        &self.memory
+    }
+
+    /// An interrupt of a NIC, whether it has a cause or not; of a vector that there is not, nothing.
+    pub fn interrupt(&self, nic: usize, vector: u16) {
+        if let Some(nic) = self.fronts.get(nic) {
+            self.scheduler.as_device(|| nic.interrupt(vector));
+        }
     }
 
     /// Ends the device, with all NICs, as if its process had been killed.

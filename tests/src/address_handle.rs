@@ -37,6 +37,8 @@ fn wrong_ways(way: &Path) -> Vec<(Path, Error)> {
         (with(way, |ib| ib.local_port_gid[15] ^= 0x40), source),
         (with(way, |ib| ib.local_port_gid = [0; 16]), source),
         (with(way, |ib| ib.local_port_lid = 1), source),
+        (with(way, |ib| ib.partition_key = 0x8001), source),
+        (with(way, |ib| ib.partition_key = 0), source),
         (with(way, |ib| ib.flow_label = 1 << 20), source),
         (with(way, |ib| ib.sl = 16), source),
         (with(way, |ib| ib.remote_port_gid = [0; 16]), source),
@@ -105,6 +107,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "address_handle::create_refuses",
         &[
+            "it_address_handle_create.F02",
+            "A.it_address_handle_create.IT_ERR_INVALID_SOURCE_PATH",
             "it_address_handle_create.IT_ERR_INVALID_PZ",
             "it_address_handle_create.IT_ERR_INVALID_FLAGS",
             "it_address_handle_create.IT_ERR_INVALID_SOURCE_PATH",
@@ -145,6 +149,17 @@ pub(crate) const TESTS: &[Test] = &[
                 );
                 f.a.address_handle_free(handle)?;
             }
+            // The service level is the consumer's in both cases.
+            let leveled = with(&way, |ib| (ib.sl, ib.partition_key) = (5, 0x1234));
+            let handle = f.a.address_handle_create(pz, &leveled, AhFlags::empty())?;
+            let chosen = f.a.address_handle_query(handle, AddrParamMask::PATH)?.path;
+            check_eq!(some(chosen.ib(), "an InfiniBand path")?.sl, 5);
+            f.a.address_handle_free(handle)?;
+            let handle =
+                f.a.address_handle_create(pz, &with(&way, |ib| ib.sl = 15), AhFlags::PATH_COMPLETE)?;
+            let taken = f.a.address_handle_query(handle, AddrParamMask::PATH)?.path;
+            check_eq!(some(taken.ib(), "an InfiniBand path")?.sl, 15);
+            f.a.address_handle_free(handle)?;
             for gid in [[0; 16], [0xff; 16]] {
                 let path = with(&way, |ib| ib.remote_port_gid = gid);
                 let created = f.a.address_handle_create(pz, &path, AhFlags::empty());
@@ -153,8 +168,7 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(f.a.object_counts().addr, 0);
             // What does not matter may be anything.
             let odd = with(&way, |ib| {
-                (ib.packet_rate, ib.subnet_local, ib.remote_port_lid, ib.partition_key) =
-                    (9, true, 5, 0x1234);
+                (ib.packet_rate, ib.subnet_local, ib.remote_port_lid) = (9, true, 5);
                 (ib.path_mtu, ib.packet_lifetime) = (15, 63);
             });
             f.a.address_handle_create(pz, &Path { timeout: 0, ..odd }, AhFlags::PATH_COMPLETE)?;
@@ -273,6 +287,31 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!((done.cookie, done.dto_status), (cookie, DtoStatus::Success));
             }
             refused(f.a.evd_dequeue(a.request), Error::QueueEmpty)
+        },
+    ),
+    test(
+        "address_handle::each_of_the_ports_gids_can_be_the_source",
+        &["A.it_address_handle_create.V01"],
+        |f| {
+            let (a, b) = (peer(&f.a, &datagrams())?, peer(&f.b, &datagrams())?);
+            let into = f.region(&f.b, b.pz, 64, OPEN)?;
+            let mut sources = Vec::new();
+            for there in spigot(&f.b)?.net_addr {
+                let way = path(&f.a, &there)?;
+                let addr = f.a.address_handle_create(a.pz, &way, AhFlags::PATH_COMPLETE)?;
+                f.b.post_recvfrom(b.ep, &[into.segment(0, 40)], 1, SIGNALLED)?;
+                f.a.post_sendto(a.ep, &[], 2, SIGNALLED, &DgRemoteEpAddr::IbUd { addr, ep_info: b.info })?;
+                check_eq!(completion(&f.a, a.request)?.dto_status, DtoStatus::Success);
+                check_eq!(completion(&f.b, b.recv)?.dto_status, DtoStatus::Success);
+                let ib = some(way.ib(), "an InfiniBand path")?;
+                check_eq!(into.bytes(8, 16), ib.local_port_gid);
+                check_eq!(into.bytes(24, 16), ib.remote_port_gid);
+                if !sources.contains(&ib.local_port_gid) {
+                    sources.push(ib.local_port_gid);
+                }
+            }
+            check!(sources.len() > 1, "one GID only");
+            Ok(())
         },
     ),
     test("address_handle::contexts_and_types", &["it_handle_t.F01"], |f| {

@@ -5,22 +5,17 @@ use core::result::Result;
 
 use privileged_api::*;
 
-use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, WAIT, attributes, sevd};
+use crate::fixture::{
+    End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, WAIT, atomic_attributes, attributes, sevd,
+};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
-
-/// Attributes of an endpoint whose peer may do atomic operations.
-fn atomic() -> EpAttributes {
-    let mut attributes = attributes();
-    attributes.rc.atomics_enable = true;
-    attributes
-}
 
 /// What a region needs as a target.
 const TARGET: MemPriv = OPEN.union(MemPriv::ATOMIC);
 
 /// A connected pair, a sink on the active side and a target on the passive side.
 fn ready(f: &Fixture) -> Result<(Pair, Region, Region), Failure> {
-    let pair = f.pair_of(&attributes(), &atomic())?;
+    let pair = f.pair_of(&attributes(), &atomic_attributes())?;
     let sink = f.region(&f.a, pair.a.pz, PAGE, MemPriv::LOCAL)?;
     let target = f.region(&f.b, pair.b.pz, PAGE, TARGET)?;
     Ok((pair, sink, target))
@@ -178,7 +173,7 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             let (pair, sink, target) = ready(f)?;
-            let second = f.pair_of(&attributes(), &atomic())?;
+            let second = f.pair_of(&attributes(), &atomic_attributes())?;
             let other = f.region(&f.a, second.a.pz, PAGE, MemPriv::LOCAL)?;
             let there = f.region(&f.b, second.b.pz, PAGE, TARGET)?;
             // The same word by two connections, each through a region of its own zone.
@@ -245,7 +240,7 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             let few = EpAttributes { max_request_dtos: 2, ..attributes() };
-            let pair = f.pair_of(&few, &atomic())?;
+            let pair = f.pair_of(&few, &atomic_attributes())?;
             let sink = f.region(&f.a, pair.a.pz, PAGE, MemPriv::LOCAL)?;
             let target = f.region(&f.b, pair.b.pz, PAGE, TARGET)?;
             let post = |ep, flags| {
@@ -280,6 +275,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "atomic::remote_violations",
         &[
+            "it_ep_attributes_t.F20",
+            "it_ep_attributes_t.V02",
             "it_post_atomic.B06",
             "it_post_atomic.A01",
             "it_post_atomic.A04",
@@ -432,7 +429,7 @@ fn in_zone(f: &Fixture, pz: PzHandle) -> Result<End, Failure> {
     let request = sevd(&f.b, EventType::DTO_EVENT_STREAM, 64, 1)?;
     let recv = sevd(&f.b, EventType::DTO_EVENT_STREAM, 64, 1)?;
     let conn = sevd(&f.b, EventType::CM_MSG_EVENT_STREAM, 16, 1)?;
-    let ep = f.b.ep_rc_create(pz, request, recv, conn, EpFlags::empty(), &atomic())?;
+    let ep = f.b.ep_rc_create(pz, request, recv, conn, EpFlags::empty(), &atomic_attributes())?;
     Ok(End { ia: f.b.clone(), pz, request, recv, conn, ep })
 }
 

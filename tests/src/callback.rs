@@ -19,7 +19,7 @@ fn software(ia: &Ia) -> Result<EvdHandle, Failure> {
 }
 
 /// Attaches a callback that only counts its invocations.
-fn count(f: &Fixture, evd: EvdHandle) -> Result<Gate, Failure> {
+pub(crate) fn count(f: &Fixture, evd: EvdHandle) -> Result<Gate, Failure> {
     let gate = Gate::new(f.platform());
     let passed = gate.clone();
     f.a.evd_callback_attach(evd, Box::new(move |_, _| passed.pass()))?;
@@ -27,7 +27,7 @@ fn count(f: &Fixture, evd: EvdHandle) -> Result<Gate, Failure> {
 }
 
 /// Lets every callback that could have been invoked be so: another dispatcher's is, after them.
-fn settle(f: &Fixture) -> Outcome {
+pub(crate) fn settle(f: &Fixture) -> Outcome {
     let evd = software(&f.a)?;
     let gate = count(f, evd)?;
     for round in 1..=3 {
@@ -40,7 +40,7 @@ fn settle(f: &Fixture) -> Outcome {
 }
 
 /// Frees a dispatcher whose callback may just be returning.
-fn freed(f: &Fixture, evd: EvdHandle) -> Outcome {
+pub(crate) fn freed(f: &Fixture, evd: EvdHandle) -> Outcome {
     let mut last = Ok(());
     eventually(f.platform(), || {
         last = f.a.evd_free(evd);
@@ -50,7 +50,7 @@ fn freed(f: &Fixture, evd: EvdHandle) -> Outcome {
 }
 
 /// Dequeues until the queue says that it is empty.
-fn drain(ia: &Ia, evd: EvdHandle) -> Result<usize, Failure> {
+pub(crate) fn drain(ia: &Ia, evd: EvdHandle) -> Result<usize, Failure> {
     let mut count = 0;
     loop {
         match ia.evd_dequeue(evd) {
@@ -62,7 +62,7 @@ fn drain(ia: &Ia, evd: EvdHandle) -> Result<usize, Failure> {
 }
 
 /// Runs `body` once, in a callback, and returns what it returned.
-fn inside<T: Send + 'static>(
+pub(crate) fn inside<T: Send + 'static>(
     f: &Fixture,
     mut body: impl FnMut(&Ia, EvdHandle) -> T + Send + 'static,
 ) -> Result<T, Failure> {
@@ -90,6 +90,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_evd_callback_attach.F01",
             "it_evd_callback_attach.B07",
             "it_evd_callback_attach.O01",
+            "it_evd_callback_attach.V02",
             "it_evd_query.F12",
             "G.1.F07",
         ],

@@ -33,9 +33,13 @@ fn private_data(event: &Event) -> Option<PrivateData> {
     }
 }
 
-/// Checks that a message brought these bytes, in a field of the transport's own length that is zero behind them.
+/// Checks that a message brought these bytes, in a field of the transport's own length that is zero behind them; or none.
 #[track_caller]
 fn brought(data: Option<PrivateData>, bytes: &[u8], limit: usize) -> Outcome {
+    if bytes.is_empty() {
+        check_eq!(data, None);
+        return Ok(());
+    }
     let data = some(data, "private data")?;
     let good = data.len() >= bytes.len()
         && data.len() <= limit.max(bytes.len())
@@ -77,6 +81,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::two_way",
         &[
+            "it_ep_accept.V04",
             "5.1.B01",
             "5.1.B03",
             "5.2.1.B01",
@@ -166,6 +171,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_cm_msg_events.F24",
             "it_ia_info_t.F37",
             "it_event_t.F18",
+            "5.2.1.S01",
         ],
         |f| {
             check!(f.a.ia_query()?.three_way_handshake_support);
@@ -201,6 +207,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::private_data",
         &[
+            "it_ep_connect.L03",
             "5.1.B02",
             "5.2.1.B02",
             "5.2.1.B03",
@@ -216,6 +223,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ia_info_t.F45",
             "it_ep_accept.V06",
             "F.B01",
+            "B.2.V01",
         ],
         |f| {
             let info = f.a.ia_query()?;
@@ -239,7 +247,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "connect::private_data_three_way",
-        &["it_cm_msg_events.F24", "it_ep_accept.B09", "it_cm_msg_events.O03"],
+        &["it_cm_msg_events.F24", "it_ep_accept.B09", "it_cm_msg_events.O03", "A.it_cm_msg_events.A03"],
         |f| {
             let limit = f.a.ia_query()?.accept_private_data_len;
             let (active, passive, listener) = sides(f)?;
@@ -447,6 +455,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::disconnected_by_either_side",
         &[
+            "it_ep_state_t.V10",
+            "A.it_ep_disconnect.B02",
             "it_ep_disconnect.B01",
             "it_ep_disconnect.B02",
             "it_ep_disconnect.B03",
@@ -507,7 +517,14 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "connect::disconnect_flushes",
-        &["it_ep_disconnect.B06", "it_ep_state_t.A04", "it_cm_msg_events.S03", "4.7.B05"],
+        &[
+            "it_cm_msg_events.B13",
+            "it_dto_events.B08",
+            "it_ep_disconnect.B06",
+            "it_ep_state_t.A04",
+            "it_cm_msg_events.S03",
+            "4.7.B05",
+        ],
         |f| {
             let pair = f.pair()?;
             for cookie in 0..5 {
@@ -520,7 +537,11 @@ pub(crate) const TESTS: &[Test] = &[
                 pair.b.recv_done(cookie, DtoStatus::Flushed)?;
             }
             pair.a.idle()?;
-            pair.b.idle()
+            pair.b.idle()?;
+            // Nobody says whether this comes before or after.
+            pair.a.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+            pair.b.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+            Ok(())
         },
     ),
     test(
@@ -581,7 +602,13 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "connect::freed_after_the_arrival",
-        &["A.it_cm_msg_events.B04", "A.it_ep_free.B02", "it_ep_free.B05", "A.it_ep_free.A01"],
+        &[
+            "it_ep_state_t.S33",
+            "A.it_cm_msg_events.B04",
+            "A.it_ep_free.B02",
+            "it_ep_free.B05",
+            "A.it_ep_free.A01",
+        ],
         |f| {
             let (active, passive, listener) = sides(f)?;
             f.dial(&active, &listener, THREE_WAY, &[])?;
@@ -591,8 +618,11 @@ pub(crate) const TESTS: &[Test] = &[
             let spare = f.end(&f.a, &attributes())?;
             refused(f.a.ep_accept(spare.ep, id, &[]), Error::InvalidCnEstId)?;
             refused(f.a.reject(id, &[]), Error::InvalidCnEstId)?;
-            let event = passive.event()?.event_number();
-            check!(event != EventType::CM_MSG_CONN_ESTABLISHED, "{event:?}");
+            let event = passive.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
+            let Event::ConnNonpeerReject { reject_reason_code, .. } = event else {
+                return Err(Failure::new("not a rejection"));
+            };
+            check!([RejectReason::Other, RejectReason::Timeout].contains(&reject_reason_code));
             check_eq!(passive.state()?, EpStateRc::Nonoperational);
             Ok(())
         },
@@ -644,6 +674,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::bad_flags",
         &[
+            "it_ep_connect.V04",
             "it_ep_connect.IT_ERR_INVALID_CN_EST_FLAGS",
             "it_ep_connect.L01",
             "it_ep_connect.V03",
@@ -692,6 +723,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::bad_paths",
         &[
+            "A.it_ep_connect.IT_ERR_INVALID_SOURCE_PATH",
             "it_ep_connect.IT_ERR_INVALID_SPIGOT",
             "it_ep_connect.IT_ERR_INVALID_SOURCE_PATH",
             "it_ep_connect.V01",
@@ -712,6 +744,12 @@ pub(crate) const TESTS: &[Test] = &[
             let mut wrong = route;
             some(wrong.ib_mut(), "the InfiniBand part")?.local_port_gid = [0xee; 16];
             refused(dial(&wrong), Error::InvalidSourcePath)?;
+            // A partition that the port is not in.
+            for key in [0, 1, 0x7ffe, 0x8001, 0xfffe] {
+                let mut wrong = route;
+                some(wrong.ib_mut(), "the InfiniBand part")?.partition_key = key;
+                refused(dial(&wrong), Error::InvalidSourcePath)?;
+            }
             let iwarp = IwarpNetEndpoint::Ipv4 { laddr: [127, 0, 0, 1], raddr: [127, 0, 0, 1] };
             let foreign = Path { remote: NetEndpoint::Iwarp(iwarp), ..route };
             refused(dial(&foreign), Error::InvalidSourcePath)?;
@@ -780,6 +818,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::read_depths_travel",
         &[
+            "it_cm_msg_events.V03",
             "5.1.1.B02",
             "5.1.1.B03",
             "5.2.3.B01",
@@ -832,6 +871,12 @@ pub(crate) const TESTS: &[Test] = &[
                 if let Some(id) = id {
                     f.a.ep_accept(active.ep, id, &[])?;
                 }
+                // The passive side is told what the active side said first, whatever it made of it.
+                let event = passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+                let Event::ConnEstablished { rdma_read_ird, rdma_read_ord, .. } = event else {
+                    return Err(Failure::new("not established"));
+                };
+                check_eq!((rdma_read_ird, rdma_read_ord), (active_ird, 3));
             }
             Ok(())
         },
@@ -839,6 +884,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::more_reads_than_the_peer_takes",
         &[
+            "A.it_ep_attributes_t.B03",
+            "it_ep_attributes_t.F14",
             "it_ep_accept.IT_ERR_INVALID_EP_ATTR",
             "it_ep_accept.B07",
             "it_ep_accept.B08",
@@ -867,6 +914,11 @@ pub(crate) const TESTS: &[Test] = &[
             };
             check_eq!((reject_reason_code, reject_reason_code.as_raw()), (RejectReason::BadOrd, 4));
             check_eq!(active.state()?, EpStateRc::Nonoperational);
+            // No end stays connected to nothing.
+            let event = passive.event()?.event_number();
+            let rejects = [EventType::CM_MSG_CONN_NONPEER_REJECT, EventType::CM_MSG_CONN_PEER_REJECT];
+            check!(rejects.contains(&event), "{event:?}");
+            check_eq!(passive.state()?, EpStateRc::Nonoperational);
             f.a.ep_reset(active.ep)?;
             let passive = f.end(&f.b, &EpAttributes { rc: meagre, ..attributes() })?;
             f.dial(&active, &listener, THREE_WAY, &[])?;
@@ -911,6 +963,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::depths_suppressed",
         &[
+            "it_ep_connect.V07",
             "it_ep_connect.F03",
             "it_ep_connect.O01",
             "it_listen_create.F04",
@@ -920,6 +973,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ep_connect.V06",
             "it_listen_create.B07",
             "it_listen_create.V01",
+            "5.1.1.O01",
         ],
         |f| {
             let suppressible = f.a.ia_query()?.ird_ord_suppressible;

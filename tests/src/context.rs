@@ -7,7 +7,9 @@ use core::result::Result;
 
 use privileged_api::*;
 
-use crate::fixture::{Fixture, OPEN, attributes};
+use crate::fixture::{Fixture, OPEN, attributes, path, sevd};
+use crate::thread::Thread;
+use crate::ud::address;
 use crate::{Failure, Test, check, check_eq, refused, test};
 
 /// One object of each type that an IA has.
@@ -15,6 +17,12 @@ fn one_of_each(f: &Fixture) -> Result<Vec<(HandleType, Handle)>, Failure> {
     let end = f.end(&f.a, &attributes())?;
     let region = f.region(&f.a, end.pz, 64, OPEN)?;
     let listener = f.listen(&f.a)?;
+    let rmr = f.a.rmr_create(end.pz, RmrType::Default)?;
+    let srq = f.a.srq_create(end.pz, 1, 4)?;
+    let addr = address(&f.a, end.pz, &f.b)?;
+    let theirs = f.listen(&f.b)?;
+    let (evd, way) = (sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 4, 1)?, path(&f.a, &theirs.address)?);
+    let asked = f.a.ud_service_request_handle_create(&theirs.conn_qual, evd, &way, &[])?;
     Ok(vec![
         (HandleType::Ia, f.a.handle().into()),
         (HandleType::Pz, end.pz.into()),
@@ -22,6 +30,10 @@ fn one_of_each(f: &Fixture) -> Result<Vec<(HandleType, Handle)>, Failure> {
         (HandleType::Ep, end.ep.into()),
         (HandleType::Lmr, region.lmr.into()),
         (HandleType::Listen, listener.listen.into()),
+        (HandleType::Rmr, rmr.into()),
+        (HandleType::Srq, srq.into()),
+        (HandleType::Addr, addr.into()),
+        (HandleType::UdSvcReq, asked.into()),
     ])
 }
 
@@ -33,6 +45,8 @@ pub(crate) const TESTS: &[Test] = &[
             "it_set_consumer_context.B02",
             "it_set_consumer_context.B03",
             "it_get_consumer_context.B01",
+            "it_get_consumer_context.B03",
+            "it_context_t.F01",
             "it_context_t.F02",
         ],
         |f| {
@@ -43,6 +57,10 @@ pub(crate) const TESTS: &[Test] = &[
             for (place, &(kind, handle)) in objects.iter().enumerate() {
                 let context = f.a.get_consumer_context(handle)?;
                 check_eq!(context, 0x1_0000_0000 + place as u64, "context of {kind:?}");
+                // An address is a context, too.
+                let address = core::ptr::from_ref(&objects).addr() as u64;
+                f.a.set_consumer_context(handle, address)?;
+                check_eq!(f.a.get_consumer_context(handle)?, address, "context of {kind:?}");
                 for value in [u64::MAX, 1, 0xdead_beef_dead_beef] {
                     f.a.set_consumer_context(handle, value)?;
                     check_eq!(f.a.get_consumer_context(handle)?, value, "context of {kind:?}");
@@ -56,6 +74,37 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.a.get_consumer_context(handle), Error::NoContext)?;
         }
         check_eq!(Error::NoContext as u32, 80);
+        Ok(())
+    }),
+    test("context::zero_is_one", &["it_get_consumer_context.V01"], |f| {
+        for (_, handle) in one_of_each(f)? {
+            refused(f.a.get_consumer_context(handle), Error::NoContext)?;
+            f.a.set_consumer_context(handle, 0)?;
+            check_eq!(f.a.get_consumer_context(handle)?, 0);
+        }
+        Ok(())
+    }),
+    test("context::many_at_once", &["it_set_consumer_context.B05"], |f| {
+        // Nothing orders them; each of the values is whole, and none waits for another.
+        let pz = f.a.pz_create()?;
+        f.a.set_consumer_context(pz, 0)?;
+        let mut threads = Vec::new();
+        for number in 1..5_u64 {
+            let ia = f.a.clone();
+            let value = number << 32 | number;
+            threads.push(Thread::spawn(f.platform(), "sets", move || -> Result<bool, Error> {
+                let mut whole = true;
+                for _ in 0..1000 {
+                    ia.set_consumer_context(pz, value)?;
+                    let seen = ia.get_consumer_context(pz)?;
+                    whole &= seen >> 32 == seen & 0xffff_ffff;
+                }
+                Ok(whole)
+            })?);
+        }
+        for thread in threads {
+            check!(thread.join()??, "a value that nobody set");
+        }
         Ok(())
     }),
     test("context::taken_away", &["it_set_consumer_context.B04"], |f| {

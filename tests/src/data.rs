@@ -690,6 +690,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "data::silence_unless_asked",
         &[
+            "A.it_ep_attributes_t.V01",
             "it_dto_flags_t.F01",
             "it_dto_flags_t.B01",
             "it_evd_dequeue.B09",
@@ -720,6 +721,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "data::full_queues",
         &[
+            "A.it_ep_attributes_t.B01",
             "it_post_send.IT_ERR_TOO_MANY_POSTS",
             "it_post_recv.IT_ERR_TOO_MANY_POSTS",
             "it_post_rdma_write.IT_ERR_TOO_MANY_POSTS",

@@ -34,10 +34,19 @@ fn waiters(f: &Fixture, ia: &Ia, end: &End) -> Result<Vec<Thread<Result<(), Erro
     let software =
         ia.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 4, 1, EvdHandle::NULL)?;
     let mut threads = Vec::new();
+    let aggregate = EventType::AEVD_NOTIFICATION_EVENT_STREAM;
+    let naming = ia.evd_create(aggregate, EvdFlags::DEQUEUE_NOTIFICATIONS, 0, 0, EvdHandle::NULL)?;
+    let gathering = ia.evd_create(aggregate, EvdFlags::empty(), 0, 0, EvdHandle::NULL)?;
+    ia.evd_create(EventType::DTO_EVENT_STREAM, EvdFlags::OVERFLOW_DEFAULT, 4, 1, gathering)?;
+    let noted = ia.evd_create(aggregate, EvdFlags::CREATE_FD, 0, 0, EvdHandle::NULL)?;
+    let notification = ia.evd_notification(noted)?;
+    threads.push(Thread::spawn(f.platform(), "waiter", move || notification.wait(TIMEOUT_INFINITE))?);
     for (evd, timeout) in [
         (end.request, TIMEOUT_INFINITE),
         (end.recv, TIMEOUT_INFINITE),
         (end.conn, TIMEOUT_INFINITE),
+        (naming, TIMEOUT_INFINITE),
+        (gathering, TIMEOUT_INFINITE),
         (software, TIMEOUT_INFINITE),
         (software, 3_600_000_000),
     ] {
@@ -112,6 +121,7 @@ fn all_calls(end: &End, region: &Region) -> Vec<(&'static str, Option<Error>)> {
         ("it_lmr_link", ia.lmr_link(lmr, 0, &list, 64, absolute, OPEN, ep, 1, SIGNALLED).err()),
         ("it_lmr_unlink", ia.lmr_unlink(lmr, ep, 1, SIGNALLED).err()),
         ("it_lmr_free", ia.lmr_free(lmr).err()),
+        ("it_lmr_modify", ia.lmr_modify(lmr, LmrParamMask::MEM_PRIV, &LmrParam::default()).err()),
         ("it_mem_map", ia.mem_map(region.buffer.addr(), 0, PAGE).err()),
         ("it_mem_unmap", ia.mem_unmap(IoAddr(0), PAGE).err()),
         (
@@ -169,6 +179,8 @@ pub(crate) const TESTS: &[Test] = &[
             "it_lmr_link.IT_ERR_IA_CATASTROPHE",
             "it_lmr_unlink.IT_ERR_IA_CATASTROPHE",
             "it_lmr_free.IT_ERR_IA_CATASTROPHE",
+            "it_lmr_modify.IT_ERR_IA_CATASTROPHE",
+            "it_lmr_modify.V05",
             "it_mem_map.IT_ERR_IA_CATASTROPHE",
             "it_mem_unmap.IT_ERR_IA_CATASTROPHE",
             "it_evd_create.IT_ERR_IA_CATASTROPHE",

@@ -46,7 +46,9 @@ pub(crate) const TESTS: &[Test] = &[test(
         let (segment, context, at) = ([region.whole()], region.context()?, region.remote(0));
         let params = SrqParam { low_watermark: 1, ..SrqParam::default() };
         let op = AtomicOp::FetchAndAdd;
-        let refusals: [(&str, Result<()>); 15] = [
+        let refusals: [(&str, Result<()>); 17] = [
+            ("evd_dequeue_n", ia.evd_dequeue_n(pair.a.request, &mut [DtoCompletion::default()]).map(drop)),
+            ("ep_qpn", ia.ep_qpn(ep).map(drop)),
             ("rmr_create", ia.rmr_create(pz, RmrType::Wide).map(drop)),
             ("rmr_query", ia.rmr_query(rmr, RmrParamMask::ALL).map(drop)),
             ("rmr_link", ia.rmr_link(rmr, region.lmr, addr, 64, mode, privs, ep, 1, SIGNALLED).map(drop)),

@@ -83,6 +83,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "ep::create_and_query",
         &[
+            "A.it_ep_attributes_t.O01",
             "it_ep_rc_create.B01",
             "it_ep_rc_create.B02",
             "it_ep_rc_create.S01",
@@ -389,6 +390,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "ep::undefined_mask_bits",
         &[
+            "it_ep_attributes_t.F19",
             "it_ep_query.IT_ERR_INVALID_MASK",
             "it_ep_modify.IT_ERR_INVALID_MASK",
             "it_ep_modify.L01",

@@ -6,7 +6,7 @@ use core::result::Result;
 use nic_abi::admin::Injection;
 use privileged_api::*;
 
-use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, WAIT, attributes, path, sevd};
+use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, WAIT, attributes, sevd};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// A way to use local memory.
@@ -67,7 +67,7 @@ fn remote(
 
 /// The affiliated event that a peer's wrongdoing leaves at an endpoint.
 #[track_caller]
-fn affiliated(ia: &Ia, evd: EvdHandle, number: EventType, ep: EpHandle) -> Outcome {
+pub(crate) fn affiliated(ia: &Ia, evd: EvdHandle, number: EventType, ep: EpHandle) -> Outcome {
     let (event, _) = ia.evd_wait(evd, WAIT)?;
     match event == (Event::Affiliated { event_number: number, evd, cause: AffiliatedCause::Ep(ep) }) {
         true => Ok(()),
@@ -75,24 +75,10 @@ fn affiliated(ia: &Ia, evd: EvdHandle, number: EventType, ep: EpHandle) -> Outco
     }
 }
 
-fn inject(f: &Fixture, object: u32, what: Injection, count: u32) -> Outcome {
-    match f.setup.a.agent.inject(object, what, count, 0) {
-        Ok(()) => Ok(()),
-        Err(error) => Err(Failure::new(alloc::format!("{what:?}: {error:?}"))),
-    }
-}
-
 /// A pair whose active side gives up soon.
-fn impatient(f: &Fixture, attributes_of: ConnAttributes) -> Result<Pair, Failure> {
+pub(crate) fn impatient(f: &Fixture, attributes_of: ConnAttributes) -> Result<Pair, Failure> {
     let pair = Pair { a: f.end(&f.a, &attributes())?, b: f.end(&f.b, &attributes())? };
-    let listener = f.listen(&f.b)?;
-    let route = path(&f.a, &listener.address)?;
-    let qual = &listener.conn_qual;
-    f.a.ep_connect(pair.a.ep, &route, Some(&attributes_of), qual, CnEstFlags::TWO_WAY, &[])?;
-    f.b.ep_accept(pair.b.ep, listener.request()?.cn_est_id, &[])?;
-    pair.a.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-    pair.b.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-    listener.free()?;
+    f.connect_with(&pair.a, &pair.b, Some(&attributes_of))?;
     Ok(pair)
 }
 
@@ -313,6 +299,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "errors::endpoints_closed_to_rdma",
         &[
+            "A.it_ep_rc_create.B01",
             "it_post_rdma_write.A09",
             "it_post_rdma_read.A09",
             "it_dto_status_t.A26",
@@ -336,6 +323,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "errors::the_victim_hears_of_it",
         &[
+            "it_post_rdma_read.A02",
+            "it_post_recv.A03",
+            "it_post_send.A02",
             "it_post_rdma_write.A11",
             "it_post_rdma_write.A02",
             "it_post_rdma_read.A11",
@@ -436,7 +426,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "errors::longer_than_the_endpoint_takes",
-        &["it_dto_status_t.F03", "it_dto_status_t.F02", "it_ep_attributes_t.F03"],
+        &["A.it_ep_attributes_t.O02", "it_dto_status_t.F03", "it_dto_status_t.F02", "it_ep_attributes_t.F03"],
         |f| {
             let short = EpAttributes { max_dto_payload_size: 100, ..attributes() };
             for way in [Way::Send, Way::Write, Way::Read] {
@@ -584,5 +574,5 @@ fn drop_requests(f: &Fixture, pair: &Pair) -> Outcome {
 
 /// Loses the next `count` packets of a kind on the active side's queue pair.
 fn lose(f: &Fixture, pair: &Pair, what: Injection, count: u32) -> Outcome {
-    inject(f, f.a.ep_qpn(pair.a.ep)?, what, count)
+    f.inject(f.a.ep_qpn(pair.a.ep)?, what, count, 0)
 }

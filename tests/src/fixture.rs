@@ -2,7 +2,10 @@
 //!
 //! A [`Setup`] is made once by whoever runs the suite, for the place where it runs. Each test gets a [`Fixture`]
 //! of its own with fresh IAs on it: `a` and `b`, of one NIC or of two that reach each other. When the test has
-//! returned, both are freed and the counts of all objects, the API's and the agents', must be zero again.
+//! returned, both are freed, and nothing may be left of it: the counts of all objects, the API's and the agents', are
+//! zero again, no work request is outstanding, and all DMA memory has come back. The heap may have grown by
+//! [`TABLES`]; when [`Setup::close`] has torn the agents down and the setup is dropped, nothing of that is left either,
+//! which whoever made the setup checks.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -12,8 +15,9 @@ use alloc::vec::Vec;
 use core::result::Result;
 
 use kernel_agent::{Agent, Config, Counts};
+use nic_abi::admin::Injection;
 use platform::sync::Mutex;
-use platform::{DmaBuffer, Platform};
+use platform::{Device, DmaBuffer, Platform};
 use privileged_api::*;
 
 use crate::check::{Failure, Outcome, some};
@@ -43,12 +47,28 @@ pub const CONFIG: Config = Config {
     max_listens: 16,
 };
 
+/// How much more of the heap the agents may have after a test than at their beginning, bytes: their tables keep the room
+/// that they grew to, and connections that time out their end have a place for a while.
+pub const TABLES: usize = 512 << 10;
+
 /// One interface under test.
+#[derive(Clone)]
 pub struct Interface {
     /// Its name in the provider.
     pub name: String,
     /// The agent behind it.
     pub agent: Arc<Agent>,
+}
+
+/// How much memory is in use; 0 stands for what cannot be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Bytes that live objects of the heap asked for.
+    pub heap: usize,
+    /// Bytes that the platform has lent as DMA memory.
+    pub dma: usize,
+    /// How often memory was taken from the heap since the beginning.
+    pub requests: u64,
 }
 
 /// The place where the suite runs.
@@ -65,9 +85,72 @@ pub struct Setup {
     pub b: Interface,
     /// Kills the device as if its process were killed; nothing of it answers any more.
     pub kill: Box<dyn Fn() + Send + Sync>,
+    /// How much memory is in use.
+    pub memory: Box<dyn Fn() -> Memory + Send + Sync>,
+    /// What was in use when the agents had just been opened.
+    idle: Memory,
 }
 
 impl Setup {
+    /// Brings NICs up: the IAs are of the first and of the second one, or both of the first if there is only one.
+    pub fn new(
+        platform: Arc<dyn Platform>,
+        privileged: Privileged,
+        nics: impl IntoIterator<Item = Arc<dyn Device>>,
+        kill: Box<dyn Fn() + Send + Sync>,
+        memory: Box<dyn Fn() -> Memory + Send + Sync>,
+    ) -> Result<Setup, Failure> {
+        let provider = Provider::new(platform.clone());
+        let mut interfaces = Vec::new();
+        for (number, device) in (0..).zip(nics).take(2) {
+            let agent = Agent::open(platform.clone(), device, number, CONFIG)
+                .map_err(|error| Failure::new(format!("bringing up NIC {number}: {error}")))?;
+            let name = format!("rnic{number}");
+            provider.add(&name, agent.clone())?;
+            interfaces.push(Interface { name, agent });
+        }
+        let a = some(interfaces.first().cloned(), "a NIC")?;
+        let b = interfaces.pop().unwrap_or_else(|| a.clone());
+        let idle = memory();
+        Ok(Setup { platform, provider, privileged, a, b, kill, memory, idle })
+    }
+
+    /// Waits until nothing is left of a test: threads that are about to end may still hold something. Of a device that
+    /// died nothing comes back.
+    pub(crate) fn nothing_is_left(&self) -> Outcome {
+        let left = || {
+            let requests = [&self.a, &self.b].map(|interface| interface.agent.outstanding());
+            (requests, (self.memory)())
+        };
+        let none = |(requests, memory): &([u32; 2], Memory)| {
+            *requests == [0; 2]
+                && memory.dma == self.idle.dma
+                && memory.heap <= self.idle.heap.saturating_add(TABLES)
+        };
+        if !eventually(&self.platform, || self.is_dead() || none(&left())) {
+            let ([a, b], memory) = left();
+            let what = format!("left: {a} and {b} work requests; {memory:?}, and it was {:?}", self.idle);
+            return Err(Failure::new(what));
+        }
+        Ok(())
+    }
+
+    /// Whether the IAs are of two NICs.
+    pub fn is_apart(&self) -> bool {
+        !Arc::ptr_eq(&self.a.agent, &self.b.agent)
+    }
+
+    /// Whether a device is dead.
+    pub fn is_dead(&self) -> bool {
+        self.a.agent.is_dead() || self.b.agent.is_dead()
+    }
+
+    /// Tears the agents down.
+    pub fn close(&self) {
+        self.a.agent.close();
+        self.b.agent.close();
+    }
+
     /// The objects of all consumers, by agent.
     fn counts(&self) -> [Counts; 2] {
         [self.a.agent.counts(), self.b.agent.counts()]
@@ -112,6 +195,12 @@ impl Fixture {
         Ok(())
     }
 
+    /// Another name for the same IAs, for a thread of the test's.
+    pub fn for_a_thread(&self) -> Fixture {
+        let Fixture { setup, a, b, .. } = self;
+        Fixture { setup: setup.clone(), a: a.clone(), b: b.clone(), extra: Mutex::new(Vec::new()) }
+    }
+
     /// The platform.
     pub fn platform(&self) -> &Arc<dyn Platform> {
         &self.setup.platform
@@ -121,6 +210,16 @@ impl Fixture {
     #[track_caller]
     pub fn another(&self, privileged: Option<Privileged>) -> Result<Ia, Failure> {
         let ia = self.setup.provider.ia_create(&self.setup.a.name, 2, 1, privileged)?;
+        self.extra.lock().push(ia.clone());
+        Ok(ia)
+    }
+
+    /// An IA on an interface of `a`'s NIC that offers less of it; freed with the others.
+    #[track_caller]
+    pub fn limited(&self, limits: Limits, privileged: Option<Privileged>) -> Result<Ia, Failure> {
+        let provider = Provider::new(self.setup.platform.clone());
+        provider.add_limited("limited", self.setup.a.agent.clone(), limits)?;
+        let ia = provider.ia_create("limited", 2, 1, privileged)?;
         self.extra.lock().push(ia.clone());
         Ok(ia)
     }
@@ -164,6 +263,15 @@ impl Fixture {
         Ok(pair)
     }
 
+    /// A connected pair, and a page on either side, of which everything is allowed.
+    #[track_caller]
+    pub fn open_pair(&self) -> Result<(Pair, Region, Region), Failure> {
+        let pair = self.pair_of(&attributes(), &atomic_attributes())?;
+        let page = |end: &End| self.region(&end.ia, end.pz, PAGE, OPEN | MemPriv::ATOMIC);
+        let (own, peer) = (page(&pair.a)?, page(&pair.b)?);
+        Ok((pair, own, peer))
+    }
+
     /// An endpoint with all that it needs, not connected.
     #[track_caller]
     pub fn end(&self, ia: &Ia, attributes: &EpAttributes) -> Result<End, Failure> {
@@ -191,8 +299,16 @@ impl Fixture {
     /// Connects two endpoints, two-way, and takes all events of it.
     #[track_caller]
     pub fn connect(&self, active: &End, passive: &End) -> Outcome {
+        self.connect_with(active, passive, None)
+    }
+
+    /// The same with connection attributes of the active side's, as for one who gives up soon.
+    #[track_caller]
+    pub fn connect_with(&self, active: &End, passive: &End, conn_attr: Option<&ConnAttributes>) -> Outcome {
         let listener = self.listen(&passive.ia)?;
-        self.dial(active, &listener, CnEstFlags::TWO_WAY, &[])?;
+        let path = path(&active.ia, &listener.address)?;
+        let (qual, flags) = (&listener.conn_qual, CnEstFlags::TWO_WAY);
+        active.ia.ep_connect(active.ep, &path, conn_attr, qual, flags, &[])?;
         let request = listener.request()?;
         passive.ia.ep_accept(passive.ep, request.cn_est_id, &[])?;
         active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
@@ -216,6 +332,15 @@ impl Fixture {
         Ok(Listener { ia: ia.clone(), evd, listen, conn_qual, address })
     }
 
+    /// Makes the device of `a` do something wrong.
+    #[track_caller]
+    pub fn inject(&self, object: u32, what: Injection, count: u32, value: u64) -> Outcome {
+        match self.setup.a.agent.inject(object, what, count, value) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Failure::new(format!("{what:?}: {error:?}"))),
+        }
+    }
+
     /// Starts to connect an endpoint to a listen point.
     #[track_caller]
     pub fn dial(&self, end: &End, listener: &Listener, flags: CnEstFlags, private_data: &[u8]) -> Outcome {
@@ -232,6 +357,13 @@ pub fn attributes() -> EpAttributes {
         priv_ops_enable: true,
         ..EpAttributes::default()
     }
+}
+
+/// The same of one whose peer may do atomic operations, too.
+pub fn atomic_attributes() -> EpAttributes {
+    let mut attributes = attributes();
+    attributes.rc.atomics_enable = true;
+    attributes
 }
 
 /// The first spigot of an IA.

@@ -7,10 +7,11 @@ use alloc::vec::Vec;
 use core::result::Result;
 
 use platform::DmaBuffer;
+use platform::pages::PageByPage;
 use privileged_api::*;
 
 use crate::check::some;
-use crate::fixture::{Fixture, OPEN, PAGE, SIGNALLED, pattern, read, write};
+use crate::fixture::{Fixture, OPEN, PAGE, SIGNALLED, attributes, pattern, read, write};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// The I/O address of a buffer's first byte; all of the buffer must be one run.
@@ -102,6 +103,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "iobl::page_list",
         &[
+            "it_io_addr_t.V01",
             "it_iobl_t.F01",
             "it_iobl_t.F06",
             "it_iobl_t.F07",
@@ -374,18 +376,56 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("mem_map::bad_ranges", &["it_mem_map.IT_ERR_FAULT", "it_mem_map.F01"], |f| {
+    test("mem_map::bad_ranges", &["it_iobl_t.V03", "it_mem_map.IT_ERR_FAULT", "it_mem_map.F01"], |f| {
         let buffer = f.buffer(PAGE)?;
         for (vaddr, len) in
             [(buffer.addr(), usize::MAX), (usize::MAX, 1), (usize::MAX - 5, 100), (1 << 46, PAGE)]
         {
             refused(f.a.mem_map(vaddr, 0, len), Error::Fault)?;
         }
-        // Address space 0, the kernel's, is the only one.
+        // The kernel's address space is the only one.
+        let (io_addr, mapped) = f.a.mem_map(buffer.addr(), ASPACE_KERNEL, PAGE)?;
+        f.a.mem_unmap(io_addr, mapped)?;
+        check_eq!(ASPACE_KERNEL, 0);
         refused(f.a.mem_map(buffer.addr(), 1, PAGE), Error::Fault)?;
         refused(f.a.mem_map(buffer.addr(), u64::MAX, PAGE), Error::Fault)?;
         check_eq!(f.a.object_counts().mappings, 0);
         Ok(())
+    }),
+    test("mem_map::memory_in_single_pages", &["it_mem_map.B03", "it_mem_map.B05"], |f| {
+        // The same NIC behind a platform that tells of one page at a time.
+        let provider = Provider::new(Arc::new(PageByPage(f.platform().clone())));
+        provider.add("paged", f.setup.a.agent.clone())?;
+        let ia = provider.ia_create("paged", 2, 1, Some(f.setup.privileged))?;
+        let len = 3 * PAGE + 100;
+        let buffer = f.buffer(len)?;
+        write(&buffer, 0, &pattern(6, len));
+        // As the page says: until all of it is mapped.
+        let (first, mut done, mut elements) = (8, 8, Vec::new());
+        while done < len {
+            let (io_addr, mapped) = ia.mem_map(buffer.addr() + done, ASPACE_KERNEL, len - done)?;
+            check_eq!(mapped, (PAGE - done % PAGE).min(len - done));
+            elements.push(IoblVeElt { io_addr, elt_len: mapped as u64 });
+            done += mapped;
+        }
+        check_eq!((elements.len(), ia.object_counts().mappings), (4, 4));
+        // Whole pages make a list.
+        let pages: Vec<IoAddr> = elements.iter().map(|element| IoAddr(element.io_addr.0 & !0xfff)).collect();
+        let list = Iobl::pages(&pages, PAGE as u64, first as u64);
+        let (a, b) = (f.end(&ia, &attributes())?, f.end(&f.b, &attributes())?);
+        f.connect(&a, &b)?;
+        let memory = LmrMemory::Iobl { addr: 0, iobl: &list };
+        let (length, mode) = ((len - first) as u64, AddrMode::Relative);
+        let (lmr, _) = ia.lmr_create(a.pz, memory, length, mode, OPEN, LmrFlags::NONE, 0)?;
+        let sink = f.region(&f.b, b.pz, len - first, OPEN)?;
+        let (to, context) = (sink.remote(0), sink.context()?);
+        ia.post_rdma_write(a.ep, &[LmrTriplet::new(lmr, 0, length)], 1, SIGNALLED, to, context)?;
+        a.done(1, DtoStatus::Success)?;
+        check!(sink.all() == pattern(6, len)[first..]);
+        for element in elements {
+            ia.mem_unmap(element.io_addr, element.elt_len as usize)?;
+        }
+        Ok(ia.ia_free()?)
     }),
     test("mem_map::nothing_is_no_range", &["it_mem_map.V01"], |f| {
         let buffer = f.buffer(PAGE)?;
@@ -393,7 +433,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     test(
         "mem_map::unmap_only_what_was_mapped",
-        &["it_mem_unmap.B03", "it_mem_unmap.IT_ERR_FAULT", "it_mem_unmap.V03"],
+        &["it_mem_unmap.V02", "it_mem_unmap.B03", "it_mem_unmap.IT_ERR_FAULT", "it_mem_unmap.V03"],
         |f| {
             let buffer = f.buffer(2 * PAGE)?;
             let io_addr = map(&f.a, &buffer)?;

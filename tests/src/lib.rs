@@ -23,33 +23,65 @@ pub mod run;
 pub mod thread;
 
 mod address_handle;
+mod aevd;
+mod aevd_events;
+mod aevd_waiters;
+mod asynchronous;
 mod atomic;
+mod bad_input;
 mod callback;
+mod coherency;
 mod connect;
 mod context;
 mod data;
 mod death;
 mod death_datagrams;
 mod death_regions;
+mod depths;
+mod dto_flags;
 mod ep;
+mod ep_life;
 mod errors;
+mod establish;
 mod evd;
+mod evd_edges;
+mod event;
+mod global;
 mod ia;
+mod ia_info;
 mod iobl;
+mod limited;
+mod limits;
 mod link;
+mod link_rules;
 mod litmus;
 mod lmr;
+mod lmr_life;
 mod lmr_modify;
+mod memory_arguments;
 mod names;
+mod notification;
 mod overflow;
+mod path;
+mod posting;
 mod privilege;
 mod pz;
+mod rejections;
 mod rmr;
+mod sharing;
 mod sidr;
+mod sidr_paths;
 mod srq;
+mod status;
+mod statuses;
+mod threads;
+mod threads_frees;
+mod threads_objects;
 mod ud;
 mod unlink_remote;
+mod unlink_remote_data;
 mod values;
+mod windows;
 
 #[cfg(test)]
 mod catalogue;
@@ -96,29 +128,61 @@ const fn test(name: &'static str, rows: &'static [&'static str], run: fn(&Fixtur
 const AREAS: &[&[Test]] = &[
     litmus::TESTS,
     values::TESTS,
+    event::TESTS,
+    status::TESTS,
     ia::TESTS,
+    ia_info::TESTS,
+    global::TESTS,
     context::TESTS,
     names::TESTS,
+    path::TESTS,
     pz::TESTS,
     lmr::TESTS,
     lmr_modify::TESTS,
+    lmr_life::TESTS,
+    memory_arguments::TESTS,
+    sharing::TESTS,
+    coherency::TESTS,
     iobl::TESTS,
     evd::TESTS,
+    evd_edges::TESTS,
+    aevd::TESTS,
+    aevd_events::TESTS,
+    aevd_waiters::TESTS,
+    notification::TESTS,
     callback::TESTS,
     ep::TESTS,
+    ep_life::TESTS,
     connect::TESTS,
+    depths::TESTS,
+    establish::TESTS,
     data::TESTS,
+    posting::TESTS,
     link::TESTS,
+    link_rules::TESTS,
     rmr::TESTS,
+    windows::TESTS,
+    limited::TESTS,
     atomic::TESTS,
     unlink_remote::TESTS,
+    unlink_remote_data::TESTS,
     srq::TESTS,
     errors::TESTS,
+    statuses::TESTS,
+    dto_flags::TESTS,
     address_handle::TESTS,
     ud::TESTS,
     sidr::TESTS,
+    rejections::TESTS,
+    sidr_paths::TESTS,
     overflow::TESTS,
+    asynchronous::TESTS,
+    threads::TESTS,
+    threads_objects::TESTS,
+    threads_frees::TESTS,
     privilege::TESTS,
+    bad_input::TESTS,
+    limits::TESTS,
     death::TESTS,
     death_datagrams::TESTS,
     death_regions::TESTS,

@@ -10,44 +10,50 @@ use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, SIGNALLED, attributes, patt
 use crate::iobl::{Scattered, map, scattered};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-const PAGE_LEN: u64 = PAGE as u64;
-const BASE: usize = 0x7100_0000_0000;
+pub(crate) const PAGE_LEN: u64 = PAGE as u64;
+pub(crate) const BASE: usize = 0x7100_0000_0000;
 
 /// What a link is made with; changed by the tests of what is wrong.
 #[derive(Clone, Copy)]
-struct Link<'a> {
-    lmr: LmrHandle,
-    addr: usize,
-    iobl: Iobl<'a>,
-    length: u64,
-    mode: AddrMode,
-    privs: MemPriv,
-    flags: DtoFlags,
+pub(crate) struct Link<'a> {
+    pub(crate) lmr: LmrHandle,
+    pub(crate) addr: usize,
+    pub(crate) iobl: Iobl<'a>,
+    pub(crate) length: u64,
+    pub(crate) mode: AddrMode,
+    pub(crate) privs: MemPriv,
+    pub(crate) flags: DtoFlags,
 }
 
 impl<'a> Link<'a> {
-    fn pages(lmr: LmrHandle, pages: &'a [IoAddr]) -> Link<'a> {
+    pub(crate) fn pages(lmr: LmrHandle, pages: &'a [IoAddr]) -> Link<'a> {
         let length = pages.len() as u64 * PAGE_LEN;
         let iobl = Iobl::pages(pages, PAGE_LEN, 0);
         Link { lmr, addr: BASE, iobl, length, mode: AddrMode::Absolute, privs: OPEN, flags: SIGNALLED }
     }
 
-    fn post(&self, end: &End, cookie: u64) -> Result<Option<RmrContext>, Error> {
+    pub(crate) fn post(&self, end: &End, cookie: u64) -> Result<Option<RmrContext>, Error> {
         let Link { lmr, addr, iobl, length, mode, privs, flags } = self;
         end.ia.lmr_link(*lmr, *addr, iobl, *length, *mode, *privs, end.ep, cookie, *flags)
     }
 }
 
-fn linked(ia: &Ia, lmr: LmrHandle) -> Result<bool, Failure> {
+pub(crate) fn linked(ia: &Ia, lmr: LmrHandle) -> Result<bool, Failure> {
     Ok(ia.lmr_query(lmr, LmrParamMask::LINKED)?.linked)
 }
 
-fn unlinked(end: &End, elements: usize) -> Result<LmrHandle, Failure> {
+pub(crate) fn unlinked(end: &End, elements: usize) -> Result<LmrHandle, Failure> {
     Ok(end.ia.lmr_create_unlinked(end.pz, elements, LmrFlags::NONE, 0)?)
 }
 
 /// Reads the linked region of `b` from `a` and compares it.
-fn peer_reads(f: &Fixture, pair: &Pair, from: RdmaAddr, context: RmrContext, content: &[u8]) -> Outcome {
+pub(crate) fn peer_reads(
+    f: &Fixture,
+    pair: &Pair,
+    from: RdmaAddr,
+    context: RmrContext,
+    content: &[u8],
+) -> Outcome {
     let sink = f.region(&f.a, pair.a.pz, content.len(), OPEN)?;
     f.a.post_rdma_read(pair.a.ep, &[sink.whole()], 900, SIGNALLED, from, context)?;
     pair.a.done(900, DtoStatus::Success)?;
@@ -66,7 +72,7 @@ fn fails(f: &Fixture, spoil: impl Fn(&mut Link<'_>, &Scattered)) -> Outcome {
     fails_on(&pair, &link)
 }
 
-fn fails_on(pair: &Pair, link: &Link<'_>) -> Outcome {
+pub(crate) fn fails_on(pair: &Pair, link: &Link<'_>) -> Outcome {
     link.post(&pair.a, 44)?;
     let done = pair.a.reap()?;
     check_eq!((done.cookie, done.dto_status), (44, DtoStatus::LocalMmOperation));
@@ -125,6 +131,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "link::create_unlinked_refusals",
         &[
+            "it_lmr_create_unlinked.V02",
             "it_lmr_create_unlinked.IT_ERR_INVALID_FLAGS",
             "it_lmr_create_unlinked.IT_ERR_INVALID_PZ",
             "it_lmr_create_unlinked.IT_ERR_RESOURCE_IOBL_LENGTH",
@@ -132,7 +139,8 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             let pz = f.a.pz_create()?;
-            for bits in [0x10, 0x8000_0000, u32::MAX] {
+            // Nothing to share yet; it may become shared once it is linked.
+            for bits in [LmrFlags::SHARED.bits(), 0x10, 0x8000_0000, u32::MAX] {
                 let flags = LmrFlags::from_bits_retain(bits);
                 refused(f.a.lmr_create_unlinked(pz, 1, flags, 0), Error::InvalidFlags)?;
             }
@@ -165,6 +173,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "link::pages",
         &[
+            "A.it_lmr_create_unlinked.B01",
             "it_lmr_link.B02",
             "it_lmr_link.B03",
             "it_lmr_link.B10",
@@ -287,28 +296,32 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("link::a_context_only_with_remote_privileges", &["it_lmr_link.B12", "it_lmr_link.B13"], |f| {
-        let pair = f.pair()?;
-        let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
-        let lmr = unlinked(&pair.a, 1)?;
-        for privs in [
-            MemPriv::LOCAL_READ,
-            MemPriv::LOCAL,
-            MemPriv::LOCAL_READ | MemPriv::REMOTE_READ,
-            MemPriv::LOCAL | MemPriv::REMOTE_WRITE,
-            OPEN,
-        ] {
-            let link = Link { privs, ..Link::pages(lmr, &memory.pieces) };
-            let context = link.post(&pair.a, 1)?;
-            check_eq!(context.is_some(), privs.intersects(MemPriv::REMOTE), "with {privs:?}");
-            pair.a.done(1, DtoStatus::Success)?;
-            let param = f.a.lmr_query(lmr, LmrParamMask::RMR_CONTEXT | LmrParamMask::MEM_PRIV)?;
-            check_eq!((param.rmr_context, param.privs), (context, privs));
-            f.a.lmr_unlink(lmr, pair.a.ep, 2, SIGNALLED)?;
-            pair.a.done(2, DtoStatus::Success)?;
-        }
-        Ok(())
-    }),
+    test(
+        "link::a_context_only_with_remote_privileges",
+        &["it_lmr_link.V02", "it_lmr_link.B12", "it_lmr_link.B13"],
+        |f| {
+            let pair = f.pair()?;
+            let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
+            let lmr = unlinked(&pair.a, 1)?;
+            for privs in [
+                MemPriv::LOCAL_READ,
+                MemPriv::LOCAL,
+                MemPriv::LOCAL_READ | MemPriv::REMOTE_READ,
+                MemPriv::LOCAL | MemPriv::REMOTE_WRITE,
+                OPEN,
+            ] {
+                let link = Link { privs, ..Link::pages(lmr, &memory.pieces) };
+                let context = link.post(&pair.a, 1)?;
+                check_eq!(context.is_some(), privs.intersects(MemPriv::REMOTE), "with {privs:?}");
+                pair.a.done(1, DtoStatus::Success)?;
+                let param = f.a.lmr_query(lmr, LmrParamMask::RMR_CONTEXT | LmrParamMask::MEM_PRIV)?;
+                check_eq!((param.rmr_context, param.privs), (context, privs));
+                f.a.lmr_unlink(lmr, pair.a.ep, 2, SIGNALLED)?;
+                pair.a.done(2, DtoStatus::Success)?;
+            }
+            Ok(())
+        },
+    ),
     test("link::privileges_of_the_link_hold", &["it_lmr_link.F01", "it_dto_status_t.A25"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
@@ -592,6 +605,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "link::on_an_unprivileged_endpoint",
         &[
+            "it_lmr_link.V05",
             "it_lmr_link.A14",
             "it_lmr_link.B01",
             "it_lmr_link.S01",
@@ -632,6 +646,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "link::in_every_state",
         &[
+            "it_lmr_unlink.S01",
             "it_lmr_link.S06",
             "it_lmr_link.A03",
             "it_lmr_link.IT_ERR_INVALID_EP_STATE",
@@ -761,6 +776,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "link::bad_handles",
         &[
+            "it_dto_status_t.A31",
+            "it_dto_status_t.A41",
+            "it_lmr_link.A04",
+            "it_lmr_unlink.A04",
             "it_lmr_link.IT_ERR_INVALID_LMR",
             "it_lmr_link.IT_ERR_INVALID_EP",
             "it_lmr_unlink.IT_ERR_INVALID_LMR",
@@ -867,7 +886,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(!linked(&f.a, lmr)?);
         Ok(())
     }),
-    test("link::the_unlink_fence", &["it_dto_flags_t.F05", "it_lmr_unlink.F01"], |f| {
+    test("link::the_unlink_fence", &["it_dto_flags_t.F12", "it_dto_flags_t.F05", "it_lmr_unlink.F01"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.a, 16, PAGE, PAGE)?;
         write(&memory.buffer, 0, &pattern(4, 16 * PAGE));

@@ -209,7 +209,7 @@ pub(crate) const TESTS: &[Test] = &[
             let suitor = create(&other, 128, LmrFlags::SHARED, 3)?;
             check!(!shared(aloof)? && !shared(suitor)?);
             f.a.lmr_free(lonely)?;
-            check!(!shared(match_of_it)?, "its match is gone");
+            check!(shared(match_of_it)?, "it has been shared");
             Ok(())
         },
     ),
@@ -296,6 +296,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "lmr::relative_addresses",
         &[
+            "A.it_lmr_create.B01",
             "it_lmr_create.F02",
             "it_addr_mode_t.F02",
             "it_addr_mode_t.B03",
@@ -321,6 +322,7 @@ pub(crate) const TESTS: &[Test] = &[
                 (create(&f.a, pair.a.pz, &from)?, create(&f.b, pair.b.pz, &to)?);
             let param = f.b.lmr_query(sink, LmrParamMask::ALL)?;
             check_eq!(param.addr_mode, AddrMode::Relative);
+            check_eq!((param.addr, param.length), (to.addr() + 64, 1000));
             // A Send from offset 3 to a Receive at offset 500.
             f.b.post_recv(pair.b.ep, &[LmrTriplet::new(sink, 500, 20)], 1, DtoFlags::COMPLETION)?;
             f.a.post_send(pair.a.ep, &[LmrTriplet::new(source, 3, 20)], 2, SIGNALLED)?;
@@ -398,32 +400,45 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.done(1, DtoStatus::RemoteAccess)
         },
     ),
-    test("lmr::bounds_are_exact_to_the_byte", &["it_lmr_query.B02", "A.it_lmr_query.B02"], |f| {
-        let buffer = f.buffer(PAGE)?;
-        crate::fixture::write(&buffer, 0, &pattern(9, PAGE));
-        for (offset, length, fits) in [
-            (100, 200, true),
-            (99, 200, false),
-            (99, 1, false),
-            (100, 201, false),
-            (300, 1, false),
-            (299, 1, true),
-        ] {
-            let pair = f.pair()?;
-            let memory = LmrMemory::Buffer { buffer: &buffer, offset: 100 };
-            let (lmr, context) =
-                f.b.lmr_create(pair.b.pz, memory, 200, AddrMode::Absolute, OPEN, LmrFlags::NONE, 0)?;
-            let sink = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
-            let from = make_rdma_addr_absolute(buffer.addr() + offset);
-            let context = some(context, "a context")?;
-            f.a.post_rdma_read(pair.a.ep, &[sink.segment(0, length)], 1, SIGNALLED, from, context)?;
-            let status = if fits { DtoStatus::Success } else { DtoStatus::RemoteAccess };
-            let done = pair.a.reap()?;
-            check_eq!(done.dto_status, status, "{length} bytes from {offset}");
-            f.b.lmr_free(lmr)?;
-        }
-        Ok(())
-    }),
+    test(
+        "lmr::bounds_are_exact_to_the_byte",
+        &[
+            "it_lmr_create.O03",
+            "it_lmr_query.O02",
+            "A.it_lmr_query.V01",
+            "it_lmr_query.B02",
+            "A.it_lmr_query.B02",
+        ],
+        |f| {
+            let buffer = f.buffer(PAGE)?;
+            crate::fixture::write(&buffer, 0, &pattern(9, PAGE));
+            for (offset, length, fits) in [
+                (100, 200, true),
+                (99, 200, false),
+                (99, 1, false),
+                (100, 201, false),
+                (300, 1, false),
+                (299, 1, true),
+            ] {
+                let pair = f.pair()?;
+                let memory = LmrMemory::Buffer { buffer: &buffer, offset: 100 };
+                let (lmr, context) =
+                    f.b.lmr_create(pair.b.pz, memory, 200, AddrMode::Absolute, OPEN, LmrFlags::NONE, 0)?;
+                // What is told is what is enforced.
+                let told = f.b.lmr_query(lmr, LmrParamMask::ACTUAL_ADDR | LmrParamMask::ACTUAL_LENGTH)?;
+                check_eq!((told.actual_addr, told.actual_length), (buffer.addr() + 100, 200));
+                let sink = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+                let from = make_rdma_addr_absolute(buffer.addr() + offset);
+                let context = some(context, "a context")?;
+                f.a.post_rdma_read(pair.a.ep, &[sink.segment(0, length)], 1, SIGNALLED, from, context)?;
+                let status = if fits { DtoStatus::Success } else { DtoStatus::RemoteAccess };
+                let done = pair.a.reap()?;
+                check_eq!(done.dto_status, status, "{length} bytes from {offset}");
+                f.b.lmr_free(lmr)?;
+            }
+            Ok(())
+        },
+    ),
     test(
         "lmr::access_by_privilege",
         &[

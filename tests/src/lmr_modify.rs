@@ -55,6 +55,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "lmr_modify::privileges",
         &[
+            "it_lmr_create.B28",
             "it_lmr_modify.F02",
             "it_lmr_modify.B01",
             "it_lmr_modify.B03",
@@ -89,7 +90,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("lmr_modify::zone", &["it_lmr_modify.F01"], |f| {
+    test("lmr_modify::zone", &["it_lmr_query.V02", "it_lmr_modify.F01"], |f| {
         let (first, second) = (f.pair()?, f.pair()?);
         let region = f.region(&f.b, first.b.pz, PAGE, OPEN)?;
         let before = all(f, region.lmr)?;

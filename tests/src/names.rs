@@ -39,6 +39,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_net_addr_t.F09",
             "it_net_addr_t.F10",
             "it_net_addr_t.B04",
+            "it_convert_net_addr.V03",
         ],
         |f| {
             check_eq!(TYPES.map(|kind| kind as u32), [1, 2, 3, 4]);
@@ -99,6 +100,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_net_addr_t.B02",
             "it_net_addr_t.B03",
             "it_net_addr_t.O01",
+            "it_path_t.B02",
         ],
         |f| {
             let (here, there) = (spigot(&f.a)?, spigot(&f.b)?);

@@ -9,16 +9,16 @@ use crate::fixture::{End, Fixture, Listener, MOMENT, Pair, SIGNALLED, WAIT, attr
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// Endpoints whose connection events all go to one small dispatcher, and a way to make one event each.
-struct Crowd {
-    conn: EvdHandle,
-    room: usize,
+pub(crate) struct Crowd {
+    pub(crate) conn: EvdHandle,
+    pub(crate) room: usize,
     ends: Vec<End>,
     /// Takes the requests and never answers.
     listener: Listener,
 }
 
 impl Crowd {
-    fn new(f: &Fixture, flags: EvdFlags) -> Result<Crowd, Failure> {
+    pub(crate) fn new(f: &Fixture, flags: EvdFlags) -> Result<Crowd, Failure> {
         let conn = f.a.evd_create(EventType::CM_MSG_EVENT_STREAM, flags, 1, 1, EvdHandle::NULL)?;
         let room = evd_param(&f.a, conn)?.sevd_queue_size;
         check_crowd(room)?;
@@ -33,7 +33,7 @@ impl Crowd {
     }
 
     /// One event: an endpoint starts to connect and gives up.
-    fn event(&self, f: &Fixture, which: usize) -> Outcome {
+    pub(crate) fn event(&self, f: &Fixture, which: usize) -> Outcome {
         let end = &self.ends[which];
         f.dial(end, &self.listener, CnEstFlags::TWO_WAY, &[])?;
         f.a.ep_disconnect(end.ep, &[])?;
@@ -50,7 +50,7 @@ fn check_crowd(room: usize) -> Outcome {
 
 /// Takes the next asynchronous event, which must be the overflow of this dispatcher.
 #[track_caller]
-fn overflowed(f: &Fixture, affiliated: EvdHandle, sevd: EvdHandle) -> Outcome {
+pub(crate) fn overflowed(f: &Fixture, affiliated: EvdHandle, sevd: EvdHandle) -> Outcome {
     let (event, _) = f.a.evd_wait(affiliated, WAIT)?;
     let event_number = EventType::ASYNC_AFF_SEVD_ENQUEUE_FAILURE;
     let cause = AffiliatedCause::Sevd(sevd);
@@ -61,7 +61,7 @@ fn overflowed(f: &Fixture, affiliated: EvdHandle, sevd: EvdHandle) -> Outcome {
 }
 
 /// A pair whose active side has a completion queue that is smaller than its send queue.
-fn narrow(f: &Fixture) -> Result<(Pair, usize), Failure> {
+pub(crate) fn narrow(f: &Fixture) -> Result<(Pair, usize), Failure> {
     let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 1, 1)?;
     let room = evd_param(&f.a, request)?.sevd_queue_size;
     let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?;
@@ -72,7 +72,7 @@ fn narrow(f: &Fixture) -> Result<(Pair, usize), Failure> {
 }
 
 /// Completes more than there is room for.
-fn flood(pair: &Pair, room: usize) -> Outcome {
+pub(crate) fn flood(pair: &Pair, room: usize) -> Outcome {
     for cookie in 0..room as u64 + 4 {
         let End { ia, ep, .. } = &pair.a;
         ia.post_rdma_write(*ep, &[], cookie, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
@@ -154,7 +154,13 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test(
         "overflow::by_itself_where_that_is_set",
-        &["it_evd_create.B17", "it_evd_create.F09", "it_evd_create.F07", "it_cm_msg_events.B06"],
+        &[
+            "it_evd_create.B17",
+            "it_evd_create.F09",
+            "it_evd_create.F07",
+            "it_evd_create.B12",
+            "it_cm_msg_events.B06",
+        ],
         |f| {
             let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
             // The default of this stream is the same as both flags.
@@ -197,6 +203,8 @@ pub(crate) const TESTS: &[Test] = &[
         "overflow::of_completions_is_for_good",
         &[
             "it_evd_create.B11",
+            "it_evd_create.B12",
+            "it_evd_modify.V02",
             "it_dto_events.S01",
             "it_dto_events.S02",
             "it_dto_events.B05",
@@ -211,6 +219,10 @@ pub(crate) const TESTS: &[Test] = &[
             let (pair, room) = narrow(f)?;
             flood(&pair, room)?;
             overflowed(f, affiliated, pair.a.request)?;
+            check!(evd_param(&f.a, pair.a.request)?.evd_overflowed);
+            // Nor can it be cleared by hand.
+            let clear = EvdParam { evd_overflowed: false, ..EvdParam::default() };
+            f.a.evd_modify(pair.a.request, EvdParamMask::OVERFLOWED, &clear)?;
             check!(evd_param(&f.a, pair.a.request)?.evd_overflowed);
             pair.a.broken()?;
             refused(f.a.ep_reset(pair.a.ep), Error::CannotReset)?;

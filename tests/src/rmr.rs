@@ -9,41 +9,41 @@ use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attribut
 use crate::ud::{datagrams, peer};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-const TYPES: [RmrType; 2] = [RmrType::Narrow, RmrType::Wide];
+pub(crate) const TYPES: [RmrType; 2] = [RmrType::Narrow, RmrType::Wide];
 
 /// What a link is made with; changed by the tests of what is wrong.
 #[derive(Clone, Copy)]
-struct Link {
-    rmr: RmrHandle,
-    lmr: LmrHandle,
-    addr: usize,
-    length: u64,
-    mode: AddrMode,
-    privs: MemPriv,
-    flags: DtoFlags,
+pub(crate) struct Link {
+    pub(crate) rmr: RmrHandle,
+    pub(crate) lmr: LmrHandle,
+    pub(crate) addr: usize,
+    pub(crate) length: u64,
+    pub(crate) mode: AddrMode,
+    pub(crate) privs: MemPriv,
+    pub(crate) flags: DtoFlags,
 }
 
 impl Link {
     /// All of a region, for reads and writes of peers.
-    fn of(rmr: RmrHandle, region: &Region) -> Link {
+    pub(crate) fn of(rmr: RmrHandle, region: &Region) -> Link {
         let (addr, length) = (region.buffer.addr(), region.buffer.len() as u64);
         let (mode, privs) = (AddrMode::Absolute, MemPriv::REMOTE);
         Link { rmr, lmr: region.lmr, addr, length, mode, privs, flags: SIGNALLED }
     }
 
     /// The bytes from `offset` on.
-    fn part(self, offset: usize, length: u64) -> Link {
+    pub(crate) fn part(self, offset: usize, length: u64) -> Link {
         Link { addr: self.addr + offset, length, ..self }
     }
 
-    fn post(&self, end: &End, cookie: u64) -> Result<RmrContext, Error> {
+    pub(crate) fn post(&self, end: &End, cookie: u64) -> Result<RmrContext, Error> {
         let Link { rmr, lmr, addr, length, mode, privs, flags } = *self;
         end.ia.rmr_link(rmr, lmr, addr, length, mode, privs, end.ep, cookie, flags)
     }
 
     /// Posts it, and sees it succeed.
     #[track_caller]
-    fn made(&self, end: &End) -> Result<RmrContext, Failure> {
+    pub(crate) fn made(&self, end: &End) -> Result<RmrContext, Failure> {
         let context = self.post(end, 500)?;
         let done = end.reap()?;
         match (done.event_number, done.cookie, done.dto_status) {
@@ -53,7 +53,7 @@ impl Link {
     }
 
     /// Posts it, and sees it fail: completion, connection, and nothing else changed.
-    fn fails(&self, end: &End, status: DtoStatus) -> Outcome {
+    pub(crate) fn fails(&self, end: &End, status: DtoStatus) -> Outcome {
         let before = param(end, self.rmr)?;
         // Failure is told also without the completion flag.
         Link { flags: DtoFlags::empty(), ..*self }.post(end, 44)?;
@@ -63,14 +63,14 @@ impl Link {
     }
 }
 
-fn failed(end: &End, cookie: u64, status: DtoStatus) -> Outcome {
+pub(crate) fn failed(end: &End, cookie: u64, status: DtoStatus) -> Outcome {
     let done = end.reap()?;
     check_eq!((done.cookie, done.dto_status), (cookie, status));
     check_eq!((done.event_number, done.ep, done.evd), (EventType::RMR_LINK_CMPL, end.ep, end.request));
     end.broken()
 }
 
-fn param(end: &End, rmr: RmrHandle) -> Result<RmrParam, Failure> {
+pub(crate) fn param(end: &End, rmr: RmrHandle) -> Result<RmrParam, Failure> {
     Ok(end.ia.rmr_query(rmr, RmrParamMask::ALL)?)
 }
 
@@ -79,7 +79,7 @@ fn unlinked(param: RmrParam) -> RmrParam {
 }
 
 #[track_caller]
-fn unlink(end: &End, rmr: RmrHandle) -> Outcome {
+pub(crate) fn unlink(end: &End, rmr: RmrHandle) -> Outcome {
     end.ia.rmr_unlink(rmr, end.ep, 501, SIGNALLED)?;
     let done = end.reap()?;
     match (done.event_number, done.cookie, done.dto_status) {
@@ -89,7 +89,7 @@ fn unlink(end: &End, rmr: RmrHandle) -> Outcome {
 }
 
 /// A connected pair, a region of two pages in the passive side's zone and an RMR there.
-fn ready(f: &Fixture, rmr_type: RmrType) -> Result<(Pair, Region, RmrHandle), Failure> {
+pub(crate) fn ready(f: &Fixture, rmr_type: RmrType) -> Result<(Pair, Region, RmrHandle), Failure> {
     let pair = f.pair()?;
     let region = f.region(&f.b, pair.b.pz, 2 * PAGE, MemPriv::LOCAL)?;
     region.fill(7);
@@ -98,7 +98,7 @@ fn ready(f: &Fixture, rmr_type: RmrType) -> Result<(Pair, Region, RmrHandle), Fa
 }
 
 /// Another connected pair, the passive end of which is in the first one's zone.
-fn neighbour(f: &Fixture, of: &Pair) -> Result<Pair, Failure> {
+pub(crate) fn neighbour(f: &Fixture, of: &Pair) -> Result<Pair, Failure> {
     let a = f.end(&f.a, &attributes())?;
     let b = in_zone(&f.b, of.b.pz)?;
     f.connect(&a, &b)?;
@@ -106,7 +106,7 @@ fn neighbour(f: &Fixture, of: &Pair) -> Result<Pair, Failure> {
 }
 
 /// An endpoint in a zone that exists.
-fn in_zone(ia: &Ia, pz: PzHandle) -> Result<End, Failure> {
+pub(crate) fn in_zone(ia: &Ia, pz: PzHandle) -> Result<End, Failure> {
     let request = sevd(ia, EventType::DTO_EVENT_STREAM, 64, 1)?;
     let recv = sevd(ia, EventType::DTO_EVENT_STREAM, 64, 1)?;
     let conn = sevd(ia, EventType::CM_MSG_EVENT_STREAM, 16, 1)?;
@@ -115,7 +115,7 @@ fn in_zone(ia: &Ia, pz: PzHandle) -> Result<End, Failure> {
 }
 
 /// How a read (or write) of `len` bytes by `end` ends.
-fn reaches(
+pub(crate) fn reaches(
     f: &Fixture,
     end: &End,
     write: bool,
@@ -137,7 +137,12 @@ fn reaches(
 }
 
 /// Whether the peer may read through the context.
-fn readable(f: &Fixture, pair: &Pair, region: &Region, context: RmrContext) -> Result<bool, Failure> {
+pub(crate) fn readable(
+    f: &Fixture,
+    pair: &Pair,
+    region: &Region,
+    context: RmrContext,
+) -> Result<bool, Failure> {
     Ok(reaches(f, &pair.a, false, region.remote(0), context, 8)? == DtoStatus::Success)
 }
 
@@ -279,6 +284,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "rmr::link_and_use",
         &[
+            "it_lmr_create.V01",
+            "A.it_lmr_create.B02",
+            "A.it_rmr_query.O01",
+            "A.it_rmr_query.B01",
+            "it_addr_mode_t.B02",
             "it_rmr_link.B01",
             "it_rmr_link.B02",
             "it_rmr_link.B03",
@@ -398,27 +408,37 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("rmr::relative_addressing", &["it_rmr_link.B05", "it_rmr_link.O01", "it_rmr_link.O02"], |f| {
-        check!(f.b.ia_query()?.addr_mode_relative_support);
-        let (pair, region, rmr) = ready(f, RmrType::Narrow)?;
-        let link = Link { mode: AddrMode::Relative, ..Link::of(rmr, &region).part(33, 100) };
-        let context = link.made(&pair.b)?;
-        let told = param(&pair.b, rmr)?;
-        check_eq!((told.addr, told.addr_mode), (region.buffer.addr() + 33, AddrMode::Relative));
-        let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
-        let from = make_rdma_addr_relative(5);
-        f.a.post_rdma_read(pair.a.ep, &[own.segment(0, 95)], 1, SIGNALLED, from, context)?;
-        pair.a.done(1, DtoStatus::Success)?;
-        check!(own.bytes(0, 95) == region.bytes(38, 95));
-        let wide = f.b.rmr_create(pair.b.pz, RmrType::Wide)?;
-        refused(Link { rmr: wide, ..link }.post(&pair.b, 1), Error::InvalidAddrMode)?;
-        check_eq!(
-            reaches(f, &pair.a, false, make_rdma_addr_relative(6), context, 95)?,
-            DtoStatus::RemoteAccess
-        );
-        f.b.rmr_free(rmr)?;
-        Ok(())
-    }),
+    test(
+        "rmr::relative_addressing",
+        &[
+            "it_addr_mode_t.B05",
+            "it_addr_mode_t.O02",
+            "it_rmr_link.B05",
+            "it_rmr_link.O01",
+            "it_rmr_link.O02",
+        ],
+        |f| {
+            check!(f.b.ia_query()?.addr_mode_relative_support);
+            let (pair, region, rmr) = ready(f, RmrType::Narrow)?;
+            let link = Link { mode: AddrMode::Relative, ..Link::of(rmr, &region).part(33, 100) };
+            let context = link.made(&pair.b)?;
+            let told = param(&pair.b, rmr)?;
+            check_eq!((told.addr, told.addr_mode), (region.buffer.addr() + 33, AddrMode::Relative));
+            let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+            let from = make_rdma_addr_relative(5);
+            f.a.post_rdma_read(pair.a.ep, &[own.segment(0, 95)], 1, SIGNALLED, from, context)?;
+            pair.a.done(1, DtoStatus::Success)?;
+            check!(own.bytes(0, 95) == region.bytes(38, 95));
+            let wide = f.b.rmr_create(pair.b.pz, RmrType::Wide)?;
+            refused(Link { rmr: wide, ..link }.post(&pair.b, 1), Error::InvalidAddrMode)?;
+            check_eq!(
+                reaches(f, &pair.a, false, make_rdma_addr_relative(6), context, 95)?,
+                DtoStatus::RemoteAccess
+            );
+            f.b.rmr_free(rmr)?;
+            Ok(())
+        },
+    ),
     test(
         "rmr::wide_through_all_endpoints",
         &[
@@ -454,6 +474,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "rmr::narrow_through_its_endpoint",
         &[
+            "it_post_rdma_read.A08",
             "it_rmr_create.B05",
             "it_rmr_link.B07",
             "it_rmr_type_t.B03",
@@ -601,6 +622,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "rmr::wide_links_that_fail",
         &[
+            "it_dto_status_t.A16",
+            "it_dto_status_t.A29",
+            "it_lmr_create.B32",
+            "it_pz_create.A02",
             "it_rmr_link.A01",
             "it_rmr_link.A05",
             "it_rmr_link.A07",
@@ -618,6 +643,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "rmr::narrow_links_that_fail",
         &[
+            "it_dto_status_t.A16",
+            "it_dto_status_t.A29",
             "it_rmr_link.A05",
             "it_rmr_link.A06",
             "it_rmr_link.A07",

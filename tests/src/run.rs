@@ -28,7 +28,8 @@ pub fn run(test: &Test, setup: &Arc<Setup>) -> Outcome {
     let fixture = Fixture::open(setup)?;
     let outcome = (test.run)(&fixture);
     let closed = fixture.close();
-    outcome.and(closed)
+    outcome.and(closed)?;
+    setup.nothing_is_left()
 }
 
 impl From<Error> for Failure {

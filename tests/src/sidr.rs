@@ -15,15 +15,15 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 const INFO: RemoteEpInfo = RemoteEpInfo { ud_ep_id: 0x12_3456, ud_ep_key: 0x89ab_cdef };
 
 /// A request handle of `a` and the listen point of `b` that it is for.
-struct Asking {
-    listener: Listener,
-    evd: EvdHandle,
-    way: Path,
-    handle: UdSvcReqHandle,
+pub(crate) struct Asking {
+    pub listener: Listener,
+    pub evd: EvdHandle,
+    pub way: Path,
+    pub handle: UdSvcReqHandle,
 }
 
 #[track_caller]
-fn asking(f: &Fixture, private_data: &[u8]) -> Result<Asking, Failure> {
+pub(crate) fn asking(f: &Fixture, private_data: &[u8]) -> Result<Asking, Failure> {
     let listener = f.listen(&f.b)?;
     let evd = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 16, 1)?;
     let way = path(&f.a, &listener.address)?;
@@ -33,7 +33,7 @@ fn asking(f: &Fixture, private_data: &[u8]) -> Result<Asking, Failure> {
 
 /// The next request at a listen point.
 #[track_caller]
-fn request(listener: &Listener) -> Result<UdServiceRequest, Failure> {
+pub(crate) fn request(listener: &Listener) -> Result<UdServiceRequest, Failure> {
     let (event, _) = listener.ia.evd_wait(listener.evd, WAIT)?;
     match event {
         Event::UdServiceRequest(request) => {
@@ -46,7 +46,7 @@ fn request(listener: &Listener) -> Result<UdServiceRequest, Failure> {
 
 /// The next reply on a dispatcher.
 #[track_caller]
-fn reply(ia: &Ia, evd: EvdHandle) -> Result<UdServiceReply, Failure> {
+pub(crate) fn reply(ia: &Ia, evd: EvdHandle) -> Result<UdServiceReply, Failure> {
     let (event, _) = ia.evd_wait(evd, WAIT)?;
     match event {
         Event::UdServiceReply(reply) => {
@@ -161,6 +161,8 @@ pub(crate) const TESTS: &[Test] = &[
             "it_cm_msg_events.F20",
             "it_cm_msg_events.F21",
             "it_cm_msg_events.F22",
+            "it_cm_msg_events.F18",
+            "it_cm_req_events.F19",
             "it_status_t.F75",
         ],
         |f| {
@@ -168,6 +170,12 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!((UdSvcStatus::NoEpAvailable as u32, UdSvcStatus::Redirected as u32), (3, 4));
             check_eq!(Error::InvalidUdStatus as u32, 74);
             let asking = asking(f, &[])?;
+            // Neither brings private data where none is given.
+            f.a.ud_service_request(asking.handle)?;
+            let asked = request(&asking.listener)?;
+            check_eq!(asked.private_data, None);
+            f.b.ud_service_reply(asked.ud_svc_req_id, UdSvcStatus::Rejected, INFO, &[])?;
+            check_eq!(reply(&f.a, asking.evd)?.private_data, None);
             // Looked at with the one status only.
             let garbage = RemoteEpInfo { ud_ep_id: u32::MAX, ud_ep_key: u32::MAX };
             for status in [UdSvcStatus::IdNotSupported, UdSvcStatus::Rejected, UdSvcStatus::NoEpAvailable] {

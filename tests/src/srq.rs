@@ -5,7 +5,8 @@ use core::result::Result;
 
 use privileged_api::*;
 
-use crate::fixture::{End, Fixture, MOMENT, OPEN, PAGE, Pair, SIGNALLED, WAIT, attributes, path, sevd};
+use crate::fixture::{End, Fixture, MOMENT, OPEN, PAGE, Pair, SIGNALLED, WAIT, attributes, sevd};
+use crate::ud::{address, datagrams, peer};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// An endpoint on `b` that takes its Receives from the queue.
@@ -28,14 +29,8 @@ fn client(f: &Fixture, srq: SrqHandle) -> Result<Pair, Failure> {
 /// One whose active side does not wait for Receives.
 fn impatient(f: &Fixture, srq: SrqHandle) -> Result<Pair, Failure> {
     let pair = Pair { a: f.end(&f.a, &attributes())?, b: sharer(f, f.b.pz_create()?, srq, &attributes())? };
-    let listener = f.listen(&f.b)?;
-    let route = path(&f.a, &listener.address)?;
     let once = ConnAttributes { rnr_retry_count: 1, ..ConnAttributes::default() };
-    f.a.ep_connect(pair.a.ep, &route, Some(&once), &listener.conn_qual, CnEstFlags::TWO_WAY, &[])?;
-    f.b.ep_accept(pair.b.ep, listener.request()?.cn_est_id, &[])?;
-    pair.a.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-    pair.b.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-    listener.free()?;
+    f.connect_with(&pair.a, &pair.b, Some(&once))?;
     Ok(pair)
 }
 
@@ -83,6 +78,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "srq::create_query_free",
         &[
+            "it_pz_free.V01",
             "it_srq_create.B01",
             "it_srq_create.B02",
             "it_srq_create.S03",
@@ -242,6 +238,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "srq::attributes_of_endpoints",
         &[
+            "it_ep_attributes_t.B04",
             "it_ep_attributes_t.B02",
             "it_ep_attributes_t.B03",
             "it_ep_attributes_t.B07",
@@ -402,6 +399,72 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(pairs[2].b.state()?, EpStateRc::Connected);
         Ok(())
     }),
+    test("srq::an_empty_queue_ends_the_target_of_the_send_alone", &["it_srq_create.S01"], |f| {
+        let srq = f.b.srq_create(f.b.pz_create()?, 1, 8)?;
+        let (unlucky, other) = (impatient(f, srq)?, client(f, srq)?);
+        f.a.post_send(unlucky.a.ep, &[], 1, SIGNALLED)?;
+        unlucky.a.done(1, DtoStatus::ReceiverNotReady)?;
+        unlucky.a.broken()?;
+        let event = unlucky.b.event()?.event_number();
+        check!([EventType::CM_MSG_CONN_BROKEN, EventType::CM_MSG_CONN_DISCONNECT].contains(&event));
+        check_eq!(unlucky.b.state()?, EpStateRc::Nonoperational);
+        check_eq!(other.b.state()?, EpStateRc::Connected);
+        fill(f, srq, 4..5)?;
+        check_eq!(one(f, &other)?.cookie, 4);
+        Ok(())
+    }),
+    test("srq::more_receives_than_it_was_made_for", &["it_srq_create.O02"], |f| {
+        let srq = f.b.srq_create(f.b.pz_create()?, 1, 4)?;
+        let pair = client(f, srq)?;
+        let room = f.b.srq_query(srq, SrqParamMask::MAX_RECV_DTO)?.max_recv_dtos as u64;
+        fill(f, srq, 0..room)?;
+        refused(f.b.post_recv(srq, &[], room, DtoFlags::COMPLETION), Error::TooManyPosts)?;
+        check_eq!(one(f, &pair)?.cookie, 0);
+        fill(f, srq, room..room + 1)?;
+        for cookie in 1..=room {
+            check_eq!(one(f, &pair)?.cookie, cookie);
+        }
+        Ok(())
+    }),
+    test("srq::receives_of_a_freed_endpoint_come_back", &["it_srq_create.O02"], |f| {
+        let srq = f.b.srq_create(f.b.pz_create()?, 1, 4)?;
+        let room = f.b.srq_query(srq, SrqParamMask::MAX_RECV_DTO)?.max_recv_dtos as u64;
+        for round in 0..3 {
+            let pair = client(f, srq)?;
+            fill(f, srq, 0..room)?;
+            for cookie in 0..room {
+                f.a.post_send(pair.a.ep, &[], cookie, SIGNALLED)?;
+                pair.a.done(cookie, DtoStatus::Success)?;
+            }
+            // Some of the completions are taken, the others never will be.
+            for cookie in 0..round {
+                check_eq!(pair.b.reap_recv()?.cookie, cookie);
+            }
+            f.b.ep_free(pair.b.ep)?;
+            f.a.ep_free(pair.a.ep)?;
+        }
+        fill(f, srq, 0..room)?;
+        refused(f.b.post_recv(srq, &[], room, DtoFlags::COMPLETION), Error::TooManyPosts)?;
+        let pair = client(f, srq)?;
+        check_eq!(one(f, &pair)?.cookie, 0);
+        Ok(())
+    }),
+    test("srq::not_for_datagrams", &["it_srq_create.B08"], |f| {
+        let srq = f.b.srq_create(f.b.pz_create()?, 1, 4)?;
+        let pair = client(f, srq)?;
+        fill(f, srq, 0..1)?;
+        // It does not help to name it.
+        let named = EpAttributes { rc: RcAttributes { srq, ..attributes().rc }, ..datagrams() };
+        let (from, to) = (peer(&f.a, &datagrams())?, peer(&f.b, &named)?);
+        check!(f.b.ep_query(to.ep, EpParamMask::ALL)?.attr.rc.srq.is_null());
+        let addr = address(&f.a, from.pz, &f.b)?;
+        let to = DgRemoteEpAddr::IbUd { addr, ep_info: to.info };
+        f.a.post_sendto(from.ep, &[], 1, SIGNALLED, &to)?;
+        crate::fixture::completion(&f.a, from.request)?;
+        // The datagram took nothing.
+        check_eq!(one(f, &pair)?.cookie, 0);
+        Ok(())
+    }),
     test("srq::privilege_of_the_taker", &["it_post_recv.A14"], |f| {
         let pz = f.b.pz_create()?;
         let srq = f.b.srq_create(pz, 1, 8)?;
@@ -429,7 +492,11 @@ pub(crate) const TESTS: &[Test] = &[
             "it_srq_modify.S02",
             "it_srq_modify.A01",
             "it_srq_modify.B03",
+            "it_srq_modify.V03",
             "it_event_t.F44",
+            "it_affiliated_event_t.F05",
+            "it_affiliated_event_t.F23",
+            "it_affiliated_event_t.F28",
         ],
         |f| {
             check_eq!(EventType::ASYNC_AFF_SRQ_LOW_WATERMARK.as_raw(), 0x4100);

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
@@ -105,6 +106,37 @@ impl<T: Send + 'static> Thread<T> {
             None => Err(Failure::new("a thread ended without a result")),
         }
     }
+}
+
+/// What a thread of [`together`] does.
+pub type Main<T> = Box<dyn FnOnce() -> T + Send>;
+
+/// Starts a thread for each, lets them go at the same moment, and waits for all; returns what they return, in the same order.
+#[track_caller]
+pub fn together<T: Send + 'static>(
+    platform: &Arc<dyn Platform>,
+    mains: Vec<Main<T>>,
+) -> Result<Vec<T>, Failure> {
+    let (ready, start) = (Gate::new(platform), Gate::new(platform));
+    let count = mains.len() as u32;
+    let mut threads = Vec::new();
+    for main in mains {
+        let (ready, start) = (ready.clone(), start.clone());
+        threads.push(Thread::spawn(platform, "together", move || {
+            ready.pass();
+            start.reached(1, PATIENCE);
+            main()
+        })?);
+    }
+    ready.wait(count)?;
+    start.pass();
+    threads.into_iter().map(Thread::join).collect()
+}
+
+/// As [`together`], for threads that say what went wrong in them.
+#[track_caller]
+pub fn all_pass(platform: &Arc<dyn Platform>, mains: Vec<Main<Outcome>>) -> Outcome {
+    together(platform, mains)?.into_iter().collect()
 }
 
 /// Waits until `condition` holds, without an event to wait for; only for what happens in another thread soon.

@@ -110,12 +110,12 @@ impl Peer {
 }
 
 /// Two endpoints, `a`'s way to `b`, and memory of both.
-struct Two {
-    a: Peer,
-    b: Peer,
-    to_b: DgRemoteEpAddr,
-    from: Region,
-    into: Region,
+pub(crate) struct Two {
+    pub a: Peer,
+    pub b: Peer,
+    pub to_b: DgRemoteEpAddr,
+    pub from: Region,
+    pub into: Region,
 }
 
 #[track_caller]
@@ -128,7 +128,7 @@ fn two_of(f: &Fixture, a: &EpAttributes, b: &EpAttributes) -> Result<Two, Failur
 }
 
 #[track_caller]
-fn two(f: &Fixture) -> Result<Two, Failure> {
+pub(crate) fn two(f: &Fixture) -> Result<Two, Failure> {
     two_of(f, &datagrams(), &datagrams())
 }
 
@@ -490,6 +490,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "ud::posts_that_are_refused",
         &[
+            "A.it_post_sendto.V02",
             "it_post_sendto.IT_ERR_INVALID_EP",
             "it_post_sendto.IT_ERR_INVALID_EP_TYPE",
             "it_post_sendto.IT_ERR_INVALID_NUM_SEGMENTS",
@@ -556,6 +557,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "ud::calls_for_rc_endpoints",
         &[
+            "it_ep_accept.B01",
+            "it_ep_connect.B01",
             "it_post_send.IT_ERR_INVALID_EP_TYPE",
             "it_post_recv.IT_ERR_INVALID_EP_TYPE",
             "it_post_rdma_write.IT_ERR_INVALID_EP_TYPE",
@@ -864,26 +867,45 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("ud::an_answer_to_the_sender", &["it_address_handle_create.F01"], |f| {
-        let two = two(f)?;
-        two.b.ia.post_recvfrom(two.b.ep, &[two.into.segment(0, 200)], 1, RECV)?;
-        two.a.ia.post_sendto(two.a.ep, &[two.from.segment(0, 8)], 1, SIGNALLED, &two.to_b)?;
-        let asked = two.b.received(1, DtoStatus::Success)?;
-        let way = some(Path::of_sender(&two.into.bytes(0, FRONT)), "a way back")?;
-        check!(Path::of_sender(&two.into.bytes(0, FRONT - 1)).is_none());
-        let addr = two.b.ia.address_handle_create(two.b.pz, &way, AhFlags::empty())?;
-        two.a.ia.post_recvfrom(two.a.ep, &[two.from.segment(100, 200)], 2, RECV)?;
-        let ep_info = RemoteEpInfo { ud_ep_id: asked.ud_ep_id, ud_ep_key: KEY };
-        let to = DgRemoteEpAddr::IbUd { addr, ep_info };
-        two.b.ia.post_sendto(two.b.ep, &[two.into.segment(FRONT, 8)], 3, SIGNALLED, &to)?;
-        two.b.sent(3, DtoStatus::Success)?;
-        check_eq!(two.a.received(2, DtoStatus::Success)?.ud_ep_id, two.b.info.ud_ep_id);
-        check_eq!(two.from.bytes(100 + FRONT, 8), two.from.bytes(0, 8));
-        // The other way is complete, and can be used as such.
-        let full = two.b.ia.address_handle_query(addr, AddrParamMask::PATH)?.path;
-        two.b.ia.address_handle_create(two.b.pz, &full, AhFlags::PATH_COMPLETE)?;
-        Ok(())
-    }),
+    test(
+        "ud::an_answer_to_the_sender",
+        &[
+            "it_address_handle_create.B05",
+            "it_address_handle_create.F01",
+            "it_dto_events.F20",
+            "it_dto_events.B07",
+        ],
+        |f| {
+            let two = two(f)?;
+            two.b.ia.post_recvfrom(two.b.ep, &[two.into.segment(0, 200)], 1, RECV)?;
+            two.a.ia.post_sendto(two.a.ep, &[two.from.segment(0, 8)], 1, SIGNALLED, &two.to_b)?;
+            let asked = two.b.received(1, DtoStatus::Success)?;
+            let front = two.into.bytes(0, FRONT);
+            let way = some(asked.src_path(&front), "a way back")?;
+            check_eq!(Some(way), Path::of_sender(&front));
+            check!(asked.src_path(&front[1..]).is_none());
+            let sent = completion(&two.a.ia, two.a.request)?;
+            check!(sent.src_path(&front).is_none(), "a Send has no sender");
+            // What the sender sent by.
+            let there = some(spigot(&two.b.ia)?.net_addr.first().copied(), "a network address")?;
+            let (by, of) = (path(&two.a.ia, &there)?, some(way.ib().copied(), "an InfiniBand path")?);
+            let by = some(by.ib().copied(), "an InfiniBand path")?;
+            check_eq!((of.sl, of.remote_port_lid), (by.sl, by.local_port_lid));
+            check_eq!(of.remote_port_gid, by.local_port_gid);
+            let addr = two.b.ia.address_handle_create(two.b.pz, &way, AhFlags::empty())?;
+            two.a.ia.post_recvfrom(two.a.ep, &[two.from.segment(100, 200)], 2, RECV)?;
+            let ep_info = RemoteEpInfo { ud_ep_id: asked.ud_ep_id, ud_ep_key: KEY };
+            let to = DgRemoteEpAddr::IbUd { addr, ep_info };
+            two.b.ia.post_sendto(two.b.ep, &[two.into.segment(FRONT, 8)], 3, SIGNALLED, &to)?;
+            two.b.sent(3, DtoStatus::Success)?;
+            check_eq!(two.a.received(2, DtoStatus::Success)?.ud_ep_id, two.b.info.ud_ep_id);
+            check_eq!(two.from.bytes(100 + FRONT, 8), two.from.bytes(0, 8));
+            // The other way is complete, and can be used as such.
+            let full = two.b.ia.address_handle_query(addr, AddrParamMask::PATH)?.path;
+            two.b.ia.address_handle_create(two.b.pz, &full, AhFlags::PATH_COMPLETE)?;
+            Ok(())
+        },
+    ),
     test("ud::one_dispatcher_for_both_queues", &["it_ep_ud_create.B05", "it_dto_events.B03"], |f| {
         let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 128, 1)?;
         let pz = f.a.pz_create()?;

@@ -8,8 +8,8 @@ use crate::check::some;
 use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, WAIT, attributes, sevd};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// A region of the passive side that was linked to a page, with these privileges.
-fn linked(f: &Fixture, end: &End, privs: MemPriv) -> Result<Region, Failure> {
+/// A region of this side that was linked to a page, with these privileges.
+pub(crate) fn linked(f: &Fixture, end: &End, privs: MemPriv) -> Result<Region, Failure> {
     let buffer = f.buffer(PAGE)?;
     let lmr = end.ia.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0)?;
     let pages = [IoAddr(buffer.bus())];
@@ -31,7 +31,7 @@ fn narrow(f: &Fixture, end: &End, rmr_type: RmrType) -> Result<(RmrHandle, Regio
     Ok((rmr, Region { context: Some(context), ..region }))
 }
 
-fn is_linked(ia: &Ia, lmr: LmrHandle) -> Result<bool, Failure> {
+pub(crate) fn is_linked(ia: &Ia, lmr: LmrHandle) -> Result<bool, Failure> {
     Ok(ia.lmr_query(lmr, LmrParamMask::LINKED)?.linked)
 }
 
@@ -164,6 +164,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "unlink_remote::what_cannot_be_unlinked",
         &[
+            "it_dto_status_t.A11",
             "it_post_send_and_unlink.S01",
             "it_post_send_and_unlink.S02",
             "it_post_send_and_unlink.A02",
@@ -237,7 +238,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("unlink_remote::no_remote_access", &["it_post_send_and_unlink.A17"], |f| {
+    test("unlink_remote::no_remote_access", &["it_dto_status_t.A11", "it_post_send_and_unlink.A17"], |f| {
         // Its context is not told: it is the former link's, of the variant before.
         let (pair, ..) = ready(f)?;
         let region = linked(f, &pair.b, OPEN)?;

@@ -118,17 +118,49 @@ const CODES: [Error; 106] = [
 ];
 
 pub(crate) const TESTS: &[Test] = &[
-    test("values::status_codes", &["it_status_t.V01", "it_status_t.V02", "it_status_t.V03"], |_| {
-        for (place, code) in CODES.into_iter().enumerate() {
-            check_eq!(code as usize, place + 1, "{code:?}");
-        }
-        // What pages return but the header lacks comes behind.
-        let ours =
-            [Error::InvalidIanaLrPort, Error::InvalidSd, Error::InvalidSdState, Error::ResourceIoblLength];
-        for code in ours {
-            check!(code as usize > CODES.len(), "{code:?}");
-        }
-        check_eq!(Error::EpTimewait as u32, 11);
+    test(
+        "values::status_codes",
+        &[
+            "it_status_t.V01",
+            "it_status_t.V02",
+            "it_status_t.V03",
+            "it_status_t.F01",
+            // No signal, no undefined value of an enumeration and nothing that all InfiniBand devices have can provoke these.
+            "it_status_t.F12",
+            "it_status_t.F19",
+            "it_status_t.F25",
+            "it_status_t.F73",
+            "it_status_t.F78",
+            "it_status_t.F85",
+            "E.B01",
+        ],
+        |_| {
+            for (place, code) in CODES.into_iter().enumerate() {
+                check_eq!(code as usize, place + 1, "{code:?}");
+                check_eq!(code.as_raw() as usize, place + 1, "{code:?}");
+                // Of IT-API 1.0 only.
+                check!(!["IT_ERR_INVALID_SLID", "IT_ERR_INVALID_SGID"].contains(&code.name()));
+            }
+            // IT_SUCCESS is 0, and no error is.
+            check!(CODES.iter().all(|code| code.as_raw() != 0));
+            check_eq!(Error::InvalidSourcePath.name(), "IT_ERR_INVALID_SOURCE_PATH");
+            // What pages return but the header lacks comes behind.
+            let ours = [
+                Error::InvalidIanaLrPort,
+                Error::InvalidSd,
+                Error::InvalidSdState,
+                Error::ResourceIoblLength,
+            ];
+            for code in ours {
+                check!(code as usize > CODES.len(), "{code:?}");
+            }
+            check_eq!(Error::EpTimewait as u32, 11);
+            Ok(())
+        },
+    ),
+    test("values::booleans", &["it_boolean_t.F01", "it_boolean_t.F02"], |_| {
+        check_eq!((u32::from(false), u32::from(true)), (0, 1));
+        check_eq!(size_of::<bool>(), 1);
         Ok(())
     }),
     test(
@@ -176,14 +208,20 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "values::transports_and_qualifiers",
         &[
+            "it_ia_info_t.F02",
+            "it_ia_info_t.F03",
             "it_ia_info_t.F04",
+            "it_ia_info_t.F05",
+            "it_ia_info_t.V03",
             "it_conn_qual_t.F03",
             "it_conn_qual_t.F04",
             "it_conn_qual_t.L01",
             "it_net_addr_t.L01",
         ],
         |_| {
-            check_eq!((TransportType::IwarpTcp as u32, TransportType::Vendor as u32), (4, 1000));
+            let transports = [TransportType::ViaIp, TransportType::ViaFc, TransportType::IwarpTcp];
+            check_eq!(transports.map(|transport| transport as u32), [2, 3, 4]);
+            check_eq!(TransportType::Vendor as u32, 1000);
             let types = [
                 ConnQualTypes::IANA_PORT,
                 ConnQualTypes::IB_SERVICEID,
@@ -191,6 +229,10 @@ pub(crate) const TESTS: &[Test] = &[
                 ConnQualTypes::IANA_LR_PORT,
             ];
             check_eq!(types.map(|kind| kind.bits()), [1, 2, 4, 8]);
+            // They are bits, since masks are made of them.
+            let both = ConnQualTypes::IANA_PORT | ConnQualTypes::IB_SERVICEID;
+            check_eq!(both.bits(), 3);
+            check!(types.map(|kind| both.contains(kind)) == [true, true, false, false]);
             check_eq!((MAX_VIA_DISC_LEN, MAX_VIA_ADDR_LEN), (64, 64));
             Ok(())
         },

@@ -1,4 +1,5 @@
-//! The conformance suite on the host: every test on a machine of its own, whose NIC is the device model in this process.
+//! The conformance suite on the host: every test on machines of its own, with one NIC and with two, that are the device model
+//! in this process.
 //!
 //! `cargo test -p conformance --test host -- lmr link` runs the tests whose names contain one of the words; the usual
 //! flags of `cargo test` are understood or passed over. A test that panics has failed, and so has one that does not
@@ -12,11 +13,18 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use conformance::fixture::CONFIG;
-use conformance::{Interface, Setup, Test};
-use host::Machine;
-use kernel_agent::Agent;
-use privileged_api::Provider;
+use conformance::fixture::Memory;
+use conformance::{Setup, Test};
+use host::{CountedHeap, Machine};
+
+/// How many NICs the machines have on which each test runs.
+const NICS: [u8; 2] = [1, 2];
+
+/// How long threads may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[global_allocator]
+static HEAP: CountedHeap = CountedHeap::new();
 
 /// The last panic: what it said and where.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
@@ -74,16 +82,27 @@ fn main() -> ExitCode {
         eprintln!("{text}");
         *PANIC.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
     }));
+    // What the standard library makes once and keeps belongs to no test.
+    static NOTHING: Test = Test { name: "nothing", rows: &[], limit: 60, kills: false, run: |_| Ok(()) };
+    if let Err(why) = in_a_thread(&NOTHING, 1) {
+        println!("no machine: {why}");
+        return ExitCode::FAILURE;
+    }
     let mut failures = Vec::new();
-    for test in &tests {
-        let begun = Instant::now();
-        let outcome = run(test);
-        let time = begun.elapsed();
-        match &outcome {
-            Ok(()) => println!("test {} ... ok ({:.3} s)", test.name, time.as_secs_f64()),
-            Err(why) => println!("test {} ... FAILED ({:.3} s)\n    {why}", test.name, time.as_secs_f64()),
+    for nics in NICS {
+        for test in &tests {
+            let begun = Instant::now();
+            let outcome = run(test, nics);
+            let time = begun.elapsed().as_secs_f64();
+            let name = format!("{} [{nics} NIC{}]", test.name, if nics == 1 { "" } else { "s" });
+            match outcome {
+                Ok(()) => println!("test {name} ... ok ({time:.3} s)"),
+                Err(why) => {
+                    println!("test {name} ... FAILED ({time:.3} s)\n    {why}");
+                    failures.push((name, why));
+                }
+            }
         }
-        failures.extend(outcome.err().map(|why| (test.name, why)));
     }
     if !failures.is_empty() {
         println!("\nfailures:");
@@ -91,23 +110,44 @@ fn main() -> ExitCode {
             println!("    {name}: {why}");
         }
     }
-    let passed = tests.len() - failures.len();
+    let passed = NICS.len() * tests.len() - failures.len();
     println!("\nhost: {passed} passed, {} failed", failures.len());
     ExitCode::from(u8::from(passed == 0 || !failures.is_empty()))
 }
 
+/// Runs a test on a machine with so many NICs; nothing may be left of either.
+fn run(test: &'static Test, nics: u8) -> Result<(), String> {
+    let before = HEAP.used();
+    in_a_thread(test, nics)?;
+    // A device that dies keeps memory, since nobody knows that it is done with it.
+    if test.kills {
+        return Ok(());
+    }
+    // Threads may still be about to end.
+    let deadline = Instant::now() + PATIENCE;
+    while HEAP.used() > before {
+        if Instant::now() > deadline {
+            return Err(format!("{} bytes of the heap are left of its machine", HEAP.used() - before));
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
 /// Runs a test in a thread of its own, so that it can be left behind when it hangs.
-fn run(test: &'static Test) -> Result<(), String> {
+fn in_a_thread(test: &'static Test, nics: u8) -> Result<(), String> {
     let (tell, told) = channel();
     let body = move || {
-        let outcome = catch_unwind(AssertUnwindSafe(|| on_a_new_machine(test)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| on_a_new_machine(test, nics)));
         let _ = tell.send(outcome.unwrap_or_else(|_| Err("panicked".into())));
     };
     let thread = std::thread::Builder::new().name(test.name.into()).spawn(body);
     if let Err(error) = thread {
         return Err(format!("no thread: {error}"));
     }
-    let outcome = match told.recv_timeout(Duration::from_secs(u64::from(test.limit))) {
+    // Miri interprets, and its clock runs all the same.
+    let limit = u64::from(test.limit) * if cfg!(miri) { 1000 } else { 1 };
+    let outcome = match told.recv_timeout(Duration::from_secs(limit)) {
         Ok(outcome) => outcome,
         Err(RecvTimeoutError::Timeout) => Err(format!("no end after {} s", test.limit)),
         Err(RecvTimeoutError::Disconnected) => Err("its thread is gone".into()),
@@ -118,20 +158,20 @@ fn run(test: &'static Test) -> Result<(), String> {
     }
 }
 
-fn on_a_new_machine(test: &Test) -> Result<(), String> {
-    let machine = Machine::new(1);
-    let platform = machine.platform();
-    let agent = Agent::open(platform.clone(), machine.device(0), 0, CONFIG).map_err(|e| format!("{e:?}"))?;
-    let provider = Provider::new(platform.clone());
-    let name = "rnic0";
-    provider.add(name, agent.clone()).map_err(|e| format!("{e:?}"))?;
-    let interface = || Interface { name: name.to_owned(), agent: agent.clone() };
-    let privileged = machine.privileged();
+fn on_a_new_machine(test: &Test, nics: u8) -> Result<(), String> {
+    let machine = Machine::new(nics);
+    let (platform, privileged, devices) = (machine.platform(), machine.privileged(), machine.devices());
+    let arena = machine.arena().clone();
     let machine = Arc::new(Mutex::new(machine));
-    let victim = machine.clone();
-    let kill = Box::new(move || victim.lock().unwrap_or_else(PoisonError::into_inner).kill());
-    let setup = Arc::new(Setup { platform, provider, privileged, a: interface(), b: interface(), kill });
+    let kill = {
+        let machine = machine.clone();
+        Box::new(move || machine.lock().unwrap_or_else(PoisonError::into_inner).kill())
+    };
+    // What is left of the heap is looked at when the machine is gone.
+    let memory = Box::new(move || Memory { heap: 0, dma: arena.lent(), requests: HEAP.requests() });
+    let setup = Setup::new(platform, privileged, devices, kill, memory).map_err(|e| e.to_string())?;
+    let setup = Arc::new(setup);
     let outcome = conformance::run(test, &setup).map_err(|failure| failure.to_string());
-    agent.close();
+    setup.close();
     outcome
 }

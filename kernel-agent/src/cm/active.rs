@@ -230,8 +230,7 @@ fn request(ca_guid: u64, params: &ConnectParams, private_data: [u8; req::PRIVATE
             traffic_class: params.traffic_class,
             hop_limit: params.hop_limit,
             sl: params.sl,
-            // Without a hop to spare, a packet stays in its subnet.
-            subnet_local: params.hop_limit <= 1,
+            subnet_local: params.subnet_local,
             local_ack_timeout: params.local_ack_timeout,
         },
         alternate_path: path::Repr::default(),

@@ -327,6 +327,8 @@ fn request_event(id: ConnId, listen: ListenId, conn: &Connection, req: &req::Rep
         flow_label: req.primary_path.flow_label,
         hop_limit: req.primary_path.hop_limit,
         sl: req.primary_path.sl,
+        packet_rate: req.primary_path.packet_rate,
+        subnet_local: req.primary_path.subnet_local,
         srq: req.srq,
         ip,
         private_data: PrivateData::new(private_data),

@@ -8,6 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
 use platform::Instant;
+use roce::cm::redirection::{self, Redirection};
 use roce::cm::{Datagram, ip_cm, sidr};
 use roce::{Gid, QKey, Qpn, ServiceId};
 
@@ -167,14 +168,41 @@ impl Cm {
     ) -> Result<(), Error> {
         self.uncongested()?;
         let private_data = field(private_data)?;
-        let theirs = self.resolutions.take_theirs(id.0).ok_or(Error::NoSuchResolution)?;
         let valid = status == sidr::Status::Valid;
-        let message = sidr::RepRepr {
+        self.send_sidr_rep(id, |empty| sidr::RepRepr {
+            status,
             qpn: if valid { qpn } else { Qpn::default() },
             qkey: if valid { qkey } else { QKey(0) },
             private_data,
-            ..answer(theirs.request_id, theirs.service, status)
-        };
+            ..empty
+        })
+    }
+
+    /// Sends a peer that asks for a service elsewhere; the request's id is gone then. Private data: at most 136 bytes.
+    pub fn sidr_redirect(
+        &mut self,
+        id: SidrRequestId,
+        to: &Redirection,
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        self.uncongested()?;
+        let private_data = field(private_data)?;
+        self.send_sidr_rep(id, |empty| sidr::RepRepr {
+            status: sidr::Status::Redirected,
+            info_len: redirection::LEN as u8,
+            info: to.emit(),
+            private_data,
+            ..empty
+        })
+    }
+
+    fn send_sidr_rep(
+        &mut self,
+        id: SidrRequestId,
+        fill: impl FnOnce(sidr::RepRepr) -> sidr::RepRepr,
+    ) -> Result<(), Error> {
+        let theirs = self.resolutions.take_theirs(id.0).ok_or(Error::NoSuchResolution)?;
+        let message = fill(answer(theirs.request_id, theirs.service, sidr::Status::Rejected));
         let mad = Datagram { tid: theirs.tid, message: message.into() }.emit();
         self.recent.remember((theirs.from.remote_gid, theirs.request_id, theirs.tid), mad);
         self.out.send(theirs.from.local_gid, theirs.from.remote_gid, mad);
@@ -280,8 +308,11 @@ impl Cm {
             return Err(Unexpected);
         }
         self.resolutions.set_timer(id, None);
+        let info = rep.info.get(..usize::from(rep.info_len)).unwrap_or(&rep.info);
+        let redirected = rep.status == sidr::Status::Redirected;
         self.out.tell(Event::ResolutionReply(ResolutionReply {
             sidr: SidrId(id),
+            redirection: Redirection::parse(info).ok().filter(|_| redirected),
             status: rep.status,
             qpn: rep.qpn,
             qkey: rep.qkey,

@@ -3,6 +3,7 @@
 use core::ops::Deref;
 use core::time::Duration;
 
+use roce::cm::redirection::Redirection;
 use roce::cm::req::PathMtu;
 use roce::cm::{ip_cm, rej, sidr};
 use roce::{Gid, PKey, Psn, QKey, Qpn, ServiceId, TimeoutCode, mad};
@@ -112,6 +113,8 @@ pub struct ConnectParams {
     pub sl: u8,
     /// Packet rate; 6 bits.
     pub packet_rate: u8,
+    /// Whether the peer is in our subnet.
+    pub subnet_local: bool,
     /// Whether our queue pair takes its receive buffers from a shared queue.
     pub srq: bool,
     /// How long the attempt may take in all, the consumer's part in a three-way handshake included.
@@ -144,6 +147,7 @@ impl ConnectParams {
             hop_limit: 64,
             sl: 0,
             packet_rate: 0,
+            subnet_local: false,
             srq: false,
             timeout: None,
         }
@@ -298,6 +302,10 @@ pub struct Request {
     pub hop_limit: u8,
     /// Service level.
     pub sl: u8,
+    /// Packet rate.
+    pub packet_rate: u8,
+    /// Whether the peer takes us to be in its subnet.
+    pub subnet_local: bool,
     /// Whether the peer's queue pair takes its receive buffers from a shared queue.
     pub srq: bool,
     /// The IP CM header, when the service id is one of that service.
@@ -398,6 +406,8 @@ pub struct ResolutionReply {
     pub qpn: Qpn,
     /// The service's queue key, if the status is [`sidr::Status::Valid`].
     pub qkey: QKey,
+    /// Where to ask, if the status is [`sidr::Status::Redirected`] and the message says it.
+    pub redirection: Option<Redirection>,
     /// The consumer's private data: 136 bytes.
     pub private_data: PrivateData,
 }

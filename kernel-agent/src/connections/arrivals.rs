@@ -11,7 +11,7 @@ use roce::cm::rej::Reason;
 use crate::agent::Agent;
 use crate::cm::{self, ConnId};
 use crate::connect::{Path, mtu_bytes};
-use crate::{CmEvent, CmEventKind, ConnectionId, ListenId, Qp};
+use crate::{CmEvent, CmEventKind, ConnectionId, ListenId, Qp, RequestedPath};
 
 use super::{Connections, End, Listen, Told, to_error};
 
@@ -35,16 +35,21 @@ impl Connections {
     fn tell(&self, id: ConnectionId, kind: CmEventKind, private_data: &[u8]) {
         let end = self.state.lock().ends.get(&id).map(|end| (end.client.clone(), end.context));
         if let Some((client, context)) = end {
-            client.upcall(|up| up.connection(CmEvent { connection: id, context, kind, private_data }));
+            let event = CmEvent { connection: id, context, kind, information: &[], private_data };
+            client.upcall(|up| up.connection(event));
         }
     }
 
     /// Forgets a connection that is over, and tells of it.
     fn over(&self, id: ConnectionId, kind: CmEventKind, private_data: &[u8]) {
+        self.over_because(id, kind, &[], private_data);
+    }
+
+    fn over_because(&self, id: ConnectionId, kind: CmEventKind, information: &[u8], private_data: &[u8]) {
         let end = self.state.lock().remove(id);
         to_error(end.as_ref());
         if let Some(end) = end {
-            end.tell(id, kind, private_data);
+            end.tell_because(id, kind, information, private_data);
         }
     }
 
@@ -67,7 +72,8 @@ impl Connections {
                     cm::State::Established => CmEventKind::Disconnected { by_peer: true },
                     _ => CmEventKind::Rejected { reason: rejection.reason.0 },
                 };
-                self.over(ConnectionId(rejection.conn.0), kind, &rejection.private_data);
+                let id = ConnectionId(rejection.conn.0);
+                self.over_because(id, kind, rejection.ari(), &rejection.private_data);
             }
             cm::Event::TimedOut { conn, state } => {
                 let kind = match state {
@@ -125,6 +131,11 @@ impl Connections {
             state.flush(agent);
             return;
         };
+        if !state.admits(&client) {
+            let _ = state.cm.reject(now, request.conn, Reason::NO_RESOURCES, &[], &[]);
+            state.flush(agent);
+            return;
+        }
         let path = Path {
             remote_gid: request.remote_gid.0,
             source_gid,
@@ -153,10 +164,19 @@ impl Connections {
             remote_initiator_depth: request.initiator_depth,
             remote_responder_resources: request.responder_resources,
             path_mtu,
+            path: RequestedPath {
+                pkey: request.pkey.0,
+                traffic_class: request.traffic_class,
+                flow_label: request.flow_label,
+                hop_limit: request.hop_limit,
+                service_level: request.sl,
+                packet_rate: request.packet_rate,
+                subnet_local: request.subnet_local,
+            },
         };
         client.upcall(|up| {
             let private_data = &request.private_data;
-            up.connection(CmEvent { connection: id, context, kind, private_data });
+            up.connection(CmEvent { connection: id, context, kind, information: &[], private_data });
         });
     }
 
@@ -201,7 +221,11 @@ impl Connections {
 
 impl End {
     pub(super) fn tell(&self, id: ConnectionId, kind: CmEventKind, private_data: &[u8]) {
-        let context = self.context;
-        self.client.upcall(|up| up.connection(CmEvent { connection: id, context, kind, private_data }));
+        self.tell_because(id, kind, &[], private_data);
+    }
+
+    fn tell_because(&self, id: ConnectionId, kind: CmEventKind, information: &[u8], private_data: &[u8]) {
+        let event = CmEvent { connection: id, context: self.context, kind, information, private_data };
+        self.client.upcall(|up| up.connection(event));
     }
 }

@@ -8,6 +8,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use roce::cm::redirection::Redirection;
 use roce::cm::sidr;
 use roce::{Gid, PKey, QKey, Qpn, TimeoutCode};
 
@@ -92,6 +93,8 @@ pub enum ResolutionEventKind {
         qpn: u32,
         /// The service's queue key, with [`sidr::Status::Valid`].
         qkey: u32,
+        /// Where to ask, with [`sidr::Status::Redirected`], if the peer says it.
+        redirection: Option<Redirection>,
     },
     /// Nobody answered.
     TimedOut {
@@ -187,21 +190,38 @@ impl Connections {
         id: ResolutionRequestId,
         answer: &ResolutionAnswer<'_>,
     ) -> Result<(), Error> {
+        let qpn = Qpn::new(answer.qpn).ok_or(Error::OutOfRange("queue pair number"))?;
+        self.reply(client, id, answer.private_data, |cm| {
+            let id = SidrRequestId(id.0);
+            cm.sidr_reply(id, answer.status, qpn, QKey(answer.qkey), answer.private_data)
+        })
+    }
+
+    pub(crate) fn redirect(
+        &self,
+        client: &Client,
+        id: ResolutionRequestId,
+        to: &Redirection,
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        self.reply(client, id, private_data, |cm| cm.sidr_redirect(SidrRequestId(id.0), to, private_data))
+    }
+
+    fn reply(
+        &self,
+        client: &Client,
+        id: ResolutionRequestId,
+        private_data: &[u8],
+        send: impl FnOnce(&mut cm::Cm) -> Result<(), cm::Error>,
+    ) -> Result<(), Error> {
         let agent = client.agent();
         agent.alive()?;
-        let qpn = Qpn::new(answer.qpn).ok_or(Error::OutOfRange("queue pair number"))?;
-        if answer.private_data.len() > sidr::REP_PRIVATE_DATA_LEN {
+        if private_data.len() > sidr::REP_PRIVATE_DATA_LEN {
             return Err(Error::PrivateData(sidr::REP_PRIVATE_DATA_LEN));
         }
         let mut state = self.state.lock();
         let owner = state.take_asked(client, id)?;
-        let sent = state.cm.sidr_reply(
-            SidrRequestId(id.0),
-            answer.status,
-            qpn,
-            QKey(answer.qkey),
-            answer.private_data,
-        );
+        let sent = send(&mut state.cm);
         if matches!(sent, Err(cm::Error::Congested)) {
             state.asked.push_front((id, owner));
             return Err(Error::from(cm::Error::Congested));
@@ -276,6 +296,7 @@ impl Connections {
             status: reply.status,
             qpn: reply.qpn.get(),
             qkey: reply.qkey.0,
+            redirection: reply.redirection,
         };
         self.tell_question(resolution, kind, &reply.private_data);
     }

@@ -155,6 +155,7 @@ impl Node {
             max_receive_segments: 4,
             max_message: 0,
             context,
+            gate: None,
         }
     }
 

@@ -15,6 +15,7 @@ use linked_list_allocator::Heap;
 
 use super::{PAGE, frames};
 use crate::lock::IrqLock;
+use crate::services;
 
 /// The largest small request.
 const SMALL: usize = 2048;
@@ -43,6 +44,7 @@ struct Allocator {
     classes: [Option<NonNull<FreeObject>>; CLASSES],
     arenas: Option<NonNull<Arena>>,
     used: usize,
+    requests: u64,
 }
 
 // SAFETY: the pointers lead to memory that the allocator owns.
@@ -52,13 +54,16 @@ unsafe impl Send for Allocator {}
 struct Global(IrqLock<Allocator>);
 
 #[global_allocator]
-static GLOBAL: Global = Global(IrqLock::new(Allocator { classes: [None; CLASSES], arenas: None, used: 0 }));
+static GLOBAL: Global =
+    Global(IrqLock::new(Allocator { classes: [None; CLASSES], arenas: None, used: 0, requests: 0 }));
 
 /// How much memory is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes that live heap objects asked for, DMA memory not among them.
     pub heap: usize,
+    /// Bytes of pages that are lent as DMA memory.
+    pub dma: usize,
     /// Bytes of pages that are free.
     pub free_pages: usize,
 }
@@ -67,7 +72,12 @@ pub struct Usage {
 /// pages may differ, since the heap and stacks keep some for the next time.
 pub fn usage() -> Usage {
     let heap = GLOBAL.0.lock().used;
-    Usage { heap, free_pages: frames::free_bytes() }
+    Usage { heap, dma: services::lent(), free_pages: frames::free_bytes() }
+}
+
+/// How often memory was asked for and given, since the beginning. Equal before and after something means that it took none.
+pub fn requests() -> u64 {
+    GLOBAL.0.lock().requests
 }
 
 /// Where a request goes.
@@ -111,6 +121,7 @@ unsafe impl GlobalAlloc for Global {
         };
         let Some(memory) = memory else { return ptr::null_mut() };
         allocator.used += layout.size();
+        allocator.requests += 1;
         memory.as_ptr()
     }
 

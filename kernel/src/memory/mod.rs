@@ -20,7 +20,7 @@ use spin::Once;
 use crate::boot::{self, StartData};
 
 pub(crate) use frames::{alloc_pages, free_pages};
-pub use heap::{Usage, usage};
+pub use heap::{Usage, requests, usage};
 use paging::Rights;
 pub(crate) use paging::{Cache, enter, is_code, root};
 pub(crate) use stacks::{Stack, StackAddress, classify};

@@ -20,6 +20,10 @@ const SLOT: u64 = 256 * 1024;
 /// How much of the top of a slot is stack.
 const STACK: u64 = 128 * 1024;
 
+/// Slots for which there is room in the lists from the beginning. Without it [`super::usage`] would change with the number of
+/// threads that there once were.
+const USUAL: usize = 256;
+
 struct Slots {
     /// Where each slot's memory lies.
     memory: Vec<u64>,
@@ -41,9 +45,10 @@ impl Slots {
             Some(slot) => slot,
             None => {
                 let slot = self.memory.len();
-                self.memory.try_reserve(1).map_err(|_| OutOfMemory)?;
+                let slots = USUAL.max(slot + 1);
+                self.memory.try_reserve(slots - slot).map_err(|_| OutOfMemory)?;
                 // So that dropping a stack never allocates.
-                self.free.try_reserve(slot + 1).map_err(|_| OutOfMemory)?;
+                self.free.try_reserve(slots.saturating_sub(self.free.len())).map_err(|_| OutOfMemory)?;
                 let pages = frames::alloc_pages(STACK as usize, PAGE)?;
                 self.memory.push(pages.addr().get() as u64);
                 slot

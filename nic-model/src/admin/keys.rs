@@ -1,7 +1,9 @@
 //! Regions and windows.
 
+use alloc::sync::Arc;
+
 use nic_abi::admin::{
-    AllocateRegion, AllocateWindow, Command, KeyInfo, ModifyRegion, RegisterRegion, Status,
+    AllocateRegion, AllocateWindow, Command, KeyInfo, ModifyRegion, RegisterRegion, ShareRegion, Status,
 };
 use nic_abi::ident::key_slot;
 use nic_abi::wqe::LinkFlags;
@@ -50,8 +52,8 @@ impl<F: Frontend> Nic<F> {
 
     fn add_key(&mut self, entry: Key) {
         self.use_pd(entry.pd);
-        if let Kind::Region { max_elements, .. } = entry.kind {
-            self.keys.elements += u64::from(max_elements);
+        if let Kind::Region { shared: false, extents, .. } = &entry.kind {
+            self.keys.elements += u64::from(extents.elements);
         }
         self.keys.table.insert(key_slot(entry.key), entry);
     }
@@ -60,8 +62,10 @@ impl<F: Frontend> Nic<F> {
         self.keys.unlink(key_slot(key));
         if let Some(entry) = self.keys.table.remove(key_slot(key)) {
             self.release_pd(entry.pd);
-            if let Kind::Region { max_elements, .. } = entry.kind {
-                self.keys.elements -= u64::from(max_elements);
+            if let Kind::Region { extents, .. } = &entry.kind
+                && Arc::strong_count(extents) == 1
+            {
+                self.keys.elements -= u64::from(extents.elements);
             }
         }
     }
@@ -80,7 +84,7 @@ impl<F: Frontend> Nic<F> {
             at!(RegisterRegion, list) + core::mem::offset_of!(nic_abi::wqe::ListArgs, elements);
         self.room_for(max_elements, elements_field)?;
         let spec = ListSpec { flags, base: a.base, length: a.length, list: a.list, max_elements };
-        let mut extents = Extents::default();
+        let mut extents = Extents::counting(max_elements);
         extents.fill(self.frontend.memory(), &spec).map_err(|e| list_refusal(e, elements_field))?;
         extents.shrink();
         self.add_key(Key {
@@ -90,7 +94,50 @@ impl<F: Frontend> Nic<F> {
             flags,
             base: a.base,
             length: a.length,
-            kind: Kind::Region { max_elements, registered: true, windows: 0, extents },
+            kind: Kind::Region {
+                max_elements,
+                registered: true,
+                shared: false,
+                windows: 0,
+                extents: Arc::new(extents),
+            },
+        });
+        Ok(DONE)
+    }
+
+    pub(super) fn share_region(&mut self, command: &Command) -> Answer {
+        let a: ShareRegion = args(command);
+        self.new_key(command.object, a.pd, at!(ShareRegion, pd))?;
+        if a.reserved != 0 {
+            return Err(Refusal::field(at!(ShareRegion, reserved)));
+        }
+        let addressed = RIGHTS.union(LinkFlags::RELATIVE);
+        let flags = LinkFlags::from_bits(a.flags).filter(|f| addressed.contains(*f) && rights_fit(*f));
+        let flags = flags.ok_or(Refusal::field(at!(ShareRegion, flags)))?;
+        let field = at!(ShareRegion, of);
+        let other = self.keys.table.get_mut(key_slot(a.of)).filter(|other| other.key == a.of);
+        let Some(other) = other else { return Err(Refusal::new(Status::NoSuchObject, field)) };
+        let linked = other.linked;
+        let Kind::Region { shared, extents, .. } = &mut other.kind else {
+            return Err(Refusal::new(Status::NoSuchObject, field));
+        };
+        if !linked {
+            return Err(Refusal::new(Status::BadState, field));
+        }
+        let length = extents.length();
+        if !flags.contains(LinkFlags::RELATIVE) && a.base.checked_add(length).is_none() {
+            return Err(Refusal::field(at!(ShareRegion, base)));
+        }
+        *shared = true;
+        let extents = extents.clone();
+        self.add_key(Key {
+            key: command.object,
+            pd: a.pd,
+            linked: true,
+            flags,
+            base: a.base,
+            length,
+            kind: Kind::Region { max_elements: 0, registered: true, shared: true, windows: 0, extents },
         });
         Ok(DONE)
     }
@@ -111,7 +158,13 @@ impl<F: Frontend> Nic<F> {
             flags: LinkFlags::empty(),
             base: 0,
             length: 0,
-            kind: Kind::Region { max_elements: a.max_elements, registered: false, windows: 0, extents },
+            kind: Kind::Region {
+                max_elements: a.max_elements,
+                registered: false,
+                shared: false,
+                windows: 0,
+                extents: Arc::new(extents),
+            },
         });
         Ok(DONE)
     }

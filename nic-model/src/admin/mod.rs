@@ -157,6 +157,7 @@ impl<F: Frontend> Fabric<F> {
             Opcode::RegisterRegion => nic.register_region(command),
             Opcode::AllocateRegion => nic.allocate_region(command),
             Opcode::ModifyRegion => nic.modify_region(command),
+            Opcode::ShareRegion => nic.share_region(command),
             Opcode::DestroyRegion => nic.destroy_region(command),
             Opcode::QueryKey => nic.query_key(command),
             Opcode::AllocateWindow => nic.allocate_window(command),

@@ -157,6 +157,7 @@ impl<F: Frontend> Nic<F> {
             generation: a.generation,
             limit: a.limit,
             eq: a.eq,
+            limit_event: None,
             head: 0,
             failed: false,
             users: 0,

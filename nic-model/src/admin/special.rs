@@ -1,6 +1,7 @@
 //! Fault injection, and the start of benchmarks.
 
 use nic_abi::admin::{Bench, BenchKind, Command, Inject, Injection, Status};
+use nic_abi::cqe;
 use nic_abi::eqe::EventType;
 use nic_abi::ident::qpn_slot;
 use nic_abi::registers::Fault;
@@ -31,12 +32,20 @@ impl<F: Frontend> Nic<F> {
             }
             return Ok(DONE);
         }
+        let failure = match (what, u8::try_from(a.value).ok().and_then(cqe::Status::from_byte)) {
+            (Injection::Failure, None | Some(cqe::Status::Success)) => {
+                return Err(Refusal::field(at!(Inject, value)));
+            }
+            (_, failure) => failure.unwrap_or(cqe::Status::LocalQpOperation),
+        };
         let qp = self.qps.get_mut(qpn_slot(command.object)).filter(|qp| qp.qpn == command.object);
         let faults = &mut qp.ok_or(no_such)?.faults;
         match what {
             Injection::DropRequests => faults.drop_requests = a.count,
             Injection::DropResponses => faults.drop_responses = a.count,
+            Injection::BadRequest => faults.bad_requests = a.count,
             Injection::BadResponse => faults.bad_responses = a.count,
+            Injection::Failure => (faults.failures, faults.failure) = (a.count, failure),
             _ => (faults.delays, faults.delay_ns) = (a.count, a.value),
         }
         Ok(DONE)

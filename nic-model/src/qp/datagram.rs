@@ -160,10 +160,8 @@ impl<F: Frontend> Fabric<F> {
         }
         let nic = &mut self.nics[usize::from(to)];
         if let Some((status, field)) = failure {
-            if nic.qps.get(slot).is_some_and(|qp| qp.inbound.receive.loaded) {
-                nic.complete_receive(slot, status, Received::failed(field));
-            }
-            self.fail_qp(to, slot, status, Some(EventType::QpFatal));
+            let told = nic.fail_receive(slot, status, field);
+            self.fail_qp(to, slot, status, Some((EventType::QpFatal, told)));
             self.tell_failed_cqs(to);
             return Ok(false);
         }

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use nic_abi::admin::{QpState, QpType};
 use nic_abi::cqe::{Cqe, CqeFlags, NO_FIELD, Status};
-use nic_abi::eqe::EventType;
+use nic_abi::eqe::{EventType, UNTOLD};
 use nic_abi::wqe::{Header, Opcode, SendFlags};
 
 use super::send::BadEntry;
@@ -118,7 +118,11 @@ impl<F: Frontend> Fabric<F> {
     }
 
     fn attempt(&mut self, n: u16, slot: u32) -> Outcome {
-        let Some(qp) = self.nics[usize::from(n)].qps.get(slot) else { return Outcome::Lost };
+        let Some(qp) = self.nics[usize::from(n)].qps.get_mut(slot) else { return Outcome::Lost };
+        if qp.faults.failures > 0 && !qp.send.work.started {
+            qp.faults.failures -= 1;
+            return Outcome::Failed(qp.faults.failure, NO_FIELD);
+        }
         match qp.send.work.opcode {
             Opcode::FastRegister | Opcode::LocalInvalidate | Opcode::BindWindow => {
                 self.nics[usize::from(n)].execute_local(slot)
@@ -215,11 +219,11 @@ impl<F: Frontend> Fabric<F> {
     /// Completes the current work request with an error, and the queue pair with it.
     fn fail_request(&mut self, n: u16, slot: u32, status: Status, field: u32) {
         self.nics[usize::from(n)].complete_request(slot, status, 0, field);
-        self.fail_qp(n, slot, status, Some(EventType::QpFatal));
+        self.fail_qp(n, slot, status, Some((EventType::QpFatal, 0)));
     }
 
-    /// Moves a queue pair to the error state, if it is not there, and says so by `event`.
-    pub(crate) fn fail_qp(&mut self, n: u16, slot: u32, status: Status, event: Option<EventType>) {
+    /// Moves a queue pair to the error state, if it is not there, and says so by an event with this detail.
+    pub(crate) fn fail_qp(&mut self, n: u16, slot: u32, status: Status, event: Option<(EventType, u32)>) {
         self.stop_timer(n, slot);
         let nic = &mut self.nics[usize::from(n)];
         let Some(qp) = nic.qps.get_mut(slot) else { return };
@@ -233,8 +237,8 @@ impl<F: Frontend> Fabric<F> {
         qp.draining = false;
         qp.last_wqe = qp.srq.is_some();
         let (eq, qpn, generation) = (qp.eq, qp.qpn, qp.generation);
-        if let Some(event) = event {
-            nic.post_event(eq, event, status as u8, qpn, generation, 0);
+        if let Some((event, detail)) = event {
+            nic.post_event(eq, event, status as u8, qpn, generation, detail);
         }
         self.activate(n, slot);
     }
@@ -250,7 +254,7 @@ impl<F: Frontend> Fabric<F> {
                 .map(|(slot, _)| slot)
                 .collect();
             for slot in users {
-                self.fail_qp(n, slot, Status::LocalQpOperation, Some(EventType::QpFatal));
+                self.fail_qp(n, slot, Status::LocalQpOperation, Some((EventType::QpFatal, UNTOLD)));
             }
         }
     }
@@ -318,6 +322,15 @@ impl<F: Frontend> Nic<F> {
         };
         let cq = qp.receive_cq;
         self.post_cqe(cq, entry);
+    }
+
+    /// Completes the receive that the queue pair in `slot` has taken, if it has, with an error. Returns the detail of the event that follows.
+    pub fn fail_receive(&mut self, slot: u32, status: Status, field: u32) -> u32 {
+        if !self.qps.get(slot).is_some_and(|qp| qp.inbound.receive.loaded) {
+            return UNTOLD;
+        }
+        self.complete_receive(slot, status, Received::failed(field));
+        0
     }
 
     /// Reports, once, that nothing is under way on a send queue in SQD.

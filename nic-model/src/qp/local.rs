@@ -1,5 +1,6 @@
 //! Work requests that need no peer: fast register (LMR link), local invalidate (unlink), bind window (RMR link).
 
+use alloc::sync::Arc;
 use core::mem::offset_of;
 
 use nic_abi::cqe::{NO_FIELD, Status};
@@ -93,6 +94,8 @@ impl<F: Frontend> Nic<F> {
             list,
             max_elements: *max_elements,
         };
+        // Nobody shares what is not linked.
+        let Some(extents) = Arc::get_mut(extents) else { return bad(header_field!(immediate)) };
         match extents.fill(self.frontend.memory(), &spec) {
             Ok(()) => {
                 entry.key = header.immediate;

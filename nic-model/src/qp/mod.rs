@@ -22,6 +22,7 @@ mod send;
 pub(crate) mod state;
 
 use nic_abi::admin::{ModifyQp, QpState, QpType};
+use nic_abi::cqe::Status;
 use platform::Instant;
 
 use crate::keys::QpName;
@@ -85,13 +86,31 @@ pub(crate) struct Inbound {
 }
 
 /// What to do wrong, by injection.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Faults {
     pub drop_requests: u32,
     pub drop_responses: u32,
+    pub bad_requests: u32,
     pub bad_responses: u32,
     pub delays: u32,
     pub delay_ns: u64,
+    pub failures: u32,
+    pub failure: Status,
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults {
+            drop_requests: 0,
+            drop_responses: 0,
+            bad_requests: 0,
+            bad_responses: 0,
+            delays: 0,
+            delay_ns: 0,
+            failures: 0,
+            failure: Status::LocalQpOperation,
+        }
+    }
 }
 
 /// A queue pair.

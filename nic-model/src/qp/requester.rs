@@ -70,7 +70,9 @@ impl<F: Frontend> Fabric<F> {
             return outcome;
         }
         let Some((to, peer)) = self.peer(n, slot) else { return Outcome::Lost };
-        let Some(qp) = self.nics[usize::from(n)].qps.get(slot) else { return Outcome::Lost };
+        let Some(qp) = self.nics[usize::from(n)].qps.get_mut(slot) else { return Outcome::Lost };
+        let nonsense = qp.faults.bad_requests > 0;
+        qp.faults.bad_requests -= u32::from(nonsense);
         let work = &qp.send.work;
         let request = Request {
             from: n,
@@ -91,7 +93,7 @@ impl<F: Frontend> Fabric<F> {
             },
             local: &local,
         };
-        let answer = self.respond(&request);
+        let answer = if nonsense { self.respond_to_nonsense(&request) } else { self.respond(&request) };
         self.tell_failed_cqs(to);
         self.conclude(n, slot, &local, answer)
     }

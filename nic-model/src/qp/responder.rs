@@ -179,13 +179,21 @@ impl<F: Frontend> Fabric<F> {
         answer
     }
 
+    /// Lets the responder answer a request whose operation code it does not know (injection).
+    pub(super) fn respond_to_nonsense(&mut self, request: &Request<'_>) -> Answer {
+        let qp = self.nics[usize::from(request.to)].qps.get(request.slot);
+        match qp.map(|qp| qp.sequence(request)) {
+            None | Some(Sequence::Unexpected) => Answer::None,
+            Some(Sequence::Duplicate) => Answer::Ack,
+            Some(Sequence::Expected) => self.refuse(request, &Fault::INVALID),
+        }
+    }
+
     /// Refuses a request and takes the responder to the error state.
     fn refuse(&mut self, request: &Request<'_>, fault: &Fault) -> Answer {
         let nic = &mut self.nics[usize::from(request.to)];
-        if nic.qps.get(request.slot).is_some_and(|qp| qp.inbound.receive.loaded) {
-            nic.complete_receive(request.slot, fault.status, Received::failed(fault.field));
-        }
-        self.fail_qp(request.to, request.slot, fault.status, Some(fault.event));
+        let told = nic.fail_receive(request.slot, fault.status, fault.field);
+        self.fail_qp(request.to, request.slot, fault.status, Some((fault.event, told)));
         Answer::Refused(fault.refusal)
     }
 

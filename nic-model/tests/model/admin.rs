@@ -279,11 +279,15 @@ fn injections_are_checked() {
     let inject = |what, value| Inject { what, count: 1, value };
     for (what, value, status, field) in [
         (0, 0, Status::BadField, at!(Inject, what)),
-        (9, 0, Status::BadField, at!(Inject, what)),
+        (11, 0, Status::BadField, at!(Inject, what)),
+        (10, 0, Status::BadField, at!(Inject, value)),
+        (10, 14, Status::BadField, at!(Inject, value)),
+        (10, 258, Status::BadField, at!(Inject, value)),
         (1, 2, Status::BadField, at!(Inject, value)),
         (8, 2, Status::BadField, at!(Inject, value)),
         (3, 0, Status::NoSuchObject, OBJECT),
         (6, 0, Status::NoSuchObject, OBJECT),
+        (9, 0, Status::NoSuchObject, OBJECT),
     ] {
         assert_eq!(rig.command(0, Opcode::Inject, 5, &inject(what, value)), Err((status, field)));
     }

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use nic_abi::admin::{Injection, ModifyQp, Opcode, QpFlags, QpMask, QpState};
 use nic_abi::cqe::{NO_FIELD, Status};
-use nic_abi::eqe::EventType;
+use nic_abi::eqe::{EventType, UNTOLD};
 use nic_abi::wqe::{self, AtomicArgs, Header, LinkFlags, ReceiveHeader};
 use nic_model::GuestMemory;
 
@@ -44,6 +44,7 @@ impl Scene {
         let event = events[0];
         assert_eq!((event.event, event.status), (EventType::QpFatal as u8, expected as u8));
         assert_eq!((event.number, event.generation), (self.a.qpn, self.a.generation));
+        assert_eq!(event.detail, 0, "the completion says so");
     }
 
     /// The responder is in ERROR and said so.
@@ -454,6 +455,28 @@ fn a_bad_response_and_a_delay() {
     assert_eq!(status(&s.rig.sent(&mut s.a)), Status::Success);
     s.rig.inject(0, Injection::BadResponse, s.a.qpn, 1, 0);
     s.fails(rdma(wqe::Opcode::Write, 1, s.to, 0), &[segment(s.from, 0, 8)], Status::BadResponse);
+}
+
+#[test]
+fn an_operation_code_that_there_is_not_is_refused() {
+    let mut s = scene();
+    s.rig.inject(0, Injection::BadRequest, s.a.qpn, 1, 0);
+    s.rig.post(&mut s.a, rdma(wqe::Opcode::Write, 1, s.to, 0), &[segment(s.from, 0, 8)]);
+    assert_eq!(status(&s.rig.sent(&mut s.a)), Status::RemoteInvalidRequest);
+    let events = s.rig.events(1);
+    let [event] = events[..] else { panic!("{events:?}") };
+    assert_eq!((event.event, event.number), (EventType::QpInvalidRequest as u8, s.b.qpn));
+    assert_eq!(event.detail, UNTOLD, "no completion says so");
+}
+
+#[test]
+fn a_failure_is_the_one_that_was_asked_for() {
+    for failure in [Status::LocalQpOperation, Status::WindowBind, Status::MemoryManagement] {
+        let mut s = scene();
+        s.rig.inject(0, Injection::Failure, s.a.qpn, 1, failure as u64);
+        s.fails(rdma(wqe::Opcode::Write, 1, s.to, 0), &[segment(s.from, 0, 8)], failure);
+        s.responder_lives();
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 
 use nic_abi::admin::{
-    AllocateRegion, AllocateWindow, KeyInfo, Opcode, QpFlags, RegisterRegion, Status as Admin,
+    AllocateRegion, AllocateWindow, KeyInfo, Opcode, QpFlags, RegisterRegion, ShareRegion, Status as Admin,
 };
 use nic_abi::cqe::{CqeFlags, Status};
 use nic_abi::wqe::{self, BindArgs, Header, LinkFlags, ListArgs, ListElement};
@@ -231,6 +231,100 @@ fn a_registration_that_is_wrong_names_its_field() {
     assert_eq!(rig.command(0, Opcode::DestroyPd, PD, &()), Err((Admin::Busy, 8)));
     rig.command(0, Opcode::DestroyRegion, key, &()).unwrap();
     rig.command(0, Opcode::DestroyPd, PD, &()).unwrap();
+}
+
+#[test]
+fn a_shared_region_has_its_own_rights_and_takes_no_translations() {
+    let mut rig = Rig::new(2);
+    let (mut a, _b) = rig.pair_of(0, 1, privileged());
+    let addr = rig.alloc(8192);
+    rig.fill(addr, 8192, 3);
+    // The most elements that a list can have, of one byte each, as often as there is room.
+    let elements = 1 << 18;
+    let memory: Vec<u64> = (0..elements).map(|i| addr + i % 8192).collect();
+    let at = list(&mut rig, &memory);
+    let args = RegisterRegion {
+        pd: PD,
+        flags: (ALL_RIGHTS | LinkFlags::RELATIVE).bits(),
+        base: 0,
+        length: 8192,
+        list: ListArgs {
+            list: at,
+            element_length: 1,
+            first_byte_offset: 0,
+            elements: elements as u32,
+            reserved: 0,
+        },
+    };
+    let mut keys = Vec::new();
+    loop {
+        let key = rig.fresh_key();
+        match rig.command(0, Opcode::RegisterRegion, key, &args) {
+            Ok(_) => keys.push(key),
+            Err((status, _)) => break assert_eq!(status, Admin::NoResources),
+        }
+    }
+    let of = keys[0];
+    let share = ShareRegion { pd: PD, flags: LinkFlags::LOCAL_READ.bits(), base: 0x5000, of, reserved: 0 };
+    let (first, second) = (rig.fresh_key(), rig.fresh_key());
+    for key in [first, second] {
+        rig.command(0, Opcode::ShareRegion, key, &share).unwrap();
+        let info = query(&mut rig, 0, key);
+        assert_eq!((info.linked, info.base, info.length), (1, 0x5000, 8192));
+    }
+    // The memory lives as long as one of them, and so does its room.
+    for key in [of, first] {
+        rig.command(0, Opcode::DestroyRegion, key, &()).unwrap();
+        let another = rig.command(0, Opcode::RegisterRegion, key, &args);
+        assert_eq!(another.map_err(|(status, _)| status), Err(Admin::NoResources));
+    }
+    let (to, target) = rig.region(1, 4096);
+    rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 0), &[segment(second, 0x5000, 4096)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    assert_eq!(rig.bytes(target, 4096), rig.bytes(addr, 4096));
+    rig.command(0, Opcode::DestroyRegion, second, &()).unwrap();
+    rig.command(0, Opcode::RegisterRegion, of, &args).unwrap();
+}
+
+#[test]
+fn what_was_shared_stays_linked() {
+    let mut rig = Rig::new(2);
+    let (region, memory) = (allocate(&mut rig, 0, 1), rig.alloc(8192));
+    let at = list(&mut rig, &[memory]);
+    let flags = LinkFlags::LOCAL_READ | LinkFlags::RELATIVE;
+    let args = ListArgs { list: at, element_length: 4096, first_byte_offset: 0, elements: 1, reserved: 0 };
+    let linked = region | 1;
+    let share = ShareRegion { pd: PD, flags: flags.bits(), base: 0, of: linked, reserved: 0 };
+    let key = rig.fresh_key();
+    let refusal = |rig: &mut Rig, share: ShareRegion| {
+        rig.command(0, Opcode::ShareRegion, key, &share).expect_err("a refusal")
+    };
+    assert_eq!(refusal(&mut rig, share), (Admin::NoSuchObject, 32), "not yet linked by that key");
+    assert_eq!(refusal(&mut rig, ShareRegion { of: region, ..share }), (Admin::BadState, 32));
+    let (mut a, _b) = rig.pair_of(0, 1, privileged());
+    rig.post_args(&mut a, link(linked, flags, 0, 4096), zerocopy::transmute!(args));
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    let pages = (flags | LinkFlags::PAGES).bits();
+    assert_eq!(refusal(&mut rig, ShareRegion { flags: pages, ..share }), (Admin::BadField, 20));
+    assert_eq!(refusal(&mut rig, ShareRegion { reserved: 1, ..share }), (Admin::BadField, 36));
+    assert_eq!(refusal(&mut rig, ShareRegion { pd: 9, ..share }), (Admin::NoSuchObject, 16));
+    let absolute = ShareRegion { flags: LinkFlags::LOCAL_READ.bits(), base: u64::MAX, ..share };
+    assert_eq!(refusal(&mut rig, absolute), (Admin::BadField, 24));
+    let window = window(&mut rig, 0, 1);
+    assert_eq!(refusal(&mut rig, ShareRegion { of: window, ..share }), (Admin::NoSuchObject, 32));
+    rig.command(0, Opcode::ShareRegion, key, &share).unwrap();
+    for shared in [linked, key] {
+        let (mut a, _b) = rig.pair_of(0, 1, privileged());
+        rig.post(&mut a, invalidate(shared), &[]);
+        assert_eq!(status(&rig.sent(&mut a)), Status::MemoryManagement);
+        assert_eq!(query(&mut rig, 0, shared).linked, 1);
+    }
+    // Also when it is alone again.
+    rig.command(0, Opcode::DestroyRegion, key, &()).unwrap();
+    let (mut a, _b) = rig.pair_of(0, 1, privileged());
+    rig.post(&mut a, invalidate(linked), &[]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::MemoryManagement);
+    rig.command(0, Opcode::DestroyRegion, linked, &()).unwrap();
 }
 
 #[test]

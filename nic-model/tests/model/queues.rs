@@ -188,6 +188,11 @@ fn queue_pairs_share_receives() {
     // Arming it below the limit tells at once.
     rig.command(1, Opcode::ModifySrq, 4, &ModifySrq { limit: 1, reserved: 0 }).unwrap();
     assert_eq!(rig.event_types(1), [(EventType::SrqLimit, 4)]);
+    // Doing so over and over fills no event queue: the event that waits tells of it.
+    for _ in 0..100 {
+        rig.command(1, Opcode::ModifySrq, 4, &ModifySrq { limit: 1, reserved: 0 }).unwrap();
+    }
+    assert_eq!(rig.event_types(1), [(EventType::SrqLimit, 4)]);
     // In error, the shared receives stay, and the last one taken is announced.
     post_shared(&mut rig, ring, &mut tail, 9, &[]);
     rig.set_state(&b, QpState::Error).unwrap();

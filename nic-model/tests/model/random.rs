@@ -66,7 +66,7 @@ fn settle(rig: &mut Rig) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 1000 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_send_entries(entries in prop::collection::vec((bytes(64), any::<bool>()), 1..12)) {

@@ -10,9 +10,9 @@ use super::state::{self, Trigger};
 use super::{Common, Control, Ep};
 use crate::address::{CnEstId, ConnAttributes, ConnQual, IbNetEndpoint, NetEndpoint, Path, PrivateData};
 use crate::attributes::EpStateRc;
-use crate::cm::{PeerRequest, Side};
+use crate::cm::{PeerRequest, Side, nonpeer};
 use crate::evd::callback::Origin;
-use crate::event::Event;
+use crate::event::{Event, RejectReason};
 use crate::flags::CnEstFlags;
 use crate::handle::EpHandle;
 use crate::ia::{Core, Ia, SPIGOT, private_data};
@@ -23,7 +23,7 @@ const TICK: u64 = 4096;
 /// The transport's timeouts are five bits.
 const MAX_TIMEOUT: u8 = 31;
 /// Partition keys of the port's table, with and without full membership.
-const PARTITION_KEYS: [u16; 2] = [0xffff, 0x7fff];
+pub(crate) const PARTITION_KEYS: [u16; 2] = [0xffff, 0x7fff];
 
 impl Ia {
     /// Asks the peer's service for a connection of the endpoint, which goes from UNCONNECTED to ACTIVE1_CONNECTION_PENDING.
@@ -34,7 +34,8 @@ impl Ia {
     /// Errors: `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidCnEstFlags`, `InvalidPdataLength`, `InvalidSpigot`,
     /// `InvalidSourcePath`, `InvalidConnQual`, `InvalidRtimeout` (also where the path's timeout is shorter than one answer may take), `InvalidLtimeout`,
     /// `InvalidRetry`, `InvalidRnrRetry`, `InvalidCmRetry`, `InvalidAtimeout`, `Resources`, `InvalidIa`, `IaCatastrophe`. Does not wait for the peer.
-    /// Not for callbacks. Page it_ep_connect.
+    /// Not for callbacks.
+    /// Thread-safe. Page it_ep_connect.
     #[doc(alias = "it_ep_connect")]
     pub fn ep_connect(
         &self,
@@ -45,9 +46,9 @@ impl Ia {
         cn_est_flags: CnEstFlags,
         private_data: &[u8],
     ) -> Result<()> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.shared.not_in_callback()?;
-        let ep = core.rc(ep)?;
+        let found = core.rc(ep)?;
         let three_way = check_flags(cn_est_flags)?;
         if private_data.len() > private_data::CONNECT {
             return Err(Error::InvalidPdataLength);
@@ -58,7 +59,8 @@ impl Ia {
             Some(attributes) => check_attributes(attributes, path.timeout)?,
             None => fit(path.timeout),
         };
-        let _operation = ep.operation.lock(&core.shared.platform);
+        let _operation = found.operation.lock(&core.shared.platform);
+        let ep = core.as_it_is(&found)?;
         let (ord, ird) = {
             let mut control = ep.control.lock();
             ep.advance(&mut control, Trigger::Connect)?;
@@ -73,9 +75,14 @@ impl Ia {
                 remote_gid: ib.remote_port_gid,
                 source_gid,
                 path_mtu: mtu_bytes(ib.path_mtu),
-                traffic_class: ib.traffic_class,
-                flow_label: ib.flow_label,
-                hop_limit: ib.hop_limit,
+                // What a GRH has counts only on a way out of the subnet (it_path_t).
+                traffic_class: if ib.subnet_local { 0 } else { ib.traffic_class },
+                flow_label: if ib.subnet_local { 0 } else { ib.flow_label },
+                hop_limit: if ib.subnet_local { 0 } else { ib.hop_limit },
+                pkey: ib.partition_key,
+                service_level: ib.sl,
+                packet_rate: ib.packet_rate,
+                subnet_local: ib.subnet_local,
                 initiator_depth: ord,
                 responder_resources: ird,
                 ack_timeout: timing.ack_timeout,
@@ -97,22 +104,25 @@ impl Ia {
     /// Accepts a connection request with an endpoint in UNCONNECTED (passive side), or the peer's accept with the endpoint that asked for the
     /// connection (active side, three-way).
     ///
-    /// The established event follows on the connect dispatcher. The identifier is used up, unless an error is returned.
+    /// The established event follows on the connect dispatcher, or a non-peer reject where the active side has given up meanwhile. The identifier is
+    /// used up, unless an error is returned.
     ///
     /// Read depths are compared on the active side only: the passive side of the InfiniBand transport cannot know whether the active side
     /// is going to adapt (three-way). In two-way establishment the active side rejects what does not fit.
     ///
     /// Errors: `InvalidEp`, `InvalidEpType`, `InvalidCnEstId`, `InvalidPdataLength`, `InvalidEpState`, `InvalidEpAttr`, `InvalidIa`, `IaCatastrophe`. Does
-    /// not wait for the peer. May be called in callbacks. Page it_ep_accept.
+    /// not wait for the peer. May be called in callbacks.
+    /// Thread-safe: of two calls with one identifier, one finds it used up. Page it_ep_accept.
     #[doc(alias = "it_ep_accept")]
     pub fn ep_accept(&self, ep: EpHandle, cn_est_id: CnEstId, private_data: &[u8]) -> Result<()> {
-        let core = self.live()?;
-        let ep = core.rc(ep)?;
+        let core = self.call()?;
+        let found = core.rc(ep)?;
         if private_data.len() > private_data::ACCEPT {
             core.connections.lock().check(cn_est_id)?;
             return Err(Error::InvalidPdataLength);
         }
-        let _operation = ep.operation.lock(&core.shared.platform);
+        let _operation = found.operation.lock(&core.shared.platform);
+        let ep = core.as_it_is(&found)?;
         let pending = core.connections.lock().take(cn_est_id)?;
         let accepted = match &pending.side {
             Side::Passive(asked) => core.accept_passive(&ep, pending.connection, asked, private_data),
@@ -122,7 +132,7 @@ impl Ia {
             Side::Active { .. } => Err(Error::InvalidEpState),
         };
         // After an immediate error the request can still be answered.
-        if accepted.as_ref().is_err_and(|error| *error != Error::InvalidCnEstId) {
+        if accepted.is_err() {
             core.connections.lock().put_back(cn_est_id, pending);
         }
         accepted
@@ -132,15 +142,17 @@ impl Ia {
     /// queued here and, most likely, at the peer, with the private data. In NONOPERATIONAL nothing happens.
     ///
     /// Errors: `InvalidEp`, `InvalidEpState` (UNCONNECTED), `InvalidEpType`, `InvalidPdataLength`, `InvalidIa`, `IaCatastrophe`. Does not wait for the peer.
-    /// May be called in callbacks. Page it_ep_disconnect.
+    /// May be called in callbacks.
+    /// Thread-safe. Page it_ep_disconnect.
     #[doc(alias = "it_ep_disconnect")]
     pub fn ep_disconnect(&self, ep: EpHandle, private_data: &[u8]) -> Result<()> {
-        let core = self.live()?;
-        let ep = core.rc(ep)?;
+        let core = self.call()?;
+        let found = core.rc(ep)?;
         if private_data.len() > private_data::DISCONNECT {
             return Err(Error::InvalidPdataLength);
         }
-        let _operation = ep.operation.lock(&core.shared.platform);
+        let _operation = found.operation.lock(&core.shared.platform);
+        let ep = core.as_it_is(&found)?;
         let connection = {
             let mut control = ep.control.lock();
             if ep.state() == EpStateRc::Nonoperational {
@@ -206,10 +218,14 @@ impl Core {
                 private_data,
                 ..AcceptParams::default()
             };
-            client.accept(connection, &ep.qp, &params).map_err(|error| match error {
-                kernel_agent::Error::ConnectionState => Error::InvalidCnEstId,
-                other => self.error(other),
-            })
+            match client.accept(connection, &ep.qp, &params) {
+                // The peer gave up before; it might as well have done so just after.
+                Err(kernel_agent::Error::ConnectionState) => {
+                    self.not_established(ep, nonpeer(ep, RejectReason::Other), Origin::Call);
+                    Ok(())
+                }
+                accepted => accepted.map_err(|error| self.error(error)),
+            }
         });
         if accepted.is_err() {
             ep.undo(&mut ep.control.lock());
@@ -218,7 +234,7 @@ impl Core {
     }
 
     fn accept_active(&self, ep: &Ep, connection: ConnectionId, private_data: &[u8]) -> Result<()> {
-        {
+        let ord = {
             let control = ep.control.lock();
             if ep.state() != EpStateRc::Active2ConnectionPending || control.connection != Some(connection) {
                 return Err(Error::InvalidEpState);
@@ -226,9 +242,12 @@ impl Core {
             if !depths_fit(&control) {
                 return Err(Error::InvalidEpAttr);
             }
-        }
-        self.client()?.establish(connection, private_data).map_err(|error| match error {
-            kernel_agent::Error::ConnectionState => Error::InvalidCnEstId,
+            // It may have been modified since it was asked for.
+            control.attr.rc.rdma_read_ord as u8
+        };
+        self.client()?.establish(connection, ord, private_data).map_err(|error| match error {
+            // It is over; the event that says so is on its way.
+            kernel_agent::Error::ConnectionState => Error::InvalidEpState,
             other => self.error(other),
         })
     }
@@ -250,11 +269,24 @@ impl Core {
         let gids = &self.agent.identity().gids;
         let source = gids.iter().position(|gid| *gid == ib.local_port_gid && *gid != [0; 16]);
         match source {
-            Some(index) if PARTITION_KEYS.contains(&ib.partition_key) && ib.local_port_lid == 0 => {
+            Some(index)
+                if PARTITION_KEYS.contains(&ib.partition_key) && ib.local_port_lid == 0 && ib.fits() =>
+            {
                 Ok((ib, index as u8))
             }
             _ => Err(Error::InvalidSourcePath),
         }
+    }
+}
+
+impl IbNetEndpoint {
+    /// Whether each member fits into its bits (it_path_t).
+    fn fits(&self) -> bool {
+        self.path_mtu < 1 << 4
+            && self.packet_lifetime < 1 << 6
+            && self.packet_rate < 1 << 6
+            && self.sl < 1 << 4
+            && self.flow_label < 1 << 20
     }
 }
 
@@ -263,7 +295,7 @@ impl Common {
     fn undo(&self, control: &mut Control) {
         if matches!(self.state(), EpStateRc::Active1ConnectionPending | EpStateRc::PassiveConnectionPending) {
             control.connection = None;
-            self.state.store(EpStateRc::Unconnected as u8, core::sync::atomic::Ordering::Release);
+            self.set_state(EpStateRc::Unconnected);
         }
     }
 }
@@ -361,9 +393,10 @@ pub(crate) fn fit(timeout_us: u64) -> Timing {
     }
 }
 
-/// Private data as events carry it; none came if there is no byte.
+/// Private data as events carry it. InfiniBand's messages always have the field, and one without private data is zero there; so a
+/// field of zeroes is none.
 pub(crate) fn received(private_data: &[u8]) -> Option<PrivateData> {
-    (!private_data.is_empty()).then(|| PrivateData::new(private_data))
+    private_data.iter().any(|&byte| byte != 0).then(|| PrivateData::new(private_data))
 }
 
 #[cfg(test)]

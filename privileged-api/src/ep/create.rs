@@ -3,20 +3,21 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8};
 
-use kernel_agent::{Qp, QpAttributes, QpType};
+use kernel_agent::{Admission, Qp, QpAttributes, QpType, SegmentLimits};
 use nic_abi::registers::Features;
 use nic_abi::wqe;
+use platform::SleepLock;
 use platform::sync::Mutex;
 
-use super::{Common, Control, Ep, Feed, Limits, Messages, access};
+use super::{Common, Control, Ep, Limits, Messages, access};
 use crate::address::Path;
 use crate::attributes::{EpAttributes, EpStateRc, UdAttributes};
 use crate::context::Context;
 use crate::event::EventType;
 use crate::flags::EpFlags;
+use crate::gates::bar;
 use crate::handle::{EpHandle, EvdHandle, PzHandle, SrqHandle};
 use crate::ia::{Core, Ia};
-use crate::sleep_lock::SleepLock;
 use crate::status::{Error, Result};
 
 impl Ia {
@@ -40,7 +41,7 @@ impl Ia {
         flags: EpFlags,
         ep_attr: &EpAttributes,
     ) -> Result<EpHandle> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.shared.not_in_callback()?;
         let zone = core.enter_zone(pz)?;
         let dto = EventType::DTO_EVENT_STREAM;
@@ -91,6 +92,7 @@ impl Ia {
         let common = Arc::new(Common {
             handle,
             state: AtomicU8::new(EpStateRc::Unconnected as u8),
+            gate: core.ep_gates.at(handle.as_raw())?.clone(),
             zone,
             srq,
             request,
@@ -123,21 +125,19 @@ impl Limits {
 }
 
 impl Core {
-    /// Begins to feed a dispatcher, which must be of this stream.
-    pub(crate) fn feed(&self, evd: EvdHandle, stream: EventType, invalid: Error) -> Result<Feed> {
-        let evd = self.evds.get(evd.as_raw()).ok_or(invalid)?;
-        if evd.stream != stream {
-            return Err(Error::InvalidEvdType);
-        }
-        Feed::begin(evd).ok_or(invalid)
-    }
-
     /// Makes a queue pair for an endpoint, ready for receives.
     pub(super) fn new_qp(&self, common: &Common, limits: &Limits, attr: &EpAttributes) -> Result<Arc<Qp>> {
         let (Some(send_cq), Some(receive_cq)) = (common.request.evd().cq(), common.recv.evd().cq()) else {
             return Err(Error::InvalidEvdType);
         };
         let privileged = if attr.priv_ops_enable { Some(self.privileged()?) } else { None };
+        // The endpoint has a state that takes no requests.
+        let admission = Admission { gate: &common.gate, pass: common.handle.as_raw(), bars: bar::STATE };
+        let most = SegmentLimits {
+            send: limits.send_segments as u32,
+            write: limits.write_segments as u32,
+            read: limits.read_segments as u32,
+        };
         let created = self.client()?.create_qp(&QpAttributes {
             qp_type: QpType::Rc,
             privileged,
@@ -151,6 +151,7 @@ impl Core {
             max_receive_segments: attr.max_recv_segments.max(1) as u32,
             max_message: attr.max_dto_payload_size as u64,
             context: common.handle.as_raw(),
+            gate: Some((admission, most)),
         });
         let qp = created.map_err(|error| self.error(error))?;
         qp.to_init(access(attr)).map_err(|error| {

@@ -4,7 +4,7 @@
 //! either works or does not. Calls for one service type alone look endpoints up by [`Core::rc`].
 //!
 //! Owns the queue pair. Locks, outermost first: `operation` (sleeps; held by calls that change the endpoint), the table entry,
-//! `control`. The dispatcher thread takes only `control`.
+//! `control`, a dispatcher's queue, the gate or the IA's `connections`. The dispatcher thread takes only `control` and what is behind it.
 
 pub(crate) mod atomic;
 pub(crate) mod connect;
@@ -20,58 +20,25 @@ use alloc::sync::Arc;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use kernel_agent::{ConnectionId, Qp};
+use kernel_agent::{ConnectionId, Qp, SendGate};
 use nic_abi::wqe::LinkFlags;
+use platform::SleepLock;
 use platform::sync::Mutex;
 
 use crate::address::Path;
 use crate::attributes::{EpAttributes, EpParam, EpState, EpStateRc, EpStateUd};
 use crate::context::Context;
-use crate::evd::Evd;
 use crate::evd::callback::Origin;
+use crate::evd::{Evd, Feed};
 use crate::event::{Event, RejectReason};
 use crate::flags::{EpParamMask, ServiceTypes};
+use crate::gates::bar;
 use crate::handle::{EpHandle, EvdHandle, PzHandle};
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::pz::InZone;
-use crate::sleep_lock::SleepLock;
 use crate::srq::Srq;
 use crate::status::{Error, Result};
 use state::Trigger;
-
-/// A dispatcher that an endpoint or listen point feeds, until it ends that or is dropped.
-pub(crate) struct Feed {
-    evd: Arc<Evd>,
-    feeds: AtomicBool,
-}
-
-impl Feed {
-    /// Begins to feed; `None` if the dispatcher is going.
-    pub(crate) fn begin(evd: Arc<Evd>) -> Option<Feed> {
-        evd.feeds.acquire().then(|| Feed { evd, feeds: AtomicBool::new(true) })
-    }
-
-    /// Feeds it no more, though somebody may still hold the object for a moment.
-    pub(crate) fn end(&self) {
-        if self.feeds.swap(false, Ordering::AcqRel) {
-            self.evd.feeds.release();
-        }
-    }
-
-    pub(crate) fn evd(&self) -> &Evd {
-        &self.evd
-    }
-
-    pub(crate) fn handle(&self) -> EvdHandle {
-        self.evd.handle
-    }
-}
-
-impl Drop for Feed {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
 
 /// Where an endpoint's connection events go. A datagram endpoint has none.
 pub(crate) struct Messages(Option<Feed>);
@@ -81,12 +48,21 @@ impl Messages {
         self.0.as_ref().map_or(EvdHandle::NULL, Feed::handle)
     }
 
+    /// Queues an event of a change under the lock that it was made under, so that events come in the order of the changes. [`Core::queued`] has to follow.
+    pub(crate) fn queue(&self, _control: &mut Control, event: Event) -> Queued {
+        Queued(self.0.as_ref().map(|feed| feed.evd().push(event)))
+    }
+
     fn end(&self) {
         if let Some(feed) = &self.0 {
             feed.end();
         }
     }
 }
+
+/// Whether an event found room; none where there is nobody to tell.
+#[must_use]
+pub(crate) struct Queued(Option<bool>);
 
 /// What the data path checks; fixed at creation.
 #[derive(Clone, Copy)]
@@ -127,6 +103,8 @@ pub(crate) struct Ep {
 pub(crate) struct Common {
     pub(crate) handle: EpHandle,
     state: AtomicU8,
+    /// Through which requests are posted, if nothing speaks against it.
+    pub(crate) gate: Arc<SendGate>,
     zone: InZone,
     /// Where Receives come from, instead of a queue of its own.
     srq: Option<Arc<Srq>>,
@@ -171,8 +149,15 @@ impl Common {
     pub(crate) fn advance(&self, _control: &mut Control, trigger: Trigger) -> Result<EpStateRc> {
         let from = self.state();
         let to = state::next(from, trigger)?;
-        self.state.store(to as u8, Ordering::Release);
+        self.set_state(to);
         Ok(from)
+    }
+
+    /// Under the control lock.
+    fn set_state(&self, to: EpStateRc) {
+        self.state.store(to as u8, Ordering::Release);
+        let takes_none = || !state::takes_requests(self.state.load(Ordering::Acquire));
+        self.gate.bar(self.handle.as_raw(), bar::STATE, takes_none);
     }
 
     /// Whether what is told of a connection is about this endpoint's present one.
@@ -223,6 +208,12 @@ impl Core {
         if ep.is_ud() { Err(Error::InvalidEpType) } else { Ok(ep) }
     }
 
+    /// The endpoint as it is now that its operation lock is held: somebody else may have reset it before, so that it has another queue pair, or
+    /// freed it.
+    pub(crate) fn as_it_is(&self, ep: &Ep) -> Result<Arc<Ep>> {
+        self.ep(ep.handle)
+    }
+
     /// An endpoint fails by itself: the state changes, then the one event that tells of it is queued. `qpn` is the queue pair that failed;
     /// the one that the endpoint had before a reset does not count.
     pub(crate) fn broken(&self, ep: EpHandle, qpn: Option<u32>, origin: Origin<'_>) {
@@ -235,19 +226,19 @@ impl Core {
             ep.fail();
             return;
         }
-        let from = {
+        let queued = {
             let mut control = ep.control.lock();
             let Ok(from) = ep.advance(&mut control, Trigger::End) else { return };
-            from
+            let (evd, handle) = (ep.connect.handle(), ep.handle);
+            let event = if from == EpStateRc::Connected {
+                Event::ConnBroken { evd, ep: handle }
+            } else {
+                let reject_reason_code = RejectReason::Other;
+                Event::ConnNonpeerReject { evd, ep: handle, reject_reason_code, dst_path: None }
+            };
+            ep.connect.queue(&mut control, event)
         };
-        self.connections.lock().forget_ep(ep.handle);
-        let event = if from == EpStateRc::Connected {
-            Event::ConnBroken { evd: ep.connect.handle(), ep: ep.handle }
-        } else {
-            let (evd, ep) = (ep.connect.handle(), ep.handle);
-            Event::ConnNonpeerReject { evd, ep, reject_reason_code: RejectReason::Other, dst_path: None }
-        };
-        self.tell(&ep, event, origin);
+        self.queued(&ep, queued, origin);
     }
 
     /// A dispatcher of completions failed: all its endpoints are lost for good.
@@ -262,15 +253,34 @@ impl Core {
 
     /// Frees an endpoint in any state.
     pub(crate) fn bury_ep(&self, ep: EpHandle) {
-        let Some(ep) = self.eps.remove(ep.as_raw()) else { return };
+        let Some(ep) = self.eps.invalidate(ep.as_raw()) else { return };
+        {
+            let mut control = ep.control.lock();
+            // From here on nothing is told of it, and no identifier is made for it.
+            if !ep.is_ud() {
+                ep.state.store(EpStateRc::Nonoperational as u8, Ordering::Release);
+            }
+            control.part();
+        }
         self.connections.lock().forget_ep(ep.handle);
-        ep.control.lock().part();
         // Ends its connection as well; can only fail with the device.
         let _ = ep.qp.destroy();
+        // Only now is its gate free.
+        self.eps.release(ep.handle.as_raw());
         ep.request.end();
         ep.recv.end();
         ep.connect.end();
         ep.zone.leave();
+    }
+
+    /// Wakes whoever waits for an event that was queued.
+    pub(crate) fn queued(&self, ep: &Ep, queued: Queued, origin: Origin<'_>) {
+        let Some(evd) = ep.connect.0.as_ref().map(Feed::evd) else { return };
+        match queued.0 {
+            Some(true) => self.announce(evd, origin),
+            Some(false) => self.overflow(evd, origin),
+            None => {}
+        }
     }
 
     /// Queues an event of an endpoint, unless the endpoint is freed: once that has returned, no event of it comes.
@@ -351,15 +361,14 @@ impl Ia {
     /// Resets an endpoint that is in NONOPERATIONAL to UNCONNECTED; its attributes stay. Completions that were not taken are lost.
     ///
     /// Errors: `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `CannotReset` (a dispatcher of its completions overflowed), `InvalidIa`,
-    /// `IaCatastrophe`. Blocks for the device. May be called in callbacks. Page it_ep_reset.
+    /// `IaCatastrophe`. Blocks for the device. May be called in callbacks.
+    /// Thread-safe. Page it_ep_reset.
     #[doc(alias = "it_ep_reset")]
     pub fn ep_reset(&self, ep: EpHandle) -> Result<()> {
-        let core = self.live()?;
-        let handle = ep;
-        let first = core.rc(handle)?;
+        let core = self.call()?;
+        let first = core.rc(ep)?;
         let _operation = first.operation.lock(&core.shared.platform);
-        // As it is now that nobody else changes it.
-        let ep = core.ep(handle)?;
+        let ep = core.as_it_is(&first)?;
         let attr = {
             let control = ep.control.lock();
             state::next(ep.state(), Trigger::Reset)?;
@@ -369,6 +378,8 @@ impl Ia {
             return Err(Error::CannotReset);
         }
         ep.control.lock().part();
+        // What is posted from here on is posted to the new one, or refused.
+        ep.qp.withdraw();
         let qp = match core.new_qp(&ep.common, &ep.limits, &attr) {
             // The old one may hold the last there is.
             Err(Error::Resources) => {
@@ -385,6 +396,8 @@ impl Ia {
                 return Err(Error::InvalidEp);
             }
         };
+        // What the consumer did not answer it cannot answer any more.
+        core.connections.lock().forget_ep(ep.handle);
         // Ends what is left of its connection; it may be gone already.
         let _ = former.qp.destroy();
         let mut control = ep.control.lock();
@@ -400,14 +413,14 @@ impl Ia {
     /// until that of the last work request.
     ///
     /// Errors: `InvalidEp`, `EpBusy` while a narrow RMR is linked through the endpoint (unlink or free that first), `InvalidIa`, `IaCatastrophe`.
-    /// Blocks for the device. May be called in callbacks. Page it_ep_free.
+    /// Blocks for the device. May be called in callbacks.
+    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_ep_free.
     #[doc(alias = "it_ep_free")]
     pub fn ep_free(&self, ep: EpHandle) -> Result<()> {
-        let core = self.live()?;
+        let core = self.call()?;
         let ep = core.ep(ep)?;
         let _operation = ep.operation.lock(&core.shared.platform);
-        // Somebody else may have freed it meanwhile.
-        core.ep(ep.handle)?;
+        core.as_it_is(&ep)?;
         if core.has_narrow_rmr(ep.handle) {
             return Err(Error::EpBusy);
         }

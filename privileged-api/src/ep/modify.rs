@@ -40,19 +40,21 @@ impl Ia {
     /// A mask of nothing changes nothing.
     ///
     /// Errors: `InvalidEp`, `InvalidMask`, `InvalidEpState`, `InvalidEpType`, `PayloadSize`, `InvalidRecvDto` (it has an SRQ), `ResourceIrd`, `ResourceOrd`, `SoftHiWatermark`,
-    /// `HardHiWatermark`, `InvalidEpKey` (a key that is for privileged consumers), `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks. Page it_ep_modify.
+    /// `HardHiWatermark`, `InvalidEpKey` (a key that is for privileged consumers), `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks.
+    /// Thread-safe. Page it_ep_modify.
     #[doc(alias = "it_ep_modify")]
     pub fn ep_modify(&self, ep: EpHandle, mask: EpParamMask, ep_attr: &EpAttributes) -> Result<()> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.shared.not_in_callback()?;
-        let ep = core.ep(ep)?;
+        let found = core.ep(ep)?;
         if mask.bits() & !MODIFIABLE.bits() != 0 {
             return Err(Error::InvalidMask);
         }
-        if !ep.is_ud() && mask.contains(EpParamMask::EP_KEY) {
+        if !found.is_ud() && mask.contains(EpParamMask::EP_KEY) {
             return Err(Error::InvalidEpType);
         }
-        let _operation = ep.operation.lock(&core.shared.platform);
+        let _operation = found.operation.lock(&core.shared.platform);
+        let ep = core.as_it_is(&found)?;
         let (wanted, modify) = {
             let control = ep.control.lock();
             match ep.is_ud() {

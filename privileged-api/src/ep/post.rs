@@ -1,11 +1,12 @@
 //! Posting work requests (pages it_post_send, it_post_recv, it_post_rdma_write, it_post_rdma_read, it_dto_flags_t).
 //!
-//! Nothing here allocates, waits or formats. The endpoint's table entry is held for as long as the post takes; the queue pair
+//! Nothing here allocates, waits or formats. Sends, Writes and Reads go through the endpoint's gate, under its one lock. Where that is barred or
+//! held by somebody, or anything is wrong, the long way is taken: the endpoint's table entry is held for as long as the post takes; the queue pair
 //! has a lock of its own for each queue. Local keys are looked up without a check: a bad one becomes a completion error.
 
 use core::sync::atomic::Ordering;
 
-use kernel_agent::{Note, PostError, SendRequest};
+use kernel_agent::{Note, PostError, Rung, SegmentLimits, SendRequest};
 use nic_abi::wqe::{Opcode, Segment, SendFlags};
 
 use super::{Common, Ep, Limits, state};
@@ -27,6 +28,23 @@ struct Operation {
     allowed: DtoFlags,
     /// Its limit of segments.
     segments: fn(&Limits) -> usize,
+    /// The same, as the gate knows it.
+    at_gate: fn(&SegmentLimits) -> u32,
+}
+
+impl Operation {
+    /// The request, but for its segments, and what comes back with its completion.
+    #[inline(always)]
+    fn request(&self, cookie: u64, flags: DtoFlags, remote: (RdmaAddr, RmrContext)) -> (SendRequest, Note) {
+        let request = SendRequest {
+            opcode: self.opcode,
+            flags: send_flags(flags),
+            immediate: 0,
+            remote_key: remote.1.key(),
+            remote_addr: remote.0.to_host(),
+        };
+        (request, Note { cookie, data: data(flags, self.event) })
+    }
 }
 
 const EACH: DtoFlags =
@@ -48,18 +66,21 @@ const SEND: Operation = Operation {
     event: EventType::DTO_SEND_CMPL,
     allowed: SEND_FLAGS,
     segments: |limits| limits.send_segments,
+    at_gate: |limits| limits.send,
 };
 const WRITE: Operation = Operation {
     opcode: Opcode::Write,
     event: EventType::DTO_RDMA_WRITE_CMPL,
     allowed: EACH,
     segments: |limits| limits.write_segments,
+    at_gate: |limits| limits.write,
 };
 const READ: Operation = Operation {
     opcode: Opcode::Read,
     event: EventType::DTO_RDMA_READ_CMPL,
     allowed: EACH,
     segments: |limits| limits.read_segments,
+    at_gate: |limits| limits.read,
 };
 
 /// Refuses flags that the operation does not allow, undefined ones among them, and NOTIFY without COMPLETION.
@@ -106,6 +127,14 @@ impl Core {
         }
     }
 
+    /// The same, where there is nothing to say about it.
+    #[inline(always)]
+    fn plain_segment(&self, triplet: &LmrTriplet) -> Option<Segment> {
+        let key = self.keys.find(triplet.lmr)?;
+        let length = u32::try_from(triplet.length).ok()?;
+        Some(Segment { addr: triplet.addr, length, key })
+    }
+
     /// Whether a segment names the direct LMR handle of an IA that has none.
     #[inline(always)]
     pub(crate) fn lacks_direct(&self, segments: &[LmrTriplet]) -> bool {
@@ -149,14 +178,7 @@ impl Ep {
         if core.lacks_direct(segments) {
             return Err(Error::InvalidLmr);
         }
-        let request = SendRequest {
-            opcode: operation.opcode,
-            flags: send_flags(flags),
-            immediate: 0,
-            remote_key: remote.1.key(),
-            remote_addr: remote.0.to_host(),
-        };
-        let note = Note { cookie, data: data(flags, operation.event) };
+        let (request, note) = operation.request(cookie, flags, remote);
         match self.qp.post_send(&request, segments, |triplet| core.segment(triplet), note) {
             Ok(()) => Ok(()),
             Err(error) => Err(core.not_posted(error)),
@@ -190,9 +212,76 @@ impl Ep {
     }
 }
 
+impl Core {
+    #[cold]
+    #[inline(never)]
+    fn wake_device(&self) -> Result<()> {
+        self.agent.nic().kick();
+        Ok(())
+    }
+
+    /// Posts a request of one segment through the gate. `None`: nothing was done.
+    #[inline(always)]
+    fn post_single(
+        &self,
+        operation: &Operation,
+        ep: EpHandle,
+        segment: &LmrTriplet,
+        cookie: u64,
+        flags: DtoFlags,
+        remote: (RdmaAddr, RmrContext),
+    ) -> Option<Rung> {
+        check_flags(flags, operation.allowed).ok()?;
+        let segment = self.plain_segment(segment)?;
+        let (request, note) = operation.request(cookie, flags, remote);
+        let pass = ep.as_raw();
+        self.ep_gates.get(pass)?.post_single(pass, operation.at_gate, &request, segment, note)
+    }
+
+    /// The same with any number of segments.
+    fn post_through(
+        &self,
+        operation: &Operation,
+        ep: EpHandle,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        remote: (RdmaAddr, RmrContext),
+    ) -> Option<Rung> {
+        check_flags(flags, operation.allowed).ok()?;
+        if self.lacks_direct(segments) {
+            return None;
+        }
+        let (request, note) = operation.request(cookie, flags, remote);
+        let segment = |triplet: &LmrTriplet| self.segment(triplet);
+        let pass = ep.as_raw();
+        self.ep_gates.get(pass)?.post(pass, operation.at_gate, &request, segments, segment, note)
+    }
+}
+
 impl Ia {
     #[inline(always)]
     fn post(
+        &self,
+        operation: &'static Operation,
+        ep: EpHandle,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        remote: (RdmaAddr, RmrContext),
+    ) -> Result<()> {
+        let core = self.core();
+        if let [segment] = segments
+            && let Some(rung) = core.post_single(operation, ep, segment, cookie, flags, remote)
+        {
+            return if rung == Rung::Awake { Ok(()) } else { core.wake_device() };
+        }
+        self.post_any(operation, ep, segments, cookie, flags, remote)
+    }
+
+    /// Any request: so it is this one who says what is wrong.
+    #[inline(never)]
+    fn post_any(
         &self,
         operation: &Operation,
         ep: EpHandle,
@@ -202,6 +291,9 @@ impl Ia {
         remote: (RdmaAddr, RmrContext),
     ) -> Result<()> {
         let core = self.live()?;
+        if let Some(rung) = core.post_through(operation, ep, segments, cookie, flags, remote) {
+            return if rung == Rung::Awake { Ok(()) } else { core.wake_device() };
+        }
         let entry = core.eps.lock(ep.as_raw());
         let Some(ep) = entry.as_deref().and_then(Entry::object) else { return Err(Error::InvalidEp) };
         ep.post(core, operation, segments, cookie, flags, remote)

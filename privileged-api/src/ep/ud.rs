@@ -9,6 +9,7 @@ use kernel_agent::{Qp, QpAttributes, QpType};
 use nic_abi::admin::{ModifyQp, QpMask, QpState};
 use nic_abi::registers::Features;
 use nic_abi::wqe;
+use platform::SleepLock;
 use platform::sync::Mutex;
 
 use super::{Common, Control, Ep, Limits, Messages, RC_ONLY, state};
@@ -19,7 +20,6 @@ use crate::event::EventType;
 use crate::flags::EpParamMask;
 use crate::handle::{EpHandle, EvdHandle, PzHandle};
 use crate::ia::{Core, Ia, SPIGOT};
-use crate::sleep_lock::SleepLock;
 use crate::status::{Error, Result};
 
 /// Keys with this bit are for privileged consumers (IBTA 10.2.5).
@@ -59,7 +59,7 @@ impl Ia {
         ep_attr: &EpAttributes,
         spigot_id: usize,
     ) -> Result<EpHandle> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.shared.not_in_callback()?;
         let zone = core.enter_zone(pz)?;
         let dto = EventType::DTO_EVENT_STREAM;
@@ -96,6 +96,8 @@ impl Ia {
         let common = Arc::new(Common {
             handle,
             state: AtomicU8::new(state::UD_OPERATIONAL),
+            // Nothing is in it: datagrams have another way.
+            gate: Arc::default(),
             zone,
             srq: None,
             request,
@@ -150,6 +152,7 @@ impl Core {
             max_receive_segments: attr.max_recv_segments.max(1) as u32,
             max_message: attr.max_dto_payload_size as u64,
             context: common.handle.as_raw(),
+            gate: None,
         });
         let qp = created.map_err(|error| self.error(error))?;
         let key = ModifyQp {

@@ -1,4 +1,4 @@
-//! Callback routines: when one is due, and who runs it (page it_evd_callback_attach).
+//! Callback routines: when one is due, and who runs it (pages it_evd_callback_attach, it_evd_callback_detach).
 //!
 //! | phase | meaning | leaves when |
 //! |---|---|---|
@@ -14,9 +14,10 @@
 
 use alloc::boxed::Box;
 
-use super::{Evd, Queue};
+use super::{Evd, Feed};
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
+use crate::status::{Error, Result};
 
 /// What may be run when an event dispatcher notifies.
 ///
@@ -83,13 +84,8 @@ impl Evd {
         if attached.phase != Phase::Armed || !self.is_enabled() {
             return false;
         }
-        if !self.notified() {
-            let Queue::Dto(queue) = &self.queue else { return false };
-            queue.arm();
-            // What came before the CQ was armed is not told.
-            if !self.notified() {
-                return false;
-            }
+        if !self.watch() {
+            return false;
         }
         attached.phase = Phase::Scheduled;
         true
@@ -142,11 +138,22 @@ impl Evd {
 }
 
 impl Core {
-    /// Wakes who waits and runs or schedules the callback, after an event was queued.
+    /// Wakes who waits, runs or schedules the callback and tells whom the dispatcher is linked to, after an event was queued.
     pub(crate) fn announce(&self, evd: &Evd, origin: Origin<'_>) {
         evd.wake();
         if evd.has_callback() && evd.came() {
             self.due(evd, origin);
+        }
+        if evd.is_linked() && evd.is_enabled() && evd.watch() {
+            evd.wake_task();
+            let aevd = evd.control.lock().aevd.as_ref().map(Feed::shared);
+            if let Some(aevd) = aevd
+                && let Some(aggregate) = aevd.aggregate()
+            {
+                aggregate.told(evd);
+                // It feeds no other, so this goes no further.
+                self.announce(&aevd, origin);
+            }
         }
     }
 
@@ -166,4 +173,60 @@ pub(crate) enum Origin<'a> {
     Dispatcher(&'a Ia),
     /// A consumer's call: callbacks run elsewhere.
     Call,
+}
+
+impl Ia {
+    /// Attaches a routine that runs when the dispatcher notifies. A queue that is empty now counts as drained.
+    ///
+    /// The routine runs once when the notification criteria become present, then not before all events were taken again.
+    ///
+    /// An aggregate counts as drained when a dequeue would find nothing: with [`DEQUEUE_NOTIFICATIONS`](crate::EvdFlags::DEQUEUE_NOTIFICATIONS)
+    /// when none of its dispatchers notifies, without when all are empty.
+    ///
+    /// Errors, in this order: `InvalidEvd`, `NoPermission` (the consumer is not privileged), `CallbackExists`, `EvdWait`,
+    /// `InvalidEvdState` (it feeds an aggregate or has a notification object); also `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_evd_callback_attach.
+    #[doc(alias = "it_evd_callback_attach")]
+    pub fn evd_callback_attach(&self, evd: EvdHandle, callback: EvdCallback) -> Result<()> {
+        let core = self.live()?;
+        let evd = core.evd(evd)?;
+        core.privileged()?;
+        {
+            let mut guard = evd.control.lock();
+            let control = &mut *guard;
+            if control.gone {
+                return Err(Error::InvalidEvd);
+            }
+            if control.callback.is_some() {
+                return Err(Error::CallbackExists);
+            }
+            if control.waiters > 0 {
+                return Err(Error::EvdWait);
+            }
+            if control.aevd.is_some() || control.notifier.is_some() {
+                return Err(Error::InvalidEvdState);
+            }
+            control.serials += 1;
+            control.callback = Some(Attached::new(callback, control.serials));
+            evd.set_callback(true);
+        }
+        core.taken(&evd);
+        Ok(())
+    }
+
+    /// Detaches the callback routine; one that runs now is not waited for. May be called in the routine itself.
+    ///
+    /// Errors: `InvalidEvd`, `NoPermission`, `InvalidEvdState` (none is attached), `InvalidIa`, `IaCatastrophe`. Does not block.
+    /// May be called in callbacks. Thread-safe. Page it_evd_callback_detach.
+    #[doc(alias = "it_evd_callback_detach")]
+    pub fn evd_callback_detach(&self, evd: EvdHandle) -> Result<()> {
+        let core = self.live()?;
+        let evd = core.evd(evd)?;
+        core.privileged()?;
+        let callback = {
+            let mut control = evd.control.lock();
+            evd.set_callback(false);
+            control.callback.take()
+        };
+        if callback.is_some() { Ok(()) } else { Err(Error::InvalidEvdState) }
+    }
 }

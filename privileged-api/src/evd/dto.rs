@@ -5,19 +5,19 @@
 //! the event, as appendix A asks.
 //!
 //! Owns the stage and the CQ. Locks: the stage's, then inside the agent the CQ's; nothing is called back under them.
-//! The stage only grows under both: who holds the CQ's lock and finds the count of staged entries 0 may take from
-//! the CQ without the stage's lock, and overtakes nothing.
+//! The stage only grows under both, and while there is something in it the CQ's gate is barred: so who gets through the gate takes from
+//! the CQ without the stage's lock, and overtakes nothing. The gate of a captive queue, from which only an aggregate takes, is barred, too.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
-use kernel_agent::{Arm, Completion, Cq, Done, Polling};
+use kernel_agent::{Arm, Completion, Cq, CqGate, Done};
 use nic_abi::cqe::{CqeFlags, Status};
 use platform::sync::Mutex;
 
 use crate::event::{DtoCompletion, DtoStatus, EventType};
 use crate::flags::DtoUdFlags;
+use crate::gates::bar;
 use crate::handle::{EpHandle, EvdHandle, Handle};
 use crate::lmr::owners::Owners;
 use crate::status::{Error, Result};
@@ -55,29 +55,38 @@ struct Staged {
 pub(crate) struct DtoQueue {
     cq: Arc<Cq>,
     owners: Arc<Owners>,
+    gate: Arc<CqGate>,
+    handle: EvdHandle,
     stage: Mutex<Stage>,
-    /// Entries of the stage; changed under its lock, and raised under the CQ's, too.
-    staged: AtomicUsize,
 }
 
 impl DtoQueue {
-    pub(crate) fn new(cq: Arc<Cq>, owners: Arc<Owners>) -> Result<DtoQueue> {
+    /// `gate` is that of the CQ, `handle` opens it.
+    pub(crate) fn new(
+        cq: Arc<Cq>,
+        gate: Arc<CqGate>,
+        handle: EvdHandle,
+        owners: Arc<Owners>,
+    ) -> Result<DtoQueue> {
         let capacity = cq.entries() as usize;
         let mut ready = VecDeque::new();
         ready.try_reserve_exact(capacity).map_err(|_| Error::ResourceQueueSize)?;
         let stage = Mutex::new(Stage { ready, notifications: 0, capacity });
-        Ok(DtoQueue { cq, owners, stage, staged: AtomicUsize::new(0) })
+        Ok(DtoQueue { cq, owners, gate, handle, stage })
     }
 
     pub(crate) fn cq(&self) -> &Arc<Cq> {
         &self.cq
     }
 
-    /// The way past the stage: `None` if there is something in it.
-    #[inline(always)]
-    pub(crate) fn polling(&self) -> Option<Polling<'_>> {
-        let polling = self.cq.polling();
-        if self.staged.load(Ordering::Relaxed) == 0 { Some(polling) } else { None }
+    /// Bars the CQ's gate for a reason, or lets go of it.
+    pub(crate) fn bar(&self, reason: u32, holds: impl FnOnce() -> bool) {
+        self.gate.bar(self.handle.as_raw(), reason, holds);
+    }
+
+    /// The event of a completion of this queue.
+    pub(crate) fn event(&self, completion: &Completion) -> DtoCompletion {
+        event(completion, self.handle, &self.owners)
     }
 
     /// Takes the oldest completion.
@@ -89,47 +98,31 @@ impl DtoQueue {
         }
     }
 
-    /// Takes completions of the queue `evd`, oldest first, and returns how many. One that failed is the last, and comes
-    /// back as it is, too.
-    #[inline(always)]
-    pub(crate) fn take_n(&self, evd: EvdHandle, into: &mut [DtoCompletion]) -> (usize, Option<Completion>) {
-        let Some(mut polling) = self.polling() else { return self.take_one(evd, into) };
-        polling.take_n(into, |done| plain(done, evd), |other| event(other, evd, &self.owners))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn take_one(&self, evd: EvdHandle, into: &mut [DtoCompletion]) -> (usize, Option<Completion>) {
-        let Some(place) = into.first_mut() else { return (0, None) };
-        let Some(completion) = self.take() else { return (0, None) };
-        *place = event(&completion, evd, &self.owners);
-        (1, (completion.status != Status::Success).then_some(completion))
-    }
-
     /// Takes the oldest completion if one notifies, or `threshold` are queued (0: never by count).
     pub(crate) fn take_if_notified(&self, threshold: usize) -> Option<Completion> {
         let mut stage = self.stage.lock();
-        self.fill(&mut stage);
+        self.fill(&mut stage, usize::MAX);
         if stage.notified(threshold) { self.pop(&mut stage) } else { None }
     }
 
     /// Whether one notifies, or `threshold` are queued (0: never by count).
     pub(crate) fn notified(&self, threshold: usize) -> bool {
         let mut stage = self.stage.lock();
-        self.fill(&mut stage);
+        // What is not staged is reaped in fewer steps.
+        self.fill(&mut stage, if threshold == 1 { 1 } else { usize::MAX });
         stage.notified(threshold)
     }
 
     /// How many are queued.
     pub(crate) fn len(&self) -> usize {
         let mut stage = self.stage.lock();
-        self.fill(&mut stage);
+        self.fill(&mut stage, usize::MAX);
         stage.ready.len() + self.cq.pending(u32::MAX) as usize
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         let mut stage = self.stage.lock();
-        self.fill(&mut stage);
+        self.fill(&mut stage, 1);
         stage.ready.is_empty()
     }
 
@@ -162,19 +155,31 @@ impl DtoQueue {
         Ok(())
     }
 
-    fn fill(&self, stage: &mut Stage) {
-        let room = stage.capacity.saturating_sub(stage.ready.len());
+    /// From now on only an aggregate takes from it, or that is over.
+    pub(super) fn set_captive(&self, captive: bool) {
+        self.bar(bar::CAPTIVE, || captive);
+    }
+
+    /// Stages what there is, until as many are staged as wanted or fit.
+    fn fill(&self, stage: &mut Stage, wanted: usize) {
+        let room = stage.capacity.min(wanted).saturating_sub(stage.ready.len());
         if room > 0 {
-            self.cq.poll(room, |completion| {
+            let mut polling = self.cq.polling();
+            for taken in 0..room {
+                let Some(completion) = polling.next() else { break };
+                if taken == 0 {
+                    polling.bar(bar::STAGED);
+                }
                 stage.push(completion);
-                self.staged.store(stage.ready.len(), Ordering::Relaxed);
-            });
+            }
         }
     }
 
     fn pop(&self, stage: &mut Stage) -> Option<Completion> {
         let completion = stage.pop();
-        self.staged.store(stage.ready.len(), Ordering::Relaxed);
+        if completion.is_some() && stage.ready.is_empty() {
+            self.bar(bar::STAGED, || false);
+        }
         completion
     }
 }

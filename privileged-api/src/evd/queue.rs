@@ -1,6 +1,6 @@
 //! The queue of a dispatcher whose events software makes: bounded, allocated at creation.
 //!
-//! Owns the events. Its one lock is taken alone and held for a few instructions.
+//! Owns the events. Its one lock is the innermost and held for a few instructions.
 
 use alloc::collections::VecDeque;
 

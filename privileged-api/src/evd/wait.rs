@@ -4,14 +4,14 @@
 //! moment, since a completion is often under way.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use platform::{Instant, Wake};
 
-use super::{Evd, Queue, dto};
+use super::aggregate::{Aggregate, Look};
+use super::{Control, Evd, Queue};
 use crate::attributes::TIMEOUT_INFINITE;
-use crate::event::{DtoStatus, Event};
+use crate::event::Event;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::status::Error;
@@ -27,6 +27,14 @@ pub struct WaitError {
     /// Events queued; defined after [`Error::TimeoutExpired`].
     pub nmore: usize,
 }
+
+impl core::fmt::Display for WaitError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} ({} events are queued)", self.error, self.nmore)
+    }
+}
+
+impl core::error::Error for WaitError {}
 
 impl From<WaitError> for Error {
     fn from(failure: WaitError) -> Error {
@@ -58,8 +66,11 @@ impl<'a> Waiter<'a> {
         if control.callback.is_some() {
             return Err(Error::CallbackExists);
         }
-        // Only a threshold of one allows several waiters.
-        if control.waiters > 0 && evd.threshold() != 1 {
+        if evd.notifies_elsewhere(&control) {
+            return Err(Error::InvalidEvdState);
+        }
+        // Of simple ones, only a threshold of one allows several waiters.
+        if control.waiters > 0 && evd.threshold() != 1 && evd.aggregate().is_none() {
             return Err(Error::WaiterLimit);
         }
         control.waiters += 1;
@@ -76,10 +87,13 @@ impl Drop for Waiter<'_> {
 impl Ia {
     /// Waits until the dispatcher notifies, and takes the oldest event. Returns it with the number of events that are still queued.
     ///
-    /// It returns when a notification event is queued or as many events as the threshold says. `timeout` is in microseconds:
+    /// It returns when a notification event is queued or as many events as the threshold says; of an aggregate, when one of its dispatchers that
+    /// are enabled is in that state. Then a notification comes that names it, or its oldest event, as the aggregate was created; the number
+    /// is 0. A waiter that sleeps is told of what comes, not again of what another waiter was told. `timeout` is in microseconds:
     /// 0 looks once, [`TIMEOUT_INFINITE`] waits without end. After `TimeoutExpired` the error holds the number of events that are queued.
     ///
-    /// Errors: `WaiterLimit` (with a threshold other than one, one waiter is all), `InvalidEvd`, `Abort` (the dispatcher or the IA was freed meanwhile),
+    /// Errors: `WaiterLimit` (with a threshold other than one, one waiter is all), `InvalidEvd`, `InvalidEvdState` (its events are its aggregate's; or it
+    /// is enabled and notifies an aggregate or a notification object, from the start or from now on), `Abort` (the dispatcher or the IA was freed meanwhile),
     /// `TimeoutExpired`, `CallbackExists`, `InvalidIa`, `IaCatastrophe`. May block for a remote event. Not for callbacks. Thread-safe. Page it_evd_wait.
     #[doc(alias = "it_evd_wait")]
     pub fn evd_wait(&self, evd: EvdHandle, timeout: u64) -> Result<(Event, usize), WaitError> {
@@ -93,14 +107,17 @@ impl Ia {
             micros => now.checked_add(Duration::from_micros(micros)),
         };
         let mut spin_until = now + SPIN;
+        let mut look = Look::Around;
+        let take = |look| {
+            let event = core.event(&evd, evd.take_if_notified(look)?);
+            Some((event, evd.len()))
+        };
         loop {
-            let seen = evd.signal.load(Ordering::Acquire);
-            if let Some(event) = evd.take_if_notified(core) {
-                return Ok((event, evd.len()));
+            let seen = evd.signal.value();
+            if let Some(taken) = take(look) {
+                return Ok(taken);
             }
-            if evd.control.lock().gone {
-                return Err(Error::Abort.into());
-            }
+            evd.still_waits()?;
             core.still_live()?;
             if core.shared.platform.now() < spin_until {
                 core::hint::spin_loop();
@@ -108,23 +125,24 @@ impl Ia {
                     continue;
                 }
             }
-            if let Queue::Dto(queue) = &evd.queue {
-                queue.arm();
-                // What came before the CQ was armed is not told.
-                if let Some(event) = evd.take_if_notified(core) {
-                    return Ok((event, evd.len()));
+            if look == Look::Around && !matches!(evd.queue, Queue::Soft(_)) {
+                evd.arm();
+                // What came before it was armed is not told.
+                if let Some(taken) = take(look) {
+                    return Ok(taken);
                 }
             }
-            if passed(core, deadline)
-                || core.shared.platform.wait(&evd.signal, seen, deadline) == Wake::TimedOut
-            {
-                return match evd.take_if_notified(core) {
-                    Some(event) => Ok((event, evd.len())),
+            if passed(core, deadline) || evd.signal.wait(seen, deadline) == Wake::TimedOut {
+                return match take(look) {
+                    Some(taken) => Ok(taken),
                     None => {
                         core.still_live()?;
                         Err(WaitError { error: Error::TimeoutExpired, nmore: evd.len() })
                     }
                 };
+            }
+            if evd.aggregate().is_some_and(Aggregate::names) {
+                look = Look::Told;
             }
             spin_until = Instant::ZERO;
         }
@@ -136,20 +154,17 @@ fn passed(core: &Arc<Core>, deadline: Option<Instant>) -> bool {
 }
 
 impl Evd {
-    /// Takes the oldest event if the notification criteria are present.
-    fn take_if_notified(&self, core: &Core) -> Option<Event> {
-        let queue = match &self.queue {
-            Queue::Soft(queue) => return self.take_soft(queue),
-            Queue::Dto(queue) => queue,
-        };
-        let completion = match self.threshold() {
-            1 => queue.take()?,
-            threshold => queue.take_if_notified(threshold)?,
-        };
-        let event = dto::event(&completion, self.handle, &core.owners);
-        if event.dto_status != DtoStatus::Success {
-            core.failed(&completion);
+    /// Whether it feeds an aggregate or a notification object in such a way that nobody may wait on it.
+    fn notifies_elsewhere(&self, control: &Control) -> bool {
+        self.is_captive() || self.is_enabled() && (control.aevd.is_some() || control.notifier.is_some())
+    }
+
+    /// Fails if waiting on it has no sense any more.
+    fn still_waits(&self) -> Result<(), Error> {
+        let control = self.control.lock();
+        if control.gone {
+            return Err(Error::Abort);
         }
-        Some(Event::Dto(event))
+        if self.notifies_elsewhere(&control) { Err(Error::InvalidEvdState) } else { Ok(()) }
     }
 }

@@ -4,15 +4,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use kernel_agent::{MemoryList, Region};
+use kernel_agent::{Client, MemoryList, Pd, Region};
 use nic_abi::ident;
 use nic_abi::registers::Features;
-use platform::DmaBuffer;
+use nic_abi::wqe::{LinkFlags, ListElement};
 use platform::sync::Mutex;
+use platform::{DmaBuffer, SleepLock};
 
 use super::{
-    Elements, Linking, Links, ListFault, Lmr, Sharing, check_list, is_remote, is_valid_combination, rights,
-    runs,
+    Linking, Links, ListFault, Lmr, Runs, Sharing, WRITES, check_list, first_byte, is_remote,
+    is_valid_combination, memory_list, put_runs, rights,
 };
 use crate::address::RmrContext;
 use crate::attributes::AddrMode;
@@ -21,8 +22,8 @@ use crate::flags::{IoblTypes, LmrFlags, MemPriv};
 use crate::handle::{LmrHandle, PzHandle};
 use crate::ia::{Core, Ia};
 use crate::iobl::Iobl;
+use crate::posted::Posted;
 use crate::pz::InZone;
-use crate::sleep_lock::SleepLock;
 use crate::status::{Error, Result};
 use crate::table::UseCount;
 
@@ -36,6 +37,8 @@ pub enum LmrMemory<'a> {
         /// Where the region begins.
         offset: usize,
     },
+    /// Constants: memory that the consumer may read, but not write, and neither may the device.
+    Static(&'static [u8]),
     /// An I/O buffer list, for privileged consumers.
     Iobl {
         /// The base address; ignored with relative addressing.
@@ -63,25 +66,34 @@ pub(super) struct Wanted {
 }
 
 /// What differs.
-pub(super) struct Made {
-    pub(super) region: Arc<Region>,
+pub(super) struct Memory {
     pub(super) buffer: Option<Arc<DmaBuffer>>,
+    pub(super) read_only: bool,
     pub(super) addr: usize,
     pub(super) iobl_type: IoblTypes,
-    pub(super) runs: Vec<(u64, u64)>,
+    pub(super) runs: Runs,
+}
+
+impl Memory {
+    /// Memory of the consumer's address space.
+    pub(super) fn plain(addr: usize, runs: Runs) -> Memory {
+        Memory { buffer: None, read_only: false, addr, iobl_type: IoblTypes::empty(), runs }
+    }
 }
 
 impl Ia {
     /// Registers memory with the IA. Returns the region's handle and, with privileges for peers, the context that lets them in.
     ///
     /// Memory of an owned buffer stays alive with the region; for memory that the caller answers for, see [`Ia::lmr_create_raw`]. A region of no bytes
-    /// can be made; it grants nothing. `LmrFlags::NONCOHERENT` has no effect: all memory is coherent. Regions of the same memory and `shared_id` that
-    /// are not `NON_SHAREABLE` count as shared when one of them was created with `SHARED`.
+    /// can be made; it grants nothing. With `LmrFlags::NONCOHERENT` the consumer has to call [`Ia::lmr_flush_to_mem`] and [`Ia::lmr_refresh_from_mem`].
+    ///
+    /// With `LmrFlags::SHARED` the region takes no translations of its own if there is one of the same memory, `shared_id` and coherency that is not
+    /// `NON_SHAREABLE`, whoever's on this adapter. Both are shared from then on, and so never unlinked.
     ///
     /// Errors: `InvalidPz`, `InvalidFlags`, `InvalidPrivs` (undefined bits; none; no local read; remote write or atomic without local write),
-    /// `InvalidAddrMode`, `Fault` (not within the buffer), `InvalidIobl`, `InvalidLength` (longer than the list), `PrivOpsUnavailable`, `NoPermission`
-    /// (a list, and the consumer is not privileged), `ResourceLmrLength`, `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for
-    /// callbacks. Thread-safe. Page it_lmr_create.
+    /// `InvalidAddrMode`, `Access` (privileges to write constants), `Fault` (not within the buffer, or the device cannot reach it), `InvalidIobl`, `InvalidLength` (longer
+    /// than the list), `PrivOpsUnavailable`, `NoPermission` (a list, and the consumer is not privileged), `ResourceLmrLength`, `Resources`, `InvalidIa`,
+    /// `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe. Page it_lmr_create.
     #[doc(alias = "it_lmr_create")]
     #[expect(clippy::too_many_arguments, reason = "the page has them")]
     pub fn lmr_create(
@@ -94,27 +106,37 @@ impl Ia {
         flags: LmrFlags,
         shared_id: u32,
     ) -> Result<(LmrHandle, Option<RmrContext>)> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.shared.not_in_callback()?;
         let wanted = core.wanted(pz, length, addr_mode, privs, flags, shared_id)?;
         match memory {
-            LmrMemory::Buffer { buffer, offset } => core.register(wanted, |core, wanted, rights| {
+            LmrMemory::Buffer { buffer, offset } => core.register(wanted, |core, wanted| {
                 let room = buffer.len().checked_sub(offset).ok_or(Error::Fault)?;
                 if wanted.length > room as u64 {
                     return Err(Error::Fault);
                 }
                 let (addr, bus) = (buffer.addr() + offset, buffer.bus() + offset as u64);
                 let list = MemoryList::Contiguous { bus, length: wanted.length };
-                let region = core.client()?.register(&wanted.zone.pz().pd, rights, addr as u64, &list);
-                Ok(Made {
-                    region: region.map_err(|error| core.error(error))?,
-                    buffer: Some(buffer.clone()),
-                    addr,
-                    iobl_type: IoblTypes::empty(),
-                    runs: Vec::from([(bus, wanted.length)]),
-                })
+                let runs = Vec::from([(bus, wanted.length)]);
+                let memory = Memory { buffer: Some(buffer.clone()), ..Memory::plain(addr, runs) };
+                let region = core.region(wanted, &memory, addr, |client, pd, rights| {
+                    client.register(pd, rights, addr as u64, &list)
+                })?;
+                Ok((memory, region))
             }),
-            LmrMemory::Iobl { addr, iobl } => core.register(wanted, |core, wanted, rights| {
+            LmrMemory::Static(bytes) => core.register(wanted, |core, wanted| {
+                if wanted.privs.intersects(WRITES) {
+                    return Err(Error::Access);
+                }
+                if wanted.length > bytes.len() as u64 {
+                    return Err(Error::Fault);
+                }
+                let addr = bytes.as_ptr().addr();
+                let memory = Memory { read_only: true, ..core.virtual_memory(addr, wanted.length)? };
+                let region = core.virtual_region(wanted, &memory)?;
+                Ok((memory, region))
+            }),
+            LmrMemory::Iobl { addr, iobl } => core.register(wanted, |core, wanted| {
                 if !core.features().intersects(Features::FAST_REGISTER | Features::RESERVED_KEY) {
                     return Err(Error::PrivOpsUnavailable);
                 }
@@ -126,25 +148,28 @@ impl Ia {
                     ListFault::Iobl => Error::InvalidIobl,
                     ListFault::Length => Error::InvalidLength,
                 })?;
-                let elements = Elements::new(iobl)?;
-                let list = elements.list(iobl, wanted.length);
-                let runs = runs(iobl, wanted.length);
+                let list = memory_list(iobl, wanted.length);
+                let mut runs = Runs::new();
+                if !wanted.flags.contains(LmrFlags::NON_SHAREABLE) {
+                    runs.try_reserve_exact(iobl.num_elts()).map_err(|_| Error::Resources)?;
+                    put_runs(&mut runs, iobl, wanted.length);
+                    runs.shrink_to_fit();
+                }
                 let base = absolute.unwrap_or(0);
-                let region = core.client()?.register(&wanted.zone.pz().pd, rights, base as u64, &list);
-                Ok(Made {
-                    region: region.map_err(|error| core.error(error))?,
-                    buffer: None,
-                    addr: absolute.unwrap_or_else(|| first_byte(&runs)),
-                    iobl_type: iobl.iobl_type(),
-                    runs,
-                })
+                let addr = absolute.unwrap_or_else(|| first_byte(iobl));
+                let memory = Memory { iobl_type: iobl.iobl_type(), ..Memory::plain(addr, runs) };
+                let region = core.region(wanted, &memory, base, |client, pd, rights| {
+                    client.register(pd, rights, base as u64, &list)
+                })?;
+                Ok((memory, region))
             }),
         }
     }
 
     /// Allocates a region without memory, to be linked to lists of up to `iobl_num_elts` elements by [`Ia::lmr_link`]. Privileged consumers only.
     ///
-    /// `LmrFlags::SHARED` is refused: what has no memory cannot match. At least one element is allocated.
+    /// `LmrFlags::SHARED` is refused: what has no memory cannot match. While it is linked another region may come to share its memory, unless it is `NON_SHAREABLE`;
+    /// then it stays linked until it is freed. At least one element is allocated.
     ///
     /// Errors: `InvalidFlags`, `InvalidPz`, `OpNotSupported`, `NoPermission`, `ResourceIoblLength`, `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the
     /// device. May be called in callbacks. Thread-safe. Page it_lmr_create_unlinked.
@@ -156,7 +181,7 @@ impl Ia {
         flags: LmrFlags,
         shared_id: u32,
     ) -> Result<LmrHandle> {
-        let core = self.live()?;
+        let core = self.call()?;
         if !core.features().contains(Features::FAST_REGISTER) {
             return Err(Error::OpNotSupported);
         }
@@ -172,6 +197,13 @@ impl Ia {
         let reservation = core.lmrs.reserve()?;
         let handle = LmrHandle::from_raw(reservation.word());
         let elements = iobl_num_elts.max(1) as u32;
+        let sharing = Sharing::new(flags, shared_id);
+        let (mut now_runs, mut before_runs) = (Runs::new(), Runs::new());
+        if sharing.is_some() {
+            for runs in [&mut now_runs, &mut before_runs] {
+                runs.try_reserve_exact(elements as usize).map_err(|_| Error::Resources)?;
+            }
+        }
         let allocated = core.client()?.allocate_region(&zone.pz().pd, elements);
         let region = allocated.map_err(|error| match error {
             kernel_agent::Error::OutOfRange(_) => Error::ResourceIoblLength,
@@ -187,27 +219,25 @@ impl Ia {
         };
         core.own(&region, handle)?;
         core.keys.set(handle, region.key());
-        reservation.fill(Arc::new(Lmr {
+        let lmr = Arc::new(Lmr {
             handle,
             zone: Mutex::new(zone),
             region,
-            _buffer: None,
+            buffer: Mutex::new(None),
+            read_only: false,
             flags: flags.difference(LmrFlags::NONE),
             shared_id,
-            links: Mutex::new(Links { now: unlinked, before: unlinked, variant: 0 }),
+            links: Mutex::new(Links { posted: Posted::new(unlinked), variant: 0, now_runs, before_runs }),
             shared: AtomicBool::new(false),
-            sharing: None,
+            sharing,
             uses: UseCount::new(),
             context: Context::new(),
             modify: SleepLock::new(),
-        }));
+        });
+        core.shared.shareable.add(&lmr);
+        reservation.fill(lmr);
         Ok(handle)
     }
-}
-
-/// The I/O address of a region's first byte.
-pub(super) fn first_byte(runs: &[(u64, u64)]) -> usize {
-    runs.first().map_or(0, |(addr, _)| *addr as usize)
 }
 
 impl Core {
@@ -257,46 +287,101 @@ impl Core {
         Ok(Wanted { zone, length, addr_mode, privs, flags, shared_id })
     }
 
+    /// The device's region: one that shares a match's translations, or what `register` makes. Returns the match, too. `base` is the address of the first byte.
+    pub(super) fn region(
+        &self,
+        wanted: &Wanted,
+        memory: &Memory,
+        base: usize,
+        register: impl FnOnce(
+            &Arc<Client>,
+            &Arc<Pd>,
+            LinkFlags,
+        ) -> core::result::Result<Arc<Region>, kernel_agent::Error>,
+    ) -> Result<(Arc<Region>, Option<Arc<Lmr>>)> {
+        let rights = rights(wanted.privs, wanted.addr_mode);
+        if let Some((region, other)) = self.share(wanted, &memory.runs, base as u64, rights) {
+            return Ok((region, Some(other)));
+        }
+        let registered = register(self.client()?, &wanted.zone.pz().pd, rights);
+        Ok((registered.map_err(|error| self.error(error))?, None))
+    }
+
+    /// Memory by its virtual addresses.
+    pub(super) fn virtual_memory(&self, addr: usize, length: u64) -> Result<Memory> {
+        let mut runs = Runs::new();
+        let mut full = false;
+        let mut add = |run: ListElement| {
+            full |= runs.try_reserve(1).is_err();
+            if !full {
+                runs.push((run.addr, run.length));
+            }
+        };
+        self.agent.translate(addr, length, &mut add).map_err(|error| self.error(error))?;
+        if full { Err(Error::Resources) } else { Ok(Memory::plain(addr, runs)) }
+    }
+
+    /// As [`Core::region`], for memory by its virtual addresses.
+    pub(super) fn virtual_region(
+        &self,
+        wanted: &Wanted,
+        memory: &Memory,
+    ) -> Result<(Arc<Region>, Option<Arc<Lmr>>)> {
+        let mut elements = Vec::new();
+        elements.try_reserve_exact(memory.runs.len()).map_err(|_| Error::Resources)?;
+        elements.extend(memory.runs.iter().map(|&(addr, length)| ListElement { addr, length }));
+        let length = wanted.length;
+        let list = match elements[..] {
+            [] => MemoryList::Contiguous { bus: 0, length },
+            [only] => MemoryList::Contiguous { bus: only.addr, length },
+            _ => MemoryList::Variable { elements: &elements, first_byte_offset: 0, length },
+        };
+        self.region(wanted, memory, memory.addr, |client, pd, rights| {
+            client.register(pd, rights, memory.addr as u64, &list)
+        })
+    }
+
     /// Makes the object of a region that `make` registers.
     pub(super) fn register(
         &self,
         wanted: Wanted,
-        make: impl FnOnce(&Core, &Wanted, nic_abi::wqe::LinkFlags) -> Result<Made>,
+        make: impl FnOnce(&Core, &Wanted) -> Result<(Memory, (Arc<Region>, Option<Arc<Lmr>>))>,
     ) -> Result<(LmrHandle, Option<RmrContext>)> {
         let reservation = self.lmrs.reserve()?;
         let handle = LmrHandle::from_raw(reservation.word());
-        let made = make(self, &wanted, rights(wanted.privs, wanted.addr_mode))?;
-        self.own(&made.region, handle)?;
+        let shareable = &self.shared.shareable;
+        let searches = wanted.flags.contains(LmrFlags::SHARED);
+        let _searching = searches.then(|| shareable.searching.lock(&self.shared.platform));
+        let (memory, (region, other)) = make(self, &wanted)?;
+        self.own(&region, handle)?;
         let Wanted { zone, length, addr_mode, privs, flags, shared_id } = wanted;
-        let key = made.region.key();
-        let linking = Linking { key, addr: made.addr, length, privs, addr_mode, iobl_type: made.iobl_type };
-        let sharing = (!flags.contains(LmrFlags::NON_SHAREABLE)).then(|| Sharing {
-            shared_id,
-            noncoherent: flags.contains(LmrFlags::NONCOHERENT),
-            length,
-            runs: made.runs,
-        });
+        let key = region.key();
+        let linking =
+            Linking { key, addr: memory.addr, length, privs, addr_mode, iobl_type: memory.iobl_type };
         let lmr = Arc::new(Lmr {
             handle,
             zone: Mutex::new(zone),
-            region: made.region,
-            _buffer: made.buffer,
+            region,
+            buffer: Mutex::new(memory.buffer),
+            read_only: memory.read_only,
             flags: flags.difference(LmrFlags::NONE | LmrFlags::SHARED),
             shared_id,
             links: Mutex::new(Links {
-                now: linking,
-                before: linking,
+                posted: Posted::new(linking),
                 variant: ident::key(0, 0, key as u8) as u8,
+                now_runs: memory.runs,
+                before_runs: Runs::new(),
             }),
-            shared: AtomicBool::new(false),
-            sharing,
+            shared: AtomicBool::new(other.is_some()),
+            sharing: Sharing::new(flags, shared_id),
             uses: UseCount::new(),
             context: Context::new(),
             modify: SleepLock::new(),
         });
-        if flags.contains(LmrFlags::SHARED) {
-            self.share(&lmr);
+        if let Some(other) = other {
+            other.shared.store(true, Ordering::Release);
         }
+        shareable.add(&lmr);
         self.keys.set(handle, key);
         reservation.fill(lmr);
         Ok((handle, is_remote(privs).then(|| RmrContext::from_key(key))))
@@ -307,15 +392,5 @@ impl Core {
         self.owners.set(region.key(), handle.into()).inspect_err(|_| {
             let _ = region.destroy();
         })
-    }
-
-    /// Marks a region, and one that matches it, as shared.
-    fn share(&self, lmr: &Lmr) {
-        let Some(sharing) = &lmr.sharing else { return };
-        let all = self.lmrs.all();
-        if let Some(other) = all.iter().find(|other| other.sharing.as_ref() == Some(sharing)) {
-            other.shared.store(true, Ordering::Release);
-            lmr.shared.store(true, Ordering::Release);
-        }
     }
 }

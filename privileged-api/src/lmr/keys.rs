@@ -63,12 +63,17 @@ impl Keys {
     /// The key of a region, or one that no region has.
     #[inline(always)]
     pub(crate) fn get(&self, lmr: LmrHandle) -> u32 {
+        self.find(lmr).unwrap_or_else(|| self.other(lmr))
+    }
+
+    /// The key of a region.
+    #[inline(always)]
+    pub(crate) fn find(&self, lmr: LmrHandle) -> Option<u32> {
         let word = lmr.as_raw();
         // What is no region of this IA, null included, gives an index out of bounds, or its upper half differs.
         let index = (word as u32 ^ self.common) as usize;
-        let Some(place) = self.places.get(index) else { return self.other(lmr) };
-        let place = place.load(Ordering::Acquire);
-        if (place ^ word) & UPPER == 0 { place as u32 } else { self.other(lmr) }
+        let place = self.places.get(index)?.load(Ordering::Acquire);
+        if (place ^ word) & UPPER == 0 { Some(place as u32) } else { None }
     }
 
     #[cold]

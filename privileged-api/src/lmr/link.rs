@@ -10,8 +10,9 @@ use kernel_agent::{Link, Note, PostError};
 use nic_abi::ident;
 use nic_abi::registers::Features;
 
-use super::create::first_byte;
-use super::{Elements, Linking, Lmr, check_list, is_remote, is_valid_combination, rights, runs};
+use super::{
+    Linking, Lmr, check_list, first_byte, is_remote, is_valid_combination, memory_list, put_runs, rights,
+};
 use crate::address::RmrContext;
 use crate::attributes::AddrMode;
 use crate::ep::Ep;
@@ -22,6 +23,7 @@ use crate::flags::{DtoFlags, MemPriv};
 use crate::handle::{EpHandle, LmrHandle, index};
 use crate::ia::{Core, Ia};
 use crate::iobl::Iobl;
+use crate::posted::Failed;
 use crate::status::{Error, Result};
 
 impl Ia {
@@ -78,8 +80,7 @@ impl Ia {
             core.post_refused(&ep, cookie, dto_flags)?;
             return Ok(None);
         }
-        let runs = runs(iobl, length);
-        let addr = absolute.unwrap_or_else(|| first_byte(&runs));
+        let addr = absolute.unwrap_or_else(|| first_byte(iobl));
         let linking = Linking { key: 0, addr, length, privs, addr_mode, iobl_type: iobl.iobl_type() };
         let key = core.post_link(&ep, &lmr, iobl, linking, cookie, dto_flags)?;
         Ok(key.filter(|_| is_remote(privs)).map(RmrContext::from_key))
@@ -88,7 +89,7 @@ impl Ia {
     /// Posts the unlink of a region from its memory. Needs no privilege.
     ///
     /// What is posted afterwards does not wait for it. Completes as `IT_LMR_LINK_CMPL_EVENT` on the endpoint's request dispatcher. If it fails, the link
-    /// stays in force. A region that is shared completes in error.
+    /// stays in force. It fails for a region that was made with its memory (InfiniBand's other class), for one that has been shared, and while RMRs are linked to it.
     ///
     /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidLmr`, `OpNotSupported`, `TooManyPosts`, `InvalidIa`,
     /// `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_lmr_unlink.
@@ -105,10 +106,10 @@ impl Ia {
             return core.post_refused(&ep, cookie, dto_flags);
         }
         let lmr = core.lmr(lmr)?;
-        if lmr.is_shared() {
+        if !lmr.is_linkable() {
             return core.post_refused(&ep, cookie, dto_flags);
         }
-        let key = lmr.links.lock().now.key;
+        let key = lmr.key();
         core.post_invalidate(&ep, key, cookie, dto_flags)
     }
 }
@@ -134,14 +135,14 @@ impl Core {
         cookie: u64,
         flags: DtoFlags,
     ) -> Result<Option<u32>> {
-        let elements = Elements::new(iobl)?;
         let link = Link {
             flags: rights(linking.privs, linking.addr_mode),
             base: linking.addr as u64,
-            memory: elements.list(iobl, linking.length),
+            memory: memory_list(iobl, linking.length),
         };
         let posted = {
             let mut links = lmr.links.lock();
+            let links = &mut *links;
             // Variant 0 is that of the region before its first link.
             let variant = links.variant.checked_add(1).unwrap_or(1);
             let word =
@@ -151,8 +152,11 @@ impl Core {
             if let Ok(key) = posted {
                 linking.key = key;
                 links.variant = variant;
-                links.before = links.now;
-                links.now = linking;
+                links.posted.push(linking);
+                core::mem::swap(&mut links.before_runs, &mut links.now_runs);
+                if lmr.sharing.is_some() {
+                    put_runs(&mut links.now_runs, iobl, linking.length);
+                }
                 self.keys.set(lmr.handle, key);
             }
             posted
@@ -164,7 +168,7 @@ impl Core {
         }
     }
 
-    /// A link failed: the one before it is still in force.
+    /// A link failed: one before it is still in force.
     pub(crate) fn link_failed(&self, word: u32) {
         let (place, variant) = note::linked(word);
         if place == 0 {
@@ -172,9 +176,15 @@ impl Core {
         }
         let Some(lmr) = self.lmrs.at(place) else { return };
         let mut links = lmr.links.lock();
-        if links.variant == variant && links.now.key != links.before.key {
-            links.now = links.before;
-            self.keys.set(lmr.handle, links.now.key);
+        let links = &mut *links;
+        match links.posted.failed(variant) {
+            Failed::Now => {
+                core::mem::swap(&mut links.before_runs, &mut links.now_runs);
+                links.before_runs.clear();
+                self.keys.set(lmr.handle, links.now().key);
+            }
+            Failed::Before => links.before_runs.clear(),
+            Failed::Other => {}
         }
     }
 }

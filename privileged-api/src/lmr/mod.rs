@@ -2,7 +2,7 @@
 //! it_mem_priv_t).
 //!
 //! Owns the agent's region and keeps the memory of owned buffers alive until the device has let go of it.
-//! Locks, outermost first: a region's `link`, then a queue pair's send queue (inside the agent).
+//! Locks, outermost first: a region's `links`, then a queue pair's send queue (inside the agent); `buffer` is taken alone.
 
 mod create;
 pub(crate) mod keys;
@@ -10,15 +10,17 @@ mod link;
 mod modify;
 pub(crate) mod owners;
 mod raw;
+pub(crate) mod sharing;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
 
 use kernel_agent::{MemoryList, Region};
 use nic_abi::wqe::{LinkFlags, ListElement};
-use platform::DmaBuffer;
 use platform::sync::Mutex;
+use platform::{DmaBuffer, SleepLock};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::address::{IoAddr, RmrContext};
 use crate::attributes::{AddrMode, LmrParam};
@@ -27,10 +29,11 @@ use crate::flags::{IoblTypes, LmrFlags, LmrParamMask, MemPriv};
 use crate::handle::LmrHandle;
 use crate::ia::{Core, Ia};
 use crate::iobl::{Iobl, IoblList, LmrTriplet};
+use crate::posted::{Keyed, Posted};
 use crate::pz::InZone;
-use crate::sleep_lock::SleepLock;
 use crate::status::{Error, Result};
 use crate::table::UseCount;
+use sharing::Sharing;
 
 pub use create::LmrMemory;
 
@@ -45,21 +48,32 @@ pub(crate) struct Linking {
     iobl_type: IoblTypes,
 }
 
-/// The link that was posted last, and the one before it, which stays in force if the last one fails.
-struct Links {
-    now: Linking,
-    before: Linking,
-    variant: u8,
+/// Memory as runs of bus addresses, adjacent ones joined: address and length.
+pub(crate) type Runs = Vec<(u64, u64)>;
+
+impl Keyed for Linking {
+    fn key(&self) -> u32 {
+        self.key
+    }
 }
 
-/// What must be equal for two regions to share translations (it_lmr_create).
-#[derive(PartialEq, Eq)]
-pub(crate) struct Sharing {
-    shared_id: u32,
-    noncoherent: bool,
-    length: u64,
-    /// The memory as runs of bus addresses.
-    runs: Vec<(u64, u64)>,
+/// As many links of a region may be under way at once in the agent.
+const LINKS: usize = 4;
+
+struct Links {
+    posted: Posted<Linking, LINKS>,
+    variant: u8,
+    /// The memory of the link that was posted last, where the region may be shared.
+    now_runs: Runs,
+    /// The memory of the one before it; empty if that is not known.
+    before_runs: Runs,
+}
+
+impl Links {
+    /// The link that was posted last.
+    fn now(&self) -> Linking {
+        self.posted.now()
+    }
 }
 
 pub(crate) struct Lmr {
@@ -67,10 +81,13 @@ pub(crate) struct Lmr {
     zone: Mutex<InZone>,
     region: Arc<Region>,
     /// Keeps the memory alive.
-    _buffer: Option<Arc<DmaBuffer>>,
+    buffer: Mutex<Option<Arc<DmaBuffer>>>,
+    /// The consumer itself may only read the memory.
+    read_only: bool,
     flags: LmrFlags,
     shared_id: u32,
     links: Mutex<Links>,
+    /// It was matched with another.
     shared: AtomicBool,
     sharing: Option<Sharing>,
     /// Windows on it.
@@ -99,6 +116,9 @@ pub(crate) fn remote_rights(privs: MemPriv) -> LinkFlags {
     flags
 }
 
+/// Privileges with which the memory is written.
+const WRITES: MemPriv = MemPriv::LOCAL_WRITE.union(MemPriv::REMOTE_WRITE).union(MemPriv::ATOMIC);
+
 /// Whether peers get a context.
 fn is_remote(privs: MemPriv) -> bool {
     privs.intersects(MemPriv::REMOTE | MemPriv::ATOMIC)
@@ -110,50 +130,32 @@ fn is_valid_combination(privs: MemPriv) -> bool {
     !privs.is_empty() && (!writes || privs.contains(MemPriv::LOCAL_WRITE))
 }
 
-/// The elements of a list as the agent takes them.
-enum Elements {
-    Equal(Vec<u64>),
-    Different(Vec<ListElement>),
+/// A list as the agent takes it; the elements stay where they are.
+fn memory_list<'a>(iobl: &Iobl<'a>, length: u64) -> MemoryList<'a> {
+    let first_byte_offset = iobl.fbo;
+    // They have the same layout, so this cannot fail.
+    let words = |elements: &'a [IoAddr]| <[u64]>::ref_from_bytes(elements.as_bytes()).unwrap_or_default();
+    match iobl.list {
+        IoblList::Pages { elements, elt_len: page_size } => {
+            MemoryList::Pages { pages: words(elements), page_size, first_byte_offset, length }
+        }
+        IoblList::Blocks { elements, elt_len: block_length } => {
+            MemoryList::Blocks { blocks: words(elements), block_length, first_byte_offset, length }
+        }
+        IoblList::VePages { elements } => {
+            let elements = <[ListElement]>::ref_from_bytes(elements.as_bytes()).unwrap_or_default();
+            MemoryList::Variable { elements, first_byte_offset, length }
+        }
+    }
 }
 
-impl Elements {
-    fn new(iobl: &Iobl<'_>) -> Result<Elements> {
-        let equal = |elements: &[IoAddr]| {
-            let mut list = Vec::new();
-            list.try_reserve_exact(elements.len()).map_err(|_| Error::Resources)?;
-            list.extend(elements.iter().map(|element| element.0));
-            Ok(Elements::Equal(list))
-        };
-        match iobl.list {
-            IoblList::Pages { elements, .. } | IoblList::Blocks { elements, .. } => equal(elements),
-            IoblList::VePages { elements } => {
-                let mut list = Vec::new();
-                list.try_reserve_exact(elements.len()).map_err(|_| Error::Resources)?;
-                let each = elements.iter();
-                list.extend(each.map(|e| ListElement { addr: e.io_addr.0, length: e.elt_len }));
-                Ok(Elements::Different(list))
-            }
-        }
-    }
-
-    fn list<'a>(&'a self, iobl: &Iobl<'_>, length: u64) -> MemoryList<'a> {
-        let first_byte_offset = iobl.fbo;
-        match (self, iobl.list) {
-            (Elements::Equal(pages), IoblList::Pages { elt_len, .. }) => {
-                MemoryList::Pages { pages, page_size: elt_len, first_byte_offset, length }
-            }
-            (Elements::Equal(blocks), IoblList::Blocks { elt_len, .. }) => {
-                MemoryList::Blocks { blocks, block_length: elt_len, first_byte_offset, length }
-            }
-            (Elements::Different(elements), _) => {
-                MemoryList::Variable { elements, first_byte_offset, length }
-            }
-            // A list of equal elements never comes from a variable one.
-            (Elements::Equal(_), IoblList::VePages { .. }) => {
-                MemoryList::Variable { elements: &[], first_byte_offset, length }
-            }
-        }
-    }
+/// The I/O address of a list's first byte.
+fn first_byte(iobl: &Iobl<'_>) -> usize {
+    let first = match iobl.list {
+        IoblList::Pages { elements, .. } | IoblList::Blocks { elements, .. } => elements.first().copied(),
+        IoblList::VePages { elements } => elements.first().map(|element| element.io_addr),
+    };
+    first.map_or(0, |addr| addr.0.wrapping_add(iobl.fbo) as usize)
 }
 
 /// Why a list is wrong.
@@ -213,9 +215,9 @@ pub(crate) fn check_list(
     if length > total - iobl.fbo { Err(ListFault::Length) } else { Ok(()) }
 }
 
-/// The memory of a list as runs of bus addresses, adjacent ones joined.
-fn runs(iobl: &Iobl<'_>, length: u64) -> Vec<(u64, u64)> {
-    let mut runs: Vec<(u64, u64)> = Vec::new();
+/// The memory of a list. Allocates nothing if `runs` has room for as many as the list has elements.
+fn put_runs(runs: &mut Runs, iobl: &Iobl<'_>, length: u64) {
+    runs.clear();
     let mut skip = iobl.fbo;
     let mut left = length;
     let mut add = |addr: u64, len: u64| {
@@ -236,7 +238,6 @@ fn runs(iobl: &Iobl<'_>, length: u64) -> Vec<(u64, u64)> {
             elements.iter().for_each(|element| add(element.io_addr.0, element.elt_len));
         }
     }
-    runs
 }
 
 impl Lmr {
@@ -247,19 +248,30 @@ impl Lmr {
 
     /// The key with the link that was posted last.
     pub(crate) fn key(&self) -> u32 {
-        self.links.lock().now.key
+        self.links.lock().now().key
     }
 
     /// Refuses a range that is not within the region (it_rmr_link). Whether a region with relative addressing, or one that is
     /// not linked, can have ranges is for the device to say.
     pub(crate) fn check_range(&self, addr: usize, length: u64) -> Result<()> {
-        let now = self.links.lock().now;
+        let now = self.links.lock().now();
         if now.addr_mode == AddrMode::Relative || now.length == 0 {
             return Ok(());
         }
         let offset = addr.checked_sub(now.addr).ok_or(Error::Address)? as u64;
         let room = now.length.checked_sub(offset).filter(|room| *room > 0).ok_or(Error::Address)?;
         if length > room { Err(Error::InvalidLength) } else { Ok(()) }
+    }
+
+    /// Whether a segment is within the bounds of the link that was posted last.
+    fn spans(&self, segment: &LmrTriplet) -> bool {
+        let now = self.links.lock().now();
+        let offset = match now.addr_mode {
+            AddrMode::Absolute => segment.addr.checked_sub(now.addr as u64),
+            AddrMode::Relative => Some(segment.addr),
+        };
+        let room = offset.and_then(|offset| now.length.checked_sub(offset));
+        room.is_some_and(|room| segment.length <= room)
     }
 
     fn is_shared(&self) -> bool {
@@ -274,26 +286,25 @@ impl Core {
 
     /// Frees a region that no window is on; false if the device says that one is.
     pub(crate) fn bury_lmr(&self, lmr: &Lmr) -> bool {
-        if let Err(kernel_agent::Error::Busy) = lmr.region.destroy() {
+        use kernel_agent::Error as Agent;
+        let destroyed = lmr.region.destroy();
+        if destroyed == Err(Agent::Busy) {
             return false;
         }
         self.keys.clear(lmr.handle);
         self.owners.clear(lmr.region.key());
         self.lmrs.remove(lmr.handle.as_raw());
-        self.unshare(lmr);
+        self.shared.shareable.forget(lmr);
         lmr.zone.lock().leave();
-        true
-    }
-
-    /// A region that is left alone by a match of it is no longer shared.
-    fn unshare(&self, lmr: &Lmr) {
-        let (true, Some(sharing)) = (lmr.is_shared(), &lmr.sharing) else { return };
-        let all = self.lmrs.all();
-        let mut others =
-            all.iter().filter(|other| other.is_shared() && other.sharing.as_ref() == Some(sharing));
-        if let (Some(last), None) = (others.next(), others.next()) {
-            last.shared.store(false, Ordering::Release);
+        // At once, though somebody may still hold the object for a moment.
+        let buffer = lmr.buffer.lock().take();
+        if let (Some(buffer), Err(error)) = (buffer, destroyed)
+            && error != Agent::Gone
+        {
+            // It may not be as dead as it looks.
+            self.agent.keep(buffer);
         }
+        true
     }
 }
 
@@ -309,14 +320,9 @@ impl Ia {
         if LmrParamMask::from_bits(mask.bits()).is_none() {
             return Err(Error::InvalidMask);
         }
-        let info = lmr.region.query().map_err(|error| match error {
-            kernel_agent::Error::Gone => Error::InvalidLmr,
-            other => core.error(other),
-        })?;
-        let links = lmr.links.lock();
+        let info = lmr.region.query().map_err(|error| core.gone(error, Error::InvalidLmr))?;
         // The device knows which link is in force.
-        let linking = if info.key == links.before.key { links.before } else { links.now };
-        drop(links);
+        let linking = lmr.links.lock().posted.in_force(info.key);
         let linked = info.linked != 0;
         let wants = |bit| mask.intersects(bit | LmrParamMask::ALL);
         let mut param = LmrParam::default();
@@ -372,10 +378,10 @@ impl Ia {
     /// Destroys a region, linked or not. When it returns, the device touches the memory no more.
     ///
     /// Errors: `InvalidLmr`, `LmrBusy` while an RMR is linked to it, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks.
-    /// Page it_lmr_free.
+    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_lmr_free.
     #[doc(alias = "it_lmr_free")]
     pub fn lmr_free(&self, lmr: LmrHandle) -> Result<()> {
-        let core = self.live()?;
+        let core = self.call()?;
         let lmr = core.lmr(lmr)?;
         if !lmr.uses.retire() {
             return Err(if lmr.uses.in_use() { Error::LmrBusy } else { Error::InvalidLmr });
@@ -387,22 +393,44 @@ impl Ia {
         Err(Error::LmrBusy)
     }
 
-    /// Makes changes of memory visible to incoming RDMA Reads. All memory here is coherent, so there is nothing to do.
+    /// Makes changes of memory visible to incoming RDMA Reads and atomic operations. Needed for regions that were created with
+    /// `LmrFlags::NONCOHERENT` only; others are passed over, and so is what names no region.
     ///
-    /// Errors: `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_lmr_flush_to_mem.
+    /// Errors: `Range` (a segment is not within its region, which is non-coherent; nothing was done), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
+    /// callbacks. Thread-safe. Page it_lmr_flush_to_mem.
     #[doc(alias = "it_lmr_flush_to_mem")]
     pub fn lmr_flush_to_mem(&self, local_segments: &[LmrTriplet]) -> Result<()> {
-        let _ = local_segments;
-        self.live().map(|_| ())
+        self.synchronize(local_segments)
     }
 
-    /// Makes what incoming RDMA Writes changed visible to the consumer. All memory here is coherent, so there is nothing to do.
+    /// Makes what incoming RDMA Writes and atomic operations changed visible to the consumer, and orders the consumer's own writes with them. Needed for regions that were
+    /// created with `LmrFlags::NONCOHERENT` only; others are passed over, and so is what names no region.
     ///
-    /// Errors: `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_lmr_refresh_from_mem.
+    /// Errors: `Range` (a segment is not within its region, which is non-coherent; nothing was done), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
+    /// callbacks. Thread-safe. Page it_lmr_refresh_from_mem.
     #[doc(alias = "it_lmr_refresh_from_mem")]
     pub fn lmr_refresh_from_mem(&self, local_segments: &[LmrTriplet]) -> Result<()> {
-        let _ = local_segments;
-        self.live().map(|_| ())
+        self.synchronize(local_segments)
+    }
+
+    /// A platform's DMA memory is coherent with its caches, so ordering is all that is to be done.
+    fn synchronize(&self, local_segments: &[LmrTriplet]) -> Result<()> {
+        let core = self.live()?;
+        let mut any = false;
+        for segment in local_segments {
+            let inside = core.lmrs.with(segment.lmr.as_raw(), |lmr| {
+                lmr.flags.contains(LmrFlags::NONCOHERENT).then(|| lmr.spans(segment))
+            });
+            match inside.flatten() {
+                Some(true) => any = true,
+                Some(false) => return Err(Error::Range),
+                None => {}
+            }
+        }
+        if any {
+            fence(Ordering::SeqCst);
+        }
+        Ok(())
     }
 }
 
@@ -448,8 +476,11 @@ mod tests {
     fn runs_join_what_is_adjacent() {
         let adjacent = [IoAddr(0x4000), IoAddr(0x5000), IoAddr(0x8000)];
         let iobl = Iobl::pages(&adjacent, 4096, 16);
-        assert_eq!(runs(&iobl, 3 * 4096 - 16), [(0x4010, 8176), (0x8000, 4096)]);
-        assert_eq!(runs(&iobl, 10), [(0x4010, 10)]);
+        let mut runs = Runs::new();
+        put_runs(&mut runs, &iobl, 3 * 4096 - 16);
+        assert_eq!(runs, [(0x4010, 8176), (0x8000, 4096)]);
+        put_runs(&mut runs, &iobl, 10);
+        assert_eq!(runs, [(0x4010, 10)]);
     }
 
     #[test]

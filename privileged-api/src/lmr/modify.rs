@@ -1,6 +1,6 @@
 //! Modifying regions (page it_lmr_modify).
 
-use super::{is_valid_combination, rights};
+use super::{WRITES, is_valid_combination, rights};
 use crate::attributes::{AddrMode, LmrParam};
 use crate::flags::{LmrParamMask, MemPriv};
 use crate::handle::LmrHandle;
@@ -17,12 +17,13 @@ impl Ia {
     /// [`Ia::lmr_query`] tells; the old one opens nothing.
     ///
     /// Errors that change nothing: `InvalidLmr`, `InvalidMask` (what cannot be modified; privileges of a region that was created unlinked, which are given by its links), `LmrBusy` while an
-    /// RMR is linked to it. All others free the region: `InvalidPz`, `InvalidPrivs` (undefined bits), `Access` (privileges that a region cannot have together),
+    /// RMR is linked to it. All others free the region: `InvalidPz`, `InvalidPrivs` (undefined bits), `Access` (privileges that a region cannot have together, or that the
+    /// consumer itself does not have on the memory),
     /// `Resources`. A dead device (`IaCatastrophe`) and a freed IA (`InvalidIa`) change nothing. Blocks for the device. Not for callbacks. Thread-safe.
     /// Page it_lmr_modify.
     #[doc(alias = "it_lmr_modify")]
     pub fn lmr_modify(&self, lmr: LmrHandle, mask: LmrParamMask, params: &LmrParam) -> Result<()> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.shared.not_in_callback()?;
         let lmr = core.lmr(lmr)?;
         let _modify = lmr.modify.lock(&core.shared.platform);
@@ -52,13 +53,16 @@ impl Core {
     fn modify(&self, lmr: &Lmr, mask: LmrParamMask, params: &LmrParam) -> Result<()> {
         let handle = lmr.zone.lock().pz().handle;
         let zone = self.enter_zone(if mask.contains(LmrParamMask::PZ) { params.pz } else { handle })?;
-        let mut now = lmr.links.lock().now;
+        let mut now = lmr.links.lock().now();
         if mask.contains(LmrParamMask::MEM_PRIV) {
             let privs = params.privs;
             if MemPriv::from_bits(privs.bits()).is_none() {
                 return Err(Error::InvalidPrivs);
             }
             if !is_valid_combination(privs) || !privs.contains(MemPriv::LOCAL_READ) {
+                return Err(Error::Access);
+            }
+            if lmr.read_only && privs.intersects(WRITES) {
                 return Err(Error::Access);
             }
             now.privs = privs;
@@ -76,8 +80,8 @@ impl Core {
         former.leave();
         let mut links = lmr.links.lock();
         links.variant = variant;
-        links.before = now;
-        links.now = now;
+        links.posted.reset(now);
+        links.before_runs.clear();
         self.keys.set(lmr.handle, now.key);
         Ok(())
     }

@@ -89,7 +89,7 @@ impl Ia {
             let links = rmr.links.lock();
             let note = Note { cookie, data: data(dto_flags, EventType::RMR_LINK_CMPL) };
             let posted = ep.qp().post_invalidate(links.now.key, send_flags(dto_flags), note);
-            return posted.map_err(|error| core.not_posted(error));
+            return posted.map_err(|error| core.not_posted_to(ep.handle, error));
         }
         let (privs, lmr) = (MemPriv::empty(), LmrHandle::NULL);
         let nothing = Linking { key: 0, lmr, privs, ep: EpHandle::NULL };
@@ -118,11 +118,9 @@ impl Core {
         let note = Note { cookie, data: word };
         let flags = send_flags(flags);
         let posted = ep.qp().post_bind(&rmr.window, variant, region_key, rights, addr, length, flags, note);
-        let key = posted.map_err(|error| self.not_posted(error))?;
+        let key = posted.map_err(|error| self.not_posted_to(ep.handle, error))?;
         linking.key = key;
-        links.variant = variant;
-        links.before = links.now;
-        links.now = linking;
+        links.push(linking, variant);
         Ok(key)
     }
 

@@ -33,11 +33,33 @@ struct Linking {
     ep: EpHandle,
 }
 
+/// Links that are remembered.
+const RECENT: usize = 8;
+
 /// The link or unlink that was posted last, and the one before it, which stays in force if the last one fails.
 struct Links {
     now: Linking,
     before: Linking,
+    /// The last ones, by the variant of their keys: which of them is in force is for the device to say.
+    recent: [Linking; RECENT],
     variant: u8,
+}
+
+impl Links {
+    /// What was posted with this key, if it is not too long ago.
+    fn of(&self, key: u32) -> Option<Linking> {
+        self.recent.get(key as usize & 0xff & (RECENT - 1)).filter(|linking| linking.key == key).copied()
+    }
+
+    /// A link that was posted.
+    fn push(&mut self, linking: Linking, variant: u8) {
+        self.variant = variant;
+        self.before = self.now;
+        self.now = linking;
+        if let Some(place) = self.recent.get_mut(usize::from(variant) & (RECENT - 1)) {
+            *place = linking;
+        }
+    }
 }
 
 pub(crate) struct Rmr {
@@ -49,14 +71,31 @@ pub(crate) struct Rmr {
     pub(crate) context: Context,
 }
 
-impl Rmr {
-    /// What the device says, and what is known of the link that is in force; `None` if it is not linked.
-    fn linking(&self) -> core::result::Result<Option<(KeyInfo, Linking)>, kernel_agent::Error> {
-        let info = self.window.query()?;
-        let links = self.links.lock();
-        let linking = if info.key == links.before.key { links.before } else { links.now };
-        Ok((info.linked != 0).then_some((info, linking)))
+impl Core {
+    /// What the device says of a region, and what is known of the link that is in force; `None` if it is not linked.
+    fn linking(&self, rmr: &Rmr) -> core::result::Result<Option<(KeyInfo, Linking)>, kernel_agent::Error> {
+        let info = rmr.window.query()?;
+        if info.linked == 0 {
+            return Ok(None);
+        }
+        // Of one so long ago that it is forgotten here, though the last to be executed, the device knows enough.
+        let linking = rmr.links.lock().of(info.key).unwrap_or_else(|| Linking {
+            key: info.key,
+            lmr: LmrHandle::try_from(self.owners.get(info.windows_or_region)).unwrap_or(LmrHandle::NULL),
+            privs: privileges(LinkFlags::from_bits_truncate(info.flags)),
+            ep: EpHandle::NULL,
+        });
+        Ok(Some((info, linking)))
     }
+}
+
+/// The privileges that these rights come from.
+fn privileges(rights: LinkFlags) -> MemPriv {
+    let mut privs = MemPriv::empty();
+    privs.set(MemPriv::REMOTE_READ, rights.contains(LinkFlags::REMOTE_READ));
+    privs.set(MemPriv::REMOTE_WRITE, rights.contains(LinkFlags::REMOTE_WRITE));
+    privs.set(MemPriv::ATOMIC, rights.contains(LinkFlags::REMOTE_ATOMIC));
+    privs
 }
 
 impl Core {
@@ -82,11 +121,8 @@ impl Core {
     /// Whether a narrow region is linked through this endpoint.
     pub(crate) fn has_narrow_rmr(&self, ep: EpHandle) -> bool {
         self.rmrs.all().iter().filter(|rmr| rmr.narrow).any(|rmr| {
-            let named = {
-                let links = rmr.links.lock();
-                links.now.ep == ep || links.before.ep == ep
-            };
-            named && matches!(rmr.linking(), Ok(Some((_, linking))) if linking.ep == ep)
+            let named = rmr.links.lock().recent.iter().any(|linking| linking.ep == ep);
+            named && matches!(self.linking(rmr), Ok(Some((_, linking))) if linking.ep == ep)
         })
     }
 }
@@ -98,7 +134,7 @@ impl Ia {
     /// callbacks. Thread-safe. Page it_rmr_create.
     #[doc(alias = "it_rmr_create")]
     pub fn rmr_create(&self, pz: PzHandle, rmr_type: RmrType) -> Result<RmrHandle> {
-        let core = self.live()?;
+        let core = self.call()?;
         core.shared.not_in_callback()?;
         let zone = core.enter_zone(pz)?;
         let narrow = match rmr_type {
@@ -124,7 +160,12 @@ impl Ia {
             zone,
             window,
             narrow,
-            links: Mutex::new(Links { now: unlinked, before: unlinked, variant: 0 }),
+            links: Mutex::new(Links {
+                now: unlinked,
+                before: unlinked,
+                recent: [unlinked; RECENT],
+                variant: 0,
+            }),
             context: Context::new(),
         }));
         Ok(handle)
@@ -143,10 +184,7 @@ impl Ia {
         if RmrParamMask::from_bits(mask.bits()).is_none() {
             return Err(Error::InvalidMask);
         }
-        let linking = rmr.linking().map_err(|error| match error {
-            kernel_agent::Error::Gone => Error::InvalidRmr,
-            other => core.error(other),
-        })?;
+        let linking = core.linking(&rmr).map_err(|error| core.gone(error, Error::InvalidRmr))?;
         let wants = |bit| mask.intersects(bit | RmrParamMask::ALL);
         let mut param = RmrParam::default();
         if wants(RmrParamMask::IA) {
@@ -186,10 +224,11 @@ impl Ia {
 
     /// Destroys a remote memory region, linked or not, whatever became of the endpoint that linked it. When it returns, its context lets nobody in.
     ///
-    /// Errors: `InvalidRmr`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks. Page it_rmr_free.
+    /// Errors: `InvalidRmr`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks.
+    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_rmr_free.
     #[doc(alias = "it_rmr_free")]
     pub fn rmr_free(&self, rmr: RmrHandle) -> Result<()> {
-        let core = self.live()?;
+        let core = self.call()?;
         let rmr = core.rmrs.remove(rmr.as_raw()).ok_or(Error::InvalidRmr)?;
         core.bury_rmr(&rmr);
         core.still_live().or_else(|error| if error == Error::IaCatastrophe { Ok(()) } else { Err(error) })

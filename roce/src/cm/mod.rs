@@ -9,6 +9,7 @@ pub mod ip_cm;
 pub mod lap;
 pub mod mra;
 pub mod path;
+pub mod redirection;
 pub mod rej;
 pub mod rep;
 pub mod req;

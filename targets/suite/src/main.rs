@@ -19,15 +19,15 @@ extern crate alloc;
 
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use conformance::fixture::CONFIG;
-use conformance::{Interface, Setup, Test};
+use conformance::fixture::Memory;
+use conformance::thread::eventually;
+use conformance::{Failure, Outcome, Setup, Test};
+use kernel::memory::Usage;
 use kernel::{Boot, args, clock, println};
-use kernel_agent::Agent;
-use privileged_api::Provider;
+use platform::{Instant, Platform};
 
 kernel::entry!(main);
 
@@ -35,31 +35,54 @@ kernel::entry!(main);
 const ROWS_IN_A_LINE: usize = 20;
 
 fn main(boot: Boot) -> i32 {
-    let setup = match setup(boot) {
-        Ok(setup) => Arc::new(setup),
+    let filters: Vec<&str> = args().all("filter").collect();
+    let before = kernel::memory::usage();
+    let platform = boot.platform.clone();
+    let mut setup = match setup(boot) {
+        Ok(setup) => Some(Arc::new(setup)),
         Err(why) => {
             println!("error: {why}");
             return 1;
         }
     };
-    let filters: Vec<&str> = args().all("filter").collect();
     let mut tests = conformance::run::select(&filters, args().get("after")).peekable();
-    while let Some(test) = tests.next() {
-        run(test, &setup);
-        if test.kills || setup.a.agent.is_dead() {
-            println!("@reboot");
+    while let (Some(test), Some(place)) = (tests.next(), &setup) {
+        let begun = begin(test);
+        let outcome = conformance::run(test, place);
+        // Each area has a guest of its own, so that what fails in one depends on no other.
+        let is_last = test.kills || tests.peek().is_none_or(|next| area(next) != area(test));
+        if place.is_dead() || outcome.is_err() && is_last {
+            end(test, begun, outcome);
+            println!("{}", if tests.peek().is_some() { "@reboot" } else { "@done" });
             return 0;
         }
-        // Each area has a guest of its own, so that what fails in one depends on no other.
-        if tests.peek().is_some_and(|next| area(next) != area(test)) {
-            setup.a.agent.close();
-            println!("@reboot");
-            return 0;
+        let outcome = match is_last {
+            true => setup.take().map_or(Ok(()), |setup| leave(&platform, setup, before)),
+            false => outcome,
+        };
+        end(test, begun, outcome);
+    }
+    println!("{}", if tests.peek().is_some() { "@reboot" } else { "@done" });
+    0
+}
+
+/// Tears everything down and checks that no memory is left of all the tests that this guest ran.
+fn leave(platform: &Arc<dyn Platform>, setup: Arc<Setup>, before: Usage) -> Outcome {
+    setup.close();
+    drop(setup);
+    let left = || {
+        let Usage { heap, dma, .. } = kernel::memory::usage();
+        (heap.saturating_sub(before.heap), dma.saturating_sub(before.dma))
+    };
+    // The agents' threads may still be about to end.
+    match eventually(platform, || left() == (0, 0)) {
+        true => Ok(()),
+        false => {
+            let (heap, dma) = left();
+            let what = format!("left since the boot: {heap} bytes of the heap, {dma} bytes of DMA memory");
+            Err(Failure::new(what))
         }
     }
-    setup.a.agent.close();
-    println!("@done");
-    0
 }
 
 /// What stands before the colons of a test's name.
@@ -67,28 +90,28 @@ fn area(test: &Test) -> &str {
     test.name.split_once("::").map_or(test.name, |(area, _)| area)
 }
 
-/// Brings up the first NIC, which is both ends of every test's connections.
-fn setup(boot: Boot) -> Result<Setup, String> {
-    let device = boot.nics.into_iter().next().ok_or("there is no RDMA NIC on PCI")?;
-    let platform = boot.platform;
-    let agent = Agent::open(platform.clone(), device, 0, CONFIG)
-        .map_err(|error| format!("bringing up the RDMA NIC: {error}"))?;
-    let provider = Provider::new(platform.clone());
-    let name = "rnic0";
-    provider.add(name, agent.clone()).map_err(|error| format!("adding the interface: {error}"))?;
-    let interface = || Interface { name: name.into(), agent: agent.clone() };
+/// Brings up the first two NICs, or the one that there is.
+fn setup(boot: Boot) -> Result<Setup, Failure> {
     let kill = Box::new(|| kernel::control("kill"));
-    Ok(Setup { platform, provider, privileged: boot.privileged, a: interface(), b: interface(), kill })
+    let memory = Box::new(|| {
+        let usage = kernel::memory::usage();
+        Memory { heap: usage.heap, dma: usage.dma, requests: kernel::memory::requests() }
+    });
+    Setup::new(boot.platform, boot.privileged, boot.nics, kill, memory)
 }
 
-fn run(test: &Test, setup: &Arc<Setup>) {
+fn begin(test: &Test) -> Instant {
     let name = test.name;
     println!("@test start {name} {}", test.limit);
     for rows in test.rows.chunks(ROWS_IN_A_LINE) {
         println!("@test rows {name} {}", rows.join(" "));
     }
-    let begun = clock::now();
-    match conformance::run(test, setup) {
+    clock::now()
+}
+
+fn end(test: &Test, begun: Instant, outcome: Outcome) {
+    let name = test.name;
+    match outcome {
         Ok(()) => println!("@test ok {name} {}", clock::now().since(begun).as_micros()),
         Err(failure) => println!("@test fail {name} {failure}"),
     }

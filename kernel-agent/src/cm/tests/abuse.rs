@@ -219,7 +219,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 10 } else { 600 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_breaks_it(ops in prop::collection::vec(op(), 1..120)) {

@@ -106,6 +106,7 @@ fn its_server_accepts_us_and_our_request_looks_like_its_own() {
         local_ack_timeout: theirs.primary_path.local_ack_timeout,
         packet_rate: theirs.primary_path.packet_rate,
         sl: theirs.primary_path.sl,
+        subnet_local: theirs.primary_path.subnet_local,
         hop_limit: theirs.primary_path.hop_limit,
         flow_label: theirs.primary_path.flow_label,
         traffic_class: theirs.primary_path.traffic_class,

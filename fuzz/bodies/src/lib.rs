@@ -1,0 +1,37 @@
+//! What each fuzz target does with its input, as an ordinary function: libFuzzer calls it with what it invents, `cargo test` with
+//! the committed seeds.
+//!
+//! A function panics if something was found: the code under test panicked, found no rest, left something behind, or touched memory
+//! that was nobody's. It is deterministic, so an input replays.
+
+mod admin;
+mod api;
+mod calls;
+mod cm;
+mod input;
+mod liar;
+#[allow(dead_code, unused_imports, reason = "a part of the miniature driver is for the model's own tests")]
+#[path = "../../../nic-model/tests/model/rig.rs"]
+mod rig;
+mod wire;
+mod work;
+
+pub use input::Input;
+
+/// What a target does with its input.
+pub type Body = fn(&[u8]);
+
+/// All targets, by the names of their files in `fuzz/fuzz_targets`.
+pub const TARGETS: [(&str, Body); 6] = [
+    ("admin", admin::run),
+    ("work", work::run),
+    ("api", api::run),
+    ("liar", liar::run),
+    ("cm", cm::run),
+    ("wire", wire::run),
+];
+
+/// The target of that name.
+pub fn target(name: &str) -> Option<Body> {
+    TARGETS.iter().find(|(known, _)| *known == name).map(|(_, body)| *body)
+}

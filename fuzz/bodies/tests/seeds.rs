@@ -1,0 +1,34 @@
+//! The committed seeds of every fuzz target, replayed: `fuzz/seeds/TARGET/*`.
+
+use std::path::Path;
+
+#[test]
+fn the_seeds_find_nothing() {
+    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("../seeds");
+    for (name, body) in fuzz_bodies::TARGETS {
+        body(&[]);
+        let files =
+            std::fs::read_dir(all.join(name)).unwrap_or_else(|error| panic!("seeds of {name}: {error}"));
+        let mut paths: Vec<_> = files.map(|file| file.expect("a seed").path()).collect();
+        paths.sort();
+        assert!(!paths.is_empty(), "no seed of {name}");
+        for path in paths {
+            eprintln!("{}", path.display());
+            body(&std::fs::read(&path).expect("a seed"));
+        }
+    }
+}
+
+/// What no fuzzer chose: enough of it to know that the targets work without one.
+#[test]
+fn random_inputs_find_nothing() {
+    let mut random = sim::Random::new(5);
+    for (name, body) in fuzz_bodies::TARGETS {
+        for round in 0..20 {
+            let len = 1 + random.below(600);
+            let input: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+            eprintln!("{name} {round}");
+            body(&input);
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The steps by which driver and device tell each other of work, checked over all interleavings and all outcomes that the memory
+//! model allows: nothing posted or written is slept on. Only with `--cfg ferrovia_model` (`.ci/extra`).
+//!
+//! Both sides run [`nic_abi::protocol`] itself, over the checker's words. Who sleeps waits on a [`Bell`]; a wake-up that gets lost
+//! leaves everybody waiting, which the checker reports. Each model has mutants with one thing left out, of which the checker must
+//! say so.
+#![cfg(ferrovia_model)]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use loom::sync::atomic::{AtomicU32, fence};
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+use nic_abi::doorbell::{self, ARM_NONE, Kind};
+use nic_abi::protocol::{self, Word};
+use platform::model::{check, finds};
+
+/// A word of the checker's. `BARRIER` false is the mutant without full barriers.
+struct Checked<const BARRIER: bool>(AtomicU32);
+
+impl<const BARRIER: bool> Checked<BARRIER> {
+    fn new(value: u32) -> Self {
+        Checked(AtomicU32::new(value))
+    }
+}
+
+impl<const BARRIER: bool> Word for Checked<BARRIER> {
+    fn load(&self, order: Ordering) -> u32 {
+        self.0.load(order)
+    }
+
+    fn store(&self, value: u32, order: Ordering) {
+        self.0.store(value, order);
+    }
+
+    fn swap(&self, value: u32, order: Ordering) -> u32 {
+        self.0.swap(value, order)
+    }
+
+    fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
+        self.0.fetch_add(value, order)
+    }
+
+    fn replace(&self, current: u32, new: u32, order: Ordering) -> bool {
+        self.0.compare_exchange(current, new, order, Ordering::Relaxed).is_ok()
+    }
+
+    fn barrier() {
+        if BARRIER {
+            fence(Ordering::SeqCst);
+        }
+    }
+}
+
+/// A kick or an interrupt: remembered until somebody waits for it.
+struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn new() -> Bell {
+        Bell { rung: Mutex::new(false), changed: Condvar::new() }
+    }
+
+    fn ring(&self) {
+        *self.rung.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut rung = self.rung.lock().unwrap();
+        while !*rung {
+            rung = self.changed.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
+
+/// Where a mutant differs.
+#[derive(Clone, Copy, PartialEq)]
+enum Mutant {
+    None,
+    /// The device reads the tail first and arms then.
+    TailBeforeArm,
+    /// The device sleeps without looking for an entry once more.
+    NoSecondLook,
+    /// The consumer waits without looking at the ring once more.
+    NoLookAfterArm,
+}
+
+/// One send queue and its place in the FIFO.
+struct Queue<const B: bool> {
+    tail: Checked<B>,
+    armed: Checked<B>,
+    /// What was posted, by index; written without any order of its own.
+    descriptors: [AtomicU32; 2],
+}
+
+struct Doorbells<const B: bool> {
+    queues: Vec<Queue<B>>,
+    fifo_tail: Checked<B>,
+    fifo: [Checked<B>; 3],
+    event: Checked<B>,
+    kick: Bell,
+}
+
+impl<const B: bool> Doorbells<B> {
+    fn new(queues: usize) -> Arc<Self> {
+        let queue = || Queue {
+            tail: Checked::new(0),
+            armed: Checked::new(1),
+            descriptors: [AtomicU32::new(0), AtomicU32::new(0)],
+        };
+        Arc::new(Doorbells {
+            queues: (0..queues).map(|_| queue()).collect(),
+            fifo_tail: Checked::new(0),
+            fifo: [(); 3].map(|()| Checked::new(0)),
+            event: Checked::new(u32::MAX),
+            kick: Bell::new(),
+        })
+    }
+
+    /// The driver, as `nic_hal` does it.
+    fn post(&self, slot: u32, posts: u32) {
+        let queue = &self.queues[slot as usize];
+        for index in 0..posts {
+            queue.descriptors[index as usize].store(index + 1, Ordering::Relaxed);
+            if protocol::post(&queue.tail, &queue.armed, index + 1) {
+                let entry = doorbell::entry(Kind::Send, slot, nic_abi::registers::FIFO_ENTRIES);
+                if protocol::push(&self.fifo_tail, |at| &self.fifo[at as usize], &self.event, entry) {
+                    self.kick.ring();
+                }
+            }
+        }
+    }
+
+    fn entry(&self, head: u32) -> Option<u32> {
+        let word = self.fifo.get(head as usize)?.load(Ordering::Acquire);
+        doorbell::is_written(word, head).then_some(word)
+    }
+
+    /// The device, as `nic_model` does it, until it has seen so many posts.
+    fn serve(&self, posts: u32, mutant: Mutant) {
+        let (mut head, mut seen) = (0, vec![0; self.queues.len()]);
+        while seen.iter().sum::<u32>() < posts {
+            if let Some(word) = self.entry(head) {
+                head += 1;
+                let (_, slot) = doorbell::decode(word).expect("a kind");
+                let queue = &self.queues[slot as usize];
+                let tail = if mutant == Mutant::TailBeforeArm {
+                    let tail = queue.tail.load(Ordering::Acquire);
+                    queue.armed.swap(1, Ordering::AcqRel);
+                    tail
+                } else {
+                    protocol::rearm(&queue.armed, &queue.tail)
+                };
+                for index in seen[slot as usize]..tail {
+                    let found = queue.descriptors[index as usize].load(Ordering::Relaxed);
+                    assert_eq!(found, index + 1, "the descriptor that the tail covers");
+                }
+                seen[slot as usize] = tail;
+                continue;
+            }
+            protocol::ask_for_kick(&self.event, head);
+            if mutant == Mutant::NoSecondLook || self.entry(head).is_none() {
+                self.kick.wait();
+            }
+            self.event.store(head.wrapping_sub(1), Ordering::Relaxed);
+        }
+    }
+}
+
+fn one_queue<const B: bool>(mutant: Mutant) {
+    let bells = Doorbells::<B>::new(1);
+    let driver = thread::spawn({
+        let bells = bells.clone();
+        move || bells.post(0, 2)
+    });
+    bells.serve(2, mutant);
+    driver.join().unwrap();
+}
+
+fn two_queues<const B: bool>() {
+    let bells = Doorbells::<B>::new(2);
+    let drivers = [0, 1].map(|slot| {
+        let bells = bells.clone();
+        thread::spawn(move || bells.post(slot, 1))
+    });
+    bells.serve(2, Mutant::None);
+    for driver in drivers {
+        driver.join().unwrap();
+    }
+}
+
+#[test]
+fn a_post_is_never_slept_on() {
+    check(|| one_queue::<true>(Mutant::None));
+}
+
+#[test]
+fn posts_to_two_queues_share_the_fifo() {
+    check(two_queues::<true>);
+}
+
+#[test]
+fn mutant_without_full_barriers_sleeps_on_a_post() {
+    finds(|| one_queue::<false>(Mutant::None));
+}
+
+#[test]
+fn mutant_that_reads_the_tail_before_it_arms() {
+    finds(|| one_queue::<true>(Mutant::TailBeforeArm));
+}
+
+#[test]
+fn mutant_that_sleeps_without_a_second_look() {
+    finds(|| one_queue::<true>(Mutant::NoSecondLook));
+}
+
+/// A CQ or EQ: the ring's last words, and the record's `arm`.
+struct Completions<const B: bool> {
+    entries: [AtomicU32; 2],
+    payload: [AtomicU32; 2],
+    arm: Checked<B>,
+    event: Bell,
+}
+
+impl<const B: bool> Completions<B> {
+    fn new() -> Arc<Self> {
+        let words = || [AtomicU32::new(0), AtomicU32::new(0)];
+        Arc::new(Completions {
+            entries: words(),
+            payload: words(),
+            arm: Checked::new(ARM_NONE),
+            event: Bell::new(),
+        })
+    }
+
+    /// The device writes two entries; with `solicited`, only the second one is.
+    fn write(&self, solicited: bool) {
+        for index in 0..2 {
+            self.payload[index].store(7, Ordering::Relaxed);
+            self.entries[index].store(1, Ordering::Release);
+            if protocol::disarm(&self.arm, !solicited || index == 1) {
+                self.event.ring();
+            }
+        }
+    }
+
+    /// The consumer takes both: it looks, arms, looks once more, waits.
+    fn take(&self, solicited: bool, mutant: Mutant) {
+        let mut taken = 0;
+        let look = |taken: &mut usize| {
+            let before = *taken;
+            while *taken < 2 && self.entries[*taken].load(Ordering::Acquire) != 0 {
+                assert_eq!(
+                    self.payload[*taken].load(Ordering::Relaxed),
+                    7,
+                    "the entry that the phase covers"
+                );
+                *taken += 1;
+            }
+            *taken > before
+        };
+        while taken < 2 {
+            if look(&mut taken) {
+                continue;
+            }
+            protocol::arm(&self.arm, solicited);
+            if mutant != Mutant::NoLookAfterArm && look(&mut taken) {
+                continue;
+            }
+            self.event.wait();
+        }
+    }
+}
+
+fn completions<const B: bool>(solicited: bool, mutant: Mutant) {
+    let cq = Completions::<B>::new();
+    let device = thread::spawn({
+        let cq = cq.clone();
+        move || cq.write(solicited)
+    });
+    cq.take(solicited, mutant);
+    device.join().unwrap();
+}
+
+#[test]
+fn an_entry_is_never_waited_on_in_vain() {
+    check(|| completions::<true>(false, Mutant::None));
+}
+
+#[test]
+fn a_solicited_entry_wakes_who_waits_for_one() {
+    check(|| completions::<true>(true, Mutant::None));
+}
+
+#[test]
+fn mutant_without_full_barriers_waits_on_an_entry() {
+    finds(|| completions::<false>(false, Mutant::None));
+}
+
+#[test]
+fn mutant_that_does_not_look_after_arming() {
+    finds(|| completions::<true>(false, Mutant::NoLookAfterArm));
+}
+
+/// The consumer asks for more while the device looks at what it asked for before.
+#[test]
+fn arming_for_more_is_not_lost() {
+    check(|| {
+        let cq = Completions::<true>::new();
+        protocol::arm(&cq.arm, true);
+        let device = thread::spawn({
+            let cq = cq.clone();
+            move || cq.write(true)
+        });
+        cq.take(false, Mutant::None);
+        device.join().unwrap();
+    });
+}

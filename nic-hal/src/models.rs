@@ -1,0 +1,106 @@
+//! The word on which everybody waits for the device, together with an armed event queue, under the model checker (`.ci/extra`).
+//! The steps of arming alone are checked in `nic-abi`.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use loom::sync::atomic::{AtomicU32, fence};
+use loom::thread;
+use nic_abi::protocol::{self, Word};
+use platform::Instant;
+use platform::model::{ModelPlatform, check, finds};
+
+use crate::Attention;
+
+struct Register(AtomicU32);
+
+impl Word for Register {
+    fn load(&self, order: Ordering) -> u32 {
+        self.0.load(order)
+    }
+
+    fn store(&self, value: u32, order: Ordering) {
+        self.0.store(value, order);
+    }
+
+    fn swap(&self, value: u32, order: Ordering) -> u32 {
+        self.0.swap(value, order)
+    }
+
+    fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
+        self.0.fetch_add(value, order)
+    }
+
+    fn replace(&self, current: u32, new: u32, order: Ordering) -> bool {
+        self.0.compare_exchange(current, new, order, Ordering::Relaxed).is_ok()
+    }
+
+    fn barrier() {
+        fence(Ordering::SeqCst);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mutant {
+    None,
+    NoLookAfterArm,
+    ValueAfterLook,
+}
+
+/// The dispatcher (value, look, arm, look, sleep) and the device, whose interrupt raises the word.
+fn dispatcher(mutant: Mutant) {
+    let attention = Attention::new(Arc::new(ModelPlatform::new()));
+    let shared = Arc::new(([AtomicU32::new(0), AtomicU32::new(0)], Register(AtomicU32::new(0)), attention));
+    let device = thread::spawn({
+        let shared = shared.clone();
+        move || {
+            let (entries, arm, attention) = &*shared;
+            for entry in entries {
+                entry.store(1, Ordering::Release);
+                if protocol::disarm(arm, true) {
+                    attention.raise();
+                }
+            }
+        }
+    });
+    let (entries, arm, attention) = &*shared;
+    let mut taken = 0;
+    let look = |taken: &mut usize| {
+        let before = *taken;
+        while *taken < 2 && entries[*taken].load(Ordering::Acquire) != 0 {
+            *taken += 1;
+        }
+        *taken > before
+    };
+    loop {
+        let mut seen = attention.value();
+        look(&mut taken);
+        if taken == 2 {
+            break;
+        }
+        protocol::arm(arm, false);
+        if mutant != Mutant::NoLookAfterArm && look(&mut taken) {
+            continue;
+        }
+        if mutant == Mutant::ValueAfterLook {
+            seen = attention.value();
+        }
+        attention.wait(seen, Instant::ZERO);
+    }
+    device.join().unwrap();
+}
+
+#[test]
+fn no_event_is_slept_on() {
+    check(|| dispatcher(Mutant::None));
+}
+
+#[test]
+fn mutant_that_does_not_look_after_arming() {
+    finds(|| dispatcher(Mutant::NoLookAfterArm));
+}
+
+#[test]
+fn mutant_that_reads_the_word_after_the_look() {
+    finds(|| dispatcher(Mutant::ValueAfterLook));
+}

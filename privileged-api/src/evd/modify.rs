@@ -1,0 +1,175 @@
+//! Asking an event dispatcher what it is like, and changing it (pages it_evd_query, it_evd_modify).
+
+use core::sync::atomic::Ordering;
+
+use super::callback::Origin;
+use super::{Evd, Feed, Queue};
+use crate::attributes::EvdParam;
+use crate::flags::{EvdFlags, EvdParamMask};
+use crate::handle::EvdHandle;
+use crate::ia::{Core, Ia};
+use crate::status::{Error, Result};
+
+/// What can be changed of every dispatcher.
+const OF_ALL: EvdParamMask = EvdParamMask::ENABLED.union(EvdParamMask::OVERFLOWED);
+/// What can be changed of simple ones, too.
+const OF_SIMPLE: EvdParamMask =
+    EvdParamMask::QUEUE_SIZE.union(EvdParamMask::THRESHOLD).union(EvdParamMask::AEVD_HANDLE);
+
+impl Ia {
+    /// Says what an event dispatcher is like now. Size and threshold of an aggregate are 0. Whether there is a notification object stands for the file
+    /// descriptor; [`Ia::evd_notification`] gives it.
+    ///
+    /// Errors: `InvalidEvd`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Waits for a modification under way. Does not block, but for a modification that is under way. May be called in callbacks.
+    /// Thread-safe. Page it_evd_query.
+    #[doc(alias = "it_evd_query")]
+    pub fn evd_query(&self, evd: EvdHandle, mask: EvdParamMask) -> Result<EvdParam> {
+        let core = self.live()?;
+        let evd = core.evd(evd)?;
+        if EvdParamMask::from_bits(mask.bits()).is_none() {
+            return Err(Error::InvalidMask);
+        }
+        // What is modified together is seen together.
+        let _changes = evd.changes.lock(&core.shared.platform);
+        let wants = |bit| mask.intersects(bit | EvdParamMask::ALL);
+        let (aevd, has_fd) = {
+            let control = evd.control.lock();
+            (control.aevd.as_ref().map_or(EvdHandle::NULL, Feed::handle), control.notifier.is_some())
+        };
+        let mut param = EvdParam::default();
+        if wants(EvdParamMask::IA) {
+            param.ia = core.handle;
+        }
+        if wants(EvdParamMask::EVENT_NUMBER) {
+            param.event_number = evd.stream;
+        }
+        if wants(EvdParamMask::FLAG) {
+            param.evd_flag = evd.flags;
+            param.evd_flag.set(EvdFlags::CREATE_FD, has_fd);
+        }
+        if wants(EvdParamMask::QUEUE_SIZE) {
+            param.sevd_queue_size = evd.capacity();
+        }
+        if wants(EvdParamMask::THRESHOLD) {
+            param.sevd_threshold = evd.threshold();
+        }
+        if wants(EvdParamMask::AEVD_HANDLE) {
+            param.aevd = aevd;
+        }
+        if wants(EvdParamMask::FD) {
+            param.has_fd = has_fd;
+        }
+        if wants(EvdParamMask::BOUND) {
+            param.evd_bound = evd.feeds_itself() || evd.feeds.in_use();
+        }
+        if wants(EvdParamMask::ENABLED) {
+            param.evd_enabled = evd.is_enabled();
+        }
+        if wants(EvdParamMask::OVERFLOWED) {
+            param.evd_overflowed = evd.has_overflowed();
+        }
+        if wants(EvdParamMask::CALLBACK) {
+            param.evd_callback = evd.has_callback();
+        }
+        Ok(param)
+    }
+
+    /// Changes an event dispatcher: queue size, threshold, the aggregate that it feeds, enabled, overflowed. All or nothing; what is given
+    /// together is checked together. Overflow of a dispatcher of completions cannot be cleared: that part is without effect there, as is
+    /// setting it, and both of an aggregate.
+    ///
+    /// The aggregate can be changed while the dispatcher is disabled (or is disabled by this call) and has no notification object, unless it feeds
+    /// one without [`EvdFlags::DEQUEUE_NOTIFICATIONS`]: that one it feeds until it is freed. Null for one that feeds none is without effect.
+    /// What it notified its former aggregate of is forgotten there.
+    ///
+    /// An enabled dispatcher notifies its aggregate, callback or notification object, at once if it is in the notification criteria; who waits on it while
+    /// it begins to notify an aggregate or notification object returns `InvalidEvdState`. What it notified before it is disabled stays.
+    ///
+    /// Errors: `InvalidEvd`, `InvalidMask` (also for what an aggregate does not have), `InvalidAevd`, `CallbackExists` (one is attached, so it can feed no
+    /// aggregate), `InvalidEvdState` (the aggregate cannot be changed now), `InvalidQueueSize`, `InvalidThreshold`, `ResourceQueueSize`, `Resources`,
+    /// `InvalidIa`, `IaCatastrophe`. Blocks for the device (size of completions). Not for callbacks. Thread-safe. Page it_evd_modify.
+    #[doc(alias = "it_evd_modify")]
+    pub fn evd_modify(&self, evd: EvdHandle, mask: EvdParamMask, params: &EvdParam) -> Result<()> {
+        let core = self.call()?;
+        core.shared.not_in_callback()?;
+        let evd = core.evd(evd)?;
+        let changeable = if evd.aggregate().is_some() { OF_ALL } else { OF_ALL.union(OF_SIMPLE) };
+        if mask.bits() & !changeable.bits() != 0 {
+            return Err(Error::InvalidMask);
+        }
+        let _changes = evd.changes.lock(&core.shared.platform);
+        let switch = mask.contains(EvdParamMask::ENABLED).then_some(params.evd_enabled);
+        let feed = match mask.contains(EvdParamMask::AEVD_HANDLE) {
+            true => core.other_aggregate(&evd, params.aevd, switch == Some(false) || !evd.is_enabled())?,
+            false => None,
+        };
+        let resize = mask.contains(EvdParamMask::QUEUE_SIZE).then_some(params.sevd_queue_size.max(1));
+        let size = resize.unwrap_or_else(|| evd.capacity());
+        if mask.contains(EvdParamMask::THRESHOLD) {
+            if params.sevd_threshold > size {
+                return Err(Error::InvalidThreshold);
+            }
+        } else if evd.threshold() > size {
+            return Err(Error::InvalidQueueSize);
+        }
+        if let Some(size) = resize {
+            // A queue that is gone meanwhile cannot be resized for another reason.
+            let invalid = |error| if core.evd(evd.handle).is_err() { Error::InvalidEvd } else { error };
+            core.resize(&evd, size).map_err(invalid)?;
+        }
+        if switch == Some(false) && evd.is_enabled() && evd.is_linked() {
+            // What notifies now is told, and stays so.
+            core.announce(&evd, Origin::Call);
+            evd.keep_ready(evd.notified());
+        }
+        if let Some(feed) = feed {
+            // Refused only if another call came between.
+            evd.join(feed)?;
+        }
+        if let Some(enabled) = switch {
+            evd.enabled.store(enabled, Ordering::Release);
+        }
+        if mask.contains(EvdParamMask::THRESHOLD) {
+            evd.threshold.store(params.sevd_threshold, Ordering::Release);
+        }
+        if mask.contains(EvdParamMask::OVERFLOWED)
+            && !params.evd_overflowed
+            && matches!(evd.queue, Queue::Soft(_))
+        {
+            evd.overflowed.store(false, Ordering::Release);
+        }
+        // Waiters, the callback and what it is linked to look again, by the new parameters.
+        core.announce(&evd, Origin::Call);
+        Ok(())
+    }
+}
+
+impl Core {
+    /// The aggregate that a dispatcher may feed from now on: `None` if it goes on as it is, `Some(None)` if it feeds none.
+    fn other_aggregate(&self, evd: &Evd, aevd: EvdHandle, disabled: bool) -> Result<Option<Option<Feed>>> {
+        let feed = if aevd.is_null() { None } else { Some(self.feed_aggregate(aevd)?) };
+        let control = evd.control.lock();
+        if feed.is_none() && control.aevd.is_none() {
+            return Ok(None);
+        }
+        if feed.is_some() && control.callback.is_some() {
+            return Err(Error::CallbackExists);
+        }
+        if !disabled || control.notifier.is_some() || evd.is_captive() {
+            return Err(Error::InvalidEvdState);
+        }
+        Ok(Some(feed))
+    }
+
+    fn resize(&self, evd: &Evd, size: usize) -> Result<()> {
+        match &evd.queue {
+            Queue::Dto(queue) => queue.resize(size).map_err(|error| self.judge(error))?,
+            Queue::Soft(queue) => queue.resize(size)?,
+            Queue::Aggregate(_) => return Err(Error::InvalidMask),
+        }
+        if evd.policy.auto_reset {
+            evd.overflowed.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+}

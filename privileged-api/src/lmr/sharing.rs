@@ -1,0 +1,118 @@
+//! Regions that share translations (pages it_lmr_create, it_lmr_create_unlinked).
+//!
+//! Owns the list of the regions that may be shared, of all IAs of a provider: a match may be another consumer's. What has been shared stays linked
+//! until it is freed; the device sees to that.
+//!
+//! Locks, outermost first: `searching` (sleeps; so that two who register the same memory at once find each other), `regions`, a region's `links`.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use kernel_agent::Region;
+use nic_abi::wqe::LinkFlags;
+use platform::SleepLock;
+use platform::sync::Mutex;
+
+use super::create::Wanted;
+use super::{Lmr, Runs};
+use crate::flags::LmrFlags;
+use crate::ia::Core;
+
+/// What must be equal for two regions to match, besides their memory.
+pub(crate) struct Sharing {
+    /// Of this region alone.
+    serial: u64,
+    shared_id: u32,
+    noncoherent: bool,
+}
+
+impl Sharing {
+    /// Of a region with these flags; `None` if it is never to be shared.
+    pub(crate) fn new(flags: LmrFlags, shared_id: u32) -> Option<Sharing> {
+        static SERIAL: AtomicU64 = AtomicU64::new(0);
+        (!flags.contains(LmrFlags::NON_SHAREABLE)).then(|| Sharing {
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            shared_id,
+            noncoherent: flags.contains(LmrFlags::NONCOHERENT),
+        })
+    }
+}
+
+/// The regions that may be shared.
+pub(crate) struct Shareable {
+    pub(super) searching: SleepLock,
+    /// By shared_id, then in order of creation.
+    regions: Mutex<BTreeMap<(u32, u64), Weak<Lmr>>>,
+}
+
+impl Shareable {
+    pub(crate) fn new() -> Shareable {
+        Shareable { searching: SleepLock::new(), regions: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// A region is there from now on.
+    pub(super) fn add(&self, lmr: &Arc<Lmr>) {
+        if let Some(Sharing { serial, shared_id, .. }) = lmr.sharing {
+            self.regions.lock().insert((shared_id, serial), Arc::downgrade(lmr));
+        }
+    }
+
+    /// A region goes.
+    pub(super) fn forget(&self, lmr: &Lmr) {
+        if let Some(Sharing { serial, shared_id, .. }) = lmr.sharing {
+            self.regions.lock().remove(&(shared_id, serial));
+        }
+    }
+
+    /// Those that are, or soon may be, linked to this memory.
+    fn matches(&self, wanted: &Wanted, runs: &Runs) -> Vec<Arc<Lmr>> {
+        let regions = self.regions.lock();
+        let alike = regions.range((wanted.shared_id, 0)..=(wanted.shared_id, u64::MAX));
+        let living = alike.filter_map(|(_, lmr)| lmr.upgrade());
+        living.filter(|lmr| lmr.link_to(wanted, runs).is_some()).collect()
+    }
+}
+
+impl Lmr {
+    /// The key of the link to this memory, if there is one that may be in force.
+    fn link_to(&self, wanted: &Wanted, runs: &Runs) -> Option<u32> {
+        let sharing = self.sharing.as_ref()?;
+        if sharing.noncoherent != wanted.flags.contains(LmrFlags::NONCOHERENT) {
+            return None;
+        }
+        let links = self.links.lock();
+        let now = (links.now(), &links.now_runs);
+        let before = links.posted.before().map(|before| (before, &links.before_runs));
+        let mut both = [Some(now), before].into_iter().flatten();
+        both.find(|(link, memory)| link.length == wanted.length && *memory == runs).map(|(link, _)| link.key)
+    }
+}
+
+impl Core {
+    /// A region over this memory that shares the translations of one that matches, and that one; `None` if there is none.
+    pub(super) fn share(
+        &self,
+        wanted: &Wanted,
+        runs: &Runs,
+        base: u64,
+        rights: LinkFlags,
+    ) -> Option<(Arc<Region>, Arc<Lmr>)> {
+        if !wanted.flags.contains(LmrFlags::SHARED) || wanted.length == 0 {
+            return None;
+        }
+        let client = self.client().ok()?;
+        self.shared.shareable.matches(wanted, runs).into_iter().find_map(|lmr| {
+            let key = lmr.link_to(wanted, runs)?;
+            // Fails if that link is in force no more, or the region is another adapter's.
+            let region = client.share(&wanted.zone.pz().pd, rights, base, &lmr.region, key).ok()?;
+            // Variants come round: the key may have been that of another link by then. From now on it stays.
+            if lmr.link_to(wanted, runs) == Some(key) {
+                return Some((region, lmr));
+            }
+            let _ = region.destroy();
+            None
+        })
+    }
+}
