@@ -2,12 +2,16 @@
 //! it_cm_req_events, it_cm_msg_events).
 //!
 //! Owns the requests and replies that wait for an answer. An identifier is never used twice, and only what the consumer calls uses it up: what
-//! waits may be over by then, because the peer gave up (appendix A, it_ep_state_t). Its lock is taken alone.
+//! waits may be over by then, because the peer gave up (appendix A, it_ep_state_t).
+//!
+//! Locks: an identifier's turn (sleeps; held by the call that answers it), then the table's, which is taken alone.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 
 use kernel_agent::{CmEvent, CmEventKind, ConnectionId};
+use platform::SleepLock;
 
 use crate::address::{CnEstId, ConnQual, IbNetEndpoint, NetAddr, NetEndpoint, Path};
 use crate::attributes::EpStateRc;
@@ -47,12 +51,20 @@ pub(crate) struct PeerRequest {
 pub(crate) struct Pending {
     pub(crate) connection: ConnectionId,
     pub(crate) side: Side,
+    /// One answer at a time.
+    turn: SleepLock,
+}
+
+impl Pending {
+    fn new(connection: ConnectionId, side: Side) -> Pending {
+        Pending { connection, side, turn: SleepLock::new() }
+    }
 }
 
 /// The requests and replies that wait for an answer.
 #[derive(Default)]
 pub(crate) struct Connections {
-    pending: BTreeMap<u64, Pending>,
+    pending: BTreeMap<u64, Arc<Pending>>,
     last: u64,
 }
 
@@ -70,7 +82,7 @@ impl Connections {
         self.last += 1;
         let id = CnEstId(self.last);
         let pending = make(id);
-        self.pending.insert(id.0, pending);
+        self.pending.insert(id.0, Arc::new(pending));
         id
     }
 
@@ -79,14 +91,14 @@ impl Connections {
         if self.pending.contains_key(&id.0) { Ok(()) } else { Err(Error::InvalidCnEstId) }
     }
 
-    /// Uses an identifier up.
-    pub(crate) fn take(&mut self, id: CnEstId) -> Result<Pending> {
-        self.pending.remove(&id.0).ok_or(Error::InvalidCnEstId)
+    /// What waits for an answer.
+    fn get(&self, id: CnEstId) -> Result<Arc<Pending>> {
+        self.pending.get(&id.0).cloned().ok_or(Error::InvalidCnEstId)
     }
 
-    /// The identifier waits for an answer again.
-    pub(crate) fn put_back(&mut self, id: CnEstId, pending: Pending) {
-        self.pending.insert(id.0, pending);
+    /// Uses an identifier up.
+    fn remove(&mut self, id: CnEstId) {
+        self.pending.remove(&id.0);
     }
 
     /// The endpoint does not wait for its consumer's answer any more.
@@ -100,7 +112,8 @@ impl Ia {
     /// up, unless an error is returned. Rejecting what is over already does no more than that.
     ///
     /// Errors: `InvalidCnEstId`, `InvalidPdataLength`, `InvalidIa`, `IaCatastrophe`. Does not wait for the peer. May be called in callbacks.
-    /// Thread-safe: of two calls with one identifier, one finds it used up. Page it_reject.
+    /// Thread-safe: of two answers to one identifier the later one waits for the earlier one, and finds it used up unless that was refused.
+    /// Page it_reject.
     #[doc(alias = "it_reject")]
     pub fn reject(&self, cn_est_id: CnEstId, private_data: &[u8]) -> Result<()> {
         let core = self.call()?;
@@ -108,26 +121,28 @@ impl Ia {
             core.connections.lock().check(cn_est_id)?;
             return Err(Error::InvalidPdataLength);
         }
-        let pending = core.connections.lock().take(cn_est_id)?;
-        let rejected = match core.client()?.reject(pending.connection, private_data) {
-            // The peer was quicker.
-            Err(kernel_agent::Error::ConnectionState) => Ok(()),
-            rejected => rejected.map_err(|error| core.error(error)),
-        };
-        if let Side::Active { ep } = pending.side
-            && let Ok(ep) = core.ep(ep)
-        {
-            core.gave_up(&ep);
-        }
-        rejected
+        core.answer(cn_est_id, |pending| {
+            match core.client()?.reject(pending.connection, private_data) {
+                // The peer was quicker.
+                Ok(()) | Err(kernel_agent::Error::ConnectionState) => {}
+                Err(error) => return Err(core.error(error)),
+            }
+            if let Side::Active { ep } = pending.side
+                && let Ok(ep) = core.ep(ep)
+            {
+                core.gave_up(&ep);
+            }
+            Ok(())
+        })
     }
 
     /// Hands a connection request on to another listen point of this IA, which gets a request event of its own. The identifier is used up, unless an
     /// error is returned.
     ///
-    /// Errors: `InvalidCnEstId`, `InvalidSpigot`, `InvalidConnQual` (also where nobody listens), `InvalidIa`, `IaCatastrophe`. Does not block. May be
-    /// called in callbacks.
-    /// Thread-safe: of two calls with one identifier, one finds it used up. Page it_handoff.
+    /// Errors: `InvalidCnEstId`, `InvalidSpigot`, `InvalidConnQual` (also where nobody listens), `InvalidIa`, `IaCatastrophe`. Does not block, but
+    /// for another answer that is under way. May be called in callbacks.
+    /// Thread-safe: of two answers to one identifier the later one waits for the earlier one, and finds it used up unless that was refused.
+    /// Page it_handoff.
     #[doc(alias = "it_handoff")]
     pub fn handoff(&self, conn_qual: &ConnQual, spigot_id: usize, cn_est_id: CnEstId) -> Result<()> {
         let core = self.call()?;
@@ -138,18 +153,27 @@ impl Ia {
         let wanted = service(conn_qual)?;
         let listens = core.listens.all();
         let listen = listens.iter().find(|listen| listen.service == wanted).ok_or(Error::InvalidConnQual)?;
-        let pending = core.connections.lock().take(cn_est_id)?;
-        let Side::Passive(asked) = &pending.side else {
-            core.connections.lock().put_back(cn_est_id, pending);
-            return Err(Error::InvalidCnEstId);
-        };
-        let request = ConnRequest { evd: listen.feed.handle(), conn_qual: listen.qual, ..asked.request };
-        core.request(pending.connection, asked.path, request, listen, Origin::Call);
-        Ok(())
+        core.answer(cn_est_id, |pending| {
+            let Side::Passive(asked) = &pending.side else { return Err(Error::InvalidCnEstId) };
+            let request = ConnRequest { evd: listen.feed.handle(), conn_qual: listen.qual, ..asked.request };
+            core.request(pending.connection, asked.path, request, listen, Origin::Call);
+            Ok(())
+        })
     }
 }
 
 impl Core {
+    /// Answers what waits under this identifier, which is used up unless the answer is refused. Of several answers each waits for those before
+    /// it: so one that is refused hinders no other.
+    pub(crate) fn answer(&self, id: CnEstId, answer: impl FnOnce(&Pending) -> Result<()>) -> Result<()> {
+        let pending = self.connections.lock().get(id)?;
+        let _turn = pending.turn.lock(&self.shared.platform);
+        self.connections.lock().check(id)?;
+        answer(&pending)?;
+        self.connections.lock().remove(id);
+        Ok(())
+    }
+
     /// Queues a request event; a request that finds the queue full is not answered, so that the peer times out (it_listen_create).
     fn request(
         &self,
@@ -161,7 +185,7 @@ impl Core {
     ) {
         let id = self.connections.lock().add(|id| {
             request.cn_est_id = id;
-            Pending { connection, side: Side::Passive(Box::new(PeerRequest { path, request })) }
+            Pending::new(connection, Side::Passive(Box::new(PeerRequest { path, request })))
         });
         let evd = listen.feed.evd();
         let told = Event::ConnRequest(request);
@@ -170,7 +194,7 @@ impl Core {
             Some(false) => self.overflow(evd, origin),
             None => {}
         }
-        let _ = self.connections.lock().take(id);
+        self.connections.lock().remove(id);
     }
 
     /// Our consumer rejected the peer's accept.
@@ -292,7 +316,7 @@ impl Core {
                 let connection = event.connection;
                 let side = Side::Active { ep: ep.handle };
                 // Whoever frees the endpoint or ends the connection does so before this, or finds the identifier.
-                let cn_est_id = self.connections.lock().add(|_| Pending { connection, side });
+                let cn_est_id = self.connections.lock().add(|_| Pending::new(connection, side));
                 let arrival = Event::ConnAcceptArrival {
                     evd: ep.connect.handle(),
                     ep: ep.handle,
@@ -398,20 +422,19 @@ mod tests {
 
     fn active(connection: u64) -> Pending {
         let ep = EpHandle::from_raw(7);
-        Pending { connection: ConnectionId(connection), side: Side::Active { ep } }
+        Pending::new(ConnectionId(connection), Side::Active { ep })
     }
 
     #[test]
     fn an_identifier_is_used_up_once() {
         let mut connections = Connections::default();
-        let id = connections.add(|_| active(1));
-        assert_eq!(connections.check(id), Ok(()));
-        let pending = connections.take(id).ok().unwrap();
-        assert_eq!(connections.take(id).err(), Some(Error::InvalidCnEstId));
-        connections.put_back(id, pending);
+        let ids = [1, 2].map(|connection| connections.add(|_| active(connection)));
+        assert_eq!(connections.check(ids[0]), Ok(()));
+        connections.remove(ids[0]);
+        assert_eq!(connections.get(ids[0]).err(), Some(Error::InvalidCnEstId));
         connections.forget_ep(EpHandle::from_raw(7));
-        assert_eq!(connections.check(id), Err(Error::InvalidCnEstId));
-        assert_ne!(connections.add(|_| active(1)), id);
+        assert_eq!(connections.check(ids[1]), Err(Error::InvalidCnEstId));
+        assert!(!ids.contains(&connections.add(|_| active(1))));
     }
 
     #[test]

@@ -9,9 +9,13 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use privileged_api::*;
 
-use crate::fixture::{End, Fixture, OPEN, SIGNALLED, attributes, path, sevd, spigot};
+use crate::aevd::naming;
+use crate::fixture::{End, Fixture, OPEN, SIGNALLED, attributes, evd_param, path, sevd, spigot};
 use crate::thread::{Main, all_pass, together};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+/// How often an answer is refused.
+const ANSWERS: usize = 200_000;
 
 /// One object of each kind, asked about and freed again; returns their handles.
 fn lives(f: &Fixture, ia: &Ia) -> Result<Vec<Handle>, Failure> {
@@ -395,6 +399,74 @@ pub(crate) const TESTS: &[Test] = &[
         all_pass(f.platform(), mains)
     })
     .limit(120),
+    test(
+        "threads::an_answer_that_is_refused_hinders_no_other",
+        &["it_ep_accept.V05", "it_reject.V01", "4.2.B04"],
+        |f| {
+            let (active, listener) = (f.end(&f.a, &attributes())?, f.listen(&f.b)?);
+            let connected = [f.pair()?.b.ep, f.pair()?.b.ep];
+            f.dial(&active, &listener, CnEstFlags::TWO_WAY, &[])?;
+            let id = listener.request()?.cn_est_id;
+            let mut mains: Vec<Main<Outcome>> = Vec::new();
+            for ep in connected {
+                let ia = f.b.clone();
+                mains.push(Box::new(move || {
+                    for _ in 0..ANSWERS {
+                        refused(ia.ep_accept(ep, id, &[]), Error::InvalidEpState)?;
+                    }
+                    Ok(())
+                }));
+            }
+            let ia = f.b.clone();
+            mains.push(Box::new(move || {
+                for _ in 0..ANSWERS {
+                    refused(ia.reject(id, &[0; MAX_PRIV_DATA]), Error::InvalidPdataLength)?;
+                }
+                Ok(())
+            }));
+            all_pass(f.platform(), mains)?;
+            f.b.reject(id, &[])?;
+            active.expect(EventType::CM_MSG_CONN_PEER_REJECT)?;
+            Ok(())
+        },
+    ),
+    test(
+        "threads::a_callback_or_an_aggregate",
+        &["it_evd_modify.V03", "it_evd_modify.IT_ERR_CALLBACK_EXISTS", "4.2.B04"],
+        |f| {
+            let aevd = naming(&f.a)?;
+            for round in 0..60 {
+                let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 1)?;
+                let before = evd_param(&f.a, evd)?;
+                let change = EvdParam { sevd_queue_size: 200, aevd, evd_enabled: false, ..before };
+                let mask = EvdParamMask::QUEUE_SIZE | EvdParamMask::AEVD_HANDLE | EvdParamMask::ENABLED;
+                let (modifier, attacher) = (f.a.clone(), f.a.clone());
+                let mains: Vec<Main<Result<(), Error>>> = Vec::from([
+                    Box::new(move || modifier.evd_modify(evd, mask, &change)) as Main<_>,
+                    Box::new(move || {
+                        // Each time at another moment of the modification.
+                        (0..50 * round).for_each(|_| core::hint::spin_loop());
+                        attacher.evd_callback_attach(evd, Box::new(|_, _| {}))
+                    }),
+                ]);
+                let after = (together(f.platform(), mains)?, evd_param(&f.a, evd)?);
+                let expected = match after.0[..] {
+                    [Ok(()), _] => {
+                        let fed = EvdParam { sevd_queue_size: after.1.sevd_queue_size, ..change };
+                        check!(fed.sevd_queue_size >= 200);
+                        (Vec::from([Ok(()), Err(Error::InvalidEvdState)]), fed)
+                    }
+                    _ => {
+                        let called = EvdParam { evd_callback: true, ..before };
+                        (Vec::from([Err(Error::CallbackExists), Ok(())]), called)
+                    }
+                };
+                check_eq!(after, expected, "round {round}");
+                f.a.evd_free(evd)?;
+            }
+            Ok(())
+        },
+    ),
     test("threads::adapters_come_and_go", &["4.2.B01", "4.2.B09"], |f| {
         let info = f.a.ia_query()?;
         let mut mains: Vec<Main<Outcome>> = Vec::new();

@@ -112,7 +112,8 @@ impl Ia {
     ///
     /// Errors: `InvalidEp`, `InvalidEpType`, `InvalidCnEstId`, `InvalidPdataLength`, `InvalidEpState`, `InvalidEpAttr`, `InvalidIa`, `IaCatastrophe`. Does
     /// not wait for the peer. May be called in callbacks.
-    /// Thread-safe: of two calls with one identifier, one finds it used up. Page it_ep_accept.
+    /// Thread-safe: of two answers to one identifier the later one waits for the earlier one, and finds it used up unless that was refused.
+    /// Page it_ep_accept.
     #[doc(alias = "it_ep_accept")]
     pub fn ep_accept(&self, ep: EpHandle, cn_est_id: CnEstId, private_data: &[u8]) -> Result<()> {
         let core = self.call()?;
@@ -123,19 +124,14 @@ impl Ia {
         }
         let _operation = found.operation.lock(&core.shared.platform);
         let ep = core.as_it_is(&found)?;
-        let pending = core.connections.lock().take(cn_est_id)?;
-        let accepted = match &pending.side {
+        // After an immediate error the request can still be answered.
+        core.answer(cn_est_id, |pending| match &pending.side {
             Side::Passive(asked) => core.accept_passive(&ep, pending.connection, asked, private_data),
             Side::Active { ep: owner } if *owner == ep.handle => {
                 core.accept_active(&ep, pending.connection, private_data)
             }
             Side::Active { .. } => Err(Error::InvalidEpState),
-        };
-        // After an immediate error the request can still be answered.
-        if accepted.is_err() {
-            core.connections.lock().put_back(cn_est_id, pending);
-        }
-        accepted
+        })
     }
 
     /// Ends a connection, or gives up one that is being made: the endpoint goes to NONOPERATIONAL, all its work is flushed, and a disconnect event is
@@ -281,7 +277,7 @@ impl Core {
 
 impl IbNetEndpoint {
     /// Whether each member fits into its bits (it_path_t).
-    fn fits(&self) -> bool {
+    pub(crate) fn fits(&self) -> bool {
         self.path_mtu < 1 << 4
             && self.packet_lifetime < 1 << 6
             && self.packet_rate < 1 << 6

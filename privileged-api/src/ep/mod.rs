@@ -3,8 +3,8 @@
 //! An endpoint is reliable connected, with the states of `state`, or an unreliable datagram endpoint (`ud`, `datagram`), which
 //! either works or does not. Calls for one service type alone look endpoints up by [`Core::rc`].
 //!
-//! Owns the queue pair. Locks, outermost first: `operation` (sleeps; held by calls that change the endpoint), the table entry,
-//! `control`, a dispatcher's queue, the gate or the IA's `connections`. The dispatcher thread takes only `control` and what is behind it.
+//! Owns the queue pair. Locks, outermost first: `operation` (sleeps; held by calls that change the endpoint), an
+//! identifier's turn (see `cm`), the table entry, `control`, a dispatcher's queue, the gate or the IA's `connections`. The dispatcher thread takes only `control` and what is behind it.
 
 pub(crate) mod atomic;
 pub(crate) mod connect;

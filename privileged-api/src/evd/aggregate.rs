@@ -40,6 +40,41 @@ struct State {
     next: usize,
     /// Takings since the last one.
     taken: usize,
+    /// Seats that somebody is about to take.
+    promised: usize,
+}
+
+/// A seat that an aggregate promised to a dispatcher: taking it cannot fail.
+pub(super) struct Promise(Option<Feed>);
+
+impl Promise {
+    /// Begins to feed an aggregate. Fails if it is none, or is going.
+    pub(super) fn of(aevd: Arc<Evd>) -> Result<Promise> {
+        let aggregate = aevd.aggregate().ok_or(Error::InvalidAevd)?;
+        aggregate.promise()?;
+        match Feed::begin(aevd.clone()) {
+            Some(feed) => Ok(Promise(Some(feed))),
+            None => {
+                aggregate.decline();
+                Err(Error::InvalidAevd)
+            }
+        }
+    }
+
+    /// The dispatcher takes the seat.
+    fn redeem(mut self, sevd: &Arc<Evd>) -> Option<Feed> {
+        let feed = self.0.take()?;
+        feed.evd().aggregate()?.join(sevd);
+        Some(feed)
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if let Some(aggregate) = self.0.as_ref().and_then(|feed| feed.evd().aggregate()) {
+            aggregate.decline();
+        }
+    }
 }
 
 struct Member {
@@ -59,7 +94,7 @@ pub(super) enum Look {
 
 impl Aggregate {
     pub(super) fn new(names: bool) -> Aggregate {
-        let state = State { seats: Vec::new(), ready: VecDeque::new(), next: 0, taken: 0 };
+        let state = State { seats: Vec::new(), ready: VecDeque::new(), next: 0, taken: 0, promised: 0 };
         Aggregate { names, state: Mutex::new(state) }
     }
 
@@ -67,15 +102,26 @@ impl Aggregate {
         self.names
     }
 
-    /// Makes sure that one more can join without allocating.
-    pub(super) fn make_room(&self) -> Result<()> {
-        self.state.lock().make_room()
+    /// Promises a seat, which then can be had without allocating.
+    fn promise(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let promised = state.promised + 1;
+        state.seats.try_reserve(promised).map_err(|_| Error::Resources)?;
+        let more = state.seats.len() + promised - state.ready.len();
+        state.ready.try_reserve(more).map_err(|_| Error::Resources)?;
+        state.promised = promised;
+        Ok(())
     }
 
-    /// Gives a dispatcher a seat.
-    pub(super) fn join(&self, sevd: &Arc<Evd>) -> Result<()> {
+    /// A seat that was promised is not wanted.
+    fn decline(&self) {
+        self.state.lock().promised -= 1;
+    }
+
+    /// Gives a dispatcher a seat that was promised.
+    fn join(&self, sevd: &Arc<Evd>) {
         let mut state = self.state.lock();
-        state.make_room()?;
+        state.promised -= 1;
         let member = Some(Member { sevd: sevd.clone(), ready: false });
         let seat = match state.seats.iter().position(Option::is_none) {
             Some(free) => {
@@ -88,7 +134,6 @@ impl Aggregate {
             }
         };
         sevd.seat.store(seat, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Takes a dispatcher's seat away; that it notified is forgotten.
@@ -222,12 +267,6 @@ impl Aggregate {
 }
 
 impl State {
-    fn make_room(&mut self) -> Result<()> {
-        self.seats.try_reserve(1).map_err(|_| Error::Resources)?;
-        let more = self.seats.len() + 1 - self.ready.len();
-        self.ready.try_reserve(more).map_err(|_| Error::Resources)
-    }
-
     /// The seat of a dispatcher that has one.
     fn seat(&self, sevd: &Evd) -> Option<usize> {
         let seat = sevd.seat.load(Ordering::Relaxed);
@@ -267,26 +306,17 @@ impl State {
 }
 
 impl Evd {
-    /// Feeds this aggregate from now on, and no other; none if there is none. Fails without a change
-    /// if it is freed or has a callback.
-    pub(super) fn join(self: &Arc<Evd>, feed: Option<Feed>) -> Result<()> {
+    /// Feeds this aggregate from now on, and no other; none if there is none. Fails without a change if it is freed.
+    pub(super) fn join(self: &Arc<Evd>, promise: Option<Promise>) -> Result<()> {
         let former = {
             let mut control = self.control.lock();
             if control.gone {
                 return Err(Error::InvalidEvd);
             }
-            if feed.is_some() && control.callback.is_some() {
-                return Err(Error::CallbackExists);
-            }
             let former = self.part(&mut control);
-            if let Some(feed) = feed {
-                let captive = feed.evd().captures();
-                if let Some(aggregate) = feed.evd().aggregate() {
-                    // There is room, unless others were quicker and memory is short.
-                    aggregate.join(self)?;
-                }
+            if let Some(feed) = promise.and_then(|promise| promise.redeem(self)) {
+                self.set_captive(feed.evd().captures());
                 control.aevd = Some(feed);
-                self.set_captive(captive);
                 self.linked.store(true, Ordering::Release);
             }
             former

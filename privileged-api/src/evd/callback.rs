@@ -10,7 +10,7 @@
 //! The agent's dispatcher thread runs it where the event came from the NIC, the IA's own dispatcher thread where a
 //! call of a consumer made it due: never inside a call of a consumer's.
 //!
-//! Locks: the dispatcher's control lock, then the queue's. The routine itself runs without any.
+//! Locks: `changes` (to attach), the dispatcher's control lock, then the queue's. The routine itself runs without any.
 
 use alloc::boxed::Box;
 
@@ -184,13 +184,16 @@ impl Ia {
     /// when none of its dispatchers notifies, without when all are empty.
     ///
     /// Errors, in this order: `InvalidEvd`, `NoPermission` (the consumer is not privileged), `CallbackExists`, `EvdWait`,
-    /// `InvalidEvdState` (it feeds an aggregate or has a notification object); also `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_evd_callback_attach.
+    /// `InvalidEvdState` (it feeds an aggregate or has a notification object); also `InvalidIa`, `IaCatastrophe`. Does not block, but for a
+    /// modification that is under way. May be called in callbacks. Thread-safe. Page it_evd_callback_attach.
     #[doc(alias = "it_evd_callback_attach")]
     pub fn evd_callback_attach(&self, evd: EvdHandle, callback: EvdCallback) -> Result<()> {
         let core = self.live()?;
         let evd = core.evd(evd)?;
         core.privileged()?;
         {
+            // A modification that makes it feed an aggregate does all of that or nothing.
+            let _changes = evd.changes.lock(&core.shared.platform);
             let mut guard = evd.control.lock();
             let control = &mut *guard;
             if control.gone {

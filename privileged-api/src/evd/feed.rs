@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::Evd;
+use super::aggregate::Promise;
 use crate::event::EventType;
 use crate::handle::EvdHandle;
 use crate::ia::Core;
@@ -50,12 +51,9 @@ impl Drop for Feed {
 }
 
 impl Core {
-    /// Begins to feed an aggregate.
-    pub(super) fn feed_aggregate(&self, aevd: EvdHandle) -> Result<Feed> {
-        let aevd = self.evds.get(aevd.as_raw()).ok_or(Error::InvalidAevd)?;
-        let aggregate = aevd.aggregate().ok_or(Error::InvalidAevd)?;
-        aggregate.make_room()?;
-        Feed::begin(aevd).ok_or(Error::InvalidAevd)
+    /// Begins to feed an aggregate, which promises a seat.
+    pub(super) fn feed_aggregate(&self, aevd: EvdHandle) -> Result<Promise> {
+        Promise::of(self.evds.get(aevd.as_raw()).ok_or(Error::InvalidAevd)?)
     }
 
     /// Begins to feed a dispatcher, which must be of this stream.

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use super::aggregate::Promise;
 use super::callback::Origin;
 use super::{Evd, Feed, Queue};
 use crate::attributes::EvdParam;
@@ -123,7 +124,7 @@ impl Ia {
             evd.keep_ready(evd.notified());
         }
         if let Some(feed) = feed {
-            // Refused only if another call came between.
+            // Refused only if it was freed meanwhile: a callback is attached before all this, or after it.
             evd.join(feed)?;
         }
         if let Some(enabled) = switch {
@@ -146,7 +147,7 @@ impl Ia {
 
 impl Core {
     /// The aggregate that a dispatcher may feed from now on: `None` if it goes on as it is, `Some(None)` if it feeds none.
-    fn other_aggregate(&self, evd: &Evd, aevd: EvdHandle, disabled: bool) -> Result<Option<Option<Feed>>> {
+    fn other_aggregate(&self, evd: &Evd, aevd: EvdHandle, disabled: bool) -> Result<Option<Option<Promise>>> {
         let feed = if aevd.is_null() { None } else { Some(self.feed_aggregate(aevd)?) };
         let control = evd.control.lock();
         if feed.is_none() && control.aevd.is_none() {
