@@ -21,9 +21,6 @@ use crate::path::{PACKET_LIFETIME, local_gid_for};
 use crate::pz::{InZone, Pz};
 use crate::status::{Error, Result};
 
-/// The most bits of a flow label and of a service level.
-const FLOW_LABELS: u32 = 1 << 20;
-const SERVICE_LEVELS: u8 = 1 << 4;
 /// How far a datagram travels where nobody says.
 const HOP_LIMIT: u8 = 64;
 
@@ -72,8 +69,7 @@ impl Core {
         // There are no LIDs on RoCE, so no source path bits either; a destination of no node leads nowhere.
         if !PARTITION_KEYS.contains(&ib.partition_key)
             || ib.local_port_lid != 0
-            || ib.flow_label >= FLOW_LABELS
-            || ib.sl >= SERVICE_LEVELS
+            || !ib.fits()
             || ib.remote_port_gid == [0; 16]
         {
             return Err(Error::InvalidSourcePath);
@@ -135,7 +131,7 @@ impl Ia {
     /// in the header in front of each datagram.)
     ///
     /// Members that matter: `spigot_id`, `partition_key` (must be in the port's table), `sl`, `flow_label`, `hop_limit`, `traffic_class`, `local_port_gid`, `remote_port_gid`, `local_port_lid`
-    /// (must be 0). `remote_port_lid`, `packet_rate` and `subnet_local` say nothing on RoCE: the GRH is always there.
+    /// (must be 0). `remote_port_lid`, `packet_rate` and `subnet_local` say nothing on RoCE: the GRH is always there. Each member must fit into its bits.
     ///
     /// Errors: `InvalidPz`, `InvalidFlags`, `InvalidSpigot`, `InvalidSourcePath` (also for a destination that cannot be any node's), `Resources`,
     /// `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks. Thread-safe. Page it_address_handle_create.

@@ -46,6 +46,7 @@ mod establish;
 mod evd;
 mod evd_edges;
 mod event;
+mod event_arguments;
 mod global;
 mod ia;
 mod ia_info;
@@ -66,8 +67,10 @@ mod path;
 mod posting;
 mod privilege;
 mod pz;
+mod refusal;
 mod rejections;
 mod rmr;
+mod service_arguments;
 mod sharing;
 mod sidr;
 mod sidr_paths;
@@ -151,6 +154,7 @@ const AREAS: &[&[Test]] = &[
     aevd_waiters::TESTS,
     notification::TESTS,
     callback::TESTS,
+    event_arguments::TESTS,
     ep::TESTS,
     ep_life::TESTS,
     connect::TESTS,
@@ -182,6 +186,7 @@ const AREAS: &[&[Test]] = &[
     threads_frees::TESTS,
     privilege::TESTS,
     bad_input::TESTS,
+    service_arguments::TESTS,
     limits::TESTS,
     death::TESTS,
     death_datagrams::TESTS,

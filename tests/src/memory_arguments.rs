@@ -1,10 +1,8 @@
 //! Bad arguments of the calls for memory: for each call and each argument that its page says is checked, everything wrong that can be. All is
 //! queried before and after: a refused call changes nothing.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
-use alloc::vec::Vec;
 use core::result::Result;
 
 use platform::DmaBuffer;
@@ -13,6 +11,7 @@ use privileged_api::*;
 use crate::callback::inside;
 use crate::fixture::{Fixture, OPEN, PAGE, Pair, Region, SIGNALLED};
 use crate::link::{Link as LmrLink, PAGE_LEN};
+use crate::refusal::{self, Call, call, no_handles, undefined};
 use crate::rmr::Link as RmrLink;
 use crate::{Failure, Outcome, Test, check_eq, refused, test};
 
@@ -96,9 +95,6 @@ struct Told {
     held: usize,
 }
 
-/// A call with one argument open.
-type Call<'a, T> = (&'static str, Box<dyn Fn(T) -> Result<(), Error> + 'a>);
-
 /// Makes every call with every bad value, and sees each refused with that error and nothing changed.
 fn all_refused<T: Copy + core::fmt::Debug>(
     world: &World,
@@ -106,32 +102,7 @@ fn all_refused<T: Copy + core::fmt::Debug>(
     values: &[T],
     error: Error,
 ) -> Outcome {
-    let before = world.all()?;
-    for (name, call) in calls {
-        for &value in values {
-            let got = call(value);
-            check_eq!(got, Err(error), "{name} with {value:?}");
-            check_eq!(world.all()?, before, "after {name} with {value:?}");
-        }
-    }
-    Ok(())
-}
-
-/// Handles that name nothing of that kind here: none, one that is gone, another IA's, one of another type, and junk.
-fn no_handles<T: Copy>(from_raw: fn(u64) -> T, freed: u64, foreign: u64, other_type: u64) -> Vec<T> {
-    let near = [freed ^ 1 << 63, foreign ^ 1, other_type ^ 1 << 23];
-    let junk = [1, u64::MAX, 0xffff_ffff, 0xffff_ffff_0000_0000];
-    [0, freed, foreign, other_type].into_iter().chain(near).chain(junk).map(from_raw).collect()
-}
-
-/// Single bits outside of the defined ones, and all of them.
-fn undefined(defined: u32) -> Vec<u32> {
-    let single = (0..32).map(|bit| 1 << bit).filter(|bit| defined & bit == 0);
-    single.chain([!defined, u32::MAX]).collect()
-}
-
-fn call<'a, T>(name: &'static str, call: impl Fn(T) -> Result<(), Error> + 'a) -> Call<'a, T> {
-    (name, Box::new(call))
+    refusal::all_refused(|| world.all(), calls, values, error)
 }
 
 pub(crate) const TESTS: &[Test] = &[

@@ -1,0 +1,54 @@
+//! Refusals by table: calls with one argument open, and everything wrong that it can be. Each time the call says what its page wants, and all that can
+//! be queried is as before.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt::Debug;
+use core::result::Result;
+
+use privileged_api::Error;
+
+use crate::{Failure, Outcome, check_eq};
+
+/// A call with one argument open.
+pub(crate) type Call<'a, T> = (&'static str, Box<dyn Fn(T) -> Result<(), Error> + 'a>);
+
+pub(crate) fn call<'a, T>(name: &'static str, call: impl Fn(T) -> Result<(), Error> + 'a) -> Call<'a, T> {
+    (name, Box::new(call))
+}
+
+/// Makes every call with every bad value, and sees each refused with that error and nothing changed.
+pub(crate) fn all_refused<T: Copy + Debug, S: PartialEq + Debug>(
+    seen: impl Fn() -> Result<S, Failure>,
+    calls: &[Call<'_, T>],
+    values: &[T],
+    error: Error,
+) -> Outcome {
+    let before = seen()?;
+    for (name, call) in calls {
+        for &value in values {
+            let got = call(value);
+            check_eq!(got, Err(error), "{name} with {value:?}");
+            check_eq!(seen()?, before, "after {name} with {value:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Handles that name nothing of that kind here: none, one that is gone, another IA's, one of another type, and junk.
+pub(crate) fn no_handles<T: Copy>(
+    from_raw: fn(u64) -> T,
+    freed: u64,
+    foreign: u64,
+    other_type: u64,
+) -> Vec<T> {
+    let near = [freed ^ 1 << 63, foreign ^ 1, other_type ^ 1 << 23];
+    let junk = [1, u64::MAX, 0xffff_ffff, 0xffff_ffff_0000_0000];
+    [0, freed, foreign, other_type].into_iter().chain(near).chain(junk).map(from_raw).collect()
+}
+
+/// Single bits outside of the defined ones, and all of them.
+pub(crate) fn undefined(defined: u32) -> Vec<u32> {
+    let single = (0..32).map(|bit| 1 << bit).filter(|bit| defined & bit == 0);
+    single.chain([!defined, u32::MAX]).collect()
+}
