@@ -11,7 +11,8 @@ use core::result::Result;
 use nic_abi::admin::Injection;
 use privileged_api::*;
 
-use crate::fixture::{End, Fixture, OPEN, PAGE, Region, SIGNALLED, attributes, path, sevd, spigot};
+use crate::every_call::World;
+use crate::fixture::{End, Fixture, OPEN, PAGE, SIGNALLED, attributes, path, sevd, spigot};
 use crate::thread::{Gate, Thread, eventually};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
@@ -93,69 +94,6 @@ fn dies(f: &Fixture, how: impl Fn(&Fixture) -> Outcome) -> Outcome {
     refused(f.a.ia_query(), Error::InvalidIa)
 }
 
-/// Every call that names an IA and is no free of it, on a disabled one.
-fn all_calls(end: &End, region: &Region) -> Vec<(&'static str, Option<Error>)> {
-    let ia = &end.ia;
-    let (pz, ep, evd) = (end.pz, end.ep, end.request);
-    let memory = LmrMemory::Buffer { buffer: &region.buffer, offset: 0 };
-    let pages = [IoAddr(0)];
-    let list = Iobl::pages(&pages, PAGE as u64, 0);
-    let (addr, context) = (RdmaAddr(0), RmrContext(0));
-    let route = Path::default();
-    let qual = ConnQual::port(9);
-    let lmr = region.lmr;
-    let attributes = attributes();
-    let param = EvdParam::default();
-    let absolute = AddrMode::Absolute;
-    alloc::vec![
-        ("it_ia_query", ia.ia_query().err()),
-        ("it_get_handle_type", ia.get_handle_type(pz).err()),
-        ("it_get_consumer_context", ia.get_consumer_context(pz).err()),
-        ("it_set_consumer_context", ia.set_consumer_context(pz, 1).err()),
-        ("it_pz_create", ia.pz_create().err()),
-        ("it_pz_query", ia.pz_query(pz, PzParamMask::ALL).err()),
-        ("it_pz_free", ia.pz_free(pz).err()),
-        ("it_lmr_create", ia.lmr_create(pz, memory, 64, absolute, OPEN, LmrFlags::NONE, 0).err()),
-        ("it_lmr_create_unlinked", ia.lmr_create_unlinked(pz, 1, LmrFlags::NONE, 0).err()),
-        ("it_lmr_query", ia.lmr_query(lmr, LmrParamMask::ALL).err()),
-        ("it_lmr_link", ia.lmr_link(lmr, 0, &list, 64, absolute, OPEN, ep, 1, SIGNALLED).err()),
-        ("it_lmr_unlink", ia.lmr_unlink(lmr, ep, 1, SIGNALLED).err()),
-        ("it_lmr_free", ia.lmr_free(lmr).err()),
-        ("it_lmr_modify", ia.lmr_modify(lmr, LmrParamMask::MEM_PRIV, &LmrParam::default()).err()),
-        ("it_mem_map", ia.mem_map(region.buffer.addr(), 0, PAGE).err()),
-        ("it_mem_unmap", ia.mem_unmap(IoAddr(0), PAGE).err()),
-        (
-            "it_evd_create",
-            ia.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 4, 1, EvdHandle::NULL).err()
-        ),
-        ("it_evd_dequeue", ia.evd_dequeue(evd).err()),
-        ("it_evd_wait", ia.evd_wait(evd, 0).err().map(Error::from)),
-        ("it_evd_query", ia.evd_query(evd, EvdParamMask::ALL).err()),
-        ("it_evd_modify", ia.evd_modify(evd, EvdParamMask::ENABLED, &param).err()),
-        ("it_evd_post_se", ia.evd_post_se(evd, 1).err()),
-        ("it_evd_callback_attach", ia.evd_callback_attach(evd, Box::new(|_, _| {})).err()),
-        ("it_evd_callback_detach", ia.evd_callback_detach(evd).err()),
-        ("it_evd_free", ia.evd_free(evd).err()),
-        ("it_ep_rc_create", ia.ep_rc_create(pz, evd, evd, end.conn, EpFlags::empty(), &attributes).err()),
-        ("it_ep_query", ia.ep_query(ep, EpParamMask::ALL).err()),
-        ("it_ep_modify", ia.ep_modify(ep, EpParamMask::MAX_ORD, &attributes).err()),
-        ("it_ep_connect", ia.ep_connect(ep, &route, None, &qual, CnEstFlags::TWO_WAY, &[]).err()),
-        ("it_ep_accept", ia.ep_accept(ep, CnEstId(1), &[]).err()),
-        ("it_reject", ia.reject(CnEstId(1), &[]).err()),
-        ("it_ep_disconnect", ia.ep_disconnect(ep, &[]).err()),
-        ("it_ep_reset", ia.ep_reset(ep).err()),
-        ("it_ep_free", ia.ep_free(ep).err()),
-        ("it_listen_create", ia.listen_create(0, evd, ListenFlags::empty(), None).err()),
-        ("it_listen_query", ia.listen_query(ListenHandle::NULL, ListenParamMask::ALL).err()),
-        ("it_listen_free", ia.listen_free(ListenHandle::NULL).err()),
-        ("it_get_pathinfo", ia.get_pathinfo(0, &NetAddr::default(), 1).err()),
-        ("it_post_send", ia.post_send(ep, &[], 1, SIGNALLED).err()),
-        ("it_post_recv", ia.post_recv(ep, &[], 1, DtoFlags::COMPLETION).err()),
-        ("it_post_rdma_write", ia.post_rdma_write(ep, &[], 1, SIGNALLED, addr, context).err()),
-        ("it_post_rdma_read", ia.post_rdma_read(ep, &[], 1, SIGNALLED, addr, context).err()),
-    ]
-}
-
 pub(crate) const TESTS: &[Test] = &[
     test(
         "death::every_call_is_refused",
@@ -209,19 +147,43 @@ pub(crate) const TESTS: &[Test] = &[
             "it_post_recv.IT_ERR_IA_CATASTROPHE",
             "it_post_rdma_write.IT_ERR_IA_CATASTROPHE",
             "it_post_rdma_read.IT_ERR_IA_CATASTROPHE",
+            "it_ep_ud_create.IT_ERR_IA_CATASTROPHE",
+            "it_address_handle_create.IT_ERR_IA_CATASTROPHE",
+            "it_address_handle_query.IT_ERR_IA_CATASTROPHE",
+            "it_address_handle_modify.IT_ERR_IA_CATASTROPHE",
+            "it_address_handle_free.IT_ERR_IA_CATASTROPHE",
+            "it_post_sendto.IT_ERR_IA_CATASTROPHE",
+            "it_post_recvfrom.IT_ERR_IA_CATASTROPHE",
+            "it_ud_service_request_handle_create.IT_ERR_IA_CATASTROPHE",
+            "it_ud_service_request_handle_query.IT_ERR_IA_CATASTROPHE",
+            "it_ud_service_request_handle_free.IT_ERR_IA_CATASTROPHE",
+            "it_ud_service_request.IT_ERR_IA_CATASTROPHE",
+            "it_ud_service_reply.IT_ERR_IA_CATASTROPHE",
+            "it_convert_net_addr.IT_ERR_IA_CATASTROPHE",
+            "it_convert_net_addr.V02",
+            "it_handoff.IT_ERR_IA_CATASTROPHE",
+            "it_rmr_create.IT_ERR_IA_CATASTROPHE",
+            "it_rmr_query.IT_ERR_IA_CATASTROPHE",
+            "it_rmr_link.IT_ERR_IA_CATASTROPHE",
+            "it_rmr_unlink.IT_ERR_IA_CATASTROPHE",
+            "it_rmr_free.IT_ERR_IA_CATASTROPHE",
+            "it_srq_create.IT_ERR_IA_CATASTROPHE",
+            "it_srq_query.IT_ERR_IA_CATASTROPHE",
+            "it_srq_modify.IT_ERR_IA_CATASTROPHE",
+            "it_srq_free.IT_ERR_IA_CATASTROPHE",
+            "it_post_atomic.IT_ERR_IA_CATASTROPHE",
+            "it_post_send_and_unlink.IT_ERR_IA_CATASTROPHE",
+            "it_post_rdma_read_to_rmr.IT_ERR_IA_CATASTROPHE",
+            "it_lmr_flush_to_mem.IT_ERR_IA_CATASTROPHE",
+            "it_lmr_refresh_from_mem.IT_ERR_IA_CATASTROPHE",
             "it_status_t.F18",
         ],
         |f| {
-            let end = f.end(&f.a, &attributes())?;
-            let region = f.region(&f.a, end.pz, PAGE, OPEN)?;
+            let world = World::new(f, &f.a)?;
             let before = f.a.object_counts();
             inject(f, Injection::Fail, 0)?;
             disabled(f, &f.a)?;
-            for _ in 0..2 {
-                for (call, error) in all_calls(&end, &region) {
-                    check_eq!(error, Some(Error::IaCatastrophe), "{call} of a disabled IA");
-                }
-            }
+            world.all_refused(Error::IaCatastrophe)?;
             check_eq!(f.a.object_counts(), before, "objects of a disabled IA");
             check_eq!(Error::IaCatastrophe as u32, 17);
             f.a.ia_free()?;

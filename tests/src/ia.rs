@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use privileged_api::*;
 
-use crate::check::some;
-use crate::fixture::{OPEN, PAGE, SIGNALLED, attributes, evd_param, sevd, spigot};
+use crate::every_call::World;
+use crate::fixture::{OPEN, PAGE, SIGNALLED, attributes, evd_param, sevd};
 use crate::thread::{Thread, eventually};
 use crate::{Test, check, check_eq, refused, test};
 
@@ -242,25 +242,11 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             let ia = f.another(Some(f.setup.privileged))?;
-            let buffer = f.buffer(PAGE)?;
-            let spigot = spigot(&ia)?;
-            let evd = sevd(&ia, EventType::CM_REQ_EVENT_STREAM, 4, 1)?;
-            let (io_addr, len) = ia.mem_map(buffer.addr(), 0, PAGE)?;
-            let alias = ia.clone();
+            let (world, alias) = (World::new(f, &ia)?, ia.clone());
             ia.ia_free()?;
             refused(ia.ia_free(), Error::InvalidIa)?;
             refused(alias.ia_free(), Error::InvalidIa)?;
-            refused(ia.ia_query(), Error::InvalidIa)?;
-            refused(ia.pz_create(), Error::InvalidIa)?;
-            let created =
-                ia.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 4, 1, EvdHandle::NULL);
-            refused(created, Error::InvalidIa)?;
-            let listen = ia.listen_create(spigot.spigot_id, evd, ListenFlags::empty(), None);
-            refused(listen, Error::InvalidIa)?;
-            refused(ia.mem_map(buffer.addr(), 0, PAGE), Error::InvalidIa)?;
-            refused(ia.mem_unmap(io_addr, len), Error::InvalidIa)?;
-            let address = some(spigot.net_addr.first(), "an address")?;
-            refused(ia.get_pathinfo(spigot.spigot_id, address, 1), Error::InvalidIa)?;
+            world.all_refused(Error::InvalidIa)?;
             check_eq!(Error::InvalidIa as u32, 42);
             Ok(())
         },

@@ -35,8 +35,6 @@ mod connect;
 mod context;
 mod data;
 mod death;
-mod death_datagrams;
-mod death_regions;
 mod depths;
 mod dto_flags;
 mod ep;
@@ -47,6 +45,7 @@ mod evd;
 mod evd_edges;
 mod event;
 mod event_arguments;
+mod every_call;
 mod global;
 mod ia;
 mod ia_info;
@@ -189,8 +188,6 @@ const AREAS: &[&[Test]] = &[
     service_arguments::TESTS,
     limits::TESTS,
     death::TESTS,
-    death_datagrams::TESTS,
-    death_regions::TESTS,
 ];
 
 /// All tests, in their fixed order.
