@@ -14,6 +14,7 @@ use crate::aevd::{empty, enable, feed, feeding, gathered, gathering, named, nami
 use crate::aevd_events::pair_into;
 use crate::callback::{count, drain, freed, settle};
 use crate::evd::{PLAIN, blocks, expect_software, nothing, software};
+use crate::evd_wait::Waiters;
 use crate::fixture::{SIGNALLED, WAIT, attributes, evd_param, path, spigot};
 use crate::thread::{Gate, Thread, eventually};
 use crate::{Failure, Test, check, check_eq, refused, test};
@@ -153,16 +154,7 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let aevd = gathering(&f.a)?;
             let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
-            let done = Gate::new(f.platform());
-            let mut threads = Vec::new();
-            for _ in 0..6 {
-                let (ia, done) = (f.a.clone(), done.clone());
-                threads.push(Thread::spawn(f.platform(), "waiter", move || {
-                    let event = ia.evd_wait(aevd, WAIT).map(|(event, _)| event);
-                    done.pass();
-                    event
-                })?);
-            }
+            let waiters = Waiters::new(f, aevd, 6)?;
             // One event, one waiter; two events, two waiters; three at once, three.
             let mut passed = 0;
             for events in 1..=3 {
@@ -170,19 +162,10 @@ pub(crate) const TESTS: &[Test] = &[
                     f.a.evd_post_se(evds[event % 2], passed + event)?;
                 }
                 passed += events;
-                done.wait(passed as u32)?;
-                check_eq!(done.count() as usize, passed);
+                waiters.have(passed)?;
                 empty(&f.a, aevd)?;
             }
-            let mut got = Vec::new();
-            for thread in threads {
-                match thread.join()? {
-                    Ok(Event::Software { data, .. }) => got.push(data),
-                    other => return Err(Failure::new(alloc::format!("got {other:?}"))),
-                }
-            }
-            got.sort_unstable();
-            check_eq!(got, [0, 1, 2, 3, 4, 5]);
+            check_eq!(waiters.data()?, [0, 1, 2, 3, 4, 5]);
             Ok(())
         },
     ),

@@ -1,12 +1,11 @@
-//! Endpoints (pages it_ep_rc_create, it_ep_attributes_t, it_ep_query, it_ep_modify, it_ep_free, it_ep_reset,
-//! it_ep_state_t).
+//! RC endpoints: creating them, asking them (pages it_ep_rc_create, it_ep_attributes_t, it_ep_query).
 
 use alloc::vec::Vec;
 use core::result::Result;
 
 use privileged_api::*;
 
-use crate::fixture::{CONFIG, End, Fixture, Listener, OPEN, PAGE, SIGNALLED, attributes, sevd};
+use crate::fixture::{CONFIG, End, Fixture, Listener, OPEN, SIGNALLED, attributes, sevd};
 use crate::{Failure, Test, check, check_eq, refused, test};
 
 /// Tries to create an endpoint with these attributes.
@@ -14,12 +13,12 @@ fn create(end: &End, attributes: &EpAttributes) -> Result<EpHandle, Error> {
     end.ia.ep_rc_create(end.pz, end.request, end.recv, end.conn, EpFlags::empty(), attributes)
 }
 
-fn query(end: &End) -> Result<EpParam, Failure> {
+pub(crate) fn query(end: &End) -> Result<EpParam, Failure> {
     Ok(end.ia.ep_query(end.ep, EpParamMask::ALL)?)
 }
 
 /// Which of the posting calls the endpoint takes: receive, send, write, read.
-fn posts(end: &End) -> [Result<(), Error>; 4] {
+pub(crate) fn posts(end: &End) -> [Result<(), Error>; 4] {
     let End { ia, ep, .. } = end;
     [
         ia.post_recv(*ep, &[], 1, DtoFlags::COMPLETION),
@@ -29,13 +28,13 @@ fn posts(end: &End) -> [Result<(), Error>; 4] {
     ]
 }
 
-const ONLY_RECEIVES: [Result<(), Error>; 4] = {
+pub(crate) const ONLY_RECEIVES: [Result<(), Error>; 4] = {
     let no = Err(Error::InvalidEpState);
     [Ok(()), no, no, no]
 };
 
 /// An endpoint that is not connected any more.
-fn nonoperational(f: &Fixture) -> Result<End, Failure> {
+pub(crate) fn nonoperational(f: &Fixture) -> Result<End, Failure> {
     let pair = f.pair()?;
     pair.a.ia.ep_disconnect(pair.a.ep, &[])?;
     pair.a.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
@@ -43,7 +42,7 @@ fn nonoperational(f: &Fixture) -> Result<End, Failure> {
 }
 
 /// Accepts requests until the one of `active` is among them: those of endpoints that are gone may come first.
-fn accepted(f: &Fixture, listener: &Listener, active: &End) -> Result<End, Failure> {
+pub(crate) fn accepted(f: &Fixture, listener: &Listener, active: &End) -> Result<End, Failure> {
     loop {
         let end = f.end(&listener.ia, &attributes())?;
         let request = listener.request()?;
@@ -465,421 +464,6 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test(
-        "ep::unconnected",
-        &[
-            "it_ep_state_t.S02",
-            "it_ep_state_t.S08",
-            "it_ep_state_t.B05",
-            "it_ep_disconnect.IT_ERR_INVALID_EP_STATE",
-            "it_ep_reset.IT_ERR_INVALID_EP_STATE",
-            "it_ep_reset.L01",
-            "it_post_recv.S01",
-            "it_post_send.S01",
-            "it_post_send.IT_ERR_INVALID_EP_STATE",
-            "it_post_rdma_write.S01",
-            "it_post_rdma_write.IT_ERR_INVALID_EP_STATE",
-            "it_post_rdma_read.S01",
-            "it_post_rdma_read.IT_ERR_INVALID_EP_STATE",
-            "it_status_t.F36",
-        ],
-        |f| {
-            let end = f.end(&f.a, &attributes())?;
-            check_eq!(posts(&end), ONLY_RECEIVES);
-            refused(f.a.ep_disconnect(end.ep, &[]), Error::InvalidEpState)?;
-            refused(f.a.ep_reset(end.ep), Error::InvalidEpState)?;
-            check_eq!(end.state()?, EpStateRc::Unconnected);
-            end.idle()?;
-            f.a.ep_free(end.ep)?;
-            check_eq!(Error::InvalidEpState as u32, 35);
-            Ok(())
-        },
-    ),
-    test(
-        "ep::while_connecting",
-        &[
-            "it_ep_state_t.F02",
-            "it_ep_state_t.S19",
-            "it_ep_state_t.S05",
-            "it_ep_state_t.S04",
-            "it_ep_state_t.S10",
-            "it_ep_state_t.S11",
-            "it_ep_state_t.S12",
-            "it_ep_state_t.S13",
-            "it_ep_connect.IT_ERR_INVALID_EP_STATE",
-            "it_ep_connect.S01",
-        ],
-        |f| {
-            let end = f.end(&f.a, &attributes())?;
-            let listener = f.listen(&f.b)?;
-            f.dial(&end, &listener, CnEstFlags::TWO_WAY, &[])?;
-            check_eq!(
-                (end.state()?, EpStateRc::Active1ConnectionPending as u32),
-                (EpStateRc::Active1ConnectionPending, 1)
-            );
-            check_eq!(posts(&end), ONLY_RECEIVES);
-            refused(f.a.ep_reset(end.ep), Error::InvalidEpState)?;
-            let route = crate::fixture::path(&f.a, &listener.address)?;
-            let again = f.a.ep_connect(end.ep, &route, None, &listener.conn_qual, CnEstFlags::TWO_WAY, &[]);
-            refused(again, Error::InvalidEpState)?;
-            // The first attempt goes on.
-            let request = listener.request()?;
-            let other = f.end(&f.b, &attributes())?;
-            f.b.ep_accept(other.ep, request.cn_est_id, &[])?;
-            end.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-            Ok(())
-        },
-    ),
-    test(
-        "ep::connected",
-        &["it_ep_state_t.F05", "it_ep_state_t.B07", "it_ep_state_t.S05", "it_ep_state_t.S10"],
-        |f| {
-            let pair = f.pair()?;
-            check_eq!((pair.a.state()?, EpStateRc::Connected as u32), (EpStateRc::Connected, 4));
-            f.b.post_recv(pair.b.ep, &[], 0, DtoFlags::COMPLETION)?;
-            check_eq!(posts(&pair.a), [Ok(()); 4]);
-            for cookie in 2..=4 {
-                pair.a.done(cookie, DtoStatus::Success)?;
-            }
-            refused(f.a.ep_reset(pair.a.ep), Error::InvalidEpState)?;
-            let listener = f.listen(&f.b)?;
-            let route = crate::fixture::path(&f.a, &listener.address)?;
-            let again =
-                f.a.ep_connect(pair.a.ep, &route, None, &listener.conn_qual, CnEstFlags::TWO_WAY, &[]);
-            refused(again, Error::InvalidEpState)?;
-            check_eq!(pair.a.state()?, EpStateRc::Connected);
-            Ok(())
-        },
-    ),
-    test(
-        "ep::nonoperational",
-        &[
-            "it_ep_state_t.F06",
-            "it_ep_state_t.S04",
-            "it_ep_state_t.S09",
-            "it_ep_state_t.S39",
-            "it_ep_state_t.A05",
-            "it_ep_state_t.B08",
-            "it_ep_state_t.V09",
-            "it_post_send.A04",
-            "it_post_recv.A04",
-            "it_post_recv.V01",
-            "it_post_rdma_write.A04",
-            "it_post_rdma_read.A04",
-            "it_dto_status_t.F07",
-            "it_dto_status_t.F20",
-            "4.7.B06",
-            "4.7.V01",
-        ],
-        |f| {
-            let end = nonoperational(f)?;
-            check_eq!((end.state()?, EpStateRc::Nonoperational as u32), (EpStateRc::Nonoperational, 5));
-            check_eq!(DtoStatus::Flushed.as_raw(), 4);
-            check_eq!(posts(&end), [Ok(()); 4]);
-            end.recv_done(1, DtoStatus::Flushed)?;
-            for cookie in 2..=4 {
-                end.done(cookie, DtoStatus::Flushed)?;
-            }
-            // Also what asked for no completion.
-            f.a.post_send(end.ep, &[], 5, DtoFlags::empty())?;
-            end.done(5, DtoStatus::Flushed)?;
-            f.a.ep_disconnect(end.ep, &[])?;
-            end.idle()?;
-            refused(f.a.evd_dequeue(end.conn), Error::QueueEmpty)
-        },
-    ),
-    test("ep::reset", &["it_ep_reset.S01", "it_ep_reset.B01", "it_ep_state_t.S43"], |f| {
-        let end = nonoperational(f)?;
-        let rc = RcAttributes { rdma_read_enable: false, ..attributes().rc };
-        f.a.ep_modify(end.ep, EpParamMask::RDMA_RD_ENABLE, &EpAttributes { rc, ..attributes() })?;
-        let before = query(&end)?.attr;
-        f.a.ep_reset(end.ep)?;
-        check_eq!(end.state()?, EpStateRc::Unconnected);
-        check_eq!(query(&end)?.attr, before);
-        check_eq!(posts(&end), ONLY_RECEIVES);
-        refused(f.a.ep_reset(end.ep), Error::InvalidEpState)?;
-        // And it connects again.
-        let peer = f.end(&f.b, &attributes())?;
-        f.connect(&end, &peer)?;
-        f.b.post_send(peer.ep, &[], 9, SIGNALLED)?;
-        end.recv_done(1, DtoStatus::Success)?;
-        peer.done(9, DtoStatus::Success)
-    }),
-    test(
-        "ep::connects_again_and_again",
-        &["it_ep_reset.S01", "it_ep_state_t.S43", "A.it_ep_reset.B01"],
-        |f| {
-            let (a, b) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
-            let (source, sink) = (f.region(&f.a, a.pz, PAGE, OPEN)?, f.region(&f.b, b.pz, PAGE, OPEN)?);
-            for round in 0..10 {
-                f.connect(&a, &b)?;
-                source.fill(round);
-                f.b.post_recv(b.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
-                f.a.post_send(a.ep, &[source.whole()], 2, SIGNALLED)?;
-                b.recv_done(1, DtoStatus::Success)?;
-                a.done(2, DtoStatus::Success)?;
-                check_eq!(sink.all(), source.all());
-                let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
-                first.ia.ep_disconnect(first.ep, &[])?;
-                for end in [first, second] {
-                    end.event()?;
-                    end.ia.ep_reset(end.ep)?;
-                }
-            }
-            Ok(())
-        },
-    ),
-    test(
-        "ep::freed_in_every_state",
-        &["it_ep_free.B01", "it_ep_free.B02", "it_ep_state_t.B04", "A.it_ep_free.B01"],
-        |f| {
-            let listener = f.listen(&f.b)?;
-            let unconnected = f.end(&f.a, &attributes())?;
-            f.a.ep_free(unconnected.ep)?;
-            let active1 = f.end(&f.a, &attributes())?;
-            f.dial(&active1, &listener, CnEstFlags::TWO_WAY, &[])?;
-            f.a.ep_free(active1.ep)?;
-            let active2 = f.end(&f.a, &attributes())?;
-            f.dial(&active2, &listener, CnEstFlags::THREE_WAY, b"living")?;
-            let pending = accepted(f, &listener, &active2)?;
-            check_eq!(active2.state()?, EpStateRc::Active2ConnectionPending);
-            f.a.ep_free(active2.ep)?;
-            f.b.ep_free(pending.ep)?;
-            let pair = f.pair()?;
-            f.a.ep_free(pair.a.ep)?;
-            let gone = nonoperational(f)?;
-            f.a.ep_free(gone.ep)?;
-            for end in [unconnected, active1, active2, pair.a, gone] {
-                refused(f.a.ep_query(end.ep, EpParamMask::STATE), Error::InvalidEp)?;
-            }
-            check_eq!(f.a.object_counts().ep, 0);
-            Ok(())
-        },
-    ),
-    test("ep::freed_while_connected", &["it_ep_free.B04", "it_ep_free.A01", "it_ep_state_t.S42"], |f| {
-        let pair = f.pair()?;
-        let sink = f.region(&f.a, pair.a.pz, 64, OPEN)?;
-        f.a.post_recv(pair.a.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
-        f.a.ep_free(pair.a.ep)?;
-        // The peer learns of it, one way or another, and what it sends is ignored.
-        let event = pair.b.event()?.event_number();
-        let ends = [EventType::CM_MSG_CONN_DISCONNECT, EventType::CM_MSG_CONN_BROKEN];
-        check!(ends.contains(&event), "got {event:?}");
-        check_eq!(pair.b.state()?, EpStateRc::Nonoperational);
-        f.b.post_send(pair.b.ep, &[], 2, SIGNALLED)?;
-        pair.b.done(2, DtoStatus::Flushed)?;
-        sink.untouched()
-    }),
-    test(
-        "ep::nothing_is_lost_before_a_free",
-        &["it_ep_free.B06", "it_ep_free.B07", "it_ep_free.B08", "it_ep_free.B09", "it_dto_flags_t.B01"],
-        |f| {
-            let pair = f.pair()?;
-            for cookie in 0..10 {
-                f.a.post_recv(pair.a.ep, &[], cookie, DtoFlags::COMPLETION)?;
-            }
-            for cookie in 0..10 {
-                let flags = if cookie % 3 == 0 { SIGNALLED } else { DtoFlags::empty() };
-                f.a.post_rdma_write(pair.a.ep, &[], cookie, flags, RdmaAddr(0), RmrContext(0))?;
-            }
-            f.a.ep_disconnect(pair.a.ep, &[])?;
-            pair.a.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
-            f.a.post_send(pair.a.ep, &[], 777, DtoFlags::COMPLETION)?;
-            // All signalled ones and every failed one come before the marker, in order.
-            let mut last = None;
-            loop {
-                let done = pair.a.reap()?;
-                if done.cookie == 777 {
-                    break;
-                }
-                check!(last < Some(done.cookie), "{last:?} before {}", done.cookie);
-                check!(done.cookie % 3 == 0 || done.dto_status == DtoStatus::Flushed);
-                last = Some(done.cookie);
-            }
-            check_eq!(last, Some(9));
-            for cookie in 0..10 {
-                pair.a.recv_done(cookie, DtoStatus::Flushed)?;
-            }
-            f.a.ep_free(pair.a.ep)?;
-            pair.a.idle()
-        },
-    ),
-    test(
-        "ep::modify_the_payload",
-        &[
-            "it_ep_modify.F01",
-            "it_ep_modify.IT_ERR_PAYLOAD_SIZE",
-            "it_ep_modify.IT_ERR_INVALID_EP_STATE",
-            "it_ep_attributes_t.S01",
-            "it_ep_modify.B04",
-        ],
-        |f| {
-            let set = |end: &End, max_dto_payload_size| {
-                let change = EpAttributes { max_dto_payload_size, ..EpAttributes::default() };
-                end.ia.ep_modify(end.ep, EpParamMask::MAX_PAYLOAD, &change)
-            };
-            let limit = crate::fixture::spigot(&f.a)?.max_rc_send_len;
-            let end = f.end(&f.a, &attributes())?;
-            for size in [1, 4097, limit] {
-                set(&end, size)?;
-                check_eq!(query(&end)?.attr.max_dto_payload_size, size);
-            }
-            refused(set(&end, limit + 1), Error::PayloadSize)?;
-            refused(set(&end, usize::MAX), Error::PayloadSize)?;
-            check_eq!(query(&end)?.attr.max_dto_payload_size, limit);
-            let pair = f.pair()?;
-            let before = query(&pair.a)?;
-            refused(set(&pair.a, 100), Error::InvalidEpState)?;
-            check_eq!(query(&pair.a)?, before);
-            let gone = nonoperational(f)?;
-            set(&gone, 100)?;
-            check_eq!(query(&gone)?.attr.max_dto_payload_size, 100);
-            Ok(())
-        },
-    ),
-    test(
-        "ep::modify_the_read_depths",
-        &[
-            "it_ep_modify.F06",
-            "it_ep_modify.F07",
-            "it_ep_modify.IT_ERR_RESOURCE_IRD",
-            "it_ep_modify.IT_ERR_RESOURCE_ORD",
-            "it_ep_attributes_t.S03",
-            "it_ep_attributes_t.S04",
-            "it_ep_state_t.S03",
-            "it_ia_info_t.F61",
-        ],
-        |f| {
-            let set = |end: &End, mask, ird, ord| {
-                let rc = RcAttributes { rdma_read_ird: ird, rdma_read_ord: ord, ..RcAttributes::default() };
-                end.ia.ep_modify(end.ep, mask, &EpAttributes { rc, ..EpAttributes::default() })
-            };
-            let (ird, ord) = (EpParamMask::MAX_IRD, EpParamMask::MAX_ORD);
-            let end = f.end(&f.a, &attributes())?;
-            set(&end, ird | ord, 2, 3)?;
-            let rc = query(&end)?.attr.rc;
-            check!(rc.rdma_read_ird >= 2 && rc.rdma_read_ord == 3);
-            let too_many = f.setup.a.agent.identity().max_rd_atomic + 1;
-            refused(set(&end, ird, too_many, 1), Error::ResourceIrd)?;
-            refused(set(&end, ord, 1, too_many), Error::ResourceOrd)?;
-            check_eq!(query(&end)?.attr.rc, rc);
-            let pair = f.pair()?;
-            refused(set(&pair.a, ird, 1, 1), Error::InvalidEpState)?;
-            set(&pair.a, ord, 1, 1)?;
-            check_eq!(query(&pair.a)?.attr.rc.rdma_read_ord, 1);
-            let gone = nonoperational(f)?;
-            refused(set(&gone, ird, 1, 1), Error::InvalidEpState)?;
-            refused(set(&gone, ord, 1, 1), Error::InvalidEpState)
-        },
-    ),
-    test(
-        "ep::modify_the_work_queues",
-        &[
-            "it_ep_modify.F02",
-            "it_ep_modify.F03",
-            "it_ia_info_t.F36",
-            "it_ep_attributes_t.O01",
-            "it_ep_modify.V03",
-            "A.it_ep_attributes_t.IT_ERR_INVALID_EP_STATE",
-        ],
-        |f| {
-            let end = f.end(&f.a, &attributes())?;
-            let before = query(&end)?.attr;
-            let more = EpAttributes { max_request_dtos: 200, max_recv_dtos: 200, ..attributes() };
-            for mask in [EpParamMask::MAX_REQ_DTO, EpParamMask::MAX_RECV_DTO] {
-                match f.a.ia_query()?.ep_work_queues_resizable {
-                    true => f.a.ep_modify(end.ep, mask, &more)?,
-                    false => refused(f.a.ep_modify(end.ep, mask, &more), Error::InvalidEpState)?,
-                }
-            }
-            let after = query(&end)?.attr;
-            match f.a.ia_query()?.ep_work_queues_resizable {
-                true => check!(after.max_request_dtos >= 200 && after.max_recv_dtos >= 200),
-                false => check_eq!(after, before),
-            }
-            Ok(())
-        },
-    ),
-    test(
-        "ep::modify_the_rdma_enables",
-        &[
-            "it_ep_modify.F04",
-            "it_ep_modify.F05",
-            "it_ep_modify.B02",
-            "it_ep_attributes_t.F10",
-            "it_ep_attributes_t.F11",
-            "it_ep_attributes_t.O02",
-            "it_ia_info_t.F65",
-            "it_dto_status_t.A26",
-        ],
-        |f| {
-            check!(f.a.ia_query()?.ep_rdma_enables_modifiable);
-            for (read, write) in [(false, false), (true, false), (false, true), (true, true)] {
-                for wants_read in [true, false] {
-                    let pair = f.pair()?;
-                    let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
-                    let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
-                    let rc = RcAttributes {
-                        rdma_read_enable: read,
-                        rdma_write_enable: write,
-                        ..RcAttributes::default()
-                    };
-                    let mask = EpParamMask::RDMA_RD_ENABLE | EpParamMask::RDMA_WR_ENABLE;
-                    f.b.ep_modify(pair.b.ep, mask, &EpAttributes { rc, ..EpAttributes::default() })?;
-                    let now = query(&pair.b)?.attr.rc;
-                    check_eq!((now.rdma_read_enable, now.rdma_write_enable), (read, write));
-                    let own_side = query(&pair.a)?.attr.rc;
-                    check!(
-                        own_side.rdma_read_enable && own_side.rdma_write_enable,
-                        "only the local endpoint"
-                    );
-                    let (addr, context) = (peer.remote(0), peer.context()?);
-                    let allowed = if wants_read {
-                        f.a.post_rdma_read(pair.a.ep, &[own.whole()], 1, SIGNALLED, addr, context)?;
-                        read
-                    } else {
-                        f.a.post_rdma_write(pair.a.ep, &[own.whole()], 1, SIGNALLED, addr, context)?;
-                        write
-                    };
-                    let status = if allowed { DtoStatus::Success } else { DtoStatus::RemoteAccess };
-                    pair.a.done(1, status)?;
-                }
-            }
-            Ok(())
-        },
-    ),
-    test("ep::modify_is_all_or_nothing", &["it_ep_modify.B03", "it_ep_modify.B01"], |f| {
-        let end = f.end(&f.a, &attributes())?;
-        let before = query(&end)?;
-        let rc = RcAttributes {
-            rdma_read_enable: false,
-            rdma_write_enable: false,
-            rdma_read_ird: 1,
-            rdma_read_ord: u32::MAX,
-            ..RcAttributes::default()
-        };
-        let change = EpAttributes { max_dto_payload_size: 77, rc, ..EpAttributes::default() };
-        let good = EpParamMask::RDMA_RD_ENABLE
-            | EpParamMask::RDMA_WR_ENABLE
-            | EpParamMask::MAX_IRD
-            | EpParamMask::MAX_PAYLOAD;
-        refused(f.a.ep_modify(end.ep, good | EpParamMask::MAX_ORD, &change), Error::ResourceOrd)?;
-        check_eq!(query(&end)?, before);
-        let huge = EpAttributes { max_dto_payload_size: usize::MAX, ..change };
-        refused(f.a.ep_modify(end.ep, good, &huge), Error::PayloadSize)?;
-        check_eq!(query(&end)?, before);
-        f.a.ep_modify(end.ep, good, &change)?;
-        let after = query(&end)?.attr;
-        check_eq!((after.max_dto_payload_size, after.rc.rdma_read_ord), (77, before.attr.rc.rdma_read_ord));
-        check!(!after.rc.rdma_read_enable && !after.rc.rdma_write_enable);
-        check_eq!(after.max_request_dtos, before.attr.max_request_dtos);
-        // In a state that forbids one of them, none is changed.
-        let pair = f.pair()?;
-        let before = query(&pair.a)?;
-        refused(f.a.ep_modify(pair.a.ep, good, &change), Error::InvalidEpState)?;
-        check_eq!(query(&pair.a)?, before);
-        Ok(())
-    }),
     test(
         "ep::completions_go_where_they_belong",
         &["it_ep_rc_create.B05", "it_ep_rc_create.B06", "it_dto_events.B01"],

@@ -32,17 +32,23 @@ mod bad_input;
 mod callback;
 mod coherency;
 mod connect;
+mod connect_arguments;
 mod context;
 mod data;
 mod death;
 mod depths;
+mod disconnect;
 mod dto_flags;
 mod ep;
 mod ep_life;
+mod ep_modify;
+mod ep_states;
 mod errors;
 mod establish;
 mod evd;
 mod evd_edges;
+mod evd_modify;
+mod evd_wait;
 mod event;
 mod event_arguments;
 mod every_call;
@@ -54,6 +60,7 @@ mod limited;
 mod limits;
 mod link;
 mod link_rules;
+mod listen;
 mod litmus;
 mod lmr;
 mod lmr_life;
@@ -64,6 +71,7 @@ mod notification;
 mod overflow;
 mod path;
 mod posting;
+mod private_data;
 mod privilege;
 mod pz;
 mod refusal;
@@ -80,6 +88,7 @@ mod threads;
 mod threads_frees;
 mod threads_objects;
 mod ud;
+mod ud_data;
 mod unlink_remote;
 mod unlink_remote_data;
 mod values;
@@ -147,6 +156,8 @@ const AREAS: &[&[Test]] = &[
     coherency::TESTS,
     iobl::TESTS,
     evd::TESTS,
+    evd_wait::TESTS,
+    evd_modify::TESTS,
     evd_edges::TESTS,
     aevd::TESTS,
     aevd_events::TESTS,
@@ -155,8 +166,14 @@ const AREAS: &[&[Test]] = &[
     callback::TESTS,
     event_arguments::TESTS,
     ep::TESTS,
+    ep_states::TESTS,
+    ep_modify::TESTS,
     ep_life::TESTS,
     connect::TESTS,
+    connect_arguments::TESTS,
+    private_data::TESTS,
+    disconnect::TESTS,
+    listen::TESTS,
     depths::TESTS,
     establish::TESTS,
     data::TESTS,
@@ -175,6 +192,7 @@ const AREAS: &[&[Test]] = &[
     dto_flags::TESTS,
     address_handle::TESTS,
     ud::TESTS,
+    ud_data::TESTS,
     sidr::TESTS,
     rejections::TESTS,
     sidr_paths::TESTS,
