@@ -53,8 +53,6 @@ fn race(
                 if gone && calls >= USES {
                     return Ok(());
                 }
-                // On one CPU the others would wait for the end of the time slice.
-                platform::sync::yield_now();
             }
         }));
     }

@@ -4,7 +4,7 @@
 //! that [`claim`] gives out, and at the top the kernel's own. A vector means the same on every CPU, and
 //! devices' are spread over them (`cpu::in_turn`). A handler runs with interrupts off on the stack of whatever
 //! it interrupted; it may touch atomics and wake threads. A thread so woken runs as soon as the handler
-//! returns. An interrupt that nobody claimed is logged, and life goes on.
+//! returns, or after a turn (`thread::scheduler`). An interrupt that nobody claimed is logged, and life goes on.
 #![expect(unsafe_code, reason = "the entry points of interrupts, and handlers kept as pointers")]
 
 pub(crate) mod apic;

@@ -64,6 +64,8 @@ pub(crate) struct Thread {
     // Guarded by its home's run queue.
     state: Cell<State>,
     deadline: Cell<u64>,
+    /// In line: how long its next turn is, in nanoseconds.
+    slice: Cell<u64>,
     in_run_queue: Link,
     in_timers: Link,
     // Guarded by the bucket of the word it waits on.
@@ -162,6 +164,7 @@ fn make(name: &str, stack: Option<Stack>, main: Option<Main>) -> Box<Thread> {
         stack_pointer: UnsafeCell::new(0),
         state: Cell::new(State::Running),
         deadline: Cell::new(0),
+        slice: Cell::new(0),
         in_run_queue: Link::new(),
         in_timers: Link::new(),
         waits_on: Cell::new(0),

@@ -1,5 +1,12 @@
 //! Who runs: on each CPU, threads that an interrupt has just woken, then the others in turn, each for a slice.
 //!
+//! Nobody is kept waiting for ever. Those that an interrupt woke run ahead of the others and interrupt a turn, but
+//! hold up each turn by one slice in all: after that it takes its course. A turn that was interrupted goes on with
+//! what is left of its slice. Those that were woken wait for each other, and one that has used up the slice stands
+//! in line for a turn like everybody. So a turn comes after two slices at most for each that stands before it,
+//! however many are woken; and a thread that is woken waits for no turn as long as all such together need no more
+//! than half of the time.
+//!
 //! A thread's home is the CPU that runs it, in whose line it stands, or where it blocked. It changes homes
 //! while it waits, never while it runs: a new thread goes to the CPU with the least to do; one that a thread
 //! wakes to a CPU with nothing to do if there is one; one that an interrupt wakes stays where the interrupt
@@ -46,11 +53,16 @@ static IDLE: AtomicU32 = AtomicU32::new(0);
 
 /// What is to run on a CPU.
 pub(crate) struct RunQueue {
-    /// Threads that an interrupt woke: they run before the others and preempt.
+    /// Threads that an interrupt woke: they run ahead of the others.
     woken: Queue<Run>,
     ready: Queue<Run>,
     timers: Queue<Timers>,
-    /// When the current thread's slice ends, in nanoseconds of the clock.
+    /// Whether the current thread runs ahead of those that are ready.
+    ahead: bool,
+    /// For how long those that ran ahead have held up the present turn, in nanoseconds.
+    held_up: u64,
+    /// When the current thread's slice began and when it ends, in nanoseconds of the clock.
+    slice_begin: u64,
     slice_end: u64,
     /// When the timer's interrupt comes.
     timer: u64,
@@ -67,6 +79,9 @@ impl RunQueue {
             woken: Queue::new(),
             ready: Queue::new(),
             timers: Queue::new(),
+            ahead: false,
+            held_up: 0,
+            slice_begin: 0,
             slice_end: 0,
             timer: NEVER,
         }
@@ -85,11 +100,26 @@ impl RunQueue {
     }
 
     /// On the queue's own CPU.
-    fn start_slice(&mut self, now: u64) {
-        self.slice_end = now + SLICE;
+    fn start_slice(&mut self, now: u64, length: u64) {
+        self.slice_begin = now;
+        self.slice_end = now + length;
         if !self.is_empty() {
             self.set_timer(self.slice_end, now);
         }
+    }
+
+    /// The current thread makes way, and not because it was interrupted: its turn is over, or what it held up another's.
+    fn end_slice(&mut self, now: u64) {
+        self.held_up = if self.ahead && !self.ready.is_empty() {
+            self.held_up + now.saturating_sub(self.slice_begin)
+        } else {
+            0
+        };
+    }
+
+    /// Whether a thread that is woken goes before the current one.
+    fn gives_way(&self) -> bool {
+        !self.ahead && self.held_up < SLICE
     }
 
     /// On the queue's own CPU, for the thread that it runs.
@@ -114,6 +144,7 @@ impl RunQueue {
 
     /// Puts a ready thread in `cpu`'s line, which this is.
     fn push(&mut self, cpu: &Cpu, thread: ThreadRef, promptly: bool) {
+        thread.slice.set(SLICE);
         if promptly {
             self.woken.push_back(thread);
         } else {
@@ -122,9 +153,20 @@ impl RunQueue {
         cpu.waiting.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// Puts the current thread, whose turn is not over, in front of `cpu`'s line, which this is.
+    fn put_back(&mut self, cpu: &Cpu, thread: ThreadRef, now: u64) {
+        thread.slice.set(self.slice_end.saturating_sub(now));
+        self.ready.push_front(thread);
+        cpu.waiting.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// Takes the next thread from `cpu`'s line, which this is.
     fn pop(&mut self, cpu: &Cpu) -> Option<ThreadRef> {
-        let next = self.woken.pop_front().or_else(|| self.ready.pop_front())?;
+        if self.ready.is_empty() {
+            self.held_up = 0;
+        }
+        self.ahead = self.held_up < SLICE && !self.woken.is_empty();
+        let next = if self.ahead { self.woken.pop_front() } else { self.ready.pop_front() }?;
         cpu.waiting.fetch_sub(1, Ordering::SeqCst);
         Some(next)
     }
@@ -147,7 +189,7 @@ impl RunQueue {
         if self.is_empty() || cpu.is_idle() {
             return;
         }
-        if !self.woken.is_empty() || now >= self.slice_end {
+        if !self.woken.is_empty() && self.gives_way() || now >= self.slice_end {
             cpu.reschedule.store(true, Ordering::Relaxed);
         } else {
             let slice_end = self.slice_end;
@@ -183,10 +225,10 @@ fn enqueue(target: &'static Cpu, mut queue: Guard, thread: ThreadRef, promptly: 
     let was_empty = queue.is_empty();
     queue.push(target, thread, promptly);
     if here && promptly {
-        target.reschedule.store(true, Ordering::Relaxed);
+        queue.review(target, clock::now().as_nanos());
     } else if here && was_empty && !target.is_idle() {
         // The current thread had no competitor so far, and no end of slice.
-        queue.start_slice(clock::now().as_nanos());
+        queue.start_slice(clock::now().as_nanos(), SLICE);
     }
     drop(queue);
     let was_idle = claim(target);
@@ -258,23 +300,29 @@ pub fn yield_now() {
     }
     let current = current();
     current.state.set(State::Ready);
+    let now = clock::now().as_nanos();
+    queue.end_slice(now);
     queue.push(cpu, current, false);
-    switch_away(cpu, queue);
+    switch_away(cpu, queue, now);
 }
 
 /// Stops the current thread, whose state has been set to blocked in `queue`, until it is unblocked.
 /// Interrupts are off.
-pub(super) fn block(queue: Guard) {
-    switch_away(cpu::this(), queue);
+pub(super) fn block(mut queue: Guard) {
+    let now = clock::now().as_nanos();
+    queue.end_slice(now);
+    switch_away(cpu::this(), queue, now);
 }
 
 /// Ends the current thread.
 pub(super) fn end() -> ! {
     let _off = IrqOff::new();
     let cpu = cpu::this();
-    let queue = cpu.queue.lock();
+    let mut queue = cpu.queue.lock();
     current().state.set(State::Ended);
-    switch_away(cpu, queue);
+    let now = clock::now().as_nanos();
+    queue.end_slice(now);
+    switch_away(cpu, queue, now);
     unreachable!("an ended thread does not run")
 }
 
@@ -286,12 +334,12 @@ pub(crate) fn idle() -> ! {
         IDLE.fetch_or(cpu.bit(), Ordering::SeqCst);
         let mut queue = cpu.queue.lock();
         if let Some(next) = queue.pop(cpu) {
-            switch_to(cpu, queue, next);
+            switch_to(cpu, queue, next, clock::now().as_nanos());
             continue;
         }
         drop(queue);
         if let Some(next) = take_over(cpu) {
-            switch_to(cpu, cpu.queue.lock(), next);
+            switch_to(cpu, cpu.queue.lock(), next, clock::now().as_nanos());
             continue;
         }
         interrupts::enable_and_hlt();
@@ -311,18 +359,19 @@ fn take_over(cpu: &'static Cpu) -> Option<ThreadRef> {
 }
 
 /// Runs what is next. The current thread is in line, blocked or ended, as its state says. Interrupts are off.
-fn switch_away(cpu: &'static Cpu, mut queue: Guard) {
+fn switch_away(cpu: &'static Cpu, mut queue: Guard, now: u64) {
     let next = queue.pop(cpu).unwrap_or_else(|| ThreadRef::idler(cpu));
-    switch_to(cpu, queue, next);
+    switch_to(cpu, queue, next, now);
 }
 
 /// Runs `next`, whose home is `cpu`, this CPU, and which is in no line. Interrupts are off.
-fn switch_to(cpu: &'static Cpu, mut queue: Guard, next: ThreadRef) {
+fn switch_to(cpu: &'static Cpu, mut queue: Guard, next: ThreadRef, now: u64) {
     let previous = current();
     cpu.reschedule.store(false, Ordering::Relaxed);
     if next != ThreadRef::idler(cpu) {
         next.state.set(State::Running);
-        queue.start_slice(clock::now().as_nanos());
+        let length = if queue.ahead { SLICE - queue.held_up } else { next.slice.get() };
+        queue.start_slice(now, length);
     }
     if next == previous {
         return;
@@ -423,12 +472,12 @@ pub(crate) fn after_interrupt(cpu: &'static Cpu) {
     }
     let current = current();
     current.state.set(State::Ready);
-    cpu.waiting.fetch_add(1, Ordering::SeqCst);
-    if clock::now().as_nanos() >= queue.slice_end {
-        queue.ready.push_back(current);
+    let now = clock::now().as_nanos();
+    if now >= queue.slice_end {
+        queue.end_slice(now);
+        queue.push(cpu, current, false);
     } else {
-        // It was interrupted in the middle of its slice: it is next after those that were woken.
-        queue.ready.push_front(current);
+        queue.put_back(cpu, current, now);
     }
-    switch_away(cpu, queue);
+    switch_away(cpu, queue, now);
 }

@@ -17,6 +17,8 @@ pub const TESTS: &[Test] = &[
     ("kernel.thread.ids_differ", ids_differ),
     ("kernel.thread.preempts", preempts),
     ("kernel.thread.sleepers_wake_beside_spinners", sleepers_beside_spinners),
+    ("kernel.thread.takes_turns_beside_sleepers", takes_turns_beside_sleepers),
+    ("kernel.thread.interrupts_renew_no_slice", interrupts_renew_no_slice),
     ("kernel.thread.stacks_are_used_again", stacks_are_used_again),
     ("kernel.wait.other_value", other_value),
     ("kernel.wait.times_out", times_out),
@@ -139,6 +141,82 @@ fn sleepers_beside_spinners(m: &Machine) -> Outcome {
     }
     stop.store(true, Ordering::SeqCst);
     spinners.wait(&*m.platform, 3)
+}
+
+/// Threads that sleep and then work, over and over, until they have been woken `limit` times in all.
+struct Sleepers {
+    wakes: Arc<AtomicU32>,
+    limit: u32,
+    begin: Arc<Done>,
+    ended: Arc<Done>,
+    count: u32,
+}
+
+impl Sleepers {
+    /// They begin when they are told to. Their work is to read the clock `work` times.
+    fn new(m: &Machine, count: u32, limit: u32, sleep: Duration, work: u32) -> Result<Sleepers, Failure> {
+        let (begin, ended) = (Arc::new(Done::default()), Arc::new(Done::default()));
+        let wakes = Arc::new(AtomicU32::new(0));
+        for _ in 0..count {
+            let (begin, ended, wakes) = (begin.clone(), ended.clone(), wakes.clone());
+            let platform = m.platform.clone();
+            spawn(move || {
+                let begun = begin.wait(&*platform, 1);
+                while begun.is_ok() && wakes.load(Ordering::SeqCst) < limit {
+                    thread::sleep(sleep);
+                    wakes.fetch_add(1, Ordering::SeqCst);
+                    for _ in 0..work {
+                        core::hint::black_box(clock::now());
+                    }
+                }
+                ended.one(&*platform);
+            })?;
+        }
+        Ok(Sleepers { wakes, limit, begin, ended, count })
+    }
+
+    /// Runs `main` beside them; it has to have ended before they have.
+    fn beside(&self, m: &Machine, main: impl FnOnce() -> Outcome) -> Outcome {
+        self.begin.one(&*m.platform);
+        let outcome = main();
+        let wakes = self.wakes.fetch_max(self.limit, Ordering::SeqCst);
+        self.ended.wait(&*m.platform, self.count)?;
+        outcome?;
+        check(wakes < self.limit, "others had to end first")
+    }
+}
+
+fn takes_turns_beside_sleepers(m: &Machine) -> Outcome {
+    // Threads that the timer wakes have more to do than there is time: it wakes the next before the last has done.
+    // They hold up each turn of ours by a slice, in which one of them or a few run.
+    let cpus = kernel::cpus();
+    let sleepers = Sleepers::new(m, 64 * cpus, 5000 * cpus, Duration::from_micros(50), 3000)?;
+    sleepers.beside(m, || {
+        for _ in 0..5 {
+            let before = sleepers.wakes.load(Ordering::SeqCst);
+            while before < sleepers.limit && sleepers.wakes.load(Ordering::SeqCst) == before {
+                thread::yield_now();
+            }
+        }
+        Ok(())
+    })
+}
+
+fn interrupts_renew_no_slice(m: &Machine) -> Outcome {
+    // Sleepers that hardly run, but interrupt whoever runs several times in a slice. They keep nobody out, unless
+    // the interrupted begins a new slice each time.
+    let cpus = kernel::cpus();
+    Sleepers::new(m, cpus, 300 * cpus, Duration::from_millis(1), 0)?.beside(m, || {
+        let turns: Vec<AtomicU32> = (0..=cpus).map(|_| AtomicU32::new(0)).collect();
+        run_threads(m, cpus + 1, move |i| {
+            for turn in 1..=10 {
+                turns[i as usize].store(turn, Ordering::SeqCst);
+                while turns.iter().any(|other| other.load(Ordering::SeqCst) < turn) {
+                    core::hint::spin_loop();
+                }
+            }
+        })
+    })
 }
 
 fn stacks_are_used_again(m: &Machine) -> Outcome {
