@@ -407,6 +407,9 @@ impl Region {
         if link.memory.elements() > self.max_elements as usize {
             return Err(PostError::BadList(ListFault::TooLong));
         }
+        let agent = self.client.agent();
+        let mut links = self.links.lock();
+        // Under the lock under which the leases end.
         if self.users.ended() {
             return Err(PostError::Gone);
         }
@@ -414,8 +417,6 @@ impl Region {
         if bytes.is_empty() {
             return post(link.memory.args(0)).map(drop);
         }
-        let agent = self.client.agent();
-        let mut links = self.links.lock();
         let free = links.iter_mut().find(|list| !list.busy(agent)).ok_or(PostError::LinksInFlight)?;
         let buffer = free.memory.buffer();
         buffer.write(0, bytes).map_err(|_| PostError::BadList(ListFault::TooLong))?;

@@ -1,4 +1,4 @@
-//! The links of a region that were posted: the last one, and those before it of which one is in force if the last ones fail.
+//! The links of a region, local or remote, that were posted: the last one, and those before it of which one is in force if the last ones fail.
 //!
 //! Completions of links that succeed are not looked at, so which one is in force is the device's knowledge: it tells the key.
 
@@ -11,6 +11,9 @@ const VARIANT: u32 = 0xff;
 pub(crate) trait Keyed: Copy {
     /// The region's key with that link.
     fn key(&self) -> u32;
+
+    /// The queue pair that it was posted to.
+    fn qpn(&self) -> u32;
 }
 
 /// The last link, and up to `N` before it.
@@ -20,15 +23,17 @@ pub(crate) struct Posted<T, const N: usize> {
     older: Vec<T, N>,
 }
 
-/// What a failure changed.
+/// Which of the last two links are left when some were taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failed {
-    /// The last link is the one before now.
-    Now,
-    /// The one before the last is gone.
+pub(crate) enum Left {
+    /// Both.
+    Both,
+    /// The last one.
+    Last,
+    /// The one before it, which is the last one now.
     Before,
-    /// Neither.
-    Other,
+    /// An earlier one is the last one now.
+    Neither,
 }
 
 impl<T: Keyed, const N: usize> Posted<T, N> {
@@ -58,29 +63,64 @@ impl<T: Keyed, const N: usize> Posted<T, N> {
     }
 
     /// The region has this one and no other.
-    pub(crate) fn reset(&mut self, link: T) {
+    fn reset(&mut self, link: T) {
         self.now = link;
         self.older.clear();
     }
 
-    /// The link with the key that the device tells, or the last one.
-    pub(crate) fn in_force(&self, key: u32) -> T {
-        self.older.iter().rev().find(|link| link.key() == key).copied().unwrap_or(self.now)
+    /// The link with this key, if it is not too long ago.
+    pub(crate) fn find(&self, key: u32) -> Option<T> {
+        let all = core::iter::once(&self.now).chain(self.older.iter().rev());
+        all.copied().find(|link| link.key() == key)
     }
 
-    /// The link with this variant of the key failed; those before it stay.
-    pub(crate) fn failed(&mut self, variant: u8) -> Failed {
-        let is = |link: &T| link.key() & VARIANT == u32::from(variant);
-        if is(&self.now) {
-            if let Some(before) = self.older.pop() {
-                self.now = before;
-                return Failed::Now;
-            }
-            return Failed::Other;
+    /// Whether there is such a link.
+    pub(crate) fn any(&self, is: impl Fn(&T) -> bool) -> bool {
+        is(&self.now) || self.older.iter().any(is)
+    }
+
+    /// The link with this key has become another one, and those before it are history. Tells whether it is the last one.
+    pub(crate) fn changed(&mut self, key: u32, link: T) -> bool {
+        if self.now.key() == key {
+            self.reset(link);
+            return true;
         }
-        let Some(place) = self.older.iter().rposition(is) else { return Failed::Other };
-        self.older.remove(place);
-        if place == self.older.len() { Failed::Before } else { Failed::Other }
+        if let Some(place) = self.older.iter().position(|older| older.key() == key) {
+            self.older = self.older.iter().skip(place).copied().collect();
+            if let Some(oldest) = self.older.first_mut() {
+                *oldest = link;
+            }
+        }
+        false
+    }
+
+    /// The link with this variant of the key that was posted to this queue pair failed; those before it stay.
+    pub(crate) fn failed(&mut self, qpn: u32, variant: u8) -> Left {
+        let failed = |link: &T| link.qpn() == qpn && link.key() & VARIANT == u32::from(variant);
+        self.take_out(failed, None)
+    }
+
+    /// A queue pair is gone: of what was posted to it only the link with the key that the device tells may be in force. `device` is for what is
+    /// left if that is nothing: it has this key.
+    pub(crate) fn dropped(&mut self, qpn: u32, device: T) -> Left {
+        self.take_out(|link| link.qpn() == qpn && link.key() != device.key(), Some(device))
+    }
+
+    fn take_out(&mut self, which: impl Fn(&T) -> bool, rest: Option<T>) -> Left {
+        let key = |link: T| link.key();
+        let (last, before) = (self.now.key(), self.before().map(key));
+        self.older.retain(|link| !which(link));
+        if which(&self.now)
+            && let Some(left) = self.older.pop().or(rest)
+        {
+            self.now = left;
+        }
+        match self.now.key() {
+            now if now == last && self.before().map(key) == before => Left::Both,
+            now if now == last => Left::Last,
+            now if Some(now) == before => Left::Before,
+            _ => Left::Neither,
+        }
     }
 }
 
@@ -88,15 +128,28 @@ impl<T: Keyed, const N: usize> Posted<T, N> {
 mod tests {
     use super::*;
 
-    impl Keyed for u32 {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Link(u32, u32);
+
+    impl Keyed for Link {
         fn key(&self) -> u32 {
-            *self
+            self.0
+        }
+
+        fn qpn(&self) -> u32 {
+            self.1
         }
     }
 
-    fn posted(links: core::ops::RangeInclusive<u32>) -> Posted<u32, 4> {
-        let mut posted = Posted::new(0x500);
-        links.for_each(|link| posted.push(0x500 + link));
+    const FIRST: Link = Link(0x500, 0);
+    /// Queue pairs.
+    const ONE: u32 = 71;
+    const OTHER: u32 = 72;
+
+    /// Links with these variants, the odd ones by one queue pair and the even ones by the other.
+    fn posted(links: core::ops::RangeInclusive<u32>) -> Posted<Link, 4> {
+        let mut posted = Posted::new(FIRST);
+        links.for_each(|link| posted.push(Link(0x500 + link, if link % 2 == 1 { ONE } else { OTHER })));
         posted
     }
 
@@ -105,26 +158,57 @@ mod tests {
         for order in [[1, 2, 3], [3, 2, 1], [2, 3, 1]] {
             let mut links = posted(1..=3);
             for variant in order {
-                links.failed(variant);
+                links.failed(if variant % 2 == 1 { ONE } else { OTHER }, variant);
             }
-            assert_eq!((links.now(), links.before()), (0x500, None));
+            assert_eq!((links.now(), links.before()), (FIRST, None));
         }
     }
 
     #[test]
-    fn failures_tell_what_they_changed() {
+    fn failures_tell_what_is_left() {
         let mut links = posted(1..=3);
-        assert_eq!(links.failed(1), Failed::Other);
-        assert_eq!(links.failed(2), Failed::Before);
-        assert_eq!((links.now(), links.before()), (0x503, Some(0x500)));
-        assert_eq!(links.failed(3), Failed::Now);
-        assert_eq!(links.failed(3), Failed::Other);
-        assert_eq!(links.now(), 0x500);
+        assert_eq!(links.failed(ONE, 1), Left::Both);
+        assert_eq!(links.failed(ONE, 2), Left::Both, "another queue pair's");
+        assert_eq!(links.failed(OTHER, 2), Left::Last);
+        assert_eq!((links.now(), links.before()), (Link(0x503, ONE), Some(FIRST)));
+        assert_eq!(links.failed(ONE, 3), Left::Before);
+        assert_eq!(links.failed(ONE, 3), Left::Both);
+        assert_eq!(links.now(), FIRST);
     }
 
     #[test]
-    fn the_device_says_which_is_in_force() {
+    fn a_queue_pair_that_goes_leaves_what_the_device_has_done() {
+        // The second of its links is in force, and another queue pair's comes after that.
+        let mut links = posted(1..=4);
+        assert_eq!(links.dropped(ONE, Link(0x503, 0)), Left::Both);
+        assert_eq!((links.find(0x501), links.find(0x503)), (None, Some(Link(0x503, ONE))));
+        // None of them is.
+        let mut links = posted(1..=3);
+        assert_eq!(links.dropped(ONE, FIRST), Left::Before);
+        assert_eq!((links.now(), links.before()), (Link(0x502, OTHER), Some(FIRST)));
+        assert_eq!(links.dropped(OTHER, FIRST), Left::Before);
+        assert_eq!((links.now(), links.before()), (FIRST, None));
+        // Nothing is left of which anything is known.
+        let mut links = posted(1..=9);
+        links.dropped(OTHER, Link(0x500, 0));
+        assert_eq!(links.dropped(ONE, Link(0x500, 0)), Left::Neither);
+        assert_eq!((links.now(), links.before()), (Link(0x500, 0), None));
+    }
+
+    #[test]
+    fn a_changed_link_keeps_its_place() {
+        let mut links = posted(1..=3);
+        assert!(!links.changed(0x502, Link(0x507, 0)));
+        assert_eq!((links.now(), links.before()), (Link(0x503, ONE), Some(Link(0x507, 0))));
+        assert_eq!((links.find(0x501), links.find(0x502)), (None, None));
+        assert!(links.changed(0x503, Link(0x508, 0)));
+        assert_eq!((links.now(), links.before()), (Link(0x508, 0), None));
+    }
+
+    #[test]
+    fn links_are_found_by_their_keys() {
         let links = posted(1..=9);
-        assert_eq!((links.in_force(0x507), links.in_force(0x504)), (0x507, 0x509));
+        assert_eq!((links.find(0x507), links.find(0x504)), (Some(Link(0x507, ONE)), None));
+        assert!(links.any(|link| link.qpn() == OTHER) && !links.any(|link| link.qpn() == 0));
     }
 }

@@ -59,6 +59,7 @@ mod iobl;
 mod limited;
 mod limits;
 mod link;
+mod link_ends;
 mod link_rules;
 mod listen;
 mod litmus;
@@ -87,6 +88,7 @@ mod statuses;
 mod threads;
 mod threads_frees;
 mod threads_objects;
+mod threads_regions;
 mod ud;
 mod ud_data;
 mod unlink_remote;
@@ -180,6 +182,7 @@ const AREAS: &[&[Test]] = &[
     posting::TESTS,
     link::TESTS,
     link_rules::TESTS,
+    link_ends::TESTS,
     rmr::TESTS,
     windows::TESTS,
     limited::TESTS,
@@ -200,6 +203,7 @@ const AREAS: &[&[Test]] = &[
     asynchronous::TESTS,
     threads::TESTS,
     threads_objects::TESTS,
+    threads_regions::TESTS,
     threads_frees::TESTS,
     privilege::TESTS,
     bad_input::TESTS,

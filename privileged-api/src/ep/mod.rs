@@ -273,6 +273,12 @@ impl Core {
         ep.zone.leave();
     }
 
+    /// Links that were posted to a queue pair that is gone are what the device made of them, whether or not their completions were seen.
+    fn forget_links(&self, qp: &Qp) {
+        self.drop_links(qp.qpn());
+        self.drop_rmr_links(qp.qpn());
+    }
+
     /// Wakes whoever waits for an event that was queued.
     pub(crate) fn queued(&self, ep: &Ep, queued: Queued, origin: Origin<'_>) {
         let Some(evd) = ep.connect.0.as_ref().map(Feed::evd) else { return };
@@ -400,6 +406,7 @@ impl Ia {
         core.connections.lock().forget_ep(ep.handle);
         // Ends what is left of its connection; it may be gone already.
         let _ = former.qp.destroy();
+        core.forget_links(&former.qp);
         let mut control = ep.control.lock();
         ep.advance(&mut control, Trigger::Reset)?;
         control.path = Path::default();
@@ -425,6 +432,7 @@ impl Ia {
             return Err(Error::EpBusy);
         }
         core.bury_ep(ep.handle);
+        core.forget_links(&ep.qp);
         core.still_live().or_else(|error| if error == Error::IaCatastrophe { Ok(()) } else { Err(error) })
     }
 }

@@ -114,8 +114,8 @@ impl Core {
             return;
         }
         match EventType(completion.data & dto::note::EVENT) {
-            EventType::LMR_LINK_CMPL => self.link_failed(completion.data),
-            EventType::RMR_LINK_CMPL => self.rmr_link_failed(completion.data),
+            EventType::LMR_LINK_CMPL => self.link_failed(completion.qpn, completion.data),
+            EventType::RMR_LINK_CMPL => self.rmr_link_failed(completion.qpn, completion.data),
             _ => {}
         }
         // What was flushed says that the endpoint is non-operational already, for a reason that is told elsewhere.

@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::AtomicBool;
 
 use kernel_agent::{Client, MemoryList, Pd, Region};
 use nic_abi::ident;
@@ -25,7 +25,6 @@ use crate::iobl::Iobl;
 use crate::posted::Posted;
 use crate::pz::InZone;
 use crate::status::{Error, Result};
-use crate::table::UseCount;
 
 /// Where the memory of a region comes from.
 #[derive(Clone, Copy)]
@@ -209,14 +208,7 @@ impl Ia {
             kernel_agent::Error::OutOfRange(_) => Error::ResourceIoblLength,
             other => core.error(other),
         })?;
-        let unlinked = Linking {
-            key: region.key(),
-            addr: 0,
-            length: 0,
-            privs: MemPriv::empty(),
-            addr_mode: AddrMode::Absolute,
-            iobl_type: IoblTypes::empty(),
-        };
+        let unlinked = Linking::none(region.key());
         core.own(&region, handle)?;
         core.keys.set(handle, region.key());
         let lmr = Arc::new(Lmr {
@@ -227,12 +219,17 @@ impl Ia {
             read_only: false,
             flags: flags.difference(LmrFlags::NONE),
             shared_id,
-            links: Mutex::new(Links { posted: Posted::new(unlinked), variant: 0, now_runs, before_runs }),
+            links: Mutex::new(Links {
+                posted: Posted::new(unlinked),
+                variant: 0,
+                now_runs,
+                before_runs,
+                gone: false,
+            }),
             shared: AtomicBool::new(false),
             sharing,
-            uses: UseCount::new(),
             context: Context::new(),
-            modify: SleepLock::new(),
+            changes: SleepLock::new(),
         });
         core.shared.shareable.add(&lmr);
         reservation.fill(lmr);
@@ -287,7 +284,7 @@ impl Core {
         Ok(Wanted { zone, length, addr_mode, privs, flags, shared_id })
     }
 
-    /// The device's region: one that shares a match's translations, or what `register` makes. Returns the match, too. `base` is the address of the first byte.
+    /// The device's region: one that shares a match's translations, or what `register` makes. Tells whether it is shared. `base` is the address of the first byte.
     pub(super) fn region(
         &self,
         wanted: &Wanted,
@@ -298,13 +295,13 @@ impl Core {
             &Arc<Pd>,
             LinkFlags,
         ) -> core::result::Result<Arc<Region>, kernel_agent::Error>,
-    ) -> Result<(Arc<Region>, Option<Arc<Lmr>>)> {
+    ) -> Result<(Arc<Region>, bool)> {
         let rights = rights(wanted.privs, wanted.addr_mode);
-        if let Some((region, other)) = self.share(wanted, &memory.runs, base as u64, rights) {
-            return Ok((region, Some(other)));
+        if let Some(region) = self.share(wanted, &memory.runs, base as u64, rights) {
+            return Ok((region, true));
         }
         let registered = register(self.client()?, &wanted.zone.pz().pd, rights);
-        Ok((registered.map_err(|error| self.error(error))?, None))
+        Ok((registered.map_err(|error| self.error(error))?, false))
     }
 
     /// Memory by its virtual addresses.
@@ -322,11 +319,7 @@ impl Core {
     }
 
     /// As [`Core::region`], for memory by its virtual addresses.
-    pub(super) fn virtual_region(
-        &self,
-        wanted: &Wanted,
-        memory: &Memory,
-    ) -> Result<(Arc<Region>, Option<Arc<Lmr>>)> {
+    pub(super) fn virtual_region(&self, wanted: &Wanted, memory: &Memory) -> Result<(Arc<Region>, bool)> {
         let mut elements = Vec::new();
         elements.try_reserve_exact(memory.runs.len()).map_err(|_| Error::Resources)?;
         elements.extend(memory.runs.iter().map(|&(addr, length)| ListElement { addr, length }));
@@ -345,19 +338,19 @@ impl Core {
     pub(super) fn register(
         &self,
         wanted: Wanted,
-        make: impl FnOnce(&Core, &Wanted) -> Result<(Memory, (Arc<Region>, Option<Arc<Lmr>>))>,
+        make: impl FnOnce(&Core, &Wanted) -> Result<(Memory, (Arc<Region>, bool))>,
     ) -> Result<(LmrHandle, Option<RmrContext>)> {
         let reservation = self.lmrs.reserve()?;
         let handle = LmrHandle::from_raw(reservation.word());
         let shareable = &self.shared.shareable;
         let searches = wanted.flags.contains(LmrFlags::SHARED);
         let _searching = searches.then(|| shareable.searching.lock(&self.shared.platform));
-        let (memory, (region, other)) = make(self, &wanted)?;
+        let (memory, (region, shared)) = make(self, &wanted)?;
         self.own(&region, handle)?;
         let Wanted { zone, length, addr_mode, privs, flags, shared_id } = wanted;
         let key = region.key();
         let linking =
-            Linking { key, addr: memory.addr, length, privs, addr_mode, iobl_type: memory.iobl_type };
+            Linking { key, qpn: 0, addr: memory.addr, length, privs, addr_mode, iobl_type: memory.iobl_type };
         let lmr = Arc::new(Lmr {
             handle,
             zone: Mutex::new(zone),
@@ -371,16 +364,13 @@ impl Core {
                 variant: ident::key(0, 0, key as u8) as u8,
                 now_runs: memory.runs,
                 before_runs: Runs::new(),
+                gone: false,
             }),
-            shared: AtomicBool::new(other.is_some()),
+            shared: AtomicBool::new(shared),
             sharing: Sharing::new(flags, shared_id),
-            uses: UseCount::new(),
             context: Context::new(),
-            modify: SleepLock::new(),
+            changes: SleepLock::new(),
         });
-        if let Some(other) = other {
-            other.shared.store(true, Ordering::Release);
-        }
         shareable.add(&lmr);
         self.keys.set(handle, key);
         reservation.fill(lmr);

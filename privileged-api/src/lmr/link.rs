@@ -11,7 +11,8 @@ use nic_abi::ident;
 use nic_abi::registers::Features;
 
 use super::{
-    Linking, Lmr, check_list, first_byte, is_remote, is_valid_combination, memory_list, put_runs, rights,
+    LINKS, Linking, Lmr, check_list, first_byte, is_remote, is_valid_combination, memory_list, put_runs,
+    rights,
 };
 use crate::address::RmrContext;
 use crate::attributes::AddrMode;
@@ -23,7 +24,7 @@ use crate::flags::{DtoFlags, MemPriv};
 use crate::handle::{EpHandle, LmrHandle, index};
 use crate::ia::{Core, Ia};
 use crate::iobl::Iobl;
-use crate::posted::Failed;
+use crate::posted::{Left, Posted};
 use crate::status::{Error, Result};
 
 impl Ia {
@@ -81,7 +82,15 @@ impl Ia {
             return Ok(None);
         }
         let addr = absolute.unwrap_or_else(|| first_byte(iobl));
-        let linking = Linking { key: 0, addr, length, privs, addr_mode, iobl_type: iobl.iobl_type() };
+        let linking = Linking {
+            key: 0,
+            qpn: ep.qp().qpn(),
+            addr,
+            length,
+            privs,
+            addr_mode,
+            iobl_type: iobl.iobl_type(),
+        };
         let key = core.post_link(&ep, &lmr, iobl, linking, cookie, dto_flags)?;
         Ok(key.filter(|_| is_remote(privs)).map(RmrContext::from_key))
     }
@@ -109,8 +118,7 @@ impl Ia {
         if !lmr.is_linkable() {
             return core.post_refused(&ep, cookie, dto_flags);
         }
-        let key = lmr.key();
-        core.post_invalidate(&ep, key, cookie, dto_flags)
+        lmr.with_key(|key| core.post_invalidate(&ep, key, cookie, dto_flags))
     }
 }
 
@@ -122,7 +130,8 @@ impl Core {
 
     fn post_invalidate(&self, ep: &Ep, key: u32, cookie: u64, flags: DtoFlags) -> Result<()> {
         let note = Note { cookie, data: data(flags, EventType::LMR_LINK_CMPL) };
-        ep.qp().post_invalidate(key, send_flags(flags), note).map_err(|error| self.not_posted(error))
+        let posted = ep.qp().post_invalidate(key, send_flags(flags), note);
+        posted.map_err(|error| self.not_posted_to(ep.handle, error))
     }
 
     /// Posts a link; the region's key is the new one from now on. `None` if the list turned out to be one that completes in error.
@@ -143,6 +152,9 @@ impl Core {
         let posted = {
             let mut links = lmr.links.lock();
             let links = &mut *links;
+            if links.gone {
+                return Err(Error::InvalidLmr);
+            }
             // Variant 0 is that of the region before its first link.
             let variant = links.variant.checked_add(1).unwrap_or(1);
             let word =
@@ -164,27 +176,53 @@ impl Core {
         match posted {
             Ok(key) => Ok(Some(key)),
             Err(PostError::BadList(_)) => self.post_refused(ep, cookie, flags).map(|()| None),
-            Err(error) => Err(self.not_posted(error)),
+            Err(PostError::Gone) if self.lmr(lmr.handle).is_err() => Err(Error::InvalidLmr),
+            Err(error) => Err(self.not_posted_to(ep.handle, error)),
         }
     }
 
-    /// A link failed: one before it is still in force.
-    pub(crate) fn link_failed(&self, word: u32) {
+    /// A link that was posted to this queue pair failed: one before it is still in force.
+    pub(crate) fn link_failed(&self, qpn: u32, word: u32) {
         let (place, variant) = note::linked(word);
         if place == 0 {
             return;
         }
         let Some(lmr) = self.lmrs.at(place) else { return };
+        self.unpost(&lmr, |posted| posted.failed(qpn, variant));
+    }
+
+    /// A queue pair is gone, with what was under way through it: what it has not linked it never will.
+    pub(crate) fn drop_links(&self, qpn: u32) {
+        for lmr in self.lmrs.all() {
+            if !lmr.links.lock().posted.any(|link| link.qpn == qpn) {
+                continue;
+            }
+            // The device knows what it has done.
+            if let Ok(info) = lmr.region.query() {
+                self.unpost(&lmr, |posted| posted.dropped(qpn, Linking::none(info.key)));
+            }
+        }
+    }
+
+    /// Takes links out of those that were posted.
+    fn unpost(&self, lmr: &Lmr, take: impl FnOnce(&mut Posted<Linking, LINKS>) -> Left) {
         let mut links = lmr.links.lock();
         let links = &mut *links;
-        match links.posted.failed(variant) {
-            Failed::Now => {
+        if links.gone {
+            return;
+        }
+        match take(&mut links.posted) {
+            Left::Both => {}
+            Left::Last => links.before_runs.clear(),
+            Left::Before => {
                 core::mem::swap(&mut links.before_runs, &mut links.now_runs);
                 links.before_runs.clear();
-                self.keys.set(lmr.handle, links.now().key);
             }
-            Failed::Before => links.before_runs.clear(),
-            Failed::Other => {}
+            Left::Neither => {
+                links.now_runs.clear();
+                links.before_runs.clear();
+            }
         }
+        self.keys.set(lmr.handle, links.now().key);
     }
 }

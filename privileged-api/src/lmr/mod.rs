@@ -2,7 +2,8 @@
 //! it_mem_priv_t).
 //!
 //! Owns the agent's region and keeps the memory of owned buffers alive until the device has let go of it.
-//! Locks, outermost first: a region's `links`, then a queue pair's send queue (inside the agent); `buffer` is taken alone.
+//! Locks, outermost first: a region's `changes` (sleeps), its `links`, then those of an RMR, then a queue pair's send queue (inside the agent); `buffer`
+//! is taken alone.
 
 mod create;
 pub(crate) mod keys;
@@ -32,7 +33,6 @@ use crate::iobl::{Iobl, IoblList, LmrTriplet};
 use crate::posted::{Keyed, Posted};
 use crate::pz::InZone;
 use crate::status::{Error, Result};
-use crate::table::UseCount;
 use sharing::Sharing;
 
 pub use create::LmrMemory;
@@ -41,6 +41,8 @@ pub use create::LmrMemory;
 #[derive(Clone, Copy)]
 pub(crate) struct Linking {
     key: u32,
+    /// The queue pair that it was posted to; 0 for none.
+    qpn: u32,
     addr: usize,
     length: u64,
     privs: MemPriv,
@@ -55,6 +57,25 @@ impl Keyed for Linking {
     fn key(&self) -> u32 {
         self.key
     }
+
+    fn qpn(&self) -> u32 {
+        self.qpn
+    }
+}
+
+impl Linking {
+    /// Of a region that is not linked.
+    const fn none(key: u32) -> Linking {
+        Linking {
+            key,
+            qpn: 0,
+            addr: 0,
+            length: 0,
+            privs: MemPriv::empty(),
+            addr_mode: AddrMode::Absolute,
+            iobl_type: IoblTypes::empty(),
+        }
+    }
 }
 
 /// As many links of a region may be under way at once in the agent.
@@ -67,12 +88,19 @@ struct Links {
     now_runs: Runs,
     /// The memory of the one before it; empty if that is not known.
     before_runs: Runs,
+    /// The region is freed, and its place in the IA's keys may be another's.
+    gone: bool,
 }
 
 impl Links {
     /// The link that was posted last.
     fn now(&self) -> Linking {
         self.posted.now()
+    }
+
+    /// The link with the key that the device tells.
+    fn in_force(&self, key: u32) -> Linking {
+        self.posted.find(key).unwrap_or_else(|| self.now())
     }
 }
 
@@ -90,11 +118,9 @@ pub(crate) struct Lmr {
     /// It was matched with another.
     shared: AtomicBool,
     sharing: Option<Sharing>,
-    /// Windows on it.
-    uses: UseCount,
     pub(crate) context: Context,
-    /// Held by it_lmr_modify.
-    modify: SleepLock,
+    /// Held by it_lmr_modify, by it_lmr_query, so that what is modified together is seen together, and by it_lmr_free, so that a region is freed once.
+    changes: SleepLock,
 }
 
 /// Rights as the device knows them. Windows may always be bound (appendix A).
@@ -246,15 +272,30 @@ impl Lmr {
         self.region.max_elements() > 0
     }
 
-    /// The key with the link that was posted last.
-    pub(crate) fn key(&self) -> u32 {
-        self.links.lock().now().key
+    /// Runs `post` with the key of the link that was posted last. No other link is posted meanwhile, so what is posted names the link before it.
+    pub(crate) fn with_key<R>(&self, post: impl FnOnce(u32) -> R) -> R {
+        let links = self.links.lock();
+        post(links.now().key)
     }
 
-    /// Refuses a range that is not within the region (it_rmr_link). Whether a region with relative addressing, or one that is
+    /// The same, unless a range is not within the region (it_rmr_link). Whether a region with relative addressing, or one that is
     /// not linked, can have ranges is for the device to say.
-    pub(crate) fn check_range(&self, addr: usize, length: u64) -> Result<()> {
-        let now = self.links.lock().now();
+    pub(crate) fn with_range<R>(
+        &self,
+        addr: usize,
+        length: u64,
+        post: impl FnOnce(u32) -> Result<R>,
+    ) -> Result<R> {
+        let links = self.links.lock();
+        let now = links.now();
+        now.check_range(addr, length)?;
+        post(now.key)
+    }
+}
+
+impl Linking {
+    fn check_range(&self, addr: usize, length: u64) -> Result<()> {
+        let now = self;
         if now.addr_mode == AddrMode::Relative || now.length == 0 {
             return Ok(());
         }
@@ -262,7 +303,9 @@ impl Lmr {
         let room = now.length.checked_sub(offset).filter(|room| *room > 0).ok_or(Error::Address)?;
         if length > room { Err(Error::InvalidLength) } else { Ok(()) }
     }
+}
 
+impl Lmr {
     /// Whether a segment is within the bounds of the link that was posted last.
     fn spans(&self, segment: &LmrTriplet) -> bool {
         let now = self.links.lock().now();
@@ -284,15 +327,24 @@ impl Core {
         self.lmrs.get(lmr.as_raw()).ok_or(Error::InvalidLmr)
     }
 
-    /// Frees a region that no window is on; false if the device says that one is.
+    /// A region that is still there, now that its lock `changes` is held.
+    fn still(&self, lmr: &Lmr) -> Result<()> {
+        self.lmrs.with(lmr.handle.as_raw(), |_| ()).ok_or(Error::InvalidLmr)
+    }
+
+    /// Frees a region that no window is on; false if the device says that one is. With `changes` held, or when there are no calls any more.
     pub(crate) fn bury_lmr(&self, lmr: &Lmr) -> bool {
         use kernel_agent::Error as Agent;
         let destroyed = lmr.region.destroy();
         if destroyed == Err(Agent::Busy) {
             return false;
         }
-        self.keys.clear(lmr.handle);
-        self.owners.clear(lmr.region.key());
+        {
+            let mut links = lmr.links.lock();
+            links.gone = true;
+            self.keys.clear(lmr.handle);
+        }
+        self.owners.clear(lmr.region.key(), lmr.handle.into());
         self.lmrs.remove(lmr.handle.as_raw());
         self.shared.shareable.forget(lmr);
         lmr.zone.lock().leave();
@@ -320,9 +372,10 @@ impl Ia {
         if LmrParamMask::from_bits(mask.bits()).is_none() {
             return Err(Error::InvalidMask);
         }
+        let _changes = lmr.changes.lock(&core.shared.platform);
         let info = lmr.region.query().map_err(|error| core.gone(error, Error::InvalidLmr))?;
         // The device knows which link is in force.
-        let linking = lmr.links.lock().posted.in_force(info.key);
+        let linking = lmr.links.lock().in_force(info.key);
         let linked = info.linked != 0;
         let wants = |bit| mask.intersects(bit | LmrParamMask::ALL);
         let mut param = LmrParam::default();
@@ -383,14 +436,9 @@ impl Ia {
     pub fn lmr_free(&self, lmr: LmrHandle) -> Result<()> {
         let core = self.call()?;
         let lmr = core.lmr(lmr)?;
-        if !lmr.uses.retire() {
-            return Err(if lmr.uses.in_use() { Error::LmrBusy } else { Error::InvalidLmr });
-        }
-        if core.bury_lmr(&lmr) {
-            return Ok(());
-        }
-        lmr.uses.revive();
-        Err(Error::LmrBusy)
+        let _changes = lmr.changes.lock(&core.shared.platform);
+        core.still(&lmr)?;
+        if core.bury_lmr(&lmr) { Ok(()) } else { Err(Error::LmrBusy) }
     }
 
     /// Makes changes of memory visible to incoming RDMA Reads and atomic operations. Needed for regions that were created with

@@ -26,7 +26,8 @@ impl Ia {
         let core = self.call()?;
         core.shared.not_in_callback()?;
         let lmr = core.lmr(lmr)?;
-        let _modify = lmr.modify.lock(&core.shared.platform);
+        let _changes = lmr.changes.lock(&core.shared.platform);
+        core.still(&lmr)?;
         if mask.bits() & !MODIFIABLE.bits() != 0 || lmr.is_linkable() && mask.contains(LmrParamMask::MEM_PRIV)
         {
             return Err(Error::InvalidMask);
@@ -41,19 +42,25 @@ impl Ia {
         if mask.is_empty() {
             return Ok(());
         }
-        core.modify(&lmr, mask, params).inspect_err(|error| {
-            if !matches!(error, Error::LmrBusy | Error::IaCatastrophe) {
-                core.bury_lmr(&lmr);
-            }
-        })
+        match core.modify(&lmr, info.key, mask, params) {
+            // A window may have come since it was looked at.
+            Err(error) if error != Error::IaCatastrophe && !core.bury_lmr(&lmr) => Err(Error::LmrBusy),
+            modified => modified,
+        }
     }
 }
 
 impl Core {
-    fn modify(&self, lmr: &Lmr, mask: LmrParamMask, params: &LmrParam) -> Result<()> {
+    /// Modifies a region that has this key.
+    fn modify(&self, lmr: &Lmr, key: u32, mask: LmrParamMask, params: &LmrParam) -> Result<()> {
         let handle = lmr.zone.lock().pz().handle;
         let zone = self.enter_zone(if mask.contains(LmrParamMask::PZ) { params.pz } else { handle })?;
-        let mut now = lmr.links.lock().now();
+        // A link that is posted meanwhile gets another variant, and comes after this.
+        let (mut now, variant) = {
+            let mut links = lmr.links.lock();
+            links.variant = links.variant.checked_add(1).unwrap_or(1);
+            (links.in_force(key), links.variant)
+        };
         if mask.contains(LmrParamMask::MEM_PRIV) {
             let privs = params.privs;
             if MemPriv::from_bits(privs.bits()).is_none() {
@@ -69,20 +76,15 @@ impl Core {
         }
         // Addressing stays as it is.
         let rights = rights(now.privs, AddrMode::Absolute);
-        let variant = lmr.links.lock().variant.checked_add(1).unwrap_or(1);
         let modified = lmr.region.modify(&zone.pz().pd, rights, variant);
-        now.key = modified.map_err(|error| match error {
-            // Since it was looked at.
-            kernel_agent::Error::Busy => Error::LmrBusy,
-            other => self.error(other),
-        })?;
+        now.key = modified.map_err(|error| self.error(error))?;
         let former = core::mem::replace(&mut *lmr.zone.lock(), zone);
         former.leave();
         let mut links = lmr.links.lock();
-        links.variant = variant;
-        links.posted.reset(now);
-        links.before_runs.clear();
-        self.keys.set(lmr.handle, now.key);
+        if links.posted.changed(key, now) {
+            links.before_runs.clear();
+            self.keys.set(lmr.handle, now.key);
+        }
         Ok(())
     }
 }

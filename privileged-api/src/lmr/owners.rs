@@ -56,12 +56,10 @@ impl Owners {
         Ok(())
     }
 
-    /// The key has no owner any more.
-    pub(crate) fn clear(&self, key: u32) {
-        if let Some(place) =
-            self.place(key).filter(|place| place.key.load(Ordering::Acquire) == key & !VARIANT)
-        {
-            place.word.store(0, Ordering::Release);
+    /// The key is this one's no more. The slot may have gone to another one already.
+    pub(crate) fn clear(&self, key: u32, owner: Handle) {
+        if let Some(place) = self.place(key) {
+            let _ = place.word.compare_exchange(owner.as_raw(), 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
@@ -90,9 +88,9 @@ mod tests {
         assert_eq!(owners.get(ident::key(70, 3, 9)), Handle::from_raw(42));
         assert!(owners.get(ident::key(70, 4, 0)).is_null());
         assert!(owners.get(ident::key(71, 3, 0)).is_null());
-        owners.clear(ident::key(70, 4, 0));
+        owners.clear(key, Handle::from_raw(41));
         assert!(!owners.get(key).is_null(), "another's key");
-        owners.clear(key);
+        owners.clear(key, Handle::from_raw(42));
         assert!(owners.get(key).is_null());
         assert_eq!(owners.set(ident::key(128, 0, 0), Handle::from_raw(1)), Err(Error::Resources));
     }

@@ -91,14 +91,14 @@ impl Lmr {
 }
 
 impl Core {
-    /// A region over this memory that shares the translations of one that matches, and that one; `None` if there is none.
+    /// A region over this memory that shares the translations of one that matches; `None` if there is none.
     pub(super) fn share(
         &self,
         wanted: &Wanted,
         runs: &Runs,
         base: u64,
         rights: LinkFlags,
-    ) -> Option<(Arc<Region>, Arc<Lmr>)> {
+    ) -> Option<Arc<Region>> {
         if !wanted.flags.contains(LmrFlags::SHARED) || wanted.length == 0 {
             return None;
         }
@@ -107,9 +107,11 @@ impl Core {
             let key = lmr.link_to(wanted, runs)?;
             // Fails if that link is in force no more, or the region is another adapter's.
             let region = client.share(&wanted.zone.pz().pd, rights, base, &lmr.region, key).ok()?;
+            // For the device it is, whatever becomes of this one.
+            lmr.shared.store(true, Ordering::Release);
             // Variants come round: the key may have been that of another link by then. From now on it stays.
             if lmr.link_to(wanted, runs) == Some(key) {
-                return Some((region, lmr));
+                return Some(region);
             }
             let _ = region.destroy();
             None

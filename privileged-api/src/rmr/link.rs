@@ -58,13 +58,16 @@ impl Ia {
         if length == 0 && !rmr.narrow {
             return Err(Error::InvalidLength);
         }
-        region.check_range(addr, length)?;
-        ep.takes_requests()?;
         let mut rights = remote_rights(privs);
         rights.set(LinkFlags::RELATIVE, addr_mode == AddrMode::Relative);
-        let linking = Linking { key: 0, lmr, privs: privs.difference(MemPriv::LOCAL), ep: ep.handle };
-        let range = (region.key(), addr as u64, length);
-        core.post_bind(&ep, &rmr, range, rights, linking, cookie, dto_flags).map(RmrContext::from_key)
+        let (privs, qpn) = (privs.difference(MemPriv::LOCAL), ep.qp().qpn());
+        let linking = Linking { key: 0, qpn, lmr, privs, ep: ep.handle };
+        let key = region.with_range(addr, length, |region_key| {
+            ep.takes_requests()?;
+            let range = (region_key, addr as u64, length);
+            core.post_bind(&ep, &rmr, range, rights, linking, cookie, dto_flags)
+        })?;
+        Ok(RmrContext::from_key(key))
     }
 
     /// Posts the unlink of a remote memory region, which need not be linked.
@@ -88,11 +91,10 @@ impl Ia {
         if rmr.narrow {
             let links = rmr.links.lock();
             let note = Note { cookie, data: data(dto_flags, EventType::RMR_LINK_CMPL) };
-            let posted = ep.qp().post_invalidate(links.now.key, send_flags(dto_flags), note);
+            let posted = ep.qp().post_invalidate(links.posted.now().key, send_flags(dto_flags), note);
             return posted.map_err(|error| core.not_posted_to(ep.handle, error));
         }
-        let (privs, lmr) = (MemPriv::empty(), LmrHandle::NULL);
-        let nothing = Linking { key: 0, lmr, privs, ep: EpHandle::NULL };
+        let nothing = Linking { qpn: ep.qp().qpn(), ..Linking::none(0) };
         // A bind of no bytes needs no region.
         core.post_bind(&ep, &rmr, (0, 0, 0), LinkFlags::empty(), nothing, cookie, dto_flags).map(|_| ())
     }
@@ -120,20 +122,31 @@ impl Core {
         let posted = ep.qp().post_bind(&rmr.window, variant, region_key, rights, addr, length, flags, note);
         let key = posted.map_err(|error| self.not_posted_to(ep.handle, error))?;
         linking.key = key;
-        links.push(linking, variant);
+        links.variant = variant;
+        links.posted.push(linking);
         Ok(key)
     }
 
-    /// A link failed: the one before it is still in force.
-    pub(crate) fn rmr_link_failed(&self, word: u32) {
+    /// A link that was posted to this queue pair failed: one before it is still in force.
+    pub(crate) fn rmr_link_failed(&self, qpn: u32, word: u32) {
         let (place, variant) = note::linked(word);
         if place == 0 {
             return;
         }
         let Some(rmr) = self.rmrs.at(place) else { return };
-        let mut links = rmr.links.lock();
-        if links.variant == variant && links.now.key != links.before.key {
-            links.now = links.before;
+        rmr.links.lock().posted.failed(qpn, variant);
+    }
+
+    /// A queue pair is gone, with what was under way through it: what it has not linked it never will.
+    pub(crate) fn drop_rmr_links(&self, qpn: u32) {
+        for rmr in self.rmrs.all() {
+            if !rmr.links.lock().posted.any(|link| link.qpn == qpn) {
+                continue;
+            }
+            // The device knows what it has done.
+            if let Ok(info) = rmr.window.query() {
+                rmr.links.lock().posted.dropped(qpn, Linking::none(info.key));
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns the agent's window. What a region is linked to is the device's knowledge; only what the device cannot know (the LMR's handle,
 //! privileges as they were given, the endpoint) is noted beside the key of each link.
-//! Locks, outermost first: a region's `links`, then a queue pair's send queue (inside the agent).
+//! Locks, outermost first: an LMR's `links`, a region's `links`, then a queue pair's send queue (inside the agent).
 
 mod link;
 
@@ -20,6 +20,7 @@ use crate::context::Context;
 use crate::flags::{MemPriv, RmrParamMask};
 use crate::handle::{EpHandle, LmrHandle, PzHandle, RmrHandle};
 use crate::ia::{Core, Ia};
+use crate::posted::{Keyed, Posted};
 use crate::pz::InZone;
 use crate::status::{Error, Result};
 
@@ -28,38 +29,37 @@ use crate::status::{Error, Result};
 struct Linking {
     /// The window's key with this link; the device tells by it which link is in force.
     key: u32,
+    /// The queue pair that it was posted to; 0 for none.
+    qpn: u32,
     lmr: LmrHandle,
     privs: MemPriv,
     ep: EpHandle,
 }
 
-/// Links that are remembered.
-const RECENT: usize = 8;
+impl Keyed for Linking {
+    fn key(&self) -> u32 {
+        self.key
+    }
 
-/// The link or unlink that was posted last, and the one before it, which stays in force if the last one fails.
-struct Links {
-    now: Linking,
-    before: Linking,
-    /// The last ones, by the variant of their keys: which of them is in force is for the device to say.
-    recent: [Linking; RECENT],
-    variant: u8,
+    fn qpn(&self) -> u32 {
+        self.qpn
+    }
 }
 
-impl Links {
-    /// What was posted with this key, if it is not too long ago.
-    fn of(&self, key: u32) -> Option<Linking> {
-        self.recent.get(key as usize & 0xff & (RECENT - 1)).filter(|linking| linking.key == key).copied()
+impl Linking {
+    /// Of a region that is not linked.
+    const fn none(key: u32) -> Linking {
+        Linking { key, qpn: 0, lmr: LmrHandle::NULL, privs: MemPriv::empty(), ep: EpHandle::NULL }
     }
+}
 
-    /// A link that was posted.
-    fn push(&mut self, linking: Linking, variant: u8) {
-        self.variant = variant;
-        self.before = self.now;
-        self.now = linking;
-        if let Some(place) = self.recent.get_mut(usize::from(variant) & (RECENT - 1)) {
-            *place = linking;
-        }
-    }
+/// Links that are remembered besides the last one.
+const RECENT: usize = 8;
+
+/// The links and unlinks that were posted.
+struct Links {
+    posted: Posted<Linking, RECENT>,
+    variant: u8,
 }
 
 pub(crate) struct Rmr {
@@ -79,8 +79,9 @@ impl Core {
             return Ok(None);
         }
         // Of one so long ago that it is forgotten here, though the last to be executed, the device knows enough.
-        let linking = rmr.links.lock().of(info.key).unwrap_or_else(|| Linking {
+        let linking = rmr.links.lock().posted.find(info.key).unwrap_or_else(|| Linking {
             key: info.key,
+            qpn: 0,
             lmr: LmrHandle::try_from(self.owners.get(info.windows_or_region)).unwrap_or(LmrHandle::NULL),
             privs: privileges(LinkFlags::from_bits_truncate(info.flags)),
             ep: EpHandle::NULL,
@@ -113,7 +114,7 @@ impl Core {
     pub(crate) fn bury_rmr(&self, rmr: &Rmr) {
         // Windows go at any time, so this can only fail with the device.
         let _ = rmr.window.destroy();
-        self.owners.clear(rmr.window.key());
+        self.owners.clear(rmr.window.key(), rmr.handle.into());
         self.rmrs.remove(rmr.handle.as_raw());
         rmr.zone.leave();
     }
@@ -121,7 +122,7 @@ impl Core {
     /// Whether a narrow region is linked through this endpoint.
     pub(crate) fn has_narrow_rmr(&self, ep: EpHandle) -> bool {
         self.rmrs.all().iter().filter(|rmr| rmr.narrow).any(|rmr| {
-            let named = rmr.links.lock().recent.iter().any(|linking| linking.ep == ep);
+            let named = rmr.links.lock().posted.any(|linking| linking.ep == ep);
             named && matches!(self.linking(rmr), Ok(Some((_, linking))) if linking.ep == ep)
         })
     }
@@ -154,18 +155,12 @@ impl Ia {
         core.owners.set(key, handle.into()).inspect_err(|_| {
             let _ = window.destroy();
         })?;
-        let unlinked = Linking { key, lmr: LmrHandle::NULL, privs: MemPriv::empty(), ep: EpHandle::NULL };
         reservation.fill(Arc::new(Rmr {
             handle,
             zone,
             window,
             narrow,
-            links: Mutex::new(Links {
-                now: unlinked,
-                before: unlinked,
-                recent: [unlinked; RECENT],
-                variant: 0,
-            }),
+            links: Mutex::new(Links { posted: Posted::new(Linking::none(key)), variant: 0 }),
             context: Context::new(),
         }));
         Ok(handle)
