@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use nic_abi::wqe::ListElement;
+
 use crate::address::IoAddr;
 use crate::ia::Ia;
 use crate::status::{Error, Result};
@@ -18,7 +20,7 @@ impl Ia {
     /// To build an I/O buffer list, go on behind the bytes that were mapped. The memory must stay where it is until it is unmapped. `aspace_id` is
     /// [`ASPACE_KERNEL`]. Privileged consumers only.
     ///
-    /// Errors: `NoPermission`, `Fault` (no such memory for the device, no such address space, or `len` is 0), `InvalidIa`, `IaCatastrophe`. Does not
+    /// Errors: `NoPermission`, `Fault` (part or all of it is no memory for the device, no such address space, or `len` is 0), `InvalidIa`, `IaCatastrophe`. Does not
     /// block. May be called in callbacks. Thread-safe. Page it_mem_map.
     #[doc(alias = "it_mem_map")]
     pub fn mem_map(&self, vaddr: usize, aspace_id: u64, len: usize) -> Result<(IoAddr, usize)> {
@@ -27,13 +29,15 @@ impl Ia {
         if len == 0 || aspace_id != ASPACE_KERNEL || vaddr.checked_add(len).is_none() {
             return Err(Error::Fault);
         }
-        let extent =
-            core.shared.platform.translate(vaddr).filter(|extent| extent.len > 0).ok_or(Error::Fault)?;
-        let mapped = usize::try_from(extent.len).map_or(len, |contiguous| contiguous.min(len));
         let limit = core.agent.identity().dma_limit;
-        if extent.addr.checked_add(mapped as u64).is_none_or(|end| end > limit) {
-            return Err(Error::Fault);
-        }
+        let mut reachable = true;
+        // All of it is looked at, though what is mapped ends with the first extent.
+        let translated = core.agent.translate(vaddr, len as u64, |run: ListElement| {
+            reachable &= run.addr.checked_add(run.length).is_some_and(|end| end <= limit);
+        });
+        let extent = core.shared.platform.translate(vaddr);
+        let extent = extent.filter(|_| translated.is_ok() && reachable).ok_or(Error::Fault)?;
+        let mapped = usize::try_from(extent.len).map_or(len, |contiguous| contiguous.min(len));
         let io_addr = IoAddr(extent.addr);
         let mut mappings = core.mappings.lock();
         mappings.try_reserve(1).map_err(|_| Error::Fault)?;

@@ -337,7 +337,10 @@ pub(crate) const TESTS: &[Test] = &[
             let outside = [0, 1, addr - 1, addr + PAGE, addr + PAGE + 1, usize::MAX];
             all_refused(&w, &[call("rmr_link", link)], &outside, Error::Address)?;
             let map = |len| ia.mem_map(addr, ASPACE_KERNEL, len).map(drop);
-            all_refused(&w, &[call("mem_map", map)], &[0, usize::MAX, usize::MAX - addr + 1], Error::Fault)?;
+            // Nothing, what wraps around, and what begins in memory and goes on where there is none.
+            let lengths =
+                [0, usize::MAX, usize::MAX - addr + 1, usize::MAX - addr, isize::MAX as usize - addr];
+            all_refused(&w, &[call("mem_map", map)], &lengths, Error::Fault)?;
             let unmap = |len| ia.mem_unmap(w.pages[0], len);
             all_refused(&w, &[call("mem_unmap", unmap)], &[0, PAGE - 1, PAGE + 1, usize::MAX], Error::Fault)
         },
