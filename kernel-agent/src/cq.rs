@@ -453,7 +453,7 @@ impl Cq {
         drop(forgotten);
     }
 
-    /// Shows the receive entries that a queue pair, which is no longer in the table, has left: nobody will take them.
+    /// Shows the receive entries that are left of a queue pair that was reset or is gone.
     pub(crate) fn left_by(&self, identity: u64, mut each: impl FnMut(u32)) {
         let mut place = self.consumer.lock();
         let Some(consumer) = place.content() else { return };

@@ -406,7 +406,18 @@ impl Qp {
         // Under the CQ's lock: completions that nobody has polled yet find their requests forgotten.
         self.send_cq.excluding_polls(|| self.sends.clear());
         self.receive_cq.excluding_polls(|| self.receives.clear());
+        self.give_back_shared();
         Ok(())
+    }
+
+    /// What the queue pair took of its SRQ in the life that is over, and nobody has heard of, is outstanding no more: completions that nobody has
+    /// polled yet find it retired. The device has flushed what was in progress.
+    fn give_back_shared(&self) {
+        if let Some(srq) = &self.srq {
+            self.receive_cq.left_by(self.identity, |tag| {
+                let _ = srq.retire(tag);
+            });
+        }
     }
 
     fn to_state(&self, state: QpState) -> Result<(), Error> {
@@ -501,13 +512,8 @@ impl Qp {
         self.send_cq.forget(self.slot);
         self.receive_cq.forget(self.slot);
         drop(removed);
-        if let Some(srq) = &self.srq
-            && result.is_ok()
-        {
-            // What it took of the SRQ, and nobody will hear of, is the SRQ's again.
-            self.receive_cq.left_by(self.identity, |tag| {
-                let _ = srq.retire(tag);
-            });
+        if result.is_ok() {
+            self.give_back_shared();
         }
         self.withdraw();
         let sender = self.withdrawn.lock().take();

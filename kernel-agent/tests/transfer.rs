@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use host::Machine;
-use kernel_agent::{Link, MemoryList, Note, PostError, WindowType};
+use kernel_agent::{CmEventKind, Link, MemoryList, Note, PostError, WindowType};
 use nic_abi::cqe::Status;
 use nic_abi::ident::KEY_RESERVED;
 use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
@@ -281,6 +281,47 @@ fn a_shared_receive_queue_serves_two_connections() {
             srq.post_receive(false, &[into(i)], |&s| s, Note { cookie: 8 + i, data: 0 }).unwrap();
         }
         assert_eq!(srq.outstanding(), 8);
+    });
+}
+
+#[test]
+fn what_was_taken_of_a_shared_queue_before_a_reset_is_forgotten() {
+    two_nics_and_one(|_, a, b| {
+        let srq = b.client.create_srq(&b.pd, 8, 2, 0, 55).unwrap();
+        let mut attributes = b.attributes(21);
+        attributes.srq = Some(&srq);
+        let q = b.client.create_qp(&attributes).unwrap();
+        let (from, to) = (a.buffer(64), b.buffer(64));
+        let (ra, rb) = (a.register(&from), b.register(&to));
+        let note = |cookie| Note { cookie, data: 0 };
+        for cookie in 0..8 {
+            srq.post_receive(false, &[segment(&to, &rb)], |&s| s, note(cookie)).unwrap();
+        }
+        let mut peers = Vec::new();
+        for life in 0..2 {
+            let all = LinkFlags::REMOTE_READ | LinkFlags::REMOTE_WRITE;
+            q.to_init(all).unwrap();
+            let p = a.qp(11);
+            let (connection, _) = connect_qps(a, &p, b, &q, 6 + life);
+            for _ in 0..3 {
+                post(&p, Opcode::Send, segment(&from, &ra), None, 1);
+                assert_eq!(a.completion().status, Status::Success);
+            }
+            if life == 0 {
+                // One is known, two are not.
+                assert_eq!(b.completion().cookie, 0);
+                a.client.disconnect(connection, b"").unwrap();
+                b.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
+                q.to_reset().unwrap();
+                assert_eq!((b.cq.poll_one(), srq.outstanding()), (None, 5));
+            }
+            peers.push(p);
+        }
+        for cookie in 3..6 {
+            assert_eq!((b.completion().cookie, b.cq.dropped()), (cookie, 2));
+        }
+        assert_eq!((b.cq.poll_one(), srq.outstanding()), (None, 2));
+        q.destroy().unwrap();
     });
 }
 

@@ -6,7 +6,7 @@ use nic_abi::admin::Injection;
 use nic_abi::cqe::Status;
 use privileged_api::*;
 
-use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED};
+use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attributes};
 use crate::ud::two;
 use crate::{Failure, Outcome, Test, check, check_eq, test};
 
@@ -97,6 +97,32 @@ fn worked(end: &End, number: EventType, cookie: u64) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    test("statuses::what_the_peer_refuses_as_invalid", &["it_dto_status_t.A27"], |f| {
+        // What it does not know at all.
+        for way in WAYS {
+            let ground = self::ground(f)?;
+            f.inject(f.a.ep_qpn(ground.pair.a.ep)?, Injection::BadRequest, 1, 0)?;
+            ground.post(way, 1)?;
+            ground.pair.a.done(1, DtoStatus::RemoteResponder)?;
+            ground.pair.a.broken()?;
+        }
+        // What is longer than it takes, in either direction; that is no matter of protection.
+        for write in [true, false] {
+            let short = EpAttributes { max_dto_payload_size: 64, ..attributes() };
+            let pair = f.pair_of(&attributes(), &short)?;
+            let (own, peer) =
+                (f.region(&f.a, pair.a.pz, PAGE, OPEN)?, f.region(&f.b, pair.b.pz, PAGE, OPEN)?);
+            let (segment, at, context) = ([own.segment(0, 65)], peer.remote(0), peer.context()?);
+            match write {
+                true => f.a.post_rdma_write(pair.a.ep, &segment, 1, SIGNALLED, at, context)?,
+                false => f.a.post_rdma_read(pair.a.ep, &segment, 1, SIGNALLED, at, context)?,
+            }
+            pair.a.done(1, DtoStatus::RemoteResponder)?;
+            pair.a.broken()?;
+            peer.untouched()?;
+        }
+        Ok(())
+    }),
     test(
         "statuses::every_request_ends_with_one",
         &[

@@ -244,8 +244,9 @@ impl<F: Frontend> Fabric<F> {
         Ok(DONE)
     }
 
-    /// Forgets all that a queue pair has to do. What was posted is skipped; the counters go on.
+    /// Forgets all that a queue pair has to do. What was posted to it is skipped; the counters go on.
     fn reset_qp(&mut self, n: u16, slot: u32) {
+        self.flush_shared(n, slot);
         self.forget(n, slot);
         let nic = &mut self.nics[usize::from(n)];
         let send_tail = nic.record(SQ_RECORDS, slot, 0).load(Ordering::Acquire);
@@ -269,6 +270,7 @@ impl<F: Frontend> Fabric<F> {
 
     pub(super) fn destroy_qp(&mut self, n: u16, command: &Command) -> Answer {
         let slot = self.nics[usize::from(n)].qp_slot(command)?;
+        self.flush_shared(n, slot);
         self.forget(n, slot);
         let nic = &mut self.nics[usize::from(n)];
         let Some(qp) = nic.qps.remove(slot) else { return Ok(DONE) };

@@ -9,6 +9,7 @@ use nic_abi::wqe::{Header, ReceiveHeader, receive_stride};
 
 use super::engine::Received;
 use crate::Frontend;
+use crate::fabric::Fabric;
 use crate::memory::GuestMemory;
 use crate::nic::Nic;
 
@@ -92,6 +93,17 @@ impl<F: Frontend> Nic<F> {
         if core::mem::take(&mut qp.last_wqe) {
             let (eq, qpn, generation) = (qp.eq, qp.qpn, qp.generation);
             self.post_event(eq, EventType::LastWqeReached, 0, qpn, generation, 0);
+        }
+    }
+}
+
+impl<F: Frontend> Fabric<F> {
+    /// Flushes the receive that a queue pair has taken from its SRQ and not completed: the SRQ has it no more, so nobody else would ever tell of it.
+    pub(crate) fn flush_shared(&mut self, n: u16, slot: u32) {
+        let nic = &mut self.nics[usize::from(n)];
+        if nic.qps.get(slot).is_some_and(|qp| qp.srq.is_some() && qp.inbound.receive.loaded) {
+            nic.complete_receive(slot, Status::Flushed, Received::failed(NO_FIELD));
+            self.tell_failed_cqs(n);
         }
     }
 }

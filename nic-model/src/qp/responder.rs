@@ -335,7 +335,7 @@ impl<F: Frontend> Fabric<F> {
         let keys = &self.nics[usize::from(request.to)].keys;
         let relative = keys.get(request.remote_key).is_some_and(|k| k.flags.contains(LinkFlags::RELATIVE));
         if !relative && !request.remote_addr.is_multiple_of(ATOMIC_BYTES) {
-            return Err(Fault::INVALID.into());
+            return Err(Fault::ACCESS.into());
         }
         let span = self.remote_span(request, ATOMIC_BYTES, LinkFlags::REMOTE_ATOMIC)?;
         let nic = &mut self.nics[usize::from(request.to)];

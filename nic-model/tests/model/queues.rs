@@ -208,6 +208,35 @@ fn queue_pairs_share_receives() {
 }
 
 #[test]
+fn a_shared_receive_in_progress_is_told_of_at_the_end() {
+    const LENGTH: u32 = 3 << 20;
+    for destroyed in [true, false] {
+        let mut rig = Rig::new(2);
+        let (ring, mut tail) = (rig.create_srq(1, 4, 0), 0);
+        let (mut a, mut b) = shared_pair(&mut rig);
+        let ((from, source), (to, target)) =
+            (rig.region(0, u64::from(LENGTH)), rig.region(1, u64::from(LENGTH)));
+        rig.fill(source, LENGTH as usize, 1);
+        post_shared(&mut rig, ring, &mut tail, 7, &[segment(to, 0, LENGTH)]);
+        rig.post(&mut a, header(wqe::Opcode::Send, 1), &[segment(from, 0, LENGTH)]);
+        // Until a piece has arrived, of three.
+        while rig.bytes(target, 8) == [0; 8] {
+            rig.step();
+        }
+        assert!(rig.poll_cq(&mut b.receive_cq).is_none());
+        if destroyed {
+            rig.command(1, Opcode::DestroyQp, b.qpn, &()).unwrap();
+        } else {
+            rig.set_state(&b, QpState::Reset).unwrap();
+        }
+        let entry = rig.poll_cq(&mut b.receive_cq).expect("a completion");
+        assert_eq!((entry.tag, status(&entry), entry.qpn), (7, cqe::Status::Flushed, b.qpn));
+        assert!(rig.poll_cq(&mut b.receive_cq).is_none());
+        assert_eq!(rig.bytes(target + u64::from(LENGTH) - 8, 8), [0; 8], "the rest never came");
+    }
+}
+
+#[test]
 fn an_empty_srq_is_not_ready_and_a_broken_one_an_error() {
     let mut rig = Rig::new(2);
     let (ring, mut tail) = (rig.create_srq(1, 4, 0), 0);

@@ -200,6 +200,11 @@ impl Rig {
         panic!("the device finds no rest");
     }
 
+    /// Lets the device do a little.
+    pub fn step(&mut self) {
+        self.fabric.poll(Instant::from_nanos(self.now), 1);
+    }
+
     /// Lets time pass up to and with the next deadline of a queue pair, and the device work.
     pub fn advance(&mut self, ns: u64) {
         self.now += ns;

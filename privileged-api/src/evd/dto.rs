@@ -264,17 +264,10 @@ pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) ->
 
 /// What the specification calls a failure of the NIC's (it_dto_status_t, table for InfiniBand).
 ///
-/// The NIC refuses an RDMA operation that the remote endpoint is not enabled for as an invalid request; the page
-/// counts it as remote access. What goes wrong with a link is a memory management error, whatever the NIC blames.
+/// What the peer refuses as an invalid request is a condition of its length or endpoint, not of protection. What goes wrong with a link is a memory
+/// management error, whatever the NIC blames.
 #[cold]
 fn failure(status: Status, event: EventType) -> DtoStatus {
-    let rdma = matches!(
-        event,
-        EventType::DTO_RDMA_WRITE_CMPL
-            | EventType::DTO_RDMA_READ_CMPL
-            | EventType::DTO_FETCH_ADD_CMPL
-            | EventType::DTO_CMP_SWAP_CMPL
-    );
     match status {
         Status::Success => DtoStatus::Success,
         Status::Flushed => DtoStatus::Flushed,
@@ -284,7 +277,6 @@ fn failure(status: Status, event: EventType) -> DtoStatus {
         Status::LocalProtection | Status::LocalAccess => DtoStatus::LocalProtection,
         Status::WindowBind => DtoStatus::RmrOperationFailed,
         Status::BadResponse => DtoStatus::BadResponse,
-        Status::RemoteInvalidRequest if rdma => DtoStatus::RemoteAccess,
         // A Send reaches for nothing but what it unlinks (it_post_send_and_unlink).
         Status::RemoteAccess if event == EventType::DTO_SEND_CMPL => DtoStatus::RemoteResponder,
         Status::RemoteAccess => DtoStatus::RemoteAccess,
@@ -300,10 +292,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_rdma_that_the_peer_does_not_allow_is_remote_access() {
-        let invalid = Status::RemoteInvalidRequest;
-        assert_eq!(failure(invalid, EventType::DTO_RDMA_READ_CMPL), DtoStatus::RemoteAccess);
-        assert_eq!(failure(invalid, EventType::DTO_SEND_CMPL), DtoStatus::RemoteResponder);
+    fn an_invalid_request_is_no_matter_of_access() {
+        let ways = [EventType::DTO_RDMA_READ_CMPL, EventType::DTO_FETCH_ADD_CMPL, EventType::DTO_SEND_CMPL];
+        for way in ways {
+            assert_eq!(failure(Status::RemoteInvalidRequest, way), DtoStatus::RemoteResponder);
+        }
+        assert_eq!(failure(Status::RemoteAccess, EventType::DTO_RDMA_READ_CMPL), DtoStatus::RemoteAccess);
+        assert_eq!(failure(Status::RemoteAccess, EventType::DTO_SEND_CMPL), DtoStatus::RemoteResponder);
     }
 
     #[test]
