@@ -16,10 +16,16 @@ use core::fmt;
 pub(crate) const INDEX_BITS: u32 = 24;
 const TYPE_SHIFT: u32 = INDEX_BITS;
 const IA_SHIFT: u32 = 28;
-const IA_BITS: u32 = 12;
+/// Bits of the IA's number.
+pub(crate) const IA_BITS: u32 = 12;
 const GENERATION_SHIFT: u32 = 40;
 /// Generations that fit into a handle.
 pub(crate) const GENERATION_MASK: u32 = (1 << 24) - 1;
+
+/// The generation after this one. 0 is never one, and the last that fits is the direct LMR handle's.
+pub(crate) const fn next_generation(generation: u32) -> u32 {
+    if generation >= GENERATION_MASK - 1 { 1 } else { generation + 1 }
+}
 
 /// What kind of object a handle names.
 #[doc(alias = "it_handle_type_enum_t")]

@@ -1,6 +1,6 @@
 //! The interface adapter: its life, its state and what it can do (pages it_ia_create, it_ia_query, it_ia_free, it_ia_info_t).
 //!
-//! Owns all objects of the IA. An IA is enabled, disabled (its device died) or freed; the state is one word that each call reads first.
+//! Owns all objects of the IA. An IA is enabled, disabled (its device died) or freed ([`Life`]).
 //!
 //! Locks, outermost first: an endpoint's operation lock (sleeps), a table entry (an endpoint's before an address handle's), an object's
 //! control lock, a queue's or `connections`. `ud_requests` and `mappings` are taken alone.
@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Deref;
-use core::sync::atomic::{self, AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use kernel_agent::{Agent, Client};
 use nic_abi::ident;
@@ -30,11 +30,13 @@ use crate::flags::{ConnQualTypes, IoblTypes, RmrTypes, ServiceTypes};
 use crate::gates::{CqGates, Gates, SendGates, bar};
 use crate::handle::{self, EpHandle, EvdHandle, HandleType, IaHandle, LmrHandle};
 use crate::info::{IaInfo, SpigotInfo, TransportType, VendorIb};
+use crate::life::Life;
 use crate::listen::Listen;
 use crate::lmr::Lmr;
 use crate::lmr::keys::Keys;
 use crate::lmr::owners::Owners;
 use crate::mem_map::Mappings;
+use crate::numbers::Number;
 use crate::provider::{Limits, MAJOR, MINOR};
 use crate::pz::Pz;
 use crate::rmr::Rmr;
@@ -64,21 +66,18 @@ pub(crate) mod private_data {
     pub(crate) const UD_REPLY: usize = 136;
 }
 
-const ENABLED: u8 = 0;
-const DISABLED: u8 = 1;
-const FREED: u8 = 2;
-
 pub(crate) struct Core {
     pub(crate) shared: Arc<Shared>,
     pub(crate) agent: Arc<Agent>,
     client: Once<Arc<Client>>,
     me: Weak<Core>,
     name: String,
+    number: Number,
     pub(crate) handle: IaHandle,
     privileged: Option<Privileged>,
     /// What the device can do and the interface lets be used.
     features: Features,
-    state: AtomicU8,
+    pub(crate) life: Life,
     /// Control calls in progress, see [`Call`].
     calls: AtomicU32,
     /// The IA is about to be freed: no callback begins.
@@ -131,7 +130,7 @@ impl Deref for Call<'_> {
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         let last = self.0.calls.fetch_sub(1, Ordering::AcqRel) == 1;
-        if last && self.0.state.load(Ordering::Acquire) == FREED {
+        if last && self.0.life.is_freed() {
             self.0.shared.platform.wake(&self.0.calls);
         }
     }
@@ -145,28 +144,25 @@ impl Core {
         privileged: Option<Privileged>,
         limits: &Limits,
     ) -> Result<Ia> {
-        // Of the language, since the model checker has no statics.
-        static SERIAL: atomic::AtomicU32 = atomic::AtomicU32::new(0);
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        // The number of the direct LMR handle is left out.
-        let number = serial % 0xffe + 1;
+        let ia = Number::take()?;
+        let number = ia.number();
         let id = *agent.identity();
         let keys = id.max_keys.min(ident::MAX_KEYS);
-        let pzs = Table::new(HandleType::Pz, number, id.max_pds, 0)?;
-        let lmrs = Table::new(HandleType::Lmr, number, keys.saturating_sub(1), 1)?;
-        let evds = Table::new(HandleType::Evd, number, id.max_cqs, 0)?;
-        let eps = Table::new(HandleType::Ep, number, id.max_qps, 0)?;
+        let pzs = Table::new(HandleType::Pz, &ia, id.max_pds, 0)?;
+        let lmrs = Table::new(HandleType::Lmr, &ia, keys.saturating_sub(1), 1)?;
+        let evds = Table::new(HandleType::Evd, &ia, id.max_cqs, 0)?;
+        let eps = Table::new(HandleType::Ep, &ia, id.max_qps, 0)?;
         let (evd_gates, ep_gates) = (Gates::new(id.max_cqs)?, Gates::new(id.max_qps)?);
-        let listens = Table::new(HandleType::Listen, number, MAX_LISTENS, 0)?;
-        let addrs = Table::new(HandleType::Addr, number, MAX_ADDRESS_HANDLES, 0)?;
-        let ud_svc_reqs = Table::new(HandleType::UdSvcReq, number, MAX_REQUESTS, 0)?;
+        let listens = Table::new(HandleType::Listen, &ia, MAX_LISTENS, 0)?;
+        let addrs = Table::new(HandleType::Addr, &ia, MAX_ADDRESS_HANDLES, 0)?;
+        let ud_svc_reqs = Table::new(HandleType::UdSvcReq, &ia, MAX_REQUESTS, 0)?;
         let features = Features::from_bits_truncate(id.features) & limits.features;
         let direct = features.contains(Features::RESERVED_KEY);
         let owners = Arc::new(Owners::new(keys)?);
         // Index 0 stands for none in the note of a link.
-        let rmrs = Table::new(HandleType::Rmr, number, keys.saturating_sub(1), 1)?;
+        let rmrs = Table::new(HandleType::Rmr, &ia, keys.saturating_sub(1), 1)?;
         let keys = Keys::new(number, keys, direct)?;
-        let srqs = Table::new(HandleType::Srq, number, id.max_srqs, 0)?;
+        let srqs = Table::new(HandleType::Srq, &ia, id.max_srqs, 0)?;
         let core = Arc::new_cyclic(|me: &Weak<Core>| Core {
             dispatcher: Dispatcher::new(shared.platform.clone()),
             shared,
@@ -174,10 +170,11 @@ impl Core {
             client: Once::new(),
             me: me.clone(),
             name: String::from(name),
-            handle: IaHandle::from_raw(handle::word(HandleType::Ia, number, 0, serial.max(1))),
+            handle: IaHandle::from_raw(handle::word(HandleType::Ia, number, 0, ia.first_generation())),
+            number: ia,
             privileged,
             features,
-            state: AtomicU8::new(ENABLED),
+            life: Life::new(),
             calls: AtomicU32::new(0),
             closing: AtomicBool::new(false),
             context: Context::new(),
@@ -224,10 +221,7 @@ impl Core {
     /// Fails unless the IA is enabled.
     #[inline(always)]
     pub(crate) fn still_live(&self) -> Result<()> {
-        match self.state.load(Ordering::Acquire) {
-            ENABLED => Ok(()),
-            state => Err(not_live(state)),
-        }
+        self.life.check()
     }
 
     /// The consumer's privilege.
@@ -242,28 +236,23 @@ impl Core {
 
     /// The device is dead: the IA is disabled for good, and all who wait return.
     pub(crate) fn disable(&self) {
-        self.bar_gates();
-        if self.state.compare_exchange(ENABLED, DISABLED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        if self.life.disable(|| self.bar_gates()) {
             log::warn!("{}: the device is dead, the IA is disabled", self.name);
-            // Whoever makes a dispatcher looks at the state when its gate is there: so one of us two bars it.
-            fence(Ordering::SeqCst);
             self.wake_all();
         }
     }
 
-    /// From here on each post and each taking of completions looks at the state. Before that changes, so that who has seen the change
-    /// finds no gate open; and after it, for what was made in between.
+    /// From here on each post and each taking of completions looks at the state.
     fn bar_gates(&self) {
         for evd in self.evds.all() {
             evd.bar(bar::DISABLED, || true);
         }
         for ep in self.eps.all() {
-            ep.gate.bar(ep.handle.as_raw(), bar::DISABLED, || true);
+            ep.bar();
         }
     }
 
     fn wake_all(&self) {
-        self.bar_gates();
         for evd in self.evds.all() {
             evd.wake();
             evd.wake_task();
@@ -375,15 +364,23 @@ impl Drop for Core {
     fn drop(&mut self) {
         self.dispatcher.stop();
         // An IA that was never freed goes with its last name.
-        if *self.state.get_mut() != FREED {
+        if !self.life.is_freed() {
             self.tear_down();
         }
+        for generation in [
+            self.pzs.latest_generation(),
+            self.lmrs.latest_generation(),
+            self.rmrs.latest_generation(),
+            self.srqs.latest_generation(),
+            self.evds.latest_generation(),
+            self.eps.latest_generation(),
+            self.listens.latest_generation(),
+            self.addrs.latest_generation(),
+            self.ud_svc_reqs.latest_generation(),
+        ] {
+            self.number.reached(generation);
+        }
     }
-}
-
-#[cold]
-fn not_live(state: u8) -> Error {
-    if state == DISABLED { Error::IaCatastrophe } else { Error::InvalidIa }
 }
 
 impl Ia {
@@ -445,7 +442,7 @@ impl Ia {
     #[doc(alias = "it_ia_free")]
     pub fn ia_free(&self) -> Result<()> {
         let core = &self.0;
-        if core.state.load(Ordering::Acquire) == FREED || core.closing.swap(true, Ordering::AcqRel) {
+        if core.life.is_freed() || core.closing.swap(true, Ordering::AcqRel) {
             return Err(Error::InvalidIa);
         }
         let evds = core.evds.all();
@@ -457,9 +454,7 @@ impl Ia {
             }
             return Err(Error::InvalidEvdState);
         }
-        core.bar_gates();
-        core.state.store(FREED, Ordering::Release);
-        fence(Ordering::SeqCst);
+        core.life.free(|| core.bar_gates());
         core.dispatcher.stop();
         core.wake_all();
         loop {

@@ -45,11 +45,13 @@ mod handle;
 mod ia;
 mod info;
 mod iobl;
+mod life;
 mod listen;
 mod lmr;
 mod mem_map;
 #[cfg(all(test, ferrovia_model))]
 mod models;
+mod numbers;
 mod path;
 mod posted;
 mod provider;

@@ -3,10 +3,13 @@
 use alloc::sync::Arc;
 use loom::thread;
 use platform::model::{Watched, check, finds, platform};
+use platform::sync::atomic::{AtomicBool, Ordering};
 
 use crate::evd::queue::SoftQueue;
 use crate::event::Event;
 use crate::handle::{self, EvdHandle, HandleType};
+use crate::life::Life;
+use crate::numbers::Number;
 use crate::signal::Signal;
 use crate::table::{Table, UseCount};
 
@@ -48,7 +51,7 @@ fn mutant_that_uses_an_object_that_retires() {
 #[test]
 fn a_handle_finds_its_object_or_nothing() {
     check(|| {
-        let table = Arc::new(Table::new(HandleType::Pz, 7, 1, 0).unwrap());
+        let table = Arc::new(Table::new(HandleType::Pz, &Number::take().unwrap(), 1, 0).unwrap());
         let first = table.reserve().unwrap().fill(Arc::new(Watched::new(1)));
         let looker = thread::spawn({
             let table = table.clone();
@@ -75,7 +78,7 @@ fn a_handle_finds_its_object_or_nothing() {
 #[test]
 fn a_handle_is_freed_once() {
     check(|| {
-        let table = Arc::new(Table::new(HandleType::Pz, 7, 1, 0).unwrap());
+        let table = Arc::new(Table::new(HandleType::Pz, &Number::take().unwrap(), 1, 0).unwrap());
         let first = table.reserve().unwrap().fill(Arc::new(Watched::new(1)));
         let other = thread::spawn({
             let table = table.clone();
@@ -88,6 +91,55 @@ fn a_handle_is_freed_once() {
         drop(again);
         assert_eq!(table.len(), 0);
     });
+}
+
+/// What an endpoint or a dispatcher is here: its gate, barred or not.
+#[derive(Default)]
+struct Barred(AtomicBool);
+
+impl Barred {
+    fn bar(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The device dies while something is made. The mutant's maker does not look at the state afterwards.
+fn makes(looks: bool) {
+    let table = Table::new(HandleType::Pz, &Number::take().unwrap(), 2, 0).unwrap();
+    let shared = Arc::new((Life::new(), table));
+    let old = Arc::new(Barred::default());
+    shared.1.reserve().unwrap().fill(old.clone());
+    let death = thread::spawn({
+        let shared = shared.clone();
+        move || {
+            assert!(shared.0.disable(|| shared.1.all().iter().for_each(|object: &Arc<Barred>| object.bar())))
+        }
+    });
+    let (life, table) = &*shared;
+    let new = Arc::new(Barred::default());
+    table.reserve().unwrap().fill(new.clone());
+    if looks {
+        life.made(|| new.bar());
+    }
+    if life.check().is_err() {
+        assert!(old.get(), "an open gate after the end");
+    }
+    death.join().unwrap();
+    assert!(new.get(), "an open gate for good");
+}
+
+#[test]
+fn what_is_made_while_the_ia_ends_is_barred() {
+    check(|| makes(true));
+}
+
+#[test]
+fn mutant_that_does_not_look_at_the_end() {
+    finds(|| makes(false));
 }
 
 /// A waiter as in `Ia::evd_wait` (value, look, sleep) and a producer as in `Core::deliver` (queue, raise). The mutant looks first

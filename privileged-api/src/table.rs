@@ -17,6 +17,7 @@ use platform::sync::atomic::{AtomicUsize, Ordering};
 use platform::sync::{Mutex, MutexGuard, Once};
 
 use crate::handle::{self, HandleType};
+use crate::numbers::Number;
 use crate::status::{Error, Result};
 
 /// Entries are allocated in chunks of this many.
@@ -43,12 +44,16 @@ struct Free {
     queue: VecDeque<(u32, u32)>,
     /// Indices from here on were never given out.
     fresh: u32,
+    /// The highest generation that was.
+    latest: u32,
 }
 
 /// A table of objects of one type.
 pub(crate) struct Table<T> {
     kind: HandleType,
     ia: u32,
+    /// With which each index begins.
+    first_generation: u32,
     capacity: u32,
     chunks: Vec<Once<Chunk<T>>>,
     free: Mutex<Free>,
@@ -63,15 +68,16 @@ pub(crate) struct Reservation<'a, T> {
 }
 
 impl<T> Table<T> {
-    /// A table of at most `capacity` objects of IA number `ia`; the first `skip` indices are never given out.
-    pub(crate) fn new(kind: HandleType, ia: u32, capacity: u32, skip: u32) -> Result<Table<T>> {
+    /// A table of at most `capacity` objects of the IA with this number; the first `skip` indices are never given out.
+    pub(crate) fn new(kind: HandleType, ia: &Number, capacity: u32, skip: u32) -> Result<Table<T>> {
         let capacity = capacity.saturating_add(skip).min(1 << handle::INDEX_BITS);
         let mut chunks = Vec::new();
         let count = (capacity as usize).div_ceil(CHUNK);
         chunks.try_reserve_exact(count).map_err(|_| Error::Resources)?;
         chunks.resize_with(count, Once::new);
-        let free = Mutex::new(Free { queue: VecDeque::new(), fresh: skip });
-        Ok(Table { kind, ia, capacity, chunks, free, live: AtomicUsize::new(0) })
+        let free = Mutex::new(Free { queue: VecDeque::new(), fresh: skip, latest: 0 });
+        let (ia, first_generation) = (ia.number(), ia.first_generation());
+        Ok(Table { kind, ia, first_generation, capacity, chunks, free, live: AtomicUsize::new(0) })
     }
 
     #[inline(always)]
@@ -114,10 +120,11 @@ impl<T> Table<T> {
                 let have = free.queue.len();
                 free.queue.try_reserve(given - have).map_err(|_| Error::Resources)?;
                 free.fresh += 1;
-                (index, 1)
+                (index, self.first_generation)
             }
             None => return Err(Error::Resources),
         };
+        free.latest = free.latest.max(generation);
         Ok(Reservation { table: self, index, generation })
     }
 
@@ -171,9 +178,12 @@ impl<T> Table<T> {
     }
 
     fn give_back(&self, index: u32, generation: u32) {
-        // Generation 0 is left out, so that a reused index never repeats a word soon.
-        let next = if generation >= handle::GENERATION_MASK - 1 { 1 } else { generation + 1 };
-        self.free.lock().queue.push_back((index, next));
+        self.free.lock().queue.push_back((index, handle::next_generation(generation)));
+    }
+
+    /// The highest generation of the handles that were given out; 0 if there were none.
+    pub(crate) fn latest_generation(&self) -> u32 {
+        self.free.lock().latest
     }
 
     /// How many objects there are.
@@ -261,7 +271,7 @@ mod tests {
     use super::*;
 
     fn table(capacity: u32) -> Table<u32> {
-        Table::new(HandleType::Pz, 7, capacity, 0).unwrap()
+        Table::new(HandleType::Pz, &Number::take().unwrap(), capacity, 0).unwrap()
     }
 
     #[test]

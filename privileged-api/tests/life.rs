@@ -9,6 +9,31 @@ use std::time::Duration;
 use privileged_api::*;
 use support::*;
 
+/// Adapters are opened and closed more often than there are numbers for them.
+#[test]
+fn handles_of_one_adapter_name_nothing_in_another() {
+    let world = World::new(1);
+    let kept = world.unprivileged(0);
+    let pz = kept.pz_create().unwrap();
+    let gone = world.unprivileged(0);
+    let (former, stale) = (gone.handle(), gone.pz_create().unwrap());
+    gone.ia_free().unwrap();
+    drop(gone);
+    for _ in 0..2 * 4094 + 10 {
+        let ia = world.unprivileged(0);
+        let own = [ia.pz_create().unwrap(), ia.pz_create().unwrap()];
+        assert!(![kept.handle(), former].contains(&ia.handle()));
+        for foreign in [pz, stale] {
+            assert_eq!(ia.pz_query(foreign, PzParamMask::ALL).map(drop), Err(Error::InvalidPz));
+        }
+        for foreign in own {
+            assert_eq!(kept.pz_query(foreign, PzParamMask::ALL).map(drop), Err(Error::InvalidPz));
+        }
+        ia.ia_free().unwrap();
+    }
+    kept.ia_free().unwrap();
+}
+
 #[test]
 fn three_way_establishment_asks_the_active_side() {
     let world = World::new(2);

@@ -112,7 +112,8 @@ impl Ia {
             context: Context::new(),
         });
         let qp = core.new_qp(&common, &limits, &attr)?;
-        reservation.fill(Arc::new(Ep { qp, limits, common }));
+        reservation.fill(Arc::new(Ep { qp, limits, common: common.clone() }));
+        core.life.made(|| common.bar());
         Ok(handle)
     }
 }

@@ -160,6 +160,11 @@ impl Common {
         self.gate.bar(self.handle.as_raw(), bar::STATE, takes_none);
     }
 
+    /// The IA has ended: nothing is posted through the gate any more.
+    pub(crate) fn bar(&self) {
+        self.gate.bar(self.handle.as_raw(), bar::DISABLED, || true);
+    }
+
     /// Whether what is told of a connection is about this endpoint's present one.
     pub(crate) fn concerns(&self, control: &mut Control, connection: ConnectionId) -> bool {
         if control.past.is_some_and(|past| connection <= past) {
@@ -395,7 +400,10 @@ impl Ia {
             created => created?,
         };
         let renewed = Arc::new(Ep { qp, limits: ep.limits, common: ep.common.clone() });
-        let former = match core.eps.replace(ep.handle.as_raw(), renewed) {
+        let former = core.eps.replace(ep.handle.as_raw(), renewed);
+        // Who bars all did not find the gate open, perhaps: for a moment nobody was in it.
+        core.life.made(|| ep.bar());
+        let former = match former {
             Ok(former) => former,
             Err(late) => {
                 let _ = late.qp.destroy();

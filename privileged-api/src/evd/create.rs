@@ -1,7 +1,7 @@
 //! Creating an event dispatcher (page it_evd_create).
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use kernel_agent::Admission;
 use platform::SleepLock;
@@ -140,11 +140,7 @@ impl Ia {
             }
         };
         reservation.fill(evd.clone());
-        // See `Core::disable`.
-        fence(Ordering::SeqCst);
-        if core.still_live().is_err() {
-            evd.bar(bar::DISABLED, || true);
-        }
+        core.life.made(|| evd.bar(bar::DISABLED, || true));
         if !aevd.is_null() {
             // It may have waiters already, who count on being told.
             core.announce(&evd, Origin::Call);

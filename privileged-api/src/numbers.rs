@@ -1,0 +1,107 @@
+//! The numbers by which handles of one IA are told from those of another.
+//!
+//! No two IAs have the same number at once. A number comes round again as late as possible, and whoever has it then goes on with
+//! the generations where the one before stopped: so a handle that outlives its IA names nothing in a later one.
+
+// Of the language, since the model checker has no statics.
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::handle;
+use crate::status::{Error, Result};
+
+/// How many there are, from 1: the last that fits is the direct LMR handle's.
+const COUNT: u32 = (1 << handle::IA_BITS) - 2;
+/// The number is in use. The bits below are the last generation of its handles.
+const TAKEN: u32 = 1 << 31;
+
+struct Numbers<const COUNT: usize> {
+    places: [AtomicU32; COUNT],
+    turn: AtomicU32,
+}
+
+static NUMBERS: Numbers<{ COUNT as usize }> = Numbers::new();
+
+impl<const COUNT: usize> Numbers<COUNT> {
+    const fn new() -> Numbers<COUNT> {
+        Numbers { places: [const { AtomicU32::new(0) }; COUNT], turn: AtomicU32::new(0) }
+    }
+
+    fn take(&'static self) -> Result<Number> {
+        for _ in 0..COUNT {
+            let index = self.turn.fetch_add(1, Ordering::Relaxed) as usize % COUNT;
+            let place = &self.places[index];
+            let last = place.fetch_or(TAKEN, Ordering::Acquire);
+            if last & TAKEN == 0 {
+                let first = handle::next_generation(last);
+                return Ok(Number { place, number: index as u32 + 1, first, last: first });
+            }
+        }
+        Err(Error::Resources)
+    }
+}
+
+/// A number; given back when it is dropped.
+pub(crate) struct Number {
+    place: &'static AtomicU32,
+    number: u32,
+    first: u32,
+    last: u32,
+}
+
+impl Number {
+    /// One that no IA has. `Resources` if there is none: an IA has its number until the last name for it is gone.
+    pub(crate) fn take() -> Result<Number> {
+        NUMBERS.take()
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The generation with which handles begin.
+    pub(crate) fn first_generation(&self) -> u32 {
+        self.first
+    }
+
+    /// A table has given out handles up to this generation.
+    pub(crate) fn reached(&mut self, generation: u32) {
+        self.last = self.last.max(generation);
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        self.place.store(self.last, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_has_one_holder_and_goes_on_where_that_stopped() {
+        static NUMBERS: Numbers<3> = Numbers::new();
+        let mut first = NUMBERS.take().unwrap();
+        let others = [NUMBERS.take().unwrap(), NUMBERS.take().unwrap()];
+        assert_eq!([&first, &others[0], &others[1]].map(Number::number), [1, 2, 3]);
+        assert_eq!(first.first_generation(), 1);
+        assert!(matches!(NUMBERS.take().map(|_| ()), Err(Error::Resources)));
+        first.reached(5);
+        first.reached(4);
+        drop(first);
+        let again = NUMBERS.take().unwrap();
+        assert_eq!((again.number(), again.first_generation()), (1, 6));
+        drop(others);
+        // Whoever came last goes last.
+        drop(again);
+        assert_eq!([(); 3].map(|()| NUMBERS.take().unwrap().number()), [2, 3, 1]);
+    }
+
+    #[test]
+    fn after_the_last_generation_comes_the_first() {
+        static NUMBERS: Numbers<1> = Numbers::new();
+        NUMBERS.take().unwrap().reached(handle::GENERATION_MASK - 1);
+        assert_eq!(NUMBERS.take().unwrap().first_generation(), 1);
+    }
+}
