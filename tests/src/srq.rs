@@ -449,6 +449,31 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(one(f, &pair)?.cookie, 0);
         Ok(())
     }),
+    test("srq::a_receive_in_progress_comes_back", &["it_srq_create.L02", "it_ep_free.B04"], |f| {
+        const LENGTH: usize = 5 << 19;
+        let srq = f.b.srq_create(f.b.pz_create()?, 1, 1)?;
+        let pz = f.b.srq_query(srq, SrqParamMask::PZ)?.pz;
+        let (sink, other) = (f.region(&f.b, pz, LENGTH, OPEN)?, client(f, srq)?);
+        let large = EpAttributes { max_dto_payload_size: LENGTH, ..attributes() };
+        for _ in 0..6 {
+            sink.buffer.slice().fill(0);
+            let pair = Pair { a: f.end(&f.a, &large)?, b: sharer(f, pz, srq, &large)? };
+            f.connect(&pair.a, &pair.b)?;
+            let source = f.region(&f.a, pair.a.pz, LENGTH, OPEN)?;
+            source.fill(1);
+            f.b.post_recv(srq, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
+            f.a.post_send(pair.a.ep, &[source.whole()], 1, SIGNALLED)?;
+            // The message comes in pieces: when some of it is there the Receive is taken, and most likely not complete.
+            check!((0..100_000_000).any(|_| sink.bytes(0, 1) != [0]), "nothing comes");
+            f.b.ep_free(pair.b.ep)?;
+            // Its place is free, whatever has become of it.
+            fill(f, srq, 2..3)?;
+            check_eq!(one(f, &other)?.cookie, 2);
+            f.a.ep_free(pair.a.ep)?;
+            f.a.lmr_free(source.lmr)?;
+        }
+        Ok(())
+    }),
     test("srq::not_for_datagrams", &["it_srq_create.B08"], |f| {
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 4)?;
         let pair = client(f, srq)?;
