@@ -6,7 +6,7 @@ use core::result::Result;
 use privileged_api::*;
 
 use crate::fixture::{
-    End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, WAIT, atomic_attributes, attributes, sevd,
+    Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, WAIT, atomic_attributes, attributes, sevd,
 };
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
@@ -331,7 +331,10 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(add(f, &pair, sink.segment(0, 8), target.remote(8), context)?, DtoStatus::Success);
                 check_eq!(word(&target, 8), 1);
                 // A narrow one is its own endpoint's, though another is in the same zone.
-                let other = Pair { a: f.end(&f.a, &attributes())?, b: in_zone(f, pair.b.pz)? };
+                let other = Pair {
+                    a: f.end(&f.a, &attributes())?,
+                    b: f.end_in(&f.b, pair.b.pz, &atomic_attributes())?,
+                };
                 f.connect(&other.a, &other.b)?;
                 let own = f.region(&f.a, other.a.pz, 8, MemPriv::LOCAL)?;
                 let wide = rmr_type == RmrType::Wide;
@@ -423,15 +426,6 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
 ];
-
-/// An endpoint of the passive IA in a zone that exists.
-fn in_zone(f: &Fixture, pz: PzHandle) -> Result<End, Failure> {
-    let request = sevd(&f.b, EventType::DTO_EVENT_STREAM, 64, 1)?;
-    let recv = sevd(&f.b, EventType::DTO_EVENT_STREAM, 64, 1)?;
-    let conn = sevd(&f.b, EventType::CM_MSG_EVENT_STREAM, 16, 1)?;
-    let ep = f.b.ep_rc_create(pz, request, recv, conn, EpFlags::empty(), &atomic_attributes())?;
-    Ok(End { ia: f.b.clone(), pz, request, recv, conn, ep })
-}
 
 /// Posts an add behind what is posted already; the cookies in the order of completion.
 fn pair_add(f: &Fixture, pair: &Pair, sink: &Region, target: &Region) -> Result<(u64, u64), Failure> {

@@ -6,11 +6,11 @@ use core::result::Result;
 
 use privileged_api::*;
 
-use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attributes, pattern, sevd};
+use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attributes, sevd};
 use crate::{Failure, Test, check, check_eq, refused, test};
 
 /// A connected pair with a region of this length on each side, `a`'s filled.
-fn ready(f: &Fixture, len: usize) -> Result<(Pair, Region, Region), Failure> {
+pub(crate) fn ready(f: &Fixture, len: usize) -> Result<(Pair, Region, Region), Failure> {
     let pair = f.pair()?;
     let (a, b) = (f.region(&f.a, pair.a.pz, len, OPEN)?, f.region(&f.b, pair.b.pz, len, OPEN)?);
     a.fill(1);
@@ -19,14 +19,14 @@ fn ready(f: &Fixture, len: usize) -> Result<(Pair, Region, Region), Failure> {
 
 /// The four ways to post, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     Send,
     Recv,
     Write,
     Read,
 }
 
-fn post(
+pub(crate) fn post(
     end: &End,
     way: Way,
     segments: &[LmrTriplet],
@@ -43,25 +43,10 @@ fn post(
     }
 }
 
-const NOWHERE: (RdmaAddr, RmrContext) = (RdmaAddr(0), RmrContext(0));
-
-/// Whether the specification allows these flags on that operation, of an IA without RDMA Read extensions.
-fn legal(way: Way, flags: DtoFlags) -> bool {
-    let mut never = DtoFlags::UNLINK_FENCE | DtoFlags::UNLINK_LOCAL_SINK;
-    if way != Way::Send {
-        never |= DtoFlags::SOLICITED_WAIT;
-    }
-    if way == Way::Recv {
-        never |= DtoFlags::BARRIER_FENCE;
-    }
-    let needs = way == Way::Recv || flags.contains(DtoFlags::NOTIFY);
-    DtoFlags::all().contains(flags)
-        && !flags.intersects(never)
-        && (!needs || flags.contains(DtoFlags::COMPLETION))
-}
+pub(crate) const NOWHERE: (RdmaAddr, RmrContext) = (RdmaAddr(0), RmrContext(0));
 
 /// Cuts `0..len` into `count` segments of unequal lengths, none of them aligned.
-fn cuts(len: usize, count: usize) -> Vec<(usize, usize)> {
+pub(crate) fn cuts(len: usize, count: usize) -> Vec<(usize, usize)> {
     let mut at = 0;
     (0..count)
         .map(|i| {
@@ -439,162 +424,6 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "data::sends_stay_in_order",
-        &[
-            "it_post_send.B15",
-            "it_post_send.B17",
-            "it_post_recv.B19",
-            "it_post_recv.B21",
-            "it_post_recv.B23",
-            "it_evd_create.B47",
-        ],
-        |f| {
-            let (pair, source, sink) = ready(f, 64 * 8)?;
-            for round in 0..8_u64 {
-                for slot in 0..32 {
-                    let at = slot as usize * 8;
-                    f.b.post_recv(
-                        pair.b.ep,
-                        &[sink.segment(at, 8)],
-                        round * 100 + slot,
-                        DtoFlags::COMPLETION,
-                    )?;
-                }
-                for slot in 0..32_u64 {
-                    let number = round * 1000 + slot;
-                    source.write(slot as usize * 8, &number.to_le_bytes());
-                    f.a.post_send(pair.a.ep, &[source.segment(slot as usize * 8, 8)], number, SIGNALLED)?;
-                }
-                for slot in 0..32 {
-                    pair.b.recv_done(round * 100 + slot, DtoStatus::Success)?;
-                    pair.a.done(round * 1000 + slot, DtoStatus::Success)?;
-                    let bytes = sink.bytes(slot as usize * 8, 8);
-                    check_eq!(bytes, (round * 1000 + slot).to_le_bytes());
-                }
-            }
-            Ok(())
-        },
-    ),
-    test(
-        "data::writes_arrive_before_the_send_behind_them",
-        &[
-            "it_post_send.B16",
-            "it_post_send.B20",
-            "it_post_recv.B20",
-            "it_post_rdma_write.B16",
-            "it_post_rdma_write.B17",
-            "it_post_rdma_write.B20",
-            "it_post_rdma_write.V03",
-        ],
-        |f| {
-            let len = 16 * PAGE;
-            let (pair, source, sink) = ready(f, len)?;
-            for round in 0..20 {
-                source.fill(round);
-                f.b.post_recv(pair.b.ep, &[], 1, DtoFlags::COMPLETION)?;
-                let half = len / 2;
-                for at in [0, half] {
-                    let to = (sink.remote(at), sink.context()?);
-                    post(&pair.a, Way::Write, &[source.segment(at, half)], 2, DtoFlags::empty(), to)?;
-                }
-                f.a.post_send(pair.a.ep, &[], 3, SIGNALLED)?;
-                pair.b.recv_done(1, DtoStatus::Success)?;
-                check!(sink.all() == source.all(), "round {round}");
-                pair.a.done(3, DtoStatus::Success)?;
-            }
-            pair.a.idle()
-        },
-    ),
-    test("data::later_writes_win", &["it_post_rdma_write.B20", "it_post_rdma_write.B16"], |f| {
-        let (pair, source, sink) = ready(f, 64 * 8)?;
-        for number in 0..60_u64 {
-            source.write(number as usize * 8, &number.to_le_bytes());
-            let to = (sink.remote(0), sink.context()?);
-            post(&pair.a, Way::Write, &[source.segment(number as usize * 8, 8)], number, SIGNALLED, to)?;
-        }
-        for number in 0..60 {
-            pair.a.done(number, DtoStatus::Success)?;
-        }
-        check_eq!(sink.bytes(0, 8), 59_u64.to_le_bytes());
-        Ok(())
-    }),
-    test(
-        "data::reads_complete_in_order",
-        &[
-            "it_post_rdma_read.B16",
-            "it_post_rdma_read.B17",
-            "it_ep_attributes_t.B06",
-            "it_ep_attributes_t.F15",
-            "5.1.1.L01",
-        ],
-        |f| {
-            // One read at a time, but fifty posted, with other things between.
-            let rc = RcAttributes { rdma_read_ord: 1, ..attributes().rc };
-            let pair = f.pair_of(&EpAttributes { rc, ..attributes() }, &attributes())?;
-            let (own, peer) =
-                (f.region(&f.a, pair.a.pz, PAGE, OPEN)?, f.region(&f.b, pair.b.pz, PAGE, OPEN)?);
-            peer.fill(6);
-            let from = (peer.remote(0), peer.context()?);
-            for cookie in 0..50 {
-                match cookie % 3 {
-                    0 => post(&pair.a, Way::Write, &[], cookie, SIGNALLED, NOWHERE)?,
-                    _ => post(
-                        &pair.a,
-                        Way::Read,
-                        &[own.segment(cookie as usize * 8, 8)],
-                        cookie,
-                        SIGNALLED,
-                        from,
-                    )?,
-                }
-            }
-            for cookie in 0..50 {
-                pair.a.done(cookie, DtoStatus::Success)?;
-                if cookie % 3 != 0 {
-                    check_eq!(own.bytes(cookie as usize * 8, 8), peer.bytes(0, 8));
-                }
-            }
-            Ok(())
-        },
-    ),
-    test(
-        "data::the_barrier_fence",
-        &[
-            "it_dto_flags_t.F04",
-            "it_dto_flags_t.F11",
-            "it_dto_flags_t.B28",
-            "it_post_send.B18",
-            "it_post_rdma_write.B18",
-            "it_post_rdma_read.B18",
-        ],
-        |f| {
-            let len = 8 * PAGE;
-            let (pair, own, peer) = ready(f, len)?;
-            let there = (peer.remote(0), peer.context()?);
-            let fenced = SIGNALLED | DtoFlags::BARRIER_FENCE;
-            for round in 0..20 {
-                peer.fill(round);
-                // Read it, and write back behind the fence what was read.
-                post(&pair.a, Way::Read, &[own.whole()], 1, SIGNALLED, there)?;
-                let back = f.region(&f.b, pair.b.pz, len, OPEN)?;
-                post(&pair.a, Way::Write, &[own.whole()], 2, fenced, (back.remote(0), back.context()?))?;
-                // A second read into the same place, fenced, then a fenced Send of it.
-                post(&pair.a, Way::Read, &[own.whole()], 3, fenced, there)?;
-                let message = f.region(&f.b, pair.b.pz, len, OPEN)?;
-                f.b.post_recv(pair.b.ep, &[message.whole()], 4, DtoFlags::COMPLETION)?;
-                f.a.post_send(pair.a.ep, &[own.whole()], 5, fenced)?;
-                for cookie in [1, 2, 3, 5] {
-                    pair.a.done(cookie, DtoStatus::Success)?;
-                }
-                pair.b.recv_done(4, DtoStatus::Success)?;
-                check!(back.all() == peer.all() && message.all() == peer.all(), "round {round}");
-                f.b.lmr_free(back.lmr)?;
-                f.b.lmr_free(message.lmr)?;
-            }
-            Ok(())
-        },
-    ),
-    test(
         "data::rdma_takes_no_receive",
         &["it_post_rdma_write.B15", "it_post_rdma_read.B15", "it_post_send.B15", "it_post_recv.B19"],
         |f| {
@@ -610,112 +439,6 @@ pub(crate) const TESTS: &[Test] = &[
             buffer.untouched()?;
             f.a.post_send(pair.a.ep, &[own.whole()], 4, SIGNALLED)?;
             pair.b.recv_done(1, DtoStatus::Success)
-        },
-    ),
-    test(
-        "data::legal_flags",
-        &[
-            "it_post_send.B09",
-            "it_post_recv.B11",
-            "it_post_rdma_write.B10",
-            "it_post_rdma_read.B10",
-            "it_dto_flags_t.F01",
-            "it_dto_flags_t.B02",
-            "it_dto_flags_t.B03",
-            "it_dto_flags_t.B05",
-            "it_dto_flags_t.B07",
-            "it_dto_flags_t.B08",
-            "it_dto_flags_t.B10",
-            "it_dto_flags_t.B12",
-            "it_dto_flags_t.B15",
-            "it_dto_flags_t.B17",
-            "it_dto_flags_t.B19",
-            "it_dto_flags_t.O02",
-            "it_dto_flags_t.O04",
-            "it_dto_flags_t.V05",
-            "it_dto_flags_t.F08",
-            "it_ia_info_t.F67",
-            "it_post_send.IT_ERR_INVALID_DTO_FLAGS",
-            "it_post_recv.IT_ERR_INVALID_DTO_FLAGS",
-            "it_post_rdma_write.IT_ERR_INVALID_DTO_FLAGS",
-            "it_post_rdma_read.IT_ERR_INVALID_DTO_FLAGS",
-        ],
-        |f| {
-            check!(!f.a.ia_query()?.rdma_read_local_extensions);
-            let (pair, own, peer) = ready(f, 64)?;
-            let there = (peer.remote(0), peer.context()?);
-            for bits in (0..0x80).chain([0x80, 0x81, 0x8000_0003, u32::MAX]) {
-                let flags = DtoFlags::from_bits_retain(bits);
-                for way in [Way::Send, Way::Write, Way::Read] {
-                    if way == Way::Send {
-                        f.b.post_recv(pair.b.ep, &[peer.whole()], 1, DtoFlags::COMPLETION)?;
-                    }
-                    let posted = post(&pair.a, way, &[own.whole()], 2, flags, there);
-                    if !legal(way, flags) {
-                        refused(posted, Error::InvalidDtoFlags)?;
-                        // The Receive is used by a Send that is legal.
-                        post(&pair.a, way, &[own.whole()], 2, DtoFlags::empty(), there)?;
-                    } else {
-                        posted?;
-                    }
-                    // What is not held back lets go what is.
-                    post(&pair.a, Way::Write, &[], 3, SIGNALLED, NOWHERE)?;
-                    if legal(way, flags) && flags.contains(DtoFlags::COMPLETION) {
-                        pair.a.done(2, DtoStatus::Success)?;
-                    }
-                    pair.a.done(3, DtoStatus::Success)?;
-                    if way == Way::Send {
-                        pair.b.recv_done(1, DtoStatus::Success)?;
-                    }
-                }
-                let posted = f.b.post_recv(pair.b.ep, &[peer.whole()], 4, flags);
-                match legal(Way::Recv, flags) {
-                    false => refused(posted, Error::InvalidDtoFlags)?,
-                    true => {
-                        posted?;
-                        f.b.post_recv(pair.b.ep, &[], 5, DtoFlags::COMPLETION)?;
-                        for cookie in [6, 7] {
-                            f.a.post_send(pair.a.ep, &[], cookie, SIGNALLED)?;
-                            pair.a.done(cookie, DtoStatus::Success)?;
-                        }
-                        pair.b.recv_done(4, DtoStatus::Success)?;
-                        pair.b.recv_done(5, DtoStatus::Success)?;
-                    }
-                }
-            }
-            pair.a.idle()?;
-            pair.b.idle()
-        },
-    ),
-    test(
-        "data::silence_unless_asked",
-        &[
-            "A.it_ep_attributes_t.V01",
-            "it_dto_flags_t.F01",
-            "it_dto_flags_t.B01",
-            "it_evd_dequeue.B09",
-            "it_evd_wait.B14",
-            "it_dto_flags_t.V01",
-            "it_dto_flags_t.B25",
-        ],
-        |f| {
-            let small = EpAttributes { max_request_dtos: 16, ..attributes() };
-            let pair = f.pair_of(&small, &attributes())?;
-            let room = f.a.ep_query(pair.a.ep, EpParamMask::MAX_REQ_DTO)?.attr.max_request_dtos;
-            let (own, peer) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, OPEN)?);
-            for round in 0..20 {
-                own.fill(round);
-                let there = (peer.remote(0), peer.context()?);
-                // All but the last of a full queue are silent; the last one's completion makes room for all.
-                for _ in 1..room {
-                    post(&pair.a, Way::Write, &[own.whole()], 0, DtoFlags::empty(), there)?;
-                }
-                post(&pair.a, Way::Write, &[], 99, SIGNALLED, NOWHERE)?;
-                pair.a.done(99, DtoStatus::Success)?;
-                pair.a.idle()?;
-                check!(peer.all() == own.all(), "round {round}");
-            }
-            Ok(())
         },
     ),
     test(
@@ -864,114 +587,6 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(seen, [0, 1, 2, 3, 100, 101, 102, 103]);
         Ok(())
     }),
-    test(
-        "data::direct_handle",
-        &[
-            "it_post_send.B07",
-            "it_post_recv.B07",
-            "it_post_rdma_write.B07",
-            "it_ia_info_t.F71",
-            "it_ia_info_t.F72",
-            "it_lmr_triplet_t.F04",
-            "it_lmr_triplet_t.B01",
-            "it_io_addr_t.B01",
-        ],
-        |f| {
-            let info = f.a.ia_query()?;
-            check!(info.direct_lmr_handle_support);
-            check_eq!(info.direct_lmr_handle, LmrHandle::DIRECT);
-            let pair = f.pair()?;
-            let (from, to) = (f.buffer(PAGE)?, f.buffer(PAGE)?);
-            crate::fixture::write(&from, 0, &pattern(7, PAGE));
-            let (source, sink) = (crate::iobl::map(&f.a, &from)?, crate::iobl::map(&f.b, &to)?);
-            f.b.post_recv(pair.b.ep, &[LmrTriplet::direct(sink, PAGE as u64)], 1, DtoFlags::COMPLETION)?;
-            f.a.post_send(pair.a.ep, &[LmrTriplet::direct(IoAddr(source.0 + 3), 1000)], 2, SIGNALLED)?;
-            pair.b.recv_done(1, DtoStatus::Success)?;
-            pair.a.done(2, DtoStatus::Success)?;
-            check!(crate::fixture::read(&to, 0, 1000) == pattern(7, PAGE)[3..1003]);
-            let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
-            let target = (region.remote(0), region.context()?);
-            // Beside a segment of a region, too.
-            let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
-            own.fill(8);
-            let segments = [own.segment(0, 10), LmrTriplet::direct(source, 20), own.segment(20, 5)];
-            post(&pair.a, Way::Write, &segments, 3, SIGNALLED, target)?;
-            pair.a.done(3, DtoStatus::Success)?;
-            let expected = [own.bytes(0, 10), pattern(7, PAGE)[..20].to_vec(), own.bytes(20, 5)].concat();
-            check_eq!(region.bytes(0, 35), expected);
-            Ok(())
-        },
-    ),
-    test(
-        "data::direct_handle_is_no_sink_of_a_read",
-        &["it_post_rdma_read.B08", "it_post_rdma_read.A24"],
-        |f| {
-            let pair = f.pair()?;
-            let buffer = f.buffer(PAGE)?;
-            let sink = crate::iobl::map(&f.a, &buffer)?;
-            let source = f.region(&f.b, pair.b.pz, 64, OPEN)?;
-            source.fill(1);
-            let from = (source.remote(0), source.context()?);
-            post(&pair.a, Way::Read, &[LmrTriplet::direct(sink, 64)], 1, SIGNALLED, from)?;
-            pair.a.done(1, DtoStatus::LocalProtection)?;
-            pair.a.broken()?;
-            check!(crate::fixture::read(&buffer, 0, PAGE).iter().all(|&byte| byte == 0));
-            Ok(())
-        },
-    ),
-    test(
-        "data::direct_handle_on_unprivileged_endpoints",
-        &[
-            "it_post_send.A13",
-            "it_post_rdma_write.A16",
-            "it_post_recv.A13",
-            "it_dto_status_t.A08",
-            "4.10.B04",
-            "4.10.B05",
-        ],
-        |f| {
-            let plain = EpAttributes { priv_ops_enable: false, ..attributes() };
-            let buffer = f.buffer(PAGE)?;
-            let io_addr = crate::iobl::map(&f.a, &buffer)?;
-            let segment = [LmrTriplet::direct(io_addr, 64)];
-            for way in [Way::Send, Way::Write, Way::Recv] {
-                let pair = f.pair_of(&plain, &attributes())?;
-                let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
-                peer.fill(1);
-                // What is not privileged works there.
-                let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
-                post(&pair.a, Way::Write, &[own.whole()], 1, SIGNALLED, (peer.remote(0), peer.context()?))?;
-                pair.a.done(1, DtoStatus::Success)?;
-                peer.fill(1);
-                f.b.post_recv(pair.b.ep, &[peer.whole()], 2, DtoFlags::COMPLETION)?;
-                post(&pair.a, way, &segment, 3, SIGNALLED, (peer.remote(0), peer.context()?))?;
-                if way == Way::Recv {
-                    f.b.post_send(pair.b.ep, &[peer.whole()], 4, SIGNALLED)?;
-                    pair.a.recv_done(3, DtoStatus::LocalProtection)?;
-                } else {
-                    pair.a.done(3, DtoStatus::LocalProtection)?;
-                }
-                pair.a.broken()?;
-                check!(peer.all() == pattern(1, 64));
-                check!(crate::fixture::read(&buffer, 0, PAGE).iter().all(|&byte| byte == 0));
-            }
-            Ok(())
-        },
-    ),
-    test("data::the_reserved_key_is_no_context", &["1.B04"], |f| {
-        for way in [Way::Write, Way::Read] {
-            let pair = f.pair()?;
-            let buffer = f.buffer(PAGE)?;
-            let target = crate::iobl::map(&f.b, &buffer)?;
-            let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
-            own.fill(1);
-            let to = (RdmaAddr(hton64(target.0)), RmrContext(0));
-            post(&pair.a, way, &[own.whole()], 1, SIGNALLED, to)?;
-            pair.a.done(1, DtoStatus::RemoteAccess)?;
-            check!(crate::fixture::read(&buffer, 0, PAGE).iter().all(|&byte| byte == 0));
-        }
-        Ok(())
-    }),
 ];
 
 #[cfg(test)]
@@ -990,12 +605,5 @@ mod tests {
             }
             assert_eq!(at, 3001);
         }
-    }
-
-    #[test]
-    fn receives_must_ask_for_their_completion() {
-        assert!(!legal(Way::Recv, DtoFlags::empty()));
-        assert!(legal(Way::Recv, DtoFlags::COMPLETION));
-        assert!(!legal(Way::Send, DtoFlags::NOTIFY));
     }
 }

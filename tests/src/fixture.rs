@@ -275,10 +275,16 @@ impl Fixture {
     /// An endpoint with all that it needs, not connected.
     #[track_caller]
     pub fn end(&self, ia: &Ia, attributes: &EpAttributes) -> Result<End, Failure> {
+        self.end_in(ia, ia.pz_create()?, attributes)
+    }
+
+    /// The same in a zone that exists.
+    #[track_caller]
+    pub fn end_in(&self, ia: &Ia, pz: PzHandle, attributes: &EpAttributes) -> Result<End, Failure> {
         let entries = attributes.max_request_dtos.max(attributes.max_recv_dtos);
         let request = sevd(ia, EventType::DTO_EVENT_STREAM, entries, 1)?;
         let recv = sevd(ia, EventType::DTO_EVENT_STREAM, entries, 1)?;
-        self.end_on(ia, attributes, request, recv)
+        made(ia, pz, attributes, request, recv)
     }
 
     /// An endpoint whose completions go to these dispatchers.
@@ -290,10 +296,7 @@ impl Fixture {
         request: EvdHandle,
         recv: EvdHandle,
     ) -> Result<End, Failure> {
-        let pz = ia.pz_create()?;
-        let conn = sevd(ia, EventType::CM_MSG_EVENT_STREAM, 16, 1)?;
-        let ep = ia.ep_rc_create(pz, request, recv, conn, EpFlags::empty(), attributes)?;
-        Ok(End { ia: ia.clone(), pz, request, recv, conn, ep })
+        made(ia, ia.pz_create()?, attributes, request, recv)
     }
 
     /// Connects two endpoints, two-way, and takes all events of it.
@@ -348,6 +351,19 @@ impl Fixture {
         end.ia.ep_connect(end.ep, &path, None, &listener.conn_qual, flags, private_data)?;
         Ok(())
     }
+}
+
+#[track_caller]
+fn made(
+    ia: &Ia,
+    pz: PzHandle,
+    attributes: &EpAttributes,
+    request: EvdHandle,
+    recv: EvdHandle,
+) -> Result<End, Failure> {
+    let conn = sevd(ia, EventType::CM_MSG_EVENT_STREAM, 16, 1)?;
+    let ep = ia.ep_rc_create(pz, request, recv, conn, EpFlags::empty(), attributes)?;
+    Ok(End { ia: ia.clone(), pz, request, recv, conn, ep })
 }
 
 /// A privileged endpoint's attributes with both RDMA directions open.

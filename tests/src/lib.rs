@@ -35,6 +35,9 @@ mod connect;
 mod connect_arguments;
 mod context;
 mod data;
+mod data_direct;
+mod data_flags;
+mod data_order;
 mod death;
 mod depths;
 mod disconnect;
@@ -59,7 +62,9 @@ mod iobl;
 mod limited;
 mod limits;
 mod link;
+mod link_arguments;
 mod link_ends;
+mod link_errors;
 mod link_rules;
 mod listen;
 mod litmus;
@@ -78,6 +83,7 @@ mod pz;
 mod refusal;
 mod rejections;
 mod rmr;
+mod rmr_errors;
 mod service_arguments;
 mod sharing;
 mod sidr;
@@ -179,11 +185,17 @@ const AREAS: &[&[Test]] = &[
     depths::TESTS,
     establish::TESTS,
     data::TESTS,
+    data_order::TESTS,
+    data_flags::TESTS,
+    data_direct::TESTS,
     posting::TESTS,
-    link::TESTS,
     link_rules::TESTS,
+    link::TESTS,
+    link_arguments::TESTS,
+    link_errors::TESTS,
     link_ends::TESTS,
     rmr::TESTS,
+    rmr_errors::TESTS,
     windows::TESTS,
     limited::TESTS,
     atomic::TESTS,

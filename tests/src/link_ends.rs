@@ -5,7 +5,7 @@ use core::result::Result;
 
 use privileged_api::*;
 
-use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, SIGNALLED, attributes, sevd};
+use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, SIGNALLED, attributes};
 use crate::iobl::scattered;
 use crate::link::{BASE, Link, linked, unlinked};
 use crate::rmr::Link as RmrLink;
@@ -13,12 +13,7 @@ use crate::{Failure, Outcome, Test, check, check_eq, test};
 
 /// A connected pair whose active end is in this zone.
 fn pair_in(f: &Fixture, pz: PzHandle) -> Result<Pair, Failure> {
-    let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?;
-    let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?;
-    let conn = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 16, 1)?;
-    let ep = f.a.ep_rc_create(pz, request, recv, conn, EpFlags::empty(), &attributes())?;
-    let pair =
-        Pair { a: End { ia: f.a.clone(), pz, request, recv, conn, ep }, b: f.end(&f.b, &attributes())? };
+    let pair = Pair { a: f.end_in(&f.a, pz, &attributes())?, b: f.end(&f.b, &attributes())? };
     f.connect(&pair.a, &pair.b)?;
     Ok(pair)
 }

@@ -9,7 +9,6 @@ use crate::check::some;
 use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, SIGNALLED, attributes, pattern, write};
 use crate::iobl::{Scattered, scattered};
 use crate::link::{BASE, Link, PAGE_LEN, linked, unlinked};
-use crate::rmr::in_zone;
 use crate::ud::{datagrams, peer};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
@@ -127,7 +126,7 @@ pub(crate) const TESTS: &[Test] = &[
         pair.b.broken()?;
         check!(!linked(&f.b, lmr)?);
         // Not for the device's own side, and not for peers in the same zone.
-        let local = in_zone(&f.b, pair.b.pz)?;
+        let local = f.end_in(&f.b, pair.b.pz, &attributes())?;
         let far = f.end(&f.a, &attributes())?;
         f.connect(&far, &local)?;
         check_eq!(read(f, &far, 0, context)?, DtoStatus::RemoteAccess);
@@ -141,7 +140,7 @@ pub(crate) const TESTS: &[Test] = &[
         // The link waits behind a Send that nobody receives yet.
         f.b.post_send(pair.b.ep, &[], 1, SIGNALLED)?;
         let context = some(Link::pages(lmr, &memory.pieces).post(&pair.b, 2)?, "a context")?;
-        let local = in_zone(&f.b, pair.b.pz)?;
+        let local = f.end_in(&f.b, pair.b.pz, &attributes())?;
         let early = f.end(&f.a, &attributes())?;
         f.connect(&early, &local)?;
         // Too early: it fails, and breaks the connection of him who did it.
@@ -182,7 +181,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("link_rules::links_that_are_flushed", &["it_lmr_link.S06", "it_lmr_unlink.S02"], |f| {
         // Whatever was posted to an endpoint that broke, the link in force stays, here and for peers.
         let (pair, memory, lmr, context) = ready(f)?;
-        let local = in_zone(&f.b, pair.b.pz)?;
+        let local = f.end_in(&f.b, pair.b.pz, &attributes())?;
         let far = f.end(&f.a, &attributes())?;
         f.connect(&far, &local)?;
         f.b.ep_disconnect(pair.b.ep, &[])?;
