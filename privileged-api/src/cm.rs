@@ -130,7 +130,7 @@ impl Ia {
             if let Side::Active { ep } = pending.side
                 && let Ok(ep) = core.ep(ep)
             {
-                core.gave_up(&ep);
+                core.gave_up(&ep, pending.connection);
             }
             Ok(())
         })
@@ -198,9 +198,9 @@ impl Core {
     }
 
     /// Our consumer rejected the peer's accept.
-    fn gave_up(&self, ep: &Ep) {
+    fn gave_up(&self, ep: &Ep, connection: ConnectionId) {
         {
-            let mut control = ep.control.lock();
+            let Some(mut control) = ep.concerned(connection) else { return };
             if ep.advance(&mut control, Trigger::End).is_err() {
                 return;
             }
@@ -273,9 +273,7 @@ impl Core {
     }
 
     fn endpoint_event(&self, ep: &Ep, event: &CmEvent<'_>, ia: &Ia) {
-        if !ep.concerns(&mut ep.control.lock(), event.connection) {
-            return;
-        }
+        let Some(asked) = ep.concerned(event.connection).map(|control| control.path) else { return };
         match event.kind {
             CmEventKind::AcceptArrived { remote_initiator_depth, remote_responder_resources } => {
                 let depth = (u32::from(remote_responder_resources), u32::from(remote_initiator_depth));
@@ -289,15 +287,14 @@ impl Core {
                 } else {
                     let reject_reason_code = reject_code(reason);
                     let bad = reject_reason_code == RejectReason::BadPath;
-                    let asked = ep.control.lock().path;
                     let dst_path = bad.then(|| self.suggested(&asked, reason, event.information));
                     Event::ConnNonpeerReject { evd, ep: handle, reject_reason_code, dst_path }
                 };
-                self.not_established(ep, told, Origin::Dispatcher(ia));
+                self.not_established(ep, event.connection, told, Origin::Dispatcher(ia));
             }
             CmEventKind::Unreachable | CmEventKind::AcceptTimedOut => {
                 let told = nonpeer(ep, RejectReason::Timeout);
-                self.not_established(ep, told, Origin::Dispatcher(ia));
+                self.not_established(ep, event.connection, told, Origin::Dispatcher(ia));
             }
             CmEventKind::Disconnected { by_peer } => self.disconnected(ep, event, by_peer, ia),
             CmEventKind::Request { .. } | CmEventKind::Withdrawn => {}
@@ -306,14 +303,14 @@ impl Core {
 
     /// The passive side accepted. Three-way our consumer has the last word; two-way we have, and refuse read depths that do not fit.
     fn accept_arrived(&self, ep: &Ep, event: &CmEvent<'_>, depth: (u32, u32), ia: &Ia) {
+        let connection = event.connection;
         let (fits, ord) = {
-            let mut control = ep.control.lock();
+            let Some(mut control) = ep.concerned(connection) else { return };
             control.peer_depth = depth;
             if control.three_way {
                 if ep.advance(&mut control, Trigger::AcceptArrival).is_err() {
                     return;
                 }
-                let connection = event.connection;
                 let side = Side::Active { ep: ep.handle };
                 // Whoever frees the endpoint or ends the connection does so before this, or finds the identifier.
                 let cn_est_id = self.connections.lock().add(|_| Pending::new(connection, side));
@@ -334,16 +331,16 @@ impl Core {
         };
         let Ok(client) = self.client() else { return };
         if !fits {
-            let _ = client.reject(event.connection, &[]);
-            self.not_established(ep, nonpeer(ep, RejectReason::BadOrd), Origin::Dispatcher(ia));
-        } else if client.establish(event.connection, ord, &[]).is_err() {
-            self.not_established(ep, nonpeer(ep, RejectReason::Other), Origin::Dispatcher(ia));
+            let _ = client.reject(connection, &[]);
+            self.not_established(ep, connection, nonpeer(ep, RejectReason::BadOrd), Origin::Dispatcher(ia));
+        } else if client.establish(connection, ord, &[]).is_err() {
+            self.not_established(ep, connection, nonpeer(ep, RejectReason::Other), Origin::Dispatcher(ia));
         }
     }
 
     fn established(&self, ep: &Ep, event: &CmEvent<'_>, ia: &Ia) {
         let queued = {
-            let mut control = ep.control.lock();
+            let Some(mut control) = ep.concerned(event.connection) else { return };
             let Ok(from) = ep.advance(&mut control, Trigger::Established) else { return };
             // The side that accepted last sees no private data.
             let private_data = match from {
@@ -363,13 +360,13 @@ impl Core {
     }
 
     /// The connection was not made: what was posted is flushed, the state changes, the event is queued.
-    pub(crate) fn not_established(&self, ep: &Ep, told: Event, origin: Origin<'_>) {
-        if !is_pending(ep.state()) {
+    pub(crate) fn not_established(&self, ep: &Ep, connection: ConnectionId, told: Event, origin: Origin<'_>) {
+        if ep.concerned(connection).is_none() || !is_pending(ep.state()) {
             return;
         }
         let _ = ep.qp().to_error();
         let queued = {
-            let mut control = ep.control.lock();
+            let Some(mut control) = ep.concerned(connection) else { return };
             if !is_pending(ep.state()) || ep.advance(&mut control, Trigger::End).is_err() {
                 return;
             }
@@ -382,7 +379,7 @@ impl Core {
     /// The connection ended, not by us.
     fn disconnected(&self, ep: &Ep, event: &CmEvent<'_>, by_peer: bool, ia: &Ia) {
         let queued = {
-            let mut control = ep.control.lock();
+            let Some(mut control) = ep.concerned(event.connection) else { return };
             let advanced = ep.advance(&mut control, Trigger::End);
             control.part();
             if advanced.is_err() {

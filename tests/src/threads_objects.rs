@@ -430,6 +430,52 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    test("threads::a_rejection_ends_what_it_rejects", &["it_reject.S01", "it_reject.S02", "4.2.B04"], |f| {
+        let (answered, silent) = (f.listen(&f.b)?, f.listen(&f.b)?);
+        let way = path(&f.a, &silent.address)?;
+        for round in 0..400 {
+            let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
+            f.dial(&active, &answered, CnEstFlags::THREE_WAY, &[])?;
+            let asked = answered.request()?.cn_est_id;
+            // The peer rejects, or it accepts and is rejected.
+            let (rejecter, id) = match round % 2 {
+                0 => (f.b.clone(), asked),
+                _ => {
+                    f.b.ep_accept(passive.ep, asked, &[])?;
+                    let Event::ConnAcceptArrival { cn_est_id, .. } = active.event()? else {
+                        return Err(Failure::new("no arrival"));
+                    };
+                    (f.a.clone(), cn_est_id)
+                }
+            };
+            let (again, qual) = (active.clone(), silent.conn_qual);
+            let mains: Vec<Main<Result<(), Error>>> = Vec::from([
+                Box::new(move || match rejecter.reject(id, &[]) {
+                    Ok(()) | Err(Error::InvalidCnEstId) => Ok(()),
+                    other => other,
+                }) as Main<_>,
+                Box::new(move || {
+                    // Each time at another moment of the rejection.
+                    (0..16 * (round / 2)).for_each(|_| core::hint::spin_loop());
+                    again.ia.ep_disconnect(again.ep, &[])?;
+                    again.ia.ep_reset(again.ep)?;
+                    again.ia.ep_connect(again.ep, &way, None, &qual, CnEstFlags::TWO_WAY, &[])
+                }),
+            ]);
+            check_eq!(together(f.platform(), mains)?, [Ok(()), Ok(())]);
+            let id = silent.request()?.cn_est_id;
+            check_eq!(active.state()?, EpStateRc::Active1ConnectionPending, "round {round}");
+            f.b.reject(id, &[])?;
+            for end in [active, passive] {
+                end.ia.ep_free(end.ep)?;
+                for evd in [end.request, end.recv, end.conn] {
+                    end.ia.evd_free(evd)?;
+                }
+                end.ia.pz_free(end.pz)?;
+            }
+        }
+        Ok(())
+    }),
     test(
         "threads::a_callback_or_an_aggregate",
         &["it_evd_modify.V03", "it_evd_modify.IT_ERR_CALLBACK_EXISTS", "4.2.B04"],

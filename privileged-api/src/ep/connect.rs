@@ -217,7 +217,7 @@ impl Core {
             match client.accept(connection, &ep.qp, &params) {
                 // The peer gave up before; it might as well have done so just after.
                 Err(kernel_agent::Error::ConnectionState) => {
-                    self.not_established(ep, nonpeer(ep, RejectReason::Other), Origin::Call);
+                    self.not_established(ep, connection, nonpeer(ep, RejectReason::Other), Origin::Call);
                     Ok(())
                 }
                 accepted => accepted.map_err(|error| self.error(error)),

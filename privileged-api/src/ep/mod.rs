@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use kernel_agent::{ConnectionId, Qp, SendGate};
 use nic_abi::wqe::LinkFlags;
 use platform::SleepLock;
-use platform::sync::Mutex;
+use platform::sync::{Mutex, MutexGuard};
 
 use crate::address::Path;
 use crate::attributes::{EpAttributes, EpParam, EpState, EpStateRc, EpStateUd};
@@ -165,16 +165,18 @@ impl Common {
         self.gate.bar(self.handle.as_raw(), bar::DISABLED, || true);
     }
 
-    /// Whether what is told of a connection is about this endpoint's present one.
-    pub(crate) fn concerns(&self, control: &mut Control, connection: ConnectionId) -> bool {
+    /// The control lock, if what is told of a connection is about this endpoint's present one. Whoever lets go of it has to ask again: meanwhile the
+    /// endpoint may be reset and have another connection under way.
+    pub(crate) fn concerned(&self, connection: ConnectionId) -> Option<MutexGuard<'_, Control>> {
+        let mut control = self.control.lock();
         if control.past.is_some_and(|past| connection <= past) {
-            return false;
+            return None;
         }
         // The agent may tell of a connection before the call that asks for it has returned.
         if control.connection.is_none() && state::is_pending(self.state()) {
             control.connection = Some(connection);
         }
-        control.connection == Some(connection)
+        (control.connection == Some(connection)).then_some(control)
     }
 }
 
