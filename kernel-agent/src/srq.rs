@@ -1,11 +1,12 @@
 //! Shared receive queues.
 //!
-//! Locks: `queue` (leaf; taken under a CQ's and a queue pair's slot when a receive is retired), `control` (sleeps; before `queue`).
+//! Locks: `queue` (leaf; taken under a CQ's and a queue pair's slot when a receive is retired), `control` (sleeps; before `queue`): whatever the device
+//! is told of the queue.
 
 use alloc::sync::Arc;
 
 use nic_abi::wqe::Segment;
-use nic_hal::{Lease, SharedReceiveQueue, SrqParams};
+use nic_hal::{SharedReceiveQueue, SrqParams};
 use platform::SleepLock;
 use platform::sync::Mutex;
 
@@ -22,8 +23,8 @@ pub struct Srq {
     number: u32,
     generation: u32,
     context: u64,
+    max_segments: u32,
     queue: Mutex<SharedReceiveQueue>,
-    lease: Lease,
     pd: Mutex<Option<Use<Pd>>>,
     control: SleepLock,
     users: Users,
@@ -51,8 +52,8 @@ impl Srq {
         let Number { slot, generation } = agent.srqs.take().ok_or(Error::NoResources(Resource::Srqs))?;
         let params =
             SrqParams { max_requests, max_segments, pd: pd.number(), generation, limit, eq: EQ_ASYNC };
-        let (queue, lease) = match agent.nic().create_srq(slot, &params) {
-            Ok(created) => created,
+        let queue = match agent.nic().create_srq(slot, &params) {
+            Ok(queue) => queue,
             Err(error) => {
                 agent.srqs.give_back(slot);
                 return Err(error.into());
@@ -63,8 +64,8 @@ impl Srq {
             number: slot,
             generation,
             context,
+            max_segments,
             queue: Mutex::new(queue),
-            lease,
             pd: Mutex::new(Some(pd)),
             control: SleepLock::default(),
             users: Users::default(),
@@ -114,22 +115,50 @@ impl Srq {
         self.queue.lock().retire(tag)
     }
 
-    /// Sets the limit and arms its event once; 0 disarms.
-    pub fn set_limit(&self, limit: u32) -> Result<(), Error> {
+    /// Changes how many receives may be outstanding; sets the limit and arms its event once (0 disarms, but not together with a size). Both or neither.
+    ///
+    /// What is posted stays, and queue pairs go on taking it; until the size is changed, there is room for as many as before and afterwards.
+    /// [`Error::Busy`] if more are outstanding, [`Error::OutOfRange`] if the limit is above the size.
+    pub fn modify(&self, size: Option<u32>, limit: Option<u32>) -> Result<(), Error> {
         let agent = self.client.agent();
         let _control = self.control.lock(agent.platform());
         if self.users.ended() {
             return Err(Error::Gone);
         }
-        Ok(agent.nic().modify_srq(self.number, limit)?)
+        if limit.is_some_and(|limit| limit > size.unwrap_or_else(|| self.queue.lock().limit())) {
+            return Err(Error::OutOfRange("limit"));
+        }
+        match (size, limit) {
+            (Some(size), limit) => self.resize(size, limit.unwrap_or(0)),
+            (None, Some(limit)) => Ok(agent.nic().modify_srq(self.number, limit)?),
+            (None, None) => Ok(()),
+        }
     }
 
-    /// Asks the device for the limit: 0 while it is not armed.
-    pub fn limit(&self) -> Result<u32, Error> {
+    /// With `control` held.
+    fn resize(&self, size: u32, limit: u32) -> Result<(), Error> {
+        let agent = self.client.agent();
+        agent.alive()?;
+        let mut ring = agent.nic().shared_ring(size, self.max_segments)?;
+        if !self.queue.lock().begin_move(&mut ring) {
+            return Err(Error::Busy);
+        }
+        while self.queue.lock().copy_some() {}
+        let moved = agent.nic().resize_srq(self.number, &ring, limit);
+        self.queue.lock().end_move(&mut ring, moved.is_ok());
+        Ok(moved?)
+    }
+
+    /// How many receives may be outstanding, and the limit, which the device tells: 0 while it is not armed.
+    pub fn sizes(&self) -> Result<(u32, u32), Error> {
+        let agent = self.client.agent();
+        // Neither is changed between the two looks.
+        let _control = self.control.lock(agent.platform());
         if self.users.ended() {
             return Err(Error::Gone);
         }
-        Ok(self.client.agent().nic().query_srq(self.number)?.limit)
+        let limit = agent.nic().query_srq(self.number)?.limit;
+        Ok((self.queue.lock().limit(), limit))
     }
 
     /// Receives posted and not completed.
@@ -142,7 +171,8 @@ impl Srq {
         let agent = self.client.agent();
         let _control = self.control.lock(agent.platform());
         self.users.end()?;
-        match agent.nic().destroy_srq(self.number, &self.lease) {
+        let lease = self.queue.lock().lease().clone();
+        match agent.nic().destroy_srq(self.number, &lease) {
             Err(error @ nic_hal::Error::Command(_)) => {
                 self.users.resume();
                 return Err(error.into());

@@ -113,6 +113,8 @@ pub enum Opcode {
     ModifySrq = 0x2a,
     /// Tells of an SRQ: [`SrqInfo`].
     QuerySrq = 0x2b,
+    /// Goes on in a ring of another size: [`ResizeSrq`]. Needs [`crate::registers::Features::SRQ_RESIZE`].
+    ResizeSrq = 0x2c,
     /// Creates a QP in RESET: [`CreateQp`].
     CreateQp = 0x30,
     /// Changes a QP's state and attributes: [`ModifyQp`].
@@ -153,6 +155,7 @@ impl Opcode {
             0x29 => Opcode::DestroySrq,
             0x2a => Opcode::ModifySrq,
             0x2b => Opcode::QuerySrq,
+            0x2c => Opcode::ResizeSrq,
             0x30 => Opcode::CreateQp,
             0x31 => Opcode::ModifyQp,
             0x32 => Opcode::DestroyQp,
@@ -371,6 +374,21 @@ pub struct ModifySrq {
     pub limit: u32,
     /// Reserved.
     pub reserved: u32,
+}
+
+/// Arguments of [`Opcode::ResizeSrq`].
+///
+/// The device reads the next entry from the new ring, at the free-running index where it is, modulo the new size. So all entries that
+/// may not be taken yet are there already, and while the command is under way the driver writes what it posts into both rings.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ResizeSrq {
+    /// Bus address of the new ring, 64-byte aligned.
+    pub ring: u64,
+    /// Entries as a power of two; not fewer than there are entries that are not taken.
+    pub log_entries: u32,
+    /// The new limit, which arms the event once; 0 leaves the limit as it is.
+    pub limit: u32,
 }
 
 /// Result of [`Opcode::QuerySrq`].

@@ -20,7 +20,7 @@ pub mod wqe;
 /// Changes when an older driver can no longer work.
 pub const VERSION_MAJOR: u16 = 1;
 /// Changes when something was added.
-pub const VERSION_MINOR: u16 = 1;
+pub const VERSION_MINOR: u16 = 2;
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("the layouts are little-endian");

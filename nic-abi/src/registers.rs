@@ -157,6 +157,8 @@ bitflags! {
         const FAULT_INJECTION = 1 << 12;
         /// Commands and data for benchmarks.
         const BENCH = 1 << 13;
+        /// Shared receive queues whose size can be changed.
+        const SRQ_RESIZE = 1 << 14;
     }
 }
 

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use nic_abi::admin::{
     self, AllocateRegion, AllocateWindow, Bench, CreateCq, CreateEq, CreateQp, CreateSrq, Inject, Injection,
-    KeyInfo, ModifyQp, ModifyRegion, ModifySrq, Opcode, QpFlags, QpInfo, RegisterRegion, ResizeCq,
+    KeyInfo, ModifyQp, ModifyRegion, ModifySrq, Opcode, QpFlags, QpInfo, RegisterRegion, ResizeCq, ResizeSrq,
     ShareRegion, SrqInfo,
 };
 use nic_abi::doorbell::Kind;
@@ -22,10 +22,10 @@ use crate::doorbell::{ConsumerRecord, Doorbell};
 use crate::life::Life;
 use crate::mapped::{Registers, Ring, Words};
 use crate::memory::{DeviceMemory, Lease, Quarantine};
-use crate::receive::ReceiveRing;
+use crate::receive::{Entries, ReceiveRing};
 use crate::{
     Attention, CompletionQueue, CompletionRing, CqParams, Death, Error, EventQueue, Nic, QpParams, QpRings,
-    ReceiveQueue, SendQueue, SharedReceiveQueue, SrqParams,
+    ReceiveQueue, SendQueue, SharedReceiveQueue, SharedRing, SrqParams,
 };
 
 /// How long a reset or start may take.
@@ -174,6 +174,29 @@ impl RnicDriver {
         Ring::new(self.memory(Ring::<W>::bytes(log), lease)?, log)
     }
 
+    /// Memory for a ring of receives.
+    fn receive_entries(
+        &self,
+        requests: u32,
+        segments: u32,
+        most: u32,
+        lease: &Lease,
+    ) -> Result<Entries, Error> {
+        if requests == 0 || requests > most {
+            return Err(Error::OutOfRange("receive queue size"));
+        }
+        if segments > self.identity.max_sges {
+            return Err(Error::OutOfRange("number of segments"));
+        }
+        let count = requests.next_power_of_two();
+        if count > most {
+            return Err(Error::OutOfRange("receive queue size"));
+        }
+        let stride = wqe::receive_stride(segments);
+        let words = Words::new(self.memory(count as usize * stride as usize, lease)?)?;
+        Ok(Entries::new(words, count, stride))
+    }
+
     /// A ring for receives.
     fn receive_ring(
         &self,
@@ -184,28 +207,10 @@ impl RnicDriver {
         slot: u32,
         lease: &Lease,
     ) -> Result<(ReceiveRing, u32), Error> {
-        if requests == 0 || requests > most {
-            return Err(Error::OutOfRange("receive queue size"));
-        }
-        if segments > self.identity.max_sges {
-            return Err(Error::OutOfRange("number of segments"));
-        }
-        let entries = requests.next_power_of_two();
-        if entries > most {
-            return Err(Error::OutOfRange("receive queue size"));
-        }
-        let stride = wqe::receive_stride(segments);
-        let words = Words::new(self.memory(entries as usize * stride as usize, lease)?)?;
+        let entries = self.receive_entries(requests, segments, most, lease)?;
+        let log = entries.count().ilog2();
         let doorbell = Doorbell::new(&self.registers, kind, slot)?;
-        let ring = ReceiveRing {
-            words,
-            mask: entries - 1,
-            stride: stride / 8,
-            tail: 0,
-            max_segments: segments,
-            doorbell,
-        };
-        Ok((ring, entries.ilog2()))
+        Ok((ReceiveRing { entries, tail: 0, max_segments: segments, doorbell }, log))
     }
 }
 
@@ -359,7 +364,7 @@ impl Nic for RnicDriver {
         self.destroy(Opcode::DestroyCq, number, lease)
     }
 
-    fn create_srq(&self, number: u32, params: &SrqParams) -> Result<(SharedReceiveQueue, Lease), Error> {
+    fn create_srq(&self, number: u32, params: &SrqParams) -> Result<SharedReceiveQueue, Error> {
         let lease = Lease::new(&self.quarantine);
         let (ring, log_entries) = self.receive_ring(
             params.max_requests,
@@ -370,7 +375,7 @@ impl Nic for RnicDriver {
             &lease,
         )?;
         let args = CreateSrq {
-            ring: ring.words.bus(),
+            ring: ring.entries.bus(),
             log_entries,
             max_segments: params.max_segments,
             pd: params.pd,
@@ -378,8 +383,20 @@ impl Nic for RnicDriver {
             limit: params.limit,
             eq: params.eq,
         };
+        let queue = SharedReceiveQueue::new(ring, params.max_requests, self.identity.max_srq_entries)?;
         lease.start_with(|| self.command(Opcode::CreateSrq, number, &args))?;
-        Ok((SharedReceiveQueue::new(ring, params.max_requests), lease))
+        Ok(queue)
+    }
+
+    fn shared_ring(&self, max_requests: u32, max_segments: u32) -> Result<SharedRing, Error> {
+        let lease = Lease::new(&self.quarantine);
+        let most = self.identity.max_srq_entries;
+        SharedRing::new(self.receive_entries(max_requests, max_segments, most, &lease)?, max_requests)
+    }
+
+    fn resize_srq(&self, number: u32, ring: &SharedRing, limit: u32) -> Result<(), Error> {
+        let args = ResizeSrq { ring: ring.bus(), log_entries: ring.log_entries(), limit };
+        ring.lease().start_with(|| self.command(Opcode::ResizeSrq, number, &args)).map(|_| ())
     }
 
     fn modify_srq(&self, number: u32, limit: u32) -> Result<(), Error> {
@@ -433,7 +450,7 @@ impl Nic for RnicDriver {
             srq: params.srq.unwrap_or(0),
             max_send_segments: params.max_send_segments,
             send_ring: send_ring.bus(),
-            receive_ring: receive.as_ref().map_or(0, |(ring, _)| ring.words.bus()),
+            receive_ring: receive.as_ref().map_or(0, |(ring, _)| ring.entries.bus()),
             log_send_blocks,
             log_receive_entries: receive.as_ref().map_or(0, |&(_, log)| log),
             max_receive_segments: if receive.is_some() { params.max_receive_segments } else { 0 },

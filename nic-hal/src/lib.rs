@@ -31,6 +31,7 @@ mod models;
 mod nic;
 mod receive;
 mod send;
+mod shared;
 mod work;
 
 pub use attention::Attention;
@@ -41,6 +42,7 @@ pub use error::{CommandError, Death, Error};
 pub use event::EventQueue;
 pub use memory::{DeviceMemory, Lease};
 pub use nic::{CqParams, Nic, QpParams, QpRings, SrqParams};
-pub use receive::{ReceiveQueue, SharedReceiveQueue};
+pub use receive::ReceiveQueue;
 pub use send::{Refused, SendQueue};
+pub use shared::{SharedReceiveQueue, SharedRing};
 pub use work::{Note, Outstanding, Retiring, Taken};

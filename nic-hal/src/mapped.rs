@@ -249,4 +249,8 @@ impl Words {
     pub(crate) fn bus(&self) -> u64 {
         self.memory.buffer().bus()
     }
+
+    pub(crate) fn lease(&self) -> &Lease {
+        self.memory.lease()
+    }
 }

@@ -12,7 +12,7 @@ use platform::{DmaBuffer, Instant};
 use crate::memory::{DeviceMemory, Lease};
 use crate::{
     Attention, CompletionQueue, CompletionRing, Death, Error, EventQueue, ReceiveQueue, SendQueue,
-    SharedReceiveQueue,
+    SharedReceiveQueue, SharedRing,
 };
 
 /// What a completion queue is created with.
@@ -151,7 +151,14 @@ pub trait Nic: Send + Sync {
     fn destroy_cq(&self, number: u32, lease: &Lease) -> Result<(), Error>;
 
     /// Creates a shared receive queue.
-    fn create_srq(&self, number: u32, params: &SrqParams) -> Result<(SharedReceiveQueue, Lease), Error>;
+    fn create_srq(&self, number: u32, params: &SrqParams) -> Result<SharedReceiveQueue, Error>;
+
+    /// Memory for a shared receive queue of another size. To move one there: [`SharedReceiveQueue::begin_move`],
+    /// [`SharedReceiveQueue::copy_some`] to the end, [`Nic::resize_srq`], [`SharedReceiveQueue::end_move`].
+    fn shared_ring(&self, max_requests: u32, max_segments: u32) -> Result<SharedRing, Error>;
+
+    /// Has the device go on in another ring, and sets the limit unless it is 0.
+    fn resize_srq(&self, number: u32, ring: &SharedRing, limit: u32) -> Result<(), Error>;
 
     /// Sets a shared receive queue's limit.
     fn modify_srq(&self, number: u32, limit: u32) -> Result<(), Error>;

@@ -1,23 +1,60 @@
-//! The producers of receive queues and shared receive queues.
+//! The producer of a receive queue, and the ring that it has in common with shared ones.
 
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use nic_abi::wqe::{ReceiveFlags, Segment};
 
 use crate::doorbell::Doorbell;
 use crate::mapped::Words;
+use crate::memory::Lease;
 use crate::send::Refused;
 use crate::work::{Note, Outstanding};
 
-/// The ring that both kinds share: entries of one size.
-pub(crate) struct ReceiveRing {
-    pub(crate) words: Words,
+/// The entries of a ring, all of one size.
+pub(crate) struct Entries {
+    words: Words,
     /// Entries less one.
-    pub(crate) mask: u32,
+    mask: u32,
     /// Words of an entry.
-    pub(crate) stride: u32,
+    stride: u32,
+}
+
+impl Entries {
+    /// A power of two of entries of `stride` bytes, in memory that has room for them.
+    pub(crate) fn new(words: Words, count: u32, stride: u32) -> Entries {
+        Entries { words, mask: count - 1, stride: stride / 8 }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.mask + 1
+    }
+
+    pub(crate) fn bus(&self) -> u64 {
+        self.words.bus()
+    }
+
+    pub(crate) fn lease(&self) -> &Lease {
+        self.words.lease()
+    }
+
+    /// The entry at a free-running index.
+    #[inline]
+    fn at(&self, index: u32) -> &[AtomicU64] {
+        let start = (index & self.mask) as usize * self.stride as usize;
+        self.words.get().get(start..).unwrap_or_default()
+    }
+
+    /// Copies the entry at a free-running index from a ring with entries of the same size.
+    pub(crate) fn copy(&self, from: &Entries, index: u32) {
+        for (to, from) in self.at(index).iter().zip(from.at(index)).take(self.stride as usize) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
+
+/// The ring that both kinds share.
+pub(crate) struct ReceiveRing {
+    pub(crate) entries: Entries,
     pub(crate) tail: u32,
     pub(crate) max_segments: u32,
     pub(crate) doorbell: Doorbell,
@@ -34,9 +71,14 @@ fn put(entry: &[AtomicU64], at: usize, value: u64) {
 impl ReceiveRing {
     /// Writes the next entry; returns the sum of the lengths.
     #[inline]
-    fn push<T>(&mut self, tag: u32, solicited: bool, segments: &[T], segment: impl Fn(&T) -> Segment) -> u32 {
-        let start = (self.tail & self.mask) as usize * self.stride as usize;
-        let entry = self.words.get().get(start..).unwrap_or_default();
+    pub(crate) fn push<T>(
+        &mut self,
+        tag: u32,
+        solicited: bool,
+        segments: &[T],
+        segment: impl Fn(&T) -> Segment,
+    ) -> u32 {
+        let entry = self.entries.at(self.tail);
         let mut length = 0u32;
         for (at, one) in (2..).step_by(2).zip(segments) {
             let one = segment(one);
@@ -75,83 +117,6 @@ impl ReceiveQueue {
         note.length = self.ring.push(tag, solicited, segments, segment);
         outstanding.add(tag, note);
         Ok(tag)
-    }
-
-    /// Makes all that was pushed known to the device.
-    #[inline]
-    pub fn ring(&self) {
-        self.ring.doorbell.ring(self.ring.tail);
-    }
-}
-
-#[derive(Clone, Copy, Default)]
-struct Slot {
-    /// The tag while posted.
-    tag: Option<u32>,
-    note: Note,
-}
-
-/// A shared receive queue: its producer and, as completions come in any order, its tags. Its lock is the
-/// owner's, for posting and retiring alike.
-///
-/// A tag is a slot in the low bits and a count of its uses above, so that a completion that comes twice is not taken for
-/// the slot's next receive.
-pub struct SharedReceiveQueue {
-    pub(crate) ring: ReceiveRing,
-    slots: Box<[Slot]>,
-    free: VecDeque<u32>,
-}
-
-impl SharedReceiveQueue {
-    pub(crate) fn new(ring: ReceiveRing, limit: u32) -> SharedReceiveQueue {
-        SharedReceiveQueue {
-            ring,
-            slots: (0..limit).map(|_| Slot::default()).collect(),
-            free: (0..limit).collect(),
-        }
-    }
-
-    /// Writes a receive; [`SharedReceiveQueue::ring`] makes it known.
-    pub fn push<T>(
-        &mut self,
-        solicited: bool,
-        segments: &[T],
-        segment: impl Fn(&T) -> Segment,
-        mut note: Note,
-    ) -> Result<u32, Refused> {
-        if segments.len() > self.ring.max_segments as usize {
-            return Err(Refused::Segments);
-        }
-        // Entries as many as slots: what is posted and not completed always fits, as entries are taken in order.
-        let tag = self.free.pop_front().ok_or(Refused::Full)?;
-        note.length = self.ring.push(tag, solicited, segments, segment);
-        if let Some(slot) = self.slots.get_mut(self.index(tag)) {
-            *slot = Slot { tag: Some(tag), note };
-        }
-        Ok(tag)
-    }
-
-    fn index(&self, tag: u32) -> usize {
-        (tag & self.ring.mask) as usize
-    }
-
-    /// Retires the receive that a completion names; `None` if it is not outstanding.
-    pub fn retire(&mut self, tag: u32) -> Option<Note> {
-        let index = self.index(tag);
-        let slot = self.slots.get_mut(index)?;
-        if slot.tag != Some(tag) {
-            return None;
-        }
-        slot.tag = None;
-        let note = slot.note;
-        // The list has room for every slot from the start on.
-        self.free.push_back(tag.wrapping_add(self.ring.mask + 1));
-        Some(note)
-    }
-
-    /// How many receives are outstanding.
-    pub fn outstanding(&self) -> u32 {
-        (self.slots.len() - self.free.len()) as u32
     }
 
     /// Makes all that was pushed known to the device.

@@ -335,7 +335,7 @@ fn shared_receives_complete_in_any_order_and_once() {
     let fake = Fake::new(identity(), success);
     let driver = open(&fake).unwrap();
     let params = SrqParams { max_requests: 3, max_segments: 2, pd: 1, generation: 1, limit: 0, eq: 0 };
-    let (mut srq, _lease) = driver.create_srq(5, &params).unwrap();
+    let mut srq = driver.create_srq(5, &params).unwrap();
     let push = |srq: &mut nic_hal::SharedReceiveQueue, cookie| {
         srq.push(false, &pieces(2), |&s| s, Note { cookie, ..Note::default() })
     };
@@ -354,4 +354,60 @@ fn shared_receives_complete_in_any_order_and_once() {
         assert_eq!(srq.retire(tag), None);
     }
     assert_eq!(srq.outstanding(), 0);
+}
+
+#[test]
+fn a_shared_queue_moves_with_all_that_is_posted() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake).unwrap();
+    let params = SrqParams { max_requests: 4, max_segments: 1, pd: 1, generation: 1, limit: 0, eq: 0 };
+    let mut srq = driver.create_srq(5, &params).unwrap();
+    let push = |srq: &mut nic_hal::SharedReceiveQueue, cookie| {
+        srq.push(false, &pieces(1), |&s| s, Note { cookie, ..Note::default() })
+    };
+    // What is outstanding, under its tag.
+    let mut posted = std::collections::VecDeque::new();
+    let mut cookies = 0..;
+    for (size, works) in [(100, true), (64, false), (7, true), (200, true), (200, false), (3, true)] {
+        let before = srq.limit();
+        let room = before.min(size);
+        while srq.outstanding() + 2 > room {
+            let (tag, cookie) = posted.pop_front().unwrap();
+            assert_eq!(srq.retire(tag).map(|note| note.cookie), Some(cookie));
+        }
+        let mut ring = driver.shared_ring(size, 1).unwrap();
+        assert!(srq.begin_move(&mut ring));
+        assert!(!srq.begin_move(&mut driver.shared_ring(size, 1).unwrap()), "one at a time");
+        // Posts go on: before the copies, between them, and after them.
+        loop {
+            let more = srq.copy_some();
+            if srq.outstanding() < room {
+                let cookie = cookies.next().unwrap();
+                posted.push_back((push(&mut srq, cookie).unwrap(), cookie));
+            }
+            if !more {
+                break;
+            }
+        }
+        driver.resize_srq(5, &ring, 0).unwrap();
+        srq.end_move(&mut ring, works);
+        drop(ring);
+        assert_eq!(srq.limit(), if works { size } else { before });
+        while srq.outstanding() < srq.limit() {
+            let cookie = cookies.next().unwrap();
+            posted.push_back((push(&mut srq, cookie).unwrap(), cookie));
+        }
+        assert_eq!(push(&mut srq, 0), Err(Refused::Full));
+    }
+    assert_eq!(srq.outstanding() as usize, posted.len());
+    for (tag, cookie) in posted {
+        assert_eq!(srq.retire(tag).map(|note| note.cookie), Some(cookie));
+        assert_eq!(srq.retire(tag), None);
+    }
+    // More than fit are not moved.
+    for _ in 0..3 {
+        push(&mut srq, 0).unwrap();
+    }
+    assert!(!srq.begin_move(&mut driver.shared_ring(2, 1).unwrap()));
+    assert_eq!((srq.limit(), srq.outstanding()), (3, 3));
 }

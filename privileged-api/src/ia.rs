@@ -525,7 +525,7 @@ impl Ia {
             srq_support: can(Features::SRQ),
             hard_hi_watermark_support: false,
             soft_hi_watermark_support: false,
-            srq_resizable: false,
+            srq_resizable: can(Features::SRQ) && can(Features::SRQ_RESIZE),
             extended_iwarp_qp_states: false,
             socket_conversion_support: false,
             rdma_read_ord_increasable: true,

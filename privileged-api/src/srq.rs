@@ -23,7 +23,6 @@ pub(crate) struct Srq {
     pub(crate) handle: SrqHandle,
     zone: InZone,
     srq: Arc<kernel_agent::Srq>,
-    max_recv_dtos: usize,
     max_recv_segs: usize,
     pub(crate) context: Context,
 }
@@ -125,7 +124,7 @@ impl Ia {
         );
         let srq = created.map_err(|error| core.error(error))?;
         let (max_recv_segs, context) = (max_recv_segments, Context::new());
-        reservation.fill(Arc::new(Srq { handle, zone, srq, max_recv_dtos, max_recv_segs, context }));
+        reservation.fill(Arc::new(Srq { handle, zone, srq, max_recv_segs, context }));
         Ok(handle)
     }
 
@@ -148,39 +147,56 @@ impl Ia {
         if wants(SrqParamMask::PZ) {
             param.pz = srq.zone.pz().handle;
         }
-        if wants(SrqParamMask::MAX_RECV_DTO) {
-            param.max_recv_dtos = srq.max_recv_dtos;
-        }
         if wants(SrqParamMask::MAX_RECV_SEG) {
             param.max_recv_segs = srq.max_recv_segs;
         }
-        if wants(SrqParamMask::LOW_WATERMARK) {
-            param.low_watermark =
-                srq.srq.limit().map_err(|error| core.gone(error, Error::InvalidSrq))? as usize;
+        let (size, mark) = (SrqParamMask::MAX_RECV_DTO, SrqParamMask::LOW_WATERMARK);
+        if wants(size | mark) {
+            let (max_recv_dtos, limit) =
+                srq.srq.sizes().map_err(|error| core.gone(error, Error::InvalidSrq))?;
+            param.max_recv_dtos = if wants(size) { max_recv_dtos as usize } else { 0 };
+            param.low_watermark = if wants(mark) { limit as usize } else { 0 };
         }
         Ok(param)
     }
 
-    /// Sets the low watermark and arms it, once: when fewer Receives are left, `IT_ASYNC_AFF_SRQ_LOW_WATERMARK` is told on the affiliated dispatcher.
-    /// So it is at once if fewer are left already. Nothing else can be modified; a mask of nothing changes nothing.
+    /// Changes the low watermark, the number of Receives that may be outstanding, or both; both or neither.
     ///
-    /// Errors: `InvalidSrq`, `InvalidMask` (`MAX_RECV_DTO` among them: the queue cannot be resized), `SrqLowWatermark`, `Resources`, `InvalidIa`,
-    /// `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe. Page it_srq_modify.
+    /// Setting the low watermark arms it, once: when fewer Receives are left, `IT_ASYNC_AFF_SRQ_LOW_WATERMARK` is told on the affiliated dispatcher;
+    /// at once if fewer are left already. Receives that are posted outlive a change of the size, and endpoints go on taking them; until it is done
+    /// no more may be outstanding than before and afterwards. Nothing else can be modified; a mask of nothing changes nothing.
+    ///
+    /// Errors: `InvalidSrq`, `InvalidMask` (`MAX_RECV_DTO` among them on an IA whose `srq_resizable` is false), `InvalidSrqSize` (more Receives are outstanding),
+    /// `SrqLowWatermark`, `Resources` (beyond the IA's limit, too), `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe.
+    /// Page it_srq_modify.
     #[doc(alias = "it_srq_modify")]
     pub fn srq_modify(&self, srq: SrqHandle, mask: SrqParamMask, params: &SrqParam) -> Result<()> {
         let core = self.call()?;
         core.shared.not_in_callback()?;
         let srq = core.srq(srq)?;
-        if mask.bits() & !SrqParamMask::LOW_WATERMARK.bits() != 0 {
+        let resizable = core.features().contains(Features::SRQ_RESIZE);
+        let (size, mark) = (SrqParamMask::MAX_RECV_DTO, SrqParamMask::LOW_WATERMARK);
+        let modifiable = if resizable { size | mark } else { mark };
+        if mask.bits() & !modifiable.bits() != 0 {
             return Err(Error::InvalidMask);
         }
-        if mask.is_empty() {
-            return Ok(());
-        }
-        if params.low_watermark == 0 || params.low_watermark > srq.max_recv_dtos {
+        let max_recv_dtos = mask.contains(size).then_some(params.max_recv_dtos.max(1));
+        let low_watermark = mask.contains(mark).then_some(params.low_watermark);
+        // What is beyond 32 bits is beyond every limit.
+        let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        if low_watermark == Some(0) {
             return Err(Error::SrqLowWatermark);
         }
-        srq.srq.set_limit(params.low_watermark as u32).map_err(|error| core.srq_error(error))
+        let most = core.agent.identity().max_srq_entries;
+        let fits = |size: usize| word(size).checked_next_power_of_two().is_some_and(|count| count <= most);
+        if max_recv_dtos.is_some_and(|size| !fits(size)) {
+            return Err(Error::Resources);
+        }
+        srq.srq.modify(max_recv_dtos.map(word), low_watermark.map(word)).map_err(|error| match error {
+            kernel_agent::Error::Busy => Error::InvalidSrqSize,
+            kernel_agent::Error::OutOfRange(_) => Error::SrqLowWatermark,
+            other => core.srq_error(other),
+        })
     }
 
     /// Destroys a shared receive queue; Receives that are left never complete. When it returns, the device touches their buffers no more.

@@ -89,6 +89,7 @@ mod sharing;
 mod sidr;
 mod sidr_paths;
 mod srq;
+mod srq_resize;
 mod status;
 mod statuses;
 mod threads;
@@ -202,6 +203,7 @@ const AREAS: &[&[Test]] = &[
     unlink_remote::TESTS,
     unlink_remote_data::TESTS,
     srq::TESTS,
+    srq_resize::TESTS,
     errors::TESTS,
     statuses::TESTS,
     dto_flags::TESTS,

@@ -272,7 +272,7 @@ pub(crate) const TESTS: &[Test] = &[
             let query = |bits| ia.srq_query(w.srq, SrqParamMask::from_bits_retain(bits)).map(drop);
             w.refuses(&[call("srq_query", query)], &undefined(0x3f), wrong)?;
             let modify = |bits| w.arm(w.srq, SrqParamMask::from_bits_retain(bits), 1);
-            w.refuses(&[call("srq_modify", modify)], &undefined(0x20), wrong)?;
+            w.refuses(&[call("srq_modify", modify)], &undefined(0x28), wrong)?;
             let query =
                 |bits| ia.address_handle_query(w.addr, AddrParamMask::from_bits_retain(bits)).map(drop);
             w.refuses(&[call("address_handle_query", query)], &undefined(0xf), wrong)?;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use nic_abi::admin::{
     self, ARGS_OFFSET, ARGS_SIZE, AllocateRegion, AllocateWindow, Bench, BenchKind, Command, CreateCq,
     CreateEq, CreateQp, CreateSrq, Inject, Injection, ModifyRegion, ModifySrq, Opcode, QpState,
-    RegisterRegion, ResizeCq, Status,
+    RegisterRegion, ResizeCq, ResizeSrq, Status,
 };
 use nic_abi::doorbell::Kind;
 use nic_abi::registers::{self, State};
@@ -134,6 +134,9 @@ impl Scene {
                     eq: 0,
                 };
                 (small, args(&create))
+            }
+            Opcode::ResizeSrq => {
+                (small, args(&ResizeSrq { ring: self.place(input), log_entries: log, limit: log / 2 }))
             }
             Opcode::ModifySrq => (small, args(&ModifySrq { limit: log, reserved: 0 })),
             Opcode::CreateQp => {

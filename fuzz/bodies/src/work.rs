@@ -5,6 +5,7 @@
 
 use nic_abi::admin::{
     AllocateRegion, AllocateWindow, Injection, ModifyQp, Opcode, QpFlags, QpMask, QpState, QpType, ResizeCq,
+    ResizeSrq,
 };
 use nic_abi::cqe::{self, Cqe};
 use nic_abi::doorbell::Kind;
@@ -15,7 +16,7 @@ use nic_model::GuestMemory;
 use zerocopy::IntoBytes;
 
 use crate::Input;
-use crate::rig::{ALL_RIGHTS, Cq, PD, Qp, QpSpec, REMOTE, Rig, segment, stride};
+use crate::rig::{ALL_RIGHTS, Cq, LOG_ENTRIES, PD, Qp, QpSpec, REMOTE, Rig, segment, stride};
 
 const STEPS: usize = 96;
 const CANARY: usize = 8192;
@@ -379,7 +380,7 @@ impl Scene {
 
     fn other(&mut self, which: usize, input: &mut Input<'_>) {
         let n = self.qps[which].qp.nic;
-        match input.below(4) {
+        match input.below(5) {
             0 => {
                 if let Some((n, key)) = input.pick(&self.regions) {
                     let _ = self.rig.command(n, Opcode::DestroyRegion, key, &());
@@ -398,6 +399,17 @@ impl Scene {
                 let args = ResizeCq { ring, log_entries: log, reserved: 0 };
                 if self.rig.command(n, Opcode::ResizeCq, number.number, &args).is_ok() {
                     (number.ring.addr, number.ring.log) = (ring, log);
+                }
+            }
+            3 => {
+                let (n, number, ring, _) = &mut self.srqs[input.below(2)];
+                let bytes = u64::from(stride()) << LOG_ENTRIES;
+                let to = self.rig.alloc(bytes);
+                let entries = self.rig.bytes(*ring, bytes as usize);
+                self.rig.memory.write(to, &entries).expect("the ring");
+                let args = ResizeSrq { ring: to, log_entries: LOG_ENTRIES, limit: input.below(9) as u32 };
+                if self.rig.command(*n, Opcode::ResizeSrq, *number, &args).is_ok() {
+                    *ring = to;
                 }
             }
             _ => {

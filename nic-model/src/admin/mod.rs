@@ -165,6 +165,7 @@ impl<F: Frontend> Fabric<F> {
             Opcode::CreateCq => nic.create_cq(command),
             Opcode::DestroyCq => nic.destroy_cq(command),
             Opcode::ResizeCq => nic.resize_cq(command),
+            Opcode::ResizeSrq => nic.resize_srq(command),
             Opcode::QueryCq => nic.query_cq(command),
             Opcode::CreateSrq => nic.create_srq(command),
             Opcode::DestroySrq => nic.destroy_srq(command),

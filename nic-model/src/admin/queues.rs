@@ -1,6 +1,8 @@
 //! Event queues, protection domains, completion queues, shared receive queues.
 
-use nic_abi::admin::{Command, CqInfo, CreateCq, CreateEq, CreateSrq, ModifySrq, ResizeCq, SrqInfo, Status};
+use nic_abi::admin::{
+    Command, CqInfo, CreateCq, CreateEq, CreateSrq, ModifySrq, ResizeCq, ResizeSrq, SrqInfo, Status,
+};
 use nic_abi::ident::{MAX_CQS, MAX_EQS, MAX_PDS, MAX_SRQS};
 use nic_abi::registers::{CQ_RECORDS, EQ_RECORDS, SRQ_RECORDS};
 use nic_abi::wqe::receive_stride;
@@ -187,6 +189,31 @@ impl<F: Frontend> Nic<F> {
         }
         srq.limit = a.limit;
         self.check_srq_limit(command.object);
+        Ok(DONE)
+    }
+
+    pub(super) fn resize_srq(&mut self, command: &Command) -> Answer {
+        let number = command.object;
+        let a: ResizeSrq = args(command);
+        let srq = self.srqs.get(number).ok_or(Refusal::new(Status::NoSuchObject, at!(command.object)))?;
+        let (failed, stride) = (srq.failed, u64::from(receive_stride(srq.max_segments)));
+        check_log(a.log_entries, 0..=LOG_RQ_ENTRIES, at!(ResizeSrq, log_entries))?;
+        self.check_ring(a.ring, 1 << a.log_entries, stride, at!(ResizeSrq, ring))?;
+        if a.limit > 1 << a.log_entries {
+            return Err(Refusal::field(at!(ResizeSrq, limit)));
+        }
+        let left = self.srq_left(number).filter(|_| !failed);
+        let left = left.ok_or(Refusal::new(Status::BadState, at!(command.object)))?;
+        if left > 1 << a.log_entries {
+            return Err(Refusal::field(at!(ResizeSrq, log_entries)));
+        }
+        if let Some(srq) = self.srqs.get_mut(number) {
+            (srq.ring, srq.log) = (a.ring, a.log_entries);
+            if a.limit != 0 {
+                srq.limit = a.limit;
+            }
+        }
+        self.check_srq_limit(number);
         Ok(DONE)
     }
 

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use nic_abi::admin::{
     self, Bench, BenchKind, Command, CreateCq, CreateEq, CreateQp, CreateSrq, Inject, ModifyQp, ModifySrq,
-    Opcode, QpFlags, QpMask, QpState, QpType, ResizeCq, Status,
+    Opcode, QpFlags, QpMask, QpState, QpType, ResizeCq, ResizeSrq, Status,
 };
 use nic_abi::ident::{MAX_CQS, MAX_EQS, MAX_PDS, MAX_SRQS};
 use nic_abi::registers;
@@ -159,7 +159,22 @@ fn shared_receive_queues() {
         rig.command(0, Opcode::ModifySrq, 3, &modify(1, 1)),
         Err((Status::BadField, at!(ModifySrq, reserved)))
     );
-    for opcode in [Opcode::ModifySrq, Opcode::QuerySrq, Opcode::DestroySrq] {
+    let resize = ResizeSrq { ring: 8192, log_entries: 3, limit: 8 };
+    let cases = [
+        (ResizeSrq { ring: 1, ..resize }, Status::BadField, at!(ResizeSrq, ring)),
+        (ResizeSrq { ring: MEMORY - 64, ..resize }, Status::Dma, at!(ResizeSrq, ring)),
+        (ResizeSrq { log_entries: 17, ..resize }, Status::BadField, at!(ResizeSrq, log_entries)),
+        (ResizeSrq { limit: 9, ..resize }, Status::BadField, at!(ResizeSrq, limit)),
+    ];
+    for (args, status, field) in cases {
+        assert_eq!(rig.command(0, Opcode::ResizeSrq, 3, &args), Err((status, field)), "{args:?}");
+    }
+    rig.command(0, Opcode::ResizeSrq, 3, &resize).unwrap();
+    assert_eq!(
+        rig.command(0, Opcode::ModifySrq, 3, &modify(9, 0)),
+        Err((Status::BadField, at!(ModifySrq, limit)))
+    );
+    for opcode in [Opcode::ModifySrq, Opcode::ResizeSrq, Opcode::QuerySrq, Opcode::DestroySrq] {
         assert_eq!(rig.command(0, opcode, 4, &modify(1, 0)), Err((Status::NoSuchObject, OBJECT)));
     }
     rig.command(0, Opcode::DestroySrq, 3, &()).unwrap();

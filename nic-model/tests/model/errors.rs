@@ -251,7 +251,7 @@ fn an_atomic_must_be_aligned() {
     let (absolute, _) = s.rig.region_with(1, 64, ALL_RIGHTS, 0x1000);
     add(&mut s, absolute, 0x1004);
     s.ends(Status::RemoteAccess);
-    s.responder(EventType::QpInvalidRequest);
+    s.responder(EventType::QpAccessError);
     // Of an offset, the memory behind it counts.
     let mut s = scene();
     let to = s.to;

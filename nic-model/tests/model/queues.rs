@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use nic_abi::admin::{
-    CqInfo, Injection, ModifyQp, ModifySrq, Opcode, QpFlags, QpMask, QpState, ResizeCq, SrqInfo, Status,
+    CqInfo, Injection, ModifyQp, ModifySrq, Opcode, QpFlags, QpMask, QpState, ResizeCq, ResizeSrq, SrqInfo,
+    Status,
 };
 use nic_abi::cqe::{self, CqeFlags};
 use nic_abi::doorbell::{ARM_NEXT, ARM_NONE, ARM_SOLICITED, Kind};
@@ -12,7 +13,7 @@ use nic_abi::registers;
 use nic_abi::wqe::{self, AddressVector, Header, SendFlags};
 use zerocopy::FromBytes;
 
-use crate::rig::{Cq, Qp, QpSpec, Rig, header, rdma, segment, status};
+use crate::rig::{Cq, LOG_ENTRIES, Qp, QpSpec, Rig, header, rdma, segment, status, stride};
 
 fn cq_info(rig: &mut Rig, cq: &Cq) -> CqInfo {
     let result = rig.command(cq.nic, Opcode::QueryCq, cq.number, &()).expect("a CQ");
@@ -145,6 +146,52 @@ fn a_resize_moves_what_was_not_consumed() {
         rig.post(&mut a, rdma(wqe::Opcode::Write, tag, 0, 0), &[]);
         assert_eq!(rig.sent(&mut a).tag, tag);
     }
+}
+
+#[test]
+fn a_shared_queue_goes_on_in_another_ring() {
+    let mut rig = Rig::new(2);
+    let (mut ring, mut tail) = (rig.create_srq(1, 4, 0), 0);
+    let (mut a, mut b) = shared_pair(&mut rig);
+    for tag in 0..10 {
+        post_shared(&mut rig, ring, &mut tail, tag, &[]);
+    }
+    let mut take = |rig: &mut Rig, tags: std::ops::Range<u32>| {
+        for tag in tags {
+            rig.post(&mut a, header(wqe::Opcode::Send, 1), &[]);
+            rig.run();
+            assert_eq!(rig.received(&mut b).tag, tag);
+        }
+    };
+    take(&mut rig, 0..4);
+    let field = 16 + std::mem::offset_of!(ResizeSrq, log_entries) as u16;
+    let resize = |rig: &mut Rig, ring: u64, log_entries: u32, limit: u32| {
+        rig.command(1, Opcode::ResizeSrq, 4, &ResizeSrq { ring, log_entries, limit })
+    };
+    assert_eq!(resize(&mut rig, ring, 2, 0), Err((Status::BadField, field)), "six do not fit into four");
+    // The driver has written what waits at the same indices of the new ring.
+    for limit in [6, 0] {
+        ring = rig.alloc(u64::from(stride()) << LOG_ENTRIES);
+        for tag in 4..10 {
+            rig.write_receive(ring, tag, tag, &[]);
+        }
+        resize(&mut rig, ring, LOG_ENTRIES, limit).unwrap();
+    }
+    let info = rig.command(1, Opcode::QuerySrq, 4, &()).unwrap();
+    let info = SrqInfo::read_from_prefix(&info).unwrap().0;
+    assert_eq!((info.taken, info.limit), (4, 6), "a limit of 0 leaves it");
+    take(&mut rig, 4..5);
+    assert_eq!(rig.event_types(1), [(EventType::SrqLimit, 4)]);
+    for tag in 10..20 {
+        post_shared(&mut rig, ring, &mut tail, tag, &[]);
+    }
+    take(&mut rig, 5..20);
+    // A limit that is not reached tells at once; a queue that failed is not moved.
+    resize(&mut rig, ring, LOG_ENTRIES, 1).unwrap();
+    assert_eq!(rig.event_types(1), [(EventType::SrqLimit, 4)]);
+    rig.ring(1, Kind::SharedReceive, 4, tail + 1000);
+    let refused = Err((Status::BadState, std::mem::offset_of!(nic_abi::admin::Command, object) as u16));
+    assert_eq!(resize(&mut rig, ring, LOG_ENTRIES, 0), refused);
 }
 
 fn post_shared(rig: &mut Rig, ring: u64, tail: &mut u32, tag: u32, segments: &[wqe::Segment]) {

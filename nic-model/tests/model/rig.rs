@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// Bytes of the machine's memory.
 pub const MEMORY: u64 = 64 << 20;
 /// Work requests, receives and completions fit easily.
-const LOG_ENTRIES: u32 = 6;
+pub const LOG_ENTRIES: u32 = 6;
 const ADMIN_LOG: u32 = 4;
 /// Segments of a receive entry, and of a send entry.
 pub const MAX_SEGMENTS: u32 = 6;

@@ -1,0 +1,219 @@
+//! The producer of a shared receive queue, and its move to a ring of another size.
+//!
+//! A queue moves while its consumers post and the device takes: from the beginning of the move on, each receive that is posted is written into both
+//! rings, at the index that it has in all of them; those that were posted before are copied, some at a time, so that nobody waits long for
+//! the lock; and then the device is told. Until the end no more receives may be outstanding than fit into both.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use nic_abi::wqe::Segment;
+
+use crate::Error;
+use crate::memory::Lease;
+use crate::receive::{Entries, ReceiveRing};
+use crate::send::Refused;
+use crate::work::Note;
+
+/// Entries that are copied under one hold of the lock.
+const CHUNK: u32 = 64;
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    /// The tag while posted.
+    tag: Option<u32>,
+    note: Note,
+}
+
+/// A shared receive queue: its producer and, as completions come in any order, its tags. Its lock is the
+/// owner's, for posting and retiring alike.
+///
+/// A tag is a slot in the low bits and a count of its uses above, so that a completion that comes twice is not taken for
+/// the slot's next receive.
+pub struct SharedReceiveQueue {
+    ring: ReceiveRing,
+    moving: Option<Moving>,
+    /// Never fewer than before.
+    slots: Vec<Slot>,
+    free: VecDeque<u32>,
+    /// Receives that may be outstanding.
+    limit: u32,
+    /// Of a tag, the slot.
+    slot_mask: u32,
+}
+
+/// A move to another ring.
+struct Moving {
+    to: Entries,
+    /// The next entry to copy, and the one before which all others are.
+    next: u32,
+    end: u32,
+    /// The limits before and after.
+    limits: (u32, u32),
+}
+
+/// A ring to which a shared receive queue can move, and whatever else a queue of its size needs.
+pub struct SharedRing {
+    /// Before the move: the new ring. Afterwards: the ring that is not used any more.
+    entries: Option<Entries>,
+    bus: u64,
+    log: u32,
+    lease: Lease,
+    slots: Vec<Slot>,
+    free: VecDeque<u32>,
+    limit: u32,
+}
+
+fn reserved(limit: u32) -> Result<(Vec<Slot>, VecDeque<u32>), Error> {
+    let (mut slots, mut free) = (Vec::new(), VecDeque::new());
+    slots.try_reserve_exact(limit as usize).map_err(|_| Error::OutOfMemory)?;
+    free.try_reserve_exact(limit as usize).map_err(|_| Error::OutOfMemory)?;
+    Ok((slots, free))
+}
+
+impl SharedRing {
+    /// For `limit` receives.
+    pub(crate) fn new(entries: Entries, limit: u32) -> Result<SharedRing, Error> {
+        let (slots, free) = reserved(limit)?;
+        let (bus, log, lease) = (entries.bus(), entries.count().ilog2(), entries.lease().clone());
+        Ok(SharedRing { entries: Some(entries), bus, log, lease, slots, free, limit })
+    }
+
+    pub(crate) fn bus(&self) -> u64 {
+        self.bus
+    }
+
+    pub(crate) fn log_entries(&self) -> u32 {
+        self.log
+    }
+
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+impl SharedReceiveQueue {
+    /// For `limit` receives, of `most` that any queue of this device may have.
+    pub(crate) fn new(ring: ReceiveRing, limit: u32, most: u32) -> Result<SharedReceiveQueue, Error> {
+        let (mut slots, mut free) = reserved(limit)?;
+        slots.resize(limit as usize, Slot::default());
+        free.extend(0..limit);
+        let slot_mask = most.next_power_of_two() - 1;
+        Ok(SharedReceiveQueue { ring, moving: None, slots, free, limit, slot_mask })
+    }
+
+    /// Writes a receive; [`SharedReceiveQueue::ring`] makes it known.
+    pub fn push<T>(
+        &mut self,
+        solicited: bool,
+        segments: &[T],
+        segment: impl Fn(&T) -> Segment,
+        mut note: Note,
+    ) -> Result<u32, Refused> {
+        if segments.len() > self.ring.max_segments as usize {
+            return Err(Refused::Segments);
+        }
+        // What is posted and not completed always fits into the ring, as entries are taken in order.
+        if self.outstanding() >= self.limit {
+            return Err(Refused::Full);
+        }
+        let tag = self.free.pop_front().ok_or(Refused::Full)?;
+        let index = self.ring.tail;
+        note.length = self.ring.push(tag, solicited, segments, segment);
+        if let Some(moving) = &self.moving {
+            moving.to.copy(&self.ring.entries, index);
+        }
+        if let Some(slot) = self.slots.get_mut((tag & self.slot_mask) as usize) {
+            *slot = Slot { tag: Some(tag), note };
+        }
+        Ok(tag)
+    }
+
+    /// Retires the receive that a completion names; `None` if it is not outstanding.
+    pub fn retire(&mut self, tag: u32) -> Option<Note> {
+        let slot = self.slots.get_mut((tag & self.slot_mask) as usize)?;
+        if slot.tag != Some(tag) {
+            return None;
+        }
+        slot.tag = None;
+        let note = slot.note;
+        // The list has room for every slot from the start on.
+        self.free.push_back(tag.wrapping_add(self.slot_mask).wrapping_add(1));
+        Some(note)
+    }
+
+    /// How many receives are outstanding.
+    pub fn outstanding(&self) -> u32 {
+        (self.slots.len() - self.free.len()) as u32
+    }
+
+    /// How many receives may be outstanding.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Makes all that was pushed known to the device.
+    #[inline]
+    pub fn ring(&self) {
+        self.ring.doorbell.ring(self.ring.tail);
+    }
+
+    /// For how long the device uses the ring.
+    pub fn lease(&self) -> &Lease {
+        self.ring.entries.lease()
+    }
+
+    /// Begins a move to `ring`. False, and nothing changed, if more receives are outstanding than it is for; or if a move is under way.
+    #[must_use]
+    pub fn begin_move(&mut self, ring: &mut SharedRing) -> bool {
+        let outstanding = self.outstanding();
+        if outstanding > ring.limit || self.moving.is_some() {
+            return false;
+        }
+        let Some(to) = ring.entries.take() else { return false };
+        let (now, then) = (self.slots.len(), ring.limit as usize);
+        if then > now {
+            ring.slots.extend_from_slice(&self.slots);
+            ring.slots.resize(then, Slot::default());
+            ring.free.extend(self.free.iter().copied().chain(now as u32..ring.limit));
+            core::mem::swap(&mut self.slots, &mut ring.slots);
+            core::mem::swap(&mut self.free, &mut ring.free);
+        }
+        let end = self.ring.tail;
+        let limits = (self.limit, ring.limit);
+        self.limit = self.limit.min(ring.limit);
+        self.moving = Some(Moving { to, next: end.wrapping_sub(outstanding), end, limits });
+        true
+    }
+
+    /// Copies some of the entries that were there before the move. True while there are more.
+    pub fn copy_some(&mut self) -> bool {
+        let Some(moving) = &mut self.moving else { return false };
+        for _ in 0..CHUNK {
+            if moving.next == moving.end {
+                return false;
+            }
+            // One that is further behind than the new ring is long was taken, and its place has another by now.
+            if self.ring.tail.wrapping_sub(moving.next) <= moving.to.count() {
+                moving.to.copy(&self.ring.entries, moving.next);
+            }
+            moving.next = moving.next.wrapping_add(1);
+        }
+        true
+    }
+
+    /// Ends the move: the device has gone over to the new ring, or has refused to. What is not used any more is in `ring`, to be dropped without the lock.
+    pub fn end_move(&mut self, ring: &mut SharedRing, moved: bool) {
+        let Some(moving) = self.moving.take() else { return };
+        let (before, after) = moving.limits;
+        if moved {
+            let old = core::mem::replace(&mut self.ring.entries, moving.to);
+            old.lease().end();
+            ring.entries = Some(old);
+            self.limit = after;
+        } else {
+            ring.entries = Some(moving.to);
+            self.limit = before;
+        }
+    }
+}
