@@ -12,6 +12,8 @@ pub mod cqe;
 pub mod doorbell;
 pub mod eqe;
 pub mod ident;
+#[cfg(ferrovia_model)]
+pub mod model;
 pub mod pci;
 pub mod protocol;
 pub mod registers;

@@ -9,49 +9,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use loom::sync::atomic::{AtomicU32, fence};
+use loom::sync::atomic::AtomicU32;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use nic_abi::doorbell::{self, ARM_NONE, Kind};
+use nic_abi::model::Checked;
 use nic_abi::protocol::{self, Word};
 use platform::model::{check, finds};
-
-/// A word of the checker's. `BARRIER` false is the mutant without full barriers.
-struct Checked<const BARRIER: bool>(AtomicU32);
-
-impl<const BARRIER: bool> Checked<BARRIER> {
-    fn new(value: u32) -> Self {
-        Checked(AtomicU32::new(value))
-    }
-}
-
-impl<const BARRIER: bool> Word for Checked<BARRIER> {
-    fn load(&self, order: Ordering) -> u32 {
-        self.0.load(order)
-    }
-
-    fn store(&self, value: u32, order: Ordering) {
-        self.0.store(value, order);
-    }
-
-    fn swap(&self, value: u32, order: Ordering) -> u32 {
-        self.0.swap(value, order)
-    }
-
-    fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
-        self.0.fetch_add(value, order)
-    }
-
-    fn replace(&self, current: u32, new: u32, order: Ordering) -> bool {
-        self.0.compare_exchange(current, new, order, Ordering::Relaxed).is_ok()
-    }
-
-    fn barrier() {
-        if BARRIER {
-            fence(Ordering::SeqCst);
-        }
-    }
-}
 
 /// A kick or an interrupt: remembered until somebody waits for it.
 struct Bell {

@@ -4,41 +4,14 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use loom::sync::atomic::{AtomicU32, fence};
+use loom::sync::atomic::AtomicU32;
 use loom::thread;
-use nic_abi::protocol::{self, Word};
+use nic_abi::model::Checked;
+use nic_abi::protocol;
 use platform::Instant;
 use platform::model::{ModelPlatform, check, finds};
 
 use crate::Attention;
-
-struct Register(AtomicU32);
-
-impl Word for Register {
-    fn load(&self, order: Ordering) -> u32 {
-        self.0.load(order)
-    }
-
-    fn store(&self, value: u32, order: Ordering) {
-        self.0.store(value, order);
-    }
-
-    fn swap(&self, value: u32, order: Ordering) -> u32 {
-        self.0.swap(value, order)
-    }
-
-    fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
-        self.0.fetch_add(value, order)
-    }
-
-    fn replace(&self, current: u32, new: u32, order: Ordering) -> bool {
-        self.0.compare_exchange(current, new, order, Ordering::Relaxed).is_ok()
-    }
-
-    fn barrier() {
-        fence(Ordering::SeqCst);
-    }
-}
 
 #[derive(Clone, Copy, PartialEq)]
 enum Mutant {
@@ -50,7 +23,7 @@ enum Mutant {
 /// The dispatcher (value, look, arm, look, sleep) and the device, whose interrupt raises the word.
 fn dispatcher(mutant: Mutant) {
     let attention = Attention::new(Arc::new(ModelPlatform::new()));
-    let shared = Arc::new(([AtomicU32::new(0), AtomicU32::new(0)], Register(AtomicU32::new(0)), attention));
+    let shared = Arc::new(([AtomicU32::new(0), AtomicU32::new(0)], Checked::<true>::new(0), attention));
     let device = thread::spawn({
         let shared = shared.clone();
         move || {
