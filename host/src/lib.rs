@@ -23,4 +23,4 @@ pub use arena::Arena;
 pub use heap::CountedHeap;
 pub use machine::{Machine, Paused, privileged};
 pub use nic::InProcessNic;
-pub use platform::{HostPlatform, Os};
+pub use platform::{HostPlatform, Os, SLOWER};

@@ -92,7 +92,10 @@ thread_local! {
 }
 
 /// How much slower than the clock a machine's time runs: Miri interprets, and no deadline is to pass while it does.
-pub(crate) const SLOWER: u32 = if cfg!(miri) { 200 } else { 1 };
+pub const SLOWER: u32 = if cfg!(miri) { 200 } else { 1 };
+/// No wait ends by time sooner than this: who looks again every few microseconds until a deadline of seconds takes Miri minutes,
+/// whose clock jumps while all wait.
+const SHORTEST: Duration = if cfg!(miri) { Duration::from_millis(10) } else { Duration::ZERO };
 
 /// The real thing.
 struct Std {
@@ -110,7 +113,7 @@ impl Os for Std {
         if left == Some(Duration::ZERO) {
             return Wake::TimedOut;
         }
-        self.waiters.wait(word, expected, left.map(|left| left * SLOWER))
+        self.waiters.wait(word, expected, left.map(|left| left.max(SHORTEST) * SLOWER))
     }
 
     fn wake(&self, word: &AtomicU32) {

@@ -106,6 +106,7 @@ fn an_unanswered_command_is_death_for_everybody() {
 
 #[test]
 fn more_threads_than_entries() {
+    const ROUNDS: u32 = if cfg!(miri) { 2 } else { 20 };
     let count = Arc::new(AtomicU32::new(0));
     let fake = {
         let count = count.clone();
@@ -118,11 +119,11 @@ fn more_threads_than_entries() {
     let threads: Vec<_> = (0..50)
         .map(|i| {
             let driver = driver.clone();
-            std::thread::spawn(move || (0..20).all(|_| driver.create_pd(i).is_ok()))
+            std::thread::spawn(move || (0..ROUNDS).all(|_| driver.create_pd(i).is_ok()))
         })
         .collect();
     assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
-    assert_eq!(count.load(Ordering::Relaxed), 1000);
+    assert_eq!(count.load(Ordering::Relaxed), 50 * ROUNDS);
 }
 
 #[test]
@@ -148,7 +149,9 @@ fn cq_of(driver: &RnicDriver, log_entries: u32) -> nic_hal::CompletionQueue {
 
 #[test]
 fn memory_waits_for_the_reset_of_a_dead_device() {
-    for obeys in [true, false] {
+    // What no reset releases is leaked on purpose, and Miri would report it.
+    let cases: &[bool] = if cfg!(miri) { &[true] } else { &[true, false] };
+    for &obeys in cases {
         let answered = Arc::new(AtomicU32::new(0));
         let fake = {
             let answered = answered.clone();

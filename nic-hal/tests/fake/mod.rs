@@ -195,7 +195,7 @@ fn run(shared: &Shared, mut answer: Answer, commands: &Mutex<Vec<Command>>) {
         {
             let bell = shared.bell.lock().unwrap();
             // The time-out is the heartbeat's.
-            let beat = std::time::Duration::from_millis(20);
+            let beat = std::time::Duration::from_millis(20) * host::SLOWER;
             let (mut bell, _) = shared.rung.wait_timeout_while(bell, beat, |b| !b.kicked && !b.stop).unwrap();
             if bell.stop {
                 return;

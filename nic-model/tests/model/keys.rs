@@ -234,6 +234,7 @@ fn a_registration_that_is_wrong_names_its_field() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "millions of list elements are read one by one")]
 fn a_shared_region_has_its_own_rights_and_takes_no_translations() {
     let mut rig = Rig::new(2);
     let (mut a, _b) = rig.pair_of(0, 1, privileged());

@@ -57,7 +57,7 @@ fn a_cq_wraps_as_long_as_it_is_read() {
     let b = rig.create_qp(1, QpSpec::default());
     rig.join(&a, &b);
     rig.join(&b, &a);
-    for tag in 0..1000 {
+    for tag in 0..if cfg!(miri) { 100 } else { 1000 } {
         rig.post(&mut a, rdma(wqe::Opcode::Write, tag, 0, 0), &[]);
         assert_eq!(rig.sent(&mut a).tag, tag);
     }

@@ -655,8 +655,10 @@ impl Rig {
     }
 
     pub fn fill(&self, addr: u64, len: usize, seed: u8) {
-        let bytes: Vec<u8> = (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)).collect();
-        self.memory.write(addr, &bytes).expect("memory");
+        // It repeats itself every 256 bytes.
+        let period: Vec<u8> = (0..=u8::MAX).map(|i| i.wrapping_mul(31).wrapping_add(seed)).collect();
+        let bytes = period.repeat(len.div_ceil(period.len()));
+        self.memory.write(addr, &bytes[..len]).expect("memory");
     }
 
     pub fn bytes(&self, addr: u64, len: usize) -> Vec<u8> {

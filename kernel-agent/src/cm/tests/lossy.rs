@@ -143,6 +143,7 @@ fn a_good_network_connects_all() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "1,200 connections, and nothing unsafe behind them")]
 fn a_bad_network_leaves_nothing_half_done() {
     let mut connected = 0;
     for seed in 0..60 {
@@ -153,6 +154,7 @@ fn a_bad_network_leaves_nothing_half_done() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "1,200 connections, and nothing unsafe behind them")]
 fn a_terrible_network_leaves_nothing_half_done_either() {
     for seed in 0..60 {
         let weather = Weather { lost: 600, repeated: 300, late: 500 };
