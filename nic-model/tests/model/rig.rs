@@ -213,8 +213,10 @@ impl Rig {
 
     /// Writes a control request and lets the device carry it out.
     pub fn control(&mut self, n: usize, command: u32) -> u32 {
-        let request = self.register(n, registers::CONTROL_REQUEST);
-        let value = request.load(Ordering::Relaxed).wrapping_add(1);
+        let present = self.register(n, registers::CONTROL_REQUEST).load(Ordering::Relaxed);
+        let acknowledged = self.register(n, registers::STATUS_ACKNOWLEDGED).load(Ordering::Relaxed);
+        let others = [1, 2].map(|more| acknowledged.wrapping_add(more));
+        let value = if others[0] == present { others[1] } else { others[0] };
         let at = registers::CONTROL + std::mem::offset_of!(Control, command);
         self.register(n, at).store(command, Ordering::Relaxed);
         self.register(n, registers::CONTROL_REQUEST).store(value, Ordering::Release);
