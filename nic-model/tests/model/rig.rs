@@ -549,7 +549,7 @@ impl Rig {
         for (i, segments) in more.chunks(4).enumerate() {
             let mut bytes = [0; wqe::BLOCK];
             bytes[..size_of_val(segments)].copy_from_slice(segments.as_bytes());
-            self.memory.write(block(qp.send_tail + 1 + i as u32), &bytes).expect("the ring");
+            self.memory.write(block(qp.send_tail.wrapping_add(1 + i as u32)), &bytes).expect("the ring");
         }
         qp.send_tail = qp.send_tail.wrapping_add(u32::from(header.blocks));
     }
@@ -589,7 +589,7 @@ impl Rig {
 
     pub fn post_receive(&mut self, qp: &mut Qp, tag: u32, segments: &[Segment]) {
         self.write_receive(qp.receive_ring, qp.receive_tail, tag, segments);
-        qp.receive_tail += 1;
+        qp.receive_tail = qp.receive_tail.wrapping_add(1);
         self.ring(qp.nic, Kind::Receive, nic_abi::ident::qpn_slot(qp.qpn), qp.receive_tail);
     }
 
