@@ -345,8 +345,8 @@ impl Connections {
             (held_back, end.path.to_rtr())
         };
         if let Err(error) = qp.modify(&modify) {
-            self.abandon(agent, id);
-            return Err(error);
+            // The peer may have ended it meanwhile, and with it the queue pair: that comes after the accept and is told so.
+            return if self.abandon(agent, id) { Err(error) } else { Ok(()) };
         }
         let mut state = self.state.lock();
         for action in held_back {
@@ -448,8 +448,8 @@ impl Connections {
         }
     }
 
-    /// Ends what is left of a connection without telling the client.
-    pub(crate) fn abandon(&self, agent: &Agent, id: ConnectionId) {
+    /// Ends what is left of a connection without telling the client. False if it was over.
+    pub(crate) fn abandon(&self, agent: &Agent, id: ConnectionId) -> bool {
         let now = agent.platform().now();
         let mut state = self.state.lock();
         // The outbox is empty between calls, so the one refusal is that the connection is gone.
@@ -457,7 +457,7 @@ impl Connections {
         let end = state.remove(id);
         state.flush(agent);
         drop(state);
-        drop(end);
+        end.is_some()
     }
 
     /// Ends all connections, listening points and service resolutions of a client.
