@@ -71,7 +71,7 @@ pub(crate) const TESTS: &[Test] = &[
                     let (event, _) = f.a.evd_wait(echo, WAIT)?;
                     check_eq!(event, Event::Software { evd: echo, data: expected.as_raw() as usize });
                 }
-                thread.join()?.map_err(Failure::from)?;
+                thread.join()??;
                 empty(&f.a, aevd)?;
                 f.a.evd_free(quiet)?;
             }
@@ -124,7 +124,7 @@ pub(crate) const TESTS: &[Test] = &[
                 nothing(&pair.a, 0, PLAIN)?;
                 nothing(&pair.a, 1, PLAIN)?;
                 nothing(&pair.a, 2, PLAIN)?;
-                let (event, _) = thread.join()?.map_err(Failure::from)?;
+                let (event, _) = thread.join()??;
                 match names {
                     true => check_eq!(cookie(f.a.evd_dequeue(dto)?), Some(0)),
                     false => check_eq!(cookie(event), Some(0)),
@@ -288,7 +288,7 @@ pub(crate) const TESTS: &[Test] = &[
                 create(EventType::CM_MSG_EVENT_STREAM)?,
                 create(EventType::DTO_EVENT_STREAM)?,
             );
-            let wait = || f.a.evd_wait(aevd, WAIT).map(|(event, _)| event).map_err(Failure::from);
+            let wait = || f.a.evd_wait(aevd, WAIT).map(|(event, _)| event);
             let at = spigot(&f.a)?;
             let (_, qual) = f.a.listen_create(at.spigot_id, requests, ListenFlags::empty(), None)?;
             let pz = f.a.pz_create()?;

@@ -449,9 +449,10 @@ pub(crate) const TESTS: &[Test] = &[
             let route = Path { timeout: 300_000, ..path(&f.a, &listener.address)? };
             lose(10_000)?;
             let dial = f.a.ep_connect(active.ep, &route, None, &listener.conn_qual, TWO_WAY, &[]);
-            let event = dial
-                .map_err(Failure::from)
-                .and_then(|()| active.expect(EventType::CM_MSG_CONN_NONPEER_REJECT));
+            let event = match dial {
+                Ok(()) => active.expect(EventType::CM_MSG_CONN_NONPEER_REJECT),
+                Err(error) => Err(Failure::from(error)),
+            };
             lose(0)?;
             let event = event?;
             let Event::ConnNonpeerReject { reject_reason_code, .. } = event else {

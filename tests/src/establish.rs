@@ -281,7 +281,10 @@ pub(crate) const TESTS: &[Test] = &[
             let id = listener.request()?.cn_est_id;
             lose(f, if all { 100_000 } else { 1 })?;
             let rejected = f.b.reject(id, b"not today");
-            let event = rejected.map_err(Failure::from).and_then(|()| active.event());
+            let event = match rejected {
+                Ok(()) => active.event(),
+                Err(error) => Err(Failure::from(error)),
+            };
             lose(f, 0)?;
             match event? {
                 Event::ConnNonpeerReject { reject_reason_code, .. } if all => {

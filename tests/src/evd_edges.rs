@@ -154,7 +154,7 @@ pub(crate) const TESTS: &[Test] = &[
         let thread = Thread::spawn(f.platform(), "waiter", move || waits(&ia, evd))?;
         one_waits(f, evd)?;
         nothing(&pair.a, 3, SIGNALLED)?;
-        let event = thread.join()?.map_err(Failure::from)?;
+        let event = thread.join()??;
         check_eq!(event.dto().map(|done| done.cookie), Some(3));
         Ok(())
     }),
@@ -169,7 +169,7 @@ pub(crate) const TESTS: &[Test] = &[
         one_waits(f, evd)?;
         let change = EvdParam { sevd_threshold: 2, ..EvdParam::default() };
         f.a.evd_modify(evd, EvdParamMask::THRESHOLD, &change)?;
-        let event = thread.join()?.map_err(Failure::from)?;
+        let event = thread.join()??;
         check_eq!(event.dto().map(|done| done.cookie), Some(0));
         Ok(())
     }),
@@ -189,7 +189,7 @@ pub(crate) const TESTS: &[Test] = &[
         for cookie in 4..7 {
             nothing(&pair.a, cookie, PLAIN)?;
         }
-        let event = thread.join()?.map_err(Failure::from)?;
+        let event = thread.join()??;
         check_eq!(event.dto().map(|done| done.cookie), Some(4));
         Ok(())
     }),
@@ -217,7 +217,7 @@ pub(crate) const TESTS: &[Test] = &[
         let end = f.end(&f.a, &attributes())?;
         check!(!thread.is_done());
         f.dial(&end, &listener, CnEstFlags::TWO_WAY, &[])?;
-        let (event, _) = thread.join()?.map_err(Failure::from)?;
+        let (event, _) = thread.join()??;
         let Event::ConnRequest(request) = event else {
             return Err(Failure::new(alloc::format!("got {event:?}")));
         };

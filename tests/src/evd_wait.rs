@@ -142,7 +142,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let (event, _) = f.a.evd_wait(echo, WAIT)?;
                 check_eq!(event, Event::Software { evd: echo, data: 2 * round + 1 });
             }
-            thread.join()?.map_err(Failure::from)
+            Ok(thread.join()??)
         },
     ),
     test(

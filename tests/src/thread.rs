@@ -130,7 +130,18 @@ pub fn together<T: Send + 'static>(
     }
     ready.wait(count)?;
     start.pass();
-    threads.into_iter().map(Thread::join).collect()
+    joined(threads)
+}
+
+/// Waits for all of them; what they return, in the same order.
+#[track_caller]
+fn joined<T: Send + 'static>(threads: Vec<Thread<T>>) -> Result<Vec<T>, Failure> {
+    let mut returned = Vec::new();
+    // Not by `map`: it would be the library's line that a failure names.
+    for thread in threads {
+        returned.push(thread.join()?);
+    }
+    Ok(returned)
 }
 
 /// As [`together`], for threads that say what went wrong in them.
@@ -150,4 +161,19 @@ pub fn eventually(platform: &Arc<dyn Platform>, mut condition: impl FnMut() -> b
         platform.wait(&never, 0, Some(platform.now() + Duration::from_micros(200)));
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_line_of_who_waits() {
+        let machine = host::Machine::new(0);
+        let done = Gate::new(&machine.platform());
+        done.pass();
+        let failure = joined::<()>(Vec::from([Thread { done, result: Arc::default() }])).unwrap_err();
+        assert_eq!((failure.file, failure.line), (file!(), line!() - 1));
+        assert_eq!(failure.message, "a thread ended without a result");
+    }
 }
