@@ -26,14 +26,14 @@ fn silent(ia: &Ia, evd: EvdHandle) -> Outcome {
 
 /// Takes the port of `a` down or up.
 fn port(f: &Fixture, up: bool) -> Result<EventType, Failure> {
-    f.inject(0, Injection::Port, 1, u64::from(up))?;
+    f.port(up)?;
     Ok(if up { ONLINE } else { OFFLINE })
 }
 
 /// Does something with the port, and leaves it up whatever happens.
 fn with_port(f: &Fixture, run: impl FnOnce() -> Outcome) -> Outcome {
     let outcome = run();
-    f.inject(0, Injection::Port, 1, 1)?;
+    f.port(true)?;
     outcome
 }
 
@@ -93,7 +93,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
                 source.fill(1);
                 f.b.post_recv(pair.b.ep, &[sink.whole()], 5, DtoFlags::COMPLETION)?;
-                f.inject(f.a.ep_qpn(pair.a.ep)?, Injection::BadRequest, 1, 0)?;
+                f.inject_into(&pair.a, Injection::BadRequest, 1, 0)?;
                 let segments = [source.whole()];
                 match send {
                     true => f.a.post_send(pair.a.ep, &segments, 1, SIGNALLED)?,
@@ -186,7 +186,7 @@ pub(crate) const TESTS: &[Test] = &[
             // An answer that makes no sense, and none at all.
             for what in [Injection::BadResponse, Injection::DropRequests] {
                 let pair = impatient(f, once)?;
-                f.inject(f.a.ep_qpn(pair.a.ep)?, what, 1000, 0)?;
+                f.inject_into(&pair.a, what, 1000, 0)?;
                 f.a.post_rdma_write(pair.a.ep, &[], 4, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
                 check!(pair.a.reap()?.dto_status != DtoStatus::Success);
                 pair.a.broken()?;

@@ -442,10 +442,7 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let (active, _, listener) = sides(f)?;
             f.a.post_recv(active.ep, &[], 1, DtoFlags::COMPLETION)?;
-            let lose = |count| {
-                let lost = f.setup.a.agent.inject(0, Injection::DropManagement, count, 0);
-                lost.map_err(|error| Failure::new(alloc::format!("{error:?}")))
-            };
+            let lose = |count| f.inject(0, Injection::DropManagement, count, 0);
             let route = Path { timeout: 300_000, ..path(&f.a, &listener.address)? };
             lose(10_000)?;
             let dial = f.a.ep_connect(active.ep, &route, None, &listener.conn_qual, TWO_WAY, &[]);
@@ -466,11 +463,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("connect::lost_datagrams_are_sent_again", &["it_ep_connect.F09", "A.it_cm_msg_events.O02"], |f| {
         for lost in 1..=3 {
             let (active, passive, listener) = sides(f)?;
-            f.setup
-                .a
-                .agent
-                .inject(0, Injection::DropManagement, lost, 0)
-                .map_err(|e| Failure::new(alloc::format!("{e:?}")))?;
+            f.inject(0, Injection::DropManagement, lost, 0)?;
             // A short response timeout: 4.096 us * 2^13 = 34 ms.
             let quick =
                 ConnAttributes { local_cm_timeout: 13, remote_cm_timeout: 13, ..ConnAttributes::default() };

@@ -12,8 +12,7 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// Holds up the next request of an endpoint for so many milliseconds.
 fn hold(f: &Fixture, end: &End, milliseconds: u64) -> Outcome {
-    let done = f.setup.a.agent.inject(end.ia.ep_qpn(end.ep)?, Injection::Delay, 1, milliseconds * 1_000_000);
-    done.map_err(|error| Failure::new(alloc::format!("{error:?}")))
+    f.inject_into(end, Injection::Delay, 1, milliseconds * 1_000_000)
 }
 
 /// Posts some of everything on a connected pair's active end, all of which completes.

@@ -574,5 +574,5 @@ fn drop_requests(f: &Fixture, pair: &Pair) -> Outcome {
 
 /// Loses the next `count` packets of a kind on the active side's queue pair.
 fn lose(f: &Fixture, pair: &Pair, what: Injection, count: u32) -> Outcome {
-    f.inject(f.a.ep_qpn(pair.a.ep)?, what, count, 0)
+    f.inject_into(&pair.a, what, count, 0)
 }

@@ -59,8 +59,7 @@ fn dismantled(end: End) -> Outcome {
 
 /// Loses so many of the next management datagrams of the passive side; 0 ends it.
 fn lose(f: &Fixture, count: u32) -> Outcome {
-    let lost = f.setup.b.agent.inject(0, Injection::DropManagement, count, 0);
-    lost.map_err(|error| Failure::new(alloc::format!("{error:?}")))
+    Ok(f.setup.b.agent.inject(0, Injection::DropManagement, count, 0)?)
 }
 
 /// What three threads do with one identifier at once.

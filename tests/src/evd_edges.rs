@@ -3,7 +3,6 @@
 
 use core::result::Result;
 
-use nic_abi::admin::Injection;
 use privileged_api::*;
 
 use crate::aevd::{enable, naming};
@@ -18,14 +17,6 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 /// The dispatcher of the unaffiliated stream.
 fn unaffiliated(ia: &Ia, size: usize) -> Result<EvdHandle, Failure> {
     Ok(ia.evd_create(EventType::ASYNC_UNAFF_EVENT_STREAM, EvdFlags::empty(), size, 1, EvdHandle::NULL)?)
-}
-
-/// Takes the port of `a` down, or up again.
-fn port(f: &Fixture, up: bool) -> Outcome {
-    match f.setup.a.agent.inject(0, Injection::Port, 1, u64::from(up)) {
-        Ok(()) => Ok(()),
-        Err(error) => Err(Failure::new(alloc::format!("the port: {error:?}"))),
-    }
 }
 
 /// Waits until a second waiter is refused, so that the first one is there.
@@ -58,7 +49,7 @@ pub(crate) const TESTS: &[Test] = &[
         for (up, expected) in
             [(false, EventType::ASYNC_UNAFF_SPIGOT_OFFLINE), (true, EventType::ASYNC_UNAFF_SPIGOT_ONLINE)]
         {
-            port(f, up)?;
+            f.port(up)?;
             let (event, _) = f.a.evd_wait(unaffiliated, WAIT)?;
             check_eq!((event.event_number(), event.evd()), (expected, unaffiliated));
             refused(f.a.evd_dequeue(affiliated), Error::QueueEmpty)?;
@@ -75,7 +66,7 @@ pub(crate) const TESTS: &[Test] = &[
         let all = unaffiliated(&other, 2 * room + 8)?;
         let events = 2 * (room / 2 + 2);
         for event in 0..events {
-            port(f, event % 2 == 1)?;
+            f.port(event % 2 == 1)?;
         }
         for _ in 0..events {
             other.evd_wait(all, WAIT)?;
@@ -90,7 +81,7 @@ pub(crate) const TESTS: &[Test] = &[
         refused(f.a.evd_dequeue(affiliated), Error::QueueEmpty)?;
         // Drained, it takes events again.
         for up in [false, true] {
-            port(f, up)?;
+            f.port(up)?;
             f.a.evd_wait(small, WAIT)?;
         }
         check!(!evd_param(&f.a, small)?.evd_overflowed);

@@ -2,7 +2,6 @@
 
 use core::result::Result;
 
-use nic_abi::admin::Injection;
 use privileged_api::*;
 
 use crate::fixture::{OPEN, SIGNALLED, WAIT, attributes, completion, path, sevd};
@@ -201,9 +200,9 @@ pub(crate) const TESTS: &[Test] = &[
             check!(matches!(event, Event::Affiliated { cause: AffiliatedCause::Srq(of), .. } if of == srq));
             let unaffiliated = sevd(&f.a, EventType::ASYNC_UNAFF_EVENT_STREAM, 4, 1)?;
             for (up, number) in
-                [(0, EventType::ASYNC_UNAFF_SPIGOT_OFFLINE), (1, EventType::ASYNC_UNAFF_SPIGOT_ONLINE)]
+                [(false, EventType::ASYNC_UNAFF_SPIGOT_OFFLINE), (true, EventType::ASYNC_UNAFF_SPIGOT_ONLINE)]
             {
-                f.inject(0, Injection::Port, 1, up)?;
+                f.port(up)?;
                 let event = next(&f.a, unaffiliated, number)?;
                 check!(matches!(event, Event::Unaffiliated { ia, .. } if ia == f.a.handle()));
             }

@@ -344,6 +344,18 @@ impl Fixture {
         }
     }
 
+    /// The same to an endpoint of `a`'s NIC.
+    #[track_caller]
+    pub fn inject_into(&self, end: &End, what: Injection, count: u32, value: u64) -> Outcome {
+        self.inject(end.ia.ep_qpn(end.ep)?, what, count, value)
+    }
+
+    /// Takes the port of `a` down, or up again.
+    #[track_caller]
+    pub fn port(&self, up: bool) -> Outcome {
+        self.inject(0, Injection::Port, 1, u64::from(up))
+    }
+
     /// Starts to connect an endpoint to a listen point.
     #[track_caller]
     pub fn dial(&self, end: &End, listener: &Listener, flags: CnEstFlags, private_data: &[u8]) -> Outcome {

@@ -75,9 +75,7 @@ pub(crate) const TESTS: &[Test] = &[
             let own = f.region(&f.a, active.pz, 64, OPEN)?;
             f.b.post_recv(passive.ep, &[], 1, DtoFlags::COMPLETION)?;
             if let Some(what) = fault {
-                let qpn = f.a.ep_qpn(active.ep)?;
-                let injected = f.setup.a.agent.inject(qpn, what, 1000, 0);
-                injected.map_err(|error| Failure::new(alloc::format!("injection: {error:?}")))?;
+                f.inject_into(&active, what, 1000, 0)?;
             }
             let segment = if fault.is_some() { own.segment(0, 0) } else { own.segment(60, 8) };
             // The call itself finds nothing wrong, and tells of nothing.

@@ -3,19 +3,12 @@
 //! Fields that belong to one call alone are held against it where that call is tested: private data in `connect` and `sidr`, lists in `iobl`, windows in
 //! `rmr`, and so on.
 
-use nic_abi::admin::Injection;
 use privileged_api::*;
 
 use crate::check::some;
 use crate::fixture::{Fixture, OPEN, PAGE, SIGNALLED, WAIT, attributes, path, pattern, spigot};
 use crate::ud::datagrams;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
-
-/// Takes the port down or up.
-fn port(f: &Fixture, up: bool) -> Outcome {
-    let injected = f.setup.a.agent.inject(0, Injection::Port, 1, u64::from(up));
-    injected.map_err(|error| Failure::new(alloc::format!("injection: {error:?}")))
-}
 
 /// The next unaffiliated event must be this one, of the spigot.
 fn told(f: &Fixture, evd: EvdHandle, number: EventType) -> Outcome {
@@ -35,7 +28,7 @@ fn down_and_up(f: &Fixture, to: &NetAddr) -> Outcome {
     check!(info.spigot_online_support && info.spigot_offline_support);
     check!(spigot(&f.a)?.spigot_online);
     let here = spigot(&f.a)?.spigot_id;
-    port(f, false)?;
+    f.port(false)?;
     told(f, unaffiliated, EventType::ASYNC_UNAFF_SPIGOT_OFFLINE)?;
     check!(!spigot(&f.a)?.spigot_online);
     // The address is as good as before, but no path leads there now.
@@ -44,7 +37,7 @@ fn down_and_up(f: &Fixture, to: &NetAddr) -> Outcome {
     }
     refused(f.a.get_pathinfo(here, &NetAddr::Ipv4([0; 4]), 1), Error::InvalidAddress)?;
     refused(f.a.get_pathinfo(here + 1, to, 1), Error::InvalidSpigot)?;
-    port(f, true)?;
+    f.port(true)?;
     told(f, unaffiliated, EventType::ASYNC_UNAFF_SPIGOT_ONLINE)?;
     check!(spigot(&f.a)?.spigot_online);
     check_eq!(f.a.get_pathinfo(here, to, 1)?.1, 1);
@@ -139,7 +132,7 @@ pub(crate) const TESTS: &[Test] = &[
             let to = some(spigot(&f.b)?.net_addr.first().copied(), "an address")?;
             let outcome = down_and_up(f, &to);
             // Whatever went wrong: the next test needs it.
-            port(f, true)?;
+            f.port(true)?;
             outcome
         },
     ),

@@ -9,7 +9,7 @@ use privileged_api::*;
 
 use crate::fixture::{OPEN, PAGE, SIGNALLED};
 use crate::thread::{Thread, eventually};
-use crate::{Failure, Test, check, check_eq, test};
+use crate::{Test, check, check_eq, test};
 
 pub(crate) const TESTS: &[Test] = &[
     test("litmus::atomics_between_guest_and_device", &[], |f| {
@@ -23,7 +23,7 @@ pub(crate) const TESTS: &[Test] = &[
             target: memory.bus() + counter,
             length: 0,
         };
-        f.setup.a.agent.bench(&bench).map_err(|error| Failure::new(alloc::format!("{error:?}")))?;
+        f.setup.a.agent.bench(&bench)?;
         let mut adders = Vec::new();
         for _ in 0..2 {
             let memory = memory.clone();

@@ -54,11 +54,6 @@ fn in_the_end(mut attempt: impl FnMut() -> Outcome) -> Outcome {
     last
 }
 
-fn inject(f: &Fixture, end: &End, what: Injection, count: u32, value: u64) -> Outcome {
-    let done = f.setup.a.agent.inject(end.ia.ep_qpn(end.ep)?, what, count, value);
-    done.map_err(|error| Failure::new(alloc::format!("{what:?}: {error:?}")))
-}
-
 /// Two connected endpoints of one IA in one zone: what one links the other can be reached by.
 fn within(f: &Fixture) -> Result<Pair, Failure> {
     let a = f.end(&f.b, &attributes())?;
@@ -206,7 +201,7 @@ pub(crate) const TESTS: &[Test] = &[
             let (own, there) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, OPEN)?);
             let (at, context) = (there.remote(0), there.context()?);
             // The first request stands for as long as it takes to post all the others.
-            inject(f, &pair.a, Injection::Delay, 1, 300_000_000)?;
+            f.inject_into(&pair.a, Injection::Delay, 1, 300_000_000)?;
             f.b.post_recv(pair.b.ep, &[], 1, DtoFlags::COMPLETION)?;
             let room = f.a.ep_query(pair.a.ep, EpParamMask::MAX_REQ_DTO)?.attr.max_request_dtos as u64;
             let segment = [own.whole()];
@@ -508,7 +503,7 @@ pub(crate) const TESTS: &[Test] = &[
         let op = AtomicOp::FetchAndAdd;
         f.a.post_atomic(pair.a.ep, op, 1, 0, &sink, 1, SIGNALLED, at, context)?;
         pair.a.done(1, DtoStatus::Success)?;
-        inject(f, &pair.a, Injection::DropResponses, 1000, 0)?;
+        f.inject_into(&pair.a, Injection::DropResponses, 1000, 0)?;
         f.a.post_atomic(pair.a.ep, op, 1, 0, &sink, 2, SIGNALLED, at, context)?;
         pair.a.done(2, DtoStatus::Transport)?;
         pair.a.broken()?;

@@ -70,17 +70,13 @@ struct Peer<'a> {
     client: Arc<Client>,
 }
 
-fn agent_refused(error: kernel_agent::Error) -> Failure {
-    Failure::new(alloc::format!("the agent refused: {error:?}"))
-}
-
 impl Peer<'_> {
     fn new(f: &Fixture) -> Result<Peer<'_>, Failure> {
         let asked = Arc::new(Asked::default());
         let upcalls: Arc<dyn Upcalls> = asked.clone();
-        let client = f.setup.b.agent.attach(Arc::downgrade(&upcalls)).map_err(agent_refused)?;
+        let client = f.setup.b.agent.attach(Arc::downgrade(&upcalls))?;
         let peer = Peer { f, asked, client };
-        peer.client.listen(ServiceId(SERVICE), 0).map_err(agent_refused)?;
+        peer.client.listen(ServiceId(SERVICE), 0)?;
         Ok(peer)
     }
 
@@ -104,7 +100,7 @@ impl Peer<'_> {
     }
 
     fn reject(&self, id: ConnectionId, reason: Reason, information: &[u8]) -> Outcome {
-        self.client.reject_because(id, reason, information, b"no").map_err(agent_refused)
+        Ok(self.client.reject_because(id, reason, information, b"no")?)
     }
 
     #[track_caller]
@@ -252,7 +248,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.ud_service_request(handle)?;
         let to = Redirection { gid: Gid(last), ..ELSEWHERE };
         let (request, _) = peer.resolving()?;
-        peer.client.redirect_resolution(request, &to, b"there").map_err(agent_refused)?;
+        peer.client.redirect_resolution(request, &to, b"there")?;
         let told = reply(&f.a, evd)?;
         check_eq!((told.status, told.ud_svc), (UdSvcStatus::Redirected, handle));
         check_eq!(told.ep_info, RemoteEpInfo::default());
@@ -269,7 +265,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(f.setup.b.agent.identity().gids[usize::from(at)], last);
         // To nowhere.
         let nowhere = Redirection { gid: Gid([0; 16]), ..ELSEWHERE };
-        peer.client.redirect_resolution(request, &nowhere, &[]).map_err(agent_refused)?;
+        peer.client.redirect_resolution(request, &nowhere, &[])?;
         let told = reply(&f.a, evd)?;
         check_eq!((told.status, told.dst_path), (UdSvcStatus::Rejected, None));
         Ok(())

@@ -50,6 +50,13 @@ impl From<WaitError> for Failure {
     }
 }
 
+impl From<kernel_agent::Error> for Failure {
+    #[track_caller]
+    fn from(error: kernel_agent::Error) -> Failure {
+        Failure::new(alloc::format!("the agent refused: {error:?}"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::vec::Vec;

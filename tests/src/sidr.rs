@@ -250,11 +250,7 @@ pub(crate) const TESTS: &[Test] = &[
         let short = Path { timeout: 400_000, ..asking.way };
         let handle =
             f.a.ud_service_request_handle_create(&asking.listener.conn_qual, asking.evd, &short, &[])?;
-        f.setup
-            .a
-            .agent
-            .inject(0, Injection::DropManagement, 2, 0)
-            .map_err(|error| Failure::new(alloc::format!("injection: {error:?}")))?;
+        f.inject(0, Injection::DropManagement, 2, 0)?;
         f.a.ud_service_request(handle)?;
         let asked = request(&asking.listener)?;
         f.b.ud_service_reply(asked.ud_svc_req_id, UdSvcStatus::EpInfoValid, INFO, &[])?;

@@ -62,7 +62,7 @@ impl Ground {
 
     /// Lets the device end the next request with that status.
     fn spoil(&self, f: &Fixture, status: Status) -> Outcome {
-        f.inject(f.a.ep_qpn(self.pair.a.ep)?, Injection::Failure, 1, status as u64)
+        f.inject_into(&self.pair.a, Injection::Failure, 1, status as u64)
     }
 }
 
@@ -101,7 +101,7 @@ pub(crate) const TESTS: &[Test] = &[
         // What it does not know at all.
         for way in WAYS {
             let ground = self::ground(f)?;
-            f.inject(f.a.ep_qpn(ground.pair.a.ep)?, Injection::BadRequest, 1, 0)?;
+            f.inject_into(&ground.pair.a, Injection::BadRequest, 1, 0)?;
             ground.post(way, 1)?;
             ground.pair.a.done(1, DtoStatus::RemoteResponder)?;
             ground.pair.a.broken()?;
@@ -180,7 +180,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(DtoStatus::BadResponse.as_raw(), 6);
         for way in WAYS {
             let ground = self::ground(f)?;
-            f.inject(f.a.ep_qpn(ground.pair.a.ep)?, Injection::BadResponse, 1, 0)?;
+            f.inject_into(&ground.pair.a, Injection::BadResponse, 1, 0)?;
             ground.post(way, 1)?;
             ground.pair.a.done(1, DtoStatus::BadResponse)?;
             ground.pair.a.broken()?;

@@ -7,9 +7,7 @@ use nic_abi::admin::Injection;
 use privileged_api::*;
 
 use crate::errors::impatient;
-use crate::fixture::{
-    End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attributes, evd_param, pattern, sevd,
-};
+use crate::fixture::{Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attributes, evd_param, pattern, sevd};
 use crate::unlink_remote::{is_linked, linked};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
@@ -34,11 +32,6 @@ fn arrives(f: &Fixture, pair: &Pair, segments: &[LmrTriplet], cookie: u64, bytes
     check!(sink.bytes(0, bytes.len()) == bytes, "what came");
     check!(!is_linked(&f.b, region.lmr)?);
     Ok(())
-}
-
-fn inject(f: &Fixture, end: &End, what: Injection, count: u32, value: u64) -> Outcome {
-    let done = f.setup.a.agent.inject(end.ia.ep_qpn(end.ep)?, what, count, value);
-    done.map_err(|error| Failure::new(alloc::format!("{what:?}: {error:?}")))
 }
 
 pub(crate) const TESTS: &[Test] = &[
@@ -116,7 +109,7 @@ pub(crate) const TESTS: &[Test] = &[
             there.fill(7);
             f.b.post_recv(pair.b.ep, &[sink.whole()], 8, DtoFlags::COMPLETION)?;
             // The read stands for 50 ms; what is fenced sends what was read.
-            inject(f, &pair.a, Injection::Delay, 1, 50_000_000)?;
+            f.inject_into(&pair.a, Injection::Delay, 1, 50_000_000)?;
             let (at, context) = (there.remote(0), there.context()?);
             f.a.post_rdma_read(pair.a.ep, &[own.whole()], 1, SIGNALLED, at, context)?;
             f.a.post_send_and_unlink(pair.a.ep, &[own.whole()], 2, SIGNALLED | fence, region.context()?)?;
@@ -170,7 +163,7 @@ pub(crate) const TESTS: &[Test] = &[
         let pair = impatient(f, hasty)?;
         let region = linked(f, &pair.b, OPEN)?;
         f.b.post_recv(pair.b.ep, &[], 8, DtoFlags::COMPLETION)?;
-        inject(f, &pair.a, Injection::DropRequests, 1000, 0)?;
+        f.inject_into(&pair.a, Injection::DropRequests, 1000, 0)?;
         f.a.post_send_and_unlink(pair.a.ep, &[], 1, DtoFlags::empty(), region.context()?)?;
         pair.a.done(1, DtoStatus::Transport)?;
         pair.a.broken()?;
