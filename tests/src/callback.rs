@@ -10,6 +10,7 @@ use platform::sync::Mutex;
 use privileged_api::*;
 
 use crate::check::some;
+use crate::evd_wait::waits_alone;
 use crate::fixture::{Fixture, OPEN, PAGE, Pair, SIGNALLED, attributes, evd_param, path, sevd, spigot};
 use crate::thread::{Gate, Thread, eventually};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
@@ -251,17 +252,7 @@ pub(crate) const TESTS: &[Test] = &[
         &["it_evd_callback_attach.IT_ERR_EVD_WAIT", "it_status_t.F14"],
         |f| {
             let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
-            let ia = f.a.clone();
-            let thread = Thread::spawn(f.platform(), "waiter", move || {
-                loop {
-                    match ia.evd_wait(evd, TIMEOUT_INFINITE) {
-                        Err(WaitError { error: Error::WaiterLimit, .. }) => {}
-                        other => return other.map(drop),
-                    }
-                }
-            })?;
-            let limit = || matches!(f.a.evd_wait(evd, 0), Err(WaitError { error: Error::WaiterLimit, .. }));
-            check!(eventually(f.platform(), limit));
+            let thread = waits_alone(f, &f.a, evd, TIMEOUT_INFINITE)?;
             refused(f.a.evd_callback_attach(evd, Box::new(|_, _| {})), Error::EvdWait)?;
             check!(!evd_param(&f.a, evd)?.evd_callback);
             check_eq!(Error::EvdWait as u32, 13);

@@ -9,31 +9,15 @@ use crate::aevd::{enable, naming};
 use crate::aevd_events::pair_into;
 use crate::callback::count;
 use crate::evd::{PLAIN, blocks, expect_software, nothing, queued, software, with_threshold};
-use crate::fixture::{Fixture, SIGNALLED, WAIT, attributes, evd_param, sevd};
+use crate::evd_wait::waits_alone;
+use crate::fixture::{SIGNALLED, WAIT, attributes, evd_param, sevd};
 use crate::overflow::{Crowd, overflowed};
-use crate::thread::{Thread, eventually};
-use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+use crate::thread::Thread;
+use crate::{Failure, Test, check, check_eq, refused, test};
 
 /// The dispatcher of the unaffiliated stream.
 fn unaffiliated(ia: &Ia, size: usize) -> Result<EvdHandle, Failure> {
     Ok(ia.evd_create(EventType::ASYNC_UNAFF_EVENT_STREAM, EvdFlags::empty(), size, 1, EvdHandle::NULL)?)
-}
-
-/// Waits until a second waiter is refused, so that the first one is there.
-fn one_waits(f: &Fixture, evd: EvdHandle) -> Outcome {
-    let limit = || matches!(f.a.evd_wait(evd, 0), Err(WaitError { error: Error::WaiterLimit, .. }));
-    check!(eventually(f.platform(), limit), "nobody waits");
-    Ok(())
-}
-
-/// Takes one event with a wait that goes on while another's look is in the way.
-fn waits(ia: &Ia, evd: EvdHandle) -> Result<Event, WaitError> {
-    loop {
-        match ia.evd_wait(evd, WAIT) {
-            Err(WaitError { error: Error::WaiterLimit, .. }) => {}
-            other => return other.map(|(event, _)| event),
-        }
-    }
 }
 
 pub(crate) const TESTS: &[Test] = &[
@@ -141,9 +125,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("evd::threshold_zero_has_one_waiter", &["it_evd_wait.V04"], |f| {
         let pair = with_threshold(f, THRESHOLD_DISABLE)?;
         let evd = pair.a.request;
-        let ia = f.a.clone();
-        let thread = Thread::spawn(f.platform(), "waiter", move || waits(&ia, evd))?;
-        one_waits(f, evd)?;
+        let thread = waits_alone(f, &f.a, evd, WAIT)?;
         nothing(&pair.a, 3, SIGNALLED)?;
         let event = thread.join()??;
         check_eq!(event.dto().map(|done| done.cookie), Some(3));
@@ -155,9 +137,7 @@ pub(crate) const TESTS: &[Test] = &[
         nothing(&pair.a, 0, PLAIN)?;
         nothing(&pair.a, 1, PLAIN)?;
         queued(f, &f.a, evd, 2)?;
-        let ia = f.a.clone();
-        let thread = Thread::spawn(f.platform(), "waiter", move || waits(&ia, evd))?;
-        one_waits(f, evd)?;
+        let thread = waits_alone(f, &f.a, evd, WAIT)?;
         let change = EvdParam { sevd_threshold: 2, ..EvdParam::default() };
         f.a.evd_modify(evd, EvdParamMask::THRESHOLD, &change)?;
         let event = thread.join()??;
@@ -167,9 +147,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("evd::dequeued_under_a_waiter", &["it_evd_dequeue.B02", "A.it_evd_create.B15"], |f| {
         let pair = with_threshold(f, 3)?;
         let evd = pair.a.request;
-        let ia = f.a.clone();
-        let thread = Thread::spawn(f.platform(), "waiter", move || waits(&ia, evd))?;
-        one_waits(f, evd)?;
+        let thread = waits_alone(f, &f.a, evd, WAIT)?;
         // One is too few for the waiter, but not for a dequeue.
         for cookie in 0..4 {
             nothing(&pair.a, cookie, PLAIN)?;

@@ -55,6 +55,29 @@ impl Waiters {
     }
 }
 
+/// Has a thread take one event of a dispatcher whose threshold is above one, or zero. A second waiter is refused there: that tells that the thread
+/// waits, and as the look may come first and be in its way, the thread tries again.
+#[track_caller]
+pub(crate) fn waits_alone(
+    f: &Fixture,
+    ia: &Ia,
+    evd: EvdHandle,
+    timeout: u64,
+) -> Result<Thread<Result<Event, WaitError>>, Failure> {
+    let waiter = ia.clone();
+    let thread = Thread::spawn(f.platform(), "waiter", move || {
+        loop {
+            match waiter.evd_wait(evd, timeout) {
+                Err(WaitError { error: Error::WaiterLimit, .. }) => {}
+                other => return other.map(|(event, _)| event),
+            }
+        }
+    })?;
+    let limit = || matches!(ia.evd_wait(evd, 0), Err(WaitError { error: Error::WaiterLimit, .. }));
+    check!(eventually(f.platform(), limit), "nobody waits");
+    Ok(thread)
+}
+
 pub(crate) const TESTS: &[Test] = &[
     test(
         "evd::wait_takes_what_is_queued",
@@ -172,17 +195,9 @@ pub(crate) const TESTS: &[Test] = &[
         &["it_evd_wait.IT_ERR_WAITER_LIMIT", "it_evd_wait.O01", "it_status_t.F107"],
         |f| {
             let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
-            let ia = f.a.clone();
-            let thread = Thread::spawn(f.platform(), "waiter", move || {
-                loop {
-                    match ia.evd_wait(evd, TIMEOUT_INFINITE) {
-                        Err(WaitError { error: Error::WaiterLimit, .. }) => {}
-                        other => return other.map(drop),
-                    }
-                }
-            })?;
-            let limit = || matches!(f.a.evd_wait(evd, 0), Err(WaitError { error: Error::WaiterLimit, .. }));
-            check!(eventually(f.platform(), limit), "a second waiter");
+            let thread = waits_alone(f, &f.a, evd, TIMEOUT_INFINITE)?;
+            let second = f.a.evd_wait(evd, 0);
+            check!(second.is_err_and(|failure| failure == Error::WaiterLimit), "a second waiter");
             check_eq!(Error::WaiterLimit as u32, 106);
             f.a.evd_free(evd)?;
             check!(thread.join()?.is_err());
@@ -194,17 +209,7 @@ pub(crate) const TESTS: &[Test] = &[
         &["it_evd_wait.IT_ERR_ABORT", "it_evd_wait.V03", "it_evd_free.V03", "it_status_t.F02"],
         |f| {
             let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
-            let ia = f.a.clone();
-            let thread = Thread::spawn(f.platform(), "waiter", move || {
-                loop {
-                    match ia.evd_wait(evd, TIMEOUT_INFINITE) {
-                        Err(WaitError { error: Error::WaiterLimit, .. }) => {}
-                        other => return other,
-                    }
-                }
-            })?;
-            let limit = || matches!(f.a.evd_wait(evd, 0), Err(WaitError { error: Error::WaiterLimit, .. }));
-            check!(eventually(f.platform(), limit));
+            let thread = waits_alone(f, &f.a, evd, TIMEOUT_INFINITE)?;
             f.a.evd_free(evd)?;
             check!(thread.join()?.is_err_and(|failure| failure == Error::Abort));
             check_eq!(Error::Abort as u32, 1);

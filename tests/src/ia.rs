@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use privileged_api::*;
 
+use crate::evd_wait::waits_alone;
 use crate::every_call::World;
 use crate::fixture::{OPEN, PAGE, SIGNALLED, attributes, evd_param, sevd};
 use crate::thread::{Thread, eventually};
@@ -253,23 +254,8 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test("ia::free_wakes_waiters", &["it_ia_free.B06"], |f| {
         let ia = f.another(Some(f.setup.privileged))?;
-        // With a threshold above one a second waiter is refused: that tells when the first one waits.
         let evd = sevd(&ia, EventType::DTO_EVENT_STREAM, 8, 2)?;
-        let waiter = {
-            let ia = ia.clone();
-            Thread::spawn(f.platform(), "waiter", move || {
-                loop {
-                    match ia.evd_wait(evd, TIMEOUT_INFINITE) {
-                        Err(WaitError { error: Error::WaiterLimit, .. }) => {}
-                        other => return other.map(|(event, _)| event),
-                    }
-                }
-            })?
-        };
-        check!(eventually(f.platform(), || matches!(
-            ia.evd_wait(evd, 0),
-            Err(WaitError { error: Error::WaiterLimit, .. })
-        )));
+        let waiter = waits_alone(f, &ia, evd, TIMEOUT_INFINITE)?;
         ia.ia_free()?;
         check!(waiter.join()?.is_err(), "it was woken without an event");
         Ok(())
