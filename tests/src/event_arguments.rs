@@ -11,7 +11,7 @@ use crate::aevd::{enable, feeding, gathering, naming};
 use crate::callback::{count, inside};
 use crate::evd::{expect_software, software};
 use crate::fixture::{Fixture, Pair, evd_param, sevd};
-use crate::refusal::{Call, all_refused, call, no_handles, undefined};
+use crate::refusal::{Scene, all_refused, call, no_handles, undefined};
 use crate::{Failure, Outcome, Test, check_eq, refused, test};
 
 const AGGREGATE: EventType = EventType::AEVD_NOTIFICATION_EVENT_STREAM;
@@ -66,24 +66,6 @@ impl<'f> World<'f> {
         &self.f.a
     }
 
-    /// All that queries tell.
-    fn all(&self) -> Result<(Vec<EvdParam>, ObjectCounts, bool), Failure> {
-        let simple = [self.plain, self.idle, self.named, self.gathered, self.noted, self.called];
-        let others = [self.naming, self.gathering, self.pair.a.request, self.pair.a.conn];
-        let params = simple.into_iter().chain(others).map(|evd| evd_param(self.ia(), evd));
-        let ready = self.notification.is_ready()?;
-        Ok((params.collect::<Result<_, _>>()?, self.ia().object_counts(), ready))
-    }
-
-    fn refuses<T: Copy + core::fmt::Debug>(
-        &self,
-        calls: &[Call<'_, T>],
-        values: &[T],
-        error: Error,
-    ) -> Outcome {
-        all_refused(|| self.all(), calls, values, error)
-    }
-
     /// No event went away, and none came.
     fn kept(&self) -> Outcome {
         let ia = self.ia();
@@ -106,6 +88,18 @@ impl<'f> World<'f> {
 
     fn modify(&self, evd: EvdHandle, mask: EvdParamMask, change: EvdParam) -> Result<(), Error> {
         self.ia().evd_modify(evd, mask, &change)
+    }
+}
+
+impl Scene for World<'_> {
+    type Told = (Vec<EvdParam>, ObjectCounts, bool);
+
+    fn all(&self) -> Result<Self::Told, Failure> {
+        let simple = [self.plain, self.idle, self.named, self.gathered, self.noted, self.called];
+        let others = [self.naming, self.gathering, self.pair.a.request, self.pair.a.conn];
+        let params = simple.into_iter().chain(others).map(|evd| evd_param(self.ia(), evd));
+        let ready = self.notification.is_ready()?;
+        Ok((params.collect::<Result<_, _>>()?, self.ia().object_counts(), ready))
     }
 }
 

@@ -11,9 +11,9 @@ use privileged_api::*;
 use crate::callback::inside;
 use crate::fixture::{Fixture, OPEN, PAGE, Pair, Region, SIGNALLED};
 use crate::link::{Link as LmrLink, PAGE_LEN};
-use crate::refusal::{self, Call, call, no_handles, undefined};
+use crate::refusal::{Scene, call, no_handles, undefined};
 use crate::rmr::Link as RmrLink;
-use crate::{Failure, Outcome, Test, check_eq, refused, test};
+use crate::{Failure, Test, check_eq, refused, test};
 
 /// One of each object that the calls are about, all of them in use, and a place for what they would change.
 struct World {
@@ -61,9 +61,12 @@ impl World {
         let mode = AddrMode::Absolute;
         self.ia().lmr_create(pz, self.memory(), length, mode, privs, flags, 0).map(drop)
     }
+}
 
-    /// All that queries tell.
-    fn all(&self) -> Result<Told, Failure> {
+impl Scene for World {
+    type Told = Told;
+
+    fn all(&self) -> Result<Self::Told, Failure> {
         let ia = self.ia();
         self.pair.b.idle()?;
         Ok(Told {
@@ -93,16 +96,6 @@ struct Told {
     ep: EpStateRc,
     contexts: [u64; 3],
     held: usize,
-}
-
-/// Makes every call with every bad value, and sees each refused with that error and nothing changed.
-fn all_refused<T: Copy + core::fmt::Debug>(
-    world: &World,
-    calls: &[Call<'_, T>],
-    values: &[T],
-    error: Error,
-) -> Outcome {
-    refusal::all_refused(|| world.all(), calls, values, error)
 }
 
 pub(crate) const TESTS: &[Test] = &[
@@ -143,7 +136,7 @@ pub(crate) const TESTS: &[Test] = &[
                 call("lmr_create_unlinked", |pz| ia.lmr_create_unlinked(pz, 1, flags, 0).map(drop)),
                 call("rmr_create", |pz| ia.rmr_create(pz, RmrType::Default).map(drop)),
             ];
-            all_refused(&w, &calls, &values, Error::InvalidPz)
+            w.refuses(&calls, &values, Error::InvalidPz)
         },
     ),
     test(
@@ -173,7 +166,7 @@ pub(crate) const TESTS: &[Test] = &[
                 call("lmr_unlink", |lmr| ia.lmr_unlink(lmr, end.ep, 1, SIGNALLED)),
                 call("rmr_link", |lmr| RmrLink { lmr, ..w.window() }.post(end, 1).map(drop)),
             ];
-            all_refused(&w, &calls, &values, Error::InvalidLmr)
+            w.refuses(&calls, &values, Error::InvalidLmr)
         },
     ),
     test(
@@ -198,7 +191,7 @@ pub(crate) const TESTS: &[Test] = &[
                 call("rmr_link", |rmr| RmrLink { rmr, ..w.window() }.post(end, 1).map(drop)),
                 call("rmr_unlink", |rmr| ia.rmr_unlink(rmr, end.ep, 1, SIGNALLED)),
             ];
-            all_refused(&w, &calls, &values, Error::InvalidRmr)
+            w.refuses(&calls, &values, Error::InvalidRmr)
         },
     ),
     test(
@@ -223,7 +216,7 @@ pub(crate) const TESTS: &[Test] = &[
                 call("rmr_link", |ep| w.window().post(&end(ep), 1).map(drop)),
                 call("rmr_unlink", |ep| ia.rmr_unlink(w.rmr, ep, 1, SIGNALLED)),
             ];
-            all_refused(&w, &calls, &values, Error::InvalidEp)
+            w.refuses(&calls, &values, Error::InvalidEp)
         },
     ),
     test(
@@ -242,7 +235,7 @@ pub(crate) const TESTS: &[Test] = &[
                 call("set_consumer_context", |handle: Handle| ia.set_consumer_context(handle, 1)),
                 call("set_consumer_context, none", |handle: Handle| ia.set_consumer_context(handle, None)),
             ];
-            all_refused(&w, &calls, &values, Error::InvalidHandle)
+            w.refuses(&calls, &values, Error::InvalidHandle)
         },
     ),
     test(
@@ -257,15 +250,15 @@ pub(crate) const TESTS: &[Test] = &[
             let w = World::new(f)?;
             let (ia, pz) = (w.ia(), w.pair.b.pz);
             let query = |bits| ia.pz_query(pz, PzParamMask::from_bits_retain(bits)).map(drop);
-            all_refused(&w, &[call("pz_query", query)], &undefined(3), Error::InvalidMask)?;
+            w.refuses(&[call("pz_query", query)], &undefined(3), Error::InvalidMask)?;
             let query = |bits| ia.lmr_query(w.region.lmr, LmrParamMask::from_bits_retain(bits)).map(drop);
-            all_refused(&w, &[call("lmr_query", query)], &undefined(0x7fff), Error::InvalidMask)?;
+            w.refuses(&[call("lmr_query", query)], &undefined(0x7fff), Error::InvalidMask)?;
             let query = |bits| ia.rmr_query(w.rmr, RmrParamMask::from_bits_retain(bits)).map(drop);
-            all_refused(&w, &[call("rmr_query", query)], &undefined(0x7ff), Error::InvalidMask)?;
+            w.refuses(&[call("rmr_query", query)], &undefined(0x7ff), Error::InvalidMask)?;
             // Only zone and privileges can be modified.
             let params = LmrParam { pz, privs: OPEN, ..LmrParam::default() };
             let modify = |bits| ia.lmr_modify(w.region.lmr, LmrParamMask::from_bits_retain(bits), &params);
-            all_refused(&w, &[call("lmr_modify", modify)], &undefined(0x24), Error::InvalidMask)
+            w.refuses(&[call("lmr_modify", modify)], &undefined(0x24), Error::InvalidMask)
         },
     ),
     test(
@@ -285,16 +278,16 @@ pub(crate) const TESTS: &[Test] = &[
             let w = World::new(f)?;
             let (ia, pz, end) = (w.ia(), w.pair.b.pz, &w.pair.b);
             let create = |bits| w.create(pz, 64, OPEN, LmrFlags::from_bits_retain(bits));
-            all_refused(&w, &[call("lmr_create", create)], &undefined(0xf), Error::InvalidFlags)?;
+            w.refuses(&[call("lmr_create", create)], &undefined(0xf), Error::InvalidFlags)?;
             let create = |bits| ia.lmr_create_unlinked(pz, 1, LmrFlags::from_bits_retain(bits), 0).map(drop);
-            all_refused(&w, &[call("lmr_create_unlinked", create)], &undefined(0xd), Error::InvalidFlags)?;
+            w.refuses(&[call("lmr_create_unlinked", create)], &undefined(0xd), Error::InvalidFlags)?;
             let privs = MemPriv::from_bits_retain;
             let calls = [
                 call("lmr_create", |bits| w.create(pz, 64, privs(bits), LmrFlags::NONE)),
                 call("lmr_link", |bits| LmrLink { privs: privs(bits), ..w.link() }.post(end, 1).map(drop)),
                 call("rmr_link", |bits| RmrLink { privs: privs(bits), ..w.window() }.post(end, 1).map(drop)),
             ];
-            all_refused(&w, &calls, &undefined(0x1f), Error::InvalidPrivs)?;
+            w.refuses(&calls, &undefined(0x1f), Error::InvalidPrivs)?;
             let flags = DtoFlags::from_bits_retain;
             let calls = [
                 call("lmr_link", |bits| LmrLink { flags: flags(bits), ..w.link() }.post(end, 1).map(drop)),
@@ -302,7 +295,7 @@ pub(crate) const TESTS: &[Test] = &[
                 call("rmr_link", |bits| RmrLink { flags: flags(bits), ..w.window() }.post(end, 1).map(drop)),
                 call("rmr_unlink", |bits| ia.rmr_unlink(w.rmr, end.ep, 1, flags(bits))),
             ];
-            all_refused(&w, &calls, &undefined(DtoFlags::all().bits()), Error::InvalidDtoFlags)
+            w.refuses(&calls, &undefined(DtoFlags::all().bits()), Error::InvalidDtoFlags)
         },
     ),
     test(
@@ -323,26 +316,26 @@ pub(crate) const TESTS: &[Test] = &[
             let (addr, size) = (w.region.buffer.addr(), PAGE as u64);
             let create = |length| w.create(pz, length, OPEN, LmrFlags::NONE);
             let calls = [call("lmr_create", create)];
-            all_refused(&w, &calls, &[size + 1, 2 * size, id.max_region], Error::Fault)?;
+            w.refuses(&calls, &[size + 1, 2 * size, id.max_region], Error::Fault)?;
             let longer = [id.max_region + 1, u64::MAX - addr as u64, u64::MAX];
-            all_refused(&w, &calls, &longer, Error::ResourceLmrLength)?;
+            w.refuses(&calls, &longer, Error::ResourceLmrLength)?;
             let create = |count| ia.lmr_create_unlinked(pz, count, LmrFlags::NONE, 0).map(drop);
             let most = id.max_list_elements as usize;
             let counts = [most + 1, usize::MAX / 16, usize::MAX];
-            all_refused(&w, &[call("lmr_create_unlinked", create)], &counts, Error::ResourceIoblLength)?;
+            w.refuses(&[call("lmr_create_unlinked", create)], &counts, Error::ResourceIoblLength)?;
             let link = |length| RmrLink { length, ..w.window() }.post(end, 1).map(drop);
             let lengths = [0, size + 1, u64::MAX - addr as u64, u64::MAX];
-            all_refused(&w, &[call("rmr_link", link)], &lengths, Error::InvalidLength)?;
+            w.refuses(&[call("rmr_link", link)], &lengths, Error::InvalidLength)?;
             let link = |addr| RmrLink { addr, length: 1, ..w.window() }.post(end, 1).map(drop);
             let outside = [0, 1, addr - 1, addr + PAGE, addr + PAGE + 1, usize::MAX];
-            all_refused(&w, &[call("rmr_link", link)], &outside, Error::Address)?;
+            w.refuses(&[call("rmr_link", link)], &outside, Error::Address)?;
             let map = |len| ia.mem_map(addr, ASPACE_KERNEL, len).map(drop);
             // Nothing, what wraps around, and what begins in memory and goes on where there is none.
             let lengths =
                 [0, usize::MAX, usize::MAX - addr + 1, usize::MAX - addr, isize::MAX as usize - addr];
-            all_refused(&w, &[call("mem_map", map)], &lengths, Error::Fault)?;
+            w.refuses(&[call("mem_map", map)], &lengths, Error::Fault)?;
             let unmap = |len| ia.mem_unmap(w.pages[0], len);
-            all_refused(&w, &[call("mem_unmap", unmap)], &[0, PAGE - 1, PAGE + 1, usize::MAX], Error::Fault)
+            w.refuses(&[call("mem_unmap", unmap)], &[0, PAGE - 1, PAGE + 1, usize::MAX], Error::Fault)
         },
     ),
     test("memory_arguments::in_callbacks", &["it_evd_callback_attach.L02"], |f| {

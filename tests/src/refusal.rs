@@ -35,6 +35,20 @@ pub(crate) fn all_refused<T: Copy + Debug, S: PartialEq + Debug>(
     Ok(())
 }
 
+/// Objects that such calls are about.
+pub(crate) trait Scene {
+    /// What queries tell.
+    type Told: PartialEq + Debug;
+
+    /// All that queries tell.
+    fn all(&self) -> Result<Self::Told, Failure>;
+
+    /// As [`all_refused`], where all of them are as before.
+    fn refuses<T: Copy + Debug>(&self, calls: &[Call<'_, T>], values: &[T], error: Error) -> Outcome {
+        all_refused(|| self.all(), calls, values, error)
+    }
+}
+
 /// Handles that name nothing of that kind here: none, one that is gone, another IA's, one of another type, and junk.
 pub(crate) fn no_handles<T: Copy>(
     from_raw: fn(u64) -> T,

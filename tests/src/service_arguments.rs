@@ -6,7 +6,7 @@ use core::result::Result;
 use privileged_api::*;
 
 use crate::fixture::{End, Fixture, Listener, OPEN, Region, SIGNALLED, WAIT, attributes, path, sevd};
-use crate::refusal::{Call, all_refused, call, no_handles, undefined};
+use crate::refusal::{Scene, call, no_handles, undefined};
 use crate::ud::{Peer, address, datagrams, peer};
 use crate::{Failure, Outcome, Test, check_eq, some, test};
 
@@ -33,8 +33,6 @@ struct World {
     service: u64,
     connection: CnEstId,
 }
-
-type Told = (ObjectCounts, ListenParam, SrqParam, AddrParam, UdSvcReqParam, [EpParam; 2]);
 
 impl World {
     fn new(f: &Fixture) -> Result<World, Failure> {
@@ -72,28 +70,6 @@ impl World {
         &self.ia
     }
 
-    /// All that queries tell.
-    fn all(&self) -> Result<Told, Failure> {
-        let ia = self.ia();
-        Ok((
-            ia.object_counts(),
-            ia.listen_query(self.listener.listen, ListenParamMask::ALL)?,
-            ia.srq_query(self.srq, SrqParamMask::ALL)?,
-            ia.address_handle_query(self.addr, AddrParamMask::ALL)?,
-            ia.ud_service_request_handle_query(self.asked, UdSvcReqParamMask::ALL)?,
-            [ia.ep_query(self.end.ep, EpParamMask::ALL)?, ia.ep_query(self.peer.ep, EpParamMask::ALL)?],
-        ))
-    }
-
-    fn refuses<T: Copy + core::fmt::Debug>(
-        &self,
-        calls: &[Call<'_, T>],
-        values: &[T],
-        error: Error,
-    ) -> Outcome {
-        all_refused(|| self.all(), calls, values, error)
-    }
-
     /// Both requests can still be answered, and nobody was told of anything else.
     fn answerable(&self) -> Outcome {
         let ia = self.ia();
@@ -126,6 +102,22 @@ impl World {
 
     fn arm(&self, srq: SrqHandle, mask: SrqParamMask, low_watermark: usize) -> Result<(), Error> {
         self.ia().srq_modify(srq, mask, &SrqParam { low_watermark, ..SrqParam::default() })
+    }
+}
+
+impl Scene for World {
+    type Told = (ObjectCounts, ListenParam, SrqParam, AddrParam, UdSvcReqParam, [EpParam; 2]);
+
+    fn all(&self) -> Result<Self::Told, Failure> {
+        let ia = self.ia();
+        Ok((
+            ia.object_counts(),
+            ia.listen_query(self.listener.listen, ListenParamMask::ALL)?,
+            ia.srq_query(self.srq, SrqParamMask::ALL)?,
+            ia.address_handle_query(self.addr, AddrParamMask::ALL)?,
+            ia.ud_service_request_handle_query(self.asked, UdSvcReqParamMask::ALL)?,
+            [ia.ep_query(self.end.ep, EpParamMask::ALL)?, ia.ep_query(self.peer.ep, EpParamMask::ALL)?],
+        ))
     }
 }
 
