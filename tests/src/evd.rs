@@ -65,6 +65,15 @@ pub(crate) fn nothing(end: &End, cookie: u64, flags: DtoFlags) -> Result<(), Err
     end.ia.post_rdma_write(end.ep, &[], cookie, flags, RdmaAddr(0), RmrContext(0))
 }
 
+/// Queues `count` completions of [`nothing`] that do not notify, and waits until they are there.
+#[track_caller]
+pub(crate) fn queue_plain(f: &Fixture, pair: &Pair, count: u64) -> Outcome {
+    for cookie in 0..count {
+        nothing(&pair.a, cookie, PLAIN)?;
+    }
+    queued(f, &f.a, pair.a.request, count as usize)
+}
+
 pub(crate) const PLAIN: DtoFlags = DtoFlags::COMPLETION;
 
 pub(crate) const TESTS: &[Test] = &[

@@ -8,7 +8,7 @@ use privileged_api::*;
 use crate::aevd::{enable, naming};
 use crate::aevd_events::pair_into;
 use crate::callback::count;
-use crate::evd::{PLAIN, blocks, expect_software, nothing, queued, software, with_threshold};
+use crate::evd::{PLAIN, blocks, expect_software, nothing, queue_plain, software, with_threshold};
 use crate::evd_wait::waits_alone;
 use crate::fixture::{SIGNALLED, WAIT, attributes, evd_param, sevd};
 use crate::overflow::{Crowd, overflowed};
@@ -134,9 +134,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("evd::a_lower_threshold_wakes_who_waits", &["it_evd_wait.V09"], |f| {
         let pair = with_threshold(f, 5)?;
         let evd = pair.a.request;
-        nothing(&pair.a, 0, PLAIN)?;
-        nothing(&pair.a, 1, PLAIN)?;
-        queued(f, &f.a, evd, 2)?;
+        queue_plain(f, &pair, 2)?;
         let thread = waits_alone(f, &f.a, evd, WAIT)?;
         let change = EvdParam { sevd_threshold: 2, ..EvdParam::default() };
         f.a.evd_modify(evd, EvdParamMask::THRESHOLD, &change)?;

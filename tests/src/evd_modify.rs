@@ -2,7 +2,7 @@
 
 use privileged_api::*;
 
-use crate::evd::{PLAIN, blocks, expect_software, nothing, queued, software, with_threshold};
+use crate::evd::{PLAIN, blocks, expect_software, nothing, queue_plain, queued, software, with_threshold};
 use crate::fixture::{Pair, attributes, evd_param, sevd};
 use crate::thread::eventually;
 use crate::{Test, check, check_eq, refused, test};
@@ -64,9 +64,7 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(set(threshold), Error::InvalidThreshold)?;
             }
             check_eq!(evd_param(&f.a, evd)?, before);
-            nothing(&pair.a, 0, PLAIN)?;
-            nothing(&pair.a, 1, PLAIN)?;
-            queued(f, &f.a, evd, 2)?;
+            queue_plain(f, &pair, 2)?;
             blocks(&f.a, evd, 2)?;
             set(2)?;
             check_eq!(evd_param(&f.a, evd)?, EvdParam { sevd_threshold: 2, ..before });

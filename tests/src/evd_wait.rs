@@ -6,7 +6,7 @@ use core::result::Result;
 
 use privileged_api::*;
 
-use crate::evd::{PLAIN, blocks, nothing, queued, software, with_threshold};
+use crate::evd::{PLAIN, blocks, nothing, queue_plain, queued, software, with_threshold};
 use crate::fixture::{Fixture, SIGNALLED, WAIT, attributes, sevd};
 use crate::thread::{Gate, Thread, eventually};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
@@ -235,10 +235,7 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let pair = with_threshold(f, 3)?;
             let evd = pair.a.request;
-            for cookie in 0..2 {
-                nothing(&pair.a, cookie, PLAIN)?;
-            }
-            queued(f, &f.a, evd, 2)?;
+            queue_plain(f, &pair, 2)?;
             blocks(&f.a, evd, 2)?;
             nothing(&pair.a, 2, PLAIN)?;
             let (event, nmore) = f.a.evd_wait(evd, WAIT)?;
@@ -257,10 +254,7 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let pair = with_threshold(f, 3)?;
             let evd = pair.a.request;
-            for cookie in 0..2 {
-                nothing(&pair.a, cookie, PLAIN)?;
-            }
-            queued(f, &f.a, evd, 2)?;
+            queue_plain(f, &pair, 2)?;
             let disable = EvdParam { evd_enabled: false, ..EvdParam::default() };
             f.a.evd_modify(evd, EvdParamMask::ENABLED, &disable)?;
             for cookie in 0..2 {
@@ -276,10 +270,7 @@ pub(crate) const TESTS: &[Test] = &[
             let pair = with_threshold(f, THRESHOLD_DISABLE)?;
             let evd = pair.a.request;
             blocks(&f.a, evd, 0)?;
-            for cookie in 0..20 {
-                nothing(&pair.a, cookie, PLAIN)?;
-            }
-            queued(f, &f.a, evd, 20)?;
+            queue_plain(f, &pair, 20)?;
             blocks(&f.a, evd, 20)?;
             // A notification event lets one out after the other until it is taken itself.
             nothing(&pair.a, 20, SIGNALLED)?;
