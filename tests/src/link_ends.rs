@@ -5,7 +5,7 @@ use core::result::Result;
 
 use privileged_api::*;
 
-use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, SIGNALLED, attributes};
+use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attributes};
 use crate::iobl::scattered;
 use crate::link::{BASE, Link, linked, unlinked};
 use crate::rmr::Link as RmrLink;
@@ -21,6 +21,17 @@ fn pair_in(f: &Fixture, pz: PzHandle) -> Result<Pair, Failure> {
 /// Posts a Send for which there is no Receive: what is posted after it is not begun.
 fn stall(end: &End) -> Outcome {
     Ok(end.ia.post_send(end.ep, &[], 1, SIGNALLED)?)
+}
+
+/// Posts three links of a new RMR to a new region that are not begun, with cookies from 2 on.
+fn stalled_links(f: &Fixture, pair: &Pair) -> Result<(RmrHandle, Region), Failure> {
+    let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+    let rmr = f.a.rmr_create(pair.a.pz, RmrType::Narrow)?;
+    stall(&pair.a)?;
+    for cookie in 2..5 {
+        RmrLink::of(rmr, &region).post(&pair.a, cookie)?;
+    }
+    Ok((rmr, region))
 }
 
 /// Frees or resets the endpoint; in two of the ways after it was disconnected, so that all is flushed, which nobody looks at.
@@ -133,12 +144,7 @@ pub(crate) const TESTS: &[Test] = &[
             for way in 0..3 {
                 let pair = f.pair()?;
                 let other = pair_in(f, pair.a.pz)?;
-                let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
-                let rmr = f.a.rmr_create(pair.a.pz, RmrType::Narrow)?;
-                stall(&pair.a)?;
-                for cookie in 2..5 {
-                    RmrLink::of(rmr, &region).post(&pair.a, cookie)?;
-                }
+                let (rmr, region) = stalled_links(f, &pair)?;
                 end(f, &pair, way)?;
                 check!(!f.a.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
                 // It need not be linked to be unlinked.
@@ -155,12 +161,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("rmr::failures_in_a_row_leave_the_link_in_force", &["it_rmr_link.B06", "it_rmr_unlink.B03"], |f| {
         let pair = f.pair()?;
         let other = pair_in(f, pair.a.pz)?;
-        let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
-        let rmr = f.a.rmr_create(pair.a.pz, RmrType::Narrow)?;
-        stall(&pair.a)?;
-        for cookie in 2..5 {
-            RmrLink::of(rmr, &region).post(&pair.a, cookie)?;
-        }
+        let (rmr, _region) = stalled_links(f, &pair)?;
         f.a.ep_disconnect(pair.a.ep, &[])?;
         for cookie in 1..5 {
             pair.a.done(cookie, DtoStatus::Flushed)?;
