@@ -2,10 +2,11 @@
 
 use privileged_api::*;
 
+use crate::evd::nothing;
 use crate::fixture::{End, PAGE, SIGNALLED, attributes};
 use crate::iobl::scattered;
 use crate::link::{Link, linked, unlinked};
-use crate::{Test, check, check_eq, refused, test};
+use crate::{Outcome, Test, check, check_eq, refused, test};
 
 /// The flags that a link or unlink may never have.
 fn illegal_flags(unlink: bool) -> impl Iterator<Item = DtoFlags> {
@@ -16,6 +17,19 @@ fn illegal_flags(unlink: bool) -> impl Iterator<Item = DtoFlags> {
         }
         flags.intersects(never) || flags.contains(DtoFlags::NOTIFY) && !flags.contains(DtoFlags::COMPLETION)
     })
+}
+
+/// What was posted with these flags has succeeded, and there is a completion if they ask for one.
+#[track_caller]
+fn told_of(end: &End, cookie: u64, flags: DtoFlags) -> Outcome {
+    if !flags.contains(DtoFlags::COMPLETION) {
+        return Ok(());
+    }
+    // It is held back until a further request.
+    if flags.contains(DtoFlags::COALESCE) {
+        nothing(end, 0, DtoFlags::empty())?;
+    }
+    end.done(cookie, DtoStatus::Success)
 }
 
 pub(crate) const TESTS: &[Test] = &[
@@ -90,43 +104,19 @@ pub(crate) const TESTS: &[Test] = &[
                     link(DtoFlags::empty())?;
                 } else {
                     link(flags)?;
-                    if flags.contains(DtoFlags::COMPLETION) {
-                        if flags.contains(DtoFlags::COALESCE) {
-                            f.a.post_rdma_write(
-                                pair.a.ep,
-                                &[],
-                                0,
-                                DtoFlags::empty(),
-                                RdmaAddr(0),
-                                RmrContext(0),
-                            )?;
-                        }
-                        pair.a.done(1, DtoStatus::Success)?;
-                    }
+                    told_of(&pair.a, 1, flags)?;
                 }
                 if illegal_unlinks.contains(&flags) {
                     refused(f.a.lmr_unlink(lmr, pair.a.ep, 2, flags), Error::InvalidDtoFlags)?;
                 } else {
                     f.a.lmr_unlink(lmr, pair.a.ep, 2, flags)?;
-                    if flags.contains(DtoFlags::COMPLETION) {
-                        if flags.contains(DtoFlags::COALESCE) {
-                            f.a.post_rdma_write(
-                                pair.a.ep,
-                                &[],
-                                0,
-                                DtoFlags::empty(),
-                                RdmaAddr(0),
-                                RmrContext(0),
-                            )?;
-                        }
-                        pair.a.done(2, DtoStatus::Success)?;
-                    }
+                    told_of(&pair.a, 2, flags)?;
                 }
                 // A marker: all of it is done, and if the unlink was refused, here it is.
                 if illegal_unlinks.contains(&flags) {
                     f.a.lmr_unlink(lmr, pair.a.ep, 3, SIGNALLED)?;
                 } else {
-                    f.a.post_rdma_write(pair.a.ep, &[], 3, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+                    nothing(&pair.a, 3, SIGNALLED)?;
                 }
                 pair.a.done(3, DtoStatus::Success)?;
                 check!(!linked(&f.a, lmr)?, "after {flags:?}");
@@ -206,7 +196,7 @@ pub(crate) const TESTS: &[Test] = &[
             let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
             let lmr = unlinked(&pair.a, 1)?;
             for cookie in 0..room as u64 {
-                f.a.post_rdma_write(pair.a.ep, &[], cookie, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+                nothing(&pair.a, cookie, SIGNALLED)?;
             }
             refused(Link::pages(lmr, &memory.pieces).post(&pair.a, 99), Error::TooManyPosts)?;
             refused(f.a.lmr_unlink(lmr, pair.a.ep, 99, SIGNALLED), Error::TooManyPosts)?;
