@@ -65,6 +65,15 @@ fn remote(
     })
 }
 
+/// Writes or reads the peer's region with its own context and address, but without the right to; that ends the connection.
+#[track_caller]
+fn denied(f: &Fixture, pair: &Pair, writes: bool, peer: &Region) -> Outcome {
+    let status = remote(f, pair, writes, peer.remote(0), peer.context()?)?;
+    check_eq!(status, DtoStatus::RemoteAccess);
+    pair.a.broken()?;
+    peer.untouched()
+}
+
 /// The affiliated event that a peer's wrongdoing leaves at an endpoint.
 #[track_caller]
 pub(crate) fn affiliated(ia: &Ia, evd: EvdHandle, number: EventType, ep: EpHandle) -> Outcome {
@@ -265,11 +274,9 @@ pub(crate) const TESTS: &[Test] = &[
             let peer = f.region(&f.b, other, 64, OPEN)?;
             for writes in [true, false] {
                 let pair = f.pair()?;
-                let status = remote(f, &pair, writes, peer.remote(0), peer.context()?)?;
-                check_eq!(status, DtoStatus::RemoteAccess);
-                pair.a.broken()?;
+                denied(f, &pair, writes, &peer)?;
             }
-            peer.untouched()
+            Ok(())
         },
     ),
     test(
@@ -288,10 +295,7 @@ pub(crate) const TESTS: &[Test] = &[
             ] {
                 let pair = f.pair()?;
                 let peer = f.region(&f.b, pair.b.pz, 64, privs)?;
-                let status = remote(f, &pair, writes, peer.remote(0), peer.context()?)?;
-                check_eq!(status, DtoStatus::RemoteAccess);
-                pair.a.broken()?;
-                peer.untouched()?;
+                denied(f, &pair, writes, &peer)?;
             }
             Ok(())
         },
@@ -312,10 +316,7 @@ pub(crate) const TESTS: &[Test] = &[
                     RcAttributes { rdma_read_enable: writes, rdma_write_enable: !writes, ..attributes().rc };
                 let pair = f.pair_of(&attributes(), &EpAttributes { rc, ..attributes() })?;
                 let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
-                let status = remote(f, &pair, writes, peer.remote(0), peer.context()?)?;
-                check_eq!(status, DtoStatus::RemoteAccess);
-                pair.a.broken()?;
-                peer.untouched()?;
+                denied(f, &pair, writes, &peer)?;
             }
             Ok(())
         },
