@@ -223,15 +223,13 @@ pub(crate) const TESTS: &[Test] = &[
                     f.a.ep_free(pair.a.ep)?;
                     f.b.ep_free(pair.b.ep)?;
                 }
-                let pair = f.pair()?;
-                let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
                 for at in [u64::MAX, u64::MAX - 63, 0] {
-                    let pair = if at == 0 { pair.clone() } else { f.pair()? };
+                    let pair = f.pair()?;
                     let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
                     let status = remote(f, &pair, writes, RdmaAddr(hton64(at)), peer.context()?)?;
                     check_eq!(status, DtoStatus::RemoteAccess, "at {at:#x}");
+                    peer.untouched()?;
                 }
-                peer.untouched()?;
             }
             Ok(())
         },
