@@ -1,0 +1,94 @@
+//! Protection: regions and windows, which are known by keys.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+#[cfg(doc)]
+use super::Opcode;
+use super::{ARGS_SIZE, RESULT_SIZE};
+use crate::wqe::ListArgs;
+
+/// Arguments of [`Opcode::RegisterRegion`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RegisterRegion {
+    /// Protection domain.
+    pub pd: u32,
+    /// [`crate::wqe::LinkFlags`].
+    pub flags: u32,
+    /// Base address, unless relative.
+    pub base: u64,
+    /// Bytes; 0 is allowed and grants nothing.
+    pub length: u64,
+    /// The memory.
+    pub list: ListArgs,
+}
+
+/// Arguments of [`Opcode::AllocateRegion`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct AllocateRegion {
+    /// Protection domain.
+    pub pd: u32,
+    /// Elements that a list may have.
+    pub max_elements: u32,
+}
+
+/// Arguments of [`Opcode::ModifyRegion`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ModifyRegion {
+    /// Protection domain.
+    pub pd: u32,
+    /// [`crate::wqe::LinkFlags`]: rights only. What is not linked has none until it is, whatever they are.
+    pub flags: u32,
+}
+
+/// Arguments of [`Opcode::ShareRegion`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ShareRegion {
+    /// Protection domain.
+    pub pd: u32,
+    /// [`crate::wqe::LinkFlags`]: rights and [`crate::wqe::LinkFlags::RELATIVE`]; the list's form is the other region's.
+    pub flags: u32,
+    /// Base address, unless relative.
+    pub base: u64,
+    /// The other region's key, with its present variant.
+    pub of: u32,
+    /// Reserved.
+    pub reserved: u32,
+}
+
+/// Arguments of [`Opcode::AllocateWindow`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct AllocateWindow {
+    /// Protection domain.
+    pub pd: u32,
+    /// 1 wide (type 1), 2 narrow (type 2: belongs to the QP that binds it).
+    pub window_type: u32,
+}
+
+/// Result of [`Opcode::QueryKey`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct KeyInfo {
+    /// 0 region, 1 window.
+    pub kind: u32,
+    /// 1 while linked or bound.
+    pub linked: u32,
+    /// The key with its present variant.
+    pub key: u32,
+    /// [`crate::wqe::LinkFlags`].
+    pub flags: u32,
+    /// Base address.
+    pub base: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Protection domain.
+    pub pd: u32,
+    /// Bound windows (region), or the region's key (window).
+    pub windows_or_region: u32,
+}
+
+const _: () = assert!(size_of::<RegisterRegion>() <= ARGS_SIZE && size_of::<KeyInfo>() <= RESULT_SIZE);

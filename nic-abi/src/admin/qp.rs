@@ -1,0 +1,216 @@
+//! Queue pairs.
+
+use bitflags::bitflags;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+#[cfg(doc)]
+use super::Opcode;
+use super::{ARGS_SIZE, RESULT_SIZE};
+
+/// Transport of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum QpType {
+    /// Reliable connected.
+    Rc = 0,
+    /// Unreliable datagram.
+    Ud = 1,
+    /// General services (QP 1): datagrams with the well-known queue key.
+    Gsi = 2,
+}
+
+bitflags! {
+    /// Fixed properties of a queue pair.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct QpFlags: u32 {
+        /// May use the reserved key and fast register (IT-API "privileged endpoint").
+        const PRIVILEGED = 1 << 0;
+        /// Receives come from the SRQ.
+        const SRQ = 1 << 1;
+    }
+}
+
+/// Arguments of [`Opcode::CreateQp`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CreateQp {
+    /// A [`QpType`].
+    pub qp_type: u32,
+    /// [`QpFlags`].
+    pub flags: u32,
+    /// Protection domain.
+    pub pd: u32,
+    /// Comes back in completions and events.
+    pub generation: u32,
+    /// CQ of the send queue.
+    pub send_cq: u32,
+    /// CQ of the receive queue.
+    pub receive_cq: u32,
+    /// The SRQ, where [`QpFlags::SRQ`] is set.
+    pub srq: u32,
+    /// Segments that a send-queue entry may have.
+    pub max_send_segments: u32,
+    /// Bus address of the send queue's ring, 64-byte aligned.
+    pub send_ring: u64,
+    /// Bus address of the receive queue's ring, 64-byte aligned; 0 with an SRQ.
+    pub receive_ring: u64,
+    /// Blocks of the send queue as a power of two.
+    pub log_send_blocks: u32,
+    /// Entries of the receive queue as a power of two.
+    pub log_receive_entries: u32,
+    /// Segments that a receive entry has room for.
+    pub max_receive_segments: u32,
+    /// Event queue for the QP's events.
+    pub eq: u32,
+    /// Payload of one message at most, bytes.
+    pub max_message: u64,
+}
+
+/// State of a queue pair (IBTA 10.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum QpState {
+    /// Nothing may be posted.
+    Reset = 0,
+    /// Receives may be posted.
+    Init = 1,
+    /// Ready to receive.
+    Rtr = 2,
+    /// Ready to send.
+    Rts = 3,
+    /// Send queue drained.
+    Sqd = 4,
+    /// Everything is flushed.
+    Error = 6,
+}
+
+impl QpState {
+    /// Reads a state.
+    pub const fn from_word(word: u32) -> Option<QpState> {
+        Some(match word {
+            0 => QpState::Reset,
+            1 => QpState::Init,
+            2 => QpState::Rtr,
+            3 => QpState::Rts,
+            4 => QpState::Sqd,
+            6 => QpState::Error,
+            _ => return None,
+        })
+    }
+}
+
+bitflags! {
+    /// Which fields of [`ModifyQp`] count.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct QpMask: u32 {
+        /// `state`.
+        const STATE = 1 << 0;
+        /// `access`.
+        const ACCESS = 1 << 1;
+        /// `qkey`.
+        const QKEY = 1 << 2;
+        /// `remote_gid`, `source_gid`, `hop_limit`, `traffic_class`, `flow_label`.
+        const PATH = 1 << 3;
+        /// `remote_qpn`.
+        const REMOTE_QPN = 1 << 4;
+        /// `mtu`.
+        const MTU = 1 << 5;
+        /// `send_psn`.
+        const SEND_PSN = 1 << 6;
+        /// `receive_psn`.
+        const RECEIVE_PSN = 1 << 7;
+        /// `timeout`.
+        const TIMEOUT = 1 << 8;
+        /// `retry_count`.
+        const RETRY_COUNT = 1 << 9;
+        /// `rnr_retry`.
+        const RNR_RETRY = 1 << 10;
+        /// `min_rnr_timer`.
+        const MIN_RNR_TIMER = 1 << 11;
+        /// `max_rd_atomic` (initiator depth).
+        const MAX_RD_ATOMIC = 1 << 12;
+        /// `max_dest_rd_atomic` (responder resources).
+        const MAX_DEST_RD_ATOMIC = 1 << 13;
+        /// `soft_watermark` and `hard_watermark`.
+        const WATERMARKS = 1 << 14;
+        /// `max_message`; in any state.
+        const MAX_MESSAGE = 1 << 15;
+    }
+}
+
+/// Arguments of [`Opcode::ModifyQp`]. All or nothing.
+///
+/// Required fields: to INIT none (`access`, or `qkey` on datagrams, may be set); INIT to RTR on RC: PATH, REMOTE_QPN, MTU,
+/// RECEIVE_PSN, MAX_DEST_RD_ATOMIC, MIN_RNR_TIMER; RTR to RTS on RC: SEND_PSN, TIMEOUT, RETRY_COUNT, RNR_RETRY, MAX_RD_ATOMIC; RTR to RTS on datagrams:
+/// none. Any state to RESET or ERROR: none.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ModifyQp {
+    /// [`QpMask`].
+    pub mask: u32,
+    /// A [`QpState`].
+    pub state: u32,
+    /// Remote rights that connected peers have at all: [`crate::wqe::LinkFlags`] REMOTE_*.
+    pub access: u32,
+    /// Queue key of a datagram QP.
+    pub qkey: u32,
+    /// The peer's GID.
+    pub remote_gid: [u8; 16],
+    /// The peer's QP number.
+    pub remote_qpn: u32,
+    /// Path MTU in bytes.
+    pub mtu: u32,
+    /// First PSN to send.
+    pub send_psn: u32,
+    /// First PSN expected.
+    pub receive_psn: u32,
+    /// Flow label.
+    pub flow_label: u32,
+    /// Source GID's index.
+    pub source_gid: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Local ACK timeout: 4.096 us * 2^timeout; 0 is for ever.
+    pub timeout: u8,
+    /// Retries after a timeout or sequence error, 0 to 7.
+    pub retry_count: u8,
+    /// Retries after RNR NAK, 0 to 7; 7 is for ever.
+    pub rnr_retry: u8,
+    /// RNR NAK timer field that this side sends (IBTA table 46), 0 to 31.
+    pub min_rnr_timer: u8,
+    /// Outstanding RDMA Reads and atomics as initiator.
+    pub max_rd_atomic: u8,
+    /// Outstanding RDMA Reads and atomics as responder.
+    pub max_dest_rd_atomic: u8,
+    /// Reserved.
+    pub reserved: [u8; 3],
+    /// With an SRQ: receives in use by this QP above which an event is raised once; 0 none.
+    pub soft_watermark: u32,
+    /// With an SRQ: receives in use by this QP above which the connection is broken; 0 none.
+    pub hard_watermark: u32,
+    /// Payload of one message at most, bytes; replaces what the queue pair was created with.
+    pub max_message: u64,
+}
+
+/// Result of [`Opcode::QueryQp`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QpInfo {
+    /// A [`QpState`].
+    pub state: u32,
+    /// Send-queue blocks taken since creation.
+    pub send_head: u32,
+    /// Receive entries taken since creation.
+    pub receive_head: u32,
+    /// The status that moved it to ERROR, a [`crate::cqe::Status`].
+    pub error: u32,
+    /// Next PSN to send.
+    pub send_psn: u32,
+    /// Next PSN expected.
+    pub receive_psn: u32,
+}
+
+const _: () = assert!(size_of::<ModifyQp>() <= ARGS_SIZE && size_of::<CreateQp>() <= ARGS_SIZE);
+const _: () = assert!(size_of::<QpInfo>() <= RESULT_SIZE);
