@@ -25,7 +25,7 @@ fn told_of(end: &End, cookie: u64, flags: DtoFlags) -> Outcome {
     if !flags.contains(DtoFlags::COMPLETION) {
         return Ok(());
     }
-    // It is held back until a further request.
+    // It may be held back until a further request.
     if flags.contains(DtoFlags::COALESCE) {
         nothing(end, 0, DtoFlags::empty())?;
     }
