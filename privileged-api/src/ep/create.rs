@@ -10,7 +10,6 @@ use platform::SleepLock;
 use platform::sync::Mutex;
 
 use super::{Common, Control, Ep, Limits, Messages, access};
-use crate::address::Path;
 use crate::attributes::{EpAttributes, EpStateRc, UdAttributes};
 use crate::context::Context;
 use crate::event::EventType;
@@ -72,12 +71,7 @@ impl Ia {
         if srq.is_some() {
             (attr.max_recv_dtos, attr.max_recv_segments) = (0, 0);
         }
-        if ep_attr.priv_ops_enable {
-            if !core.features().intersects(Features::FAST_REGISTER | Features::RESERVED_KEY) {
-                return Err(Error::PrivOpsUnavailable);
-            }
-            core.privileged()?;
-        }
+        core.check_privilege(ep_attr)?;
         core.check_limits(&attr)?;
         let reservation = core.eps.reserve()?;
         let handle = EpHandle::from_raw(reservation.word());
@@ -98,15 +92,7 @@ impl Ia {
             request,
             recv,
             connect: Messages(Some(connect)),
-            control: Mutex::new(Control {
-                attr,
-                connection: None,
-                past: None,
-                path: Path::default(),
-                three_way: false,
-                peer_depth: (0, 0),
-                private_data: None,
-            }),
+            control: Mutex::new(Control::new(attr)),
             lost: AtomicBool::new(false),
             operation: SleepLock::new(),
             context: Context::new(),
@@ -126,12 +112,46 @@ impl Limits {
 }
 
 impl Core {
-    /// Makes a queue pair for an endpoint, ready for receives.
-    pub(super) fn new_qp(&self, common: &Common, limits: &Limits, attr: &EpAttributes) -> Result<Arc<Qp>> {
+    /// Fails unless an endpoint may be in privileged mode, if it is to be.
+    pub(super) fn check_privilege(&self, attr: &EpAttributes) -> Result<()> {
+        if attr.priv_ops_enable {
+            if !self.features().intersects(Features::FAST_REGISTER | Features::RESERVED_KEY) {
+                return Err(Error::PrivOpsUnavailable);
+            }
+            self.privileged()?;
+        }
+        Ok(())
+    }
+
+    /// What the queue pair of an endpoint of either kind is asked to be: without a gate, and with segments for Sends alone.
+    pub(super) fn qp_attributes<'a>(
+        &self,
+        qp_type: QpType,
+        common: &'a Common,
+        attr: &EpAttributes,
+    ) -> Result<QpAttributes<'a>> {
         let (Some(send_cq), Some(receive_cq)) = (common.request.evd().cq(), common.recv.evd().cq()) else {
             return Err(Error::InvalidEvdType);
         };
-        let privileged = if attr.priv_ops_enable { Some(self.privileged()?) } else { None };
+        Ok(QpAttributes {
+            qp_type,
+            privileged: if attr.priv_ops_enable { Some(self.privileged()?) } else { None },
+            pd: &common.zone.pz().pd,
+            send_cq,
+            receive_cq,
+            srq: common.srq.as_ref().map(|srq| srq.inner()),
+            max_send_requests: attr.max_request_dtos.max(1) as u32,
+            max_send_segments: attr.max_send_segments.max(1) as u32,
+            max_receive_requests: attr.max_recv_dtos.max(1) as u32,
+            max_receive_segments: attr.max_recv_segments.max(1) as u32,
+            max_message: attr.max_dto_payload_size as u64,
+            context: common.handle.as_raw(),
+            gate: None,
+        })
+    }
+
+    /// Makes a queue pair for an endpoint, ready for receives.
+    pub(super) fn new_qp(&self, common: &Common, limits: &Limits, attr: &EpAttributes) -> Result<Arc<Qp>> {
         // The endpoint has a state that takes no requests.
         let admission = Admission { gate: &common.gate, pass: common.handle.as_raw(), bars: bar::STATE };
         let most = SegmentLimits {
@@ -139,21 +159,12 @@ impl Core {
             write: limits.write_segments as u32,
             read: limits.read_segments as u32,
         };
-        let created = self.client()?.create_qp(&QpAttributes {
-            qp_type: QpType::Rc,
-            privileged,
-            pd: &common.zone.pz().pd,
-            send_cq,
-            receive_cq,
-            srq: common.srq.as_ref().map(|srq| srq.inner()),
-            max_send_requests: attr.max_request_dtos.max(1) as u32,
+        let attributes = QpAttributes {
             max_send_segments: limits.most_send_segments() as u32,
-            max_receive_requests: attr.max_recv_dtos.max(1) as u32,
-            max_receive_segments: attr.max_recv_segments.max(1) as u32,
-            max_message: attr.max_dto_payload_size as u64,
-            context: common.handle.as_raw(),
             gate: Some((admission, most)),
-        });
+            ..self.qp_attributes(QpType::Rc, common, attr)?
+        };
+        let created = self.client()?.create_qp(&attributes);
         let qp = created.map_err(|error| self.error(error))?;
         qp.to_init(access(attr)).map_err(|error| {
             let _ = qp.destroy();

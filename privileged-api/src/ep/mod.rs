@@ -187,6 +187,19 @@ impl Ep {
 }
 
 impl Control {
+    /// Of a new endpoint: no connection was made yet.
+    pub(super) fn new(attr: EpAttributes) -> Control {
+        Control {
+            attr,
+            connection: None,
+            past: None,
+            path: Path::default(),
+            three_way: false,
+            peer_depth: (0, 0),
+            private_data: None,
+        }
+    }
+
     /// The connection is over.
     pub(crate) fn part(&mut self) -> Option<ConnectionId> {
         let connection = self.connection.take();

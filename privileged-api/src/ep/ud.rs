@@ -5,7 +5,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use kernel_agent::{Qp, QpAttributes, QpType};
+use kernel_agent::{Qp, QpType};
 use nic_abi::admin::{ModifyQp, QpMask, QpState};
 use nic_abi::registers::Features;
 use nic_abi::wqe;
@@ -13,7 +13,6 @@ use platform::SleepLock;
 use platform::sync::Mutex;
 
 use super::{Common, Control, Ep, Limits, Messages, RC_ONLY, state};
-use crate::address::Path;
 use crate::attributes::{EpAttributes, RcAttributes};
 use crate::context::Context;
 use crate::event::EventType;
@@ -74,12 +73,7 @@ impl Ia {
         if spigot_id != SPIGOT || !core.features().contains(Features::UD) {
             return Err(Error::InvalidSpigot);
         }
-        if ep_attr.priv_ops_enable {
-            if !core.features().intersects(Features::FAST_REGISTER | Features::RESERVED_KEY) {
-                return Err(Error::PrivOpsUnavailable);
-            }
-            core.privileged()?;
-        }
+        core.check_privilege(ep_attr)?;
         core.check_key(ep_attr.ud.ep_info.ud_ep_key)?;
         core.check_ud_limits(ep_attr)?;
         let reservation = core.eps.reserve()?;
@@ -103,15 +97,7 @@ impl Ia {
             request,
             recv,
             connect: Messages(None),
-            control: Mutex::new(Control {
-                attr,
-                connection: None,
-                past: None,
-                path: Path::default(),
-                three_way: false,
-                peer_depth: (0, 0),
-                private_data: None,
-            }),
+            control: Mutex::new(Control::new(attr)),
             lost: AtomicBool::new(false),
             operation: SleepLock::new(),
             context: Context::new(),
@@ -135,25 +121,8 @@ impl Common {
 impl Core {
     /// Makes a queue pair for a datagram endpoint, ready for everything.
     fn new_ud_qp(&self, common: &Common, attr: &EpAttributes) -> Result<Arc<Qp>> {
-        let (Some(send_cq), Some(receive_cq)) = (common.request.evd().cq(), common.recv.evd().cq()) else {
-            return Err(Error::InvalidEvdType);
-        };
-        let privileged = if attr.priv_ops_enable { Some(self.privileged()?) } else { None };
-        let created = self.client()?.create_qp(&QpAttributes {
-            qp_type: QpType::Ud,
-            privileged,
-            pd: &common.zone.pz().pd,
-            send_cq,
-            receive_cq,
-            srq: None,
-            max_send_requests: attr.max_request_dtos.max(1) as u32,
-            max_send_segments: attr.max_send_segments.max(1) as u32,
-            max_receive_requests: attr.max_recv_dtos.max(1) as u32,
-            max_receive_segments: attr.max_recv_segments.max(1) as u32,
-            max_message: attr.max_dto_payload_size as u64,
-            context: common.handle.as_raw(),
-            gate: None,
-        });
+        let attributes = self.qp_attributes(QpType::Ud, common, attr)?;
+        let created = self.client()?.create_qp(&attributes);
         let qp = created.map_err(|error| self.error(error))?;
         let key = ModifyQp {
             mask: (QpMask::STATE | QpMask::QKEY).bits(),
