@@ -201,8 +201,7 @@ fn the_active_side_hears_of_a_missing_service() {
     let mut net = Net::new(2);
     let ours = net.connect(0x11, b"");
     net.deliver();
-    let events = net.take(0);
-    let [Event::Rejected(rejection)] = events[..] else { panic!("{events:?}") };
+    let rejection = net.rejection(0);
     assert_eq!((rejection.conn, rejection.state), (ours, State::ReqSent));
     assert_eq!(rejection.reason, Reason::INVALID_SERVICE_ID);
     assert_eq!(net.nodes[0].cm.counts(), Counts::default());
@@ -321,11 +320,10 @@ fn the_consumers_timeout_ends_an_attempt_in_each_of_its_states() {
         assert_eq!(*conn, ours);
         assert!(if replied { *state == State::MraRepSent } else { *state == State::MraReqRcvd }, "{state}");
         // The passive side hears of it at once.
-        let told = net.take(1);
-        let [Event::Rejected(rejection)] = told[..] else { panic!("{told:?}") };
+        let rejection = net.rejection(1);
         assert_eq!((rejection.conn, rejection.reason), (theirs, Reason::TIMEOUT));
         net.pass(Duration::from_secs(5));
-        assert_eq!(net.nodes[0].cm.counts().connections + net.nodes[1].cm.counts().connections, 0);
+        assert_eq!(net.connections(), 0);
     }
 }
 
@@ -353,11 +351,7 @@ fn a_slow_consumer_is_waited_for() {
 
 #[test]
 fn patience_has_an_end() {
-    let mut net = Net::new(2);
-    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
-    let ours = net.connect(0x11, b"");
-    net.deliver();
-    let theirs = net.request().conn;
+    let (mut net, ours, theirs) = Net::asked();
     for _ in 0..40 {
         let now = net.now;
         net.nodes[1].cm.postpone(now, theirs, TimeoutCode::new(18).unwrap()).unwrap();
@@ -372,11 +366,7 @@ fn patience_has_an_end() {
 
 #[test]
 fn a_lost_reply_and_a_lost_rtu_come_again() {
-    let mut net = Net::new(2);
-    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
-    let ours = net.connect(0x11, b"");
-    net.deliver();
-    let theirs = net.request().conn;
+    let (mut net, ours, theirs) = Net::asked();
     net.accept(1, theirs, 0x22, b"");
     net.lose();
     net.pass(Duration::from_secs(2));
@@ -395,13 +385,7 @@ fn a_lost_reply_and_a_lost_rtu_come_again() {
 
 #[test]
 fn data_can_come_before_the_rtu() {
-    let mut net = Net::new(2);
-    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
-    let ours = net.connect(0x11, b"");
-    net.deliver();
-    let theirs = net.request().conn;
-    net.accept(1, theirs, 0x22, b"");
-    net.deliver();
+    let (mut net, ours, theirs) = Net::replied();
     let now = net.now;
     net.nodes[0].cm.establish(now, ours, b"late").unwrap();
     net.drain(0);
@@ -416,13 +400,7 @@ fn data_can_come_before_the_rtu() {
 
 #[test]
 fn an_unanswered_reply_is_given_up_on_both_sides() {
-    let mut net = Net::new(2);
-    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
-    let ours = net.connect(0x11, b"");
-    net.deliver();
-    let theirs = net.request().conn;
-    net.accept(1, theirs, 0x22, b"");
-    net.deliver();
+    let (mut net, ours, theirs) = Net::replied();
     let now = net.now;
     net.nodes[0].cm.establish(now, ours, b"").unwrap();
     let until = now + Duration::from_secs(60);
@@ -435,8 +413,7 @@ fn an_unanswered_reply_is_given_up_on_both_sides() {
     assert_eq!(net.take(1), [Event::TimedOut { conn: theirs, state: State::RepSent }]);
     assert_eq!(net.state(0, ours), State::Established);
     net.deliver();
-    let told = net.take(0);
-    let [Event::Rejected(rejection)] = told[..] else { panic!("{told:?}") };
+    let rejection = net.rejection(0);
     assert_eq!((rejection.conn, rejection.state), (ours, State::Established));
     assert_eq!(rejection.reason, Reason::TIMEOUT);
 }

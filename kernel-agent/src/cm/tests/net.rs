@@ -210,6 +210,37 @@ impl Net {
         request
     }
 
+    /// Two nodes, of which the second has been asked and its consumer has not answered yet: the network, and the two ends.
+    pub fn asked() -> (Net, ConnId, ConnId) {
+        let mut net = Net::new(2);
+        net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+        let ours = net.connect(0x11, b"");
+        net.deliver();
+        let theirs = net.request().conn;
+        (net, ours, theirs)
+    }
+
+    /// The same after it has accepted and the reply has come.
+    pub fn replied() -> (Net, ConnId, ConnId) {
+        let (mut net, ours, theirs) = Net::asked();
+        net.accept(1, theirs, 0x22, b"");
+        net.deliver();
+        (net, ours, theirs)
+    }
+
+    /// The rejection that a node was told of, and nothing else.
+    #[track_caller]
+    pub fn rejection(&mut self, node: usize) -> Rejection {
+        let events = self.take(node);
+        let [Event::Rejected(rejection)] = events[..] else { panic!("{events:?}") };
+        rejection
+    }
+
+    /// How many connections the nodes know of in all.
+    pub fn connections(&self) -> usize {
+        self.nodes.iter().map(|node| node.cm.counts().connections).sum()
+    }
+
     /// Two connected ends: the first node's and the last node's.
     pub fn connected(&mut self, active: u32, passive: u32) -> (ConnId, ConnId) {
         let last = self.nodes.len() - 1;

@@ -122,11 +122,7 @@ fn a_dreq_for_another_queue_pair_or_from_another_port_ends_nothing() {
 
 #[test]
 fn a_rejection_reaches_the_active_side_even_when_it_is_lost_once() {
-    let mut net = Net::new(2);
-    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
-    let ours = net.connect(0x11, b"");
-    net.deliver();
-    let theirs = net.request().conn;
+    let (mut net, ours, theirs) = Net::asked();
     let now = net.now;
     net.nodes[1].cm.reject(now, theirs, Reason::CONSUMER_DEFINED, b"ari", b"no").unwrap();
     assert_eq!(net.nodes[1].cm.counts().connections, 0);
@@ -134,8 +130,7 @@ fn a_rejection_reaches_the_active_side_even_when_it_is_lost_once() {
     net.pass(Duration::from_secs(2));
     // The REQ came again, but the consumer was not asked again.
     assert_eq!(net.take(1), []);
-    let told = net.take(0);
-    let [Event::Rejected(rejection)] = told[..] else { panic!("{told:?}") };
+    let rejection = net.rejection(0);
     assert_eq!((rejection.conn, rejection.reason), (ours, Reason::CONSUMER_DEFINED));
     assert_eq!(rejection.ari(), b"ari");
     assert!(rejection.private_data.starts_with(b"no") && rejection.private_data.len() == 148);
@@ -143,24 +138,17 @@ fn a_rejection_reaches_the_active_side_even_when_it_is_lost_once() {
 
 #[test]
 fn the_active_consumer_can_reject_the_reply() {
-    let mut net = Net::new(2);
-    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
-    let ours = net.connect(0x11, b"");
-    net.deliver();
-    let theirs = net.request().conn;
-    net.accept(1, theirs, 0x22, b"");
-    net.deliver();
+    let (mut net, ours, theirs) = Net::replied();
     net.take(0);
     let now = net.now;
     net.nodes[0].cm.reject(now, ours, Reason::CONSUMER_DEFINED, &[], b"changed my mind").unwrap();
     net.deliver();
-    let told = net.take(1);
-    let [Event::Rejected(rejection)] = told[..] else { panic!("{told:?}") };
+    let rejection = net.rejection(1);
     assert_eq!((rejection.conn, rejection.state), (theirs, State::RepSent));
     assert!(rejection.private_data.starts_with(b"changed"));
     net.pass(Duration::from_secs(1));
     assert_eq!((net.take(0), net.take(1)), (alloc::vec![], alloc::vec![]));
-    assert_eq!(net.nodes[0].cm.counts().connections + net.nodes[1].cm.counts().connections, 0);
+    assert_eq!(net.connections(), 0);
 }
 
 #[test]
@@ -199,25 +187,20 @@ fn an_attempt_is_withdrawn_in_each_of_its_states() {
         }
         net.pass(Duration::from_secs(1));
         assert_eq!(net.take(0), []);
-        assert_eq!(net.nodes[0].cm.counts().connections + net.nodes[1].cm.counts().connections, 0);
+        assert_eq!(net.connections(), 0);
     }
 }
 
 #[test]
 fn a_reply_to_a_withdrawn_attempt_is_rejected() {
-    let mut net = Net::new(2);
-    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
-    let ours = net.connect(0x11, b"");
-    net.deliver();
-    let theirs = net.request().conn;
+    let (mut net, ours, theirs) = Net::asked();
     let now = net.now;
     net.nodes[0].cm.disconnect(now, ours, b"").unwrap();
     net.lose();
     net.accept(1, theirs, 0x22, b"");
     net.deliver();
     assert_eq!(net.take(0), []);
-    let told = net.take(1);
-    let [Event::Rejected(rejection)] = told[..] else { panic!("{told:?}") };
+    let rejection = net.rejection(1);
     assert_eq!((rejection.conn, rejection.reason), (theirs, Reason::INVALID_COMM_ID));
 }
 
@@ -262,7 +245,7 @@ fn an_abandoned_connection_tells_the_peer_and_nobody_else() {
         net.lose();
         net.pass(Duration::from_secs(5));
         assert_eq!(net.take(node), [], "case {case}");
-        assert_eq!(net.nodes[0].cm.counts().connections + net.nodes[1].cm.counts().connections, 0);
+        assert_eq!(net.connections(), 0);
     }
 }
 
@@ -283,11 +266,7 @@ fn a_stale_connection_makes_way() {
         matches!(told[..], [Event::Disconnected { conn, cause: Cause::Stale, .. }] if conn == theirs),
         "{told:?}"
     );
-    let told = net.take(0);
-    assert!(
-        matches!(told[..], [Event::Rejected(rejection)] if rejection.reason == Reason::STALE_CONNECTION),
-        "{told:?}"
-    );
+    assert_eq!(net.rejection(0).reason, Reason::STALE_CONNECTION);
     net.pass(Duration::from_secs(1));
     assert_eq!(net.nodes[1].cm.counts().connections, 0);
     net.connected(0x11, 0x22);
@@ -315,11 +294,7 @@ fn a_reply_from_a_queue_pair_thought_connected_ends_both() {
         ] if conn == ours && other == second),
         "{told:?}"
     );
-    let told = net.take(1);
-    assert!(
-        matches!(told[..], [Event::Rejected(rejection)] if rejection.reason == Reason::STALE_CONNECTION),
-        "{told:?}"
-    );
+    assert_eq!(net.rejection(1).reason, Reason::STALE_CONNECTION);
 }
 
 #[test]
