@@ -297,29 +297,14 @@ fn a_broken_queue_pair_ends_its_connection_at_both_ends() {
 fn upcalls_may_call_the_agent() {
     let (machine, agent, a, b) = pair();
     b.client.listen(ServiceId(1), 5).unwrap();
-    let (client, attributes_pd, cq) = (b.client.clone(), b.pd.clone(), b.cq.clone());
+    let (client, pd, cq) = (b.client.clone(), b.pd.clone(), b.cq.clone());
     let token = machine.privileged();
     let served: Arc<std::sync::Mutex<Option<Arc<Qp>>>> = Arc::default();
     let keep = served.clone();
     // The server creates its queue pair, accepts, and at once ends what stands, all in upcalls.
     *b.ears.in_upcall.lock().unwrap() = Some(Box::new(move |event| match event.kind {
         CmEventKind::Request { .. } => {
-            let attributes = kernel_agent::QpAttributes {
-                qp_type: kernel_agent::QpType::Rc,
-                privileged: Some(token),
-                pd: &attributes_pd,
-                send_cq: &cq,
-                receive_cq: &cq,
-                srq: None,
-                max_send_requests: 1,
-                max_send_segments: 1,
-                max_receive_requests: 1,
-                max_receive_segments: 1,
-                max_message: 0,
-                context: 1,
-                gate: None,
-            };
-            let qp = client.create_qp(&attributes).unwrap();
+            let qp = client.create_qp(&attributes(token, &pd, &cq, 1)).unwrap();
             qp.to_init(nic_abi::wqe::LinkFlags::empty()).unwrap();
             client.accept(event.connection, &qp, &AcceptParams::default()).unwrap();
             *keep.lock().unwrap() = Some(qp);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use fake::{Fake, identity, success};
 use kernel_agent::{
-    Admission, Agent, AsyncEvent, Client, CmEvent, Config, Cq, CqGate, Death, Done, Error, Note, Qp,
+    Admission, Agent, AsyncEvent, Client, CmEvent, Config, Cq, CqGate, Death, Done, Error, Note, Pd, Qp,
     QpAttributes, QpType, Rung, SegmentLimits, SendGate, SendRequest, Took, Upcalls,
 };
 use nic_abi::admin::{CreateCq, CreateEq, Opcode, QpState};
@@ -43,6 +43,25 @@ impl Upcalls for Counting {
     }
 }
 
+/// Of a small unprivileged queue pair.
+fn attributes<'a>(pd: &'a Arc<Pd>, cq: &'a Arc<Cq>, context: u64) -> QpAttributes<'a> {
+    QpAttributes {
+        qp_type: QpType::Rc,
+        privileged: None,
+        pd,
+        send_cq: cq,
+        receive_cq: cq,
+        srq: None,
+        max_send_requests: 4,
+        max_send_segments: 2,
+        max_receive_requests: 4,
+        max_receive_segments: 2,
+        max_message: 0,
+        context,
+        gate: None,
+    }
+}
+
 struct Scene {
     fake: Fake,
     agent: Arc<Agent>,
@@ -64,22 +83,7 @@ impl Scene {
         let pd = self.client.create_pd().unwrap();
         let cq = self.client.create_cq(16, context).unwrap();
         let (_, ring) = self.fake.last::<CreateCq>(Opcode::CreateCq);
-        let attributes = QpAttributes {
-            qp_type: QpType::Rc,
-            privileged: None,
-            pd: &pd,
-            send_cq: &cq,
-            receive_cq: &cq,
-            srq: None,
-            max_send_requests: 4,
-            max_send_segments: 2,
-            max_receive_requests: 4,
-            max_receive_segments: 2,
-            max_message: 0,
-            context,
-            gate: None,
-        };
-        let qp = self.client.create_qp(&attributes).unwrap();
+        let qp = self.client.create_qp(&attributes(&pd, &cq, context)).unwrap();
         qp.to_init(LinkFlags::empty()).unwrap();
         (qp, cq, ring.ring)
     }
@@ -93,19 +97,9 @@ impl Scene {
         let (_, ring) = self.fake.last::<CreateCq>(Opcode::CreateCq);
         let limits = SegmentLimits { send: 0, write: 1, read: 2 };
         let qp = self.client.create_qp(&QpAttributes {
-            qp_type: QpType::Rc,
-            privileged: None,
-            pd: &pd,
-            send_cq: &cq,
-            receive_cq: &cq,
-            srq: None,
             max_send_requests: 32,
-            max_send_segments: 2,
-            max_receive_requests: 4,
-            max_receive_segments: 2,
-            max_message: 0,
-            context,
             gate: Some((Admission { gate: &sends, pass: PASS, bars: 0 }, limits)),
+            ..attributes(&pd, &cq, context)
         });
         let qp = qp.unwrap();
         qp.to_init(LinkFlags::empty()).unwrap();
@@ -313,19 +307,8 @@ fn a_send_gate_is_open_while_requests_are_taken() {
     let pd = scene.client.create_pd().unwrap();
     let successor = || {
         scene.client.create_qp(&QpAttributes {
-            qp_type: QpType::Rc,
-            privileged: None,
-            pd: &pd,
-            send_cq: &gated.cq,
-            receive_cq: &gated.cq,
-            srq: None,
-            max_send_requests: 1,
-            max_send_segments: 1,
-            max_receive_requests: 1,
-            max_receive_segments: 1,
-            max_message: 0,
-            context: 9,
             gate: Some((Admission { gate: &gated.sends, pass: PASS, bars: 0 }, SegmentLimits::default())),
+            ..attributes(&pd, &gated.cq, 9)
         })
     };
     assert_eq!(successor().err(), Some(Error::Busy));

@@ -105,6 +105,30 @@ impl Upcalls for Ears {
     }
 }
 
+/// Of an everyday queue pair.
+pub fn attributes<'a>(
+    token: platform::Privileged,
+    pd: &'a Arc<Pd>,
+    cq: &'a Arc<Cq>,
+    context: u64,
+) -> QpAttributes<'a> {
+    QpAttributes {
+        qp_type: QpType::Rc,
+        privileged: Some(token),
+        pd,
+        send_cq: cq,
+        receive_cq: cq,
+        srq: None,
+        max_send_requests: 16,
+        max_send_segments: 8,
+        max_receive_requests: 16,
+        max_receive_segments: 4,
+        max_message: 0,
+        context,
+        gate: None,
+    }
+}
+
 /// A client of an agent, with a domain and a CQ.
 pub struct Node {
     pub agent: Arc<Agent>,
@@ -142,21 +166,7 @@ impl Node {
     }
 
     pub fn attributes(&self, context: u64) -> QpAttributes<'_> {
-        QpAttributes {
-            qp_type: QpType::Rc,
-            privileged: Some(self.machine_token),
-            pd: &self.pd,
-            send_cq: &self.cq,
-            receive_cq: &self.cq,
-            srq: None,
-            max_send_requests: 16,
-            max_send_segments: 8,
-            max_receive_requests: 16,
-            max_receive_segments: 4,
-            max_message: 0,
-            context,
-            gate: None,
-        }
+        attributes(self.machine_token, &self.pd, &self.cq, context)
     }
 
     pub fn buffer(&self, len: usize) -> DmaBuffer {
