@@ -10,7 +10,7 @@ use nic_abi::registers::Features;
 
 use crate::attributes::SrqParam;
 use crate::context::Context;
-use crate::ep::post::{RECV_FLAGS, check_flags, data};
+use crate::ep::post::{check_recv_flags, data};
 use crate::event::EventType;
 use crate::flags::{DtoFlags, SrqParamMask};
 use crate::handle::{PzHandle, SrqHandle};
@@ -40,10 +40,7 @@ impl Srq {
         cookie: u64,
         flags: DtoFlags,
     ) -> Result<()> {
-        check_flags(flags, RECV_FLAGS)?;
-        if !flags.contains(DtoFlags::COMPLETION) {
-            return Err(Error::InvalidDtoFlags);
-        }
+        check_recv_flags(flags)?;
         if segments.len() > self.max_recv_segs {
             return Err(Error::InvalidNumSegments);
         }

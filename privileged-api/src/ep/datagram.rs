@@ -7,7 +7,7 @@ use kernel_agent::{Note, SendRequest};
 use nic_abi::wqe::Opcode;
 
 use super::Ep;
-use super::post::{RECV_FLAGS, check_flags, data, send_flags};
+use super::post::{RECV_FLAGS, check_flags, check_recv_flags, data, send_flags};
 use crate::address::DgRemoteEpAddr;
 use crate::event::{EventType, RemoteEpInfo};
 use crate::flags::DtoFlags;
@@ -63,10 +63,7 @@ impl Ep {
         cookie: u64,
         flags: DtoFlags,
     ) -> Result<()> {
-        check_flags(flags, RECV_FLAGS)?;
-        if !flags.contains(DtoFlags::COMPLETION) {
-            return Err(Error::InvalidDtoFlags);
-        }
+        check_recv_flags(flags)?;
         if !self.is_ud() {
             return Err(Error::InvalidEpType);
         }

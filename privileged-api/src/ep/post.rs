@@ -94,6 +94,15 @@ pub(crate) const fn check_flags(flags: DtoFlags, allowed: DtoFlags) -> Result<()
     Ok(())
 }
 
+/// The same for a Receive, which has to ask for its completion.
+#[inline(always)]
+pub(crate) const fn check_recv_flags(flags: DtoFlags) -> Result<()> {
+    if flags.bits() & DtoFlags::COMPLETION.bits() == 0 {
+        return Err(Error::InvalidDtoFlags);
+    }
+    check_flags(flags, RECV_FLAGS)
+}
+
 /// What the device is told of the flags. It executes at once, so nothing is held back ([`DtoFlags::COALESCE`]).
 #[inline(always)]
 pub(crate) const fn send_flags(flags: DtoFlags) -> SendFlags {
@@ -192,10 +201,7 @@ impl Ep {
 
     #[inline(always)]
     fn post_recv(&self, core: &Core, segments: &[LmrTriplet], cookie: u64, flags: DtoFlags) -> Result<()> {
-        check_flags(flags, RECV_FLAGS)?;
-        if !flags.contains(DtoFlags::COMPLETION) {
-            return Err(Error::InvalidDtoFlags);
-        }
+        check_recv_flags(flags)?;
         if segments.len() >= self.limits.recv_end {
             return Err(self.takes_no_such_receive());
         }
@@ -430,6 +436,14 @@ mod tests {
         assert_eq!(check_flags(DtoFlags::NOTIFY, WRITE.allowed), Err(Error::InvalidDtoFlags));
         assert_eq!(check_flags(both, WRITE.allowed), Ok(()));
         assert_eq!(data(both, WRITE.event), 0x04 | note::NOTIFY);
+    }
+
+    #[test]
+    fn receives_need_completion() {
+        let refused = Err(Error::InvalidDtoFlags);
+        assert_eq!(check_recv_flags(DtoFlags::COMPLETION | DtoFlags::COALESCE), Ok(()));
+        assert_eq!(check_recv_flags(DtoFlags::COALESCE), refused);
+        assert_eq!(check_recv_flags(DtoFlags::COMPLETION | DtoFlags::BARRIER_FENCE), refused);
     }
 
     #[test]
