@@ -32,18 +32,32 @@ struct Operation {
     at_gate: fn(&SegmentLimits) -> u32,
 }
 
-impl Operation {
-    /// The request, but for its segments, and what comes back with its completion.
+/// A Send, Write or Read, but for its endpoint and its segments.
+#[derive(Clone, Copy)]
+struct Wanted {
+    operation: &'static Operation,
+    cookie: u64,
+    flags: DtoFlags,
+    remote: (RdmaAddr, RmrContext),
+}
+
+impl Wanted {
     #[inline(always)]
-    fn request(&self, cookie: u64, flags: DtoFlags, remote: (RdmaAddr, RmrContext)) -> (SendRequest, Note) {
+    fn check_flags(&self) -> Result<()> {
+        check_flags(self.flags, self.operation.allowed)
+    }
+
+    /// The request, and what comes back with its completion.
+    #[inline(always)]
+    fn request(&self) -> (SendRequest, Note) {
         let request = SendRequest {
-            opcode: self.opcode,
-            flags: send_flags(flags),
+            opcode: self.operation.opcode,
+            flags: send_flags(self.flags),
             immediate: 0,
-            remote_key: remote.1.key(),
-            remote_addr: remote.0.to_host(),
+            remote_key: self.remote.1.key(),
+            remote_addr: self.remote.0.to_host(),
         };
-        (request, Note { cookie, data: data(flags, self.event) })
+        (request, Note { cookie: self.cookie, data: data(self.flags, self.operation.event) })
     }
 }
 
@@ -170,24 +184,16 @@ impl Common {
 
 impl Ep {
     #[inline(always)]
-    fn post(
-        &self,
-        core: &Core,
-        operation: &Operation,
-        segments: &[LmrTriplet],
-        cookie: u64,
-        flags: DtoFlags,
-        remote: (RdmaAddr, RmrContext),
-    ) -> Result<()> {
-        check_flags(flags, operation.allowed)?;
-        if segments.len() > (operation.segments)(&self.limits) {
+    fn post(&self, core: &Core, wanted: &Wanted, segments: &[LmrTriplet]) -> Result<()> {
+        wanted.check_flags()?;
+        if segments.len() > (wanted.operation.segments)(&self.limits) {
             return Err(Error::InvalidNumSegments);
         }
         self.takes_requests()?;
         if core.lacks_direct(segments) {
             return Err(Error::InvalidLmr);
         }
-        let (request, note) = operation.request(cookie, flags, remote);
+        let (request, note) = wanted.request();
         match self.qp.post_send(&request, segments, |triplet| core.segment(triplet), note) {
             Ok(()) => Ok(()),
             Err(error) => Err(core.not_posted(error)),
@@ -228,81 +234,50 @@ impl Core {
 
     /// Posts a request of one segment through the gate. `None`: nothing was done.
     #[inline(always)]
-    fn post_single(
-        &self,
-        operation: &Operation,
-        ep: EpHandle,
-        segment: &LmrTriplet,
-        cookie: u64,
-        flags: DtoFlags,
-        remote: (RdmaAddr, RmrContext),
-    ) -> Option<Rung> {
-        check_flags(flags, operation.allowed).ok()?;
+    fn post_single(&self, wanted: &Wanted, ep: EpHandle, segment: &LmrTriplet) -> Option<Rung> {
+        wanted.check_flags().ok()?;
         let segment = self.plain_segment(segment)?;
-        let (request, note) = operation.request(cookie, flags, remote);
+        let (request, note) = wanted.request();
         let pass = ep.as_raw();
-        self.ep_gates.get(pass)?.post_single(pass, operation.at_gate, &request, segment, note)
+        self.ep_gates.get(pass)?.post_single(pass, wanted.operation.at_gate, &request, segment, note)
     }
 
     /// The same with any number of segments.
-    fn post_through(
-        &self,
-        operation: &Operation,
-        ep: EpHandle,
-        segments: &[LmrTriplet],
-        cookie: u64,
-        flags: DtoFlags,
-        remote: (RdmaAddr, RmrContext),
-    ) -> Option<Rung> {
-        check_flags(flags, operation.allowed).ok()?;
+    fn post_through(&self, wanted: &Wanted, ep: EpHandle, segments: &[LmrTriplet]) -> Option<Rung> {
+        wanted.check_flags().ok()?;
         if self.lacks_direct(segments) {
             return None;
         }
-        let (request, note) = operation.request(cookie, flags, remote);
+        let (request, note) = wanted.request();
         let segment = |triplet: &LmrTriplet| self.segment(triplet);
         let pass = ep.as_raw();
-        self.ep_gates.get(pass)?.post(pass, operation.at_gate, &request, segments, segment, note)
+        self.ep_gates.get(pass)?.post(pass, wanted.operation.at_gate, &request, segments, segment, note)
     }
 }
 
 impl Ia {
     #[inline(always)]
-    fn post(
-        &self,
-        operation: &'static Operation,
-        ep: EpHandle,
-        segments: &[LmrTriplet],
-        cookie: u64,
-        flags: DtoFlags,
-        remote: (RdmaAddr, RmrContext),
-    ) -> Result<()> {
+    fn post(&self, wanted: Wanted, ep: EpHandle, segments: &[LmrTriplet]) -> Result<()> {
         let core = self.core();
         if let [segment] = segments
-            && let Some(rung) = core.post_single(operation, ep, segment, cookie, flags, remote)
+            && let Some(rung) = core.post_single(&wanted, ep, segment)
         {
             return if rung == Rung::Awake { Ok(()) } else { core.wake_device() };
         }
-        self.post_any(operation, ep, segments, cookie, flags, remote)
+        self.post_any(wanted, ep, segments)
     }
 
-    /// Any request: so it is this one who says what is wrong.
+    /// Any request: so it is this one who says what is wrong. It is given by value: of a reference the short way would have to make a place in memory
+    /// (6 instructions of 120).
     #[inline(never)]
-    fn post_any(
-        &self,
-        operation: &Operation,
-        ep: EpHandle,
-        segments: &[LmrTriplet],
-        cookie: u64,
-        flags: DtoFlags,
-        remote: (RdmaAddr, RmrContext),
-    ) -> Result<()> {
+    fn post_any(&self, wanted: Wanted, ep: EpHandle, segments: &[LmrTriplet]) -> Result<()> {
         let core = self.live()?;
-        if let Some(rung) = core.post_through(operation, ep, segments, cookie, flags, remote) {
+        if let Some(rung) = core.post_through(&wanted, ep, segments) {
             return if rung == Rung::Awake { Ok(()) } else { core.wake_device() };
         }
         let entry = core.eps.lock(ep.as_raw());
         let Some(ep) = entry.as_deref().and_then(Entry::object) else { return Err(Error::InvalidEp) };
-        ep.post(core, operation, segments, cookie, flags, remote)
+        ep.post(core, &wanted, segments)
     }
 
     /// Posts a Send of all segments, in order, as one message; no segments make an empty one.
@@ -321,7 +296,8 @@ impl Ia {
         cookie: u64,
         dto_flags: DtoFlags,
     ) -> Result<()> {
-        self.post(&SEND, ep, local_segments, cookie, dto_flags, (RdmaAddr(0), RmrContext(0)))
+        let remote = (RdmaAddr(0), RmrContext(0));
+        self.post(Wanted { operation: &SEND, cookie, flags: dto_flags, remote }, ep, local_segments)
     }
 
     /// Posts an RDMA Write of all segments, in order, to `rdma_addr` of the peer's region.
@@ -343,7 +319,8 @@ impl Ia {
         rdma_addr: RdmaAddr,
         rmr_context: RmrContext,
     ) -> Result<()> {
-        self.post(&WRITE, ep, local_segments, cookie, dto_flags, (rdma_addr, rmr_context))
+        let remote = (rdma_addr, rmr_context);
+        self.post(Wanted { operation: &WRITE, cookie, flags: dto_flags, remote }, ep, local_segments)
     }
 
     /// Posts an RDMA Read from `rdma_addr` of the peer's region to all segments, in order.
@@ -365,7 +342,8 @@ impl Ia {
         rdma_addr: RdmaAddr,
         rmr_context: RmrContext,
     ) -> Result<()> {
-        self.post(&READ, ep, local_segments, cookie, dto_flags, (rdma_addr, rmr_context))
+        let remote = (rdma_addr, rmr_context);
+        self.post(Wanted { operation: &READ, cookie, flags: dto_flags, remote }, ep, local_segments)
     }
 
     /// Posts a Receive: the segments take one message. `handle` is an endpoint, or a shared receive queue: then one of the endpoints that use it takes the
