@@ -5,7 +5,7 @@
 //! our kernel, in an ordinary process and in other people's kernels.
 //!
 //! Unsafe code is confined to [`memory`] (views of shared memory), to [`pages`] (a platform upon another), to [`privilege`] (one `unsafe fn` without
-//! a body to speak of) and to [`sync`]'s relax hook.
+//! a body to speak of), to [`sync`]'s yield hook and to its mutex.
 #![no_std]
 
 extern crate alloc;
@@ -13,6 +13,7 @@ extern crate alloc;
 pub mod memory;
 #[cfg(ferrovia_model)]
 pub mod model;
+mod mutex;
 pub mod pages;
 pub mod privilege;
 pub mod sleep_lock;

@@ -175,6 +175,27 @@ mod tests {
 
     use super::{Watched, check, platform};
     use crate::SleepLock;
+    use crate::mutex::Fair;
+
+    #[test]
+    fn a_fair_lock_keeps_others_out_and_is_given_on() {
+        check(|| {
+            let shared = Arc::new((Fair::new(), Watched::new(0)));
+            let add = |(lock, cell): &(Fair, Watched)| {
+                lock.take();
+                cell.add();
+                lock.give();
+            };
+            let other = {
+                let shared = shared.clone();
+                thread::spawn(move || add(&shared))
+            };
+            add(&shared);
+            other.join().unwrap();
+            assert_eq!(shared.1.get(), 2);
+            assert!(shared.0.try_take(), "neither held nor waited for");
+        });
+    }
 
     #[test]
     fn a_sleep_lock_keeps_others_out_and_wakes_them() {

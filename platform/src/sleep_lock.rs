@@ -1,49 +1,57 @@
 //! A lock that may be held while a device answers. Never taken on the data path.
 //!
-//! Whoever holds it waits for a bounded time at most, so waiting for it is bounded, too.
+//! Whoever holds it waits for a bounded time at most, and it goes round in the order in which it was asked for, so waiting for it is bounded,
+//! too.
 
 use alloc::sync::Arc;
 
 use crate::Platform;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-const FREE: u32 = 0;
-const HELD: u32 = 1;
-const AWAITED: u32 = 2;
-
 /// A lock that sleeps while somebody else has it, as the platform waits.
 #[derive(Debug, Default)]
-pub struct SleepLock(AtomicU32);
+pub struct SleepLock {
+    /// The number that the next one who asks will draw.
+    next: AtomicU32,
+    /// The number whose turn it is; those that wait for theirs sleep on it.
+    turn: AtomicU32,
+}
 
 /// While it lives, nobody else has the lock.
 #[must_use = "the lock is given back at once"]
 pub struct SleepGuard<'a> {
-    word: &'a AtomicU32,
+    lock: &'a SleepLock,
+    number: u32,
     platform: &'a Arc<dyn Platform>,
 }
 
 impl SleepLock {
     /// A free one.
     pub fn new() -> SleepLock {
-        SleepLock(AtomicU32::new(FREE))
+        SleepLock { next: AtomicU32::new(0), turn: AtomicU32::new(0) }
     }
 
     /// Takes it; sleeps while somebody else has it. Everybody has to come with the same platform.
     pub fn lock<'a>(&'a self, platform: &'a Arc<dyn Platform>) -> SleepGuard<'a> {
-        let word = &self.0;
-        if word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            while word.swap(AWAITED, Ordering::Acquire) != FREE {
-                platform.wait(word, AWAITED, None);
+        // Whoever gives the turn on looks at this word afterwards, by a change of it, too: that comes later and sees the number, or
+        // comes earlier, and then the turn is seen here.
+        let number = self.next.fetch_add(1, Ordering::AcqRel);
+        loop {
+            let turn = self.turn.load(Ordering::Acquire);
+            if turn == number {
+                return SleepGuard { lock: self, number, platform };
             }
+            platform.wait(&self.turn, turn, None);
         }
-        SleepGuard { word, platform }
     }
 }
 
 impl Drop for SleepGuard<'_> {
     fn drop(&mut self) {
-        if self.word.swap(FREE, Ordering::Release) == AWAITED {
-            self.platform.wake(self.word);
+        let following = self.number.wrapping_add(1);
+        self.lock.turn.store(following, Ordering::Release);
+        if self.lock.next.fetch_add(0, Ordering::AcqRel) != following {
+            self.platform.wake(&self.lock.turn);
         }
     }
 }
