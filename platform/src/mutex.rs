@@ -8,6 +8,8 @@
 use lock_api::{GuardSend, RawMutex};
 
 use crate::sync::atomic::{AtomicU32, Ordering};
+#[cfg(not(ferrovia_model))]
+use crate::sync::preemption_point;
 use crate::sync::yield_now;
 
 /// Looks before giving up the CPU: longer than any critical section of ours when its holder is running.
@@ -47,12 +49,14 @@ unsafe impl RawMutex for Fair {
 
     #[inline]
     fn lock(&self) {
+        preemption_point();
         self.take();
     }
 
     /// Takes it if it is free and nobody waits for it.
     #[inline]
     fn try_lock(&self) -> bool {
+        preemption_point();
         self.try_take()
     }
 

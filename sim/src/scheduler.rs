@@ -1,7 +1,7 @@
 //! One thread at a time, picked by the seed; and virtual time.
 //!
 //! A simulated thread is a real one that runs only while it holds the baton ([`State::running`]). It may lose it whenever it calls the
-//! platform: when it waits, and now and then when it asks for the time, wakes somebody or yields. When nobody can
+//! platform: when it waits, and now and then when it asks for the time, wakes somebody or yields; and before it takes a lock of the stack's. When nobody can
 //! run, the time jumps to the next deadline; if there is none, the simulation has found a deadlock and panics.
 //!
 //! The device is no thread but a task ([`Task`]) that whoever holds the baton runs when it is picked.
@@ -18,8 +18,9 @@ use crate::random::Random;
 
 /// What a look at the clock costs: no loop that waits for time to pass can go on for ever.
 const TICK: u64 = 100;
-/// One platform call in so many gives up the CPU.
-const PREEMPTION: u64 = 8;
+/// One platform call, or lock, in so many gives up the CPU: twice this power of two in one simulation and less in others, since some
+/// mistakes take quick changes to and fro, and others that one thread gets far while another stands still.
+const RAREST: u64 = 6;
 
 /// Something that runs between the threads: the device.
 pub(crate) trait Task: Send {
@@ -57,6 +58,8 @@ struct Thread {
 struct State {
     now: u64,
     random: Random,
+    /// One chance in so many that a thread loses the CPU where it may.
+    preemption: u64,
     threads: Vec<Thread>,
     running: usize,
     /// When the device wants to run; `None` only when kicked.
@@ -82,6 +85,15 @@ thread_local! {
     static HOME: RefCell<Option<Arc<Scheduler>>> = const { RefCell::new(None) };
 }
 
+/// What happens before a lock of the stack is taken: perhaps somebody else runs first.
+fn preempt() {
+    HOME.with_borrow(|home| {
+        if let Some(scheduler) = home {
+            scheduler.maybe_switch();
+        }
+    });
+}
+
 /// What a contended lock of the stack does: lets somebody else run.
 fn yield_now() {
     match HOME.with_borrow(Clone::clone) {
@@ -100,10 +112,12 @@ impl Scheduler {
     pub(crate) fn new(seed: u64, nics: usize) -> Arc<Scheduler> {
         let main =
             Thread { name: "main".into(), condition: Condition::Ready, baton: Arc::new(Condvar::new()) };
+        let mut random = Random::new(seed);
         let scheduler = Arc::new(Scheduler {
             state: Mutex::new(State {
                 now: 0,
-                random: Random::new(seed),
+                preemption: 2 << random.below(RAREST),
+                random,
                 threads: vec![main],
                 running: 0,
                 device_at: Some(0),
@@ -117,6 +131,7 @@ impl Scheduler {
         ME.set(Some(0));
         HOME.set(Some(scheduler.clone()));
         platform::sync::set_yield(yield_now);
+        platform::sync::set_preemption(preempt);
         scheduler
     }
 
@@ -183,8 +198,16 @@ impl Scheduler {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The running thread may lose the CPU here.
     fn maybe_switch(&self) {
-        if self.state().random.below(PREEMPTION) == 0 {
+        // The device's interrupt must not lose it in the middle of the device's work.
+        if self.device.try_lock().is_err() {
+            return;
+        }
+        let mut state = self.state();
+        let preemption = state.preemption;
+        if state.random.below(preemption) == 0 {
+            drop(state);
             self.give_up(Condition::Ready);
         }
     }
@@ -323,10 +346,7 @@ impl Os for Simulated {
                 thread.condition = Condition::Ready;
             }
         }
-        // A device's interrupt wakes, too: it must not lose the CPU in the middle of its work.
-        if self.0.device.try_lock().is_ok() {
-            self.0.maybe_switch();
-        }
+        self.0.maybe_switch();
     }
 
     fn spawn(&self, name: &str, main: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory> {

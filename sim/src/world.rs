@@ -99,6 +99,12 @@ impl World {
 
     /// Ends the device, with all NICs, as if its process had been killed.
     pub fn kill_device(&self) {
-        self.scheduler.kill_device();
+        self.killer()();
+    }
+
+    /// What does that, for somebody else to call.
+    pub fn killer(&self) -> impl Fn() + Send + Sync + use<> {
+        let scheduler = self.scheduler.clone();
+        move || scheduler.kill_device()
     }
 }
