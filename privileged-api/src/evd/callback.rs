@@ -52,17 +52,17 @@ impl Attached {
 }
 
 impl Evd {
-    /// Events may have been taken: sees whether the queue is drained, and so whether the callback gets armed.
-    /// True if it is due at once; the caller then sees to it that it runs.
-    pub(crate) fn drained(&self) -> bool {
+    /// Events may have been taken: sees whether the queue is drained, and so whether the callback gets armed. `empty` says that the consumer
+    /// was told so: for them it is drained, whatever has come since. True if the callback is due at once; the caller then sees to it that it runs.
+    pub(crate) fn drained(&self, empty: bool) -> bool {
         let mut control = self.control.lock();
         let Some(attached) = &mut control.callback else { return false };
         match attached.phase {
-            Phase::NotDrained if self.is_empty() => {
+            Phase::NotDrained if empty || self.is_empty() => {
                 attached.phase = Phase::Armed;
                 self.due(attached)
             }
-            Phase::Running if self.is_empty() => {
+            Phase::Running if empty || self.is_empty() => {
                 attached.drained = true;
                 false
             }
@@ -212,7 +212,7 @@ impl Ia {
             control.callback = Some(Attached::new(callback, control.serials));
             evd.set_callback(true);
         }
-        core.taken(&evd);
+        core.taken(&evd, false);
         Ok(())
     }
 

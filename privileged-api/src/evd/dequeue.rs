@@ -54,7 +54,7 @@ impl Ia {
             return Err(Error::InvalidEvdState);
         }
         let event = evd.take().map(|taken| core.event(&evd, taken));
-        core.taken(&evd);
+        core.taken(&evd, event.is_none());
         event.ok_or(Error::QueueEmpty)
     }
 
@@ -70,21 +70,29 @@ impl Ia {
             Err(error) => return Err(error),
         };
         let Queue::Dto(queue) = &evd.queue else { return Err(Error::InvalidEvdType) };
+        let mut empty = false;
         while taken < into.len() {
             let (came, other) = core.take_plain(evd.handle, into.get_mut(taken..).unwrap_or_default());
             taken += came;
             match (came, other) {
-                (_, false) => break,
+                (_, false) => {
+                    empty = true;
+                    break;
+                }
                 (0, true) => {}
                 _ => continue,
             }
-            let (Some(completion), Some(place)) = (queue.take(), into.get_mut(taken)) else { break };
+            let Some(place) = into.get_mut(taken) else { break };
+            let Some(completion) = queue.take() else {
+                empty = true;
+                break;
+            };
             *place = queue.event(&completion);
             taken += 1;
             // What failed is dealt with before what comes after it is taken.
             core.failed(&completion);
         }
-        core.taken(&evd);
+        core.taken(&evd, empty);
         if taken == 0 { Err(Error::QueueEmpty) } else { Ok(taken) }
     }
 }
@@ -101,9 +109,9 @@ impl Core {
         }
     }
 
-    /// What there is to do after events were taken by a consumer.
-    pub(super) fn taken(&self, evd: &Evd) {
-        if evd.has_callback() && evd.drained() {
+    /// What there is to do after a consumer took events, or found none (`empty`).
+    pub(super) fn taken(&self, evd: &Evd, empty: bool) {
+        if evd.has_callback() && evd.drained(empty) {
             self.due(evd, Origin::Call);
         }
     }
