@@ -50,6 +50,8 @@ impl Dispatcher {
             let mut worked = self.events(agent);
             worked |= agent.gsi_poll();
             let timer = agent.connections.poll(agent, now);
+            // A queue pair that broke here did so before the peer could say goodbye for it: that goes first, and is what is told.
+            worked |= self.asynchronous_events(agent);
             worked |= agent.connections.dispatch(agent);
             worked |= notices(agent);
             if worked {
@@ -67,19 +69,24 @@ impl Dispatcher {
     }
 
     fn events(&mut self, agent: &Arc<Agent>) -> bool {
-        let mut any = false;
-        for _ in 0..BATCH {
-            let Some(event) = self.completions.poll() else { break };
-            any = true;
-            on_event(agent, &event);
-        }
-        for _ in 0..BATCH {
-            let Some(event) = self.asynchronous.poll() else { break };
-            any = true;
-            on_event(agent, &event);
-        }
-        any
+        let completions = act(&mut self.completions, agent);
+        completions | self.asynchronous_events(agent)
     }
+
+    fn asynchronous_events(&mut self, agent: &Arc<Agent>) -> bool {
+        act(&mut self.asynchronous, agent)
+    }
+}
+
+/// Acts on what is in an event queue, or some of it. Returns whether anything was.
+fn act(queue: &mut EventQueue, agent: &Arc<Agent>) -> bool {
+    let mut any = false;
+    for _ in 0..BATCH {
+        let Some(event) = queue.poll() else { break };
+        any = true;
+        on_event(agent, &event);
+    }
+    any
 }
 
 /// Upcalls that somebody asked for.
