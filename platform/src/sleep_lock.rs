@@ -33,6 +33,8 @@ impl SleepLock {
 
     /// Takes it; sleeps while somebody else has it. Everybody has to come with the same platform.
     pub fn lock<'a>(&'a self, platform: &'a Arc<dyn Platform>) -> SleepGuard<'a> {
+        #[cfg(not(ferrovia_model))]
+        crate::sync::preemption_point();
         // Whoever gives the turn on looks at this word afterwards, by a change of it, too: that comes later and sees the number, or
         // comes earlier, and then the turn is seen here.
         let number = self.next.fetch_add(1, Ordering::AcqRel);

@@ -22,6 +22,9 @@ const TICK: u64 = 100;
 /// mistakes take quick changes to and fro, and others that one thread gets far while another stands still.
 const RAREST: u64 = 6;
 
+/// With priorities, one choice in so many gives somebody another one: a loop that waits for who has a lesser one ends.
+const CHANGES: u64 = 24;
+
 /// Something that runs between the threads: the device.
 pub(crate) trait Task: Send {
     /// Does a piece of work. Returns when it wants to run again: at once, at some time, or when it is kicked.
@@ -53,6 +56,7 @@ struct Thread {
     name: String,
     condition: Condition,
     baton: Arc<Condvar>,
+    priority: u64,
 }
 
 struct State {
@@ -60,6 +64,9 @@ struct State {
     random: Random,
     /// One chance in so many that a thread loses the CPU where it may.
     preemption: u64,
+    /// Whether who is next is decided by priorities, so that one may stand still for long while others run; else each choice is a new one.
+    by_priority: bool,
+    device_priority: u64,
     threads: Vec<Thread>,
     running: usize,
     /// When the device wants to run; `None` only when kicked.
@@ -97,7 +104,13 @@ fn preempt() {
 /// What a contended lock of the stack does: lets somebody else run.
 fn yield_now() {
     match HOME.with_borrow(Clone::clone) {
-        Some(scheduler) => drop(scheduler.give_up(Condition::Ready)),
+        Some(scheduler) => {
+            // Whoever has the lock may have a lesser priority.
+            if let Some(me) = ME.get() {
+                scheduler.state().threads[me].priority = 0;
+            }
+            scheduler.give_up(Condition::Ready);
+        }
         None => std::thread::yield_now(),
     }
 }
@@ -110,13 +123,19 @@ enum Choice {
 impl Scheduler {
     /// A simulation whose first thread is the caller.
     pub(crate) fn new(seed: u64, nics: usize) -> Arc<Scheduler> {
-        let main =
-            Thread { name: "main".into(), condition: Condition::Ready, baton: Arc::new(Condvar::new()) };
+        let main = Thread {
+            name: "main".into(),
+            condition: Condition::Ready,
+            baton: Arc::new(Condvar::new()),
+            priority: u64::MAX / 2,
+        };
         let mut random = Random::new(seed);
         let scheduler = Arc::new(Scheduler {
             state: Mutex::new(State {
                 now: 0,
                 preemption: 2 << random.below(RAREST),
+                by_priority: random.below(2) == 0,
+                device_priority: random.next(),
                 random,
                 threads: vec![main],
                 running: 0,
@@ -207,6 +226,9 @@ impl Scheduler {
         let mut state = self.state();
         let preemption = state.preemption;
         if state.random.below(preemption) == 0 {
+            if let Some(me) = ME.get() {
+                state.threads[me].priority = state.random.next();
+            }
             drop(state);
             self.give_up(Condition::Ready);
         }
@@ -289,7 +311,11 @@ impl State {
                 && (self.kicks.contains(&true) || self.device_at.is_some_and(|at| at <= now));
             let candidates = threads.len() as u64 + u64::from(device);
             if candidates > 0 {
-                let pick = self.random.below(candidates);
+                let pick = if self.by_priority {
+                    self.most_urgent(&threads, device)
+                } else {
+                    self.random.below(candidates)
+                };
                 self.trace = (self.trace ^ pick ^ now).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(5);
                 return threads.get(pick as usize).map_or(Choice::Device, |&thread| Choice::Thread(thread));
             }
@@ -309,6 +335,26 @@ impl State {
                 }
             }
         }
+    }
+}
+
+impl State {
+    /// Which of these, or the device behind them, has the highest priority.
+    fn most_urgent(&mut self, threads: &[usize], device: bool) -> u64 {
+        let candidates = threads.len() + usize::from(device);
+        if self.random.below(CHANGES) == 0 {
+            let lucky = self.random.below(candidates as u64) as usize;
+            let priority = self.random.next();
+            match threads.get(lucky) {
+                Some(&thread) => self.threads[thread].priority = priority,
+                None => self.device_priority = priority,
+            }
+        }
+        let priority = |&pick: &usize| match threads.get(pick) {
+            Some(&thread) => self.threads[thread].priority,
+            None => self.device_priority,
+        };
+        (0..candidates).max_by_key(priority).unwrap_or(0) as u64
     }
 }
 
@@ -353,10 +399,12 @@ impl Os for Simulated {
         let baton = Arc::new(Condvar::new());
         let me = {
             let mut state = self.0.state();
+            let priority = state.random.next();
             state.threads.push(Thread {
                 name: name.into(),
                 condition: Condition::Ready,
                 baton: baton.clone(),
+                priority,
             });
             state.threads.len() - 1
         };

@@ -15,7 +15,7 @@ use crate::fixture::{
     End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, atomic_attributes, attributes, completion, pattern,
     sevd,
 };
-use crate::thread::Thread;
+use crate::thread::{Thread, breathe};
 use crate::ud::{address, datagrams, peer};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
@@ -461,7 +461,7 @@ pub(crate) const TESTS: &[Test] = &[
         let (own, there) =
             (f.region(&f.a, pair.a.pz, len, OPEN)?, f.region(&f.b, pair.b.pz, len + 64, OPEN)?);
         let (buffer, enough) = (own.buffer.clone(), Arc::new(AtomicBool::new(false)));
-        let told = enough.clone();
+        let (told, platform) = (enough.clone(), f.platform().clone());
         let scribbler = Thread::spawn(f.platform(), "scribbler", move || {
             let mut byte = 1_u8;
             while !told.load(Ordering::Acquire) {
@@ -469,6 +469,7 @@ pub(crate) const TESTS: &[Test] = &[
                     crate::fixture::write(&buffer, at, &[byte; 8]);
                 }
                 byte = byte.wrapping_add(1);
+                breathe(&platform);
             }
         })?;
         let sends = || -> Outcome {

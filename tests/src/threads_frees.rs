@@ -9,7 +9,7 @@ use core::result::Result;
 use privileged_api::*;
 
 use crate::fixture::{End, Fixture, OPEN, SIGNALLED, WAIT, attributes, path, sevd};
-use crate::thread::{Gate, Main, together};
+use crate::thread::{Gate, Main, breathe, together};
 use crate::ud::{address, datagrams, peer};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
@@ -32,10 +32,11 @@ fn race(
     let mut mains: Vec<Main<Outcome>> = Vec::new();
     let users = uses.len() as u32;
     for (number, call) in uses.into_iter().enumerate() {
-        let (used, freed) = (used.clone(), freed.clone());
+        let (used, freed, platform) = (used.clone(), freed.clone(), f.platform().clone());
         mains.push(Box::new(move || {
             let mut calls = 0;
             loop {
+                breathe(&platform);
                 // Looked at before the call: one that begins after the free has to be refused.
                 let gone = freed.count() > 0;
                 match call() {

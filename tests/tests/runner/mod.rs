@@ -1,0 +1,170 @@
+//! Runs tests one after the other, each on machines of its own, and prints what libtest would.
+//!
+//! The usual flags of `cargo test` are understood or passed over; the tests whose names contain one of the words are run. A
+//! test that panics has failed, and so has one that does not end in time; the others run all the same. The status is
+//! non-zero if a test failed or if none passed: a word that fits no test is most likely misspelt.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use conformance::Test;
+use host::CountedHeap;
+
+/// How long threads may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[global_allocator]
+pub static HEAP: CountedHeap = CountedHeap::new();
+
+/// The last panic: what it said and where.
+static PANIC: Mutex<Option<String>> = Mutex::new(None);
+
+/// Where each test runs once.
+#[derive(Clone)]
+pub struct Place {
+    /// What is said of it behind the test's name.
+    pub name: String,
+    /// Runs a test there.
+    pub run: Arc<dyn Fn(&Test) -> Result<(), String> + Send + Sync>,
+}
+
+/// What the command line asks for.
+#[derive(Default)]
+struct Options {
+    filters: Vec<String>,
+    skip: Vec<String>,
+    exact: bool,
+    list: bool,
+}
+
+impl Options {
+    /// Reads the arguments as libtest's runner would; what means nothing here is passed over.
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Options {
+        let mut options = Options::default();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--exact" => options.exact = true,
+                "--list" => options.list = true,
+                "--skip" => options.skip.extend(arguments.next()),
+                "--test-threads" | "--color" | "--format" | "--logfile" | "--shuffle-seed" | "-Z" => {
+                    arguments.next();
+                }
+                flag if flag.starts_with("--skip=") => options.skip.extend(flag.get(7..).map(String::from)),
+                flag if flag.starts_with('-') => {}
+                word => options.filters.push(word.to_owned()),
+            }
+        }
+        options
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        let fits = |word: &String| if self.exact { name == word } else { name.contains(word.as_str()) };
+        (self.filters.is_empty() || self.filters.iter().any(fits)) && !self.skip.iter().any(fits)
+    }
+}
+
+/// Runs what the arguments ask for in all these places.
+pub fn run_all(suite: &str, arguments: impl Iterator<Item = String>, places: &[Place]) -> ExitCode {
+    let options = Options::parse(arguments);
+    let tests: Vec<&Test> = conformance::all().filter(|test| options.wants(test.name)).collect();
+    if options.list {
+        for test in &tests {
+            println!("{}: test", test.name);
+        }
+        println!("\n{} tests, 0 benchmarks", tests.len());
+        return ExitCode::SUCCESS;
+    }
+    if let Some(name) =
+        options.filters.iter().find(|name| options.exact && tests.iter().all(|test| test.name != *name))
+    {
+        println!("there is no test {name}");
+        return ExitCode::FAILURE;
+    }
+    std::panic::set_hook(Box::new(|info| {
+        let place =
+            info.location().map_or("somewhere".to_owned(), |at| format!("{}:{}", at.file(), at.line()));
+        let said = info.payload_as_str().unwrap_or("no message");
+        let text = format!("{place}: panicked: {said}");
+        eprintln!("{text}");
+        *PANIC.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+    }));
+    // What the standard library makes once and keeps belongs to no test.
+    static NOTHING: Test = Test { name: "nothing", rows: &[], limit: 60, kills: false, run: |_| Ok(()) };
+    let Some(first) = places.first() else { return ExitCode::FAILURE };
+    if let Err(why) = in_a_thread(&NOTHING, first) {
+        println!("no machine: {why}");
+        return ExitCode::FAILURE;
+    }
+    let mut failures = Vec::new();
+    for place in places {
+        for test in &tests {
+            let begun = Instant::now();
+            let outcome = run(test, place);
+            let time = begun.elapsed().as_secs_f64();
+            let name = format!("{} [{}]", test.name, place.name);
+            match outcome {
+                Ok(()) => println!("test {name} ... ok ({time:.3} s)"),
+                Err(why) => {
+                    println!("test {name} ... FAILED ({time:.3} s)\n    {why}");
+                    failures.push((name, why));
+                }
+            }
+        }
+    }
+    if !failures.is_empty() {
+        println!("\nfailures:");
+        for (name, why) in &failures {
+            println!("    {name}: {why}");
+        }
+    }
+    let passed = places.len() * tests.len() - failures.len();
+    println!("\n{suite}: {passed} passed, {} failed", failures.len());
+    ExitCode::from(u8::from(passed == 0 || !failures.is_empty()))
+}
+
+/// Runs a test in a place; nothing may be left of either.
+fn run(test: &'static Test, place: &Place) -> Result<(), String> {
+    let before = HEAP.used();
+    in_a_thread(test, place)?;
+    // A device that dies keeps memory, since nobody knows that it is done with it.
+    if test.kills {
+        return Ok(());
+    }
+    // Threads may still be about to end.
+    let deadline = Instant::now() + PATIENCE;
+    while HEAP.used() > before {
+        if Instant::now() > deadline {
+            return Err(format!("{} bytes of the heap are left of its machine", HEAP.used() - before));
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// Runs a test in a thread of its own, so that it can be left behind when it hangs.
+fn in_a_thread(test: &'static Test, place: &Place) -> Result<(), String> {
+    let (tell, told) = channel();
+    let place = place.clone();
+    let body = move || {
+        let outcome = catch_unwind(AssertUnwindSafe(|| (place.run)(test)));
+        let _ = tell.send(outcome.unwrap_or_else(|_| Err("panicked".into())));
+    };
+    let thread = std::thread::Builder::new().name(test.name.into()).spawn(body);
+    if let Err(error) = thread {
+        return Err(format!("no thread: {error}"));
+    }
+    // Miri interprets, and its clock runs all the same.
+    let limit = u64::from(test.limit) * if cfg!(miri) { 1000 } else { 1 };
+    let outcome = match told.recv_timeout(Duration::from_secs(limit)) {
+        Ok(outcome) => outcome,
+        Err(RecvTimeoutError::Timeout) => Err(format!("no end after {} s", test.limit)),
+        Err(RecvTimeoutError::Disconnected) => Err("its thread is gone".into()),
+    };
+    match PANIC.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some(panic) => Err(panic),
+        None => outcome,
+    }
+}
