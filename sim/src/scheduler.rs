@@ -18,6 +18,8 @@ use crate::random::Random;
 
 /// What a look at the clock costs: no loop that waits for time to pass can go on for ever.
 const TICK: u64 = 100;
+/// What giving up the CPU costs, so that it also passes for those who do nothing else.
+const YIELD: u64 = 10_000;
 /// One platform call, or lock, in so many gives up the CPU: twice this power of two in one simulation and less in others, since some
 /// mistakes take quick changes to and fro, and others that one thread gets far while another stands still.
 const RAREST: u64 = 6;
@@ -105,9 +107,11 @@ fn preempt() {
 fn yield_now() {
     match HOME.with_borrow(Clone::clone) {
         Some(scheduler) => {
-            // Whoever has the lock may have a lesser priority.
             if let Some(me) = ME.get() {
-                scheduler.state().threads[me].priority = 0;
+                let mut state = scheduler.state();
+                state.now += YIELD;
+                // Whoever has the lock may have a lesser priority.
+                state.threads[me].priority = 0;
             }
             scheduler.give_up(Condition::Ready);
         }
