@@ -105,24 +105,40 @@ impl State {
 
     /// Carries out what the state machine asks for.
     fn flush(&mut self, agent: &Agent) {
-        let mut told = false;
         while let Some(action) = self.cm.next_action() {
-            match action {
-                Action::Send(outgoing) => agent.send_management(&outgoing),
-                Action::Event(event) => {
-                    self.inbox.push_back(Told::Cm(Box::new(event)));
-                    told = true;
-                }
+            self.carry_out(agent, action);
+        }
+    }
+
+    fn carry_out(&mut self, agent: &Agent, action: Action) {
+        match action {
+            Action::Send(outgoing) => agent.send_management(&outgoing),
+            Action::Event(event) => {
+                self.inbox.push_back(Told::Cm(Box::new(event)));
+                agent.nic().attention().raise();
             }
         }
-        if told {
-            agent.nic().attention().raise();
-        }
+    }
+
+    /// Ends what is left of a connection; `None` if it was over.
+    fn give_up(&mut self, agent: &Agent, id: ConnectionId) -> Option<End> {
+        // The outbox is empty between calls, so the one refusal is that the connection is gone.
+        let _ = self.cm.abandon(agent.platform().now(), ConnId(id.0));
+        let end = self.remove(id);
+        self.flush(agent);
+        end
     }
 
     /// Takes out what the last call asks for: it waits until the queue pair was moved.
     fn hold_back(&mut self) -> Vec<Action> {
         core::iter::from_fn(|| self.cm.next_action()).collect()
+    }
+
+    /// Carries out what was held back.
+    fn let_go(&mut self, agent: &Agent, held_back: Vec<Action>) {
+        for action in held_back {
+            self.carry_out(agent, action);
+        }
     }
 
     /// Whether the client may have another connection.
@@ -348,14 +364,7 @@ impl Connections {
             // The peer may have ended it meanwhile, and with it the queue pair: that comes after the accept and is told so.
             return if self.abandon(agent, id) { Err(error) } else { Ok(()) };
         }
-        let mut state = self.state.lock();
-        for action in held_back {
-            match action {
-                Action::Send(outgoing) => agent.send_management(&outgoing),
-                Action::Event(event) => state.inbox.push_back(Told::Cm(Box::new(event))),
-            }
-        }
-        state.flush(agent);
+        self.state.lock().let_go(agent, held_back);
         Ok(())
     }
 
@@ -433,14 +442,7 @@ impl Connections {
             None => Ok(()),
         };
         drop(removed);
-        let mut state = self.state.lock();
-        for action in held_back {
-            match action {
-                Action::Send(outgoing) => agent.send_management(&outgoing),
-                Action::Event(event) => state.inbox.push_back(Told::Cm(Box::new(event))),
-            }
-        }
-        state.flush(agent);
+        self.state.lock().let_go(agent, held_back);
         match result {
             // Destroyed at the same time.
             Err(Error::Gone) => Ok(()),
@@ -450,13 +452,8 @@ impl Connections {
 
     /// Ends what is left of a connection without telling the client. False if it was over.
     pub(crate) fn abandon(&self, agent: &Agent, id: ConnectionId) -> bool {
-        let now = agent.platform().now();
-        let mut state = self.state.lock();
-        // The outbox is empty between calls, so the one refusal is that the connection is gone.
-        let _ = state.cm.abandon(now, ConnId(id.0));
-        let end = state.remove(id);
-        state.flush(agent);
-        drop(state);
+        // Dropped without the lock.
+        let end = self.state.lock().give_up(agent, id);
         end.is_some()
     }
 
@@ -544,9 +541,7 @@ impl Connections {
         if state.cm.state(ConnId(id.0)) == cm::State::DreqSent {
             return;
         }
-        let _ = state.cm.abandon(now, ConnId(id.0));
-        let end = state.remove(id);
-        state.flush(agent);
+        let end = state.give_up(agent, id);
         drop(state);
         if let Some(end) = end {
             end.tell(id, CmEventKind::Disconnected { by_peer: false }, &[]);

@@ -9,7 +9,7 @@ use roce::Gid;
 use roce::cm::rej::Reason;
 
 use crate::agent::Agent;
-use crate::cm::{self, ConnId};
+use crate::cm;
 use crate::connect::{Path, mtu_bytes};
 use crate::{CmEvent, CmEventKind, ConnectionId, ListenId, Qp, RequestedPath};
 
@@ -105,12 +105,7 @@ impl Connections {
     }
 
     fn abandon_and_tell(&self, agent: &Agent, id: ConnectionId, kind: CmEventKind) {
-        let now = agent.platform().now();
-        let mut state = self.state.lock();
-        let _ = state.cm.abandon(now, ConnId(id.0));
-        let end = state.remove(id);
-        state.flush(agent);
-        drop(state);
+        let end = self.state.lock().give_up(agent, id);
         to_error(end.as_ref());
         if let Some(end) = end {
             end.tell(id, kind, &[]);
