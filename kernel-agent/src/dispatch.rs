@@ -69,19 +69,28 @@ impl Dispatcher {
     }
 
     fn events(&mut self, agent: &Arc<Agent>) -> bool {
-        let completions = act(&mut self.completions, agent);
+        let completions = act(&mut self.completions, BATCH, agent);
         completions | self.asynchronous_events(agent)
     }
 
     fn asynchronous_events(&mut self, agent: &Arc<Agent>) -> bool {
-        act(&mut self.asynchronous, agent)
+        let mut any = false;
+        for _ in 0..BATCH {
+            let Some(event) = self.asynchronous.poll() else { break };
+            any = true;
+            // A CQ that failed did so before the queue pairs on it broke; that is told in the other queue.
+            let all = self.completions.capacity();
+            act(&mut self.completions, all, agent);
+            on_event(agent, &event);
+        }
+        any
     }
 }
 
-/// Acts on what is in an event queue, or some of it. Returns whether anything was.
-fn act(queue: &mut EventQueue, agent: &Arc<Agent>) -> bool {
+/// Acts on what is in an event queue, on so many events at most. Returns whether there was any.
+fn act(queue: &mut EventQueue, most: usize, agent: &Arc<Agent>) -> bool {
     let mut any = false;
-    for _ in 0..BATCH {
+    for _ in 0..most {
         let Some(event) = queue.poll() else { break };
         any = true;
         on_event(agent, &event);

@@ -22,6 +22,11 @@ pub struct EventQueue {
 }
 
 impl EventQueue {
+    /// How many events there is room for.
+    pub fn capacity(&self) -> usize {
+        1 << self.log
+    }
+
     /// Takes the next event, as the device wrote it; the caller judges what it says.
     pub fn poll(&mut self) -> Option<Eqe> {
         let entry = self.ring.at(self.head);
