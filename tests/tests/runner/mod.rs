@@ -22,13 +22,16 @@ pub static HEAP: CountedHeap = CountedHeap::new();
 /// The last panic: what it said and where.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
+/// Runs a test; an error says what went wrong.
+pub type Run = dyn Fn(&Test) -> Result<(), String> + Send + Sync;
+
 /// Where each test runs once.
 #[derive(Clone)]
 pub struct Place {
     /// What is said of it behind the test's name.
     pub name: String,
     /// Runs a test there.
-    pub run: Arc<dyn Fn(&Test) -> Result<(), String> + Send + Sync>,
+    pub run: Arc<Run>,
 }
 
 /// What the command line asks for.
