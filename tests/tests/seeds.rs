@@ -15,7 +15,7 @@ use conformance::{Setup, Test};
 use runner::Place;
 
 /// Unless others are asked for.
-const SEEDS: Range<u64> = 0..2;
+const SEEDS: Range<u64> = 0..4;
 
 /// What the simulation cannot show, and why.
 const SKIPPED: &[(&str, &str)] =
