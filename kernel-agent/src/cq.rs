@@ -176,10 +176,13 @@ impl CqGate {
         let mut reading = queue.reading();
         let Some(entry) = reading.look() else { return Took::Nothing };
         let Some(known) = known(sends, receives, &entry) else { return Took::Other };
-        let Some(taken) = known.requests.retiring().retire(entry.tag()) else { return Took::Other };
+        let mut requests = known.requests.retiring();
+        let Some(taken) = requests.retire(entry.tag()) else { return Took::Other };
         let done = done(known.context, &taken, &entry);
         reading.advance(1);
-        reading.finish();
+        // The device learns of the room, then the poster does, who has it filled.
+        reading.tell();
+        drop(requests);
         Took::Done(done)
     }
 
@@ -212,20 +215,18 @@ impl CqGate {
             }
             left = left.get_mut(came..).unwrap_or_default();
             reading.advance(came as u32);
+            // As above.
+            reading.tell();
+            drop(requests);
         };
-        reading.finish();
         (all - left.len(), other)
     }
 }
 
 /// A completion queue from which one thread takes completions. It must not call the agent meanwhile.
-///
-/// The device learns of the room when this is dropped.
 pub struct Polling<'a> {
     cq: &'a Cq,
     place: Lodger<'a, Consumer>,
-    /// Something was taken, of which the device has to be told.
-    took: bool,
 }
 
 impl Polling<'_> {
@@ -234,23 +235,12 @@ impl Polling<'_> {
     pub fn next(&mut self) -> Option<Completion> {
         let consumer = self.place.content()?;
         let entry = consumer.queue.take()?;
-        self.took = true;
         self.cq.judge(consumer, entry)
     }
 
     /// Bars the CQ's gate for a reason, as [`Gate::bar`] does.
     pub fn bar(&mut self, reason: u32) {
         self.place.bar(reason);
-    }
-}
-
-impl Drop for Polling<'_> {
-    fn drop(&mut self) {
-        if let Some(consumer) = self.place.content()
-            && self.took
-        {
-            consumer.queue.consumed();
-        }
     }
 }
 
@@ -370,7 +360,7 @@ impl Cq {
 
     /// Keeps all others from taking completions until the result is dropped.
     pub fn polling(&self) -> Polling<'_> {
-        Polling { cq: self, place: self.consumer.lock(), took: false }
+        Polling { cq: self, place: self.consumer.lock() }
     }
 
     /// Takes up to `max` completions, oldest first; returns how many. `sink` runs under the CQ's lock: it must not call
@@ -401,6 +391,7 @@ impl Cq {
         let mut dropped = 0;
         loop {
             let cqe = consumer.queue.read(entry);
+            consumer.queue.consumed();
             let completion = self.resolve(consumer, &cqe);
             if completion.is_some() {
                 return completion;

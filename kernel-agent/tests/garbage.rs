@@ -232,6 +232,18 @@ fn plain_completions_come_through_the_gate_in_order_and_once() {
 }
 
 #[test]
+fn the_device_learns_of_room_before_a_poster_has_it_filled() {
+    let scene = Scene::new();
+    let mut gated = posted(&scene);
+    (1..=3).for_each(|tag| gated.complete(&scene, tag, 0));
+    let mut polling = gated.cq.polling();
+    for tag in 1..=3 {
+        assert_eq!(polling.next().map(|completion| completion.cookie), Some(u64::from(tag)));
+        assert_eq!((gated.consumed(&scene), gated.qp.outstanding()), (1 + tag, (20 - tag, 0)));
+    }
+}
+
+#[test]
 fn a_run_ends_before_a_tag_that_makes_no_sense() {
     let scene = Scene::new();
     let mut gated = posted(&scene);

@@ -64,7 +64,7 @@ impl Entry {
     }
 }
 
-/// Reads entries in a row; the queue learns of it by [`Reading::finish`].
+/// Reads entries in a row; the queue learns of it by [`Reading::tell`].
 pub struct Reading<'a> {
     queue: &'a mut CompletionQueue,
     head: u32,
@@ -121,9 +121,9 @@ impl Reading<'_> {
         })
     }
 
-    /// The entries before the next one are taken, and the device is told.
+    /// The entries before the next one are taken, and the device is told: before a poster is, who has the room filled.
     #[inline(always)]
-    pub fn finish(self) {
+    pub fn tell(&mut self) {
         self.queue.head = self.head;
         self.queue.consumed();
     }
@@ -195,7 +195,8 @@ impl CompletionQueue {
         self.ring.at(entry.index as u32)[2].load(Ordering::Relaxed)
     }
 
-    /// Tells the device what was taken.
+    /// Tells the device what was taken. To be called before the request is retired: its poster may post another one then, and all that is
+    /// outstanding has to find room.
     #[inline(always)]
     pub fn consumed(&self) {
         self.record.consumed(self.head);
