@@ -117,6 +117,15 @@ pub fn together<T: Send + 'static>(
     platform: &Arc<dyn Platform>,
     mains: Vec<Main<T>>,
 ) -> Result<Vec<T>, Failure> {
+    joined(started(platform, mains)?)
+}
+
+/// Starts a thread for each, and lets them go at the same moment.
+#[track_caller]
+fn started<T: Send + 'static>(
+    platform: &Arc<dyn Platform>,
+    mains: Vec<Main<T>>,
+) -> Result<Vec<Thread<T>>, Failure> {
     let (ready, start) = (Gate::new(platform), Gate::new(platform));
     let count = mains.len() as u32;
     let mut threads = Vec::new();
@@ -130,7 +139,7 @@ pub fn together<T: Send + 'static>(
     }
     ready.wait(count)?;
     start.pass();
-    joined(threads)
+    Ok(threads)
 }
 
 /// Waits for all of them; what they return, in the same order.
@@ -147,7 +156,23 @@ fn joined<T: Send + 'static>(threads: Vec<Thread<T>>) -> Result<Vec<T>, Failure>
 /// As [`together`], for threads that say what went wrong in them.
 #[track_caller]
 pub fn all_pass(platform: &Arc<dyn Platform>, mains: Vec<Main<Outcome>>) -> Outcome {
-    together(platform, mains)?.into_iter().collect()
+    passed(started(platform, mains)?)
+}
+
+/// Waits for all of them. What went wrong in one is told before that another still waits for it.
+#[track_caller]
+fn passed(threads: Vec<Thread<Outcome>>) -> Outcome {
+    let mut hangs = None;
+    for thread in threads {
+        if hangs.is_some() && !thread.is_done() {
+            continue;
+        }
+        match thread.join() {
+            Ok(outcome) => outcome?,
+            Err(failure) => hangs = Some(failure),
+        }
+    }
+    hangs.map_or(Ok(()), Err)
 }
 
 /// Has a loop that otherwise neither waits nor takes a lock be one in which the simulation can let others run. Costs next to nothing elsewhere.
@@ -185,13 +210,27 @@ pub fn eventually(platform: &Arc<dyn Platform>, mut condition: impl FnMut() -> b
 mod tests {
     use super::*;
 
+    /// A thread that has ended, and left this or nothing.
+    fn ended<T: Send + 'static>(result: Option<T>) -> Thread<T> {
+        let done = Gate::new(&host::Machine::new(0).platform());
+        done.pass();
+        Thread { done, result: Arc::new(Mutex::new(result)) }
+    }
+
     #[test]
     fn a_failure_names_the_line_of_who_waits() {
-        let machine = host::Machine::new(0);
-        let done = Gate::new(&machine.platform());
-        done.pass();
-        let failure = joined::<()>(Vec::from([Thread { done, result: Arc::default() }])).unwrap_err();
+        let failure = joined::<()>(Vec::from([ended(None)])).unwrap_err();
         assert_eq!((failure.file, failure.line), (file!(), line!() - 1));
         assert_eq!(failure.message, "a thread ended without a result");
+        let failure = passed(Vec::from([ended(None), ended(Some(Ok(())))])).unwrap_err();
+        assert_eq!((failure.file, failure.line), (file!(), line!() - 1));
+    }
+
+    #[test]
+    fn what_went_wrong_in_a_thread_is_told_first() {
+        let wrong = Failure::new("wrong");
+        let threads = [ended(Some(Ok(()))), ended(None), ended(Some(Err(wrong.clone())))];
+        assert_eq!(passed(Vec::from(threads)), Err(wrong));
+        assert_eq!(passed(Vec::from([ended(Some(Ok(())))])), Ok(()));
     }
 }
