@@ -130,16 +130,20 @@ fn ring(m: &Machine) -> Outcome {
     })
 }
 
-fn one_wakes_many(m: &Machine) -> Outcome {
-    const ROUNDS: u32 = 200;
-    let count = 4 * cpus();
-    let (word, arrived) = (Arc::new(AtomicU32::new(0)), Arc::new(Done::default()));
-    let done = Arc::new(Done::default());
+/// Has `count` threads wait, without timeouts, for each of the rounds that `begin` makes of the word; each round begins when all have seen the last one.
+fn wait_for_rounds(
+    m: &Machine,
+    word: &Arc<AtomicU32>,
+    count: u32,
+    rounds: u32,
+    begin: impl Fn(u32),
+) -> Outcome {
+    let (arrived, done) = (Arc::new(Done::default()), Arc::new(Done::default()));
     for _ in 0..count {
         let (word, arrived, done, platform) =
             (word.clone(), arrived.clone(), done.clone(), m.platform.clone());
         spawn(move || {
-            for round in 0..ROUNDS {
+            for round in 0..rounds {
                 while word.load(Ordering::SeqCst) == round {
                     platform.wait(&word, round, None);
                 }
@@ -148,12 +152,19 @@ fn one_wakes_many(m: &Machine) -> Outcome {
             done.one(&*platform);
         })?;
     }
-    for round in 1..=ROUNDS {
-        word.store(round, Ordering::SeqCst);
-        m.platform.wake(&word);
+    for round in 1..=rounds {
+        begin(round);
         arrived.wait(&*m.platform, round * count)?;
     }
     done.wait(&*m.platform, count)
+}
+
+fn one_wakes_many(m: &Machine) -> Outcome {
+    let word = Arc::new(AtomicU32::new(0));
+    wait_for_rounds(m, &word, 4 * cpus(), 200, |round| {
+        word.store(round, Ordering::SeqCst);
+        m.platform.wake(&word);
+    })
 }
 
 fn come_and_go(m: &Machine) -> Outcome {
@@ -224,8 +235,7 @@ fn interrupts_reach_each(_: &Machine) -> Outcome {
 }
 
 fn interrupts_wake_threads(m: &Machine) -> Outcome {
-    // Interrupts on all CPUs wake threads that block on any of them, without timeouts.
-    const ROUNDS: u32 = 300;
+    // Interrupts on all CPUs wake threads that block on any of them.
     let word = Arc::new(AtomicU32::new(0));
     let vector = interrupts::claim().ok_or(Failure::new("no vector left"))?;
     let (theirs, platform) = (word.clone(), m.platform.clone());
@@ -233,25 +243,9 @@ fn interrupts_wake_threads(m: &Machine) -> Outcome {
         theirs.fetch_add(1, Ordering::SeqCst);
         platform.wake(&theirs);
     })));
-    let (arrived, done) = (Arc::new(Done::default()), Arc::new(Done::default()));
-    for _ in 0..2 * cpus() {
-        let (word, arrived, done, platform) =
-            (word.clone(), arrived.clone(), done.clone(), m.platform.clone());
-        spawn(move || {
-            for round in 0..ROUNDS {
-                while word.load(Ordering::SeqCst) == round {
-                    platform.wait(&word, round, None);
-                }
-                arrived.one(&*platform);
-            }
-            done.one(&*platform);
-        })?;
-    }
-    for round in 1..=ROUNDS {
+    wait_for_rounds(m, &word, 2 * cpus(), 300, |round| {
         vector.raise(round % cpus());
-        arrived.wait(&*m.platform, round * 2 * cpus())?;
-    }
-    done.wait(&*m.platform, 2 * cpus())?;
+    })?;
     vector.set(None);
     Ok(())
 }
