@@ -174,6 +174,7 @@ fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
     }
     let told = AsyncEvent::Qp {
         context: qp.context(),
+        qpn: qp.qpn(),
         event: kind,
         status: cqe::Status::from_byte(event.status).filter(|&status| status != cqe::Status::Success),
         detail: event.detail,

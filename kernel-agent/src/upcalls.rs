@@ -13,6 +13,8 @@ pub enum AsyncEvent {
     Qp {
         /// The context given when the queue pair was created.
         context: u64,
+        /// Its number, which tells it from another one of the same context.
+        qpn: u32,
         /// What happened.
         event: EventType,
         /// Why, where the event reports a failed request.

@@ -19,8 +19,8 @@ impl Upcalls for Core {
         let Some(ia) = self.ia() else { return };
         let origin = Origin::Dispatcher(&ia);
         match event {
-            AsyncEvent::Qp { context, event, detail, .. } => {
-                self.queue_pair(EpHandle::from_raw(context), event, detail != UNTOLD, &ia);
+            AsyncEvent::Qp { context, qpn, event, detail, .. } => {
+                self.queue_pair(EpHandle::from_raw(context), qpn, event, detail != UNTOLD, &ia);
             }
             AsyncEvent::Cq { context } => {
                 if let Some(evd) = self.evds.get(context) {
@@ -66,7 +66,7 @@ impl Upcalls for Core {
 impl Core {
     /// Something happened to a queue pair. What a completion says (`completes`) is told by that; all else is an affiliated event, and so is
     /// a peer's reaching for what it may not reach (it_affiliated_event_t, table for InfiniBand).
-    fn queue_pair(&self, ep: EpHandle, event: Nic, completes: bool, ia: &Ia) {
+    fn queue_pair(&self, ep: EpHandle, qpn: u32, event: Nic, completes: bool, ia: &Ia) {
         let told = match event {
             Nic::QpFatal | Nic::QpInvalidRequest if completes => None,
             Nic::QpFatal => Some(EventType::ASYNC_AFF_EP_FAILURE),
@@ -76,7 +76,7 @@ impl Core {
         };
         let origin = Origin::Dispatcher(ia);
         // The state changes before anything is told.
-        self.broken(ep, None, origin);
+        self.broken(ep, Some(qpn), origin);
         if let Some(event_number) = told {
             self.tell_affiliated(event_number, AffiliatedCause::Ep(ep), origin);
         }

@@ -171,6 +171,23 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    test("ep::connects_again_after_a_failure", &["it_ep_reset.S01", "it_ep_state_t.S43"], |f| {
+        let end = f.end(&f.a, &attributes())?;
+        let own = f.region(&f.a, end.pz, 64, OPEN)?;
+        let beyond = LmrTriplet { length: 65, ..own.whole() };
+        for _ in 0..12 {
+            let peer = f.end(&f.b, &attributes())?;
+            f.connect(&end, &peer)?;
+            f.a.post_send(end.ep, &[beyond], 1, SIGNALLED)?;
+            // Whoever takes the completion makes it known that the endpoint failed; the device says so, too, perhaps later.
+            end.done(1, DtoStatus::LocalProtection)?;
+            end.broken()?;
+            f.a.ep_reset(end.ep)?;
+            f.b.ep_free(peer.ep)?;
+        }
+        // That it failed in an earlier life is not told of the next one.
+        refused(f.a.evd_dequeue(end.conn), Error::QueueEmpty)
+    }),
     test(
         "ep::freed_in_every_state",
         &["it_ep_free.B01", "it_ep_free.B02", "it_ep_state_t.B04", "A.it_ep_free.B01"],

@@ -238,16 +238,18 @@ impl Core {
     /// the one that the endpoint had before a reset does not count.
     pub(crate) fn broken(&self, ep: EpHandle, qpn: Option<u32>, origin: Origin<'_>) {
         let Some(ep) = self.eps.get(ep.as_raw()) else { return };
-        if qpn.is_some_and(|qpn| qpn != ep.qp.qpn()) {
-            return;
-        }
-        if ep.is_ud() {
-            // Nothing tells of it but what has gone wrong.
-            ep.fail();
-            return;
-        }
         let queued = {
             let mut control = ep.control.lock();
+            // Looked at here: it may have been reset, and begun another connection, until the lock was had.
+            let failed = |ep: Arc<Ep>| qpn.is_none_or(|qpn| qpn == ep.qp.qpn());
+            if !self.as_it_is(&ep).is_ok_and(failed) {
+                return;
+            }
+            if ep.is_ud() {
+                // Nothing tells of it but what has gone wrong.
+                ep.fail();
+                return;
+            }
             let Ok(from) = ep.advance(&mut control, Trigger::End) else { return };
             let (evd, handle) = (ep.connect.handle(), ep.handle);
             let event = if from == EpStateRc::Connected {
