@@ -1,6 +1,6 @@
 //! Memory that a device can reach: a region of the process, handed out in pieces.
 //!
-//! The one module of this crate with unsafe code. [`Memory`] owns zeroed memory to which nobody holds a plain
+//! [`Memory`] owns zeroed memory to which nobody holds a plain
 //! reference; [`Arena`] lends pieces of it by offset.
 #![expect(unsafe_code, reason = "owned memory becomes a shared slice")]
 
