@@ -12,6 +12,7 @@ use alloc::sync::Arc;
 
 use kernel_agent::{CmEvent, CmEventKind, ConnectionId};
 use platform::SleepLock;
+use roce::cm::rej::Reason;
 
 use crate::address::{CnEstId, ConnQual, IbNetEndpoint, NetAddr, NetEndpoint, Path};
 use crate::attributes::EpStateRc;
@@ -189,12 +190,23 @@ impl Core {
         });
         let evd = listen.feed.evd();
         let told = Event::ConnRequest(request);
-        match self.listens.with(listen.handle.as_raw(), |_| evd.push(told)) {
-            Some(true) => return self.announce(evd, origin),
-            Some(false) => self.overflow(evd, origin),
-            None => {}
+        let pushed = self.listens.with(listen.handle.as_raw(), |_| evd.push(told));
+        if pushed == Some(true) {
+            return self.announce(evd, origin);
         }
         self.connections.lock().remove(id);
+        match pushed {
+            Some(_) => self.overflow(evd, origin),
+            None => self.nobody_listens(connection),
+        }
+    }
+
+    /// The listen point is gone to which a request came.
+    fn nobody_listens(&self, connection: ConnectionId) {
+        if let Ok(client) = self.client() {
+            // Can only fail if it was withdrawn.
+            let _ = client.reject_because(connection, Reason::INVALID_SERVICE_ID, &[], &[]);
+        }
     }
 
     /// Our consumer rejected the peer's accept.
@@ -238,7 +250,7 @@ impl Core {
             return;
         };
         let listen = self.listens.get(ListenHandle::from_raw(event.context).as_raw());
-        let Some(listen) = listen else { return };
+        let Some(listen) = listen else { return self.nobody_listens(event.connection) };
         let gids = &self.agent.identity().gids;
         let path = Path {
             spigot_id: SPIGOT,

@@ -328,7 +328,12 @@ impl Fixture {
     /// A listen point with these flags and that backlog.
     #[track_caller]
     pub fn listen_with(&self, ia: &Ia, flags: ListenFlags, backlog: usize) -> Result<Listener, Failure> {
-        let evd = sevd(ia, EventType::CM_REQ_EVENT_STREAM, backlog, 1)?;
+        self.listen_on(ia, sevd(ia, EventType::CM_REQ_EVENT_STREAM, backlog, 1)?, flags)
+    }
+
+    /// A listen point with these flags and that dispatcher.
+    #[track_caller]
+    pub fn listen_on(&self, ia: &Ia, evd: EvdHandle, flags: ListenFlags) -> Result<Listener, Failure> {
         let spigot = spigot(ia)?;
         let (listen, conn_qual) = ia.listen_create(spigot.spigot_id, evd, flags, None)?;
         let address = some(spigot.net_addr.first().copied(), "a network address of the spigot")?;

@@ -4,10 +4,28 @@ use alloc::vec::Vec;
 
 use privileged_api::*;
 
+use crate::aevd::naming;
 use crate::connect::TWO_WAY;
-use crate::fixture::{MOMENT, attributes, path, sevd, spigot};
+use crate::fixture::{End, Fixture, MOMENT, WAIT, attributes, path, sevd, spigot};
 use crate::thread::eventually;
 use crate::{Failure, Test, check, check_eq, refused, test};
+
+/// The end of an attempt to connect; if there is a request on `requests` it is rejected.
+fn answered(f: &Fixture, active: &End, requests: EvdHandle) -> Result<Event, Failure> {
+    let mut end = None;
+    let over = || {
+        if let Ok(Event::ConnRequest(request)) = f.b.evd_dequeue(requests) {
+            let _ = f.b.reject(request.cn_est_id, &[]);
+        }
+        end = f.a.evd_dequeue(active.conn).ok();
+        end.is_some()
+    };
+    check!(eventually(f.platform(), over), "no answer");
+    match end {
+        Some(event @ (Event::ConnPeerReject { .. } | Event::ConnNonpeerReject { .. })) => Ok(event),
+        other => Err(Failure::new(alloc::format!("got {other:?}"))),
+    }
+}
 
 pub(crate) const TESTS: &[Test] = &[
     test(
@@ -187,21 +205,40 @@ pub(crate) const TESTS: &[Test] = &[
     test("listen::freed_it_hears_no_more", &["it_listen_free.S01", "it_listen_free.S02"], |f| {
         let (early, late) = (f.end(&f.a, &attributes())?, f.end(&f.a, &attributes())?);
         let passive = f.end(&f.b, &attributes())?;
-        let listener = f.listen(&f.b)?;
+        let notices = naming(&f.b)?;
+        let stream = EventType::CM_REQ_EVENT_STREAM;
+        let evd = f.b.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 16, 1, notices)?;
+        let listener = f.listen_on(&f.b, evd, ListenFlags::empty())?;
         f.dial(&early, &listener, TWO_WAY, &[])?;
         // Queued, not taken.
-        let arrived =
-            || f.b.evd_query(listener.evd, EvdParamMask::ALL).is_ok() && f.b.object_counts().cn_est > 0;
-        check!(eventually(f.platform(), arrived));
+        f.b.evd_wait(notices, WAIT)?;
         f.b.listen_free(listener.listen)?;
         f.dial(&late, &listener, TWO_WAY, &[])?;
         late.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
         // What came before can still be accepted.
-        let request = listener.request()?;
+        let Event::ConnRequest(request) = f.b.evd_dequeue(evd)? else {
+            return Err(Failure::new("not a request"));
+        };
         f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
         early.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
         passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
         refused(f.b.evd_dequeue(listener.evd), Error::QueueEmpty)
+    }),
+    test("listen::freed_when_a_request_arrives", &["it_listen_free.S01", "it_listen_free.S02"], |f| {
+        for _ in 0..16 {
+            let (active, listener) = (f.end(&f.a, &attributes())?, f.listen(&f.b)?);
+            f.dial(&active, &listener, TWO_WAY, &[])?;
+            f.b.listen_free(listener.listen)?;
+            // It was posted before, or never will be: then the peer is told at once that nobody listens.
+            if let Event::ConnNonpeerReject { reject_reason_code, .. } = answered(f, &active, listener.evd)? {
+                check_eq!(reject_reason_code, RejectReason::Other);
+            }
+            refused(f.b.evd_dequeue(listener.evd), Error::QueueEmpty)?;
+            check_eq!(f.b.object_counts().cn_est, 0);
+            f.b.evd_free(listener.evd)?;
+            f.a.ep_free(active.ep)?;
+        }
+        Ok(())
     }),
     test(
         "listen::the_backlog",
