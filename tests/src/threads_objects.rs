@@ -429,7 +429,8 @@ pub(crate) const TESTS: &[Test] = &[
             active.expect(EventType::CM_MSG_CONN_PEER_REJECT)?;
             Ok(())
         },
-    ),
+    )
+    .limit(120),
     test("threads::a_rejection_ends_what_it_rejects", &["it_reject.S01", "it_reject.S02", "4.2.B04"], |f| {
         let (answered, silent) = (f.listen(&f.b)?, f.listen(&f.b)?);
         let way = path(&f.a, &silent.address)?;
