@@ -10,6 +10,7 @@ mod calls;
 mod cm;
 mod input;
 mod liar;
+mod race;
 #[allow(dead_code, unused_imports, reason = "a part of the miniature driver is for the model's own tests")]
 #[path = "../../../nic-model/tests/model/rig.rs"]
 mod rig;
@@ -22,11 +23,12 @@ pub use input::Input;
 pub type Body = fn(&[u8]);
 
 /// All targets, by the names of their files in `fuzz/fuzz_targets`.
-pub const TARGETS: [(&str, Body); 6] = [
+pub const TARGETS: [(&str, Body); 7] = [
     ("admin", admin::run),
     ("work", work::run),
     ("api", api::run),
     ("liar", liar::run),
+    ("race", race::run),
     ("cm", cm::run),
     ("wire", wire::run),
 ];

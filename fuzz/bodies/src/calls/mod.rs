@@ -12,7 +12,7 @@ use privileged_api::*;
 use crate::Input;
 
 /// Handles of each type that were given out, freed or not.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Pools {
     pz: Vec<u64>,
     evd: Vec<u64>,
@@ -26,6 +26,7 @@ struct Pools {
 }
 
 /// Three IAs, what they have, and what they heard.
+#[derive(Clone)]
 pub(crate) struct Consumer {
     ias: [Ia; 3],
     pools: Pools,

@@ -1,0 +1,66 @@
+//! Calls as in [`crate::api`], by three threads at once: of the same IAs, with each other's handles. Who runs when, the input decides.
+//!
+//! What must hold: each call returns; when the IAs are freed nothing is left, neither objects nor threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use kernel_agent::Counts;
+use privileged_api::ObjectCounts;
+use sim::World;
+
+use crate::Input;
+use crate::api::{free, set_up};
+use crate::calls::Consumer;
+
+const THREADS: usize = 3;
+const STEPS: usize = 64;
+
+pub(crate) fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let seed = u64::from_le_bytes([input.byte(), input.byte(), 0, 0, 0, 0, 0, 0]);
+    let outcome = sim::run(seed, 1, |world| {
+        let (node, consumer) = set_up(world, &mut input);
+        let part = bytes.len().div_ceil(THREADS).max(1);
+        at_once(world, &consumer, bytes.chunks(part));
+        for ia in consumer.ias() {
+            free(world, &ia);
+            assert_eq!(ia.object_counts(), ObjectCounts::default(), "objects of a freed IA");
+        }
+        for agent in &node.agents {
+            assert_eq!(agent.counts(), Counts::default(), "the agent's objects");
+            agent.close();
+        }
+    });
+    assert_eq!(outcome.left, Vec::<String>::new(), "threads that did not end");
+}
+
+/// A thread for each of these inputs; returns when all have ended.
+fn at_once<'a>(world: &World, consumer: &Consumer, inputs: impl Iterator<Item = &'a [u8]>) {
+    let platform = world.platform();
+    let running = Arc::new(AtomicU32::new(0));
+    for bytes in inputs {
+        running.fetch_add(1, Ordering::Relaxed);
+        let (mut consumer, bytes, ended) = (consumer.clone(), bytes.to_vec(), running.clone());
+        let others = platform.clone();
+        let main = move || {
+            let mut input = Input::new(&bytes);
+            for _ in 0..STEPS {
+                if input.is_empty() {
+                    break;
+                }
+                consumer.call(&mut input);
+            }
+            drop(consumer);
+            ended.fetch_sub(1, Ordering::Release);
+            others.wake(&ended);
+        };
+        platform.spawn("caller", Box::new(main)).expect("a thread");
+    }
+    loop {
+        match running.load(Ordering::Acquire) {
+            0 => return,
+            left => drop(platform.wait(&running, left, None)),
+        }
+    }
+}
