@@ -29,14 +29,7 @@ pub(crate) fn run(bytes: &[u8]) {
             }
             consumer.call(&mut input);
         }
-        for ia in consumer.ias() {
-            free(world, &ia);
-            assert_eq!(ia.object_counts(), ObjectCounts::default(), "objects of a freed IA");
-        }
-        for agent in &node.agents {
-            assert_eq!(agent.counts(), Counts::default(), "the agent's objects");
-            agent.close();
-        }
+        nothing_is_left(world, &node, &consumer);
         let mut bytes = [0; 4096];
         canary.read(0, &mut bytes).expect("a page");
         assert!(bytes == [77; 4096], "memory was touched that is nobody's");
@@ -59,6 +52,18 @@ pub(crate) fn set_up(world: &World, input: &mut Input<'_>) -> (Node, Consumer) {
     let buffers = [buffer(), buffer()];
     let consumer = Consumer::new(pair, other, buffers, input);
     (node, consumer)
+}
+
+/// Frees everything, of which nothing may be left.
+pub(crate) fn nothing_is_left(world: &World, node: &Node, consumer: &Consumer) {
+    for ia in consumer.ias() {
+        free(world, &ia);
+        assert_eq!(ia.object_counts(), ObjectCounts::default(), "objects of a freed IA");
+    }
+    for agent in &node.agents {
+        assert_eq!(agent.counts(), Counts::default(), "the agent's objects");
+        agent.close();
+    }
 }
 
 /// Frees an IA; a callback that is still returning is waited for.

@@ -5,12 +5,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use kernel_agent::Counts;
-use privileged_api::ObjectCounts;
 use sim::World;
 
 use crate::Input;
-use crate::api::{free, set_up};
+use crate::api::{nothing_is_left, set_up};
 use crate::calls::Consumer;
 
 const THREADS: usize = 3;
@@ -23,14 +21,7 @@ pub(crate) fn run(bytes: &[u8]) {
         let (node, consumer) = set_up(world, &mut input);
         let part = bytes.len().div_ceil(THREADS).max(1);
         at_once(world, &consumer, bytes.chunks(part));
-        for ia in consumer.ias() {
-            free(world, &ia);
-            assert_eq!(ia.object_counts(), ObjectCounts::default(), "objects of a freed IA");
-        }
-        for agent in &node.agents {
-            assert_eq!(agent.counts(), Counts::default(), "the agent's objects");
-            agent.close();
-        }
+        nothing_is_left(world, &node, &consumer);
     });
     assert_eq!(outcome.left, Vec::<String>::new(), "threads that did not end");
 }
