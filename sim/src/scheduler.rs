@@ -20,10 +20,9 @@ use crate::random::Random;
 const TICK: u64 = 100;
 /// What giving up the CPU costs, so that it also passes for those who do nothing else.
 const YIELD: u64 = 10_000;
-/// One platform call, or lock, in so many gives up the CPU: twice this power of two in one simulation and less in others, since some
-/// mistakes take quick changes to and fro, and others that one thread gets far while another stands still.
+/// One platform call, or lock, in two gives up the CPU in one simulation, in others one in the powers of two up to this one: some mistakes
+/// take quick changes to and fro, others that a thread gets far before it stands still.
 const RAREST: u64 = 6;
-
 /// With priorities, one choice in so many gives somebody another one: a loop that waits for who has a lesser one ends.
 const CHANGES: u64 = 24;
 
@@ -340,9 +339,7 @@ impl State {
             }
         }
     }
-}
 
-impl State {
     /// Which of these, or the device behind them, has the highest priority.
     fn most_urgent(&mut self, threads: &[usize], device: bool) -> u64 {
         let candidates = threads.len() + usize::from(device);
