@@ -70,29 +70,22 @@ impl Ia {
             Err(error) => return Err(error),
         };
         let Queue::Dto(queue) = &evd.queue else { return Err(Error::InvalidEvdType) };
-        let mut empty = false;
         while taken < into.len() {
             let (came, other) = core.take_plain(evd.handle, into.get_mut(taken..).unwrap_or_default());
             taken += came;
             match (came, other) {
-                (_, false) => {
-                    empty = true;
-                    break;
-                }
+                (_, false) => break,
                 (0, true) => {}
                 _ => continue,
             }
-            let Some(place) = into.get_mut(taken) else { break };
-            let Some(completion) = queue.take() else {
-                empty = true;
-                break;
-            };
+            let (Some(completion), Some(place)) = (queue.take(), into.get_mut(taken)) else { break };
             *place = queue.event(&completion);
             taken += 1;
             // What failed is dealt with before what comes after it is taken.
             core.failed(&completion);
         }
-        core.taken(&evd, empty);
+        // There is room left only where the queue was found empty.
+        core.taken(&evd, taken < into.len());
         if taken == 0 { Err(Error::QueueEmpty) } else { Ok(taken) }
     }
 }
