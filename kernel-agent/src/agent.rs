@@ -303,11 +303,6 @@ impl Agent {
         qps + srqs + self.gsi().map_or(0, |gsi| gsi.outstanding())
     }
 
-    /// Management datagrams that this side lost for want of room or sense.
-    pub fn lost_datagrams(&self) -> u64 {
-        self.gsi().map_or(0, |gsi| gsi.lost())
-    }
-
     pub(crate) fn count(&self, counter: Counter, by: i32) {
         self.counts[counter as usize].fetch_add(by as u32, Ordering::AcqRel);
     }

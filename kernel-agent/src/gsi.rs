@@ -3,7 +3,6 @@
 //! Locks: `next` (spins; before QP1's send queue).
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use nic_abi::admin::{ModifyQp, QpMask, QpState, QpType};
 use nic_abi::cqe::{self, CqeFlags};
@@ -42,7 +41,6 @@ pub(crate) struct Gsi {
     memory: DeviceMemory,
     /// The next send buffer.
     next: Mutex<u32>,
-    lost: AtomicU64,
 }
 
 fn receive_offset(index: u32) -> usize {
@@ -79,7 +77,7 @@ impl Gsi {
         };
         let number = Number { slot: ident::QPN_GSI, generation: 1 };
         let qp = Qp::create_as(client, &attributes, ident::QPN_GSI, number)?;
-        let gsi = Gsi { qp, cq, memory, next: Mutex::new(0), lost: AtomicU64::new(0) };
+        let gsi = Gsi { qp, cq, memory, next: Mutex::new(0) };
         gsi.memory.lease().start();
         gsi.make_ready()?;
         Ok(gsi)
@@ -116,11 +114,6 @@ impl Gsi {
         self.qp.sends.len() + receives
     }
 
-    /// Datagrams that were not sent, or not taken.
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
-    }
-
     fn segment(&self, offset: usize, length: usize) -> Segment {
         Segment {
             addr: self.memory.buffer().bus() + offset as u64,
@@ -132,14 +125,8 @@ impl Gsi {
     fn post_receive(&self, index: u32) {
         let segment = self.segment(receive_offset(index), GRH + mad::LEN);
         let note = Note { cookie: u64::from(index), data: 0 };
-        if self.qp.post_receive(false, &[segment], |&segment| segment, note).is_err() {
-            self.lose();
-        }
-    }
-
-    #[cold]
-    fn lose(&self) {
-        self.lost.fetch_add(1, Ordering::Relaxed);
+        // The receive was in use until now, so there is room for it; a dead device refuses it.
+        let _ = self.qp.post_receive(false, &[segment], |&segment| segment, note);
     }
 
     /// Sends a datagram; one that cannot be sent is lost, as any may be.
@@ -165,16 +152,14 @@ impl Gsi {
         // Buffers are used round about and requests end in order: one that may be posted has its buffer free.
         let limit = self.qp.sends.limit();
         if self.qp.sends.len() >= limit {
-            self.lose();
             return;
         }
         let offset = send_offset(*next % limit);
         let written = self.memory.buffer().write(offset, &outgoing.mad);
         let segment = self.segment(offset, mad::LEN);
         let posted = self.qp.post_datagram(&request, &to, &[segment], |&segment| segment, Note::default());
-        match (written, posted) {
-            (Ok(()), Ok(())) => *next = (*next + 1) % limit,
-            _ => self.lose(),
+        if written.is_ok() && posted.is_ok() {
+            *next = (*next + 1) % limit;
         }
     }
 
@@ -188,7 +173,6 @@ impl Gsi {
                 continue;
             }
             if completion.status != cqe::Status::Success {
-                self.lose();
                 continue;
             }
             let index = completion.cookie as u32;
@@ -196,12 +180,8 @@ impl Gsi {
             let read = self.memory.buffer().read(receive_offset(index), &mut bytes);
             self.post_receive(index);
             let remote_qp = Qpn::new(completion.source_or_field);
-            let (Ok(()), Some(remote_qp)) = (read, remote_qp) else {
-                self.lose();
-                continue;
-            };
+            let (Ok(()), Some(remote_qp)) = (read, remote_qp) else { continue };
             if completion.length as usize != bytes.len() {
-                self.lose();
                 continue;
             }
             let gid = |at: usize| {

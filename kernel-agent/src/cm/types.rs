@@ -241,11 +241,6 @@ impl PrivateData {
         bytes[..len].copy_from_slice(&data[..len]);
         PrivateData { len: len as u8, bytes }
     }
-
-    /// Whether all of it is zero: most likely the sender gave none.
-    pub fn is_blank(&self) -> bool {
-        self.iter().all(|&byte| byte == 0)
-    }
 }
 
 impl Deref for PrivateData {
