@@ -46,6 +46,8 @@ mod nic;
 mod qp;
 mod srq;
 mod tables;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod transfer;
 
 pub use error::AddError;

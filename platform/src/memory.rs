@@ -164,6 +164,13 @@ impl<'a> SharedSlice<'a> {
     }
 }
 
+impl<'a> From<&'a [AtomicU64]> for SharedSlice<'a> {
+    fn from(words: &'a [AtomicU64]) -> SharedSlice<'a> {
+        // SAFETY: the words are borrowed for 'a, and a shared reference to atomics allows only atomic accesses and windows.
+        unsafe { SharedSlice::from_raw(NonNull::from(words).cast(), size_of_val(words)) }
+    }
+}
+
 /// What [`Platform::alloc_dma`] returns: where the memory is for the program and for a device.
 #[derive(Debug)]
 pub struct RawDma {

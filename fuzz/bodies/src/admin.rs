@@ -18,7 +18,7 @@ use nic_model::GuestMemory;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::Input;
-use crate::rig::{MEMORY, PD, Qp, Rig, stride};
+use nic_model::testing::{MEMORY, PD, Qp, Rig, stride};
 
 /// Steps of one input.
 const STEPS: usize = 64;
@@ -246,12 +246,12 @@ impl Scene {
     fn work(&mut self, input: &mut Input<'_>) {
         let (mut a, mut b) = (self.a, self.b);
         let key = ident::key(1 + input.below(6) as u32, 5, input.below(3) as u8);
-        let segment = crate::rig::segment(key, input.number(), input.byte().into());
+        let segment = nic_model::testing::segment(key, input.number(), input.byte().into());
         if input.rarely(2) {
             self.rig.post_receive(&mut b, 3, &[segment]);
         } else {
             let opcode = wqe::Opcode::from_byte(input.byte() & 0x3f).unwrap_or(wqe::Opcode::Send);
-            let header = crate::rig::rdma(opcode, 4, key, input.number());
+            let header = nic_model::testing::rdma(opcode, 4, key, input.number());
             let header = wqe::Header { immediate: key, length: input.byte().into(), ..header };
             self.rig.post(&mut a, header, &[segment]);
         }
@@ -290,7 +290,8 @@ impl Scene {
         self.rig.start(0);
         self.rig.command(0, Opcode::CreatePd, PD, &()).expect("a domain, as none is left");
         self.rig.create_eq(0, 0, 6);
-        let fresh = crate::rig::QpSpec { slot: Some(ident::qpn_slot(self.a.qpn)), ..Default::default() };
+        let fresh =
+            nic_model::testing::QpSpec { slot: Some(ident::qpn_slot(self.a.qpn)), ..Default::default() };
         let qp = self.rig.create_qp(0, fresh);
         assert_eq!(self.rig.query(&qp).state, QpState::Reset as u32);
         assert!(self.places + PLACES as u64 * PLACE <= MEMORY && stride() > 0);

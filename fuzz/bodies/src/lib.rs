@@ -11,9 +11,6 @@ mod cm;
 mod input;
 mod liar;
 mod race;
-#[allow(dead_code, unused_imports, reason = "a part of the miniature driver is for the model's own tests")]
-#[path = "../../../nic-model/tests/model/rig.rs"]
-mod rig;
 mod wire;
 mod work;
 

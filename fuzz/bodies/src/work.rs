@@ -16,7 +16,7 @@ use nic_model::GuestMemory;
 use zerocopy::IntoBytes;
 
 use crate::Input;
-use crate::rig::{ALL_RIGHTS, Cq, LOG_ENTRIES, PD, Qp, QpSpec, REMOTE, Rig, segment, stride};
+use nic_model::testing::{ALL_RIGHTS, Cq, LOG_ENTRIES, PD, Qp, QpSpec, REMOTE, Rig, segment, stride};
 
 const STEPS: usize = 96;
 const CANARY: usize = 8192;

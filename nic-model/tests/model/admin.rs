@@ -11,7 +11,7 @@ use nic_abi::registers;
 use nic_model::GuestMemory;
 use std::sync::atomic::Ordering;
 
-use crate::rig::{MEMORY, PD, QpSpec, Rig};
+use nic_model::testing::{MEMORY, PD, QpSpec, Rig};
 
 const ARGS: u16 = 16;
 const OBJECT: u16 = 8;

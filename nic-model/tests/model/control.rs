@@ -9,7 +9,7 @@ use nic_abi::registers::{self, Fault, Identity, MAGIC, State};
 use nic_model::{AddError, Fabric, Frontend, GuestMemory, NicConfig, Progress};
 use platform::{Instant, SharedSlice};
 
-use crate::rig::{PD, Rig};
+use nic_model::testing::{Memory, PD, Rig};
 
 #[test]
 fn the_identity_says_who_it_is() {
@@ -32,19 +32,19 @@ fn the_identity_says_who_it_is() {
 
 #[test]
 fn a_bad_configuration_is_refused() {
-    struct Short(host::Arena);
+    struct Short(Memory);
     impl Frontend for Short {
-        type Memory = host::Arena;
+        type Memory = Memory;
         fn registers(&self) -> SharedSlice<'_> {
             self.0.get(0, 4096).unwrap()
         }
-        fn memory(&self) -> &host::Arena {
+        fn memory(&self) -> &Memory {
             &self.0
         }
         fn raise(&self, _: u16) {}
     }
     let mut fabric = Fabric::new();
-    let add = |fabric: &mut Fabric<Short>, config| fabric.add_nic(config, Short(host::Arena::new(8192)));
+    let add = |fabric: &mut Fabric<Short>, config| fabric.add_nic(config, Short(Memory::new(8192)));
     let good = NicConfig::numbered(0, 8192);
     assert_eq!(add(&mut fabric, good), Err(AddError::Registers));
     assert_eq!(add(&mut fabric, NicConfig { mtu: 1500, ..good }), Err(AddError::Config("path MTU")));
@@ -86,8 +86,8 @@ fn a_reset_forgets_everything() {
     let (key, _) = rig.region(0, 64);
     rig.post(
         &mut a,
-        crate::rig::rdma(nic_abi::wqe::Opcode::Write, 1, 9, 0),
-        &[crate::rig::segment(key, 0, 8)],
+        nic_model::testing::rdma(nic_abi::wqe::Opcode::Write, 1, 9, 0),
+        &[nic_model::testing::segment(key, 0, 8)],
     );
     rig.control(0, registers::CONTROL_RESET);
     assert_eq!(rig.state(0), State::Idle as u32);
@@ -123,7 +123,7 @@ fn a_mute_device_hears_only_a_reset_or_nothing() {
     for (value, hears) in [(0, true), (1, false)] {
         let mut rig = Rig::new(1);
         let (mut a, _) = rig.pair();
-        rig.post(&mut a, crate::rig::header(nic_abi::wqe::Opcode::Send, 1), &[]);
+        rig.post(&mut a, nic_model::testing::header(nic_abi::wqe::Opcode::Send, 1), &[]);
         rig.run();
         rig.inject(0, Injection::Mute, 0, 1, value);
         let before = rig.register(0, registers::STATUS_HEARTBEAT).load(Ordering::Relaxed);
@@ -194,7 +194,7 @@ fn the_fifo_wraps_with_its_phase() {
     }
     rig.run();
     rig.post_receive(&mut b, 5, &[]);
-    rig.post(&mut a, crate::rig::header(nic_abi::wqe::Opcode::Send, 4), &[]);
+    rig.post(&mut a, nic_model::testing::header(nic_abi::wqe::Opcode::Send, 4), &[]);
     assert_eq!(rig.sent(&mut a).tag, 4);
     assert_eq!(rig.received(&mut b).tag, 5);
     assert_eq!(rig.stats(0).bad_doorbells, 0);

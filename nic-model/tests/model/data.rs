@@ -7,7 +7,7 @@ use nic_abi::ident::KEY_RESERVED;
 use nic_abi::wqe::{self, AtomicArgs, Header, SendFlags};
 use nic_model::GuestMemory;
 
-use crate::rig::{QpSpec, Rig, header, rdma, segment, status};
+use nic_model::testing::{QpSpec, Rig, header, rdma, segment, status};
 
 #[test]
 fn a_send_meets_a_receive() {
@@ -82,7 +82,7 @@ fn a_write_lands_and_consumes_no_receive() {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = rig.pair();
     let (from, source) = rig.region(0, 64);
-    let (to, target) = rig.region_with(1, 64, crate::rig::ALL_RIGHTS, 0x7000_0000);
+    let (to, target) = rig.region_with(1, 64, nic_model::testing::ALL_RIGHTS, 0x7000_0000);
     rig.fill(source, 64, 1);
     rig.post_receive(&mut b, 2, &[]);
     rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 0x7000_0010), &[segment(from, 0, 48)]);
@@ -107,7 +107,7 @@ fn a_read_fetches() {
     assert_eq!(rig.query(&b).receive_psn, (b_start(&a) + 1) & 0xff_ffff);
 }
 
-fn b_start(a: &crate::rig::Qp) -> u32 {
+fn b_start(a: &nic_model::testing::Qp) -> u32 {
     a.qpn & 0xffff
 }
 

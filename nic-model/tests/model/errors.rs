@@ -8,7 +8,7 @@ use nic_abi::eqe::{EventType, UNTOLD};
 use nic_abi::wqe::{self, AtomicArgs, Header, LinkFlags, ReceiveHeader};
 use nic_model::GuestMemory;
 
-use crate::rig::{ALL_RIGHTS, MAX_MESSAGE, Qp, QpSpec, Rig, header, rdma, segment, status};
+use nic_model::testing::{ALL_RIGHTS, MAX_MESSAGE, Qp, QpSpec, Rig, header, rdma, segment, status};
 
 /// Connected queue pairs on two NICs, memory on both sides.
 struct Scene {
@@ -604,7 +604,7 @@ fn memory_that_goes_away_under_a_message_ends_it() {
 fn a_privileged_address_outside_of_memory_is_a_violation() {
     let mut rig = Rig::new(2);
     let privileged = QpSpec { flags: QpFlags::PRIVILEGED, ..QpSpec::default() };
-    for addr in [crate::rig::MEMORY - 4, crate::rig::MEMORY, u64::MAX - 3] {
+    for addr in [nic_model::testing::MEMORY - 4, nic_model::testing::MEMORY, u64::MAX - 3] {
         let (mut a, _) = rig.pair_of(0, 1, privileged);
         let (to, _) = rig.region(1, 64);
         rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 0), &[segment(0, addr, 8)]);

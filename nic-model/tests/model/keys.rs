@@ -10,7 +10,7 @@ use nic_abi::wqe::{self, BindArgs, Header, LinkFlags, ListArgs, ListElement};
 use nic_model::GuestMemory;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::rig::{ALL_RIGHTS, MEMORY, PD, Qp, QpSpec, REMOTE, Rig, header, rdma, segment, status};
+use nic_model::testing::{ALL_RIGHTS, MEMORY, PD, Qp, QpSpec, REMOTE, Rig, header, rdma, segment, status};
 
 const ARGS: u32 = 32;
 

@@ -7,4 +7,3 @@ mod errors;
 mod keys;
 mod queues;
 mod random;
-mod rig;

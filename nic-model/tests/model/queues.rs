@@ -13,7 +13,7 @@ use nic_abi::registers;
 use nic_abi::wqe::{self, AddressVector, Header, SendFlags};
 use zerocopy::FromBytes;
 
-use crate::rig::{Cq, LOG_ENTRIES, Qp, QpSpec, Rig, header, rdma, segment, status, stride};
+use nic_model::testing::{Cq, LOG_ENTRIES, Qp, QpSpec, Rig, header, rdma, segment, status, stride};
 
 fn cq_info(rig: &mut Rig, cq: &Cq) -> CqInfo {
     let result = rig.command(cq.nic, Opcode::QueryCq, cq.number, &()).expect("a CQ");

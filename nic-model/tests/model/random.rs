@@ -8,7 +8,7 @@ use nic_abi::wqe::{self, Header};
 use nic_model::GuestMemory;
 use proptest::prelude::*;
 
-use crate::rig::{Qp, QpSpec, Rig, stride};
+use nic_model::testing::{Qp, QpSpec, Rig, stride};
 
 /// Memory that belongs to nothing: it must stay as it is.
 struct Canary {
@@ -76,7 +76,7 @@ proptest! {
         let (key, _) = rig.region(0, 4096);
         let (far, _) = rig.region(1, 4096);
         let canary = Canary::new(&mut rig);
-        rig.post_receive(&mut b, 1, &[crate::rig::segment(far, 0, 4096)]);
+        rig.post_receive(&mut b, 1, &[nic_model::testing::segment(far, 0, 4096)]);
         let posted = entries.len();
         for (mut bytes, tame) in entries {
             if tame {
@@ -119,7 +119,7 @@ proptest! {
         }
         rig.ring(1, Kind::Receive, qpn_slot(b.qpn), b.receive_tail);
         for tag in 0..6 {
-            rig.post(&mut a, crate::rig::header(wqe::Opcode::Send, tag), &[crate::rig::segment(from, 0, 24)]);
+            rig.post(&mut a, nic_model::testing::header(wqe::Opcode::Send, tag), &[nic_model::testing::segment(from, 0, 24)]);
         }
         rig.run();
         settle(&mut rig);
@@ -148,7 +148,7 @@ proptest! {
                 prop_assert!(admin::Status::from_word(response.status).is_some());
             }
         }
-        rig.post(&mut a, crate::rig::header(wqe::Opcode::Send, 1), &[]);
+        rig.post(&mut a, nic_model::testing::header(wqe::Opcode::Send, 1), &[]);
         settle(&mut rig);
     }
 
@@ -173,7 +173,7 @@ proptest! {
     }
 
     #[test]
-    fn random_lists(elements in prop::collection::vec(any::<u64>().prop_map(|e| e % (crate::rig::MEMORY * 2)), 1..40),
+    fn random_lists(elements in prop::collection::vec(any::<u64>().prop_map(|e| e % (nic_model::testing::MEMORY * 2)), 1..40),
                     length in word(), element_length in word(), offset in word(), flags in 0_u32..0x1000, base in word()) {
         let mut rig = Rig::new(1);
         let at = rig.alloc(4096);
@@ -185,13 +185,13 @@ proptest! {
             elements: elements.len() as u32,
             reserved: 0,
         };
-        let args = admin::RegisterRegion { pd: crate::rig::PD, flags, base, length, list };
+        let args = admin::RegisterRegion { pd: nic_model::testing::PD, flags, base, length, list };
         let key = rig.fresh_key();
         let registered = rig.command(0, admin::Opcode::RegisterRegion, key, &args).is_ok();
         let (mut a, _b) = rig.pair();
-        let seg = crate::rig::segment(key, base.wrapping_add(length / 2), (length / 2).min(1 << 20) as u32);
+        let seg = nic_model::testing::segment(key, base.wrapping_add(length / 2), (length / 2).min(1 << 20) as u32);
         let (to, _) = rig.region(0, 1 << 20);
-        rig.post(&mut a, crate::rig::rdma(wqe::Opcode::Write, 1, to, 0), &[seg]);
+        rig.post(&mut a, nic_model::testing::rdma(wqe::Opcode::Write, 1, to, 0), &[seg]);
         let sent = rig.sent(&mut a);
         if !registered && seg.length > 0 {
             prop_assert_ne!(sent.status, 0);

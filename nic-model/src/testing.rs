@@ -1,9 +1,15 @@
-//! A driver in miniature: plays the other side of the registers and rings, and breaks the rules when asked to.
+//! A miniature driver for tests: it drives NICs of the model through their registers and rings, and breaks
+//! the rules of the data sheet when a test asks for it.
+//!
+//! Only with the feature `testing`. The functions panic where a test cannot go on.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use core::mem::{offset_of, size_of_val};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use host::Arena;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use nic_abi::admin::{
     self, Command, CreateCq, CreateEq, CreateQp, CreateSrq, Inject, Injection, ModifyQp, Opcode,
 };
@@ -13,13 +19,14 @@ use nic_abi::doorbell::{self, Kind};
 use nic_abi::eqe::{self, Eqe, EventType};
 use nic_abi::registers::{self, Control};
 use nic_abi::wqe::{self, Header, LinkFlags, ListArgs, ReceiveHeader, Segment, SendFlags, Wqe};
-use nic_model::{Fabric, Frontend, GuestMemory, NicConfig, NicId, Progress, Stats};
 use platform::{Instant, SharedSlice};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+
+use crate::{DmaError, Fabric, Frontend, GuestMemory, NicConfig, NicId, Progress, Stats};
 
 /// Bytes of the machine's memory.
 pub const MEMORY: u64 = 64 << 20;
-/// Work requests, receives and completions fit easily.
+/// Log2 of the entries of work queues.
 pub const LOG_ENTRIES: u32 = 6;
 const ADMIN_LOG: u32 = 4;
 /// Segments of a receive entry, and of a send entry.
@@ -27,30 +34,53 @@ pub const MAX_SEGMENTS: u32 = 6;
 /// The message size of queue pairs.
 pub const MAX_MESSAGE: u64 = 8 << 20;
 
+/// The protection domain that [`Rig::new`] creates on each NIC.
 pub const PD: u32 = 1;
+/// All rights of a region.
 pub const ALL_RIGHTS: LinkFlags = LinkFlags::LOCAL_READ
     .union(LinkFlags::LOCAL_WRITE)
     .union(LinkFlags::REMOTE_READ)
     .union(LinkFlags::REMOTE_WRITE)
     .union(LinkFlags::REMOTE_ATOMIC)
     .union(LinkFlags::BIND);
+/// All rights of peers.
 pub const REMOTE: LinkFlags =
     LinkFlags::REMOTE_READ.union(LinkFlags::REMOTE_WRITE).union(LinkFlags::REMOTE_ATOMIC);
 
+/// Zeroed memory of a machine, or a register file; a bus address is an offset in it.
+pub struct Memory(Box<[AtomicU64]>);
+
+impl Memory {
+    /// `len` bytes, a multiple of 8.
+    pub fn new(len: usize) -> Memory {
+        Memory(<[AtomicU64]>::new_box_zeroed_with_elems(len / 8).expect("memory for a test"))
+    }
+}
+
+impl GuestMemory for Memory {
+    #[inline]
+    fn get(&self, addr: u64, len: u64) -> Result<SharedSlice<'_>, DmaError> {
+        let (Ok(addr), Ok(len)) = (usize::try_from(addr), usize::try_from(len)) else { return Err(DmaError) };
+        let at = if len == 0 { 0 } else { addr };
+        SharedSlice::from(&*self.0).get(at, len).map_err(|_| DmaError)
+    }
+}
+
+/// The front-end of one NIC: counts the interrupts.
 pub struct Front {
-    registers: Arc<Arena>,
-    memory: Arc<Arena>,
+    registers: Arc<Memory>,
+    memory: Arc<Memory>,
     raised: Arc<Vec<AtomicU32>>,
 }
 
 impl Frontend for Front {
-    type Memory = Arena;
+    type Memory = Memory;
 
     fn registers(&self) -> SharedSlice<'_> {
         self.registers.get(0, registers::SIZE as u64).expect("the register file")
     }
 
-    fn memory(&self) -> &Arena {
+    fn memory(&self) -> &Memory {
         &self.memory
     }
 
@@ -61,8 +91,10 @@ impl Frontend for Front {
 
 /// One NIC as its driver sees it.
 pub struct Side {
+    /// Its name in the fabric.
     pub id: NicId,
-    pub registers: Arc<Arena>,
+    /// Its register file.
+    pub registers: Arc<Memory>,
     raised: Arc<Vec<AtomicU32>>,
     commands: u64,
     responses: u64,
@@ -75,40 +107,60 @@ pub struct Side {
 /// A ring that the device fills.
 #[derive(Clone, Copy, Debug)]
 pub struct Ring {
+    /// Bus address.
     pub addr: u64,
+    /// Log2 of the entries.
     pub log: u32,
+    /// Entries consumed, free-running.
     pub head: u32,
 }
 
 /// A CQ.
 #[derive(Clone, Copy, Debug)]
 pub struct Cq {
+    /// The index of its NIC.
     pub nic: usize,
+    /// Its number.
     pub number: u32,
+    /// Its ring.
     pub ring: Ring,
 }
 
 /// A queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Qp {
+    /// The index of its NIC.
     pub nic: usize,
+    /// Its number.
     pub qpn: u32,
+    /// The CQ of its send queue.
     pub send_cq: Cq,
+    /// The CQ of its receive queue.
     pub receive_cq: Cq,
+    /// Bus address of the send queue.
     pub send_ring: u64,
+    /// Bus address of the receive queue, 0 with an SRQ.
     pub receive_ring: u64,
+    /// Blocks posted.
     pub send_tail: u32,
+    /// Receives posted.
     pub receive_tail: u32,
+    /// Its generation.
     pub generation: u32,
 }
 
-/// How a queue pair is to be made.
+/// How to create a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QpSpec {
+    /// Its type.
     pub kind: QpType,
+    /// Privileged or not, with an SRQ or without.
     pub flags: QpFlags,
+    /// The SRQ, if the flags say that there is one.
     pub srq: u32,
+    /// The slot; a fresh one if `None`.
     pub slot: Option<u32>,
+    /// Log2 of the blocks of its send queue and of the entries of its receive queue.
     pub log: u32,
 }
 
@@ -118,23 +170,28 @@ impl Default for QpSpec {
     }
 }
 
+/// A fabric, the memory of its machine, and a driver of each NIC.
 pub struct Rig {
+    /// The device.
     pub fabric: Fabric<Front>,
-    pub memory: Arc<Arena>,
+    /// The memory of the machine.
+    pub memory: Arc<Memory>,
+    /// The NICs as their drivers see them.
     pub nics: Vec<Side>,
+    /// The time that the device is given, in nanoseconds.
     pub now: u64,
     next: u64,
     next_key: u32,
 }
 
 impl Rig {
-    /// NICs that are powered on and joined.
+    /// NICs that are powered on and linked to each other.
     pub fn powered(nics: u8) -> Rig {
-        let memory = Arc::new(Arena::new(MEMORY as usize));
+        let memory = Arc::new(Memory::new(MEMORY as usize));
         let mut fabric = Fabric::new();
         let mut sides: Vec<Side> = Vec::new();
         for n in 0..nics {
-            let registers = Arc::new(Arena::new(registers::SIZE));
+            let registers = Arc::new(Memory::new(registers::SIZE));
             let raised: Arc<Vec<AtomicU32>> = Arc::new((0..8).map(|_| AtomicU32::new(0)).collect());
             let front =
                 Front { registers: registers.clone(), memory: memory.clone(), raised: raised.clone() };
@@ -177,20 +234,23 @@ impl Rig {
         at
     }
 
+    /// A register of NIC `n`.
     pub fn register(&self, n: usize, offset: usize) -> &AtomicU32 {
         let registers = self.nics[n].registers.get(0, registers::SIZE as u64).expect("the register file");
         registers.atomic_u32(offset).expect("a register")
     }
 
+    /// How often NIC `n` raised a vector.
     pub fn raised(&self, n: usize, vector: usize) -> u32 {
         self.nics[n].raised[vector].load(Ordering::Relaxed)
     }
 
+    /// The counters of NIC `n`.
     pub fn stats(&self, n: usize) -> Stats {
         *self.fabric.stats(self.nics[n].id).expect("a NIC")
     }
 
-    /// Lets the device work until it has nothing to do at this moment.
+    /// Polls the device until it has nothing to do at this moment.
     pub fn run(&mut self) {
         for _ in 0..100_000 {
             if self.fabric.poll(Instant::from_nanos(self.now), 64) == Progress::Idle {
@@ -200,30 +260,31 @@ impl Rig {
         panic!("the device finds no rest");
     }
 
-    /// Lets the device do a little.
+    /// Polls the device once, with the smallest budget.
     pub fn step(&mut self) {
         self.fabric.poll(Instant::from_nanos(self.now), 1);
     }
 
-    /// Lets time pass up to and with the next deadline of a queue pair, and the device work.
+    /// Lets time pass, and polls the device until it has nothing to do.
     pub fn advance(&mut self, ns: u64) {
         self.now += ns;
         self.run();
     }
 
-    /// Writes a control request and lets the device carry it out.
+    /// Writes a control request and polls the device; returns the request's value.
     pub fn control(&mut self, n: usize, command: u32) -> u32 {
         let present = self.register(n, registers::CONTROL_REQUEST).load(Ordering::Relaxed);
         let acknowledged = self.register(n, registers::STATUS_ACKNOWLEDGED).load(Ordering::Relaxed);
         let others = [1, 2].map(|more| acknowledged.wrapping_add(more));
         let value = if others[0] == present { others[1] } else { others[0] };
-        let at = registers::CONTROL + std::mem::offset_of!(Control, command);
+        let at = registers::CONTROL + offset_of!(Control, command);
         self.register(n, at).store(command, Ordering::Relaxed);
         self.register(n, registers::CONTROL_REQUEST).store(value, Ordering::Release);
         self.run();
         value
     }
 
+    /// The state word of NIC `n`.
     pub fn state(&self, n: usize) -> u32 {
         self.register(n, registers::STATUS_STATE).load(Ordering::Acquire)
     }
@@ -244,6 +305,7 @@ impl Rig {
             .expect("the control page");
     }
 
+    /// Starts NIC `n` with an admin queue in fresh memory.
     pub fn start(&mut self, n: usize) {
         let commands = self.alloc((admin::COMMAND_SIZE << ADMIN_LOG) as u64);
         let responses = self.alloc((admin::RESPONSE_SIZE << ADMIN_LOG) as u64);
@@ -254,7 +316,7 @@ impl Rig {
         (side.commands, side.responses, side.issued) = (commands, responses, 0);
     }
 
-    /// Rings for a queue as doc/doorbell.rs says; true if the device wants a kick.
+    /// Rings for a queue as the data sheet says; true if the device wants a kick.
     pub fn ring(&self, n: usize, kind: Kind, slot: u32, tail: u32) -> bool {
         let records = match kind {
             Kind::Send => registers::SQ_RECORDS,
@@ -267,16 +329,16 @@ impl Rig {
         self.register(n, at + 4).swap(0, Ordering::AcqRel) == 1 && self.push_doorbell(n, kind, slot)
     }
 
-    /// Writes an entry of the FIFO, wanted or not.
+    /// Writes an entry of the FIFO, whether the queue is armed or not; true if the device wants a kick.
     pub fn push_doorbell(&self, n: usize, kind: Kind, slot: u32) -> bool {
         let index = self.register(n, registers::FIFO_TAIL).fetch_add(1, Ordering::AcqRel);
         let entry = registers::FIFO + (index % registers::FIFO_ENTRIES) as usize * 4;
         self.register(n, entry).store(doorbell::entry(kind, slot, index), Ordering::Release);
-        std::sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         self.register(n, registers::FIFO_EVENT).load(Ordering::SeqCst) == index
     }
 
-    /// Posts a command and rings; says at which index its answer will be.
+    /// Posts a command and rings; returns the index of its answer.
     pub fn issue(&mut self, n: usize, command: &Command) -> u32 {
         let side = &mut self.nics[n];
         let index = side.issued;
@@ -295,13 +357,14 @@ impl Rig {
         (response.phase == cqe::phase(index, ADMIN_LOG)).then_some(response)
     }
 
+    /// Has a command carried out; `None` if there is no answer.
     pub fn raw_command(&mut self, n: usize, command: &Command) -> Option<Response> {
         let index = self.issue(n, command);
         self.run();
         self.answer(n, index)
     }
 
-    /// Has a command carried out; on refusal the status and the field.
+    /// Has a command carried out; returns its result, or the status and the field of a refusal.
     pub fn command<A: IntoBytes + Immutable>(
         &mut self,
         n: usize,
@@ -327,6 +390,7 @@ impl Rig {
         }
     }
 
+    /// Creates an event queue in fresh memory, on vector 1.
     pub fn create_eq(&mut self, n: usize, number: u32, log: u32) {
         let ring = self.alloc((eqe::SIZE << log) as u64);
         let args = CreateEq { ring, log_entries: log, vector: 1 };
@@ -336,6 +400,7 @@ impl Rig {
         }
     }
 
+    /// Creates a CQ in fresh memory, which reports to event queue 0.
     pub fn create_cq(&mut self, n: usize, log: u32) -> Cq {
         let number = self.nics[n].next_cq;
         self.nics[n].next_cq += 1;
@@ -345,12 +410,14 @@ impl Rig {
         Cq { nic: n, number, ring: Ring { addr: ring, log, head: 0 } }
     }
 
+    /// Creates a queue pair and its two CQs.
     pub fn create_qp(&mut self, n: usize, spec: QpSpec) -> Qp {
         let send_cq = self.create_cq(n, 8);
         let receive_cq = self.create_cq(n, 8);
         self.create_qp_on(n, spec, send_cq, receive_cq)
     }
 
+    /// Arguments of CreateQp, with rings in fresh memory.
     pub fn qp_args(&mut self, spec: QpSpec, send_cq: Cq, receive_cq: Cq) -> CreateQp {
         let shared = spec.flags.contains(QpFlags::SRQ);
         CreateQp {
@@ -372,6 +439,7 @@ impl Rig {
         }
     }
 
+    /// Creates a queue pair on two CQs.
     pub fn create_qp_on(&mut self, n: usize, spec: QpSpec, send_cq: Cq, receive_cq: Cq) -> Qp {
         let slot = spec.slot.unwrap_or_else(|| {
             self.nics[n].next_slot += 1;
@@ -394,6 +462,7 @@ impl Rig {
         }
     }
 
+    /// Creates an SRQ; returns the bus address of its ring.
     pub fn create_srq(&mut self, n: usize, number: u32, limit: u32) -> u64 {
         let ring = self.alloc(u64::from(stride()) << LOG_ENTRIES);
         let args = CreateSrq {
@@ -414,11 +483,13 @@ impl Rig {
         self.region_with(n, length, ALL_RIGHTS | LinkFlags::RELATIVE, 0)
     }
 
+    /// A key whose slot has not been used.
     pub fn fresh_key(&mut self) -> u32 {
         self.next_key += 1;
         nic_abi::ident::key(self.next_key, 5, 0)
     }
 
+    /// Registers fresh contiguous memory; returns its key and its bus address.
     pub fn region_with(&mut self, n: usize, length: u64, flags: LinkFlags, base: u64) -> (u32, u64) {
         let addr = self.alloc(length.max(1));
         let key = self.fresh_key();
@@ -433,27 +504,31 @@ impl Rig {
         (key, addr)
     }
 
+    /// ModifyQp.
     pub fn modify(&mut self, qp: &Qp, args: &ModifyQp) -> Result<(), (Status, u16)> {
         self.command(qp.nic, Opcode::ModifyQp, qp.qpn, args).map(|_| ())
     }
 
+    /// ModifyQp of the state alone.
     pub fn set_state(&mut self, qp: &Qp, state: QpState) -> Result<(), (Status, u16)> {
         let args = ModifyQp { mask: QpMask::STATE.bits(), state: state as u32, ..ModifyQp::default() };
         self.modify(qp, &args)
     }
 
+    /// QueryQp.
     pub fn query(&mut self, qp: &Qp) -> QpInfo {
         let result = self.command(qp.nic, Opcode::QueryQp, qp.qpn, &()).expect("a queue pair");
         QpInfo::read_from_prefix(&result).expect("large enough").0
     }
 
+    /// GID 1 of NIC `n`: its IPv4 address, mapped.
     pub fn gid(&self, n: usize) -> [u8; 16] {
         let mut gid = [0; 16];
         gid[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, n as u8 + 1]);
         gid
     }
 
-    /// INIT with all rights of peers.
+    /// Takes a queue pair to INIT, with all rights of peers.
     pub fn init(&mut self, qp: &Qp) {
         let args = ModifyQp {
             mask: (QpMask::STATE | QpMask::ACCESS).bits(),
@@ -464,6 +539,7 @@ impl Rig {
         self.modify(qp, &args).expect("INIT");
     }
 
+    /// Arguments that take a queue pair from INIT to RTR with `peer`.
     pub fn rtr_args(&self, qp: &Qp, peer: &Qp) -> ModifyQp {
         ModifyQp {
             mask: (QpMask::STATE
@@ -487,6 +563,7 @@ impl Rig {
         }
     }
 
+    /// Arguments that take a queue pair from RTR to RTS.
     pub fn rts_args(&self, qp: &Qp) -> ModifyQp {
         ModifyQp {
             mask: (QpMask::STATE
@@ -523,12 +600,13 @@ impl Rig {
         (x, y)
     }
 
+    /// Two connected queue pairs, on the first and on the last NIC.
     pub fn pair(&mut self) -> (Qp, Qp) {
         let other = self.nics.len() - 1;
         self.pair_of(0, other, QpSpec::default())
     }
 
-    /// A datagram queue pair that is ready, with a queue key.
+    /// A datagram queue pair in RTS with a queue key; slot 1 is the general services one.
     pub fn datagram_qp(&mut self, n: usize, slot: u32, qkey: u32) -> Qp {
         let kind = if slot == 1 { QpType::Gsi } else { QpType::Ud };
         let qp = self.create_qp(n, QpSpec { kind, slot: Some(slot), ..QpSpec::default() });
@@ -554,6 +632,7 @@ impl Rig {
         qp.send_tail = qp.send_tail.wrapping_add(u32::from(header.blocks));
     }
 
+    /// Rings for a send queue.
     pub fn ring_send(&mut self, qp: &Qp) {
         self.ring(qp.nic, Kind::Send, nic_abi::ident::qpn_slot(qp.qpn), qp.send_tail);
     }
@@ -580,6 +659,7 @@ impl Rig {
         self.ring_send(qp);
     }
 
+    /// Writes a receive entry into a ring, without ringing.
     pub fn write_receive(&mut self, ring: u64, index: u32, tag: u32, segments: &[Segment]) {
         let at = ring + u64::from(index % (1 << LOG_ENTRIES)) * u64::from(stride());
         let header = ReceiveHeader { segments: segments.len() as u32, tag, flags: 0, reserved: 0 };
@@ -587,6 +667,7 @@ impl Rig {
         self.memory.write(at + 16, segments.as_bytes()).expect("the ring");
     }
 
+    /// Posts a receive and rings.
     pub fn post_receive(&mut self, qp: &mut Qp, tag: u32, segments: &[Segment]) {
         self.write_receive(qp.receive_ring, qp.receive_tail, tag, segments);
         qp.receive_tail = qp.receive_tail.wrapping_add(1);
@@ -620,11 +701,13 @@ impl Rig {
         self.poll_cq(&mut qp.receive_cq).expect("a completion of the receive queue")
     }
 
+    /// Arms a CQ.
     pub fn arm_cq(&self, cq: &Cq, how: u32) {
         let record = registers::CQ_RECORDS + cq.number as usize * doorbell::RECORD_BYTES;
         self.register(cq.nic, record + 4).store(how, Ordering::SeqCst);
     }
 
+    /// Arms event queue 0 of NIC `n`.
     pub fn arm_eq(&self, n: usize) {
         self.register(n, registers::EQ_RECORDS + 4).store(doorbell::ARM_NEXT, Ordering::SeqCst);
     }
@@ -651,18 +734,20 @@ impl Rig {
         events.iter().map(|e| (EventType::from_byte(e.event).expect("an event"), e.number)).collect()
     }
 
+    /// Injects a fault.
     pub fn inject(&mut self, n: usize, what: Injection, object: u32, count: u32, value: u64) {
         let args = Inject { what: what as u32, count, value };
         self.command(n, Opcode::Inject, object, &args).expect("an injection");
     }
 
+    /// Fills memory with a pattern that repeats itself every 256 bytes.
     pub fn fill(&self, addr: u64, len: usize, seed: u8) {
-        // It repeats itself every 256 bytes.
         let period: Vec<u8> = (0..=u8::MAX).map(|i| i.wrapping_mul(31).wrapping_add(seed)).collect();
         let bytes = period.repeat(len.div_ceil(period.len()));
         self.memory.write(addr, &bytes[..len]).expect("memory");
     }
 
+    /// A copy of memory.
     pub fn bytes(&self, addr: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.memory.read(addr, &mut bytes).expect("memory");
@@ -675,6 +760,7 @@ pub fn stride() -> u32 {
     wqe::receive_stride(MAX_SEGMENTS)
 }
 
+/// A segment.
 pub fn segment(key: u32, addr: u64, length: u32) -> Segment {
     Segment { addr, length, key }
 }
