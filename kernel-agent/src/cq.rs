@@ -15,11 +15,11 @@ use nic_abi::cqe::{self, CqeFlags};
 use nic_abi::ident;
 use nic_hal::{CompletionQueue, CqParams, Entry, Lease, Outstanding, Taken};
 use platform::SleepLock;
+use platform::use_count::{Counted, UseCount};
 
 use crate::agent::{Counter, EQ_COMPLETIONS};
 use crate::gate::{Admission, Gate, Lodger, Place};
 use crate::qp::Qp;
-use crate::sync::{Used, Users};
 use crate::table::{Number, Table};
 use crate::{Client, Error, Resource};
 
@@ -258,15 +258,15 @@ pub struct Cq {
     dropped: AtomicU64,
     failed: AtomicBool,
     control: SleepLock,
-    users: Users,
+    uses: UseCount,
 }
 
 const ARMED_SOLICITED: u32 = 1;
 const ARMED_NEXT: u32 = 2;
 
-impl Used for Cq {
-    fn users(&self) -> &Users {
-        &self.users
+impl Counted for Cq {
+    fn uses(&self) -> &UseCount {
+        &self.uses
     }
 }
 
@@ -318,7 +318,7 @@ impl Cq {
             dropped: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             control: SleepLock::default(),
-            users: Users::default(),
+            uses: UseCount::new(),
         });
         agent.cqs.put(slot, cq.clone());
         client.register_object(Counter::Cqs, slot, crate::client::Object::Cq(cq.clone()));
@@ -504,7 +504,7 @@ impl Cq {
         agent.alive()?;
         let log = log_entries(entries, agent.identity().max_cqes)?;
         let _control = self.control.lock(agent.platform());
-        if self.users.ended() {
+        if self.uses.is_closed() {
             return Err(Error::Gone);
         }
         let ring = agent.nic().resize_cq(self.number, log)?;
@@ -537,11 +537,11 @@ impl Cq {
     pub fn destroy(&self) -> Result<(), Error> {
         let agent = self.client.agent();
         let _control = self.control.lock(agent.platform());
-        self.users.end()?;
+        self.uses.close()?;
         let destroyed = agent.nic().destroy_cq(self.number, &self.lease()?);
         match destroyed {
             Err(error @ nic_hal::Error::Command(_)) => {
-                self.users.resume();
+                self.uses.reopen();
                 return Err(error.into());
             }
             // With the device dead nobody will use the number again.

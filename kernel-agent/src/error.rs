@@ -2,6 +2,7 @@
 
 use nic_abi::admin::QpState;
 use nic_hal::{CommandError, Death};
+use platform::use_count::NotClosed;
 use thiserror::Error;
 
 /// What there is no more of.
@@ -130,6 +131,15 @@ impl From<nic_hal::Error> for Error {
                 _ => Error::Command(command),
             },
             other => Error::Unusable(other),
+        }
+    }
+}
+
+impl From<NotClosed> for Error {
+    fn from(reason: NotClosed) -> Error {
+        match reason {
+            NotClosed::InUse => Error::Busy,
+            NotClosed::AlreadyClosed => Error::Gone,
         }
     }
 }

@@ -25,8 +25,6 @@ mod dispatch;
 mod error;
 mod gate;
 mod gsi;
-#[cfg(all(test, ferrovia_model))]
-mod models;
 mod post;
 mod qp;
 mod region;

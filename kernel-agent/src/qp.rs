@@ -14,6 +14,7 @@ use nic_abi::ident;
 use nic_abi::wqe::{AddressVector, LinkFlags, Opcode, SendFlags};
 use nic_hal::{Lease, Outstanding, QpParams, ReceiveQueue};
 use platform::sync::Mutex;
+use platform::use_count::Use;
 use platform::{Privileged, SleepLock};
 
 use crate::agent::{Counter, EQ_ASYNC};
@@ -23,7 +24,7 @@ use crate::gate::{Admission, CLOSED, Place};
 use crate::post::{SegmentLimits, Sender};
 use crate::region::Pd;
 use crate::srq::Srq;
-use crate::sync::Use;
+use crate::sync::begin_use;
 use crate::table::Number;
 use crate::{Client, ConnectionId, Error, Resource};
 
@@ -177,10 +178,10 @@ impl Qp {
             return Err(Error::OutOfRange("message size"));
         }
         let parents = Parents {
-            _pd: Use::of(attributes.pd)?,
-            _send_cq: Use::of(attributes.send_cq)?,
-            _receive_cq: Use::of(attributes.receive_cq)?,
-            _srq: attributes.srq.map(Use::of).transpose()?,
+            _pd: begin_use(attributes.pd)?,
+            _send_cq: begin_use(attributes.send_cq)?,
+            _receive_cq: begin_use(attributes.receive_cq)?,
+            _srq: attributes.srq.map(begin_use).transpose()?,
         };
         let params = QpParams {
             qp_type: attributes.qp_type,

@@ -14,11 +14,12 @@ use nic_abi::wqe::{LinkFlags, ListArgs, ListElement};
 use nic_hal::{DeviceMemory, Nic};
 use platform::SleepLock;
 use platform::sync::Mutex;
+use platform::use_count::{Counted, Use, UseCount};
 use zerocopy::IntoBytes;
 
 use crate::agent::{Agent, Counter};
 use crate::client::Object;
-use crate::sync::{Use, Used, Users};
+use crate::sync::begin_use;
 use crate::table::Number;
 use crate::{Client, Error, ListFault, PostError, Resource};
 
@@ -30,12 +31,12 @@ pub struct Pd {
     client: Arc<Client>,
     number: u32,
     control: SleepLock,
-    users: Users,
+    uses: UseCount,
 }
 
-impl Used for Pd {
-    fn users(&self) -> &Users {
-        &self.users
+impl Counted for Pd {
+    fn uses(&self) -> &UseCount {
+        &self.uses
     }
 }
 
@@ -52,7 +53,7 @@ impl Pd {
             client: client.clone(),
             number: slot,
             control: SleepLock::default(),
-            users: Users::default(),
+            uses: UseCount::new(),
         });
         client.register_object(Counter::Pds, slot, Object::Pd(pd.clone()));
         Ok(pd)
@@ -71,10 +72,10 @@ impl Pd {
     pub fn destroy(&self) -> Result<(), Error> {
         let agent = self.client.agent();
         let _control = self.control.lock(agent.platform());
-        self.users.end()?;
+        self.uses.close()?;
         match agent.nic().destroy_pd(self.number) {
             Err(error @ nic_hal::Error::Command(_)) => {
-                self.users.resume();
+                self.uses.reopen();
                 return Err(error.into());
             }
             Err(_) => self.client.forget_object(Counter::Pds, self.number),
@@ -238,12 +239,12 @@ pub struct Region {
     links: Mutex<Vec<ListBuffer>>,
     pd: Mutex<Option<Use<Pd>>>,
     control: SleepLock,
-    users: Users,
+    uses: UseCount,
 }
 
-impl Used for Region {
-    fn users(&self) -> &Users {
-        &self.users
+impl Counted for Region {
+    fn uses(&self) -> &UseCount {
+        &self.uses
     }
 }
 
@@ -275,7 +276,7 @@ impl Region {
         if link.memory.length() > identity.max_region {
             return Err(Error::OutOfRange("region length"));
         }
-        let pd = Use::of(pd)?;
+        let pd = begin_use(pd)?;
         let list = list_for_command(&**nic, &link.memory)?;
         let args = RegisterRegion {
             pd: pd.number,
@@ -315,7 +316,7 @@ impl Region {
         if !Arc::ptr_eq(agent, of.client.agent()) || of.key_with(0) != of_key & !0xff {
             return Err(Error::Foreign);
         }
-        let pd = Use::of(pd)?;
+        let pd = begin_use(pd)?;
         let number = agent.keys.take().ok_or(Error::NoResources(Resource::Keys))?;
         let key = ident::key(number.slot, number.generation, 0);
         let flags = flags.intersection(RIGHTS).bits();
@@ -339,7 +340,7 @@ impl Region {
         if max_elements > agent.identity().max_list_elements {
             return Err(Error::OutOfRange("list length"));
         }
-        let pd = Use::of(pd)?;
+        let pd = begin_use(pd)?;
         let mut links = Vec::new();
         links.try_reserve_exact(LINKS).map_err(|_| Error::OutOfMemory)?;
         let bytes = size_of::<ListElement>() * max_elements.max(1) as usize;
@@ -372,7 +373,7 @@ impl Region {
             links: Mutex::new(links),
             pd: Mutex::new(Some(pd)),
             control: SleepLock::default(),
-            users: Users::default(),
+            uses: UseCount::new(),
         });
         client.register_object(Counter::Regions, slot, Object::Region(region.clone()));
         region
@@ -410,7 +411,7 @@ impl Region {
         let agent = self.client.agent();
         let mut links = self.links.lock();
         // Under the lock under which the leases end.
-        if self.users.ended() {
+        if self.uses.is_closed() {
             return Err(PostError::Gone);
         }
         let bytes = link.memory.bytes();
@@ -429,7 +430,7 @@ impl Region {
 
     /// Asks the device.
     pub fn query(&self) -> Result<KeyInfo, Error> {
-        if self.users.ended() {
+        if self.uses.is_closed() {
             return Err(Error::Gone);
         }
         Ok(self.client.agent().nic().query_key(self.key)?)
@@ -440,11 +441,11 @@ impl Region {
     pub fn modify(&self, pd: &Arc<Pd>, rights: LinkFlags, variant: u8) -> Result<u32, Error> {
         let agent = self.client.agent();
         let _control = self.control.lock(agent.platform());
-        if self.users.ended() {
+        if self.uses.is_closed() {
             return Err(Error::Gone);
         }
         self.client.owns(&pd.client)?;
-        let pd = Use::of(pd)?;
+        let pd = begin_use(pd)?;
         let key = self.key_with(variant);
         agent.nic().modify_region(key, &ModifyRegion { pd: pd.number, flags: rights.bits() })?;
         let former = self.pd.lock().replace(pd);
@@ -456,10 +457,10 @@ impl Region {
     pub fn destroy(&self) -> Result<(), Error> {
         let agent = self.client.agent();
         let _control = self.control.lock(agent.platform());
-        self.users.end()?;
+        self.uses.close()?;
         match agent.nic().destroy_region(self.key) {
             Err(error @ nic_hal::Error::Command(_)) => {
-                self.users.resume();
+                self.uses.reopen();
                 return Err(error.into());
             }
             Err(_) => self.client.forget_object(Counter::Regions, self.slot),
@@ -493,7 +494,7 @@ pub struct Window {
     key: u32,
     pd: Mutex<Option<Use<Pd>>>,
     control: SleepLock,
-    users: Users,
+    uses: UseCount,
 }
 
 impl Window {
@@ -505,7 +506,7 @@ impl Window {
         let agent = client.agent();
         agent.alive()?;
         client.owns(&pd.client)?;
-        let pd = Use::of(pd)?;
+        let pd = begin_use(pd)?;
         let number = agent.keys.take().ok_or(Error::NoResources(Resource::Keys))?;
         let key = ident::key(number.slot, number.generation, 0);
         let window_type = match window_type {
@@ -522,7 +523,7 @@ impl Window {
             key,
             pd: Mutex::new(Some(pd)),
             control: SleepLock::default(),
-            users: Users::default(),
+            uses: UseCount::new(),
         });
         client.register_object(Counter::Windows, number.slot, Object::Window(window.clone()));
         Ok(window)
@@ -544,7 +545,7 @@ impl Window {
 
     /// Asks the device.
     pub fn query(&self) -> Result<KeyInfo, Error> {
-        if self.users.ended() {
+        if self.uses.is_closed() {
             return Err(Error::Gone);
         }
         Ok(self.client.agent().nic().query_key(self.key)?)
@@ -554,10 +555,10 @@ impl Window {
     pub fn destroy(&self) -> Result<(), Error> {
         let agent = self.client.agent();
         let _control = self.control.lock(agent.platform());
-        self.users.end()?;
+        self.uses.close()?;
         match agent.nic().destroy_window(self.key) {
             Err(error @ nic_hal::Error::Command(_)) => {
-                self.users.resume();
+                self.uses.reopen();
                 return Err(error.into());
             }
             Err(_) => self.client.forget_object(Counter::Windows, self.slot),

@@ -9,11 +9,12 @@ use nic_abi::wqe::Segment;
 use nic_hal::{SharedReceiveQueue, SrqParams};
 use platform::SleepLock;
 use platform::sync::Mutex;
+use platform::use_count::{Counted, Use, UseCount};
 
 use crate::agent::{Counter, EQ_ASYNC};
 use crate::client::Object;
 use crate::region::Pd;
-use crate::sync::{Use, Used, Users};
+use crate::sync::begin_use;
 use crate::table::Number;
 use crate::{Client, Error, Note, PostError, Resource};
 
@@ -27,12 +28,12 @@ pub struct Srq {
     queue: Mutex<SharedReceiveQueue>,
     pd: Mutex<Option<Use<Pd>>>,
     control: SleepLock,
-    users: Users,
+    uses: UseCount,
 }
 
-impl Used for Srq {
-    fn users(&self) -> &Users {
-        &self.users
+impl Counted for Srq {
+    fn uses(&self) -> &UseCount {
+        &self.uses
     }
 }
 
@@ -48,7 +49,7 @@ impl Srq {
         let agent = client.agent();
         agent.alive()?;
         client.owns(pd.client())?;
-        let pd = Use::of(pd)?;
+        let pd = begin_use(pd)?;
         let Number { slot, generation } = agent.srqs.take().ok_or(Error::NoResources(Resource::Srqs))?;
         let params =
             SrqParams { max_requests, max_segments, pd: pd.number(), generation, limit, eq: EQ_ASYNC };
@@ -68,7 +69,7 @@ impl Srq {
             queue: Mutex::new(queue),
             pd: Mutex::new(Some(pd)),
             control: SleepLock::default(),
-            users: Users::default(),
+            uses: UseCount::new(),
         });
         agent.srqs.put(slot, srq.clone());
         client.register_object(Counter::Srqs, slot, Object::Srq(srq.clone()));
@@ -100,7 +101,7 @@ impl Srq {
         segment: impl Fn(&T) -> Segment,
         note: Note,
     ) -> Result<(), PostError> {
-        if self.users.ended() || self.client.agent().is_dead() {
+        if self.uses.is_closed() || self.client.agent().is_dead() {
             return Err(PostError::Gone);
         }
         let mut queue = self.queue.lock();
@@ -122,7 +123,7 @@ impl Srq {
     pub fn modify(&self, size: Option<u32>, limit: Option<u32>) -> Result<(), Error> {
         let agent = self.client.agent();
         let _control = self.control.lock(agent.platform());
-        if self.users.ended() {
+        if self.uses.is_closed() {
             return Err(Error::Gone);
         }
         if limit.is_some_and(|limit| limit > size.unwrap_or_else(|| self.queue.lock().limit())) {
@@ -154,7 +155,7 @@ impl Srq {
         let agent = self.client.agent();
         // Neither is changed between the two looks.
         let _control = self.control.lock(agent.platform());
-        if self.users.ended() {
+        if self.uses.is_closed() {
             return Err(Error::Gone);
         }
         let limit = agent.nic().query_srq(self.number)?.limit;
@@ -170,11 +171,11 @@ impl Srq {
     pub fn destroy(&self) -> Result<(), Error> {
         let agent = self.client.agent();
         let _control = self.control.lock(agent.platform());
-        self.users.end()?;
+        self.uses.close()?;
         let lease = self.queue.lock().lease().clone();
         match agent.nic().destroy_srq(self.number, &lease) {
             Err(error @ nic_hal::Error::Command(_)) => {
-                self.users.resume();
+                self.uses.reopen();
                 return Err(error.into());
             }
             Err(_) => {

@@ -19,6 +19,7 @@ pub mod privilege;
 pub mod sleep_lock;
 pub mod sync;
 pub mod time;
+pub mod use_count;
 
 use alloc::boxed::Box;
 pub use memory::{BusExtent, DmaBuffer, OutOfBounds, RawDma, SharedSlice};

@@ -48,7 +48,7 @@ impl AddressHandle {
 
     /// Whether an endpoint in this zone may use it.
     pub(crate) fn is_in(&self, pz: &Pz) -> bool {
-        self.common.zone.pz().handle == pz.handle
+        self.common.zone.handle == pz.handle
     }
 
     /// Where a datagram to this queue pair goes.
@@ -116,7 +116,7 @@ impl Core {
     pub(crate) fn bury_address_handle(&self, address: &AddressHandle) -> bool {
         let freed = self.addrs.remove(address.common.handle.as_raw()).is_some();
         if freed {
-            address.common.zone.leave();
+            address.common.zone.end();
         }
         freed
     }
@@ -177,7 +177,7 @@ impl Ia {
             param.ia = core.handle;
         }
         if wants(AddrParamMask::PZ) {
-            param.pz = address.common.zone.pz().handle;
+            param.pz = address.common.zone.handle;
         }
         if wants(AddrParamMask::PATH) {
             param.path = address.path;

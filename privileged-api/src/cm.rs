@@ -156,7 +156,7 @@ impl Ia {
         let listen = listens.iter().find(|listen| listen.service == wanted).ok_or(Error::InvalidConnQual)?;
         core.answer(cn_est_id, |pending| {
             let Side::Passive(asked) = &pending.side else { return Err(Error::InvalidCnEstId) };
-            let request = ConnRequest { evd: listen.feed.handle(), conn_qual: listen.qual, ..asked.request };
+            let request = ConnRequest { evd: listen.feed.handle, conn_qual: listen.qual, ..asked.request };
             core.request(pending.connection, asked.path, request, listen, Origin::Call);
             Ok(())
         })
@@ -188,7 +188,7 @@ impl Core {
             request.cn_est_id = id;
             Pending::new(connection, Side::Passive(Box::new(PeerRequest { path, request })))
         });
-        let evd = listen.feed.evd();
+        let evd = &*listen.feed;
         let told = Event::ConnRequest(request);
         let pushed = self.listens.with(listen.handle.as_raw(), |_| evd.push(told));
         if pushed == Some(true) {
@@ -271,7 +271,7 @@ impl Core {
             }),
         };
         let request = ConnRequest {
-            evd: listen.feed.handle(),
+            evd: listen.feed.handle,
             cn_est_id: CnEstId::default(),
             conn_qual: listen.qual,
             source_addr: NetAddr::IbGid(remote_gid),

@@ -135,7 +135,7 @@ impl Ia {
             param.spigot_id = SPIGOT;
         }
         if wants(ListenParamMask::CONNECT_EVD) {
-            param.connect_evd = listen.feed.handle();
+            param.connect_evd = listen.feed.handle;
         }
         if wants(ListenParamMask::CONN_QUAL) {
             param.connect_qual = listen.qual;

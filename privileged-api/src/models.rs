@@ -11,41 +11,7 @@ use crate::handle::{self, EvdHandle, HandleType};
 use crate::life::Life;
 use crate::numbers::Number;
 use crate::signal::Signal;
-use crate::table::{Table, UseCount};
-
-fn counts(uses_without_asking: bool) {
-    let shared = Arc::new((UseCount::new(), Watched::new(0)));
-    let user = thread::spawn({
-        let shared = shared.clone();
-        move || {
-            let (count, life) = &*shared;
-            if count.acquire() {
-                life.get();
-                count.release();
-            } else if uses_without_asking {
-                life.get();
-            }
-        }
-    });
-    // What retires an object has it for itself until it revives it.
-    let (count, life) = &*shared;
-    if count.retire() {
-        life.add();
-        count.revive();
-    }
-    user.join().unwrap();
-    assert!(!count.in_use() && count.acquire());
-}
-
-#[test]
-fn an_object_that_retires_has_no_users() {
-    check(|| counts(false));
-}
-
-#[test]
-fn mutant_that_uses_an_object_that_retires() {
-    finds(|| counts(true));
-}
+use crate::table::Table;
 
 /// One thread looks a handle up while another takes the object out and gives its index to a new one.
 #[test]

@@ -1,9 +1,9 @@
 //! Protection zones (pages it_pz_create, it_pz_query, it_pz_free).
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use kernel_agent::Pd;
+use platform::use_count::{Counted, NotClosed, Use, UseCount};
 
 use crate::attributes::PzParam;
 use crate::context::Context;
@@ -11,7 +11,6 @@ use crate::flags::PzParamMask;
 use crate::handle::PzHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
-use crate::table::UseCount;
 
 pub(crate) struct Pz {
     pub(crate) handle: PzHandle,
@@ -21,40 +20,20 @@ pub(crate) struct Pz {
     pub(crate) context: Context,
 }
 
-/// A zone that an object is in, until it leaves it or is dropped.
-pub(crate) struct InZone {
-    pz: Arc<Pz>,
-    inside: AtomicBool,
-}
-
-impl InZone {
-    pub(crate) fn pz(&self) -> &Pz {
-        &self.pz
-    }
-
-    /// Leaves the zone, though somebody may still hold the object for a moment.
-    pub(crate) fn leave(&self) {
-        if self.inside.swap(false, Ordering::AcqRel) {
-            self.pz.uses.release();
-        }
+impl Counted for Pz {
+    fn uses(&self) -> &UseCount {
+        &self.uses
     }
 }
 
-impl Drop for InZone {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
+/// An object's place in a protection zone: while it is held, the zone cannot be freed.
+pub(crate) type InZone = Use<Pz>;
 
 impl Core {
     /// Enters a zone.
     pub(crate) fn enter_zone(&self, pz: PzHandle) -> Result<InZone> {
         let pz = self.pzs.get(pz.as_raw()).ok_or(Error::InvalidPz)?;
-        if pz.uses.acquire() {
-            Ok(InZone { pz, inside: AtomicBool::new(true) })
-        } else {
-            Err(Error::InvalidPz)
-        }
+        InZone::begin(pz).ok_or(Error::InvalidPz)
     }
 
     /// Frees a zone that nothing is in.
@@ -107,9 +86,10 @@ impl Ia {
     pub fn pz_free(&self, pz: PzHandle) -> Result<()> {
         let core = self.call()?;
         let pz = core.pzs.get(pz.as_raw()).ok_or(Error::InvalidPz)?;
-        if !pz.uses.retire() {
-            return Err(if pz.uses.in_use() { Error::PzBusy } else { Error::InvalidPz });
-        }
+        pz.uses.close().map_err(|reason| match reason {
+            NotClosed::InUse => Error::PzBusy,
+            NotClosed::AlreadyClosed => Error::InvalidPz,
+        })?;
         core.bury_pz(&pz);
         Ok(())
     }

@@ -79,7 +79,7 @@ impl Core {
             Ok(()) | Err(_) => {}
         }
         self.srqs.remove(srq.handle.as_raw());
-        srq.zone.leave();
+        srq.zone.end();
         Ok(())
     }
 }
@@ -113,7 +113,7 @@ impl Ia {
         let reservation = core.srqs.reserve()?;
         let handle = SrqHandle::from_raw(reservation.word());
         let created = core.client()?.create_srq(
-            &zone.pz().pd,
+            &zone.pd,
             max_recv_dtos as u32,
             max_recv_segments as u32,
             0,
@@ -142,7 +142,7 @@ impl Ia {
             param.ia = core.handle;
         }
         if wants(SrqParamMask::PZ) {
-            param.pz = srq.zone.pz().handle;
+            param.pz = srq.zone.handle;
         }
         if wants(SrqParamMask::MAX_RECV_SEG) {
             param.max_recv_segs = srq.max_recv_segs;

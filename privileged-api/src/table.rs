@@ -229,43 +229,6 @@ impl<T> Drop for Reservation<'_, T> {
     }
 }
 
-/// How many others use an object, and whether it is about to go.
-pub(crate) struct UseCount(AtomicUsize);
-
-const GOING: usize = 1 << (usize::BITS - 1);
-
-impl UseCount {
-    pub(crate) fn new() -> UseCount {
-        UseCount(AtomicUsize::new(0))
-    }
-
-    /// One user more; false if the object is going.
-    pub(crate) fn acquire(&self) -> bool {
-        let more = |count: usize| (count & GOING == 0).then_some(count + 1);
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
-    }
-
-    /// One user less.
-    pub(crate) fn release(&self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// Marks an object that nobody uses as going: no user comes any more. False if somebody uses it, or it is going already.
-    pub(crate) fn retire(&self) -> bool {
-        self.0.compare_exchange(0, GOING, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    /// It stays after all.
-    pub(crate) fn revive(&self) {
-        self.0.fetch_and(!GOING, Ordering::AcqRel);
-    }
-
-    /// Whether anybody uses it.
-    pub(crate) fn in_use(&self) -> bool {
-        self.0.load(Ordering::Acquire) & !GOING != 0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -308,17 +271,5 @@ mod tests {
         let word = table.reserve().unwrap().word();
         assert_ne!(table.reserve().unwrap().word(), word);
         assert_eq!(table.len(), 0);
-    }
-
-    #[test]
-    fn a_count_in_use_does_not_retire() {
-        let count = UseCount::new();
-        assert!(count.acquire());
-        assert!(!count.retire());
-        count.release();
-        assert!(count.retire());
-        assert!(!count.acquire() && !count.retire());
-        count.revive();
-        assert!(count.acquire());
     }
 }

@@ -149,7 +149,7 @@ impl Core {
         if let Some(forgotten) = forgotten {
             self.disregard(forgotten);
         }
-        let evd = listen.feed.evd();
+        let evd = &*listen.feed;
         let told = Event::UdServiceRequest(UdServiceRequest {
             evd: evd.handle,
             ud_svc_req_id: id,
@@ -190,7 +190,7 @@ impl Core {
                 UdSvcStatus::Rejected
             }
         };
-        let evd = asked.feed.evd();
+        let evd = &*asked.feed;
         let told = Event::UdServiceReply(UdServiceReply {
             evd: evd.handle,
             ud_svc: asked.handle,
@@ -289,7 +289,7 @@ impl Ia {
             param.request_id = request.request_id;
         }
         if wants(UdSvcReqParamMask::REPLY_EVD) {
-            param.reply_evd = request.feed.handle();
+            param.reply_evd = request.feed.handle;
         }
         if wants(UdSvcReqParamMask::CONN_QUAL) {
             param.conn_qual = request.qual;

@@ -47,10 +47,10 @@ impl Ia {
         let request = core.feed(request_sevd, dto, Error::InvalidReqEvd)?;
         let recv = core.feed(recv_sevd, dto, Error::InvalidRecvEvd)?;
         let connect = core.feed(connect_sevd, EventType::CM_MSG_EVENT_STREAM, Error::InvalidConnEvd)?;
-        if request.evd().has_overflowed() {
+        if request.has_overflowed() {
             return Err(Error::InvalidReqEvdState);
         }
-        if recv.evd().has_overflowed() {
+        if recv.has_overflowed() {
             return Err(Error::InvalidRecvEvdState);
         }
         if EpFlags::from_bits(flags.bits()).is_none() {
@@ -130,13 +130,13 @@ impl Core {
         common: &'a Common,
         attr: &EpAttributes,
     ) -> Result<QpAttributes<'a>> {
-        let (Some(send_cq), Some(receive_cq)) = (common.request.evd().cq(), common.recv.evd().cq()) else {
+        let (Some(send_cq), Some(receive_cq)) = (common.request.cq(), common.recv.cq()) else {
             return Err(Error::InvalidEvdType);
         };
         Ok(QpAttributes {
             qp_type,
             privileged: if attr.priv_ops_enable { Some(self.privileged()?) } else { None },
-            pd: &common.zone.pz().pd,
+            pd: &common.zone.pd,
             send_cq,
             receive_cq,
             srq: common.srq.as_ref().map(|srq| srq.inner()),

@@ -39,7 +39,7 @@ impl Ep {
         }
         let DgRemoteEpAddr::IbUd { addr, ep_info: RemoteEpInfo { ud_ep_id, ud_ep_key } } = *remote;
         let vector = core.addrs.with(addr.as_raw(), |address| {
-            address.is_in(self.zone.pz()).then(|| address.to(ud_ep_id, ud_ep_key))
+            address.is_in(&self.zone).then(|| address.to(ud_ep_id, ud_ep_key))
         });
         let to = vector.flatten().ok_or(Error::InvalidAh)?;
         let request = SendRequest {

@@ -45,12 +45,12 @@ pub(crate) struct Messages(Option<Feed>);
 
 impl Messages {
     pub(crate) fn handle(&self) -> EvdHandle {
-        self.0.as_ref().map_or(EvdHandle::NULL, Feed::handle)
+        self.0.as_ref().map_or(EvdHandle::NULL, |feed| feed.handle)
     }
 
     /// Queues an event of a change under the lock that it was made under, so that events come in the order of the changes. [`Core::queued`] has to follow.
     pub(crate) fn queue(&self, _control: &mut Control, event: Event) -> Queued {
-        Queued(self.0.as_ref().map(|feed| feed.evd().push(event)))
+        Queued(self.0.as_ref().map(|feed| feed.push(event)))
     }
 
     fn end(&self) {
@@ -266,7 +266,7 @@ impl Core {
     /// A dispatcher of completions failed: all its endpoints are lost for good.
     pub(crate) fn lose_endpoints(&self, evd: &Evd, origin: Origin<'_>) {
         for ep in self.eps.all() {
-            if ep.request.handle() == evd.handle || ep.recv.handle() == evd.handle {
+            if ep.request.handle == evd.handle || ep.recv.handle == evd.handle {
                 ep.lost.store(true, Ordering::Release);
                 self.broken(ep.handle, None, origin);
             }
@@ -292,7 +292,7 @@ impl Core {
         ep.request.end();
         ep.recv.end();
         ep.connect.end();
-        ep.zone.leave();
+        ep.zone.end();
     }
 
     /// Links that were posted to a queue pair that is gone are what the device made of them, whether or not their completions were seen.
@@ -303,7 +303,7 @@ impl Core {
 
     /// Wakes whoever waits for an event that was queued.
     pub(crate) fn queued(&self, ep: &Ep, queued: Queued, origin: Origin<'_>) {
-        let Some(evd) = ep.connect.0.as_ref().map(Feed::evd) else { return };
+        let Some(evd) = ep.connect.0.as_deref() else { return };
         match queued.0 {
             Some(true) => self.announce(evd, origin),
             Some(false) => self.overflow(evd, origin),
@@ -313,7 +313,7 @@ impl Core {
 
     /// Queues an event of an endpoint, unless the endpoint is freed: once that has returned, no event of it comes.
     pub(crate) fn tell(&self, ep: &Ep, event: Event, origin: Origin<'_>) {
-        let Some(evd) = ep.connect.0.as_ref().map(Feed::evd) else { return };
+        let Some(evd) = ep.connect.0.as_deref() else { return };
         match self.eps.with(ep.handle.as_raw(), |_| evd.push(event)) {
             Some(true) => self.announce(evd, origin),
             Some(false) => self.overflow(evd, origin),
@@ -370,9 +370,9 @@ impl Ia {
             } else {
                 Path::default()
             },
-            pz: if wants(EpParamMask::PZ) { ep.zone.pz().handle } else { PzHandle::NULL },
-            request_sevd: handle(EpParamMask::REQ_SEVD, ep.request.handle()),
-            recv_sevd: handle(EpParamMask::RECV_SEVD, ep.recv.handle()),
+            pz: if wants(EpParamMask::PZ) { ep.zone.handle } else { PzHandle::NULL },
+            request_sevd: handle(EpParamMask::REQ_SEVD, ep.request.handle),
+            recv_sevd: handle(EpParamMask::RECV_SEVD, ep.recv.handle),
             connect_sevd: handle(EpParamMask::CONN_SEVD, ep.connect.handle()),
             attr,
         })

@@ -64,10 +64,10 @@ impl Ia {
         let dto = EventType::DTO_EVENT_STREAM;
         let request = core.feed(request_sevd, dto, Error::InvalidReqEvd)?;
         let recv = core.feed(recv_sevd, dto, Error::InvalidRecvEvd)?;
-        if request.evd().has_overflowed() {
+        if request.has_overflowed() {
             return Err(Error::InvalidReqEvdState);
         }
-        if recv.evd().has_overflowed() {
+        if recv.has_overflowed() {
             return Err(Error::InvalidRecvEvdState);
         }
         if spigot_id != SPIGOT || !core.features().contains(Features::UD) {

@@ -64,14 +64,14 @@ impl Promise {
     /// The dispatcher takes the seat.
     fn redeem(mut self, sevd: &Arc<Evd>) -> Option<Feed> {
         let feed = self.0.take()?;
-        feed.evd().aggregate()?.join(sevd);
+        feed.aggregate()?.join(sevd);
         Some(feed)
     }
 }
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        if let Some(aggregate) = self.0.as_ref().and_then(|feed| feed.evd().aggregate()) {
+        if let Some(aggregate) = self.0.as_ref().and_then(|feed| feed.aggregate()) {
             aggregate.decline();
         }
     }
@@ -315,7 +315,7 @@ impl Evd {
             }
             let former = self.part(&mut control);
             if let Some(feed) = promise.and_then(|promise| promise.redeem(self)) {
-                self.set_captive(feed.evd().captures());
+                self.set_captive(feed.captures());
                 control.aevd = Some(feed);
                 self.linked.store(true, Ordering::Release);
             }
@@ -328,7 +328,7 @@ impl Evd {
     /// Feeds no aggregate any more; that it notified is forgotten there. The result is to be dropped without the lock.
     pub(super) fn part(&self, control: &mut Control) -> Option<Feed> {
         let feed = control.aevd.take()?;
-        if let Some(aggregate) = feed.evd().aggregate() {
+        if let Some(aggregate) = feed.aggregate() {
             aggregate.leave(self);
         }
         self.linked.store(control.notifier.is_some(), Ordering::Release);

@@ -14,7 +14,7 @@
 
 use alloc::boxed::Box;
 
-use super::{Evd, Feed};
+use super::Evd;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
@@ -146,7 +146,7 @@ impl Core {
         }
         if evd.is_linked() && evd.is_enabled() && evd.watch() {
             evd.wake_task();
-            let aevd = evd.control.lock().aevd.as_ref().map(Feed::shared);
+            let aevd = evd.control.lock().aevd.as_ref().map(|feed| feed.shared().clone());
             if let Some(aevd) = aevd
                 && let Some(aggregate) = aevd.aggregate()
             {

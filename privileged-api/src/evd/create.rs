@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use kernel_agent::Admission;
 use platform::SleepLock;
 use platform::sync::Mutex;
+use platform::use_count::UseCount;
 
 use super::aggregate::Aggregate;
 use super::callback::Origin;
@@ -22,7 +23,6 @@ use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::signal::Signal;
 use crate::status::{Error, Result};
-use crate::table::UseCount;
 
 /// The streams that a simple dispatcher can have.
 fn is_simple(stream: EventType) -> bool {

@@ -2,7 +2,11 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{Evd, Queue};
+use platform::use_count::NotClosed;
+
+use super::callback::Attached;
+use super::notification::Notifier;
+use super::{Control, Evd, Feed, Queue};
 use crate::gates::bar;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
@@ -18,22 +22,56 @@ impl Evd {
     }
 }
 
+/// What an event dispatcher has to drop when it is freed: without its control lock, as it may own anything.
+struct Remains {
+    callback: Option<Attached>,
+    feed: Option<Feed>,
+    notifier: Option<Notifier>,
+}
+
+impl Evd {
+    /// Ends all that the control lock guards: no callback begins, nothing can be attached, and its aggregate does not
+    /// name it any more.
+    fn shut(&self, control: &mut Control) -> Remains {
+        control.gone = true;
+        self.bar(bar::FREED, || true);
+        Remains {
+            callback: control.callback.take(),
+            feed: self.part(control),
+            notifier: control.notifier.take(),
+        }
+    }
+
+    /// Shuts the dispatcher unless it is used. One critical section decides that: a callback that has not begun cannot
+    /// begin afterwards, and a refused call leaves nothing that others could see.
+    fn shut_unless_used(&self) -> Result<Remains> {
+        let mut control = self.control.lock();
+        if control.running {
+            return Err(Error::InvalidEvdState);
+        }
+        self.feeds.close().map_err(|reason| match reason {
+            NotClosed::InUse => Error::EvdBusy,
+            NotClosed::AlreadyClosed => Error::InvalidEvd,
+        })?;
+        Ok(self.shut(&mut control))
+    }
+}
+
 impl Core {
-    /// Frees a dispatcher that was marked as going.
+    /// Frees a dispatcher, used or not.
     pub(crate) fn bury_evd(&self, evd: &Evd) {
+        let remains = evd.shut(&mut evd.control.lock());
+        self.bury_shut_evd(evd, remains);
+    }
+
+    fn bury_shut_evd(&self, evd: &Evd, remains: Remains) {
         if let Some((place, _)) = self.singleton(evd.stream) {
             let _ = place.compare_exchange(evd.handle.as_raw(), 0, Ordering::AcqRel, Ordering::Relaxed);
         }
-        // Its aggregate does not name it any more when its handle is invalid.
-        let (callback, feed, notifier) = {
-            let mut control = evd.control.lock();
-            control.gone = true;
-            evd.bar(bar::FREED, || true);
-            (control.callback.take(), evd.part(&mut control), control.notifier.take())
-        };
         let removed = self.evds.invalidate(evd.handle.as_raw()).is_some();
         evd.callback_attached.store(false, Ordering::Release);
         evd.linked.store(false, Ordering::Release);
+        let Remains { callback, feed, notifier } = remains;
         drop((callback, feed));
         if let Some(aggregate) = evd.aggregate() {
             // There are some only if the IA goes.
@@ -63,18 +101,8 @@ impl Ia {
     pub fn evd_free(&self, evd: EvdHandle) -> Result<()> {
         let core = self.call()?;
         let evd = core.evd(evd)?;
-        if Core::callback_runs(&evd) {
-            return Err(Error::InvalidEvdState);
-        }
-        if !evd.feeds.retire() {
-            return Err(if evd.feeds.in_use() { Error::EvdBusy } else { Error::InvalidEvd });
-        }
-        // A callback may have begun meanwhile.
-        if Core::callback_runs(&evd) {
-            evd.feeds.revive();
-            return Err(Error::InvalidEvdState);
-        }
-        core.bury_evd(&evd);
+        let remains = evd.shut_unless_used()?;
+        core.bury_shut_evd(&evd, remains);
         Ok(())
     }
 }

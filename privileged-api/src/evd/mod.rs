@@ -30,6 +30,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use platform::SleepLock;
 use platform::sync::Mutex;
+use platform::use_count::UseCount;
 
 use crate::attributes::THRESHOLD_DISABLE;
 use crate::context::Context;
@@ -40,7 +41,6 @@ use crate::handle::EvdHandle;
 use crate::ia::Core;
 use crate::signal::Signal;
 use crate::status::{Error, Result};
-use crate::table::UseCount;
 use aggregate::Aggregate;
 use callback::Attached;
 use deliver::OverflowPolicy;

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::aggregate::Promise;
 use super::callback::Origin;
-use super::{Evd, Feed, Queue};
+use super::{Evd, Queue};
 use crate::attributes::EvdParam;
 use crate::flags::{EvdFlags, EvdParamMask};
 use crate::handle::EvdHandle;
@@ -35,7 +35,7 @@ impl Ia {
         let wants = |bit| mask.intersects(bit | EvdParamMask::ALL);
         let (aevd, has_fd) = {
             let control = evd.control.lock();
-            (control.aevd.as_ref().map_or(EvdHandle::NULL, Feed::handle), control.notifier.is_some())
+            (control.aevd.as_ref().map_or(EvdHandle::NULL, |feed| feed.handle), control.notifier.is_some())
         };
         let mut param = EvdParam::default();
         if wants(EvdParamMask::IA) {

@@ -203,7 +203,7 @@ impl Ia {
                 runs.try_reserve_exact(elements as usize).map_err(|_| Error::Resources)?;
             }
         }
-        let allocated = core.client()?.allocate_region(&zone.pz().pd, elements);
+        let allocated = core.client()?.allocate_region(&zone.pd, elements);
         let region = allocated.map_err(|error| match error {
             kernel_agent::Error::OutOfRange(_) => Error::ResourceIoblLength,
             other => core.error(other),
@@ -300,7 +300,7 @@ impl Core {
         if let Some(region) = self.share(wanted, &memory.runs, base as u64, rights) {
             return Ok((region, true));
         }
-        let registered = register(self.client()?, &wanted.zone.pz().pd, rights);
+        let registered = register(self.client()?, &wanted.zone.pd, rights);
         Ok((registered.map_err(|error| self.error(error))?, false))
     }
 

@@ -347,7 +347,7 @@ impl Core {
         self.owners.clear(lmr.region.key(), lmr.handle.into());
         self.lmrs.remove(lmr.handle.as_raw());
         self.shared.shareable.forget(lmr);
-        lmr.zone.lock().leave();
+        lmr.zone.lock().end();
         // At once, though somebody may still hold the object for a moment.
         let buffer = lmr.buffer.lock().take();
         if let (Some(buffer), Err(error)) = (buffer, destroyed)
@@ -383,7 +383,7 @@ impl Ia {
             param.ia = core.handle;
         }
         if wants(LmrParamMask::PZ) {
-            param.pz = lmr.zone.lock().pz().handle;
+            param.pz = lmr.zone.lock().handle;
         }
         if wants(LmrParamMask::FLAG) {
             param.flags = lmr.flags;

@@ -53,7 +53,7 @@ impl Ia {
 impl Core {
     /// Modifies a region that has this key.
     fn modify(&self, lmr: &Lmr, key: u32, mask: LmrParamMask, params: &LmrParam) -> Result<()> {
-        let handle = lmr.zone.lock().pz().handle;
+        let handle = lmr.zone.lock().handle;
         let zone = self.enter_zone(if mask.contains(LmrParamMask::PZ) { params.pz } else { handle })?;
         // A link that is posted meanwhile gets another variant, and comes after this.
         let (mut now, variant) = {
@@ -76,10 +76,10 @@ impl Core {
         }
         // Addressing stays as it is.
         let rights = rights(now.privs, AddrMode::Absolute);
-        let modified = lmr.region.modify(&zone.pz().pd, rights, variant);
+        let modified = lmr.region.modify(&zone.pd, rights, variant);
         now.key = modified.map_err(|error| self.error(error))?;
         let former = core::mem::replace(&mut *lmr.zone.lock(), zone);
-        former.leave();
+        former.end();
         let mut links = lmr.links.lock();
         if links.posted.changed(key, now) {
             links.before_runs.clear();

@@ -106,7 +106,7 @@ impl Core {
         self.shared.shareable.matches(wanted, runs).into_iter().find_map(|lmr| {
             let key = lmr.link_to(wanted, runs)?;
             // Fails if that link is in force no more, or the region is another adapter's.
-            let region = client.share(&wanted.zone.pz().pd, rights, base, &lmr.region, key).ok()?;
+            let region = client.share(&wanted.zone.pd, rights, base, &lmr.region, key).ok()?;
             // For the device it is, whatever becomes of this one.
             lmr.shared.store(true, Ordering::Release);
             // Variants come round: the key may have been that of another link by then. From now on it stays.

@@ -116,7 +116,7 @@ impl Core {
         let _ = rmr.window.destroy();
         self.owners.clear(rmr.window.key(), rmr.handle.into());
         self.rmrs.remove(rmr.handle.as_raw());
-        rmr.zone.leave();
+        rmr.zone.end();
     }
 
     /// Whether a narrow region is linked through this endpoint.
@@ -149,7 +149,7 @@ impl Ia {
         let reservation = core.rmrs.reserve()?;
         let handle = RmrHandle::from_raw(reservation.word());
         let window_type = if narrow { WindowType::Narrow } else { WindowType::Wide };
-        let allocated = core.client()?.allocate_window(&zone.pz().pd, window_type);
+        let allocated = core.client()?.allocate_window(&zone.pd, window_type);
         let window = allocated.map_err(|error| core.error(error))?;
         let key = window.key();
         core.owners.set(key, handle.into()).inspect_err(|_| {
@@ -186,7 +186,7 @@ impl Ia {
             param.ia = core.handle;
         }
         if wants(RmrParamMask::PZ) {
-            param.pz = rmr.zone.pz().handle;
+            param.pz = rmr.zone.handle;
         }
         if wants(RmrParamMask::TYPE) {
             param.rmr_type = if rmr.narrow { RmrType::Narrow } else { RmrType::Wide };
