@@ -3,7 +3,7 @@
 //! Tests, simulations, fuzzing and instruction counts run the whole stack on it, in one process:
 //!
 //! ```
-//! let machine = host::Machine::new(1);
+//! let machine = ferrovia_host::Machine::new(1);
 //! let platform = machine.platform();
 //! let device = machine.device(0);
 //! assert_eq!(device.registers().len(), nic_abi::registers::SIZE);

@@ -1,5 +1,7 @@
 //! Making and ending connections over QP1.
 
+extern crate ferrovia_kernel_agent as kernel_agent;
+
 mod common;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! A device that says yes to every command and then writes nonsense into every queue.
 
+extern crate ferrovia_kernel_agent as kernel_agent;
+
 #[path = "../../nic-hal/tests/fake/mod.rs"]
 mod fake;
 

@@ -1,5 +1,7 @@
 //! Tables that run out, and devices that die.
 
+extern crate ferrovia_kernel_agent as kernel_agent;
+
 mod common;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Service resolution over QP1.
 
+extern crate ferrovia_kernel_agent as kernel_agent;
+
 mod common;
 
 use common::*;

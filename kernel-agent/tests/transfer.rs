@@ -1,5 +1,7 @@
 //! Data from one queue pair to another, in all the ways.
 
+extern crate ferrovia_kernel_agent as kernel_agent;
+
 mod common;
 
 use common::*;

@@ -6,6 +6,8 @@
 //! say so.
 #![cfg(ferrovia_model)]
 
+extern crate ferrovia_nic_abi as nic_abi;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

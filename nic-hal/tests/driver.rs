@@ -1,5 +1,7 @@
 //! The driver against devices that lie, break the protocol, or do not answer.
 
+extern crate ferrovia_nic_hal as nic_hal;
+
 mod fake;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Connections come and go, callbacks run, waiters wake, devices die.
 
+extern crate ferrovia_privileged_api as privileged_api;
+
 mod support;
 
 use std::sync::mpsc::channel;

@@ -1,5 +1,7 @@
 //! Registering memory that the caller answers for: the one unsafe call.
 
+extern crate ferrovia_privileged_api as privileged_api;
+
 mod support;
 
 use privileged_api::*;

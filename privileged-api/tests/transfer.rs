@@ -1,5 +1,7 @@
 //! Data moves all ways, between IAs of one NIC and of two.
 
+extern crate ferrovia_privileged_api as privileged_api;
+
 mod support;
 
 use privileged_api::*;

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    qemu::exit(qemu::cli::run(std::env::args_os().skip(1)))
+    ferrovia_qemu::exit(ferrovia_qemu::cli::run(std::env::args_os().skip(1)))
 }

@@ -1,5 +1,7 @@
 //! A guest's life and death as the launcher sees them, with shell scripts in the place of QEMU.
 
+extern crate ferrovia_qemu as qemu;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,7 @@
 //! The kernel's own tests, inside it (targets/kernel-tests), and the ways in which a guest can die.
 
+extern crate ferrovia_qemu as qemu;
+
 use qemu::error::Error;
 use qemu::launch::Launcher;
 use qemu::options::{Options, Size};

@@ -1,5 +1,7 @@
 //! Whatever the bytes are, parsing returns; and what it accepts survives being emitted and parsed again.
 
+extern crate ferrovia_roce as roce;
+
 use proptest::prelude::*;
 use roce::cm::{self, ip_cm};
 use roce::wire::{datagram, ethernet, icrc, ipv4, ipv6, packet, udp};

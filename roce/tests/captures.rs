@@ -1,6 +1,8 @@
 //! Captures of Linux peers: each RoCEv2 frame is parsed, its ICRC verified, and emitted byte for byte as it was;
 //! and so is each connection management datagram in one.
 
+extern crate ferrovia_roce as roce;
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};

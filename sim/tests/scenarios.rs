@@ -1,5 +1,7 @@
 //! Whole lives of two nodes under many seeds.
 
+extern crate ferrovia_sim as sim;
+
 use std::sync::Arc;
 
 use common::{Node, Pair, Sizes, Trying};

@@ -1,8 +1,10 @@
 //! The conformance suite on the host: every test on machines of its own, with one NIC and with two, that are the device model
 //! in this process.
 //!
-//! `cargo test -p conformance --test host -- lmr link` runs the tests whose names contain one of the words. (To filter the unit tests of a
-//! crate, name it: `cargo test -p nic-model -- WORD`.)
+//! `cargo test -p ferrovia-conformance --test host -- lmr link` runs the tests whose names contain one of the words. (To filter the unit tests of a
+//! crate, name it: `cargo test -p ferrovia-nic-model -- WORD`.)
+
+extern crate ferrovia_conformance as conformance;
 
 mod runner;
 

@@ -1,8 +1,10 @@
 //! The conformance suite in the simulation: every test under seeds that decide who runs when, in virtual time, so a test that
 //! fails under one of them fails under it again.
 //!
-//! `cargo test -p conformance --test seeds -- --seeds 100..200 connect` runs the tests whose names contain the word under other seeds. The even
+//! `cargo test -p ferrovia-conformance --test seeds -- --seeds 100..200 connect` runs the tests whose names contain the word under other seeds. The even
 //! ones have two NICs, the odd ones have one.
+
+extern crate ferrovia_conformance as conformance;
 
 mod runner;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 #[test]
 fn the_seeds_find_nothing() {
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("../seeds");
-    for (name, body) in fuzz_bodies::TARGETS {
+    for (name, body) in ferrovia_fuzz_bodies::TARGETS {
         body(&[]);
         let files =
             std::fs::read_dir(all.join(name)).unwrap_or_else(|error| panic!("seeds of {name}: {error}"));
@@ -23,7 +23,7 @@ fn the_seeds_find_nothing() {
 #[test]
 fn random_inputs_find_nothing() {
     let mut random = sim::Random::new(5);
-    for (name, body) in fuzz_bodies::TARGETS {
+    for (name, body) in ferrovia_fuzz_bodies::TARGETS {
         for round in 0..20 {
             let len = 1 + random.below(600);
             let input: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
