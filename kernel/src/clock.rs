@@ -1,34 +1,31 @@
-//! The clock: the time-stamp counter, measured once against the PIT.
+//! The clock: the time-stamp counter.
 //!
-//! CPUs' counters are taken to run together, as they do on every machine and monitor of this decade.
-#![expect(unsafe_code, reason = "reads the time-stamp counter and the PIT's ports")]
+//! The CPUs' counters are assumed to run together, as they do on every machine and monitor of this decade.
+//! [`crate::calibrate`] measures their frequency during boot; until then it counts as 1 GHz.
+#![expect(unsafe_code, reason = "reads the time-stamp counter")]
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use platform::Instant;
-use x86_64::instructions::port::Port;
 
-use crate::boot;
-use crate::interrupts::apic;
-
-/// The PIT's input, in Hz.
-const PIT_HZ: u64 = 1_193_182;
-/// How long to measure: 5 ms, in which an error of 1 us is 0.02 %.
-const PIT_TICKS: u64 = PIT_HZ / 200;
-/// How often a reading is tried again when it took long, because an emulator was away in the middle.
-const ATTEMPTS: usize = 5;
-
-/// Nanoseconds per tick of the counter, as a fraction of 2^32. Until measured: a counter of 1 GHz.
+/// The counter's value when the monitor entered the kernel. The entry stub in `boot` writes it before any
+/// Rust code runs; afterwards it is only read.
+pub(crate) static ENTRY_TSC: AtomicU64 = AtomicU64::new(0);
+/// Nanoseconds per tick of the counter, as a fraction of 2^32.
 static NS_PER_TICK: AtomicU64 = AtomicU64::new(1 << 32);
-/// Ticks of the APIC timer per nanosecond, as a fraction of 2^32.
-static APIC_PER_NS: AtomicU64 = AtomicU64::new(1 << 32);
 static HZ: AtomicU64 = AtomicU64::new(1_000_000_000);
 
-/// The counter as it stands.
+/// The counter's present value.
 #[inline]
 pub fn tsc() -> u64 {
     // SAFETY: every CPU with long mode has it.
     unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// The counter's value when the monitor entered the kernel.
+#[inline]
+pub(crate) fn entry_tsc() -> u64 {
+    ENTRY_TSC.load(Ordering::Relaxed)
 }
 
 /// The counter's frequency, in Hz.
@@ -36,115 +33,27 @@ pub fn tsc_hz() -> u64 {
     HZ.load(Ordering::Relaxed)
 }
 
-/// The time since the kernel was entered.
+/// Sets what was measured: the frequency, and nanoseconds per tick as a fraction of 2^32.
+pub(crate) fn set_rate(hz: u64, ns_per_tick: u64) {
+    HZ.store(hz, Ordering::Relaxed);
+    NS_PER_TICK.store(ns_per_tick, Ordering::Relaxed);
+}
+
+/// The time since the monitor entered the kernel.
 #[inline]
 pub fn now() -> Instant {
     at(tsc())
 }
 
-/// The time at which the counter stood at `tsc`.
+/// The time at which the counter had the value `tsc`.
 #[inline]
 pub fn at(tsc: u64) -> Instant {
-    let ticks = tsc.saturating_sub(boot::entry_tsc());
+    let ticks = tsc.saturating_sub(entry_tsc());
     Instant::from_nanos(scale(ticks, NS_PER_TICK.load(Ordering::Relaxed)))
 }
 
-/// How many ticks of the APIC timer `ns` are.
-pub(crate) fn apic_ticks(ns: u64) -> u64 {
-    scale(ns, APIC_PER_NS.load(Ordering::Relaxed))
-}
-
+/// `value` times `fraction` / 2^32.
 #[inline]
-fn scale(value: u64, fraction: u64) -> u64 {
+pub(crate) fn scale(value: u64, fraction: u64) -> u64 {
     ((u128::from(value) * u128::from(fraction)) >> 32) as u64
-}
-
-/// Channel 2 of the PIT, which counts down without disturbing anybody.
-struct Pit {
-    counter: Port<u8>,
-    command: Port<u8>,
-    gate: Port<u8>,
-}
-
-/// What all three counters showed at about the same moment.
-#[derive(Clone, Copy)]
-struct Reading {
-    tsc: u64,
-    took: u64,
-    pit: u64,
-    apic: u64,
-}
-
-impl Pit {
-    fn start() -> Pit {
-        let mut pit = Pit { counter: Port::new(0x42), command: Port::new(0x43), gate: Port::new(0x61) };
-        // SAFETY: the speaker's counter: gate on, speaker off, mode 0, from the top.
-        unsafe {
-            let gate = pit.gate.read();
-            pit.gate.write(gate & !2 | 1);
-            pit.command.write(0b1011_0000);
-            pit.counter.write(0xff);
-            pit.counter.write(0xff);
-        }
-        pit
-    }
-
-    /// How far it has counted; all bits set if there is no PIT.
-    fn elapsed(&mut self) -> u64 {
-        // SAFETY: latches the count and reads it.
-        let count = unsafe {
-            self.command.write(0b1000_0000);
-            u16::from_le_bytes([self.counter.read(), self.counter.read()])
-        };
-        u64::from(0xffff - count)
-    }
-
-    fn reading(&mut self) -> Reading {
-        let one = |pit: &mut Pit| {
-            let before = tsc();
-            let elapsed = pit.elapsed();
-            let apic = apic::timer_count();
-            let after = tsc();
-            Reading { tsc: before.midpoint(after), took: after - before, pit: elapsed, apic }
-        };
-        let mut best = one(self);
-        for _ in 1..ATTEMPTS {
-            let next = one(self);
-            if next.took < best.took {
-                best = next;
-            }
-        }
-        best
-    }
-}
-
-/// Measures the counter and the APIC timer.
-pub(crate) fn init() {
-    apic::start_counting();
-    let mut pit = Pit::start();
-    let first = pit.reading();
-    let mut last = first;
-    // A machine without a PIT reads as a constant: then this ends after as many readings as take far longer
-    // than the PIT would.
-    for _ in 0..1_000_000 {
-        last.pit = pit.elapsed();
-        if last.pit.saturating_sub(first.pit) >= PIT_TICKS {
-            break;
-        }
-        core::hint::spin_loop();
-    }
-    last = pit.reading();
-    let elapsed = last.pit.saturating_sub(first.pit);
-    let ticks = last.tsc.saturating_sub(first.tsc);
-    if elapsed < PIT_TICKS || ticks == 0 {
-        log::warn!("no PIT to measure the clock by; taking it for one of 1 GHz");
-        return;
-    }
-    let ns = u128::from(elapsed) * 1_000_000_000 / u128::from(PIT_HZ);
-    let hz = u128::from(ticks) * 1_000_000_000 / ns;
-    HZ.store(hz as u64, Ordering::Relaxed);
-    NS_PER_TICK.store((((ns) << 32) / u128::from(ticks)) as u64, Ordering::Relaxed);
-    let apic = u128::from(last.apic.saturating_sub(first.apic));
-    APIC_PER_NS.store(((apic << 32) / ns) as u64, Ordering::Relaxed);
-    log::debug!("clock: counter {} MHz, APIC timer {} kHz", hz / 1_000_000, apic * 1_000_000 / ns);
 }

@@ -7,7 +7,7 @@
 
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use x86_64::VirtAddr;
 use x86_64::instructions::tables::load_tss;
@@ -15,9 +15,6 @@ use x86_64::registers::model_specific::GsBase;
 use x86_64::registers::segmentation::{CS, DS, ES, SS, Segment};
 use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable};
 use x86_64::structures::tss::TaskStateSegment;
-
-use crate::lock::IrqLock;
-use crate::thread::{RunQueue, Thread};
 
 /// How many CPUs there can be; those of a larger machine that are too many are not started.
 pub(crate) const MAX_CPUS: usize = 16;
@@ -44,55 +41,34 @@ static FAULT_STACKS: [[FaultStack; 2]; MAX_CPUS] =
 pub(crate) struct Cpu {
     /// Its own address, for [`this`].
     this: AtomicPtr<Cpu>,
-    id: AtomicU32,
+    id: u32,
     apic_id: AtomicU32,
-    /// The thread that runs; null until there are threads.
-    pub(crate) current: AtomicPtr<Thread>,
+    /// What `thread` keeps here: the thread that runs. Null until there are threads.
+    current: AtomicPtr<()>,
     /// How many interrupt handlers are on the stack.
     pub(crate) interrupts: AtomicU32,
-    /// An interrupt has made a thread ready that should run at once, or the time slice is over.
-    pub(crate) reschedule: AtomicBool,
-    /// The thread that runs when no other does.
-    pub(crate) idler: AtomicPtr<Thread>,
-    /// During a switch: the thread that makes way. The CPU's own affair, as is `ended`.
-    pub(crate) leaving: AtomicPtr<Thread>,
-    /// During a switch: the thread that makes way for good.
-    pub(crate) ended: AtomicPtr<Thread>,
-    /// How many threads stand in `queue`: for others to look at without its lock.
-    pub(crate) waiting: AtomicU32,
-    /// The last of the heartbeat's rounds that reached this CPU.
-    pub(crate) round: AtomicU32,
-    /// What is to run here.
-    pub(crate) queue: IrqLock<RunQueue>,
     descriptors: UnsafeCell<(GlobalDescriptorTable, TaskStateSegment)>,
 }
 
-// SAFETY: the descriptors are touched by their own CPU only, before it runs anything else; all other fields are
-// made for sharing.
+// SAFETY: the descriptors are touched by their own CPU only, before it runs anything else; all other fields
+// are atomics.
 unsafe impl Sync for Cpu {}
 
 impl Cpu {
-    const fn new() -> Cpu {
+    const fn new(id: u32) -> Cpu {
         Cpu {
             this: AtomicPtr::new(core::ptr::null_mut()),
-            id: AtomicU32::new(0),
+            id,
             apic_id: AtomicU32::new(0),
             current: AtomicPtr::new(core::ptr::null_mut()),
             interrupts: AtomicU32::new(0),
-            reschedule: AtomicBool::new(false),
-            idler: AtomicPtr::new(core::ptr::null_mut()),
-            leaving: AtomicPtr::new(core::ptr::null_mut()),
-            ended: AtomicPtr::new(core::ptr::null_mut()),
-            waiting: AtomicU32::new(0),
-            round: AtomicU32::new(0),
-            queue: IrqLock::new(RunQueue::new()),
             descriptors: UnsafeCell::new((GlobalDescriptorTable::empty(), TaskStateSegment::new())),
         }
     }
 
     /// Its number, from 0.
     pub(crate) fn id(&self) -> u32 {
-        self.id.load(Ordering::Relaxed)
+        self.id
     }
 
     /// Its local APIC's number.
@@ -109,13 +85,25 @@ impl Cpu {
         1 << self.id()
     }
 
-    /// Whether it has nothing to run.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.current.load(Ordering::Relaxed) == self.idler.load(Ordering::Relaxed)
+    /// See [`current`], for any CPU.
+    pub(crate) fn current(&self) -> *mut () {
+        self.current.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_current(&self, thread: *mut ()) {
+        self.current.store(thread, Ordering::Relaxed);
     }
 }
 
-static CPUS: [Cpu; MAX_CPUS] = [const { Cpu::new() }; MAX_CPUS];
+static CPUS: [Cpu; MAX_CPUS] = {
+    let mut cpus = [const { Cpu::new(0) }; MAX_CPUS];
+    let mut id = 0;
+    while id < MAX_CPUS {
+        cpus[id].id = id as u32;
+        id += 1;
+    }
+    cpus
+};
 
 /// The CPUs that run, as bits.
 static ONLINE: AtomicU32 = AtomicU32::new(0);
@@ -168,10 +156,10 @@ pub(crate) fn this() -> &'static Cpu {
     }
 }
 
-/// The thread that runs this; null if there are no threads yet.
+/// What `thread` has stored for the thread that runs this; null if there are no threads yet.
 #[inline]
-pub(crate) fn current() -> *mut Thread {
-    let thread: *mut Thread;
+pub(crate) fn current() -> *mut () {
+    let thread: *mut ();
     // SAFETY: reads a field of this CPU's entry, whichever CPU it is.
     unsafe {
         core::arch::asm!(
@@ -203,7 +191,6 @@ pub(crate) fn in_interrupt() -> bool {
 /// Makes the calling CPU number `id`: descriptors, fault stacks, GS.
 pub(crate) fn init(id: usize) {
     let cpu = &CPUS[id];
-    cpu.id.store(id as u32, Ordering::Relaxed);
     cpu.this.store((&raw const *cpu).cast_mut(), Ordering::Relaxed);
     // SAFETY: only this CPU touches its descriptors, and only here, once.
     let (gdt, tss) = unsafe { &mut *cpu.descriptors.get() };

@@ -26,27 +26,33 @@
 extern crate alloc;
 
 mod acpi;
+mod apic;
 pub mod args;
 mod boot;
+mod calibrate;
 pub mod clock;
 pub mod console;
 mod cpu;
 pub mod interrupts;
+mod launcher;
 pub mod lock;
 pub mod memory;
-mod outside;
 pub mod panic;
 pub mod pci;
+mod pvh;
 mod random;
+mod region;
 mod services;
+mod shutdown;
 mod smp;
 mod start;
 pub mod thread;
 
 pub use args::args;
-pub use boot::{Module, modules};
 pub use cpu::count as cpus;
-pub use outside::{Status, control, exit};
+pub use launcher::control;
 pub use pci::nics;
+pub use pvh::{Module, modules};
 pub use random::random_u64;
+pub use shutdown::{Status, exit};
 pub use start::{Boot, Timestamps, timestamps};

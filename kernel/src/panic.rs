@@ -14,73 +14,18 @@
 
 use core::fmt;
 use core::panic::PanicInfo;
-use core::sync::atomic::{AtomicU32, Ordering};
-use core::time::Duration;
+use core::sync::atomic::Ordering;
 
-use x86_64::instructions::{hlt, interrupts};
-
-use crate::interrupts::apic;
 use crate::lock::IrqOff;
 use crate::memory::{self, StackAddress};
-use crate::{Status, clock, console, cpu, exit, println, thread};
+use crate::shutdown::{self, Status};
+use crate::{cpu, println, thread};
 
 /// More frames than fit on a stack.
 const MOST_FRAMES: usize = 16_384;
 /// How many frames are printed at either end of a deep stack.
 const INNERMOST: usize = 32;
 const OUTERMOST: usize = 32;
-
-/// How long the other CPUs have to stop.
-const STOP_TIME: Duration = Duration::from_millis(200);
-
-/// One more than the number of the CPU that dies; 0 while none does.
-static DYING: AtomicU32 = AtomicU32::new(0);
-/// How many CPUs have stopped because another dies.
-static STOPPED: AtomicU32 = AtomicU32::new(0);
-
-/// Says that the machine is dying, and stops all other CPUs. If it was dying here already, the report itself has
-/// failed: ends at once. Interrupts are off.
-pub(crate) fn enter(status: Status) {
-    let me = cpu::this().id() + 1;
-    match DYING.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
-        Ok(_) => {}
-        Err(dying) if dying == me => {
-            println!("{status:?} while dying");
-            exit(status as i32);
-        }
-        Err(_) => stop(),
-    }
-    // Taken before the others stop, so that none of them stops in the middle of a line.
-    let at_line_start = console::seize();
-    let mut others = 0;
-    for cpu in cpu::online().filter(|cpu| cpu.id() + 1 != me) {
-        others += 1;
-        apic::send_nmi(cpu);
-    }
-    let deadline = clock::now() + STOP_TIME;
-    while STOPPED.load(Ordering::SeqCst) < others && clock::now() < deadline {
-        core::hint::spin_loop();
-    }
-    if !at_line_start {
-        println!();
-    }
-}
-
-/// Stops the calling CPU for good if another one has taken it upon itself to end the machine.
-pub(crate) fn stop_if_another_dies() {
-    let dying = DYING.load(Ordering::SeqCst);
-    if dying != 0 && dying != cpu::this().id() + 1 {
-        stop();
-    }
-}
-
-fn stop() -> ! {
-    interrupts::disable();
-    STOPPED.fetch_add(1, Ordering::SeqCst);
-    loop {
-        hlt();
-    }
-}
 
 /// Prints which thread runs on which CPU.
 pub(crate) struct Where;
@@ -102,7 +47,7 @@ impl fmt::Display for Where {
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     let _off = IrqOff::new();
-    enter(Status::Panic);
+    shutdown::begin_report(Status::Panic);
     match info.location() {
         Some(location) => println!("PANIC in {Where} at {location}: {}", info.message()),
         None => println!("PANIC in {Where}: {}", info.message()),
@@ -111,7 +56,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     // SAFETY: reads a register.
     unsafe { core::arch::asm!("mov {}, rbp", out(reg) frame, options(nomem, nostack, preserves_flags)) };
     print_backtrace(None, frame);
-    exit(Status::Panic as i32)
+    shutdown::exit(Status::Panic as i32)
 }
 
 /// Prints the frames from `rbp` outwards, before them `rip` if given. Of a deep stack, its two ends.

@@ -13,11 +13,10 @@ use core::time::Duration;
 
 use spin::Once;
 
-use crate::boot::StartData;
 use crate::cpu::{self, MAX_CPUS};
-use crate::interrupts::{self, apic};
 use crate::memory::{self, Stack};
-use crate::{clock, thread};
+use crate::pvh::StartData;
+use crate::{acpi, apic, clock, interrupts, thread};
 
 /// What the manual wants between INIT and the start-up interrupt.
 const INIT_TIME: Duration = Duration::from_millis(10);
@@ -127,7 +126,9 @@ unsafe extern "C" {
 /// Finds the CPUs, and a page for them to begin in. While the boot page tables are in use.
 pub(crate) fn find(data: &StartData) {
     let mut apic_ids = [0; MAX_CPUS];
-    let len = data.cpus(&mut apic_ids);
+    // SAFETY: the monitor named the RSDP; nothing has written to memory that is not RAM, and the boot page
+    // tables map the first 4 GiB.
+    let len = unsafe { acpi::cpus(data.rsdp(), &mut apic_ids) };
     if let Some(page) = memory::low_page(data) {
         FOUND.call_once(|| Found { apic_ids, len, page });
     }

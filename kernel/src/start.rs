@@ -7,10 +7,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use platform::{Device, OutOfMemory, Platform, Privileged};
 
-use crate::boot::{self, BadStartInfo, StartData};
-use crate::interrupts::{self, apic};
+use crate::pvh::{BadStartInfo, StartData};
 use crate::services::Services;
-use crate::{Status, args, clock, console, cpu, exit, memory, pci, println, smp, thread};
+use crate::shutdown::{Status, exit};
+use crate::{apic, args, calibrate, clock, console, cpu, interrupts, memory, pci, println, smp, thread};
 
 /// What an image's `main` gets.
 pub struct Boot {
@@ -39,7 +39,7 @@ static MAIN: AtomicU64 = AtomicU64::new(0);
 /// When what happened.
 pub fn timestamps() -> Timestamps {
     Timestamps {
-        entry: boot::entry_tsc(),
+        entry: clock::entry_tsc(),
         first_thread: FIRST_THREAD.load(Ordering::Relaxed),
         main: MAIN.load(Ordering::Relaxed),
     }
@@ -92,7 +92,7 @@ pub(crate) fn boot(data: Result<StartData, BadStartInfo>) {
     if !apic::init() {
         unbootable(format_args!("the APIC's registers cannot be mapped"));
     }
-    clock::init();
+    calibrate::measure();
     apic::start_timer();
     thread::adopt_idler(cpu::this());
     cpu::set_online();

@@ -2,10 +2,38 @@
 
 use x86_64::registers::control::Cr2;
 
-use super::Frame;
 use crate::lock::IrqOff;
 use crate::memory::{self, StackAddress};
-use crate::{Status, exit, panic, println};
+use crate::region::PAGE;
+use crate::shutdown::{self, Status};
+use crate::{panic, println};
+
+/// What the entry stub saves.
+#[repr(C)]
+pub(super) struct Frame {
+    pub(super) r15: u64,
+    pub(super) r14: u64,
+    pub(super) r13: u64,
+    pub(super) r12: u64,
+    pub(super) r11: u64,
+    pub(super) r10: u64,
+    pub(super) r9: u64,
+    pub(super) r8: u64,
+    pub(super) rbp: u64,
+    pub(super) rdi: u64,
+    pub(super) rsi: u64,
+    pub(super) rdx: u64,
+    pub(super) rcx: u64,
+    pub(super) rbx: u64,
+    pub(super) rax: u64,
+    pub(super) vector: u64,
+    pub(super) error: u64,
+    pub(super) rip: u64,
+    pub(super) cs: u64,
+    pub(super) rflags: u64,
+    pub(super) rsp: u64,
+    pub(super) ss: u64,
+}
 
 /// A fault's name in the manuals.
 fn name(vector: u64) -> &'static str {
@@ -41,10 +69,10 @@ const PAGE_FAULT: u64 = 14;
 pub(super) fn die(frame: &Frame) -> ! {
     if frame.vector == NMI {
         // How another CPU says that it dies, and that all is over.
-        panic::stop_if_another_dies();
+        shutdown::stop_if_another_reports();
     }
     let _off = IrqOff::new();
-    panic::enter(Status::Fault);
+    shutdown::begin_report(Status::Fault);
     let address = Cr2::read_raw();
     println!("FAULT in {}: {} at {:#x}", panic::Where, name(frame.vector), frame.rip);
     if frame.vector == PAGE_FAULT {
@@ -55,7 +83,7 @@ pub(super) fn die(frame: &Frame) -> ! {
         };
         let why = match memory::classify(address) {
             StackAddress::Guard => "the guard page below a stack: it has overflowed",
-            _ if address < memory::PAGE as u64 => "the null page",
+            _ if address < PAGE as u64 => "the null page",
             _ if frame.error & 1 != 0 => "a page that forbids it",
             _ => "an address where nothing is mapped",
         };
@@ -67,5 +95,5 @@ pub(super) fn die(frame: &Frame) -> ! {
     println!("r9  {:016x} r10 {:016x} r11 {:016x} r12 {:016x}", frame.r9, frame.r10, frame.r11, frame.r12);
     println!("r13 {:016x} r14 {:016x} r15 {:016x}", frame.r13, frame.r14, frame.r15);
     panic::print_backtrace(Some(frame.rip), frame.rbp);
-    exit(Status::Fault as i32)
+    shutdown::exit(Status::Fault as i32)
 }

@@ -7,8 +7,7 @@
 //! returns, or after a turn (`thread::scheduler`). An interrupt that nobody claimed is logged, and life goes on.
 #![expect(unsafe_code, reason = "the entry points of interrupts, and handlers kept as pointers")]
 
-pub(crate) mod apic;
-pub(crate) mod fault;
+mod fault;
 
 use alloc::boxed::Box;
 use core::arch::global_asm;
@@ -20,7 +19,9 @@ use x86_64::VirtAddr;
 use x86_64::instructions::port::Port;
 use x86_64::structures::idt::InterruptDescriptorTable;
 
+use crate::apic::{self, RESCHEDULE, SPURIOUS, TIMER};
 use crate::{cpu, thread};
+use fault::Frame;
 
 /// Where the legacy controllers are moved to: away from the faults, where nobody mistakes them.
 const LEGACY: u8 = 0x20;
@@ -28,42 +29,10 @@ const LEGACY: u8 = 0x20;
 const FIRST: u8 = 0x30;
 /// One past the last vector for [`claim`].
 const END: u8 = 0xf0;
-/// The APIC timer.
-pub(crate) const TIMER: u8 = 0xf0;
-/// Another CPU has put a thread into this one's queue, or wants it to look into the others'.
-pub(crate) const RESCHEDULE: u8 = 0xf1;
-/// What the APIC delivers when an interrupt went away before it could.
-pub(crate) const SPURIOUS: u8 = 0xff;
+const _: () = assert!(END <= TIMER && END <= RESCHEDULE);
 
 /// The size of an entry stub.
 const STUB: u64 = 16;
-
-/// What the entry stub saves.
-#[repr(C)]
-pub(crate) struct Frame {
-    pub(crate) r15: u64,
-    pub(crate) r14: u64,
-    pub(crate) r13: u64,
-    pub(crate) r12: u64,
-    pub(crate) r11: u64,
-    pub(crate) r10: u64,
-    pub(crate) r9: u64,
-    pub(crate) r8: u64,
-    pub(crate) rbp: u64,
-    pub(crate) rdi: u64,
-    pub(crate) rsi: u64,
-    pub(crate) rdx: u64,
-    pub(crate) rcx: u64,
-    pub(crate) rbx: u64,
-    pub(crate) rax: u64,
-    pub(crate) vector: u64,
-    pub(crate) error: u64,
-    pub(crate) rip: u64,
-    pub(crate) cs: u64,
-    pub(crate) rflags: u64,
-    pub(crate) rsp: u64,
-    pub(crate) ss: u64,
-}
 
 // One stub a vector: an error code if the CPU pushes none, the vector, and on to what is common. The CPU
 // aligns the stack to 16 before it pushes, and the whole frame is 22 words, so the call is aligned.
@@ -292,7 +261,9 @@ extern "C" fn interrupt(frame: &Frame) {
         }
         _ => {
             // Acknowledged first: what comes while the handler runs is delivered once more after it.
-            apic::acknowledge(vector);
+            if vector >= FIRST || apic::in_service(vector) {
+                apic::end_of_interrupt();
+            }
             if !dispatch(vector) {
                 UNEXPECTED.fetch_add(1, Ordering::Relaxed);
                 log::warn!("unexpected interrupt, vector {vector:#x}");

@@ -8,8 +8,8 @@ use core::ptr::NonNull;
 
 use platform::OutOfMemory;
 
-use super::PAGE;
 use crate::lock::IrqLock;
+use crate::region::PAGE;
 
 /// What stands at the beginning of a free extent.
 struct Free {
@@ -40,7 +40,7 @@ pub(super) fn add(start: u64, end: u64) {
 }
 
 /// `len` bytes, a multiple of [`PAGE`], aligned to `align`, at least a page. Not zeroed.
-pub(crate) fn alloc_pages(len: usize, align: usize) -> Result<NonNull<u8>, OutOfMemory> {
+pub(super) fn alloc_pages(len: usize, align: usize) -> Result<NonNull<u8>, OutOfMemory> {
     FRAMES.lock().alloc(len, align.max(PAGE)).ok_or(OutOfMemory)
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn alloc_pages(len: usize, align: usize) -> Result<NonNull<u8>, OutOf
 /// # Safety
 ///
 /// `pages` and `len` are what [`alloc_pages`] gave, and nobody uses them any more.
-pub(crate) unsafe fn free_pages(pages: NonNull<u8>, len: usize) {
+pub(super) unsafe fn free_pages(pages: NonNull<u8>, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { FRAMES.lock().free(pages, len) };
 }

@@ -13,9 +13,9 @@ use core::ptr::{self, NonNull};
 
 use linked_list_allocator::Heap;
 
-use super::{PAGE, frames};
+use super::{dma, frames};
 use crate::lock::IrqLock;
-use crate::services;
+use crate::region::PAGE;
 
 /// The largest small request.
 const SMALL: usize = 2048;
@@ -72,7 +72,7 @@ pub struct Usage {
 /// pages may differ, since the heap and stacks keep some for the next time.
 pub fn usage() -> Usage {
     let heap = GLOBAL.0.lock().used;
-    Usage { heap, dma: services::lent(), free_pages: frames::free_bytes() }
+    Usage { heap, dma: dma::lent(), free_pages: frames::free_bytes() }
 }
 
 /// How often memory was asked for and given, since the beginning. Equal before and after something means that it took none.

@@ -7,63 +7,31 @@
 //!
 //! `frames` hands out pages, `heap` smaller pieces; both count what is out ([`usage`]).
 
+mod dma;
 mod frames;
 mod heap;
 mod paging;
 mod stacks;
 
-use core::ops::Range;
-
-use platform::BusExtent;
+use platform::{BusExtent, OutOfMemory};
 use spin::Once;
 
-use crate::boot::{self, StartData};
+use crate::pvh::StartData;
+use crate::region::Region;
 
-pub(crate) use frames::{alloc_pages, free_pages};
+pub use crate::region::PAGE;
+pub(crate) use dma::{alloc_dma, free_dma};
 pub use heap::{Usage, requests, usage};
 use paging::Rights;
 pub(crate) use paging::{Cache, enter, is_code, root};
-pub(crate) use stacks::{Stack, StackAddress, classify};
+pub(crate) use stacks::{BOOT_STACK, BOOT_STACK_END, Stack, StackAddress, classify};
 
 /// What must be free, or the kernel would not come as far as its first thread: an arena of the heap wherever
 /// it must be aligned to, and stacks.
 const LEAST: usize = 3 << 20;
 
-/// The size of a page.
-pub const PAGE: usize = 4096;
-
 /// More regions of RAM than any monitor reports for us.
 const MAX_REGIONS: usize = 16;
-
-/// A range of physical addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Region {
-    pub(crate) start: u64,
-    pub(crate) len: u64,
-}
-
-impl Region {
-    /// Where some memory lies.
-    pub(crate) fn of<T>(slice: &[T]) -> Region {
-        Region { start: slice.as_ptr() as u64, len: size_of_val(slice) as u64 }
-    }
-
-    fn from_range(range: Range<u64>) -> Region {
-        Region { start: range.start, len: range.end.saturating_sub(range.start) }
-    }
-
-    pub(crate) fn end(&self) -> u64 {
-        self.start + self.len
-    }
-
-    pub(crate) fn contains(&self, address: u64) -> bool {
-        (self.start..self.end()).contains(&address)
-    }
-
-    fn overlaps(&self, other: &Region) -> bool {
-        self.len > 0 && other.len > 0 && self.start < other.end() && other.start < self.end()
-    }
-}
 
 /// Why memory could not be set up.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +73,10 @@ pub(crate) fn init(data: &StartData) -> Result<(), Unusable> {
     let low = Region { start: 1 << 20, len: (4 << 30) - (1 << 20) };
     let high = Region { start: 4 << 30, len: u64::MAX - (4 << 30) };
     give_out(data, image, low);
-    paging::init(ram(), boot::boot_stack())?;
+    if !paging::has_no_execute() {
+        return Err(Unusable::NoExecuteMissing);
+    }
+    paging::init(ram(), stacks::boot_stack()).map_err(|OutOfMemory| Unusable::TooSmall)?;
     give_out(data, image, high);
     if frames::free_bytes() < LEAST {
         return Err(Unusable::TooSmall);

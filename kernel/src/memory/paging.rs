@@ -10,8 +10,9 @@ use x86_64::structures::paging::PhysFrame;
 use x86_64::structures::paging::page_table::{PageTable, PageTableEntry, PageTableFlags};
 use x86_64::{PhysAddr, VirtAddr};
 
-use super::{PAGE, Region, Unusable, frames};
+use super::frames;
 use crate::lock::IrqLock;
+use crate::region::{PAGE, Region};
 
 const LARGE: u64 = 2 << 20;
 /// Memory is mapped where it lies up to here; what is above belongs to [`super::stacks`].
@@ -61,17 +62,19 @@ pub(crate) fn is_code(address: u64) -> bool {
     ((&raw const __text_start) as u64..(&raw const __text_end) as u64).contains(&address)
 }
 
-/// Builds the tables for RAM and the image, and changes over to them.
-pub(super) fn init(ram: &[Region], boot_stack: Region) -> Result<(), Unusable> {
+/// Whether the CPU can forbid execution by page.
+pub(super) fn has_no_execute() -> bool {
     // CPUID leaf 0x8000_0001, EDX bit 20: NX.
-    if core::arch::x86_64::__cpuid(0x8000_0001).edx & 1 << 20 == 0 {
-        return Err(Unusable::NoExecuteMissing);
-    }
+    core::arch::x86_64::__cpuid(0x8000_0001).edx & 1 << 20 != 0
+}
+
+/// Builds the tables for RAM and the image, and changes over to them. The CPU [has NX](has_no_execute).
+pub(super) fn init(ram: &[Region], boot_stack: Region) -> Result<(), OutOfMemory> {
     // SAFETY: the CPU has NX.
     unsafe { Efer::update(|efer| *efer |= EferFlags::NO_EXECUTE_ENABLE) };
-    let root = new_table().map_err(|_| Unusable::TooSmall)?;
+    let root = new_table()?;
     ROOT.lock().0 = root;
-    fill(ram, boot_stack).map_err(|_| Unusable::TooSmall)?;
+    fill(ram, boot_stack)?;
     let frame = PhysFrame::containing_address(PhysAddr::new(root as u64));
     // SAFETY: the new tables map everything in use at the same addresses as the boot tables.
     unsafe {

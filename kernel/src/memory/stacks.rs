@@ -2,16 +2,38 @@
 //!
 //! A slot once mapped stays mapped and is used again, so a guard is never anything else and no CPU's TLB
 //! needs to hear of a thread's end. What was the most threads at once is what stays allocated.
+#![expect(unsafe_code, reason = "the boot stack, which the entry stub uses")]
 
 use alloc::vec::Vec;
+use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use platform::{BusExtent, OutOfMemory};
 
+use super::frames;
 use super::paging::{self, Cache, IDENTITY_END, Rights};
-use super::{PAGE, Region, frames};
-use crate::boot;
 use crate::lock::IrqLock;
+use crate::region::{PAGE, Region};
+
+/// The size of the stack that boot runs on.
+const BOOT_SIZE: usize = 64 * 1024;
+/// The offset of the boot stack's end in [`BOOT_STACK`].
+pub(crate) const BOOT_STACK_END: usize = PAGE + BOOT_SIZE;
+
+/// Memory that only the CPU and assembly touch.
+#[repr(C, align(4096))]
+pub(crate) struct BootStack(UnsafeCell<[u8; BOOT_STACK_END]>);
+
+// SAFETY: Rust code only takes its address.
+unsafe impl Sync for BootStack {}
+
+/// The stack of the boot CPU, which becomes its idle thread's. The lowest page is the guard, never mapped.
+pub(crate) static BOOT_STACK: BootStack = BootStack(UnsafeCell::new([0; BOOT_STACK_END]));
+
+/// The boot stack, without its guard.
+pub(super) fn boot_stack() -> Region {
+    Region { start: BOOT_STACK.0.get() as u64 + PAGE as u64, len: BOOT_SIZE as u64 }
+}
 
 /// Where the slots begin.
 const BASE: u64 = IDENTITY_END;
@@ -115,7 +137,7 @@ pub(crate) enum StackAddress {
 /// What an address is to the boot stack and the threads' stacks. Takes no lock: it is asked while the machine
 /// dies.
 pub(crate) fn classify(address: u64) -> StackAddress {
-    let boot = boot::boot_stack();
+    let boot = boot_stack();
     if boot.contains(address) {
         return StackAddress::Within { top: boot.end() };
     }

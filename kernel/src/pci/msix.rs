@@ -11,7 +11,7 @@ use platform::InterruptHandler;
 use platform::sync::Mutex;
 use volatile::VolatilePtr;
 
-use super::{Bars, Config, Function};
+use super::config::{Bars, Config, Function};
 use crate::cpu;
 use crate::interrupts::{self, Vector};
 use crate::memory::Cache;

@@ -14,8 +14,8 @@ use spin::Once;
 use volatile::VolatilePtr;
 use volatile::access::WriteOnly;
 
+use super::config::{Function, functions};
 use super::msix::Msix;
-use super::{Function, functions};
 use crate::memory::Cache;
 
 /// What a kind of function is like.

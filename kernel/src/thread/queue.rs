@@ -1,22 +1,6 @@
 //! Lines of threads, linked through the threads themselves, so that standing in line allocates nothing.
 
-use core::cell::Cell;
-
-use super::{Thread, ThreadRef};
-
-/// A thread's place in one kind of line.
-pub(super) struct Link {
-    before: Cell<Option<ThreadRef>>,
-    after: Cell<Option<ThreadRef>>,
-    /// Whether it stands in a line at all.
-    pub(super) linked: Cell<bool>,
-}
-
-impl Link {
-    pub(super) const fn new() -> Link {
-        Link { before: Cell::new(None), after: Cell::new(None), linked: Cell::new(false) }
-    }
-}
+use super::object::{Link, Thread, ThreadRef};
 
 /// A kind of line: which link of a thread it goes through.
 pub(super) trait Kind {

@@ -33,170 +33,16 @@ use core::arch::naked_asm;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use platform::Instant;
 use x86_64::instructions::interrupts;
 
-use super::queue::{Kind, Queue, Run, Timers};
-use super::{State, ThreadRef, current};
-use crate::clock;
+use super::object::{State, ThreadRef, current};
+use super::run_queue::{Guard, NEVER, SLICE, is_idle, per_cpu};
 use crate::cpu::{self, Cpu, in_interrupt};
-use crate::interrupts::apic;
-use crate::lock::{IrqGuard, IrqOff};
-
-/// How long a thread runs while others are ready, in nanoseconds.
-const SLICE: u64 = 5_000_000;
-/// Later than every deadline.
-const NEVER: u64 = u64::MAX;
+use crate::lock::IrqOff;
+use crate::{apic, clock};
 
 /// The CPUs that have nothing to run and that nobody has woken since, as bits.
 static IDLE: AtomicU32 = AtomicU32::new(0);
-
-/// What is to run on a CPU.
-pub(crate) struct RunQueue {
-    /// Threads that an interrupt woke: they run ahead of the others.
-    woken: Queue<Run>,
-    ready: Queue<Run>,
-    timers: Queue<Timers>,
-    /// Whether the current thread runs ahead of those that are ready.
-    ahead: bool,
-    /// For how long those that ran ahead have held up the present turn, in nanoseconds.
-    held_up: u64,
-    /// When the current thread's slice began and when it ends, in nanoseconds of the clock.
-    slice_begin: u64,
-    slice_end: u64,
-    /// When the timer's interrupt comes.
-    timer: u64,
-}
-
-// SAFETY: threads are made for sharing, and their links are guarded by the queue's lock.
-unsafe impl Send for RunQueue {}
-
-type Guard = IrqGuard<'static, RunQueue>;
-
-impl RunQueue {
-    pub(crate) const fn new() -> RunQueue {
-        RunQueue {
-            woken: Queue::new(),
-            ready: Queue::new(),
-            timers: Queue::new(),
-            ahead: false,
-            held_up: 0,
-            slice_begin: 0,
-            slice_end: 0,
-            timer: NEVER,
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.woken.is_empty() && self.ready.is_empty()
-    }
-
-    /// Has the timer come at `at`, unless it comes earlier. On the queue's own CPU.
-    fn set_timer(&mut self, at: u64, now: u64) {
-        if at < self.timer {
-            self.timer = at;
-            apic::set_timer(clock::apic_ticks(at.saturating_sub(now)));
-        }
-    }
-
-    /// On the queue's own CPU.
-    fn start_slice(&mut self, now: u64, length: u64) {
-        self.slice_begin = now;
-        self.slice_end = now + length;
-        if !self.is_empty() {
-            self.set_timer(self.slice_end, now);
-        }
-    }
-
-    /// The current thread makes way, and not because it was interrupted: its turn is over, or what it held up another's.
-    fn end_slice(&mut self, now: u64) {
-        self.held_up = if self.ahead && !self.ready.is_empty() {
-            self.held_up + now.saturating_sub(self.slice_begin)
-        } else {
-            0
-        };
-    }
-
-    /// Whether a thread that is woken goes before the current one.
-    fn gives_way(&self) -> bool {
-        !self.ahead && self.held_up < SLICE
-    }
-
-    /// On the queue's own CPU, for the thread that it runs.
-    pub(super) fn set_deadline(&mut self, thread: ThreadRef, deadline: Instant) {
-        let at = deadline.as_nanos();
-        thread.deadline.set(at);
-        self.timers.insert_after(thread, |other| other.deadline.get() <= at);
-        self.set_timer(at, clock::now().as_nanos());
-    }
-
-    /// Ends a thread's waiting. False if it does not wait any more.
-    fn rouse(&mut self, thread: ThreadRef) -> bool {
-        if thread.state.get() != State::Blocked {
-            return false;
-        }
-        if Timers::link(&thread).linked.get() {
-            self.timers.remove(thread);
-        }
-        thread.state.set(State::Ready);
-        true
-    }
-
-    /// Puts a ready thread in `cpu`'s line, which this is.
-    fn push(&mut self, cpu: &Cpu, thread: ThreadRef, promptly: bool) {
-        thread.slice.set(SLICE);
-        if promptly {
-            self.woken.push_back(thread);
-        } else {
-            self.ready.push_back(thread);
-        }
-        cpu.waiting.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Puts the current thread, whose turn is not over, in front of `cpu`'s line, which this is.
-    fn put_back(&mut self, cpu: &Cpu, thread: ThreadRef, now: u64) {
-        thread.slice.set(self.slice_end.saturating_sub(now));
-        self.ready.push_front(thread);
-        cpu.waiting.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Takes the next thread from `cpu`'s line, which this is.
-    fn pop(&mut self, cpu: &Cpu) -> Option<ThreadRef> {
-        if self.ready.is_empty() {
-            self.held_up = 0;
-        }
-        self.ahead = self.held_up < SLICE && !self.woken.is_empty();
-        let next = if self.ahead { self.woken.pop_front() } else { self.ready.pop_front() }?;
-        cpu.waiting.fetch_sub(1, Ordering::SeqCst);
-        Some(next)
-    }
-
-    /// Takes a thread from `cpu`'s line, which this is, for another CPU to run.
-    fn give(&mut self, cpu: &Cpu) -> Option<ThreadRef> {
-        let away = |thread: ThreadRef| !thread.on_cpu.load(Ordering::SeqCst);
-        for line in [&mut self.ready, &mut self.woken] {
-            if let Some(thread) = line.find(away) {
-                line.remove(thread);
-                cpu.waiting.fetch_sub(1, Ordering::SeqCst);
-                return Some(thread);
-            }
-        }
-        None
-    }
-
-    /// Sees to it that the CPU's current thread makes way when it should. On the queue's own CPU.
-    fn review(&mut self, cpu: &Cpu, now: u64) {
-        if self.is_empty() || cpu.is_idle() {
-            return;
-        }
-        if !self.woken.is_empty() && self.gives_way() || now >= self.slice_end {
-            cpu.reschedule.store(true, Ordering::Relaxed);
-        } else {
-            let slice_end = self.slice_end;
-            self.set_timer(slice_end, now);
-        }
-    }
-}
 
 /// Makes sure that an idle CPU is woken by only one of those who would: true for that one.
 fn claim(cpu: &Cpu) -> bool {
@@ -226,7 +72,7 @@ fn enqueue(target: &'static Cpu, mut queue: Guard, thread: ThreadRef, promptly: 
     queue.push(target, thread, promptly);
     if here && promptly {
         queue.review(target, clock::now().as_nanos());
-    } else if here && was_empty && !target.is_idle() {
+    } else if here && was_empty && !is_idle(target) {
         // The current thread had no competitor so far, and no end of slice.
         queue.start_slice(clock::now().as_nanos(), SLICE);
     }
@@ -247,12 +93,12 @@ pub(super) fn admit(thread: ThreadRef) {
     let here = cpu::this();
     let load = |cpu: &&Cpu| {
         let elsewhere = !ptr::eq(*cpu, here);
-        (cpu.waiting.load(Ordering::Relaxed) + u32::from(!cpu.is_idle()), elsewhere)
+        (per_cpu(cpu).waiting.load(Ordering::Relaxed) + u32::from(!is_idle(cpu)), elsewhere)
     };
     let target = cpu::online().min_by_key(load).unwrap_or(here);
     thread.set_home(target);
     thread.state.set(State::Ready);
-    enqueue(target, target.queue.lock(), thread, false);
+    enqueue(target, per_cpu(target).queue.lock(), thread, false);
 }
 
 /// Makes a blocked thread ready; one that is ready already stays so. The caller holds the lock of the bucket
@@ -261,7 +107,7 @@ pub(super) fn unblock(thread: ThreadRef) {
     let promptly = in_interrupt();
     let (home, mut queue) = loop {
         let home = thread.home();
-        let queue = home.queue.lock();
+        let queue = per_cpu(home).queue.lock();
         if ptr::eq(home, thread.home()) {
             break (home, queue);
         }
@@ -282,7 +128,7 @@ pub(super) fn unblock(thread: ThreadRef) {
     if !ptr::eq(target, home) {
         thread.set_home(target);
         drop(queue);
-        queue = target.queue.lock();
+        queue = per_cpu(target).queue.lock();
     }
     enqueue(target, queue, thread, promptly);
 }
@@ -291,10 +137,10 @@ pub(super) fn unblock(thread: ThreadRef) {
 pub fn yield_now() {
     let _off = IrqOff::new();
     let cpu = cpu::this();
-    if cpu.current.load(Ordering::Relaxed).is_null() {
+    if cpu.current().is_null() {
         return;
     }
-    let mut queue = cpu.queue.lock();
+    let mut queue = per_cpu(cpu).queue.lock();
     if queue.is_empty() {
         return;
     }
@@ -318,7 +164,7 @@ pub(super) fn block(mut queue: Guard) {
 pub(super) fn end() -> ! {
     let _off = IrqOff::new();
     let cpu = cpu::this();
-    let mut queue = cpu.queue.lock();
+    let mut queue = per_cpu(cpu).queue.lock();
     current().state.set(State::Ended);
     let now = clock::now().as_nanos();
     queue.end_slice(now);
@@ -332,14 +178,14 @@ pub(crate) fn idle() -> ! {
     let cpu = cpu::this();
     loop {
         IDLE.fetch_or(cpu.bit(), Ordering::SeqCst);
-        let mut queue = cpu.queue.lock();
+        let mut queue = per_cpu(cpu).queue.lock();
         if let Some(next) = queue.pop(cpu) {
             switch_to(cpu, queue, next, clock::now().as_nanos());
             continue;
         }
         drop(queue);
         if let Some(next) = take_over(cpu) {
-            switch_to(cpu, cpu.queue.lock(), next, clock::now().as_nanos());
+            switch_to(cpu, per_cpu(cpu).queue.lock(), next, clock::now().as_nanos());
             continue;
         }
         interrupts::enable_and_hlt();
@@ -350,8 +196,8 @@ pub(crate) fn idle() -> ! {
 /// Takes a thread from another CPU's line.
 fn take_over(cpu: &'static Cpu) -> Option<ThreadRef> {
     let others = cpu::online().filter(|other| !ptr::eq(*other, cpu));
-    others.filter(|other| other.waiting.load(Ordering::SeqCst) > 0).find_map(|other| {
-        let mut queue = other.queue.lock();
+    others.filter(|other| per_cpu(other).waiting.load(Ordering::SeqCst) > 0).find_map(|other| {
+        let mut queue = per_cpu(other).queue.lock();
         let thread = queue.give(other)?;
         thread.set_home(cpu);
         Some(thread)
@@ -360,15 +206,15 @@ fn take_over(cpu: &'static Cpu) -> Option<ThreadRef> {
 
 /// Runs what is next. The current thread is in line, blocked or ended, as its state says. Interrupts are off.
 fn switch_away(cpu: &'static Cpu, mut queue: Guard, now: u64) {
-    let next = queue.pop(cpu).unwrap_or_else(|| ThreadRef::idler(cpu));
+    let next = queue.pop(cpu).unwrap_or_else(|| per_cpu(cpu).idler());
     switch_to(cpu, queue, next, now);
 }
 
 /// Runs `next`, whose home is `cpu`, this CPU, and which is in no line. Interrupts are off.
 fn switch_to(cpu: &'static Cpu, mut queue: Guard, next: ThreadRef, now: u64) {
     let previous = current();
-    cpu.reschedule.store(false, Ordering::Relaxed);
-    if next != ThreadRef::idler(cpu) {
+    per_cpu(cpu).reschedule.store(false, Ordering::Relaxed);
+    if next != per_cpu(cpu).idler() {
         next.state.set(State::Running);
         let length = if queue.ahead { SLICE - queue.held_up } else { next.slice.get() };
         queue.start_slice(now, length);
@@ -376,15 +222,15 @@ fn switch_to(cpu: &'static Cpu, mut queue: Guard, next: ThreadRef, now: u64) {
     if next == previous {
         return;
     }
-    if previous == ThreadRef::idler(cpu) {
+    if previous == per_cpu(cpu).idler() {
         IDLE.fetch_and(!cpu.bit(), Ordering::SeqCst);
     }
     let ended = previous.state.get() == State::Ended;
     let previous_or_null = |want: bool| if want { previous.0.as_ptr() } else { ptr::null_mut() };
-    cpu.leaving.store(previous_or_null(!ended), Ordering::Relaxed);
-    cpu.ended.store(previous_or_null(ended), Ordering::Relaxed);
+    per_cpu(cpu).leaving.store(previous_or_null(!ended), Ordering::Relaxed);
+    per_cpu(cpu).ended.store(previous_or_null(ended), Ordering::Relaxed);
     next.on_cpu.store(true, Ordering::Relaxed);
-    cpu.current.store(next.0.as_ptr(), Ordering::Relaxed);
+    cpu.set_current(next.0.as_ptr().cast());
     // From here on another CPU may put `previous` in line, but only in this one's, as `on_cpu` says.
     drop(queue);
     // SAFETY: interrupts are off; `next` is ours alone, and was saved by the same function or made by `spawn`.
@@ -396,15 +242,15 @@ fn switch_to(cpu: &'static Cpu, mut queue: Guard, next: ThreadRef, now: u64) {
 /// stack. Interrupts are off.
 pub(super) fn after_switch() {
     let cpu = cpu::this();
-    let leaving = cpu.leaving.load(Ordering::Relaxed);
+    let leaving = per_cpu(cpu).leaving.load(Ordering::Relaxed);
     // SAFETY: it has not ended, and nobody else can run it before this store.
     if let Some(leaving) = unsafe { leaving.as_ref() } {
         leaving.on_cpu.store(false, Ordering::SeqCst);
     }
-    if cpu.waiting.load(Ordering::Relaxed) > 0 {
+    if per_cpu(cpu).waiting.load(Ordering::Relaxed) > 0 {
         call_idle();
     }
-    let ended = cpu.ended.load(Ordering::Relaxed);
+    let ended = per_cpu(cpu).ended.load(Ordering::Relaxed);
     if !ended.is_null() {
         // SAFETY: `spawn` leaked it, it is in no line, and its stack is no longer in use.
         unsafe { Box::from_raw(ended) }.free();
@@ -436,7 +282,7 @@ unsafe extern "C" fn switch(save: *mut u64, next: u64) {
 /// The timer's interrupt: deadlines that have passed, a slice that is over.
 pub(crate) fn tick() {
     let cpu = cpu::this();
-    let mut queue = cpu.queue.lock();
+    let mut queue = per_cpu(cpu).queue.lock();
     queue.timer = NEVER;
     let now = clock::now().as_nanos();
     while let Some(first) = queue.timers.first()
@@ -456,17 +302,17 @@ pub(crate) fn tick() {
 /// Another CPU's interrupt: there may be something new in line.
 pub(crate) fn look() {
     let cpu = cpu::this();
-    cpu.queue.lock().review(cpu, clock::now().as_nanos());
+    per_cpu(cpu).queue.lock().review(cpu, clock::now().as_nanos());
 }
 
 /// At the end of an interrupt: changes over to another thread if one should run at once.
 pub(crate) fn after_interrupt(cpu: &'static Cpu) {
     // An idler looks by itself.
-    if !cpu.reschedule.load(Ordering::Relaxed) || in_interrupt() || cpu.is_idle() {
+    if !per_cpu(cpu).reschedule.load(Ordering::Relaxed) || in_interrupt() || is_idle(cpu) {
         return;
     }
-    let mut queue = cpu.queue.lock();
-    cpu.reschedule.store(false, Ordering::Relaxed);
+    let mut queue = per_cpu(cpu).queue.lock();
+    per_cpu(cpu).reschedule.store(false, Ordering::Relaxed);
     if queue.is_empty() {
         return;
     }

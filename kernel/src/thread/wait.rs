@@ -4,11 +4,14 @@
 #![expect(unsafe_code, reason = "buckets are shared between CPUs")]
 
 use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
 
 use platform::{Instant, Wake};
 
+use super::object::{State, current};
 use super::queue::{Bucket, Kind, Queue};
-use super::{State, current, scheduler};
+use super::run_queue::per_cpu;
+use super::scheduler;
 use crate::lock::{IrqLock, IrqOff};
 use crate::{clock, cpu};
 
@@ -43,7 +46,7 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -
     let thread = current();
     thread.waits_on.set(key);
     waiters.0.push_back(thread);
-    let mut queue = cpu::this().queue.lock();
+    let mut queue = per_cpu(cpu::this()).queue.lock();
     thread.state.set(State::Blocked);
     if let Some(deadline) = deadline {
         queue.set_deadline(thread, deadline);
@@ -71,4 +74,11 @@ pub(crate) fn wake(word: &AtomicU32) {
             scheduler::unblock(thread);
         }
     }
+}
+
+/// Sleeps for a time.
+pub fn sleep(time: Duration) {
+    let word = AtomicU32::new(0);
+    let deadline = clock::now() + time;
+    while wait(&word, 0, Some(deadline)) == Wake::Woken {}
 }

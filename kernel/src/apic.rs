@@ -10,10 +10,17 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use volatile::VolatilePtr;
 use x86_64::registers::model_specific::{ApicBase, ApicBaseFlags, Msr};
 
-use super::{RESCHEDULE, SPURIOUS, TIMER};
 use crate::cpu::{self, Cpu};
 use crate::lock::IrqOff;
 use crate::memory::{self, Cache};
+use crate::{clock, region};
+
+/// The vector of the timer.
+pub(crate) const TIMER: u8 = 0xf0;
+/// The vector by which one CPU makes another look at its run queue and at the others'.
+pub(crate) const RESCHEDULE: u8 = 0xf1;
+/// The vector that the APIC delivers when an interrupt went away before the CPU took it.
+pub(crate) const SPURIOUS: u8 = 0xff;
 
 /// A register's offset in the memory-mapped page; divided by 16 it is the number of its MSR.
 #[derive(Clone, Copy)]
@@ -40,12 +47,14 @@ const ENABLE: u32 = 1 << 8;
 const MASKED: u32 = 1 << 16;
 /// The timer counts every sixteenth tick of its clock: its 32 bits last for a minute at 1 GHz.
 const DIVIDE_BY_16: u32 = 0b0011;
-const PAGE: u64 = memory::PAGE as u64;
+const PAGE: u64 = region::PAGE as u64;
 /// The code of [`BASE`] for x2APIC.
 const X2APIC: u64 = 0;
 
 /// Where the registers lie, the same on all CPUs.
 static BASE: AtomicU64 = AtomicU64::new(X2APIC);
+/// Ticks of the timer per nanosecond, as a fraction of 2^32.
+static TICKS_PER_NS: AtomicU64 = AtomicU64::new(1 << 32);
 
 fn read(register: Register, index: u32) -> u32 {
     let offset = register as u32 + 16 * index;
@@ -107,16 +116,14 @@ fn turn_on() {
     write(Register::Spurious, ENABLE | u32::from(SPURIOUS));
 }
 
-/// Says that an interrupt was taken.
-pub(super) fn end_of_interrupt() {
+/// Acknowledges the interrupt that the CPU took last.
+pub(crate) fn end_of_interrupt() {
     write(Register::EndOfInterrupt, 0);
 }
 
-/// As [`end_of_interrupt`], for a vector that may not have come through the APIC at all.
-pub(super) fn acknowledge(vector: u8) {
-    if vector >= super::FIRST || read(Register::InService, u32::from(vector / 32)) & 1 << (vector % 32) != 0 {
-        end_of_interrupt();
-    }
+/// Whether an interrupt with this vector came through the APIC and is not acknowledged yet.
+pub(crate) fn in_service(vector: u8) -> bool {
+    read(Register::InService, u32::from(vector / 32)) & 1 << (vector % 32) != 0
 }
 
 /// Lets the timer run freely, without an interrupt, to be measured with [`timer_count`].
@@ -138,9 +145,15 @@ pub(crate) fn start_timer() {
     write(Register::Timer, u32::from(TIMER));
 }
 
-/// Has the timer's interrupt come after `ticks`, instead of when it was to come; at the latest after as long
-/// as it can count.
-pub(crate) fn set_timer(ticks: u64) {
+/// Sets the timer's rate, as measured: ticks per nanosecond as a fraction of 2^32.
+pub(crate) fn set_timer_rate(ticks_per_ns: u64) {
+    TICKS_PER_NS.store(ticks_per_ns, Ordering::Relaxed);
+}
+
+/// Sets the timer to interrupt after `ns` nanoseconds, or after the most that its counter holds. An earlier
+/// setting is void.
+pub(crate) fn set_timer(ns: u64) {
+    let ticks = clock::scale(ns, TICKS_PER_NS.load(Ordering::Relaxed));
     write(Register::InitialCount, u32::try_from(ticks).unwrap_or(u32::MAX).max(1));
 }
 
@@ -179,7 +192,7 @@ pub(crate) fn send_reschedule(to: &Cpu) {
 }
 
 /// Interrupts another CPU with a vector, as a device would.
-pub(super) fn send(to: &Cpu, vector: u8) {
+pub(crate) fn send(to: &Cpu, vector: u8) {
     command(to, FIXED | u32::from(vector));
 }
 
