@@ -1,0 +1,205 @@
+//! Handles, their types and the consumer's contexts (pages it_handle_t, it_get_handle_type, it_context_t,
+//! it_get_consumer_context, it_set_consumer_context).
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::result::Result;
+
+use privileged_api::*;
+
+use crate::datagrams::ud::address;
+use crate::fixture::{Fixture, OPEN, attributes, path, sevd};
+use crate::thread::Thread;
+use crate::{Failure, Test, check, check_eq, refused, test};
+
+/// One object of each type that an IA has.
+fn one_of_each(f: &Fixture) -> Result<Vec<(HandleType, Handle)>, Failure> {
+    let end = f.end(&f.a, &attributes())?;
+    let region = f.region(&f.a, end.pz, 64, OPEN)?;
+    let listener = f.listen(&f.a)?;
+    let rmr = f.a.rmr_create(end.pz, RmrType::Default)?;
+    let srq = f.a.srq_create(end.pz, 1, 4)?;
+    let addr = address(&f.a, end.pz, &f.b)?;
+    let theirs = f.listen(&f.b)?;
+    let (evd, way) = (sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 4, 1)?, path(&f.a, &theirs.address)?);
+    let asked = f.a.ud_service_request_handle_create(&theirs.conn_qual, evd, &way, &[])?;
+    Ok(vec![
+        (HandleType::Ia, f.a.handle().into()),
+        (HandleType::Pz, end.pz.into()),
+        (HandleType::Evd, end.conn.into()),
+        (HandleType::Ep, end.ep.into()),
+        (HandleType::Lmr, region.lmr.into()),
+        (HandleType::Listen, listener.listen.into()),
+        (HandleType::Rmr, rmr.into()),
+        (HandleType::Srq, srq.into()),
+        (HandleType::Addr, addr.into()),
+        (HandleType::UdSvcReq, asked.into()),
+    ])
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "context::set_and_get",
+        &[
+            "it_set_consumer_context.B01",
+            "it_set_consumer_context.B02",
+            "it_set_consumer_context.B03",
+            "it_get_consumer_context.B01",
+            "it_get_consumer_context.B03",
+            "it_context_t.F01",
+            "it_context_t.F02",
+        ],
+        |f| {
+            let objects = one_of_each(f)?;
+            for (place, &(_, handle)) in objects.iter().enumerate() {
+                f.a.set_consumer_context(handle, 0x1_0000_0000 + place as u64)?;
+            }
+            for (place, &(kind, handle)) in objects.iter().enumerate() {
+                let context = f.a.get_consumer_context(handle)?;
+                check_eq!(context, 0x1_0000_0000 + place as u64, "context of {kind:?}");
+                // An address is a context, too.
+                let address = core::ptr::from_ref(&objects).addr() as u64;
+                f.a.set_consumer_context(handle, address)?;
+                check_eq!(f.a.get_consumer_context(handle)?, address, "context of {kind:?}");
+                for value in [u64::MAX, 1, 0xdead_beef_dead_beef] {
+                    f.a.set_consumer_context(handle, value)?;
+                    check_eq!(f.a.get_consumer_context(handle)?, value, "context of {kind:?}");
+                }
+            }
+            Ok(())
+        },
+    ),
+    test("context::never_set", &["it_get_consumer_context.IT_ERR_NO_CONTEXT", "it_status_t.F81"], |f| {
+        for (_, handle) in one_of_each(f)? {
+            refused(f.a.get_consumer_context(handle), Error::NoContext)?;
+        }
+        check_eq!(Error::NoContext as u32, 80);
+        Ok(())
+    }),
+    test("context::zero_is_one", &["it_get_consumer_context.V01"], |f| {
+        for (_, handle) in one_of_each(f)? {
+            refused(f.a.get_consumer_context(handle), Error::NoContext)?;
+            f.a.set_consumer_context(handle, 0)?;
+            check_eq!(f.a.get_consumer_context(handle)?, 0);
+        }
+        Ok(())
+    }),
+    test("context::many_at_once", &["it_set_consumer_context.B05"], |f| {
+        // Nothing orders them; each of the values is whole, and none waits for another.
+        let pz = f.a.pz_create()?;
+        f.a.set_consumer_context(pz, 0)?;
+        let mut threads = Vec::new();
+        for number in 1..5_u64 {
+            let ia = f.a.clone();
+            let value = number << 32 | number;
+            threads.push(Thread::spawn(f.platform(), "sets", move || -> Result<bool, Error> {
+                let mut whole = true;
+                for _ in 0..1000 {
+                    ia.set_consumer_context(pz, value)?;
+                    let seen = ia.get_consumer_context(pz)?;
+                    whole &= seen >> 32 == seen & 0xffff_ffff;
+                }
+                Ok(whole)
+            })?);
+        }
+        for thread in threads {
+            check!(thread.join()??, "a value that nobody set");
+        }
+        Ok(())
+    }),
+    test("context::taken_away", &["it_set_consumer_context.B04"], |f| {
+        for (_, handle) in one_of_each(f)? {
+            f.a.set_consumer_context(handle, 5)?;
+            f.a.set_consumer_context(handle, None)?;
+            refused(f.a.get_consumer_context(handle), Error::NoContext)?;
+        }
+        Ok(())
+    }),
+    test(
+        "context::bad_handles",
+        &[
+            "it_get_consumer_context.IT_ERR_INVALID_HANDLE",
+            "it_set_consumer_context.IT_ERR_INVALID_HANDLE",
+            "it_get_handle_type.V01",
+            "it_handle_t.F11",
+            "it_status_t.F42",
+        ],
+        |f| {
+            let pz = f.a.pz_create()?;
+            f.a.set_consumer_context(pz, 9)?;
+            f.a.pz_free(pz)?;
+            let foreign: Handle = f.b.pz_create()?.into();
+            let junk = [0, 1, u64::MAX, 0x0000_0000_ffff_ffff, 0xffff_ffff_0000_0000].map(Handle::from_raw);
+            for handle in junk.into_iter().chain([pz.into(), foreign, Handle::NULL]) {
+                refused(f.a.get_consumer_context(handle), Error::InvalidHandle)?;
+                refused(f.a.set_consumer_context(handle, 1), Error::InvalidHandle)?;
+                refused(f.a.get_handle_type(handle), Error::InvalidHandle)?;
+            }
+            refused(f.b.get_consumer_context(foreign), Error::NoContext)?;
+            check_eq!(Error::InvalidHandle as u32, 41);
+            Ok(())
+        },
+    ),
+    test("context::a_new_object_has_none", &["it_get_consumer_context.IT_ERR_NO_CONTEXT"], |f| {
+        let old = f.a.pz_create()?;
+        f.a.set_consumer_context(old, 77)?;
+        f.a.pz_free(old)?;
+        for _ in 0..8 {
+            let pz = f.a.pz_create()?;
+            refused(f.a.get_consumer_context(pz), Error::NoContext)?;
+            f.a.pz_free(pz)?;
+        }
+        Ok(())
+    }),
+    test(
+        "context::handle_types",
+        &[
+            "it_get_handle_type.B01",
+            "it_handle_t.F02",
+            "it_handle_t.F03",
+            "it_handle_t.F04",
+            "it_handle_t.F05",
+            "it_handle_t.F06",
+            "it_handle_t.F07",
+            "it_handle_t.B01",
+            "A.it_handle_t.B01",
+            "G.1.F08",
+        ],
+        |f| {
+            let numbers = [
+                (HandleType::Ep, 1),
+                (HandleType::Evd, 2),
+                (HandleType::Ia, 3),
+                (HandleType::Listen, 4),
+                (HandleType::Lmr, 5),
+                (HandleType::Pz, 6),
+            ];
+            for (kind, number) in numbers {
+                check_eq!(kind as u32, number);
+            }
+            for (kind, handle) in one_of_each(f)? {
+                check_eq!(f.a.get_handle_type(handle)?, kind);
+                check_eq!(Handle::from_raw(handle.as_raw()), handle, "there and back");
+            }
+            let pz = f.a.pz_create()?;
+            check_eq!(PzHandle::try_from(Handle::from(pz))?, pz);
+            refused(EpHandle::try_from(Handle::from(pz)), Error::InvalidHandle)?;
+            Ok(())
+        },
+    ),
+    test("context::freed_handles_stay_invalid", &["4.8.V01", "it_pz_free.B01"], |f| {
+        let mut freed = Vec::new();
+        for _ in 0..100 {
+            let pz = f.a.pz_create()?;
+            check!(!freed.contains(&pz), "a handle was given out twice");
+            f.a.pz_free(pz)?;
+            freed.push(pz);
+        }
+        let living = f.a.pz_create()?;
+        for pz in freed {
+            refused(f.a.pz_query(pz, PzParamMask::ALL), Error::InvalidPz)?;
+        }
+        check_eq!(f.a.pz_query(living, PzParamMask::ALL)?.ia, f.a.handle());
+        Ok(())
+    }),
+];

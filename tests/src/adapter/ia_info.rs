@@ -1,0 +1,195 @@
+//! What an adapter says of itself, held against what it does (page it_ia_info_t).
+//!
+//! Fields that belong to one call alone are held against it where that call is tested: private data in `connect` and `sidr`, lists in `iobl`, windows in
+//! `rmr`, and so on.
+
+use privileged_api::*;
+
+use crate::check::some;
+use crate::datagrams::ud::datagrams;
+use crate::fixture::{Fixture, OPEN, PAGE, SIGNALLED, WAIT, attributes, path, pattern, spigot};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+/// The next unaffiliated event must be this one, of the spigot.
+fn told(f: &Fixture, evd: EvdHandle, number: EventType) -> Outcome {
+    let (event, _) = f.a.evd_wait(evd, WAIT)?;
+    let Event::Unaffiliated { event_number, ia, spigot_id, .. } = event else {
+        return Err(Failure::new(alloc::format!("not an unaffiliated event: {event:?}")));
+    };
+    check_eq!((event_number, ia, spigot_id), (number, f.a.handle(), spigot(&f.a)?.spigot_id));
+    Ok(())
+}
+
+/// What the adapter says and does while its port goes down and comes up.
+fn down_and_up(f: &Fixture, to: &NetAddr) -> Outcome {
+    let unaffiliated =
+        f.a.evd_create(EventType::ASYNC_UNAFF_EVENT_STREAM, EvdFlags::empty(), 4, 1, EvdHandle::NULL)?;
+    let info = f.a.ia_query()?;
+    check!(info.spigot_online_support && info.spigot_offline_support);
+    check!(spigot(&f.a)?.spigot_online);
+    let here = spigot(&f.a)?.spigot_id;
+    f.port(false)?;
+    told(f, unaffiliated, EventType::ASYNC_UNAFF_SPIGOT_OFFLINE)?;
+    check!(!spigot(&f.a)?.spigot_online);
+    // The address is as good as before, but no path leads there now.
+    for most in [0, 1, 10] {
+        check_eq!(f.a.get_pathinfo(here, to, most)?, (alloc::vec![], 0));
+    }
+    refused(f.a.get_pathinfo(here, &NetAddr::Ipv4([0; 4]), 1), Error::InvalidAddress)?;
+    refused(f.a.get_pathinfo(here + 1, to, 1), Error::InvalidSpigot)?;
+    f.port(true)?;
+    told(f, unaffiliated, EventType::ASYNC_UNAFF_SPIGOT_ONLINE)?;
+    check!(spigot(&f.a)?.spigot_online);
+    check_eq!(f.a.get_pathinfo(here, to, 1)?.1, 1);
+    refused(f.a.evd_dequeue(unaffiliated), Error::QueueEmpty)
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "ia_info::who_made_it",
+        &[
+            "it_ia_info_t.F17",
+            "it_ia_info_t.F18",
+            "it_ia_info_t.F19",
+            "it_ia_info_t.F28",
+            "it_ia_info_t.F29",
+            "it_ia_info_t.F30",
+        ],
+        |f| {
+            let (info, identity) = (f.a.ia_query()?, f.setup.a.agent.identity());
+            check_eq!(info.transport_type, TransportType::Ib);
+            // The first 24 bits of the node's EUI-64 say who made it.
+            check_eq!(u64::from(info.vendor.vendor), identity.node_guid >> 40);
+            check!(info.vendor.vendor != 0 && info.vendor.vendor < 1 << 24);
+            check_eq!(
+                (info.vendor.device, info.vendor.revision),
+                (nic_abi::pci::IVSHMEM_DEVICE, identity.revision)
+            );
+            // The library's own version: set, and the same for all.
+            let version = |ia: &Ia| ia.ia_query().map(|info| (info.sw_major_version, info.sw_minor_version));
+            check!(version(&f.a)? != (0, 0));
+            check_eq!((version(&f.a)?, version(&f.b)?), (version(&f.unprivileged()?)?, version(&f.a)?));
+            Ok(())
+        },
+    ),
+    test("ia_info::services", &["it_ia_info_t.F35"], |f| {
+        let services = f.a.ia_query()?.supported_service_types;
+        check!(ServiceTypes::from_bits(services.bits()).is_some() && !services.is_empty());
+        let end = f.end(&f.a, &attributes())?;
+        check!(services.contains(ServiceTypes::RC));
+        check_eq!(f.a.ep_query(end.ep, EpParamMask::SERV_TYPE)?.service_type, ServiceTypes::RC);
+        let here = spigot(&f.a)?.spigot_id;
+        let datagrams = f.a.ep_ud_create(end.pz, end.request, end.recv, &datagrams(), here);
+        check_eq!(datagrams.is_ok(), services.contains(ServiceTypes::UD));
+        if let Ok(ep) = datagrams {
+            check_eq!(f.a.ep_query(ep, EpParamMask::SERV_TYPE)?.service_type, ServiceTypes::UD);
+        }
+        Ok(())
+    }),
+    test("ia_info::alignment_is_a_hint", &["it_ia_info_t.F33"], |f| {
+        let hint = f.a.ia_query()?.dto_alignment_hint as usize;
+        check!(hint.is_power_of_two() && hint <= PAGE);
+        let pair = f.pair()?;
+        let (own, peer) = (f.region(&f.a, pair.a.pz, PAGE, OPEN)?, f.region(&f.b, pair.b.pz, PAGE, OPEN)?);
+        let context = peer.context()?;
+        for (from, to, len) in [(0, hint, hint), (1, hint + 3, 61), (hint - 1, 7, 2 * hint + 1), (5, 2, 1)] {
+            own.fill(9);
+            peer.buffer.slice().fill(0);
+            let sent = own.bytes(from, len);
+            f.b.post_recv(pair.b.ep, &[peer.segment(to, len)], 1, DtoFlags::COMPLETION)?;
+            f.a.post_send(pair.a.ep, &[own.segment(from, len)], 2, SIGNALLED)?;
+            pair.b.recv_done(1, DtoStatus::Success)?;
+            pair.a.done(2, DtoStatus::Success)?;
+            check!(peer.bytes(to, len) == sent, "a Send from {from} to {to}");
+            let at = 1000 + to;
+            f.a.post_rdma_write(
+                pair.a.ep,
+                &[own.segment(from, len)],
+                3,
+                SIGNALLED,
+                peer.remote(at),
+                context,
+            )?;
+            pair.a.done(3, DtoStatus::Success)?;
+            check!(peer.bytes(at, len) == sent, "a Write from {from} to {at}");
+            peer.write(at, &pattern(5, len));
+            f.a.post_rdma_read(pair.a.ep, &[own.segment(from, len)], 4, SIGNALLED, peer.remote(at), context)?;
+            pair.a.done(4, DtoStatus::Success)?;
+            check!(own.bytes(from, len) == pattern(5, len), "a Read from {at} to {from}");
+        }
+        Ok(())
+    }),
+    test(
+        "ia_info::the_port_goes_down_and_comes_up",
+        &[
+            "it_ia_info_t.F42",
+            "it_ia_info_t.F43",
+            "it_ia_info_t.F12",
+            "it_get_pathinfo.B04",
+            "it_get_pathinfo.V02",
+        ],
+        |f| {
+            let to = some(spigot(&f.b)?.net_addr.first().copied(), "an address")?;
+            let outcome = down_and_up(f, &to);
+            // Whatever went wrong: the next test needs it.
+            f.port(true)?;
+            outcome
+        },
+    ),
+    test("ia_info::types_of_rmr", &["it_ia_info_t.F62"], |f| {
+        let types = f.a.ia_query()?.rmr_types_supported;
+        check_eq!((RmrTypes::NARROW.bits(), RmrTypes::WIDE.bits()), (1, 2));
+        check!((1..=3).contains(&types.bits()), "{types:?}");
+        let pz = f.a.pz_create()?;
+        for (bit, kind) in [(RmrTypes::NARROW, RmrType::Narrow), (RmrTypes::WIDE, RmrType::Wide)] {
+            let made = f.a.rmr_create(pz, kind);
+            match types.contains(bit) {
+                true => f.a.rmr_free(made?)?,
+                false => refused(made, Error::InvalidRmrType)?,
+            }
+        }
+        Ok(())
+    }),
+    test("ia_info::unlinking_by_a_send", &["it_ia_info_t.F73"], |f| {
+        let supported = f.a.ia_query()?.post_send_unlink_remote_support;
+        let pair = f.pair()?;
+        let region = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
+        let rmr = f.b.rmr_create(pair.b.pz, RmrType::Narrow)?;
+        let (addr, mode, privs) = (region.buffer.addr(), AddrMode::Absolute, MemPriv::REMOTE);
+        let context = f.b.rmr_link(rmr, region.lmr, addr, 64, mode, privs, pair.b.ep, 1, SIGNALLED)?;
+        pair.b.done(1, DtoStatus::Success)?;
+        f.b.post_recv(pair.b.ep, &[], 2, DtoFlags::COMPLETION)?;
+        let posted = f.a.post_send_and_unlink(pair.a.ep, &[], 3, SIGNALLED, context);
+        check_eq!(posted.is_ok(), supported);
+        if supported {
+            pair.a.done(3, DtoStatus::Success)?;
+            check_eq!(pair.b.reap_recv()?.unlinked_mr_handle, Handle::from(rmr));
+        }
+        check_eq!(f.b.rmr_query(rmr, RmrParamMask::LINKED)?.linked, !supported);
+        Ok(())
+    }),
+    test("ia_info::private_data_of_a_disconnect", &["A.it_ia_info_t.B01"], |f| {
+        let info = f.a.ia_query()?;
+        // IBTA 12.6.10 and 12.6.7: what a DREQ and what a REJ have room for.
+        let (dreq, rej) = (220, 148);
+        check_eq!(info.reject_private_data_len, rej);
+        check_eq!(info.disconnect_private_data_len, dreq.min(rej));
+        let data = pattern(4, info.disconnect_private_data_len);
+        // As a DREQ.
+        let pair = f.pair()?;
+        f.a.ep_disconnect(pair.a.ep, &data)?;
+        let event = pair.b.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+        let Event::ConnDisconnect { private_data, .. } = event else {
+            return Err(Failure::new("no disconnect"));
+        };
+        check!(some(private_data, "private data")?.starts_with(&data));
+        // As a REJ: a connection that is given up.
+        let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
+        let listener = f.listen(&f.b)?;
+        let way = path(&f.a, &listener.address)?;
+        f.a.ep_connect(active.ep, &way, None, &listener.conn_qual, CnEstFlags::THREE_WAY, &[])?;
+        f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
+        active.expect(EventType::CM_MSG_CONN_ACCEPT_ARRIVAL)?;
+        Ok(f.a.ep_disconnect(active.ep, &data)?)
+    }),
+];

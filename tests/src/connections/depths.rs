@@ -1,0 +1,296 @@
+//! How many RDMA Reads may be outstanding: the responder's and the initiator's part of the negotiation, and what happens without it (chapter 5.1.1, 5.2.3).
+
+use privileged_api::*;
+
+use crate::connections::connect::{THREE_WAY, TWO_WAY, arrival, sides, talks};
+use crate::fixture::{End, Fixture, OPEN, PAGE, SIGNALLED, attributes, path, sevd, spigot};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+/// Attributes with these depths.
+fn depths(ird: u32, ord: u32) -> EpAttributes {
+    let rc = RcAttributes { rdma_read_ird: ird, rdma_read_ord: ord, ..attributes().rc };
+    EpAttributes { rc, ..attributes() }
+}
+
+/// Sets one or both depths.
+fn set(end: &End, mask: EpParamMask, ird: u32, ord: u32) -> Result<()> {
+    end.ia.ep_modify(end.ep, mask, &depths(ird, ord))
+}
+
+/// The endpoint's depths.
+fn told(end: &End) -> core::result::Result<(u32, u32), Failure> {
+    let rc = end.ia.ep_query(end.ep, EpParamMask::ALL)?.attr.rc;
+    Ok((rc.rdma_read_ird, rc.rdma_read_ord))
+}
+
+/// Reads eight bytes so many times, to different places; returns how many succeeded before the first that did not.
+fn read(f: &Fixture, active: &End, passive: &End, count: usize) -> core::result::Result<usize, Failure> {
+    let (sink, source) = (f.region(&f.a, active.pz, PAGE, OPEN)?, f.region(&f.b, passive.pz, PAGE, OPEN)?);
+    source.fill(6);
+    let context = source.context()?;
+    for n in 0..count {
+        let (segment, from) = (sink.segment(8 * n, 8), source.remote(8 * n));
+        f.a.post_rdma_read(active.ep, &[segment], n as u64, SIGNALLED, from, context)?;
+    }
+    let mut good = 0;
+    for n in 0..count {
+        let done = active.reap()?;
+        check_eq!(done.cookie, n as u64);
+        match done.dto_status {
+            DtoStatus::Success if good == n => good += 1,
+            DtoStatus::Success => return Err(Failure::new("a Read succeeded behind one that failed")),
+            _ => {}
+        }
+    }
+    // What is said to have come has come, and nothing else was touched.
+    check!(sink.bytes(0, 8 * good) == source.bytes(0, 8 * good));
+    check!(sink.bytes(8 * count, PAGE - 8 * count).iter().all(|&byte| byte == 0));
+    Ok(good)
+}
+
+fn within(f: &Fixture, active: &End, passive: &End) -> Outcome {
+    check_eq!(read(f, active, passive, 12)?, 12, "Reads that succeeded");
+    Ok(())
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "depths::adjusted_by_both",
+        &["5.2.3.V01", "5.2.3.V02", "5.2.3.B03", "5.2.3.B06", "it_ia_info_t.F60", "it_ia_info_t.F61"],
+        |f| {
+            let info = f.a.ia_query()?;
+            check!(info.rdma_read_ird_modifiable && info.rdma_read_ord_increasable);
+            let (active, passive) = (f.end(&f.a, &depths(5, 2))?, f.end(&f.b, &depths(8, 7))?);
+            let listener = f.listen(&f.b)?;
+            f.dial(&active, &listener, CnEstFlags::TWO_WAY, &[])?;
+            let request = listener.request()?;
+            check_eq!((request.rdma_read_ird, request.rdma_read_ord), (5, 2));
+            // The responder takes the lesser of its own and the initiator's, while it is still unconnected.
+            check_eq!(passive.state()?, EpStateRc::Unconnected);
+            let both = EpParamMask::MAX_IRD | EpParamMask::MAX_ORD;
+            set(&passive, both, 8.min(request.rdma_read_ord), 7.min(request.rdma_read_ird))?;
+            check_eq!(told(&passive)?, (2, 5));
+            f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
+            let event = active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            let Event::ConnEstablished { rdma_read_ird, rdma_read_ord, .. } = event else {
+                return Err(Failure::new("not established"));
+            };
+            check_eq!((rdma_read_ird, rdma_read_ord), (2, 5));
+            // What the responder is told is what the initiator asked for, whatever it does afterwards.
+            set(&active, EpParamMask::MAX_ORD, 0, 1)?;
+            let event = passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            let Event::ConnEstablished { rdma_read_ird, rdma_read_ord, .. } = event else {
+                return Err(Failure::new("not established"));
+            };
+            check_eq!((rdma_read_ird, rdma_read_ord), (5, 2));
+            check_eq!(told(&active)?, (5, 1));
+            within(f, &active, &passive)?;
+            // ORD goes up again while the connection stands, as far as the peer takes it, and down.
+            for ord in [2, 1, 2] {
+                set(&active, EpParamMask::MAX_ORD, 0, ord)?;
+                check_eq!(told(&active)?, (5, ord));
+                within(f, &active, &passive)?;
+            }
+            // IRD only without a connection.
+            check_eq!(set(&active, EpParamMask::MAX_IRD, 1, 0), Err(Error::InvalidEpState));
+            check_eq!(told(&active)?, (5, 2));
+            Ok(())
+        },
+    ),
+    test("depths::more_than_the_peer_takes", &["5.1.1.A01"], |f| {
+        let (active, passive) = (f.end(&f.a, &depths(1, 1))?, f.end(&f.b, &depths(1, 1))?);
+        f.connect(&active, &passive)?;
+        // Against all that was negotiated.
+        set(&active, EpParamMask::MAX_ORD, 0, 16)?;
+        let count = 48;
+        match read(f, &active, &passive, count)? {
+            good if good == count => check_eq!(active.state()?, EpStateRc::Connected),
+            _ => active.broken()?,
+        }
+        Ok(())
+    }),
+    test(
+        "connect::read_depths_travel",
+        &[
+            "it_cm_msg_events.V03",
+            "5.1.1.B02",
+            "5.1.1.B03",
+            "5.2.3.B01",
+            "5.2.3.B02",
+            "5.2.3.B04",
+            "5.2.3.B05",
+            "it_ep_connect.B03",
+            "it_listen_create.B04",
+            "it_listen_create.B05",
+            "it_cm_req_events.F08",
+            "it_cm_req_events.F09",
+            "it_cm_msg_events.F05",
+            "it_cm_msg_events.F06",
+            "it_ia_info_t.F40",
+        ],
+        |f| {
+            check!(f.a.ia_query()?.ird_ord_ia_support);
+            let depths = |ird, ord| {
+                let rc = RcAttributes { rdma_read_ird: ird, rdma_read_ord: ord, ..attributes().rc };
+                EpAttributes { rc, ..attributes() }
+            };
+            for flags in [TWO_WAY, THREE_WAY] {
+                let (active, passive) = (f.end(&f.a, &depths(4, 3))?, f.end(&f.b, &depths(3, 2))?);
+                let listener = f.listen(&f.b)?;
+                let ird = |end: &End| -> Result<u32, Failure> {
+                    Ok(end.ia.ep_query(end.ep, EpParamMask::MAX_IRD)?.attr.rc.rdma_read_ird)
+                };
+                // More may be granted than was asked for; what is sent is what is in force.
+                let (active_ird, passive_ird) = (ird(&active)?, ird(&passive)?);
+                f.dial(&active, &listener, flags, &[])?;
+                let request = listener.request()?;
+                check_eq!((request.rdma_read_ird, request.rdma_read_ord), (active_ird, 3));
+                f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
+                let (event, id) = if flags == TWO_WAY {
+                    (active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?, None)
+                } else {
+                    let event = active.expect(EventType::CM_MSG_CONN_ACCEPT_ARRIVAL)?;
+                    let Event::ConnAcceptArrival { cn_est_id, .. } = event else {
+                        return Err(Failure::new("not an arrival"));
+                    };
+                    (event, Some(cn_est_id))
+                };
+                let (Event::ConnEstablished { rdma_read_ird, rdma_read_ord, .. }
+                | Event::ConnAcceptArrival { rdma_read_ird, rdma_read_ord, .. }) = event
+                else {
+                    return Err(Failure::new("no depths"));
+                };
+                check!(rdma_read_ird <= passive_ird && rdma_read_ird >= 3, "IRD {rdma_read_ird}");
+                check_eq!(rdma_read_ord, 2);
+                if let Some(id) = id {
+                    f.a.ep_accept(active.ep, id, &[])?;
+                }
+                // The passive side is told what the active side said first, whatever it made of it.
+                let event = passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+                let Event::ConnEstablished { rdma_read_ird, rdma_read_ord, .. } = event else {
+                    return Err(Failure::new("not established"));
+                };
+                check_eq!((rdma_read_ird, rdma_read_ord), (active_ird, 3));
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "connect::more_reads_than_the_peer_takes",
+        &[
+            "A.it_ep_attributes_t.B03",
+            "it_ep_attributes_t.F14",
+            "it_ep_accept.IT_ERR_INVALID_EP_ATTR",
+            "it_ep_accept.B07",
+            "it_ep_accept.B08",
+            "5.1.1.B01",
+            "it_status_t.F34",
+            "A.it_ep_attributes_t.B04",
+            "it_cm_msg_events.F34",
+        ],
+        |f| {
+            // The active side may have 8 reads outstanding; the endpoint on the passive side takes 1.
+            let greedy = RcAttributes { rdma_read_ord: 8, ..attributes().rc };
+            let meagre = RcAttributes { rdma_read_ird: 1, ..attributes().rc };
+            let active = f.end(&f.a, &EpAttributes { rc: greedy, ..attributes() })?;
+            let passive = f.end(&f.b, &EpAttributes { rc: meagre, ..attributes() })?;
+            let granted = f.b.ep_query(passive.ep, EpParamMask::MAX_IRD)?.attr.rc.rdma_read_ird;
+            check!(granted < 8, "the device grants {granted}");
+            let listener = f.listen(&f.b)?;
+            f.dial(&active, &listener, TWO_WAY, &[])?;
+            let request = listener.request()?;
+            check_eq!(request.rdma_read_ord, 8);
+            f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
+            // Only the active side sees both: it refuses, or its consumer has to give way.
+            let event = active.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
+            let Event::ConnNonpeerReject { reject_reason_code, .. } = event else {
+                return Err(Failure::new("not a rejection"));
+            };
+            check_eq!((reject_reason_code, reject_reason_code.as_raw()), (RejectReason::BadOrd, 4));
+            check_eq!(active.state()?, EpStateRc::Nonoperational);
+            // No end stays connected to nothing.
+            let event = passive.event()?.event_number();
+            let rejects = [EventType::CM_MSG_CONN_NONPEER_REJECT, EventType::CM_MSG_CONN_PEER_REJECT];
+            check!(rejects.contains(&event), "{event:?}");
+            check_eq!(passive.state()?, EpStateRc::Nonoperational);
+            f.a.ep_reset(active.ep)?;
+            let passive = f.end(&f.b, &EpAttributes { rc: meagre, ..attributes() })?;
+            f.dial(&active, &listener, THREE_WAY, &[])?;
+            f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
+            let id = arrival(&active)?;
+            refused(f.a.ep_accept(active.ep, id, &[]), Error::InvalidEpAttr)?;
+            check_eq!(Error::InvalidEpAttr as u32, 33);
+            check_eq!(active.state()?, EpStateRc::Active2ConnectionPending);
+            // Made to fit, the same request can be accepted.
+            let rc = RcAttributes { rdma_read_ord: 1, ..greedy };
+            f.a.ep_modify(active.ep, EpParamMask::MAX_ORD, &EpAttributes { rc, ..attributes() })?;
+            f.a.ep_accept(active.ep, id, &[])?;
+            active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            talks(&active, &passive)
+        },
+    ),
+    test(
+        "connect::depths_adjusted_after_the_arrival",
+        &["it_cm_msg_events.B11", "it_ep_attributes_t.S03", "it_ep_attributes_t.S04", "it_ep_modify.F06"],
+        |f| {
+            let (active, passive, listener) = sides(f)?;
+            f.dial(&active, &listener, THREE_WAY, &[])?;
+            f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
+            let id = arrival(&active)?;
+            let rc = RcAttributes { rdma_read_ord: 1, ..attributes().rc };
+            let mask = EpParamMask::MAX_IRD | EpParamMask::MAX_ORD;
+            f.a.ep_modify(active.ep, mask, &EpAttributes { rc, ..attributes() })?;
+            f.a.ep_accept(active.ep, id, &[])?;
+            active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            check_eq!(f.a.ep_query(active.ep, EpParamMask::MAX_ORD)?.attr.rc.rdma_read_ord, 1);
+            for cookie in 0..8 {
+                f.a.post_rdma_read(active.ep, &[], cookie, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+            }
+            for cookie in 0..8 {
+                active.done(cookie, DtoStatus::Success)?;
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "connect::depths_suppressed",
+        &[
+            "it_ep_connect.V07",
+            "it_ep_connect.F03",
+            "it_ep_connect.O01",
+            "it_listen_create.F04",
+            "it_ia_info_t.F41",
+            "it_ia_info_t.B03",
+            "it_ep_connect.B05",
+            "it_ep_connect.V06",
+            "it_listen_create.B07",
+            "it_listen_create.V01",
+            "5.1.1.O01",
+        ],
+        |f| {
+            let suppressible = f.a.ia_query()?.ird_ord_suppressible;
+            let (active, passive, listener) = sides(f)?;
+            let route = path(&f.a, &listener.address)?;
+            let flags = TWO_WAY | CnEstFlags::SUPPRESS_IRD_ORD;
+            check_eq!((CnEstFlags::SUPPRESS_IRD_ORD.bits(), ListenFlags::SUPPRESS_IRD_ORD.bits()), (4, 2));
+            let dial = f.a.ep_connect(active.ep, &route, None, &listener.conn_qual, flags, &[]);
+            let evd = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 4, 1)?;
+            let id = spigot(&f.b)?.spigot_id;
+            let listen = f.b.listen_create(id, evd, ListenFlags::SUPPRESS_IRD_ORD, None);
+            if !suppressible {
+                refused(dial, Error::InvalidCnEstFlags)?;
+                refused(listen, Error::InvalidFlags)?;
+                check_eq!(active.state()?, EpStateRc::Unconnected);
+                return Ok(());
+            }
+            dial?;
+            listen?;
+            f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
+            active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            talks(&active, &passive)
+        },
+    ),
+];

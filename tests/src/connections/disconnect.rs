@@ -1,0 +1,201 @@
+//! The end of connections, and of those that were never made: disconnecting, giving up, freeing (pages it_ep_disconnect, it_ep_free,
+//! it_ep_state_t, it_cm_msg_events).
+
+use privileged_api::*;
+
+use crate::connections::connect::{THREE_WAY, TWO_WAY, arrival, sides, silent};
+use crate::connections::private_data::{brought, private_data};
+use crate::fixture::{attributes, pattern};
+use crate::{Failure, Test, check, check_eq, refused, test};
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "connect::disconnected_by_either_side",
+        &[
+            "it_ep_state_t.V10",
+            "A.it_ep_disconnect.B02",
+            "it_ep_disconnect.B01",
+            "it_ep_disconnect.B02",
+            "it_ep_disconnect.B03",
+            "it_ep_disconnect.B04",
+            "it_ep_disconnect.S01",
+            "it_ep_state_t.S39",
+            "it_ep_state_t.S40",
+            "it_ep_state_t.S45",
+            "it_ep_state_t.A01",
+            "it_ep_state_t.A03",
+            "it_ep_state_t.B01",
+            "it_cm_msg_events.B02",
+            "it_cm_msg_events.S03",
+            "it_cm_msg_events.F26",
+            "it_ia_info_t.F47",
+            "it_event_t.F20",
+            "A.it_ep_disconnect.B01",
+        ],
+        |f| {
+            let limit = f.a.ia_query()?.disconnect_private_data_len;
+            for (by_active, len) in [(true, 0), (false, 0), (true, limit), (false, 1)] {
+                let pair = f.pair()?;
+                let (first, second) = if by_active { (&pair.a, &pair.b) } else { (&pair.b, &pair.a) };
+                let data = pattern(5, len);
+                first.ia.ep_disconnect(first.ep, &data)?;
+                check_eq!(first.state()?, EpStateRc::Nonoperational);
+                first.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+                let event = second.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+                check_eq!(event.event_number().as_raw(), 0x2003);
+                brought(private_data(&event), &data, MAX_PRIV_DATA)?;
+                check_eq!(second.state()?, EpStateRc::Nonoperational);
+                // One event a side, however often it is asked again.
+                for end in [first, second] {
+                    end.ia.ep_disconnect(end.ep, &[])?;
+                    silent(end)?;
+                }
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "connect::disconnected_by_both_at_once",
+        &["it_cm_msg_events.B02", "it_ep_state_t.A03", "it_ep_disconnect.V04", "A.it_ep_disconnect.V01"],
+        |f| {
+            for _ in 0..10 {
+                let pair = f.pair()?;
+                f.a.ep_disconnect(pair.a.ep, &[])?;
+                f.b.ep_disconnect(pair.b.ep, &[])?;
+                for end in [&pair.a, &pair.b] {
+                    end.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+                    check_eq!(end.state()?, EpStateRc::Nonoperational);
+                    end.ia.ep_disconnect(end.ep, &[])?;
+                    silent(end)?;
+                }
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "connect::disconnect_flushes",
+        &[
+            "it_cm_msg_events.B13",
+            "it_dto_events.B08",
+            "it_ep_disconnect.B06",
+            "it_ep_state_t.A04",
+            "it_cm_msg_events.S03",
+            "4.7.B05",
+        ],
+        |f| {
+            let pair = f.pair()?;
+            for cookie in 0..5 {
+                f.a.post_recv(pair.a.ep, &[], cookie, DtoFlags::COMPLETION)?;
+                f.b.post_recv(pair.b.ep, &[], cookie, DtoFlags::COMPLETION)?;
+            }
+            f.a.ep_disconnect(pair.a.ep, &[])?;
+            for cookie in 0..5 {
+                pair.a.recv_done(cookie, DtoStatus::Flushed)?;
+                pair.b.recv_done(cookie, DtoStatus::Flushed)?;
+            }
+            pair.a.idle()?;
+            pair.b.idle()?;
+            // Nobody says whether this comes before or after.
+            pair.a.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+            pair.b.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+            Ok(())
+        },
+    ),
+    test(
+        "connect::given_up_by_the_active_side",
+        &[
+            "it_ep_state_t.S26",
+            "it_ep_disconnect.B01",
+            "it_ep_disconnect.B05",
+            "it_ep_state_t.S09",
+            "it_ep_state_t.S44",
+        ],
+        |f| {
+            let (active, passive, listener) = sides(f)?;
+            f.a.post_recv(active.ep, &[], 1, DtoFlags::COMPLETION)?;
+            f.dial(&active, &listener, TWO_WAY, &[])?;
+            let request = listener.request()?;
+            f.a.ep_disconnect(active.ep, &[])?;
+            check_eq!(active.state()?, EpStateRc::Nonoperational);
+            active.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+            active.recv_done(1, DtoStatus::Flushed)?;
+            silent(&active)?;
+            // Whoever accepts it now gets no connection.
+            if f.b.ep_accept(passive.ep, request.cn_est_id, &[]).is_ok() {
+                let event = passive.event()?.event_number();
+                check!(
+                    event != EventType::CM_MSG_CONN_ESTABLISHED && event != EventType::CM_MSG_CONN_BROKEN,
+                    "{event:?}"
+                );
+                check_eq!(passive.state()?, EpStateRc::Nonoperational);
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "connect::given_up_after_the_arrival",
+        &[
+            "it_ep_state_t.S30",
+            "it_ep_disconnect.V03",
+            "it_cm_msg_events.V01",
+            "A.it_cm_msg_events.B03",
+            "A.it_ep_state_t.V03",
+        ],
+        |f| {
+            let (active, passive, listener) = sides(f)?;
+            f.dial(&active, &listener, THREE_WAY, &[])?;
+            f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
+            let id = arrival(&active)?;
+            f.a.ep_disconnect(active.ep, &[])?;
+            check_eq!(active.state()?, EpStateRc::Nonoperational);
+            active.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+            refused(f.a.ep_accept(active.ep, id, &[]), Error::InvalidCnEstId)?;
+            refused(f.a.reject(id, &[]), Error::InvalidCnEstId)?;
+            let event = passive.event()?.event_number();
+            check!(event != EventType::CM_MSG_CONN_ESTABLISHED, "{event:?}");
+            check_eq!(passive.state()?, EpStateRc::Nonoperational);
+            Ok(())
+        },
+    ),
+    test(
+        "connect::freed_after_the_arrival",
+        &[
+            "it_ep_state_t.S33",
+            "A.it_cm_msg_events.B04",
+            "A.it_ep_free.B02",
+            "it_ep_free.B05",
+            "A.it_ep_free.A01",
+        ],
+        |f| {
+            let (active, passive, listener) = sides(f)?;
+            f.dial(&active, &listener, THREE_WAY, &[])?;
+            f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
+            let id = arrival(&active)?;
+            f.a.ep_free(active.ep)?;
+            let spare = f.end(&f.a, &attributes())?;
+            refused(f.a.ep_accept(spare.ep, id, &[]), Error::InvalidCnEstId)?;
+            refused(f.a.reject(id, &[]), Error::InvalidCnEstId)?;
+            let event = passive.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
+            let Event::ConnNonpeerReject { reject_reason_code, .. } = event else {
+                return Err(Failure::new("not a rejection"));
+            };
+            check!([RejectReason::Other, RejectReason::Timeout].contains(&reject_reason_code));
+            check_eq!(passive.state()?, EpStateRc::Nonoperational);
+            Ok(())
+        },
+    ),
+    test("connect::given_up_by_the_passive_side", &["it_ep_state_t.S34", "it_ep_state_t.S29"], |f| {
+        let (active, passive, listener) = sides(f)?;
+        f.dial(&active, &listener, THREE_WAY, &[])?;
+        f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
+        arrival(&active)?;
+        check_eq!(passive.state()?, EpStateRc::PassiveConnectionPending);
+        f.b.ep_disconnect(passive.ep, &[])?;
+        check_eq!(passive.state()?, EpStateRc::Nonoperational);
+        passive.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+        let event = active.event()?.event_number();
+        check!(event != EventType::CM_MSG_CONN_ESTABLISHED, "{event:?}");
+        check_eq!(active.state()?, EpStateRc::Nonoperational);
+        Ok(())
+    }),
+];

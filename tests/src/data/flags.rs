@@ -1,0 +1,143 @@
+//! Which flags each way of data transfer takes, and what completes without a word (page it_dto_flags_t).
+
+use privileged_api::*;
+
+use crate::data::transfer::{NOWHERE, Way, post, ready};
+use crate::fixture::{OPEN, SIGNALLED, attributes};
+use crate::{Test, check, refused, test};
+
+/// Whether the specification allows these flags on that operation, of an IA without RDMA Read extensions.
+fn legal(way: Way, flags: DtoFlags) -> bool {
+    let mut never = DtoFlags::UNLINK_FENCE | DtoFlags::UNLINK_LOCAL_SINK;
+    if way != Way::Send {
+        never |= DtoFlags::SOLICITED_WAIT;
+    }
+    if way == Way::Recv {
+        never |= DtoFlags::BARRIER_FENCE;
+    }
+    let needs = way == Way::Recv || flags.contains(DtoFlags::NOTIFY);
+    DtoFlags::all().contains(flags)
+        && !flags.intersects(never)
+        && (!needs || flags.contains(DtoFlags::COMPLETION))
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "data::legal_flags",
+        &[
+            "it_post_send.B09",
+            "it_post_recv.B11",
+            "it_post_rdma_write.B10",
+            "it_post_rdma_read.B10",
+            "it_dto_flags_t.F01",
+            "it_dto_flags_t.B02",
+            "it_dto_flags_t.B03",
+            "it_dto_flags_t.B05",
+            "it_dto_flags_t.B07",
+            "it_dto_flags_t.B08",
+            "it_dto_flags_t.B10",
+            "it_dto_flags_t.B12",
+            "it_dto_flags_t.B15",
+            "it_dto_flags_t.B17",
+            "it_dto_flags_t.B19",
+            "it_dto_flags_t.O02",
+            "it_dto_flags_t.O04",
+            "it_dto_flags_t.V05",
+            "it_dto_flags_t.F08",
+            "it_ia_info_t.F67",
+            "it_post_send.IT_ERR_INVALID_DTO_FLAGS",
+            "it_post_recv.IT_ERR_INVALID_DTO_FLAGS",
+            "it_post_rdma_write.IT_ERR_INVALID_DTO_FLAGS",
+            "it_post_rdma_read.IT_ERR_INVALID_DTO_FLAGS",
+        ],
+        |f| {
+            check!(!f.a.ia_query()?.rdma_read_local_extensions);
+            let (pair, own, peer) = ready(f, 64)?;
+            let there = (peer.remote(0), peer.context()?);
+            for bits in (0..0x80).chain([0x80, 0x81, 0x8000_0003, u32::MAX]) {
+                let flags = DtoFlags::from_bits_retain(bits);
+                for way in [Way::Send, Way::Write, Way::Read] {
+                    if way == Way::Send {
+                        f.b.post_recv(pair.b.ep, &[peer.whole()], 1, DtoFlags::COMPLETION)?;
+                    }
+                    let posted = post(&pair.a, way, &[own.whole()], 2, flags, there);
+                    if !legal(way, flags) {
+                        refused(posted, Error::InvalidDtoFlags)?;
+                        // The Receive is used by a Send that is legal.
+                        post(&pair.a, way, &[own.whole()], 2, DtoFlags::empty(), there)?;
+                    } else {
+                        posted?;
+                    }
+                    // What is not held back lets go what is.
+                    post(&pair.a, Way::Write, &[], 3, SIGNALLED, NOWHERE)?;
+                    if legal(way, flags) && flags.contains(DtoFlags::COMPLETION) {
+                        pair.a.done(2, DtoStatus::Success)?;
+                    }
+                    pair.a.done(3, DtoStatus::Success)?;
+                    if way == Way::Send {
+                        pair.b.recv_done(1, DtoStatus::Success)?;
+                    }
+                }
+                let posted = f.b.post_recv(pair.b.ep, &[peer.whole()], 4, flags);
+                match legal(Way::Recv, flags) {
+                    false => refused(posted, Error::InvalidDtoFlags)?,
+                    true => {
+                        posted?;
+                        f.b.post_recv(pair.b.ep, &[], 5, DtoFlags::COMPLETION)?;
+                        for cookie in [6, 7] {
+                            f.a.post_send(pair.a.ep, &[], cookie, SIGNALLED)?;
+                            pair.a.done(cookie, DtoStatus::Success)?;
+                        }
+                        pair.b.recv_done(4, DtoStatus::Success)?;
+                        pair.b.recv_done(5, DtoStatus::Success)?;
+                    }
+                }
+            }
+            pair.a.idle()?;
+            pair.b.idle()
+        },
+    ),
+    test(
+        "data::silence_unless_asked",
+        &[
+            "A.it_ep_attributes_t.V01",
+            "it_dto_flags_t.F01",
+            "it_dto_flags_t.B01",
+            "it_evd_dequeue.B09",
+            "it_evd_wait.B14",
+            "it_dto_flags_t.V01",
+            "it_dto_flags_t.B25",
+        ],
+        |f| {
+            let small = EpAttributes { max_request_dtos: 16, ..attributes() };
+            let pair = f.pair_of(&small, &attributes())?;
+            let room = f.a.ep_query(pair.a.ep, EpParamMask::MAX_REQ_DTO)?.attr.max_request_dtos;
+            let (own, peer) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, OPEN)?);
+            for round in 0..20 {
+                own.fill(round);
+                let there = (peer.remote(0), peer.context()?);
+                // All but the last of a full queue are silent; the last one's completion makes room for all.
+                for _ in 1..room {
+                    post(&pair.a, Way::Write, &[own.whole()], 0, DtoFlags::empty(), there)?;
+                }
+                post(&pair.a, Way::Write, &[], 99, SIGNALLED, NOWHERE)?;
+                pair.a.done(99, DtoStatus::Success)?;
+                pair.a.idle()?;
+                check!(peer.all() == own.all(), "round {round}");
+            }
+            Ok(())
+        },
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receives_must_ask_for_their_completion() {
+        assert!(!legal(Way::Recv, DtoFlags::empty()));
+        assert!(legal(Way::Recv, DtoFlags::COMPLETION));
+        assert!(!legal(Way::Send, DtoFlags::NOTIFY));
+    }
+}

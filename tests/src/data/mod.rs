@@ -1,0 +1,13 @@
+//! Data transfer on a connection: Send and Receive, RDMA Write and RDMA Read.
+
+use crate::Test;
+
+mod direct;
+mod flags;
+mod order;
+mod posting;
+mod transfer;
+
+/// The areas of this folder, in the order in which they run.
+pub(crate) const TESTS: &[&[Test]] =
+    &[transfer::TESTS, order::TESTS, flags::TESTS, direct::TESTS, posting::TESTS];

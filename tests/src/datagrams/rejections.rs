@@ -1,0 +1,366 @@
+//! What becomes of connections and service requests that a peer refuses or redirects, and of messages that cross or are late (pages
+//! it_cm_msg_events and its part of appendix A). The peer is a client of the agent that says what no IT-API consumer can.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::result::Result;
+
+use kernel_agent::{
+    AsyncEvent, Client, CmEvent, CmEventKind, ConnectionId, Death, ResolutionEvent, ResolutionEventKind,
+    ResolutionRequestId, Upcalls,
+};
+use nic_abi::admin::Injection;
+use platform::sync::Mutex;
+use privileged_api::*;
+use roce::cm::redirection::Redirection;
+use roce::cm::rej::Reason;
+use roce::{Gid, PKey, QKey, Qpn, ServiceId};
+
+use crate::check::some;
+use crate::datagrams::sidr::reply;
+use crate::fixture::{End, Fixture, MOMENT, SIGNALLED, attributes, path, sevd};
+use crate::thread::eventually;
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+/// The service that the peer offers.
+const SERVICE: u64 = 0x1000_0000_0000_4711;
+/// The additional information of code 24 is all of ClassPortInfo.
+const ELSEWHERE: Redirection = Redirection {
+    gid: Gid([0; 16]),
+    traffic_class: 0x20,
+    sl: 3,
+    flow_label: 0x1_2345,
+    lid: 0,
+    pkey: PKey(0xffff),
+    qpn: Qpn::GSI,
+    qkey: QKey::GSI,
+};
+
+/// What the peer was asked: by whom, and at which of its GIDs.
+#[derive(Default)]
+struct Asked {
+    connections: Mutex<Vec<(ConnectionId, u8)>>,
+    resolutions: Mutex<Vec<(ResolutionRequestId, u8)>>,
+}
+
+impl Upcalls for Asked {
+    fn completion(&self, _: u64) {}
+
+    fn asynchronous(&self, _: AsyncEvent) {}
+
+    fn connection(&self, event: CmEvent<'_>) {
+        if let CmEventKind::Request { source_gid, .. } = event.kind {
+            self.connections.lock().push((event.connection, source_gid));
+        }
+    }
+
+    fn resolution(&self, event: ResolutionEvent<'_>) {
+        if let ResolutionEventKind::Request { request, source_gid, .. } = event.kind {
+            self.resolutions.lock().push((request, source_gid));
+        }
+    }
+
+    fn catastrophic(&self, _: Death) {}
+}
+
+/// A client of `b`'s agent that offers the service.
+struct Peer<'a> {
+    f: &'a Fixture,
+    asked: Arc<Asked>,
+    client: Arc<Client>,
+}
+
+impl Peer<'_> {
+    fn new(f: &Fixture) -> Result<Peer<'_>, Failure> {
+        let asked = Arc::new(Asked::default());
+        let upcalls: Arc<dyn Upcalls> = asked.clone();
+        let client = f.setup.b.agent.attach(Arc::downgrade(&upcalls))?;
+        let peer = Peer { f, asked, client };
+        peer.client.listen(ServiceId(SERVICE), 0)?;
+        Ok(peer)
+    }
+
+    /// The GIDs that it can be reached by.
+    fn gids(&self) -> Vec<[u8; 16]> {
+        let gids = &self.f.setup.b.agent.identity().gids;
+        gids.iter().copied().filter(|gid| *gid != [0; 16]).collect()
+    }
+
+    /// Asks it for a connection and takes the request.
+    #[track_caller]
+    fn dialled(&self, end: &End, route: &Path) -> Result<(ConnectionId, u8), Failure> {
+        let qual = ConnQual::service_id(SERVICE);
+        end.ia.ep_connect(end.ep, route, None, &qual, CnEstFlags::TWO_WAY, &[])?;
+        let mut request = None;
+        eventually(self.f.platform(), || {
+            request = self.asked.connections.lock().pop();
+            request.is_some()
+        });
+        some(request, "a request for a connection")
+    }
+
+    fn reject(&self, id: ConnectionId, reason: Reason, information: &[u8]) -> Outcome {
+        Ok(self.client.reject_because(id, reason, information, b"no")?)
+    }
+
+    #[track_caller]
+    fn resolving(&self) -> Result<(ResolutionRequestId, u8), Failure> {
+        let mut request = None;
+        eventually(self.f.platform(), || {
+            request = self.asked.resolutions.lock().pop();
+            request.is_some()
+        });
+        some(request, "a service request")
+    }
+}
+
+impl Drop for Peer<'_> {
+    fn drop(&mut self) {
+        self.client.detach();
+    }
+}
+
+/// The route from `a` to the peer's GID.
+fn route_to(f: &Fixture, gid: [u8; 16]) -> Result<Path, Failure> {
+    path(&f.a, &NetAddr::IbGid(gid))
+}
+
+/// Takes the rejection, checks the state, and makes the endpoint ready for another try.
+#[track_caller]
+fn rejected(end: &End) -> Result<(RejectReason, Option<Path>), Failure> {
+    let event = end.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
+    let Event::ConnNonpeerReject { ep, reject_reason_code, dst_path, .. } = event else {
+        return Err(Failure::new("not a rejection"));
+    };
+    check_eq!((ep, end.state()?), (end.ep, EpStateRc::Nonoperational));
+    end.ia.ep_reset(end.ep)?;
+    Ok((reject_reason_code, dst_path))
+}
+
+/// Starts to connect and loses whatever is to make known that it was given up.
+fn given_up(f: &Fixture, active: &End) -> Outcome {
+    f.inject(0, Injection::DropManagement, 1, 0)?;
+    f.a.ep_disconnect(active.ep, &[])?;
+    check_eq!(active.state()?, EpStateRc::Nonoperational);
+    active.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+    Ok(())
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "rejections::every_reason",
+        &[
+            "it_cm_msg_events.F08",
+            "it_cm_msg_events.F32",
+            "it_cm_msg_events.F33",
+            "it_cm_msg_events.F35",
+            "it_cm_msg_events.F37",
+            "it_cm_msg_events.F38",
+            "it_cm_msg_events.F39",
+            "it_cm_msg_events.F40",
+            "it_cm_msg_events.F41",
+            "A.it_cm_msg_events.O01",
+        ],
+        |f| {
+            check_eq!((RejectReason::BadPath.as_raw(), RejectReason::StaleConn.as_raw()), (2, 3));
+            check_eq!((RejectReason::BadOrd.as_raw(), RejectReason::Resources.as_raw()), (4, 5));
+            check_eq!(RejectReason::BadConnParms.as_raw(), 6);
+            let peer = Peer::new(f)?;
+            let end = f.end(&f.a, &attributes())?;
+            let route = route_to(f, some(peer.gids().first().copied(), "a GID")?)?;
+            let table = [
+                (RejectReason::Other, &[4, 5, 6, 7, 8, 9, 29, 30, 31][..]),
+                (RejectReason::BadPath, &[12, 13, 14, 15, 16, 17, 24, 25, 26, 32]),
+                (RejectReason::StaleConn, &[10]),
+                (RejectReason::BadOrd, &[27]),
+                // Told at once, like all others.
+                (RejectReason::Resources, &[1, 3]),
+            ];
+            for (expected, numbers) in table {
+                for &number in numbers {
+                    f.a.post_recv(end.ep, &[], 1, DtoFlags::COMPLETION)?;
+                    let (id, _) = peer.dialled(&end, &route)?;
+                    peer.reject(id, Reason(number), &[])?;
+                    end.recv_done(1, DtoStatus::Flushed)?;
+                    let (told, dst_path) = rejected(&end)?;
+                    check_eq!(told, expected, "code {number}");
+                    // Nothing is suggested, so the path is the one that was asked by.
+                    let suggested = (expected == RejectReason::BadPath).then_some(route);
+                    check_eq!(dst_path, suggested, "code {number}");
+                }
+            }
+            Ok(())
+        },
+    ),
+    test("rejections::a_path_is_suggested", &["it_cm_msg_events.F07", "it_cm_msg_events.F38"], |f| {
+        let peer = Peer::new(f)?;
+        let end = f.end(&f.a, &attributes())?;
+        let gids = peer.gids();
+        let (first, last) = (some(gids.first().copied(), "a GID")?, some(gids.last().copied(), "a GID")?);
+        let route = route_to(f, first)?;
+        let ib = some(route.ib().copied(), "an InfiniBand path")?;
+        let other = some(route_to(f, last)?.ib().copied(), "an InfiniBand path")?;
+        let all = Redirection { gid: Gid(last), ..ELSEWHERE };
+        let redirected = IbNetEndpoint { sl: 3, traffic_class: 0x20, flow_label: 0x1_2345, ..other };
+        let cases: [(u16, &[u8], IbNetEndpoint); 9] = [
+            (12, &last, other),
+            (25, &last, other),
+            (24, &all.emit(), redirected),
+            (14, &[5], IbNetEndpoint { sl: 5, ..ib }),
+            (15, &[0x44], IbNetEndpoint { traffic_class: 0x44, ..ib }),
+            (16, &[7], IbNetEndpoint { hop_limit: 7, ..ib }),
+            (17, &[10], IbNetEndpoint { packet_rate: 10, ..ib }),
+            (26, &[3], IbNetEndpoint { path_mtu: 3, ..ib }),
+            (32, &[0x0, 0x12, 0x34], IbNetEndpoint { flow_label: 0x1234, ..ib }),
+        ];
+        for (number, information, expected) in cases {
+            let (id, at) = peer.dialled(&end, &route)?;
+            check_eq!(usize::from(at), 0);
+            peer.reject(id, Reason(number), information)?;
+            let (told, dst_path) = rejected(&end)?;
+            check_eq!(told, RejectReason::BadPath);
+            let suggested = some(dst_path, "a path")?;
+            check_eq!(suggested.ib().copied(), Some(expected), "code {number}");
+            check_eq!((suggested.spigot_id, suggested.timeout), (route.spigot_id, route.timeout));
+            // Tried again by it.
+            let (id, at) = peer.dialled(&end, &suggested)?;
+            check_eq!(peer.f.setup.b.agent.identity().gids[usize::from(at)], expected.remote_port_gid);
+            peer.reject(id, Reason::INVALID_SERVICE_ID, &[])?;
+            check_eq!(rejected(&end)?, (RejectReason::Other, None));
+        }
+        // Nothing that can be followed: no such port, or less than a port's name.
+        for information in [&[0; 16][..], &[0xff; 16], &last[..15]] {
+            let (id, _) = peer.dialled(&end, &route)?;
+            peer.reject(id, Reason::PORT_REDIRECTION, information)?;
+            check_eq!(rejected(&end)?, (RejectReason::BadPath, Some(route)));
+        }
+        Ok(())
+    }),
+    test("rejections::a_service_is_elsewhere", &["it_cm_msg_events.F16", "it_cm_msg_events.F23"], |f| {
+        check_eq!(UdSvcStatus::Redirected as u32, 4);
+        let peer = Peer::new(f)?;
+        let gids = peer.gids();
+        let (first, last) = (some(gids.first().copied(), "a GID")?, some(gids.last().copied(), "a GID")?);
+        let evd = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 8, 1)?;
+        let qual = ConnQual::service_id(SERVICE);
+        let route = route_to(f, first)?;
+        let handle = f.a.ud_service_request_handle_create(&qual, evd, &route, &[])?;
+        f.a.ud_service_request(handle)?;
+        let to = Redirection { gid: Gid(last), ..ELSEWHERE };
+        let (request, _) = peer.resolving()?;
+        peer.client.redirect_resolution(request, &to, b"there")?;
+        let told = reply(&f.a, evd)?;
+        check_eq!((told.status, told.ud_svc), (UdSvcStatus::Redirected, handle));
+        check_eq!(told.ep_info, RemoteEpInfo::default());
+        check!(some(told.private_data, "private data")?.starts_with(b"there"));
+        let there = some(told.dst_path, "a path")?;
+        let ib = some(there.ib().copied(), "an InfiniBand path")?;
+        check_eq!(ib.remote_port_gid, last);
+        check_eq!((ib.sl, ib.traffic_class, ib.flow_label), (3, 0x20, 0x1_2345));
+        // The path is complete: it can be asked by.
+        f.a.ud_service_request_handle_free(handle)?;
+        let handle = f.a.ud_service_request_handle_create(&qual, evd, &there, &[])?;
+        f.a.ud_service_request(handle)?;
+        let (request, at) = peer.resolving()?;
+        check_eq!(f.setup.b.agent.identity().gids[usize::from(at)], last);
+        // To nowhere.
+        let nowhere = Redirection { gid: Gid([0; 16]), ..ELSEWHERE };
+        peer.client.redirect_resolution(request, &nowhere, &[])?;
+        let told = reply(&f.a, evd)?;
+        check_eq!((told.status, told.dst_path), (UdSvcStatus::Rejected, None));
+        Ok(())
+    }),
+    test("rejections::a_late_acceptance", &["A.it_cm_msg_events.B05", "A.it_cm_msg_events.B06"], |f| {
+        for flags in [CnEstFlags::TWO_WAY, CnEstFlags::THREE_WAY] {
+            let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
+            let listener = f.listen(&f.b)?;
+            f.dial(&active, &listener, flags, &[])?;
+            let request = listener.request()?;
+            given_up(f, &active)?;
+            f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
+            // The passive side is answered, and does not wait for ever.
+            passive.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
+            check_eq!(passive.state()?, EpStateRc::Nonoperational);
+            refused(f.a.evd_dequeue(active.conn), Error::QueueEmpty)?;
+            listener.free()?;
+        }
+        Ok(())
+    }),
+    test(
+        "rejections::an_arrival_ahead_of_the_disconnect",
+        &["A.it_cm_msg_events.B02", "it_cm_msg_events.O01"],
+        |f| {
+            let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
+            let listener = f.listen(&f.b)?;
+            f.dial(&active, &listener, CnEstFlags::THREE_WAY, &[])?;
+            f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
+            let pending = EpStateRc::Active2ConnectionPending;
+            check!(eventually(f.platform(), || active.state().is_ok_and(|state| state == pending)));
+            f.a.ep_disconnect(active.ep, &[])?;
+            let event = active.expect(EventType::CM_MSG_CONN_ACCEPT_ARRIVAL)?;
+            let Event::ConnAcceptArrival { cn_est_id, .. } = event else {
+                return Err(Failure::new("not an arrival"));
+            };
+            active.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+            refused(f.a.ep_accept(active.ep, cn_est_id, &[]), Error::InvalidCnEstId)?;
+            // Either of two events tells the end of a connection, to each side once.
+            let pair = f.pair()?;
+            f.a.ep_disconnect(pair.a.ep, &[])?;
+            for end in [&pair.a, &pair.b] {
+                let ends = [EventType::CM_MSG_CONN_DISCONNECT, EventType::CM_MSG_CONN_BROKEN];
+                check!(ends.contains(&end.event()?.event_number()));
+                check!(end.ia.evd_wait(end.conn, MOMENT).is_err_and(|e| e == Error::TimeoutExpired));
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "rejections::data_before_the_last_message",
+        &["A.it_cm_msg_events.A04", "it_cm_msg_events.V02"],
+        |f| {
+            let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
+            let listener = f.listen(&f.b)?;
+            f.dial(&active, &listener, CnEstFlags::THREE_WAY, &[])?;
+            f.b.post_recv(passive.ep, &[], 1, DtoFlags::COMPLETION)?;
+            f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
+            let event = active.expect(EventType::CM_MSG_CONN_ACCEPT_ARRIVAL)?;
+            let Event::ConnAcceptArrival { cn_est_id, .. } = event else {
+                return Err(Failure::new("not an arrival"));
+            };
+            // The last message waits for a while; the active side sends first.
+            f.inject(nic_abi::ident::QPN_GSI, Injection::Delay, 1, 200_000_000)?;
+            f.a.ep_accept(active.ep, cn_est_id, b"late")?;
+            active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            f.a.post_send(active.ep, &[], 2, SIGNALLED)?;
+            active.done(2, DtoStatus::Success)?;
+            passive.recv_done(1, DtoStatus::Success)?;
+            let event = passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            check!(matches!(event, Event::ConnEstablished { private_data: None, .. }), "{event:?}");
+            check_eq!(passive.state()?, EpStateRc::Connected);
+            // What follows on the same way comes behind the late message, which told nothing.
+            f.a.ep_disconnect(active.ep, b"end")?;
+            passive.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+            refused(f.b.evd_dequeue(passive.conn), Error::QueueEmpty)
+        },
+    ),
+    test("rejections::reads_given_up_after_connecting", &["it_cm_msg_events.B12"], |f| {
+        let with = |ird, ord| {
+            let rc = RcAttributes { rdma_read_ird: ird, rdma_read_ord: ord, ..attributes().rc };
+            EpAttributes { rc, ..attributes() }
+        };
+        let (active, passive) = (f.end(&f.a, &with(8, 3))?, f.end(&f.b, &with(4, 1))?);
+        let listener = f.listen(&f.b)?;
+        f.dial(&active, &listener, CnEstFlags::TWO_WAY, &[])?;
+        f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
+        let event = active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+        let Event::ConnEstablished { rdma_read_ird, .. } = event else {
+            return Err(Failure::new("not established"));
+        };
+        let own = f.a.ep_query(active.ep, EpParamMask::ALL)?.attr.rc;
+        check!(rdma_read_ird != own.rdma_read_ord, "the peer takes {rdma_read_ird}");
+        f.a.ep_modify(active.ep, EpParamMask::MAX_ORD, &with(8, 1))?;
+        check_eq!(f.a.ep_query(active.ep, EpParamMask::MAX_ORD)?.attr.rc.rdma_read_ord, 1);
+        f.a.post_rdma_read(active.ep, &[], 1, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+        active.done(1, DtoStatus::Success)
+    }),
+];

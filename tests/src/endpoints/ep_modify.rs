@@ -1,0 +1,186 @@
+//! Changing endpoints (pages it_ep_modify, it_ep_attributes_t).
+
+use privileged_api::*;
+
+use crate::endpoints::ep::{nonoperational, query};
+use crate::fixture::{End, OPEN, SIGNALLED, attributes};
+use crate::{Test, check, check_eq, refused, test};
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "ep::modify_the_payload",
+        &[
+            "it_ep_modify.F01",
+            "it_ep_modify.IT_ERR_PAYLOAD_SIZE",
+            "it_ep_modify.IT_ERR_INVALID_EP_STATE",
+            "it_ep_attributes_t.S01",
+            "it_ep_modify.B04",
+        ],
+        |f| {
+            let set = |end: &End, max_dto_payload_size| {
+                let change = EpAttributes { max_dto_payload_size, ..EpAttributes::default() };
+                end.ia.ep_modify(end.ep, EpParamMask::MAX_PAYLOAD, &change)
+            };
+            let limit = crate::fixture::spigot(&f.a)?.max_rc_send_len;
+            let end = f.end(&f.a, &attributes())?;
+            for size in [1, 4097, limit] {
+                set(&end, size)?;
+                check_eq!(query(&end)?.attr.max_dto_payload_size, size);
+            }
+            refused(set(&end, limit + 1), Error::PayloadSize)?;
+            refused(set(&end, usize::MAX), Error::PayloadSize)?;
+            check_eq!(query(&end)?.attr.max_dto_payload_size, limit);
+            let pair = f.pair()?;
+            let before = query(&pair.a)?;
+            refused(set(&pair.a, 100), Error::InvalidEpState)?;
+            check_eq!(query(&pair.a)?, before);
+            let gone = nonoperational(f)?;
+            set(&gone, 100)?;
+            check_eq!(query(&gone)?.attr.max_dto_payload_size, 100);
+            Ok(())
+        },
+    ),
+    test(
+        "ep::modify_the_read_depths",
+        &[
+            "it_ep_modify.F06",
+            "it_ep_modify.F07",
+            "it_ep_modify.IT_ERR_RESOURCE_IRD",
+            "it_ep_modify.IT_ERR_RESOURCE_ORD",
+            "it_ep_attributes_t.S03",
+            "it_ep_attributes_t.S04",
+            "it_ep_state_t.S03",
+            "it_ia_info_t.F61",
+        ],
+        |f| {
+            let set = |end: &End, mask, ird, ord| {
+                let rc = RcAttributes { rdma_read_ird: ird, rdma_read_ord: ord, ..RcAttributes::default() };
+                end.ia.ep_modify(end.ep, mask, &EpAttributes { rc, ..EpAttributes::default() })
+            };
+            let (ird, ord) = (EpParamMask::MAX_IRD, EpParamMask::MAX_ORD);
+            let end = f.end(&f.a, &attributes())?;
+            set(&end, ird | ord, 2, 3)?;
+            let rc = query(&end)?.attr.rc;
+            check!(rc.rdma_read_ird >= 2 && rc.rdma_read_ord == 3);
+            let too_many = f.setup.a.agent.identity().max_rd_atomic + 1;
+            refused(set(&end, ird, too_many, 1), Error::ResourceIrd)?;
+            refused(set(&end, ord, 1, too_many), Error::ResourceOrd)?;
+            check_eq!(query(&end)?.attr.rc, rc);
+            let pair = f.pair()?;
+            refused(set(&pair.a, ird, 1, 1), Error::InvalidEpState)?;
+            set(&pair.a, ord, 1, 1)?;
+            check_eq!(query(&pair.a)?.attr.rc.rdma_read_ord, 1);
+            let gone = nonoperational(f)?;
+            refused(set(&gone, ird, 1, 1), Error::InvalidEpState)?;
+            refused(set(&gone, ord, 1, 1), Error::InvalidEpState)
+        },
+    ),
+    test(
+        "ep::modify_the_work_queues",
+        &[
+            "it_ep_modify.F02",
+            "it_ep_modify.F03",
+            "it_ia_info_t.F36",
+            "it_ep_attributes_t.O01",
+            "it_ep_modify.V03",
+            "A.it_ep_attributes_t.IT_ERR_INVALID_EP_STATE",
+        ],
+        |f| {
+            let end = f.end(&f.a, &attributes())?;
+            let before = query(&end)?.attr;
+            let more = EpAttributes { max_request_dtos: 200, max_recv_dtos: 200, ..attributes() };
+            for mask in [EpParamMask::MAX_REQ_DTO, EpParamMask::MAX_RECV_DTO] {
+                match f.a.ia_query()?.ep_work_queues_resizable {
+                    true => f.a.ep_modify(end.ep, mask, &more)?,
+                    false => refused(f.a.ep_modify(end.ep, mask, &more), Error::InvalidEpState)?,
+                }
+            }
+            let after = query(&end)?.attr;
+            match f.a.ia_query()?.ep_work_queues_resizable {
+                true => check!(after.max_request_dtos >= 200 && after.max_recv_dtos >= 200),
+                false => check_eq!(after, before),
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "ep::modify_the_rdma_enables",
+        &[
+            "it_ep_modify.F04",
+            "it_ep_modify.F05",
+            "it_ep_modify.B02",
+            "it_ep_attributes_t.F10",
+            "it_ep_attributes_t.F11",
+            "it_ep_attributes_t.O02",
+            "it_ia_info_t.F65",
+            "it_dto_status_t.A26",
+        ],
+        |f| {
+            check!(f.a.ia_query()?.ep_rdma_enables_modifiable);
+            for (read, write) in [(false, false), (true, false), (false, true), (true, true)] {
+                for wants_read in [true, false] {
+                    let pair = f.pair()?;
+                    let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+                    let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+                    let rc = RcAttributes {
+                        rdma_read_enable: read,
+                        rdma_write_enable: write,
+                        ..RcAttributes::default()
+                    };
+                    let mask = EpParamMask::RDMA_RD_ENABLE | EpParamMask::RDMA_WR_ENABLE;
+                    f.b.ep_modify(pair.b.ep, mask, &EpAttributes { rc, ..EpAttributes::default() })?;
+                    let now = query(&pair.b)?.attr.rc;
+                    check_eq!((now.rdma_read_enable, now.rdma_write_enable), (read, write));
+                    let own_side = query(&pair.a)?.attr.rc;
+                    check!(
+                        own_side.rdma_read_enable && own_side.rdma_write_enable,
+                        "only the local endpoint"
+                    );
+                    let (addr, context) = (peer.remote(0), peer.context()?);
+                    let allowed = if wants_read {
+                        f.a.post_rdma_read(pair.a.ep, &[own.whole()], 1, SIGNALLED, addr, context)?;
+                        read
+                    } else {
+                        f.a.post_rdma_write(pair.a.ep, &[own.whole()], 1, SIGNALLED, addr, context)?;
+                        write
+                    };
+                    let status = if allowed { DtoStatus::Success } else { DtoStatus::RemoteAccess };
+                    pair.a.done(1, status)?;
+                }
+            }
+            Ok(())
+        },
+    ),
+    test("ep::modify_is_all_or_nothing", &["it_ep_modify.B03", "it_ep_modify.B01"], |f| {
+        let end = f.end(&f.a, &attributes())?;
+        let before = query(&end)?;
+        let rc = RcAttributes {
+            rdma_read_enable: false,
+            rdma_write_enable: false,
+            rdma_read_ird: 1,
+            rdma_read_ord: u32::MAX,
+            ..RcAttributes::default()
+        };
+        let change = EpAttributes { max_dto_payload_size: 77, rc, ..EpAttributes::default() };
+        let good = EpParamMask::RDMA_RD_ENABLE
+            | EpParamMask::RDMA_WR_ENABLE
+            | EpParamMask::MAX_IRD
+            | EpParamMask::MAX_PAYLOAD;
+        refused(f.a.ep_modify(end.ep, good | EpParamMask::MAX_ORD, &change), Error::ResourceOrd)?;
+        check_eq!(query(&end)?, before);
+        let huge = EpAttributes { max_dto_payload_size: usize::MAX, ..change };
+        refused(f.a.ep_modify(end.ep, good, &huge), Error::PayloadSize)?;
+        check_eq!(query(&end)?, before);
+        f.a.ep_modify(end.ep, good, &change)?;
+        let after = query(&end)?.attr;
+        check_eq!((after.max_dto_payload_size, after.rc.rdma_read_ord), (77, before.attr.rc.rdma_read_ord));
+        check!(!after.rc.rdma_read_enable && !after.rc.rdma_write_enable);
+        check_eq!(after.max_request_dtos, before.attr.max_request_dtos);
+        // In a state that forbids one of them, none is changed.
+        let pair = f.pair()?;
+        let before = query(&pair.a)?;
+        refused(f.a.ep_modify(pair.a.ep, good, &change), Error::InvalidEpState)?;
+        check_eq!(query(&pair.a)?, before);
+        Ok(())
+    }),
+];

@@ -1,0 +1,266 @@
+//! RC endpoints in each of their states: what they take, how they are reset and freed (pages it_ep_state_t, it_ep_reset, it_ep_free).
+
+use privileged_api::*;
+
+use crate::endpoints::ep::{ONLY_RECEIVES, accepted, nonoperational, posts, query};
+use crate::fixture::{OPEN, PAGE, SIGNALLED, attributes};
+use crate::{Test, check, check_eq, refused, test};
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "ep::unconnected",
+        &[
+            "it_ep_state_t.S02",
+            "it_ep_state_t.S08",
+            "it_ep_state_t.B05",
+            "it_ep_disconnect.IT_ERR_INVALID_EP_STATE",
+            "it_ep_reset.IT_ERR_INVALID_EP_STATE",
+            "it_ep_reset.L01",
+            "it_post_recv.S01",
+            "it_post_send.S01",
+            "it_post_send.IT_ERR_INVALID_EP_STATE",
+            "it_post_rdma_write.S01",
+            "it_post_rdma_write.IT_ERR_INVALID_EP_STATE",
+            "it_post_rdma_read.S01",
+            "it_post_rdma_read.IT_ERR_INVALID_EP_STATE",
+            "it_status_t.F36",
+        ],
+        |f| {
+            let end = f.end(&f.a, &attributes())?;
+            check_eq!(posts(&end), ONLY_RECEIVES);
+            refused(f.a.ep_disconnect(end.ep, &[]), Error::InvalidEpState)?;
+            refused(f.a.ep_reset(end.ep), Error::InvalidEpState)?;
+            check_eq!(end.state()?, EpStateRc::Unconnected);
+            end.idle()?;
+            f.a.ep_free(end.ep)?;
+            check_eq!(Error::InvalidEpState as u32, 35);
+            Ok(())
+        },
+    ),
+    test(
+        "ep::while_connecting",
+        &[
+            "it_ep_state_t.F02",
+            "it_ep_state_t.S19",
+            "it_ep_state_t.S05",
+            "it_ep_state_t.S04",
+            "it_ep_state_t.S10",
+            "it_ep_state_t.S11",
+            "it_ep_state_t.S12",
+            "it_ep_state_t.S13",
+            "it_ep_connect.IT_ERR_INVALID_EP_STATE",
+            "it_ep_connect.S01",
+        ],
+        |f| {
+            let end = f.end(&f.a, &attributes())?;
+            let listener = f.listen(&f.b)?;
+            f.dial(&end, &listener, CnEstFlags::TWO_WAY, &[])?;
+            check_eq!(
+                (end.state()?, EpStateRc::Active1ConnectionPending as u32),
+                (EpStateRc::Active1ConnectionPending, 1)
+            );
+            check_eq!(posts(&end), ONLY_RECEIVES);
+            refused(f.a.ep_reset(end.ep), Error::InvalidEpState)?;
+            let route = crate::fixture::path(&f.a, &listener.address)?;
+            let again = f.a.ep_connect(end.ep, &route, None, &listener.conn_qual, CnEstFlags::TWO_WAY, &[]);
+            refused(again, Error::InvalidEpState)?;
+            // The first attempt goes on.
+            let request = listener.request()?;
+            let other = f.end(&f.b, &attributes())?;
+            f.b.ep_accept(other.ep, request.cn_est_id, &[])?;
+            end.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            Ok(())
+        },
+    ),
+    test(
+        "ep::connected",
+        &["it_ep_state_t.F05", "it_ep_state_t.B07", "it_ep_state_t.S05", "it_ep_state_t.S10"],
+        |f| {
+            let pair = f.pair()?;
+            check_eq!((pair.a.state()?, EpStateRc::Connected as u32), (EpStateRc::Connected, 4));
+            f.b.post_recv(pair.b.ep, &[], 0, DtoFlags::COMPLETION)?;
+            check_eq!(posts(&pair.a), [Ok(()); 4]);
+            for cookie in 2..=4 {
+                pair.a.done(cookie, DtoStatus::Success)?;
+            }
+            refused(f.a.ep_reset(pair.a.ep), Error::InvalidEpState)?;
+            let listener = f.listen(&f.b)?;
+            let route = crate::fixture::path(&f.a, &listener.address)?;
+            let again =
+                f.a.ep_connect(pair.a.ep, &route, None, &listener.conn_qual, CnEstFlags::TWO_WAY, &[]);
+            refused(again, Error::InvalidEpState)?;
+            check_eq!(pair.a.state()?, EpStateRc::Connected);
+            Ok(())
+        },
+    ),
+    test(
+        "ep::nonoperational",
+        &[
+            "it_ep_state_t.F06",
+            "it_ep_state_t.S04",
+            "it_ep_state_t.S09",
+            "it_ep_state_t.S39",
+            "it_ep_state_t.A05",
+            "it_ep_state_t.B08",
+            "it_ep_state_t.V09",
+            "it_post_send.A04",
+            "it_post_recv.A04",
+            "it_post_recv.V01",
+            "it_post_rdma_write.A04",
+            "it_post_rdma_read.A04",
+            "it_dto_status_t.F07",
+            "it_dto_status_t.F20",
+            "4.7.B06",
+            "4.7.V01",
+        ],
+        |f| {
+            let end = nonoperational(f)?;
+            check_eq!((end.state()?, EpStateRc::Nonoperational as u32), (EpStateRc::Nonoperational, 5));
+            check_eq!(DtoStatus::Flushed.as_raw(), 4);
+            check_eq!(posts(&end), [Ok(()); 4]);
+            end.recv_done(1, DtoStatus::Flushed)?;
+            for cookie in 2..=4 {
+                end.done(cookie, DtoStatus::Flushed)?;
+            }
+            // Also what asked for no completion.
+            f.a.post_send(end.ep, &[], 5, DtoFlags::empty())?;
+            end.done(5, DtoStatus::Flushed)?;
+            f.a.ep_disconnect(end.ep, &[])?;
+            end.idle()?;
+            refused(f.a.evd_dequeue(end.conn), Error::QueueEmpty)
+        },
+    ),
+    test("ep::reset", &["it_ep_reset.S01", "it_ep_reset.B01", "it_ep_state_t.S43"], |f| {
+        let end = nonoperational(f)?;
+        let rc = RcAttributes { rdma_read_enable: false, ..attributes().rc };
+        f.a.ep_modify(end.ep, EpParamMask::RDMA_RD_ENABLE, &EpAttributes { rc, ..attributes() })?;
+        let before = query(&end)?.attr;
+        f.a.ep_reset(end.ep)?;
+        check_eq!(end.state()?, EpStateRc::Unconnected);
+        check_eq!(query(&end)?.attr, before);
+        check_eq!(posts(&end), ONLY_RECEIVES);
+        refused(f.a.ep_reset(end.ep), Error::InvalidEpState)?;
+        // And it connects again.
+        let peer = f.end(&f.b, &attributes())?;
+        f.connect(&end, &peer)?;
+        f.b.post_send(peer.ep, &[], 9, SIGNALLED)?;
+        end.recv_done(1, DtoStatus::Success)?;
+        peer.done(9, DtoStatus::Success)
+    }),
+    test(
+        "ep::connects_again_and_again",
+        &["it_ep_reset.S01", "it_ep_state_t.S43", "A.it_ep_reset.B01"],
+        |f| {
+            let (a, b) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
+            let (source, sink) = (f.region(&f.a, a.pz, PAGE, OPEN)?, f.region(&f.b, b.pz, PAGE, OPEN)?);
+            for round in 0..10 {
+                f.connect(&a, &b)?;
+                source.fill(round);
+                f.b.post_recv(b.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
+                f.a.post_send(a.ep, &[source.whole()], 2, SIGNALLED)?;
+                b.recv_done(1, DtoStatus::Success)?;
+                a.done(2, DtoStatus::Success)?;
+                check_eq!(sink.all(), source.all());
+                let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
+                first.ia.ep_disconnect(first.ep, &[])?;
+                for end in [first, second] {
+                    end.event()?;
+                    end.ia.ep_reset(end.ep)?;
+                }
+            }
+            Ok(())
+        },
+    ),
+    test("ep::connects_again_after_a_failure", &["it_ep_reset.S01", "it_ep_state_t.S43"], |f| {
+        let end = f.end(&f.a, &attributes())?;
+        let own = f.region(&f.a, end.pz, 64, OPEN)?;
+        let beyond = LmrTriplet { length: 65, ..own.whole() };
+        for _ in 0..12 {
+            let peer = f.end(&f.b, &attributes())?;
+            f.connect(&end, &peer)?;
+            f.a.post_send(end.ep, &[beyond], 1, SIGNALLED)?;
+            // Whoever takes the completion makes it known that the endpoint failed; the device says so, too, perhaps later.
+            end.done(1, DtoStatus::LocalProtection)?;
+            end.broken()?;
+            f.a.ep_reset(end.ep)?;
+            f.b.ep_free(peer.ep)?;
+        }
+        // That it failed in an earlier life is not told of the next one.
+        refused(f.a.evd_dequeue(end.conn), Error::QueueEmpty)
+    }),
+    test(
+        "ep::freed_in_every_state",
+        &["it_ep_free.B01", "it_ep_free.B02", "it_ep_state_t.B04", "A.it_ep_free.B01"],
+        |f| {
+            let listener = f.listen(&f.b)?;
+            let unconnected = f.end(&f.a, &attributes())?;
+            f.a.ep_free(unconnected.ep)?;
+            let active1 = f.end(&f.a, &attributes())?;
+            f.dial(&active1, &listener, CnEstFlags::TWO_WAY, &[])?;
+            f.a.ep_free(active1.ep)?;
+            let active2 = f.end(&f.a, &attributes())?;
+            f.dial(&active2, &listener, CnEstFlags::THREE_WAY, b"living")?;
+            let pending = accepted(f, &listener, &active2)?;
+            check_eq!(active2.state()?, EpStateRc::Active2ConnectionPending);
+            f.a.ep_free(active2.ep)?;
+            f.b.ep_free(pending.ep)?;
+            let pair = f.pair()?;
+            f.a.ep_free(pair.a.ep)?;
+            let gone = nonoperational(f)?;
+            f.a.ep_free(gone.ep)?;
+            for end in [unconnected, active1, active2, pair.a, gone] {
+                refused(f.a.ep_query(end.ep, EpParamMask::STATE), Error::InvalidEp)?;
+            }
+            check_eq!(f.a.object_counts().ep, 0);
+            Ok(())
+        },
+    ),
+    test("ep::freed_while_connected", &["it_ep_free.B04", "it_ep_free.A01", "it_ep_state_t.S42"], |f| {
+        let pair = f.pair()?;
+        let sink = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+        f.a.post_recv(pair.a.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
+        f.a.ep_free(pair.a.ep)?;
+        // The peer learns of it, one way or another, and what it sends is ignored.
+        let event = pair.b.event()?.event_number();
+        let ends = [EventType::CM_MSG_CONN_DISCONNECT, EventType::CM_MSG_CONN_BROKEN];
+        check!(ends.contains(&event), "got {event:?}");
+        check_eq!(pair.b.state()?, EpStateRc::Nonoperational);
+        f.b.post_send(pair.b.ep, &[], 2, SIGNALLED)?;
+        pair.b.done(2, DtoStatus::Flushed)?;
+        sink.untouched()
+    }),
+    test(
+        "ep::nothing_is_lost_before_a_free",
+        &["it_ep_free.B06", "it_ep_free.B07", "it_ep_free.B08", "it_ep_free.B09", "it_dto_flags_t.B01"],
+        |f| {
+            let pair = f.pair()?;
+            for cookie in 0..10 {
+                f.a.post_recv(pair.a.ep, &[], cookie, DtoFlags::COMPLETION)?;
+            }
+            for cookie in 0..10 {
+                let flags = if cookie % 3 == 0 { SIGNALLED } else { DtoFlags::empty() };
+                f.a.post_rdma_write(pair.a.ep, &[], cookie, flags, RdmaAddr(0), RmrContext(0))?;
+            }
+            f.a.ep_disconnect(pair.a.ep, &[])?;
+            pair.a.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+            f.a.post_send(pair.a.ep, &[], 777, DtoFlags::COMPLETION)?;
+            // All signalled ones and every failed one come before the marker, in order.
+            let mut last = None;
+            loop {
+                let done = pair.a.reap()?;
+                if done.cookie == 777 {
+                    break;
+                }
+                check!(last < Some(done.cookie), "{last:?} before {}", done.cookie);
+                check!(done.cookie % 3 == 0 || done.dto_status == DtoStatus::Flushed);
+                last = Some(done.cookie);
+            }
+            check_eq!(last, Some(9));
+            for cookie in 0..10 {
+                pair.a.recv_done(cookie, DtoStatus::Flushed)?;
+            }
+            f.a.ep_free(pair.a.ep)?;
+            pair.a.idle()
+        },
+    ),
+];

@@ -1,0 +1,440 @@
+//! Who is told of an aggregate's events: waiters and callbacks, thresholds, several at once (pages it_evd_create, it_evd_wait, it_evd_modify,
+//! it_evd_callback_attach, it_evd_callback_detach).
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::result::Result;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use platform::sync::Mutex;
+use privileged_api::*;
+
+use crate::events::aevd::{empty, enable, feed, feeding, gathered, gathering, named, naming};
+use crate::events::aevd_events::pair_into;
+use crate::events::callback::{count, drain, freed, settle};
+use crate::events::evd::{PLAIN, blocks, expect_software, nothing, software};
+use crate::events::evd_wait::Waiters;
+use crate::fixture::{SIGNALLED, WAIT, attributes, evd_param, path, spigot};
+use crate::thread::{Gate, Thread, eventually};
+use crate::{Failure, Test, check, check_eq, refused, test};
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "aevd::a_waiter_is_woken",
+        &[
+            "it_evd_create.B42",
+            "it_evd_create.B48",
+            "it_evd_create.B53",
+            "it_evd_wait.B13",
+            "it_evd_modify.B14",
+            "A.it_evd_create.B10",
+            "A.it_evd_create.B21",
+        ],
+        |f| {
+            for names in [true, false] {
+                let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
+                let (quiet, soft) = (feeding(&f.a, aevd)?, feeding(&f.a, aevd)?);
+                let pair = pair_into(f, aevd, 1)?;
+                let dto = pair.a.request;
+                let echo = software(&f.a, 8)?;
+                let ia = f.a.clone();
+                let thread = Thread::spawn(f.platform(), "waiter", move || -> Result<(), WaitError> {
+                    for _ in 0..40 {
+                        let (event, _) = ia.evd_wait(aevd, TIMEOUT_INFINITE)?;
+                        let of = match event {
+                            Event::AevdNotification { sevd, .. } => ia.evd_dequeue(sevd).map(|_| sevd)?,
+                            event => event.evd(),
+                        };
+                        ia.evd_post_se(echo, of.as_raw() as usize)?;
+                    }
+                    Ok(())
+                })?;
+                for round in 0..40 {
+                    let expected = match round % 4 {
+                        0 => {
+                            f.a.evd_post_se(soft, round)?;
+                            soft
+                        }
+                        1 => {
+                            // What came while it was disabled notifies when it is enabled.
+                            enable(&f.a, soft, false)?;
+                            f.a.evd_post_se(soft, round)?;
+                            enable(&f.a, soft, true)?;
+                            soft
+                        }
+                        _ => {
+                            nothing(&pair.a, round as u64, SIGNALLED)?;
+                            dto
+                        }
+                    };
+                    let (event, _) = f.a.evd_wait(echo, WAIT)?;
+                    check_eq!(event, Event::Software { evd: echo, data: expected.as_raw() as usize });
+                }
+                thread.join()??;
+                empty(&f.a, aevd)?;
+                f.a.evd_free(quiet)?;
+            }
+            Ok(())
+        },
+    ),
+    test("aevd::blocks_while_all_are_empty", &["A.it_evd_create.B12", "it_evd_create.B60"], |f| {
+        for aevd in [naming(&f.a)?, gathering(&f.a)?] {
+            blocks(&f.a, aevd, 0)?;
+            let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
+            blocks(&f.a, aevd, 0)?;
+            // Nor does it return for one that is disabled.
+            enable(&f.a, evds[0], false)?;
+            enable(&f.a, evds[1], false)?;
+            f.a.evd_post_se(evds[0], 1)?;
+            blocks(&f.a, aevd, 0)?;
+        }
+        Ok(())
+    }),
+    test(
+        "aevd::thresholds_are_the_dispatchers",
+        &[
+            "it_evd_create.B41",
+            "it_evd_create.B49",
+            "it_evd_create.O02",
+            "it_evd_wait.O02",
+            "A.it_evd_create.B10",
+            "A.it_evd_create.O01",
+            "A.it_evd_create.V07",
+        ],
+        |f| {
+            for names in [true, false] {
+                let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
+                let pair = pair_into(f, aevd, 3)?;
+                let dto = pair.a.request;
+                let cookie = |event: Event| event.dto().map(|done| done.cookie);
+                let take = || {
+                    let (event, _) = f.a.evd_wait(aevd, WAIT)?;
+                    match names {
+                        true => {
+                            check_eq!(event, Event::AevdNotification { aevd, sevd: dto });
+                            Ok(cookie(f.a.evd_dequeue(dto)?))
+                        }
+                        false => Ok(cookie(event)),
+                    }
+                };
+                // Somebody waits already while they come, one after the other.
+                let ia = f.a.clone();
+                let thread = Thread::spawn(f.platform(), "waiter", move || ia.evd_wait(aevd, WAIT))?;
+                nothing(&pair.a, 0, PLAIN)?;
+                nothing(&pair.a, 1, PLAIN)?;
+                nothing(&pair.a, 2, PLAIN)?;
+                let (event, _) = thread.join()??;
+                match names {
+                    true => check_eq!(cookie(f.a.evd_dequeue(dto)?), Some(0)),
+                    false => check_eq!(cookie(event), Some(0)),
+                }
+                // Two are left: too few, until a third comes or one that notifies.
+                blocks(&f.a, aevd, 0)?;
+                nothing(&pair.a, 3, PLAIN)?;
+                check_eq!(take()?, Some(1));
+                blocks(&f.a, aevd, 0)?;
+                nothing(&pair.a, 4, SIGNALLED)?;
+                for expected in 2..=4 {
+                    check_eq!(take()?, Some(expected));
+                }
+                empty(&f.a, aevd)?;
+                // Below the threshold a dequeue finds what is there, if it is the aggregate's.
+                nothing(&pair.a, 5, PLAIN)?;
+                blocks(&f.a, aevd, 0)?;
+                let from = if names { dto } else { aevd };
+                check_eq!(cookie(crate::events::aevd_events::comes(f, from)?), Some(5));
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "aevd::as_many_waiters_as_events",
+        &["A.it_evd_create.V02", "A.it_evd_create.V04", "A.it_evd_create.O02"],
+        |f| {
+            let aevd = gathering(&f.a)?;
+            let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
+            let waiters = Waiters::new(f, aevd, 6)?;
+            // One event, one waiter; two events, two waiters; three at once, three.
+            let mut passed = 0;
+            for events in 1..=3 {
+                for event in 0..events {
+                    f.a.evd_post_se(evds[event % 2], passed + event)?;
+                }
+                passed += events;
+                waiters.have(passed)?;
+                empty(&f.a, aevd)?;
+            }
+            check_eq!(waiters.data()?, [0, 1, 2, 3, 4, 5]);
+            Ok(())
+        },
+    ),
+    test("aevd::no_wake_up_is_lost", &["A.it_evd_create.V05", "it_evd_create.B53"], |f| {
+        // Completions come while waiters wake, drain, arm and sleep again.
+        const EACH: u64 = 200;
+        for names in [true, false] {
+            let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
+            let pairs = [pair_into(f, aevd, 1)?, pair_into(f, aevd, 1)?];
+            let stop = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
+            let taken = Arc::new(AtomicU32::new(0));
+            let mut threads = Vec::new();
+            for _ in 0..2 {
+                let (ia, taken) = (f.a.clone(), taken.clone());
+                threads.push(Thread::spawn(f.platform(), "waiter", move || {
+                    loop {
+                        let Ok((event, _)) = ia.evd_wait(aevd, WAIT) else { return false };
+                        match event {
+                            Event::AevdNotification { sevd, .. } if stop.contains(&sevd) => return true,
+                            Event::AevdNotification { sevd, .. } => {
+                                while ia.evd_dequeue(sevd).is_ok() {
+                                    taken.fetch_add(1, Ordering::Relaxed);
+                                }
+                            }
+                            Event::Software { .. } => return true,
+                            _ => {
+                                taken.fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                    }
+                })?);
+            }
+            let mut posted = 0;
+            for cookie in 0..EACH {
+                for pair in &pairs {
+                    nothing(&pair.a, cookie, SIGNALLED)?;
+                    posted += 1;
+                }
+                // Now and then all is drained, so that the waiters sleep.
+                if cookie % 8 == 7 {
+                    let all = eventually(f.platform(), || taken.load(Ordering::Relaxed) == posted);
+                    check!(all, "{} of {posted} completions", taken.load(Ordering::Relaxed));
+                }
+            }
+            for evd in stop {
+                f.a.evd_post_se(evd, 0)?;
+            }
+            for thread in threads {
+                check!(thread.join()?);
+            }
+        }
+        Ok(())
+    }),
+    test("aevd::freed_under_its_waiters", &["it_evd_wait.IT_ERR_ABORT", "it_evd_free.B09"], |f| {
+        for aevd in [naming(&f.a)?, gathering(&f.a)?] {
+            let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
+            let (taken, mut threads) = (Gate::new(f.platform()), Vec::new());
+            for _ in 0..2 {
+                let (ia, taken) = (f.a.clone(), taken.clone());
+                threads.push(Thread::spawn(f.platform(), "waiter", move || {
+                    loop {
+                        match ia.evd_wait(aevd, TIMEOUT_INFINITE) {
+                            Ok((Event::AevdNotification { sevd, .. }, _)) => {
+                                while ia.evd_dequeue(sevd).is_ok() {
+                                    taken.pass();
+                                }
+                            }
+                            Ok(_) => taken.pass(),
+                            Err(failure) => return failure.error,
+                        }
+                    }
+                })?);
+            }
+            // Both wait, or are about to.
+            for evd in evds {
+                f.a.evd_post_se(evd, 1)?;
+            }
+            taken.wait(2)?;
+            for evd in evds {
+                f.a.evd_free(evd)?;
+            }
+            f.a.evd_free(aevd)?;
+            for thread in threads {
+                let error = thread.join()?;
+                check!(error == Error::Abort || error == Error::InvalidEvd, "got {error:?}");
+            }
+        }
+        Ok(())
+    }),
+    test(
+        "aevd::waiting_ends_when_it_notifies_elsewhere",
+        &["it_evd_modify.B13", "it_evd_wait.IT_ERR_INVALID_EVD_STATE", "it_evd_create.B45"],
+        |f| {
+            let (aevd, captor) = (naming(&f.a)?, gathering(&f.a)?);
+            // Enabled, or captured while it stays disabled.
+            for (enabled, to) in [(true, aevd), (false, captor)] {
+                let evd = feeding(&f.a, aevd)?;
+                enable(&f.a, evd, false)?;
+                let ia = f.a.clone();
+                let thread =
+                    Thread::spawn(f.platform(), "waiter", move || ia.evd_wait(evd, TIMEOUT_INFINITE))?;
+                match enabled {
+                    true => enable(&f.a, evd, true)?,
+                    false => feed(&f.a, evd, to)?,
+                }
+                check!(thread.join()?.is_err_and(|failure| failure == Error::InvalidEvdState));
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "aevd::every_stream",
+        &["1.B07", "it_evd_create.B01", "it_evd_create.B21", "it_evd_create.V01"],
+        |f| {
+            // A connection that is made and used through one aggregate.
+            let aevd = gathering(&f.a)?;
+            let create = |stream| f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 16, 1, aevd);
+            let (requests, conn, dto) = (
+                create(EventType::CM_REQ_EVENT_STREAM)?,
+                create(EventType::CM_MSG_EVENT_STREAM)?,
+                create(EventType::DTO_EVENT_STREAM)?,
+            );
+            let wait = || f.a.evd_wait(aevd, WAIT).map(|(event, _)| event);
+            let at = spigot(&f.a)?;
+            let (_, qual) = f.a.listen_create(at.spigot_id, requests, ListenFlags::empty(), None)?;
+            let pz = f.a.pz_create()?;
+            let create_ep = |conn| f.a.ep_rc_create(pz, dto, dto, conn, EpFlags::empty(), &attributes());
+            refused(create_ep(requests), Error::InvalidEvdType)?;
+            let ep = create_ep(conn)?;
+            let peer = f.end(&f.b, &attributes())?;
+            let route = path(&f.b, &crate::check::some(at.net_addr.first().copied(), "an address")?)?;
+            f.b.ep_connect(peer.ep, &route, None, &qual, CnEstFlags::TWO_WAY, &[])?;
+            let Event::ConnRequest(request) = wait()? else { return Err(Failure::new("no request")) };
+            check_eq!(request.evd, requests);
+            f.a.ep_accept(ep, request.cn_est_id, &[])?;
+            let event = wait()?;
+            check_eq!((event.event_number(), event.evd()), (EventType::CM_MSG_CONN_ESTABLISHED, conn));
+            peer.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            f.a.post_recv(ep, &[], 5, SIGNALLED)?;
+            f.b.post_send(peer.ep, &[], 6, SIGNALLED)?;
+            check_eq!(wait()?.dto().map(|done| (done.evd, done.cookie)), Some((dto, 5)));
+            f.b.ep_disconnect(peer.ep, &[])?;
+            let event = wait()?;
+            check_eq!((event.event_number(), event.evd()), (EventType::CM_MSG_CONN_DISCONNECT, conn));
+            Ok(())
+        },
+    ),
+    test(
+        "aevd::callbacks_of_both_kinds",
+        &["it_evd_callback_attach.B01", "it_evd_callback_attach.V03", "it_evd_callback_detach.B01"],
+        |f| {
+            for names in [true, false] {
+                let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
+                let evd = feeding(&f.a, aevd)?;
+                let gate = count(f, aevd)?;
+                check!(evd_param(&f.a, aevd)?.evd_callback);
+                for round in 1..=3 {
+                    f.a.evd_post_se(evd, 1)?;
+                    gate.wait(round)?;
+                    f.a.evd_post_se(evd, 2)?;
+                    // Not again before all is dequeued: from one that names, before nobody notifies any more.
+                    match names {
+                        true => named(&f.a, aevd, evd)?,
+                        false => gathered(&f.a, aevd, evd, 1)?,
+                    }
+                    settle(f)?;
+                    check_eq!(gate.count(), round, "invoked before all was dequeued");
+                    if names {
+                        expect_software(&f.a, evd, 1)?;
+                        expect_software(&f.a, evd, 2)?;
+                        empty(&f.a, aevd)?;
+                    } else {
+                        check_eq!(drain(&f.a, aevd)?, 1);
+                    }
+                }
+                f.a.evd_callback_detach(aevd)?;
+                check!(!evd_param(&f.a, aevd)?.evd_callback);
+                f.a.evd_post_se(evd, 3)?;
+                settle(f)?;
+                check_eq!(gate.count(), 3, "invoked after the detach");
+            }
+            // The same of a simple one.
+            let evd = software(&f.a, 8)?;
+            let gate = count(f, evd)?;
+            check!(evd_param(&f.a, evd)?.evd_callback);
+            f.a.evd_post_se(evd, 1)?;
+            gate.wait(1)?;
+            f.a.evd_callback_detach(evd)?;
+            check!(!evd_param(&f.a, evd)?.evd_callback);
+            Ok(())
+        },
+    ),
+    test(
+        "aevd::callbacks_that_drain",
+        &["it_evd_callback_attach.B01", "it_evd_callback_attach.V03", "A.it_evd_create.V05"],
+        |f| {
+            for names in [true, false] {
+                let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
+                let pairs = [pair_into(f, aevd, 1)?, pair_into(f, aevd, 2)?];
+                let taken = Arc::new(AtomicU32::new(0));
+                let total = taken.clone();
+                let callback = move |ia: &Ia, aevd| {
+                    while let Ok(event) = ia.evd_dequeue(aevd) {
+                        match event {
+                            Event::AevdNotification { sevd, .. } => {
+                                while ia.evd_dequeue(sevd).is_ok() {
+                                    total.fetch_add(1, Ordering::Relaxed);
+                                }
+                            }
+                            _ => {
+                                total.fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                    }
+                };
+                f.a.evd_callback_attach(aevd, Box::new(callback))?;
+                for round in 1..=30 {
+                    for cookie in 0..4 {
+                        nothing(&pairs[cookie % 2].a, cookie as u64, SIGNALLED)?;
+                    }
+                    let all = eventually(f.platform(), || taken.load(Ordering::Relaxed) == round * 4);
+                    check!(all, "{} of {} completions", taken.load(Ordering::Relaxed), round * 4);
+                }
+                f.a.evd_callback_detach(aevd)?;
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "callback::of_two_dispatchers_at_once",
+        &["it_evd_callback_attach.B10", "it_evd_callback_detach.V02"],
+        |f| {
+            // One routine on two dispatchers, one of which the NIC feeds; each waits for the other to be inside as well.
+            let soft = software(&f.a, 8)?;
+            let aevd = naming(&f.a)?;
+            let pair = pair_into(f, aevd, 1)?;
+            let dto = pair.a.request;
+            enable(&f.a, dto, false)?;
+            feed(&f.a, dto, EvdHandle::NULL)?;
+            enable(&f.a, dto, true)?;
+            let (inside, met) = (Gate::new(f.platform()), Gate::new(f.platform()));
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            for evd in [soft, dto] {
+                let (inside, met, seen) = (inside.clone(), met.clone(), seen.clone());
+                let routine = move |_: &Ia, evd| {
+                    seen.lock().push(evd);
+                    inside.pass();
+                    if inside.reached(2, crate::thread::PATIENCE) {
+                        met.pass();
+                    }
+                };
+                f.a.evd_callback_attach(evd, Box::new(routine))?;
+            }
+            f.a.evd_post_se(soft, 1)?;
+            f.a.evd_post_se(soft, 2)?;
+            nothing(&pair.a, 1, SIGNALLED)?;
+            met.wait(2)?;
+            // Once each, though more came meanwhile.
+            settle(f)?;
+            let mut seen = seen.lock().clone();
+            seen.sort_unstable_by_key(|evd| *evd == dto);
+            check_eq!(seen, [soft, dto]);
+            // Whoever holds the IA may detach what another attached.
+            let ia = f.a.clone();
+            let other = Thread::spawn(f.platform(), "other", move || ia.evd_callback_detach(soft))?;
+            check_eq!(other.join()?, Ok(()));
+            check!(!evd_param(&f.a, soft)?.evd_callback);
+            f.a.evd_callback_detach(dto)?;
+            freed(f, soft)
+        },
+    ),
+];

@@ -1,0 +1,316 @@
+//! Notification objects in the place of file descriptors (IT_EVD_CREATE_FD of page it_evd_create, and what it_evd_modify, it_evd_wait and
+//! it_evd_query say of it).
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::task::Wake;
+use core::result::Result;
+use core::task::{Context, Poll, Waker};
+
+use privileged_api::*;
+
+use crate::events::aevd::{empty, enable, feed, feeding, naming};
+use crate::events::aevd_events::no_wait;
+use crate::events::evd::{PLAIN, expect_software, nothing, software};
+use crate::fixture::{MOMENT, Pair, SIGNALLED, WAIT, attributes, evd_param, sevd};
+use crate::thread::{Gate, Thread};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+const FD: EvdFlags = EvdFlags::CREATE_FD;
+const AGGREGATE: EventType = EventType::AEVD_NOTIFICATION_EVENT_STREAM;
+
+/// A dispatcher with a notification object.
+fn create(ia: &Ia, stream: EventType, flags: EvdFlags) -> Result<(EvdHandle, Notification), Failure> {
+    let evd = ia.evd_create(stream, flags | FD, 16, 1, EvdHandle::NULL)?;
+    Ok((evd, ia.evd_notification(evd)?))
+}
+
+/// Fails unless the object is ready, in every way to ask.
+#[track_caller]
+fn ready(object: &Notification) -> Outcome {
+    match (object.is_ready(), object.wait(0), object.poll_ready(&mut Context::from_waker(Waker::noop()))) {
+        (Ok(true), Ok(()), Poll::Ready(Ok(()))) => Ok(()),
+        other => Err(Failure::new(alloc::format!("not ready: {other:?}"))),
+    }
+}
+
+/// Fails unless the object is not ready, in every way to ask.
+#[track_caller]
+fn idle(object: &Notification) -> Outcome {
+    match (object.is_ready(), object.wait(MOMENT), object.poll_ready(&mut Context::from_waker(Waker::noop())))
+    {
+        (Ok(false), Err(Error::TimeoutExpired), Poll::Pending) => Ok(()),
+        other => Err(Failure::new(alloc::format!("ready: {other:?}"))),
+    }
+}
+
+/// A task that only counts how often it is woken.
+struct Task(Gate);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.0.pass();
+    }
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "notification::ready_while_it_notifies",
+        &[
+            "it_evd_create.B27",
+            "it_evd_create.B40",
+            "it_evd_create.B41",
+            "it_evd_create.B42",
+            "it_evd_create.F06",
+            "it_evd_create.V09",
+            "it_evd_query.F08",
+        ],
+        |f| {
+            let (evd, object) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
+            let (other, apart) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
+            check_eq!((object.evd(), apart.evd()), (evd, other));
+            let param = evd_param(&f.a, evd)?;
+            check!(param.has_fd && param.evd_flag == FD && param.evd_enabled);
+            check_eq!(
+                f.a.evd_query(evd, EvdParamMask::FD)?,
+                EvdParam { has_fd: true, ..EvdParam::default() }
+            );
+            idle(&object)?;
+            f.a.evd_post_se(evd, 1)?;
+            f.a.evd_post_se(evd, 2)?;
+            // Looking takes nothing away; events are taken from the dispatcher.
+            ready(&object)?;
+            ready(&object)?;
+            idle(&apart)?;
+            expect_software(&f.a, evd, 1)?;
+            ready(&object)?;
+            expect_software(&f.a, evd, 2)?;
+            idle(&object)?;
+            // One without the flag has none.
+            let plain = software(&f.a, 4)?;
+            check!(!evd_param(&f.a, plain)?.has_fd && !evd_param(&f.a, plain)?.evd_flag.contains(FD));
+            refused(f.a.evd_notification(plain).map(drop), Error::InvalidEvdState)?;
+            refused(f.a.evd_notification(EvdHandle::NULL).map(drop), Error::InvalidEvd)
+        },
+    ),
+    test(
+        "notification::of_an_aggregate",
+        &[
+            "it_evd_create.B40",
+            "it_evd_create.B43",
+            "it_evd_dequeue.B08",
+            "it_evd_modify.B15",
+            "it_evd_modify.B16",
+        ],
+        |f| {
+            for flags in [EvdFlags::empty(), EvdFlags::DEQUEUE_NOTIFICATIONS] {
+                let names = !flags.is_empty();
+                let (aevd, object) = create(&f.a, AGGREGATE, flags)?;
+                check_eq!(evd_param(&f.a, aevd)?.evd_flag, flags | FD);
+                let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
+                idle(&object)?;
+                f.a.evd_post_se(evds[1], 1)?;
+                ready(&object)?;
+                // Enabled, it can be dequeued but not waited on.
+                no_wait(&f.a, aevd)?;
+                let event = f.a.evd_dequeue(aevd)?;
+                if names {
+                    check_eq!(event, Event::AevdNotification { aevd, sevd: evds[1] });
+                    ready(&object)?;
+                    expect_software(&f.a, evds[1], 1)?;
+                }
+                idle(&object)?;
+                // Disabled, it can be waited on and makes nothing ready.
+                enable(&f.a, aevd, false)?;
+                f.a.evd_post_se(evds[0], 2)?;
+                idle(&object)?;
+                let (event, _) = f.a.evd_wait(aevd, WAIT)?;
+                check_eq!(event.evd(), if names { aevd } else { evds[0] });
+                enable(&f.a, aevd, true)?;
+                no_wait(&f.a, aevd)?;
+                check_eq!(object.is_ready(), Ok(names));
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "notification::nobody_waits_beside_it",
+        &[
+            "it_evd_create.B26",
+            "it_evd_create.B45",
+            "it_evd_create.V13",
+            "it_evd_modify.B13",
+            "it_evd_wait.IT_ERR_INVALID_EVD_STATE",
+            "it_evd_callback_attach.IT_ERR_INVALID_EVD_STATE",
+        ],
+        |f| {
+            let (evd, object) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
+            let attach = |evd| f.a.evd_callback_attach(evd, Box::new(|_: &Ia, _| {}));
+            f.a.evd_post_se(evd, 1)?;
+            no_wait(&f.a, evd)?;
+            expect_software(&f.a, evd, 1)?;
+            enable(&f.a, evd, false)?;
+            f.a.evd_post_se(evd, 2)?;
+            check_eq!(f.a.evd_wait(evd, WAIT)?.0, Event::Software { evd, data: 2 });
+            refused(attach(evd), Error::InvalidEvdState)?;
+            enable(&f.a, evd, true)?;
+            no_wait(&f.a, evd)?;
+            refused(attach(evd), Error::InvalidEvdState)?;
+            let (aevd, _) = create(&f.a, AGGREGATE, EvdFlags::empty())?;
+            refused(attach(aevd), Error::InvalidEvdState)?;
+            check!(!evd_param(&f.a, aevd)?.evd_callback);
+            // Who waits already when it is enabled, waits no longer.
+            enable(&f.a, evd, false)?;
+            let ia = f.a.clone();
+            let thread = Thread::spawn(f.platform(), "waiter", move || ia.evd_wait(evd, TIMEOUT_INFINITE))?;
+            enable(&f.a, evd, true)?;
+            check!(thread.join()?.is_err_and(|failure| failure == Error::InvalidEvdState));
+            idle(&object)
+        },
+    ),
+    test(
+        "notification::while_it_is_disabled",
+        &["it_evd_modify.B12", "it_evd_modify.B14", "it_evd_create.B41"],
+        |f| {
+            let (evd, object) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
+            enable(&f.a, evd, false)?;
+            f.a.evd_post_se(evd, 1)?;
+            idle(&object)?;
+            // In the criteria when it is enabled: at once.
+            enable(&f.a, evd, true)?;
+            ready(&object)?;
+            // What notified before stays until it is drained; what comes then does not.
+            enable(&f.a, evd, false)?;
+            ready(&object)?;
+            expect_software(&f.a, evd, 1)?;
+            idle(&object)?;
+            f.a.evd_post_se(evd, 2)?;
+            idle(&object)?;
+            enable(&f.a, evd, true)?;
+            ready(&object)
+        },
+    ),
+    test(
+        "notification::closed",
+        &[
+            "it_evd_modify.B08",
+            "it_evd_modify.L02",
+            "it_evd_modify.B04",
+            "it_evd_modify.IT_ERR_INVALID_EVD_STATE",
+        ],
+        |f| {
+            let aevd = naming(&f.a)?;
+            let (evd, object) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
+            let same = f.a.evd_notification(evd)?;
+            // With it there is no way to feed an aggregate, and no way to get one later.
+            enable(&f.a, evd, false)?;
+            refused(feed(&f.a, evd, aevd), Error::InvalidEvdState)?;
+            let change = EvdParam { has_fd: true, ..EvdParam::default() };
+            refused(f.a.evd_modify(evd, EvdParamMask::FD, &change), Error::InvalidMask)?;
+            enable(&f.a, evd, true)?;
+            let waits = object.clone();
+            let thread = Thread::spawn(f.platform(), "waiter", move || waits.wait(TIMEOUT_INFINITE))?;
+            same.close()?;
+            refused(thread.join()?, Error::InvalidEvdState)?;
+            let param = evd_param(&f.a, evd)?;
+            check!(!param.has_fd && !param.evd_flag.contains(FD));
+            for object in [&object, &same] {
+                refused(object.is_ready(), Error::InvalidEvdState)?;
+                refused(object.close(), Error::InvalidEvdState)?;
+            }
+            refused(f.a.evd_notification(evd).map(drop), Error::InvalidEvdState)?;
+            // Everything else is allowed again.
+            f.a.evd_post_se(evd, 1)?;
+            check_eq!(f.a.evd_wait(evd, 0)?.0, Event::Software { evd, data: 1 });
+            enable(&f.a, evd, false)?;
+            feed(&f.a, evd, aevd)?;
+            check_eq!(evd_param(&f.a, evd)?.aevd, aevd);
+            empty(&f.a, aevd)
+        },
+    ),
+    test("notification::of_completions", &["it_evd_create.B27", "it_evd_create.B42"], |f| {
+        let stream = EventType::DTO_EVENT_STREAM;
+        let dto = f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT | FD, 64, 3, EvdHandle::NULL)?;
+        let object = f.a.evd_notification(dto)?;
+        let recv = sevd(&f.a, stream, 64, 1)?;
+        let pair = Pair { a: f.end_on(&f.a, &attributes(), dto, recv)?, b: f.end(&f.b, &attributes())? };
+        f.connect(&pair.a, &pair.b)?;
+        // The third plain one, or the first that notifies.
+        let gate = Gate::new(f.platform());
+        let waker = Waker::from(Arc::new(Task(gate.clone())));
+        let waits = object.clone();
+        let thread = Thread::spawn(f.platform(), "waiter", move || waits.wait(WAIT))?;
+        check!(object.poll_ready(&mut Context::from_waker(&waker)).is_pending());
+        for cookie in 0..3 {
+            check_eq!(gate.count(), 0, "woken by {cookie} of 3");
+            nothing(&pair.a, cookie, PLAIN)?;
+        }
+        check_eq!(thread.join()?, Ok(()));
+        gate.wait(1)?;
+        ready(&object)?;
+        check_eq!(f.a.evd_dequeue(dto)?.dto().map(|done| done.cookie), Some(0));
+        idle(&object)?;
+        nothing(&pair.a, 3, SIGNALLED)?;
+        check_eq!(object.wait(WAIT), Ok(()));
+        for cookie in 1..=3 {
+            check_eq!(f.a.evd_dequeue(dto)?.dto().map(|done| done.cookie), Some(cookie));
+        }
+        idle(&object)?;
+        // Many rounds, each awaited: none is lost.
+        for cookie in 4..40 {
+            nothing(&pair.a, cookie, SIGNALLED)?;
+            check_eq!(object.wait(WAIT), Ok(()));
+            check_eq!(f.a.evd_dequeue(dto)?.dto().map(|done| done.cookie), Some(cookie));
+        }
+        Ok(())
+    }),
+    test("notification::wakes_a_task", &["it_evd_create.B27", "it_evd_create.B43"], |f| {
+        for aggregate in [false, true] {
+            let (stream, flags) = match aggregate {
+                true => (AGGREGATE, EvdFlags::DEQUEUE_NOTIFICATIONS),
+                false => (EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty()),
+            };
+            let (evd, object) = create(&f.a, stream, flags)?;
+            let source = if aggregate { feeding(&f.a, evd)? } else { evd };
+            let gate = Gate::new(f.platform());
+            let waker = Waker::from(Arc::new(Task(gate.clone())));
+            let poll = || object.poll_ready(&mut Context::from_waker(&waker));
+            for round in 1..=10 {
+                check!(poll().is_pending());
+                check_eq!(gate.count(), round - 1, "woken for nothing");
+                f.a.evd_post_se(source, 1)?;
+                gate.wait(round)?;
+                check_eq!(poll(), Poll::Ready(Ok(())));
+                expect_software(&f.a, source, 1)?;
+            }
+            // The end wakes it, too.
+            check!(poll().is_pending());
+            if aggregate {
+                f.a.evd_free(source)?;
+            }
+            f.a.evd_free(evd)?;
+            gate.wait(11)?;
+            check_eq!(poll(), Poll::Ready(Err(Error::InvalidEvd)));
+        }
+        Ok(())
+    }),
+    test("notification::outlived_by_its_name", &["it_evd_free.V04"], |f| {
+        let (evd, object) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
+        f.a.evd_post_se(evd, 1)?;
+        ready(&object)?;
+        expect_software(&f.a, evd, 1)?;
+        let waits = object.clone();
+        let thread = Thread::spawn(f.platform(), "waiter", move || waits.wait(TIMEOUT_INFINITE))?;
+        f.a.evd_free(evd)?;
+        // It may have come too late to be aborted.
+        check!(matches!(thread.join()?, Err(Error::Abort | Error::InvalidEvd)));
+        refused(object.is_ready(), Error::InvalidEvd)?;
+        refused(object.wait(0), Error::InvalidEvd)?;
+        refused(object.close(), Error::InvalidEvd)?;
+        // Nor does it keep the IA.
+        let ia = f.another(None)?;
+        let (_, object) = create(&ia, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
+        ia.ia_free()?;
+        refused(object.is_ready(), Error::InvalidIa)
+    }),
+];

@@ -1,0 +1,330 @@
+//! Asynchronous events: what an InfiniBand adapter tells of endpoints and of itself, whom it tells, and what becomes of it when a
+//! dispatcher is full (pages it_affiliated_event_t, it_unaffiliated_event_t).
+
+use alloc::vec::Vec;
+use core::result::Result;
+
+use nic_abi::admin::Injection;
+use privileged_api::*;
+
+use crate::faults::overflow::{flood, narrow, overflowed};
+use crate::fixture::{Fixture, MOMENT, OPEN, PAGE, SIGNALLED, WAIT, attributes, evd_param, sevd, spigot};
+use crate::requests::errors::{affiliated, impatient};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+const OFFLINE: EventType = EventType::ASYNC_UNAFF_SPIGOT_OFFLINE;
+const ONLINE: EventType = EventType::ASYNC_UNAFF_SPIGOT_ONLINE;
+
+/// Fails if an event comes.
+#[track_caller]
+fn silent(ia: &Ia, evd: EvdHandle) -> Outcome {
+    match ia.evd_wait(evd, MOMENT) {
+        Err(error) if error == Error::TimeoutExpired => Ok(()),
+        other => Err(Failure::new(alloc::format!("expected nothing, got {other:?}"))),
+    }
+}
+
+/// Takes the port of `a` down or up.
+fn port(f: &Fixture, up: bool) -> Result<EventType, Failure> {
+    f.port(up)?;
+    Ok(if up { ONLINE } else { OFFLINE })
+}
+
+/// Does something with the port, and leaves it up whatever happens.
+fn with_port(f: &Fixture, run: impl FnOnce() -> Outcome) -> Outcome {
+    let outcome = run();
+    f.port(true)?;
+    outcome
+}
+
+/// The next event of the adapter, which must be this one.
+#[track_caller]
+fn changed(ia: &Ia, evd: EvdHandle, event_number: EventType) -> Outcome {
+    let (event, _) = ia.evd_wait(evd, WAIT)?;
+    let spigot_id = spigot(ia)?.spigot_id;
+    match event == (Event::Unaffiliated { event_number, evd, ia: ia.handle(), spigot_id }) {
+        true => Ok(()),
+        false => Err(Failure::new(alloc::format!("expected {event_number:?}, got {event:?}"))),
+    }
+}
+
+/// A shared receive queue without a Receive: to arm its low watermark makes an event at once.
+struct Teller {
+    ia: Ia,
+    evd: EvdHandle,
+    srq: SrqHandle,
+}
+
+impl Teller {
+    fn new(ia: &Ia, size: usize) -> Result<Teller, Failure> {
+        let evd = sevd(ia, EventType::ASYNC_AFF_EVENT_STREAM, size, 1)?;
+        let srq = ia.srq_create(ia.pz_create()?, 1, 8)?;
+        Ok(Teller { ia: ia.clone(), evd, srq })
+    }
+
+    fn trigger(&self) -> Outcome {
+        let mark = SrqParam { low_watermark: 1, ..SrqParam::default() };
+        Ok(self.ia.srq_modify(self.srq, SrqParamMask::LOW_WATERMARK, &mark)?)
+    }
+
+    #[track_caller]
+    fn told(&self) -> Outcome {
+        let (event, _) = self.ia.evd_wait(self.evd, WAIT)?;
+        let event_number = EventType::ASYNC_AFF_SRQ_LOW_WATERMARK;
+        let cause = AffiliatedCause::Srq(self.srq);
+        match event == (Event::Affiliated { event_number, evd: self.evd, cause }) {
+            true => Ok(()),
+            false => Err(Failure::new(alloc::format!("not the event of {:?}: {event:?}", self.srq))),
+        }
+    }
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "asynchronous::a_bad_operation_code",
+        &["it_affiliated_event_t.F08", "it_affiliated_event_t.F26", "it_event_t.F28"],
+        |f| {
+            let number = EventType::ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE;
+            check_eq!(number.as_raw(), 0x4003);
+            let evd = sevd(&f.b, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?;
+            for send in [true, false] {
+                let pair = f.pair()?;
+                let sink = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+                let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+                source.fill(1);
+                f.b.post_recv(pair.b.ep, &[sink.whole()], 5, DtoFlags::COMPLETION)?;
+                f.inject_into(&pair.a, Injection::BadRequest, 1, 0)?;
+                let segments = [source.whole()];
+                match send {
+                    true => f.a.post_send(pair.a.ep, &segments, 1, SIGNALLED)?,
+                    false => {
+                        let (at, context) = (sink.remote(0), sink.context()?);
+                        f.a.post_rdma_write(pair.a.ep, &segments, 1, SIGNALLED, at, context)?;
+                    }
+                }
+                affiliated(&f.b, evd, number, pair.b.ep)?;
+                check!(pair.a.reap()?.dto_status != DtoStatus::Success);
+                pair.b.recv_done(5, DtoStatus::Flushed)?;
+                pair.a.broken()?;
+                pair.b.broken()?;
+                sink.untouched()?;
+            }
+            silent(&f.b, evd)
+        },
+    ),
+    test(
+        "asynchronous::endpoints_of_a_full_queue",
+        &[
+            "it_affiliated_event_t.F07",
+            "it_affiliated_event_t.F24",
+            "it_affiliated_event_t.F25",
+            "it_event_t.F27",
+            "it_dto_events.O02",
+        ],
+        |f| {
+            check!(f.a.ia_query()?.dto_evd_overflow_detection);
+            let number = EventType::ASYNC_AFF_EP_FAILURE;
+            check_eq!(number.as_raw(), 0x4002);
+            let evd = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
+            let bystander = f.pair()?;
+            let (pair, room) = narrow(f)?;
+            let wide = EpAttributes { max_request_dtos: room + 8, ..attributes() };
+            let sharer = f.end_on(&f.a, &wide, pair.a.request, pair.a.recv)?;
+            f.connect(&sharer, &f.end(&f.b, &attributes())?)?;
+            flood(&pair, room)?;
+            overflowed(f, evd, pair.a.request)?;
+            let mut failed = Vec::new();
+            for _ in 0..2 {
+                let (event, _) = f.a.evd_wait(evd, WAIT)?;
+                let Event::Affiliated { event_number, cause: AffiliatedCause::Ep(ep), .. } = event else {
+                    return Err(Failure::new(alloc::format!("not of an endpoint: {event:?}")));
+                };
+                check_eq!(event_number, number);
+                failed.push(ep);
+            }
+            check!(failed.contains(&pair.a.ep) && failed.contains(&sharer.ep), "{failed:?}");
+            pair.a.broken()?;
+            sharer.broken()?;
+            check_eq!(bystander.a.state()?, EpStateRc::Connected);
+            silent(&f.a, evd)
+        },
+    ),
+    test(
+        "asynchronous::only_what_infiniband_has",
+        &["it_affiliated_event_t.B04", "it_affiliated_event_t.O01", "A.it_dto_cmpl_event_t.O01"],
+        |f| {
+            let stream = EventType::ASYNC_AFF_EVENT_STREAM;
+            let evds = [(&f.a, sevd(&f.a, stream, 32, 1)?), (&f.b, sevd(&f.b, stream, 32, 1)?)];
+            let once = ConnAttributes {
+                rnr_retry_count: 1,
+                retry_count: 1,
+                local_ack_timeout: 12,
+                ..ConnAttributes::default()
+            };
+            // No Receive is posted: other transports have an event for it on either side.
+            let pair = impatient(f, once)?;
+            f.a.post_send(pair.a.ep, &[], 1, SIGNALLED)?;
+            pair.a.done(1, DtoStatus::ReceiverNotReady)?;
+            pair.a.broken()?;
+            // Too long for its Receive, and one that cannot be written: the completions on both sides say so.
+            for spoilt in [false, true] {
+                let pair = f.pair()?;
+                let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+                let sink = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
+                let segment = match spoilt {
+                    true => LmrTriplet::new(LmrHandle::NULL, 0, 64),
+                    false => sink.segment(0, 63),
+                };
+                f.b.post_recv(pair.b.ep, &[segment], 2, DtoFlags::COMPLETION)?;
+                f.a.post_send(pair.a.ep, &[source.whole()], 3, SIGNALLED)?;
+                pair.a.done(3, DtoStatus::RemoteResponder)?;
+                let status = if spoilt { DtoStatus::LocalProtection } else { DtoStatus::LocalLength };
+                pair.b.recv_done(2, status)?;
+                pair.a.broken()?;
+                pair.b.broken()?;
+            }
+            // An answer that makes no sense, and none at all.
+            for what in [Injection::BadResponse, Injection::DropRequests] {
+                let pair = impatient(f, once)?;
+                f.inject_into(&pair.a, what, 1000, 0)?;
+                f.a.post_rdma_write(pair.a.ep, &[], 4, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+                check!(pair.a.reap()?.dto_status != DtoStatus::Success);
+                pair.a.broken()?;
+            }
+            // A write and a read that are not allowed: the one who was to serve them hears of it, and nobody else.
+            for writes in [true, false] {
+                let pair = f.pair()?;
+                let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+                let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+                let (at, context) = (peer.remote(1), peer.context()?);
+                match writes {
+                    true => f.a.post_rdma_write(pair.a.ep, &[own.whole()], 5, SIGNALLED, at, context)?,
+                    false => f.a.post_rdma_read(pair.a.ep, &[own.whole()], 5, SIGNALLED, at, context)?,
+                }
+                pair.a.done(5, DtoStatus::RemoteAccess)?;
+                affiliated(&f.b, evds[1].1, EventType::ASYNC_AFF_EP_L_ACCESS_VIOLATION, pair.b.ep)?;
+                pair.a.broken()?;
+                pair.b.broken()?;
+            }
+            for (ia, evd) in evds {
+                silent(ia, evd)?;
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "asynchronous::a_full_dispatcher_harms_its_own_ia",
+        &["A.it_affiliated_event_t.V01", "A.it_affiliated_event_t.V02", "A.it_affiliated_event_t.V03"],
+        |f| {
+            let other = f.another(Some(f.setup.privileged))?;
+            let small = Teller::new(&f.a, 1)?;
+            let room = evd_param(&f.a, small.evd)?.sevd_queue_size;
+            check!(room < 40, "the smallest queue holds {room} events");
+            let large = Teller::new(&other, room + 8)?;
+            for _ in 0..room + 3 {
+                small.trigger()?;
+                large.trigger()?;
+                // The device tells one after the other, so what `small` was told has been dealt with.
+                large.told()?;
+            }
+            check!(evd_param(&f.a, small.evd)?.evd_overflowed);
+            for _ in 0..room {
+                small.told()?;
+            }
+            refused(f.a.evd_dequeue(small.evd), Error::QueueEmpty)?;
+            // What found no room is gone; what comes now is told.
+            small.trigger()?;
+            small.told()?;
+            large.trigger()?;
+            large.told()?;
+            silent(&other, large.evd)
+        },
+    ),
+    test(
+        "asynchronous::the_port",
+        &[
+            "it_unaffiliated_event_t.F04",
+            "it_unaffiliated_event_t.A01",
+            "it_unaffiliated_event_t.A02",
+            "it_unaffiliated_event_t.A04",
+            "it_unaffiliated_event_t.B02",
+            "it_unaffiliated_event_t.B03",
+            "it_unaffiliated_event_t.B05",
+            "it_unaffiliated_event_t.B08",
+            "it_event_t.F47",
+            "it_event_t.F48",
+            "A.it_unaffiliated_event_t.V03",
+        ],
+        |f| {
+            check_eq!((ONLINE.as_raw(), OFFLINE.as_raw()), (0x8002, 0x8003));
+            let info = f.a.ia_query()?;
+            check!(info.spigot_online_support && info.spigot_offline_support);
+            let other = f.another(None)?;
+            let stream = EventType::ASYNC_UNAFF_EVENT_STREAM;
+            let evds = [(&f.a, sevd(&f.a, stream, 8, 1)?), (&other, sevd(&other, stream, 8, 1)?)];
+            with_port(f, || {
+                for up in [false, true, false, true] {
+                    let number = port(f, up)?;
+                    for (ia, evd) in evds {
+                        changed(ia, evd, number)?;
+                        check_eq!(spigot(ia)?.spigot_online, up);
+                    }
+                }
+                // As it is already: nothing has happened.
+                port(f, true)?;
+                for (ia, evd) in evds {
+                    silent(ia, evd)?;
+                }
+                // Each of several wakes a waiter.
+                port(f, false)?;
+                port(f, true)?;
+                for (ia, evd) in evds {
+                    changed(ia, evd, OFFLINE)?;
+                    changed(ia, evd, ONLINE)?;
+                }
+                Ok(())
+            })
+        },
+    ),
+    test(
+        "asynchronous::a_full_dispatcher_of_the_adapter",
+        &[
+            "it_unaffiliated_event_t.B06",
+            "it_unaffiliated_event_t.B07",
+            "A.it_unaffiliated_event_t.V01",
+            "A.it_unaffiliated_event_t.V02",
+        ],
+        |f| {
+            let stream = EventType::ASYNC_UNAFF_EVENT_STREAM;
+            let other = f.another(None)?;
+            let small = sevd(&f.a, stream, 1, 1)?;
+            let room = evd_param(&f.a, small)?.sevd_queue_size;
+            let large = sevd(&other, stream, room + 8, 1)?;
+            let elsewhere = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?;
+            with_port(f, || {
+                let mut up = false;
+                let mut change = || {
+                    let number = port(f, up)?;
+                    up = !up;
+                    changed(&other, large, number)?;
+                    Ok::<EventType, Failure>(number)
+                };
+                let more = 4;
+                for _ in 0..room + more {
+                    change()?;
+                }
+                check!(!evd_param(&f.a, small)?.evd_overflowed);
+                refused(f.a.evd_dequeue(elsewhere), Error::QueueEmpty)?;
+                // The oldest are there; the last change may have found room when the first was taken.
+                let mut taken = 0;
+                while f.a.evd_wait(small, MOMENT).is_ok() {
+                    taken += 1;
+                }
+                check!((room..=room + 1).contains(&taken), "{taken} came, with room for {room}");
+                let number = change()?;
+                changed(&f.a, small, number)?;
+                Ok(())
+            })
+        },
+    ),
+];

@@ -1,0 +1,302 @@
+//! Regions at their limits and at the end of their lives (pages it_lmr_create, it_lmr_create_unlinked, it_lmr_query, it_lmr_modify, it_lmr_free).
+
+use alloc::vec::Vec;
+use core::result::Result;
+
+use privileged_api::*;
+
+use crate::fixture::{CONFIG, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, pattern};
+use crate::memory::iobl::scattered;
+use crate::remote::link::{Link, unlinked};
+use crate::remote::rmr::Link as RmrLink;
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+static CONSTANTS: [u8; 300] = [0xa5; 300];
+
+/// A pair whose active end has a Send waiting for a Receive, and behind it whatever is posted next.
+fn stalled(f: &Fixture) -> Result<Pair, Failure> {
+    let pair = f.pair()?;
+    f.a.post_send(pair.a.ep, &[], 1, SIGNALLED)?;
+    Ok(pair)
+}
+
+/// Lets the Send through.
+fn resume(f: &Fixture, pair: &Pair) -> Outcome {
+    f.b.post_recv(pair.b.ep, &[], 1, DtoFlags::COMPLETION)?;
+    pair.b.recv_done(1, DtoStatus::Success)?;
+    pair.a.done(1, DtoStatus::Success)
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "lmr_life::lengths",
+        &["it_lmr_create.IT_ERR_RESOURCE_LMR_LENGTH", "it_lmr_create.V06", "it_status_t.F92"],
+        |f| {
+            let pair = f.pair()?;
+            let buffer = f.buffer(PAGE)?;
+            let pages = [IoAddr(buffer.bus())];
+            let list = Iobl::pages(&pages, PAGE as u64, 0);
+            let limit = f.setup.b.agent.identity().max_region;
+            let before = f.b.object_counts();
+            for memory in [
+                LmrMemory::buffer(&buffer),
+                LmrMemory::Iobl { addr: 0, iobl: &list },
+                LmrMemory::Static(&CONSTANTS),
+            ] {
+                let create = |length| {
+                    let (mode, privs) = (AddrMode::Absolute, MemPriv::LOCAL_READ);
+                    f.b.lmr_create(pair.b.pz, memory, length, mode, privs, LmrFlags::NONE, 0)
+                };
+                for length in [limit + 1, u64::MAX - 1, u64::MAX] {
+                    refused(create(length), Error::ResourceLmrLength)?;
+                }
+                // Within the adapter's limit, but not within the memory.
+                let shorter = match memory {
+                    LmrMemory::Iobl { .. } => Error::InvalidLength,
+                    _ => Error::Fault,
+                };
+                refused(create(limit), shorter)?;
+            }
+            check_eq!(f.b.object_counts(), before);
+            check_eq!(Error::ResourceLmrLength as u32, 91);
+            // No bytes: a region, with nothing in it.
+            let (mode, memory) = (AddrMode::Absolute, LmrMemory::buffer(&buffer));
+            let (lmr, context) = f.b.lmr_create(pair.b.pz, memory, 0, mode, OPEN, LmrFlags::NONE, 0)?;
+            let told = f.b.lmr_query(lmr, LmrParamMask::ALL)?;
+            check_eq!((told.linked, told.length, told.actual_length), (true, 0, 0));
+            let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+            let region = Region { buffer, lmr, context };
+            let (from, context) = (region.remote(0), region.context()?);
+            f.a.post_rdma_read(pair.a.ep, &[own.segment(0, 1)], 1, SIGNALLED, from, context)?;
+            pair.a.done(1, DtoStatus::RemoteAccess)
+        },
+    ),
+    test(
+        "lmr_life::constants",
+        &["it_lmr_create.B18", "it_lmr_create.IT_ERR_ACCESS", "it_status_t.F03"],
+        |f| {
+            let pair = f.pair()?;
+            let memory = LmrMemory::Static(&CONSTANTS);
+            let create = |privs, length| {
+                f.b.lmr_create(pair.b.pz, memory, length, AddrMode::Absolute, privs, LmrFlags::NONE, 0)
+            };
+            for privs in [MemPriv::LOCAL, MemPriv::LOCAL | MemPriv::REMOTE_WRITE, OPEN, MemPriv::ALL] {
+                refused(create(privs, 300), Error::Access)?;
+            }
+            refused(create(MemPriv::LOCAL_READ, 301), Error::Fault)?;
+            check_eq!((f.b.object_counts().lmr, Error::Access as u32), (0, 2));
+            let readable = MemPriv::LOCAL_READ | MemPriv::REMOTE_READ;
+            let (lmr, context) = match create(readable, 300) {
+                // The place where the suite runs may keep constants where no device can reach them.
+                Err(Error::Fault) => return Ok(()),
+                created => created?,
+            };
+            let own = f.region(&f.a, pair.a.pz, 300, OPEN)?;
+            let from = make_rdma_addr_absolute(CONSTANTS.as_ptr().addr());
+            let context = crate::check::some(context, "a context")?;
+            f.a.post_rdma_read(pair.a.ep, &[own.whole()], 1, SIGNALLED, from, context)?;
+            pair.a.done(1, DtoStatus::Success)?;
+            check!(own.all() == CONSTANTS);
+            // Not by a change of mind either; such a refusal frees the region.
+            let params = LmrParam { privs: MemPriv::LOCAL, ..LmrParam::default() };
+            refused(f.b.lmr_modify(lmr, LmrParamMask::MEM_PRIV, &params), Error::Access)?;
+            refused(f.b.lmr_free(lmr), Error::InvalidLmr)
+        },
+    ),
+    test("lmr_life::unlinked_regions_run_out", &["it_lmr_create_unlinked.IT_ERR_RESOURCES"], |f| {
+        let pz = f.a.pz_create()?;
+        let create = || f.a.lmr_create_unlinked(pz, 1, LmrFlags::NONE, 0);
+        let mut regions = Vec::new();
+        let refusal = loop {
+            match create() {
+                Ok(lmr) => regions.push(lmr),
+                Err(error) => break error,
+            }
+            check!(regions.len() <= CONFIG.max_keys as usize, "{} regions", regions.len());
+        };
+        check_eq!((refusal, f.a.object_counts().lmr), (Error::Resources, regions.len()));
+        f.a.lmr_free(regions[0])?;
+        create()?;
+        refused(create(), Error::Resources)
+    }),
+    test(
+        "lmr_life::what_a_query_says",
+        &["it_lmr_query.O01", "it_lmr_query.V01", "A.it_lmr_create.B03"],
+        |f| {
+            let pair = f.pair()?;
+            let region = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
+            // Of a region that was made with its memory, nothing is promised of its list.
+            f.b.lmr_query(region.lmr, LmrParamMask::IOBL_NUM_ELTS | LmrParamMask::IOBL_TYPE)?;
+            // One that is not linked has nothing but what it was made with.
+            let lmr = f.b.lmr_create_unlinked(pair.b.pz, 3, LmrFlags::NON_SHAREABLE, 7)?;
+            let told = f.b.lmr_query(lmr, LmrParamMask::ALL)?;
+            let nothing = LmrParam {
+                ia: f.b.handle(),
+                pz: pair.b.pz,
+                flags: LmrFlags::NON_SHAREABLE,
+                shared_id: 7,
+                iobl_num_elts: told.iobl_num_elts,
+                ..LmrParam::default()
+            };
+            check_eq!(told, nothing);
+            let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
+            Link::pages(lmr, &memory.pieces).post(&pair.b, 1)?;
+            f.b.lmr_unlink(lmr, pair.b.ep, 2, SIGNALLED)?;
+            pair.b.done(1, DtoStatus::Success)?;
+            pair.b.done(2, DtoStatus::Success)?;
+            check_eq!(f.b.lmr_query(lmr, LmrParamMask::ALL)?, nothing);
+            // A region for local use can be opened to peers later.
+            let open = LmrParam { privs: OPEN, ..LmrParam::default() };
+            f.b.lmr_modify(region.lmr, LmrParamMask::MEM_PRIV, &open)?;
+            let context = f.b.lmr_query(region.lmr, LmrParamMask::RMR_CONTEXT)?.rmr_context;
+            let region = Region { context, ..region };
+            let own = f.region(&f.a, pair.a.pz, 8, OPEN)?;
+            f.a.post_rdma_write(
+                pair.a.ep,
+                &[own.whole()],
+                3,
+                SIGNALLED,
+                region.remote(0),
+                region.context()?,
+            )?;
+            pair.a.done(3, DtoStatus::Success)
+        },
+    ),
+    test("lmr_life::busy_with_a_window", &["it_lmr_free.S02"], |f| {
+        let pair = f.pair()?;
+        let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
+        region.fill(4);
+        let rmr = f.b.rmr_create(pair.b.pz, RmrType::Narrow)?;
+        let window = RmrLink::of(rmr, &region).made(&pair.b)?;
+        let all = |lmr| f.b.lmr_query(lmr, LmrParamMask::ALL);
+        let before = (all(region.lmr)?, f.b.rmr_query(rmr, RmrParamMask::ALL)?);
+        for _ in 0..3 {
+            refused(f.b.lmr_free(region.lmr), Error::LmrBusy)?;
+        }
+        check_eq!((all(region.lmr)?, f.b.rmr_query(rmr, RmrParamMask::ALL)?), before);
+        let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+        for context in [window, region.context()?] {
+            own.buffer.slice().fill(0);
+            f.a.post_rdma_read(pair.a.ep, &[own.whole()], 1, SIGNALLED, region.remote(0), context)?;
+            pair.a.done(1, DtoStatus::Success)?;
+            check!(own.all() == pattern(4, PAGE));
+        }
+        f.a.post_recv(pair.a.ep, &[own.whole()], 2, DtoFlags::COMPLETION)?;
+        f.b.post_send(pair.b.ep, &[region.whole()], 3, SIGNALLED)?;
+        pair.a.recv_done(2, DtoStatus::Success)?;
+        pair.b.done(3, DtoStatus::Success)?;
+        f.b.rmr_free(rmr)?;
+        f.b.lmr_free(region.lmr)?;
+        Ok(())
+    }),
+    test("lmr_life::freed_under_what_is_outstanding", &["it_lmr_free.B04"], |f| {
+        // A Receive.
+        let pair = f.pair()?;
+        let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
+        f.b.post_recv(pair.b.ep, &[region.whole()], 1, DtoFlags::COMPLETION)?;
+        f.b.lmr_free(region.lmr)?;
+        let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+        own.fill(1);
+        f.a.post_send(pair.a.ep, &[own.whole()], 2, SIGNALLED)?;
+        check_eq!(pair.b.reap_recv()?.cookie, 1);
+        pair.a.reap()?;
+        // After the free returned, the device touched that memory no more.
+        region.untouched()?;
+        // A Send, a Link and an Unlink, all of which come to be executed after the free.
+        for what in 0..3 {
+            let pair = stalled(f)?;
+            let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
+            let other = f.pair()?;
+            let lmr = match what {
+                0 => f.region(&f.a, pair.a.pz, 64, OPEN)?.lmr,
+                _ => unlinked(&pair.a, 1)?,
+            };
+            match what {
+                0 => f.a.post_send(pair.a.ep, &[LmrTriplet::new(lmr, 0, 0)], 2, SIGNALLED)?,
+                1 => drop(Link::pages(lmr, &memory.pieces).post(&pair.a, 2)?),
+                _ => f.a.lmr_unlink(lmr, pair.a.ep, 2, SIGNALLED)?,
+            }
+            f.a.lmr_free(lmr)?;
+            resume(f, &pair)?;
+            if what == 0 {
+                f.b.post_recv(pair.b.ep, &[], 3, DtoFlags::COMPLETION)?;
+            }
+            check_eq!(pair.a.reap()?.cookie, 2);
+            // The system is intact.
+            f.a.post_rdma_write(other.a.ep, &[], 4, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+            other.a.done(4, DtoStatus::Success)?;
+        }
+        Ok(())
+    }),
+    test("lmr_life::modified_under_what_is_outstanding", &["it_lmr_modify.V01"], |f| {
+        for privs in [MemPriv::LOCAL_READ, OPEN] {
+            let pair = stalled(f)?;
+            let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+            let peer = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
+            peer.fill(2);
+            let (from, context) = (peer.remote(0), peer.context()?);
+            f.a.post_rdma_read(pair.a.ep, &[region.whole()], 2, SIGNALLED, from, context)?;
+            let params = LmrParam { privs, ..LmrParam::default() };
+            f.a.lmr_modify(region.lmr, LmrParamMask::MEM_PRIV, &params)?;
+            resume(f, &pair)?;
+            let done = pair.a.reap()?;
+            // The key has changed, so it may fail; then nothing was written.
+            check_eq!(done.cookie, 2);
+            match done.dto_status {
+                DtoStatus::Success => check!(region.all() == peer.all()),
+                DtoStatus::LocalProtection => region.untouched()?,
+                other => return Err(Failure::new(alloc::format!("{other:?}"))),
+            }
+            check_eq!(f.a.lmr_query(region.lmr, LmrParamMask::MEM_PRIV)?.privs, privs);
+            f.a.lmr_free(region.lmr)?;
+        }
+        Ok(())
+    }),
+    test("lmr_life::memory_that_is_not_backed", &["it_lmr_create.O04"], |f| {
+        let pair = f.pair()?;
+        let limit = f.setup.b.agent.identity().dma_limit;
+        let before = f.b.object_counts().lmr;
+        for base in [limit, limit - PAGE as u64, 1 << 46, u64::MAX - 0xfff] {
+            let pages = [IoAddr(base & !0xfff), IoAddr((base & !0xfff).wrapping_add(PAGE as u64))];
+            let list = Iobl::pages(&pages, PAGE as u64, 0);
+            let memory = LmrMemory::Iobl { addr: 0, iobl: &list };
+            let (size, mode) = (2 * PAGE as u64, AddrMode::Relative);
+            match f.b.lmr_create(pair.b.pz, memory, size, mode, OPEN, LmrFlags::NONE, 0) {
+                Ok((lmr, _)) => f.b.lmr_free(lmr)?,
+                Err(error) => check_eq!(error, Error::Fault),
+            }
+        }
+        check_eq!(f.b.object_counts().lmr, before);
+        // All goes on as before.
+        f.a.post_rdma_write(pair.a.ep, &[], 4, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+        pair.a.done(4, DtoStatus::Success)
+    }),
+    test("lmr_life::a_mapping_that_is_taken_away", &["it_lmr_create.B30"], |f| {
+        // One consumer unmaps the memory behind its region, which it should not; another has nothing to do with it.
+        let (pair, other) = (f.pair()?, f.pair()?);
+        let source = f.region(&f.a, other.a.pz, PAGE, OPEN)?;
+        let sink = f.region(&f.b, other.b.pz, PAGE, OPEN)?;
+        let buffer = f.buffer(PAGE)?;
+        let (io_addr, mapped) = f.b.mem_map(buffer.addr(), ASPACE_KERNEL, PAGE)?;
+        check_eq!(mapped, PAGE);
+        let pages = [io_addr];
+        let list = Iobl::pages(&pages, PAGE as u64, 0);
+        let memory = LmrMemory::Iobl { addr: 0, iobl: &list };
+        let mode = AddrMode::Relative;
+        let (lmr, context) = f.b.lmr_create(pair.b.pz, memory, PAGE as u64, mode, OPEN, LmrFlags::NONE, 0)?;
+        f.b.mem_unmap(io_addr, mapped)?;
+        let context = crate::check::some(context, "a context")?;
+        for seed in 0..10 {
+            source.fill(seed);
+            let from = make_rdma_addr_relative(0);
+            f.a.post_rdma_read(pair.a.ep, &[], 1, SIGNALLED, from, context)?;
+            let (to, open) = (sink.remote(0), sink.context()?);
+            f.a.post_rdma_write(other.a.ep, &[source.whole()], 2, SIGNALLED, to, open)?;
+            other.a.done(2, DtoStatus::Success)?;
+            pair.a.reap()?;
+            check!(sink.all() == pattern(seed, PAGE));
+        }
+        f.b.lmr_free(lmr)?;
+        Ok(())
+    }),
+];

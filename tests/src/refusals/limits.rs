@@ -1,0 +1,178 @@
+//! Interfaces that offer less than their NIC can do ([`Provider::add_limited`]): what calls say of what is not there, and a share of the connections.
+
+use privileged_api::*;
+
+use crate::datagrams::ud::{address, datagrams};
+use crate::fixture::{End, Listener, OPEN, PAGE, SIGNALLED, attributes, path, sevd, spigot};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+const TWO_WAY: CnEstFlags = CnEstFlags::TWO_WAY;
+
+/// All but these features.
+fn without(features: Features) -> Limits {
+    Limits { features: Features::all().difference(features), ..Limits::NONE }
+}
+
+/// What privileged mode is for.
+const PRIVILEGED_OPS: Features = Features::FAST_REGISTER.union(Features::RESERVED_KEY);
+
+/// Not privileged, but otherwise as the fixture's.
+fn plain() -> EpAttributes {
+    EpAttributes { priv_ops_enable: false, ..attributes() }
+}
+
+/// Takes a request of whoever connects.
+fn accepted(listener: &Listener, end: &End) -> Outcome {
+    end.ia.ep_accept(end.ep, listener.request()?.cn_est_id, &[])?;
+    end.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+    Ok(())
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "limits::no_privileged_operations",
+        &[
+            "it_ep_rc_create.IT_ERR_PRIV_OPS_UNAVAILABLE",
+            "it_ep_ud_create.IT_ERR_PRIV_OPS_UNAVAILABLE",
+            "it_ep_rc_create.V05",
+        ],
+        |f| {
+            for privileged in [Some(f.setup.privileged), None] {
+                let ia = f.limited(without(PRIVILEGED_OPS), privileged)?;
+                let info = ia.ia_query()?;
+                check!(!info.lmr_link_support && !info.direct_lmr_handle_support);
+                let (end, there) = (f.end(&ia, &plain())?, spigot(&ia)?.spigot_id);
+                let End { pz, request, recv, conn, .. } = end;
+                let none = EpFlags::empty();
+                let rc = ia.ep_rc_create(pz, request, recv, conn, none, &attributes()).map(drop);
+                let ud = ia.ep_ud_create(pz, request, recv, &datagrams(), there).map(drop);
+                for created in [rc, ud] {
+                    // Who has neither the privilege nor the feature hears of one of them.
+                    let both = privileged.is_none() && created == Err(Error::NoPermission);
+                    check!(both || created == Err(Error::PrivOpsUnavailable), "{created:?}");
+                }
+                check_eq!(ia.object_counts().ep, 1);
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "limits::no_direct_lmr_handle",
+        &[
+            "it_post_send.IT_ERR_INVALID_LMR",
+            "it_post_send_and_unlink.IT_ERR_INVALID_LMR",
+            "it_post_sendto.IT_ERR_INVALID_LMR",
+            "it_post_rdma_write.V01",
+            "it_post_recv.V03",
+        ],
+        |f| {
+            let ia = f.limited(without(Features::RESERVED_KEY), Some(f.setup.privileged))?;
+            let info = ia.ia_query()?;
+            check!(!info.direct_lmr_handle_support && info.direct_lmr_handle.is_null());
+            check!(info.post_send_unlink_remote_support);
+            let (end, peer) = (f.end(&ia, &attributes())?, f.end(&f.b, &attributes())?);
+            f.connect(&end, &peer)?;
+            let (own, there) = (f.region(&ia, end.pz, 64, OPEN)?, f.region(&f.b, peer.pz, 64, OPEN)?);
+            let direct = LmrTriplet::direct(IoAddr(own.buffer.bus()), 8);
+            let datagram = crate::datagrams::ud::peer(&ia, &datagrams())?;
+            let addr = address(&ia, datagram.pz, &f.b)?;
+            let to = DgRemoteEpAddr::IbUd { addr, ep_info: datagram.info };
+            let (at, context) = (there.remote(0), there.context()?);
+            let no = Error::InvalidLmr;
+            for segments in [&[direct][..], &[own.segment(0, 8), direct][..]] {
+                refused(ia.post_send(end.ep, segments, 1, SIGNALLED), no)?;
+                refused(ia.post_send_and_unlink(end.ep, segments, 1, SIGNALLED, context), no)?;
+                refused(ia.post_rdma_write(end.ep, segments, 1, SIGNALLED, at, context), no)?;
+                refused(ia.post_recv(end.ep, segments, 1, SIGNALLED), no)?;
+                refused(ia.post_recvfrom(datagram.ep, segments, 1, SIGNALLED), no)?;
+                refused(ia.post_sendto(datagram.ep, segments, 1, SIGNALLED, &to), no)?;
+            }
+            // Nothing was posted, and what has a region still can be.
+            end.idle()?;
+            ia.post_rdma_write(end.ep, &[own.segment(0, 8)], 2, SIGNALLED, at, context)?;
+            end.done(2, DtoStatus::Success)
+        },
+    ),
+    test(
+        "limits::what_is_not_supported",
+        &["it_post_atomic.V01", "it_post_send_and_unlink.V03", "it_ia_info_t.F69"],
+        |f| {
+            let features = Features::ATOMICS | Features::FAST_REGISTER;
+            let ia = f.limited(without(features), Some(f.setup.privileged))?;
+            let info = ia.ia_query()?;
+            check!(!info.atomic_support && !info.post_send_unlink_remote_support && !info.lmr_link_support);
+            let (end, peer) = (f.end(&ia, &attributes())?, f.end(&f.b, &attributes())?);
+            f.connect(&end, &peer)?;
+            let own = f.region(&ia, end.pz, PAGE, OPEN)?;
+            let there = f.region(&f.b, peer.pz, PAGE, OPEN.union(MemPriv::ATOMIC))?;
+            let (at, context, no) = (there.remote(0), there.context()?, Error::OpNotSupported);
+            for op in [AtomicOp::FetchAndAdd, AtomicOp::CompareAndSwap] {
+                let (sink, ep) = (own.segment(0, 8), end.ep);
+                refused(ia.post_atomic(ep, op, 1, 0, &sink, 1, SIGNALLED, at, context), no)?;
+            }
+            refused(ia.post_send_and_unlink(end.ep, &[], 1, SIGNALLED, context), no)?;
+            refused(ia.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0), no)?;
+            there.untouched()?;
+            end.idle()?;
+            check_eq!(end.state()?, EpStateRc::Connected);
+            Ok(())
+        },
+    ),
+    test("limits::no_more_connections", &["it_ep_connect.IT_ERR_RESOURCES", "it_cm_msg_events.F35"], |f| {
+        let ia = f.limited(Limits { connections: 1, ..Limits::NONE }, Some(f.setup.privileged))?;
+        let (first, second) = (f.end(&ia, &attributes())?, f.end(&ia, &attributes())?);
+        let (there, peer) = (f.listen(&f.b)?, f.end(&f.b, &attributes())?);
+        f.dial(&first, &there, TWO_WAY, &[])?;
+        let route = path(&ia, &there.address)?;
+        let dial = || ia.ep_connect(second.ep, &route, None, &there.conn_qual, TWO_WAY, &[]);
+        // One that is being made counts, and so does one that stands.
+        refused(dial(), Error::Resources)?;
+        check_eq!(second.state()?, EpStateRc::Unconnected);
+        accepted(&there, &peer)?;
+        first.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+        refused(dial(), Error::Resources)?;
+        // Nor can a peer have one.
+        let here = f.listen(&ia)?;
+        let asking = f.end(&f.b, &attributes())?;
+        f.dial(&asking, &here, TWO_WAY, &[])?;
+        match asking.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)? {
+            Event::ConnNonpeerReject { reject_reason_code: RejectReason::Resources, .. } => {}
+            other => return Err(Failure::new(alloc::format!("got {other:?}"))),
+        }
+        refused(ia.evd_dequeue(here.evd), Error::QueueEmpty)?;
+        // When it is over there is room for another one.
+        f.b.ep_disconnect(peer.ep, &[])?;
+        first.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+        let peer = f.end(&f.b, &attributes())?;
+        dial()?;
+        accepted(&there, &peer)?;
+        second.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+        Ok(())
+    }),
+    test("limits::system_ports", &["it_listen_create.IT_ERR_NO_PERMISSION"], |f| {
+        let ia = f.unprivileged()?;
+        let evd = sevd(&ia, EventType::CM_REQ_EVENT_STREAM, 4, 1)?;
+        let there = spigot(&ia)?.spigot_id;
+        let listen = |ia: &Ia, evd, qual: ConnQual| {
+            ia.listen_create(there, evd, ListenFlags::CONN_QUAL_INPUT, Some(&qual)).map(|(listen, _)| listen)
+        };
+        // By their number, by IT-API's service ID and by the one of rdma_cm.
+        let by_id = |port: u64| ConnQual::service_id(0x1000_0ce1_0000_0000 | port);
+        let by_rdma_cm = |port: u64| ConnQual::service_id(0x0106_0000 | port);
+        for port in [1, 80, 1023] {
+            for qual in [ConnQual::port(port), by_id(port.into()), by_rdma_cm(port.into())] {
+                refused(listen(&ia, evd, qual), Error::NoPermission)?;
+            }
+        }
+        check_eq!(ia.object_counts().listen, 0);
+        for qual in [ConnQual::port(1024), by_id(2000), by_rdma_cm(2000), ConnQual::service_id(80)] {
+            ia.listen_free(listen(&ia, evd, qual)?)?;
+        }
+        // The privileged may.
+        let evd = sevd(&f.a, EventType::CM_REQ_EVENT_STREAM, 4, 1)?;
+        for qual in [ConnQual::port(80), by_rdma_cm(80)] {
+            f.a.listen_free(listen(&f.a, evd, qual)?)?;
+        }
+        Ok(())
+    }),
+];

@@ -1,0 +1,208 @@
+//! Adapters that lack what is optional for memory: links, windows of a type, relative addressing, types of list, privileged operations (pages it_ia_info_t,
+//! it_lmr_create, it_lmr_create_unlinked, it_lmr_link, it_lmr_unlink, it_rmr_create).
+
+use core::result::Result;
+
+use nic_abi::registers::Features;
+use platform::Privileged;
+use privileged_api::*;
+
+use crate::fixture::{End, Fixture, OPEN, PAGE, Region, SIGNALLED, attributes};
+use crate::memory::iobl::map;
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+/// An IA on `a`'s NIC that lacks these features.
+fn lacking(f: &Fixture, features: Features, privileged: Option<Privileged>) -> Result<Ia, Failure> {
+    let provider = Provider::new(f.platform().clone());
+    let limits = Limits { features: Features::all() - features, ..Limits::NONE };
+    provider.add_limited("limited", f.setup.a.agent.clone(), limits)?;
+    Ok(provider.ia_create("limited", 2, 1, privileged)?)
+}
+
+/// A connected endpoint of such an IA, and a region there.
+fn connected(f: &Fixture, ia: &Ia) -> Result<(End, Region), Failure> {
+    let (end, peer) = (f.end(ia, &attributes())?, f.end(&f.b, &attributes())?);
+    f.connect(&end, &peer)?;
+    let region = f.region(ia, end.pz, PAGE, OPEN)?;
+    Ok((end, region))
+}
+
+/// Nothing was posted, and all is as it was.
+fn unchanged(end: &End, region: &Region, before: &LmrParam) -> Outcome {
+    end.idle()?;
+    check_eq!(end.state()?, EpStateRc::Connected);
+    check_eq!(end.ia.lmr_query(region.lmr, LmrParamMask::ALL)?, *before);
+    check_eq!(end.ia.object_counts().lmr, 1);
+    Ok(())
+}
+
+/// The list of one page that is the region's memory.
+fn page(region: &Region) -> [IoAddr; 1] {
+    [IoAddr(region.buffer.bus())]
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "limited::no_links",
+        &[
+            "it_lmr_create_unlinked.O01",
+            "it_lmr_create_unlinked.IT_ERR_OP_NOT_SUPPORTED",
+            "it_lmr_link.O01",
+            "it_lmr_link.IT_ERR_OP_NOT_SUPPORTED",
+            "it_lmr_unlink.O01",
+            "it_lmr_unlink.O02",
+            "it_lmr_unlink.IT_ERR_OP_NOT_SUPPORTED",
+        ],
+        |f| {
+            check!(f.a.ia_query()?.lmr_link_support);
+            let ia = lacking(f, Features::FAST_REGISTER, Some(f.setup.privileged))?;
+            check!(!ia.ia_query()?.lmr_link_support);
+            let (end, region) = connected(f, &ia)?;
+            let before = ia.lmr_query(region.lmr, LmrParamMask::ALL)?;
+            let (pages, addr, mode) = (page(&region), region.buffer.addr(), AddrMode::Relative);
+            let list = Iobl::pages(&pages, PAGE as u64, 0);
+            let unlinked = ia.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0);
+            refused(unlinked, Error::OpNotSupported)?;
+            let link = ia.lmr_link(region.lmr, addr, &list, 64, mode, OPEN, end.ep, 1, SIGNALLED);
+            refused(link, Error::OpNotSupported)?;
+            refused(ia.lmr_unlink(region.lmr, end.ep, 1, SIGNALLED), Error::OpNotSupported)?;
+            unchanged(&end, &region, &before)?;
+            Ok(ia.ia_free()?)
+        },
+    ),
+    test(
+        "limited::no_relative_addressing",
+        &[
+            "it_lmr_create.O01",
+            "it_lmr_create.IT_ERR_INVALID_ADDR_MODE",
+            "it_lmr_link.IT_ERR_INVALID_ADDR_MODE",
+        ],
+        |f| {
+            let ia = lacking(f, Features::RELATIVE, Some(f.setup.privileged))?;
+            check!(!ia.ia_query()?.addr_mode_relative_support);
+            let (end, region) = connected(f, &ia)?;
+            let before = ia.lmr_query(region.lmr, LmrParamMask::ALL)?;
+            let (addr, mode) = (region.buffer.addr(), AddrMode::Relative);
+            let memory = LmrMemory::buffer(&region.buffer);
+            let created = ia.lmr_create(end.pz, memory, 64, mode, OPEN, LmrFlags::NONE, 0);
+            refused(created, Error::InvalidAddrMode)?;
+            let pages = page(&region);
+            let list = Iobl::pages(&pages, PAGE as u64, 0);
+            let by_list = LmrMemory::Iobl { addr, iobl: &list };
+            let created = ia.lmr_create(end.pz, by_list, 64, mode, OPEN, LmrFlags::NONE, 0);
+            refused(created, Error::InvalidAddrMode)?;
+            let rmr = ia.rmr_create(end.pz, RmrType::Narrow)?;
+            let privs = MemPriv::REMOTE;
+            let link = ia.rmr_link(rmr, region.lmr, addr, 64, mode, privs, end.ep, 1, SIGNALLED);
+            refused(link, Error::InvalidAddrMode)?;
+            unchanged(&end, &region, &before)?;
+            let lmr = ia.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0)?;
+            let link = ia.lmr_link(lmr, addr, &list, 64, mode, OPEN, end.ep, 1, SIGNALLED);
+            refused(link, Error::InvalidAddrMode)?;
+            end.idle()?;
+            check!(!ia.lmr_query(lmr, LmrParamMask::LINKED)?.linked);
+            // Absolute addresses it has.
+            let mode = AddrMode::Absolute;
+            ia.lmr_link(lmr, addr, &list, 64, mode, OPEN, end.ep, 2, SIGNALLED)?;
+            end.done(2, DtoStatus::Success)?;
+            Ok(ia.ia_free()?)
+        },
+    ),
+    test(
+        "limited::types_of_list",
+        &["it_lmr_create.B10", "it_lmr_create.IT_ERR_INVALID_IOBL", "it_lmr_link.IT_ERR_INVALID_IOBL"],
+        |f| {
+            for (missing, iobl_type) in [
+                (Features::PAGE_LIST, IoblTypes::PAGE_LIST),
+                (Features::BLOCK_LIST, IoblTypes::BLOCK_LIST),
+                (Features::VARIABLE_LIST, IoblTypes::VE_PAGE_LIST),
+            ] {
+                let ia = lacking(f, missing, Some(f.setup.privileged))?;
+                let supported = ia.ia_query()?.iobl_types_supported;
+                check_eq!(supported, IoblTypes::all() - iobl_type);
+                let (end, region) = connected(f, &ia)?;
+                let io_addr = map(&ia, &region.buffer)?;
+                let pages = [io_addr];
+                let variable = [IoblVeElt { io_addr, elt_len: PAGE as u64 }];
+                let addr = region.buffer.addr();
+                for list in [
+                    Iobl::pages(&pages, PAGE as u64, 0),
+                    Iobl::blocks(&pages, PAGE as u64, 0),
+                    Iobl::ve_pages(&variable, 0),
+                ] {
+                    let lmr = ia.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0)?;
+                    let (memory, mode) = (LmrMemory::Iobl { addr, iobl: &list }, AddrMode::Absolute);
+                    let before = ia.object_counts();
+                    let created = ia.lmr_create(end.pz, memory, 64, mode, OPEN, LmrFlags::NONE, 0);
+                    let linked = ia.lmr_link(lmr, addr, &list, 64, mode, OPEN, end.ep, 1, SIGNALLED);
+                    if list.iobl_type() == iobl_type {
+                        refused(created, Error::InvalidIobl)?;
+                        refused(linked, Error::InvalidIobl)?;
+                        check_eq!(ia.object_counts(), before);
+                        end.idle()?;
+                    } else {
+                        created?;
+                        linked?;
+                        end.done(1, DtoStatus::Success)?;
+                    }
+                }
+                ia.ia_free()?;
+            }
+            Ok(())
+        },
+    ),
+    test(
+        "limited::no_privileged_operations",
+        &["it_lmr_create.IT_ERR_PRIV_OPS_UNAVAILABLE", "it_lmr_create.V05"],
+        |f| {
+            let missing = Features::FAST_REGISTER | Features::RESERVED_KEY;
+            // Privileged or not: what the IA lacks is told first.
+            for privileged in [Some(f.setup.privileged), None] {
+                let ia = lacking(f, missing, privileged)?;
+                let pz = ia.pz_create()?;
+                let buffer = f.buffer(PAGE)?;
+                let pages = [IoAddr(buffer.bus())];
+                let list = Iobl::pages(&pages, PAGE as u64, 0);
+                let by_list = LmrMemory::Iobl { addr: 0, iobl: &list };
+                let mode = AddrMode::Relative;
+                let created = ia.lmr_create(pz, by_list, 64, mode, OPEN, LmrFlags::NONE, 0);
+                refused(created, Error::PrivOpsUnavailable)?;
+                check_eq!(ia.object_counts().lmr, 0);
+                let memory = LmrMemory::buffer(&buffer);
+                ia.lmr_create(pz, memory, 64, mode, OPEN, LmrFlags::NONE, 0)?;
+                ia.ia_free()?;
+            }
+            Ok(())
+        },
+    ),
+    test("limited::types_of_window", &["it_rmr_create.IT_ERR_INVALID_RMR_TYPE", "it_rmr_unlink.V02"], |f| {
+        let (narrow, wide) = (Features::WINDOWS_NARROW, Features::WINDOWS_WIDE);
+        for missing in [narrow, wide, narrow | wide] {
+            let ia = lacking(f, missing, Some(f.setup.privileged))?;
+            let info = ia.ia_query()?;
+            let pz = ia.pz_create()?;
+            for (feature, rmr_type, listed, unlinks) in [
+                (narrow, RmrType::Narrow, RmrTypes::NARROW, info.narrow_rmr_unlink_support),
+                (wide, RmrType::Wide, RmrTypes::WIDE, info.wide_rmr_unlink_support),
+            ] {
+                let has = !missing.contains(feature);
+                // A type that cannot be unlinked is none that can be created.
+                check_eq!((unlinks, info.rmr_types_supported.contains(listed)), (has, has));
+                match has {
+                    true => drop(ia.rmr_create(pz, rmr_type)?),
+                    false => refused(ia.rmr_create(pz, rmr_type), Error::InvalidRmrType)?,
+                }
+            }
+            let one = ia.rmr_create(pz, RmrType::Default);
+            if missing == narrow | wide {
+                refused(one, Error::InvalidRmrType)?;
+                check_eq!(ia.object_counts().rmr, 0);
+            } else {
+                let told = ia.rmr_query(one?, RmrParamMask::TYPE)?.rmr_type;
+                check_eq!(told, if missing == narrow { RmrType::Wide } else { RmrType::Narrow });
+            }
+            ia.ia_free()?;
+        }
+        Ok(())
+    }),
+];

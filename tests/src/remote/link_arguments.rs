@@ -1,0 +1,253 @@
+//! Links and unlinks that are refused at once: states, flags, handles, full queues (pages it_lmr_create_unlinked, it_lmr_link, it_lmr_unlink).
+
+use privileged_api::*;
+
+use crate::events::evd::nothing;
+use crate::fixture::{End, PAGE, SIGNALLED, attributes};
+use crate::memory::iobl::scattered;
+use crate::remote::link::{Link, linked, unlinked};
+use crate::{Outcome, Test, check, check_eq, refused, test};
+
+/// The flags that a link or unlink may never have.
+fn illegal_flags(unlink: bool) -> impl Iterator<Item = DtoFlags> {
+    (0..0x80).map(DtoFlags::from_bits_retain).filter(move |flags| {
+        let mut never = DtoFlags::SOLICITED_WAIT | DtoFlags::UNLINK_LOCAL_SINK;
+        if !unlink {
+            never |= DtoFlags::UNLINK_FENCE;
+        }
+        flags.intersects(never) || flags.contains(DtoFlags::NOTIFY) && !flags.contains(DtoFlags::COMPLETION)
+    })
+}
+
+/// What was posted with these flags has succeeded, and there is a completion if they ask for one.
+#[track_caller]
+fn told_of(end: &End, cookie: u64, flags: DtoFlags) -> Outcome {
+    if !flags.contains(DtoFlags::COMPLETION) {
+        return Ok(());
+    }
+    // It may be held back until a further request.
+    if flags.contains(DtoFlags::COALESCE) {
+        nothing(end, 0, DtoFlags::empty())?;
+    }
+    end.done(cookie, DtoStatus::Success)
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test("link::undefined_privileges", &["it_lmr_link.IT_ERR_INVALID_PRIVS", "it_lmr_link.S05"], |f| {
+        let pair = f.pair()?;
+        let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
+        let lmr = unlinked(&pair.a, 1)?;
+        for bits in [0x20, 0x8000_0003, u32::MAX] {
+            let link = Link { privs: MemPriv::from_bits_retain(bits), ..Link::pages(lmr, &memory.pieces) };
+            refused(link.post(&pair.a, 1), Error::InvalidPrivs)?;
+        }
+        check!(!linked(&f.a, lmr)?);
+        pair.a.idle()?;
+        Link::pages(lmr, &memory.pieces).post(&pair.a, 2)?;
+        pair.a.done(2, DtoStatus::Success)
+    }),
+    test(
+        "link::in_every_state",
+        &[
+            "it_lmr_unlink.S01",
+            "it_lmr_link.S06",
+            "it_lmr_link.A03",
+            "it_lmr_link.IT_ERR_INVALID_EP_STATE",
+            "it_lmr_unlink.S05",
+            "it_lmr_unlink.A03",
+            "it_lmr_unlink.IT_ERR_INVALID_EP_STATE",
+            "it_ep_state_t.V04",
+        ],
+        |f| {
+            let end = f.end(&f.a, &attributes())?;
+            let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
+            let lmr = unlinked(&end, 1)?;
+            let link = Link::pages(lmr, &memory.pieces);
+            refused(link.post(&end, 1), Error::InvalidEpState)?;
+            refused(f.a.lmr_unlink(lmr, end.ep, 1, SIGNALLED), Error::InvalidEpState)?;
+            let listener = f.listen(&f.b)?;
+            f.dial(&end, &listener, CnEstFlags::TWO_WAY, &[])?;
+            refused(link.post(&end, 1), Error::InvalidEpState)?;
+            refused(f.a.lmr_unlink(lmr, end.ep, 1, SIGNALLED), Error::InvalidEpState)?;
+            f.a.ep_disconnect(end.ep, &[])?;
+            check_eq!(end.state()?, EpStateRc::Nonoperational);
+            link.post(&end, 2)?;
+            f.a.lmr_unlink(lmr, end.ep, 3, SIGNALLED)?;
+            end.done(2, DtoStatus::Flushed)?;
+            end.done(3, DtoStatus::Flushed)?;
+            check!(!linked(&f.a, lmr)?);
+            Ok(())
+        },
+    ),
+    test(
+        "link::legal_flags",
+        &[
+            "it_lmr_link.F03",
+            "it_lmr_unlink.F01",
+            "it_dto_flags_t.B23",
+            "it_dto_flags_t.B24",
+            "it_dto_flags_t.B29",
+            "it_ia_info_t.F76",
+        ],
+        |f| {
+            check!(f.a.ia_query()?.unlink_fence_support);
+            let pair = f.pair()?;
+            let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
+            let lmr = unlinked(&pair.a, 1)?;
+            let illegal_links: alloc::vec::Vec<_> = illegal_flags(false).collect();
+            let illegal_unlinks: alloc::vec::Vec<_> = illegal_flags(true).collect();
+            for flags in (0..0x80).map(DtoFlags::from_bits_retain) {
+                let link = |flags| Link { flags, ..Link::pages(lmr, &memory.pieces) }.post(&pair.a, 1);
+                if illegal_links.contains(&flags) {
+                    refused(link(flags), Error::InvalidDtoFlags)?;
+                    check!(!linked(&f.a, lmr)?);
+                    link(DtoFlags::empty())?;
+                } else {
+                    link(flags)?;
+                    told_of(&pair.a, 1, flags)?;
+                }
+                if illegal_unlinks.contains(&flags) {
+                    refused(f.a.lmr_unlink(lmr, pair.a.ep, 2, flags), Error::InvalidDtoFlags)?;
+                } else {
+                    f.a.lmr_unlink(lmr, pair.a.ep, 2, flags)?;
+                    told_of(&pair.a, 2, flags)?;
+                }
+                // A marker: all of it is done, and if the unlink was refused, here it is.
+                if illegal_unlinks.contains(&flags) {
+                    f.a.lmr_unlink(lmr, pair.a.ep, 3, SIGNALLED)?;
+                } else {
+                    nothing(&pair.a, 3, SIGNALLED)?;
+                }
+                pair.a.done(3, DtoStatus::Success)?;
+                check!(!linked(&f.a, lmr)?, "after {flags:?}");
+            }
+            pair.a.idle()
+        },
+    ),
+    test(
+        "link::undefined_flags",
+        &[
+            "it_lmr_link.IT_ERR_INVALID_DTO_FLAGS",
+            "it_lmr_unlink.IT_ERR_INVALID_DTO_FLAGS",
+            "it_lmr_unlink.S04",
+            "it_status_t.F32",
+        ],
+        |f| {
+            let pair = f.pair()?;
+            let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
+            let lmr = unlinked(&pair.a, 1)?;
+            for bits in [0x80, 0x101, 0x8000_0003] {
+                let flags = DtoFlags::from_bits_retain(bits);
+                let link = Link { flags, ..Link::pages(lmr, &memory.pieces) };
+                refused(link.post(&pair.a, 1), Error::InvalidDtoFlags)?;
+            }
+            Link::pages(lmr, &memory.pieces).post(&pair.a, 2)?;
+            pair.a.done(2, DtoStatus::Success)?;
+            for bits in [0x80, 0x101, 0x8000_0003] {
+                let flags = DtoFlags::from_bits_retain(bits);
+                refused(f.a.lmr_unlink(lmr, pair.a.ep, 3, flags), Error::InvalidDtoFlags)?;
+            }
+            check!(linked(&f.a, lmr)?);
+            check_eq!(Error::InvalidDtoFlags as u32, 31);
+            Ok(())
+        },
+    ),
+    test(
+        "link::bad_handles",
+        &[
+            "it_dto_status_t.A31",
+            "it_dto_status_t.A41",
+            "it_lmr_link.A04",
+            "it_lmr_unlink.A04",
+            "it_lmr_link.IT_ERR_INVALID_LMR",
+            "it_lmr_link.IT_ERR_INVALID_EP",
+            "it_lmr_unlink.IT_ERR_INVALID_LMR",
+            "it_lmr_unlink.IT_ERR_INVALID_EP",
+            "it_status_t.F47",
+        ],
+        |f| {
+            let pair = f.pair()?;
+            let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
+            let good = unlinked(&pair.a, 1)?;
+            let freed = unlinked(&pair.a, 1)?;
+            f.a.lmr_free(freed)?;
+            for lmr in [LmrHandle::NULL, freed, unlinked(&pair.b, 1)?, LmrHandle::from_raw(u64::MAX)] {
+                refused(Link::pages(lmr, &memory.pieces).post(&pair.a, 1), Error::InvalidLmr)?;
+                refused(f.a.lmr_unlink(lmr, pair.a.ep, 1, SIGNALLED), Error::InvalidLmr)?;
+            }
+            for ep in [EpHandle::NULL, pair.b.ep, EpHandle::from_raw(77)] {
+                let end = End { ep, ..pair.a.clone() };
+                refused(Link::pages(good, &memory.pieces).post(&end, 1), Error::InvalidEp)?;
+                refused(f.a.lmr_unlink(good, ep, 1, SIGNALLED), Error::InvalidEp)?;
+            }
+            pair.a.idle()?;
+            check_eq!(pair.a.state()?, EpStateRc::Connected);
+            check_eq!(Error::InvalidLmr as u32, 46);
+            Ok(())
+        },
+    ),
+    test(
+        "link::a_full_queue",
+        &["it_lmr_link.IT_ERR_TOO_MANY_POSTS", "it_lmr_unlink.IT_ERR_TOO_MANY_POSTS"],
+        |f| {
+            let small = EpAttributes { max_request_dtos: 8, ..attributes() };
+            let pair = f.pair_of(&small, &attributes())?;
+            let room = f.a.ep_query(pair.a.ep, EpParamMask::MAX_REQ_DTO)?.attr.max_request_dtos;
+            let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
+            let lmr = unlinked(&pair.a, 1)?;
+            for cookie in 0..room as u64 {
+                nothing(&pair.a, cookie, SIGNALLED)?;
+            }
+            refused(Link::pages(lmr, &memory.pieces).post(&pair.a, 99), Error::TooManyPosts)?;
+            refused(f.a.lmr_unlink(lmr, pair.a.ep, 99, SIGNALLED), Error::TooManyPosts)?;
+            check!(!linked(&f.a, lmr)?);
+            for cookie in 0..room as u64 {
+                pair.a.done(cookie, DtoStatus::Success)?;
+            }
+            Link::pages(lmr, &memory.pieces).post(&pair.a, 100)?;
+            pair.a.done(100, DtoStatus::Success)
+        },
+    ),
+    test(
+        "link::create_unlinked_refusals",
+        &[
+            "it_lmr_create_unlinked.V02",
+            "it_lmr_create_unlinked.IT_ERR_INVALID_FLAGS",
+            "it_lmr_create_unlinked.IT_ERR_INVALID_PZ",
+            "it_lmr_create_unlinked.IT_ERR_RESOURCE_IOBL_LENGTH",
+            "it_lmr_create_unlinked.V01",
+        ],
+        |f| {
+            let pz = f.a.pz_create()?;
+            // Nothing to share yet; it may become shared once it is linked.
+            for bits in [LmrFlags::SHARED.bits(), 0x10, 0x8000_0000, u32::MAX] {
+                let flags = LmrFlags::from_bits_retain(bits);
+                refused(f.a.lmr_create_unlinked(pz, 1, flags, 0), Error::InvalidFlags)?;
+            }
+            let limit = f.setup.a.agent.identity().max_list_elements as usize;
+            for elements in [limit + 1, usize::MAX] {
+                let created = f.a.lmr_create_unlinked(pz, elements, LmrFlags::NONE, 0);
+                refused(created, Error::ResourceIoblLength)?;
+            }
+            check!(Error::ResourceIoblLength as u32 > 106, "after the header's last value");
+            let foreign = f.b.pz_create()?;
+            f.a.pz_free(pz)?;
+            for pz in [pz, foreign, PzHandle::NULL] {
+                refused(f.a.lmr_create_unlinked(pz, 1, LmrFlags::NONE, 0), Error::InvalidPz)?;
+            }
+            check_eq!(f.a.object_counts().lmr, 0);
+            Ok(())
+        },
+    ),
+    test(
+        "link::create_unlinked_needs_privilege",
+        &["it_lmr_create_unlinked.IT_ERR_NO_PERMISSION", "4.10.B01"],
+        |f| {
+            let ia = f.unprivileged()?;
+            let pz = ia.pz_create()?;
+            refused(ia.lmr_create_unlinked(pz, 1, LmrFlags::NONE, 0), Error::NoPermission)?;
+            check_eq!(ia.object_counts().lmr, 0);
+            Ok(())
+        },
+    ),
+];

@@ -1,0 +1,141 @@
+//! What an RMR is over the LMR below it (pages it_addr_mode_t, it_rmr_link, it_rmr_query, it_rmr_free; appendix A).
+
+use privileged_api::*;
+
+use crate::fixture::{OPEN, PAGE, Region, SIGNALLED};
+use crate::memory::iobl::scattered;
+use crate::remote::link::{BASE, Link as LmrLink, PAGE_LEN, unlinked};
+use crate::remote::rmr::{Link, TYPES, param, reaches, ready, unlink};
+use crate::thread::Thread;
+use crate::{Failure, Test, check, check_eq, refused, test};
+
+pub(crate) const TESTS: &[Test] = &[
+    test("windows::relative_over_absolute", &["it_addr_mode_t.B04"], |f| {
+        let (pair, region, rmr) = ready(f, RmrType::Narrow)?;
+        let link = Link { mode: AddrMode::Relative, ..Link::of(rmr, &region).part(40, 60) };
+        let context = link.made(&pair.b)?;
+        let own = f.region(&f.a, pair.a.pz, 60, OPEN)?;
+        let from = make_rdma_addr_relative(0);
+        f.a.post_rdma_read(pair.a.ep, &[own.whole()], 1, SIGNALLED, from, context)?;
+        pair.a.done(1, DtoStatus::Success)?;
+        check!(own.all() == region.bytes(40, 60));
+        f.b.rmr_free(rmr)?;
+        // The region below has relative addressing: it cannot be.
+        for mode in [AddrMode::Relative, AddrMode::Absolute] {
+            let (pair, _, rmr) = ready(f, RmrType::Narrow)?;
+            let buffer = f.buffer(PAGE)?;
+            let memory = LmrMemory::buffer(&buffer);
+            let below = AddrMode::Relative;
+            let (lmr, context) = f.b.lmr_create(pair.b.pz, memory, 64, below, OPEN, LmrFlags::NONE, 0)?;
+            let region = Region { buffer, lmr, context };
+            let link = Link { mode, ..Link::of(rmr, &region).part(0, 64) };
+            link.fails(&pair.b, DtoStatus::LocalMmOperation)?;
+        }
+        Ok(())
+    }),
+    test("windows::over_memory_that_cannot_be_read", &["it_rmr_link.A08"], |f| {
+        // A region that was made with its memory can always be read; a link need not allow it.
+        for rmr_type in TYPES {
+            for (privs, works) in
+                [(MemPriv::REMOTE_READ, false), (MemPriv::REMOTE, false), (MemPriv::REMOTE_WRITE, true)]
+            {
+                let (pair, _, rmr) = ready(f, rmr_type)?;
+                let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
+                let lmr = unlinked(&pair.b, 1)?;
+                LmrLink { privs: MemPriv::LOCAL_WRITE, ..LmrLink::pages(lmr, &memory.pieces) }
+                    .post(&pair.b, 1)?;
+                pair.b.done(1, DtoStatus::Success)?;
+                let (mode, flags) = (AddrMode::Absolute, SIGNALLED);
+                let link = Link { rmr, lmr, addr: BASE, length: PAGE_LEN, mode, privs, flags };
+                if works {
+                    link.made(&pair.b)?;
+                    f.b.rmr_free(rmr)?;
+                } else {
+                    link.fails(&pair.b, DtoStatus::RmrOperationFailed)?;
+                }
+            }
+        }
+        Ok(())
+    }),
+    test(
+        "windows::links_without_a_word",
+        &["A.it_rmr_query.B02", "A.it_rmr_query.V01", "it_rmr_query.O01"],
+        |f| {
+            for rmr_type in TYPES {
+                let (pair, region, rmr) = ready(f, rmr_type)?;
+                // Posted, but behind a Send that nobody receives yet: the state is the old or the new one.
+                f.b.post_send(pair.b.ep, &[], 1, SIGNALLED)?;
+                let link = Link { flags: DtoFlags::empty(), ..Link::of(rmr, &region).part(8, 16) };
+                let context = link.post(&pair.b, 2)?;
+                let told = param(&pair.b, rmr)?;
+                check!(!told.linked || told.rmr_context == Some(context));
+                f.a.post_recv(pair.a.ep, &[], 3, DtoFlags::COMPLETION)?;
+                f.b.post_rdma_write(pair.b.ep, &[], 4, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+                pair.b.done(1, DtoStatus::Success)?;
+                // No event of the link; what was posted later is done, so the link is.
+                pair.b.done(4, DtoStatus::Success)?;
+                let told = param(&pair.b, rmr)?;
+                check_eq!((told.linked, told.rmr_context, told.length), (true, Some(context), 16));
+                check_eq!((told.lmr, told.addr), (region.lmr, region.buffer.addr() + 8));
+                pair.b.idle()?;
+                // The same of an unlink.
+                f.b.rmr_unlink(rmr, pair.b.ep, 5, DtoFlags::empty())?;
+                f.b.post_rdma_write(pair.b.ep, &[], 6, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+                pair.b.done(6, DtoStatus::Success)?;
+                check!(!param(&pair.b, rmr)?.linked);
+                pair.b.idle()?;
+            }
+            Ok(())
+        },
+    ),
+    test("windows::freed_under_the_peers_requests", &["it_rmr_free.B05"], |f| {
+        for rmr_type in TYPES {
+            for _ in 0..5 {
+                let (pair, region, rmr) = ready(f, rmr_type)?;
+                let context = Link::of(rmr, &region).made(&pair.b)?;
+                let own = f.region(&f.a, pair.a.pz, 2 * PAGE, OPEN)?;
+                let ia = f.b.clone();
+                let thread = Thread::spawn(f.platform(), "frees", move || ia.rmr_free(rmr))?;
+                let mut posted = 0;
+                for cookie in 0..32 {
+                    let from = region.remote(0);
+                    match f.a.post_rdma_read(pair.a.ep, &[own.whole()], cookie, SIGNALLED, from, context) {
+                        Ok(()) => posted += 1,
+                        Err(Error::TooManyPosts) => break,
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                thread.join()??;
+                let mut failed = false;
+                for _ in 0..posted {
+                    match pair.a.reap()?.dto_status {
+                        DtoStatus::Success if !failed => {}
+                        DtoStatus::RemoteAccess if !failed => failed = true,
+                        // Behind the one that broke the connection.
+                        DtoStatus::Flushed if failed => {}
+                        other => {
+                            return Err(Failure::new(alloc::format!("{other:?}, after failure: {failed}")));
+                        }
+                    }
+                }
+                f.b.lmr_free(region.lmr)?;
+            }
+        }
+        Ok(())
+    }),
+    test("windows::old_contexts", &["it_rmr_unlink.B06", "it_rmr_link.B17"], |f| {
+        // A context that was in force before opens nothing, however often the RMR was linked since, up to all variants of its key.
+        for rmr_type in TYPES {
+            let (pair, region, rmr) = ready(f, rmr_type)?;
+            let old = Link::of(rmr, &region).made(&pair.b)?;
+            for _ in 0..100 {
+                unlink(&pair.b, rmr)?;
+                Link::of(rmr, &region).made(&pair.b)?;
+            }
+            check_eq!(reaches(f, &pair.a, true, region.remote(0), old, 8)?, DtoStatus::RemoteAccess);
+            f.b.rmr_free(rmr)?;
+            refused(f.b.rmr_free(rmr), Error::InvalidRmr)?;
+        }
+        Ok(())
+    }),
+];

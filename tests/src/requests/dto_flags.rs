@@ -1,0 +1,302 @@
+//! Options of work requests: which call takes which, and what coalescing and notification do (page it_dto_flags_t).
+
+use core::result::Result;
+
+use privileged_api::*;
+
+use crate::datagrams::ud::{Two, two};
+use crate::fixture::{End, Fixture, MOMENT, OPEN, PAGE, Pair, Region, SIGNALLED, WAIT, attributes, sevd};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+/// A call that posts a work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Send,
+    SendAndUnlink,
+    Write,
+    Read,
+    Atomic,
+    RmrLink,
+    RmrUnlink,
+    LmrLink,
+    LmrUnlink,
+    Recv,
+    Sendto,
+    Recvfrom,
+}
+
+const CALLS: [Call; 12] = [
+    Call::Send,
+    Call::SendAndUnlink,
+    Call::Write,
+    Call::Read,
+    Call::Atomic,
+    Call::RmrLink,
+    Call::RmrUnlink,
+    Call::LmrLink,
+    Call::LmrUnlink,
+    Call::Recv,
+    Call::Sendto,
+    Call::Recvfrom,
+];
+
+impl Call {
+    /// The options that the call takes, as the page's tables have it.
+    fn options(self) -> DtoFlags {
+        let all = DtoFlags::COMPLETION | DtoFlags::NOTIFY | DtoFlags::COALESCE;
+        all | match self {
+            Call::Send | Call::SendAndUnlink => DtoFlags::SOLICITED_WAIT | DtoFlags::BARRIER_FENCE,
+            Call::Sendto => DtoFlags::SOLICITED_WAIT,
+            Call::Write | Call::Read | Call::Atomic | Call::RmrLink | Call::LmrLink => {
+                DtoFlags::BARRIER_FENCE
+            }
+            Call::RmrUnlink | Call::LmrUnlink => DtoFlags::BARRIER_FENCE | DtoFlags::UNLINK_FENCE,
+            Call::Recv | Call::Recvfrom => DtoFlags::empty(),
+        }
+    }
+}
+
+/// What the calls work on.
+struct Ground {
+    pair: Pair,
+    own: Region,
+    peer: Region,
+    /// Of `a`: not linked before each call that links it, linked before each that unlinks it.
+    lmr: LmrHandle,
+    rmr: RmrHandle,
+    two: Two,
+}
+
+#[track_caller]
+fn ground(f: &Fixture) -> Result<Ground, Failure> {
+    let (pair, own, peer) = f.open_pair()?;
+    let lmr = f.a.lmr_create_unlinked(pair.a.pz, 1, LmrFlags::NONE, 0)?;
+    let rmr = f.a.rmr_create(pair.a.pz, RmrType::Narrow)?;
+    Ok(Ground { pair, own, peer, lmr, rmr, two: two(f)? })
+}
+
+impl Ground {
+    fn post(&self, call: Call, cookie: u64, flags: DtoFlags) -> Result<(), Error> {
+        let End { ia, ep, .. } = &self.pair.a;
+        let (segment, mode) = (self.own.segment(0, 8), AddrMode::Absolute);
+        let (at, context) = (self.peer.remote(0), self.peer.context.unwrap_or_default());
+        let (addr, page) = (self.own.buffer.addr(), PAGE as u64);
+        match call {
+            Call::Send => ia.post_send(*ep, &[segment], cookie, flags),
+            // Nothing is unlinked: the call itself is in question.
+            Call::SendAndUnlink => ia.post_send_and_unlink(*ep, &[segment], cookie, flags, RmrContext(0)),
+            Call::Write => ia.post_rdma_write(*ep, &[segment], cookie, flags, at, context),
+            Call::Read => ia.post_rdma_read(*ep, &[segment], cookie, flags, at, context),
+            Call::Atomic => {
+                let op = AtomicOp::FetchAndAdd;
+                ia.post_atomic(*ep, op, 1, 0, &segment, cookie, flags, at, context)
+            }
+            Call::RmrLink => {
+                let privs = MemPriv::REMOTE_READ;
+                ia.rmr_link(self.rmr, self.own.lmr, addr, 8, mode, privs, *ep, cookie, flags).map(drop)
+            }
+            Call::RmrUnlink => ia.rmr_unlink(self.rmr, *ep, cookie, flags),
+            Call::LmrLink => {
+                let pages = [IoAddr(self.own.buffer.bus())];
+                let iobl = Iobl::pages(&pages, page, 0);
+                ia.lmr_link(self.lmr, addr, &iobl, page, mode, OPEN, *ep, cookie, flags).map(drop)
+            }
+            Call::LmrUnlink => ia.lmr_unlink(self.lmr, *ep, cookie, flags),
+            Call::Recv => ia.post_recv(*ep, &[segment], cookie, flags),
+            Call::Sendto => self.two.a.ia.post_sendto(self.two.a.ep, &[], cookie, flags, &self.two.to_b),
+            Call::Recvfrom => {
+                let into = self.two.into.segment(0, 100);
+                self.two.b.ia.post_recvfrom(self.two.b.ep, &[into], cookie, flags)
+            }
+        }
+    }
+
+    /// Makes what `call` needs, posts it with these options, and takes its completion, which comes on account of COMPLETION or of the
+    /// request behind it.
+    fn works(&self, call: Call, flags: DtoFlags) -> Outcome {
+        let (a, b) = (&self.pair.a, &self.pair.b);
+        match call {
+            Call::Send => b.ia.post_recv(b.ep, &[self.peer.whole()], 1, DtoFlags::COMPLETION)?,
+            Call::RmrUnlink => self.plain(Call::RmrLink)?,
+            Call::LmrUnlink => self.plain(Call::LmrLink)?,
+            _ => {}
+        }
+        self.post(call, 2, flags)?;
+        match call {
+            Call::Recv => {
+                b.ia.post_send(b.ep, &[], 3, SIGNALLED)?;
+                b.done(3, DtoStatus::Success)?;
+                return a.recv_done(2, DtoStatus::Success);
+            }
+            Call::Recvfrom => {
+                self.two.a.ia.post_sendto(self.two.a.ep, &[], 3, SIGNALLED, &self.two.to_b)?;
+                self.sent(3)?;
+                let done = crate::fixture::completion(&self.two.b.ia, self.two.b.recv)?;
+                check_eq!((done.cookie, done.dto_status), (2, DtoStatus::Success));
+                return Ok(());
+            }
+            Call::Sendto => {
+                self.two.a.ia.post_sendto(self.two.a.ep, &[], 4, SIGNALLED, &self.two.to_b)?;
+                if flags.contains(DtoFlags::COMPLETION) {
+                    self.sent(2)?;
+                }
+                return self.sent(4);
+            }
+            _ => {}
+        }
+        // What was held back goes with this one.
+        a.ia.post_rdma_write(a.ep, &[], 4, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+        if flags.contains(DtoFlags::COMPLETION) {
+            a.done(2, DtoStatus::Success)?;
+        }
+        a.done(4, DtoStatus::Success)?;
+        match call {
+            Call::Send => b.recv_done(1, DtoStatus::Success)?,
+            Call::RmrLink => self.plain(Call::RmrUnlink)?,
+            Call::LmrLink => self.plain(Call::LmrUnlink)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn plain(&self, call: Call) -> Outcome {
+        self.post(call, 9, SIGNALLED)?;
+        self.pair.a.done(9, DtoStatus::Success)
+    }
+
+    fn sent(&self, cookie: u64) -> Outcome {
+        let done = crate::fixture::completion(&self.two.a.ia, self.two.a.request)?;
+        check_eq!((done.cookie, done.dto_status), (cookie, DtoStatus::Success));
+        Ok(())
+    }
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test(
+        "dto_flags::which_call_takes_which",
+        &["it_dto_flags_t.B26", "it_dto_flags_t.B27", "it_dto_flags_t.B31"],
+        |f| {
+            let ground = ground(f)?;
+            for call in CALLS {
+                let options = call.options();
+                let least = match call {
+                    Call::Recv | Call::Recvfrom => DtoFlags::COMPLETION,
+                    _ => DtoFlags::empty(),
+                };
+                for flags in (0..0x100).map(DtoFlags::from_bits_retain) {
+                    let alone = flags.contains(DtoFlags::NOTIFY) && !flags.contains(DtoFlags::COMPLETION);
+                    if alone || !options.contains(flags) || !flags.contains(least) {
+                        let posted = ground.post(call, 1, flags);
+                        check_eq!(posted, Err(Error::InvalidDtoFlags), "{call:?} with {flags:?}");
+                    } else if call != Call::SendAndUnlink {
+                        ground.works(call, flags)?;
+                    }
+                }
+            }
+            // One with something to unlink.
+            let End { ia, ep, .. } = &ground.pair.b;
+            let lmr = ia.lmr_create_unlinked(ground.pair.b.pz, 1, LmrFlags::NONE, 0)?;
+            let (pages, page) = ([IoAddr(ground.peer.buffer.bus())], PAGE as u64);
+            let (iobl, addr) = (Iobl::pages(&pages, page, 0), ground.peer.buffer.addr());
+            for flags in (0..0x80).map(DtoFlags::from_bits_retain) {
+                let alone = flags.contains(DtoFlags::NOTIFY) && !flags.contains(DtoFlags::COMPLETION);
+                if alone || !Call::SendAndUnlink.options().contains(flags) {
+                    continue;
+                }
+                let mode = AddrMode::Absolute;
+                let context = ia.lmr_link(lmr, addr, &iobl, page, mode, OPEN, *ep, 5, SIGNALLED)?;
+                ground.pair.b.done(5, DtoStatus::Success)?;
+                ia.post_recv(*ep, &[], 6, DtoFlags::COMPLETION)?;
+                let context = context.unwrap_or_default();
+                f.a.post_send_and_unlink(ground.pair.a.ep, &[], 7, flags, context)?;
+                f.a.post_rdma_write(ground.pair.a.ep, &[], 8, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+                if flags.contains(DtoFlags::COMPLETION) {
+                    ground.pair.a.done(7, DtoStatus::Success)?;
+                }
+                ground.pair.a.done(8, DtoStatus::Success)?;
+                ground.pair.b.recv_done(6, DtoStatus::Success)?;
+            }
+            f.a.rmr_free(ground.rmr)?;
+            Ok(())
+        },
+    )
+    .limit(120),
+    test("dto_flags::coalesced", &["it_dto_flags_t.F07", "it_dto_flags_t.B11", "it_dto_flags_t.F14"], |f| {
+        check_eq!(DtoFlags::COALESCE.bits(), 0x40);
+        let pair = f.pair()?;
+        let (own, peer) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, OPEN)?);
+        own.fill(5);
+        let (at, context) = (peer.remote(0), peer.context()?);
+        let held = SIGNALLED | DtoFlags::COALESCE;
+        // What is wrong is told at once.
+        let many = alloc::vec![own.segment(0, 1); 1000];
+        refused(f.a.post_send(pair.a.ep, &many, 1, held), Error::InvalidNumSegments)?;
+        refused(f.a.post_send(EpHandle::NULL, &[], 1, held), Error::InvalidEp)?;
+        let never = held | DtoFlags::UNLINK_LOCAL_SINK;
+        refused(f.a.post_rdma_write(pair.a.ep, &[], 1, never, at, context), Error::InvalidDtoFlags)?;
+        for round in 0..20 {
+            // Requests of several kinds, the last of which lets go of all: they are done in order.
+            f.b.post_recv(pair.b.ep, &[], 1, DtoFlags::COMPLETION | DtoFlags::COALESCE)?;
+            f.b.post_recv(pair.b.ep, &[], 2, DtoFlags::COMPLETION)?;
+            f.a.post_rdma_write(pair.a.ep, &[own.whole()], 1, held, at, context)?;
+            f.a.post_send(pair.a.ep, &[], 2, held)?;
+            f.a.post_rdma_read(pair.a.ep, &[own.whole()], 3, held, at, context)?;
+            f.a.post_send(pair.a.ep, &[], 4, SIGNALLED)?;
+            for cookie in 1..=4 {
+                pair.a.done(cookie, DtoStatus::Success)?;
+            }
+            pair.b.recv_done(1, DtoStatus::Success)?;
+            pair.b.recv_done(2, DtoStatus::Success)?;
+            check!(peer.all() == own.all(), "round {round}");
+        }
+        pair.a.idle()
+    }),
+    test("dto_flags::coalesced_requests_take_room", &["it_dto_flags_t.L01", "it_dto_flags_t.O03"], |f| {
+        let small = EpAttributes { max_request_dtos: 5, max_recv_dtos: 3, ..attributes() };
+        let pair = f.pair_of(&small, &attributes())?;
+        let granted = f.a.ep_query(pair.a.ep, EpParamMask::ALL)?.attr;
+        let (requests, receives) = (granted.max_request_dtos as u64, granted.max_recv_dtos as u64);
+        let held = SIGNALLED | DtoFlags::COALESCE;
+        let write =
+            |cookie, flags| f.a.post_rdma_write(pair.a.ep, &[], cookie, flags, RdmaAddr(0), RmrContext(0));
+        for _ in 0..3 {
+            for cookie in 0..requests {
+                write(cookie, held)?;
+            }
+            for flags in [held, SIGNALLED] {
+                refused(write(99, flags), Error::TooManyPosts)?;
+            }
+            for cookie in 0..receives {
+                f.a.post_recv(pair.a.ep, &[], cookie, held)?;
+            }
+            refused(f.a.post_recv(pair.a.ep, &[], 99, held), Error::TooManyPosts)?;
+            // All run, none was lost.
+            for cookie in 0..requests {
+                pair.a.done(cookie, DtoStatus::Success)?;
+            }
+            for cookie in 0..receives {
+                f.b.post_send(pair.b.ep, &[], cookie, SIGNALLED)?;
+                pair.b.done(cookie, DtoStatus::Success)?;
+                pair.a.recv_done(cookie, DtoStatus::Success)?;
+            }
+        }
+        pair.a.idle()
+    }),
+    test("dto_flags::notification_is_the_librarys", &["it_dto_flags_t.F09"], |f| {
+        // By count it never notifies, so that the option alone decides.
+        let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 16, 0)?;
+        let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 16, 0)?;
+        let end = f.end_on(&f.a, &EpAttributes { max_request_dtos: 8, ..attributes() }, request, recv)?;
+        f.connect(&end, &f.end(&f.b, &attributes())?)?;
+        let write =
+            |cookie, flags| f.a.post_rdma_write(end.ep, &[], cookie, flags, RdmaAddr(0), RmrContext(0));
+        write(1, DtoFlags::COMPLETION)?;
+        check!(f.a.evd_wait(request, MOMENT).is_err_and(|e| e == Error::TimeoutExpired));
+        write(2, SIGNALLED)?;
+        let (event, _) = f.a.evd_wait(request, WAIT)?;
+        check_eq!(event.dto().map(|done| done.cookie), Some(1));
+        let (event, _) = f.a.evd_wait(request, WAIT)?;
+        check_eq!(event.dto().map(|done| done.cookie), Some(2));
+        Ok(())
+    }),
+];

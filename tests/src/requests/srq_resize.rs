@@ -1,0 +1,184 @@
+//! Shared receive queues that are made larger and smaller (page it_srq_modify).
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use nic_abi::registers::Features;
+use privileged_api::*;
+
+use crate::fixture::{Fixture, Pair, SIGNALLED};
+use crate::requests::srq::{client, fill, low, one};
+use crate::thread::{Main, all_pass};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+const SIZE: SrqParamMask = SrqParamMask::MAX_RECV_DTO;
+const BOTH: SrqParamMask = SIZE.union(SrqParamMask::LOW_WATERMARK);
+
+fn resize(f: &Fixture, srq: SrqHandle, max_recv_dtos: usize) -> Result<(), Error> {
+    f.b.srq_modify(srq, SIZE, &SrqParam { max_recv_dtos, ..SrqParam::default() })
+}
+
+fn size(f: &Fixture, srq: SrqHandle) -> Result<usize, Failure> {
+    Ok(f.b.srq_query(srq, SIZE)?.max_recv_dtos)
+}
+
+/// Exactly `count` more Receives go in, the first with this cookie.
+fn room_for(f: &Fixture, srq: SrqHandle, first: u64, count: u64) -> Outcome {
+    fill(f, srq, first..first + count)?;
+    refused(f.b.post_recv(srq, &[], 0, DtoFlags::COMPLETION), Error::TooManyPosts)
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test("srq::larger_and_smaller", &["it_srq_modify.B01", "it_srq_modify.F01", "it_ia_info_t.F57"], |f| {
+        check!(f.b.ia_query()?.srq_resizable);
+        let srq = f.b.srq_create(f.b.pz_create()?, 1, 4)?;
+        let pair = client(f, srq)?;
+        let before = f.b.srq_query(srq, SrqParamMask::ALL)?;
+        let mut cookies = 0..;
+        // What every size is full of is taken, to the last one, in the next.
+        for count in [4, 8, 9, 100, 3, 64, 1, 2] {
+            resize(f, srq, count)?;
+            let now = SrqParam { max_recv_dtos: count, ..before };
+            check_eq!(f.b.srq_query(srq, SrqParamMask::ALL)?, now);
+            for _ in 0..2 {
+                let first = cookies.start;
+                room_for(f, srq, first, count as u64)?;
+                for cookie in cookies.by_ref().take(count) {
+                    check_eq!(one(f, &pair)?.cookie, cookie);
+                }
+            }
+        }
+        // No Receive at all is room for one.
+        resize(f, srq, 0)?;
+        check_eq!(size(f, srq)?, 1);
+        room_for(f, srq, 0, 1)
+    }),
+    test("srq::what_is_posted_outlives_a_change", &["it_srq_modify.V01"], |f| {
+        let srq = f.b.srq_create(f.b.pz_create()?, 1, 8)?;
+        let pair = client(f, srq)?;
+        // Not from the beginning of the ring.
+        fill(f, srq, 90..95)?;
+        for _ in 90..95 {
+            one(f, &pair)?;
+        }
+        fill(f, srq, 0..7)?;
+        for (count, more) in [(200, 7..150), (150, 0..0), (1000, 150..190)] {
+            resize(f, srq, count)?;
+            fill(f, srq, more)?;
+        }
+        for cookie in 0..100 {
+            check_eq!(one(f, &pair)?.cookie, cookie);
+        }
+        resize(f, srq, 90)?;
+        refused(f.b.post_recv(srq, &[], 0, DtoFlags::COMPLETION), Error::TooManyPosts)?;
+        for cookie in 100..190 {
+            check_eq!(one(f, &pair)?.cookie, cookie);
+        }
+        room_for(f, srq, 0, 90)
+    }),
+    test(
+        "srq::size_refusals",
+        &[
+            "it_srq_modify.B04",
+            "it_srq_modify.IT_ERR_INVALID_SRQ_SIZE",
+            "it_srq_modify.IT_ERR_RESOURCES",
+            "it_srq_modify.IT_ERR_SRQ_LOW_WATERMARK",
+            "it_srq_modify.V04",
+            "it_status_t.F73",
+        ],
+        |f| {
+            let srq = f.b.srq_create(f.b.pz_create()?, 1, 8)?;
+            fill(f, srq, 0..5)?;
+            let before = f.b.srq_query(srq, SrqParamMask::ALL)?;
+            let most = f.setup.b.agent.identity().max_srq_entries as usize;
+            for (max_recv_dtos, low_watermark, error) in [
+                (0, 1, Error::InvalidSrqSize),
+                (4, 1, Error::InvalidSrqSize),
+                (most + 1, 1, Error::Resources),
+                (u32::MAX as usize + 9, 1, Error::Resources),
+                (usize::MAX, 1, Error::Resources),
+                // The low watermark is held against the new size, whichever way.
+                (16, 0, Error::SrqLowWatermark),
+                (16, 17, Error::SrqLowWatermark),
+                (6, 7, Error::SrqLowWatermark),
+                (16, usize::MAX, Error::SrqLowWatermark),
+            ] {
+                let params = SrqParam { max_recv_dtos, low_watermark, ..before };
+                refused(f.b.srq_modify(srq, BOTH, &params), error)?;
+                if error != Error::SrqLowWatermark {
+                    refused(f.b.srq_modify(srq, SIZE, &params), error)?;
+                }
+                check_eq!(f.b.srq_query(srq, SrqParamMask::ALL)?, before);
+            }
+            // Both at once.
+            let params = SrqParam { max_recv_dtos: 16, low_watermark: 5, ..before };
+            f.b.srq_modify(srq, BOTH, &params)?;
+            check_eq!(f.b.srq_query(srq, SrqParamMask::ALL)?, params);
+            // A watermark stays with another size.
+            resize(f, srq, 5)?;
+            check_eq!((size(f, srq)?, low(f, srq)?), (5, 5));
+            check_eq!(Error::InvalidSrqSize as u32, 72);
+            Ok(())
+        },
+    ),
+    test("srq::not_resizable", &["it_srq_modify.O01", "it_srq_modify.V02", "it_ia_info_t.F57"], |f| {
+        let provider = Provider::new(f.platform().clone());
+        let limits = Limits { features: Features::all() - Features::SRQ_RESIZE, ..Limits::NONE };
+        provider.add_limited("limited", f.setup.b.agent.clone(), limits)?;
+        let ia = provider.ia_create("limited", 2, 1, None)?;
+        check!(ia.ia_query()?.srq_support && !ia.ia_query()?.srq_resizable);
+        let srq = ia.srq_create(ia.pz_create()?, 1, 4)?;
+        let before = ia.srq_query(srq, SrqParamMask::ALL)?;
+        let params = SrqParam { max_recv_dtos: 8, low_watermark: 1, ..before };
+        for mask in [SIZE, BOTH] {
+            refused(ia.srq_modify(srq, mask, &params), Error::InvalidMask)?;
+        }
+        check_eq!(ia.srq_query(srq, SrqParamMask::ALL)?, before);
+        Ok(ia.ia_free()?)
+    }),
+    test("srq::resized_under_traffic", &["it_srq_modify.V01"], |f| {
+        const MESSAGES: u64 = 400;
+        let srq = f.b.srq_create(f.b.pz_create()?, 1, 16)?;
+        let Pair { a: sender, b: taker } = client(f, srq)?;
+        let mut mains: Vec<Main<Outcome>> = Vec::new();
+        let ia = f.b.clone();
+        mains.push(Box::new(move || {
+            for cookie in 0..MESSAGES {
+                check_eq!(taker.reap_recv()?.cookie, cookie);
+            }
+            Ok(())
+        }));
+        let ia_of_sender = f.a.clone();
+        mains.push(Box::new(move || {
+            for cookie in 0..MESSAGES {
+                ia_of_sender.post_send(sender.ep, &[], cookie, SIGNALLED)?;
+                sender.done(cookie, DtoStatus::Success)?;
+            }
+            Ok(())
+        }));
+        mains.push(Box::new(move || {
+            let mut cookie = 0;
+            while cookie < MESSAGES {
+                match ia.post_recv(srq, &[], cookie, DtoFlags::COMPLETION) {
+                    Ok(()) => cookie += 1,
+                    Err(Error::TooManyPosts) => platform::sync::yield_now(),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(())
+        }));
+        let ia = f.b.clone();
+        mains.push(Box::new(move || {
+            // No more than the dispatcher of their completions has places for.
+            for max_recv_dtos in [3, 40, 7, 60, 1, 33, 16].into_iter().cycle().take(40) {
+                let params = SrqParam { max_recv_dtos, ..SrqParam::default() };
+                match ia.srq_modify(srq, SIZE, &params) {
+                    Ok(()) | Err(Error::InvalidSrqSize) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(())
+        }));
+        all_pass(f.platform(), mains)
+    }),
+];

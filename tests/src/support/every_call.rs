@@ -1,0 +1,297 @@
+//! Every call of the API, with arguments that would do: on an IA that is disabled or freed each is refused, and nothing changes.
+//!
+//! That the table has every call is checked below, against the source of privileged-api.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::result::Result;
+use core::task::{Context, Poll, Waker};
+
+use privileged_api::*;
+
+use crate::datagrams::ud::{Peer, address, datagrams, peer};
+use crate::fixture::{End, Fixture, Listener, OPEN, PAGE, Region, SIGNALLED, WAIT, attributes, path};
+use crate::{Failure, Outcome, check_eq};
+
+/// One of each object, in a state in which the calls would work, and requests of both kinds that wait for an answer.
+pub(crate) struct World {
+    ia: Ia,
+    end: End,
+    idle: End,
+    peer: Peer,
+    listener: Listener,
+    region: Region,
+    mapped: (IoAddr, usize),
+    unlinked: LmrHandle,
+    rmr: RmrHandle,
+    srq: SrqHandle,
+    addr: AddrHandle,
+    asked: UdSvcReqHandle,
+    way: Path,
+    connection: CnEstId,
+    service: u64,
+    software: EvdHandle,
+    notification: Notification,
+}
+
+/// A call, and what it was refused with.
+type Refusal = (&'static str, Option<Error>);
+
+impl World {
+    pub(crate) fn new(f: &Fixture, ia: &Ia) -> Result<World, Failure> {
+        let (end, other, dialling) =
+            (f.end(ia, &attributes())?, f.end(ia, &attributes())?, f.end(ia, &attributes())?);
+        f.connect(&end, &other)?;
+        let (listener, peer) = (f.listen(ia)?, peer(ia, &datagrams())?);
+        let way = path(ia, &listener.address)?;
+        let asked = ia.ud_service_request_handle_create(&listener.conn_qual, end.conn, &way, &[])?;
+        // It asks itself, so that there are requests to answer.
+        ia.ud_service_request(asked)?;
+        let Event::UdServiceRequest(request) = ia.evd_wait(listener.evd, WAIT)?.0 else {
+            return Err(Failure::new("not a UD service request"));
+        };
+        f.dial(&dialling, &listener, CnEstFlags::TWO_WAY, &[])?;
+        let flags = EvdFlags::CREATE_FD;
+        let software = ia.evd_create(EventType::SOFTWARE_EVENT_STREAM, flags, 4, 1, EvdHandle::NULL)?;
+        let region = f.region(ia, end.pz, PAGE, OPEN)?;
+        Ok(World {
+            mapped: ia.mem_map(region.buffer.addr(), ASPACE_KERNEL, PAGE)?,
+            unlinked: ia.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0)?,
+            rmr: ia.rmr_create(end.pz, RmrType::Wide)?,
+            srq: ia.srq_create(end.pz, 1, 4)?,
+            addr: address(ia, peer.pz, ia)?,
+            connection: listener.request()?.cn_est_id,
+            service: request.ud_svc_req_id,
+            notification: ia.evd_notification(software)?,
+            idle: f.end(ia, &attributes())?,
+            ia: ia.clone(),
+            end,
+            peer,
+            listener,
+            region,
+            asked,
+            way,
+            software,
+        })
+    }
+
+    /// Fails unless each call, as often as it is made, is refused with this.
+    pub(crate) fn all_refused(&self, error: Error) -> Outcome {
+        let before = self.ia.object_counts();
+        for _ in 0..2 {
+            for (call, refusal) in self.handles().into_iter().chain(self.events()).chain(self.memory()) {
+                check_eq!(refusal, Some(error), "{call}");
+            }
+            for (call, refusal) in self.endpoints().into_iter().chain(self.posts()).chain(self.services()) {
+                check_eq!(refusal, Some(error), "{call}");
+            }
+        }
+        check_eq!(self.ia.object_counts(), before);
+        Ok(())
+    }
+
+    fn handles(&self) -> Vec<Refusal> {
+        let (ia, pz, at) = (&self.ia, self.end.pz, self.way.spigot_id);
+        let address = &self.listener.address;
+        Vec::from([
+            ("ia_query", ia.ia_query().err()),
+            ("get_pathinfo", ia.get_pathinfo(at, address, 1).err()),
+            ("convert_net_addr", ia.convert_net_addr(address, NetAddrType::Ipv6).err()),
+            ("get_handle_type", ia.get_handle_type(pz).err()),
+            ("get_consumer_context", ia.get_consumer_context(pz).err()),
+            ("set_consumer_context", ia.set_consumer_context(pz, 1).err()),
+            ("pz_create", ia.pz_create().err()),
+            ("pz_query", ia.pz_query(pz, PzParamMask::ALL).err()),
+            ("pz_free", ia.pz_free(pz).err()),
+        ])
+    }
+
+    fn events(&self) -> Vec<Refusal> {
+        let (ia, evd, notification) = (&self.ia, self.end.request, &self.notification);
+        let (none, stream) = (EvdFlags::empty(), EventType::SOFTWARE_EVENT_STREAM);
+        let polled = match notification.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(ready) => ready.err(),
+            Poll::Pending => None,
+        };
+        Vec::from([
+            ("evd_create", ia.evd_create(stream, none, 4, 1, EvdHandle::NULL).err()),
+            ("evd_query", ia.evd_query(evd, EvdParamMask::ALL).err()),
+            ("evd_modify", ia.evd_modify(evd, EvdParamMask::ENABLED, &EvdParam::default()).err()),
+            ("evd_dequeue", ia.evd_dequeue(evd).err()),
+            ("evd_dequeue_n", ia.evd_dequeue_n(evd, &mut [DtoCompletion::default()]).err()),
+            ("evd_wait", ia.evd_wait(evd, TIMEOUT_INFINITE).err().map(Error::from)),
+            ("evd_post_se", ia.evd_post_se(self.software, 1).err()),
+            ("evd_callback_attach", ia.evd_callback_attach(evd, Box::new(|_, _| {})).err()),
+            ("evd_callback_detach", ia.evd_callback_detach(evd).err()),
+            ("evd_notification", ia.evd_notification(self.software).err()),
+            ("evd_free", ia.evd_free(evd).err()),
+            ("is_ready", notification.is_ready().err()),
+            ("wait", notification.wait(TIMEOUT_INFINITE).err()),
+            ("poll_ready", polled),
+            ("close", notification.close().err()),
+        ])
+    }
+
+    fn memory(&self) -> Vec<Refusal> {
+        let (ia, End { pz, ep, .. }) = (&self.ia, self.end.clone());
+        let (region, lmr, (bus, mapped)) = (&self.region, self.region.lmr, self.mapped);
+        let memory = LmrMemory::buffer(&region.buffer);
+        let (pages, addr, mode) = ([bus], region.buffer.addr(), AddrMode::Absolute);
+        let (list, len, none) = (Iobl::pages(&pages, PAGE as u64, 0), PAGE as u64, LmrFlags::NONE);
+        let params = LmrParam { privs: OPEN, ..LmrParam::default() };
+        Vec::from([
+            ("lmr_create", ia.lmr_create(pz, memory, len, mode, OPEN, none, 0).err()),
+            ("lmr_create_unlinked", ia.lmr_create_unlinked(pz, 1, none, 0).err()),
+            ("lmr_query", ia.lmr_query(lmr, LmrParamMask::ALL).err()),
+            ("lmr_modify", ia.lmr_modify(lmr, LmrParamMask::MEM_PRIV, &params).err()),
+            ("lmr_link", ia.lmr_link(self.unlinked, addr, &list, len, mode, OPEN, ep, 1, SIGNALLED).err()),
+            ("lmr_unlink", ia.lmr_unlink(self.unlinked, ep, 1, SIGNALLED).err()),
+            ("lmr_flush_to_mem", ia.lmr_flush_to_mem(&[region.whole()]).err()),
+            ("lmr_refresh_from_mem", ia.lmr_refresh_from_mem(&[region.whole()]).err()),
+            ("lmr_free", ia.lmr_free(lmr).err()),
+            ("rmr_create", ia.rmr_create(pz, RmrType::Wide).err()),
+            ("rmr_query", ia.rmr_query(self.rmr, RmrParamMask::ALL).err()),
+            ("rmr_link", ia.rmr_link(self.rmr, lmr, addr, len, mode, OPEN, ep, 1, SIGNALLED).err()),
+            ("rmr_unlink", ia.rmr_unlink(self.rmr, ep, 1, SIGNALLED).err()),
+            ("rmr_free", ia.rmr_free(self.rmr).err()),
+            ("mem_map", ia.mem_map(addr, ASPACE_KERNEL, PAGE).err()),
+            ("mem_unmap", ia.mem_unmap(bus, mapped).err()),
+        ])
+    }
+
+    fn endpoints(&self) -> Vec<Refusal> {
+        let (ia, End { pz, request, recv, conn, .. }) = (&self.ia, self.end.clone());
+        let (ep, idle, peer, at) = (self.end.ep, self.idle.ep, &self.peer, self.way.spigot_id);
+        let (qual, two_way, none) = (&self.listener.conn_qual, CnEstFlags::TWO_WAY, EpFlags::empty());
+        let level = SrqParam { low_watermark: 1, ..SrqParam::default() };
+        Vec::from([
+            ("ep_rc_create", ia.ep_rc_create(pz, request, recv, conn, none, &attributes()).err()),
+            ("ep_ud_create", ia.ep_ud_create(peer.pz, peer.request, peer.recv, &datagrams(), at).err()),
+            ("ep_query", ia.ep_query(ep, EpParamMask::ALL).err()),
+            ("ep_qpn", ia.ep_qpn(ep).err()),
+            ("ep_modify", ia.ep_modify(ep, EpParamMask::MAX_ORD, &attributes()).err()),
+            ("ep_connect", ia.ep_connect(idle, &self.way, None, qual, two_way, &[]).err()),
+            ("ep_accept", ia.ep_accept(idle, self.connection, &[]).err()),
+            ("reject", ia.reject(self.connection, &[]).err()),
+            ("handoff", ia.handoff(qual, at, self.connection).err()),
+            ("ep_disconnect", ia.ep_disconnect(ep, &[]).err()),
+            ("ep_reset", ia.ep_reset(ep).err()),
+            ("ep_free", ia.ep_free(ep).err()),
+            ("socket_convert", ia.socket_convert(0, idle, ScFlags::empty(), &[]).err()),
+            ("srq_create", ia.srq_create(pz, 1, 4).err()),
+            ("srq_query", ia.srq_query(self.srq, SrqParamMask::ALL).err()),
+            ("srq_modify", ia.srq_modify(self.srq, SrqParamMask::LOW_WATERMARK, &level).err()),
+            ("srq_free", ia.srq_free(self.srq).err()),
+        ])
+    }
+
+    fn posts(&self) -> Vec<Refusal> {
+        let (ia, ep, region) = (&self.ia, self.end.ep, &self.region);
+        let (segments, at, context) =
+            ([region.segment(0, 8)], region.remote(0), region.context.unwrap_or_default());
+        let room = [region.segment(0, 64)];
+        let to = DgRemoteEpAddr::IbUd { addr: self.addr, ep_info: self.peer.info };
+        let op = AtomicOp::FetchAndAdd;
+        Vec::from([
+            ("post_send", ia.post_send(ep, &segments, 1, SIGNALLED).err()),
+            ("post_send_and_unlink", ia.post_send_and_unlink(ep, &segments, 1, SIGNALLED, context).err()),
+            ("post_recv", ia.post_recv(ep, &segments, 1, DtoFlags::COMPLETION).err()),
+            ("post_recv", ia.post_recv(self.srq, &segments, 1, DtoFlags::COMPLETION).err()),
+            ("post_rdma_write", ia.post_rdma_write(ep, &segments, 1, SIGNALLED, at, context).err()),
+            ("post_rdma_read", ia.post_rdma_read(ep, &segments, 1, SIGNALLED, at, context).err()),
+            ("post_rdma_read_to_rmr", ia.post_rdma_read_to_rmr(ep, &[], 1, SIGNALLED, at, context).err()),
+            ("post_atomic", ia.post_atomic(ep, op, 1, 0, &segments[0], 1, SIGNALLED, at, context).err()),
+            ("post_sendto", ia.post_sendto(self.peer.ep, &segments, 1, SIGNALLED, &to).err()),
+            ("post_recvfrom", ia.post_recvfrom(self.peer.ep, &room, 1, SIGNALLED).err()),
+        ])
+    }
+
+    fn services(&self) -> Vec<Refusal> {
+        let (ia, qual, way, asked) = (&self.ia, &self.listener.conn_qual, &self.way, self.asked);
+        let (evd, listen) = (self.listener.evd, self.listener.listen);
+        let (status, info) = (UdSvcStatus::Rejected, self.peer.info);
+        let path = AddrParam { path: *way, ..AddrParam::default() };
+        Vec::from([
+            ("listen_create", ia.listen_create(way.spigot_id, evd, ListenFlags::empty(), None).err()),
+            ("listen_query", ia.listen_query(listen, ListenParamMask::ALL).err()),
+            ("listen_free", ia.listen_free(listen).err()),
+            (
+                "address_handle_create",
+                ia.address_handle_create(self.peer.pz, way, AhFlags::PATH_COMPLETE).err(),
+            ),
+            ("address_handle_query", ia.address_handle_query(self.addr, AddrParamMask::ALL).err()),
+            ("address_handle_modify", ia.address_handle_modify(self.addr, AddrParamMask::PATH, &path).err()),
+            ("address_handle_free", ia.address_handle_free(self.addr).err()),
+            (
+                "ud_service_request_handle_create",
+                ia.ud_service_request_handle_create(qual, self.end.conn, way, &[]).err(),
+            ),
+            (
+                "ud_service_request_handle_query",
+                ia.ud_service_request_handle_query(asked, UdSvcReqParamMask::ALL).err(),
+            ),
+            ("ud_service_request_handle_free", ia.ud_service_request_handle_free(asked).err()),
+            ("ud_service_request", ia.ud_service_request(asked).err()),
+            ("ud_service_reply", ia.ud_service_reply(self.service, status, info, &[]).err()),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::format;
+    use std::fs::{read_dir, read_to_string};
+    use std::path::{Path, PathBuf};
+    use std::string::String;
+    use std::vec::Vec;
+
+    /// Calls that ask the IA nothing, the one that still works, and the unsafe one, which privileged-api's own tests make.
+    const EXCEPT: [&str; 6] = ["handle", "object_counts", "ia_free", "evd", "ready", "lmr_create_raw"];
+
+    fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
+        for entry in read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => sources(&path, into),
+                false => into.push(path),
+            }
+        }
+    }
+
+    /// The methods that are public in these `impl` blocks.
+    fn methods(text: &str, of: &[&str]) -> Vec<String> {
+        let (mut inside, mut found) = (false, Vec::new());
+        for line in text.lines() {
+            if !line.starts_with(' ') && !line.is_empty() {
+                inside = of.contains(&line);
+            }
+            let line = line.trim_start();
+            let name = line.strip_prefix("pub fn ").or(line.strip_prefix("pub unsafe fn "));
+            if let Some(name) = name.filter(|_| inside) {
+                found.push(name.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn the_table_has_every_call() {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut files = Vec::new();
+        sources(&own.join("../privileged-api/src"), &mut files);
+        let texts = files.iter().map(|file| read_to_string(file).unwrap());
+        let blocks = ["impl Ia {", "impl Notification {"];
+        let calls: BTreeSet<String> = texts.flat_map(|text| methods(&text, &blocks)).collect();
+        assert!(calls.len() >= 80, "only {} calls were found", calls.len());
+        let table = read_to_string(own.join("src/support/every_call.rs")).unwrap();
+        let stands = |call: &str| {
+            table.contains(&format!("(\"{call}\",")) || table.contains(&format!("\"{call}\",\n"))
+        };
+        let missing: Vec<_> =
+            calls.iter().filter(|call| !EXCEPT.contains(&call.as_str()) && !stands(call)).collect();
+        assert!(missing.is_empty(), "not in the table: {missing:?}");
+        let stale: Vec<_> = EXCEPT.iter().filter(|call| !calls.contains(**call)).collect();
+        assert!(stale.is_empty(), "no such calls: {stale:?}");
+    }
+}

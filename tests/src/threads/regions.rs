@@ -1,0 +1,157 @@
+//! Threads that look at, change, link and free the same regions at once (chapter 4.2): what they see is whole, and what comes of it has an order.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::result::Result;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use platform::sync::Mutex;
+use privileged_api::*;
+
+use crate::fixture::{Fixture, OPEN, PAGE, SIGNALLED};
+use crate::memory::iobl::scattered;
+use crate::remote::link::{Link, unlinked};
+use crate::remote::rmr::Link as RmrLink;
+use crate::thread::{Main, all_pass, together};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+/// What belongs together of a region.
+fn look(ia: &Ia, lmr: LmrHandle) -> Result<(PzHandle, MemPriv, Option<RmrContext>), Error> {
+    let mask = LmrParamMask::PZ | LmrParamMask::MEM_PRIV | LmrParamMask::RMR_CONTEXT;
+    let LmrParam { pz, privs, rmr_context, .. } = ia.lmr_query(lmr, mask)?;
+    Ok((pz, privs, rmr_context))
+}
+
+/// What two calls that begin at the same moment return.
+fn both(
+    f: &Fixture,
+    first: impl FnOnce() -> Result<(), Error> + Send + 'static,
+    second: impl FnOnce() -> Result<(), Error> + Send + 'static,
+) -> Result<Vec<Result<(), Error>>, Failure> {
+    together(f.platform(), Vec::from([Box::new(first) as Main<Result<(), Error>>, Box::new(second)]))
+}
+
+pub(crate) const TESTS: &[Test] = &[
+    test("threads::regions_are_seen_whole", &["4.2.B12", "4.2.B04"], |f| {
+        let zones = [f.a.pz_create()?, f.a.pz_create()?];
+        let region = f.region(&f.a, zones[0], PAGE, OPEN)?;
+        let (lmr, changing) = (region.lmr, Arc::new(AtomicBool::new(true)));
+        // Each change brings another context, so what was seen is one of what there was, or torn.
+        let was = Arc::new(Mutex::new(Vec::from([look(&f.a, lmr)?])));
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (ia, there, changing_now) = (f.a.clone(), was.clone(), changing.clone());
+        let mut mains: Vec<Main<Outcome>> = Vec::from([Box::new(move || {
+            let changed = (0..200_usize).try_for_each(|n| {
+                let privs = if n % 2 == 0 { OPEN.difference(MemPriv::REMOTE_WRITE) } else { OPEN };
+                let params = LmrParam { pz: zones[(n + 1) % 2], privs, ..LmrParam::default() };
+                ia.lmr_modify(lmr, LmrParamMask::PZ | LmrParamMask::MEM_PRIV, &params)?;
+                there.lock().push(look(&ia, lmr)?);
+                Ok::<_, Error>(())
+            });
+            changing_now.store(false, Ordering::Release);
+            Ok(changed?)
+        }) as Main<Outcome>]);
+        for _ in 0..2 {
+            let (ia, seen, changing) = (f.a.clone(), seen.clone(), changing.clone());
+            mains.push(Box::new(move || {
+                while changing.load(Ordering::Acquire) {
+                    let now = look(&ia, lmr)?;
+                    let mut seen = seen.lock();
+                    if seen.last() != Some(&now) {
+                        seen.push(now);
+                    }
+                }
+                Ok(())
+            }));
+        }
+        all_pass(f.platform(), mains)?;
+        let was = was.lock();
+        for now in seen.lock().iter() {
+            check!(was.contains(now), "torn: {now:?}");
+        }
+        Ok(())
+    }),
+    test("threads::a_region_is_freed_once", &["4.2.B04"], |f| {
+        let pair = f.pair()?;
+        for _ in 0..60 {
+            let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+            let (freer, modifier, lmr) = (f.a.clone(), f.a.clone(), region.lmr);
+            // This frees it, too.
+            let bad = LmrParam { pz: PzHandle::NULL, ..LmrParam::default() };
+            let got = both(
+                f,
+                move || freer.lmr_free(lmr),
+                move || modifier.lmr_modify(lmr, LmrParamMask::PZ, &bad),
+            )?;
+            let an_order =
+                [[Ok(()), Err(Error::InvalidLmr)], [Err(Error::InvalidLmr), Err(Error::InvalidPz)]];
+            check!(an_order.iter().any(|order| got == order), "{got:?}");
+            refused(f.a.lmr_free(lmr), Error::InvalidLmr)?;
+        }
+        check_eq!(f.a.object_counts().lmr, 0);
+        Ok(())
+    })
+    .limit(120),
+    test("threads::a_region_in_use_is_not_freed", &["4.2.B04", "it_lmr_free.S02"], |f| {
+        let pair = f.pair()?;
+        let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+        let rmr = f.a.rmr_create(pair.a.pz, RmrType::Wide)?;
+        RmrLink::of(rmr, &region).made(&pair.a)?;
+        for _ in 0..30 {
+            let free = |ia: Ia| move || ia.lmr_free(region.lmr);
+            let got = both(f, free(f.a.clone()), free(f.a.clone()))?;
+            check_eq!(got, [Err(Error::LmrBusy), Err(Error::LmrBusy)]);
+        }
+        f.a.rmr_free(rmr)?;
+        Ok(f.a.lmr_free(region.lmr)?)
+    }),
+    test("threads::an_unlink_names_the_link_before_it", &["4.2.B04"], |f| {
+        let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
+        for _ in 0..100 {
+            let pair = f.pair()?;
+            let lmr = unlinked(&pair.a, 1)?;
+            let mut mains: Vec<Main<Result<(), Error>>> = Vec::new();
+            let (ia, ep) = (f.a.clone(), pair.a.ep);
+            let (linker, pieces) = (pair.a.clone(), memory.pieces.clone());
+            mains.push(Box::new(move || Link::pages(lmr, &pieces).post(&linker, 1).map(drop)));
+            mains.push(Box::new(move || ia.lmr_unlink(lmr, ep, 2, SIGNALLED)));
+            for _ in 0..2 {
+                // Others keep the endpoint busy.
+                let (ia, ep) = (f.a.clone(), pair.a.ep);
+                mains.push(Box::new(move || {
+                    (0..20).try_for_each(|_| {
+                        ia.post_rdma_write(ep, &[], 3, DtoFlags::empty(), RdmaAddr(0), RmrContext(0))
+                    })
+                }));
+            }
+            for posted in together(f.platform(), mains)? {
+                posted?;
+            }
+            // They complete in the order of posting. The unlink of what is not linked fails, and what is behind it is flushed.
+            let link = loop {
+                let done = pair.a.reap()?;
+                match done.cookie {
+                    1 => break done.dto_status,
+                    2 => break DtoStatus::Flushed,
+                    _ => {}
+                }
+            };
+            if link == DtoStatus::Success {
+                pair.a.done(2, DtoStatus::Success)?;
+            }
+            for end in [&pair.a, &pair.b] {
+                end.ia.ep_free(end.ep)?;
+                for evd in [end.request, end.recv, end.conn] {
+                    end.ia.evd_free(evd)?;
+                }
+            }
+            f.a.lmr_free(lmr)?;
+            for end in [&pair.a, &pair.b] {
+                end.ia.pz_free(end.pz)?;
+            }
+        }
+        Ok(())
+    })
+    .limit(120),
+];
