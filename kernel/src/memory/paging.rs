@@ -6,15 +6,20 @@ use core::ops::Range;
 use platform::OutOfMemory;
 use x86_64::registers::control::{Cr0, Cr0Flags, Cr3, Cr3Flags, Cr4, Cr4Flags};
 use x86_64::registers::model_specific::{Efer, EferFlags};
-use x86_64::structures::paging::PhysFrame;
-use x86_64::structures::paging::page_table::{PageTable, PageTableEntry, PageTableFlags};
+use x86_64::structures::paging::mapper::MapToError;
+use x86_64::structures::paging::{
+    FrameAllocator, Mapper, OffsetPageTable, Page, PageSize, PageTable, PageTableFlags, PhysFrame, Size2MiB,
+    Size4KiB,
+};
 use x86_64::{PhysAddr, VirtAddr};
 
 use super::frames;
 use crate::lock::IrqLock;
 use crate::region::{PAGE, Region};
 
-const LARGE: u64 = 2 << 20;
+const LARGE: u64 = Size2MiB::SIZE;
+/// The flags of an entry that leads to a table: the entries of pages hold the rights.
+const TABLE: PageTableFlags = PageTableFlags::PRESENT.union(PageTableFlags::WRITABLE);
 /// Memory is mapped where it lies up to here; what is above belongs to [`super::stacks`].
 pub(super) const IDENTITY_END: u64 = 1 << 46;
 
@@ -38,11 +43,23 @@ pub(crate) enum Cache {
     Off,
 }
 
-/// The top table; null until [`init`].
-struct Root(*mut PageTable);
-// SAFETY: a table that belongs to whoever has the lock.
-unsafe impl Send for Root {}
-static ROOT: IrqLock<Root> = IrqLock::new(Root(core::ptr::null_mut()));
+/// The tables; `None` until [`init`].
+static TABLES: IrqLock<Option<OffsetPageTable<'static>>> = IrqLock::new(None);
+
+/// Gives out pages for tables.
+struct Tables;
+
+// SAFETY: each page is given out once.
+unsafe impl FrameAllocator<Size4KiB> for Tables {
+    /// A page of zeros: the mapper links a new table before it clears it, and what a CPU would read there
+    /// meanwhile could stay in its TLB.
+    fn allocate_frame(&mut self) -> Option<PhysFrame> {
+        let page = frames::alloc_pages(PAGE, PAGE).ok()?;
+        // SAFETY: a fresh page.
+        unsafe { page.write_bytes(0, PAGE) };
+        Some(PhysFrame::containing_address(PhysAddr::new(page.addr().get() as u64)))
+    }
+}
 
 unsafe extern "C" {
     static __image_start: u8;
@@ -72,10 +89,12 @@ pub(super) fn has_no_execute() -> bool {
 pub(super) fn init(ram: &[Region], boot_stack: Region) -> Result<(), OutOfMemory> {
     // SAFETY: the CPU has NX.
     unsafe { Efer::update(|efer| *efer |= EferFlags::NO_EXECUTE_ENABLE) };
-    let root = new_table()?;
-    ROOT.lock().0 = root;
+    let frame = Tables.allocate_frame().ok_or(OutOfMemory)?;
+    let root = frame.start_address().as_u64() as *mut PageTable;
+    // SAFETY: a fresh page of zeros, which is an empty table. It and all other tables lie in RAM, which is
+    // mapped where it lies.
+    *TABLES.lock() = Some(unsafe { OffsetPageTable::new(&mut *root, VirtAddr::zero()) });
     fill(ram, boot_stack)?;
-    let frame = PhysFrame::containing_address(PhysAddr::new(root as u64));
     // SAFETY: the new tables map everything in use at the same addresses as the boot tables.
     unsafe {
         Cr3::write(frame, Cr3Flags::empty());
@@ -93,7 +112,7 @@ pub(crate) fn enter() {
 
 /// Where the tables lie: below 4 GiB, as no other memory is given out before they are made.
 pub(crate) fn root() -> u32 {
-    ROOT.lock().0.addr() as u32
+    TABLES.lock().as_ref().map_or(0, |tables| core::ptr::from_ref(tables.level_4_table()).addr() as u32)
 }
 
 fn fill(ram: &[Region], boot_stack: Region) -> Result<(), OutOfMemory> {
@@ -115,13 +134,6 @@ fn fill(ram: &[Region], boot_stack: Region) -> Result<(), OutOfMemory> {
     identity(guard.end..image.end, Rights::Data)
 }
 
-fn new_table() -> Result<*mut PageTable, OutOfMemory> {
-    let table = frames::alloc_pages(PAGE, PAGE)?.cast::<PageTable>();
-    // SAFETY: a fresh page.
-    unsafe { table.write(PageTable::new()) };
-    Ok(table.as_ptr())
-}
-
 fn flags(rights: Rights, cache: Cache) -> PageTableFlags {
     let rights = match rights {
         Rights::Code => PageTableFlags::empty(),
@@ -135,57 +147,53 @@ fn flags(rights: Rights, cache: Cache) -> PageTableFlags {
     PageTableFlags::PRESENT | PageTableFlags::GLOBAL | rights | cache
 }
 
-/// Maps a region of physical memory at `virt`; both page-aligned. What is mapped already stays as it is.
+/// Maps a region of physical memory at `virt`; both are page-aligned. Pages that are mapped already keep
+/// their entries.
 pub(crate) fn map(virt: u64, region: Region, rights: Rights, cache: Cache) -> Result<(), OutOfMemory> {
-    let root = ROOT.lock();
+    let mut tables = TABLES.lock();
+    let tables = tables.as_mut().expect("`init` makes the tables before anything is mapped");
     let flags = flags(rights, cache);
     let mut done = 0;
     while done < region.len {
-        let (v, p) = (virt + done, region.start + done);
-        let large = (v | p).is_multiple_of(LARGE) && region.len - done >= LARGE;
-        // SAFETY: the root is a table of ours, and we hold its lock.
-        done += unsafe { map_one(root.0, v, p, flags, large) }?;
+        let (virt, phys) = (VirtAddr::new(virt + done), PhysAddr::new(region.start + done));
+        done += map_one(tables, virt, phys, region.len - done, flags)?;
     }
     Ok(())
 }
 
-/// Maps one page and says how many bytes are now mapped from there on.
-///
-/// # Safety
-///
-/// `root` is the top table, and its lock is held.
-unsafe fn map_one(
-    root: *mut PageTable,
-    virt: u64,
-    phys: u64,
+/// Maps a large page if one fits into the `left` bytes from `virt` on, else a small one. Returns how many
+/// bytes from `virt` on are mapped now.
+fn map_one(
+    tables: &mut OffsetPageTable<'static>,
+    virt: VirtAddr,
+    phys: PhysAddr,
+    left: u64,
     flags: PageTableFlags,
-    large: bool,
 ) -> Result<u64, OutOfMemory> {
-    let virt = VirtAddr::new(virt);
-    let phys = PhysAddr::new(phys);
-    let indices = [virt.p4_index(), virt.p3_index(), virt.p2_index()];
-    let mut table = root;
-    for (depth, index) in indices.into_iter().enumerate() {
-        // SAFETY: tables are only reached through here, under the lock.
-        let entry: &mut PageTableEntry = unsafe { &mut (&mut *table)[index] };
-        let is_leaf_level = depth == 2;
-        if is_leaf_level && entry.flags().contains(PageTableFlags::HUGE_PAGE) {
-            return Ok(LARGE - virt.as_u64() % LARGE);
-        }
-        if entry.is_unused() {
-            if is_leaf_level && large {
-                entry.set_addr(phys, flags | PageTableFlags::HUGE_PAGE);
+    // No flush: an unused entry gets its first value, and no TLB holds unused entries.
+    let large = (Page::<Size2MiB>::from_start_address(virt), PhysFrame::from_start_address(phys));
+    if let (Ok(page), Ok(frame)) = large
+        && left >= LARGE
+    {
+        // SAFETY: memory that is mapped already keeps its mapping, and `map`'s callers answer for the rest.
+        match unsafe { tables.map_to_with_table_flags(page, frame, flags, TABLE, &mut Tables) } {
+            Ok(flush) => {
+                flush.ignore();
                 return Ok(LARGE);
             }
-            let next = new_table()?;
-            entry.set_addr(PhysAddr::new(next as u64), PageTableFlags::PRESENT | PageTableFlags::WRITABLE);
+            Err(MapToError::FrameAllocationFailed) => return Err(OutOfMemory),
+            // There is a table, or a large page: page by page, below.
+            Err(MapToError::PageAlreadyMapped(_) | MapToError::ParentEntryHugePage) => {}
         }
-        table = entry.addr().as_u64() as *mut PageTable;
     }
+    let page = Page::<Size4KiB>::containing_address(virt);
+    let frame = PhysFrame::containing_address(phys);
     // SAFETY: as above.
-    let entry = unsafe { &mut (&mut *table)[virt.p1_index()] };
-    if entry.is_unused() {
-        entry.set_addr(phys, flags);
+    match unsafe { tables.map_to_with_table_flags(page, frame, flags, TABLE, &mut Tables) } {
+        Ok(flush) => flush.ignore(),
+        Err(MapToError::PageAlreadyMapped(_)) => {}
+        Err(MapToError::ParentEntryHugePage) => return Ok(LARGE - virt.as_u64() % LARGE),
+        Err(MapToError::FrameAllocationFailed) => return Err(OutOfMemory),
     }
     Ok(PAGE as u64)
 }
