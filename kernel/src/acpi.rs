@@ -1,9 +1,9 @@
 //! Which CPUs there are, as ACPI's MADT says. The kernel needs nothing else of ACPI.
 //!
-//! The firmware's tables (ACPI specification 6.5: 5.2.5 "RSDP", 5.2.7 "RSDT", 5.2.8 "XSDT", 5.2.12 "MADT") are
-//! read where they lie, through the boot page tables, which map the first 4 GiB. A table that lies elsewhere,
-//! is cut short or has a wrong checksum counts as absent. Without a MADT the kernel runs on one CPU.
-//! docs/decisions.md says why the `acpi` crate does not do this.
+//! The firmware's tables (ACPI specification 6.5: 5.2.5 "RSDP", 5.2.7 "RSDT", 5.2.8 "XSDT", 5.2.12
+//! "MADT") are read where they lie, through the boot page tables, which map the first 4 GiB. A
+//! table that lies elsewhere, is cut short or has a wrong checksum counts as absent. Without a MADT
+//! the kernel runs on one CPU. docs/decisions.md says why the `acpi` crate does not do this.
 #![expect(unsafe_code, reason = "tables that the firmware left in memory")]
 
 use zerocopy::byteorder::little_endian::{U32, U64};
@@ -95,13 +95,13 @@ const BROADCAST: u8 = 0xff;
 /// The flag of a CPU that is present and may be started.
 const ENABLED: u32 = 1;
 
-/// Writes the APIC numbers of the present CPUs to `found`, in the firmware's order, as far as they have 8 bits
-/// and `found` has room. Returns how many.
+/// Writes the APIC numbers of the present CPUs to `found`, in the firmware's order, as far as they
+/// have 8 bits and `found` has room. Returns how many.
 ///
 /// # Safety
 ///
-/// `rsdp` is 0 or the address that the monitor named, nothing has written to reserved memory, and the first
-/// 4 GiB are mapped where they lie.
+/// `rsdp` is 0 or the address that the monitor named, nothing has written to reserved memory, and
+/// the first 4 GiB are mapped where they lie.
 pub(crate) unsafe fn cpus(rsdp: u64, found: &mut [u8]) -> usize {
     // SAFETY: the caller's promise.
     let madt = unsafe { madt(rsdp) };

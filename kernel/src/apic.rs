@@ -1,7 +1,7 @@
-//! The local APIC: acknowledging interrupts, the timer, interrupts to other CPUs.
+//! The local APIC: acknowledges interrupts, counts time, sends interrupts to other CPUs.
 //!
-//! Memory-mapped registers, or MSRs where the firmware has switched to x2APIC.
-//! (Intel SDM volume 3, chapter "Advanced Programmable Interrupt Controller".)
+//! Its registers are memory-mapped, or MSRs where the firmware has switched to x2APIC. (Intel SDM
+//! volume 3, chapter "Advanced Programmable Interrupt Controller".)
 #![expect(unsafe_code, reason = "device registers")]
 
 use core::ptr::NonNull;
@@ -17,9 +17,9 @@ use crate::{clock, region};
 
 /// The vector of the timer.
 pub(crate) const TIMER: u8 = 0xf0;
-/// The vector by which one CPU makes another look at its run queue and at the others'.
+/// The vector by which a CPU makes another one look at the run queues.
 pub(crate) const RESCHEDULE: u8 = 0xf1;
-/// The vector that the APIC delivers when an interrupt went away before the CPU took it.
+/// The vector that the APIC delivers for an interrupt that was withdrawn before the CPU took it.
 pub(crate) const SPURIOUS: u8 = 0xff;
 
 /// A register's offset in the memory-mapped page; divided by 16 it is the number of its MSR.
@@ -45,13 +45,13 @@ const MSRS: u32 = 0x800;
 const ENABLE: u32 = 1 << 8;
 /// The bit of a local vector that masks it.
 const MASKED: u32 = 1 << 16;
-/// The timer counts every sixteenth tick of its clock: its 32 bits last for a minute at 1 GHz.
+/// The timer counts every sixteenth tick of its clock, so its 32 bits last for a minute at 1 GHz.
 const DIVIDE_BY_16: u32 = 0b0011;
 const PAGE: u64 = region::PAGE as u64;
-/// The code of [`BASE`] for x2APIC.
+/// The value of [`BASE`] in x2APIC mode.
 const X2APIC: u64 = 0;
 
-/// Where the registers lie, the same on all CPUs.
+/// The address of the registers, which is the same on all CPUs.
 static BASE: AtomicU64 = AtomicU64::new(X2APIC);
 /// Ticks of the timer per nanosecond, as a fraction of 2^32.
 static TICKS_PER_NS: AtomicU64 = AtomicU64::new(1 << 32);
@@ -69,7 +69,7 @@ fn read(register: Register, index: u32) -> u32 {
 fn write(register: Register, value: u32) {
     let offset = register as u32;
     match BASE.load(Ordering::Relaxed) {
-        // SAFETY: the callers write what the manual wants.
+        // SAFETY: callers write what the manual allows.
         X2APIC => unsafe { Msr::new(MSRS + offset / 16).write(u64::from(value)) },
         // SAFETY: `init` mapped the page.
         base => unsafe { register_at(base, offset) }.write(value),
@@ -78,13 +78,14 @@ fn write(register: Register, value: u32) {
 
 /// # Safety
 ///
-/// `base` is the mapped page of registers.
+/// `base` is the address of the mapped page of registers, and `offset` one of a register.
 unsafe fn register_at(base: u64, offset: u32) -> VolatilePtr<'static, u32> {
-    // SAFETY: the caller's promise; offsets are those of registers, and no base is 0.
+    // SAFETY: the caller's promise; the base is not 0.
     unsafe { VolatilePtr::new(NonNull::new_unchecked((base + u64::from(offset)) as *mut u32)) }
 }
 
-/// Finds the registers and turns the boot CPU's APIC on. False if its registers cannot be mapped.
+/// Finds the registers and turns the boot CPU's APIC on. Returns false if its registers cannot be
+/// mapped.
 pub(crate) fn init() -> bool {
     let (frame, flags) = ApicBase::read();
     let x2apic = flags.contains(ApicBaseFlags::X2APIC_ENABLE);
@@ -101,11 +102,12 @@ pub(crate) fn init() -> bool {
     true
 }
 
-/// Turns another CPU's APIC on, in the mode that the boot CPU's is in.
+/// Turns the calling CPU's APIC on, in the mode of the boot CPU's.
 pub(crate) fn init_other() {
     if BASE.load(Ordering::Relaxed) == X2APIC {
         let (frame, flags) = ApicBase::read();
-        // SAFETY: the registers stay where they are; from the state after INIT both modes may be entered.
+        // SAFETY: the address of the registers stays the same, and both modes may be entered from
+        // the state after INIT.
         unsafe { ApicBase::write(frame, flags | ApicBaseFlags::X2APIC_ENABLE) };
     }
     turn_on();
@@ -126,7 +128,7 @@ pub(crate) fn in_service(vector: u8) -> bool {
     read(Register::InService, u32::from(vector / 32)) & 1 << (vector % 32) != 0
 }
 
-/// Lets the timer run freely, without an interrupt, to be measured with [`timer_count`].
+/// Starts the timer with its interrupt masked, so that [`timer_count`] can measure it.
 pub(crate) fn start_counting() {
     write(Register::Divide, DIVIDE_BY_16);
     write(Register::Timer, MASKED | u32::from(TIMER));
@@ -138,41 +140,41 @@ pub(crate) fn timer_count() -> u64 {
     u64::from(u32::MAX - read(Register::CurrentCount, 0))
 }
 
-/// Makes the timer's interrupts come.
+/// Unmasks the timer's interrupt.
 pub(crate) fn start_timer() {
     write(Register::InitialCount, 0);
     write(Register::Divide, DIVIDE_BY_16);
     write(Register::Timer, u32::from(TIMER));
 }
 
-/// Sets the timer's rate, as measured: ticks per nanosecond as a fraction of 2^32.
+/// Sets the timer's measured rate: ticks per nanosecond as a fraction of 2^32.
 pub(crate) fn set_timer_rate(ticks_per_ns: u64) {
     TICKS_PER_NS.store(ticks_per_ns, Ordering::Relaxed);
 }
 
-/// Sets the timer to interrupt after `ns` nanoseconds, or after the most that its counter holds. An earlier
-/// setting is void.
+/// Sets the timer to interrupt after `ns` nanoseconds, or after the most that its counter holds.
+/// This replaces an earlier setting.
 pub(crate) fn set_timer(ns: u64) {
     let ticks = clock::scale(ns, TICKS_PER_NS.load(Ordering::Relaxed));
     write(Register::InitialCount, u32::try_from(ticks).unwrap_or(u32::MAX).max(1));
 }
 
-/// The parts of a command that are not its vector: how it is delivered, and that it is asserted.
+/// A command without its vector: how the interrupt is delivered, and that it is asserted.
 const FIXED: u32 = 1 << 14;
 const NMI: u32 = 0b100 << 8 | 1 << 14;
 const INIT: u32 = 0b101 << 8 | 1 << 14;
 const START: u32 = 0b110 << 8 | 1 << 14;
-/// Says in the command register that the last one is still under way.
+/// The bit of the command register that says that the last command is still pending.
 const PENDING: u32 = 1 << 12;
-/// How often that is looked at: far longer than it can take.
+/// How often that bit is read; a command is delivered long before.
 const PATIENCE: u32 = 10_000;
 
 fn command(to: &Cpu, command: u32) {
-    // The two halves belong together.
+    // No interrupt handler may send a command between the two halves.
     let _off = IrqOff::new();
     if BASE.load(Ordering::Relaxed) == X2APIC {
         let value = u64::from(to.apic_id()) << 32 | u64::from(command);
-        // SAFETY: the callers send what the other CPU is prepared for.
+        // SAFETY: callers send what the other CPU is prepared for.
         unsafe { Msr::new(MSRS + Register::Command as u32 / 16).write(value) };
     } else {
         for _ in 0..PATIENCE {
@@ -186,27 +188,27 @@ fn command(to: &Cpu, command: u32) {
     }
 }
 
-/// Has another CPU look at its queue.
+/// Makes another CPU look at the run queues.
 pub(crate) fn send_reschedule(to: &Cpu) {
     command(to, FIXED | u32::from(RESCHEDULE));
 }
 
-/// Interrupts another CPU with a vector, as a device would.
+/// Sends a vector to another CPU, as a device would.
 pub(crate) fn send(to: &Cpu, vector: u8) {
     command(to, FIXED | u32::from(vector));
 }
 
-/// Interrupts another CPU even if it takes no interrupts.
+/// Sends an NMI to another CPU, which takes it even with interrupts off.
 pub(crate) fn send_nmi(to: &Cpu) {
     command(to, NMI);
 }
 
-/// Has a CPU that does not run yet wait for [`send_start`].
+/// Resets another CPU, which then waits for [`send_start`].
 pub(crate) fn send_init(to: &Cpu) {
     command(to, INIT);
 }
 
-/// Has a CPU begin, in real mode, at a page below 1 MiB.
+/// Starts another CPU in real mode, at a page below 1 MiB.
 pub(crate) fn send_start(to: &Cpu, page: u64) {
     command(to, START | (page >> 12) as u32);
 }

@@ -1,4 +1,5 @@
-//! The command line: words separated by blanks, `"…"` groups; `key=value` pairs and plain words.
+//! The command line: words separated by blanks, which are `key=value` pairs and plain words. Double
+//! quotes group: `"two words"`.
 
 use spin::Once;
 
@@ -18,12 +19,12 @@ pub(crate) fn init(raw: &'static str) {
 }
 
 impl Args {
-    /// The command line that reads so.
+    /// Takes `raw` as a command line.
     pub const fn new(raw: &'static str) -> Args {
         Args(raw)
     }
 
-    /// As it was given.
+    /// The text as it was given.
     pub fn raw(self) -> &'static str {
         self.0
     }
@@ -38,7 +39,7 @@ impl Args {
         self.iter().filter_map(move |word| word.strip_prefix(key)?.strip_prefix('=')).map(unquoted)
     }
 
-    /// The words that are not `key=value`. A word in quotes never is.
+    /// The words that are not `key=value`. A word in quotes counts as one of these even with a `=`.
     pub fn words(self) -> impl Iterator<Item = &'static str> {
         self.iter().filter(|word| word.starts_with('"') || !word.contains('=')).map(unquoted)
     }

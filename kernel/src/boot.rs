@@ -1,9 +1,9 @@
-//! From the monitor's jump to Rust: the PVH entry point.
+//! The PVH entry point: from the monitor's jump to the first Rust code.
 //!
-//! PVH (Xen's docs/misc/pvh.pandoc, "direct boot ABI"): 32-bit protected mode, no paging, EBX holds the
-//! address of an `hvm_start_info`. QEMU finds the entry point in an ELF note of type 18. The stub maps the
-//! first 4 GiB where they lie, enters long mode, and calls [`kernel_start`]; [`crate::memory`] replaces
-//! these page tables.
+//! PVH (Xen's docs/misc/pvh.pandoc, "direct boot ABI"): 32-bit protected mode, no paging, EBX holds
+//! the address of an `hvm_start_info`. QEMU finds the entry point in an ELF note of type 18. The
+//! stub maps the first 4 GiB where they lie, enters long mode, and calls [`kernel_start`];
+//! [`crate::memory`] replaces these page tables.
 #![expect(unsafe_code, reason = "the machine's entry point")]
 
 use core::arch::global_asm;
@@ -119,9 +119,10 @@ boot_gdt_pointer:
     start = sym kernel_start,
 );
 
-/// The first Rust code; runs on the boot stack with interrupts off and all of the first 4 GiB mapped.
+/// The first Rust code. Runs on the boot stack, with interrupts off and the first 4 GiB mapped.
 extern "C" fn kernel_start(info: u64) -> ! {
-    // SAFETY: the monitor hands over a start info, and nothing has been overwritten yet.
+    // SAFETY: `info` is what the monitor left in EBX, and no memory has been written but the
+    // image's own.
     let info = unsafe { pvh::parse(info) };
     start::boot(info);
     thread::idle()

@@ -10,17 +10,18 @@ use crate::{apic, clock};
 const PIT_HZ: u64 = 1_193_182;
 /// How long to measure: 5 ms, in which an error of 1 us is 0.02 %.
 const PIT_TICKS: u64 = PIT_HZ / 200;
-/// How many readings to take. The quickest counts, since an emulator may be away in the middle of one.
+/// How many readings to take. The quickest counts, since an emulator may be away in the middle of
+/// one.
 const ATTEMPTS: usize = 5;
 
-/// Channel 2 of the PIT, which counts down without disturbing anybody.
+/// Channel 2 of the PIT, which counts down and raises no interrupt.
 struct Pit {
     counter: Port<u8>,
     command: Port<u8>,
     gate: Port<u8>,
 }
 
-/// What all three counters showed at about the same moment.
+/// The values of all three counters at about the same moment.
 #[derive(Clone, Copy)]
 struct Reading {
     tsc: u64,
@@ -43,7 +44,8 @@ impl Pit {
         pit
     }
 
-    /// How far it has counted; all bits set if there is no PIT.
+    /// How many ticks it has counted. If there is no PIT, the ports read as ones and this stays
+    /// constant.
     fn elapsed(&mut self) -> u64 {
         // SAFETY: latches the count and reads it.
         let count = unsafe {
@@ -72,14 +74,14 @@ impl Pit {
     }
 }
 
-/// Measures both counters, and gives `clock` and `apic` their rates.
+/// Measures both counters, and sets their rates in `clock` and `apic`.
 pub(crate) fn measure() {
     apic::start_counting();
     let mut pit = Pit::start();
     let first = pit.reading();
     let mut last = first;
-    // A machine without a PIT reads as a constant: then this ends after as many readings as take far longer
-    // than the PIT would.
+    // Without a PIT the count never changes. The loop then ends after a number of readings that
+    // take far longer than the PIT would.
     for _ in 0..1_000_000 {
         last.pit = pit.elapsed();
         if last.pit.saturating_sub(first.pit) >= PIT_TICKS {
@@ -91,7 +93,7 @@ pub(crate) fn measure() {
     let elapsed = last.pit.saturating_sub(first.pit);
     let ticks = last.tsc.saturating_sub(first.tsc);
     if elapsed < PIT_TICKS || ticks == 0 {
-        log::warn!("no PIT to measure the clock by; taking it for one of 1 GHz");
+        log::warn!("the clock is not measured, since there is no PIT: the counter is taken to run at 1 GHz");
         return;
     }
     let ns = u128::from(elapsed) * 1_000_000_000 / u128::from(PIT_HZ);

@@ -1,15 +1,16 @@
 //! The clock: the time-stamp counter.
 //!
-//! The CPUs' counters are assumed to run together, as they do on every machine and monitor of this decade.
-//! [`crate::calibrate`] measures their frequency during boot; until then it counts as 1 GHz.
+//! The CPUs' counters are assumed to run together, as they do on every machine and monitor of this
+//! decade. `calibrate` measures their frequency during boot; until then it counts as 1
+//! GHz.
 #![expect(unsafe_code, reason = "reads the time-stamp counter")]
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use platform::Instant;
 
-/// The counter's value when the monitor entered the kernel. The entry stub in `boot` writes it before any
-/// Rust code runs; afterwards it is only read.
+/// The counter's value when the monitor entered the kernel. The entry stub in `boot` writes it
+/// before any Rust code runs; afterwards it is only read.
 pub(crate) static ENTRY_TSC: AtomicU64 = AtomicU64::new(0);
 /// Nanoseconds per tick of the counter, as a fraction of 2^32.
 static NS_PER_TICK: AtomicU64 = AtomicU64::new(1 << 32);

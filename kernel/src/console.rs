@@ -1,8 +1,8 @@
 //! The console: the first serial port, and the `log` crate's back end on it.
 //!
-//! What one call of [`print!`](crate::print), [`println!`](crate::println) or a log macro writes stays
-//! together, up to [`LINE`] bytes; longer output is cut into such pieces. `log=LEVEL` on the command line
-//! (error, warn, info, debug, trace, off) sets what is logged.
+//! The output of one call of [`print!`](crate::print), [`println!`](crate::println) or a log macro
+//! stays together, up to [`LINE`] bytes; longer output is cut into pieces of that size. `log=LEVEL`
+//! on the command line (off, error, warn, info, debug, trace) sets what is logged.
 #![expect(unsafe_code, reason = "reads and writes I/O ports")]
 
 use core::fmt::{self, Write};
@@ -15,23 +15,24 @@ use x86_64::instructions::port::{Port, PortReadOnly, PortWriteOnly};
 use crate::lock::IrqLock;
 use crate::{clock, cpu};
 
-/// The longest output that is sure to stay together.
+/// The longest output that is written in one piece.
 pub const LINE: usize = 1024;
 
 /// The first serial port of a PC.
 const COM1: u16 = 0x3f8;
-/// How many bytes its transmitter takes at once when it is empty.
+/// How many bytes its empty transmitter takes.
 const FIFO: usize = 16;
-/// How often the line status is read before a byte is given up: a console without a reader must not stop us.
+/// How often the line status is read before a byte is written regardless: a console without a
+/// reader must not stop the kernel.
 const PATIENCE: u32 = 10_000_000;
 
 bitflags! {
     /// The 16550's line status register.
     #[derive(Clone, Copy)]
     struct LineStatus: u8 {
-        /// The transmitter takes another FIFO's worth.
+        /// The transmitter takes [`FIFO`] bytes.
         const HOLDING_EMPTY = 1 << 5;
-        /// Everything has left.
+        /// All bytes have been sent.
         const IDLE = 1 << 6;
     }
 }
@@ -44,7 +45,7 @@ struct Uart {
     line_control: PortWriteOnly<u8>,
     modem_control: PortWriteOnly<u8>,
     line_status: PortReadOnly<u8>,
-    /// How many more bytes fit without looking at the line status.
+    /// How many more bytes fit before the line status must be read again.
     room: usize,
 }
 
@@ -62,7 +63,8 @@ impl Uart {
     }
 
     fn init(&mut self) {
-        // SAFETY: the registers of the first serial port, which is ours; none of this touches memory.
+        // SAFETY: only this module uses the first serial port, and none of these writes touches
+        // memory.
         unsafe {
             self.interrupt_enable.write(0);
             self.line_control.write(0x80); // the divisor: 115200 baud
@@ -99,23 +101,24 @@ impl Uart {
 }
 
 static UART: IrqLock<Uart> = IrqLock::new(Uart::new(COM1));
-/// One more than the number of the CPU that has the console to itself, as the machine is dying; else 0.
+/// One more than the number of the CPU that has seized the console (see [`seize`]); 0 while none
+/// has.
 static SEIZED: AtomicU32 = AtomicU32::new(0);
-/// How long the end of the machine waits for a line to be finished.
+/// How long [`seize`] waits for another CPU to finish its piece.
 const LINE_TIME: Duration = Duration::from_millis(200);
 
 fn write_bytes(bytes: &[u8]) {
     match SEIZED.load(Ordering::SeqCst) {
         0 => UART.lock().write(bytes),
         dying if dying == cpu::current_id() + 1 => Uart::new(COM1).write(bytes),
-        // Nobody else says anything any more; the CPU that dies is about to stop this one.
+        // Another CPU reports a panic or a fault; it is about to stop this one.
         _ => loop {
             core::hint::spin_loop();
         },
     }
 }
 
-/// Collects output and writes it in pieces of at most [`LINE`] bytes, each under the lock.
+/// Collects output, and writes it in pieces of at most [`LINE`] bytes, each under the lock.
 struct Piece {
     bytes: [u8; LINE],
     len: usize,
@@ -144,7 +147,8 @@ impl Write for Piece {
 /// Writes formatted text to the console; what [`print!`](crate::print) calls.
 pub fn write(args: fmt::Arguments<'_>) {
     let mut piece = Piece { bytes: [0; LINE], len: 0 };
-    // Piece takes everything; an error can only come from a Display of the caller's and cuts its text short.
+    // `Piece` never fails. An error can only come from the caller's `Display`, and cuts its text
+    // short.
     let _ = piece.write_fmt(args);
     piece.flush();
 }
@@ -162,10 +166,10 @@ macro_rules! println {
     ($($arg:tt)*) => { $crate::console::write(format_args!("{}\n", format_args!($($arg)*))) };
 }
 
-/// Takes the console for good, since the machine is about to end. False if somebody is not done with a line in
-/// time. Interrupts are off.
+/// Makes the calling CPU the only one that writes to the console from now on. Returns false if
+/// another CPU does not finish its piece in time. Interrupts are off.
 pub(crate) fn seize() -> bool {
-    // First, so that whoever writes now is the last.
+    // First, so that no other CPU begins another piece.
     SEIZED.store(cpu::current_id() + 1, Ordering::SeqCst);
     let deadline = clock::now() + LINE_TIME;
     loop {
@@ -180,7 +184,7 @@ pub(crate) fn seize() -> bool {
     }
 }
 
-/// Waits until everything written has left the serial port.
+/// Waits until the serial port has sent all bytes.
 pub(crate) fn drain() {
     Uart::new(COM1).await_status(LineStatus::HOLDING_EMPTY | LineStatus::IDLE);
 }
@@ -212,15 +216,15 @@ impl log::Log for Logger {
 
 pub(crate) fn init() {
     UART.lock().init();
-    // Fails only if a logger was set before, and nobody else sets one.
+    // Fails only if a logger was set before, and nothing else sets one.
     let _ = log::set_logger(&Logger);
     log::set_max_level(log::LevelFilter::Info);
 }
 
-/// Follows `log=LEVEL`.
+/// Sets what is logged, as `log=LEVEL` says.
 pub(crate) fn set_level(level: &str) {
     match level.parse() {
         Ok(level) => log::set_max_level(level),
-        Err(_) => log::warn!("log={level}: not a level; want off, error, warn, info, debug or trace"),
+        Err(_) => log::warn!("log={level} is no level; give off, error, warn, info, debug or trace"),
     }
 }

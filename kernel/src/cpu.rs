@@ -1,8 +1,9 @@
-//! What each CPU has of its own: descriptors, stacks for faults, the scheduler's state.
+//! What each CPU has of its own: numbers, descriptor tables, stacks for faults.
 //!
-//! The GS base points to the CPU's [`Cpu`]. CPU 0 booted; `smp` starts the others. A thread may move from CPU
-//! to CPU wherever it can be preempted, so what [`this`] says stays right only while interrupts are off; what
-//! a preemptible thread may ask is read through GS by one instruction ([`current`], [`in_interrupt`]).
+//! The GS base points to the CPU's [`Cpu`]. CPU 0 boots; `smp` starts the others. A preemptible
+//! thread may move to another CPU at any time, so the result of [`this`] is right only while
+//! interrupts are off. What a preemptible thread may ask is read through GS by one instruction:
+//! [`current`], [`in_interrupt`].
 #![expect(unsafe_code, reason = "loads descriptor tables and reads the GS segment")]
 
 use core::cell::UnsafeCell;
@@ -16,23 +17,23 @@ use x86_64::registers::segmentation::{CS, DS, ES, SS, Segment};
 use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable};
 use x86_64::structures::tss::TaskStateSegment;
 
-/// How many CPUs there can be; those of a larger machine that are too many are not started.
+/// How many CPUs the kernel uses at most; a larger machine's other CPUs are not started.
 pub(crate) const MAX_CPUS: usize = 16;
-/// The size of a fault's stack.
+/// The size of a stack for faults.
 const FAULT_STACK: usize = 16 * 1024;
 
-/// The entry of the interrupt stack table for faults, which may come from a stack that overflowed.
+/// The entry of the interrupt stack table for faults: the stack of the thread may have overflowed.
 pub(crate) const FAULT_IST: u16 = 0;
-/// The one for a double fault and an NMI, which may come in the middle of a fault.
+/// The entry for double faults and NMIs, which may interrupt the handler of a fault.
 pub(crate) const LAST_IST: u16 = 1;
 
 #[repr(align(16))]
 struct FaultStack(UnsafeCell<[u8; FAULT_STACK]>);
 
-// SAFETY: only the CPU itself writes there, and only the CPU that it belongs to.
+// SAFETY: Rust code only takes its address; the CPU that it belongs to uses it.
 unsafe impl Sync for FaultStack {}
 
-/// Two a CPU: [`FAULT_IST`], [`LAST_IST`].
+/// Two for each CPU: [`FAULT_IST`], [`LAST_IST`].
 static FAULT_STACKS: [[FaultStack; 2]; MAX_CPUS] =
     [const { [const { FaultStack(UnsafeCell::new([0; FAULT_STACK])) }; 2] }; MAX_CPUS];
 
@@ -43,15 +44,15 @@ pub(crate) struct Cpu {
     this: AtomicPtr<Cpu>,
     id: u32,
     apic_id: AtomicU32,
-    /// What `thread` keeps here: the thread that runs. Null until there are threads.
+    /// The thread that it runs, as `thread` stores it; null until there are threads.
     current: AtomicPtr<()>,
-    /// How many interrupt handlers are on the stack.
+    /// How many interrupt handlers are on its stack.
     pub(crate) interrupts: AtomicU32,
     descriptors: UnsafeCell<(GlobalDescriptorTable, TaskStateSegment)>,
 }
 
-// SAFETY: the descriptors are touched by their own CPU only, before it runs anything else; all other fields
-// are atomics.
+// SAFETY: the descriptors are touched by their own CPU only, before it runs anything else; all
+// other fields are atomics.
 unsafe impl Sync for Cpu {}
 
 impl Cpu {
@@ -105,25 +106,25 @@ static CPUS: [Cpu; MAX_CPUS] = {
     cpus
 };
 
-/// The CPUs that run, as bits.
+/// The CPUs that run threads, as bits.
 static ONLINE: AtomicU32 = AtomicU32::new(0);
 
-/// Says that the calling CPU takes part from now on.
+/// Counts the calling CPU among those that run threads.
 pub(crate) fn set_online() {
     ONLINE.fetch_or(this().bit(), Ordering::SeqCst);
 }
 
-/// Whether CPU `id` takes part.
+/// Whether CPU `id` runs threads.
 pub(crate) fn is_online(id: usize) -> bool {
     id < MAX_CPUS && ONLINE.load(Ordering::SeqCst) & 1 << id != 0
 }
 
-/// The CPUs that take part, in order of number.
+/// The CPUs that run threads, in order of number.
 pub(crate) fn online() -> impl Iterator<Item = &'static Cpu> {
     CPUS.iter().enumerate().filter(|(id, _)| is_online(*id)).map(|(_, cpu)| cpu)
 }
 
-/// The CPU that is number `turn` when they take turns.
+/// Turn number `turn` when all CPUs take turns.
 pub(crate) fn in_turn(turn: usize) -> &'static Cpu {
     let count = online().count().max(1);
     online().nth(turn % count).unwrap_or(&CPUS[0])
@@ -134,33 +135,33 @@ pub fn count() -> u32 {
     ONLINE.load(Ordering::SeqCst).count_ones()
 }
 
-/// The number of the CPU that runs the calling thread, or did so a moment ago.
+/// The number of the CPU that runs the calling thread. A preemptible thread may have moved since.
 pub fn current_id() -> u32 {
     this().id()
 }
 
-/// CPU number `id`, whether it takes part or not.
+/// CPU number `id`, whether it runs threads or not.
 pub(crate) fn get(id: usize) -> &'static Cpu {
     &CPUS[id]
 }
 
-/// The CPU that runs this; right for as long as interrupts stay off.
+/// The calling CPU; right for as long as interrupts stay off.
 #[inline]
 pub(crate) fn this() -> &'static Cpu {
     let cpu: *const Cpu;
-    // SAFETY: [`init`] has pointed GS to this CPU's entry, whose first word is its address. Not `pure`: it may
-    // be another one the next time.
+    // SAFETY: [`init`] has pointed GS to this CPU's entry, whose first word is its address. Not
+    // `pure`: the thread may run on another CPU the next time.
     unsafe {
         core::arch::asm!("mov {}, gs:[0]", out(reg) cpu, options(nostack, preserves_flags, readonly));
         &*cpu
     }
 }
 
-/// What `thread` has stored for the thread that runs this; null if there are no threads yet.
+/// The running thread as `thread` has stored it; null if there are no threads yet.
 #[inline]
 pub(crate) fn current() -> *mut () {
     let thread: *mut ();
-    // SAFETY: reads a field of this CPU's entry, whichever CPU it is.
+    // SAFETY: reads a field of this CPU's entry; which CPU that is does not matter.
     unsafe {
         core::arch::asm!(
             "mov {}, gs:[{}]",
@@ -172,7 +173,7 @@ pub(crate) fn current() -> *mut () {
     thread
 }
 
-/// Whether an interrupt handler asks.
+/// Whether the caller is an interrupt handler.
 #[inline]
 pub(crate) fn in_interrupt() -> bool {
     let handlers: u32;
@@ -188,7 +189,8 @@ pub(crate) fn in_interrupt() -> bool {
     handlers > 0
 }
 
-/// Makes the calling CPU number `id`: descriptors, fault stacks, GS.
+/// Makes the calling CPU number `id`: loads its descriptors and fault stacks, points GS to its
+/// entry.
 pub(crate) fn init(id: usize) {
     let cpu = &CPUS[id];
     cpu.this.store((&raw const *cpu).cast_mut(), Ordering::Relaxed);
@@ -203,8 +205,8 @@ pub(crate) fn init(id: usize) {
     let data = gdt.append(Descriptor::kernel_data_segment());
     // SAFETY: it lives in a static.
     let tss = gdt.append(unsafe { Descriptor::tss_segment_unchecked(&raw const *tss) });
-    // SAFETY: the table lives in a static, and the selectors are its own. GS is set last, since loading a
-    // segment register clears its base.
+    // SAFETY: the table lives in a static, and the selectors are its own. GS is set last, since
+    // loading a segment register clears its base.
     unsafe {
         gdt.load_unsafe();
         CS::set_reg(code);

@@ -1,5 +1,5 @@
-//! Messages to the launcher, through QEMU's device isa-debugcon at port 0xe9: `S` when the first thread
-//! runs, `.` each second, and the lines of [`control`].
+//! Messages to the launcher, through QEMU's device isa-debugcon at port 0xe9: `S` when the first
+//! thread runs, `.` each second, and the lines of [`control`].
 #![expect(unsafe_code, reason = "writes to an I/O port")]
 
 use x86_64::instructions::port::Port;
@@ -15,8 +15,8 @@ pub(crate) fn beat(byte: u8) {
     unsafe { PORT.lock().write(byte) };
 }
 
-/// Asks the launcher for something: `kill` stops the device process behind the NICs. `request` is one line.
-/// The launcher sends no answer; observe the effect.
+/// Asks the launcher for something: `kill` stops the device process behind the NICs. `request` is
+/// one line. The launcher sends no answer; observe the effect.
 pub fn control(request: &str) {
     // Held for the whole line, so that no byte of the heartbeat gets into it.
     let mut port = PORT.lock();

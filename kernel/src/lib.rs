@@ -1,26 +1,32 @@
-//! The tiny kernel that carries an image: it boots by PVH, maps memory, runs threads on interrupts and
-//! hands the NICs that it finds on PCI to the image's `main`.
+//! The tiny kernel under an image: it boots by PVH, maps memory, runs threads, takes interrupts,
+//! and hands the NICs that it finds on PCI to the image's `main`.
 //!
-//! An image is a `no_std`, `no_main` program that says [`entry!`]; everything else that it needs from a
-//! machine it takes from the [`platform`] crate, which this kernel implements ([`Boot::platform`]).
+//! An image is a `no_std`, `no_main` program that invokes [`entry!`]. Everything else that it needs
+//! from a machine comes from the [`platform`] crate, which this kernel implements
+//! ([`Boot::platform`]).
 //!
-//! # What the outside sees
-//! - The console is the first serial port. See [`console`] for levels.
-//! - [`exit`] ends QEMU with a status; see [`Status`] for what the kernel itself ends with.
-//! - A byte on port 0xe9 about each second says that threads still run; see `outside.rs`.
-//! - A panic or a fault prints its backtrace as lines `  at 0x0123456789abcdef`, see [`mod@panic`].
+//! # What the launcher sees
+//! - The console is the first serial port. [`console`] describes log levels.
+//! - [`exit`] ends QEMU with a status. [`Status`] lists the statuses of the kernel itself.
+//! - The heartbeat, a byte on port 0xe9 each second, shows that threads run on all CPUs
+//!   (`launcher.rs`).
+//! - A panic or a fault prints a backtrace of lines `  at 0x0123456789abcdef` (see [`mod@panic`]).
 //!
 //! # Lock order
-//! A waiting bucket, then a CPU's run queue (never two of them), then stacks, then the heap, then page tables,
-//! then frames; PCI configuration, a thread's main function and the console are independent. All of them are
-//! [`lock::IrqLock`]s: interrupts are off while one is held, so no holder is ever preempted, and every one may
-//! be taken in an interrupt handler. Nobody waits for another CPU while holding one, or with interrupts off,
-//! but for the end of the machine, and then not for long.
+//! A bucket of waiting threads, then a CPU's run queue (never two of them), then stacks, then the
+//! heap, then page tables, then frames. The locks of PCI configuration, of a thread's main
+//! function, of the launcher's port and of the console are independent of these.
+//!
+//! All of them are [`lock::IrqLock`]s: interrupts are off while one is held, so its holder is never
+//! preempted, and interrupt handlers may take any of them. While a CPU holds one, or has interrupts
+//! off, it never waits for another CPU; the only exception is the report of a panic or a fault,
+//! which waits for a bounded time.
 //!
 //! # CPUs
-//! All CPUs that the firmware says are there run threads; a thread may be on another one whenever it has been
-//! preemptible. Page tables and stacks never lose an entry, so no CPU's TLB is ever stale and none needs to be
-//! told of a change. Devices' interrupts are spread over the CPUs.
+//! Threads run on all CPUs that the firmware reports as enabled. A preemptible thread may be moved
+//! to another CPU at any time. Entries of page tables and the mappings of stacks are never removed,
+//! so no TLB ever holds a stale entry and no CPU has to flush one. Interrupts of devices are spread
+//! over the CPUs.
 #![no_std]
 
 extern crate alloc;

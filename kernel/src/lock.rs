@@ -1,14 +1,14 @@
-//! Locks that interrupt handlers may take: interrupts stay off while one is held.
+//! Locks that interrupt handlers may take: interrupts are off while one is held.
 //!
-//! While a thread waits for one, its CPU takes interrupts: the holder's CPU may itself be one that a monitor
-//! has put aside for a while.
+//! While a thread waits for one, its CPU takes interrupts: the wait may be long when a monitor has
+//! suspended the holder's CPU.
 
 use core::ops::{Deref, DerefMut};
 
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 use x86_64::instructions::interrupts;
 
-/// Keeps interrupts off on this CPU while it lives. Several nest; drop them in reverse order.
+/// Keeps interrupts off on this CPU while it lives. Several may nest; drop them in reverse order.
 #[must_use]
 pub struct IrqOff {
     were_on: bool,
@@ -16,7 +16,7 @@ pub struct IrqOff {
 
 impl IrqOff {
     /// Turns interrupts off.
-    #[expect(clippy::new_without_default, reason = "it has an effect")]
+    #[expect(clippy::new_without_default, reason = "it turns interrupts off, which a default should not")]
     pub fn new() -> IrqOff {
         let were_on = interrupts::are_enabled();
         if were_on {
@@ -34,20 +34,20 @@ impl Drop for IrqOff {
     }
 }
 
-/// A spinning lock that keeps interrupts off while held. For short critical sections.
+/// A spin lock that keeps interrupts off while it is held. For short critical sections.
 pub struct IrqLock<T> {
     inner: SpinMutex<T>,
 }
 
 /// The guard of an [`IrqLock`].
 pub struct IrqGuard<'a, T> {
-    // Dropped in this order: first unlocked, then interrupts.
+    // Dropped in this order: first the lock is free, then interrupts are on.
     guard: SpinMutexGuard<'a, T>,
     _off: IrqOff,
 }
 
 impl<T> IrqLock<T> {
-    /// A free lock.
+    /// A lock that is free.
     pub const fn new(value: T) -> IrqLock<T> {
         IrqLock { inner: SpinMutex::new(value) }
     }
@@ -64,7 +64,7 @@ impl<T> IrqLock<T> {
         }
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock, or returns `None` if it is taken.
     pub fn try_lock(&self) -> Option<IrqGuard<'_, T>> {
         let off = IrqOff::new();
         Some(IrqGuard { guard: self.inner.try_lock()?, _off: off })

@@ -1,15 +1,15 @@
 //! Panics: a message and a backtrace on the console, and the end of the guest.
 //!
-//! The form is fixed, since the launcher adds function names and lines to it:
+//! The launcher adds function names and lines to the backtrace, so its form is fixed:
 //! ```text
 //! PANIC in thread 3 "name" on cpu 0 at kernel/src/x.rs:10:5: what happened
 //! backtrace:
 //!   at 0x0000000000123456
 //! ```
-//! with one line `  at 0x` and 16 hexadecimal digits a frame, innermost first. Each address lies within the
-//! instruction that made the call, so it can be looked up as it stands. A fault begins with `FAULT` and says
-//! more before its backtrace. The first CPU that dies stops the others before it says anything, so all its
-//! lines stay together.
+//! One line of `  at 0x` and 16 hexadecimal digits for each frame, the innermost first. Each
+//! address lies within the instruction that made the call, so it can be looked up as it is. A
+//! fault's report begins with `FAULT` and has more lines before its backtrace. The first CPU that
+//! panics or faults stops all others before it prints, so that its lines stay together.
 #![expect(unsafe_code, reason = "follows frame pointers")]
 
 use core::fmt;
@@ -27,7 +27,7 @@ const MOST_FRAMES: usize = 16_384;
 const INNERMOST: usize = 32;
 const OUTERMOST: usize = 32;
 
-/// Prints which thread runs on which CPU.
+/// Prints which thread the calling CPU runs.
 pub(crate) struct Where;
 
 impl fmt::Display for Where {
@@ -59,7 +59,8 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     shutdown::exit(Status::Panic as i32)
 }
 
-/// Prints the frames from `rbp` outwards, before them `rip` if given. Of a deep stack, its two ends.
+/// Prints `rip`, if given, and then the return addresses from the frame at `rbp` outwards. Of a
+/// deep stack, prints its two ends.
 pub(crate) fn print_backtrace(rip: Option<u64>, rbp: u64) {
     println!("backtrace:");
     if let Some(rip) = rip {
@@ -76,7 +77,7 @@ pub(crate) fn print_backtrace(rip: Option<u64>, rbp: u64) {
     }
 }
 
-/// Return addresses, innermost first, by the chain of frame pointers.
+/// The return addresses of a chain of frame pointers, the innermost first.
 struct Frames {
     next: u64,
 }
@@ -90,9 +91,10 @@ impl Iterator for Frames {
         if !frame.is_multiple_of(8) || top - frame < 16 {
             return None;
         }
-        // SAFETY: two words within a stack, which is mapped. Whatever they are, they are only compared.
+        // SAFETY: both words lie within a mapped stack. Whatever their values, they are only
+        // compared.
         let [next, back] = unsafe { *(frame as *const [u64; 2]) };
-        // Callers lie higher up in the stack; anything else ends the chain after this frame.
+        // A caller's frame lies higher in the stack; anything else ends the chain after this frame.
         self.next = if next > frame { next } else { 0 };
         memory::is_code(back).then_some(back)
     }

@@ -1,7 +1,8 @@
-//! What the monitor hands over: the command line, the memory map, the modules.
+//! What the monitor hands over: the command line, the memory map, modules.
 //!
-//! The structures are those of PVH (Xen's docs/misc/pvh.pandoc, "direct boot ABI"). They are read where
-//! the monitor put them, so [`StartData::reserved`] names that memory and nothing else may use it.
+//! The structures are PVH's (Xen's docs/misc/pvh.pandoc, "direct boot ABI"). They are read where
+//! the monitor put them; [`StartData::reserved`] names that memory, so that the kernel never
+//! allocates it.
 #![expect(unsafe_code, reason = "structures that the monitor left in memory")]
 
 use core::ffi::CStr;
@@ -48,38 +49,38 @@ struct MemoryEntry {
 
 const KIND_RAM: u32 = 1;
 
-/// Why the machine cannot be booted on.
+/// Why the kernel cannot boot with this start info.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BadStartInfo {
-    /// The magic number is wrong: this was no PVH boot.
+    /// Its magic number is wrong: the kernel was not started by PVH.
     Magic,
-    /// There is no memory map (start info of version 0).
+    /// It has no memory map (start info of version 0).
     NoMemoryMap,
 }
 
-/// A file that the launcher loaded beside the kernel.
+/// A file that the monitor loaded beside the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Module {
-    /// Its bytes. They lie in RAM that devices reach, like all RAM.
+    /// The file's bytes. They lie in RAM, so devices can reach them.
     pub data: &'static [u8],
-    /// The string that came with it.
+    /// The module's own command line.
     pub command_line: &'static str,
 }
 
 static MODULES: Once<&'static [ModuleEntry]> = Once::new();
 
-/// The files that the launcher loaded beside the kernel, in its order.
+/// The files that the monitor loaded beside the kernel, in the monitor's order.
 pub fn modules() -> impl ExactSizeIterator<Item = Module> {
     MODULES.get().copied().unwrap_or(&[]).iter().map(|entry| {
-        // SAFETY: the monitor put the module there, and the memory was reserved before anything else was
-        // allocated (`StartData::reserved`). The string is checked below.
+        // SAFETY: the monitor put the module there, and its memory was reserved before anything was
+        // allocated (`StartData::reserved`).
         let data = unsafe { slice(entry.address, entry.size) };
         // SAFETY: as above.
         Module { data, command_line: unsafe { string(entry.command_line) } }
     })
 }
 
-/// What the monitor told.
+/// The start info's content.
 pub(crate) struct StartData {
     pub(crate) command_line: &'static str,
     memory_map: &'static [MemoryEntry],
@@ -103,7 +104,7 @@ impl StartData {
         self.rsdp
     }
 
-    /// What in RAM must never be given out: what the monitor left there.
+    /// The RAM that holds what the monitor left, and must never be allocated.
     pub(crate) fn reserved(&self) -> impl Iterator<Item = Region> {
         let list = MODULES.get().copied().unwrap_or(&[]);
         let tables = [
@@ -119,10 +120,10 @@ impl StartData {
 
 /// # Safety
 ///
-/// `info` is 0 or what the monitor left in EBX, and what it points to is intact.
+/// `info` is 0 or what the monitor left in EBX, and the structures that it leads to are intact.
 pub(crate) unsafe fn parse(info: u64) -> Result<StartData, BadStartInfo> {
     let address = info;
-    // SAFETY: the caller's promise; the structure is read-only from here on.
+    // SAFETY: the caller's promise; nothing writes to the structure any more.
     let Some(info) = (unsafe { (info as *const StartInfo).as_ref() }) else {
         return Err(BadStartInfo::Magic);
     };
@@ -148,7 +149,7 @@ pub(crate) unsafe fn parse(info: u64) -> Result<StartData, BadStartInfo> {
 
 /// # Safety
 ///
-/// There are `len` values at `address`, for ever, unless one of the two is 0.
+/// `len` values are at `address` for good, unless one of the two is 0.
 unsafe fn slice<T>(address: u64, len: u64) -> &'static [T] {
     if address == 0 || len == 0 {
         return &[];
@@ -159,7 +160,7 @@ unsafe fn slice<T>(address: u64, len: u64) -> &'static [T] {
 
 /// # Safety
 ///
-/// There is a C string at `address`, for ever, unless it is 0.
+/// A C string is at `address` for good, unless that is 0.
 unsafe fn string(address: u64) -> &'static str {
     if address == 0 {
         return "";

@@ -1,4 +1,4 @@
-//! Numbers that are hard to guess, for seeds; not for keys.
+//! Random numbers for seeds, not for keys.
 #![expect(unsafe_code, reason = "reads the time-stamp counter")]
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -7,9 +7,9 @@ use x86_64::instructions::random::RdRand;
 
 static STATE: AtomicU64 = AtomicU64::new(0);
 
-/// A random number: the CPU's, or else one mixed from its time-stamp counter.
+/// A random number from the CPU's generator, or without one, from its time-stamp counter.
 pub fn random_u64() -> u64 {
-    // The instruction may be out of entropy for a moment; the manual advises ten attempts.
+    // The generator may have no entropy for a moment; the manual advises ten attempts.
     if let Some(rdrand) = RdRand::new()
         && let Some(value) = (0..10).find_map(|_| rdrand.get_u64())
     {

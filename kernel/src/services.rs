@@ -8,10 +8,11 @@ use platform::{BusExtent, Instant, OutOfMemory, Platform, RawDma, Wake};
 
 use crate::{clock, memory, thread};
 
-/// The kernel's services; there is only one kernel, so it has no state.
+/// The kernel's services. There is one kernel, so the value has no state.
 pub(crate) struct Services;
 
-// SAFETY: DMA memory is pages that nobody else has until they come back; RAM is never unmapped.
+// SAFETY: the pages of DMA memory are allocated to one holder until it releases them, and RAM is
+// never unmapped.
 unsafe impl Platform for Services {
     fn now(&self) -> Instant {
         clock::now()

@@ -12,8 +12,8 @@ use crate::{apic, clock, console, cpu, println};
 
 /// Where the launcher puts isa-debug-exit.
 const EXIT_PORT: u16 = 0xf4;
-/// Added to the status, so that no status of ours looks like one of QEMU's own. QEMU's process ends with
-/// `((OFFSET + status) << 1) | 1`.
+/// Added to the status, so that no status of ours looks like one of QEMU's own. QEMU's process ends
+/// with `((OFFSET + status) << 1) | 1`.
 const OFFSET: u32 = 0x10;
 /// The highest status that survives in the 8 bits of a process status.
 const HIGHEST: u32 = 0x7f - OFFSET;
@@ -44,7 +44,8 @@ pub fn exit(status: i32) -> ! {
     stop_if_another_reports();
     console::drain();
     let status = u32::try_from(status).unwrap_or(HIGHEST).min(HIGHEST);
-    // SAFETY: writing to the debug-exit port has no effect on memory; without the device nothing happens.
+    // SAFETY: writing to the debug-exit port has no effect on memory; without the device nothing
+    // happens.
     unsafe { Port::<u32>::new(EXIT_PORT).write(OFFSET + status) };
     // Without the device the machine cannot end, so this CPU halts.
     loop {
@@ -52,9 +53,9 @@ pub fn exit(status: i32) -> ! {
     }
 }
 
-/// Makes the calling CPU the only one that runs and writes to the console, before it reports a panic or a
-/// fault. If another CPU reports already, the caller stops. If the caller itself does, its report has
-/// failed: the guest ends with `status` at once. Interrupts are off.
+/// Makes the calling CPU the only one that runs and writes to the console, before it reports a
+/// panic or a fault. If another CPU reports already, the caller stops. If the caller itself does,
+/// its report has failed: the guest ends with `status` at once. Interrupts are off.
 pub(crate) fn begin_report(status: Status) {
     let me = cpu::this().id() + 1;
     match REPORTING.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {

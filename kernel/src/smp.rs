@@ -1,10 +1,10 @@
 //! Starting the other CPUs.
 //!
-//! A CPU that gets INIT and then a start-up interrupt begins in real mode at a page below 1 MiB whose number
-//! the interrupt carries (Intel SDM volume 3, "Multiple-Processor (MP) Initialization"). What is put there only
-//! changes to protected mode; the rest runs where it was linked. The kernel's page tables serve from the
-//! first: they map the code where it lies. Which CPU it is, and which stack is its own, a CPU learns by its
-//! APIC number, so one that comes late finds its own place still.
+//! After INIT and a start-up interrupt a CPU begins in real mode, at a page below 1 MiB whose
+//! number the interrupt carries (Intel SDM volume 3, "Multiple-Processor (MP) Initialization"). The
+//! code there only changes to protected mode; the rest runs where it was linked. The CPU uses the
+//! kernel's page tables at once, since they map that code where it lies. A CPU finds its own number
+//! and its stack by its APIC number, so one that starts late still finds them.
 #![expect(unsafe_code, reason = "code for a CPU's first instructions, and stacks for it")]
 
 use core::arch::global_asm;
@@ -18,14 +18,14 @@ use crate::memory::{self, Stack};
 use crate::pvh::StartData;
 use crate::{acpi, apic, clock, interrupts, thread};
 
-/// What the manual wants between INIT and the start-up interrupt.
+/// The time that the manual asks for between INIT and the start-up interrupt.
 const INIT_TIME: Duration = Duration::from_millis(10);
-/// How long a CPU has until it is sent a second start-up interrupt, and until it is given up.
+/// How long a CPU has to start after the first start-up interrupt, and after the second.
 const START_TIME: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(2000)];
-/// Between two looks at whether it has come.
+/// The time between two checks whether it has started.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// What was found out while the firmware's tables were in reach.
+/// What [`find`] found while the firmware's tables could be read.
 struct Found {
     apic_ids: [u8; MAX_CPUS],
     len: usize,
@@ -35,14 +35,15 @@ struct Found {
 
 static FOUND: Once<Found> = Once::new();
 
-/// The number of the CPU with each APIC number.
+/// The CPU's number, by its APIC number.
 static IDS: [AtomicU8; 256] = [const { AtomicU8::new(0) }; 256];
-/// The top of the stack of the CPU with each APIC number; 0 for those that are not to be started.
+/// The top of the CPU's stack, by its APIC number; 0 for CPUs that are not to start.
 static STACKS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
-/// The page tables.
+/// The address of the page tables.
 static ROOT: AtomicU32 = AtomicU32::new(0);
 
-// The page at the interrupt's address, in real mode: CS is the page, offsets count from it.
+// The page that the interrupt names, in real mode: CS is the page, and offsets count from its
+// start.
 global_asm!(
     r#"
     .pushsection .rodata.trampoline, "a", @progbits
@@ -123,18 +124,19 @@ unsafe extern "C" {
     static trampoline_end: u8;
 }
 
-/// Finds the CPUs, and a page for them to begin in. While the boot page tables are in use.
+/// Finds the CPUs, and a page for their first instructions. Runs while the boot page tables are in
+/// use.
 pub(crate) fn find(data: &StartData) {
     let mut apic_ids = [0; MAX_CPUS];
-    // SAFETY: the monitor named the RSDP; nothing has written to memory that is not RAM, and the boot page
-    // tables map the first 4 GiB.
+    // SAFETY: the monitor named the RSDP, nothing has written to memory that is not RAM, and the
+    // boot page tables map the first 4 GiB.
     let len = unsafe { acpi::cpus(data.rsdp(), &mut apic_ids) };
     if let Some(page) = memory::low_page(data) {
         FOUND.call_once(|| Found { apic_ids, len, page });
     }
 }
 
-/// Starts the CPUs that were found, and waits until they run. In a thread.
+/// Starts the CPUs that [`find`] found, and waits until they run threads. Must run in a thread.
 pub(crate) fn start() {
     let Some(found) = FOUND.get() else { return };
     let boot = cpu::get(0).apic_id();
@@ -143,7 +145,7 @@ pub(crate) fn start() {
         return;
     }
     ROOT.store(memory::root(), Ordering::Relaxed);
-    // SAFETY: the page was found free, is never given out, and is larger than what goes there.
+    // SAFETY: the page is unused, is never allocated, and is larger than the code.
     unsafe {
         let len = (&raw const trampoline_end) as usize - (&raw const trampoline_start) as usize;
         core::ptr::copy_nonoverlapping(&raw const trampoline_start, found.page as *mut u8, len);
@@ -151,7 +153,7 @@ pub(crate) fn start() {
     let mut asked = 0;
     for (number, apic_id) in (1..MAX_CPUS).zip(others()) {
         let Ok(stack) = Stack::new() else {
-            log::warn!("cpu {number} is not started: no memory for its stack");
+            log::warn!("cpu {number} is not started: there is no memory for its stack; give the guest more");
             break;
         };
         let cpu = cpu::get(number);
@@ -159,7 +161,7 @@ pub(crate) fn start() {
         thread::adopt_idler(cpu);
         IDS[apic_id as usize].store(number as u8, Ordering::Relaxed);
         STACKS[apic_id as usize].store(stack.top(), Ordering::SeqCst);
-        // The idler never ends, and neither does its use of the stack.
+        // The stack is the idle thread's, which never ends.
         core::mem::forget(stack);
         apic::send_init(cpu);
         asked = number;
@@ -175,12 +177,15 @@ pub(crate) fn start() {
         }
     }
     for number in (1..=asked).filter(|number| !cpu::is_online(*number)) {
-        log::warn!("cpu {number}, APIC {}, does not start", cpu::get(number).apic_id());
+        log::warn!(
+            "cpu {number} (APIC {}) did not start; the kernel goes on without it",
+            cpu::get(number).apic_id()
+        );
     }
     log::info!("{} CPUs", cpu::count());
 }
 
-/// A CPU's first Rust code, on its idler's stack with interrupts off.
+/// A CPU's first Rust code. Runs on its idle thread's stack, with interrupts off.
 extern "C" fn started(apic_id: u32) -> ! {
     let number = IDS[apic_id as usize & 0xff].load(Ordering::Relaxed);
     cpu::init(usize::from(number));

@@ -1,4 +1,4 @@
-//! The order in which the kernel comes up, and how an image begins.
+//! The order of boot, and how an image begins.
 #![expect(unsafe_code, reason = "boot code makes the privileged token and calls the image")]
 
 use alloc::sync::Arc;
@@ -12,17 +12,17 @@ use crate::services::Services;
 use crate::shutdown::{Status, exit};
 use crate::{apic, args, calibrate, clock, console, cpu, interrupts, memory, pci, println, smp, thread};
 
-/// What an image's `main` gets.
+/// The argument of an image's `main`.
 pub struct Boot {
     /// The kernel's services.
     pub platform: Arc<dyn Platform>,
-    /// Proof that this is boot code; pass it on with care.
+    /// Proof that this is boot code; only privileged consumers should get it.
     pub privileged: Privileged,
     /// The NICs, in order of bus, device and function.
     pub nics: Vec<Arc<dyn Device>>,
 }
 
-/// When what happened, by the time-stamp counter (see [`clock::at`]).
+/// The moments of boot, as values of the time-stamp counter (see [`clock::at`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timestamps {
     /// The monitor entered the kernel.
@@ -36,7 +36,7 @@ pub struct Timestamps {
 static FIRST_THREAD: AtomicU64 = AtomicU64::new(0);
 static MAIN: AtomicU64 = AtomicU64::new(0);
 
-/// When what happened.
+/// The moments of boot.
 pub fn timestamps() -> Timestamps {
     Timestamps {
         entry: clock::entry_tsc(),
@@ -45,8 +45,8 @@ pub fn timestamps() -> Timestamps {
     }
 }
 
-/// Makes `main`, a `fn(kernel::Boot) -> i32`, the image's first thread. What it returns is the guest's
-/// status: 0 for success, up to 99 for what the image likes.
+/// Makes `main`, a `fn(kernel::Boot) -> i32`, the image's first thread. Its result is the guest's
+/// status: 0 for success, 1 to 99 as the image likes.
 #[macro_export]
 macro_rules! entry {
     ($main:path) => {
@@ -62,7 +62,7 @@ macro_rules! entry {
 }
 
 unsafe extern "Rust" {
-    /// What [`entry!`] defines.
+    /// Defined by [`entry!`].
     safe fn ferrovia_image_main(boot: Boot) -> i32;
 }
 
@@ -71,14 +71,16 @@ fn unbootable(why: core::fmt::Arguments<'_>) -> ! {
     exit(Status::Unbootable as i32)
 }
 
-/// Brings the kernel up to where threads can run, and puts the first one in line.
+/// Brings the kernel up to where threads can run, and queues the first thread.
 pub(crate) fn boot(data: Result<StartData, BadStartInfo>) {
     cpu::init(0);
     interrupts::init_table();
     console::init();
     let data = match data {
         Ok(data) => data,
-        Err(e) => unbootable(format_args!("not started by PVH: {e:?}")),
+        Err(e) => unbootable(format_args!(
+            "the monitor handed over no PVH start info ({e:?}); start the image by QEMU's -kernel"
+        )),
     };
     args::init(data.command_line);
     if let Some(level) = args::args().get("log") {
@@ -86,11 +88,13 @@ pub(crate) fn boot(data: Result<StartData, BadStartInfo>) {
     }
     smp::find(&data);
     if let Err(e) = memory::init(&data) {
-        unbootable(format_args!("memory unusable: {e:?}"));
+        unbootable(format_args!("{e}"));
     }
     interrupts::silence_legacy();
     if !apic::init() {
-        unbootable(format_args!("the APIC's registers cannot be mapped"));
+        unbootable(format_args!(
+            "the registers of the local APIC cannot be mapped: they overlap RAM, or memory is full"
+        ));
     }
     calibrate::measure();
     apic::start_timer();
@@ -98,10 +102,10 @@ pub(crate) fn boot(data: Result<StartData, BadStartInfo>) {
     cpu::set_online();
     let first = thread::spawn("main", || match main() {
         Ok(status) => exit(status),
-        Err(OutOfMemory) => unbootable(format_args!("out of memory")),
+        Err(OutOfMemory) => unbootable(format_args!("out of memory; give the guest more")),
     });
     if let Err(OutOfMemory) = first {
-        unbootable(format_args!("no memory for a thread"));
+        unbootable(format_args!("no memory for the first thread; give the guest more"));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Faults: what and where, a backtrace, and the end of the guest. No fault of ours is ever recovered from.
+//! Faults: a report with a backtrace, and the end of the guest. The kernel recovers from none.
 
 use x86_64::registers::control::Cr2;
 
@@ -8,7 +8,7 @@ use crate::region::PAGE;
 use crate::shutdown::{self, Status};
 use crate::{panic, println};
 
-/// What the entry stub saves.
+/// What the entry stub saves, and below it what the CPU pushed.
 #[repr(C)]
 pub(super) struct Frame {
     pub(super) r15: u64,
@@ -35,7 +35,7 @@ pub(super) struct Frame {
     pub(super) ss: u64,
 }
 
-/// A fault's name in the manuals.
+/// The name of a fault in the manuals.
 fn name(vector: u64) -> &'static str {
     match vector {
         0 => "divide error (#DE)",
@@ -68,7 +68,7 @@ const PAGE_FAULT: u64 = 14;
 /// Reports the fault and ends the guest.
 pub(super) fn die(frame: &Frame) -> ! {
     if frame.vector == NMI {
-        // How another CPU says that it dies, and that all is over.
+        // A CPU that reports a panic or a fault sends NMIs to stop the others.
         shutdown::stop_if_another_reports();
     }
     let _off = IrqOff::new();
@@ -82,10 +82,10 @@ pub(super) fn die(frame: &Frame) -> ! {
             _ => "reading",
         };
         let why = match memory::classify(address) {
-            StackAddress::Guard => "the guard page below a stack: it has overflowed",
-            _ if address < PAGE as u64 => "the null page",
-            _ if frame.error & 1 != 0 => "a page that forbids it",
-            _ => "an address where nothing is mapped",
+            StackAddress::Guard => "the guard page below a stack: the stack has overflowed",
+            _ if address < PAGE as u64 => "the first page, which is never mapped: a null pointer",
+            _ if frame.error & 1 != 0 => "a page that does not allow this access",
+            _ => "an address that is not mapped",
         };
         println!("{access} {address:#x}, {why}");
     }

@@ -1,10 +1,13 @@
-//! Interrupts: the descriptor table, vectors for whoever needs one, and what happens on each.
+//! Interrupts: the descriptor table, vectors for devices, and what happens on each vector.
 //!
-//! Vectors 0 to 31 are faults (`fault`), 32 to 47 what the legacy controllers could still say, then those
-//! that [`claim`] gives out, and at the top the kernel's own. A vector means the same on every CPU, and
-//! devices' are spread over them (`cpu::in_turn`). A handler runs with interrupts off on the stack of whatever
-//! it interrupted; it may touch atomics and wake threads. A thread so woken runs as soon as the handler
-//! returns, or after a turn (`thread::scheduler`). An interrupt that nobody claimed is logged, and life goes on.
+//! Vectors 0 to 31 are faults (`fault`), 32 to 47 belong to the legacy controllers, then follow
+//! those that [`claim`] allocates, and the highest are the kernel's own (`apic`). A vector has the
+//! same meaning on every CPU, and the vectors of devices are spread over the CPUs (`cpu::in_turn`).
+//!
+//! A handler runs with interrupts off, on the stack of the thread that it interrupts. It may use
+//! atomics and wake threads. A thread so woken runs as soon as the handler returns, or after the
+//! current turn (`thread::scheduler`). An interrupt on a vector that is not claimed is logged and
+//! has no other effect.
 #![expect(unsafe_code, reason = "the entry points of interrupts, and handlers kept as pointers")]
 
 mod fault;
@@ -23,7 +26,7 @@ use crate::apic::{self, RESCHEDULE, SPURIOUS, TIMER};
 use crate::{cpu, thread};
 use fault::Frame;
 
-/// Where the legacy controllers are moved to: away from the faults, where nobody mistakes them.
+/// The vectors that the legacy controllers are moved to, away from those of faults.
 const LEGACY: u8 = 0x20;
 /// The first vector for [`claim`].
 const FIRST: u8 = 0x30;
@@ -34,8 +37,9 @@ const _: () = assert!(END <= TIMER && END <= RESCHEDULE);
 /// The size of an entry stub.
 const STUB: u64 = 16;
 
-// One stub a vector: an error code if the CPU pushes none, the vector, and on to what is common. The CPU
-// aligns the stack to 16 before it pushes, and the whole frame is 22 words, so the call is aligned.
+// One stub for each vector. It pushes an error code if the CPU does not, and the vector, and jumps
+// to the common part. The CPU aligns the stack to 16 bytes before it pushes, and the whole frame is
+// 22 words, so the call is aligned.
 global_asm!(
     r#"
     .pushsection .text.interrupts, "ax", @progbits
@@ -45,8 +49,10 @@ interrupt_stubs:
     .set vector, 0
     .rept 256
     .balign {stub}
-    .if vector != 8 && (vector < 10 || vector > 14) && vector != 17 && vector != 21 && vector != 29 && vector != 30
+    .if vector != 8 && (vector < 10 || vector > 14) && vector != 17
+    .if vector != 21 && vector != 29 && vector != 30
     push 0
+    .endif
     .endif
     push vector
     jmp interrupt_common
@@ -106,8 +112,8 @@ pub(crate) fn init_table() {
     let idt = IDT.call_once(|| {
         let mut idt = InterruptDescriptorTable::new();
         let stub = |vector: u8| VirtAddr::new((&raw const interrupt_stubs) as u64 + u64::from(vector) * STUB);
-        // SAFETY: each stub saves and restores what it must and knows whether there is an error code; the
-        // stacks were set by `cpu::init`.
+        // SAFETY: each stub saves and restores all registers, and pushes an error code exactly
+        // where the CPU does not; `cpu::init` has set the stacks.
         unsafe {
             use cpu::{FAULT_IST, LAST_IST};
             idt.divide_error.set_handler_addr(stub(0)).set_stack_index(FAULT_IST);
@@ -139,7 +145,7 @@ pub(crate) fn init_table() {
     idt.load();
 }
 
-/// Moves the legacy controllers out of the way and masks all that they have.
+/// Moves the legacy controllers' vectors away from those of faults, and masks all their lines.
 pub(crate) fn silence_legacy() {
     let [mut command1, mut data1] = [Port::<u8>::new(0x20), Port::new(0x21)];
     let [mut command2, mut data2] = [Port::<u8>::new(0xa0), Port::new(0xa1)];
@@ -158,11 +164,11 @@ pub(crate) fn silence_legacy() {
     }
 }
 
-/// What a vector is bound to.
+/// The handler of a vector.
 struct Slot {
-    /// A `Box<InterruptHandler>`, or null.
+    /// From `Box::into_raw` of a `Box<InterruptHandler>`, or null.
     handler: AtomicPtr<InterruptHandler>,
-    /// How many CPUs are in the handler.
+    /// How many CPUs run the handler.
     running: AtomicU32,
 }
 
@@ -172,28 +178,28 @@ static SLOTS: [Slot; (END - FIRST) as usize] =
 static NEXT: AtomicU8 = AtomicU8::new(FIRST);
 static UNEXPECTED: AtomicU64 = AtomicU64::new(0);
 
-/// How many interrupts came that nobody had claimed.
+/// The number of interrupts on vectors that were not claimed, and of spurious ones.
 pub fn unexpected() -> u64 {
     UNEXPECTED.load(Ordering::Relaxed)
 }
 
-/// A vector of the descriptor table that belongs to its holder for good.
+/// A vector of the descriptor table, claimed for good.
 #[derive(Debug)]
 pub struct Vector(u8);
 
-/// Takes a vector; `None` when all are taken.
+/// Claims a vector; `None` when all are claimed.
 pub fn claim() -> Option<Vector> {
     let next = |v: u8| (v < END).then_some(v + 1);
     NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().map(Vector)
 }
 
 impl Vector {
-    /// The number.
+    /// Its number.
     pub fn number(&self) -> u8 {
         self.0
     }
 
-    /// Interrupts a CPU with this vector, as a device would. False if there is no such CPU.
+    /// Sends the vector to a CPU, as a device would. Returns false if there is no such CPU.
     pub fn raise(&self, cpu: u32) -> bool {
         let there = cpu::is_online(cpu as usize);
         if there {
@@ -202,41 +208,43 @@ impl Vector {
         there
     }
 
-    /// Binds the vector to `handler`. When the call returns, an earlier one runs no more; so a handler
-    /// must not call this on its own vector.
+    /// Replaces the vector's handler; `None` removes it. When the call returns, the former handler
+    /// runs no more. So a handler must not call this for its own vector.
     pub fn set(&self, handler: Option<InterruptHandler>) {
         let slot = &SLOTS[usize::from(self.0 - FIRST)];
         let new = handler.map_or(core::ptr::null_mut(), |handler| Box::into_raw(Box::new(handler)));
-        // SeqCst on both sides: either the interrupt sees the new handler, or we see it running.
+        // SeqCst here and in `dispatch`: either the interrupt sees the new handler, or this call
+        // sees that the former one runs.
         let old = slot.handler.swap(new, Ordering::SeqCst);
         while slot.running.load(Ordering::SeqCst) != 0 {
             core::hint::spin_loop();
         }
         if !old.is_null() {
-            // SAFETY: it came from `Box::into_raw` above, is bound no more, and nobody runs it.
+            // SAFETY: it came from `Box::into_raw` above, is no longer bound, and no CPU runs it.
             drop(unsafe { Box::from_raw(old) });
         }
     }
 }
 
-/// Runs what is bound to a vector. False if nothing is.
+/// Runs a vector's handler. Returns false if the vector is not claimed.
 fn dispatch(vector: u8) -> bool {
     let Some(slot) = vector.checked_sub(FIRST).and_then(|i| SLOTS.get(usize::from(i))) else {
         return false;
     };
     slot.running.fetch_add(1, Ordering::SeqCst);
     let handler = slot.handler.load(Ordering::SeqCst);
-    // SAFETY: it is bound, and is not freed while `running` counts us.
+    // SAFETY: it is bound, and `set` does not free it while `running` counts this CPU.
     let handler = unsafe { handler.as_ref() };
     if let Some(handler) = handler {
         handler();
     }
     slot.running.fetch_sub(1, Ordering::SeqCst);
-    // A claimed vector may be unbound for the moment: a device's last interrupt comes after it is masked.
+    // A claimed vector may have no handler: a device's last interrupt can come after its handler
+    // was removed.
     vector < NEXT.load(Ordering::Relaxed) || handler.is_some()
 }
 
-/// Where every stub leads.
+/// The common part of all stubs calls this.
 extern "C" fn interrupt(frame: &Frame) {
     let vector = frame.vector as u8;
     if vector < 32 {
@@ -255,18 +263,19 @@ extern "C" fn interrupt(frame: &Frame) {
             thread::look();
         }
         SPURIOUS => {
-            // Not to be acknowledged.
+            // A spurious interrupt must not be acknowledged.
             UNEXPECTED.fetch_add(1, Ordering::Relaxed);
             log::debug!("spurious interrupt");
         }
         _ => {
-            // Acknowledged first: what comes while the handler runs is delivered once more after it.
+            // Acknowledged before the handler runs, so that an interrupt that comes meanwhile is
+            // delivered after it.
             if vector >= FIRST || apic::in_service(vector) {
                 apic::end_of_interrupt();
             }
             if !dispatch(vector) {
                 UNEXPECTED.fetch_add(1, Ordering::Relaxed);
-                log::warn!("unexpected interrupt, vector {vector:#x}");
+                log::warn!("an interrupt came on vector {vector:#x}, which is not claimed; it is ignored");
             }
         }
     }

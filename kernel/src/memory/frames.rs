@@ -1,7 +1,7 @@
-//! Pages: first fit over a list of free extents, in order of address.
+//! The allocator of pages: first fit over a list of free extents, in order of address.
 //!
-//! The list lives in the free memory itself: an extent's first bytes say how long it is and where the next
-//! one begins. Neighbours are always merged, so the list is as short as memory is whole.
+//! The list lies in the free memory itself: an extent's first bytes hold its length and the address
+//! of the next extent. Neighbours are always merged, so the list is as short as it can be.
 #![expect(unsafe_code, reason = "keeps its list in the memory that it manages")]
 
 use core::ptr::NonNull;
@@ -11,7 +11,7 @@ use platform::OutOfMemory;
 use crate::lock::IrqLock;
 use crate::region::PAGE;
 
-/// What stands at the beginning of a free extent.
+/// The beginning of a free extent.
 struct Free {
     len: usize,
     next: Option<NonNull<Free>>,
@@ -27,34 +27,35 @@ unsafe impl Send for Frames {}
 
 static FRAMES: IrqLock<Frames> = IrqLock::new(Frames { first: None, free: 0 });
 
-/// Begins to manage the pages from `start` to `end`.
+/// Makes the pages from `start` to `end` available.
 pub(super) fn add(start: u64, end: u64) {
     let page = PAGE as u64;
     let (start, end) = (start.next_multiple_of(page), end & !(page - 1));
     if let Some(pages) = NonNull::new(start as *mut u8)
         && end > start
     {
-        // SAFETY: the caller gives out unused RAM, once.
+        // SAFETY: the caller names unused RAM, and names it once.
         unsafe { FRAMES.lock().free(pages, (end - start) as usize) };
     }
 }
 
-/// `len` bytes, a multiple of [`PAGE`], aligned to `align`, at least a page. Not zeroed.
+/// Allocates `len` bytes, a multiple of [`PAGE`], aligned to `align` and at least to a page. They
+/// are not zeroed.
 pub(super) fn alloc_pages(len: usize, align: usize) -> Result<NonNull<u8>, OutOfMemory> {
     FRAMES.lock().alloc(len, align.max(PAGE)).ok_or(OutOfMemory)
 }
 
-/// Gives pages back.
+/// Releases pages.
 ///
 /// # Safety
 ///
-/// `pages` and `len` are what [`alloc_pages`] gave, and nobody uses them any more.
+/// `pages` came from [`alloc_pages`] with this `len`, and nothing uses them any more.
 pub(super) unsafe fn free_pages(pages: NonNull<u8>, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { FRAMES.lock().free(pages, len) };
 }
 
-/// How many bytes are free.
+/// The number of free bytes.
 pub(super) fn free_bytes() -> usize {
     FRAMES.lock().free
 }
@@ -65,7 +66,7 @@ impl Frames {
         let mut before: Option<NonNull<Free>> = None;
         let mut at = self.first;
         while let Some(extent) = at {
-            // SAFETY: what the list points to is a free extent, which only we touch.
+            // SAFETY: the list leads to free extents, which only the list uses.
             let Free { len: extent_len, next } = unsafe { extent.read() };
             let gap = extent.addr().get().next_multiple_of(align) - extent.addr().get();
             if gap <= extent_len && extent_len - gap >= len {
@@ -121,7 +122,7 @@ impl Frames {
         if let Some(n) = next
             && extent.addr().get() + len == n.addr().get()
         {
-            // SAFETY: on the list; it is merged into ours.
+            // SAFETY: on the list; it becomes a part of the released extent.
             let n = unsafe { n.read() };
             total += n.len;
             next = n.next;
@@ -138,7 +139,7 @@ impl Frames {
         } else {
             self.first = Some(extent);
         }
-        // SAFETY: the caller's memory, or the extent before it, which it joins.
+        // SAFETY: the caller's memory, or the free extent that ends where it begins.
         unsafe { extent.write(Free { len: total, next }) };
         self.free += len;
     }

@@ -1,10 +1,11 @@
 //! The global allocator.
 //!
-//! Three sizes of request, each with what suits it:
-//! - up to [`SMALL`] bytes: a free list for each power of two, so a busy program's little objects cost a few
-//!   instructions however many there are. Their memory is carved from blocks that stay;
-//! - up to [`MEDIUM`] bytes: arenas of [`ARENA`] bytes, each with a `linked_list_allocator`; an arena that
-//!   becomes empty goes back;
+//! Requests go three ways, by size:
+//! - up to [`SMALL`] bytes: a list of free objects for each power of two, so that a small object
+//!   costs a few instructions however many there are. The objects are cut from blocks that are
+//!   never released;
+//! - up to [`MEDIUM`] bytes: arenas of [`ARENA`] bytes, each with a `linked_list_allocator`. An
+//!   arena that becomes empty is released, except for the newest;
 //! - more than that: pages ([`super::frames`]).
 #![expect(unsafe_code, reason = "an allocator")]
 
@@ -19,10 +20,10 @@ use crate::region::PAGE;
 
 /// The largest small request.
 const SMALL: usize = 2048;
-/// The smallest size of small objects: a free one holds a pointer.
+/// The smallest size of a small object: a free one holds a pointer.
 const LEAST: usize = 16;
 const CLASSES: usize = (SMALL / LEAST).ilog2() as usize + 1;
-/// What small objects are carved from.
+/// The size of the blocks that small objects are cut from.
 const BLOCK: usize = 8192;
 /// The largest request that goes to an arena.
 const MEDIUM: usize = 128 * 1024;
@@ -34,7 +35,7 @@ struct FreeObject {
     next: Option<NonNull<FreeObject>>,
 }
 
-/// What stands at the beginning of an arena.
+/// The beginning of an arena.
 struct Arena {
     heap: Heap,
     next: Option<NonNull<Arena>>,
@@ -50,7 +51,7 @@ struct Allocator {
 // SAFETY: the pointers lead to memory that the allocator owns.
 unsafe impl Send for Allocator {}
 
-/// The one instance.
+/// The type of the one instance.
 struct Global(IrqLock<Allocator>);
 
 #[global_allocator]
@@ -60,27 +61,29 @@ static GLOBAL: Global =
 /// How much memory is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes that live heap objects asked for, DMA memory not among them.
+    /// Bytes that live heap objects asked for, without DMA memory.
     pub heap: usize,
-    /// Bytes of pages that are lent as DMA memory.
+    /// Bytes of DMA memory that are allocated.
     pub dma: usize,
     /// Bytes of pages that are free.
     pub free_pages: usize,
 }
 
-/// How much memory is in use. Equal before and after something means that it leaked nothing from the heap;
-/// pages may differ, since the heap and stacks keep some for the next time.
+/// How much memory is in use. If `heap` is equal before and after an operation, the operation
+/// leaked nothing. `free_pages` may differ, since the heap and stacks keep pages for their next
+/// use.
 pub fn usage() -> Usage {
     let heap = GLOBAL.0.lock().used;
-    Usage { heap, dma: dma::lent(), free_pages: frames::free_bytes() }
+    Usage { heap, dma: dma::allocated(), free_pages: frames::free_bytes() }
 }
 
-/// How often memory was asked for and given, since the beginning. Equal before and after something means that it took none.
+/// How many requests the heap has served. If it is equal before and after an operation, the
+/// operation allocated nothing.
 pub fn requests() -> u64 {
     GLOBAL.0.lock().requests
 }
 
-/// Where a request goes.
+/// How a request is served.
 enum Route {
     Small(usize),
     Medium(Layout),
@@ -98,8 +101,8 @@ fn route(layout: Layout) -> Option<Route> {
     })
 }
 
-// SAFETY: every block comes from memory that the allocator owns, is as large and aligned as its layout says,
-// and is on no free list until it comes back. Nothing here unwinds.
+// SAFETY: every block comes from memory that the allocator owns, is as large and as aligned as its
+// layout asks, and is on no free list until it is released. Nothing here unwinds.
 unsafe impl GlobalAlloc for Global {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(route) = route(layout) else { return ptr::null_mut() };
@@ -133,7 +136,7 @@ unsafe impl GlobalAlloc for Global {
         match route {
             Route::Pages { len, .. } => {
                 drop(allocator);
-                // SAFETY: `alloc` took it from there with the same layout.
+                // SAFETY: `alloc` got it from there for the same layout.
                 unsafe { frames::free_pages(memory, len) };
             }
             // SAFETY: as above.
@@ -150,19 +153,20 @@ impl Allocator {
             let size = LEAST << class;
             let block = self.alloc_medium(Layout::from_size_align(BLOCK, SMALL).ok()?)?;
             for offset in (0..BLOCK).step_by(size) {
-                // SAFETY: within the block, and aligned to `size` as the block is at least so.
+                // SAFETY: within the block, and aligned to `size`, since the block is aligned to
+                // more.
                 unsafe { self.free_small(block.add(offset), class) };
             }
         }
         let object = self.classes[class]?;
-        // SAFETY: what the list points to is a free object.
+        // SAFETY: the list leads to free objects.
         self.classes[class] = unsafe { object.as_ref().next };
         Some(object.cast())
     }
 
     /// # Safety
     ///
-    /// The memory is unused, of the class's size, and the allocator's.
+    /// The memory is unused, has the class's size, and belongs to the allocator.
     unsafe fn free_small(&mut self, memory: NonNull<u8>, class: usize) {
         let object = memory.cast::<FreeObject>();
         // SAFETY: the caller's promise; every class is large enough and aligned for it.
@@ -173,7 +177,7 @@ impl Allocator {
     fn alloc_medium(&mut self, layout: Layout) -> Option<NonNull<u8>> {
         let mut at = self.arenas;
         while let Some(mut arena) = at {
-            // SAFETY: arenas on the list are ours.
+            // SAFETY: arenas on the list belong to the allocator.
             let arena = unsafe { arena.as_mut() };
             if let Ok(memory) = arena.heap.allocate_first_fit(layout) {
                 return Some(memory);
@@ -187,7 +191,7 @@ impl Allocator {
         let memory = frames::alloc_pages(ARENA, ARENA).ok()?;
         let mut arena = memory.cast::<Arena>();
         let offset = size_of::<Arena>().next_multiple_of(LEAST);
-        // SAFETY: fresh pages: the arena's head at the beginning, its heap in all the rest.
+        // SAFETY: fresh pages: the arena's head at their beginning, its heap in the rest.
         unsafe {
             let heap = Heap::new(memory.add(offset).as_ptr(), ARENA - offset);
             arena.write(Arena { heap, next: self.arenas });
@@ -202,11 +206,12 @@ impl Allocator {
     unsafe fn free_medium(&mut self, memory: NonNull<u8>, layout: Layout) {
         let mut arena =
             memory.map_addr(|a| core::num::NonZero::new(a.get() & !(ARENA - 1)).unwrap_or(a)).cast::<Arena>();
-        // SAFETY: arenas are aligned to their size, so this is the memory's own.
+        // SAFETY: arenas are aligned to their size, so this is the arena that contains the memory.
         let this = unsafe { arena.as_mut() };
         // SAFETY: the caller's promise.
         unsafe { this.heap.deallocate(memory, layout) };
-        // The first one stays: whoever comes and goes should not take an arena from the pages each time.
+        // The newest arena stays, so that a program that allocates and releases by turns does not
+        // get an arena from the pages each time.
         if this.heap.used() == 0 && self.arenas != Some(arena) {
             let next = this.next;
             let mut at = self.arenas;

@@ -1,17 +1,21 @@
-//! Memory: what there is, who has it, and how it is mapped.
+//! Memory: RAM, its allocation, and how it is mapped.
 //!
-//! All RAM is mapped where it lies (virtual address = physical address = bus address), without execution;
-//! the image's code is executable and read-only, its constants are read-only. The first page and the boot
-//! stack's guard are not mapped. Thread stacks have a range of their own with guards between them
-//! (`stacks`). Device memory is mapped where it lies, when somebody asks (`map_device`).
+//! All RAM is mapped where it lies (virtual address = physical address = bus address), without
+//! execution. The image's code is executable and read-only, its constants are read-only. The first
+//! page and the boot stack's guard are not mapped. Thread stacks have a range of addresses of their
+//! own, with guards between them (`stacks`). Device memory is mapped where it lies, on demand
+//! (`map_device`).
 //!
-//! `frames` hands out pages, `heap` smaller pieces; both count what is out ([`usage`]).
+//! `frames` allocates pages, `heap` smaller pieces, `dma` memory for devices. [`usage`] counts
+//! them.
 
 mod dma;
 mod frames;
 mod heap;
 mod paging;
 mod stacks;
+
+use core::fmt;
 
 use platform::{BusExtent, OutOfMemory};
 use spin::Once;
@@ -26,22 +30,32 @@ use paging::Rights;
 pub(crate) use paging::{Cache, enter, is_code, root};
 pub(crate) use stacks::{BOOT_STACK, BOOT_STACK_END, Stack, StackAddress, classify};
 
-/// What must be free, or the kernel would not come as far as its first thread: an arena of the heap wherever
-/// it must be aligned to, and stacks.
+/// The RAM that must be free, or the kernel does not reach its first thread: an arena of the heap
+/// at its alignment, and stacks.
 const LEAST: usize = 3 << 20;
 
-/// More regions of RAM than any monitor reports for us.
+/// How many regions of RAM the kernel uses; monitors report fewer.
 const MAX_REGIONS: usize = 16;
 
 /// Why memory could not be set up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Unusable {
-    /// There is not enough RAM for the kernel's own needs.
+    /// There is too little RAM for the kernel itself.
     TooSmall,
-    /// A module lies over the image.
+    /// What the monitor loaded overlaps the image.
     Overlap,
     /// The CPU has no NX bit.
     NoExecuteMissing,
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unusable::TooSmall => "there is too little memory; give the guest more",
+            Unusable::Overlap => "what the monitor loaded overlaps the image, which must lie at 1 MiB alone",
+            Unusable::NoExecuteMissing => "the CPU cannot forbid execution by page (NX); choose one that can",
+        })
+    }
 }
 
 struct Ram {
@@ -55,7 +69,8 @@ fn ram() -> &'static [Region] {
     RAM.get().map_or(&[], |ram| &ram.regions[..ram.len])
 }
 
-/// Takes stock of RAM, gives out what is free of it, and replaces the boot page tables.
+/// Records what RAM there is, makes the free part of it available, and replaces the boot page
+/// tables.
 pub(crate) fn init(data: &StartData) -> Result<(), Unusable> {
     let image = Region::from_range(paging::image());
     if data.reserved().any(|r| r.overlaps(&image)) {
@@ -69,7 +84,7 @@ pub(crate) fn init(data: &StartData) -> Result<(), Unusable> {
         }
         ram
     });
-    // The boot tables reach only the first 4 GiB; our own reach everything.
+    // The boot tables map only the first 4 GiB; the kernel's own map all RAM.
     let low = Region { start: 1 << 20, len: (4 << 30) - (1 << 20) };
     let high = Region { start: 4 << 30, len: u64::MAX - (4 << 30) };
     give_out(data, image, low);
@@ -84,12 +99,12 @@ pub(crate) fn init(data: &StartData) -> Result<(), Unusable> {
     Ok(())
 }
 
-/// Gives out the RAM within `bounds` that nobody uses.
+/// Makes the unused RAM within `bounds` available.
 fn give_out(data: &StartData, image: Region, bounds: Region) {
     for region in ram() {
         let mut at = region.start.max(bounds.start);
         let end = region.end().min(bounds.end());
-        // Each round goes on to the next reserved range, in order of address.
+        // Each round goes on to the next reserved region, in order of address.
         while at < end {
             let next = data
                 .reserved()
@@ -103,7 +118,7 @@ fn give_out(data: &StartData, image: Region, bounds: Region) {
     }
 }
 
-/// A page of RAM below 1 MiB that nobody uses; such pages are never given out.
+/// An unused page of RAM below 1 MiB. RAM there is never allocated.
 pub(crate) fn low_page(data: &StartData) -> Option<u64> {
     let page = |start: u64| Region { start, len: PAGE as u64 };
     let whole = |region: Region, ram: Region| ram.start <= region.start && region.end() <= ram.end();
@@ -114,12 +129,13 @@ pub(crate) fn low_page(data: &StartData) -> Option<u64> {
         .map(|page| page.start)
 }
 
-/// How many bytes of RAM there are.
+/// The size of RAM in bytes.
 pub fn size() -> u64 {
     ram().iter().map(|r| r.len).sum()
 }
 
-/// The bus address of a virtual address and how far it is contiguous; `None` outside of RAM.
+/// The bus address of a virtual address, and how many bytes from there on are contiguous; `None`
+/// outside of RAM.
 pub(crate) fn translate(virt: usize) -> Option<BusExtent> {
     let addr = virt as u64;
     if let Some(region) = ram().iter().find(|r| r.contains(addr)) {
@@ -128,9 +144,10 @@ pub(crate) fn translate(virt: usize) -> Option<BusExtent> {
     stacks::translate(virt)
 }
 
-/// Maps a device's memory where it lies. Asking again for the same memory is fine.
+/// Maps a device's memory where it lies. The same memory may be mapped again.
 ///
-/// False if the range is not page-aligned, overlaps RAM, or there is no memory for page tables.
+/// Returns false if the range is empty, begins in the first page, overlaps RAM or lies too high, or
+/// if there is no memory for page tables.
 pub(crate) fn map_device(start: u64, len: u64, cache: Cache) -> bool {
     let page = PAGE as u64;
     let Some(end) = start.checked_add(len).and_then(|end| end.checked_next_multiple_of(page)) else {

@@ -1,4 +1,5 @@
-//! Page tables. One set for all CPUs; entries are only ever added, so no other CPU's TLB is ever stale.
+//! Page tables: one set for all CPUs. Entries are only ever added, so no TLB ever holds a stale
+//! one.
 #![expect(unsafe_code, reason = "walks and writes page tables")]
 
 use core::ops::Range;
@@ -20,10 +21,11 @@ use crate::region::{PAGE, Region};
 const LARGE: u64 = Size2MiB::SIZE;
 /// The flags of an entry that leads to a table: the entries of pages hold the rights.
 const TABLE: PageTableFlags = PageTableFlags::PRESENT.union(PageTableFlags::WRITABLE);
-/// Memory is mapped where it lies up to here; what is above belongs to [`super::stacks`].
+/// The end of the addresses where memory is mapped where it lies. [`super::stacks`] uses those
+/// above.
 pub(super) const IDENTITY_END: u64 = 1 << 46;
 
-/// What may be done with mapped memory.
+/// The accesses that a mapping allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rights {
     /// Reading and executing.
@@ -34,10 +36,10 @@ pub(crate) enum Rights {
     Data,
 }
 
-/// How accesses to mapped memory are cached.
+/// How the CPU caches mapped memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cache {
-    /// As RAM is.
+    /// As RAM.
     WriteBack,
     /// Not at all: registers.
     Off,
@@ -46,13 +48,13 @@ pub(crate) enum Cache {
 /// The tables; `None` until [`init`].
 static TABLES: IrqLock<Option<OffsetPageTable<'static>>> = IrqLock::new(None);
 
-/// Gives out pages for tables.
+/// Allocates pages for tables.
 struct Tables;
 
-// SAFETY: each page is given out once.
+// SAFETY: each page is allocated once, and never released.
 unsafe impl FrameAllocator<Size4KiB> for Tables {
-    /// A page of zeros: the mapper links a new table before it clears it, and what a CPU would read there
-    /// meanwhile could stay in its TLB.
+    /// A page of zeros. The mapper links a new table before it clears it; without zeros a CPU could
+    /// read a wrong entry meanwhile, and keep it in its TLB.
     fn allocate_frame(&mut self) -> Option<PhysFrame> {
         let page = frames::alloc_pages(PAGE, PAGE).ok()?;
         // SAFETY: a fresh page.
@@ -69,7 +71,7 @@ unsafe extern "C" {
     static __image_end: u8;
 }
 
-/// Where the image lies.
+/// The addresses of the image.
 pub(super) fn image() -> Range<u64> {
     (&raw const __image_start) as u64..(&raw const __image_end) as u64
 }
@@ -85,17 +87,17 @@ pub(super) fn has_no_execute() -> bool {
     core::arch::x86_64::__cpuid(0x8000_0001).edx & 1 << 20 != 0
 }
 
-/// Builds the tables for RAM and the image, and changes over to them. The CPU [has NX](has_no_execute).
+/// Builds the tables for RAM and the image, and loads them. The CPU [has NX](has_no_execute).
 pub(super) fn init(ram: &[Region], boot_stack: Region) -> Result<(), OutOfMemory> {
     // SAFETY: the CPU has NX.
     unsafe { Efer::update(|efer| *efer |= EferFlags::NO_EXECUTE_ENABLE) };
     let frame = Tables.allocate_frame().ok_or(OutOfMemory)?;
     let root = frame.start_address().as_u64() as *mut PageTable;
-    // SAFETY: a fresh page of zeros, which is an empty table. It and all other tables lie in RAM, which is
-    // mapped where it lies.
+    // SAFETY: a fresh page of zeros, which is an empty table. It and all other tables lie in RAM,
+    // which is mapped where it lies.
     *TABLES.lock() = Some(unsafe { OffsetPageTable::new(&mut *root, VirtAddr::zero()) });
     fill(ram, boot_stack)?;
-    // SAFETY: the new tables map everything in use at the same addresses as the boot tables.
+    // SAFETY: the new tables map all memory in use at the same addresses as the boot tables.
     unsafe {
         Cr3::write(frame, Cr3Flags::empty());
         Cr0::update(|cr0| *cr0 |= Cr0Flags::WRITE_PROTECT);
@@ -104,13 +106,14 @@ pub(super) fn init(ram: &[Region], boot_stack: Region) -> Result<(), OutOfMemory
     Ok(())
 }
 
-/// What is left to do on a CPU that uses the kernel's page tables already.
+/// Sets up paging on a CPU that uses the kernel's page tables already.
 pub(crate) fn enter() {
-    // SAFETY: there is one address space, so entries may outlive a change of tables.
+    // SAFETY: there is one address space, so TLB entries may outlive a change of tables.
     unsafe { Cr4::update(|cr4| *cr4 |= Cr4Flags::PAGE_GLOBAL) };
 }
 
-/// Where the tables lie: below 4 GiB, as no other memory is given out before they are made.
+/// The address of the top table. It is below 4 GiB, since it is made before memory above is
+/// available.
 pub(crate) fn root() -> u32 {
     TABLES.lock().as_ref().map_or(0, |tables| core::ptr::from_ref(tables.level_4_table()).addr() as u32)
 }
@@ -147,8 +150,8 @@ fn flags(rights: Rights, cache: Cache) -> PageTableFlags {
     PageTableFlags::PRESENT | PageTableFlags::GLOBAL | rights | cache
 }
 
-/// Maps a region of physical memory at `virt`; both are page-aligned. Pages that are mapped already keep
-/// their entries.
+/// Maps a region of physical memory at `virt`; both are page-aligned. Pages that are mapped already
+/// keep their entries.
 pub(crate) fn map(virt: u64, region: Region, rights: Rights, cache: Cache) -> Result<(), OutOfMemory> {
     let mut tables = TABLES.lock();
     let tables = tables.as_mut().expect("`init` makes the tables before anything is mapped");
@@ -161,8 +164,8 @@ pub(crate) fn map(virt: u64, region: Region, rights: Rights, cache: Cache) -> Re
     Ok(())
 }
 
-/// Maps a large page if one fits into the `left` bytes from `virt` on, else a small one. Returns how many
-/// bytes from `virt` on are mapped now.
+/// Maps a large page if one fits into the `left` bytes from `virt` on, else a small one. Returns
+/// how many bytes from `virt` on are mapped now.
 fn map_one(
     tables: &mut OffsetPageTable<'static>,
     virt: VirtAddr,
@@ -170,19 +173,20 @@ fn map_one(
     left: u64,
     flags: PageTableFlags,
 ) -> Result<u64, OutOfMemory> {
-    // No flush: an unused entry gets its first value, and no TLB holds unused entries.
+    // No flush is needed: only unused entries change, and no TLB holds unused entries.
     let large = (Page::<Size2MiB>::from_start_address(virt), PhysFrame::from_start_address(phys));
     if let (Ok(page), Ok(frame)) = large
         && left >= LARGE
     {
-        // SAFETY: memory that is mapped already keeps its mapping, and `map`'s callers answer for the rest.
+        // SAFETY: memory that is mapped already keeps its mapping, and `map`'s callers answer for
+        // the rest.
         match unsafe { tables.map_to_with_table_flags(page, frame, flags, TABLE, &mut Tables) } {
             Ok(flush) => {
                 flush.ignore();
                 return Ok(LARGE);
             }
             Err(MapToError::FrameAllocationFailed) => return Err(OutOfMemory),
-            // There is a table, or a large page: page by page, below.
+            // There is a table already, or a large page: go on with a small page.
             Err(MapToError::PageAlreadyMapped(_) | MapToError::ParentEntryHugePage) => {}
         }
     }

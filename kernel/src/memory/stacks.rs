@@ -1,7 +1,9 @@
-//! Thread stacks: a range of addresses cut into slots, each a guard below and a stack above.
+//! Thread stacks: a range of addresses cut into slots. Each slot is a guard, which is never mapped,
+//! and above it a stack.
 //!
-//! A slot once mapped stays mapped and is used again, so a guard is never anything else and no CPU's TLB
-//! needs to hear of a thread's end. What was the most threads at once is what stays allocated.
+//! The stack of a slot stays mapped and is used for another thread later, so a guard is never
+//! anything else and no TLB has to be flushed when a thread ends. The memory of the most threads
+//! that were alive at once stays allocated.
 #![expect(unsafe_code, reason = "the boot stack, which the entry stub uses")]
 
 use alloc::vec::Vec;
@@ -27,7 +29,7 @@ pub(crate) struct BootStack(UnsafeCell<[u8; BOOT_STACK_END]>);
 // SAFETY: Rust code only takes its address.
 unsafe impl Sync for BootStack {}
 
-/// The stack of the boot CPU, which becomes its idle thread's. The lowest page is the guard, never mapped.
+/// The stack of the boot CPU, later of its idle thread. The lowest page is the guard.
 pub(crate) static BOOT_STACK: BootStack = BootStack(UnsafeCell::new([0; BOOT_STACK_END]));
 
 /// The boot stack, without its guard.
@@ -35,33 +37,33 @@ pub(super) fn boot_stack() -> Region {
     Region { start: BOOT_STACK.0.get() as u64 + PAGE as u64, len: BOOT_SIZE as u64 }
 }
 
-/// Where the slots begin.
+/// The address of the first slot.
 const BASE: u64 = IDENTITY_END;
-/// How far apart they are.
+/// The size of a slot.
 const SLOT: u64 = 256 * 1024;
-/// How much of the top of a slot is stack.
+/// The size of the stack, which is the upper part of a slot.
 const STACK: u64 = 128 * 1024;
 
-/// Slots for which there is room in the lists from the beginning. Without it [`super::usage`] would change with the number of
-/// threads that there once were.
+/// The slots for which the lists have room from the beginning. Otherwise [`super::usage`] would
+/// change with the largest number of threads so far.
 const USUAL: usize = 256;
 
 struct Slots {
-    /// Where each slot's memory lies.
+    /// The address of each slot's memory.
     memory: Vec<u64>,
     /// The slots that no thread uses.
     free: Vec<usize>,
-    /// The last slot, if page tables for it could not be had: it has its memory already.
+    /// The last slot, if there was no memory for its page tables. Its stack has its memory already.
     unmapped: Option<usize>,
 }
 
-/// How many slots there are, for those who cannot take the lock.
+/// The number of slots, for callers that must not take the lock.
 static KNOWN: AtomicU64 = AtomicU64::new(0);
 
 static SLOTS: IrqLock<Slots> = IrqLock::new(Slots { memory: Vec::new(), free: Vec::new(), unmapped: None });
 
 impl Slots {
-    /// Makes a slot, or the last one again if it was not finished.
+    /// Makes a slot, or completes the last one if that failed.
     fn grow(&mut self) -> Result<usize, OutOfMemory> {
         let slot = match self.unmapped {
             Some(slot) => slot,
@@ -69,7 +71,7 @@ impl Slots {
                 let slot = self.memory.len();
                 let slots = USUAL.max(slot + 1);
                 self.memory.try_reserve(slots - slot).map_err(|_| OutOfMemory)?;
-                // So that dropping a stack never allocates.
+                // Reserved here, so that dropping a stack never allocates.
                 self.free.try_reserve(slots.saturating_sub(self.free.len())).map_err(|_| OutOfMemory)?;
                 let pages = frames::alloc_pages(STACK as usize, PAGE)?;
                 self.memory.push(pages.addr().get() as u64);
@@ -85,14 +87,14 @@ impl Slots {
     }
 }
 
-/// A thread's stack; goes back when dropped.
+/// A thread's stack. When it is dropped its slot is free for another thread.
 #[derive(Debug)]
 pub(crate) struct Stack {
     slot: usize,
 }
 
 impl Stack {
-    /// A stack, its content arbitrary.
+    /// A stack with arbitrary content.
     pub(crate) fn new() -> Result<Stack, OutOfMemory> {
         let mut slots = SLOTS.lock();
         let slot = match slots.free.pop() {
@@ -102,7 +104,7 @@ impl Stack {
         Ok(Stack { slot })
     }
 
-    /// The address just above it, where it begins.
+    /// The address just above the stack, where its use begins.
     pub(crate) fn top(&self) -> u64 {
         bottom(self.slot) + STACK
     }
@@ -110,7 +112,7 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // There is room: it was reserved when the slot was made.
+        // There is room, since `grow` reserved it.
         SLOTS.lock().free.push(self.slot);
     }
 }
@@ -120,10 +122,10 @@ fn bottom(slot: usize) -> u64 {
     BASE + slot as u64 * SLOT + (SLOT - STACK)
 }
 
-/// What an address is to stacks.
+/// Where an address lies, as far as stacks are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StackAddress {
-    /// Within a stack, which ends here.
+    /// Within a stack.
     Within {
         /// The address just above the stack.
         top: u64,
@@ -134,8 +136,8 @@ pub(crate) enum StackAddress {
     Elsewhere,
 }
 
-/// What an address is to the boot stack and the threads' stacks. Takes no lock: it is asked while the machine
-/// dies.
+/// Where an address lies among the boot stack and the threads' stacks. Takes no lock, since the
+/// report of a panic or a fault uses it.
 pub(crate) fn classify(address: u64) -> StackAddress {
     let boot = boot_stack();
     if boot.contains(address) {
@@ -157,7 +159,7 @@ pub(crate) fn classify(address: u64) -> StackAddress {
     }
 }
 
-/// As [`super::translate`], for stacks.
+/// [`super::translate`] for addresses of stacks.
 pub(super) fn translate(virt: usize) -> Option<BusExtent> {
     let offset = (virt as u64).checked_sub(BASE)?;
     let within = (offset % SLOT).checked_sub(SLOT - STACK)?;

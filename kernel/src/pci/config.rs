@@ -1,6 +1,6 @@
-//! Configuration space: functions, their BARs and capabilities.
+//! Configuration space: finds functions, their BARs and capabilities.
 //!
-//! It is reached through ports 0xcf8 and 0xcfc, which every PC has.
+//! It is accessed through ports 0xcf8 and 0xcfc, which every PC has.
 #![expect(unsafe_code, reason = "configuration space")]
 
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use x86_64::instructions::port::Port;
 use crate::lock::IrqLock;
 use crate::memory::{self, Cache};
 
-/// The pair of ports: address, data.
+/// The two ports.
 struct Ports {
     address: Port<u32>,
     data: Port<u32>,
@@ -40,7 +40,8 @@ impl Config {
 impl ConfigRegionAccess for Config {
     unsafe fn read(&self, address: PciAddress, offset: u16) -> u32 {
         let mut ports = PORTS.lock();
-        // SAFETY: selects a register and reads it, both under the lock; absent ones read as all ones.
+        // SAFETY: selects a register and reads it, both under the lock; registers that do not exist
+        // read as ones.
         unsafe {
             ports.address.write(Config::select(address, offset));
             ports.data.read()
@@ -72,19 +73,19 @@ pub(super) struct MemoryBar {
     pub(super) size: u64,
 }
 
-/// A function's BARs by slot, those in memory.
+/// The memory BARs of a function, by slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bars([Option<MemoryBar>; 6]);
 
 impl Bars {
-    /// The memory behind a BAR, now mapped.
+    /// Maps the memory of a BAR.
     pub(super) fn map(&self, slot: u8, cache: Cache) -> Option<MemoryBar> {
         let bar = (*self.0.get(usize::from(slot))?)?;
         memory::map_device(bar.address, bar.size, cache).then_some(bar)
     }
 }
 
-/// All functions on all buses that the firmware set up, in order of bus, device and function.
+/// All functions on the buses that the firmware has set up, in order of bus, device and function.
 pub(super) fn functions() -> Vec<Function> {
     let mut found = Vec::new();
     let mut buses = alloc::vec![0_u8];
@@ -110,7 +111,8 @@ pub(super) fn functions() -> Vec<Function> {
                     HeaderType::PciPciBridge => {
                         if let Some(bridge) = PciPciBridgeHeader::from_header(header, Config) {
                             let behind = bridge.secondary_bus_number(Config);
-                            // Only ever forward, so broken numbers cannot make this run in circles.
+                            // Only to higher numbers, so that wrong numbers cannot make this loop
+                            // for ever.
                             if behind > bus && !buses.contains(&behind) {
                                 buses.push(behind);
                             }
@@ -130,8 +132,8 @@ impl Function {
         EndpointHeader::from_header(PciHeader::new(self.address), Config)
     }
 
-    /// The memory behind each BAR. The function does not decode meanwhile; all are sized at once, since an
-    /// emulator rebuilds its memory map at each change of that.
+    /// The memory of each BAR. The function does not decode addresses meanwhile. All BARs are sized
+    /// at once, since an emulator rebuilds its memory map each time decoding changes.
     pub(super) fn memory_bars(&self) -> Option<Bars> {
         let mut endpoint = self.endpoint()?;
         let decode = CommandRegister::MEMORY_ENABLE | CommandRegister::IO_ENABLE;
@@ -141,7 +143,7 @@ impl Function {
         let mut slot = 0;
         while slot < bars.0.len() {
             let bar = endpoint.bar(slot as u8, Config);
-            // Address 0 is what a BAR has that the firmware left alone.
+            // The firmware did not set a BAR whose address is 0.
             bars.0[slot] = match bar {
                 Some(Bar::Memory32 { address, size, .. }) if address != 0 => {
                     Some(MemoryBar { address: u64::from(address), size: u64::from(size) })
@@ -164,7 +166,7 @@ impl Function {
         })
     }
 
-    /// Lets the function answer to its BARs, reach memory, and send interrupts by MSI-X only.
+    /// Makes the function decode its BARs, access memory, and send interrupts by MSI-X only.
     pub(super) fn enable(&self) {
         if let Some(mut endpoint) = self.endpoint() {
             endpoint.update_command(Config, |command| {

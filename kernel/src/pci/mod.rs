@@ -1,4 +1,5 @@
-//! PCI: [`config`] finds functions, [`msix`] routes their interrupts, [`nic`] drives those that are NICs.
+//! PCI: `config` finds functions, `msix` routes their interrupts, `nic` hands over those that are
+//! NICs.
 
 mod config;
 mod msix;

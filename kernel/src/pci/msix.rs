@@ -1,6 +1,6 @@
-//! MSI-X: a table in device memory with a message per vector, here always "vector V on CPU C", with C taken in
-//! turn.
-//! (PCI Local Bus Specification 3.0, 6.8.2; Intel SDM volume 3, "Message Signalled Interrupts".)
+//! MSI-X: a table in device memory with a message for each vector. Here a message is always "vector
+//! V on CPU C", and CPUs take turns. (PCI Local Bus Specification 3.0, 6.8.2; Intel SDM volume 3,
+//! "Message Signalled Interrupts".)
 #![expect(unsafe_code, reason = "the table lies in device memory")]
 
 use alloc::vec::Vec;
@@ -30,26 +30,27 @@ const _: () = assert!(size_of::<Entry>() == 16);
 
 /// The bit of an entry's control word that masks it.
 const MASKED: u32 = 1;
-/// Where a message goes that is an interrupt; bits 12 to 19 are the CPU's APIC.
+/// The address of messages that are interrupts; bits 12 to 19 are the APIC number of the CPU.
 const MESSAGE_ADDRESS: u32 = 0xfee0_0000;
 
 /// A function's MSI-X table.
 pub(super) struct Msix {
     table: NonNull<Entry>,
     len: u16,
-    /// The vector for each entry, claimed when it is first used and kept.
+    /// The vector of each entry, claimed when the entry is first used, and kept.
     vectors: Mutex<Vec<Option<Vector>>>,
-    /// Where the function's entries begin when CPUs take turns: entry 0 of each function goes to another.
+    /// The turn of the function's first entry: entry 0 of each function goes to another CPU.
     turn: usize,
 }
 
-// SAFETY: the table is device memory that stays mapped; it is written under the mutex only.
+// SAFETY: the table is device memory that stays mapped, and is written under the mutex only.
 unsafe impl Send for Msix {}
 // SAFETY: as above.
 unsafe impl Sync for Msix {}
 
 impl Msix {
-    /// Maps the table, masks all its entries and turns MSI-X on. `None` if the function has none.
+    /// Maps the table, masks all entries, and turns MSI-X on. `None` if the function has no MSI-X,
+    /// or its table cannot be reached.
     pub(super) fn new(function: &Function, bars: &Bars) -> Option<Msix> {
         let mut capability = function.msix()?;
         let len = capability.table_size();
@@ -74,7 +75,7 @@ impl Msix {
         self.len
     }
 
-    /// Writes a word of an entry. `index` is below `len`.
+    /// Writes a word of an entry. `index` is less than `len`.
     fn write(&self, index: u16, word: usize, value: u32) {
         debug_assert!(index < self.len && word < 4);
         // SAFETY: within the table, which stays mapped.

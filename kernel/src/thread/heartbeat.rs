@@ -1,6 +1,6 @@
-//! The heartbeat: a thread that tells the launcher each second that the guest is alive.
+//! The heartbeat: a thread that shows the launcher each second that the guest is alive.
 //!
-//! It falls silent when threads are no longer scheduled, and when a CPU takes no interrupts any more.
+//! It stops when threads are no longer scheduled, and when a CPU takes no interrupts any more.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -13,10 +13,10 @@ use crate::cpu::{self, Cpu, MAX_CPUS};
 use crate::lock::IrqOff;
 use crate::{apic, launcher};
 
-/// The launcher gives up on a guest after ten times this.
+/// The launcher ends a guest after ten times this without a heartbeat.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The heartbeat's present round.
+/// The number of the current round.
 static ROUND: AtomicU32 = AtomicU32::new(0);
 /// The last round that reached each CPU, by the CPU's number.
 static REACHED: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
@@ -25,7 +25,7 @@ fn reached(cpu: &Cpu) -> &'static AtomicU32 {
     &REACHED[cpu.id() as usize]
 }
 
-/// Shows that the first thread runs, and from now on that threads do, on all CPUs.
+/// Shows the launcher that the first thread runs, and starts the heartbeat.
 pub(crate) fn start_heartbeat() -> Result<(), OutOfMemory> {
     launcher::beat(b'S');
     spawn("heartbeat", || {
@@ -38,8 +38,8 @@ pub(crate) fn start_heartbeat() -> Result<(), OutOfMemory> {
     })
 }
 
-/// Begins a round, in which each CPU is to take an interrupt, if all have taken that of the last. Otherwise
-/// false.
+/// Begins a round, in which each CPU has to take an interrupt, and returns whether all CPUs took
+/// the one of the last round. If some did not, the last round goes on.
 fn round() -> bool {
     let _off = IrqOff::new();
     let last = ROUND.load(Ordering::Relaxed);
@@ -54,7 +54,7 @@ fn round() -> bool {
     complete
 }
 
-/// Shows the heartbeat that the calling CPU takes interrupts.
+/// Records that the calling CPU takes interrupts.
 pub(crate) fn answer_round() {
     reached(cpu::this()).store(ROUND.load(Ordering::Relaxed), Ordering::Relaxed);
 }

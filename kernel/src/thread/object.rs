@@ -1,4 +1,4 @@
-//! A thread as an object: what it is, what guards each part, and how one is reached.
+//! A thread as an object: its parts, and which lock guards each.
 #![expect(unsafe_code, reason = "threads are reached by pointer")]
 
 use alloc::boxed::Box;
@@ -11,19 +11,20 @@ use crate::cpu::{self, Cpu};
 use crate::lock::IrqLock;
 use crate::memory::Stack;
 
-/// What a thread begins with.
+/// A thread's main function.
 pub(super) type Main = Box<dyn FnOnce() + Send>;
 
-/// What a thread is doing. Guarded by its home's run queue; an idler is always [`State::Running`].
+/// What a thread is doing. Guarded by the run queue of its home; an idle thread is always
+/// [`State::Running`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// It is the CPU's current thread.
     Running,
-    /// It stands in the run queue.
+    /// It is in the run queue.
     Ready,
-    /// It waits to be woken, or for its deadline.
+    /// It waits for a wake or for its deadline.
     Blocked,
-    /// It has ended; whoever runs next frees it.
+    /// It has ended; the thread that runs next frees it.
     Ended,
 }
 
@@ -31,34 +32,35 @@ pub(super) enum State {
 pub(crate) struct Thread {
     id: u64,
     name: Box<str>,
-    /// The CPU that runs it, in whose line it stands, or where it blocked (see `scheduler`).
+    /// The CPU that runs it, has it in its run queue, or ran it when it blocked (see `scheduler`).
     home: AtomicPtr<Cpu>,
-    /// Its stack is in use: it runs, or makes way and its registers are not saved yet.
+    /// Its stack is in use: it runs, or it leaves the CPU and its registers are not saved yet.
     pub(super) on_cpu: AtomicBool,
-    /// Gone with the thread; idlers have none of this kind.
+    /// Freed with the thread; idle threads have none of this kind.
     stack: Option<Stack>,
     pub(super) main: IrqLock<Option<Main>>,
-    /// Where its registers are saved while it is not on a CPU; belongs to whichever CPU is its home.
+    /// The stack pointer under which its registers are saved while it does not run. Only the CPU
+    /// that is its home uses it.
     pub(super) stack_pointer: UnsafeCell<u64>,
-    // Guarded by its home's run queue.
+    // The following are guarded by the run queue of its home.
     pub(super) state: Cell<State>,
     pub(super) deadline: Cell<u64>,
-    /// In line: how long its next turn is, in nanoseconds.
+    /// While it is queued: how long its next turn is, in nanoseconds.
     pub(super) slice: Cell<u64>,
     pub(super) in_run_queue: Link,
     pub(super) in_timers: Link,
-    // Guarded by the bucket of the word it waits on.
+    // The following are guarded by the bucket of the word that it waits on.
     pub(super) waits_on: Cell<usize>,
     pub(super) in_bucket: Link,
 }
 
-// SAFETY: each cell is guarded by a lock, as said above.
+// SAFETY: each cell is guarded by a lock, as the comments at the fields say.
 unsafe impl Send for Thread {}
 // SAFETY: as above.
 unsafe impl Sync for Thread {}
 
 impl Thread {
-    /// Gives back what an ended thread had.
+    /// Frees an ended thread.
     pub(super) fn free(self: Box<Thread>) {
         let counted = self.stack.is_some();
         drop(self);
@@ -68,7 +70,7 @@ impl Thread {
     }
 
     pub(super) fn home(&self) -> &'static Cpu {
-        // SAFETY: only references to CPUs are stored there, which live for ever.
+        // SAFETY: the pointer comes from a reference to a CPU, which lives for ever.
         unsafe { &*self.home.load(Ordering::Relaxed) }
     }
 
@@ -85,11 +87,11 @@ impl Thread {
     }
 }
 
-/// A thread's place in one kind of line.
+/// A thread's place in one kind of list.
 pub(super) struct Link {
     pub(super) before: Cell<Option<ThreadRef>>,
     pub(super) after: Cell<Option<ThreadRef>>,
-    /// Whether it stands in a line at all.
+    /// Whether it is in a list.
     pub(super) linked: Cell<bool>,
 }
 
@@ -99,8 +101,8 @@ impl Link {
     }
 }
 
-/// A thread by address. Valid until the thread has ended and another runs: whoever holds one holds it in a
-/// queue, where an ended thread never is, or is the thread.
+/// A thread by address. Valid until the thread has ended and another one runs. A holder keeps it in
+/// a queue, where an ended thread never is, or is the thread itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct ThreadRef(pub(super) NonNull<Thread>);
 
@@ -108,14 +110,14 @@ impl Deref for ThreadRef {
     type Target = Thread;
 
     fn deref(&self) -> &Thread {
-        // SAFETY: see above.
+        // SAFETY: the type's documentation says why the thread is there.
         unsafe { self.0.as_ref() }
     }
 }
 
-/// The thread that runs, if there are threads yet.
+/// The calling thread, if there are threads yet.
 pub(crate) fn running() -> Option<&'static Thread> {
-    // SAFETY: the thread that asks is the one that runs, so it is there as long as it can look.
+    // SAFETY: the calling thread exists as long as it uses the reference.
     unsafe { cpu::current().cast::<Thread>().as_ref() }
 }
 
@@ -123,17 +125,17 @@ pub(super) fn current() -> ThreadRef {
     ThreadRef(NonNull::new(cpu::current().cast()).expect("threads exist once boot has made its own"))
 }
 
-/// The number of the thread that runs. No two living threads share one, and 0 is never one.
+/// The number of the calling thread. No two living threads share one, and 0 is never one.
 pub fn current_id() -> u64 {
     current().id
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-/// How many threads there are, apart from idlers.
+/// The number of threads, without idle threads.
 pub(super) static ALIVE: AtomicU32 = AtomicU32::new(0);
 
-/// How many threads there are, the kernel's own among them. One that has ended counts until all that it had
-/// is given back.
+/// The number of threads, the kernel's own among them. A thread that has ended counts until all its
+/// memory is released.
 pub fn alive() -> u32 {
     ALIVE.load(Ordering::Relaxed)
 }

@@ -1,15 +1,16 @@
-//! Lines of threads, linked through the threads themselves, so that standing in line allocates nothing.
+//! Lists of threads, linked through the threads themselves, so that queuing a thread allocates
+//! nothing.
 
 use super::object::{Link, Thread, ThreadRef};
 
-/// A kind of line: which link of a thread it goes through.
+/// A kind of list: which link of a thread it uses.
 pub(super) trait Kind {
     fn link(thread: &Thread) -> &Link;
 }
 
 /// Run queues.
 pub(super) struct Run;
-/// Threads with a deadline, the earliest first.
+/// Threads with a deadline, in order of deadlines.
 pub(super) struct Timers;
 /// Threads that wait on words of one bucket.
 pub(super) struct Bucket;
@@ -32,7 +33,7 @@ impl Kind for Bucket {
     }
 }
 
-/// A line of threads.
+/// A list of threads.
 pub(super) struct Queue<K> {
     first: Option<ThreadRef>,
     last: Option<ThreadRef>,
@@ -67,7 +68,7 @@ impl<K: Kind> Queue<K> {
         at
     }
 
-    /// Puts a thread behind `before`, or in front of all.
+    /// Puts a thread behind `before`, or at the front.
     fn insert(&mut self, thread: ThreadRef, before: Option<ThreadRef>) {
         let link = K::link(&thread);
         debug_assert!(!link.linked.get());
@@ -93,7 +94,7 @@ impl<K: Kind> Queue<K> {
         self.insert(thread, self.last);
     }
 
-    /// Puts a thread behind the last one that `goes_before` says goes before it.
+    /// Puts a thread behind the last one for which `goes_before` holds.
     pub(super) fn insert_after(&mut self, thread: ThreadRef, goes_before: impl Fn(&Thread) -> bool) {
         let mut before = self.last;
         while let Some(candidate) = before
@@ -104,7 +105,7 @@ impl<K: Kind> Queue<K> {
         self.insert(thread, before);
     }
 
-    /// Takes a thread out of this line, in which it must stand.
+    /// Removes a thread from this list, in which it must be.
     pub(super) fn remove(&mut self, thread: ThreadRef) {
         let link = K::link(&thread);
         debug_assert!(link.linked.get());

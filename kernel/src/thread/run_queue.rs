@@ -1,4 +1,4 @@
-//! What each CPU has to run: its run queue, and what others may read of it without the queue's lock.
+//! What each CPU has to run: its run queue, and what other CPUs may read without the queue's lock.
 #![expect(unsafe_code, reason = "queues are shared between CPUs")]
 
 use core::ptr::NonNull;
@@ -14,15 +14,17 @@ use crate::{apic, clock};
 
 /// What the scheduler keeps for a CPU.
 pub(super) struct PerCpu {
-    /// An interrupt has made a thread ready that should run at once, or the time slice is over.
+    /// The current thread is to be preempted: an interrupt has woken a thread that runs at once, or
+    /// the time slice is over.
     pub(super) reschedule: AtomicBool,
-    /// The thread that runs when no other does.
+    /// The CPU's idle thread.
     pub(super) idler: AtomicPtr<Thread>,
-    /// During a switch: the thread that makes way. Only the CPU itself uses it, and `ended`.
+    /// During a switch: the thread that leaves the CPU, unless it has ended. Only the CPU itself
+    /// uses this field and `ended`.
     pub(super) leaving: AtomicPtr<Thread>,
-    /// During a switch: the thread that makes way for good.
+    /// During a switch: the thread that leaves the CPU because it has ended.
     pub(super) ended: AtomicPtr<Thread>,
-    /// How many threads are in `queue`.
+    /// The number of threads in `queue`.
     pub(super) waiting: AtomicU32,
     pub(super) queue: IrqLock<RunQueue>,
 }
@@ -39,7 +41,7 @@ impl PerCpu {
         }
     }
 
-    /// The thread that the CPU runs when there is no other.
+    /// The CPU's idle thread, which runs when no other thread can.
     pub(super) fn idler(&self) -> ThreadRef {
         let idler = self.idler.load(Ordering::Relaxed);
         ThreadRef(NonNull::new(idler).expect("a CPU has its idler before it takes part"))
@@ -63,24 +65,24 @@ pub(super) const SLICE: u64 = 5_000_000;
 /// Later than every deadline.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// What is to run on a CPU.
+/// The threads that a CPU is to run.
 pub(super) struct RunQueue {
-    /// Threads that an interrupt woke: they run ahead of the others.
+    /// Threads that an interrupt woke. They run ahead of `ready`.
     pub(super) woken: Queue<Run>,
     pub(super) ready: Queue<Run>,
     pub(super) timers: Queue<Timers>,
-    /// Whether the current thread runs ahead of those that are ready.
+    /// Whether the current thread was taken from `woken`.
     pub(super) ahead: bool,
-    /// For how long those that ran ahead have held up the present turn, in nanoseconds.
+    /// For how long threads from `woken` have delayed the current turn of `ready`, in nanoseconds.
     pub(super) held_up: u64,
     /// When the current thread's slice began and when it ends, in nanoseconds of the clock.
     slice_begin: u64,
     pub(super) slice_end: u64,
-    /// When the timer's interrupt comes.
+    /// When the timer's interrupt comes, in nanoseconds of the clock.
     pub(super) timer: u64,
 }
 
-// SAFETY: threads are made for sharing, and their links are guarded by the queue's lock.
+// SAFETY: threads may be used by any CPU, and the queue's lock guards their links.
 unsafe impl Send for RunQueue {}
 
 pub(super) type Guard = IrqGuard<'static, RunQueue>;
@@ -103,7 +105,8 @@ impl RunQueue {
         self.woken.is_empty() && self.ready.is_empty()
     }
 
-    /// Has the timer come at `at`, unless it comes earlier. On the queue's own CPU.
+    /// Sets the timer to interrupt at `at`, unless it interrupts earlier anyway. On the queue's own
+    /// CPU.
     pub(super) fn set_timer(&mut self, at: u64, now: u64) {
         if at < self.timer {
             self.timer = at;
@@ -111,7 +114,7 @@ impl RunQueue {
         }
     }
 
-    /// On the queue's own CPU.
+    /// Begins a slice of the current thread. On the queue's own CPU.
     pub(super) fn start_slice(&mut self, now: u64, length: u64) {
         self.slice_begin = now;
         self.slice_end = now + length;
@@ -120,7 +123,9 @@ impl RunQueue {
         }
     }
 
-    /// The current thread makes way, and not because it was interrupted: its turn is over, or what it held up another's.
+    /// Records that the current thread leaves the CPU without being preempted by a woken one. If it
+    /// was taken from `woken`, the time that it ran counts as a delay of the current turn;
+    /// otherwise that turn is over.
     pub(super) fn end_slice(&mut self, now: u64) {
         self.held_up = if self.ahead && !self.ready.is_empty() {
             self.held_up + now.saturating_sub(self.slice_begin)
@@ -129,12 +134,12 @@ impl RunQueue {
         };
     }
 
-    /// Whether a thread that is woken goes before the current one.
+    /// Whether a woken thread preempts the current one.
     pub(super) fn gives_way(&self) -> bool {
         !self.ahead && self.held_up < SLICE
     }
 
-    /// On the queue's own CPU, for the thread that it runs.
+    /// Sets the deadline of the thread that the queue's own CPU runs, which calls this.
     pub(super) fn set_deadline(&mut self, thread: ThreadRef, deadline: Instant) {
         let at = deadline.as_nanos();
         thread.deadline.set(at);
@@ -142,7 +147,7 @@ impl RunQueue {
         self.set_timer(at, clock::now().as_nanos());
     }
 
-    /// Ends a thread's waiting. False if it does not wait any more.
+    /// Makes a blocked thread ready. Returns false if it is not blocked.
     pub(super) fn rouse(&mut self, thread: ThreadRef) -> bool {
         if thread.state.get() != State::Blocked {
             return false;
@@ -154,7 +159,7 @@ impl RunQueue {
         true
     }
 
-    /// Puts a ready thread in `cpu`'s line, which this is.
+    /// Queues a ready thread. `self` is the queue of `cpu`.
     pub(super) fn push(&mut self, cpu: &Cpu, thread: ThreadRef, promptly: bool) {
         thread.slice.set(SLICE);
         if promptly {
@@ -165,14 +170,14 @@ impl RunQueue {
         per_cpu(cpu).waiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Puts the current thread, whose turn is not over, in front of `cpu`'s line, which this is.
+    /// Puts the current thread, whose turn is not over, at the front. `self` is the queue of `cpu`.
     pub(super) fn put_back(&mut self, cpu: &Cpu, thread: ThreadRef, now: u64) {
         thread.slice.set(self.slice_end.saturating_sub(now));
         self.ready.push_front(thread);
         per_cpu(cpu).waiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Takes the next thread from `cpu`'s line, which this is.
+    /// Removes the thread that runs next. `self` is the queue of `cpu`.
     pub(super) fn pop(&mut self, cpu: &Cpu) -> Option<ThreadRef> {
         if self.ready.is_empty() {
             self.held_up = 0;
@@ -183,7 +188,7 @@ impl RunQueue {
         Some(next)
     }
 
-    /// Takes a thread from `cpu`'s line, which this is, for another CPU to run.
+    /// Removes a thread for another CPU to run. `self` is the queue of `cpu`.
     pub(super) fn give(&mut self, cpu: &Cpu) -> Option<ThreadRef> {
         let away = |thread: ThreadRef| !thread.on_cpu.load(Ordering::SeqCst);
         for line in [&mut self.ready, &mut self.woken] {
@@ -196,7 +201,7 @@ impl RunQueue {
         None
     }
 
-    /// Sees to it that the CPU's current thread makes way when it should. On the queue's own CPU.
+    /// Makes sure that the current thread is preempted when it should be. On the queue's own CPU.
     pub(super) fn review(&mut self, cpu: &Cpu, now: u64) {
         if self.is_empty() || is_idle(cpu) {
             return;

@@ -1,31 +1,37 @@
-//! Who runs: on each CPU, threads that an interrupt has just woken, then the others in turn, each for a slice.
+//! Decides which thread runs on which CPU.
 //!
-//! Nobody is kept waiting for ever. Those that an interrupt woke run ahead of the others and interrupt a turn, but
-//! hold up each turn by one slice in all: after that it takes its course. A turn that was interrupted goes on with
-//! what is left of its slice. Those that were woken wait for each other, and one that has used up the slice stands
-//! in line for a turn like everybody. So a turn comes after two slices at most for each that stands before it,
-//! however many are woken; and a thread that is woken waits for no turn as long as all such together need no more
-//! than half of the time.
+//! On each CPU, threads that an interrupt has just woken (*woken* threads) run first; the others
+//! (*ready* threads) take turns of one slice each.
 //!
-//! A thread's home is the CPU that runs it, in whose line it stands, or where it blocked. It changes homes
-//! while it waits, never while it runs: a new thread goes to the CPU with the least to do; one that a thread
-//! wakes to a CPU with nothing to do if there is one; one that an interrupt wakes stays where the interrupt
-//! is, and runs as soon as the handler returns; and a CPU with nothing to do takes from the others' lines.
+//! No thread waits for ever. Woken threads preempt a turn and run ahead of ready threads, but delay
+//! each turn by one slice in all; after that the turn runs undisturbed. A preempted turn goes on
+//! with the rest of its slice. Woken threads do not preempt each other, and one that has used up
+//! the slice queues for a turn like a ready thread. So a thread gets its turn after at most two
+//! slices for each thread queued before it, however many are woken; and a woken thread waits for no
+//! turn as long as all woken threads together need at most half of the time.
 //!
-//! With nothing to run a CPU halts in its idler, a thread that never stands in line. The timer is set for the
-//! earliest deadline or end of slice, and moved only forward: an interrupt too many is cheaper than a register
-//! write at every wait. With nothing to wait for there are no ticks.
+//! A thread's home is the CPU that runs it, has it in its run queue, or ran it when it blocked. It
+//! changes while the thread waits, never while it runs. A new thread goes to the CPU with the least
+//! to do. A thread that another thread wakes goes to an idle CPU if there is one. A thread that an
+//! interrupt wakes goes to the CPU that took the interrupt, and runs as soon as the handler
+//! returns. An idle CPU takes threads from the run queues of others.
 //!
-//! Nobody is left in line while a CPU halts. A CPU first says in [`IDLE`] that it is idle, then looks into
-//! all lines, then halts; whoever puts a thread in line does so first, then looks at [`IDLE`], and sends an
-//! interrupt to the one that it claims by taking back its bit. Interrupts are off from the look to the halt,
-//! so one that is sent in between ends the halt at once.
+//! A CPU with nothing to run halts in its idle thread, which is never queued. The timer is set for
+//! the earliest deadline or end of slice, and only ever moved forward: an interrupt too many costs
+//! less than a register write at every wait. Without a deadline there are no timer interrupts.
 //!
-//! A thread that makes way is in line, perhaps, before its registers are saved: [`Thread::on_cpu`] says so,
-//! and only its home takes such a thread up.
+//! No thread stays queued while a CPU halts. A CPU first sets its bit in [`IDLE`], then reads all
+//! run queues, then halts. A CPU that queues a thread does so first, then reads [`IDLE`], and sends
+//! an interrupt to the CPU that it claims by clearing that CPU's bit. The idle CPU has interrupts
+//! off from its read to its halt, so an interrupt sent in between ends the halt at once.
 //!
-//! Locks: a run queue is taken after a waiting bucket, never two run queues at once. A thread's home is
-//! changed under its old home's lock, or while nobody else can reach it.
+//! A thread that leaves a CPU may be queued before its registers are saved.
+//! [`Thread::on_cpu`](super::object::Thread::on_cpu) says so, and only the thread's home runs such
+//! a thread.
+//!
+//! Locks: a run queue is taken after a bucket of waiting threads, and never two run queues at once.
+//! A thread's home changes under the lock of the old home's run queue, or while no other CPU can
+//! reach the thread.
 #![expect(unsafe_code, reason = "switches stacks, and frees threads that have ended")]
 
 use alloc::boxed::Box;
@@ -41,22 +47,23 @@ use crate::cpu::{self, Cpu, in_interrupt};
 use crate::lock::IrqOff;
 use crate::{apic, clock};
 
-/// The CPUs that have nothing to run and that nobody has woken since, as bits.
+/// The CPUs that are idle and have not been claimed since, as bits.
 static IDLE: AtomicU32 = AtomicU32::new(0);
 
-/// Makes sure that an idle CPU is woken by only one of those who would: true for that one.
+/// Claims an idle CPU, so that only one CPU sends it an interrupt. Returns whether the caller
+/// claimed it.
 fn claim(cpu: &Cpu) -> bool {
     IDLE.load(Ordering::SeqCst) & cpu.bit() != 0
         && IDLE.fetch_and(!cpu.bit(), Ordering::SeqCst) & cpu.bit() != 0
 }
 
-/// An idle CPU other than this one, if there is one.
+/// An idle CPU other than the calling one.
 fn idle_other() -> Option<&'static Cpu> {
     let idle = IDLE.load(Ordering::SeqCst) & !cpu::this().bit();
     (idle != 0).then(|| cpu::get(idle.trailing_zeros() as usize))
 }
 
-/// Has an idle CPU, if there is one, look for something to take over. Interrupts are off.
+/// Makes an idle CPU, if there is one, look for a thread to run. Interrupts are off.
 fn call_idle() {
     if let Some(cpu) = idle_other()
         && claim(cpu)
@@ -65,7 +72,7 @@ fn call_idle() {
     }
 }
 
-/// Puts a ready thread, whose home is `target` already, in line there. Interrupts are off.
+/// Queues a ready thread, whose home is `target` already, on `target`. Interrupts are off.
 fn enqueue(target: &'static Cpu, mut queue: Guard, thread: ThreadRef, promptly: bool) {
     let here = ptr::eq(target, cpu::this());
     let was_empty = queue.is_empty();
@@ -73,7 +80,7 @@ fn enqueue(target: &'static Cpu, mut queue: Guard, thread: ThreadRef, promptly: 
     if here && promptly {
         queue.review(target, clock::now().as_nanos());
     } else if here && was_empty && !is_idle(target) {
-        // The current thread had no competitor so far, and no end of slice.
+        // The current thread was alone so far, so its slice had no end.
         queue.start_slice(clock::now().as_nanos(), SLICE);
     }
     drop(queue);
@@ -81,13 +88,14 @@ fn enqueue(target: &'static Cpu, mut queue: Guard, thread: ThreadRef, promptly: 
     if !here && (was_idle || promptly || was_empty) {
         apic::send_reschedule(target);
     }
-    // Whoever makes way for a thread that runs at once is offered to the idle by `after_switch`.
+    // When the woken thread runs here at once, `after_switch` offers the preempted one to idle
+    // CPUs.
     if !(was_idle || here && promptly) {
         call_idle();
     }
 }
 
-/// Puts a new thread in line.
+/// Queues a new thread.
 pub(super) fn admit(thread: ThreadRef) {
     let _off = IrqOff::new();
     let here = cpu::this();
@@ -101,8 +109,8 @@ pub(super) fn admit(thread: ThreadRef) {
     enqueue(target, per_cpu(target).queue.lock(), thread, false);
 }
 
-/// Makes a blocked thread ready; one that is ready already stays so. The caller holds the lock of the bucket
-/// in which the thread stood.
+/// Makes a blocked thread ready; a thread that is not blocked is left as it is. The caller holds
+/// the lock of the bucket that the thread was in.
 pub(super) fn unblock(thread: ThreadRef) {
     let promptly = in_interrupt();
     let (home, mut queue) = loop {
@@ -115,7 +123,7 @@ pub(super) fn unblock(thread: ThreadRef) {
     if !queue.rouse(thread) {
         return;
     }
-    // From here on it is nobody else's.
+    // The thread is no longer blocked, so no other CPU acts on it.
     let target = if thread.on_cpu.load(Ordering::SeqCst) {
         home
     } else if promptly {
@@ -133,7 +141,8 @@ pub(super) fn unblock(thread: ThreadRef) {
     enqueue(target, queue, thread, promptly);
 }
 
-/// Lets the next thread run if there is one, and comes back in turn.
+/// Lets the next queued thread run, and queues the caller for its next turn. Returns at once if no
+/// thread is queued.
 pub fn yield_now() {
     let _off = IrqOff::new();
     let cpu = cpu::this();
@@ -152,7 +161,7 @@ pub fn yield_now() {
     switch_away(cpu, queue, now);
 }
 
-/// Stops the current thread, whose state has been set to blocked in `queue`, until it is unblocked.
+/// Runs another thread until the current one, whose state is blocked in `queue`, is unblocked.
 /// Interrupts are off.
 pub(super) fn block(mut queue: Guard) {
     let now = clock::now().as_nanos();
@@ -172,7 +181,7 @@ pub(super) fn end() -> ! {
     unreachable!("an ended thread does not run")
 }
 
-/// What a CPU does for ever that has nothing to run: halts, and takes up what comes. In its idler.
+/// The idle thread of a CPU: halts, and runs threads that appear in the run queues.
 pub(crate) fn idle() -> ! {
     interrupts::disable();
     let cpu = cpu::this();
@@ -193,7 +202,7 @@ pub(crate) fn idle() -> ! {
     }
 }
 
-/// Takes a thread from another CPU's line.
+/// Takes a thread from another CPU's run queue.
 fn take_over(cpu: &'static Cpu) -> Option<ThreadRef> {
     let others = cpu::online().filter(|other| !ptr::eq(*other, cpu));
     others.filter(|other| per_cpu(other).waiting.load(Ordering::SeqCst) > 0).find_map(|other| {
@@ -204,13 +213,15 @@ fn take_over(cpu: &'static Cpu) -> Option<ThreadRef> {
     })
 }
 
-/// Runs what is next. The current thread is in line, blocked or ended, as its state says. Interrupts are off.
+/// Runs the next thread. The current thread is queued, blocked or ended, as its state says.
+/// Interrupts are off.
 fn switch_away(cpu: &'static Cpu, mut queue: Guard, now: u64) {
     let next = queue.pop(cpu).unwrap_or_else(|| per_cpu(cpu).idler());
     switch_to(cpu, queue, next, now);
 }
 
-/// Runs `next`, whose home is `cpu`, this CPU, and which is in no line. Interrupts are off.
+/// Runs `next`, whose home is `cpu`, the calling CPU, and which is in no run queue. Interrupts are
+/// off.
 fn switch_to(cpu: &'static Cpu, mut queue: Guard, next: ThreadRef, now: u64) {
     let previous = current();
     per_cpu(cpu).reschedule.store(false, Ordering::Relaxed);
@@ -231,19 +242,20 @@ fn switch_to(cpu: &'static Cpu, mut queue: Guard, next: ThreadRef, now: u64) {
     per_cpu(cpu).ended.store(previous_or_null(ended), Ordering::Relaxed);
     next.on_cpu.store(true, Ordering::Relaxed);
     cpu.set_current(next.0.as_ptr().cast());
-    // From here on another CPU may put `previous` in line, but only in this one's, as `on_cpu` says.
+    // From here on another CPU may queue `previous`, but only on this CPU, since `on_cpu` is set.
     drop(queue);
-    // SAFETY: interrupts are off; `next` is ours alone, and was saved by the same function or made by `spawn`.
+    // SAFETY: interrupts are off. Only this CPU uses `next`, whose registers `switch` has saved or
+    // whose first frame `spawn` has made.
     unsafe { switch(previous.stack_pointer.get(), *next.stack_pointer.get()) };
     after_switch();
 }
 
-/// Lets go of the thread that has made way: for good, if it has ended. Runs first thing on the next thread's
-/// stack. Interrupts are off.
+/// Ends the switch for the thread that has left the CPU, and frees it if it has ended. Runs first
+/// on the next thread's stack. Interrupts are off.
 pub(super) fn after_switch() {
     let cpu = cpu::this();
     let leaving = per_cpu(cpu).leaving.load(Ordering::Relaxed);
-    // SAFETY: it has not ended, and nobody else can run it before this store.
+    // SAFETY: it has not ended, and no other CPU can run it before this store.
     if let Some(leaving) = unsafe { leaving.as_ref() } {
         leaving.on_cpu.store(false, Ordering::SeqCst);
     }
@@ -252,12 +264,13 @@ pub(super) fn after_switch() {
     }
     let ended = per_cpu(cpu).ended.load(Ordering::Relaxed);
     if !ended.is_null() {
-        // SAFETY: `spawn` leaked it, it is in no line, and its stack is no longer in use.
+        // SAFETY: `spawn` leaked it, it is in no queue, and its stack is no longer in use.
         unsafe { Box::from_raw(ended) }.free();
     }
 }
 
-/// Saves the registers that a function must preserve, and the stack pointer in `*save`; takes up `next`.
+/// Saves the registers that a function must preserve on the stack, and the stack pointer in
+/// `*save`. Then restores those that are saved under the stack pointer `next`.
 #[unsafe(naked)]
 unsafe extern "C" fn switch(save: *mut u64, next: u64) {
     naked_asm!(
@@ -279,7 +292,7 @@ unsafe extern "C" fn switch(save: *mut u64, next: u64) {
     )
 }
 
-/// The timer's interrupt: deadlines that have passed, a slice that is over.
+/// Handles the timer's interrupt: deadlines that have passed, a slice that is over.
 pub(crate) fn tick() {
     let cpu = cpu::this();
     let mut queue = per_cpu(cpu).queue.lock();
@@ -288,7 +301,7 @@ pub(crate) fn tick() {
     while let Some(first) = queue.timers.first()
         && first.deadline.get() <= now
     {
-        // What stands among the timers is blocked, and this is its home.
+        // Threads in `timers` are blocked, and this CPU is their home.
         if queue.rouse(first) {
             queue.push(cpu, first, true);
         }
@@ -299,15 +312,15 @@ pub(crate) fn tick() {
     queue.review(cpu, now);
 }
 
-/// Another CPU's interrupt: there may be something new in line.
+/// Handles the interrupt of another CPU that may have queued a thread here.
 pub(crate) fn look() {
     let cpu = cpu::this();
     per_cpu(cpu).queue.lock().review(cpu, clock::now().as_nanos());
 }
 
-/// At the end of an interrupt: changes over to another thread if one should run at once.
+/// Ends an interrupt: runs another thread if the current one is to be preempted.
 pub(crate) fn after_interrupt(cpu: &'static Cpu) {
-    // An idler looks by itself.
+    // The idle thread looks by itself.
     if !per_cpu(cpu).reschedule.load(Ordering::Relaxed) || in_interrupt() || is_idle(cpu) {
         return;
     }

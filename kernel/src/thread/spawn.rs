@@ -15,7 +15,8 @@ use super::scheduler;
 use crate::cpu::Cpu;
 use crate::memory::Stack;
 
-/// Makes what runs first on `cpu` its idler: it goes on to [`idle`].
+/// Makes the code that runs first on `cpu` its idle thread; that code goes on to
+/// [`idle`](super::idle).
 pub(crate) fn adopt_idler(cpu: &'static Cpu) {
     let idler = Box::leak(make("idle", None, None));
     idler.set_home(cpu);
@@ -32,21 +33,21 @@ pub fn spawn(name: &str, main: impl FnOnce() + Send + 'static) -> Result<(), Out
 pub(crate) fn spawn_boxed(name: &str, main: Main) -> Result<(), OutOfMemory> {
     let stack = Stack::new()?;
     let top = stack.top();
-    // What `scheduler::switch` pops, r15 up to rbp, then where it returns to; two more, so that the stack
-    // is aligned as it must be where a function is called.
+    // What `scheduler::switch` pops: r15 up to rbp, then the return address. Two more words align
+    // the stack as at a function's first instruction.
     let frame: [u64; 9] = [0, 0, 0, 0, 0, 0, enter as *const () as u64, 0, 0];
     let start = top - size_of_val(&frame) as u64;
-    // SAFETY: the top of a fresh stack.
+    // SAFETY: the top of a stack that no thread uses yet.
     unsafe { *(start as *mut [u64; 9]) = frame };
     let thread = make(name, Some(stack), Some(main));
-    // SAFETY: nobody else knows the thread yet.
+    // SAFETY: no other CPU can reach the thread yet.
     unsafe { *thread.stack_pointer.get() = start };
     ALIVE.fetch_add(1, Ordering::Relaxed);
     scheduler::admit(ThreadRef(NonNull::from(Box::leak(thread))));
     Ok(())
 }
 
-/// Where a thread's life begins: `switch` returns here.
+/// The first code of a thread: `switch` returns to it.
 #[unsafe(naked)]
 extern "C" fn enter() -> ! {
     naked_asm!("xor ebp, ebp", "call {}", "ud2", sym run)

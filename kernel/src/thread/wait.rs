@@ -1,4 +1,4 @@
-//! Waiting on a word, as with a futex: threads that wait stand in the bucket of the word's address.
+//! Waiting on a word, as with a futex: a waiting thread is in the bucket of the word's address.
 //!
 //! Locks: a bucket, then a run queue.
 #![expect(unsafe_code, reason = "buckets are shared between CPUs")]
@@ -19,7 +19,7 @@ const BUCKETS: usize = 256;
 
 struct Waiters(Queue<Bucket>);
 
-// SAFETY: threads are made for sharing, and the links are guarded by the bucket's lock.
+// SAFETY: threads may be used by any CPU, and the bucket's lock guards their links.
 unsafe impl Send for Waiters {}
 
 static TABLE: [IrqLock<Waiters>; BUCKETS] = [const { IrqLock::new(Waiters(Queue::new())) }; BUCKETS];
@@ -36,7 +36,7 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -
     let key = word.as_ptr().addr();
     let _off = IrqOff::new();
     let mut waiters = bucket(key).lock();
-    // Whoever wakes changes the word first and then takes the bucket's lock.
+    // The waker changes the word first and then takes the bucket's lock, so no wake is lost.
     if word.load(Ordering::SeqCst) != expected {
         return Wake::Woken;
     }
@@ -53,7 +53,7 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -
     }
     drop(waiters);
     scheduler::block(queue);
-    // Whoever woke the thread has taken it out of the bucket; the timer has not.
+    // A waker has removed the thread from the bucket; the timer has not.
     let mut waiters = bucket(key).lock();
     if Bucket::link(&thread).linked.get() {
         waiters.0.remove(thread);
@@ -76,7 +76,7 @@ pub(crate) fn wake(word: &AtomicU32) {
     }
 }
 
-/// Sleeps for a time.
+/// Sleeps for `time`.
 pub fn sleep(time: Duration) {
     let word = AtomicU32::new(0);
     let deadline = clock::now() + time;
