@@ -372,6 +372,10 @@ impl Client {
 
 impl Agent {
     /// Finds the bus addresses of virtual memory, as runs that are as long as can be.
+    ///
+    /// Asks the platform for at most `max_list_elements` extents (see [`Agent::identity`]), so that a consumer cannot
+    /// hold a CPU by the length that it gives. Memory that is in more extents is [`Error::TooScattered`], however many
+    /// of them could be joined.
     pub fn translate(
         &self,
         virt: usize,
@@ -381,7 +385,12 @@ impl Agent {
         let mut at = virt;
         let mut left = length;
         let mut run: Option<ListElement> = None;
+        let mut extents = 0;
         while left > 0 {
+            if extents == self.identity().max_list_elements {
+                return Err(Error::TooScattered);
+            }
+            extents += 1;
             let extent = self.platform().translate(at).ok_or(Error::NotReachable)?;
             let len = extent.len.min(left);
             if len == 0 {

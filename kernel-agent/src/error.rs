@@ -72,6 +72,9 @@ pub enum Error {
     /// A part of the memory cannot be reached by the device.
     #[error("memory cannot be reached by the device")]
     NotReachable,
+    /// The memory is in more extents than a region's list can have elements.
+    #[error("memory is in too many extents")]
+    TooScattered,
     /// The device is no RNIC that this driver can drive.
     #[error("the device cannot be driven: {0}")]
     Unusable(nic_hal::Error),

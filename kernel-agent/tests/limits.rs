@@ -13,6 +13,8 @@ use kernel_agent::{
 };
 use nic_abi::admin::Injection;
 use nic_abi::wqe::{LinkFlags, Opcode, Segment};
+use platform::pages::{PAGE, PageByPage};
+use platform::{DmaBuffer, Platform};
 use roce::ServiceId;
 
 #[test]
@@ -161,6 +163,24 @@ fn arguments_beyond_the_limits_change_nothing() {
     node.client.detach();
     agent.close();
     assert_eq!(agent.nic().quarantined(), 0);
+}
+
+#[test]
+fn a_translation_asks_the_platform_for_no_more_extents_than_a_list_can_have() {
+    const GIB: usize = 1 << 30;
+    let machine = Machine::with_memory(1, GIB + (16 << 20));
+    let platform: Arc<dyn Platform> = Arc::new(PageByPage(machine.platform()));
+    let addr = DmaBuffer::new(&platform, PAGE, PAGE).unwrap().addr();
+    let agent = Agent::open(platform, machine.device(0), 0, Config::default()).unwrap();
+    let most = u64::from(agent.identity().max_list_elements) * PAGE as u64;
+    assert_eq!(most, GIB as u64);
+    let mut runs = Vec::new();
+    agent.translate(addr, most, |run| runs.push(run.length)).unwrap();
+    assert_eq!(runs, [most], "neighbours are joined");
+    for length in [most + 1, 1 << 48, u64::MAX] {
+        assert_eq!(agent.translate(addr, length, |_| ()), Err(Error::TooScattered));
+    }
+    agent.close();
 }
 
 #[test]

@@ -93,8 +93,12 @@ pub unsafe trait Platform: Send + Sync {
     /// uses it any more.
     unsafe fn free_dma(&self, raw: RawDma);
 
-    /// The bus address of a virtual address, and how many bytes from there on are contiguous;
+    /// The bus address of a virtual address, and how many bytes from there on are contiguous in both;
     /// `None` if no device can reach it.
+    ///
+    /// The extent of memory that [`Platform::alloc_dma`] returned goes on to the end of that memory. An
+    /// extent of other memory may end sooner than it could, but each costs an element of a region's list,
+    /// whose number the NIC bounds.
     fn translate(&self, virt: usize) -> Option<BusExtent>;
 }
 

@@ -267,6 +267,7 @@ impl Core {
             Agent::QpState(_) => Error::InvalidEpState,
             Agent::PrivateData(_) => Error::InvalidPdataLength,
             Agent::NotReachable => Error::Fault,
+            Agent::TooScattered => Error::ResourceLmrLength,
             Agent::BadList(_) => Error::InvalidIobl,
             Agent::Gone if self.agent.is_dead() => self.judge(Error::IaCatastrophe),
             _ => Error::Resources,

@@ -15,13 +15,18 @@ pub const ASPACE_KERNEL: u64 = 0;
 pub(crate) type Mappings = Vec<(IoAddr, usize)>;
 
 impl Ia {
-    /// Finds the I/O address of a virtually addressed buffer, and how many bytes from there are contiguous for the device: at least one.
+    /// Finds the I/O address of a virtually addressed buffer, and how many bytes from there are
+    /// contiguous for the device: at least one.
     ///
-    /// To build an I/O buffer list, go on behind the bytes that were mapped. The memory must stay where it is until it is unmapped. `aspace_id` is
-    /// [`ASPACE_KERNEL`]. Privileged consumers only.
+    /// To build an I/O buffer list, go on behind the bytes that were mapped. The memory must stay where
+    /// it is until it is unmapped. `aspace_id` is [`ASPACE_KERNEL`]. Privileged consumers only.
     ///
-    /// Errors: `NoPermission`, `Fault` (part or all of it is no memory for the device, no such address space, or `len` is 0), `InvalidIa`, `IaCatastrophe`. Does not
-    /// block. May be called in callbacks. Thread-safe. Page it_mem_map.
+    /// The call looks at the whole buffer, extent by extent, but at no more extents than an I/O buffer
+    /// list can have elements (262,144 for this NIC): map a buffer in more extents in parts.
+    ///
+    /// Errors: `NoPermission`, `Fault` (part or all of it is no memory for the device or it is in too many
+    /// extents, no such address space, or `len` is 0), `InvalidIa`, `IaCatastrophe`. Does not block. May be
+    /// called in callbacks. Thread-safe. Page it_mem_map.
     #[doc(alias = "it_mem_map")]
     pub fn mem_map(&self, vaddr: usize, aspace_id: u64, len: usize) -> Result<(IoAddr, usize)> {
         let core = self.call()?;

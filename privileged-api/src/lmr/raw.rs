@@ -11,8 +11,9 @@ use crate::status::Result;
 impl Ia {
     /// Registers `length` bytes of virtual memory at `addr`. Like [`Ia::lmr_create`] otherwise.
     ///
-    /// Errors: those of [`Ia::lmr_create`]; `Fault` where the device cannot reach the memory. Blocks for the device. Not for callbacks.
-    /// Thread-safe. Page it_lmr_create.
+    /// Errors: those of [`Ia::lmr_create`]; `Fault` where the device cannot reach the memory,
+    /// `ResourceLmrLength` also if it is in more extents than a list can have elements (262,144).
+    /// Blocks for the device. Not for callbacks. Thread-safe. Page it_lmr_create.
     ///
     /// # Safety
     ///
