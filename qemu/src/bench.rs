@@ -1,7 +1,8 @@
-//! The benchmarks: what the image measures, beside its baseline from the same run, as a table and as JSON.
+//! The benchmarks: each figure beside its baseline from the same run, as a table and as JSON.
 //!
-//! The image writes `@bench NAME|VALUE|P99|UNIT|BASELINE` for a figure, with `-` where there is none, and `@mark entry`
-//! and `@mark first-write` when it gets there; the times since QEMU's start are taken here.
+//! The image writes `@bench NAME|VALUE|P99|UNIT|BASELINE` for a figure, with `-` where there is
+//! none. It writes `@mark entry` and `@mark first-write` when it gets there; the times since QEMU's
+//! start are taken here.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::launch::{Launcher, is_crash, print_line};
 use crate::options::Options;
+use crate::progress::Progress;
 use crate::vm::Event;
 
 /// One measured figure.
@@ -22,7 +24,7 @@ struct Figure {
 }
 
 impl Figure {
-    /// Reads what stands after `@bench `.
+    /// Reads the rest of a line after `@bench `.
     fn parse(text: &str) -> Option<Figure> {
         let mut fields = text.split('|').map(str::trim);
         let number = |field: &str| field.parse::<f64>().ok().filter(|x| x.is_finite());
@@ -42,9 +44,10 @@ impl Figure {
     }
 }
 
-/// Runs the benchmarks, prints the table, and writes the JSON file if one is wanted; returns the image's status.
+/// Runs the benchmarks, prints the table, and writes the JSON file if one is wanted; returns the
+/// image's status.
 pub fn bench(options: &Options, json: Option<&Path>) -> Result<u8> {
-    // Tried first: a place that can't be written to should not cost a run.
+    // Tried before the run, so that a file that can't be written costs no run.
     let write_json = |figures: &[Figure]| match json {
         Some(path) => std::fs::write(path, to_json(figures))
             .map_err(|source| Error::File { path: path.to_owned(), source }),
@@ -59,7 +62,9 @@ pub fn bench(options: &Options, json: Option<&Path>) -> Result<u8> {
     let launcher = Launcher::prepare(options, "bench")?;
     let mut boot = Boot::default();
     let mut figures = Vec::new();
-    let mut guest = launcher.start(&[], None)?;
+    let progress = Progress::begin("bench");
+    progress.message("booting");
+    let mut guest = launcher.start(&[])?;
     let deadline = launcher.deadline(guest.started());
     let mut crashed = false;
     let status = loop {
@@ -69,7 +74,10 @@ pub fn bench(options: &Options, json: Option<&Path>) -> Result<u8> {
                 match line.strip_prefix('@').filter(|_| !crashed).and_then(|line| line.split_once(' ')) {
                     Some(("mark", name)) => boot.mark(name, guest.started()),
                     Some(("bench", text)) => match Figure::parse(text) {
-                        Some(figure) => figures.push(figure),
+                        Some(figure) => {
+                            progress.message(format!("measured {}", figure.name));
+                            figures.push(figure);
+                        }
                         None => complain!("ferrovia: not a figure: {text}"),
                     },
                     _ => launcher.symbols().annotate(&line).iter().for_each(|line| complain!("{line}")),
@@ -81,6 +89,7 @@ pub fn bench(options: &Options, json: Option<&Path>) -> Result<u8> {
             Event::Deadline => return Err(launcher.timed_out()),
         }
     };
+    drop(progress);
     figures.extend(boot.figures());
     for line in table(&figures) {
         print_line(&line)?;
@@ -89,7 +98,7 @@ pub fn bench(options: &Options, json: Option<&Path>) -> Result<u8> {
     Ok(status)
 }
 
-/// When the guest got how far, from QEMU's start.
+/// The times from QEMU's start until the guest got somewhere.
 #[derive(Debug, Default)]
 struct Boot {
     entry: Option<Duration>,
@@ -106,7 +115,7 @@ impl Boot {
         }
     }
 
-    /// The baseline is the time that QEMU and the firmware take before the kernel's first word.
+    /// The baseline is the time that QEMU and the firmware take until the kernel's first line.
     fn figures(&self) -> impl Iterator<Item = Figure> {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let baseline = self.entry.map(ms);
@@ -122,7 +131,7 @@ impl Boot {
     }
 }
 
-/// A number with three significant digits, or more where they stand before the point.
+/// A number with three significant digits, or with all digits before the point if those are more.
 fn digits(value: f64) -> String {
     let whole = value.abs().log10().floor();
     let decimals = if whole.is_finite() && whole < 2.0 { (2.0 - whole) as usize } else { 0 };
@@ -153,15 +162,17 @@ fn table(figures: &[Figure]) -> Vec<String> {
 
 /// A list of {name, value, unit, baseline, ratio}; a p99 is an entry of its own.
 fn to_json(figures: &[Figure]) -> String {
-    let entry = |name: String, value: f64, figure: &Figure, baseline: Option<f64>, ratio: Option<f64>| serde_json::json!({"name": name, "value": value, "unit": figure.unit, "baseline": baseline, "ratio": ratio});
-    let entries: Vec<serde_json::Value> = figures
-        .iter()
-        .flat_map(|figure| {
-            let median = entry(figure.name.clone(), figure.value, figure, figure.baseline, figure.ratio());
-            let p99 = figure.p99.map(|p99| entry(format!("{}, p99", figure.name), p99, figure, None, None));
-            std::iter::once(median).chain(p99)
-        })
-        .collect();
+    let mut entries = Vec::new();
+    for figure in figures {
+        let (Figure { name, value, p99, unit, baseline }, ratio) = (figure, figure.ratio());
+        entries.push(serde_json::json!({
+            "name": name, "value": value, "unit": unit, "baseline": baseline, "ratio": ratio,
+        }));
+        entries.extend(p99.map(|p99| {
+            let (name, none) = (format!("{name}, p99"), None::<f64>);
+            serde_json::json!({ "name": name, "value": p99, "unit": unit, "baseline": none, "ratio": none })
+        }));
+    }
     format!("{:#}\n", serde_json::Value::from(entries))
 }
 
@@ -210,7 +221,10 @@ mod tests {
             serde_json::json!([
                 {"name": "bare", "value": 0.1512, "unit": "us", "baseline": null, "ratio": null},
                 {"name": "bare, p99", "value": 0.38, "unit": "us", "baseline": null, "ratio": null},
-                {"name": "write \"1\"", "value": 12345.6, "unit": "MB/s", "baseline": 10000.0, "ratio": 1.23456},
+                {
+                    "name": "write \"1\"", "value": 12345.6, "unit": "MB/s",
+                    "baseline": 10000.0, "ratio": 1.23456,
+                },
             ])
         );
     }

@@ -10,10 +10,11 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::{bench, conformance, runner, tour};
 
-/// Boots Ferrovia's kernel in QEMU, with an RDMA NIC of our own, and moves data through IT-API endpoints.
+/// Boots Ferrovia's kernel in QEMU with emulated RDMA NICs, and moves data through IT-API
+/// endpoints.
 ///
-/// Without a command it gives the tour. What is missing on the machine (QEMU, the kernel's Rust target) is
-/// installed where that takes no question; otherwise the commands to type are printed.
+/// Without a command it gives the tour. If QEMU or the kernel's Rust target is missing, it is
+/// installed if that takes no question; otherwise the commands to type are printed.
 #[derive(Debug, Parser)]
 #[command(name = "ferrovia", version, disable_help_subcommand = true)]
 struct Cli {
@@ -26,9 +27,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Boot, print the IA's capabilities, and move a payload of our own in each way (the default)
+    /// Boot, print the IA's capabilities, and move 16 MiB in each way (the default)
     Tour,
-    /// Move FILE in each way (send, write, read, direct) from one endpoint's memory to another's
+    /// Move FILE, of any size, in each way (send, write, read, direct) between two endpoints'
+    /// memory
     Transfer {
         /// The file to move
         #[arg(value_name = "FILE")]
@@ -39,7 +41,7 @@ enum Command {
         /// Run only tests whose names contain one of these
         #[arg(value_name = "FILTER")]
         filters: Vec<String>,
-        /// Show what the guest writes while tests run
+        /// Show the guest's output while tests run
         #[arg(long, alias = "nocapture")]
         show_output: bool,
     },
@@ -49,16 +51,16 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// Boot any image (targets/NAME), for those who write one
+    /// Boot the image targets/NAME, which may be one of your own
     Boot {
-        /// The image's name
+        /// The image's folder in targets
         #[arg(value_name = "NAME")]
         image: String,
         /// Words for the kernel's command line
         #[arg(value_name = "WORD")]
         words: Vec<String>,
     },
-    /// Run the suite in the kernel and print which of the specifications' requirements it shows
+    /// Run the suite in the kernel and print which requirements of the specifications it shows
     Conformance {
         /// Also list the requirements that no passing test shows
         #[arg(long)]
@@ -66,7 +68,8 @@ enum Command {
     },
 }
 
-/// Does what the arguments (without the program's name) ask for; returns the process's status.
+/// Runs the command that the arguments name (they begin after the program's name); returns the
+/// process's status.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
     let arguments = std::iter::once(OsString::from("ferrovia")).chain(arguments);
     let cli = match Cli::try_parse_from(arguments) {
@@ -87,7 +90,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
     }
 }
 
-/// The first paragraph of clap's report in one line.
+/// The first paragraph of clap's report, in one line.
 fn one_line(report: &str) -> String {
     let paragraph = report.lines().map(str::trim).take_while(|line| !line.is_empty());
     let line = paragraph.collect::<Vec<_>>().join(" ");
@@ -138,6 +141,7 @@ mod tests {
             (&["--timeout", "0"], "--timeout"),
             (&["bench", "--json"], "--json"),
             (&["test", "a b"], "a b"),
+            (&["boot", "nonexistent"], "the images are bench, hello,"),
         ] {
             let error = usage_error(arguments);
             assert!(error.contains(words), "{arguments:?}: {error}");

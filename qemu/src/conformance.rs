@@ -1,22 +1,23 @@
 //! How much of the specifications the suite shows: the rows of the catalogue, by document and page.
 //!
-//! tests/catalogue/DOCUMENT.tsv has a row for each requirement; not-applicable.tsv names rows that can't apply,
-//! with the reason. A row is shown when a test that passed in this run, on every machine of the run, names it.
+//! tests/catalogue/DOCUMENT.tsv has a row for each requirement; not-applicable.tsv lists the rows
+//! that can't apply, with reasons. A row is shown when a test that passed on every machine of this
+//! run names it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::images::workspace_root;
 use crate::launch::print_line;
 use crate::options::Options;
 use crate::runner;
+use crate::sources;
 use crate::suite::Outcome;
 
-/// The file of the rows that don't apply.
+/// The file of the rows that can't apply.
 const REASONED: &str = "not-applicable.tsv";
-/// The documents that the closing line counts: those of the IT-API itself.
+/// The documents that the closing line counts begin so: those of the IT-API itself.
 const COUNTED: &str = "it-api-";
 
 /// One requirement.
@@ -59,7 +60,7 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// Checks that no row stands twice and that only rows that exist are reasoned away.
+    /// Checks that each row is there once and that every row that is said not to apply exists.
     fn check(&self) -> Result<()> {
         let mut ids = BTreeSet::new();
         for row in self.documents.values().flatten() {
@@ -77,7 +78,7 @@ impl Catalogue {
         !self.reasoned.contains_key(&row.id)
     }
 
-    /// What is wrong with the rows that a test names, if anything.
+    /// What is wrong with the rows that a test names.
     fn objections(&self, test: &str, rows: &[String]) -> Vec<String> {
         let known = |id: &String| self.documents.values().flatten().any(|row| row.id == *id);
         rows.iter()
@@ -156,7 +157,7 @@ fn parse_rows(file: &str, text: &str) -> Result<Vec<Row>> {
         .collect()
 }
 
-/// Reads the rows that can't apply: id, reason. A heading, if there is one, begins with `id`.
+/// Reads the rows that can't apply: id and reason. A heading, if there is one, begins with `id`.
 fn parse_reasons(text: &str) -> Result<BTreeMap<String, String>> {
     let mut reasons = BTreeMap::new();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -175,9 +176,9 @@ fn parse_reasons(text: &str) -> Result<BTreeMap<String, String>> {
     Ok(reasons)
 }
 
-/// Runs the suite in the kernel and prints what it shows; returns the process's status.
+/// Runs the suite in the kernel and prints which rows it shows; returns the process's status.
 pub fn conformance(options: &Options, missing: bool) -> Result<u8> {
-    let catalogue = Catalogue::load(&workspace_root().join("tests/catalogue"))?;
+    let catalogue = Catalogue::load(&sources::root()?.join("tests/catalogue"))?;
     let summary = runner::run_suite(options, &[], false, |ran| match ran.result.outcome {
         Outcome::Passed => Ok(()),
         Outcome::Failed(_) => runner::print_result(ran),
@@ -287,7 +288,8 @@ mod tests {
 
     #[test]
     fn the_projects_own_catalogue_is_sound() {
-        let catalogue = Catalogue::load(&workspace_root().join("tests/catalogue")).expect("sound");
+        let catalogue =
+            Catalogue::load(&sources::root().expect("the sources").join("tests/catalogue")).expect("sound");
         let counted =
             catalogue.documents.iter().filter(|(d, _)| d.starts_with(COUNTED)).map(|(_, r)| r.len());
         assert_eq!(counted.sum::<usize>(), 719 + 789 + 864 + 781);

@@ -1,6 +1,6 @@
-//! What a guest says: lines on its serial port, and beats and control lines on its debug port.
+//! What a guest writes: lines on its serial port; heartbeats and control lines on its debug port.
 
-/// The longest line that is kept; a guest that writes more gets it cut into lines.
+/// The longest line; a longer one is cut into several.
 const LONGEST: usize = 16 << 10;
 
 /// Collects bytes into lines.
@@ -10,7 +10,7 @@ pub struct LineBuffer {
 }
 
 impl LineBuffer {
-    /// Takes bytes as they come; returns the lines that they complete, without their ends.
+    /// Takes the next bytes; returns the lines that they complete, without their ends.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut lines = Vec::new();
         for &byte in bytes {
@@ -26,7 +26,7 @@ impl LineBuffer {
         lines
     }
 
-    /// What came after the last line end, if anything did.
+    /// The bytes after the last line end, if there are any.
     pub fn rest(&mut self) -> Option<String> {
         if self.bytes.is_empty() { None } else { self.take_line() }
     }
@@ -40,33 +40,35 @@ impl LineBuffer {
     }
 }
 
-/// What a guest asks for, or tells, on its debug port.
+/// One message on a guest's debug port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// It lives.
+    /// A heartbeat: the guest's threads run.
     Beat,
-    /// Its first thread runs.
+    /// The first thread runs.
     FirstThread,
-    /// It asks that its device be ended for good, with all NICs, as if the device's process were killed.
+    /// The guest asks us to end its device for good, with all NICs, as if the device's process were
+    /// killed.
     KillDevice,
-    /// A control line that means nothing.
+    /// A control line without a meaning.
     Unknown(String),
 }
 
-/// Reads the debug port: `.` is a heartbeat and `S` the start of the first thread, wherever a control line has
-/// not begun; anything else begins a control line, which a line end completes.
+/// Reads the debug port. `.` is a heartbeat, wherever it is. `S` where no control line has begun is
+/// the start of the first thread. Any other byte begins or continues a control line, which a line
+/// end completes.
 #[derive(Debug, Default)]
 pub struct DebugPort {
     line: Vec<u8>,
 }
 
 impl DebugPort {
-    /// Takes bytes as they come; returns what they mean.
+    /// Takes the next bytes; returns the messages that they complete.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Note> {
         let mut notes = Vec::new();
         for &byte in bytes {
             match byte {
-                // A beat may come from another thread in the middle of a control line.
+                // Another thread may write a heartbeat amid a control line.
                 b'.' => notes.push(Note::Beat),
                 b'S' if self.line.is_empty() => notes.push(Note::FirstThread),
                 b'\n' => notes.push(Self::control(&std::mem::take(&mut self.line))),
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_is_shown_and_not_lost() {
+    fn bytes_that_are_no_text_are_replaced_and_not_lost() {
         let mut buffer = LineBuffer::default();
         assert_eq!(buffer.feed(b"a\xffb\n"), ["a\u{fffd}b"]);
     }
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn beats_and_control_lines_are_told_apart() {
+    fn heartbeats_may_come_amid_control_lines() {
         let mut port = DebugPort::default();
         assert_eq!(port.feed(b"S..ki"), [Note::FirstThread, Note::Beat, Note::Beat]);
         assert_eq!(port.feed(b".ll\n."), [Note::Beat, Note::KillDevice, Note::Beat]);

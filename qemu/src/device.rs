@@ -1,8 +1,9 @@
-//! The thread that plays the device: it drives the model of all NICs of a guest.
+//! The device's thread: it drives the model of all NICs of a guest.
 //!
-//! While there is work it polls; when there was none for `SPIN` it asks for kicks and sleeps on the doorbells'
-//! eventfds, until the model's next deadline at most. The thread owns the NICs' ports, so when it has ended,
-//! nothing of the guest's is touched any more: for the guest this is a device whose process was killed.
+//! The thread polls while there is work. After `SPIN` without work it asks the driver for kicks and
+//! sleeps on the doorbells' eventfds, until the model's next deadline at most. The thread owns the
+//! NICs' ports, so after its end nothing accesses the guest's memory: for the guest this is a
+//! device whose process was killed.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +17,10 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use crate::error::{Error, Result};
 use crate::frontend::Port;
 
-/// How long the device looks for work before it sleeps: longer than a guest takes between two posts, and short
-/// enough to leave the CPU to the guest's own thread on a small machine.
+/// How long the device looks for work before it sleeps: longer than a guest takes between two
+/// posts, and short enough that the guest's own thread gets the CPU on a small machine.
 const SPIN: Duration = Duration::from_micros(15);
-/// Pieces of work between two looks at the clock and at whether to stop.
+/// Pieces of work before the thread reads the clock and its stop flag again.
 const BUDGET: u32 = 64;
 
 /// The running device of a guest; dropping it ends it.
@@ -31,8 +32,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// Starts a device with a NIC behind each port, joined by short cuts. Bus addresses below `dma_limit`
-    /// can be reached.
+    /// Starts a device with a NIC behind each port, joined by short cuts. Its DMA reaches the bus
+    /// addresses below `dma_limit`.
     pub fn start<P: Port>(ports: Vec<P>, dma_limit: u64) -> Result<Device> {
         let failed = |e| Error::system("start the device", e);
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -40,7 +41,7 @@ impl Device {
         let sleep_on = wake.try_clone().map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
         let asked = stop.clone();
-        // The model is made in its thread, since it need not be fit to move.
+        // The model is made in its thread, since it need not be `Send`.
         let (ready, made) = mpsc::channel();
         let thread = std::thread::Builder::new().name("device".into()).spawn(move || {
             match power_on(ports, dma_limit) {
@@ -61,13 +62,13 @@ impl Device {
         Ok(Device { stop, wake, thread: Some(thread) })
     }
 
-    /// Ends the device for good; when this returns it touches nothing of the guest's any more.
+    /// Ends the device for good. After this returned, it accesses nothing of the guest's.
     pub fn kill(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // It fails only if the thread has been told 2^64 - 2 times.
+        // It fails only if 2^64 - 2 wake-ups are pending.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // Had it panicked it would have said so, and it is ended either way.
+            // After a panic, which has been printed, the thread has ended too.
             let _ = thread.join();
         }
     }
@@ -79,7 +80,7 @@ impl Drop for Device {
     }
 }
 
-/// A NIC and what its guest rings.
+/// A NIC and its doorbell's eventfd.
 type Doorbell = (NicId, OwnedFd);
 
 fn power_on<P: Port>(ports: Vec<P>, dma_limit: u64) -> Result<(Fabric<P>, Vec<Doorbell>)> {
@@ -138,7 +139,8 @@ fn sleep(doorbells: &[Doorbell], wake: &OwnedFd, timeout: Option<Duration>) -> V
     }
     let rang = doorbells.iter().zip(&fds).filter(|(_, fd)| fd.revents().contains(PollFlags::IN));
     rang.map(|((nic, kick), _)| {
-        // It does not block (QEMU and we both set O_NONBLOCK), and nothing to read is as good as read.
+        // It does not block, since QEMU and we both set O_NONBLOCK; that nothing is there is no
+        // error.
         let _ = rustix::io::read(kick, &mut [0; 8]);
         *nic
     })
@@ -184,7 +186,7 @@ mod tests {
         registers.slice().atomic_u32(offset).expect("aligned").load(Ordering::Acquire)
     }
 
-    /// Waits for what the device will do, and fails after a time in which it must have.
+    /// Waits until the device has done something, and panics if it takes too long.
     fn until(what: &str, mut done: impl FnMut() -> bool) {
         let begun = Instant::now();
         while !done() {

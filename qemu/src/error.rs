@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// An error of the launcher; its text is one line (set-up errors may add lines with commands to run).
+/// An error of the launcher. Its text is one line; set-up errors may add lines with commands to
+/// run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An operation of the host's operating system failed.
@@ -12,7 +13,7 @@ pub enum Error {
     System {
         /// What was tried, in the infinitive.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file that was named on the command line can't be used.
@@ -20,19 +21,30 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file that was named on the command line is not an ordinary file.
-    #[error("{}: not a regular file", .0.display())]
+    #[error("{}: not a regular file; only regular files can be moved", .0.display())]
     NotAFile(PathBuf),
-    /// A value on the command line makes no sense, alone or beside the others.
+    /// A file had fewer bytes when it was read than when it was opened.
+    #[error("{}: it had {bytes} bytes when it was opened, and only {found} could be read; run it again when \
+             nothing changes the file", path.display())]
+    Shrunk {
+        /// The file.
+        path: PathBuf,
+        /// Its length when it was opened.
+        bytes: u64,
+        /// How many of them were read.
+        found: u64,
+    },
+    /// The command line is wrong.
     #[error("{0}")]
     Usage(String),
     /// A program is missing and can't be installed from here.
     #[error("{0}")]
     Missing(String),
-    /// What `--qemu` names does not answer as a QEMU does.
+    /// The program that `--qemu` names does not answer as a QEMU does.
     #[error("{}: not a QEMU: {why}", path.display())]
     NotQemu {
         /// The program that was tried.
@@ -64,9 +76,6 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// The file does not fit into the guest.
-    #[error("{0}")]
-    TooLarge(String),
     /// QEMU ended by itself before the guest reported a status.
     #[error("QEMU ended early ({status}): {stderr}")]
     QemuDied {
@@ -76,7 +85,7 @@ pub enum Error {
         stderr: String,
     },
     /// The guest stopped (a reset, a triple fault, a power-off) without writing its status.
-    #[error("the guest ended without reporting a status")]
+    #[error("the guest ended without reporting a status; --log debug may show why")]
     NoStatus,
     /// The guest's heartbeat stopped.
     #[error("the guest's heartbeat stopped for {} s; QEMU was ended", .0.as_secs())]
@@ -84,16 +93,16 @@ pub enum Error {
     /// `--timeout` passed.
     #[error("the guest was still running after {} s; QEMU was ended", .0.as_secs())]
     TimedOut(Duration),
-    /// Ctrl-C, SIGTERM or SIGHUP.
+    /// Ctrl-C, SIGTERM or SIGHUP asked the launcher to end.
     #[error("interrupted by signal {0}")]
     Interrupted(i32),
-    /// The catalogue of requirements, or what the tests say of it, contradicts itself.
+    /// The catalogue of requirements contradicts itself or the tests.
     #[error("catalogue: {0}")]
     Catalogue(String),
 }
 
 impl Error {
-    /// Wraps what the system said; `what` completes "cannot …".
+    /// An error of the operating system; `what` completes "cannot …".
     pub fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
         Error::System { what: what.into(), source: source.into() }
     }
@@ -107,7 +116,7 @@ impl Error {
         }
     }
 
-    /// Whether the reader who would have read the rest of our output has gone away.
+    /// Whether the reader of our output has closed it.
     pub fn is_closed_output(&self) -> bool {
         matches!(self, Error::System { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
     }

@@ -1,27 +1,29 @@
-//! Kernel images: built for the guest's target by a cargo of their own.
+//! Kernel images: built for the guest's target by a nested cargo.
 //!
-//! The nested cargo works in a folder of its own below the outer one's, so the two never wait for each other's
-//! lock, and it sees none of the outer one's variables: a RUSTFLAGS in the environment would silently
-//! replace the target's flags and yield a position-independent image, which can't be started.
+//! The nested cargo has a target folder of its own inside the outer cargo's, so neither waits for
+//! the other's lock. It gets none of the outer cargo's variables: a RUSTFLAGS in the environment
+//! would silently replace the target's flags and yield a position-independent image, which QEMU
+//! can't start.
 
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, BufReader, IsTerminal};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use object::elf;
 use object::read::elf::{ElfFile64, FileHeader};
 use rustix::process::Signal;
 
 use crate::error::{Error, Result};
 use crate::process;
+use crate::progress::Progress;
 use crate::setup::{GUEST_TARGET, ensure_guest_target};
+use crate::sources;
 
-/// Variables that must not reach the nested cargo, besides all that begin with a prefix of [`LEAKY_PREFIXES`].
+/// Variables that must not reach the nested cargo, besides all that begin with a prefix of
+/// [`LEAKY_PREFIXES`].
 const LEAKY: &[&str] = &[
     "RUSTFLAGS",
     "RUSTDOCFLAGS",
@@ -38,10 +40,12 @@ const LEAKY: &[&str] = &[
     "LLVM_PROFILE_FILE",
 ];
 
-/// Variables with these prefixes must not reach the nested cargo, unless they are in [`HARMLESS_PREFIXES`].
+/// Variables with these prefixes must not reach the nested cargo, except those that begin with one
+/// of [`HARMLESS_PREFIXES`].
 const LEAKY_PREFIXES: &[&str] = &["CARGO_", "DEP_"];
 
-/// How cargo reaches the network and the terminal is the user's affair.
+/// Variables with these prefixes say how cargo reaches the network and the terminal. They do not
+/// change the image, so the nested cargo gets them.
 const HARMLESS_PREFIXES: &[&str] = &[
     "CARGO_HOME",
     "CARGO_HTTP_",
@@ -52,36 +56,42 @@ const HARMLESS_PREFIXES: &[&str] = &[
     "CARGO_BUILD_JOBS",
 ];
 
-/// Where the workspace is.
-pub fn workspace_root() -> &'static Path {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package.parent().unwrap_or(package)
+/// The manifest of the image `name`; if there is no such image, the error lists those that there
+/// are.
+pub fn manifest(name: &str) -> Result<PathBuf> {
+    let targets = sources::root()?.join("targets");
+    let names = names(&targets).map_err(|source| Error::File { path: targets.clone(), source })?;
+    if names.iter().any(|found| found == name) {
+        return Ok(targets.join(name).join("Cargo.toml"));
+    }
+    Err(Error::Usage(format!("there is no image {name:?}; the images are {}", names.join(", "))))
 }
 
-/// Builds `image-NAME` and returns its ELF file. Optimised and with debug assertions as this program is.
-pub fn build(name: &str) -> Result<PathBuf> {
-    let root = workspace_root();
-    if !root.join("Cargo.toml").is_file() {
-        return Err(Error::Tool(format!(
-            "the sources were expected in {}; run the launcher by `cargo run` from where they are now",
-            root.display()
-        )));
+/// The folders of `targets` that are images, in order.
+fn names(targets: &Path) -> std::io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(targets)? {
+        let entry = entry?;
+        let has = |file: &str| entry.path().join(file).is_file();
+        if has("Cargo.toml") && has("src/main.rs") {
+            names.extend(entry.file_name().into_string());
+        }
     }
+    names.sort();
+    Ok(names)
+}
+
+/// Builds the image `name`, which `manifest` describes, and returns its ELF file. It is optimised,
+/// and has debug assertions, as this program is and has.
+pub fn build(name: &str, manifest: &Path) -> Result<PathBuf> {
+    let root = sources::root()?;
     ensure_guest_target(root)?;
     let target_dir = target_dir(env::current_exe().ok().as_deref(), root).join("guest");
     let release = !cfg!(debug_assertions);
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--package"]).arg(format!("image-{name}")).args([
-        "--target",
-        GUEST_TARGET,
-        "--target-dir",
-    ]);
-    cargo
-        .arg(&target_dir)
-        .current_dir(root)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
+    cargo.args(["build", "--target", GUEST_TARGET, "--target-dir"]).arg(&target_dir);
+    cargo.arg("--manifest-path").arg(manifest).current_dir(root);
+    cargo.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     if release {
         cargo.arg("--release");
     }
@@ -103,49 +113,37 @@ fn leaks(variable: &OsString) -> bool {
     LEAKY.contains(&name) || begins(LEAKY_PREFIXES) && !begins(HARMLESS_PREFIXES)
 }
 
-/// The folder that the running program was built in: the nearest one above it that cargo has marked.
+/// The target folder that the running program was built in: the nearest folder above the program
+/// that cargo has marked, else the usual one.
 fn target_dir(program: Option<&Path>, root: &Path) -> PathBuf {
     let marked = program.and_then(|p| p.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file()));
     marked.map_or_else(|| root.join("target"), Path::to_owned)
 }
 
-/// Runs cargo; shows its last line while it works, and all that it said if it fails.
+/// Runs cargo; shows its last line while it works, and all that it wrote if it fails.
 fn run_with_progress(mut cargo: Command, name: &str) -> Result<()> {
     let mut child = cargo.spawn().map_err(|e| Error::system("run cargo", e))?;
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} image {prefix}: {wide_msg}") {
-        bar.set_style(style);
-    }
-    bar.set_prefix(name.to_owned());
-    let mut said = Vec::new();
-    let mut announced = false;
+    let progress = Progress::begin(format!("building the image {name}"));
+    let mut written = Vec::new();
     for line in child.stderr.take().map(|pipe| BufReader::new(pipe).split(b'\n')).into_iter().flatten() {
         let Ok(line) = line else { break };
         let line = String::from_utf8_lossy(&line).into_owned();
-        if line.trim_start().starts_with("Compiling") {
-            if !announced && !std::io::stderr().is_terminal() {
-                complain!("ferrovia: building the image {name}");
-            }
-            if !announced {
-                bar.enable_steady_tick(Duration::from_millis(100));
-            }
-            announced = true;
-            bar.set_message(line.trim().to_owned());
-        }
-        said.push(line);
+        progress.message(line.trim());
+        written.push(line);
     }
     let status = child.wait().map_err(|e| Error::system("wait for cargo", e))?;
-    bar.finish_and_clear();
+    drop(progress);
     if status.success() {
         return Ok(());
     }
-    for line in said {
+    for line in written {
         complain!("{line}");
     }
     Err(Error::Build(name.to_owned()))
 }
 
-/// Checks that a file is something that QEMU can start: a fixed-address x86-64 program with a PVH entry.
+/// Checks that a file is something that QEMU can start: a fixed-address x86-64 program with a PVH
+/// entry.
 fn check_image(path: &Path) -> Result<()> {
     let bad = |why: &str| Error::BadImage { path: path.to_owned(), why: why.to_owned() };
     let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
@@ -194,6 +192,15 @@ mod tests {
             ["CARGO_HOME", "CARGO_NET_OFFLINE", "CARGO_HTTP_PROXY", "CARGO_TERM_COLOR", "PATH", "CARGO"]
         {
             assert!(!leaks(&name.into()), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_image_that_does_not_exist_is_refused_with_those_that_do() {
+        assert!(manifest("hello").expect("it exists").is_file());
+        for name in ["nonexistent", "", "common", "../qemu", "hello/"] {
+            let error = manifest(name).expect_err("it is no image").to_string();
+            assert!(error.contains("bench, hello, kernel-tests, suite, tour"), "{error}");
         }
     }
 

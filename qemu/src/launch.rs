@@ -1,6 +1,5 @@
-//! Starting an image, and passing on what it says.
+//! Starting an image, and passing on what it writes.
 
-use std::fs::File;
 use std::io::Write;
 use std::time::Instant;
 
@@ -8,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::frontend::ivshmem::Ivshmem;
 use crate::images;
 use crate::options::Options;
+use crate::progress;
 use crate::setup::find_qemu;
 use crate::symbols::Symbols;
 use crate::vm::{Config, Event, Guest, Patience};
@@ -22,16 +22,17 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// Sees to it that QEMU and the image `name` are there.
+    /// Finds or installs QEMU, and builds the image `name`.
     pub fn prepare(options: &Options, name: &str) -> Result<Launcher> {
-        let qemu = find_qemu(options.qemu.as_deref())?;
-        let image = images::build(name)?;
+        let manifest = images::manifest(name)?;
+        let qemu = find_qemu(options.qemu().as_deref(), options.time_limit())?;
+        let image = images::build(name, &manifest)?;
         let symbols = Symbols::load(&image);
         Ok(Launcher { qemu, image, symbols, options: options.clone() })
     }
 
     /// Starts a guest with `words` on its command line.
-    pub fn start(&self, words: &[String], module: Option<File>) -> Result<Guest> {
+    pub fn start(&self, words: &[String]) -> Result<Guest> {
         let options = &self.options;
         let mut command_line = format!("log={}", options.log);
         for word in words {
@@ -45,7 +46,6 @@ impl Launcher {
             memory: options.memory(),
             nics: usize::try_from(options.nics()).unwrap_or(usize::MAX),
             command_line,
-            module,
             patience: Patience::default(),
         };
         Guest::start(config, &Ivshmem)
@@ -70,11 +70,10 @@ impl Launcher {
     pub fn run(
         &self,
         words: &[String],
-        module: Option<File>,
         mut line: impl FnMut(&str) -> Result<()>,
         mut first_thread: impl FnMut(std::time::Duration),
     ) -> Result<u8> {
-        let mut guest = self.start(words, module)?;
+        let mut guest = self.start(words)?;
         let deadline = self.deadline(guest.started());
         loop {
             match guest.next(deadline)? {
@@ -88,8 +87,8 @@ impl Launcher {
     }
 }
 
-/// Where the lines of a guest go: to standard output, and from a panic on to standard error, with names for the
-/// addresses.
+/// Where the lines of a guest go, with names for the addresses in them: to standard output, and
+/// from a panic on to standard error.
 #[derive(Debug)]
 pub struct Output<'a> {
     symbols: &'a Symbols,
@@ -123,8 +122,9 @@ impl Output<'_> {
 
 /// Writes a line to standard output, which may have been closed.
 pub fn print_line(line: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}")
-        .and_then(|()| out.flush())
-        .map_err(|e| Error::system("write to standard output", e))
+    let write = || {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{line}").and_then(|()| out.flush())
+    };
+    progress::aside(write).map_err(|e| Error::system("write to standard output", e))
 }

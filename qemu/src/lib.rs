@@ -1,24 +1,28 @@
-//! The host's side of Ferrovia: the launcher that `cargo run` runs, and the front-ends that attach the device model
-//! to QEMU.
+//! The host's side of Ferrovia: the launcher that `cargo run` runs, and the front-ends that attach
+//! the device model to QEMU.
 //!
 //! | module | subject |
 //! |---|---|
 //! | [`cli`], [`options`] | the command line |
-//! | [`setup`], [`images`] | what has to be there first: QEMU, the Rust target, a built image |
-//! | [`launch`], [`tour`], [`mod@bench`] | running one image and passing on what it says |
+//! | [`setup`], [`sources`], [`images`] | what must be there first: QEMU, the Rust target, a built image |
+//! | [`launch`], [`tour`], [`mod@bench`] | running one image and passing on what it writes |
+//! | [`progress`] | what the user sees during a wait |
 //! | [`suite`], [`runner`], [`machines`], [`conformance`] | running the tests, over as many guests as it takes |
-//! | [`vm`], [`console`], [`symbols`] | one guest: how it starts, speaks and ends |
-//! | [`frontend`], [`device`], [`memory`] | its NICs: how QEMU sees them, and the thread that plays them |
-//! | [`process`], [`signals`], [`error`] | children that die with us, Ctrl-C, and one line for each error |
+//! | [`vm`], [`console`], [`symbols`] | one guest: how it starts, what it writes, how it ends |
+//! | [`frontend`], [`device`], [`memory`] | its NICs: how QEMU sees them, and the thread that drives their model |
+//! | [`process`], [`signals`], [`error`] | children that end with the launcher, Ctrl-C, one line for each error |
 //!
 //! Unsafe code is confined to [`memory`] (mappings) and [`process`] (between fork and exec).
 
-/// Like `eprintln!`, but whoever closed our standard error gets no panic for it.
+/// Like `eprintln!`, but it does not panic when standard error was closed, and it does not tear a
+/// progress bar.
 macro_rules! complain {
-    ($($words:tt)*) => {{
-        use std::io::Write;
-        let _ = writeln!(std::io::stderr(), $($words)*);
-    }};
+    ($($words:tt)*) => {
+        $crate::progress::aside(|| {
+            use std::io::Write;
+            let _ = writeln!(std::io::stderr(), $($words)*);
+        })
+    };
 }
 
 pub mod bench;
@@ -26,6 +30,7 @@ pub mod cli;
 pub mod conformance;
 pub mod console;
 pub mod device;
+mod digest;
 pub mod error;
 pub mod frontend;
 pub mod images;
@@ -34,9 +39,11 @@ pub mod machines;
 pub mod memory;
 pub mod options;
 pub mod process;
+pub mod progress;
 pub mod runner;
 pub mod setup;
 pub mod signals;
+pub mod sources;
 pub mod suite;
 pub mod symbols;
 pub mod tour;
@@ -47,7 +54,7 @@ use std::process::ExitCode;
 /// Prints the error if there is one, and turns it all into the process's status.
 pub fn exit(outcome: error::Result<u8>) -> ExitCode {
     let status = outcome.unwrap_or_else(|error| {
-        // Whoever closed our output has seen enough, and knows.
+        // The reader who closed our output wants no more of it.
         if !error.is_closed_output() {
             complain!("ferrovia: {error}");
         }

@@ -1,13 +1,13 @@
 //! The machines that the suite runs on: NICs and CPUs.
 //!
-//! With one NIC both IAs of a test are of that NIC; with more they are of the first and of the second, which a short
-//! cut joins.
+//! With one NIC both IAs of a test are on that NIC. With more they are on the first and on the
+//! second, which a short cut joins.
 
 use std::fmt;
 
 use crate::options::Options;
 
-/// What sets one machine of the suite's apart from another.
+/// A machine of the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// How many NICs it has.
@@ -16,12 +16,13 @@ pub struct Machine {
     pub cpus: u32,
 }
 
-/// Where the suite runs unless something else is asked for. With more of each there are more threads at once than one
-/// CPU can show races between, and each connection has two agents; two whole runs are what a test may take.
+/// The machines unless the options name others. The second one shows races between CPUs, and its
+/// connections have two agents. There are two machines only, because each takes a whole run.
 const USUAL: [Machine; 2] = [Machine { nics: 1, cpus: 1 }, Machine { nics: 2, cpus: 2 }];
 
 impl Machine {
-    /// The machines that the options ask for: all the usual ones, each with what is given in place of its own.
+    /// The machines that the options ask for: the usual ones, with the numbers that the options
+    /// give.
     pub fn of(options: &Options) -> Vec<Machine> {
         let mut machines: Vec<Machine> = USUAL
             .iter()
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_takes_the_place_of_the_usual() {
+    fn given_numbers_replace_the_usual_ones() {
         assert_eq!(machines(None, None), ["1 NIC, 1 CPU", "2 NICs, 2 CPUs"]);
         assert_eq!(machines(None, Some(2)), ["1 NIC, 2 CPUs", "2 NICs, 2 CPUs"]);
         assert_eq!(machines(None, Some(1)), ["1 NIC, 1 CPU", "2 NICs, 1 CPU"]);

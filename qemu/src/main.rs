@@ -1,4 +1,4 @@
-//! The launcher; all of it is in the library.
+//! The launcher. All its code is in the library.
 
 use std::process::ExitCode;
 

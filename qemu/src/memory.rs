@@ -1,6 +1,7 @@
-//! Memory that QEMU and the device both map: anonymous files, and the guest's RAM seen by its bus addresses.
+//! Memory that QEMU and the device both map: anonymous files, and the guest's RAM by bus address.
 //!
-//! Nothing here has a name in the file system, so nothing is left behind, whoever is killed.
+//! Nothing here has a name in the file system, so nothing is left behind when QEMU or the launcher
+//! is killed.
 #![expect(unsafe_code, reason = "mapping memory, and giving out bounds-checked windows onto it")]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,19 +23,19 @@ pub struct SharedMemory {
     len: usize,
 }
 
-// SAFETY: it owns a mapping, which belongs to no thread; access is by `SharedSlice` only.
+// SAFETY: it owns a mapping, which is bound to no thread; access is by `SharedSlice` only.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// `len` zeroed bytes; `purpose` is for people.
+    /// `len` zeroed bytes; `purpose` is for messages and for /proc.
     pub fn new(purpose: &str, len: usize) -> Result<SharedMemory> {
         let failed = |e: rustix::io::Errno| Error::system(format!("set aside {len} bytes for {purpose}"), e);
         let fd = rustix::fs::memfd_create(purpose, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(failed)?;
         rustix::fs::ftruncate(&fd, len as u64).map_err(failed)?;
-        // A file that shrank under the mapping would turn an access into SIGBUS.
+        // If the file could shrink under the mapping, an access could raise SIGBUS.
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::SEAL).map_err(failed)?;
         // SAFETY: a new mapping at an address that the system chooses; it replaces nothing.
         let ptr = unsafe {
@@ -54,7 +55,8 @@ impl SharedMemory {
 
     /// All of it.
     pub fn slice(&self) -> SharedSlice<'_> {
-        // SAFETY: mapped readable and writable until `self` is dropped; only windows are ever given out.
+        // SAFETY: mapped readable and writable until `self` is dropped, and only windows are handed
+        // out.
         unsafe { SharedSlice::from_raw(self.ptr, self.len) }
     }
 
@@ -66,24 +68,25 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and the windows onto it borrow `self`. Failing would only keep it mapped.
+        // SAFETY: the mapping is ours, and the windows onto it borrow `self`. If it fails the
+        // memory stays mapped, which is harmless.
         let _ = unsafe { rustix::mm::munmap(self.ptr.as_ptr().cast(), self.len) };
     }
 }
 
 /// RAM below this size lies in one piece below the PCI hole (QEMU, hw/i386/pc_q35.c).
 const ONE_PIECE: u64 = 0xb000_0000;
-/// What stays below the hole of a larger RAM.
+/// How much of a larger RAM lies below the hole.
 const SPLIT_LOW: u64 = 0x8000_0000;
 /// Where the rest of a larger RAM begins.
 const HIGH: u64 = 1 << 32;
 
 /// How much of a RAM of `size` bytes the q35 machine puts below the PCI hole.
-pub fn below_hole(size: u64) -> u64 {
+fn below_hole(size: u64) -> u64 {
     if size >= ONE_PIECE { SPLIT_LOW } else { size }
 }
 
-/// The guest's RAM, reached by bus address. Cloning it maps nothing anew.
+/// The guest's RAM, accessed by bus address. Clones share one mapping.
 #[derive(Clone, Debug)]
 pub struct GuestRam {
     memory: Arc<SharedMemory>,
@@ -109,13 +112,13 @@ impl GuestRam {
         self.memory.fd()
     }
 
-    /// The first bus address past all RAM.
+    /// The first bus address behind all RAM.
     pub fn limit(&self) -> u64 {
         if self.size > self.low { HIGH + (self.size - self.low) } else { self.low }
     }
 
-    /// The window of `len` bytes at bus address `addr`; `None` unless all of it is RAM, in one piece. An empty
-    /// window is in reach everywhere.
+    /// The window of `len` bytes at bus address `addr`; `None` unless all of it is RAM, in one
+    /// piece. There is an empty window at every address.
     #[inline]
     fn window(&self, addr: u64, len: u64) -> Option<SharedSlice<'_>> {
         let addr = if len == 0 { 0 } else { addr };
@@ -143,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_ram_ends_where_it_ends() {
+    fn a_small_ram_is_one_piece() {
         let ram = GuestRam::new(1 << 20).expect("1 MiB");
         assert_eq!(ram.limit(), 1 << 20);
         assert_eq!(ram.window(0, 1 << 20).expect("all of it").len(), 1 << 20);
@@ -156,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_in_reach_everywhere() {
+    fn an_empty_window_is_at_every_address() {
         let ram = GuestRam::new(1 << 20).expect("1 MiB");
         for addr in [0, 1 << 20, (1 << 20) + 1, u64::MAX] {
             assert_eq!(ram.get(addr, 0).expect("nothing").len(), 0);
@@ -164,9 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn a_large_ram_has_a_hole_and_goes_on_above_it() {
+    fn a_large_ram_continues_above_the_hole() {
         let size = 3 << 30;
-        let ram = GuestRam::new(size).expect("3 GiB, of which few are touched");
+        let ram = GuestRam::new(size).expect("3 GiB, of which few pages are used");
         assert_eq!(ram.limit(), HIGH + (1 << 30));
         ram.window(SPLIT_LOW - 8, 8).expect("below the hole").write(0, &[1; 8]).expect("in bounds");
         ram.window(HIGH, 8).expect("above the hole").write(0, &[2; 8]).expect("in bounds");
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ram_that_cannot_be_had_is_an_error() {
+    fn a_ram_of_impossible_size_is_an_error() {
         let error = GuestRam::new(1 << 62).expect_err("no machine has that");
         assert!(error.to_string().contains("the guest's memory"), "{error}");
     }

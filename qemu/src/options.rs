@@ -1,4 +1,4 @@
-//! What can be chosen about the machine that a guest runs on.
+//! The options: the machine that a guest runs on.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,49 +9,64 @@ use clap::builder::PossibleValuesParser;
 
 use crate::error::{Error, Result};
 
-/// The guest's memory unless something larger is needed.
+/// The guest's memory unless the user chooses another size.
 pub const DEFAULT_MEMORY: Size = Size(512 << 20);
-/// A guest can't do anything in less.
+/// The least memory in which every image works.
 const LEAST_MEMORY: Size = Size(64 << 20);
-/// A guest can't address more: 40 bits, of which we leave half to devices.
+/// The most memory: half of what 40 address bits reach; the other half is for devices.
 const MOST_MEMORY: Size = Size(512 << 30);
+
+/// The levels of the kernel's log.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// The options that all commands share.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Use this QEMU (7.2 or newer) instead of the qemu-system-x86_64 on PATH
-    #[arg(long, global = true, value_name = "PATH", env = "FERROVIA_QEMU", help_heading = "Machine")]
+    /// Use this QEMU (7.2 or newer) instead of the qemu-system-x86_64 on PATH [env: FERROVIA_QEMU]
+    #[arg(long, global = true, value_name = "PATH", help_heading = "Machine")]
     pub qemu: Option<PathBuf>,
 
     /// Run the guest on this many CPUs [default: 1; the suite runs on machines with 1 and with 2]
-    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Machine")]
+    #[arg(long, global = true, value_name = "N", help_heading = "Machine")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cpus: Option<u32>,
 
-    /// Give the guest this much memory: a number with K, M or G, or of MiB [default: 512M, or what the file needs]
-    #[arg(long, global = true, value_name = "SIZE", value_parser = Size::parse, help_heading = "Machine")]
+    /// Give the guest this much memory: a number with K, M or G, or of MiB [default: 512M]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = Size::parse)]
+    #[arg(help_heading = "Machine")]
     pub memory: Option<Size>,
 
     /// Put this many NICs into the guest [default: 2; the suite runs on machines with 1 and with 2]
-    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8), help_heading = "Machine")]
+    #[arg(long, global = true, value_name = "N", help_heading = "Machine")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=8))]
     pub nics: Option<u32>,
 
-    /// Let the guest's kernel log what is at least this grave
-    #[arg(long, global = true, value_name = "LEVEL", default_value = "warn", value_parser = PossibleValuesParser::new(["off", "error", "warn", "info", "debug", "trace"]), help_heading = "Machine")]
+    /// Have the guest's kernel log messages of this level and above
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "warn", help_heading = "Machine")]
+    #[arg(value_parser = PossibleValuesParser::new(LEVELS))]
     pub log: String,
 
     /// End the guest, with an error, when it still runs after this many seconds
-    #[arg(long, global = true, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Machine")]
+    #[arg(long, global = true, value_name = "SECONDS", help_heading = "Machine")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub timeout: Option<u32>,
 }
 
 impl Default for Options {
-    /// What an empty command line means.
+    /// The options of a command line without options.
     fn default() -> Options {
         Options { qemu: None, cpus: None, memory: None, nics: None, log: "warn".into(), timeout: None }
     }
 }
 
 impl Options {
+    /// The QEMU that the user chose: by `--qemu`, else by the variable FERROVIA_QEMU unless it is
+    /// empty.
+    pub fn qemu(&self) -> Option<PathBuf> {
+        let variable = || std::env::var_os("FERROVIA_QEMU").filter(|path| !path.is_empty());
+        self.qemu.clone().or_else(|| variable().map(PathBuf::from))
+    }
+
     /// The time after which a guest is ended.
     pub fn time_limit(&self) -> Option<Duration> {
         self.timeout.map(|seconds| Duration::from_secs(seconds.into()))
@@ -83,7 +98,7 @@ impl Size {
         Size(bytes.div_ceil(1 << 20).saturating_mul(1 << 20))
     }
 
-    /// Reads a size as it stands on a command line.
+    /// Reads a size from the command line.
     fn parse(text: &str) -> Result<Size> {
         let wrong = |why: &str| Error::Usage(why.to_owned());
         let text = text.strip_suffix(['b', 'B']).unwrap_or(text);

@@ -1,23 +1,32 @@
-//! Child processes that inherit named descriptors and die when we do, even by SIGKILL.
+//! Child processes: those that inherit descriptors and end when we do, even by SIGKILL, and those
+//! that must answer in time.
 #![expect(unsafe_code, reason = "code between fork and exec")]
 
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, FdFlags};
-use rustix::process::Signal;
+use rustix::process::{Pid, PidfdFlags, Signal};
 
-/// Makes the child of `command` inherit `descriptors` under their numbers, and get `signal` when the thread
-/// that spawns it ends, however it ends.
+/// How long the rest of an answer may take after the program has ended.
+const REST_TIME: Duration = Duration::from_secs(5);
+/// Bytes of an answer that are kept.
+const LONGEST_ANSWER: u64 = 64 << 10;
+
+/// Makes the child of `command` inherit `descriptors` under their numbers, and get `signal` when
+/// the thread that spawns it ends, however it ends.
 ///
 /// The descriptors must stay open until the child was spawned.
 pub fn bind(command: &mut Command, signal: Signal, descriptors: Vec<RawFd>) {
     let parent = rustix::process::getpid();
     let prepare = move || -> io::Result<()> {
         rustix::process::set_parent_process_death_signal(Some(signal))?;
-        // Had the parent died before that call, no signal would ever come.
+        // If the parent ended before that call, no signal comes.
         if rustix::process::getppid() != Some(parent) {
             return Err(Errno::SRCH.into());
         }
@@ -30,4 +39,82 @@ pub fn bind(command: &mut Command, signal: Signal, descriptors: Vec<RawFd>) {
     };
     // SAFETY: only system calls, no allocation and no lock; fit to run between fork and exec.
     unsafe { command.pre_exec(prepare) };
+}
+
+/// Runs `command` and returns its status and what it wrote to standard output; `None` if it has not
+/// ended after `limit`. Then it is killed, with all processes that it started.
+pub fn answer(mut command: Command, limit: Duration) -> io::Result<Option<Output>> {
+    bind(&mut command, Signal::KILL, Vec::new());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    let mut child = command.spawn()?;
+    let stdout = child.stdout.take();
+    let (sender, written) = mpsc::channel();
+    // A thread reads, since a process that the child started may keep the pipe open for ever.
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(stdout) = stdout {
+            // An error ends the answer as its end does.
+            let _ = stdout.take(LONGEST_ANSWER).read_to_end(&mut bytes);
+        }
+        // The receiver is gone if the answer took too long.
+        let _ = sender.send(bytes);
+    });
+    if !has_ended(&child, limit)? {
+        // They fail only if it has ended meanwhile.
+        let _ = rustix::process::kill_process_group(Pid::from_child(&child), Signal::KILL);
+        let _ = child.wait();
+        return Ok(None);
+    }
+    let status = child.wait()?;
+    let stdout = written.recv_timeout(REST_TIME).unwrap_or_default();
+    Ok(Some(Output { status, stdout, stderr: Vec::new() }))
+}
+
+/// Waits for a child's end, for `limit` at most.
+fn has_ended(child: &Child, limit: Duration) -> io::Result<bool> {
+    let pidfd = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let deadline = std::time::Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        let timeout = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+        match rustix::event::poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn an_answer_has_its_status() {
+        let answer = answer(shell("echo yes; exit 3"), Duration::from_secs(60)).expect("it runs");
+        let answer = answer.expect("in time");
+        assert_eq!((answer.status.code(), &*answer.stdout), (Some(3), &b"yes\n"[..]));
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_killed_with_its_children() {
+        let begun = Instant::now();
+        let limit = Duration::from_millis(200);
+        assert!(answer(shell("sleep 600 & echo never; wait"), limit).expect("it runs").is_none());
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn an_endless_answer_is_cut() {
+        let answer = answer(shell("yes"), Duration::from_secs(60)).expect("it runs").expect("in time");
+        assert_eq!(answer.stdout.len() as u64, LONGEST_ANSWER);
+        assert!(!answer.status.success());
+    }
 }

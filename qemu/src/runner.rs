@@ -1,7 +1,8 @@
-//! Runs the conformance suite in the kernel, on each of its machines: guest after guest until every test has ended.
+//! Runs the conformance suite in the kernel, on each of its machines: guest after guest until every
+//! test has ended.
 //!
-//! A test that panics, faults or hangs ends its guest; it is reported, and the next guest goes on after it.
-//! [`crate::suite`] documents what the image says.
+//! A test that panics, faults or hangs ends its guest; it is reported, and the next guest goes on
+//! after it. [`crate::suite`] documents the lines that the image writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -11,19 +12,20 @@ use crate::error::{Error, Result};
 use crate::launch::{Launcher, print_line};
 use crate::machines::Machine;
 use crate::options::Options;
+use crate::progress::Progress;
 use crate::suite::{Next, Outcome, Suite, TestResult};
 use crate::vm::{Event, Exit};
 
-/// A test that has ended, and where.
+/// A test that has ended, and its machine.
 #[derive(Clone, Debug)]
 pub struct Ran {
     /// The machine that it ran on.
     pub machine: Machine,
-    /// What came of it.
+    /// How it ended.
     pub result: TestResult,
 }
 
-/// What came of a suite.
+/// How a suite ended.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// The machines that it ran on.
@@ -52,7 +54,7 @@ impl Summary {
         !self.results.is_empty() && self.failed() == 0
     }
 
-    /// The rows of the catalogue that are shown: by a test that passed on every machine.
+    /// The rows of the catalogue that are shown: those of tests that passed on every machine.
     pub fn shown(&self) -> BTreeSet<String> {
         let mut times: BTreeMap<&str, usize> = BTreeMap::new();
         self.passes().for_each(|result| *times.entry(&result.name).or_default() += 1);
@@ -73,20 +75,32 @@ pub fn run_suite(
 ) -> Result<Summary> {
     let mut all = Summary::default();
     for machine in Machine::of(options) {
-        let summary = run(&machine.options(options), SUITE, filters, show_output, &mut report)?;
+        let options = machine.options(options);
+        let summary = run_image(&options, SUITE, filters, show_output, true, &mut report)?;
         all.machines.extend(summary.machines);
         all.results.extend(summary.results);
     }
     Ok(all)
 }
 
-/// Runs the tests of `image` whose names contain one of `filters` (all if there is none) on one machine; `report` gets
-/// each as it ends.
+/// Runs the tests of `image` whose names contain one of `filters` (all tests if there is no filter)
+/// on one machine. Calls `report` for each test as it ends.
 pub fn run(
     options: &Options,
     image: &str,
     filters: &[String],
     show_output: bool,
+    report: impl FnMut(&Ran) -> Result<()>,
+) -> Result<Summary> {
+    run_image(options, image, filters, show_output, false, report)
+}
+
+fn run_image(
+    options: &Options,
+    image: &str,
+    filters: &[String],
+    show_output: bool,
+    show_progress: bool,
     mut report: impl FnMut(&Ran) -> Result<()>,
 ) -> Result<Summary> {
     for filter in filters {
@@ -96,6 +110,12 @@ pub fn run(
     let begun = Instant::now();
     let mut suite = Suite::new(begun);
     let machine = Machine { nics: options.nics(), cpus: options.cpus() };
+    let progress = show_progress.then(|| Progress::begin(format!("{image} ({machine})")));
+    let message = |tests: usize, at: &str| {
+        if let Some(progress) = &progress {
+            progress.message(format!("{tests} tests have ended; {at}"));
+        }
+    };
     let mut summary = Summary { machines: vec![machine], results: Vec::new() };
     let mut take = |result: TestResult| -> Result<()> {
         let output = result.output.iter().flat_map(|line| launcher.symbols().annotate(line)).collect();
@@ -107,7 +127,8 @@ pub fn run(
     loop {
         let mut words: Vec<String> = filters.iter().map(|filter| format!("filter={filter}")).collect();
         words.extend(suite.last().map(|last| format!("after={last}")));
-        let mut guest = launcher.start(&words, None)?;
+        message(suite.ended(), "booting");
+        let mut guest = launcher.start(&words)?;
         suite.booted(Instant::now());
         let overall = launcher.deadline(begun);
         let why = loop {
@@ -120,6 +141,7 @@ pub fn run(
                     if let Some(result) = suite.line(&line, Instant::now()) {
                         take(result)?;
                     }
+                    message(suite.ended(), suite.running().unwrap_or("between two tests"));
                 }
                 Event::FirstThread => {}
                 Event::Ended(Exit::Status(status)) => break format!("the guest ended with status {status}"),
@@ -144,7 +166,7 @@ pub fn run(
             Next::Boot => {}
             Next::Stuck => {
                 complain!(
-                    "ferrovia: the suite does not get on after {} ({machine}); it was given up",
+                    "ferrovia: the suite was given up: it ends no test after {} ({machine})",
                     suite.last().unwrap_or("its start")
                 );
                 return Ok(summary);
@@ -153,18 +175,19 @@ pub fn run(
     }
 }
 
-/// A filter becomes a word on the kernel's command line.
+/// Checks that a filter can be a word of the kernel's command line.
 fn check_filter(filter: &str) -> Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_:.-/".contains(c);
     if !filter.is_empty() && filter.chars().all(fits) {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "filter {filter:?}: the names of tests have only letters, digits and _ : . - / in them"
+        "filter {filter:?}: a filter is a part of a test's name, and those have only letters, digits and \
+         _ : . - / in them"
     )))
 }
 
-/// Prints how a test ended, and if it failed why, and what it wrote.
+/// Prints how a test ended, and of one that failed the reason and its output.
 pub fn print_result(ran: &Ran) -> Result<()> {
     let Ran { machine, result: TestResult { name, time, output, outcome, .. } } = ran;
     match outcome {
@@ -190,8 +213,21 @@ fn show_time(time: Duration) -> String {
 /// Runs tests, prints each, and the closing line; returns the process's status.
 pub fn run_and_print(options: &Options, filters: &[String], show_output: bool) -> Result<u8> {
     let summary = run_suite(options, filters, show_output, print_result)?;
+    if summary.results.is_empty() && !filters.is_empty() {
+        complain!("ferrovia: {}", no_match(filters));
+    }
     print_closing(&summary)?;
     Ok(if summary.is_success() { 0 } else { 1 })
+}
+
+/// What to say when no test ran.
+fn no_match(filters: &[String]) -> String {
+    let filters: Vec<String> = filters.iter().map(|filter| format!("{filter:?}")).collect();
+    format!(
+        "no test has {} in its name; names are like lmr::create_and_query, and without a filter all \
+         tests run",
+        filters.join(" or ")
+    )
 }
 
 /// Prints the failures once more, by name, and the closing line.
@@ -207,7 +243,7 @@ pub fn print_closing(summary: &Summary) -> Result<()> {
     print_line(&format!("kernel: {} passed, {} failed", summary.passed(), summary.failed()))
 }
 
-/// What `cargo test` passes on to its harnesses, as far as it concerns us.
+/// The arguments that `cargo test` passes to a test harness, those that mean something here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HarnessArguments {
     /// The filters.
@@ -219,7 +255,7 @@ pub struct HarnessArguments {
 }
 
 impl HarnessArguments {
-    /// Reads the arguments of the standard test harness; those that mean nothing here are ignored.
+    /// Reads the arguments of the standard test harness, and ignores those that mean nothing here.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<HarnessArguments> {
         let mut parsed = HarnessArguments::default();
         let mut arguments = arguments.into_iter();
@@ -247,11 +283,11 @@ impl HarnessArguments {
     }
 }
 
-/// The whole of a test target without the standard harness: `fn main() -> ExitCode { qemu::runner::main() }`.
+/// The `main` of a test target without the standard harness.
 ///
-/// The machine's options have their defaults; FERROVIA_QEMU names another QEMU.
+/// The machine's options have their defaults; the variable FERROVIA_QEMU can name another QEMU.
 pub fn main() -> ExitCode {
-    let options = Options { qemu: std::env::var_os("FERROVIA_QEMU").map(Into::into), ..Options::default() };
+    let options = Options::default();
     let status = HarnessArguments::parse(std::env::args().skip(1)).and_then(|arguments| {
         if arguments.list {
             Ok(0)
@@ -294,6 +330,12 @@ mod tests {
         let (time, rows, output) = (Duration::ZERO, vec![format!("{name}.B01")], Vec::new());
         let result = TestResult { name: name.into(), outcome, time, rows, output };
         Ran { machine: Machine { nics, cpus: 1 }, result }
+    }
+
+    #[test]
+    fn a_filter_that_matches_nothing_is_named() {
+        let text = no_match(&["nosuchtest".into(), "other".into()]);
+        assert!(text.contains("no test has \"nosuchtest\" or \"other\" in its name"), "{text}");
     }
 
     #[test]

@@ -1,28 +1,34 @@
-//! What has to be on the machine before a guest can start: QEMU, and the standard library for its target; and Valgrind for
-//! the benchmarks that count instructions.
+//! What has to be on the machine before a guest can start: QEMU, and Rust's standard library for
+//! the guest; and Valgrind for the benchmarks that count instructions.
 //!
-//! What is missing is installed where that takes no question (root, or sudo without a password); otherwise
-//! the exact commands are printed. Nothing is installed when `--qemu` names a program.
+//! What is missing is installed if that takes no question (root, or sudo without a password).
+//! Otherwise the error says what to type. Nothing is installed when `--qemu` names a program.
 
 use std::env;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::process;
+use crate::progress::Progress;
 
-/// The oldest QEMU that works, as text.
+/// The oldest QEMU that works, for messages.
 const OLDEST_TEXT: &str = "7.2";
 /// The oldest QEMU that works.
 const OLDEST: (u32, u32) = (7, 2);
+/// How long a program may take to answer `--version`. QEMU takes some 20 ms on an idle machine.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+
 /// A program, and the package that has it.
 struct Package {
     program: &'static str,
     debian: &'static str,
     fedora: &'static str,
     arch: &'static str,
-    /// What else can be done about it, after "install it".
+    /// What else the user can do, after "install it".
     otherwise: &'static str,
 }
 
@@ -50,12 +56,14 @@ pub struct Qemu {
     pub version: (u32, u32),
 }
 
-/// Finds QEMU: `chosen` if given, else on PATH, else after installing it.
-pub fn find_qemu(chosen: Option<&Path>) -> Result<Qemu> {
-    if let Some(path) = chosen {
-        return check_version(path);
+/// Finds QEMU: `chosen` if given, else on PATH, else after installing it. `limit` is the time that
+/// the user gives a guest, if any; no QEMU may take longer to say its version.
+pub fn find_qemu(chosen: Option<&Path>, limit: Option<Duration>) -> Result<Qemu> {
+    let limit = limit.map_or(ANSWER_TIME, |limit| limit.min(ANSWER_TIME));
+    match chosen {
+        Some(path) => check_version(path, limit),
+        None => check_version(&find_or_install(&QEMU)?, limit),
     }
-    check_version(&find_or_install(&QEMU)?)
 }
 
 /// Makes sure that Valgrind is on PATH.
@@ -84,11 +92,18 @@ fn on_path(program: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
 }
 
 /// Asks a program for its version.
-fn check_version(path: &Path) -> Result<Qemu> {
-    let answer = Command::new(path).arg("--version").stdin(Stdio::null()).output();
-    let answer = answer.map_err(|source| Error::File { path: path.to_owned(), source })?;
-    let text = String::from_utf8_lossy(&answer.stdout);
+fn check_version(path: &Path, limit: Duration) -> Result<Qemu> {
     let not_qemu = |why: String| Error::NotQemu { path: path.to_owned(), why };
+    let progress = Progress::begin(format!("waiting for `{} --version`", path.display()));
+    let mut command = Command::new(path);
+    command.arg("--version");
+    let answer = process::answer(command, limit);
+    drop(progress);
+    let answer = answer.map_err(|source| Error::File { path: path.to_owned(), source })?;
+    let Some(answer) = answer else {
+        return Err(not_qemu(format!("`--version` did not end within {} s", limit.as_secs())));
+    };
+    let text = String::from_utf8_lossy(&answer.stdout);
     if !answer.status.success() {
         return Err(not_qemu(format!("`--version` ended with {}", answer.status)));
     }
@@ -102,7 +117,8 @@ fn check_version(path: &Path) -> Result<Qemu> {
     Ok(Qemu { path: path.to_owned(), version })
 }
 
-/// Reads `QEMU emulator version 7.2.22 (Debian …)`; returns major, minor, and the version as it stands there.
+/// Reads `QEMU emulator version 7.2.22 (Debian …)`; returns major and minor version, and the
+/// version as it is written there.
 fn parse_version(text: &str) -> Option<((u32, u32), &str)> {
     let shown = text.lines().next()?.strip_prefix("QEMU emulator version ")?.split_whitespace().next()?;
     let mut parts = shown.split('.');
@@ -111,7 +127,7 @@ fn parse_version(text: &str) -> Option<((u32, u32), &str)> {
     Some(((major, minor), shown))
 }
 
-/// A family of distributions whose package manager we know.
+/// A family of distributions that have the same package manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Distribution {
     Debian,
@@ -156,7 +172,7 @@ impl Distribution {
     }
 }
 
-/// What to type where we can't install.
+/// The error that says what to type when nothing can be installed.
 fn by_hand(package: &Package, why: &str) -> Error {
     let Package { program, debian, fedora, arch, otherwise } = package;
     Error::Missing(format!(
@@ -171,7 +187,7 @@ fn by_hand(package: &Package, why: &str) -> Error {
 fn install(package: &Package, system: Distribution) -> Result<()> {
     let commands = system.commands(package);
     let Some(manager) = commands.first().and_then(|c| c.first()) else {
-        return Err(by_hand(package, "this distribution's package manager is not one we know"));
+        return Err(by_hand(package, "this distribution's package manager is unknown"));
     };
     if on_path(OsStr::new(manager), env::var_os("PATH").as_deref()).is_none() {
         return Err(by_hand(package, &format!("neither was {manager}")));
@@ -188,27 +204,31 @@ fn install(package: &Package, system: Distribution) -> Result<()> {
         complain!("ferrovia: {} was not found; running `{}`", package.program, words.join(" "));
         let mut run = Command::new(words[0]);
         run.args(&words[1..]).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
-        // The package manager is left to finish when we are killed: half an installation helps nobody.
-        // What it says goes to our standard error, since standard output is the guest's.
+        // The package manager may go on when we are killed, so that no package is half installed.
+        // Its output goes to our standard error, since standard output is the guest's.
         run.stdout(io::stderr());
         match run.status() {
             Ok(status) if status.success() => {}
-            // An index that can't be refreshed may still be good enough to install from.
+            // The package may be in the index that is there already.
             Ok(_) if command.contains(&"update") => {}
-            Ok(status) => return Err(by_hand(package, &format!("`{}` failed ({status})", words.join(" ")))),
+            Ok(status) => {
+                let why = format!("`{}` failed ({status})", words.join(" "));
+                return Err(by_hand(package, &why));
+            }
             Err(source) => return Err(Error::system(format!("run {}", words[0]), source)),
         }
     }
     Ok(())
 }
 
-/// Whether a command ends well; it prints nothing.
+/// Whether a command succeeds; its output is dropped.
 fn quiet_success(command: &mut Command) -> bool {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Makes sure that the standard library for [`GUEST_TARGET`] is there, for the toolchain used in `root`.
+/// Makes sure that the standard library for [`GUEST_TARGET`] is there, for the toolchain used in
+/// `root`.
 ///
 /// rustup does this by itself from rust-toolchain.toml unless it was told not to.
 pub fn ensure_guest_target(root: &Path) -> Result<()> {
@@ -230,13 +250,13 @@ pub fn ensure_guest_target(root: &Path) -> Result<()> {
     if !quiet_success(Command::new("rustup").arg("--version")) {
         return Err(Error::Tool(format!(
             "the Rust target {GUEST_TARGET} is not installed, and rustup was not found; \
-             install rustup from https://rustup.rs, or the target with your toolchain's own means"
+             install rustup from https://rustup.rs, or install the target as your distribution does it"
         )));
     }
     for attempt in 1..=DOWNLOADS {
         complain!(
-            "ferrovia: the Rust target {GUEST_TARGET} is not installed; running `rustup target add {GUEST_TARGET}`\
-             {}",
+            "ferrovia: the Rust target {GUEST_TARGET} is not installed; \
+             running `rustup target add {GUEST_TARGET}`{}",
             if attempt > 1 { format!(" (attempt {attempt} of {DOWNLOADS})") } else { String::new() }
         );
         let mut rustup = Command::new("rustup");
@@ -325,7 +345,8 @@ mod tests {
     fn a_qemu_is_taken_from_the_oldest_version_on() {
         let dir = tempfile::tempdir().expect("a folder");
         let with = |name: &str, version: &str| {
-            find_qemu(Some(&script(dir.path(), name, &format!("echo 'QEMU emulator version {version}'"))))
+            let script = script(dir.path(), name, &format!("echo 'QEMU emulator version {version}'"));
+            find_qemu(Some(&script), None)
         };
         assert_eq!(with("a", "7.2.0").expect("7.2 is new enough").version, (7, 2));
         assert_eq!(with("b", "11.1.3").expect("11.1 is new enough").version, (11, 1));
@@ -336,11 +357,12 @@ mod tests {
     #[test]
     fn what_is_no_qemu_is_named() {
         let dir = tempfile::tempdir().expect("a folder");
-        let missing = find_qemu(Some(&dir.path().join("nothing"))).expect_err("there is nothing");
+        let missing = find_qemu(Some(&dir.path().join("nothing")), None).expect_err("there is nothing");
         assert!(matches!(missing, Error::File { .. }), "{missing}");
-        let failing = find_qemu(Some(&script(dir.path(), "failing", "exit 3"))).expect_err("it fails");
+        let failing = find_qemu(Some(&script(dir.path(), "failing", "exit 3")), None).expect_err("it fails");
         assert!(failing.to_string().contains("exit status: 3"), "{failing}");
-        let other = find_qemu(Some(&script(dir.path(), "other", "echo hello"))).expect_err("it is no QEMU");
+        let other =
+            find_qemu(Some(&script(dir.path(), "other", "echo hello")), None).expect_err("it is no QEMU");
         assert!(other.to_string().contains("hello"), "{other}");
     }
 }

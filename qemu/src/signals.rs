@@ -1,7 +1,7 @@
-//! Ctrl-C, SIGTERM and SIGHUP as something that poll(2) can wait for.
+//! Ctrl-C, SIGTERM and SIGHUP as descriptors for poll(2).
 //!
-//! Before [`Signals::watch`] the signals end the process as they always do; afterwards the guest's loop sees
-//! them and ends QEMU first.
+//! Before [`Signals::watch`] the signals end the process at once. Afterwards the guest's loop
+//! receives them and ends QEMU first.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,11 +12,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::error::{Error, Result};
 
-/// The signals that ask us to end.
+/// The signals that ask the launcher to end.
 const ASKED: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// The watch on the signals that ask us to end. There is one for the process, and it lasts: between two
-/// guests a signal must not get lost.
+/// The watch on these signals. There is one in the process, and it is never removed, so that no
+/// signal is lost between two guests.
 #[derive(Debug)]
 pub struct Signals {
     pipes: Vec<(i32, UnixStream)>,
@@ -25,7 +25,7 @@ pub struct Signals {
 static SIGNALS: Mutex<Option<&'static Signals>> = Mutex::new(None);
 
 impl Signals {
-    /// Starts watching, unless that was done before.
+    /// Starts the watch, unless it has been started before.
     pub fn watch() -> Result<&'static Signals> {
         let mut signals = SIGNALS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(signals) = *signals {
@@ -42,7 +42,7 @@ impl Signals {
         Ok(signals.insert(Box::leak(Box::new(Signals { pipes }))))
     }
 
-    /// What becomes readable when a signal arrives.
+    /// The descriptors of which one becomes readable when a signal arrives.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.pipes.iter().map(|(_, pipe)| pipe.as_fd())
     }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_is_seen_once() {
+    fn a_signal_is_reported_once() {
         let signals = Signals::watch().expect("watch");
         assert_eq!(signals.arrived(), None);
         signal_hook::low_level::raise(SIGHUP).expect("raise");

@@ -1,34 +1,36 @@
-//! What the suite's image says of its tests, read line by line. No I/O and no clock: both are arguments.
+//! The lines in which the suite's image reports its tests. No I/O and no clock: both are arguments.
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `@test start NAME [SECONDS]` | a test begins; it may take so long ([`DEFAULT_LIMIT`] unless said) |
+//! | `@test start NAME [SECONDS]` | a test begins; its time limit, [`DEFAULT_LIMIT`] if it names none |
 //! | `@test rows NAME ID…` | rows of the catalogue that the test shows when it passes; may be repeated |
 //! | `@test ok NAME MICROSECONDS` | it passed |
 //! | `@test fail NAME FILE:LINE: MESSAGE` | it failed, and the suite goes on |
 //! | `@reboot` | the suite is to be booted again and goes on after the last test |
 //! | `@done` | no test is left |
 //!
-//! Every other line is the output of the test that runs. The suite is booted with `filter=WORD` for each filter, and
-//! from the second time on with `after=NAME`: it skips all tests up to that one.
+//! Every other line is the output of the test that runs. The suite is booted with `filter=WORD` for
+//! each filter, and from the second time on with `after=NAME`: then it skips all tests up to that
+//! one.
 
 use std::time::{Duration, Instant};
 
 use crate::launch::is_crash;
 
-/// How long a test may take that does not say.
+/// The time limit of a test that names none.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
-/// The longest that a test can ask for.
+/// The longest time limit that a test can name, in seconds.
 const LONGEST_LIMIT: u64 = 600;
-/// Lines of a test's output that are kept; the first ones, since they say what went wrong first.
+/// How many lines of a test's output are kept: the first ones, since they show what went wrong
+/// first.
 const KEPT_LINES: usize = 200;
 
 /// How a test ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It showed what it claims.
+    /// All its checks held.
     Passed,
-    /// It did not: where and why, in one line.
+    /// One did not: where and why, in one line.
     Failed(String),
 }
 
@@ -39,7 +41,7 @@ pub struct TestResult {
     pub name: String,
     /// How it ended.
     pub outcome: Outcome,
-    /// How long it took, by the guest's clock if the guest could tell.
+    /// How long it took: by the guest's clock if it passed, else by ours.
     pub time: Duration,
     /// The rows of the catalogue that it names.
     pub rows: Vec<String>,
@@ -70,7 +72,7 @@ pub enum Next {
     Finished,
     /// Boot again; [`Suite::last`] says after which test to go on.
     Boot,
-    /// The suite does not get on: a boot went by in which no test ended.
+    /// No test ended since the last boot, so another one would not help.
     Stuck,
 }
 
@@ -80,17 +82,19 @@ pub struct Suite {
     running: Option<Running>,
     last: Option<String>,
     done: bool,
-    /// The suite asked for a new boot, or has said goodbye: the end of the guest is no failure.
+    /// The suite asked for a new boot, or no test is left: the end of the guest is no failure.
     leaving: bool,
+    /// A test has ended since the last boot.
     progress: bool,
-    /// Since when nothing runs.
+    ended: usize,
+    /// Since when no test runs.
     idle: Instant,
     crash: Option<String>,
     stray: Vec<String>,
 }
 
 impl Suite {
-    /// A suite of which nothing is known yet.
+    /// A suite that has not been booted.
     pub fn new(now: Instant) -> Suite {
         Suite {
             running: None,
@@ -98,6 +102,7 @@ impl Suite {
             done: false,
             leaving: false,
             progress: false,
+            ended: 0,
             idle: now,
             crash: None,
             stray: Vec::new(),
@@ -109,6 +114,16 @@ impl Suite {
         self.last.as_deref()
     }
 
+    /// How many tests have ended.
+    pub fn ended(&self) -> usize {
+        self.ended
+    }
+
+    /// The test that runs.
+    pub fn running(&self) -> Option<&str> {
+        self.running.as_ref().map(|running| running.name.as_str())
+    }
+
     /// A new guest was started.
     pub fn booted(&mut self, now: Instant) {
         self.leaving = false;
@@ -118,7 +133,7 @@ impl Suite {
         self.stray.clear();
     }
 
-    /// When the guest has to be ended unless something happens.
+    /// When the guest has to be killed unless a test begins or ends before.
     pub fn deadline(&self) -> Instant {
         match &self.running {
             Some(running) => running.started + running.limit,
@@ -126,7 +141,7 @@ impl Suite {
         }
     }
 
-    /// Takes a line; returns the test that it ends, or that ended without a word.
+    /// Takes a line; returns the test that has ended with it, if one has.
     pub fn line(&mut self, line: &str, now: Instant) -> Option<TestResult> {
         match line
             .strip_prefix('@')
@@ -204,24 +219,26 @@ impl Suite {
         let time = time.unwrap_or_else(|| now.saturating_duration_since(running.started));
         self.last = Some(running.name.clone());
         self.progress = true;
+        self.ended += 1;
         self.idle = now;
         Some(running.end(outcome, time))
     }
 
-    /// Ends the running test, if there is one, as failed: by what the kernel said of it, else for `why`.
+    /// Ends the running test, if there is one, as failed: with the kernel's report of a crash as
+    /// the reason if there is one, else with `why`.
     fn end_running(&mut self, why: &str, now: Instant) -> Option<TestResult> {
         let crash = self.running.as_ref()?.crash.clone();
         let why = crash.unwrap_or_else(|| why.to_owned());
         self.finish(Outcome::Failed(why), None, now)
     }
 
-    /// The guest has ended, for `why`. Returns the test that it took with it, and what to do next.
+    /// The guest has ended, for `why`. Returns the test that failed by that, and what to do next.
     pub fn guest_ended(&mut self, why: &str, now: Instant) -> (Option<TestResult>, Next) {
         let victim = match self.end_running(why, now) {
             Some(result) => Some(result),
             None if self.leaving && self.crash.is_none() => None,
             None => {
-                // No test ran, so nobody else would report it.
+                // No test ran, so no test's failure reports it.
                 let name = self
                     .last
                     .as_ref()

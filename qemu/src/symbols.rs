@@ -1,12 +1,13 @@
 //! Names for the addresses in a guest's backtrace.
 //!
-//! The kernel prints a frame as `  at 0x0000000000101234`; the address lies inside the call instruction.
+//! The kernel prints a frame as `  at 0x0000000000101234`; the address lies inside the call
+//! instruction.
 
 use std::path::Path;
 
 use addr2line::Loader;
 
-use crate::images::workspace_root;
+use crate::sources;
 
 /// The debug information of an image.
 pub struct Symbols {
@@ -25,14 +26,15 @@ impl Symbols {
         Symbols { loader: Loader::new(image).ok() }
     }
 
-    /// The lines to show for `line`: itself, and if it is a frame of a backtrace, with where that is.
+    /// The lines to show for `line`: a frame of a backtrace with its function and place, and any
+    /// other line as it is.
     pub fn annotate(&self, line: &str) -> Vec<String> {
         let Some(address) = frame_address(line) else { return vec![line.to_owned()] };
         let names = self.names(address);
         let line = line.trim_end();
         let mut names = names.into_iter();
         let first = names.next().map_or_else(|| line.to_owned(), |name| format!("{line} {name}"));
-        // The functions that were inlined here have no frame of their own; line them up below.
+        // Functions that were inlined here have no frame of their own; they stand in lines below.
         let indent = line.chars().count();
         std::iter::once(first).chain(names.map(|name| format!("{:indent$} {name}", ""))).collect()
     }
@@ -46,8 +48,7 @@ impl Symbols {
                 let function =
                     frame.function.as_ref().and_then(|f| f.demangle().ok().map(|n| n.into_owned()));
                 let place = frame.location.as_ref().and_then(|l| {
-                    let file = Path::new(l.file?);
-                    let file = file.strip_prefix(workspace_root()).unwrap_or(file);
+                    let file = sources::relative(Path::new(l.file?));
                     Some(format!("{}:{}", file.display(), l.line.unwrap_or_default()))
                 });
                 match (function, place) {
@@ -97,13 +98,13 @@ mod tests {
         assert_eq!(symbols.annotate("hello"), ["hello"]);
     }
 
-    /// A function of this very program is found by its debug information.
+    /// A function of this program is found by its debug information.
     #[test]
     fn an_address_gets_the_name_of_its_function() {
         let program = std::env::current_exe().expect("this program");
         let symbols = Symbols::load(&program);
         let loader = symbols.loader.as_ref().expect("an ELF file");
-        // The program was moved when it was loaded; both addresses in the file differ by the same amount.
+        // The address in the file, since the program runs at another one.
         let offset = {
             use object::{Object, ObjectSymbol};
             let bytes = std::fs::read(&program).expect("read it");

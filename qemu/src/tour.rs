@@ -1,99 +1,322 @@
-//! The tour and the transfer: one image, with a payload of its own or with a file from the host; and booting any
+//! The tour and the transfer: one image, which asks for its payload piece by piece; and booting any
 //! other image.
+//!
+//! The launcher holds the guest's memory, so it writes each piece there itself when the image asks
+//! for it (targets/tour documents the lines that the image writes for that). A file of any size can
+//! be moved that way, since a guest needs memory for one piece and its copy only. The digest that
+//! the image prints is taken here, of what is in the guest's memory after a piece was written
+//! there.
 
-use std::fs::File;
-use std::path::Path;
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use nic_model::GuestMemory;
+use rustix::fs::OFlags;
+use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::launch::{Launcher, Output};
-use crate::memory::below_hole;
-use crate::options::{DEFAULT_MEMORY, Options, Size};
+use crate::memory::GuestRam;
+use crate::options::Options;
+use crate::progress::Progress;
+use crate::vm::Event;
 
-/// What the kernel, its heap and the stack take besides a file.
-const OWN_MEMORY: u64 = 128 << 20;
+/// Bytes of the tour's payload; an odd number, so that the last message is shorter than the others.
+const TOUR_BYTES: u64 = (16 << 20) + 77;
+/// The ways in which the image moves each byte.
+const WAYS: u64 = 4;
+/// Bytes that are read from a file at once.
+const CHUNK: usize = 1 << 20;
+/// Where the digest is in the answer to a request for a piece.
+const DIGEST: usize = 32;
+/// Bytes of such an answer.
+const ANSWER: u64 = 64;
 
-/// Boots, shows the IA, and moves a payload of the image's own; returns the image's status.
+/// Boots, shows the IA, and moves a payload of our own; returns the image's status.
 pub fn tour(options: &Options) -> Result<u8> {
-    run(options, "tour", &[], None)
+    let payload = Payload::new(PathBuf::from("the tour's payload"), TOUR_BYTES, Noise::default());
+    run(options, &[], payload)
 }
 
 /// Moves a file in each way; returns the image's status.
 pub fn transfer(options: &Options, path: &Path) -> Result<u8> {
-    let failed = |source| Error::File { path: path.to_owned(), source };
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() {
-        return Err(Error::NotAFile(path.to_owned()));
+    run(options, &["transfer".into()], Payload::of_file(path)?)
+}
+
+fn run(options: &Options, words: &[String], mut payload: Payload) -> Result<u8> {
+    let launcher = Launcher::prepare(options, "tour")?;
+    let mut output = Output::new(launcher.symbols());
+    let mut words = words.to_vec();
+    words.push(format!("bytes={}", payload.bytes));
+    let progress = Progress::begin(if words.len() > 1 { "transfer" } else { "tour" });
+    progress.message("booting");
+    let all = payload.bytes.saturating_mul(WAYS);
+    let mut moved: u64 = 0;
+    let mut guest = launcher.start(&words)?;
+    let deadline = launcher.deadline(guest.started());
+    loop {
+        match guest.next(deadline)? {
+            Event::Line(line) => match Request::parse(&line) {
+                Some(Request::Load { address, length, answer }) => {
+                    progress.share(moved, all);
+                    progress.message("loading");
+                    payload.load(guest.memory(), address, length, answer)?;
+                    progress.message("moving");
+                }
+                Some(Request::Moved(bytes)) => {
+                    moved = moved.saturating_add(bytes);
+                    progress.share(moved, all);
+                }
+                None => output.line(&line)?,
+            },
+            Event::FirstThread => progress.message("connecting"),
+            Event::Ended(exit) => return exit.status(),
+            Event::Stalled(silence) => return Err(Error::Stalled(silence)),
+            Event::Deadline => return Err(launcher.timed_out()),
+        }
     }
-    let bytes = metadata.len();
-    let memory = memory_for(path, bytes, options.memory)?;
-    let options = Options { memory: Some(memory), ..options.clone() };
-    // QEMU passes no module of 0 bytes, so the guest has to be told that there is one.
-    let module = (bytes > 0).then_some(file);
-    run(&options, "tour", &["transfer".into(), format!("bytes={bytes}")], module)
 }
 
-/// Boots any image and passes on what it says; returns the image's status.
+/// Boots any image and passes on what it writes; returns the image's status.
 pub fn boot(options: &Options, image: &str, words: &[String]) -> Result<u8> {
-    run(options, image, words, None)
-}
-
-fn run(options: &Options, image: &str, words: &[String], module: Option<File>) -> Result<u8> {
     let launcher = Launcher::prepare(options, image)?;
     let mut output = Output::new(launcher.symbols());
-    launcher.run(words, module, |line| output.line(line), |_| ())
+    launcher.run(words, |line| output.line(line), |_| ())
 }
 
-/// How much memory a guest gets for a file of `bytes`; an error if it can't hold the file twice, which is what
-/// moving it from one place to another takes.
-fn memory_for(path: &Path, bytes: u64, chosen: Option<Size>) -> Result<Size> {
-    let too_large = |why: String| Error::TooLarge(format!("{}: {bytes} bytes, {why}", path.display()));
-    let twice = bytes.checked_mul(2).and_then(|twice| twice.checked_add(OWN_MEMORY));
-    let needed = Size::at_least(twice.ok_or_else(|| too_large("more than any guest's memory".into()))?);
-    let memory = chosen.unwrap_or(needed.max(DEFAULT_MEMORY));
-    if memory < needed {
-        return Err(too_large(format!("does not fit into a guest of {memory}: it takes --memory {needed}")));
+/// What the image asks for, or reports, by a line of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Request {
+    /// Load the next `length` bytes to `address` and answer at `answer`.
+    Load { address: u64, length: u64, answer: u64 },
+    /// So many bytes have been moved in one way.
+    Moved(u64),
+}
+
+impl Request {
+    fn parse(line: &str) -> Option<Request> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |word: &str| word.parse::<u64>().ok();
+        match words[..] {
+            ["@load", address, length, answer] => Some(Request::Load {
+                address: number(address)?,
+                length: number(length)?,
+                answer: number(answer)?,
+            }),
+            ["@moved", bytes] => Some(Request::Moved(number(bytes)?)),
+            _ => None,
+        }
     }
-    // The module is loaded below the PCI hole, beside the kernel.
-    if bytes + OWN_MEMORY / 2 > below_hole(memory.0) {
-        let most = Size(below_hole(memory.0) - OWN_MEMORY / 2);
-        return Err(too_large(format!("and QEMU can load {most} at most beside a kernel")));
+}
+
+/// What is moved, and how much of it the guest has had.
+struct Payload {
+    name: PathBuf,
+    from: Box<dyn Read>,
+    bytes: u64,
+    loaded: u64,
+    digest: Sha256,
+}
+
+impl Payload {
+    fn new(name: PathBuf, bytes: u64, from: impl Read + 'static) -> Payload {
+        Payload { name, from: Box::new(from), bytes, loaded: 0, digest: Sha256::new() }
     }
-    Ok(memory)
+
+    fn of_file(path: &Path) -> Result<Payload> {
+        let failed = |source| Error::File { path: path.to_owned(), source };
+        // Opening a FIFO would wait for a writer. Ordinary files know no such flag.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(Error::NotAFile(path.to_owned()));
+        }
+        Ok(Payload::new(path.to_owned(), metadata.len(), file))
+    }
+
+    /// Writes the next `length` bytes to the guest's memory at `address`, and the answer at
+    /// `answer`.
+    fn load(&mut self, memory: &GuestRam, address: u64, length: u64, answer: u64) -> Result<()> {
+        let out_of_memory = |_| Error::Tool("the guest asks for bytes where it has no memory".into());
+        let window = memory.get(address, length).map_err(out_of_memory)?;
+        let answer = memory.get(answer, ANSWER).map_err(out_of_memory)?;
+        let mut chunk = vec![0; CHUNK.min(window.len())];
+        for offset in (0..window.len()).step_by(CHUNK) {
+            let chunk = &mut chunk[..CHUNK.min(window.len() - offset)];
+            self.read(chunk)?;
+            let out_of_bounds = |_| Error::Tool("a piece is larger than its memory".into());
+            window.write(offset, chunk).map_err(out_of_bounds)?;
+            // The digest is of the bytes that are in the guest's memory now, not of what was
+            // written.
+            window.read(offset, chunk).map_err(out_of_bounds)?;
+            self.digest.update(&*chunk);
+        }
+        let unaligned = |_| Error::Tool("the guest asks for an answer at an odd address".into());
+        answer.write(DIGEST, &self.digest.clone().finalize()).map_err(unaligned)?;
+        // Release: who sees the new count sees the piece and the digest.
+        answer.atomic_u32(0).map_err(unaligned)?.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Reads the next bytes, as many as `into` holds.
+    fn read(&mut self, into: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        while done < into.len() {
+            match self.from.read(&mut into[done..]) {
+                Ok(0) => {
+                    return Err(Error::Shrunk {
+                        path: self.name.clone(),
+                        bytes: self.bytes,
+                        found: self.loaded,
+                    });
+                }
+                Ok(bytes) => {
+                    done += bytes;
+                    self.loaded += bytes as u64;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(Error::File { path: self.name.clone(), source }),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that look random, the same in each run.
+#[derive(Debug)]
+struct Noise {
+    state: u64,
+    /// Bytes of the state that have not been read.
+    left: usize,
+}
+
+impl Default for Noise {
+    fn default() -> Noise {
+        Noise { state: 0x9e37_79b9_7f4a_7c15, left: 0 }
+    }
+}
+
+impl Read for Noise {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        for byte in into.iter_mut() {
+            if self.left == 0 {
+                // xorshift64
+                self.state ^= self.state << 13;
+                self.state ^= self.state >> 7;
+                self.state ^= self.state << 17;
+                self.left = 8;
+            }
+            *byte = self.state.to_le_bytes()[8 - self.left];
+            self.left -= 1;
+        }
+        Ok(into.len())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::io::Write;
 
-    fn memory(bytes: u64, chosen: Option<u64>) -> std::result::Result<u64, String> {
-        let path = Path::new("f");
-        memory_for(path, bytes, chosen.map(|mib| Size(mib << 20)))
-            .map(|s| s.0 >> 20)
-            .map_err(|e| e.to_string())
+    const MIB: u64 = 1 << 20;
+
+    fn ram() -> GuestRam {
+        GuestRam::new(4 * MIB).expect("4 MiB")
+    }
+
+    fn bytes(memory: &GuestRam, address: u64, length: u64) -> Vec<u8> {
+        let mut bytes = vec![0; length as usize];
+        memory.get(address, length).expect("memory").read(0, &mut bytes).expect("in bounds");
+        bytes
+    }
+
+    fn answers(memory: &GuestRam, answer: u64) -> u32 {
+        memory.get(answer, 4).expect("memory").atomic_u32(0).expect("aligned").load(Ordering::Acquire)
     }
 
     #[test]
-    fn the_guest_grows_with_the_file() {
-        assert_eq!(memory(0, None), Ok(512));
-        assert_eq!(memory(1, None), Ok(512));
-        assert_eq!(memory(256 << 20, None), Ok(640));
-        assert_eq!(memory((256 << 20) + 1, None), Ok(641));
+    fn pieces_are_loaded_in_order_and_the_digest_is_of_all_of_them() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("file");
+        let contents: Vec<u8> = (0..2 * MIB + 5).map(|n| (n * n >> 7) as u8).collect();
+        fs::write(&path, &contents).expect("write");
+        let memory = ram();
+        let mut payload = Payload::of_file(&path).expect("a file");
+        assert_eq!(payload.bytes, 2 * MIB + 5);
+        let first = MIB + 3;
+        payload.load(&memory, 4096, first, 64).expect("it is there");
+        assert_eq!(bytes(&memory, 4096, first), contents[..first as usize]);
+        assert_eq!(answers(&memory, 64), 1);
+        payload.load(&memory, 8192, MIB + 2, 64).expect("it is there");
+        assert_eq!(bytes(&memory, 8192, MIB + 2), contents[first as usize..]);
+        assert_eq!(answers(&memory, 64), 2);
+        assert_eq!(bytes(&memory, 64 + DIGEST as u64, 32), Sha256::digest(&contents)[..]);
     }
 
     #[test]
-    fn a_chosen_memory_is_kept_or_refused() {
-        assert_eq!(memory(0, Some(128)), Ok(128));
-        assert_eq!(memory(256 << 20, Some(640)), Ok(640));
-        let error = memory(256 << 20, Some(639)).expect_err("one MiB is missing");
-        assert_eq!(error, "f: 268435456 bytes, does not fit into a guest of 639M: it takes --memory 640M");
+    fn a_file_that_shrinks_is_named_with_what_was_found() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("file");
+        fs::write(&path, [1; 100]).expect("write");
+        let mut payload = Payload::of_file(&path).expect("a file");
+        File::options().write(true).open(&path).and_then(|file| file.set_len(60)).expect("truncate");
+        let memory = ram();
+        payload.load(&memory, 4096, 50, 64).expect("they are still there");
+        let error = payload.load(&memory, 4096, 50, 64).expect_err("they are gone").to_string();
+        assert!(error.contains("100") && error.contains("60") && error.contains("file"), "{error}");
+        assert_eq!(answers(&memory, 64), 1, "no answer to what was not loaded");
     }
 
     #[test]
-    fn no_file_is_too_large_to_be_refused() {
-        let error = memory(u64::MAX, None).expect_err("too large");
-        assert_eq!(error, "f: 18446744073709551615 bytes, more than any guest's memory");
-        let error = memory(3 << 30, None).expect_err("no room below the hole");
-        assert_eq!(error, "f: 3221225472 bytes, and QEMU can load 1984M at most beside a kernel");
+    fn a_file_that_grows_is_moved_as_it_was() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("file");
+        fs::write(&path, [1; 100]).expect("write");
+        let mut payload = Payload::of_file(&path).expect("a file");
+        File::options()
+            .append(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(&[2; 9]))
+            .expect("append");
+        payload.load(&ram(), 4096, 100, 64).expect("they are there");
+        assert_eq!((payload.bytes, payload.loaded), (100, 100));
+    }
+
+    #[test]
+    fn a_guest_gets_nothing_outside_of_its_memory() {
+        let memory = ram();
+        let mut payload = Payload::new("noise".into(), 100, Noise::default());
+        for (address, length, answer) in [(4 * MIB, 1, 64), (0, 4 * MIB + 1, 64), (0, 1, 4 * MIB), (0, 1, 63)]
+        {
+            assert!(payload.load(&memory, address, length, answer).is_err(), "{address} {length} {answer}");
+        }
+        payload.load(&memory, 0, 0, 64).expect("no bytes need no memory");
+    }
+
+    #[test]
+    fn lines_that_are_no_requests_are_output() {
+        let load = Request::Load { address: 4096, length: 0, answer: 64 };
+        assert_eq!(Request::parse("@load 4096 0 64"), Some(load));
+        assert_eq!(Request::parse("@moved 12"), Some(Request::Moved(12)));
+        for line in
+            ["", "@load", "@load 1 2", "@load 1 2 x", "@load 1 2 3 4", "@moved", "@moved -1", "x @moved 1"]
+        {
+            assert_eq!(Request::parse(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn noise_is_the_same_each_time_and_however_it_is_read() {
+        let (mut whole, mut parts) = ([0; 100], [0; 100]);
+        Noise::default().read_exact(&mut whole).expect("endless");
+        let mut noise = Noise::default();
+        parts.chunks_mut(7).for_each(|part| noise.read_exact(part).expect("endless"));
+        assert_eq!(whole, parts);
+        assert_ne!(whole[..50], whole[50..]);
     }
 }

@@ -1,12 +1,11 @@
-//! One QEMU with a guest in it: how it is started, what it says, how it ends.
+//! One QEMU with a guest in it: how it is started, what it writes, how it ends.
 //!
-//! All of QEMU's ends are descriptors that it inherits (sockets and anonymous memory), so nothing has a name
-//! in the file system. QEMU gets SIGKILL when the thread that started it ends, and it is in a process group
-//! of its own, so Ctrl-C reaches only us; [`Guest::next`] then says so.
-//! A guest belongs to the thread that started it.
+//! QEMU inherits all its connections to us as descriptors (sockets and anonymous memory), so
+//! nothing has a name in the file system. QEMU gets SIGKILL when the thread that started it ends;
+//! so a [`Guest`] stays in its thread. QEMU is in a process group of its own, so Ctrl-C reaches the
+//! launcher alone, and [`Guest::next`] returns it as an error.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -43,15 +42,18 @@ impl Default for Patience {
     }
 }
 
-/// A guest writes this plus its status to the exit device, which is then told from QEMU's own statuses.
+/// A guest writes this plus its status to the exit device, so that no status of a guest looks like
+/// one of QEMU's own.
 const STATUS_BASE: i32 = 0x10;
+/// QEMU's status after a guest's status 0.
+const SUCCESS: i32 = STATUS_BASE << 1 | 1;
 
 /// The status of an image whose kernel panicked (`kernel`, exit codes).
 pub const STATUS_PANIC: u8 = 100;
-/// The status of an image in which the CPU raised a fault that nobody handles.
+/// The status of an image in which the CPU raised a fault.
 pub const STATUS_FAULT: u8 = 101;
 
-/// What a guest is made of.
+/// The parts of a guest.
 #[derive(Debug)]
 pub struct Config {
     /// The emulator.
@@ -66,22 +68,20 @@ pub struct Config {
     pub nics: usize,
     /// The kernel's command line.
     pub command_line: String,
-    /// A file to load beside the kernel.
-    pub module: Option<File>,
-    /// When it is given up.
+    /// How long it may be silent.
     pub patience: Patience,
 }
 
 /// How a guest ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It reported this status.
+    /// The guest reported this status.
     Status(u8),
-    /// It stopped without a status.
+    /// The guest stopped without a status.
     NoStatus,
     /// QEMU ended by itself.
     QemuDied {
-        /// How.
+        /// Its status or signal.
         status: String,
         /// The first line of its standard error.
         stderr: String,
@@ -89,21 +89,28 @@ pub enum Exit {
 }
 
 impl Exit {
-    fn read(status: ExitStatus, stderr: &str) -> Exit {
+    /// What QEMU's status and standard error mean. `lived` says whether the guest showed any sign
+    /// of life: a program that is no QEMU may end with any status, so without such a sign no status
+    /// counts as success.
+    fn read(status: ExitStatus, stderr: &str, lived: bool) -> Exit {
+        let died = |otherwise: &str| {
+            let status = match status.signal() {
+                Some(signal) => format!("signal {signal}"),
+                None => status.to_string(),
+            };
+            let first = stderr.lines().map(str::trim).find(|line| !line.is_empty());
+            Exit::QemuDied { status, stderr: first.unwrap_or(otherwise).to_owned() }
+        };
         match status.code() {
+            // QEMU ends with 0 after a signal too.
+            Some(0) if stderr.contains("terminating on signal") => died(""),
             Some(0) => Exit::NoStatus,
+            Some(SUCCESS) if !lived => died("no guest ran in it"),
             // isa-debug-exit ends QEMU with code << 1 | 1.
             Some(code) if code & 1 == 1 && code >> 1 >= STATUS_BASE => {
                 u8::try_from((code >> 1) - STATUS_BASE).map_or(Exit::NoStatus, Exit::Status)
             }
-            _ => {
-                let status = match status.signal() {
-                    Some(signal) => format!("signal {signal}"),
-                    None => status.to_string(),
-                };
-                let first = stderr.lines().map(str::trim).find(|line| !line.is_empty());
-                Exit::QemuDied { status, stderr: first.unwrap_or("it gave no reason").to_owned() }
-            }
+            _ => died("it gave no reason"),
         }
     }
 
@@ -117,7 +124,7 @@ impl Exit {
     }
 }
 
-/// What happened to a guest.
+/// An event of a guest.
 #[derive(Debug)]
 pub enum Event {
     /// It wrote a line on its serial port.
@@ -126,7 +133,7 @@ pub enum Event {
     FirstThread,
     /// It ended.
     Ended(Exit),
-    /// Its heartbeat stopped, for so long.
+    /// Its heartbeat has stopped for this long.
     Stalled(Duration),
     /// The deadline passed.
     Deadline,
@@ -146,11 +153,14 @@ pub struct Guest {
     started: Instant,
     last_beat: Option<Instant>,
     patience: Patience,
+    /// Whether the guest has written anything.
+    lived: bool,
     ended: bool,
     signals: &'static Signals,
+    ram: GuestRam,
     device: Device,
     _attachments: Vec<Box<dyn Attachment>>,
-    /// QEMU dies with the thread that started it.
+    /// QEMU ends with the thread that started it.
     _of_this_thread: PhantomData<*const ()>,
 }
 
@@ -169,7 +179,6 @@ impl Guest {
         let (serial, qemu_serial) = pair()?;
         let (debug, qemu_debug) = pair()?;
         let mut inherited = vec![ram.fd().as_raw_fd(), qemu_serial.as_raw_fd(), qemu_debug.as_raw_fd()];
-        inherited.extend(config.module.as_ref().map(AsRawFd::as_raw_fd));
         inherited.extend(attachments.iter().flat_map(|a| a.inherited()));
 
         let mut command = Command::new(&config.qemu.path);
@@ -190,7 +199,7 @@ impl Guest {
         let (pidfd, stderr) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                // Without this handle it can't be watched, so it must not run.
+                // Without this handle we could not see its end, so it must not run.
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(error);
@@ -209,12 +218,19 @@ impl Guest {
             started,
             last_beat: None,
             patience: config.patience,
+            lived: false,
             ended: false,
             signals,
+            ram,
             device,
             _attachments: attachments,
             _of_this_thread: PhantomData,
         })
+    }
+
+    /// The guest's memory.
+    pub fn memory(&self) -> &GuestRam {
+        &self.ram
     }
 
     /// When QEMU was started.
@@ -222,7 +238,8 @@ impl Guest {
         self.started
     }
 
-    /// Waits for the next event, until `deadline` at most. A signal that asks us to end is an error.
+    /// Waits for the next event, until `deadline` at most. A signal that asks the launcher to end
+    /// is an error.
     ///
     /// After [`Event::Ended`] there are no more events.
     pub fn next(&mut self, deadline: Option<Instant>) -> Result<Event> {
@@ -240,7 +257,7 @@ impl Guest {
             let silent_at = self.silent_at();
             let until = deadline.map_or(silent_at, |deadline| deadline.min(silent_at));
             self.poll(until.saturating_duration_since(now))?;
-            // Beats that waited while we were stopped or starved have been counted by now.
+            // Beats that came while this process was stopped or starved have been counted by now.
             if self.events.is_empty() && Instant::now() >= self.silent_at() {
                 let since = self.last_beat.unwrap_or(self.started);
                 return Ok(Event::Stalled(since.elapsed()));
@@ -248,13 +265,13 @@ impl Guest {
         }
     }
 
-    /// When silence will have lasted too long.
+    /// When the guest will have been silent for too long.
     fn silent_at(&self) -> Instant {
         let Patience { first_beat, silence } = self.patience;
         self.last_beat.map_or(self.started + first_beat, |beat| beat + silence)
     }
 
-    /// Waits for something to happen, and turns what did into events.
+    /// Waits until something happens, and makes events of it.
     fn poll(&mut self, timeout: Duration) -> Result<()> {
         let mut fds = vec![
             PollFd::new(&self.pidfd, PollFlags::IN),
@@ -272,13 +289,13 @@ impl Guest {
         if let Some(signal) = self.signals.arrived() {
             return Err(Error::Interrupted(signal));
         }
-        // First its last words, then its end.
+        // What QEMU wrote before its end comes before the event of its end.
         self.listen();
         if gone {
             let status = self.child.wait().map_err(|e| Error::system("wait for QEMU", e))?;
             self.listen();
             self.events.extend(self.lines.rest().map(Event::Line));
-            let exit = Exit::read(status, &String::from_utf8_lossy(&self.stderr_text));
+            let exit = Exit::read(status, &String::from_utf8_lossy(&self.stderr_text), self.lived);
             self.events.push_back(Event::Ended(exit));
             self.ended = true;
         }
@@ -288,9 +305,17 @@ impl Guest {
     /// Reads all that QEMU has written so far.
     fn listen(&mut self) {
         let events = &mut self.events;
-        drain(&mut self.serial, |bytes| events.extend(self.lines.feed(bytes).into_iter().map(Event::Line)));
+        let mut heard = 0;
+        drain(&mut self.serial, |bytes| {
+            heard += bytes.len();
+            events.extend(self.lines.feed(bytes).into_iter().map(Event::Line));
+        });
         let mut notes = Vec::new();
-        drain(&mut self.debug, |bytes| notes.extend(self.notes.feed(bytes)));
+        drain(&mut self.debug, |bytes| {
+            heard += bytes.len();
+            notes.extend(self.notes.feed(bytes));
+        });
+        self.lived |= heard > 0;
         for note in notes {
             match note {
                 Note::Beat => self.last_beat = Some(Instant::now()),
@@ -309,14 +334,14 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         if !self.ended {
-            // It fails only if QEMU has ended already.
+            // Both fail only if QEMU has ended already.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
     }
 }
 
-/// Sets up what the guest's loop waits for.
+/// Prepares the descriptors that the guest's loop polls.
 fn watch(child: &mut Child, serial: &UnixStream, debug: &UnixStream) -> Result<(OwnedFd, ChildStderr)> {
     let failed = |e: std::io::Error| Error::system("watch QEMU", e);
     let pid = Pid::from_child(child);
@@ -328,7 +353,7 @@ fn watch(child: &mut Child, serial: &UnixStream, debug: &UnixStream) -> Result<(
     Ok((pidfd, stderr))
 }
 
-/// Reads until nothing is left for now; an error of a dying peer is the end too.
+/// Reads until there is nothing more for now. An error ends it too, since QEMU may be ending.
 fn drain(from: &mut impl Read, mut take: impl FnMut(&[u8])) {
     let mut buffer = [0; 4096];
     loop {
@@ -341,14 +366,14 @@ fn drain(from: &mut impl Read, mut take: impl FnMut(&[u8])) {
     }
 }
 
-/// QEMU's arguments, but for the NICs.
+/// QEMU's arguments, except those for the NICs.
 fn arguments(config: &Config, ram: &GuestRam, serial: RawFd, debug: RawFd) -> Vec<String> {
     let size = config.memory >> 20;
     let cpus = config.cpus;
-    // With room for one CPU only, TCG takes the guest's atomics for its own affair, and they are then not
-    // atomic against the device.
+    // If only one CPU is possible, TCG makes the guest's atomic operations non-atomic, and then
+    // they are not atomic against the device, which is outside of QEMU.
     let most_cpus = cpus.max(2);
-    let mut arguments: Vec<String> = [
+    [
         "-nodefaults".into(),
         "-no-user-config".into(),
         "-no-reboot".into(),
@@ -359,7 +384,7 @@ fn arguments(config: &Config, ram: &GuestRam, serial: RawFd, debug: RawFd) -> Ve
         "-cpu".into(),
         "max".into(),
         "-M".into(),
-        // What the guest has no use for takes the firmware a third of its time to find.
+        // Devices that the guest does not use; the firmware takes a third of its time to find them.
         "q35,memory-backend=ram0,sata=off,smbus=off,usb=off,vmport=off,i8042=off".into(),
         "-smp".into(),
         format!("{cpus},maxcpus={most_cpus}"),
@@ -385,11 +410,7 @@ fn arguments(config: &Config, ram: &GuestRam, serial: RawFd, debug: RawFd) -> Ve
         "-append".into(),
         config.command_line.clone(),
     ]
-    .into();
-    if let Some(module) = &config.module {
-        arguments.extend(["-initrd".into(), format!("/proc/self/fd/{}", module.as_raw_fd())]);
-    }
-    arguments
+    .into()
 }
 
 #[cfg(test)]
@@ -397,17 +418,33 @@ mod tests {
     use super::*;
 
     fn exit(raw: i32, stderr: &str) -> Exit {
-        Exit::read(ExitStatus::from_raw(raw), stderr)
+        Exit::read(ExitStatus::from_raw(raw), stderr, true)
     }
 
     #[test]
-    fn the_guests_status_is_told_from_qemus_own() {
+    fn the_guests_status_differs_from_qemus_own() {
         assert_eq!(exit(33 << 8, ""), Exit::Status(0));
         assert_eq!(exit(35 << 8, ""), Exit::Status(1));
         assert_eq!(exit(233 << 8, ""), Exit::Status(STATUS_PANIC));
         assert_eq!(exit(235 << 8, ""), Exit::Status(STATUS_FAULT));
         assert_eq!(exit(255 << 8, ""), Exit::Status(111));
         assert_eq!(exit(0, "chatter"), Exit::NoStatus);
+    }
+
+    #[test]
+    fn success_is_believed_only_of_a_guest_that_lived() {
+        let silent = |raw, stderr| Exit::read(ExitStatus::from_raw(raw), stderr, false);
+        let error = silent(33 << 8, "").status().expect_err("nothing ran").to_string();
+        assert_eq!(error, "QEMU ended early (exit status: 33): no guest ran in it");
+        assert_eq!(silent(35 << 8, ""), Exit::Status(1), "a failure is one anyway");
+        assert_eq!(silent(0, ""), Exit::NoStatus);
+    }
+
+    #[test]
+    fn a_qemu_that_is_asked_to_end_is_quoted() {
+        let error = exit(0, "qemu: terminating on signal 15 from pid 7 (kill)").status();
+        let error = error.expect_err("it has no status").to_string();
+        assert!(error.contains("terminating on signal 15"), "{error}");
     }
 
     #[test]

@@ -1,20 +1,30 @@
 //! Bad input on the command line: one clear line each, a status that is not zero, and no backtrace.
+//! None of these tests starts a QEMU.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
-fn ferrovia(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ferrovia"))
-        .args(arguments)
-        .env("RUST_BACKTRACE", "1")
-        .env_remove("FERROVIA_QEMU")
-        .output()
-        .expect("start the launcher")
+/// The launcher, found at run time: this program may have been moved with its checkout.
+fn launcher() -> PathBuf {
+    let program = std::env::current_exe().expect("this program");
+    let folder = program.parent().and_then(Path::parent).expect("target/PROFILE/deps");
+    folder.join("ferrovia")
 }
 
-/// Runs it and returns the one line that it says.
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(launcher());
+    command.args(arguments).env("RUST_BACKTRACE", "1").env_remove("FERROVIA_QEMU");
+    command
+}
+
+fn ferrovia(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("start the launcher")
+}
+
+/// Runs it and returns the one line that it prints.
 fn complaint(arguments: &[&str]) -> String {
     let output = ferrovia(arguments);
     let said = String::from_utf8(output.stderr).expect("text");
@@ -43,6 +53,8 @@ fn wrong_arguments() {
     assert!(complaint(&["--memory", "much"]).contains("not a size"));
     assert!(complaint(&["--cpus", "0"]).contains("--cpus"));
     assert!(complaint(&["test", "no blanks"]).contains("no blanks"));
+    let said = complaint(&["boot", "nonexistent"]);
+    assert!(said.contains("bench, hello, kernel-tests, suite, tour"), "{said}");
 }
 
 #[test]
@@ -51,12 +63,26 @@ fn files_that_can_not_be_moved() {
     let missing = dir.path().join("missing");
     assert!(complaint(&["transfer", text(&missing)]).contains("No such file"));
     assert!(complaint(&["transfer", text(dir.path())]).contains("not a regular file"));
+    // Opening a FIFO must not wait for a writer.
+    let fifo = dir.path().join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is there");
+    assert!(made.success());
+    assert!(complaint(&["transfer", text(&fifo)]).contains("not a regular file"));
+    assert!(complaint(&["transfer", "/dev/null"]).contains("not a regular file"));
+}
+
+/// A file that does not fit into the guest's memory is moved all the same, so it gets as far as
+/// QEMU.
+#[test]
+fn no_file_is_refused_for_its_size() {
+    let dir = tempfile::tempdir().expect("a folder");
     let large = dir.path().join("large");
-    File::create(&large).and_then(|file| file.set_len(1 << 30)).expect("a sparse file");
-    let said = complaint(&["transfer", text(&large), "--memory", "512M"]);
-    assert!(said.contains("1073741824 bytes") && said.contains("--memory 2176M"), "{said}");
-    File::options().write(true).open(&large).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
-    complaint(&["transfer", text(&large)]);
+    let other = script(dir.path(), "other", "echo hello");
+    for bytes in [1 << 30, 1 << 40] {
+        File::create(&large).and_then(|file| file.set_len(bytes)).expect("a sparse file");
+        let said = complaint(&["transfer", text(&large), "--memory", "64M", "--qemu", text(&other)]);
+        assert!(said.contains("not a QEMU"), "{bytes}: {said}");
+    }
 }
 
 #[test]
@@ -75,15 +101,45 @@ fn qemus_that_will_not_do() {
 }
 
 #[test]
+fn a_qemu_that_never_says_its_version_is_given_up() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mute = script(dir.path(), "mute", "sleep 600");
+    let begun = Instant::now();
+    let output = ferrovia(&["--qemu", text(&mute), "--timeout", "2"]);
+    assert!(begun.elapsed() < Duration::from_secs(120), "{:?}", begun.elapsed());
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let last = said.lines().last().expect("it says why");
+    assert!(last.contains("not a QEMU: `--version` did not end within 2 s"), "{said}");
+}
+
+/// The variable names a QEMU unless it is empty, and the option goes before it.
+#[test]
+fn the_variable_for_qemu_may_be_empty() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let [one, two] = ["one", "two"].map(|name| script(dir.path(), name, &format!("echo {name}")));
+    let said = |mut command: Command, variable: &Path| {
+        let output = command.env("FERROVIA_QEMU", variable).output().expect("start the launcher");
+        String::from_utf8(output.stderr).expect("text")
+    };
+    assert!(said(command(&[]), &one).contains("answered \"one\""));
+    assert!(said(command(&["--qemu", text(&two)]), &one).contains("answered \"two\""));
+    let mut without = command(&[]);
+    without.env("PATH", dir.path());
+    let said = said(without, Path::new(""));
+    assert!(said.contains("qemu-system-x86_64 was not found"), "{said}");
+}
+
+#[test]
 fn figures_that_can_not_be_written_are_refused_before_anything_runs() {
     assert!(complaint(&["bench", "--json", "/no/such/folder/figures.json"]).contains("/no/such/folder"));
 }
 
-/// A machine without QEMU on which nothing can be installed: the commands to type, and a status.
+/// On a machine without QEMU and without a package manager.
 #[test]
 fn without_qemu_the_commands_are_printed() {
     let nowhere = tempfile::tempdir().expect("an empty folder");
-    let output = Command::new(env!("CARGO_BIN_EXE_ferrovia"))
+    let output = Command::new(launcher())
         .env("PATH", nowhere.path())
         .env_remove("FERROVIA_QEMU")
         .output()
@@ -110,7 +166,8 @@ fn help_and_version_are_no_errors() {
     }
 }
 
-/// A toolchain without the guest's target, whose download fails at first; then a cargo that can't build.
+/// A toolchain without the guest's target, whose download fails at first; then a cargo that can't
+/// build.
 #[test]
 fn a_missing_rust_target_is_added_and_what_does_not_build_is_named() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -129,7 +186,7 @@ fn a_missing_rust_target_is_added_and_what_does_not_build_is_named() {
     let run = || {
         let path =
             std::env::join_paths([root, Path::new("/usr/bin"), Path::new("/bin")]).expect("plain paths");
-        let output = Command::new(env!("CARGO_BIN_EXE_ferrovia"))
+        let output = Command::new(launcher())
             .args(["boot", "hello", "--qemu", text(&qemu)])
             .env("PATH", path)
             .env("CARGO", &cargo)
@@ -151,4 +208,78 @@ fn a_missing_rust_target_is_added_and_what_does_not_build_is_named() {
     assert!(said.lines().last().is_some_and(|line| line.contains("can't be installed")), "{said}");
     fs::remove_file(root.join("rustup")).expect("remove rustup");
     assert!(run().contains("rustup was not found"));
+}
+
+/// A launcher whose checkout was moved away, or that was copied out of it, has nothing to build.
+#[test]
+fn a_launcher_without_its_sources_says_what_to_run() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let copy = dir.path().join("ferrovia");
+    fs::copy(launcher(), &copy).expect("copy the launcher");
+    let output = Command::new(&copy)
+        .args(["boot", "hello"])
+        .current_dir(dir.path())
+        .env_remove("CARGO_MANIFEST_DIR")
+        .output()
+        .expect("start the launcher");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("the sources of Ferrovia were not found") && said.contains("`cargo run`"),
+        "{said}"
+    );
+}
+
+/// What is built is what is in the copy, though cargo does not build the launcher again for a copy.
+#[test]
+fn a_copied_checkout_builds_its_own_images() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let copy = dir.path().join("copy");
+    let package = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let root = package.parent().expect("the checkout");
+    let needed = "Cargo.toml linker.ld rust-toolchain.toml qemu nic-model nic-abi platform targets";
+    for part in needed.split(' ') {
+        copy_all(&root.join(part), &copy.join(part));
+    }
+    let qemu = script(dir.path(), "qemu-system-x86_64", "echo 'QEMU emulator version 8.0.0'");
+    let cargo = script(dir.path(), "cargo", "echo \"in $PWD: $*\" >&2; exit 101");
+    let build = |variable: Option<&Path>, folder: &Path| {
+        let mut command = command(&["boot", "hello", "--qemu", text(&qemu)]);
+        command.current_dir(folder).env("CARGO", &cargo).env_remove("CARGO_MANIFEST_DIR");
+        command.envs(variable.map(|path| ("CARGO_MANIFEST_DIR", path)));
+        String::from_utf8(command.output().expect("start the launcher").stderr).expect("text")
+    };
+    let built = |said: &str, root: &Path| {
+        let manifest = root.join("targets/hello/Cargo.toml");
+        said.contains(&format!("in {}: build ", root.display())) && said.contains(text(&manifest))
+    };
+    // As cargo runs it in the copy; and by hand in the checkout.
+    let said = build(Some(&copy.join("qemu")), &copy);
+    assert!(built(&said, &copy), "{said}");
+    let said = build(None, &root.join("qemu"));
+    assert!(built(&said, root), "{said}");
+    // A copy whose launcher is another version.
+    fs::write(copy.join("qemu/src/new.rs"), "").expect("change the copy");
+    let elsewhere = dir.path().join("ferrovia");
+    fs::copy(launcher(), &elsewhere).expect("copy the launcher");
+    let output = Command::new(&elsewhere)
+        .args(["boot", "hello", "--qemu", text(&qemu)])
+        .current_dir(&copy)
+        .env_remove("CARGO_MANIFEST_DIR")
+        .output()
+        .expect("start the launcher");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert!(said.contains("not the ones that this launcher was built from"), "{said}");
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    if !from.is_dir() {
+        fs::create_dir_all(to.parent().expect("it is in a folder")).expect("make the folder");
+        fs::copy(from, to).expect("copy");
+        return;
+    }
+    for entry in fs::read_dir(from).expect("list") {
+        let name = entry.expect("list").file_name();
+        copy_all(&from.join(&name), &to.join(&name));
+    }
 }

@@ -1,4 +1,4 @@
-//! A guest's life and death as the launcher sees them, with shell scripts in the place of QEMU.
+//! How a guest starts, writes and ends, with shell scripts in the place of QEMU.
 
 extern crate ferrovia_qemu as qemu;
 
@@ -17,7 +17,8 @@ use qemu::vm::{Config, Event, Exit, Guest, Patience};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-/// What every script begins with: the descriptors of the serial and the debug port, from the arguments.
+/// What every script begins with: the descriptors of the serial and the debug port, from the
+/// arguments.
 const HEAD: &str = r#"#!/bin/bash
 all="$*"
 serial=$(sed 's/.*id=com1,fd=\([0-9]*\).*/\1/' <<< "$all")
@@ -47,7 +48,6 @@ fn start(path: PathBuf, patience: Patience) -> Result<Guest> {
         memory: 64 << 20,
         nics: 2,
         command_line: "log=warn one two".into(),
-        module: None,
         patience,
     };
     Guest::start(config, &Ivshmem)
@@ -85,6 +85,8 @@ fn all_that_a_guest_said_arrives_before_its_end() {
 fn a_status_is_passed_on_and_none_is_none() {
     assert!(matches!(run("exit 35").1, Event::Ended(Exit::Status(1))));
     assert!(matches!(run("exit 0").1, Event::Ended(Exit::NoStatus)));
+    assert!(matches!(run("note S; exit 33").1, Event::Ended(Exit::Status(0))));
+    assert!(matches!(run("exit 33").1, Event::Ended(Exit::QemuDied { .. })), "no guest ran");
     let (_, end) = run("echo 'qemu: no such thing' >&2; echo more >&2; exit 1");
     let Event::Ended(exit) = end else { panic!("{end:?}") };
     let error = exit.status().expect_err("QEMU died");
@@ -99,7 +101,8 @@ fn a_qemu_that_can_not_be_started_is_an_error() {
     assert!(matches!(error, Error::File { .. }), "{error}");
 }
 
-/// QEMU gets exactly what its arguments name: memory without a name in the file system, and sockets.
+/// QEMU gets exactly what its arguments name: memory without a name in the file system, and
+/// sockets.
 #[test]
 fn what_the_arguments_name_is_inherited() {
     let (lines, end) = run(r#"

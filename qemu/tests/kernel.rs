@@ -1,4 +1,5 @@
-//! The kernel's own tests, inside it (targets/kernel-tests), and the ways in which a guest can die.
+//! The kernel's own tests, which run in the kernel (targets/kernel-tests), and the ways in which a
+//! guest can end.
 
 extern crate ferrovia_qemu as qemu;
 
@@ -10,16 +11,11 @@ use qemu::suite::Outcome;
 use qemu::vm::{STATUS_FAULT, STATUS_PANIC};
 
 const IMAGE: &str = "kernel-tests";
-/// What the kernel ends with when the machine lacks what it needs.
+/// The kernel's status when the machine lacks what the kernel needs.
 const STATUS_UNBOOTABLE: u8 = 102;
 
 fn options(cpus: u32) -> Options {
-    Options {
-        qemu: std::env::var_os("FERROVIA_QEMU").map(Into::into),
-        cpus: Some(cpus),
-        timeout: Some(300),
-        ..Options::default()
-    }
+    Options { cpus: Some(cpus), timeout: Some(300), ..Options::default() }
 }
 
 #[test]
@@ -46,12 +42,13 @@ fn all_cpus_come_up() {
     for cpus in [1, 2, 4] {
         let launcher = Launcher::prepare(&options(cpus), IMAGE).expect("the image builds");
         let words = ["filter=as_many_as_said".into(), format!("cpus={cpus}")];
-        let status = launcher.run(&words, None, |_| Ok(()), |_| ()).expect("the guest runs");
+        let status = launcher.run(&words, |_| Ok(()), |_| ()).expect("the guest runs");
         assert_eq!(status, 0, "with {cpus} CPUs");
     }
 }
 
-/// Of CPUs that die at once one says why, and what others write does not come in between.
+/// When several CPUs panic or fault at once, one of them reports it, and no other CPU's output
+/// comes in between.
 #[test]
 fn a_guest_with_two_cpus_dies_once() {
     let launcher = Launcher::prepare(&options(2), IMAGE).expect("the image builds");
@@ -64,7 +61,7 @@ fn a_guest_with_two_cpus_dies_once() {
             said.push(line.to_string());
             Ok(())
         };
-        let ended = launcher.run(&[format!("die={way}")], None, line, |_| ());
+        let ended = launcher.run(&[format!("die={way}")], line, |_| ());
         assert_eq!(ended.unwrap_or_else(|e| panic!("{way}: {e}")), status, "{way}");
         let begins = said.iter().position(|line| line.starts_with(first)).expect("it says why");
         let (before, report) = said.split_at(begins);
@@ -77,9 +74,9 @@ fn a_guest_with_two_cpus_dies_once() {
     }
 }
 
-/// Each way to die, what the kernel must say of it, and the status that must come of it.
+/// Each way to die, with the words that the kernel must print and the guest's status.
 #[test]
-fn a_guest_that_dies_says_of_what() {
+fn a_guest_that_dies_says_why() {
     let launcher = Launcher::prepare(&options(1), IMAGE).expect("the image builds");
     for (way, words, status) in [
         ("panic", "PANIC in thread", STATUS_PANIC),
@@ -100,7 +97,7 @@ fn a_guest_that_dies_says_of_what() {
             said.extend(launcher.symbols().annotate(line));
             Ok(())
         };
-        let ended = launcher.run(&[format!("die={way}")], None, line, |_| ());
+        let ended = launcher.run(&[format!("die={way}")], line, |_| ());
         let said = said.join("\n");
         assert_eq!(ended.unwrap_or_else(|e| panic!("{way}: {e}\n{said}")), status, "{way}: {said}");
         assert!(said.contains(words), "{way}: {said}");
@@ -111,17 +108,18 @@ fn a_guest_that_dies_says_of_what() {
     }
 }
 
-/// With interrupts off for ever on one CPU only the launcher can end it, even if other CPUs go on.
+/// With interrupts off for ever on one CPU, only the launcher can end the guest, even if other CPUs
+/// run.
 #[test]
 fn a_guest_whose_heart_stops_is_ended() {
     for cpus in [1, 2] {
         let launcher = Launcher::prepare(&options(cpus), IMAGE).expect("the image builds");
-        let error = launcher.run(&["die=mute".into()], None, |_| Ok(()), |_| ()).expect_err("it hangs");
+        let error = launcher.run(&["die=mute".into()], |_| Ok(()), |_| ()).expect_err("it hangs");
         assert!(matches!(error, Error::Stalled(_)), "with {cpus} CPUs: {error}");
     }
 }
 
-/// Too little memory is said to be so.
+/// The kernel says that there is too little memory.
 #[test]
 fn a_guest_without_memory_does_not_boot() {
     let options = Options { memory: Some(Size(4 << 20)), ..options(1) };
@@ -131,16 +129,16 @@ fn a_guest_without_memory_does_not_boot() {
         said.push(line.to_string());
         Ok(())
     };
-    let status = launcher.run(&[], None, line, |_| ()).expect("the guest ends by itself");
+    let status = launcher.run(&[], line, |_| ()).expect("the guest ends by itself");
     assert_eq!(status, STATUS_UNBOOTABLE, "{said:#?}");
     assert!(said.iter().any(|line| line.starts_with("cannot boot: ")), "{said:#?}");
 }
 
-/// A guest that has nothing to do is not taken for a dead one.
+/// A guest that has nothing to do still has a heartbeat.
 #[test]
 fn a_guest_at_rest_goes_on_until_its_time_is_up() {
     let options = Options { timeout: Some(15), ..options(2) };
     let launcher = Launcher::prepare(&options, IMAGE).expect("the image builds");
-    let error = launcher.run(&["die=idle".into()], None, |_| Ok(()), |_| ()).expect_err("it goes on");
+    let error = launcher.run(&["die=idle".into()], |_| Ok(()), |_| ()).expect_err("it goes on");
     assert!(matches!(error, Error::TimedOut(_)), "{error}");
 }

@@ -1,8 +1,9 @@
-//! The server of QEMU's ivshmem-doorbell device (QEMU, docs/specs/ivshmem-spec.rst), one for each NIC.
+//! The server of QEMU's ivshmem-doorbell device (QEMU, docs/specs/ivshmem-spec.rst), one for each
+//! NIC.
 //!
-//! All messages are sent into a socket pair before QEMU starts, so there is no server to run and no
-//! socket in the file system. BAR 2 is the register file; the guest kicks by writing to BAR 0; our writes to
-//! the guest's eventfds become MSI-X messages.
+//! All messages are sent into a socket pair before QEMU starts, so no server has to run and no
+//! socket has a name in the file system. BAR 2 is the register file. The guest kicks by a write to
+//! BAR 0. A write to one of the guest's eventfds becomes an MSI-X message.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -20,9 +21,9 @@ use crate::memory::{GuestRam, SharedMemory};
 
 /// The version of the protocol.
 const PROTOCOL_VERSION: i64 = 0;
-/// The device's number among the peers; [`pci::IVSHMEM_KICK`] rings it.
+/// The device's number among ivshmem's peers; [`pci::IVSHMEM_KICK`] addresses it.
 const DEVICE: i64 = (pci::IVSHMEM_KICK >> 16) as i64;
-/// The guest's number among the peers.
+/// The guest's number among ivshmem's peers.
 const GUEST: i64 = DEVICE + 1;
 /// Announces the shared memory.
 const SHARED_MEMORY: i64 = -1;
@@ -33,7 +34,7 @@ pub struct Ivshmem;
 
 struct IvshmemAttachment {
     index: usize,
-    /// Our end stays open: QEMU would report that the server has gone.
+    /// Our end stays open, or QEMU would report that the server has gone.
     _ours: OwnedFd,
     theirs: Option<OwnedFd>,
 }
@@ -69,7 +70,7 @@ impl Frontend for Ivshmem {
 }
 
 impl IvshmemPort {
-    /// Tells QEMU all that there is to know, in the order of the protocol.
+    /// Sends all messages, in the order of the protocol.
     fn introduce(&self, to: BorrowedFd<'_>) -> rustix::io::Result<()> {
         send(to, PROTOCOL_VERSION, None)?;
         send(to, GUEST, None)?;
@@ -134,7 +135,7 @@ impl nic_model::Frontend for IvshmemPort {
 
     fn raise(&self, vector: u16) {
         if let Some(eventfd) = self.interrupts.get(usize::from(vector)) {
-            // It fails only when 2^64 - 2 interrupts wait, and then one more adds nothing.
+            // It fails only if 2^64 - 2 interrupts are pending, and then one more adds nothing.
             let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
         }
     }
@@ -176,9 +177,10 @@ mod tests {
         (i64::from_le_bytes(bytes), descriptor)
     }
 
-    /// Plays QEMU: reads the messages as docs/specs/ivshmem-spec.rst orders them, and uses what came along.
+    /// Plays QEMU: reads the messages in the order of docs/specs/ivshmem-spec.rst and uses the
+    /// descriptors that came with them.
     #[test]
-    fn qemu_is_told_everything_in_order_and_it_works() {
+    fn qemu_gets_all_messages_in_order_and_their_descriptors_work() {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .expect("pair");
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_qemu_inherits_is_given_up_once_it_runs() {
+    fn qemus_end_of_the_socket_is_closed_once_it_runs() {
         let (mut attachment, _port) = Ivshmem.attach(2, &ram()).expect("attach");
         let [fd] = attachment.inherited()[..] else { panic!("one descriptor") };
         let arguments = attachment.arguments();

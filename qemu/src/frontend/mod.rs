@@ -1,9 +1,10 @@
-//! How a NIC is attached to a QEMU that knows nothing of it.
+//! How a NIC is attached to a QEMU that has no model of it.
 //!
-//! An attachment has two sides. [`Attachment`] is QEMU's: the arguments that make the PCI function appear and
-//! the descriptors behind them; the guest holds it while QEMU runs. [`Port`] is the device's: the register file,
-//! the machine's memory, the doorbell and the interrupts; the device's thread owns it. ivshmem-doorbell works with
-//! every QEMU from 7.2 on; vfio-user, with a PCI identity of our own, can follow behind the same traits.
+//! An attachment has two sides. [`Attachment`] is QEMU's: the arguments that make the PCI function
+//! appear, and the descriptors that they name; the [`Guest`](crate::vm::Guest) holds it while QEMU
+//! runs. [`Port`] is the device's: the register file, the guest's memory, the doorbell and the
+//! interrupts; the device's thread owns it. ivshmem-doorbell works with every QEMU from 7.2 on;
+//! vfio-user, with a PCI identity of our own, can follow behind the same traits.
 
 pub mod ivshmem;
 
@@ -23,18 +24,18 @@ pub trait Frontend {
 
 /// QEMU's side of an attached NIC.
 pub trait Attachment: Send {
-    /// What QEMU has to be told.
+    /// QEMU's arguments for this NIC.
     fn arguments(&self) -> Vec<String>;
 
-    /// What QEMU must inherit for that.
+    /// The descriptors that these arguments name, which QEMU must inherit.
     fn inherited(&self) -> Vec<RawFd>;
 
-    /// QEMU was started and has its own copies of what it inherited.
+    /// QEMU was started and has its own copies of the descriptors.
     fn started(&mut self);
 }
 
-/// The device's side of an attached NIC: what the model needs, and something to sleep on.
+/// The device's side of an attached NIC: what the model needs, and a descriptor to sleep on.
 pub trait Port: nic_model::Frontend + Send + 'static {
-    /// An eventfd, not blocking, that becomes readable when the guest kicks.
+    /// A non-blocking eventfd that becomes readable when the guest kicks.
     fn kick(&self) -> Result<OwnedFd>;
 }

@@ -1,4 +1,5 @@
-//! 1 MiB RDMA Writes, 16 in flight, against the device's own copy between the same two buffers, in alternating rounds.
+//! 1 MiB RDMA Writes, 16 outstanding. The baseline is the device's own copy between the same
+//! buffers; rounds of both alternate.
 
 use alloc::vec::Vec;
 
@@ -53,7 +54,7 @@ pub fn run(node: &Node, pair: &Pair) -> Result<(), Failure> {
     target.free(pair)
 }
 
-/// The worst of a few rounds stands in for the 99th percentile.
+/// Of a few rounds, the worst takes the place of the 99th percentile.
 fn median_and_worst(rates: &mut [f64]) -> (f64, f64) {
     rates.sort_unstable_by(f64::total_cmp);
     (rates.get(rates.len() / 2).copied().unwrap_or(0.0), rates.first().copied().unwrap_or(0.0))

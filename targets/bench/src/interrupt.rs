@@ -1,4 +1,5 @@
-//! A 64-byte RDMA Write whose completion comes by interrupt to a callback, against a bare doorbell and MSI-X interrupt.
+//! A 64-byte RDMA Write whose completion runs a callback by interrupt. The baseline is a kick that
+//! the device answers with an MSI-X interrupt.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -15,10 +16,10 @@ use crate::Target;
 use crate::samples::{Samples, Summary, report};
 
 const ROUNDS: usize = 5_000;
-/// How long one answer may take, nanoseconds.
+/// How long one answer may take.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(10);
 
-/// What an interrupt or a callback leaves for the thread that measures.
+/// What an interrupt handler or a callback hands to the thread that measures.
 #[derive(Default)]
 struct Signal {
     count: AtomicU32,
@@ -26,14 +27,14 @@ struct Signal {
 }
 
 impl Signal {
-    /// Notes the time and wakes whoever waits.
-    fn give(&self, platform: &dyn Platform) {
+    /// Records the time and wakes the thread that measures.
+    fn raise(&self, platform: &dyn Platform) {
         self.at.store(clock::tsc(), Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Release);
         platform.wake(&self.count);
     }
 
-    /// Runs `begin`, sleeps until the next signal and returns the ticks in between.
+    /// Runs `begin`, sleeps until the next signal, and returns the ticks in between.
     fn round(
         &self,
         platform: &dyn Platform,
@@ -63,10 +64,10 @@ pub fn run(node: &Node, spare: &Arc<dyn Device>, pair: &Pair, target: &Target) -
     a.ia.evd_callback_attach(
         a.requests,
         Box::new(move |ia, evd| {
-            // A callback fires anew only after the dispatcher was found empty.
+            // The callback runs again only after a dequeue has found the event dispatcher empty.
             loop {
                 match ia.evd_dequeue(evd) {
-                    Ok(_) => given.give(&*platform),
+                    Ok(_) => given.raise(&*platform),
                     Err(Error::QueueEmpty) => return,
                     Err(_) => return,
                 }
@@ -95,10 +96,10 @@ fn bare_interrupt(node: &Node, spare: &Arc<dyn Device>) -> Result<Summary, Failu
         length: 0,
     };
     nic.bench(&bench).trying("starting the echo")?;
-    // The driver needs no interrupt for what comes now.
+    // From here on the driver needs no interrupt, so this handler may replace the driver's.
     let signal = Arc::new(Signal::default());
     let (platform, given) = (node.platform.clone(), signal.clone());
-    spare.set_vector(0, Some(Box::new(move || given.give(&*platform))));
+    spare.set_vector(0, Some(Box::new(move || given.raise(&*platform))));
     let samples = Samples::take(ROUNDS, || {
         signal.round(&*node.platform, || {
             spare.kick();

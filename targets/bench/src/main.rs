@@ -1,4 +1,4 @@
-//! What the stack costs, measured inside the guest, each figure beside a baseline of the same run.
+//! The cost of the stack, measured inside the guest: each figure beside a baseline of the same run.
 //!
 //! The launcher reads the lines `@bench NAME|MEDIAN|P99|UNIT|BASELINE` and `@mark NAME`.
 #![no_std]
@@ -35,11 +35,11 @@ fn main(boot: Boot) -> i32 {
 }
 
 fn run(mut boot: Boot) -> Result<(), Failure> {
-    // The bare interrupt is measured on a NIC without an agent, so that nothing else listens to its vectors.
+    // The baseline for interrupts is measured on a NIC without an agent, so its vectors are free.
     let spare = boot.nics.split_off(boot.nics.len().min(1));
     let spare = spare.first().ok_or_else(|| Failure::new("the benchmarks take two NICs: --nics 2"))?;
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
-    // Both endpoints on one NIC: the baselines are of one device and one memory, too.
+    // Both endpoints are on one NIC, as the baselines are of one NIC.
     let pair = Pair::connect(node.ia(0)?, node.ia(0)?, Sizes { requests: 64, message: bandwidth::MESSAGE })?;
     let target = Target::new(&node, &pair, 64)?;
     target.write(&pair.a, 0, DtoFlags::COMPLETION).trying("it_post_rdma_write")?;
@@ -52,7 +52,7 @@ fn run(mut boot: Boot) -> Result<(), Failure> {
     pair.free()
 }
 
-/// Memory of A and of B, and what it takes to write from one to the other.
+/// Memory of A and of B, registered so that A can write from one to the other.
 pub struct Target {
     length: usize,
     from: Arc<DmaBuffer>,

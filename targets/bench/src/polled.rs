@@ -1,4 +1,5 @@
-//! A 64-byte RDMA Write, posted to reaped by polling, against a bare word through shared memory.
+//! A 64-byte RDMA Write, from the post to the reaped completion, by polling. The baseline is a word
+//! that the device answers through shared memory.
 
 use core::sync::atomic::Ordering;
 
@@ -37,7 +38,7 @@ pub fn run(node: &Node, pair: &Pair, target: &Target) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The device watches a word and answers at another.
+/// The device watches one word and answers in another.
 fn bare_word(node: &Node) -> Result<Summary, Failure> {
     let memory = DmaBuffer::new(&node.platform, 128, 128).map_err(|_| "out of memory").trying("memory")?;
     let word = |offset| memory.slice().atomic_u32(offset).map_err(|_| Failure::new("a word out of bounds"));

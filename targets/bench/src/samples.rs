@@ -1,4 +1,4 @@
-//! Samples in ticks of the time-stamp counter, and what is said of them.
+//! Samples in ticks of the time-stamp counter, and their summary.
 
 use alloc::vec::Vec;
 
@@ -17,7 +17,8 @@ pub struct Summary {
 }
 
 impl Samples {
-    /// Runs `once` so many times to warm up, then `count` times measured; each call returns its ticks.
+    /// Runs `once` `count` times, after a tenth as many times to warm up; each call returns its
+    /// ticks.
     pub fn take<E>(count: usize, mut once: impl FnMut() -> Result<u64, E>) -> Result<Samples, E> {
         for _ in 0..count / 10 {
             once()?;
@@ -30,7 +31,7 @@ impl Samples {
         Ok(Samples(ticks))
     }
 
-    /// What is said of them.
+    /// Their summary.
     pub fn summary(&self) -> Summary {
         let at = |share: usize| self.0.get(self.0.len() * share / 100).copied().unwrap_or(0) as f64;
         let to_us = 1e6 / clock::tsc_hz() as f64;

@@ -1,5 +1,5 @@
-//! What several images and the benchmarks begin with: [`Node`], the machine's adapters behind a provider, and [`Pair`], two endpoints that are
-//! connected to each other.
+//! The beginning that several images and benchmarks share: [`Node`], the machine's adapters behind
+//! a provider, and [`Pair`], two connected endpoints.
 #![no_std]
 
 extern crate alloc;
@@ -17,7 +17,7 @@ use privileged_api::{Ia, Provider};
 
 pub use pair::{Pair, Side, Sizes};
 
-/// Why an image gave up: what it tried, and what came of it.
+/// Why an image gave up: what it tried, and the error.
 pub struct Failure(String);
 
 impl Failure {
@@ -33,7 +33,7 @@ impl core::fmt::Display for Failure {
     }
 }
 
-/// Says what was tried when something fails.
+/// Adds to an error what was tried.
 pub trait Trying<T> {
     /// The value, or a failure that begins with `what`.
     fn trying(self, what: &str) -> Result<T, Failure>;
@@ -45,11 +45,11 @@ impl<T, E: core::fmt::Display> Trying<T> for Result<T, E> {
     }
 }
 
-/// A machine with its adapters brought up.
+/// A machine whose adapters are open.
 pub struct Node {
     /// The platform.
     pub platform: Arc<dyn Platform>,
-    /// Where IAs are made.
+    /// The provider on which IAs are created.
     pub provider: Provider,
     /// The agents, by NIC.
     pub agents: Vec<Arc<Agent>>,
@@ -57,7 +57,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Brings up every NIC, as interfaces `rnic0`, `rnic1`, …
+    /// Opens every NIC, as interfaces `rnic0`, `rnic1`, …
     pub fn start(
         platform: Arc<dyn Platform>,
         privileged: Privileged,

@@ -9,21 +9,21 @@ use privileged_api::{
 
 use crate::{Failure, Trying};
 
-/// The service that one side listens at.
+/// The service at which one side listens.
 const SERVICE: ConnQual = ConnQual::service_id(0x4645_5252_4f56_4941);
 /// How long anything may take, microseconds.
 const PATIENCE: u64 = 30_000_000;
 
-/// How much a pair's endpoints have room for.
+/// The sizes of a pair's queues and messages.
 #[derive(Clone, Copy)]
 pub struct Sizes {
-    /// Requests outstanding at most, and receives.
+    /// The most outstanding requests, and the most receives.
     pub requests: usize,
-    /// Bytes of a message at most.
+    /// The most bytes of a message.
     pub message: usize,
 }
 
-/// One endpoint and what belongs to it.
+/// One endpoint, its IA, and its event dispatchers.
 pub struct Side {
     /// The IA.
     pub ia: Ia,
@@ -35,7 +35,7 @@ pub struct Side {
     pub requests: EvdHandle,
     /// Completions of its receives.
     pub receives: EvdHandle,
-    /// What becomes of its connection.
+    /// Events of its connection.
     connection: EvdHandle,
 }
 
@@ -64,7 +64,8 @@ impl Side {
 
     /// Waits for the next completion on `evd`, which must be a success.
     pub fn completion(&self, evd: EvdHandle) -> Result<DtoCompletion, Failure> {
-        // A busy consumer finds its events by polling; only an idle one is woken by an interrupt.
+        // A busy consumer finds events without waiting; only an idle one has to be woken by an
+        // interrupt.
         let event = match self.ia.evd_dequeue(evd) {
             Err(Error::QueueEmpty) => {
                 self.ia.evd_wait(evd, PATIENCE).map(|(event, _)| event).map_err(|failure| failure.error)
@@ -127,7 +128,7 @@ impl Pair {
         Ok(Pair { a, b })
     }
 
-    /// Frees both IAs and all that is on them.
+    /// Frees both IAs and all their objects.
     pub fn free(self) -> Result<(), Failure> {
         self.a.ia.ia_free().trying("it_ia_free")?;
         match self.b.ia.ia_free() {

@@ -1,4 +1,4 @@
-//! The smallest image: says where it runs, and ends.
+//! The smallest image: prints the machine's memory and NICs, and ends.
 #![no_std]
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Several CPUs: threads that really run at once, waits and wakes between CPUs, interrupts to each. With one CPU
-//! the same has to hold, as far as it makes sense.
+//! Several CPUs: threads that run at the same time, waits and wakes between CPUs, interrupts to
+//! each CPU. The tests also run with one CPU.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -29,7 +29,7 @@ pub const TESTS: &[Test] = &[
     ("kernel.cpus.unbinding_waits_for_the_handler", unbinding_waits),
 ];
 
-/// `cpus=N` on the command line says how many there should be.
+/// `cpus=N` on the command line says how many CPUs there should be.
 fn as_many_as_said(_: &Machine) -> Outcome {
     let said = kernel::args().get("cpus").and_then(|n| n.parse().ok());
     check(said.is_none_or(|said: u32| said == cpus()), "not all CPUs have come up")?;
@@ -37,7 +37,7 @@ fn as_many_as_said(_: &Machine) -> Outcome {
 }
 
 fn all_run_at_once(m: &Machine) -> Outcome {
-    // With interrupts off nobody makes way: if these meet, each has a CPU of its own.
+    // With interrupts off no thread is preempted: if these meet, each has a CPU of its own.
     let here = Arc::new((AtomicU32::new(0), AtomicU32::new(0)));
     let theirs = here.clone();
     run_threads(m, cpus(), move |_| {
@@ -54,7 +54,7 @@ fn all_run_at_once(m: &Machine) -> Outcome {
 }
 
 fn take_turns(m: &Machine) -> Outcome {
-    // Each spins until all others have come as far.
+    // Each spins until all others have reached the same turn.
     let count = 3 * cpus();
     let turns: Arc<Vec<AtomicU32>> = Arc::new((0..count).map(|_| AtomicU32::new(0)).collect());
     run_threads(m, count, move |me| {
@@ -68,8 +68,8 @@ fn take_turns(m: &Machine) -> Outcome {
 }
 
 fn the_idle_take_over(m: &Machine) -> Outcome {
-    // All are started by a thread that never gives up its CPU meanwhile, and each sees every CPU's thread move
-    // on: some of them have to be taken to a CPU that has nothing to do.
+    // The thread that starts them keeps its CPU meanwhile, so idle CPUs have to take threads from
+    // it.
     let count = 4 * cpus();
     let done = Arc::new(Done::default());
     let used = Arc::new(AtomicU32::new(0));
@@ -84,11 +84,11 @@ fn the_idle_take_over(m: &Machine) -> Outcome {
         })?;
     }
     done.wait(&*m.platform, count)?;
-    check(used.load(Ordering::SeqCst).count_ones() == cpus(), "a CPU did nothing while threads stood in line")
+    check(used.load(Ordering::SeqCst).count_ones() == cpus(), "a CPU was idle while threads were ready")
 }
 
 fn pairs_play_ball(m: &Machine) -> Outcome {
-    // No timeouts: one lost wake and it never ends.
+    // Without timeouts: if one wake is lost, the test never ends.
     let balls: Arc<Vec<AtomicU32>> = Arc::new((0..2 * cpus()).map(|_| AtomicU32::new(0)).collect());
     let platform = m.platform.clone();
     run_threads(m, 4 * cpus(), move |me| {
@@ -109,8 +109,8 @@ fn pairs_play_ball(m: &Machine) -> Outcome {
 }
 
 fn ring(m: &Machine) -> Outcome {
-    // A token goes round, and each step may end up on another CPU; those who wait have deadlines that sometimes
-    // pass just then.
+    // A token goes round the threads, which may be on any CPU. Some waits have deadlines that may
+    // pass while the token comes.
     let size = 3 * cpus() + 1;
     let places: Arc<Vec<AtomicU32>> = Arc::new((0..size).map(|_| AtomicU32::new(0)).collect());
     let platform = m.platform.clone();
@@ -130,7 +130,8 @@ fn ring(m: &Machine) -> Outcome {
     })
 }
 
-/// Has `count` threads wait, without timeouts, for each of the rounds that `begin` makes of the word; each round begins when all have seen the last one.
+/// Runs `count` threads that wait, without timeouts, for each of `rounds` changes of the word.
+/// `begin` changes it, each time after all threads have seen the change before.
 fn wait_for_rounds(
     m: &Machine,
     word: &Arc<AtomicU32>,
@@ -194,7 +195,8 @@ fn come_and_go(m: &Machine) -> Outcome {
     }
     let after = kernel::memory::usage();
     check(after.heap == before.heap, "ended threads leave something on the heap")?;
-    // How many threads are alive at once is not the same each time: stacks may be added, of 128 KiB each.
+    // The number of threads alive at once differs between rounds, so stacks of 128 KiB may be
+    // added.
     check(before.free_pages - after.free_pages < 4 << 20, "ended threads leave their stacks behind")
 }
 
@@ -221,21 +223,24 @@ fn interrupts_reach_each(_: &Machine) -> Outcome {
     vector.set(Some(Box::new(move || theirs.store(thread::current_cpu(), Ordering::SeqCst))));
     for _ in 0..20 {
         for cpu in 0..cpus() {
-            check(vector.raise(cpu), "a CPU is not there")?;
+            check(vector.raise(cpu), "a CPU does not exist")?;
             let deadline = clock::now() + Duration::from_secs(5);
             while seen.load(Ordering::SeqCst) != cpu {
-                check(clock::now() < deadline, "an interrupt did not arrive, or elsewhere")?;
+                check(clock::now() < deadline, "an interrupt did not arrive at its CPU")?;
                 core::hint::spin_loop();
             }
         }
     }
-    check(!vector.raise(cpus()) && !vector.raise(u32::MAX), "a CPU too many")?;
+    check(
+        !vector.raise(cpus()) && !vector.raise(u32::MAX),
+        "an interrupt was sent to a CPU that does not exist",
+    )?;
     vector.set(None);
     Ok(())
 }
 
 fn interrupts_wake_threads(m: &Machine) -> Outcome {
-    // Interrupts on all CPUs wake threads that block on any of them.
+    // Interrupts on every CPU wake threads that may have waited on any CPU.
     let word = Arc::new(AtomicU32::new(0));
     let vector = interrupts::claim().ok_or(Failure::new("no vector left"))?;
     let (theirs, platform) = (word.clone(), m.platform.clone());
@@ -268,7 +273,7 @@ fn unbinding_waits(_: &Machine) -> Outcome {
             core::hint::spin_loop();
         }
         vector.set(None);
-        check(state.load(Ordering::SeqCst) == 2, "the handler still ran when it had been unbound")?;
+        check(state.load(Ordering::SeqCst) == 2, "the handler still ran after it was unbound")?;
         check(Arc::strong_count(&state) == 1, "the handler was not freed")?;
     }
     Ok(())

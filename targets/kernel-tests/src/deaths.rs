@@ -1,5 +1,6 @@
-//! Ways to die, one for each `die=NAME`. Each prints what it must, and ends the guest with its status.
-#![expect(unsafe_code, reason = "does on purpose what unsafe code must never do")]
+//! Ways to die, one for each `die=NAME`. Each ends the guest with the status of a panic or a fault,
+//! unless it is one that only the launcher can end.
+#![expect(unsafe_code, reason = "raises faults on purpose")]
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -11,12 +12,12 @@ use core::time::Duration;
 use kernel::{println, thread};
 use platform::Platform;
 
-/// Dies in the way named. Returns only if it did not.
+/// Dies in the way called `name`. Returns only if that failed.
 pub fn die(name: &str, platform: &Arc<dyn Platform>) -> i32 {
     match name {
         "panic" => panic!("as asked for"),
         "panic-in-thread" => in_thread(|| panic!("as asked for, in a thread")),
-        // One panic must come of it, with all its lines together.
+        // One panic must be printed, with all its lines together.
         "panic-everywhere" => {
             static READY: AtomicU32 = AtomicU32::new(0);
             for _ in 0..kernel::cpus() {
@@ -31,7 +32,7 @@ pub fn die(name: &str, platform: &Arc<dyn Platform>) -> i32 {
             thread::sleep(Duration::from_secs(5));
             2
         }
-        // The others' lines must be whole, and end before the fault's begin.
+        // The other threads' lines must be whole, and end before the fault's lines begin.
         "fault-amid-output" => {
             static LINES: AtomicU32 = AtomicU32::new(0);
             for _ in 0..kernel::cpus() {
@@ -50,11 +51,11 @@ pub fn die(name: &str, platform: &Arc<dyn Platform>) -> i32 {
             2
         }
         "panic-in-interrupt" => {
-            // The first vector claimed is the first there is.
+            // The first vector that is claimed is vector 0x30.
             if let Some(vector) = kernel::interrupts::claim() {
                 vector.set(Some(Box::new(|| panic!("as asked for, in an interrupt handler"))));
             }
-            // SAFETY: none; that is the point, here and below.
+            // SAFETY: none, here and below: the guest has to die of it.
             unsafe { core::arch::asm!("int 0x30") };
             2
         }
@@ -107,14 +108,14 @@ pub fn die(name: &str, platform: &Arc<dyn Platform>) -> i32 {
             unsafe { wild.read_volatile() as i32 }
         }
         "mute" => {
-            // Interrupts off for ever: only the launcher can end this, by its silence.
+            // Interrupts are off for ever, so the heartbeat stops, and the launcher ends the guest.
             let _lock = kernel::lock::IrqOff::new();
             loop {
                 core::hint::spin_loop();
             }
         }
         "idle" => {
-            // Alive but at rest: must go on for as long as the launcher likes.
+            // The heartbeat goes on, so the launcher must not end the guest before its time is up.
             let word = AtomicU32::new(0);
             loop {
                 platform.wait(&word, 0, None);

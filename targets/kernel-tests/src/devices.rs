@@ -1,4 +1,4 @@
-//! Interrupts, and NICs as the kernel hands them over. What NICs do is for the layers above.
+//! Interrupts, and the NICs as the kernel hands them over.
 #![expect(unsafe_code, reason = "raises interrupts by instruction")]
 
 use alloc::boxed::Box;
@@ -48,8 +48,8 @@ fn vectors(m: &Machine) -> Outcome {
     Ok(())
 }
 
-/// MSI-X: entry 0 of each function interrupts another CPU than that of the function before, and wakes a thread
-/// that may be anywhere.
+/// MSI-X: entry 0 of each function interrupts another CPU than the function before, and wakes a
+/// thread that may be on any CPU.
 fn interrupts_take_turns(m: &Machine) -> Outcome {
     const ROUNDS: u32 = 50;
     for (number, device) in m.nics.iter().enumerate() {
@@ -57,7 +57,7 @@ fn interrupts_take_turns(m: &Machine) -> Outcome {
             .map_err(|_| Failure::new("the NIC does not start"))?;
         let count = Arc::new((AtomicU32::new(0), AtomicU32::new(0)));
         let bench = Bench { kind: BenchKind::EchoInterrupt as u32, rounds: ROUNDS, ..Bench::default() };
-        check(nic.bench(&bench).is_ok(), "the NIC will not play")?;
+        check(nic.bench(&bench).is_ok(), "the NIC refuses the benchmark")?;
         let (theirs, platform) = (count.clone(), m.platform.clone());
         device.set_vector(
             0,
@@ -83,23 +83,26 @@ fn interrupts_take_turns(m: &Machine) -> Outcome {
 }
 
 fn none_unexpected(_: &Machine) -> Outcome {
-    check(kernel::interrupts::unexpected() == 0, "an interrupt came that nobody wanted")
+    check(kernel::interrupts::unexpected() == 0, "an unexpected interrupt came")
 }
 
 /// The vector that [`raise`] raises.
 const RAISED: u8 = 0xef;
 
-/// As if a device had sent it.
+/// Raises an interrupt as a device would.
 fn raise() {
-    // SAFETY: an interrupt changes no register and no memory but its handler's.
+    // SAFETY: an interrupt changes no register, and no memory but that of its handler.
     unsafe { core::arch::asm!("int 0xef") };
 }
 
 fn handler_wakes_a_thread(m: &Machine) -> Outcome {
-    check(interrupts::unexpected() == 0, "an interrupt came that nobody wanted")?;
-    // Vectors are handed out in order: take them all, to get the one that can be raised.
+    check(interrupts::unexpected() == 0, "an unexpected interrupt came")?;
+    // Vectors are handed out in order: claim all, to get the last, which can be raised.
     let vector = core::iter::from_fn(interrupts::claim).last().ok_or(Failure::new("no vector left"))?;
-    check(vector.number() == RAISED && interrupts::claim().is_none(), "vectors are not what they were")?;
+    check(
+        vector.number() == RAISED && interrupts::claim().is_none(),
+        "the last vector is not the one that can be raised",
+    )?;
     let count = Arc::new(AtomicU32::new(0));
     let seen = Arc::new(AtomicU32::new(0));
     let (theirs, platform) = (count.clone(), m.platform.clone());
@@ -122,23 +125,23 @@ fn handler_wakes_a_thread(m: &Machine) -> Outcome {
     let mut prompt = 0;
     for i in 1..=100 {
         raise();
-        // It runs before the interrupted thread goes on, unless just then the slice was over.
+        // It runs before the interrupted thread continues, unless the time slice ended just then.
         prompt += u32::from(seen.load(Ordering::SeqCst) == i);
         while seen.load(Ordering::SeqCst) < i {
             thread::yield_now();
         }
     }
-    // With several CPUs it may still be running elsewhere when the next interrupt comes.
+    // With several CPUs it may still run on another one when the next interrupt comes.
     check(kernel::cpus() > 1 || prompt > 50, "the woken thread does not run at once")?;
     vector.set(None);
     raise();
     check(count.load(Ordering::SeqCst) == 100, "the handler ran after it was unbound")?;
-    check(interrupts::unexpected() == 0, "a claimed vector's last interrupt is no surprise")
+    check(interrupts::unexpected() == 0, "the interrupt of a claimed vector was counted as unexpected")
 }
 
 fn unexpected_are_survived(_: &Machine) -> Outcome {
     let before = interrupts::unexpected();
-    // SAFETY: as in `raise`; one of the legacy controllers' vectors, which are all masked.
+    // SAFETY: as in `raise`. It is a vector of the legacy controllers, which are masked.
     unsafe { core::arch::asm!("int 0x27") };
     check(interrupts::unexpected() == before + 1, "it was not counted")
 }

@@ -1,9 +1,9 @@
-//! Tests of the kernel itself, inside it.
+//! Tests of the kernel, which run inside it.
 //!
-//! Prints `@test start NAME`, then `@test ok NAME MICROSECONDS` or `@test fail NAME FILE:LINE: MESSAGE` for
-//! each, as the conformance suite does; ends with status 0 if all passed, else 1. `die=NAME` on the command line
-//! dies in a chosen way instead ([`deaths`]): then the guest must end with status 100 (panic) or 101 (fault)
-//! and say why.
+//! For each test it prints `@test start NAME`, then `@test ok NAME MICROSECONDS` or `@test fail
+//! NAME FILE:LINE: MESSAGE`, as the conformance suite does. It ends with status 0 if all passed,
+//! else with 1. With `die=NAME` on the command line it dies in a chosen way instead ([`deaths`]):
+//! then the guest must end with status 100 (panic) or 101 (fault) and print why.
 #![no_std]
 #![no_main]
 
@@ -23,26 +23,26 @@ use platform::{Device, Platform};
 
 kernel::entry!(main);
 
-/// What tests work with.
+/// The machine that the tests run on.
 pub struct Machine {
     /// The kernel's services.
     pub platform: Arc<dyn Platform>,
-    /// Its NICs.
+    /// The NICs.
     pub nics: Vec<Arc<dyn Device>>,
 }
 
-/// Why a test failed, and where.
+/// Why a test failed, and at which line.
 pub struct Failure {
     line: u32,
     file: &'static str,
     what: &'static str,
 }
 
-/// What a test returns.
+/// The result of a test.
 pub type Outcome = Result<(), Failure>;
 
 impl Failure {
-    /// A failure at the caller's place.
+    /// A failure at the caller's line.
     #[track_caller]
     pub fn new(what: &'static str) -> Failure {
         let place = core::panic::Location::caller();

@@ -36,16 +36,16 @@ fn heap_sizes(_: &Machine) -> Outcome {
             check(block.iter().all(|b| *b == block.len() as u8), "a block lies over another")?;
         }
     }
-    check(usage().heap == before.heap, "not everything came back")
+    check(usage().heap == before.heap, "some memory was not released")
 }
 
 fn heap_reuse(_: &Machine) -> Outcome {
-    // If memory were not used again this would ask for many times the RAM.
+    // In all this allocates many times the RAM, so released memory must be used again.
     for _ in 0..64 {
         let blocks: Vec<Box<[u8; 4096]>> = (0..1000).map(|_| Box::new([1; 4096])).collect();
         check(blocks.len() == 1000, "blocks are missing")?;
         let big: Vec<u8> = alloc::vec![3; 16 << 20];
-        check(big.last() == Some(&3), "the big block is not ours")?;
+        check(big.last() == Some(&3), "the big block was overwritten")?;
     }
     Ok(())
 }
@@ -67,7 +67,7 @@ fn heap_shuffled(_: &Machine) -> Outcome {
             }
         }
     }
-    check(usage().heap == before, "not everything came back")
+    check(usage().heap == before, "some memory was not released")
 }
 
 fn buffer(m: &Machine, len: usize, align: usize) -> Result<DmaBuffer, Failure> {
@@ -96,7 +96,7 @@ fn dma_most_of_ram(m: &Machine) -> Outcome {
         check(b.write(len - 1, &[1]).is_ok() && b.write(len, &[1]).is_err(), "the bounds are wrong")?;
         check(usage().free_pages <= before.free_pages - len, "the memory was free before and after")?;
     }
-    check(usage().free_pages == before.free_pages, "not everything came back")
+    check(usage().free_pages == before.free_pages, "some memory was not released")
 }
 
 fn dma_exhaustion(m: &Machine) -> Outcome {
@@ -113,7 +113,7 @@ fn dma_exhaustion(m: &Machine) -> Outcome {
     }
     check(all.len() as u64 >= (size() >> 20) / 2, "memory ran out early")?;
     drop(all);
-    check(usage().free_pages + (2 << 20) >= before, "not everything came back")
+    check(usage().free_pages + (2 << 20) >= before, "some memory was not released")
 }
 
 fn translate(m: &Machine) -> Outcome {
@@ -127,15 +127,15 @@ fn translate(m: &Machine) -> Outcome {
     let extent = m.platform.translate(on_heap.as_ptr().addr()).ok_or(Failure::new("the heap is RAM"))?;
     check(extent.len >= 100_000, "a heap block is contiguous")?;
     for nowhere in [0, 8, 0xfee0_0000, 1 << 45, (1 << 46) + 0x0100, usize::MAX] {
-        check(m.platform.translate(nowhere).is_none(), "that is no memory of ours")?;
+        check(m.platform.translate(nowhere).is_none(), "an address outside of RAM was translated")?;
     }
     Ok(())
 }
 
 fn modules(_: &Machine) -> Outcome {
-    // `module=SUM` on the command line goes with a module: the sum of its bytes.
+    // With a module there is `module=SUM` on the command line: the sum of its bytes.
     let Some(sum) = kernel::args().get("module") else {
-        return check(kernel::modules().len() == 0, "a module that nobody gave");
+        return check(kernel::modules().len() == 0, "there is a module, but no module=SUM");
     };
     let module = kernel::modules().next().ok_or(Failure::new("no module"))?;
     let found = module.data.iter().fold(0_u64, |sum, byte| sum.wrapping_add(u64::from(*byte)));

@@ -35,7 +35,7 @@ pub const TESTS: &[Test] = &[
     ("kernel.clock.agrees_with_the_timer", agrees_with_the_timer),
 ];
 
-/// Counts threads that have done their part, and lets somebody wait for them.
+/// Counts the threads that are done, and lets another thread wait for them.
 #[derive(Default)]
 pub struct Done(AtomicU32);
 
@@ -46,7 +46,7 @@ impl Done {
         platform.wake(&self.0);
     }
 
-    /// Waits until `count` are.
+    /// Waits until `count` threads are done.
     pub fn wait(&self, platform: &dyn Platform, count: u32) -> Outcome {
         let deadline = clock::now() + Duration::from_secs(30);
         loop {
@@ -107,11 +107,11 @@ fn ids_differ(m: &Machine) -> Outcome {
     let mut ids = ids.lock().clone();
     ids.sort_unstable();
     ids.dedup();
-    check(ids.len() == 51 && ids[0] != 0, "numbers are shared, or 0")
+    check(ids.len() == 51 && ids[0] != 0, "two threads have one number, or one has 0")
 }
 
 fn preempts(m: &Machine) -> Outcome {
-    // Each spins until the other has been seen: on one CPU both end only if neither keeps it.
+    // Each spins until it has seen the other's turn: on one CPU both end only if each is preempted.
     let turns = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
     run_threads(m, 2, move |i| {
         let (mine, other) = (&turns[i as usize], &turns[1 - i as usize]);
@@ -143,7 +143,7 @@ fn sleepers_beside_spinners(m: &Machine) -> Outcome {
     spinners.wait(&*m.platform, 3)
 }
 
-/// Threads that sleep and then work, over and over, until they have been woken `limit` times in all.
+/// Threads that sleep and work in turns, until they have been woken `limit` times in all.
 struct Sleepers {
     wakes: Arc<AtomicU32>,
     limit: u32,
@@ -153,7 +153,8 @@ struct Sleepers {
 }
 
 impl Sleepers {
-    /// They begin when they are told to. Their work is to read the clock `work` times.
+    /// Starts the threads; they begin with [`Sleepers::beside`]. Their work is to read the clock
+    /// `work` times.
     fn new(m: &Machine, count: u32, limit: u32, sleep: Duration, work: u32) -> Result<Sleepers, Failure> {
         let (begin, ended) = (Arc::new(Done::default()), Arc::new(Done::default()));
         let wakes = Arc::new(AtomicU32::new(0));
@@ -175,20 +176,20 @@ impl Sleepers {
         Ok(Sleepers { wakes, limit, begin, ended, count })
     }
 
-    /// Runs `main` beside them; it has to have ended before they have.
+    /// Runs `main` beside them; it must end before they do.
     fn beside(&self, m: &Machine, main: impl FnOnce() -> Outcome) -> Outcome {
         self.begin.one(&*m.platform);
         let outcome = main();
         let wakes = self.wakes.fetch_max(self.limit, Ordering::SeqCst);
         self.ended.wait(&*m.platform, self.count)?;
         outcome?;
-        check(wakes < self.limit, "others had to end first")
+        check(wakes < self.limit, "it got no CPU time before the sleepers ended")
     }
 }
 
 fn takes_turns_beside_sleepers(m: &Machine) -> Outcome {
-    // Threads that the timer wakes have more to do than there is time: it wakes the next before the last has done.
-    // They hold up each turn of ours by a slice, in which one of them or a few run.
+    // The threads that the timer wakes have more work than there is time, since it wakes the next
+    // before the last one is done. They may delay each turn of ours by one slice.
     let cpus = kernel::cpus();
     let sleepers = Sleepers::new(m, 64 * cpus, 5000 * cpus, Duration::from_micros(50), 3000)?;
     sleepers.beside(m, || {
@@ -203,8 +204,8 @@ fn takes_turns_beside_sleepers(m: &Machine) -> Outcome {
 }
 
 fn interrupts_renew_no_slice(m: &Machine) -> Outcome {
-    // Sleepers that hardly run, but interrupt whoever runs several times in a slice. They keep nobody out, unless
-    // the interrupted begins a new slice each time.
+    // These sleepers hardly run, but interrupt the running thread several times in a slice. If that
+    // thread began a new slice each time, the others would not run.
     let cpus = kernel::cpus();
     Sleepers::new(m, cpus, 300 * cpus, Duration::from_millis(1), 0)?.beside(m, || {
         let turns: Vec<AtomicU32> = (0..=cpus).map(|_| AtomicU32::new(0)).collect();
@@ -227,7 +228,7 @@ fn stacks_are_used_again(m: &Machine) -> Outcome {
     let before = kernel::memory::usage();
     for _ in 0..20 {
         run_threads(m, 20, |_| ())?;
-        // Its last act is to say that it is done; it ends a little later.
+        // A thread ends a little after it has reported that it is done.
         while thread::alive() > 2 {
             thread::yield_now();
         }
@@ -239,7 +240,7 @@ fn stacks_are_used_again(m: &Machine) -> Outcome {
 
 fn other_value(m: &Machine) -> Outcome {
     let word = AtomicU32::new(1);
-    check(m.platform.wait(&word, 0, None) == Wake::Woken, "it must not wait when the word differs")
+    check(m.platform.wait(&word, 0, None) == Wake::Woken, "it waited though the word differs")
 }
 
 fn times_out(m: &Machine) -> Outcome {
@@ -254,7 +255,7 @@ fn past_deadline(m: &Machine) -> Outcome {
     let past = clock::now();
     check(m.platform.wait(&word, 0, Some(past)) == Wake::TimedOut, "the deadline had passed")?;
     word.store(1, Ordering::SeqCst);
-    check(m.platform.wait(&word, 0, Some(past)) == Wake::Woken, "the word comes before the deadline")
+    check(m.platform.wait(&word, 0, Some(past)) == Wake::Woken, "the word is compared before the deadline")
 }
 
 fn woken(m: &Machine) -> Outcome {
@@ -290,7 +291,7 @@ fn wakes_all(m: &Machine) -> Outcome {
 }
 
 fn wakes_only_its_word(m: &Machine) -> Outcome {
-    // More words than buckets, so that some share one.
+    // More words than buckets, so that some words share a bucket.
     let words: Arc<Vec<AtomicU32>> = Arc::new((0..600).map(|_| AtomicU32::new(0)).collect());
     let done = Arc::new(Done::default());
     for i in [0_usize, 599] {
@@ -305,7 +306,7 @@ fn wakes_only_its_word(m: &Machine) -> Outcome {
     for word in &words[1..599] {
         m.platform.wake(word);
     }
-    check(done.0.load(Ordering::SeqCst) == 0, "somebody was woken for another word")?;
+    check(done.0.load(Ordering::SeqCst) == 0, "a thread was woken by another word")?;
     for i in [0_usize, 599] {
         words[i].store(1, Ordering::SeqCst);
         m.platform.wake(&words[i]);
@@ -314,7 +315,7 @@ fn wakes_only_its_word(m: &Machine) -> Outcome {
 }
 
 fn no_wake_is_lost(m: &Machine) -> Outcome {
-    // Ping-pong without timeouts: one lost wake and it never ends.
+    // Two threads take turns without timeouts: if one wake is lost, the test never ends.
     let ball = Arc::new(AtomicU32::new(0));
     let platform = m.platform.clone();
     run_threads(m, 2, move |me| {
@@ -348,12 +349,13 @@ fn deadlines_in_order(m: &Machine) -> Outcome {
         theirs.lock().push((deadline, now));
     })?;
     let order = order.lock();
-    check(order.iter().all(|(deadline, woken)| woken >= deadline), "somebody woke too early")
+    check(order.iter().all(|(deadline, woken)| woken >= deadline), "a thread woke too early")
 }
 
 fn timeouts_race_with_wakes(m: &Machine) -> Outcome {
-    // Deadlines about as long as a round takes, so that either may win; whatever happens, each thread goes on
-    // and nobody is left in a line where it does not belong (which the kernel asserts in a debug build).
+    // A deadline is about as far away as the next wake, so either may come first. In both cases the
+    // thread must continue and must leave the bucket's queue, which the kernel asserts in a debug
+    // build.
     let words: Arc<[AtomicU32; 4]> = Arc::new(core::array::from_fn(|_| AtomicU32::new(0)));
     let platform = m.platform.clone();
     run_threads(m, 8, move |me| {
@@ -392,9 +394,9 @@ fn heap_is_shared(m: &Machine) -> Outcome {
     while thread::alive() > 2 {
         thread::yield_now();
     }
-    check(wrong.load(Ordering::Relaxed) == 0, "threads were given the same memory")?;
+    check(wrong.load(Ordering::Relaxed) == 0, "two threads got the same memory")?;
     drop(wrong);
-    check(kernel::memory::usage().heap == before, "not everything came back")
+    check(kernel::memory::usage().heap == before, "some memory was not released")
 }
 
 fn contended_mutex(m: &Machine) -> Outcome {
@@ -411,7 +413,7 @@ fn contended_mutex(m: &Machine) -> Outcome {
             theirs.1.fetch_add(1, Ordering::Relaxed);
         }
     })?;
-    check(*total.0.lock() == 80_000, "the mutex let two in at once")
+    check(*total.0.lock() == 80_000, "two threads held the mutex at once")
 }
 
 fn never_backwards(_: &Machine) -> Outcome {
@@ -427,8 +429,8 @@ fn never_backwards(_: &Machine) -> Outcome {
 }
 
 fn agrees_with_the_timer(m: &Machine) -> Outcome {
-    // The timer is another clock: if they were measured wrongly against each other, deadlines would come much
-    // too late. The bound is loose, since an emulator may be away for a while.
+    // The timer is another clock: if its rate were measured wrongly, deadlines would come much too
+    // late. The bound is loose, since an emulator may stop for a while.
     let word = AtomicU32::new(0);
     let mut best = Duration::MAX;
     for _ in 0..5 {

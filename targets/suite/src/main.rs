@@ -1,17 +1,17 @@
-//! Runs the conformance suite in the kernel, and says so in lines that the runner outside reads.
+//! Runs the conformance suite in the kernel, and reports in lines that the launcher reads.
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `@test start NAME SECONDS` | a test begins, and may take so long |
+//! | `@test start NAME SECONDS` | a test begins; its time limit |
 //! | `@test rows NAME ID…` | rows of the catalogue that it shows when it passes |
 //! | `@test ok NAME MICROSECONDS` | it passed |
 //! | `@test fail NAME FILE:LINE: MESSAGE` | it failed |
-//! | `@reboot` | the area is done, or the test has killed the device: boot again with `after=NAME` |
+//! | `@reboot` | the area is done, or the test has killed the device: boot again, with `after=NAME` |
 //! | `@done` | no test is left |
 //!
-//! `filter=WORD` on the command line, as often as wanted, chooses the tests whose names contain one of the words;
-//! `after=NAME` goes on behind that test. The status is 0 unless the suite could not begin: what failed is in
-//! the lines.
+//! `filter=WORD` on the command line chooses the tests whose names contain WORD; with several
+//! filters, a test needs to match one. `after=NAME` skips all tests up to that one. The status is 0
+//! unless the suite could not begin: the lines say which tests failed.
 #![no_std]
 #![no_main]
 
@@ -31,7 +31,7 @@ use platform::{Instant, Platform};
 
 kernel::entry!(main);
 
-/// Rows in one line: the console writes up to 1 KiB at once.
+/// The most rows of one line, since the console keeps only 1 KiB together.
 const ROWS_IN_A_LINE: usize = 20;
 
 fn main(boot: Boot) -> i32 {
@@ -49,7 +49,8 @@ fn main(boot: Boot) -> i32 {
     while let (Some(test), Some(place)) = (tests.next(), &setup) {
         let begun = begin(test);
         let outcome = conformance::run(test, place);
-        // Each area has a guest of its own, so that what fails in one depends on no other.
+        // Each area has a guest of its own, so that no failure depends on the tests of another
+        // area.
         let is_last = test.kills || tests.peek().is_none_or(|next| area(next) != area(test));
         if place.is_dead() || outcome.is_err() && is_last {
             end(test, begun, outcome);
@@ -66,7 +67,7 @@ fn main(boot: Boot) -> i32 {
     0
 }
 
-/// Tears everything down and checks that no memory is left of all the tests that this guest ran.
+/// Closes the agents and checks that the tests of this guest have left no memory allocated.
 fn leave(platform: &Arc<dyn Platform>, setup: Arc<Setup>, before: Usage) -> Outcome {
     setup.close();
     drop(setup);
@@ -74,7 +75,7 @@ fn leave(platform: &Arc<dyn Platform>, setup: Arc<Setup>, before: Usage) -> Outc
         let Usage { heap, dma, .. } = kernel::memory::usage();
         (heap.saturating_sub(before.heap), dma.saturating_sub(before.dma))
     };
-    // The agents' threads may still be about to end.
+    // The agents' threads may need a moment to end.
     match eventually(platform, || left() == (0, 0)) {
         true => Ok(()),
         false => {
@@ -85,12 +86,12 @@ fn leave(platform: &Arc<dyn Platform>, setup: Arc<Setup>, before: Usage) -> Outc
     }
 }
 
-/// What stands before the colons of a test's name.
+/// The part of a test's name before the colons.
 fn area(test: &Test) -> &str {
     test.name.split_once("::").map_or(test.name, |(area, _)| area)
 }
 
-/// Brings up the first two NICs, or the one that there is.
+/// Opens the first two NICs, or the only one.
 fn setup(boot: Boot) -> Result<Setup, Failure> {
     let kill = Box::new(|| kernel::control("kill"));
     let memory = Box::new(|| {

@@ -1,120 +1,108 @@
-//! What is moved: the file that the launcher put into memory, or bytes of our own.
+//! What is moved: bytes that the launcher puts into this guest's memory, piece by piece.
+//!
+//! A file may be larger than any guest's memory, so only one piece of it is here at a time. The
+//! image asks for the next piece by a line on the console:
+//!
+//! `@load ADDRESS LENGTH ANSWER`
+//!
+//! ADDRESS and ANSWER are bus addresses, in decimal like LENGTH. The launcher writes the next
+//! LENGTH bytes of the file at ADDRESS. Then it writes the SHA-256 of all bytes so far at ANSWER +
+//! [`DIGEST`], and last it adds 1 to the word at ANSWER. The launcher takes the digest because it
+//! takes far longer under emulation than anything else here.
 
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
 
 use common::{Failure, Trying};
+use kernel::{clock, println, thread};
 use platform::{DmaBuffer, Platform};
-use sha2::{Digest, Sha256};
 
-/// Bytes of the tour's own payload: odd on purpose.
-const OWN_BYTES: usize = (16 << 20) + 77;
+/// Bytes of a piece, unless the guest has little memory.
+const LONGEST: usize = 64 << 20;
+/// A piece is never shorter, but for the last.
+const SHORTEST: usize = 1 << 20;
+/// Where in an answer the digest is.
+const DIGEST: usize = 32;
+/// Bytes of an answer.
+const ANSWER: usize = 64;
+/// How long the launcher may take for a piece: its disk may be slow.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Small enough to stay in the cache.
+const CHUNK: usize = 16 << 10;
 
-/// Bytes that stay where they are while the NIC reads them.
+/// A payload, of which one piece at a time is in memory.
 pub struct Payload {
-    memory: Memory,
-    /// Their digest.
-    pub sha256: [u8; 32],
-}
-
-enum Memory {
-    Module(&'static [u8]),
-    Own(DmaBuffer),
-    /// A file of no bytes comes as no module.
-    Nothing,
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Where each piece is loaded; the NIC reads it from here.
+    pub buffer: DmaBuffer,
+    /// Bytes of the piece that is loaded.
+    pub length: usize,
+    /// Bytes that have been loaded, the present piece among them; `None` before the first.
+    loaded: Option<u64>,
+    answer: DmaBuffer,
 }
 
 impl Payload {
-    /// The file that came along.
-    pub fn file(_platform: &Arc<dyn Platform>) -> Result<Payload, Failure> {
-        let bytes: usize = kernel::args()
-            .get("bytes")
-            .and_then(|bytes| bytes.parse().ok())
-            .ok_or_else(|| Failure::new("the command line says no bytes=N"))?;
-        let memory = match kernel::modules().next() {
-            Some(module) if module.data.len() == bytes => Memory::Module(module.data),
-            None if bytes == 0 => Memory::Nothing,
-            _ => return Err(Failure::new("the file did not arrive in memory as the launcher said")),
+    /// A payload of as many bytes as the command line says. No piece is loaded yet.
+    pub fn new(platform: &Arc<dyn Platform>) -> Result<Payload, Failure> {
+        let bytes: u64 =
+            kernel::args().get("bytes").and_then(|bytes| bytes.parse().ok()).ok_or_else(|| {
+                Failure::new(
+                    "there is nothing to move; `cargo run` and `cargo run -- transfer FILE` start this image",
+                )
+            })?;
+        let memory = |length, align| {
+            DmaBuffer::new(platform, length, align)
+                .map_err(|_| "out of memory")
+                .trying("the payload's memory")
         };
-        let mut payload = Payload { memory, sha256: [0; 32] };
-        payload.digest();
-        Ok(payload)
+        // A quarter of the free memory for a piece, as much for its copy, and the rest stays free.
+        let longest = (kernel::memory::usage().free_pages / 4).clamp(SHORTEST, LONGEST) & !(SHORTEST - 1);
+        // A region has at least one byte.
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX).clamp(1, longest);
+        let (buffer, answer) = (memory(length, 4096)?, memory(ANSWER, ANSWER)?);
+        Ok(Payload { bytes, buffer, length: 0, loaded: None, answer })
     }
 
-    /// Bytes that look random and do not repeat.
-    pub fn own(platform: &Arc<dyn Platform>) -> Result<Payload, Failure> {
-        let buffer = DmaBuffer::new(platform, OWN_BYTES, 4096)
-            .map_err(|_| "out of memory")
-            .trying("making a payload")?;
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        for offset in (0..OWN_BYTES).step_by(8) {
-            // xorshift64
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            let word = state.to_le_bytes();
-            let length = word.len().min(OWN_BYTES - offset);
-            buffer.write(offset, &word[..length]).map_err(|_| Failure::new("payload out of bounds"))?;
+    /// Loads the next piece; false if all have been. A payload of no bytes has one piece, of none.
+    pub fn next(&mut self) -> Result<bool, Failure> {
+        if self.loaded == Some(self.bytes) {
+            return Ok(false);
         }
-        let mut payload = Payload { memory: Memory::Own(buffer), sha256: [0; 32] };
-        payload.digest();
-        Ok(payload)
-    }
-
-    /// Where it begins.
-    pub fn addr(&self) -> usize {
-        match &self.memory {
-            Memory::Module(data) => data.as_ptr() as usize,
-            Memory::Own(buffer) => buffer.addr(),
-            Memory::Nothing => 0,
+        let loaded = self.loaded.unwrap_or(0);
+        self.length = usize::try_from(self.bytes - loaded).unwrap_or(usize::MAX).min(self.buffer.len());
+        let answer = self.answer.slice();
+        let answers = answer.atomic_u32(0).map_err(|_| Failure::new("the answer is out of bounds"))?;
+        let before = answers.load(Ordering::Acquire);
+        println!("@load {} {} {}", self.buffer.bus(), self.length, self.answer.bus());
+        let deadline = clock::now() + PATIENCE;
+        while answers.load(Ordering::Acquire) == before {
+            if clock::now() > deadline {
+                return Err(Failure::new("the launcher does not load the payload"));
+            }
+            thread::sleep(Duration::from_millis(1));
         }
+        self.loaded = Some(loaded + self.length as u64);
+        Ok(true)
     }
 
-    /// How long it is.
-    pub fn len(&self) -> usize {
-        match &self.memory {
-            Memory::Module(data) => data.len(),
-            Memory::Own(buffer) => buffer.len(),
-            Memory::Nothing => 0,
-        }
+    /// The SHA-256 of the pieces that have been loaded.
+    pub fn sha256(&self) -> [u8; 32] {
+        let mut digest = [0; 32];
+        // In bounds: an answer has room for it.
+        let _ = self.answer.read(DIGEST, &mut digest);
+        digest
     }
 
-    fn read(&self, offset: usize, into: &mut [u8]) {
-        match &self.memory {
-            Memory::Module(data) => into.copy_from_slice(&data[offset..][..into.len()]),
-            // In bounds: the callers ask for no more than `len`.
-            Memory::Own(buffer) => drop(buffer.read(offset, into)),
-            Memory::Nothing => {}
-        }
-    }
-
-    fn digest(&mut self) {
-        let mut digest = Sha256::new();
-        self.chunks(|_, bytes| {
-            digest.update(bytes);
-            true
-        });
-        self.sha256 = digest.finalize().into();
-    }
-
-    /// Whether `copy` begins with the very same bytes.
+    /// Whether `copy` begins with the bytes of the piece.
     pub fn equals(&self, copy: &DmaBuffer) -> bool {
-        let mut other = alloc::vec![0; CHUNK];
-        self.chunks(|offset, bytes| {
-            let other = &mut other[..bytes.len()];
-            copy.read(offset, other).is_ok() && other == bytes
-        })
-    }
-
-    /// Shows all bytes in order to `look`, as long as it says true; returns whether it always did.
-    fn chunks(&self, mut look: impl FnMut(usize, &[u8]) -> bool) -> bool {
-        let mut chunk = alloc::vec![0; CHUNK];
-        (0..self.len()).step_by(CHUNK).all(|offset| {
-            let bytes = &mut chunk[..CHUNK.min(self.len() - offset)];
-            self.read(offset, bytes);
-            look(offset, bytes)
+        let (mut ours, mut theirs) = (alloc::vec![0; CHUNK], alloc::vec![0; CHUNK]);
+        (0..self.length).step_by(CHUNK).all(|offset| {
+            let length = CHUNK.min(self.length - offset);
+            let (ours, theirs) = (&mut ours[..length], &mut theirs[..length]);
+            self.buffer.read(offset, ours).is_ok() && copy.read(offset, theirs).is_ok() && ours == theirs
         })
     }
 }
-
-/// Small enough to stay in the cache.
-const CHUNK: usize = 16 << 10;

@@ -19,7 +19,7 @@ fn address(addr: &NetAddr) -> String {
     }
 }
 
-/// Prints what `it_ia_query` tells.
+/// Prints the result of `it_ia_query`.
 pub fn print(ia: &Ia) -> Result<(), Failure> {
     let info = ia.ia_query().trying("it_ia_query")?;
     let row = |name: &str, value: String| println!("  {name:<34} {value}");

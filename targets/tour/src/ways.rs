@@ -1,11 +1,15 @@
 //! The four ways, from endpoint A's memory to endpoint B's.
 //!
-//! After each way the copy is compared with the payload byte for byte; so the digest that is printed, which was taken of the
-//! payload once, is also the copy's. (Taking it anew four times would be most of the run under emulation.)
+//! Each piece of the payload is moved in each way before the next piece is loaded. After each way
+//! the copy is compared with the piece byte for byte. So the digest of the payload, which the
+//! launcher takes once, is the digest of each copy too.
+//!
+//! `@moved LENGTH` on the console tells the launcher how far the transfer has come.
 
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use common::{Failure, Pair, Side, Trying};
 use kernel::println;
@@ -23,31 +27,39 @@ const WINDOW: usize = 4 << 20;
 const PAGE: usize = 4096;
 
 type Outcome<T = ()> = Result<T, Failure>;
-type Way<'a> = fn(&Transfer<'a>) -> Outcome;
+type Way = fn(&Transfer<'_>) -> Outcome;
 
+const WAYS: [(&str, Way); 4] = [
+    ("send", |transfer| transfer.by_send()),
+    ("write", |transfer| transfer.by_write()),
+    ("read", |transfer| transfer.by_read()),
+    ("direct", |transfer| transfer.by_direct()),
+];
+
+/// One piece, and where it goes.
 struct Transfer<'a> {
     pair: &'a Pair,
-    payload: &'a Payload,
-    /// The payload's bus address, if it has bytes.
+    /// Bytes of the piece.
+    length: usize,
+    /// A's memory, in which the piece is.
+    source_addr: usize,
+    /// The bus address of the same memory.
     source_io: IoAddr,
-    /// The payload, registered with A.
+    /// The same memory, registered with A.
     source: LmrHandle,
     source_context: RmrContext,
     /// B's memory.
-    copy: &'a DmaBuffer,
+    copy_addr: usize,
     sink: LmrHandle,
     sink_context: RmrContext,
 }
 
 /// Moves the payload in each way and prints a line for each.
-pub fn run_all(platform: &Arc<dyn Platform>, pair: &Pair, payload: &Payload) -> Outcome {
+pub fn run_all(platform: &Arc<dyn Platform>, pair: &Pair, payload: &mut Payload) -> Outcome {
     let (a, b) = (&pair.a, &pair.b);
-    // A region has at least one byte, so a payload of none borrows some that it never touches.
-    let length = payload.len().max(1);
-    let memory = |length| {
-        DmaBuffer::new(platform, length, PAGE).map(Arc::new).map_err(|_| "out of memory").trying("memory")
-    };
-    let copy = memory(length)?;
+    let (source_addr, length) = (payload.buffer.addr(), payload.buffer.len());
+    let copy = DmaBuffer::new(platform, length, PAGE).map_err(|_| "out of memory");
+    let copy = Arc::new(copy.trying("memory for the copy")?);
     let (sink, sink_context) =
         b.ia.lmr_create(
             b.pz,
@@ -59,16 +71,9 @@ pub fn run_all(platform: &Arc<dyn Platform>, pair: &Pair, payload: &Payload) -> 
             0,
         )
         .trying("it_lmr_create")?;
-    let stand_in;
-    let source_addr = if payload.len() == 0 {
-        stand_in = memory(1)?;
-        stand_in.addr()
-    } else {
-        payload.addr()
-    };
     let (source_io, mapped) = a.ia.mem_map(source_addr, 0, length).trying("it_mem_map")?;
     if mapped < length {
-        return Err(Failure::new("it_mem_map: the payload is not contiguous"));
+        return Err(Failure::new("it_mem_map: a buffer is not contiguous"));
     }
     let (source, source_context) =
         a.ia.lmr_create(
@@ -81,31 +86,35 @@ pub fn run_all(platform: &Arc<dyn Platform>, pair: &Pair, payload: &Payload) -> 
             0,
         )
         .trying("it_lmr_create")?;
-    let transfer = Transfer {
+    let mut transfer = Transfer {
         pair,
-        payload,
+        length: 0,
+        source_addr,
         source_io,
         source,
         source_context: source_context.ok_or_else(|| Failure::new("the source has no RMR context"))?,
-        copy: &copy,
+        copy_addr: copy.addr(),
         sink,
         sink_context: sink_context.ok_or_else(|| Failure::new("the sink has no RMR context"))?,
     };
-    let ways: [(&str, Way<'_>); 4] = [
-        ("send", Transfer::by_send),
-        ("write", Transfer::by_write),
-        ("read", Transfer::by_read),
-        ("direct", Transfer::by_direct),
-    ];
-    for (name, way) in ways {
-        copy.slice().fill(0xa5);
-        let begin = platform.now();
-        way(&transfer).map_err(|failure| Failure::new(format!("transfer {name}: {failure}")))?;
-        let seconds = (platform.now() - begin).as_secs_f64();
-        if !payload.equals(&copy) {
-            return Err(Failure::new(format!("transfer {name}: what arrived is not what was sent")));
+    let mut times = [Duration::ZERO; WAYS.len()];
+    while payload.next()? {
+        transfer.length = payload.length;
+        for ((name, way), time) in WAYS.iter().zip(&mut times) {
+            let failed = |why| Failure::new(format!("transfer {name}: {why}"));
+            // Other bytes than the piece's, or an earlier copy could pass for this one.
+            copy.slice().get(0, transfer.length).map_err(|_| failed("out of bounds".into()))?.fill(0xa5);
+            let begin = platform.now();
+            way(&transfer).map_err(|failure| failed(format!("{failure}")))?;
+            *time += platform.now() - begin;
+            if !payload.equals(&copy) {
+                return Err(failed("what arrived is not what was sent".into()));
+            }
+            println!("@moved {}", transfer.length);
         }
-        report(name, payload, seconds);
+    }
+    for ((name, _), time) in WAYS.iter().zip(times) {
+        report(name, payload, time.as_secs_f64());
     }
     a.ia.lmr_free(source).trying("it_lmr_free")?;
     a.ia.mem_unmap(source_io, mapped).trying("it_mem_unmap")?;
@@ -113,16 +122,17 @@ pub fn run_all(platform: &Arc<dyn Platform>, pair: &Pair, payload: &Payload) -> 
 }
 
 fn report(way: &str, payload: &Payload, seconds: f64) {
-    let bytes = payload.len();
+    let bytes = payload.bytes;
     let rate = match bytes {
         0 => "-".into(),
         _ => format!("{:.1}", bytes as f64 / seconds / 1e6),
     };
-    let digest: alloc::string::String = payload.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest: alloc::string::String = payload.sha256().iter().map(|byte| format!("{byte:02x}")).collect();
     println!("transfer {way}: {bytes} bytes in {seconds:.6} s, {rate} MB/s, sha256 {digest}");
 }
 
-/// Keeps up to [`IN_FLIGHT`] requests going until `count` are done, each found on `evd` of `side`.
+/// Posts `count` requests, with up to [`IN_FLIGHT`] outstanding; their completions come on `evd` of
+/// `side`.
 fn pipeline(
     side: &Side,
     evd: EvdHandle,
@@ -140,34 +150,31 @@ fn pipeline(
     Ok(())
 }
 
-/// A segment of no bytes is left out: a message may have none.
+/// The segments of a message: none if it has no bytes.
 fn some(segment: &[LmrTriplet; 1]) -> &[LmrTriplet] {
     if segment[0].length == 0 { &[] } else { segment }
 }
 
 impl Transfer<'_> {
-    /// The messages: offset and length. A payload of no bytes is one message of none.
+    /// How many messages the piece is. A piece of no bytes is one message of none.
     fn messages(&self) -> usize {
-        self.payload.len().div_ceil(MESSAGE).max(1)
+        self.length.div_ceil(MESSAGE).max(1)
     }
 
+    /// Offset and length of a message.
     fn message(&self, n: usize) -> (usize, usize) {
         let offset = n * MESSAGE;
-        (offset, MESSAGE.min(self.payload.len() - offset))
+        (offset, MESSAGE.min(self.length - offset))
     }
 
     fn source_segment(&self, n: usize) -> LmrTriplet {
         let (offset, length) = self.message(n);
-        LmrTriplet::new(self.source, (self.source_addr() + offset) as u64, length as u64)
+        LmrTriplet::new(self.source, (self.source_addr + offset) as u64, length as u64)
     }
 
     fn sink_segment(&self, n: usize) -> LmrTriplet {
         let (offset, length) = self.message(n);
-        LmrTriplet::new(self.sink, (self.copy.addr() + offset) as u64, length as u64)
-    }
-
-    fn source_addr(&self) -> usize {
-        self.payload.addr()
+        LmrTriplet::new(self.sink, (self.copy_addr + offset) as u64, length as u64)
     }
 
     /// Send and Receive.
@@ -184,7 +191,7 @@ impl Transfer<'_> {
         }
         let mut sent = 0;
         while received < count {
-            // A send is posted only when its receive is: there are never more in flight than receives.
+            // Each Send is posted after its Receive, so no Send finds the queue empty.
             while sent < posted && sent < received + IN_FLIGHT {
                 let segment = [self.source_segment(sent)];
                 a.ia.post_send(a.ep, some(&segment), sent as u64, DtoFlags::COMPLETION)
@@ -206,21 +213,21 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// RDMA Write from a region that is linked piece by piece.
+    /// RDMA Write from a region that is linked to one window of the piece after the other.
     fn by_write(&self) -> Outcome {
         let a = &self.pair.a;
         let lmr =
             a.ia.lmr_create_unlinked(a.pz, WINDOW / PAGE + 1, LmrFlags::NONE, 0)
                 .trying("it_lmr_create_unlinked")?;
         let mut pages = Vec::new();
-        let length = self.payload.len().max(1);
+        let length = self.length.max(1);
         for start in (0..length).step_by(WINDOW) {
             let window = WINDOW.min(length - start);
             let io = self.source_io.0 + start as u64;
             let first_byte = io % PAGE as u64;
             pages.clear();
             pages.extend((io - first_byte..io + window as u64).step_by(PAGE).map(IoAddr));
-            let addr = self.linked_addr(io, start);
+            let addr = self.source_addr + start;
             a.ia.lmr_link(
                 lmr,
                 addr,
@@ -247,15 +254,7 @@ impl Transfer<'_> {
         a.ia.lmr_free(lmr).trying("it_lmr_free")
     }
 
-    /// The address of the window's first byte. It must agree with the bus address in the bits below the page size.
-    fn linked_addr(&self, io: u64, start: usize) -> usize {
-        match self.payload.len() {
-            0 => io as usize,
-            _ => self.source_addr() + start,
-        }
-    }
-
-    /// RDMA Read, asked for by B.
+    /// RDMA Read, which B posts.
     fn by_read(&self) -> Outcome {
         let b = &self.pair.b;
         pipeline(b, b.requests, self.messages(), |n| {
@@ -265,13 +264,13 @@ impl Transfer<'_> {
                 some(&[self.sink_segment(n)]),
                 n as u64,
                 DtoFlags::COMPLETION,
-                make_rdma_addr_absolute(self.source_addr() + offset),
+                make_rdma_addr_absolute(self.source_addr + offset),
                 self.source_context,
             )
         })
     }
 
-    /// RDMA Write from bus addresses, by the direct LMR handle.
+    /// RDMA Write from bus addresses, with the direct LMR handle.
     fn by_direct(&self) -> Outcome {
         let a = &self.pair.a;
         pipeline(a, a.requests, self.messages(), |n| {
@@ -288,7 +287,7 @@ impl Transfer<'_> {
             some(&[segment]),
             n as u64,
             DtoFlags::COMPLETION,
-            make_rdma_addr_absolute(self.copy.addr() + offset),
+            make_rdma_addr_absolute(self.copy_addr + offset),
             self.sink_context,
         )
     }

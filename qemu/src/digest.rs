@@ -1,0 +1,55 @@
+//! A digest of the sources that the launcher is built from.
+//!
+//! The build script takes it when it builds the launcher, and the launcher takes it again when it
+//! looks for its sources; so this file is compiled twice.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The packages whose code the launcher is made of, by their folders: the device model and the
+/// driver in an image must agree on `nic-abi`.
+pub const FOLDERS: [&str; 4] = ["qemu", "nic-model", "nic-abi", "platform"];
+
+/// The manifests and sources below `root` that the digest covers, in an order that depends only on
+/// their names.
+pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for folder in FOLDERS {
+        files.push(root.join(folder).join("Cargo.toml"));
+        sources(&root.join(folder).join("src"), &mut files)?;
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn sources(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            sources(&path, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The digest of the sources below `root`: FNV-1a over names and contents. It detects accidents; it
+/// is no protection against forgery.
+pub fn digest(root: &Path) -> io::Result<String> {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |bytes: &[u8]| {
+        // The length first, so that no two lists of names and contents look the same.
+        for byte in bytes.len().to_le_bytes().iter().chain(bytes) {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    for file in files(root)? {
+        let name = file.strip_prefix(root).unwrap_or(&file);
+        add(name.as_os_str().as_encoded_bytes());
+        add(&fs::read(&file)?);
+    }
+    Ok(format!("{hash:016x}"))
+}
