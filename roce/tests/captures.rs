@@ -14,8 +14,9 @@ use roce::wire::opcode::Opcode;
 use roce::wire::{datagram, ethernet, ipv4};
 use roce::{QKey, Qpn, ServiceId};
 
+/// The captures. Cargo runs tests in the package's folder, wherever the checkout was moved.
 fn data() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
+    PathBuf::from("tests/data")
 }
 
 /// The frames of a capture that are UDP over IP, each as Ethernet frame.
