@@ -1,6 +1,6 @@
 //! The agent of one NIC: its tables, its bringing-up and its end.
 //!
-//! Locks: `clients`, `notices`, `gsi`, `own` (spin, leaves). Objects have their own, see there. In general: sleeping locks of objects
+//! Locks: `clients`, `notices`, `own` (spin, leaves). Objects have their own, see there. In general: sleeping locks of objects
 //! before spinning ones, a CQ's before a queue pair's slot before an SRQ's, the connections' before QP1's; no lock of one object is taken under another of its kind.
 
 use alloc::boxed::Box;
@@ -18,8 +18,7 @@ use nic_hal::{Death, Nic, RnicDriver};
 use platform::sync::{self, Mutex};
 use platform::{Device, DmaBuffer, Platform};
 
-use crate::cm::Outgoing;
-use crate::connections::Connections;
+use crate::connections::ConnectionManager;
 use crate::cq::Cq;
 use crate::dispatch::Dispatcher;
 use crate::gsi::Gsi;
@@ -132,13 +131,11 @@ pub struct Agent {
     pub(crate) srqs: Table<Srq>,
     pub(crate) pds: Numbers,
     pub(crate) keys: Numbers,
-    pub(crate) connections: Connections,
+    pub(crate) connections: ConnectionManager,
     counts: [AtomicU32; 6],
     clients: Mutex<Vec<Arc<Client>>>,
     /// CQs (number, generation) whose clients are to be told.
     notices: Mutex<VecDeque<(u32, u32)>>,
-    /// QP1 while the agent is open.
-    gsi: Mutex<Option<Arc<Gsi>>>,
     /// The client that QP1 belongs to.
     own: Mutex<Option<Arc<Client>>>,
     pub(crate) stopping: AtomicBool,
@@ -177,11 +174,16 @@ impl Agent {
             srqs: Table::new(0, config.max_srqs),
             pds: Numbers::new(1, config.max_pds + 2),
             keys: Numbers::new(1, config.max_keys + 1),
-            connections: Connections::new(&identity, config.max_connections, config.max_listens, seed),
+            connections: ConnectionManager::new(
+                platform.clone(),
+                identity,
+                nic.attention().clone(),
+                (config.max_connections, config.max_listens),
+                seed,
+            ),
             counts: [const { AtomicU32::new(0) }; 6],
             clients: Mutex::new(Vec::new()),
             notices: Mutex::new(VecDeque::new()),
-            gsi: Mutex::new(None),
             own: Mutex::new(None),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -213,7 +215,7 @@ impl Agent {
         };
         let own = Client::new(self, None);
         *self.own.lock() = Some(own.clone());
-        *self.gsi.lock() = Some(Arc::new(Gsi::create(&own)?));
+        self.connections.start(Gsi::create(&own)?);
         let agent = self.clone();
         let main = move || {
             agent.dispatcher.store(agent.platform.current_thread(), Ordering::Release);
@@ -300,7 +302,7 @@ impl Agent {
         let qps = qps.iter().filter(|qp| qp.qpn() != ident::QPN_GSI);
         let qps: u32 = qps.map(|qp| qp.sends.len() + qp.receives.len()).sum();
         let srqs: u32 = self.srqs.all().iter().map(|srq| srq.outstanding()).sum();
-        qps + srqs + self.gsi().map_or(0, |gsi| gsi.outstanding())
+        qps + srqs + self.connections.qp1().map_or(0, |qp1| qp1.outstanding())
     }
 
     pub(crate) fn count(&self, counter: Counter, by: i32) {
@@ -349,9 +351,9 @@ impl Agent {
 
     /// QP1 went to ERROR: without it nobody can connect, so it is made ready again, or the device is given up.
     pub(crate) fn gsi_broke(&self) {
-        let Some(gsi) = self.gsi() else { return };
+        let Some(qp1) = self.connections.qp1() else { return };
         log::warn!("agent {}: QP1 broke", self.number);
-        if let Err(error) = gsi.restore() {
+        if let Err(error) = qp1.restore() {
             log::error!("agent {}: QP1 can't be made ready again: {error}", self.number);
             self.nic.condemn();
         }
@@ -359,28 +361,8 @@ impl Agent {
 
     /// A CQ failed, for good. If it is QP1's, so has the device: there is room in it for all that QP1 can have under way.
     pub(crate) fn cq_failed(&self, cq: &Arc<Cq>) {
-        if self.gsi().is_some_and(|gsi| gsi.is_on(cq)) {
+        if self.connections.qp1().is_some_and(|qp1| qp1.is_on(cq)) {
             self.nic.condemn();
-        }
-    }
-
-    fn gsi(&self) -> Option<Arc<Gsi>> {
-        self.gsi.lock().clone()
-    }
-
-    pub(crate) fn send_management(&self, outgoing: &Outgoing) {
-        if let Some(gsi) = self.gsi() {
-            gsi.send(&self.identity, outgoing);
-        }
-    }
-
-    pub(crate) fn gsi_poll(&self) -> bool {
-        self.gsi().is_some_and(|gsi| gsi.poll(self))
-    }
-
-    pub(crate) fn gsi_arm(&self) {
-        if let Some(gsi) = self.gsi() {
-            gsi.arm();
         }
     }
 
@@ -436,13 +418,13 @@ impl Agent {
         self.device_died(Death::Closed);
         self.connections.clear();
         // These keep the agent, and it them.
-        let gsi = self.gsi.lock().take();
+        let qp1 = self.connections.stop();
         let own = self.own.lock().take();
         let clients = core::mem::take(&mut *self.clients.lock());
         for client in clients.iter().chain(&own) {
             client.drop_objects();
         }
-        drop((gsi, own, clients));
+        drop((qp1, own, clients));
         self.qps.clear();
         for cq in self.cqs.all() {
             cq.forget_all();

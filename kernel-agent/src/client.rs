@@ -14,10 +14,11 @@ use roce::cm::redirection::Redirection;
 use roce::cm::rej::Reason;
 
 use crate::agent::Counter;
-use crate::connect::{AcceptParams, ConnectParams, ConnectionId, ListenId};
+use crate::cm::{AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId};
+use crate::connect::{Handshake, ResolutionAnswer, ResolveParams};
 use crate::{
-    Admission, Agent, Consumer, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, ResolutionAnswer,
-    ResolutionId, ResolutionRequestId, ResolveParams, Srq, Upcalls, Window, WindowType,
+    Admission, Agent, Consumer, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, Srq, Upcalls,
+    Window, WindowType,
 };
 
 /// An object that a client has to give back.
@@ -127,7 +128,7 @@ impl Client {
         if !self.agent.in_dispatcher() {
             drop(self.gate.lock(self.agent.platform()));
         }
-        self.agent.connections.detach(&self.agent, self);
+        self.agent.connections.detach(self);
         // In the order of Counter, which is the one in which they can go.
         let objects: Vec<(Counter, u32)> = self.objects.lock().keys().copied().collect();
         for key in objects {
@@ -267,36 +268,47 @@ impl Client {
         self.agent.connections.listen(self, service, context)
     }
 
-    /// Ends listening; requests that were told of and not answered stay answerable.
+    /// Ends listening. Requests that the client has not answered stay answerable.
     pub fn stop_listening(&self, listen: ListenId) -> Result<(), Error> {
         self.agent.connections.stop_listening(self, listen)
     }
 
-    /// Active side: asks a peer for a connection of `qp`, which must be in INIT. The answer is an event.
-    pub fn connect(&self, qp: &Arc<Qp>, params: &ConnectParams<'_>) -> Result<ConnectionId, Error> {
+    /// Active side: asks a peer for a connection of `qp`, which must be in INIT. The answer is an
+    /// event. `params.ip_source_port` is chosen by the agent; a hop limit of 0 stands for 64, and a
+    /// path MTU greater than the port's for the port's. Private data: at most 92 bytes.
+    pub fn connect(
+        &self,
+        qp: &Arc<Qp>,
+        params: &ConnectParams,
+        handshake: Handshake,
+        private_data: &[u8],
+    ) -> Result<ConnectionId, Error> {
         self.attached()?;
-        self.agent.connections.connect(self, qp, params)
+        self.agent.connections.connect(self, qp, params, handshake, private_data)
     }
 
-    /// Passive side: accepts a request with `qp`, which must be in INIT. `CmEventKind::Established` follows.
+    /// Passive side: accepts a request with `qp`, which must be in INIT. `CmEventKind::Established`
+    /// follows. The queue pair has no more RDMA Reads outstanding than the peer serves. Private
+    /// data: at most 196 bytes.
     pub fn accept(
         &self,
         connection: ConnectionId,
         qp: &Arc<Qp>,
-        params: &AcceptParams<'_>,
+        params: &AcceptParams,
+        private_data: &[u8],
     ) -> Result<(), Error> {
         self.attached()?;
-        self.agent.connections.accept(self, connection, qp, params)
+        self.agent.connections.accept(self, connection, qp, params, private_data)
     }
 
-    /// Passive side: refuses a request; active side, three-way: refuses the peer's accept (the queue pair goes to ERROR). The
-    /// connection is gone when it returns.
+    /// Passive side: rejects a request; active side, three-way: rejects the peer's accept (the
+    /// queue pair goes to ERROR). The connection is gone when this returns.
     pub fn reject(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
         self.agent.connections.reject(self, connection, Reason::CONSUMER_DEFINED, &[], private_data)
     }
 
-    /// As [`Client::reject`], for another reason than the consumer's own (IBTA vol. 1 table 109), with the additional
-    /// information that goes with it: at most 72 bytes.
+    /// As [`Client::reject`], for another reason than the consumer's own (IBTA vol. 1 table 109),
+    /// with the additional information that the reason asks for: at most 72 bytes.
     pub fn reject_because(
         &self,
         connection: ConnectionId,
@@ -307,8 +319,9 @@ impl Client {
         self.agent.connections.reject(self, connection, reason, information, private_data)
     }
 
-    /// Active side, three-way: confirms the peer's accept. `CmEventKind::Established` follows. `initiator_depth` RDMA Reads will be outstanding at most, which
-    /// may be another number than the one that was asked for.
+    /// Active side, three-way: confirms the peer's accept. `CmEventKind::Established` follows. At
+    /// most `initiator_depth` RDMA Reads will be outstanding; the connection may have been asked
+    /// for with another number.
     pub fn establish(
         &self,
         connection: ConnectionId,
@@ -318,55 +331,57 @@ impl Client {
         self.agent.connections.establish(self, connection, initiator_depth, private_data)
     }
 
-    /// Ends a connection, or gives up one that is being made. A queue pair that is connected goes to ERROR before this
-    /// returns, so what is outstanding flushes. Where the connection stood, `CmEventKind::Disconnected` follows; where it did not, no event follows.
+    /// Ends a connection, or gives up one that is being made. A queue pair that is connected goes to
+    /// ERROR before this returns, so what is outstanding flushes. If the connection was established,
+    /// `CmEventKind::Disconnected` follows; otherwise no event follows.
     pub fn disconnect(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
         self.agent.connections.disconnect(self, connection, private_data)
     }
 
-    /// Prepares a question for a peer's datagram service; nothing is sent yet. Returns its name here, and the one that the peer
-    /// sees each time that it is asked.
+    /// Prepares to ask a peer for a datagram service; sends nothing yet. Returns the resolution's
+    /// id, and the id that the peer sees each time that it is asked.
     pub fn open_resolution(
         self: &Arc<Client>,
         params: &ResolveParams<'_>,
         context: u64,
     ) -> Result<(ResolutionId, u32), Error> {
         self.attached()?;
-        self.agent.connections.open(self, params, context)
+        self.agent.connections.open_resolution(self, params, context)
     }
 
-    /// Asks. `ResolutionEventKind::Reply` or `TimedOut` follows. Asking while an answer is awaited begins anew.
+    /// Asks. `ResolutionEventKind::Reply` or `TimedOut` follows. Asking before that begins anew.
     pub fn resolve(&self, resolution: ResolutionId) -> Result<(), Error> {
-        self.agent.connections.ask(self, resolution)
+        self.agent.connections.resolve(self, resolution)
     }
 
-    /// Forgets a question; what is still answered is not told.
+    /// Forgets a resolution; answers that still come are dropped.
     pub fn close_resolution(&self, resolution: ResolutionId) -> Result<(), Error> {
-        self.agent.connections.close(self, resolution)
+        self.agent.connections.close_resolution(self, resolution)
     }
 
-    /// Answers a peer's question, whose name is gone then.
+    /// Answers a peer's request, which uses its id up.
     pub fn answer_resolution(
         &self,
         request: ResolutionRequestId,
         answer: &ResolutionAnswer<'_>,
     ) -> Result<(), Error> {
-        self.agent.connections.answer(self, request, answer)
+        self.agent.connections.answer_resolution(self, request, answer)
     }
 
-    /// Sends a peer that asks elsewhere; the name of its question is gone then. Private data: at most 136 bytes.
+    /// Answers a peer's request with the port where it shall ask instead, which uses the request's
+    /// id up. Private data: at most 136 bytes.
     pub fn redirect_resolution(
         &self,
         request: ResolutionRequestId,
         to: &Redirection,
         private_data: &[u8],
     ) -> Result<(), Error> {
-        self.agent.connections.redirect(self, request, to, private_data)
+        self.agent.connections.redirect_resolution(self, request, to, private_data)
     }
 
-    /// Leaves a peer's question without an answer.
+    /// Leaves a peer's request without an answer.
     pub fn disregard_resolution(&self, request: ResolutionRequestId) {
-        self.agent.connections.disregard(self, request);
+        self.agent.connections.disregard_resolution(self, request);
     }
 }
 

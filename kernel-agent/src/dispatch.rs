@@ -48,20 +48,20 @@ impl Dispatcher {
                 break;
             }
             let mut worked = self.events(agent);
-            worked |= agent.gsi_poll();
-            let timer = agent.connections.poll(agent, now);
+            worked |= agent.connections.receive_all();
+            let timer = agent.connections.poll(now);
             // A queue pair that broke here did so before the peer could say goodbye for it: that goes first, and is what is told.
             worked |= self.asynchronous_events(agent);
-            worked |= agent.connections.dispatch(agent);
+            worked |= agent.connections.dispatch();
             worked |= notices(agent);
             if worked {
                 continue;
             }
             self.completions.arm();
             self.asynchronous.arm();
-            agent.gsi_arm();
+            agent.connections.arm();
             // What came before the arming is not told.
-            if self.events(agent) | agent.gsi_poll() {
+            if self.events(agent) | agent.connections.receive_all() {
                 continue;
             }
             attention.wait(seen, timer.map_or(next_watch, |at| at.min(next_watch)));
@@ -170,7 +170,7 @@ fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
         return;
     }
     if kind == EventType::CommunicationEstablished {
-        agent.connections.communication_established(agent, &qp);
+        agent.connections.communication_established(&qp);
     }
     let told = AsyncEvent::Qp {
         context: qp.context(),
@@ -181,6 +181,6 @@ fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
     };
     qp.client().upcall(|up| up.asynchronous(told));
     if fatal {
-        agent.connections.broke(agent, &qp);
+        agent.connections.broke(&qp);
     }
 }

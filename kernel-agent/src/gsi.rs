@@ -8,13 +8,13 @@ use nic_abi::admin::{ModifyQp, QpMask, QpState, QpType};
 use nic_abi::cqe::{self, CqeFlags};
 use nic_abi::ident;
 use nic_abi::registers::Identity;
-use nic_abi::wqe::{AddressVector, LinkFlags, Opcode, Segment, SendFlags};
+use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
 use nic_hal::DeviceMemory;
 use platform::sync::Mutex;
-use roce::{Gid, QKey, Qpn, mad};
+use roce::{Gid, Path, QKey, Qpn, mad};
 
-use crate::agent::Agent;
 use crate::cm::{Arrival, Outgoing};
+use crate::connect::{datagram_address, gid_index};
 use crate::cq::{Arm, Cq};
 use crate::qp::{Qp, QpAttributes};
 use crate::region::Pd;
@@ -131,16 +131,9 @@ impl Gsi {
 
     /// Sends a datagram; one that cannot be sent is lost, as any may be.
     pub(crate) fn send(&self, identity: &Identity, outgoing: &Outgoing) {
-        let to = AddressVector {
-            gid: outgoing.remote_gid.0,
-            flow_label: 0,
-            hop_limit: 64,
-            traffic_class: 0,
-            service_level: 0,
-            source_gid: identity.gids.iter().position(|&gid| gid == outgoing.local_gid.0).unwrap_or(0) as u8,
-            qpn: ident::QPN_GSI,
-            qkey: QKey::GSI.0,
-        };
+        let source_gid = gid_index(identity, outgoing.local_gid).unwrap_or(0);
+        let path = Path::new(outgoing.local_gid, outgoing.remote_gid);
+        let to = datagram_address(&path, source_gid, Qpn::GSI, QKey::GSI);
         let request = SendRequest {
             opcode: Opcode::Send,
             flags: SendFlags::SIGNALED,
@@ -163,8 +156,8 @@ impl Gsi {
         }
     }
 
-    /// Takes what came. Returns whether anything did.
-    pub(crate) fn poll(&self, agent: &Agent) -> bool {
+    /// Hands each datagram that was received to `deliver`. Returns whether there was any completion.
+    pub(crate) fn poll(&self, mut deliver: impl FnMut(&Arrival, &[u8])) -> bool {
         let mut any = false;
         for _ in 0..RECEIVES {
             let Some(completion) = self.cq.poll_one() else { break };
@@ -190,7 +183,7 @@ impl Gsi {
                 Gid(gid)
             };
             let from = Arrival { local_gid: gid(GRH_TARGET), remote_gid: gid(GRH_SOURCE), remote_qp };
-            agent.connections.receive(agent, &from, &bytes[GRH..]);
+            deliver(&from, &bytes[GRH..]);
         }
         any
     }

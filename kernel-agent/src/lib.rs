@@ -35,10 +35,8 @@ mod upcalls;
 
 pub use agent::{Agent, Config, Counts};
 pub use client::Client;
-pub use connect::{AcceptParams, ConnectParams, ConnectionId, ListenId};
-pub use connections::{
-    ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolutionRequestId, ResolveParams,
-};
+pub use cm::{AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId};
+pub use connect::{Handshake, ResolutionAnswer, ResolveParams, datagram_address, gid_index};
 pub use cq::{Arm, Completion, Consumer, Cq, CqGate, Done, Polling, Took};
 pub use error::{Error, ListFault, PostError, Resource};
 pub use gate::{Admission, Gate};
@@ -47,4 +45,4 @@ pub use post::{SegmentLimits, SendBatch, SendGate, Sender};
 pub use qp::{DatagramAddress, Note, Qp, QpAttributes, QpType, SendRequest};
 pub use region::{Link, MemoryList, Pd, Region, Window, WindowType};
 pub use srq::Srq;
-pub use upcalls::{AsyncEvent, CmEvent, CmEventKind, RequestedPath, Upcalls};
+pub use upcalls::{AsyncEvent, CmEvent, CmEventKind, ResolutionEvent, ResolutionEventKind, Upcalls};

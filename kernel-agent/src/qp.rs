@@ -19,6 +19,7 @@ use platform::{Privileged, SleepLock};
 
 use crate::agent::{Counter, EQ_ASYNC};
 use crate::client::Object;
+use crate::cm::ConnectionId;
 use crate::cq::Cq;
 use crate::gate::{Admission, CLOSED, Place};
 use crate::post::{SegmentLimits, Sender};
@@ -26,7 +27,7 @@ use crate::region::Pd;
 use crate::srq::Srq;
 use crate::sync::begin_use;
 use crate::table::Number;
-use crate::{Client, ConnectionId, Error, Resource};
+use crate::{Client, Error, Resource};
 
 pub use nic_abi::admin::QpType;
 /// Where a datagram goes.
@@ -497,7 +498,7 @@ impl Qp {
     pub fn destroy(&self) -> Result<(), Error> {
         let agent = self.client.agent();
         if let Some(connection) = self.connection() {
-            agent.connections.abandon(agent, connection);
+            agent.connections.abandon(connection);
         }
         let _control = self.control.lock(agent.platform());
         let Some(parents) = self.parents.lock().take() else { return Err(Error::Gone) };
@@ -505,7 +506,7 @@ impl Qp {
         self.close_to_posts();
         // A connection that was made meanwhile.
         if let Some(connection) = self.connection() {
-            agent.connections.abandon(agent, connection);
+            agent.connections.abandon(connection);
         }
         let result = agent.nic().destroy_qp(self.qpn, &self.lease);
         // Whoever resolves a completion of it at this moment holds the CQ's lock; nobody does afterwards.

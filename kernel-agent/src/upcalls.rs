@@ -1,10 +1,14 @@
-//! What the agent tells its clients.
+//! The calls that the agent makes into its clients, and their arguments.
 
 use nic_abi::cqe;
 use nic_abi::eqe::EventType;
 use nic_hal::Death;
+use roce::cm::redirection::Redirection;
+use roce::cm::rej::Reason;
+use roce::cm::{ReadDepths, sidr};
+use roce::{PKey, Path, PathMtu};
 
-use crate::{ConnectionId, ListenId, ResolutionEvent};
+use crate::cm::{ConnectionId, ListenId, ResolutionId, ResolutionRequestId};
 
 /// An asynchronous event that is not about one completion or connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +17,7 @@ pub enum AsyncEvent {
     Qp {
         /// The context given when the queue pair was created.
         context: u64,
-        /// Its number, which tells it from another one of the same context.
+        /// Its number, which distinguishes it from another queue pair of the same context.
         qpn: u32,
         /// What happened.
         event: EventType,
@@ -41,7 +45,7 @@ pub enum AsyncEvent {
     },
 }
 
-/// What happened to a connection. The queue pair's state has changed already when it is told.
+/// What happened to a connection. The agent changes the queue pair's state before it reports the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CmEvent<'a> {
     /// Which connection.
@@ -51,29 +55,11 @@ pub struct CmEvent<'a> {
     pub context: u64,
     /// What happened.
     pub kind: CmEventKind,
-    /// What goes with the reason of [`CmEventKind::Rejected`] (IBTA vol. 1 table 109); else empty.
+    /// The additional information of [`CmEventKind::Rejected`] (IBTA vol. 1 table 109); else empty.
     pub information: &'a [u8],
-    /// The private data that came along; empty if none did. Padded with zeroes to the message's size.
+    /// The private data that came along; empty if none did. Padded with zeroes to the message's
+    /// size.
     pub private_data: &'a [u8],
-}
-
-/// What a peer's request says of the path between its ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestedPath {
-    /// Partition key.
-    pub pkey: u16,
-    /// Traffic class.
-    pub traffic_class: u8,
-    /// Flow label.
-    pub flow_label: u32,
-    /// Hop limit.
-    pub hop_limit: u8,
-    /// Service level.
-    pub service_level: u8,
-    /// Packet rate.
-    pub packet_rate: u8,
-    /// Whether the peer takes us to be in its subnet.
-    pub subnet_local: bool,
 }
 
 /// What happened to a connection.
@@ -83,52 +69,99 @@ pub enum CmEventKind {
     Request {
         /// The listening point.
         listen: ListenId,
-        /// The peer's GID.
-        remote_gid: [u8; 16],
-        /// Our GID's index to which it was sent.
+        /// The path back to the peer.
+        path: Path,
+        /// The index of the path's local GID.
         source_gid: u8,
-        /// The peer's queue pair.
-        remote_qpn: u32,
-        /// The RDMA Reads that the peer will have outstanding at most.
-        remote_initiator_depth: u8,
-        /// The RDMA Reads of ours that the peer can serve at once.
-        remote_responder_resources: u8,
-        /// Path MTU that the peer asks for, bytes.
-        path_mtu: u32,
-        /// The rest of the path.
-        path: RequestedPath,
+        /// Path MTU that the peer asks for.
+        path_mtu: PathMtu,
+        /// Partition key.
+        pkey: PKey,
+        /// The peer's read depths.
+        depths: ReadDepths,
     },
     /// Passive side, before accept: the peer gave up or the request timed out.
     Withdrawn,
-    /// Active side, three-way: the peer accepted; answer with `establish` or `reject`. The queue pair is ready to receive.
+    /// Active side, three-way: the peer accepted; answer with `establish` or `reject`. The queue
+    /// pair is ready to receive.
     AcceptArrived {
-        /// The RDMA Reads that the peer will have outstanding at most.
-        remote_initiator_depth: u8,
-        /// The RDMA Reads of ours that the peer can serve at once.
-        remote_responder_resources: u8,
+        /// The peer's read depths.
+        depths: ReadDepths,
     },
-    /// The connection stands; the queue pair is ready to send.
-    Established,
-    /// The peer (or its agent) rejected.
+    /// The connection is established; the queue pair is ready to send. Private data: on the
+    /// passive side that of the RTU, on the active side, two-way, that of the reply; three-way none.
+    Established {
+        /// The peer's read depths, as it announced them.
+        depths: ReadDepths,
+    },
+    /// The peer or its agent rejected; or, two-way, this agent did, since the read depths do not
+    /// fit ([`Reason::INSUFFICIENT_RESPONDER_RESOURCES`], which the peer's agent may give too).
     Rejected {
-        /// The reason code (IBTA 12.6.7.2); 28 is the consumer's own.
-        reason: u16,
+        /// Why. [`Reason::CONSUMER_DEFINED`] is the peer's consumer's own.
+        reason: Reason,
     },
-    /// Nobody answered in time.
+    /// The peer did not answer in time.
     Unreachable,
     /// Passive side: the peer's agent never confirmed the accept.
     AcceptTimedOut,
-    /// The connection ended: the peer disconnected, or it has answered our disconnect, or that timed out. The queue
-    /// pair is in ERROR.
+    /// The connection ended: the peer disconnected, or it answered our disconnect, or that timed
+    /// out. The queue pair is in ERROR.
     Disconnected {
         /// Whether the peer began it.
         by_peer: bool,
     },
 }
 
-/// What a client hears. All calls come from the agent's dispatcher thread, one after the other, with interrupts on
-/// and with no lock of the agent held: they may call the agent for anything but `Agent::close`.
-/// An upcall that blocks holds up all other events of the NIC, and the watch on its heartbeat.
+/// An event of service resolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResolutionEvent<'a> {
+    /// The context of the listening point (requests) or of our resolution.
+    pub context: u64,
+    /// What happened.
+    pub kind: ResolutionEventKind,
+    /// The private data that came along, padded with zeroes to the message's size.
+    pub private_data: &'a [u8],
+}
+
+/// What happened in service resolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResolutionEventKind {
+    /// A peer asks. Answer with `answer_resolution`, or `disregard_resolution`.
+    Request {
+        /// The id to answer with.
+        request: ResolutionRequestId,
+        /// The id that the peer gave the request: the same each time that it asks again.
+        request_id: u32,
+        /// The peer's GID.
+        remote_gid: [u8; 16],
+        /// The index of our GID to which the request was sent.
+        source_gid: u8,
+    },
+    /// A peer answered.
+    Reply {
+        /// Our resolution.
+        resolution: ResolutionId,
+        /// The peer's answer.
+        status: sidr::Status,
+        /// The service's queue pair, with [`sidr::Status::Valid`].
+        qpn: u32,
+        /// The service's queue key, with [`sidr::Status::Valid`].
+        qkey: u32,
+        /// Where to ask, with [`sidr::Status::Redirected`], if the peer's message says it.
+        redirection: Option<Redirection>,
+    },
+    /// The peer did not answer.
+    TimedOut {
+        /// Our resolution.
+        resolution: ResolutionId,
+    },
+}
+
+/// The calls that the agent makes into a client.
+///
+/// The agent makes all of them from its dispatcher thread, one after the other, with interrupts on
+/// and with no lock of the agent held: they may call the agent for anything but `Agent::close`. An
+/// upcall that blocks holds up all other events of the NIC, and the watch on its heartbeat.
 pub trait Upcalls: Send + Sync {
     /// A CQ that was armed got an entry. May be spurious; the CQ is not armed any more.
     fn completion(&self, cq_context: u64);
@@ -139,7 +172,8 @@ pub trait Upcalls: Send + Sync {
     /// Something happened to a connection.
     fn connection(&self, event: CmEvent<'_>);
 
-    /// Something happened in service resolution. Who offers and asks for no datagram service need not listen.
+    /// Something happened in service resolution. A client that neither offers datagram services
+    /// nor asks for them can leave this out.
     fn resolution(&self, _event: ResolutionEvent<'_>) {}
 
     /// The device is dead; called once. Nothing that is outstanding will complete.

@@ -9,13 +9,16 @@ use std::sync::Arc;
 use common::*;
 use host::Machine;
 use kernel_agent::{
-    AcceptParams, Agent, AsyncEvent, CmEventKind, ConnectParams, ConnectionId, Error, Note, PostError, Qp,
+    AcceptParams, Agent, AsyncEvent, CmEventKind, ConnectParams, ConnectionId, Error, Handshake, Note,
+    PostError, Qp,
 };
 use nic_abi::admin::{Injection, QpState};
 use nic_abi::cqe::{CqeFlags, Status};
 use nic_abi::eqe::EventType;
 use nic_abi::wqe::{Opcode, Segment};
-use roce::ServiceId;
+use roce::cm::ReadDepths;
+use roce::cm::rej::Reason;
+use roce::{ServiceId, TimeoutCode};
 
 fn pair() -> (Machine, Arc<Agent>, Node, Node) {
     let machine = Machine::new(1);
@@ -41,6 +44,12 @@ fn end(agent: &Agent, nodes: &[&Node]) {
     assert_eq!(agent.nic().quarantined(), 0);
 }
 
+/// Both sides answer each message within 4.096 us * 2^`code`.
+fn with_timeout(params: ConnectParams, code: u8) -> ConnectParams {
+    let timeout = TimeoutCode::new(code).unwrap();
+    ConnectParams { remote_cm_timeout: timeout, local_cm_timeout: timeout, ..params }
+}
+
 /// All that is outstanding is flushed; returns how many sends and receives.
 fn flushed(node: &Node, count: usize) -> (usize, usize) {
     let mut receives = 0;
@@ -56,9 +65,12 @@ fn flushed(node: &Node, count: usize) -> (usize, usize) {
 fn nobody_listens() {
     let (_machine, agent, a, b) = pair();
     let qp = a.qp(1);
-    let id = a.client.connect(&qp, &params(&b, 1, b"")).unwrap();
+    let id = dial(&a, &qp, &b, 1, b"").unwrap();
     let told = a.ears.cm("a rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
-    assert_eq!((told.0, told.1, told.2), (id, 1, CmEventKind::Rejected { reason: 8 }));
+    assert_eq!(
+        (told.0, told.1, told.2),
+        (id, 1, CmEventKind::Rejected { reason: Reason::INVALID_SERVICE_ID })
+    );
     assert_eq!(qp.state(), QpState::Error);
     assert_eq!(agent.counts().connections, 0);
     end(&agent, &[&a, &b]);
@@ -72,7 +84,7 @@ fn a_request_is_rejected_with_private_data() {
     assert_eq!(a.client.stop_listening(listen), Err(Error::ConnectionState));
     let qp = a.qp(1);
     receive(&qp, Segment::default(), 3);
-    a.client.connect(&qp, &params(&b, 1, b"please")).unwrap();
+    dial(&a, &qp, &b, 1, b"please").unwrap();
     let (id, context, _, data) = b.ears.cm("a request", is_request);
     assert_eq!((context, &data[..6]), (5, &b"please"[..]));
     assert_eq!(a.client.reject(id, b"not mine"), Err(Error::ConnectionState));
@@ -80,7 +92,7 @@ fn a_request_is_rejected_with_private_data() {
     b.client.reject(id, b"no").unwrap();
     assert_eq!(b.client.reject(id, b"no"), Err(Error::ConnectionState));
     let told = a.ears.cm("a rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
-    assert_eq!(told.2, CmEventKind::Rejected { reason: 28 });
+    assert_eq!(told.2, CmEventKind::Rejected { reason: Reason::CONSUMER_DEFINED });
     assert_eq!(&told.3[..2], b"no");
     assert_eq!(flushed(&a, 1), (0, 1));
     end(&agent, &[&a, &b]);
@@ -92,14 +104,16 @@ fn three_way_handshake() {
     b.client.listen(ServiceId(1), 5).unwrap();
     for refuse in [false, true] {
         let (qa, qb) = (a.qp(1), b.qp(2));
-        let asked = ConnectParams { three_way: true, ..params(&b, 1, b"") };
-        let ca = a.client.connect(&qa, &asked).unwrap();
+        let asked = params(&a, &b, 1);
+        let ca = a.client.connect(&qa, &asked, Handshake::ThreeWay, b"").unwrap();
         assert_eq!(a.client.establish(ca, 0, b""), Err(Error::ConnectionState));
         let cb = request(&b);
-        let accept = AcceptParams { private_data: b"yes", responder_resources: 3, ..AcceptParams::default() };
-        b.client.accept(cb, &qb, &accept).unwrap();
+        // Depths that do not fit are for the client to judge.
+        let depths = ReadDepths { responder_resources: 3, initiator_depth: 0 };
+        let accept = AcceptParams { depths, ..AcceptParams::default() };
+        b.client.accept(cb, &qb, &accept, b"yes").unwrap();
         let told = a.ears.cm("the accept", |kind| matches!(kind, CmEventKind::AcceptArrived { .. }));
-        assert!(matches!(told.2, CmEventKind::AcceptArrived { remote_responder_resources: 3, .. }));
+        assert_eq!(told.2, CmEventKind::AcceptArrived { depths });
         assert_eq!(&told.3[..3], b"yes");
         assert_eq!(qa.state(), QpState::Rtr);
         if refuse {
@@ -110,12 +124,36 @@ fn three_way_handshake() {
             assert_eq!(qb.state(), QpState::Error);
         } else {
             a.client.establish(ca, 0, b"now").unwrap();
-            assert_eq!(a.ears.cm("established", |kind| *kind == CmEventKind::Established).0, ca);
-            let told = b.ears.cm("established", |kind| *kind == CmEventKind::Established);
+            assert_eq!(a.ears.cm("established", is_established).0, ca);
+            let told = b.ears.cm("established", is_established);
             assert_eq!((told.0, &told.3[..3]), (cb, &b"now"[..]));
             assert_eq!((qa.state(), qb.state()), (QpState::Rts, QpState::Rts));
         }
     }
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn two_way_the_agent_rejects_read_depths_that_do_not_fit() {
+    let (_machine, agent, a, b) = pair();
+    b.client.listen(ServiceId(1), 5).unwrap();
+    // More than the peer serves, or more than we serve.
+    for (responder_resources, initiator_depth) in [(3, 4), (4, 5)] {
+        let (qa, qb) = (a.qp(1), b.qp(2));
+        let ca = dial(&a, &qa, &b, 1, b"").unwrap();
+        let depths = ReadDepths { responder_resources, initiator_depth };
+        let accept = AcceptParams { depths, ..AcceptParams::default() };
+        let cb = request(&b);
+        b.client.accept(cb, &qb, &accept, b"").unwrap();
+        let told = a.ears.cm("the agent's rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
+        let reason = Reason::INSUFFICIENT_RESPONDER_RESOURCES;
+        assert_eq!((told.0, told.2), (ca, CmEventKind::Rejected { reason }));
+        let told = b.ears.cm("a rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
+        let reason = Reason::CONSUMER_DEFINED;
+        assert_eq!((told.0, told.2), (cb, CmEventKind::Rejected { reason }));
+        assert_eq!((qa.state(), qb.state()), (QpState::Error, QpState::Error));
+    }
+    assert_eq!(agent.counts().connections, 0);
     end(&agent, &[&a, &b]);
 }
 
@@ -179,7 +217,7 @@ fn a_queue_pair_connects_again_after_reset() {
         }
         post(&qa, Opcode::Send, segment(&from, &ra), None, round);
         assert_eq!((a.completion().cookie, b.completion().cookie), (round, round * 10));
-        assert_eq!(a.client.connect(&qa, &params(&b, 1, b"")), Err(Error::QpState(QpState::Rts)));
+        assert_eq!(dial(&a, &qa, &b, 1, b""), Err(Error::QpState(QpState::Rts)));
         a.client.disconnect(ca, b"").unwrap();
         b.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
         a.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
@@ -205,12 +243,12 @@ fn lost_datagrams_are_sent_again() {
     let (qa, qb) = (a.qp(1), b.qp(2));
     agent.inject(0, Injection::DropManagement, 1, 0).unwrap();
     // 4.096 us * 2^12: 17 ms.
-    let asked = ConnectParams { cm_response_timeout: 12, ..params(&b, 1, b"") };
-    let ca = a.client.connect(&qa, &asked).unwrap();
+    let asked = with_timeout(params(&a, &b, 1), 12);
+    let ca = a.client.connect(&qa, &asked, Handshake::TwoWay, b"").unwrap();
     let cb = request(&b);
-    b.client.accept(cb, &qb, &AcceptParams::default()).unwrap();
-    assert_eq!(a.ears.cm("established", |kind| *kind == CmEventKind::Established).0, ca);
-    assert_eq!(b.ears.cm("established", |kind| *kind == CmEventKind::Established).0, cb);
+    b.client.accept(cb, &qb, &accepted(), b"").unwrap();
+    assert_eq!(a.ears.cm("established", is_established).0, ca);
+    assert_eq!(b.ears.cm("established", is_established).0, cb);
     end(&agent, &[&a, &b]);
 }
 
@@ -223,12 +261,12 @@ fn the_management_queue_pair_breaks_and_is_made_ready_again() {
         b.client.listen(ServiceId(service), 5).unwrap();
         let (qa, qb) = (a.qp(1), b.qp(2));
         // The first datagram breaks it, and others get lost until it is in order again.
-        let asked = ConnectParams { cm_response_timeout: 12, ..params(&b, service, b"") };
-        let ca = a.client.connect(&qa, &asked).unwrap();
+        let asked = with_timeout(params(&a, &b, service), 12);
+        let ca = a.client.connect(&qa, &asked, Handshake::TwoWay, b"").unwrap();
         let cb = request(&b);
-        b.client.accept(cb, &qb, &AcceptParams::default()).unwrap();
-        assert_eq!(a.ears.cm("established", |kind| *kind == CmEventKind::Established).0, ca);
-        assert_eq!(b.ears.cm("established", |kind| *kind == CmEventKind::Established).0, cb);
+        b.client.accept(cb, &qb, &accepted(), b"").unwrap();
+        assert_eq!(a.ears.cm("established", is_established).0, ca);
+        assert_eq!(b.ears.cm("established", is_established).0, cb);
         qa.destroy().unwrap();
         qb.destroy().unwrap();
     }
@@ -246,8 +284,8 @@ fn nobody_answers() {
     let (_machine, agent, a, b) = pair();
     let qp = a.qp(1);
     agent.inject(0, Injection::DropManagement, 1000, 0).unwrap();
-    let asked = ConnectParams { cm_response_timeout: 8, cm_retries: 2, ..params(&b, 1, b"") };
-    let id = a.client.connect(&qp, &asked).unwrap();
+    let asked = ConnectParams { max_cm_retries: 2, ..with_timeout(params(&a, &b, 1), 8) };
+    let id = a.client.connect(&qp, &asked, Handshake::TwoWay, b"").unwrap();
     let told = a.ears.cm("the end", |kind| *kind == CmEventKind::Unreachable);
     assert_eq!(told.0, id);
     assert_eq!(qp.state(), QpState::Error);
@@ -260,13 +298,13 @@ fn a_request_is_withdrawn() {
     let (_machine, agent, a, b) = pair();
     b.client.listen(ServiceId(1), 5).unwrap();
     let qp = a.qp(1);
-    let id = a.client.connect(&qp, &params(&b, 1, b"")).unwrap();
+    let id = dial(&a, &qp, &b, 1, b"").unwrap();
     let cb = request(&b);
     a.client.disconnect(id, b"").unwrap();
     let told = b.ears.cm("the withdrawal", |kind| *kind == CmEventKind::Withdrawn);
     assert_eq!((told.0, told.1), (cb, 5));
     let qb = b.qp(2);
-    assert_eq!(b.client.accept(cb, &qb, &AcceptParams::default()), Err(Error::ConnectionState));
+    assert_eq!(b.client.accept(cb, &qb, &accepted(), b""), Err(Error::ConnectionState));
     assert_eq!(qb.state(), QpState::Init);
     assert_eq!(agent.counts().connections, 0);
     end(&agent, &[&a, &b]);
@@ -308,15 +346,15 @@ fn upcalls_may_call_the_agent() {
         CmEventKind::Request { .. } => {
             let qp = client.create_qp(&attributes(token, &pd, &cq, 1)).unwrap();
             qp.to_init(nic_abi::wqe::LinkFlags::empty()).unwrap();
-            client.accept(event.connection, &qp, &AcceptParams::default()).unwrap();
+            client.accept(event.connection, &qp, &accepted(), b"").unwrap();
             *keep.lock().unwrap() = Some(qp);
         }
-        CmEventKind::Established => client.disconnect(event.connection, b"enough").unwrap(),
+        CmEventKind::Established { .. } => client.disconnect(event.connection, b"enough").unwrap(),
         CmEventKind::Disconnected { .. } => keep.lock().unwrap().take().unwrap().destroy().unwrap(),
         _ => {}
     }));
     let qp = a.qp(1);
-    a.client.connect(&qp, &params(&b, 1, b"")).unwrap();
+    dial(&a, &qp, &b, 1, b"").unwrap();
     let told = a.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
     assert_eq!(&told.3[..6], b"enough");
     b.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
@@ -338,7 +376,7 @@ fn teardown_with_everything_under_way() {
         }
         b.client.listen(ServiceId(9), 5).unwrap();
         let pending = a.qp(3);
-        a.client.connect(&pending, &params(&b, 9, b"")).unwrap();
+        dial(&a, &pending, &b, 9, b"").unwrap();
         match round {
             0 => {
                 qa.destroy().unwrap();
@@ -380,7 +418,7 @@ fn in_use_and_foreign_objects_are_refused() {
     let mut attributes = a.attributes(1);
     attributes.pd = &b.pd;
     assert!(matches!(a.client.create_qp(&attributes), Err(Error::Foreign)));
-    assert!(matches!(a.client.connect(&b.qp(2), &params(&b, 1, b"")), Err(Error::Foreign)));
+    assert!(matches!(dial(&a, &b.qp(2), &b, 1, b""), Err(Error::Foreign)));
     qp.destroy().unwrap();
     a.cq.destroy().unwrap();
     a.pd.destroy().unwrap();

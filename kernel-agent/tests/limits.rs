@@ -9,13 +9,14 @@ use std::sync::Arc;
 use common::*;
 use host::Machine;
 use kernel_agent::{
-    Agent, CmEventKind, Config, Death, Error, MemoryList, Note, PostError, QpAttributes, Resource, WindowType,
+    Agent, CmEventKind, Config, Death, Error, Handshake, MemoryList, Note, PostError, QpAttributes, Resource,
+    WindowType,
 };
 use nic_abi::admin::Injection;
 use nic_abi::wqe::{LinkFlags, Opcode, Segment};
 use platform::pages::{PAGE, PageByPage};
 use platform::{DmaBuffer, Platform};
-use roce::ServiceId;
+use roce::{Gid, ServiceId};
 
 #[test]
 fn every_table_runs_out_and_recovers() {
@@ -113,14 +114,16 @@ fn connections_run_out() {
     b.client.listen(ServiceId(1), 0).unwrap();
     let (q1, q2) = (a.qp(1), a.qp(2));
     // Both ends of one are all that there is room for.
-    a.client.connect(&q1, &params(&b, 1, b"")).unwrap();
+    dial(&a, &q1, &b, 1, b"").unwrap();
     b.ears.cm("the request", |kind| matches!(kind, CmEventKind::Request { .. }));
-    let full = a.client.connect(&q2, &params(&b, 1, b""));
+    let full = dial(&a, &q2, &b, 1, b"");
     assert_eq!(full, Err(Error::NoResources(Resource::Connections)));
     assert_eq!(q2.state(), nic_abi::admin::QpState::Init);
-    let wrong = a.client.connect(&q2, &kernel_agent::ConnectParams { source_gid: 9, ..params(&b, 1, b"") });
+    let mut nowhere = params(&a, &b, 1);
+    nowhere.path.local_gid = Gid([9; 16]);
+    let wrong = a.client.connect(&q2, &nowhere, Handshake::TwoWay, b"");
     assert_eq!(wrong, Err(Error::OutOfRange("source GID")));
-    let wrong = a.client.connect(&q2, &params(&b, 1, &[0; 93]));
+    let wrong = dial(&a, &q2, &b, 1, &[0; 93]);
     assert_eq!(wrong, Err(Error::PrivateData(92)));
     agent.close();
 }
@@ -387,7 +390,7 @@ fn an_upcall_may_give_more_commands_than_the_event_queue_has_room_for() {
         }
         client.reject(event.connection, b"").unwrap();
     }));
-    a.client.connect(&a.qp(1), &params(&b, 1, b"")).unwrap();
+    dial(&a, &a.qp(1), &b, 1, b"").unwrap();
     a.ears.cm("the rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
     assert_eq!(agent.death(), None);
     *b.ears.in_upcall.lock().unwrap() = None;

@@ -8,6 +8,7 @@ use common::*;
 use host::Machine;
 use kernel_agent::{Error, ResolutionAnswer, ResolutionEventKind, ResolveParams};
 use roce::cm::sidr::Status;
+use roce::{Gid, TimeoutCode};
 
 #[test]
 fn a_datagram_service_is_asked_and_answers() {
@@ -18,9 +19,9 @@ fn a_datagram_service_is_asked_and_answers() {
     let listen = service.client.listen(id, 5).unwrap();
     let params = ResolveParams {
         service: id,
-        remote_gid: b.identity().gids[1],
-        source_gid: 1,
-        response_timeout: 18,
+        local_gid: Gid(a.identity().gids[1]),
+        remote_gid: Gid(b.identity().gids[1]),
+        response_timeout: TimeoutCode::new(18).unwrap(),
         retries: 3,
         private_data: b"who?",
     };

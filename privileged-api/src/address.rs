@@ -1,10 +1,12 @@
 //! Names of nodes, services and memory as they travel: network addresses, paths, connection qualifiers, RDMA addresses and
 //! RMR contexts (pages it_net_addr_t, it_path_t, it_conn_qual_t, it_make_rdma_addr_absolute, it_hton64, it_io_addr_t).
 
+use roce::{Gid, PKey, PathMtu};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::event::RemoteEpInfo;
 use crate::handle::AddrHandle;
+use crate::path::PACKET_LIFETIME;
 
 /// The most bytes of private data that any message carries.
 #[doc(alias = "IT_MAX_PRIV_DATA")]
@@ -151,6 +153,50 @@ pub struct IbNetEndpoint {
     pub traffic_class: u8,
     /// Hop limit; only if not `subnet_local`.
     pub hop_limit: u8,
+}
+
+impl IbNetEndpoint {
+    /// A path as InfiniBand describes it, with the packet lifetime of RoCE.
+    pub(crate) fn new(path: &roce::Path, pkey: PKey, mtu: PathMtu) -> IbNetEndpoint {
+        IbNetEndpoint {
+            partition_key: pkey.0,
+            path_mtu: mtu.code(),
+            packet_lifetime: PACKET_LIFETIME,
+            local_port_lid: 0,
+            remote_port_lid: 0,
+            local_port_gid: path.local_gid.0,
+            remote_port_gid: path.remote_gid.0,
+            packet_rate: path.packet_rate,
+            sl: path.sl,
+            subnet_local: path.subnet_local,
+            flow_label: path.flow_label,
+            traffic_class: path.traffic_class,
+            hop_limit: path.hop_limit,
+        }
+    }
+
+    /// The path as the agent takes it.
+    pub(crate) fn path(&self) -> roce::Path {
+        roce::Path {
+            local_gid: Gid(self.local_port_gid),
+            remote_gid: Gid(self.remote_port_gid),
+            flow_label: self.flow_label,
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+            sl: self.sl,
+            packet_rate: self.packet_rate,
+            subnet_local: self.subnet_local,
+        }
+    }
+
+    /// Whether each member fits into its bits (it_path_t).
+    pub(crate) fn fits(&self) -> bool {
+        self.path_mtu < 1 << 4
+            && self.packet_lifetime < 1 << 6
+            && self.packet_rate <= roce::Path::MAX_PACKET_RATE
+            && self.sl <= roce::Path::MAX_SL
+            && self.flow_label <= roce::Path::MAX_FLOW_LABEL
+    }
 }
 
 /// The iWARP part of a path.

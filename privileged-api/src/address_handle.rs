@@ -8,21 +8,18 @@
 
 use alloc::sync::Arc;
 
-use kernel_agent::DatagramAddress;
+use kernel_agent::{DatagramAddress, datagram_address};
+use roce::{Gid, PKey, PathMtu, QKey, Qpn};
 
 use crate::address::{IbNetEndpoint, NetEndpoint, Path};
 use crate::attributes::AddrParam;
 use crate::context::Context;
-use crate::ep::connect::{PARTITION_KEYS, mtu_code};
 use crate::flags::{AddrParamMask, AhFlags};
 use crate::handle::{AddrHandle, PzHandle};
 use crate::ia::{Core, Ia, SPIGOT};
-use crate::path::{PACKET_LIFETIME, local_gid_for};
+use crate::path::path_to;
 use crate::pz::{InZone, Pz};
 use crate::status::{Error, Result};
-
-/// How far a datagram travels where nobody says.
-const HOP_LIMIT: u8 = 64;
 
 /// Address handles of an IA at most.
 pub(crate) const MAX_ADDRESS_HANDLES: u32 = 4096;
@@ -59,53 +56,28 @@ impl AddressHandle {
 }
 
 impl Core {
-    /// Checks a complete path; the vector of what goes along it.
+    /// Checks a complete path; returns the address vector of datagrams along it.
     fn vector(&self, path: &Path) -> Result<DatagramAddress> {
-        if path.spigot_id != SPIGOT {
-            return Err(Error::InvalidSpigot);
-        }
-        let NetEndpoint::Ib(ib) = &path.remote else { return Err(Error::InvalidSourcePath) };
-        let source = self.gid_index(&ib.local_port_gid).ok_or(Error::InvalidSourcePath)?;
-        // There are no LIDs on RoCE, so no source path bits either; a destination of no node leads nowhere.
-        if !PARTITION_KEYS.contains(&ib.partition_key)
-            || ib.local_port_lid != 0
-            || !ib.fits()
-            || ib.remote_port_gid == [0; 16]
-        {
+        let (ib, source_gid) = self.check_path(path)?;
+        let route = ib.path();
+        if route.remote_gid.is_unspecified() {
             return Err(Error::InvalidSourcePath);
         }
-        Ok(DatagramAddress {
-            gid: ib.remote_port_gid,
-            flow_label: ib.flow_label,
-            hop_limit: ib.hop_limit,
-            traffic_class: ib.traffic_class,
-            service_level: ib.sl,
-            source_gid: source,
-            qpn: 0,
-            qkey: 0,
-        })
+        Ok(datagram_address(&route, source_gid, Qpn::default(), QKey(0)))
     }
 
-    /// Fills in what an incomplete path leaves open. Which node is meant is known by its GID alone; it must be there.
+    /// Fills in what an incomplete path leaves open. Its remote GID must be given: it alone names
+    /// the node.
     fn completed(&self, path: &Path) -> Result<Path> {
-        let NetEndpoint::Ib(given) = &path.remote else { return Err(Error::InvalidSourcePath) };
-        let local = local_gid_for(self.agent.identity(), &given.remote_port_gid);
-        let local_port_gid = local.ok_or(Error::InvalidSourcePath)?;
-        Ok(Path {
-            spigot_id: SPIGOT,
-            timeout: path.timeout,
-            remote: NetEndpoint::Ib(IbNetEndpoint {
-                partition_key: 0xffff,
-                path_mtu: mtu_code(self.agent.identity().mtu),
-                packet_lifetime: PACKET_LIFETIME,
-                local_port_gid,
-                remote_port_gid: given.remote_port_gid,
-                sl: given.sl,
-                remote_port_lid: given.remote_port_lid,
-                hop_limit: HOP_LIMIT,
-                ..IbNetEndpoint::default()
-            }),
-        })
+        let given = path.ib().ok_or(Error::InvalidSourcePath)?;
+        let id = self.agent.identity();
+        let route = path_to(id, Gid(given.remote_port_gid)).ok_or(Error::InvalidSourcePath)?;
+        let ib = IbNetEndpoint {
+            sl: given.sl,
+            remote_port_lid: given.remote_port_lid,
+            ..IbNetEndpoint::new(&route, PKey::DEFAULT, PathMtu::at_most(id.mtu))
+        };
+        Ok(Path { spigot_id: SPIGOT, timeout: path.timeout, remote: NetEndpoint::Ib(ib) })
     }
 
     fn address_handle(&self, handle: AddrHandle) -> Result<Arc<AddressHandle>> {

@@ -12,23 +12,20 @@ use alloc::sync::Arc;
 
 use kernel_agent::{CmEvent, CmEventKind, ConnectionId};
 use platform::SleepLock;
+use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 
 use crate::address::{CnEstId, ConnQual, IbNetEndpoint, NetAddr, NetEndpoint, Path};
-use crate::attributes::EpStateRc;
 use crate::ep::Ep;
-use crate::ep::connect::{depths_fit, mtu_code, received, service};
+use crate::ep::connect::{received, service};
 use crate::ep::state::{Trigger, is_pending};
 use crate::evd::callback::Origin;
 use crate::event::{ConnRequest, Event, RejectReason};
 use crate::handle::{EpHandle, ListenHandle};
 use crate::ia::{Core, Ia, SPIGOT, private_data};
 use crate::listen::Listen;
-use crate::path::{DEFAULT_TIMEOUT_US, PACKET_LIFETIME};
+use crate::path::DEFAULT_TIMEOUT_US;
 use crate::status::{Error, Result};
-
-/// The consumer's own reason for rejecting (IBTA 12.6.7.2).
-const CONSUMER_REJECT: u16 = 28;
 
 /// Who has to answer what.
 pub(crate) enum Side {
@@ -38,6 +35,8 @@ pub(crate) enum Side {
     Active {
         /// The endpoint that asked for the connection.
         ep: EpHandle,
+        /// The peer's read depths.
+        peer: ReadDepths,
     },
 }
 
@@ -104,7 +103,8 @@ impl Connections {
 
     /// The endpoint does not wait for its consumer's answer any more.
     pub(crate) fn forget_ep(&mut self, ep: EpHandle) {
-        self.pending.retain(|_, pending| !matches!(pending.side, Side::Active { ep: owner } if owner == ep));
+        self.pending
+            .retain(|_, pending| !matches!(pending.side, Side::Active { ep: owner, .. } if owner == ep));
     }
 }
 
@@ -128,7 +128,7 @@ impl Ia {
                 Ok(()) | Err(kernel_agent::Error::ConnectionState) => {}
                 Err(error) => return Err(core.error(error)),
             }
-            if let Side::Active { ep } = pending.side
+            if let Side::Active { ep, .. } = pending.side
                 && let Ok(ep) = core.ep(ep)
             {
                 core.gave_up(&ep, pending.connection);
@@ -237,64 +237,33 @@ impl Core {
     }
 
     fn requested(&self, event: &CmEvent<'_>, ia: &Ia) {
-        let CmEventKind::Request {
-            remote_gid,
-            source_gid,
-            remote_initiator_depth,
-            remote_responder_resources,
-            path_mtu,
-            path,
-            ..
-        } = event.kind
-        else {
-            return;
-        };
+        let CmEventKind::Request { path, path_mtu, pkey, depths, .. } = event.kind else { return };
         let listen = self.listens.get(ListenHandle::from_raw(event.context).as_raw());
         let Some(listen) = listen else { return self.nobody_listens(event.connection) };
-        let gids = &self.agent.identity().gids;
-        let path = Path {
-            spigot_id: SPIGOT,
-            timeout: DEFAULT_TIMEOUT_US,
-            remote: NetEndpoint::Ib(IbNetEndpoint {
-                partition_key: path.pkey,
-                path_mtu: mtu_code(path_mtu),
-                packet_lifetime: PACKET_LIFETIME,
-                local_port_gid: gids.get(usize::from(source_gid)).copied().unwrap_or_default(),
-                remote_port_gid: remote_gid,
-                packet_rate: path.packet_rate,
-                sl: path.service_level,
-                subnet_local: path.subnet_local,
-                flow_label: path.flow_label,
-                traffic_class: path.traffic_class,
-                hop_limit: path.hop_limit,
-                ..IbNetEndpoint::default()
-            }),
-        };
+        let remote = NetEndpoint::Ib(IbNetEndpoint::new(&path, pkey, path_mtu));
         let request = ConnRequest {
             evd: listen.feed.handle,
             cn_est_id: CnEstId::default(),
             conn_qual: listen.qual,
-            source_addr: NetAddr::IbGid(remote_gid),
+            source_addr: NetAddr::IbGid(path.remote_gid.0),
             spigot_id: SPIGOT,
             max_message_size: 0,
-            rdma_read_ird: u32::from(remote_responder_resources),
-            rdma_read_ord: u32::from(remote_initiator_depth),
+            rdma_read_ird: depths.responder_resources.into(),
+            rdma_read_ord: depths.initiator_depth.into(),
             private_data: received(event.private_data),
         };
+        let path = Path { spigot_id: SPIGOT, timeout: DEFAULT_TIMEOUT_US, remote };
         self.request(event.connection, path, request, &listen, Origin::Dispatcher(ia));
     }
 
     fn endpoint_event(&self, ep: &Ep, event: &CmEvent<'_>, ia: &Ia) {
         let Some(asked) = ep.concerned(event.connection).map(|control| control.path) else { return };
         match event.kind {
-            CmEventKind::AcceptArrived { remote_initiator_depth, remote_responder_resources } => {
-                let depth = (u32::from(remote_responder_resources), u32::from(remote_initiator_depth));
-                self.accept_arrived(ep, event, depth, ia);
-            }
-            CmEventKind::Established => self.established(ep, event, ia),
+            CmEventKind::AcceptArrived { depths } => self.accept_arrived(ep, event, depths, ia),
+            CmEventKind::Established { depths } => self.established(ep, event, depths, ia),
             CmEventKind::Rejected { reason } => {
                 let (evd, handle) = (ep.connect.handle(), ep.handle);
-                let told = if reason == CONSUMER_REJECT {
+                let told = if reason == Reason::CONSUMER_DEFINED {
                     Event::ConnPeerReject { evd, ep: handle, private_data: received(event.private_data) }
                 } else {
                     let reject_reason_code = reject_code(reason);
@@ -313,58 +282,43 @@ impl Core {
         }
     }
 
-    /// The passive side accepted. Three-way our consumer has the last word; two-way we have, and refuse read depths that do not fit.
-    fn accept_arrived(&self, ep: &Ep, event: &CmEvent<'_>, depth: (u32, u32), ia: &Ia) {
+    /// Three-way: the passive side accepted, and our consumer has to confirm that.
+    fn accept_arrived(&self, ep: &Ep, event: &CmEvent<'_>, peer: ReadDepths, ia: &Ia) {
         let connection = event.connection;
-        let (fits, ord) = {
+        let queued = {
             let Some(mut control) = ep.concerned(connection) else { return };
-            control.peer_depth = depth;
-            if control.three_way {
-                if ep.advance(&mut control, Trigger::AcceptArrival).is_err() {
-                    return;
-                }
-                let side = Side::Active { ep: ep.handle };
-                // Whoever frees the endpoint or ends the connection does so before this, or finds the identifier.
-                let cn_est_id = self.connections.lock().add(|_| Pending::new(connection, side));
-                let arrival = Event::ConnAcceptArrival {
-                    evd: ep.connect.handle(),
-                    ep: ep.handle,
-                    cn_est_id,
-                    rdma_read_ird: depth.0,
-                    rdma_read_ord: depth.1,
-                    private_data: received(event.private_data),
-                };
-                let queued = ep.connect.queue(&mut control, arrival);
-                drop(control);
-                return self.queued(ep, queued, Origin::Dispatcher(ia));
+            if ep.advance(&mut control, Trigger::AcceptArrival).is_err() {
+                return;
             }
-            control.private_data = received(event.private_data);
-            (depths_fit(&control), control.attr.rc.rdma_read_ord as u8)
+            let side = Side::Active { ep: ep.handle, peer };
+            // A call that frees the endpoint or ends the connection does so before this, or finds
+            // the identifier.
+            let cn_est_id = self.connections.lock().add(|_| Pending::new(connection, side));
+            let arrival = Event::ConnAcceptArrival {
+                evd: ep.connect.handle(),
+                ep: ep.handle,
+                cn_est_id,
+                rdma_read_ird: peer.responder_resources.into(),
+                rdma_read_ord: peer.initiator_depth.into(),
+                private_data: received(event.private_data),
+            };
+            ep.connect.queue(&mut control, arrival)
         };
-        let Ok(client) = self.client() else { return };
-        if !fits {
-            let _ = client.reject(connection, &[]);
-            self.not_established(ep, connection, nonpeer(ep, RejectReason::BadOrd), Origin::Dispatcher(ia));
-        } else if client.establish(connection, ord, &[]).is_err() {
-            self.not_established(ep, connection, nonpeer(ep, RejectReason::Other), Origin::Dispatcher(ia));
-        }
+        self.queued(ep, queued, Origin::Dispatcher(ia));
     }
 
-    fn established(&self, ep: &Ep, event: &CmEvent<'_>, ia: &Ia) {
+    fn established(&self, ep: &Ep, event: &CmEvent<'_>, peer: ReadDepths, ia: &Ia) {
         let queued = {
             let Some(mut control) = ep.concerned(event.connection) else { return };
-            let Ok(from) = ep.advance(&mut control, Trigger::Established) else { return };
-            // The side that accepted last sees no private data.
-            let private_data = match from {
-                EpStateRc::PassiveConnectionPending => received(event.private_data),
-                _ => control.private_data.take(),
-            };
+            if ep.advance(&mut control, Trigger::Established).is_err() {
+                return;
+            }
             let told = Event::ConnEstablished {
                 evd: ep.connect.handle(),
                 ep: ep.handle,
-                rdma_read_ird: control.peer_depth.0,
-                rdma_read_ord: control.peer_depth.1,
-                private_data,
+                rdma_read_ird: peer.responder_resources.into(),
+                rdma_read_ord: peer.initiator_depth.into(),
+                private_data: received(event.private_data),
             };
             ep.connect.queue(&mut control, told)
         };
@@ -415,8 +369,8 @@ pub(crate) fn nonpeer(ep: &Ep, reject_reason_code: RejectReason) -> Event {
 }
 
 /// What the REJ message's reason means (it_cm_msg_events, table 8).
-fn reject_code(reason: u16) -> RejectReason {
-    match reason {
+fn reject_code(reason: Reason) -> RejectReason {
+    match reason.0 {
         1 | 3 => RejectReason::Resources,
         10 => RejectReason::StaleConn,
         12..=17 | 24..=26 | 32 => RejectReason::BadPath,
@@ -430,8 +384,8 @@ mod tests {
     use super::*;
 
     fn active(connection: u64) -> Pending {
-        let ep = EpHandle::from_raw(7);
-        Pending::new(ConnectionId(connection), Side::Active { ep })
+        let side = Side::Active { ep: EpHandle::from_raw(7), peer: ReadDepths::default() };
+        Pending::new(ConnectionId(connection), side)
     }
 
     #[test]
@@ -448,10 +402,10 @@ mod tests {
 
     #[test]
     fn reasons_are_those_of_the_table() {
-        assert_eq!(reject_code(10), RejectReason::StaleConn);
-        assert_eq!(reject_code(8), RejectReason::Other);
-        assert_eq!(reject_code(27), RejectReason::BadOrd);
-        assert_eq!(reject_code(26), RejectReason::BadPath);
-        assert_eq!(reject_code(3), RejectReason::Resources);
+        assert_eq!(reject_code(Reason(10)), RejectReason::StaleConn);
+        assert_eq!(reject_code(Reason(8)), RejectReason::Other);
+        assert_eq!(reject_code(Reason(27)), RejectReason::BadOrd);
+        assert_eq!(reject_code(Reason(26)), RejectReason::BadPath);
+        assert_eq!(reject_code(Reason(3)), RejectReason::Resources);
     }
 }

@@ -2,12 +2,13 @@
 
 use alloc::vec::Vec;
 
+use kernel_agent::gid_index;
 use nic_abi::registers::Identity;
 use roce::cm::redirection::Redirection;
 use roce::cm::rej::Reason;
+use roce::{Gid, PKey, PathMtu};
 
 use crate::address::{IbNetEndpoint, NetAddr, NetAddrType, NetEndpoint, Path};
-use crate::ep::connect::mtu_code;
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::status::{Error, Result};
 
@@ -15,53 +16,50 @@ use crate::status::{Error, Result};
 pub(crate) const DEFAULT_TIMEOUT_US: u64 = 10_000_000;
 /// Packet lifetime on RoCE: 4.096 us * 2^14, 67 ms.
 pub(crate) const PACKET_LIFETIME: u8 = 14;
-
-/// The GID of an IPv4 address (RoCEv2: IPv4-mapped).
-fn mapped(ipv4: [u8; 4]) -> [u8; 16] {
-    let [a, b, c, d] = ipv4;
-    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
-}
-
-/// The IPv4 address in a GID, if it is a mapped one.
-fn unmapped(gid: [u8; 16]) -> Option<[u8; 4]> {
-    match gid {
-        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Some([a, b, c, d]),
-        _ => None,
-    }
-}
+/// Partition keys of the port's table, with and without full membership.
+const PARTITION_KEYS: [u16; 2] = [0xffff, 0x7fff];
 
 /// The GID that an address names, if it can be one node's.
-fn gid(addr: &NetAddr) -> Result<[u8; 16]> {
+fn gid(addr: &NetAddr) -> Result<Gid> {
     let gid = match addr {
-        NetAddr::Ipv4(ipv4) => mapped(*ipv4),
-        NetAddr::Ipv6(gid) | NetAddr::IbGid(gid) => *gid,
+        NetAddr::Ipv4(ipv4) => Gid::from_ipv4((*ipv4).into()),
+        NetAddr::Ipv6(gid) | NetAddr::IbGid(gid) => Gid(*gid),
         NetAddr::ViaHostaddr(_) => return Err(Error::InvalidNetaddr),
     };
-    let unicast = match unmapped(gid) {
+    let unicast = match gid.to_ipv4().map(|ipv4| ipv4.octets()) {
         Some([first, ..]) => first != 0 && first < 224,
-        None => gid != [0; 16] && gid[0] != 0xff,
+        None => !gid.is_unspecified() && gid.0[0] != 0xff,
     };
     if unicast { Ok(gid) } else { Err(Error::InvalidAddress) }
 }
 
-/// The port's GID from which one reaches that one: of the same kind. None if no node can have that GID, or the port has none of its kind.
-pub(crate) fn local_gid_for(id: &Identity, remote: &[u8; 16]) -> Option<[u8; 16]> {
-    gid(&NetAddr::IbGid(*remote)).ok()?;
+/// The path of the port with this identity to a remote port. It begins at the first GID of the same
+/// kind. None if no node can have the remote GID, or the port has none of its kind.
+pub(crate) fn path_to(id: &Identity, remote: Gid) -> Option<roce::Path> {
+    gid(&NetAddr::IbGid(remote.0)).ok()?;
     let same_kind =
-        |local: &&[u8; 16]| **local != [0; 16] && unmapped(**local).is_some() == unmapped(*remote).is_some();
-    id.gids.iter().find(same_kind).copied()
+        |local: &Gid| !local.is_unspecified() && local.to_ipv4().is_some() == remote.to_ipv4().is_some();
+    let local = id.gids.iter().copied().map(Gid).find(same_kind)?;
+    Some(roce::Path::new(local, remote))
 }
 
 impl Core {
-    /// Which of the port's GIDs this is.
-    pub(crate) fn gid_index(&self, gid: &[u8; 16]) -> Option<u8> {
-        let gids = &self.agent.identity().gids;
-        gids.iter().position(|ours| ours == gid && *gid != [0; 16]).map(|index| index as u8)
+    /// Checks that a path begins here; returns its InfiniBand part and which of the port's GIDs it
+    /// uses.
+    pub(crate) fn check_path<'a>(&self, path: &'a Path) -> Result<(&'a IbNetEndpoint, u8)> {
+        if path.spigot_id != SPIGOT {
+            return Err(Error::InvalidSpigot);
+        }
+        let ib = path.ib().ok_or(Error::InvalidSourcePath)?;
+        let source = gid_index(self.agent.identity(), Gid(ib.local_port_gid));
+        // There are no LIDs on RoCE.
+        let fits = PARTITION_KEYS.contains(&ib.partition_key) && ib.local_port_lid == 0 && ib.fits();
+        source.filter(|_| fits).map(|index| (ib, index)).ok_or(Error::InvalidSourcePath)
     }
 
     /// The path that leads where a peer redirects to, otherwise like the one that was asked by. None if there is none.
     pub(crate) fn redirected(&self, asked: &Path, to: &Redirection) -> Option<Path> {
-        let mut path = self.towards(asked, to.gid.0)?;
+        let mut path = self.towards(asked, to.gid)?;
         let ib = path.ib_mut()?;
         (ib.sl, ib.traffic_class, ib.flow_label) = (to.sl, to.traffic_class, to.flow_label);
         if to.pkey.0 != 0 {
@@ -72,14 +70,14 @@ impl Core {
 
     /// The path that a peer suggests who rejects the one that was asked by, in the information that goes with its reason (IBTA
     /// vol. 1 table 109). Where it says nothing that can be followed, the path stays the best guess.
-    pub(crate) fn suggested(&self, asked: &Path, reason: u16, information: &[u8]) -> Path {
-        self.suggestion(asked, Reason(reason), information).unwrap_or(*asked)
+    pub(crate) fn suggested(&self, asked: &Path, reason: Reason, information: &[u8]) -> Path {
+        self.suggestion(asked, reason, information).unwrap_or(*asked)
     }
 
     fn suggestion(&self, asked: &Path, reason: Reason, information: &[u8]) -> Option<Path> {
         match reason {
             Reason::PRIMARY_GID | Reason::PORT_REDIRECTION => {
-                return self.towards(asked, *information.first_chunk()?);
+                return self.towards(asked, Gid(*information.first_chunk()?));
             }
             Reason::PORT_AND_CM_REDIRECTION => {
                 return self.redirected(asked, &Redirection::parse(information).ok()?);
@@ -104,11 +102,11 @@ impl Core {
     }
 
     /// The same path to another port.
-    fn towards(&self, asked: &Path, remote_port_gid: [u8; 16]) -> Option<Path> {
-        let local_port_gid = local_gid_for(self.agent.identity(), &remote_port_gid)?;
+    fn towards(&self, asked: &Path, remote: Gid) -> Option<Path> {
+        let there = path_to(self.agent.identity(), remote)?;
         let mut path = *asked;
         let ib = path.ib_mut()?;
-        (ib.local_port_gid, ib.remote_port_gid) = (local_port_gid, remote_port_gid);
+        (ib.local_port_gid, ib.remote_port_gid) = (there.local_gid.0, there.remote_gid.0);
         Some(path)
     }
 }
@@ -145,23 +143,12 @@ impl Ia {
         if spigot_id != SPIGOT {
             return Err(Error::InvalidSpigot);
         }
-        let remote_port_gid = gid(net_addr)?;
+        let remote = gid(net_addr)?;
         let id = core.agent.identity();
-        let local = local_gid_for(id, &remote_port_gid).filter(|_| core.agent.port_up());
-        let Some(local_port_gid) = local else { return Ok((Vec::new(), 0)) };
-        let path = Path {
-            spigot_id,
-            timeout: DEFAULT_TIMEOUT_US,
-            remote: NetEndpoint::Ib(IbNetEndpoint {
-                partition_key: 0xffff,
-                path_mtu: mtu_code(id.mtu),
-                packet_lifetime: PACKET_LIFETIME,
-                local_port_gid,
-                remote_port_gid,
-                hop_limit: 64,
-                ..IbNetEndpoint::default()
-            }),
-        };
+        let route = path_to(id, remote).filter(|_| core.agent.port_up());
+        let Some(route) = route else { return Ok((Vec::new(), 0)) };
+        let ib = IbNetEndpoint::new(&route, PKey::DEFAULT, PathMtu::at_most(id.mtu));
+        let path = Path { spigot_id, timeout: DEFAULT_TIMEOUT_US, remote: NetEndpoint::Ib(ib) };
         let paths = if num_paths == 0 { Vec::new() } else { Vec::from([path]) };
         Ok((paths, 1))
     }
@@ -176,9 +163,12 @@ impl Ia {
         core.shared.not_in_callback()?;
         let gid = gid(source_addr)?;
         match addr_type {
-            NetAddrType::Ipv4 => unmapped(gid).map(NetAddr::Ipv4).ok_or(Error::InvalidConversion),
-            NetAddrType::Ipv6 => Ok(NetAddr::Ipv6(gid)),
-            NetAddrType::IbGid => Ok(NetAddr::IbGid(gid)),
+            NetAddrType::Ipv4 => {
+                let ipv4 = gid.to_ipv4().ok_or(Error::InvalidConversion)?;
+                Ok(NetAddr::Ipv4(ipv4.octets()))
+            }
+            NetAddrType::Ipv6 => Ok(NetAddr::Ipv6(gid.0)),
+            NetAddrType::IbGid => Ok(NetAddr::IbGid(gid.0)),
             NetAddrType::ViaHostaddr => Err(Error::InvalidConversion),
         }
     }
@@ -191,8 +181,8 @@ mod tests {
     #[test]
     fn ipv4_addresses_are_mapped_gids() {
         let gid_of = gid(&NetAddr::Ipv4([10, 0, 0, 2])).unwrap();
-        assert_eq!(unmapped(gid_of), Some([10, 0, 0, 2]));
-        assert_eq!(gid(&NetAddr::IbGid(gid_of)), Ok(gid_of));
+        assert_eq!(gid_of.to_ipv4().map(|ipv4| ipv4.octets()), Some([10, 0, 0, 2]));
+        assert_eq!(gid(&NetAddr::IbGid(gid_of.0)), Ok(gid_of));
     }
 
     #[test]

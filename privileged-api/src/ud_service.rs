@@ -14,6 +14,7 @@ use kernel_agent::{
 };
 use roce::cm::redirection::Redirection;
 use roce::cm::sidr;
+use roce::{Gid, Qpn};
 
 use crate::address::{ConnQual, NetAddr, Path, PrivateData};
 use crate::attributes::UdSvcReqParam;
@@ -238,16 +239,16 @@ impl Ia {
             return Err(Error::InvalidPdataLength);
         }
         let service = service(conn_qual)?;
-        let (ib, source_gid) = core.check_path(destination_path)?;
-        let timing = fit(destination_path.timeout);
+        let (ib, _) = core.check_path(destination_path)?;
+        let (response_timeout, retries) = fit(destination_path.timeout);
         let reservation = core.ud_svc_reqs.reserve()?;
         let handle = UdSvcReqHandle::from_raw(reservation.word());
         let params = ResolveParams {
             service,
-            remote_gid: ib.remote_port_gid,
-            source_gid,
-            response_timeout: timing.cm_timeout,
-            retries: timing.cm_retries,
+            local_gid: Gid(ib.local_port_gid),
+            remote_gid: Gid(ib.remote_port_gid),
+            response_timeout,
+            retries,
             private_data,
         };
         let opened = core.client()?.open_resolution(&params, handle.as_raw());
@@ -357,7 +358,7 @@ impl Ia {
             UdSvcStatus::NoEpAvailable => sidr::Status::NoQp,
             UdSvcStatus::Redirected => return Err(Error::InvalidUdStatus),
         };
-        if valid && roce::Qpn::new(ep_info.ud_ep_id).is_none() {
+        if valid && Qpn::new(ep_info.ud_ep_id).is_none() {
             return Err(Error::InvalidUdStatus);
         }
         if private_data.len() > private_data::UD_REPLY {

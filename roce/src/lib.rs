@@ -21,12 +21,14 @@ mod error;
 pub mod gid;
 pub mod mad;
 pub mod number;
+pub mod path;
 pub mod service;
 pub mod wire;
 
 pub use error::Error;
 pub use gid::Gid;
 pub use number::{PKey, Psn, QKey, Qpn, TimeoutCode};
+pub use path::{Path, PathMtu};
 pub use service::ServiceId;
 
 /// The UDP destination port of RoCEv2 (IBTA annex A17.3.1).

@@ -8,11 +8,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use pcap_file::pcap::PcapReader;
-use roce::cm::{self, Message, ip_cm, req};
+use roce::cm::{self, Message, ReadDepths, ip_cm, req};
 use roce::wire::aeth::Syndrome;
 use roce::wire::opcode::Opcode;
 use roce::wire::{datagram, ethernet, ipv4};
-use roce::{QKey, Qpn, ServiceId};
+use roce::{PathMtu, QKey, Qpn, ServiceId};
 
 /// The captures. Cargo runs tests in the package's folder, wherever the checkout was moved.
 fn data() -> PathBuf {
@@ -138,13 +138,13 @@ fn a_connection_of_rping_reads_as_it_was_made() {
     assert_eq!(req.service_id, ServiceId::ip_cm(ServiceId::TCP, 7174));
     assert_eq!(req.local_qpn, Qpn::new(0x11).unwrap());
     assert_eq!(req.starting_psn.get(), 0xc381c6);
-    assert_eq!((req.responder_resources, req.initiator_depth), (1, 1));
+    assert_eq!(req.depths, ReadDepths { responder_resources: 1, initiator_depth: 1 });
     assert_eq!((req.remote_cm_timeout.get(), req.local_cm_timeout.get()), (20, 20));
     assert_eq!((req.retry_count, req.rnr_retry_count, req.max_cm_retries), (7, 7, 15));
-    assert_eq!(req::PathMtu::from_code(req.path_mtu), Some(req::PathMtu::B1024));
+    assert_eq!(PathMtu::from_code(req.path_mtu), Some(PathMtu::B1024));
     assert_eq!(req.transport_service, req::TransportService::Rc);
-    assert_eq!(req.primary_path.local_gid.to_string(), "::ffff:10.0.0.2");
-    assert_eq!(req.primary_path.remote_gid.to_string(), "::ffff:10.0.0.1");
+    assert_eq!(req.primary_path.path.local_gid.to_string(), "::ffff:10.0.0.2");
+    assert_eq!(req.primary_path.path.remote_gid.to_string(), "::ffff:10.0.0.1");
     let (ip, rest) = ip_cm::Repr::parse(&req.private_data).unwrap();
     assert_eq!((ip.src.to_string(), ip.dst.to_string()), ("10.0.0.2".into(), "10.0.0.1".into()));
     assert_eq!(rest.len(), 56);
@@ -154,7 +154,7 @@ fn a_connection_of_rping_reads_as_it_was_made() {
 
     assert_eq!(rep.remote_comm_id, req.local_comm_id);
     assert_eq!(rep.starting_psn.get(), 0xc09fb4);
-    assert_eq!((rep.responder_resources, rep.initiator_depth, rep.rnr_retry_count), (1, 1, 7));
+    assert_eq!((rep.depths, rep.rnr_retry_count), (req.depths, 7));
     assert_eq!(rep.target_ack_delay.get(), 15);
     assert_eq!((rtu.local_comm_id, rtu.remote_comm_id), (req.local_comm_id, rep.local_comm_id));
     assert!(matches!(dreq.message, Message::Dreq(dreq) if dreq.remote_qpn == rep.local_qpn));

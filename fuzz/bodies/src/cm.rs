@@ -6,13 +6,13 @@
 use core::time::Duration;
 
 use kernel_agent::cm::{
-    AcceptParams, Action, Arrival, Cm, Config, ConnId, ConnectParams, Event, ListenId, Outgoing, SidrId,
-    SidrParams, SidrRequestId,
+    AcceptParams, Action, Arrival, Cm, Config, ConnectParams, ConnectionId, Event, ListenId, LocalQp,
+    Outgoing, ResolutionId, ResolutionRequestId, SidrParams,
 };
 use platform::Instant;
 use roce::cm::rej::Reason;
 use roce::cm::sidr::Status;
-use roce::{Gid, PKey, QKey, Qpn, ServiceId, TimeoutCode};
+use roce::{Gid, PKey, Path, Psn, QKey, Qpn, ServiceId, TimeoutCode};
 
 use crate::Input;
 
@@ -25,10 +25,10 @@ struct Scene {
     now: Instant,
     us: Gid,
     them: Gid,
-    conns: Vec<ConnId>,
+    conns: Vec<ConnectionId>,
     listens: Vec<ListenId>,
-    resolutions: Vec<SidrId>,
-    requests: Vec<SidrRequestId>,
+    resolutions: Vec<ResolutionId>,
+    requests: Vec<ResolutionRequestId>,
     sent: Vec<Outgoing>,
 }
 
@@ -128,9 +128,10 @@ impl Scene {
 
     fn call(&mut self, input: &mut Input<'_>) {
         let (now, which) = (self.now, input.below(16));
-        let conn = input.pick(&self.conns).unwrap_or(ConnId(3));
+        let conn = input.pick(&self.conns).unwrap_or(ConnectionId(3));
         let listen = input.pick(&self.listens).unwrap_or(ListenId(3));
         let qp = Qpn::new(2 + input.below(6) as u32).expect("a small number");
+        let local = LocalQp::new(qp, Psn::default());
         let to = if input.rarely(2) { self.us } else { self.them };
         let data = input.below(100);
         let data = input.bytes(data);
@@ -140,10 +141,10 @@ impl Scene {
             0 => cm.listen(SERVICE, 3).map(|id| self.listens.push(id)),
             1 => cm.stop_listen(listen),
             2 | 3 => {
-                let params = ConnectParams::new(self.us, to, SERVICE, qp);
-                cm.connect(now, &params, data).map(|id| self.conns.push(id))
+                let params = ConnectParams::new(Path::new(self.us, to), SERVICE);
+                cm.connect(now, local, &params, data).map(|id| self.conns.push(id))
             }
-            4 | 5 => cm.accept(now, conn, &AcceptParams::new(qp), data),
+            4 | 5 => cm.accept(now, conn, local, &AcceptParams::default(), data),
             6 => cm.reject(now, conn, Reason::CONSUMER_DEFINED, b"", data),
             7 => cm.establish(now, conn, data),
             8 => cm.disconnect(now, conn, data),
@@ -163,11 +164,11 @@ impl Scene {
                     max_retries: 2,
                 };
                 let _ = cm.sidr_open(&params, data).map(|id| self.resolutions.push(id));
-                let sidr = input.pick(&self.resolutions).unwrap_or(SidrId(0));
+                let sidr = input.pick(&self.resolutions).unwrap_or(ResolutionId(0));
                 if input.rarely(3) { cm.sidr_close(sidr) } else { cm.sidr_request(now, sidr) }
             }
             _ => {
-                let request = input.pick(&self.requests).unwrap_or(SidrRequestId(0));
+                let request = input.pick(&self.requests).unwrap_or(ResolutionRequestId(0));
                 cm.sidr_reply(request, Status::Valid, qp, QKey(0), data)
             }
         };

@@ -2,15 +2,13 @@
 
 use platform::Instant;
 use roce::cm::{CommId, Datagram, Message, ip_cm, mra, path, rej, rep, req, rtu};
-use roce::{Gid, QKey, ServiceId};
+use roce::{Gid, Path, QKey, ServiceId};
 
 use super::state::{State, Trigger};
 use super::table::Connection;
-use super::types::{ConnId, ConnectParams, Error, Event, PrivateData, Reply, Table};
+use super::types::{ConnectParams, ConnectionId, Error, Event, LocalQp, PrivateData, Reply, Table};
 use super::{Arrival, Cm, Unexpected, field, rejection};
 
-/// Flow labels have 20 bits.
-const MAX_FLOW_LABEL: u32 = 0xf_ffff;
 /// What rdma_cm writes for a LID where there is none.
 const NO_LID: u16 = 0xffff;
 
@@ -22,24 +20,22 @@ impl Cm {
     pub fn connect(
         &mut self,
         now: Instant,
+        local: LocalQp,
         params: &ConnectParams,
         private_data: &[u8],
-    ) -> Result<ConnId, Error> {
+    ) -> Result<ConnectionId, Error> {
         self.uncongested()?;
-        check(params)?;
-        let field = with_ip_header(
-            params.service,
-            (params.local_gid, params.ip_source_port),
-            params.remote_gid,
-            private_data,
-        )?;
-        if self.conns.by_local_qp(params.local_qpn).is_some() {
-            return Err(Error::QpInUse(params.local_qpn));
+        check(local, params)?;
+        let Path { local_gid, remote_gid, .. } = params.path;
+        let field =
+            with_ip_header(params.service, (local_gid, params.ip_source_port), remote_gid, private_data)?;
+        if self.conns.by_local_qp(local.qpn).is_some() {
+            return Err(Error::QpInUse(local.qpn));
         }
         let response_time = self.response_time(params.remote_cm_timeout, params.packet_lifetime);
         let time_wait = self.response_time(params.local_ack_timeout, params.packet_lifetime);
         let tid = self.tid();
-        let mut message = request(self.config.ca_guid, params, field);
+        let mut message = request(self.config.ca_guid, local, params, field);
         let id = self
             .conns
             .insert(|comm| {
@@ -50,18 +46,18 @@ impl Cm {
                     max_retries: params.max_cm_retries,
                     time_wait,
                     limit: params.timeout.map(|timeout| now + timeout),
-                    ..Connection::new(State::Idle, params.local_gid, params.remote_gid, comm)
+                    ..Connection::new(State::Idle, local_gid, remote_gid, comm)
                 }
             })
             .ok_or(Error::Full(Table::Connections))?;
         self.step(now, id, Trigger::Connect)?;
-        self.conns.learn_local_qp(id, params.local_qpn);
+        self.conns.learn_local_qp(id, local.qpn);
         self.send_until_answered(now, id, Datagram { tid, message: message.into() }.emit());
         Ok(id)
     }
 
     /// Takes the peer's reply: sends an RTU. The connection stands. Private data: at most 224 bytes.
-    pub fn establish(&mut self, now: Instant, id: ConnId, private_data: &[u8]) -> Result<(), Error> {
+    pub fn establish(&mut self, now: Instant, id: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
         self.uncongested()?;
         let private_data = field(private_data)?;
         self.step(now, id, Trigger::Establish)?;
@@ -113,7 +109,7 @@ impl Cm {
         now: Instant,
         from: &Arrival,
         tid: u64,
-        id: ConnId,
+        id: ConnectionId,
         rep: &rep::Repr,
     ) -> Result<(), Unexpected> {
         let known = self.conns.by_remote(from.remote_gid, rep.local_comm_id);
@@ -138,8 +134,7 @@ impl Cm {
             conn: id,
             remote_qpn: rep.local_qpn,
             send_psn: rep.starting_psn,
-            responder_resources: rep.responder_resources,
-            initiator_depth: rep.initiator_depth,
+            depths: rep.depths,
             target_ack_delay: rep.target_ack_delay,
             rnr_retry_count: rep.rnr_retry_count,
             srq: rep.srq,
@@ -162,15 +157,15 @@ fn is_rtu(conn: &Connection) -> bool {
     matches!(Datagram::parse(&conn.message), Ok(Datagram { message: Message::Rtu(_), .. }))
 }
 
-fn check(params: &ConnectParams) -> Result<(), Error> {
+fn check(local: LocalQp, params: &ConnectParams) -> Result<(), Error> {
     let fits = [
-        (params.local_qpn.is_connectable(), "local_qpn"),
+        (local.qpn.is_connectable(), "local_qpn"),
         (params.max_cm_retries <= 15, "max_cm_retries"),
         (params.retry_count <= 7, "retry_count"),
         (params.rnr_retry_count <= 7, "rnr_retry_count"),
-        (params.flow_label <= MAX_FLOW_LABEL, "flow_label"),
-        (params.sl <= 15, "sl"),
-        (params.packet_rate <= 63, "packet_rate"),
+        (params.path.flow_label <= Path::MAX_FLOW_LABEL, "flow_label"),
+        (params.path.sl <= Path::MAX_SL, "sl"),
+        (params.path.packet_rate <= Path::MAX_PACKET_RATE, "packet_rate"),
     ];
     match fits.iter().find(|(fits, _)| !fits) {
         Some((_, what)) => Err(Error::OutOfRange(what)),
@@ -196,21 +191,25 @@ pub(super) fn with_ip_header<const N: usize>(
     Ok(whole)
 }
 
-fn request(ca_guid: u64, params: &ConnectParams, private_data: [u8; req::PRIVATE_DATA_LEN]) -> req::Repr {
+fn request(
+    ca_guid: u64,
+    local: LocalQp,
+    params: &ConnectParams,
+    private_data: [u8; req::PRIVATE_DATA_LEN],
+) -> req::Repr {
     req::Repr {
         local_comm_id: CommId::default(),
         service_id: params.service,
         local_ca_guid: ca_guid,
         local_qkey: QKey(0),
-        local_qpn: params.local_qpn,
-        responder_resources: params.responder_resources,
+        local_qpn: local.qpn,
+        depths: params.depths,
         local_eecn: 0,
-        initiator_depth: params.initiator_depth,
         remote_eecn: 0,
         remote_cm_timeout: params.remote_cm_timeout,
         transport_service: req::TransportService::Rc,
         flow_control: false,
-        starting_psn: params.receive_psn,
+        starting_psn: local.receive_psn,
         local_cm_timeout: params.local_cm_timeout,
         retry_count: params.retry_count,
         pkey: params.pkey,
@@ -218,19 +217,12 @@ fn request(ca_guid: u64, params: &ConnectParams, private_data: [u8; req::PRIVATE
         rdc_exists: false,
         rnr_retry_count: params.rnr_retry_count,
         max_cm_retries: params.max_cm_retries,
-        srq: params.srq,
+        srq: local.srq,
         extended_transport: 0,
         primary_path: path::Repr {
             local_lid: NO_LID,
             remote_lid: NO_LID,
-            local_gid: params.local_gid,
-            remote_gid: params.remote_gid,
-            flow_label: params.flow_label,
-            packet_rate: params.packet_rate,
-            traffic_class: params.traffic_class,
-            hop_limit: params.hop_limit,
-            sl: params.sl,
-            subnet_local: params.subnet_local,
+            path: params.path,
             local_ack_timeout: params.local_ack_timeout,
         },
         alternate_path: path::Repr::default(),

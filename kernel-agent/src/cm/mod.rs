@@ -35,16 +35,16 @@ use roce::{Gid, Qpn, ServiceId, TimeoutCode, mad};
 
 pub use state::{Illegal, State, Trigger};
 pub use types::{
-    AcceptParams, Action, Arrival, Cause, Config, ConnId, ConnectParams, Counts, Error, Event, ListenId,
-    Outgoing, PrivateData, Rejection, Reply, Request, Resolution, ResolutionReply, SidrId, SidrParams,
-    SidrRequestId, Stats, Table,
+    AcceptParams, Action, Arrival, Cause, Config, ConnectParams, ConnectionId, Counts, Error, Event,
+    ListenId, LocalQp, Outgoing, PrivateData, Rejection, Reply, Request, Resolution, ResolutionId,
+    ResolutionReply, ResolutionRequestId, SidrParams, Stats, Table,
 };
 
 use passive::Listener;
 use recent::Recent;
 use resolve::Resolutions;
 use slab::Slab;
-use table::{Connection, Connections};
+use table::{Connection, ConnectionTable};
 
 /// How many actions can wait to be taken.
 const ACTIONS: usize = 64;
@@ -77,7 +77,7 @@ impl Outbox {
 /// A connection manager.
 pub struct Cm {
     config: Config,
-    conns: Connections,
+    conns: ConnectionTable,
     listeners: Slab<Listener>,
     services: BTreeMap<ServiceId, ListenId>,
     resolutions: Resolutions,
@@ -90,7 +90,7 @@ impl Cm {
     /// A manager without connections.
     pub fn new(config: Config) -> Cm {
         Cm {
-            conns: Connections::new(config.max_connections, config.secret),
+            conns: ConnectionTable::new(config.max_connections, config.secret),
             listeners: Slab::new(config.max_listeners),
             services: BTreeMap::new(),
             resolutions: Resolutions::new(config.max_resolutions),
@@ -157,7 +157,7 @@ impl Cm {
     }
 
     /// The state of a connection; [`State::Idle`] if there is no such connection.
-    pub fn state(&self, conn: ConnId) -> State {
+    pub fn state(&self, conn: ConnectionId) -> State {
         self.conns.get(conn).map_or(State::Idle, |conn| conn.state)
     }
 
@@ -168,7 +168,7 @@ impl Cm {
 
     /// What is there now. Looks at each connection: not for the data path.
     pub fn counts(&self) -> Counts {
-        let in_time_wait = |&id: &ConnId| self.state(id) == State::TimeWait;
+        let in_time_wait = |&id: &ConnectionId| self.state(id) == State::TimeWait;
         Counts {
             connections: self.conns.len(),
             time_wait: self.conns.ids().filter(in_time_wait).count(),
@@ -190,7 +190,7 @@ impl Cm {
 
     /// Moves a connection along, with all that depends on its state alone. Returns the state it was in. When
     /// it is Idle now, it is gone.
-    fn step(&mut self, now: Instant, id: ConnId, by: Trigger) -> Result<State, Error> {
+    fn step(&mut self, now: Instant, id: ConnectionId, by: Trigger) -> Result<State, Error> {
         let conn = self.conns.get_mut(id).ok_or(Error::NoSuchConnection)?;
         let before = conn.state;
         let after = before.next(by)?;
@@ -217,14 +217,14 @@ impl Cm {
     }
 
     /// Tells of a connection, unless the consumer wants to hear no more of it.
-    fn tell(&mut self, id: ConnId, event: Event) {
+    fn tell(&mut self, id: ConnectionId, event: Event) {
         if self.conns.get(id).is_some_and(|conn| !conn.quiet) {
             self.out.tell(event);
         }
     }
 
     /// Sends a message that has to be sent again until it is answered, and keeps it.
-    fn send_until_answered(&mut self, now: Instant, id: ConnId, mad: [u8; mad::LEN]) {
+    fn send_until_answered(&mut self, now: Instant, id: ConnectionId, mad: [u8; mad::LEN]) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         conn.message = mad;
         conn.retries_left = conn.max_retries;
@@ -234,14 +234,14 @@ impl Cm {
     }
 
     /// Sends the kept message again, as an answer to one that came again.
-    fn send_again(&mut self, id: ConnId) {
+    fn send_again(&mut self, id: ConnectionId) {
         let Some(conn) = self.conns.get(id) else { return };
         self.out.stats.duplicates += 1;
         self.out.send(conn.local_gid, conn.remote_gid, conn.message);
     }
 
     /// Asks the peer for patience: the consumer has not answered its request or reply yet.
-    fn ask_for_patience(&mut self, now: Instant, id: ConnId, acknowledged: mra::Acknowledged) {
+    fn ask_for_patience(&mut self, now: Instant, id: ConnectionId, acknowledged: mra::Acknowledged) {
         self.out.stats.duplicates += 1;
         if let Some(service_timeout) = self.config.patience {
             // Legal in each state in which a request or reply waits.
@@ -252,7 +252,7 @@ impl Cm {
     fn send_mra(
         &mut self,
         now: Instant,
-        id: ConnId,
+        id: ConnectionId,
         acknowledged: mra::Acknowledged,
         service_timeout: TimeoutCode,
     ) -> Result<(), Error> {
@@ -273,7 +273,7 @@ impl Cm {
     /// Sends a REJ about a connection.
     fn send_rej(
         &mut self,
-        id: ConnId,
+        id: ConnectionId,
         reason: rej::Reason,
         ari: &[u8],
         private_data: [u8; rej::PRIVATE_DATA_LEN],
@@ -303,7 +303,7 @@ impl Cm {
         from: &Arrival,
         ours: CommId,
         theirs: CommId,
-    ) -> Result<(ConnId, &Connection), Unexpected> {
+    ) -> Result<(ConnectionId, &Connection), Unexpected> {
         let id = self.conns.by_local(ours).ok_or(Unexpected)?;
         let conn = self.conns.get(id).ok_or(Unexpected)?;
         if conn.remote_gid != from.remote_gid || conn.remote_comm != Some(theirs) {

@@ -2,13 +2,15 @@
 //! 12.9.7.2, figure 127).
 
 use platform::Instant;
-use roce::cm::req::{PathMtu, TransportService};
+use roce::cm::req::TransportService;
 use roce::cm::{CommId, Datagram, Message, ip_cm, mra, rej, rep, req, rtu};
-use roce::{QKey, ServiceId, TimeoutCode, mad};
+use roce::{Path, PathMtu, QKey, ServiceId, TimeoutCode, mad};
 
 use super::state::{Illegal, State, Trigger};
 use super::table::Connection;
-use super::types::{AcceptParams, ConnId, Error, Event, ListenId, PrivateData, Request, Table};
+use super::types::{
+    AcceptParams, ConnectionId, Error, Event, ListenId, LocalQp, PrivateData, Request, Table,
+};
 use super::{Arrival, Cm, Unexpected, field, rejection};
 
 /// A listening point.
@@ -61,13 +63,14 @@ impl Cm {
     pub fn accept(
         &mut self,
         now: Instant,
-        id: ConnId,
+        id: ConnectionId,
+        local: LocalQp,
         params: &AcceptParams,
         private_data: &[u8],
     ) -> Result<(), Error> {
         self.uncongested()?;
         let private_data = field(private_data)?;
-        if !params.local_qpn.is_connectable() {
+        if !local.qpn.is_connectable() {
             return Err(Error::OutOfRange("local_qpn"));
         }
         if params.rnr_retry_count > 7 {
@@ -75,43 +78,47 @@ impl Cm {
         }
         let conn = self.conns.get(id).ok_or(Error::NoSuchConnection)?;
         conn.state.next(Trigger::Accept)?;
-        if self.conns.by_local_qp(params.local_qpn).is_some() {
-            return Err(Error::QpInUse(params.local_qpn));
+        if self.conns.by_local_qp(local.qpn).is_some() {
+            return Err(Error::QpInUse(local.qpn));
         }
         let remote_qpn = request_of(conn).ok_or(Error::NoSuchConnection)?.local_qpn;
         let last = self.conns.by_remote_qp(conn.remote_gid, remote_qpn).and_then(|last| self.conns.get(last));
-        let same_pair = last
-            .is_some_and(|last| last.state == State::TimeWait && last.local_qpn == Some(params.local_qpn));
+        let same_pair =
+            last.is_some_and(|last| last.state == State::TimeWait && last.local_qpn == Some(local.qpn));
         if same_pair && !params.ignore_time_wait {
-            return Err(Error::TimeWait(params.local_qpn));
+            return Err(Error::TimeWait(local.qpn));
         }
         let message = rep::Repr {
             local_comm_id: conn.local_comm,
             remote_comm_id: conn.remote_comm.unwrap_or_default(),
             local_qkey: QKey(0),
-            local_qpn: params.local_qpn,
+            local_qpn: local.qpn,
             local_eecn: 0,
-            starting_psn: params.receive_psn,
-            responder_resources: params.responder_resources,
-            initiator_depth: params.initiator_depth,
+            starting_psn: local.receive_psn,
+            depths: params.depths,
             target_ack_delay: params.target_ack_delay,
             failover_accepted: 0,
             flow_control: false,
             rnr_retry_count: params.rnr_retry_count,
-            srq: params.srq,
+            srq: local.srq,
             local_ca_guid: self.config.ca_guid,
             private_data,
         };
         let mad = Datagram { tid: conn.tid, message: message.into() }.emit();
         self.step(now, id, Trigger::Accept)?;
-        self.conns.learn_local_qp(id, params.local_qpn);
+        self.conns.learn_local_qp(id, local.qpn);
         self.conns.learn_remote_qp(id, remote_qpn);
         self.send_until_answered(now, id, mad);
         Ok(())
     }
 
     /// Tells the peer that the consumer takes its time: sends an MRA. Works for a request and for a reply.
-    pub fn postpone(&mut self, now: Instant, id: ConnId, service_timeout: TimeoutCode) -> Result<(), Error> {
+    pub fn postpone(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        service_timeout: TimeoutCode,
+    ) -> Result<(), Error> {
         self.uncongested()?;
         let conn = self.conns.get(id).ok_or(Error::NoSuchConnection)?;
         let acknowledged = match conn.state.is_pending_request() {
@@ -122,13 +129,13 @@ impl Cm {
     }
 
     /// Forgets a request without an answer, as if it had not arrived: it may come again.
-    pub fn discard(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
+    pub fn discard(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
         self.step(now, id, Trigger::Discard).map(drop)
     }
 
     /// Passes a request on to another listening point, where it is told of once more, under the same id
     /// (IT-API 2.1, it_handoff).
-    pub fn handoff(&mut self, id: ConnId, to: ListenId) -> Result<(), Error> {
+    pub fn handoff(&mut self, id: ConnectionId, to: ListenId) -> Result<(), Error> {
         self.uncongested()?;
         let conn = self.conns.get(id).ok_or(Error::NoSuchConnection)?;
         if !conn.state.is_pending_request() {
@@ -154,7 +161,7 @@ impl Cm {
 
     /// Data arrived on a queue pair whose REP has not been answered: the RTU must be under way or lost
     /// (IBTA vol. 1 section 12.9.8.1.2, "communication established").
-    pub fn communication_established(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
+    pub fn communication_established(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
         self.uncongested()?;
         self.become_established(now, id, Trigger::CommunicationEstablished, None)
     }
@@ -162,7 +169,7 @@ impl Cm {
     fn become_established(
         &mut self,
         now: Instant,
-        id: ConnId,
+        id: ConnectionId,
         by: Trigger,
         private_data: Option<PrivateData>,
     ) -> Result<(), Error> {
@@ -249,7 +256,7 @@ impl Cm {
     }
 
     /// A REQ came again: so does what answered it.
-    fn on_req_again(&mut self, now: Instant, id: ConnId, tid: u64) -> Result<(), Unexpected> {
+    fn on_req_again(&mut self, now: Instant, id: ConnectionId, tid: u64) -> Result<(), Unexpected> {
         let conn = self.conns.get(id).ok_or(Unexpected)?;
         if conn.tid != tid {
             return Err(Unexpected);
@@ -265,7 +272,7 @@ impl Cm {
 
     /// Whether a request can be served at all; otherwise the reason and additional information of the REJ.
     fn check_req<'a>(&self, from: &'a Arrival, req: &req::Repr) -> Result<(), (rej::Reason, &'a [u8])> {
-        let path = &req.primary_path;
+        let path = &req.primary_path.path;
         if req.transport_service != TransportService::Rc {
             return Err((rej::Reason::INVALID_TRANSPORT_SERVICE, &[]));
         }
@@ -303,7 +310,7 @@ fn request_of(conn: &Connection) -> Option<req::Repr> {
 }
 
 /// What the consumer is told of a REQ that passed the checks.
-fn request_event(id: ConnId, listen: ListenId, conn: &Connection, req: &req::Repr) -> Option<Request> {
+fn request_event(id: ConnectionId, listen: ListenId, conn: &Connection, req: &req::Repr) -> Option<Request> {
     let (ip, private_data) = match req.service_id.to_ip_cm() {
         Some(_) => ip_cm::Repr::parse(&req.private_data).ok().map(|(ip, rest)| (Some(ip), rest))?,
         None => (None, &req.private_data[..]),
@@ -312,23 +319,15 @@ fn request_event(id: ConnId, listen: ListenId, conn: &Connection, req: &req::Rep
         conn: id,
         listen,
         service: req.service_id,
-        local_gid: conn.local_gid,
-        remote_gid: conn.remote_gid,
-        remote_qpn: req.local_qpn,
-        send_psn: req.starting_psn,
-        responder_resources: req.responder_resources,
-        initiator_depth: req.initiator_depth,
+        path: Path { local_gid: conn.local_gid, remote_gid: conn.remote_gid, ..req.primary_path.path },
         path_mtu: PathMtu::from_code(req.path_mtu)?,
         pkey: req.pkey,
+        remote_qpn: req.local_qpn,
+        send_psn: req.starting_psn,
+        depths: req.depths,
         retry_count: req.retry_count,
         rnr_retry_count: req.rnr_retry_count,
         ack_timeout: req.primary_path.local_ack_timeout,
-        traffic_class: req.primary_path.traffic_class,
-        flow_label: req.primary_path.flow_label,
-        hop_limit: req.primary_path.hop_limit,
-        sl: req.primary_path.sl,
-        packet_rate: req.primary_path.packet_rate,
-        subnet_local: req.primary_path.subnet_local,
         srq: req.srq,
         ip,
         private_data: PrivateData::new(private_data),

@@ -6,7 +6,7 @@ use roce::cm::{Datagram, dreq, lap, mra, rej, rtu};
 use roce::{Gid, Qpn};
 
 use super::state::{Illegal, State, Trigger};
-use super::types::{Cause, ConnId, Error, Event, PrivateData, Rejection};
+use super::types::{Cause, ConnectionId, Error, Event, PrivateData, Rejection};
 use super::{Arrival, Cm, SHORTEST_WAIT, Unexpected, field};
 
 impl Cm {
@@ -17,7 +17,7 @@ impl Cm {
     pub fn reject(
         &mut self,
         now: Instant,
-        id: ConnId,
+        id: ConnectionId,
         reason: rej::Reason,
         ari: &[u8],
         private_data: &[u8],
@@ -35,7 +35,7 @@ impl Cm {
 
     /// Ends a connection, or an attempt of ours: sends a DREQ (at most 220 bytes of private data), or a REJ (at most
     /// 148) where no connection stands yet. Only after a DREQ is there something to hear: [`Event::Released`].
-    pub fn disconnect(&mut self, now: Instant, id: ConnId, private_data: &[u8]) -> Result<(), Error> {
+    pub fn disconnect(&mut self, now: Instant, id: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
         self.uncongested()?;
         let state = self.conns.get(id).ok_or(Error::NoSuchConnection)?.state;
         if state.next(Trigger::Withdraw).is_ok() {
@@ -49,7 +49,7 @@ impl Cm {
 
     /// Ends whatever there is under the id, without a word to the consumer, who drops the queue pair. The peer is told
     /// what its protocol asks for.
-    pub fn abandon(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
+    pub fn abandon(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
         self.uncongested()?;
         let state = self.conns.get(id).ok_or(Error::NoSuchConnection)?.state;
         self.hush(id);
@@ -70,7 +70,7 @@ impl Cm {
         Ok(())
     }
 
-    fn hush(&mut self, id: ConnId) {
+    fn hush(&mut self, id: ConnectionId) {
         if let Some(conn) = self.conns.get_mut(id) {
             conn.quiet = true;
         }
@@ -79,7 +79,7 @@ impl Cm {
     fn withdraw(
         &mut self,
         now: Instant,
-        id: ConnId,
+        id: ConnectionId,
         reason: rej::Reason,
         private_data: [u8; rej::PRIVATE_DATA_LEN],
     ) -> Result<(), Error> {
@@ -94,7 +94,7 @@ impl Cm {
     fn send_dreq(
         &mut self,
         now: Instant,
-        id: ConnId,
+        id: ConnectionId,
         private_data: [u8; dreq::PRIVATE_DATA_LEN],
     ) -> Result<(), Error> {
         self.step(now, id, Trigger::Disconnect)?;
@@ -179,7 +179,7 @@ impl Cm {
     }
 
     /// A rejected attempt has been told of; its TimeWait is nobody's business.
-    fn hush_unless_released(&mut self, id: ConnId) {
+    fn hush_unless_released(&mut self, id: ConnectionId) {
         if !matches!(self.state(id), State::DreqSent | State::Established) {
             self.hush(id);
         }
@@ -256,7 +256,7 @@ impl Cm {
     }
 
     /// A connection's time has come.
-    pub(super) fn expire(&mut self, now: Instant, id: ConnId) {
+    pub(super) fn expire(&mut self, now: Instant, id: ConnectionId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let late = conn.limit.is_some_and(|limit| limit <= now);
         if conn.state == State::TimeWait {
@@ -277,7 +277,7 @@ impl Cm {
         }
     }
 
-    fn give_up(&mut self, now: Instant, id: ConnId) {
+    fn give_up(&mut self, now: Instant, id: ConnectionId) {
         let state = self.state(id);
         if let Err(Illegal { .. }) = state.next(Trigger::Timeout) {
             // No timer runs in such a state; if one does, it shall not do so again.

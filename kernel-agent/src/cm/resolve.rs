@@ -15,7 +15,8 @@ use roce::{Gid, QKey, Qpn, ServiceId};
 use super::active::with_ip_header;
 use super::slab::{self, Slab};
 use super::types::{
-    Error, Event, PrivateData, Resolution, ResolutionReply, SidrId, SidrParams, SidrRequestId, Table,
+    Error, Event, PrivateData, Resolution, ResolutionId, ResolutionReply, ResolutionRequestId, SidrParams,
+    Table,
 };
 use super::{Arrival, Cm, Unexpected, field};
 
@@ -116,7 +117,7 @@ impl Resolutions {
 impl Cm {
     /// Prepares a request for a service's queue pair; nothing is sent yet. Private data: at most 216 bytes, or
     /// 180 with an id of the IP CM service.
-    pub fn sidr_open(&mut self, params: &SidrParams, private_data: &[u8]) -> Result<SidrId, Error> {
+    pub fn sidr_open(&mut self, params: &SidrParams, private_data: &[u8]) -> Result<ResolutionId, Error> {
         let addresses = ((params.local_gid, params.ip_source_port), params.remote_gid);
         let private_data = with_ip_header(params.service, addresses.0, addresses.1, private_data)?;
         let secret = self.config.secret;
@@ -130,12 +131,12 @@ impl Cm {
             wait,
             timer: None,
         };
-        self.resolutions.ours.insert(make).map(SidrId).ok_or(Error::Full(Table::Resolutions))
+        self.resolutions.ours.insert(make).map(ResolutionId).ok_or(Error::Full(Table::Resolutions))
     }
 
     /// Sends the request. [`Event::ResolutionReply`] or [`Event::ResolutionTimedOut`] follows; the request can
     /// then be sent again. A request that is under way begins anew.
-    pub fn sidr_request(&mut self, now: Instant, id: SidrId) -> Result<(), Error> {
+    pub fn sidr_request(&mut self, now: Instant, id: ResolutionId) -> Result<(), Error> {
         self.uncongested()?;
         let tid = self.tid();
         let ours = self.resolutions.ours.get_mut(id.0).ok_or(Error::NoSuchResolution)?;
@@ -146,12 +147,12 @@ impl Cm {
     }
 
     /// What names the request at the peer.
-    pub fn sidr_request_id(&self, id: SidrId) -> Result<u32, Error> {
+    pub fn sidr_request_id(&self, id: ResolutionId) -> Result<u32, Error> {
         self.resolutions.ours.get(id.0).map(|ours| ours.request_id).ok_or(Error::NoSuchResolution)
     }
 
     /// Forgets the request.
-    pub fn sidr_close(&mut self, id: SidrId) -> Result<(), Error> {
+    pub fn sidr_close(&mut self, id: ResolutionId) -> Result<(), Error> {
         self.resolutions.set_timer(id.0, None);
         self.resolutions.ours.remove(id.0).map(drop).ok_or(Error::NoSuchResolution)
     }
@@ -160,7 +161,7 @@ impl Cm {
     /// Private data: at most 136 bytes.
     pub fn sidr_reply(
         &mut self,
-        id: SidrRequestId,
+        id: ResolutionRequestId,
         status: sidr::Status,
         qpn: Qpn,
         qkey: QKey,
@@ -181,7 +182,7 @@ impl Cm {
     /// Sends a peer that asks for a service elsewhere; the request's id is gone then. Private data: at most 136 bytes.
     pub fn sidr_redirect(
         &mut self,
-        id: SidrRequestId,
+        id: ResolutionRequestId,
         to: &Redirection,
         private_data: &[u8],
     ) -> Result<(), Error> {
@@ -198,7 +199,7 @@ impl Cm {
 
     fn send_sidr_rep(
         &mut self,
-        id: SidrRequestId,
+        id: ResolutionRequestId,
         fill: impl FnOnce(sidr::RepRepr) -> sidr::RepRepr,
     ) -> Result<(), Error> {
         let theirs = self.resolutions.take_theirs(id.0).ok_or(Error::NoSuchResolution)?;
@@ -210,11 +211,11 @@ impl Cm {
     }
 
     /// Forgets a peer's request without an answer.
-    pub fn sidr_discard(&mut self, id: SidrRequestId) {
+    pub fn sidr_discard(&mut self, id: ResolutionRequestId) {
         self.resolutions.take_theirs(id.0);
     }
 
-    fn send_sidr_req(&mut self, now: Instant, id: SidrId) {
+    fn send_sidr_req(&mut self, now: Instant, id: ResolutionId) {
         let Some(ours) = self.resolutions.ours.get(id.0) else { return };
         let message = sidr::ReqRepr {
             request_id: ours.request_id,
@@ -239,10 +240,10 @@ impl Cm {
             });
             if left.is_some() {
                 self.out.stats.retransmitted += 1;
-                self.send_sidr_req(now, SidrId(id));
+                self.send_sidr_req(now, ResolutionId(id));
             } else {
                 self.resolutions.set_timer(id, None);
-                self.out.tell(Event::ResolutionTimedOut { sidr: SidrId(id) });
+                self.out.tell(Event::ResolutionTimedOut { sidr: ResolutionId(id) });
             }
         }
     }
@@ -283,7 +284,7 @@ impl Cm {
             self.services.get(&req.service_id).zip(parsed.ok()).ok_or(Unexpected)?;
         let id = self.resolutions.add_theirs(from, tid, req).ok_or(Unexpected)?;
         self.out.tell(Event::ResolutionRequest(Resolution {
-            request: SidrRequestId(id),
+            request: ResolutionRequestId(id),
             peer_request_id: req.request_id,
             listen,
             service: req.service_id,
@@ -311,7 +312,7 @@ impl Cm {
         let info = rep.info.get(..usize::from(rep.info_len)).unwrap_or(&rep.info);
         let redirected = rep.status == sidr::Status::Redirected;
         self.out.tell(Event::ResolutionReply(ResolutionReply {
-            sidr: SidrId(id),
+            sidr: ResolutionId(id),
             redirection: Redirection::parse(info).ok().filter(|_| redirected),
             status: rep.status,
             qpn: rep.qpn,

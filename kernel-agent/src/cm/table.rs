@@ -9,7 +9,7 @@ use roce::{Gid, Qpn, mad};
 
 use super::slab::{self, Slab};
 use super::state::State;
-use super::types::{ConnId, ListenId};
+use super::types::{ConnectionId, ListenId};
 
 /// One end of a connection.
 pub(super) struct Connection {
@@ -73,21 +73,21 @@ impl Connection {
 }
 
 /// All connections of a manager.
-pub(super) struct Connections {
+pub(super) struct ConnectionTable {
     slab: Slab<Connection>,
     secret: u32,
     /// By what names them at the peer.
-    by_remote: BTreeMap<(Gid, CommId), ConnId>,
+    by_remote: BTreeMap<(Gid, CommId), ConnectionId>,
     /// By the peer's queue pair, from the moment when both queue pairs are known.
-    by_remote_qp: BTreeMap<(Gid, Qpn), ConnId>,
+    by_remote_qp: BTreeMap<(Gid, Qpn), ConnectionId>,
     /// By our queue pair, until the connection is over.
-    by_local_qp: BTreeMap<Qpn, ConnId>,
-    timers: BTreeSet<(Instant, ConnId)>,
+    by_local_qp: BTreeMap<Qpn, ConnectionId>,
+    timers: BTreeSet<(Instant, ConnectionId)>,
 }
 
-impl Connections {
-    pub fn new(limit: u32, secret: u32) -> Connections {
-        Connections {
+impl ConnectionTable {
+    pub fn new(limit: u32, secret: u32) -> ConnectionTable {
+        ConnectionTable {
             // The index is half of a communication id.
             slab: Slab::new(limit.min(0x1_0000)),
             secret,
@@ -102,8 +102,8 @@ impl Connections {
         self.slab.len()
     }
 
-    pub fn ids(&self) -> impl Iterator<Item = ConnId> + '_ {
-        self.slab.ids().map(ConnId)
+    pub fn ids(&self) -> impl Iterator<Item = ConnectionId> + '_ {
+        self.slab.ids().map(ConnectionId)
     }
 
     /// Generation and index of an id, blurred so that a peer cannot guess those of others'.
@@ -111,42 +111,42 @@ impl Connections {
         CommId(((slab::generation(id) << 16) | (slab::index(id) & 0xffff)) ^ secret)
     }
 
-    pub fn insert(&mut self, make: impl FnOnce(CommId) -> Connection) -> Option<ConnId> {
+    pub fn insert(&mut self, make: impl FnOnce(CommId) -> Connection) -> Option<ConnectionId> {
         let secret = self.secret;
-        self.slab.insert(|id| make(Connections::comm_id(secret, id))).map(ConnId)
+        self.slab.insert(|id| make(ConnectionTable::comm_id(secret, id))).map(ConnectionId)
     }
 
-    pub fn get(&self, id: ConnId) -> Option<&Connection> {
+    pub fn get(&self, id: ConnectionId) -> Option<&Connection> {
         self.slab.get(id.0)
     }
 
-    pub fn get_mut(&mut self, id: ConnId) -> Option<&mut Connection> {
+    pub fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         self.slab.get_mut(id.0)
     }
 
     /// The connection that we call `comm`.
-    pub fn by_local(&self, comm: CommId) -> Option<ConnId> {
+    pub fn by_local(&self, comm: CommId) -> Option<ConnectionId> {
         let id = self.slab.id_at((comm.0 ^ self.secret) & 0xffff)?;
-        (self.slab.get(id)?.local_comm == comm).then_some(ConnId(id))
+        (self.slab.get(id)?.local_comm == comm).then_some(ConnectionId(id))
     }
 
     /// The connection that the peer at `gid` calls `comm`.
-    pub fn by_remote(&self, gid: Gid, comm: CommId) -> Option<ConnId> {
+    pub fn by_remote(&self, gid: Gid, comm: CommId) -> Option<ConnectionId> {
         self.by_remote.get(&(gid, comm)).copied()
     }
 
     /// The connection with a queue pair of the peer at `gid`.
-    pub fn by_remote_qp(&self, gid: Gid, qpn: Qpn) -> Option<ConnId> {
+    pub fn by_remote_qp(&self, gid: Gid, qpn: Qpn) -> Option<ConnectionId> {
         self.by_remote_qp.get(&(gid, qpn)).copied()
     }
 
     /// The connection of our queue pair.
-    pub fn by_local_qp(&self, qpn: Qpn) -> Option<ConnId> {
+    pub fn by_local_qp(&self, qpn: Qpn) -> Option<ConnectionId> {
         self.by_local_qp.get(&qpn).copied()
     }
 
     /// Learns what the peer calls the connection.
-    pub fn learn_remote(&mut self, id: ConnId, comm: CommId) {
+    pub fn learn_remote(&mut self, id: ConnectionId, comm: CommId) {
         if let Some(conn) = self.slab.get_mut(id.0) {
             conn.remote_comm = Some(comm);
             self.by_remote.insert((conn.remote_gid, comm), id);
@@ -154,7 +154,7 @@ impl Connections {
     }
 
     /// Learns the peer's queue pair, now that ours is known too.
-    pub fn learn_remote_qp(&mut self, id: ConnId, qpn: Qpn) {
+    pub fn learn_remote_qp(&mut self, id: ConnectionId, qpn: Qpn) {
         if let Some(conn) = self.slab.get_mut(id.0) {
             conn.remote_qpn = Some(qpn);
             self.by_remote_qp.insert((conn.remote_gid, qpn), id);
@@ -162,7 +162,7 @@ impl Connections {
     }
 
     /// Learns our queue pair.
-    pub fn learn_local_qp(&mut self, id: ConnId, qpn: Qpn) {
+    pub fn learn_local_qp(&mut self, id: ConnectionId, qpn: Qpn) {
         if let Some(conn) = self.slab.get_mut(id.0) {
             conn.local_qpn = Some(qpn);
             self.by_local_qp.insert(qpn, id);
@@ -170,7 +170,7 @@ impl Connections {
     }
 
     /// Lets our queue pair have another connection.
-    pub fn release_local_qp(&mut self, id: ConnId) {
+    pub fn release_local_qp(&mut self, id: ConnectionId) {
         if let Some(qpn) = self.slab.get(id.0).and_then(|conn| conn.local_qpn)
             && self.by_local_qp.get(&qpn) == Some(&id)
         {
@@ -178,7 +178,7 @@ impl Connections {
         }
     }
 
-    pub fn remove(&mut self, id: ConnId) {
+    pub fn remove(&mut self, id: ConnectionId) {
         self.release_local_qp(id);
         let Some(conn) = self.slab.remove(id.0) else { return };
         if let Some(armed) = conn.armed {
@@ -197,7 +197,7 @@ impl Connections {
     }
 
     /// Makes the timers agree with what the connection wants; to be called after each change of its times.
-    pub fn rearm(&mut self, id: ConnId) {
+    pub fn rearm(&mut self, id: ConnectionId) {
         let Some(conn) = self.slab.get_mut(id.0) else { return };
         let wanted = conn.timer.into_iter().chain(conn.limit).min();
         if conn.armed == wanted {
@@ -213,13 +213,13 @@ impl Connections {
     }
 
     /// When the next connection wants to be looked at, and which.
-    pub fn next_timer(&self) -> Option<(Instant, ConnId)> {
+    pub fn next_timer(&self) -> Option<(Instant, ConnectionId)> {
         self.timers.first().copied()
     }
 }
 
 #[cfg(test)]
-impl Connections {
+impl ConnectionTable {
     /// What stands in the indices is what the connections say.
     pub fn check(&self) {
         for (key, id) in &self.by_remote {

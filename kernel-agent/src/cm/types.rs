@@ -4,9 +4,8 @@ use core::ops::Deref;
 use core::time::Duration;
 
 use roce::cm::redirection::Redirection;
-use roce::cm::req::PathMtu;
-use roce::cm::{ip_cm, rej, sidr};
-use roce::{Gid, PKey, Psn, QKey, Qpn, ServiceId, TimeoutCode, mad};
+use roce::cm::{ReadDepths, ip_cm, rej, sidr};
+use roce::{Gid, PKey, Path, PathMtu, Psn, QKey, Qpn, ServiceId, TimeoutCode, mad};
 use thiserror::Error;
 
 use super::state::{Illegal, State};
@@ -20,14 +19,14 @@ macro_rules! ids {
 }
 
 ids! {
-    /// Names one end of a connection; never used twice.
-    ConnId;
+    /// Names one end of a connection, made or being made; never used twice, and greater than all before it.
+    ConnectionId;
     /// Names a listening point; never used twice.
     ListenId;
     /// Names a service resolution request of ours; never used twice.
-    SidrId;
+    ResolutionId;
     /// Names a service resolution request of a peer's; never used twice.
-    SidrRequestId;
+    ResolutionRequestId;
 }
 
 /// What the manager is made with.
@@ -66,32 +65,46 @@ impl Default for Config {
     }
 }
 
+/// What a REQ or a REP says of its sender's queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalQp {
+    /// Its number.
+    pub qpn: Qpn,
+    /// The PSN from which it receives: the peer shall begin to send with it.
+    pub receive_psn: Psn,
+    /// Whether it takes its receive buffers from a shared queue.
+    pub srq: bool,
+}
+
+impl LocalQp {
+    /// A queue pair with receive buffers of its own.
+    pub fn new(qpn: Qpn, receive_psn: Psn) -> LocalQp {
+        LocalQp { qpn, receive_psn, srq: false }
+    }
+}
+
 /// What the active side asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectParams {
-    /// Our port.
-    pub local_gid: Gid,
-    /// The peer's port.
-    pub remote_gid: Gid,
+    /// The path to the peer.
+    pub path: Path,
+    /// The path's MTU.
+    pub path_mtu: PathMtu,
+    /// The partition.
+    pub pkey: PKey,
     /// The peer's service. With an id of the IP CM service, the private data gets its header.
     pub service: ServiceId,
     /// Our source port, for an id of the IP CM service.
     pub ip_source_port: u16,
-    /// Our queue pair.
-    pub local_qpn: Qpn,
-    /// The PSN from which our queue pair will receive: the one that the peer shall send with.
-    pub receive_psn: Psn,
-    /// How many RDMA Reads and atomics of the peer's we take in at once (IT-API: IRD).
-    pub responder_resources: u8,
-    /// How many RDMA Reads and atomics we have under way at once (IT-API: ORD).
-    pub initiator_depth: u8,
+    /// Our read depths.
+    pub depths: ReadDepths,
     /// Within which time the peer shall answer a message.
     pub remote_cm_timeout: TimeoutCode,
     /// Within which time we answer a message.
     pub local_cm_timeout: TimeoutCode,
     /// How often a message is sent again, by us and by the peer; at most 15.
     pub max_cm_retries: u8,
-    /// How often the peer's queue pair shall retry; at most 7.
+    /// How often either queue pair shall retry after a timeout or a sequence error; at most 7.
     pub retry_count: u8,
     /// How often the peer's queue pair shall retry after RNR NAK; at most 7, which is for ever.
     pub rnr_retry_count: u8,
@@ -99,40 +112,20 @@ pub struct ConnectParams {
     pub local_ack_timeout: TimeoutCode,
     /// How long a packet is under way at most.
     pub packet_lifetime: TimeoutCode,
-    /// The path's MTU.
-    pub path_mtu: PathMtu,
-    /// The partition.
-    pub pkey: PKey,
-    /// Traffic class.
-    pub traffic_class: u8,
-    /// Flow label; 20 bits.
-    pub flow_label: u32,
-    /// Hop limit.
-    pub hop_limit: u8,
-    /// Service level; 4 bits.
-    pub sl: u8,
-    /// Packet rate; 6 bits.
-    pub packet_rate: u8,
-    /// Whether the peer is in our subnet.
-    pub subnet_local: bool,
-    /// Whether our queue pair takes its receive buffers from a shared queue.
-    pub srq: bool,
     /// How long the attempt may take in all, the consumer's part in a three-way handshake included.
     pub timeout: Option<Duration>,
 }
 
 impl ConnectParams {
-    /// Everyday values; what has none is left to say.
-    pub fn new(local_gid: Gid, remote_gid: Gid, service: ServiceId, local_qpn: Qpn) -> ConnectParams {
+    /// Everyday values; no read depths.
+    pub fn new(path: Path, service: ServiceId) -> ConnectParams {
         ConnectParams {
-            local_gid,
-            remote_gid,
+            path,
+            path_mtu: PathMtu::B1024,
+            pkey: PKey::DEFAULT,
             service,
             ip_source_port: 0,
-            local_qpn,
-            receive_psn: Psn::default(),
-            responder_resources: 0,
-            initiator_depth: 0,
+            depths: ReadDepths::default(),
             remote_cm_timeout: TimeoutCode::from_low_bits(18),
             local_cm_timeout: TimeoutCode::from_low_bits(18),
             max_cm_retries: 7,
@@ -140,15 +133,6 @@ impl ConnectParams {
             rnr_retry_count: 7,
             local_ack_timeout: TimeoutCode::from_low_bits(14),
             packet_lifetime: TimeoutCode::from_low_bits(10),
-            path_mtu: PathMtu::B1024,
-            pkey: PKey::DEFAULT,
-            traffic_class: 0,
-            flow_label: 0,
-            hop_limit: 64,
-            sl: 0,
-            packet_rate: 0,
-            subnet_local: false,
-            srq: false,
             timeout: None,
         }
     }
@@ -157,36 +141,24 @@ impl ConnectParams {
 /// What the passive side answers.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptParams {
-    /// Our queue pair.
-    pub local_qpn: Qpn,
-    /// The PSN from which our queue pair will receive: the one that the peer shall send with.
-    pub receive_psn: Psn,
-    /// How many RDMA Reads and atomics of the peer's we take in at once (IT-API: IRD).
-    pub responder_resources: u8,
-    /// How many RDMA Reads and atomics we have under way at once (IT-API: ORD).
-    pub initiator_depth: u8,
+    /// Our read depths.
+    pub depths: ReadDepths,
     /// How long our queue pair may take to acknowledge a packet.
     pub target_ack_delay: TimeoutCode,
     /// How often the peer's queue pair shall retry after RNR NAK; at most 7, which is for ever.
     pub rnr_retry_count: u8,
-    /// Whether our queue pair takes its receive buffers from a shared queue.
-    pub srq: bool,
     /// Whether to connect the same two queue pairs again before the TimeWait of their last connection is over
     /// (IT-API without `IT_EP_REUSEADDR` never fails for it).
     pub ignore_time_wait: bool,
 }
 
-impl AcceptParams {
-    /// Everyday values; what has none is left to say.
-    pub fn new(local_qpn: Qpn) -> AcceptParams {
+impl Default for AcceptParams {
+    /// Everyday values; no read depths.
+    fn default() -> AcceptParams {
         AcceptParams {
-            local_qpn,
-            receive_psn: Psn::default(),
-            responder_resources: 0,
-            initiator_depth: 0,
+            depths: ReadDepths::default(),
             target_ack_delay: TimeoutCode::from_low_bits(15),
             rnr_retry_count: 7,
-            srq: false,
             ignore_time_wait: true,
         }
     }
@@ -262,45 +234,29 @@ impl core::fmt::Debug for PrivateData {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The connection that would be.
-    pub conn: ConnId,
+    pub conn: ConnectionId,
     /// The listening point.
     pub listen: ListenId,
     /// The service id asked for.
     pub service: ServiceId,
-    /// Our port.
-    pub local_gid: Gid,
-    /// The peer's port.
-    pub remote_gid: Gid,
-    /// The peer's queue pair.
-    pub remote_qpn: Qpn,
-    /// The PSN that our queue pair must send with.
-    pub send_psn: Psn,
-    /// How many RDMA Reads and atomics of ours the peer takes in at once (its IRD).
-    pub responder_resources: u8,
-    /// How many RDMA Reads and atomics the peer has under way at once (its ORD).
-    pub initiator_depth: u8,
+    /// The path back to the peer.
+    pub path: Path,
     /// The path's MTU; may be more than our port's.
     pub path_mtu: PathMtu,
     /// The partition.
     pub pkey: PKey,
+    /// The peer's queue pair.
+    pub remote_qpn: Qpn,
+    /// The PSN that our queue pair must send with.
+    pub send_psn: Psn,
+    /// The peer's read depths.
+    pub depths: ReadDepths,
     /// How often our queue pair shall retry.
     pub retry_count: u8,
     /// How often our queue pair shall retry after RNR NAK.
     pub rnr_retry_count: u8,
     /// How long our queue pair shall wait for an acknowledgement.
     pub ack_timeout: TimeoutCode,
-    /// Traffic class.
-    pub traffic_class: u8,
-    /// Flow label.
-    pub flow_label: u32,
-    /// Hop limit.
-    pub hop_limit: u8,
-    /// Service level.
-    pub sl: u8,
-    /// Packet rate.
-    pub packet_rate: u8,
-    /// Whether the peer takes us to be in its subnet.
-    pub subnet_local: bool,
     /// Whether the peer's queue pair takes its receive buffers from a shared queue.
     pub srq: bool,
     /// The IP CM header, when the service id is one of that service.
@@ -313,15 +269,13 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The connection.
-    pub conn: ConnId,
+    pub conn: ConnectionId,
     /// The peer's queue pair.
     pub remote_qpn: Qpn,
     /// The PSN that our queue pair must send with.
     pub send_psn: Psn,
-    /// How many RDMA Reads and atomics of ours the peer takes in at once (its IRD).
-    pub responder_resources: u8,
-    /// How many RDMA Reads and atomics the peer has under way at once (its ORD).
-    pub initiator_depth: u8,
+    /// The peer's read depths.
+    pub depths: ReadDepths,
     /// How long the peer may take to acknowledge a packet.
     pub target_ack_delay: TimeoutCode,
     /// How often our queue pair shall retry after RNR NAK.
@@ -337,7 +291,7 @@ pub struct Reply {
 pub struct Rejection {
     /// The connection that will not be. In state [`State::Established`] (the peer never saw the RTU), that is
     /// broken.
-    pub conn: ConnId,
+    pub conn: ConnectionId,
     /// The state that it was in.
     pub state: State,
     /// Why.
@@ -349,7 +303,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    pub(super) fn new(conn: ConnId, state: State, rej: &rej::Repr) -> Rejection {
+    pub(super) fn new(conn: ConnectionId, state: State, rej: &rej::Repr) -> Rejection {
         let private_data = PrivateData::new(&rej.private_data);
         Rejection { conn, state, reason: rej.reason, ari: rej.ari, ari_len: rej.ari_len, private_data }
     }
@@ -373,7 +327,7 @@ pub enum Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resolution {
     /// The request, to be answered with [`super::Cm::sidr_reply`].
-    pub request: SidrRequestId,
+    pub request: ResolutionRequestId,
     /// What names it at the peer, the same for each repetition.
     pub peer_request_id: u32,
     /// The listening point.
@@ -394,7 +348,7 @@ pub struct Resolution {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResolutionReply {
     /// The request.
-    pub sidr: SidrId,
+    pub sidr: ResolutionId,
     /// What became of it.
     pub status: sidr::Status,
     /// The service's queue pair, if the status is [`sidr::Status::Valid`].
@@ -420,7 +374,7 @@ pub enum Event {
     /// Passive: the connection stands. Private data, if an RTU brought it: 224 bytes.
     Established {
         /// The connection.
-        conn: ConnId,
+        conn: ConnectionId,
         /// The peer's private data, if it was an RTU that said so.
         private_data: Option<PrivateData>,
     },
@@ -429,14 +383,14 @@ pub enum Event {
     /// The attempt to connect took too long.
     TimedOut {
         /// The connection that will not be.
-        conn: ConnId,
+        conn: ConnectionId,
         /// The state that it was in.
         state: State,
     },
     /// The connection came down. The answer has been sent.
     Disconnected {
         /// The connection.
-        conn: ConnId,
+        conn: ConnectionId,
         /// Why.
         cause: Cause,
         /// The peer's private data: 220 bytes.
@@ -445,7 +399,7 @@ pub enum Event {
     /// The connection that we disconnected is down.
     Released {
         /// The connection.
-        conn: ConnId,
+        conn: ConnectionId,
         /// Whether the peer answered.
         answered: bool,
         /// The peer's private data: 224 bytes of a DREP, 220 of a DREQ that crossed ours.
@@ -454,7 +408,7 @@ pub enum Event {
     /// No packet of the connection can be under way any more; its id is gone.
     TimeWaitOver {
         /// The connection.
-        conn: ConnId,
+        conn: ConnectionId,
         /// The queue pair that it used.
         local_qpn: Qpn,
     },
@@ -465,7 +419,7 @@ pub enum Event {
     /// Nobody answered our request.
     ResolutionTimedOut {
         /// The request.
-        sidr: SidrId,
+        sidr: ResolutionId,
     },
 }
 

@@ -1,10 +1,11 @@
-//! Connections: the CM state machine driven, and the queue pairs moved along.
+//! The agent's connections: drives the CM state machine ([`Cm`]) and moves the queue pairs.
 //!
-//! Calls of consumers and datagrams change the state machine under one lock; what it says has to be sent is sent under
-//! that lock, what it has to tell goes to the inbox. The dispatcher thread takes from the inbox, moves the queue pair
-//! and then tells the client, with no lock held.
+//! Calls of clients and datagrams change the state machine under one lock. The datagrams that it
+//! returns are sent under that lock; its events go to the inbox. The dispatcher thread takes from
+//! the inbox, moves the queue pair, and then reports the event to the client, with no lock held.
 //!
-//! Locks: `state` (spins; before the send queue of QP1, never held across a command or an upcall).
+//! Locks: `tables` (spins; before `qp1` and the send queue of QP1; never held across a command or
+//! an upcall), `qp1` (spins, leaf).
 
 mod arrivals;
 mod resolutions;
@@ -16,38 +17,45 @@ use alloc::vec::Vec;
 
 use nic_abi::admin::QpState;
 use nic_abi::registers::Identity;
-use platform::Instant;
+use nic_hal::Attention;
 use platform::sync::Mutex;
+use platform::{Instant, Platform};
+use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
-use roce::{Gid, PKey, Psn, Qpn, TimeoutCode};
+use roce::{PathMtu, Psn, Qpn};
 
-use crate::agent::Agent;
-use crate::cm::{self, Action, Arrival, Cm, ConnId};
-use crate::connect::{AcceptParams, ConnectParams, Path, cm_mtu, mtu_bytes};
-use crate::{Client, CmEventKind, ConnectionId, Error, ListenId, Qp, QpType, Resource};
-use resolutions::{Question, RESOLUTIONS};
-
-pub use resolutions::{
-    ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolutionRequestId, ResolveParams,
+use crate::cm::{
+    self, AcceptParams, Action, Arrival, Cm, ConnectParams, ConnectionId, ListenId, LocalQp, ResolutionId,
+    ResolutionRequestId,
 };
+use crate::connect::{Handshake, QpSetup, gid_index, with_hop_limit};
+use crate::gsi::Gsi;
+use crate::{Client, CmEvent, CmEventKind, Error, Qp, QpType, Resource};
+use resolutions::{RESOLUTIONS, Resolution};
 
-/// Requests that may wait for one listening point's consumer.
+/// Requests that may wait for one listening point's client.
 const BACKLOG: u32 = 256;
 
-/// All connections of an agent.
-pub(crate) struct Connections {
-    state: Mutex<State>,
+/// The connections, listening points and service resolutions of an agent.
+pub(crate) struct ConnectionManager {
+    platform: Arc<dyn Platform>,
+    identity: Identity,
+    /// Wakes the dispatcher thread.
+    attention: Arc<Attention>,
+    /// QP1 while the agent is open.
+    qp1: Mutex<Option<Arc<Gsi>>>,
+    tables: Mutex<Tables>,
 }
 
-struct State {
+struct Tables {
     cm: Cm,
     listens: BTreeMap<ListenId, Listen>,
     ends: BTreeMap<ConnectionId, End>,
-    /// What we asked of peers' services.
-    questions: BTreeMap<ResolutionId, Question>,
-    /// What peers ask of our services, and who has to answer; oldest first.
-    asked: VecDeque<(ResolutionRequestId, Arc<Client>)>,
-    inbox: VecDeque<Told>,
+    /// Our resolutions.
+    resolutions: BTreeMap<ResolutionId, Resolution>,
+    /// Peers' resolution requests and the clients that have to answer them; oldest first.
+    requests: VecDeque<(ResolutionRequestId, Arc<Client>)>,
+    inbox: VecDeque<Notice>,
     random: u64,
 }
 
@@ -57,21 +65,25 @@ struct Listen {
     context: u64,
 }
 
-/// One end of a connection, from when somebody hears of it until it is over (time-wait not counted).
+/// One end of a connection, from the first call or event about it until it is over (TimeWait not
+/// counted).
 struct End {
     client: Arc<Client>,
     /// The queue pair's, or the listening point's as long as there is none.
     context: u64,
     qp: Option<Arc<Qp>>,
     /// What the queue pair is moved with, as far as it is known.
-    path: Path,
-    three_way: bool,
+    setup: QpSetup,
+    /// The peer's read depths, as far as they are known.
+    peer: ReadDepths,
+    handshake: Handshake,
 }
 
-/// What the dispatcher has to act on.
-enum Told {
+/// What the dispatcher thread has to act on.
+enum Notice {
     Cm(Box<cm::Event>),
-    /// Our consumer's establish took effect.
+    /// A client's `establish` took effect. It goes through the inbox so that the client learns of
+    /// it before it learns of anything that the peer does afterwards.
     Established(ConnectionId),
 }
 
@@ -93,8 +105,8 @@ impl From<cm::Error> for Error {
     }
 }
 
-impl State {
-    /// The starting PSN: not predictable from the last one (splitmix64).
+impl Tables {
+    /// A starting PSN that cannot be predicted from the last one (splitmix64).
     fn psn(&mut self) -> Psn {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -103,42 +115,10 @@ impl State {
         Psn::new((z ^ z >> 31) as u32)
     }
 
-    /// Carries out what the state machine asks for.
-    fn flush(&mut self, agent: &Agent) {
-        while let Some(action) = self.cm.next_action() {
-            self.carry_out(agent, action);
-        }
-    }
-
-    fn carry_out(&mut self, agent: &Agent, action: Action) {
-        match action {
-            Action::Send(outgoing) => agent.send_management(&outgoing),
-            Action::Event(event) => {
-                self.inbox.push_back(Told::Cm(Box::new(event)));
-                agent.nic().attention().raise();
-            }
-        }
-    }
-
-    /// Ends what is left of a connection; `None` if it was over.
-    fn give_up(&mut self, agent: &Agent, id: ConnectionId) -> Option<End> {
-        // The outbox is empty between calls, so the one refusal is that the connection is gone.
-        let _ = self.cm.abandon(agent.platform().now(), ConnId(id.0));
-        let end = self.remove(id);
-        self.flush(agent);
-        end
-    }
-
-    /// Takes out what the last call asks for: it waits until the queue pair was moved.
+    /// Takes the actions of the last call out of the state machine: they wait until the queue pair
+    /// was moved.
     fn hold_back(&mut self) -> Vec<Action> {
         core::iter::from_fn(|| self.cm.next_action()).collect()
-    }
-
-    /// Carries out what was held back.
-    fn let_go(&mut self, agent: &Agent, held_back: Vec<Action>) {
-        for action in held_back {
-            self.carry_out(agent, action);
-        }
     }
 
     /// Whether the client may have another connection.
@@ -164,6 +144,22 @@ impl State {
     }
 }
 
+impl End {
+    fn report(&self, id: ConnectionId, kind: CmEventKind, information: &[u8], private_data: &[u8]) {
+        let event = CmEvent { connection: id, context: self.context, kind, information, private_data };
+        self.client.upcall(|up| up.connection(event));
+    }
+
+    /// Flushes what is outstanding on the queue pair. This comes before the report that the
+    /// connection is over.
+    fn flush_qp(&self) {
+        if let Some(qp) = &self.qp {
+            // It may be gone, or the device dead: then there is nothing to flush.
+            let _ = qp.to_error();
+        }
+    }
+}
+
 fn connectable(client: &Client, qp: &Arc<Qp>) -> Result<Qpn, Error> {
     if !core::ptr::eq(&**qp.client(), client) {
         return Err(Error::Foreign);
@@ -184,8 +180,16 @@ fn connectable(client: &Client, qp: &Arc<Qp>) -> Result<Qpn, Error> {
     Qpn::new(qp.qpn()).ok_or(Error::OutOfRange("queue pair number"))
 }
 
-impl Connections {
-    pub(crate) fn new(identity: &Identity, connections: u32, listens: u32, seed: u64) -> Connections {
+impl ConnectionManager {
+    /// A manager without connections. `seed`: any number; PSNs and communication ids are
+    /// predictable without it.
+    pub(crate) fn new(
+        platform: Arc<dyn Platform>,
+        identity: Identity,
+        attention: Arc<Attention>,
+        (connections, listens): (u32, u32),
+        seed: u64,
+    ) -> ConnectionManager {
         let config = cm::Config {
             ca_guid: identity.node_guid,
             max_connections: connections,
@@ -194,24 +198,89 @@ impl Connections {
             secret: (seed ^ identity.node_guid) as u32,
             ..cm::Config::default()
         };
-        Connections {
-            state: Mutex::new(State {
+        ConnectionManager {
+            platform,
+            identity,
+            attention,
+            qp1: Mutex::new(None),
+            tables: Mutex::new(Tables {
                 cm: Cm::new(config),
                 listens: BTreeMap::new(),
                 ends: BTreeMap::new(),
-                questions: BTreeMap::new(),
-                asked: VecDeque::new(),
+                resolutions: BTreeMap::new(),
+                requests: VecDeque::new(),
                 inbox: VecDeque::new(),
                 random: seed,
             }),
         }
     }
 
-    /// Listening points, connections that are not over, and service resolutions (ours, and peers' that wait for an answer).
+    /// Listening points, connections that are not over, and service resolutions (ours, and peers'
+    /// that wait for an answer).
     pub(crate) fn counts(&self) -> (u32, u32, u32) {
-        let state = self.state.lock();
-        let resolutions = state.questions.len() + state.asked.len();
-        (state.listens.len() as u32, state.ends.len() as u32, resolutions as u32)
+        let tables = self.tables.lock();
+        let resolutions = tables.resolutions.len() + tables.requests.len();
+        (tables.listens.len() as u32, tables.ends.len() as u32, resolutions as u32)
+    }
+
+    /// From now on datagrams go by this QP1.
+    pub(crate) fn start(&self, qp1: Gsi) {
+        *self.qp1.lock() = Some(Arc::new(qp1));
+    }
+
+    pub(crate) fn qp1(&self) -> Option<Arc<Gsi>> {
+        self.qp1.lock().clone()
+    }
+
+    /// From now on no datagram is sent or received; returns QP1.
+    pub(crate) fn stop(&self) -> Option<Arc<Gsi>> {
+        self.qp1.lock().take()
+    }
+
+    fn check_depths(&self, depths: ReadDepths) -> Result<(), Error> {
+        let most = depths.initiator_depth.max(depths.responder_resources);
+        if u32::from(most) > self.identity.max_rd_atomic {
+            return Err(Error::OutOfRange("number of RDMA Reads"));
+        }
+        Ok(())
+    }
+
+    /// Carries out the actions of the state machine.
+    fn flush(&self, tables: &mut Tables) {
+        while let Some(action) = tables.cm.next_action() {
+            self.carry_out(tables, action);
+        }
+    }
+
+    fn carry_out(&self, tables: &mut Tables, action: Action) {
+        match action {
+            Action::Send(outgoing) => {
+                if let Some(qp1) = self.qp1() {
+                    qp1.send(&self.identity, &outgoing);
+                }
+            }
+            Action::Event(event) => {
+                tables.inbox.push_back(Notice::Cm(Box::new(event)));
+                self.attention.raise();
+            }
+        }
+    }
+
+    /// Carries out actions that were held back.
+    fn release(&self, held_back: Vec<Action>) {
+        let mut tables = self.tables.lock();
+        for action in held_back {
+            self.carry_out(&mut tables, action);
+        }
+    }
+
+    /// Ends what is left of a connection without reporting it to the client; `None` if it was over.
+    fn give_up(&self, tables: &mut Tables, id: ConnectionId) -> Option<End> {
+        // The outbox is empty between calls, so this fails only if the connection is gone.
+        let _ = tables.cm.abandon(self.platform.now(), id);
+        let end = tables.remove(id);
+        self.flush(tables);
+        end
     }
 
     pub(crate) fn listen(
@@ -221,22 +290,22 @@ impl Connections {
         context: u64,
     ) -> Result<ListenId, Error> {
         client.agent().alive()?;
-        let mut state = self.state.lock();
-        let id = ListenId(state.cm.listen(service, BACKLOG)?.0);
-        state.listens.insert(id, Listen { client: client.clone(), context });
+        let mut tables = self.tables.lock();
+        let id = tables.cm.listen(service, BACKLOG)?;
+        tables.listens.insert(id, Listen { client: client.clone(), context });
         Ok(id)
     }
 
-    pub(crate) fn stop_listening(&self, client: &Client, listen: ListenId) -> Result<(), Error> {
-        let mut state = self.state.lock();
-        match state.listens.get(&listen) {
-            Some(entry) if core::ptr::eq(&*entry.client, client) => {}
+    pub(crate) fn stop_listening(&self, client: &Client, id: ListenId) -> Result<(), Error> {
+        let mut tables = self.tables.lock();
+        match tables.listens.get(&id) {
+            Some(listen) if core::ptr::eq(&*listen.client, client) => {}
             _ => return Err(Error::ConnectionState),
         }
-        state.cm.stop_listen(cm::ListenId(listen.0))?;
-        let entry = state.listens.remove(&listen);
-        drop(state);
-        drop(entry);
+        tables.cm.stop_listen(id)?;
+        let listen = tables.listens.remove(&id);
+        drop(tables);
+        drop(listen);
         Ok(())
     }
 
@@ -244,76 +313,53 @@ impl Connections {
         &self,
         client: &Client,
         qp: &Arc<Qp>,
-        params: &ConnectParams<'_>,
+        params: &ConnectParams,
+        handshake: Handshake,
+        private_data: &[u8],
     ) -> Result<ConnectionId, Error> {
-        let agent = client.agent();
-        let identity = agent.identity();
         let qpn = connectable(client, qp)?;
-        let local =
-            identity.gids.get(usize::from(params.source_gid)).ok_or(Error::OutOfRange("source GID"))?;
-        if u32::from(params.initiator_depth) > identity.max_rd_atomic
-            || u32::from(params.responder_resources) > identity.max_rd_atomic
-        {
-            return Err(Error::OutOfRange("number of RDMA Reads"));
-        }
-        let code = |value, what| TimeoutCode::new(value).ok_or(Error::OutOfRange(what));
-        let mtu = params.path_mtu.min(identity.mtu);
-        let now = agent.platform().now();
-        let mut state = self.state.lock();
-        if !state.admits(client) {
+        let source_gid =
+            gid_index(&self.identity, params.path.local_gid).ok_or(Error::OutOfRange("source GID"))?;
+        self.check_depths(params.depths)?;
+        let path = with_hop_limit(params.path);
+        let mtu = params.path_mtu.min(PathMtu::at_most(self.identity.mtu));
+        let now = self.platform.now();
+        let mut tables = self.tables.lock();
+        if !tables.admits(client) {
             return Err(Error::NoResources(Resource::Connections));
         }
-        let receive_psn = state.psn();
-        let path = Path {
-            remote_gid: params.remote_gid,
-            source_gid: params.source_gid,
-            mtu: mtu_bytes(cm_mtu(mtu)),
-            receive_psn: receive_psn.get(),
-            traffic_class: params.traffic_class,
-            flow_label: params.flow_label,
-            hop_limit: if params.hop_limit == 0 { 64 } else { params.hop_limit },
-            ack_timeout: params.ack_timeout,
-            retry_count: params.retry_count,
-            rnr_retry: params.rnr_retry,
-            min_rnr_timer: params.min_rnr_timer,
-            initiator_depth: params.initiator_depth,
-            responder_resources: params.responder_resources,
-            ..Path::default()
-        };
-        let asked = cm::ConnectParams {
+        let receive_psn = tables.psn();
+        let asked = ConnectParams {
+            path,
+            path_mtu: mtu,
             // A port of the dynamic range, as a socket would have; it only has to be there.
             ip_source_port: 49152 | (receive_psn.get() as u16 & 0x3fff),
-            receive_psn,
-            responder_resources: params.responder_resources,
-            initiator_depth: params.initiator_depth,
-            remote_cm_timeout: code(params.cm_response_timeout, "CM response timeout")?,
-            local_cm_timeout: code(params.cm_response_timeout, "CM response timeout")?,
-            max_cm_retries: params.cm_retries,
-            retry_count: params.retry_count,
-            rnr_retry_count: params.rnr_retry,
-            local_ack_timeout: code(params.ack_timeout, "local ACK timeout")?,
-            timeout: params.timeout,
-            path_mtu: cm_mtu(mtu),
-            traffic_class: params.traffic_class,
-            flow_label: params.flow_label,
-            hop_limit: path.hop_limit,
-            pkey: PKey(params.pkey),
-            sl: params.service_level,
-            packet_rate: params.packet_rate,
-            subnet_local: params.subnet_local,
-            ..cm::ConnectParams::new(Gid(*local), Gid(params.remote_gid), params.service, qpn)
+            ..*params
         };
-        let id = ConnectionId(state.cm.connect(now, &asked, params.private_data)?.0);
+        let id = tables.cm.connect(now, LocalQp::new(qpn, receive_psn), &asked, private_data)?;
+        let setup = QpSetup {
+            path,
+            source_gid,
+            mtu,
+            remote_qpn: Qpn::default(),
+            send_psn: Psn::default(),
+            receive_psn,
+            depths: params.depths,
+            ack_timeout: params.local_ack_timeout,
+            retry_count: params.retry_count,
+            rnr_retry_count: params.rnr_retry_count,
+        };
         let end = End {
             client: qp.client().clone(),
             context: qp.context(),
             qp: Some(qp.clone()),
-            path,
-            three_way: params.three_way,
+            setup,
+            peer: ReadDepths::default(),
+            handshake,
         };
-        state.ends.insert(id, end);
+        tables.ends.insert(id, end);
         qp.set_connection(Some(id));
-        state.flush(agent);
+        self.flush(&mut tables);
         Ok(id)
     }
 
@@ -322,49 +368,42 @@ impl Connections {
         client: &Client,
         id: ConnectionId,
         qp: &Arc<Qp>,
-        params: &AcceptParams<'_>,
+        params: &AcceptParams,
+        private_data: &[u8],
     ) -> Result<(), Error> {
-        let agent = client.agent();
         let qpn = connectable(client, qp)?;
-        let most = agent.identity().max_rd_atomic;
-        if u32::from(params.initiator_depth) > most || u32::from(params.responder_resources) > most {
-            return Err(Error::OutOfRange("number of RDMA Reads"));
-        }
-        let now = agent.platform().now();
+        self.check_depths(params.depths)?;
+        let now = self.platform.now();
         let (held_back, modify) = {
-            let mut state = self.state.lock();
-            let end = state.end(client, id)?;
+            let mut tables = self.tables.lock();
+            let end = tables.end(client, id)?;
             if end.qp.is_some() {
                 return Err(Error::ConnectionState);
             }
             // No more often than the peer wants us to.
-            let rnr_retry_count = params.rnr_retry.min(end.path.rnr_retry);
-            let receive_psn = state.psn();
-            let asked = cm::AcceptParams {
-                receive_psn,
-                responder_resources: params.responder_resources,
-                initiator_depth: params.initiator_depth,
-                rnr_retry_count,
-                ..cm::AcceptParams::new(qpn)
-            };
-            state.cm.accept(now, ConnId(id.0), &asked, params.private_data)?;
+            let rnr_retry_count = params.rnr_retry_count.min(end.setup.rnr_retry_count);
+            let receive_psn = tables.psn();
+            let answer = AcceptParams { rnr_retry_count, ..*params };
+            tables.cm.accept(now, id, LocalQp::new(qpn, receive_psn), &answer, private_data)?;
             // The reply must not arrive before the queue pair is ready for what it invites.
-            let held_back = state.hold_back();
-            let end = state.ends.get_mut(&id).ok_or(Error::ConnectionState)?;
+            let held_back = tables.hold_back();
+            let end = tables.ends.get_mut(&id).ok_or(Error::ConnectionState)?;
             end.context = qp.context();
             end.qp = Some(qp.clone());
-            end.path.receive_psn = receive_psn.get();
-            end.path.min_rnr_timer = params.min_rnr_timer;
-            end.path.initiator_depth = params.initiator_depth.min(end.path.initiator_depth);
-            end.path.responder_resources = params.responder_resources;
+            end.setup.receive_psn = receive_psn;
+            end.setup.depths = ReadDepths {
+                initiator_depth: params.depths.initiator_depth.min(end.peer.responder_resources),
+                ..params.depths
+            };
             qp.set_connection(Some(id));
-            (held_back, end.path.to_rtr())
+            (held_back, end.setup.to_rtr())
         };
         if let Err(error) = qp.modify(&modify) {
-            // The peer may have ended it meanwhile, and with it the queue pair: that comes after the accept and is told so.
-            return if self.abandon(agent, id) { Err(error) } else { Ok(()) };
+            // The peer may have ended the connection meanwhile, and with it the queue pair. Then
+            // the accept took effect, and the event that reports the end follows it.
+            return if self.abandon(id) { Err(error) } else { Ok(()) };
         }
-        self.state.lock().let_go(agent, held_back);
+        self.release(held_back);
         Ok(())
     }
 
@@ -375,27 +414,25 @@ impl Connections {
         initiator_depth: u8,
         private_data: &[u8],
     ) -> Result<(), Error> {
-        let agent = client.agent();
         if private_data.len() > roce::cm::rtu::PRIVATE_DATA_LEN {
             return Err(Error::PrivateData(roce::cm::rtu::PRIVATE_DATA_LEN));
         }
-        if u32::from(initiator_depth) > agent.identity().max_rd_atomic {
-            return Err(Error::OutOfRange("number of RDMA Reads"));
-        }
-        let (qp, path) = {
-            let state = self.state.lock();
-            let end = state.end(client, id)?;
-            let waits = matches!(state.cm.state(ConnId(id.0)), cm::State::RepRcvd | cm::State::MraRepSent);
-            let qp = end.qp.clone().filter(|_| waits && end.three_way).ok_or(Error::ConnectionState)?;
-            (qp, Path { initiator_depth, ..end.path })
+        self.check_depths(ReadDepths { initiator_depth, responder_resources: 0 })?;
+        let (qp, mut setup) = {
+            let tables = self.tables.lock();
+            let end = tables.end(client, id)?;
+            let waits = matches!(tables.cm.state(id), cm::State::RepRcvd | cm::State::MraRepSent)
+                && end.handshake == Handshake::ThreeWay;
+            (end.qp.clone().filter(|_| waits).ok_or(Error::ConnectionState)?, end.setup)
         };
-        qp.modify(&path.to_rts())?;
-        let now = agent.platform().now();
-        let mut state = self.state.lock();
-        state.cm.establish(now, ConnId(id.0), private_data)?;
-        state.inbox.push_back(Told::Established(id));
-        state.flush(agent);
-        agent.nic().attention().raise();
+        setup.depths.initiator_depth = initiator_depth;
+        qp.modify(&setup.to_rts())?;
+        let now = self.platform.now();
+        let mut tables = self.tables.lock();
+        tables.cm.establish(now, id, private_data)?;
+        tables.inbox.push_back(Notice::Established(id));
+        self.flush(&mut tables);
+        self.attention.raise();
         Ok(())
     }
 
@@ -407,15 +444,16 @@ impl Connections {
         information: &[u8],
         private_data: &[u8],
     ) -> Result<(), Error> {
-        let agent = client.agent();
-        let now = agent.platform().now();
-        let mut state = self.state.lock();
-        state.end(client, id)?;
-        state.cm.reject(now, ConnId(id.0), reason, information, private_data)?;
-        let end = state.remove(id);
-        state.flush(agent);
-        drop(state);
-        to_error(end.as_ref());
+        let now = self.platform.now();
+        let mut tables = self.tables.lock();
+        tables.end(client, id)?;
+        tables.cm.reject(now, id, reason, information, private_data)?;
+        let end = tables.remove(id);
+        self.flush(&mut tables);
+        drop(tables);
+        if let Some(end) = end {
+            end.flush_qp();
+        }
         Ok(())
     }
 
@@ -425,24 +463,23 @@ impl Connections {
         id: ConnectionId,
         private_data: &[u8],
     ) -> Result<(), Error> {
-        let agent = client.agent();
-        let now = agent.platform().now();
-        let mut state = self.state.lock();
-        let qp = state.end(client, id)?.qp.clone();
-        state.cm.disconnect(now, ConnId(id.0), private_data)?;
-        let held_back = state.hold_back();
-        let removed = match state.cm.state(ConnId(id.0)) {
+        let now = self.platform.now();
+        let mut tables = self.tables.lock();
+        let qp = tables.end(client, id)?.qp.clone();
+        tables.cm.disconnect(now, id, private_data)?;
+        let held_back = tables.hold_back();
+        let removed = match tables.cm.state(id) {
             cm::State::DreqSent => None,
-            _ => state.remove(id),
+            _ => tables.remove(id),
         };
-        drop(state);
-        // First the queue pair: the peer's hearing of the end must not be earlier than the end.
+        drop(tables);
+        // The queue pair first: the peer must not learn of the end before the end.
         let result = match &qp {
             Some(qp) => qp.to_error(),
             None => Ok(()),
         };
         drop(removed);
-        self.state.lock().let_go(agent, held_back);
+        self.release(held_back);
         match result {
             // Destroyed at the same time.
             Err(Error::Gone) => Ok(()),
@@ -450,30 +487,30 @@ impl Connections {
         }
     }
 
-    /// Ends what is left of a connection without telling the client. False if it was over.
-    pub(crate) fn abandon(&self, agent: &Agent, id: ConnectionId) -> bool {
+    /// Ends what is left of a connection without reporting it to the client. False if it was over.
+    pub(crate) fn abandon(&self, id: ConnectionId) -> bool {
+        let end = self.give_up(&mut self.tables.lock(), id);
         // Dropped without the lock.
-        let end = self.state.lock().give_up(agent, id);
         end.is_some()
     }
 
     /// Ends all connections, listening points and service resolutions of a client.
-    pub(crate) fn detach(&self, agent: &Agent, client: &Client) {
+    pub(crate) fn detach(&self, client: &Client) {
         let of = |other: &Arc<Client>| core::ptr::eq(&**other, client);
         let listens: Vec<ListenId> = {
-            let state = self.state.lock();
-            state.listens.iter().filter(|(_, listen)| of(&listen.client)).map(|(&id, _)| id).collect()
+            let tables = self.tables.lock();
+            tables.listens.iter().filter(|(_, listen)| of(&listen.client)).map(|(&id, _)| id).collect()
         };
         for listen in listens {
             let _ = self.stop_listening(client, listen);
         }
-        // From here on no request makes it a new one.
+        // From here on no request makes a new end for the client.
         let ends: Vec<ConnectionId> = {
-            let state = self.state.lock();
-            state.ends.iter().filter(|(_, end)| of(&end.client)).map(|(&id, _)| id).collect()
+            let tables = self.tables.lock();
+            tables.ends.iter().filter(|(_, end)| of(&end.client)).map(|(&id, _)| id).collect()
         };
         for id in ends {
-            self.abandon(agent, id);
+            self.abandon(id);
         }
         self.detach_resolutions(client);
     }
@@ -481,78 +518,82 @@ impl Connections {
     /// Forgets everything, when there is no device any more.
     pub(crate) fn clear(&self) {
         let forgotten = {
-            let mut state = self.state.lock();
-            for end in state.ends.values() {
+            let mut tables = self.tables.lock();
+            for end in tables.ends.values() {
                 if let Some(qp) = &end.qp {
                     qp.set_connection(None);
                 }
             }
-            let state = &mut *state;
+            let tables = &mut *tables;
             (
-                core::mem::take(&mut state.listens),
-                core::mem::take(&mut state.ends),
-                core::mem::take(&mut state.questions),
-                core::mem::take(&mut state.asked),
-                core::mem::take(&mut state.inbox),
+                core::mem::take(&mut tables.listens),
+                core::mem::take(&mut tables.ends),
+                core::mem::take(&mut tables.resolutions),
+                core::mem::take(&mut tables.requests),
+                core::mem::take(&mut tables.inbox),
             )
         };
+        // Without the lock.
         drop(forgotten);
     }
 
-    /// A datagram came to QP1.
-    pub(crate) fn receive(&self, agent: &Agent, from: &Arrival, mad: &[u8]) {
-        let now = agent.platform().now();
-        let mut state = self.state.lock();
-        state.cm.receive(now, from, mad);
-        state.flush(agent);
+    /// Acts on the datagrams that QP1 received; returns whether there were any.
+    pub(crate) fn receive_all(&self) -> bool {
+        self.qp1().is_some_and(|qp1| qp1.poll(|from, mad| self.receive(from, mad)))
     }
 
-    /// Does what is due; returns when to come again.
-    pub(crate) fn poll(&self, agent: &Agent, now: Instant) -> Option<Instant> {
-        let mut state = self.state.lock();
-        if state.cm.next_deadline().is_some_and(|at| at <= now) {
-            state.cm.poll(now);
-            state.flush(agent);
+    fn receive(&self, from: &Arrival, mad: &[u8]) {
+        let now = self.platform.now();
+        let mut tables = self.tables.lock();
+        tables.cm.receive(now, from, mad);
+        self.flush(&mut tables);
+    }
+
+    /// Asks for an event at the next datagram.
+    pub(crate) fn arm(&self) {
+        if let Some(qp1) = self.qp1() {
+            qp1.arm();
         }
-        state.cm.next_deadline()
+    }
+
+    /// Acts on timers that are due; returns when the next one is.
+    pub(crate) fn poll(&self, now: Instant) -> Option<Instant> {
+        let mut tables = self.tables.lock();
+        if tables.cm.next_deadline().is_some_and(|at| at <= now) {
+            tables.cm.poll(now);
+            self.flush(&mut tables);
+        }
+        tables.cm.next_deadline()
     }
 
     /// Data arrived on a queue pair before its connection's last message.
-    pub(crate) fn communication_established(&self, agent: &Agent, qp: &Qp) {
+    pub(crate) fn communication_established(&self, qp: &Qp) {
         if let Some(id) = qp.connection() {
-            let now = agent.platform().now();
-            let mut state = self.state.lock();
-            // Refused where the message has come since.
-            let _ = state.cm.communication_established(now, ConnId(id.0));
-            state.flush(agent);
+            let now = self.platform.now();
+            let mut tables = self.tables.lock();
+            // Refused if the message has arrived since.
+            let _ = tables.cm.communication_established(now, id);
+            self.flush(&mut tables);
         }
     }
 
-    /// A queue pair broke by itself: its connection ends too.
-    pub(crate) fn broke(&self, agent: &Agent, qp: &Qp) {
+    /// A queue pair broke by itself: ends its connection too.
+    pub(crate) fn broke(&self, qp: &Qp) {
         let Some(id) = qp.connection() else { return };
-        let now = agent.platform().now();
-        let mut state = self.state.lock();
-        if state.cm.state(ConnId(id.0)) == cm::State::Established {
-            let _ = state.cm.disconnect(now, ConnId(id.0), &[]);
-            state.flush(agent);
+        let now = self.platform.now();
+        let mut tables = self.tables.lock();
+        if tables.cm.state(id) == cm::State::Established {
+            let _ = tables.cm.disconnect(now, id, &[]);
+            self.flush(&mut tables);
             return;
         }
-        if state.cm.state(ConnId(id.0)) == cm::State::DreqSent {
+        if tables.cm.state(id) == cm::State::DreqSent {
             return;
         }
-        let end = state.give_up(agent, id);
-        drop(state);
+        let end = self.give_up(&mut tables, id);
+        drop(tables);
         if let Some(end) = end {
-            end.tell(id, CmEventKind::Disconnected { by_peer: false }, &[]);
+            end.report(id, CmEventKind::Disconnected { by_peer: false }, &[], &[]);
         }
-    }
-}
-
-/// An end that is over has its queue pair in ERROR before anybody hears of it.
-fn to_error(end: Option<&End>) {
-    if let Some(qp) = end.and_then(|end| end.qp.as_ref()) {
-        // It may be gone, or the device dead: then there is nothing to flush.
-        let _ = qp.to_error();
     }
 }

@@ -8,12 +8,13 @@ use std::time::Duration;
 use host::Machine;
 use kernel_agent::{
     AcceptParams, Agent, AsyncEvent, Client, CmEvent, CmEventKind, Completion, Config, ConnectParams,
-    ConnectionId, Cq, Death, Note, Pd, Qp, QpAttributes, QpType, Region, ResolutionEvent,
+    ConnectionId, Cq, Death, Error, Handshake, Note, Pd, Qp, QpAttributes, QpType, Region, ResolutionEvent,
     ResolutionEventKind, SendRequest, Upcalls,
 };
 use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
 use platform::DmaBuffer;
-use roce::ServiceId;
+use roce::cm::ReadDepths;
+use roce::{Gid, Path, ServiceId};
 
 /// Nothing here takes this long; a test that waits longer has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -226,15 +227,33 @@ pub fn receive(qp: &Qp, local: Segment, cookie: u64) {
     qp.post_receive(false, &[local], |&segment| segment, Note { cookie, data: 0 }).unwrap();
 }
 
-pub fn params<'a>(node: &Node, service: u64, private_data: &'a [u8]) -> ConnectParams<'a> {
-    ConnectParams {
-        service: ServiceId(service),
-        remote_gid: node.agent.identity().gids[1],
-        initiator_depth: 4,
-        responder_resources: 4,
-        private_data,
-        ..ConnectParams::default()
-    }
+const DEPTHS: ReadDepths = ReadDepths { responder_resources: 4, initiator_depth: 4 };
+
+/// A connection of `from`'s to a service of `to`'s.
+pub fn params(from: &Node, to: &Node, service: u64) -> ConnectParams {
+    let gid = |node: &Node| Gid(node.agent.identity().gids[1]);
+    let params = ConnectParams::new(Path::new(gid(from), gid(to)), ServiceId(service));
+    ConnectParams { depths: DEPTHS, ..params }
+}
+
+/// An answer whose read depths fit those of [`params`].
+pub fn accepted() -> AcceptParams {
+    AcceptParams { depths: DEPTHS, ..AcceptParams::default() }
+}
+
+/// Asks for a connection, two-way.
+pub fn dial(
+    from: &Node,
+    qp: &Arc<Qp>,
+    to: &Node,
+    service: u64,
+    private_data: &[u8],
+) -> Result<ConnectionId, Error> {
+    from.client.connect(qp, &params(from, to, service), Handshake::TwoWay, private_data)
+}
+
+pub fn is_established(kind: &CmEventKind) -> bool {
+    matches!(kind, CmEventKind::Established { .. })
 }
 
 /// Connects a queue pair of `a` (active) with one of `b`.
@@ -252,21 +271,16 @@ pub fn connect_qps(
     service: u64,
 ) -> (ConnectionId, ConnectionId) {
     let listen = b.client.listen(ServiceId(service), 9).unwrap();
-    let ca = a.client.connect(qa, &params(b, service, b"hello")).unwrap();
+    let ca = dial(a, qa, b, service, b"hello").unwrap();
     let (cb, context, _, data) = b.ears.cm("the request", |kind| matches!(kind, CmEventKind::Request { .. }));
     assert_eq!(context, 9);
     assert_eq!(&data[..5], b"hello");
-    let accept = AcceptParams {
-        initiator_depth: 4,
-        responder_resources: 4,
-        private_data: b"come in",
-        ..AcceptParams::default()
-    };
-    b.client.accept(cb, qb, &accept).unwrap();
-    let (id, context, _, data) = a.ears.cm("established", |kind| *kind == CmEventKind::Established);
+    b.client.accept(cb, qb, &accepted(), b"come in").unwrap();
+    let (id, context, kind, data) = a.ears.cm("established", is_established);
+    assert_eq!(kind, CmEventKind::Established { depths: DEPTHS });
     assert_eq!((id, context), (ca, qa.context()));
     assert_eq!(&data[..7], b"come in");
-    let (id, context, ..) = b.ears.cm("established", |kind| *kind == CmEventKind::Established);
+    let (id, context, ..) = b.ears.cm("established", is_established);
     assert_eq!((id, context), (cb, qb.context()));
     b.client.stop_listening(listen).unwrap();
     (ca, cb)

@@ -83,12 +83,6 @@ pub(crate) struct Control {
     /// The last connection that is over: what is still told of it is ignored.
     pub(crate) past: Option<ConnectionId>,
     pub(crate) path: Path,
-    /// The consumer confirms the peer's accept.
-    pub(crate) three_way: bool,
-    /// What the peer said about read depth: inbound, outbound.
-    pub(crate) peer_depth: (u32, u32),
-    /// What came with the peer's accept and belongs to the established event.
-    pub(crate) private_data: Option<crate::address::PrivateData>,
 }
 
 /// An endpoint with its present queue pair. A reset puts another one with a new queue pair in its place: so nothing of an earlier connection, TimeWait
@@ -189,15 +183,7 @@ impl Ep {
 impl Control {
     /// Of a new endpoint: no connection was made yet.
     pub(super) fn new(attr: EpAttributes) -> Control {
-        Control {
-            attr,
-            connection: None,
-            past: None,
-            path: Path::default(),
-            three_way: false,
-            peer_depth: (0, 0),
-            private_data: None,
-        }
+        Control { attr, connection: None, past: None, path: Path::default() }
     }
 
     /// The connection is over.
@@ -435,7 +421,6 @@ impl Ia {
         let mut control = ep.control.lock();
         ep.advance(&mut control, Trigger::Reset)?;
         control.path = Path::default();
-        control.private_data = None;
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{CommId, store, view};
 use crate::mad::BODY_LEN;
 use crate::number::U24;
-use crate::{Error, Gid, Qpn, TimeoutCode};
+use crate::{Error, Gid, Path, Qpn, TimeoutCode};
 
 /// How many bytes of private data a LAP carries.
 pub const PRIVATE_DATA_LEN: usize = 168;
@@ -86,14 +86,16 @@ impl Repr {
             path: super::path::Repr {
                 local_lid: body.local_lid.get(),
                 remote_lid: body.remote_lid.get(),
-                local_gid: body.local_gid,
-                remote_gid: body.remote_gid,
-                flow_label: flow_class >> 12,
-                packet_rate: body.rate & 0x3f,
-                traffic_class: flow_class as u8,
-                hop_limit: body.hop_limit,
-                sl: body.sl_subnet >> 4,
-                subnet_local: body.sl_subnet & 8 != 0,
+                path: Path {
+                    local_gid: body.local_gid,
+                    remote_gid: body.remote_gid,
+                    flow_label: flow_class >> 12,
+                    packet_rate: body.rate & 0x3f,
+                    traffic_class: flow_class as u8,
+                    hop_limit: body.hop_limit,
+                    sl: body.sl_subnet >> 4,
+                    subnet_local: body.sl_subnet & 8 != 0,
+                },
                 local_ack_timeout: TimeoutCode::from_low_bits(body.ack_timeout >> 3),
             },
             private_data: body.private_data,
@@ -102,7 +104,7 @@ impl Repr {
 
     /// Writes the body.
     pub fn emit(&self, body: &mut [u8; BODY_LEN]) {
-        let path = &self.path;
+        let path = &self.path.path;
         let value = Body {
             local_comm_id: self.local_comm_id.0.into(),
             remote_comm_id: self.remote_comm_id.0.into(),
@@ -110,15 +112,15 @@ impl Repr {
             remote_qpn: self.remote_qpn.into(),
             remote_timeout: self.remote_cm_timeout.get() << 3,
             reserved1: 0.into(),
-            local_lid: path.local_lid.into(),
-            remote_lid: path.remote_lid.into(),
+            local_lid: self.path.local_lid.into(),
+            remote_lid: self.path.remote_lid.into(),
             local_gid: path.local_gid,
             remote_gid: path.remote_gid,
             flow_class: (path.flow_label << 12 | u32::from(path.traffic_class)).into(),
             hop_limit: path.hop_limit,
             rate: path.packet_rate & 0x3f,
             sl_subnet: path.sl << 4 | u8::from(path.subnet_local) << 3,
-            ack_timeout: path.local_ack_timeout.get() << 3,
+            ack_timeout: self.path.local_ack_timeout.get() << 3,
             private_data: self.private_data,
         };
         store(&value, body);

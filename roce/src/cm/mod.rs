@@ -32,6 +32,23 @@ const METHOD_SEND: u8 = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommId(pub u32);
 
+/// How many RDMA Reads and atomics one end of a connection serves and has outstanding at once (tables 106 and 110;
+/// IT-API 2.1 chapter 5.1.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ReadDepths {
+    /// How many of its peer's it serves at once (IT-API's IRD).
+    pub responder_resources: u8,
+    /// How many of its own it has outstanding at once (IT-API's ORD).
+    pub initiator_depth: u8,
+}
+
+impl ReadDepths {
+    /// Whether each end serves as many as the other one may have outstanding.
+    pub const fn fit(self, peer: ReadDepths) -> bool {
+        self.initiator_depth <= peer.responder_resources && peer.initiator_depth <= self.responder_resources
+    }
+}
+
 /// Declares [`Message`] and what it does for each of its kinds alike.
 macro_rules! messages {
     ($($(#[$doc:meta])* $name:ident($repr:ty) = $attr:literal;)*) => {

@@ -3,7 +3,7 @@
 use zerocopy::byteorder::network_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{CommId, store, view};
+use super::{CommId, ReadDepths, store, view};
 use crate::mad::BODY_LEN;
 use crate::number::U24;
 use crate::{Error, Psn, QKey, Qpn, TimeoutCode};
@@ -64,10 +64,8 @@ pub struct Repr {
     pub local_eecn: u32,
     /// The PSN that the *receiver* of this message shall begin to send with (section 12.7.31).
     pub starting_psn: Psn,
-    /// How many RDMA Reads and atomics the sender takes in at once (IT-API's IRD).
-    pub responder_resources: u8,
-    /// How many RDMA Reads and atomics the sender has under way at once (IT-API's ORD).
-    pub initiator_depth: u8,
+    /// The sender's read depths.
+    pub depths: ReadDepths,
     /// How long the sender may take to acknowledge a packet.
     pub target_ack_delay: TimeoutCode,
     /// Whether the alternate path was taken over; 2 bits.
@@ -95,8 +93,10 @@ impl Repr {
             local_qpn: body.local_qpn.into(),
             local_eecn: body.local_eecn.get(),
             starting_psn: body.starting_psn.into(),
-            responder_resources: body.responder_resources,
-            initiator_depth: body.initiator_depth,
+            depths: ReadDepths {
+                responder_resources: body.responder_resources,
+                initiator_depth: body.initiator_depth,
+            },
             target_ack_delay: TimeoutCode::from_low_bits(body.delay_failover_flow >> 3),
             failover_accepted: body.delay_failover_flow >> 1 & 3,
             flow_control: body.delay_failover_flow & 1 != 0,
@@ -119,8 +119,8 @@ impl Repr {
             reserved1: 0,
             starting_psn: self.starting_psn.into(),
             reserved2: 0,
-            responder_resources: self.responder_resources,
-            initiator_depth: self.initiator_depth,
+            responder_resources: self.depths.responder_resources,
+            initiator_depth: self.depths.initiator_depth,
             delay_failover_flow: self.target_ack_delay.get() << 3
                 | (self.failover_accepted & 3) << 1
                 | u8::from(self.flow_control),

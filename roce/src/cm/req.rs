@@ -3,7 +3,7 @@
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{CommId, path, store, view};
+use super::{CommId, ReadDepths, path, store, view};
 use crate::mad::BODY_LEN;
 use crate::number::U24;
 use crate::{Error, PKey, Psn, QKey, Qpn, ServiceId, TimeoutCode};
@@ -73,46 +73,6 @@ pub enum TransportService {
     Extended = 3,
 }
 
-/// The largest payload of a packet (section 12.7.15).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum PathMtu {
-    /// 256 bytes.
-    B256 = 1,
-    /// 512 bytes.
-    B512 = 2,
-    /// 1024 bytes.
-    B1024 = 3,
-    /// 2048 bytes.
-    B2048 = 4,
-    /// 4096 bytes.
-    B4096 = 5,
-}
-
-impl PathMtu {
-    /// The MTU of a code.
-    pub const fn from_code(code: u8) -> Option<PathMtu> {
-        Some(match code {
-            1 => PathMtu::B256,
-            2 => PathMtu::B512,
-            3 => PathMtu::B1024,
-            4 => PathMtu::B2048,
-            5 => PathMtu::B4096,
-            _ => return None,
-        })
-    }
-
-    /// Its code.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
-    /// Its size in bytes.
-    pub const fn bytes(self) -> usize {
-        128 << self as u8
-    }
-}
-
 /// What a request says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
@@ -126,12 +86,10 @@ pub struct Repr {
     pub local_qkey: QKey,
     /// The sender's queue pair.
     pub local_qpn: Qpn,
-    /// How many RDMA Reads and atomics the sender takes in at once (IT-API's IRD).
-    pub responder_resources: u8,
+    /// The sender's read depths.
+    pub depths: ReadDepths,
     /// The sender's end-to-end context; for reliable datagrams.
     pub local_eecn: u32,
-    /// How many RDMA Reads and atomics the sender has under way at once (IT-API's ORD).
-    pub initiator_depth: u8,
     /// The receiver's end-to-end context; for reliable datagrams.
     pub remote_eecn: u32,
     /// Within which time the receiver shall answer.
@@ -148,7 +106,7 @@ pub struct Repr {
     pub retry_count: u8,
     /// Partition key.
     pub pkey: PKey,
-    /// The path MTU's code; 4 bits, see [`PathMtu`].
+    /// The path MTU's code; 4 bits, see [`crate::PathMtu`].
     pub path_mtu: u8,
     /// Whether a reliable datagram channel exists.
     pub rdc_exists: bool,
@@ -178,9 +136,11 @@ impl Repr {
             local_ca_guid: body.local_ca_guid.get(),
             local_qkey: QKey(body.local_qkey.get()),
             local_qpn: body.local_qpn.into(),
-            responder_resources: body.responder_resources,
+            depths: ReadDepths {
+                responder_resources: body.responder_resources,
+                initiator_depth: body.initiator_depth,
+            },
             local_eecn: body.local_eecn.get(),
-            initiator_depth: body.initiator_depth,
             remote_eecn: body.remote_eecn.get(),
             remote_cm_timeout: TimeoutCode::from_low_bits(body.remote_timeout_type_flow >> 3),
             transport_service: match body.remote_timeout_type_flow >> 1 & 3 {
@@ -216,9 +176,9 @@ impl Repr {
             reserved1: 0.into(),
             local_qkey: self.local_qkey.0.into(),
             local_qpn: self.local_qpn.into(),
-            responder_resources: self.responder_resources,
+            responder_resources: self.depths.responder_resources,
             local_eecn: U24::new(self.local_eecn),
-            initiator_depth: self.initiator_depth,
+            initiator_depth: self.depths.initiator_depth,
             remote_eecn: U24::new(self.remote_eecn),
             remote_timeout_type_flow: self.remote_cm_timeout.get() << 3
                 | (self.transport_service as u8) << 1

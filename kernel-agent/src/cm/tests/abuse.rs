@@ -8,9 +8,9 @@ use platform::Instant;
 use proptest::prelude::*;
 use roce::cm::rej::Reason;
 use roce::cm::sidr::Status;
-use roce::{Gid, PKey, QKey, Qpn, TimeoutCode};
+use roce::{Gid, PKey, Path, QKey, Qpn, TimeoutCode};
 
-use super::net::{SERVICE, config, qpn};
+use super::net::{SERVICE, config, local, qpn};
 use crate::cm::*;
 
 const LIMIT: u32 = 6;
@@ -57,10 +57,10 @@ struct World {
     now: Instant,
     us: Gid,
     them: Gid,
-    conns: Vec<ConnId>,
+    conns: Vec<ConnectionId>,
     listens: Vec<ListenId>,
-    resolutions: Vec<SidrId>,
-    requests: Vec<SidrRequestId>,
+    resolutions: Vec<ResolutionId>,
+    requests: Vec<ResolutionRequestId>,
     /// What was sent: loopback answers are made of it.
     sent: Vec<Outgoing>,
 }
@@ -145,7 +145,7 @@ impl World {
 
     fn call(&mut self, which: u8, pick: usize, qp: u32) {
         let now = self.now;
-        let conn = World::pick(&self.conns, pick).unwrap_or(ConnId(pick as u64));
+        let conn = World::pick(&self.conns, pick).unwrap_or(ConnectionId(pick as u64));
         let listen = World::pick(&self.listens, pick).unwrap_or(ListenId(pick as u64));
         let cm = &mut self.cm;
         // Whether a call is allowed is for other tests; here any of them may fail.
@@ -153,10 +153,10 @@ impl World {
             0 => cm.listen(SERVICE, 3).map(|id| self.listens.push(id)),
             1 => cm.stop_listen(listen),
             2 | 3 => {
-                let params = ConnectParams::new(self.us, self.them, SERVICE, qpn(qp));
-                cm.connect(now, &params, b"").map(|id| self.conns.push(id))
+                let params = ConnectParams::new(Path::new(self.us, self.them), SERVICE);
+                cm.connect(now, local(qp), &params, b"").map(|id| self.conns.push(id))
             }
-            4 | 5 => cm.accept(now, conn, &AcceptParams::new(qpn(qp)), b""),
+            4 | 5 => cm.accept(now, conn, local(qp), &AcceptParams::default(), b""),
             6 => cm.reject(now, conn, Reason::CONSUMER_DEFINED, b"", b""),
             7 => cm.establish(now, conn, b""),
             8 => cm.disconnect(now, conn, b""),
@@ -176,11 +176,11 @@ impl World {
                     max_retries: 2,
                 };
                 let _ = cm.sidr_open(&params, b"").map(|id| self.resolutions.push(id));
-                let sidr = World::pick(&self.resolutions, pick).unwrap_or(SidrId(0));
+                let sidr = World::pick(&self.resolutions, pick).unwrap_or(ResolutionId(0));
                 if qp == 2 { cm.sidr_close(sidr) } else { cm.sidr_request(now, sidr) }
             }
             _ => {
-                let request = World::pick(&self.requests, pick).unwrap_or(SidrRequestId(0));
+                let request = World::pick(&self.requests, pick).unwrap_or(ResolutionRequestId(0));
                 cm.sidr_reply(request, Status::Valid, qpn(qp), QKey(0), b"")
             }
         };

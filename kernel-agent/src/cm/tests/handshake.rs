@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use roce::cm::rej::Reason;
-use roce::cm::req::{PathMtu, TransportService};
-use roce::cm::{Datagram, Message};
-use roce::{Gid, PKey, Psn, Qpn, ServiceId, TimeoutCode};
+use roce::cm::req::TransportService;
+use roce::cm::{Datagram, Message, ReadDepths};
+use roce::{Gid, PKey, Path, PathMtu, Psn, Qpn, ServiceId, TimeoutCode};
 
-use super::net::{Net, SERVICE, config, qpn};
+use super::net::{Net, SERVICE, config, local, qpn};
 use crate::cm::*;
 
 fn padded(data: &[u8], len: usize) -> Vec<u8> {
@@ -26,11 +26,11 @@ fn each_side_hears_what_the_other_said() {
     net.deliver();
     let request = net.request();
     assert_eq!((request.listen, request.service), (listen, SERVICE));
-    assert_eq!((request.local_gid, request.remote_gid), (net.nodes[1].gid, net.nodes[0].gid));
+    assert_eq!(request.path, Path::new(net.nodes[1].gid, net.nodes[0].gid));
     assert_eq!((request.remote_qpn, request.send_psn), (qpn(0x11), Psn::new(0x110)));
-    assert_eq!((request.responder_resources, request.initiator_depth), (4, 3));
+    assert_eq!(request.depths, ReadDepths { responder_resources: 4, initiator_depth: 3 });
     assert_eq!((request.retry_count, request.rnr_retry_count, request.path_mtu), (7, 7, PathMtu::B1024));
-    assert_eq!((request.ack_timeout.get(), request.pkey, request.hop_limit), (14, PKey::DEFAULT, 64));
+    assert_eq!((request.ack_timeout.get(), request.pkey), (14, PKey::DEFAULT));
     assert_eq!(request.private_data[..], padded(b"who goes there", 92));
     assert_eq!(request.ip, None);
 
@@ -40,7 +40,7 @@ fn each_side_hears_what_the_other_said() {
     let [Event::Reply(reply)] = events[..] else { panic!("{events:?}") };
     assert_eq!(reply.conn, ours);
     assert_eq!((reply.remote_qpn, reply.send_psn), (qpn(0x22), Psn::new(0x220)));
-    assert_eq!((reply.responder_resources, reply.initiator_depth), (2, 1));
+    assert_eq!(reply.depths, ReadDepths { responder_resources: 2, initiator_depth: 1 });
     assert_eq!(reply.private_data[..], padded(b"a friend", 196));
     assert_eq!(net.state(0, ours), State::RepRcvd);
 
@@ -83,10 +83,11 @@ fn a_queue_pair_cannot_connect_to_itself_nor_twice() {
     net.connect(0x11, b"");
     net.deliver();
     let request = net.request();
-    let (now, params) = (net.now, net.params(0x11));
+    let (now, params) = (net.now, net.params());
     let in_use = Error::QpInUse(qpn(0x11));
-    assert_eq!(net.nodes[0].cm.accept(now, request.conn, &AcceptParams::new(qpn(0x11)), b""), Err(in_use));
-    assert_eq!(net.nodes[0].cm.connect(now, &params, b""), Err(in_use));
+    let accept = AcceptParams::default();
+    assert_eq!(net.nodes[0].cm.accept(now, request.conn, local(0x11), &accept, b""), Err(in_use));
+    assert_eq!(net.nodes[0].cm.connect(now, local(0x11), &params, b""), Err(in_use));
     assert_eq!(net.state(0, request.conn), State::ReqRcvd);
 }
 
@@ -95,13 +96,13 @@ fn an_ip_service_gets_and_gives_its_header() {
     let mut net = Net::new(2);
     let service = ServiceId::ip_cm(ServiceId::TCP, 4420);
     net.nodes[1].cm.listen(service, 1).unwrap();
-    let params = ConnectParams { service, ip_source_port: 55_000, ..net.params(0x11) };
+    let params = ConnectParams { service, ip_source_port: 55_000, ..net.params() };
     let now = net.now;
     let too_long = Error::PrivateData { len: 57, max: 56 };
-    assert_eq!(net.nodes[0].cm.connect(now, &params, &[1; 57]), Err(too_long));
-    let v6 = ConnectParams { remote_gid: Gid([0xfe; 16]), ..params };
-    assert!(matches!(net.nodes[0].cm.connect(now, &v6, b""), Err(Error::OutOfRange(_))));
-    net.nodes[0].cm.connect(now, &params, &[1; 56]).unwrap();
+    assert_eq!(net.nodes[0].cm.connect(now, local(0x11), &params, &[1; 57]), Err(too_long));
+    let v6 = ConnectParams { path: Path { remote_gid: Gid([0xfe; 16]), ..params.path }, ..params };
+    assert!(matches!(net.nodes[0].cm.connect(now, local(0x11), &v6, b""), Err(Error::OutOfRange(_))));
+    net.nodes[0].cm.connect(now, local(0x11), &params, &[1; 56]).unwrap();
     net.deliver();
     let request = net.request();
     let ip = request.ip.unwrap();
@@ -113,23 +114,23 @@ fn an_ip_service_gets_and_gives_its_header() {
 fn private_data_that_does_not_fit_changes_nothing() {
     let mut net = Net::new(2);
     net.nodes[1].cm.listen(SERVICE, 1).unwrap();
-    let (now, params) = (net.now, net.params(0x11));
+    let (now, params) = (net.now, net.params());
     let error = |len, max| Err(Error::PrivateData { len, max });
-    assert_eq!(net.nodes[0].cm.connect(now, &params, &[0; 93]).map(drop), error(93, 92));
+    assert_eq!(net.nodes[0].cm.connect(now, local(0x11), &params, &[0; 93]).map(drop), error(93, 92));
     assert_eq!(net.nodes[0].cm.counts(), Counts::default());
     let ours = net.connect(0x11, &[1; 92]);
     net.deliver();
     let theirs = net.request().conn;
-    let accept = AcceptParams::new(qpn(0x22));
+    let accept = AcceptParams::default();
     let cm = &mut net.nodes[1].cm;
     assert_eq!(cm.reject(now, theirs, Reason::CONSUMER_DEFINED, &[], &[0; 149]), error(149, 148));
     assert_eq!(
         cm.reject(now, theirs, Reason::CONSUMER_DEFINED, &[0; 73], &[]),
         Err(Error::OutOfRange("ari"))
     );
-    assert_eq!(cm.accept(now, theirs, &accept, &[0; 197]), error(197, 196));
+    assert_eq!(cm.accept(now, theirs, local(0x22), &accept, &[0; 197]), error(197, 196));
     assert_eq!(cm.state(theirs), State::ReqRcvd);
-    cm.accept(now, theirs, &accept, &[1; 196]).unwrap();
+    cm.accept(now, theirs, local(0x22), &accept, &[1; 196]).unwrap();
     assert_eq!(cm.disconnect(now, theirs, &[0; 149]), error(149, 148));
     net.deliver();
     let cm = &mut net.nodes[0].cm;
@@ -142,19 +143,21 @@ fn private_data_that_does_not_fit_changes_nothing() {
 #[test]
 fn values_that_do_not_fit_their_fields_are_refused() {
     let mut net = Net::new(2);
-    let good = net.params(0x11);
+    let good = net.params();
+    let with = |path| ConnectParams { path, ..good };
+    let gsi = LocalQp { qpn: Qpn::GSI, ..local(0x11) };
     let bad = [
-        (ConnectParams { local_qpn: Qpn::GSI, ..good }, "local_qpn"),
-        (ConnectParams { max_cm_retries: 16, ..good }, "max_cm_retries"),
-        (ConnectParams { retry_count: 8, ..good }, "retry_count"),
-        (ConnectParams { rnr_retry_count: 8, ..good }, "rnr_retry_count"),
-        (ConnectParams { flow_label: 1 << 20, ..good }, "flow_label"),
-        (ConnectParams { sl: 16, ..good }, "sl"),
-        (ConnectParams { packet_rate: 64, ..good }, "packet_rate"),
+        (gsi, good, "local_qpn"),
+        (local(0x11), ConnectParams { max_cm_retries: 16, ..good }, "max_cm_retries"),
+        (local(0x11), ConnectParams { retry_count: 8, ..good }, "retry_count"),
+        (local(0x11), ConnectParams { rnr_retry_count: 8, ..good }, "rnr_retry_count"),
+        (local(0x11), with(Path { flow_label: 1 << 20, ..good.path }), "flow_label"),
+        (local(0x11), with(Path { sl: 16, ..good.path }), "sl"),
+        (local(0x11), with(Path { packet_rate: 64, ..good.path }), "packet_rate"),
     ];
-    for (params, what) in bad {
+    for (qp, params, what) in bad {
         let now = net.now;
-        assert_eq!(net.nodes[0].cm.connect(now, &params, b""), Err(Error::OutOfRange(what)));
+        assert_eq!(net.nodes[0].cm.connect(now, qp, &params, b""), Err(Error::OutOfRange(what)));
     }
     assert_eq!(net.nodes[0].cm.counts(), Counts::default());
 }
@@ -187,8 +190,11 @@ fn a_request_that_cannot_be_served_is_rejected_with_its_reason() {
         rejected_with(|req| req.transport_service = TransportService::Uc),
         Reason::INVALID_TRANSPORT_SERVICE
     );
-    assert_eq!(rejected_with(|req| req.primary_path.remote_gid = Gid([9; 16])), Reason::PRIMARY_GID);
-    assert_eq!(rejected_with(|req| req.primary_path.local_gid = Gid([9; 16])), Reason::UNSUPPORTED_REQUEST);
+    assert_eq!(rejected_with(|req| req.primary_path.path.remote_gid = Gid([9; 16])), Reason::PRIMARY_GID);
+    assert_eq!(
+        rejected_with(|req| req.primary_path.path.local_gid = Gid([9; 16])),
+        Reason::UNSUPPORTED_REQUEST
+    );
     assert_eq!(rejected_with(|req| req.pkey = PKey(0x8001)), Reason::PRIMARY_GID);
     assert_eq!(rejected_with(|req| req.local_qpn = Qpn::GSI), Reason::UNSUPPORTED_REQUEST);
     assert_eq!(rejected_with(|req| req.path_mtu = 6), Reason::INVALID_PATH_MTU);
@@ -245,9 +251,9 @@ fn what_exceeds_the_backlog_is_dropped_and_tried_again() {
 fn a_discarded_request_is_told_of_again_until_its_sender_gives_up() {
     let mut net = Net::new(2);
     net.nodes[1].cm.listen(SERVICE, 1).unwrap();
-    let params = ConnectParams { max_cm_retries: 1, ..net.params(0x11) };
+    let params = ConnectParams { max_cm_retries: 1, ..net.params() };
     let now = net.now;
-    let ours = net.nodes[0].cm.connect(now, &params, b"").unwrap();
+    let ours = net.nodes[0].cm.connect(now, local(0x11), &params, b"").unwrap();
     for round in 0..2 {
         // The repetition comes after a little more than a second.
         net.pass(Duration::from_millis(500 + 1000 * round));
@@ -266,8 +272,8 @@ fn a_full_table_rejects_for_want_of_resources() {
     let mut net = Net::with(2, Config { max_connections: 1, ..config() }, 1);
     net.nodes[1].cm.listen(SERVICE, 8).unwrap();
     net.connect(0x11, b"");
-    let (now, params) = (net.now, net.params(0x12));
-    assert_eq!(net.nodes[0].cm.connect(now, &params, b""), Err(Error::Full(Table::Connections)));
+    let (now, params) = (net.now, net.params());
+    assert_eq!(net.nodes[0].cm.connect(now, local(0x12), &params, b""), Err(Error::Full(Table::Connections)));
     net.deliver();
     net.request();
     // Another node's request finds the passive side full.
@@ -287,8 +293,8 @@ fn nobody_answers() {
     let mut net = Net::new(2);
     net.weather.lost = 1000;
     let now = net.now;
-    let params = ConnectParams { max_cm_retries: 3, ..net.params(0x11) };
-    let ours = net.nodes[0].cm.connect(now, &params, b"").unwrap();
+    let params = ConnectParams { max_cm_retries: 3, ..net.params() };
+    let ours = net.nodes[0].cm.connect(now, local(0x11), &params, b"").unwrap();
     net.pass(Duration::from_secs(30));
     assert_eq!(net.take(0), [Event::TimedOut { conn: ours, state: State::ReqSent }]);
     let reqs = net.sent.iter().filter(|message| matches!(message, Message::Req(_))).count();
@@ -305,8 +311,8 @@ fn the_consumers_timeout_ends_an_attempt_in_each_of_its_states() {
         let mut net = Net::new(2);
         net.nodes[1].cm.listen(SERVICE, 1).unwrap();
         let timeout = Some(Duration::from_millis(1500));
-        let (now, params) = (net.now, ConnectParams { timeout, ..net.params(0x11) });
-        let ours = net.nodes[0].cm.connect(now, &params, b"").unwrap();
+        let (now, params) = (net.now, ConnectParams { timeout, ..net.params() });
+        let ours = net.nodes[0].cm.connect(now, local(0x11), &params, b"").unwrap();
         net.deliver();
         let theirs = net.request().conn;
         if replied {
@@ -332,8 +338,8 @@ fn a_slow_consumer_is_waited_for() {
     let mut net = Net::new(2);
     net.nodes[1].cm.listen(SERVICE, 1).unwrap();
     let now = net.now;
-    let params = ConnectParams { max_cm_retries: 2, ..net.params(0x11) };
-    let ours = net.nodes[0].cm.connect(now, &params, b"").unwrap();
+    let params = ConnectParams { max_cm_retries: 2, ..net.params() };
+    let ours = net.nodes[0].cm.connect(now, local(0x11), &params, b"").unwrap();
     // Longer than two repetitions take without an MRA.
     net.pass(Duration::from_secs(6));
     assert_eq!(net.state(0, ours), State::MraReqRcvd);
@@ -448,8 +454,8 @@ fn calls_wait_until_the_actions_are_taken() {
     let now = net.now;
     let mut n = 0x11;
     let error = loop {
-        let params = net.params(n);
-        match net.nodes[0].cm.connect(now, &params, b"") {
+        let params = net.params();
+        match net.nodes[0].cm.connect(now, local(n), &params, b"") {
             Ok(_) => n += 1,
             Err(error) => break error,
         }

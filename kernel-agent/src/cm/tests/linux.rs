@@ -4,11 +4,11 @@ use alloc::vec::Vec;
 
 use pcap_file::pcap::PcapReader;
 use platform::Instant;
-use roce::cm::{Datagram, Message, dreq, rep, rtu};
+use roce::cm::{Datagram, Message, ReadDepths, dreq, rep, rtu};
 use roce::wire::datagram;
-use roce::{Gid, Qpn, ServiceId};
+use roce::{Gid, Path, Qpn, ServiceId};
 
-use super::net::{config, qpn};
+use super::net::{config, local, qpn};
 use crate::cm::*;
 
 const CAPTURE: &[u8] = include_bytes!("../../../../roce/tests/data/01-rping.pcap");
@@ -76,7 +76,7 @@ fn its_client_connects_to_us_and_leaves() {
     let Event::ConnectRequest(request) = world.event() else { panic!() };
     assert_eq!(request.ip.unwrap().src, them.to_ip());
     assert_eq!((request.remote_qpn, request.send_psn.get()), (qpn(0x11), 0xc381c6));
-    world.cm.accept(Instant::ZERO, request.conn, &AcceptParams::new(qpn(0x42)), b"").unwrap();
+    world.cm.accept(Instant::ZERO, request.conn, local(0x42), &AcceptParams::default(), b"").unwrap();
     let reply = world.sent();
     let Message::Rep(rep) = reply.message else { panic!() };
     assert_eq!((reply.tid, rep.remote_comm_id), (req.tid, req_said.local_comm_id));
@@ -95,26 +95,19 @@ fn its_server_accepts_us_and_our_request_looks_like_its_own() {
     let (Message::Req(theirs), Message::Rep(rep_said)) = (req.message, rep.message) else { panic!() };
     let mut world = World { cm: Cm::new(config()), us, them, tid: 0 };
     let ip = roce::cm::ip_cm::Repr::parse(&theirs.private_data).unwrap().0;
+    let qp = LocalQp { qpn: theirs.local_qpn, receive_psn: theirs.starting_psn, srq: theirs.srq };
+    let path = Path { local_gid: us, remote_gid: them, ..theirs.primary_path.path };
     let params = ConnectParams {
         ip_source_port: ip.src_port,
-        receive_psn: theirs.starting_psn,
-        responder_resources: 1,
-        initiator_depth: 1,
+        depths: ReadDepths { responder_resources: 1, initiator_depth: 1 },
         remote_cm_timeout: theirs.remote_cm_timeout,
         local_cm_timeout: theirs.local_cm_timeout,
         max_cm_retries: 15,
         local_ack_timeout: theirs.primary_path.local_ack_timeout,
-        packet_rate: theirs.primary_path.packet_rate,
-        sl: theirs.primary_path.sl,
-        subnet_local: theirs.primary_path.subnet_local,
-        hop_limit: theirs.primary_path.hop_limit,
-        flow_label: theirs.primary_path.flow_label,
-        traffic_class: theirs.primary_path.traffic_class,
-        srq: theirs.srq,
-        ..ConnectParams::new(us, them, theirs.service_id, theirs.local_qpn)
+        ..ConnectParams::new(path, theirs.service_id)
     };
     let data = &theirs.private_data[roce::cm::ip_cm::Repr::LEN..];
-    let conn = world.cm.connect(Instant::ZERO, &params, data).unwrap();
+    let conn = world.cm.connect(Instant::ZERO, qp, &params, data).unwrap();
     let request = world.sent();
     let Message::Req(ours) = request.message else { panic!() };
     let named = |mut req: roce::cm::req::Repr| {

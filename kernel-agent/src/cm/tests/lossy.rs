@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use roce::{Psn, Qpn};
 
-use super::net::{Net, SERVICE, Weather, config, qpn};
+use super::net::{Net, SERVICE, Weather, config, local};
 use crate::cm::*;
 
 #[derive(Default, Debug)]
@@ -17,7 +17,7 @@ struct End {
 }
 
 /// Which side of a connection an id names: with one node, its active ends are those that `connect` returned.
-fn side(node: usize, nodes: usize, conn: &ConnId, ends: &[BTreeMap<ConnId, End>; 2]) -> usize {
+fn side(node: usize, nodes: usize, conn: &ConnectionId, ends: &[BTreeMap<ConnectionId, End>; 2]) -> usize {
     if nodes == 2 { node } else { usize::from(!ends[0].contains_key(conn)) }
 }
 
@@ -27,7 +27,7 @@ fn run(nodes: usize, seed: u64, weather: Weather, count: u32) -> u32 {
     net.weather = weather;
     let last = nodes - 1;
     net.nodes[last].cm.listen(SERVICE, count).unwrap();
-    let mut ends: [BTreeMap<ConnId, End>; 2] = Default::default();
+    let mut ends: [BTreeMap<ConnectionId, End>; 2] = Default::default();
     let mut passive_qp = 0x1000;
     for n in 0..count {
         let conn = net.connect(0x100 + n, b"");
@@ -49,9 +49,8 @@ fn run(nodes: usize, seed: u64, weather: Weather, count: u32) -> u32 {
                         let remote = Some((request.remote_qpn, request.send_psn));
                         // A request that comes again after it was forgotten is a new one.
                         ends[1].insert(request.conn, End { remote, ..End::default() });
-                        let receive_psn = Psn::new(passive_qp * 16);
-                        let params = AcceptParams { receive_psn, ..AcceptParams::new(qpn(passive_qp)) };
-                        cm.accept(now, request.conn, &params, b"").unwrap();
+                        let params = AcceptParams::default();
+                        cm.accept(now, request.conn, local(passive_qp), &params, b"").unwrap();
                     }
                     Event::Reply(reply) => {
                         let end = ends[0].get_mut(&reply.conn).unwrap();
@@ -79,7 +78,7 @@ fn run(nodes: usize, seed: u64, weather: Weather, count: u32) -> u32 {
             }
         }
     }
-    let standing = |net: &Net, node: usize, side: &BTreeMap<ConnId, End>| {
+    let standing = |net: &Net, node: usize, side: &BTreeMap<ConnectionId, End>| {
         side.keys().filter(|&&conn| net.state(node, conn) == State::Established).count()
     };
     let (a, b) = (standing(&net, 0, &ends[0]), standing(&net, last, &ends[1]));

@@ -6,8 +6,8 @@ use core::net::Ipv4Addr;
 use core::time::Duration;
 
 use platform::Instant;
-use roce::cm::{Datagram, Message};
-use roce::{Gid, Psn, Qpn, ServiceId};
+use roce::cm::{Datagram, Message, ReadDepths};
+use roce::{Gid, Path, Psn, Qpn, ServiceId};
 
 use crate::cm::*;
 
@@ -47,6 +47,11 @@ pub fn qpn(n: u32) -> Qpn {
     Qpn::new(n).unwrap()
 }
 
+/// A queue pair whose first PSN follows from its number.
+pub fn local(n: u32) -> LocalQp {
+    LocalQp::new(qpn(n), Psn::new(n * 16))
+}
+
 impl Net {
     pub fn new(nodes: usize) -> Net {
         Net::with(nodes, config(), 1)
@@ -82,14 +87,10 @@ impl Net {
     }
 
     /// Everyday parameters from the first node to the last.
-    pub fn params(&self, local_qpn: u32) -> ConnectParams {
-        let (from, to) = (self.nodes[0].gid, self.nodes[self.nodes.len() - 1].gid);
-        ConnectParams {
-            receive_psn: Psn::new(local_qpn * 16),
-            responder_resources: 4,
-            initiator_depth: 3,
-            ..ConnectParams::new(from, to, SERVICE, qpn(local_qpn))
-        }
+    pub fn params(&self) -> ConnectParams {
+        let path = Path::new(self.nodes[0].gid, self.nodes[self.nodes.len() - 1].gid);
+        let depths = ReadDepths { responder_resources: 4, initiator_depth: 3 };
+        ConnectParams { depths, ..ConnectParams::new(path, SERVICE) }
     }
 
     /// Takes what a node wants done.
@@ -186,20 +187,16 @@ impl Net {
         core::mem::take(&mut self.nodes[node].events)
     }
 
-    pub fn connect(&mut self, local_qpn: u32, private_data: &[u8]) -> ConnId {
-        let (now, params) = (self.now, self.params(local_qpn));
-        self.nodes[0].cm.connect(now, &params, private_data).unwrap()
+    pub fn connect(&mut self, local_qpn: u32, private_data: &[u8]) -> ConnectionId {
+        let (now, params) = (self.now, self.params());
+        self.nodes[0].cm.connect(now, local(local_qpn), &params, private_data).unwrap()
     }
 
-    pub fn accept(&mut self, node: usize, conn: ConnId, local_qpn: u32, private_data: &[u8]) {
-        let params = AcceptParams {
-            receive_psn: Psn::new(local_qpn * 16),
-            responder_resources: 2,
-            initiator_depth: 1,
-            ..AcceptParams::new(qpn(local_qpn))
-        };
+    pub fn accept(&mut self, node: usize, conn: ConnectionId, local_qpn: u32, private_data: &[u8]) {
+        let depths = ReadDepths { responder_resources: 2, initiator_depth: 1 };
+        let params = AcceptParams { depths, ..AcceptParams::default() };
         let now = self.now;
-        self.nodes[node].cm.accept(now, conn, &params, private_data).unwrap();
+        self.nodes[node].cm.accept(now, conn, local(local_qpn), &params, private_data).unwrap();
     }
 
     /// The request that the last node was told of.
@@ -211,7 +208,7 @@ impl Net {
     }
 
     /// Two nodes, of which the second has been asked and its consumer has not answered yet: the network, and the two ends.
-    pub fn asked() -> (Net, ConnId, ConnId) {
+    pub fn asked() -> (Net, ConnectionId, ConnectionId) {
         let mut net = Net::new(2);
         net.nodes[1].cm.listen(SERVICE, 1).unwrap();
         let ours = net.connect(0x11, b"");
@@ -221,7 +218,7 @@ impl Net {
     }
 
     /// The same after it has accepted and the reply has come.
-    pub fn replied() -> (Net, ConnId, ConnId) {
+    pub fn replied() -> (Net, ConnectionId, ConnectionId) {
         let (mut net, ours, theirs) = Net::asked();
         net.accept(1, theirs, 0x22, b"");
         net.deliver();
@@ -242,7 +239,7 @@ impl Net {
     }
 
     /// Two connected ends: the first node's and the last node's.
-    pub fn connected(&mut self, active: u32, passive: u32) -> (ConnId, ConnId) {
+    pub fn connected(&mut self, active: u32, passive: u32) -> (ConnectionId, ConnectionId) {
         let last = self.nodes.len() - 1;
         if self.nodes[last].cm.listener(SERVICE).is_none() {
             self.nodes[last].cm.listen(SERVICE, 16).unwrap();
@@ -260,7 +257,7 @@ impl Net {
         (ours, theirs)
     }
 
-    pub fn state(&self, node: usize, conn: ConnId) -> State {
+    pub fn state(&self, node: usize, conn: ConnectionId) -> State {
         self.nodes[node].cm.state(conn)
     }
 }

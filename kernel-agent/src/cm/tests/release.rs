@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use roce::cm::rej::Reason;
 use roce::cm::{Datagram, Message};
-use roce::{Gid, Qpn};
+use roce::{Gid, Path, Qpn};
 
-use super::net::{Net, SERVICE, qpn};
+use super::net::{Net, SERVICE, local, qpn};
 use crate::cm::*;
 
 #[test]
@@ -237,10 +237,10 @@ fn an_abandoned_connection_tells_the_peer_and_nobody_else() {
         };
         assert!(wanted, "case {case}: {told:?}");
         // The queue pair is free at once.
-        let (local, remote) = (net.nodes[node].gid, net.nodes[1 - node].gid);
-        let again = ConnectParams::new(local, remote, SERVICE, qpn(if node == 0 { 0x11 } else { 0x22 }));
+        let back = Path::new(net.nodes[node].gid, net.nodes[1 - node].gid);
+        let qp = local(if node == 0 { 0x11 } else { 0x22 });
         let now = net.now;
-        let next = net.nodes[node].cm.connect(now, &again, b"").unwrap();
+        let next = net.nodes[node].cm.connect(now, qp, &ConnectParams::new(back, SERVICE), b"").unwrap();
         net.nodes[node].cm.abandon(now, next).unwrap();
         net.lose();
         net.pass(Duration::from_secs(5));
@@ -309,13 +309,12 @@ fn time_wait_keeps_the_same_two_queue_pairs_apart_if_asked_to() {
     net.connect(0x11, b"");
     net.deliver();
     let theirs = net.request().conn;
-    let careful = AcceptParams { ignore_time_wait: false, ..AcceptParams::new(qpn(0x22)) };
+    let careful = AcceptParams { ignore_time_wait: false, ..AcceptParams::default() };
     let now = net.now;
-    let refused = net.nodes[1].cm.accept(now, theirs, &careful, b"");
+    let refused = net.nodes[1].cm.accept(now, theirs, local(0x22), &careful, b"");
     assert_eq!(refused, Err(Error::TimeWait(qpn(0x22))));
     assert_eq!(net.state(1, theirs), State::ReqRcvd);
-    let other = AcceptParams { local_qpn: qpn(0x23), ..careful };
-    net.nodes[1].cm.accept(now, theirs, &other, b"").unwrap();
+    net.nodes[1].cm.accept(now, theirs, local(0x23), &careful, b"").unwrap();
     // And if not asked to, not.
     net.connect(0x12, b"");
     net.deliver();

@@ -5,10 +5,10 @@ use alloc::string::ToString;
 use core::time::Duration;
 
 use roce::cm::rej::Reason;
-use roce::cm::{CommId, Datagram, Message, dreq, mra, rej, rep, rtu};
+use roce::cm::{CommId, Datagram, Message, ReadDepths, dreq, mra, rej, rep, rtu};
 use roce::{QKey, Qpn, TimeoutCode};
 
-use super::net::{Net, SERVICE, config, qpn};
+use super::net::{Net, SERVICE, config, local, qpn};
 use crate::cm::state::TABLE;
 use crate::cm::*;
 
@@ -63,7 +63,7 @@ fn the_table_is_a_function_that_reaches_all_states_and_errors_name_both() {
 }
 
 /// A net in which a connection is in `state`, which connection, and at which node.
-fn reach(state: State) -> (Net, usize, ConnId) {
+fn reach(state: State) -> (Net, usize, ConnectionId) {
     let mut net = Net::with(2, Config { patience: None, ..config() }, 1);
     net.nodes[1].cm.listen(SERVICE, 4).unwrap();
     let short = TimeoutCode::new(10).unwrap();
@@ -81,8 +81,8 @@ fn reach(state: State) -> (Net, usize, ConnId) {
         return (net, 0, ours);
     }
     let timeout = Some(Duration::from_secs(20));
-    let (now, params) = (net.now, ConnectParams { timeout, ..net.params(0x11) });
-    let ours = net.nodes[0].cm.connect(now, &params, b"").unwrap();
+    let (now, params) = (net.now, ConnectParams { timeout, ..net.params() });
+    let ours = net.nodes[0].cm.connect(now, local(0x11), &params, b"").unwrap();
     if state == State::ReqSent {
         net.lose();
         return (net, 0, ours);
@@ -119,7 +119,7 @@ fn reach(state: State) -> (Net, usize, ConnId) {
 }
 
 /// The message of the peer's that is behind a trigger.
-fn message(net: &Net, node: usize, conn: ConnId, by: Trigger) -> Option<Message> {
+fn message(net: &Net, node: usize, conn: ConnectionId, by: Trigger) -> Option<Message> {
     let conn = net.nodes[node].cm.conns.get(conn).unwrap();
     let (local_comm_id, remote_comm_id) = (conn.remote_comm.unwrap_or(CommId(77)), conn.local_comm);
     let about_rep = matches!(conn.state, State::RepSent | State::MraRepRcvd);
@@ -138,8 +138,7 @@ fn message(net: &Net, node: usize, conn: ConnId, by: Trigger) -> Option<Message>
             local_qpn: qpn(0x22),
             local_eecn: 0,
             starting_psn: roce::Psn::new(0),
-            responder_resources: 0,
-            initiator_depth: 0,
+            depths: ReadDepths::default(),
             target_ack_delay: TimeoutCode::default(),
             failover_accepted: 0,
             flow_control: false,
@@ -170,7 +169,7 @@ fn message(net: &Net, node: usize, conn: ConnId, by: Trigger) -> Option<Message>
 }
 
 /// Has it happen to a connection in `state`.
-fn happen(net: &mut Net, node: usize, conn: ConnId, by: Trigger) -> Result<(), Error> {
+fn happen(net: &mut Net, node: usize, conn: ConnectionId, by: Trigger) -> Result<(), Error> {
     let now = net.now;
     if let Some(message) = message(net, node, conn, by) {
         let from = Arrival {
@@ -187,7 +186,7 @@ fn happen(net: &mut Net, node: usize, conn: ConnId, by: Trigger) -> Result<(), E
     }
     let cm = &mut net.nodes[node].cm;
     match by {
-        Trigger::Accept => cm.accept(now, conn, &AcceptParams::new(qpn(0x33)), b""),
+        Trigger::Accept => cm.accept(now, conn, local(0x33), &AcceptParams::default(), b""),
         Trigger::Reject => cm.reject(now, conn, Reason::CONSUMER_DEFINED, &[], b""),
         Trigger::SendMra => cm.postpone(now, conn, TimeoutCode::new(10).unwrap()),
         Trigger::Establish => cm.establish(now, conn, b""),
