@@ -1,4 +1,5 @@
-//! Global identifiers: the name of a port (IBTA vol. 1 section 4.1.1; for RoCEv2 an IP address, annex A17.2).
+//! Global identifiers, which name ports (IBTA vol. 1 section 4.1.1; on RoCEv2 a GID is an IP
+//! address, annex A17.2).
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -39,12 +40,12 @@ impl Gid {
         Gid(addr.octets())
     }
 
-    /// The IPv4 address that it maps, if it maps one.
+    /// The IPv4 address that the GID maps, if it maps one.
     pub const fn to_ipv4(self) -> Option<Ipv4Addr> {
         Ipv6Addr::from_octets(self.0).to_ipv4_mapped()
     }
 
-    /// The IP address that it stands for.
+    /// The GID's IP address.
     pub fn to_ip(self) -> IpAddr {
         match self.to_ipv4() {
             Some(v4) => IpAddr::V4(v4),
@@ -52,7 +53,7 @@ impl Gid {
         }
     }
 
-    /// Whether it names no port.
+    /// Whether it is [`Gid::UNSPECIFIED`].
     pub fn is_unspecified(self) -> bool {
         self == Gid::UNSPECIFIED
     }
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ipv4_address_is_mapped_and_found_again() {
+    fn an_ipv4_address_is_mapped_and_recovered() {
         let gid = Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, 2));
         assert_eq!(gid.0, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2]);
         assert_eq!(gid.to_ipv4(), Some(Ipv4Addr::new(10, 0, 0, 2)));

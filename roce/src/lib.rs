@@ -1,15 +1,19 @@
-//! RoCEv2 and InfiniBand management datagrams, without I/O: what the bytes on the wire mean.
+//! RoCEv2 packets and InfiniBand management datagrams: parsing and emitting, without I/O.
 //!
-//! Each header has a `Header` (or `Body`), a zerocopy view with the layout of the specification, and a
-//! `Repr`, its meaning, which is parsed from the view and emitted into it. Parsing never panics whatever
-//! the bytes are: it returns an [`Error`] that names the field. No allocation, no unsafe code.
+//! Each header has a `Header` (or `Body`), a zerocopy view with the layout of the specification,
+//! and a `Repr`, its decoded form, which is parsed from the view and emitted into it. Parsing never
+//! panics: for invalid bytes it returns an [`Error`] that names the field. No allocation, no unsafe
+//! code.
 //!
-//! - [`wire`]: the headers of a RoCEv2 packet from Ethernet down to the ICRC, and the whole [`wire::datagram`].
+//! - [`wire`]: the headers of a RoCEv2 packet from Ethernet down to the ICRC, and the whole
+//!   [`wire::datagram`].
 //! - [`mad`] and [`cm`]: management datagrams and the connection manager's messages.
-//! - [`gid`], [`number`], [`service`]: the names of ports, queue pairs, packets and services.
+//! - [`gid`], [`number`], [`service`], [`path`]: the names of ports, queue pairs, packets and
+//!   services, and the path between two ports.
 //!
-//! References: InfiniBand Architecture Specification volume 1, chapters 9 (transport), 12 (communication
-//! management), 13 (management datagrams), annex A11 (IP CM service), annex A17 (RoCEv2).
+//! References: InfiniBand Architecture Specification volume 1, chapters 9 (transport), 12
+//! (communication management), 13 (management datagrams), annex A11 (IP CM service), annex A17
+//! (RoCEv2).
 #![no_std]
 #![deny(missing_docs)]
 

@@ -1,4 +1,5 @@
-//! Management datagrams: the 24-byte common header before 232 bytes of payload (IBTA vol. 1 section 13.4.3).
+//! Management datagrams: the 24-byte common header before 232 bytes of payload (IBTA vol. 1 section
+//! 13.4.3).
 
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -10,7 +11,7 @@ use crate::wire::{put, split};
 pub const LEN: usize = 256;
 /// The size of the common header.
 pub const HEADER_LEN: usize = 24;
-/// The size of what follows the header.
+/// The size of the payload behind the header.
 pub const BODY_LEN: usize = LEN - HEADER_LEN;
 
 /// The layout on the wire.
@@ -41,7 +42,7 @@ pub struct Header {
 
 const _: () = assert!(size_of::<Header>() == HEADER_LEN);
 
-/// What a header says.
+/// The decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// Which class of management.
@@ -63,7 +64,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// The header of a datagram, and its body.
+    /// Parses a datagram; returns its header and its body.
     pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8; BODY_LEN]), Error> {
         let (header, rest) = split::<Header>(bytes, "MAD header")?;
         if header.base_version != 1 {
@@ -84,7 +85,7 @@ impl Repr {
         Ok((repr, body))
     }
 
-    /// Writes the header at the start of `into`, and returns what is left of it.
+    /// Writes the header at the start of `into`, and returns the rest of it.
     pub fn emit<'a>(&self, into: &'a mut [u8]) -> Result<&'a mut [u8], Error> {
         let header = Header {
             base_version: 1,

@@ -1,11 +1,11 @@
-//! Queue pair numbers, packet sequence numbers, keys and times as the wire has them.
+//! Queue pair numbers, packet sequence numbers, keys and timeouts in the wire's encoding.
 
 use core::fmt;
 use core::time::Duration;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A 24-bit number in network byte order, as it lies in a packet.
+/// A 24-bit number in network byte order, the layout in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(transparent)]
 pub struct U24([u8; 3]);
@@ -47,7 +47,7 @@ impl Qpn {
         self.0
     }
 
-    /// Whether a connection can use it: neither QP0, QP1 nor the multicast number.
+    /// Whether a connection can use the number: it is not QP0, QP1 or the multicast number.
     pub const fn is_connectable(self) -> bool {
         self.0 > 1 && self.0 < MAX_24
     }
@@ -86,19 +86,20 @@ impl Psn {
         self.0
     }
 
-    /// The number `n` packets on.
+    /// The number that is `n` greater.
     #[must_use]
     pub const fn add(self, n: u32) -> Psn {
         Psn(self.0.wrapping_add(n) & MAX_24)
     }
 
-    /// How far it lies beyond `earlier`, from -2^23 to 2^23 - 1: negative when it lies before.
+    /// The distance from `earlier` to this number, from -2^23 to 2^23 - 1; negative if this number
+    /// is before `earlier`.
     pub const fn distance_from(self, earlier: Psn) -> i32 {
         // Shifting up and down again extends the 24-bit sign.
         ((self.0.wrapping_sub(earlier.0) << 8) as i32) >> 8
     }
 
-    /// Whether it lies before `other` in the half-circle that PSNs are compared in.
+    /// Whether it is before `other`, in the half of the circle by which PSNs are compared.
     pub const fn is_before(self, other: Psn) -> bool {
         self.distance_from(other) < 0
     }
@@ -127,16 +128,19 @@ impl From<Psn> for U24 {
 pub struct PKey(pub u16);
 
 impl PKey {
-    /// The default partition, full membership: the only one there is on RoCEv2 by default.
+    /// Full membership of the default partition, the only one on RoCEv2 unless others are
+    /// configured.
     pub const DEFAULT: PKey = PKey(0xffff);
 
-    /// Whether packets with this key may reach a port with `other`: same partition, not both limited members.
+    /// Whether packets with this key may reach a port with `other`: same partition, not both
+    /// limited members.
     pub const fn matches(self, other: PKey) -> bool {
         self.0 & 0x7fff == other.0 & 0x7fff && (self.0 | other.0) & 0x8000 != 0
     }
 }
 
-/// A queue key: what a datagram must show to enter a queue pair (IBTA vol. 1 section 10.2.5).
+/// A queue key: a queue pair accepts only datagrams that carry its own (IBTA vol. 1 section
+/// 10.2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QKey(pub u32);
 
@@ -145,7 +149,7 @@ impl QKey {
     pub const GSI: QKey = QKey(0x8001_0000);
 }
 
-/// A 5-bit time: 4.096 us * 2^code (IBTA vol. 1 sections 9.7.6.1.3 and 12.7).
+/// A 5-bit timeout: 4.096 us * 2^code (IBTA vol. 1 sections 9.7.6.1.3 and 12.7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeoutCode(u8);
 
@@ -160,7 +164,7 @@ impl TimeoutCode {
         TimeoutCode(bits & 31)
     }
 
-    /// The smallest code whose time is at least `d`; the largest there is if none reaches it.
+    /// The smallest code whose time is at least `d`; the largest code if no time is.
     pub fn at_least(d: Duration) -> TimeoutCode {
         let code = (0..31).find(|&code| TimeoutCode(code).duration() >= d);
         TimeoutCode(code.unwrap_or(31))
@@ -171,7 +175,7 @@ impl TimeoutCode {
         self.0
     }
 
-    /// The time that it stands for: 4.096 us to 2.4 h. (Where a timer can be off, code 0 says so instead.)
+    /// Its time: 4.096 us to 2.4 h. (For a timer that can be off, code 0 means off instead.)
     pub const fn duration(self) -> Duration {
         Duration::from_nanos(4096 << self.0)
     }

@@ -1,10 +1,13 @@
-//! A path between two ports: the one record that requests, connections and address vectors are made of.
+//! A path between two ports: the one record that requests, connections and address vectors are made
+//! of.
 
 use crate::Gid;
 
-/// A path between two ports, as the port at its local end sees it (IBTA vol. 1 section 12.7.9 and following).
+/// A path between two ports, as the port at its local end sees it (IBTA vol. 1 section 12.7.9 and
+/// following).
 ///
-/// Of these RoCEv2 uses the GIDs, the traffic class, the flow label and the hop limit; the rest is carried as it is.
+/// Of these RoCEv2 uses the GIDs, the traffic class, the flow label and the hop limit; the rest is
+/// carried as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Path {
     /// The local port.

@@ -1,4 +1,5 @@
-//! Service ids: what a connection request asks for (IBTA vol. 1 section 12.7.3, annex A3.2.3.3, annex A11.2).
+//! Service ids, which connection requests and service resolutions ask for (IBTA vol. 1 section
+//! 12.7.3, annex A3.2.3.3, annex A11.2).
 
 use core::fmt;
 
@@ -17,7 +18,8 @@ impl ServiceId {
     /// IP protocol number of UDP: the port space that rdma_cm calls `RDMA_PS_UDP`.
     pub const UDP: u8 = 17;
 
-    /// The IP CM service's id of a port; the private data then begins with a [`crate::cm::ip_cm`] header.
+    /// The IP CM service's id of a port; the private data then begins with a [`crate::cm::ip_cm`]
+    /// header.
     pub const fn ip_cm(protocol: u8, port: u16) -> ServiceId {
         ServiceId(IP_CM_PREFIX | (protocol as u64) << 16 | port as u64)
     }

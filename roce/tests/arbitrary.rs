@@ -1,4 +1,5 @@
-//! Whatever the bytes are, parsing returns; and what it accepts survives being emitted and parsed again.
+//! Parsing arbitrary bytes never panics, and a packet that it accepts is the same after it was
+//! emitted and parsed again.
 
 extern crate ferrovia_roce as roce;
 
@@ -48,7 +49,8 @@ proptest! {
             let back = parsed.emit();
             prop_assert_eq!(cm::Datagram::parse(&back).unwrap(), parsed);
         } else {
-            // Refused is what has no meaning: another attribute, or an undefined choice in a field.
+            // Refused are only values without a meaning: another attribute, or an undefined choice
+            // in a field.
             prop_assert!(matches!(bytes[17], 0x0f | 0x1b | 0x11 | 0x12 | 0x18 | 0x1a));
         }
     }

@@ -1,5 +1,5 @@
-//! Captures of Linux peers: each RoCEv2 frame is parsed, its ICRC verified, and emitted byte for byte as it was;
-//! and so is each connection management datagram in one.
+//! Captures of Linux peers: each RoCEv2 frame and each connection management datagram in one is
+//! parsed, its ICRC verified, and emitted again with the same bytes.
 
 extern crate ferrovia_roce as roce;
 
@@ -97,7 +97,7 @@ fn every_frame_is_emitted_as_it_was() {
             }
         }
     }
-    // What the captures are known to hold, so that a reader that skips everything is noticed.
+    // The captures are known to have these; a reader that skips frames would miss some.
     println!(
         "{packets} packets, {datagrams} datagrams, opcodes {opcodes:x?}, attributes {attributes:x?}, {naks} NAKs"
     );

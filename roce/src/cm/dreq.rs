@@ -8,7 +8,7 @@ use crate::mad::BODY_LEN;
 use crate::number::U24;
 use crate::{Error, Qpn};
 
-/// How many bytes of private data a DREQ carries.
+/// Bytes of private data in a DREQ.
 pub const PRIVATE_DATA_LEN: usize = 220;
 
 /// The layout on the wire.
@@ -29,7 +29,7 @@ pub struct Body {
 
 const _: () = assert!(size_of::<Body>() == BODY_LEN);
 
-/// What a request for release says.
+/// A decoded DREQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The sender's communication id.
@@ -43,7 +43,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// What a body says.
+    /// Parses a body.
     pub fn parse(body: &[u8; BODY_LEN]) -> Result<Repr, Error> {
         let body = view::<Body>(body)?;
         Ok(Repr {

@@ -1,5 +1,5 @@
-//! The IP CM service's header: how rdma_cm puts addresses and port at the head of the private data of a REQ or
-//! SIDR_REQ (IBTA annex A11.3, tables 1 and 2).
+//! The IP CM service's header: the addresses and the port at the start of the private data of a REQ
+//! or SIDR_REQ of rdma_cm (IBTA annex A11.3, tables 1 and 2).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -27,7 +27,7 @@ pub struct Header {
 
 const _: () = assert!(size_of::<Header>() == Repr::LEN);
 
-/// What a header says; both addresses are of one family.
+/// The decoded header; both addresses are of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The source address.
@@ -42,7 +42,8 @@ impl Repr {
     /// Its size in bytes.
     pub const LEN: usize = 36;
 
-    /// The header at the start of private data, and the consumer's data behind it.
+    /// Parses the header at the start of private data; returns it and the consumer's data behind
+    /// it.
     pub fn parse(private_data: &[u8]) -> Result<(Repr, &[u8]), Error> {
         let (header, rest) = split::<Header>(private_data, "IP CM header")?;
         if header.cm_version >> 4 != 0 {
@@ -61,7 +62,7 @@ impl Repr {
         Ok((Repr { src, src_port: header.src_port.get(), dst }, rest))
     }
 
-    /// Writes the header at the start of `into`, and returns what is left of it.
+    /// Writes the header at the start of `into`, and returns the rest of it.
     pub fn emit<'a>(&self, into: &'a mut [u8]) -> Result<&'a mut [u8], Error> {
         let octets = |addr: IpAddr| match addr {
             IpAddr::V4(v4) => {

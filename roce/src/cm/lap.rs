@@ -1,5 +1,5 @@
-//! LAP and APR: load alternate path and its response (IBTA vol. 1 section 12.8, tables 115 and 116). RoCEv2
-//! has no alternate paths: a LAP is understood to be declined.
+//! LAP and APR: load alternate path and its response (IBTA vol. 1 section 12.8, tables 115 and
+//! 116). RoCEv2 has no alternate paths, so a LAP is parsed only to be declined.
 
 use zerocopy::byteorder::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -9,9 +9,9 @@ use crate::mad::BODY_LEN;
 use crate::number::U24;
 use crate::{Error, Gid, Path, Qpn, TimeoutCode};
 
-/// How many bytes of private data a LAP carries.
+/// Bytes of private data in a LAP.
 pub const PRIVATE_DATA_LEN: usize = 168;
-/// How many bytes of private data an APR carries.
+/// Bytes of private data in an APR.
 pub const APR_PRIVATE_DATA_LEN: usize = 148;
 /// How many bytes of additional information an APR carries at most.
 pub const APR_INFO_LEN: usize = 72;
@@ -56,7 +56,7 @@ pub struct Body {
 
 const _: () = assert!(size_of::<Body>() == BODY_LEN);
 
-/// What a LAP says, apart from the path that it proposes.
+/// A decoded LAP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The sender's communication id.
@@ -65,16 +65,16 @@ pub struct Repr {
     pub remote_comm_id: CommId,
     /// The receiver's queue pair.
     pub remote_qpn: Qpn,
-    /// Within which time the receiver shall answer.
+    /// The time within which the receiver shall answer.
     pub remote_cm_timeout: TimeoutCode,
-    /// The path proposed.
+    /// The proposed path.
     pub path: super::path::Repr,
     /// Private data.
     pub private_data: [u8; PRIVATE_DATA_LEN],
 }
 
 impl Repr {
-    /// What a body says.
+    /// Parses a body.
     pub fn parse(body: &[u8; BODY_LEN]) -> Result<Repr, Error> {
         let body = view::<Body>(body)?;
         let flow_class = body.flow_class.get();
@@ -137,7 +137,7 @@ pub struct AprBody {
     pub remote_comm_id: U32,
     /// Length of the additional information.
     pub info_len: u8,
-    /// What became of the path.
+    /// The answer.
     pub status: u8,
     /// Reserved.
     pub reserved: U16,
@@ -149,16 +149,16 @@ pub struct AprBody {
 
 const _: () = assert!(size_of::<AprBody>() == BODY_LEN);
 
-/// What an APR says.
+/// A decoded APR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AprRepr {
     /// The sender's communication id.
     pub local_comm_id: CommId,
     /// The receiver's communication id.
     pub remote_comm_id: CommId,
-    /// How much of `info` says something; up to 72.
+    /// How many bytes of `info` are in use; up to 72.
     pub info_len: u8,
-    /// What became of the path: 0 for loaded, see [`AprRepr::NOT_SUPPORTED`].
+    /// The answer: 0 if the path was loaded, see [`AprRepr::NOT_SUPPORTED`].
     pub status: u8,
     /// Additional information.
     pub info: [u8; APR_INFO_LEN],
@@ -167,10 +167,10 @@ pub struct AprRepr {
 }
 
 impl AprRepr {
-    /// The status of a responder that knows no alternate paths.
+    /// The status of a responder that does not support alternate paths.
     pub const NOT_SUPPORTED: u8 = 2;
 
-    /// What a body says.
+    /// Parses a body.
     pub fn parse(body: &[u8; BODY_LEN]) -> Result<AprRepr, Error> {
         let body = view::<AprBody>(body)?;
         if usize::from(body.info_len) > APR_INFO_LEN {

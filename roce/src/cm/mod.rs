@@ -1,8 +1,9 @@
-//! The communication manager's messages (IBTA vol. 1 section 12.6): a [`Message`] for each attribute id, each
-//! in a file of its own.
+//! The communication manager's messages (IBTA vol. 1 section 12.6): a [`Message`] for each
+//! attribute id, each in a file of its own.
 //!
-//! A message's `Body` has the layout of the 232 bytes behind the common MAD header; its `Repr` says what they
-//! mean. Private data has a fixed size in each message: what the sender did not fill is zero.
+//! A message's `Body` is the layout of the 232 bytes behind the common MAD header; its `Repr` is
+//! their decoded form. Private data has a fixed size in each message; the sender pads it with
+//! zeroes.
 
 pub mod dreq;
 pub mod ip_cm;
@@ -32,13 +33,13 @@ const METHOD_SEND: u8 = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommId(pub u32);
 
-/// How many RDMA Reads and atomics one end of a connection serves and has outstanding at once (tables 106 and 110;
-/// IT-API 2.1 chapter 5.1.1).
+/// How many RDMA Reads and atomics one end of a connection serves and has outstanding at once
+/// (tables 106 and 110; IT-API 2.1 chapter 5.1.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReadDepths {
-    /// How many of its peer's it serves at once (IT-API's IRD).
+    /// How many of the peer's this end serves at once (IT-API's IRD).
     pub responder_resources: u8,
-    /// How many of its own it has outstanding at once (IT-API's ORD).
+    /// How many of its own this end has outstanding at once (IT-API's ORD).
     pub initiator_depth: u8,
 }
 
@@ -49,7 +50,7 @@ impl ReadDepths {
     }
 }
 
-/// Declares [`Message`] and what it does for each of its kinds alike.
+/// Declares [`Message`] and those of its methods that have an arm for each kind.
 macro_rules! messages {
     ($($(#[$doc:meta])* $name:ident($repr:ty) = $attr:literal;)*) => {
         /// A communication management message.
@@ -91,7 +92,7 @@ macro_rules! messages {
 messages! {
     /// Request for communication.
     Req(req::Repr) = 0x10;
-    /// Message receipt acknowledgement: the answer takes longer.
+    /// Message receipt acknowledgement: the sender needs more time for its answer.
     Mra(mra::Repr) = 0x11;
     /// Rejection.
     Rej(rej::Repr) = 0x12;
@@ -123,7 +124,7 @@ pub struct Datagram {
 }
 
 impl Datagram {
-    /// The message that a management datagram holds.
+    /// Parses the message in a management datagram.
     pub fn parse(bytes: &[u8]) -> Result<Datagram, Error> {
         let (header, body) = mad::Repr::parse(bytes)?;
         let fields = [
@@ -139,7 +140,7 @@ impl Datagram {
         Ok(Datagram { tid: header.tid, message: Message::parse_body(header.attr_id, body)? })
     }
 
-    /// The management datagram that holds the message.
+    /// The management datagram with this message.
     pub fn emit(&self) -> [u8; mad::LEN] {
         let mut bytes = [0; mad::LEN];
         let header = mad::Header {
@@ -164,14 +165,14 @@ impl Datagram {
     }
 }
 
-/// Copies `data` into a field of private data, and fills up with zeroes; `None` if it does not fit.
+/// Copies `data` into a field of private data and pads it with zeroes; `None` if it does not fit.
 pub fn private_data<const N: usize>(data: &[u8]) -> Option<[u8; N]> {
     let mut field = [0; N];
     field.get_mut(..data.len())?.copy_from_slice(data);
     Some(field)
 }
 
-/// The view of a body that `T` lays out; every `Body` here has the size of [`BODY_LEN`].
+/// The view of a body with the layout `T`; each `Body` of this module has [`BODY_LEN`] bytes.
 fn view<T>(body: &[u8; BODY_LEN]) -> Result<&T, Error>
 where
     T: FromBytes + Immutable + KnownLayout + Unaligned,
@@ -183,7 +184,7 @@ where
     })
 }
 
-/// Writes a body; every `Body` here has the size of [`BODY_LEN`].
+/// Writes a body; each `Body` of this module has [`BODY_LEN`] bytes.
 fn store<T: IntoBytes + Immutable>(value: &T, body: &mut [u8; BODY_LEN]) {
     const { assert!(size_of::<T>() == BODY_LEN) }
     body.copy_from_slice(value.as_bytes());

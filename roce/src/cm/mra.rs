@@ -7,7 +7,7 @@ use super::{CommId, store, view};
 use crate::mad::BODY_LEN;
 use crate::{Error, TimeoutCode};
 
-/// How many bytes of private data an MRA carries.
+/// Bytes of private data in an MRA.
 pub const PRIVATE_DATA_LEN: usize = 222;
 
 /// The layout on the wire.
@@ -40,23 +40,23 @@ pub enum Acknowledged {
     Lap = 2,
 }
 
-/// What an acknowledgement says.
+/// A decoded MRA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The sender's communication id.
     pub local_comm_id: CommId,
     /// The receiver's communication id.
     pub remote_comm_id: CommId,
-    /// What is acknowledged.
+    /// The acknowledged message.
     pub acknowledged: Acknowledged,
-    /// How long the answer takes.
+    /// How long the sender needs for its answer.
     pub service_timeout: TimeoutCode,
     /// Private data.
     pub private_data: [u8; PRIVATE_DATA_LEN],
 }
 
 impl Repr {
-    /// What a body says.
+    /// Parses a body.
     pub fn parse(body: &[u8; BODY_LEN]) -> Result<Repr, Error> {
         let body = view::<Body>(body)?;
         Ok(Repr {

@@ -1,5 +1,5 @@
-//! Where to ask instead: the part of ClassPortInfo that redirects (IBTA vol. 1 section 13.4.8.1), as SIDR_REP and REJ carry
-//! it in their additional information.
+//! Redirection: the part of ClassPortInfo that names another port (IBTA vol. 1 section 13.4.8.1),
+//! as SIDR_REP and REJ carry it in their additional information.
 
 use zerocopy::byteorder::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -7,14 +7,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::number::U24;
 use crate::{Error, Gid, PKey, QKey, Qpn};
 
-/// How many bytes ClassPortInfo has.
+/// The size of ClassPortInfo in bytes.
 pub const LEN: usize = 72;
 
 /// The layout on the wire.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Body {
-    /// Versions, capabilities and response time of the class: nothing that redirects.
+    /// Versions, capabilities and response time of the class, which a redirection leaves out.
     class: [u8; 8],
     gid: Gid,
     /// Traffic class (8), service level (4), flow label (20).
@@ -30,7 +30,7 @@ struct Body {
 
 const _: () = assert!(size_of::<Body>() == LEN);
 
-/// Where to ask instead.
+/// The port that the requester shall ask instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Redirection {
     /// The other port.
@@ -52,7 +52,7 @@ pub struct Redirection {
 }
 
 impl Redirection {
-    /// What the bytes say.
+    /// Parses ClassPortInfo.
     pub fn parse(bytes: &[u8]) -> Result<Redirection, Error> {
         let (body, _) = Body::ref_from_prefix(bytes).map_err(|_| Error::Truncated {
             what: "ClassPortInfo",
@@ -72,7 +72,7 @@ impl Redirection {
         })
     }
 
-    /// The bytes. What does not fit its field is cut off.
+    /// The bytes. A value that does not fit into its field is cut off.
     pub fn emit(&self) -> [u8; LEN] {
         let traffic =
             u32::from(self.traffic_class) << 24 | u32::from(self.sl & 0xf) << 20 | self.flow_label & 0xf_ffff;
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_redirection_is_parsed_as_it_was_emitted() {
         let to = Redirection {
             gid: Gid([7; 16]),
             traffic_class: 0x12,

@@ -7,7 +7,7 @@ use super::{CommId, store, view};
 use crate::Error;
 use crate::mad::BODY_LEN;
 
-/// How many bytes of private data a REJ carries.
+/// Bytes of private data in a REJ.
 pub const PRIVATE_DATA_LEN: usize = 148;
 /// How many bytes of additional reject information a REJ carries at most.
 pub const ARI_LEN: usize = 72;
@@ -34,7 +34,7 @@ pub struct Body {
 
 const _: () = assert!(size_of::<Body>() == BODY_LEN);
 
-/// Which message a REJ rejects (section 12.6.7.1).
+/// The message that a REJ rejects (section 12.6.7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Rejected {
@@ -46,7 +46,8 @@ pub enum Rejected {
     Other = 2,
 }
 
-/// Why a request or reply was rejected (table 109). Every number is allowed; these are the defined ones.
+/// Why a request or reply was rejected (table 109). Each number is allowed; the constants are those
+/// that the table defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reason(pub u16);
 
@@ -57,7 +58,7 @@ impl Reason {
     pub const NO_EEC: Reason = Reason(2);
     /// No resources are available.
     pub const NO_RESOURCES: Reason = Reason(3);
-    /// The sender waited in vain. The additional information is the sender's CA GUID.
+    /// The sender got no answer in time. The additional information is the sender's CA GUID.
     pub const TIMEOUT: Reason = Reason(4);
     /// The request is not supported.
     pub const UNSUPPORTED_REQUEST: Reason = Reason(5);
@@ -65,7 +66,7 @@ impl Reason {
     pub const INVALID_COMM_ID: Reason = Reason(6);
     /// Communication id and queue pair do not belong together.
     pub const INVALID_COMM_INSTANCE: Reason = Reason(7);
-    /// Nobody offers the service.
+    /// No consumer offers the service.
     pub const INVALID_SERVICE_ID: Reason = Reason(8);
     /// The transport service type is not supported.
     pub const INVALID_TRANSPORT_SERVICE: Reason = Reason(9);
@@ -97,9 +98,9 @@ impl Reason {
     pub const ALTERNATE_HOP_LIMIT: Reason = Reason(22);
     /// The alternate packet rate is refused.
     pub const ALTERNATE_PACKET_RATE: Reason = Reason(23);
-    /// Ask another port and communication manager.
+    /// The requester shall ask another port and communication manager.
     pub const PORT_AND_CM_REDIRECTION: Reason = Reason(24);
-    /// Ask another port.
+    /// The requester shall ask another port.
     pub const PORT_REDIRECTION: Reason = Reason(25);
     /// The path MTU is refused. The additional information is the largest acceptable one.
     pub const INVALID_PATH_MTU: Reason = Reason(26);
@@ -119,16 +120,16 @@ impl Reason {
     pub const ALTERNATE_FLOW_LABEL: Reason = Reason(33);
 }
 
-/// What a rejection says.
+/// A decoded REJ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The sender's communication id; zero if it has none.
     pub local_comm_id: CommId,
     /// The receiver's communication id; zero if the sender does not know it.
     pub remote_comm_id: CommId,
-    /// What is rejected.
+    /// The rejected message.
     pub rejected: Rejected,
-    /// How much of `ari` says something; up to 72.
+    /// How many bytes of `ari` are in use; up to 72.
     pub ari_len: u8,
     /// The reason.
     pub reason: Reason,
@@ -139,12 +140,12 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// The part of the additional information that says something.
+    /// The part of the additional information that is in use.
     pub fn ari(&self) -> &[u8] {
         &self.ari[..usize::from(self.ari_len).min(ARI_LEN)]
     }
 
-    /// What a body says.
+    /// Parses a body.
     pub fn parse(body: &[u8; BODY_LEN]) -> Result<Repr, Error> {
         let body = view::<Body>(body)?;
         let ari_len = body.ari_len >> 1;

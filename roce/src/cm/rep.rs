@@ -8,7 +8,7 @@ use crate::mad::BODY_LEN;
 use crate::number::U24;
 use crate::{Error, Psn, QKey, Qpn, TimeoutCode};
 
-/// How many bytes of private data a REP carries.
+/// Bytes of private data in a REP.
 pub const PRIVATE_DATA_LEN: usize = 196;
 
 /// The layout on the wire.
@@ -29,13 +29,13 @@ pub struct Body {
     pub local_eecn: U24,
     /// Reserved.
     pub reserved1: u8,
-    /// Where the receiver's PSNs begin.
+    /// The receiver's first PSN.
     pub starting_psn: U24,
     /// Reserved.
     pub reserved2: u8,
-    /// How many RDMA Reads and atomics the sender takes in at once.
+    /// How many RDMA Reads and atomics the sender serves at once.
     pub responder_resources: u8,
-    /// How many RDMA Reads and atomics the sender has under way at once.
+    /// How many RDMA Reads and atomics the sender has outstanding at once.
     pub initiator_depth: u8,
     /// Target ACK delay (5), failover accepted (2), end-to-end flow control (1).
     pub delay_failover_flow: u8,
@@ -49,7 +49,7 @@ pub struct Body {
 
 const _: () = assert!(size_of::<Body>() == BODY_LEN);
 
-/// What a reply says.
+/// A decoded REP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The sender's communication id.
@@ -62,17 +62,17 @@ pub struct Repr {
     pub local_qpn: Qpn,
     /// The sender's end-to-end context; for reliable datagrams.
     pub local_eecn: u32,
-    /// The PSN that the *receiver* of this message shall begin to send with (section 12.7.31).
+    /// The first PSN that the *receiver* of this message shall send (section 12.7.31).
     pub starting_psn: Psn,
     /// The sender's read depths.
     pub depths: ReadDepths,
     /// How long the sender may take to acknowledge a packet.
     pub target_ack_delay: TimeoutCode,
-    /// Whether the alternate path was taken over; 2 bits.
+    /// Whether the sender accepts the alternate path; 2 bits.
     pub failover_accepted: u8,
     /// Whether the sender's receive queue reports end-to-end credits.
     pub flow_control: bool,
-    /// How often the receiver's queue pair shall retry after RNR NAK; 3 bits, 7 for ever.
+    /// How often the receiver's queue pair shall retry after RNR NAK; 3 bits, 7 is without limit.
     pub rnr_retry_count: u8,
     /// Whether the sender's queue pair takes its receive buffers from a shared queue.
     pub srq: bool,
@@ -83,7 +83,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// What a body says.
+    /// Parses a body.
     pub fn parse(body: &[u8; BODY_LEN]) -> Result<Repr, Error> {
         let body = view::<Body>(body)?;
         Ok(Repr {

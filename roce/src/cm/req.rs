@@ -8,7 +8,7 @@ use crate::mad::BODY_LEN;
 use crate::number::U24;
 use crate::{Error, PKey, Psn, QKey, Qpn, ServiceId, TimeoutCode};
 
-/// How many bytes of private data a REQ carries.
+/// Bytes of private data in a REQ.
 pub const PRIVATE_DATA_LEN: usize = 92;
 
 /// The layout on the wire.
@@ -19,7 +19,7 @@ pub struct Body {
     pub local_comm_id: U32,
     /// Reserved.
     pub reserved0: U32,
-    /// What is asked for.
+    /// The service that the sender asks for.
     pub service_id: U64,
     /// The sender's channel adapter.
     pub local_ca_guid: U64,
@@ -29,17 +29,17 @@ pub struct Body {
     pub local_qkey: U32,
     /// The sender's queue pair.
     pub local_qpn: U24,
-    /// How many RDMA Reads and atomics the sender takes in at once.
+    /// How many RDMA Reads and atomics the sender serves at once.
     pub responder_resources: u8,
     /// The sender's end-to-end context; for reliable datagrams.
     pub local_eecn: U24,
-    /// How many RDMA Reads and atomics the sender has under way at once.
+    /// How many RDMA Reads and atomics the sender has outstanding at once.
     pub initiator_depth: u8,
     /// The receiver's end-to-end context; for reliable datagrams.
     pub remote_eecn: U24,
     /// Remote CM response timeout (5), transport service type (2), end-to-end flow control (1).
     pub remote_timeout_type_flow: u8,
-    /// Where the receiver's PSNs begin.
+    /// The receiver's first PSN.
     pub starting_psn: U24,
     /// Local CM response timeout (5), retry count (3).
     pub local_timeout_retry: u8,
@@ -49,9 +49,9 @@ pub struct Body {
     pub mtu_rdc_rnr: u8,
     /// Max CM retries (4), SRQ (1), extended transport type (3).
     pub retries_srq_type: u8,
-    /// The path to use.
+    /// The primary path.
     pub primary_path: path::Body,
-    /// The path to fall back to.
+    /// The alternate path.
     pub alternate_path: path::Body,
     /// Private data.
     pub private_data: [u8; PRIVATE_DATA_LEN],
@@ -59,7 +59,7 @@ pub struct Body {
 
 const _: () = assert!(size_of::<Body>() == BODY_LEN);
 
-/// Which kind of connection is asked for (section 12.7.6).
+/// The kind of connection that the sender asks for (section 12.7.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TransportService {
@@ -69,16 +69,16 @@ pub enum TransportService {
     Uc = 1,
     /// Reliable datagram.
     Rd = 2,
-    /// As the extended transport type says.
+    /// The one that the extended transport type names.
     Extended = 3,
 }
 
-/// What a request says.
+/// A decoded REQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The sender's communication id.
     pub local_comm_id: CommId,
-    /// What is asked for.
+    /// The service that the sender asks for.
     pub service_id: ServiceId,
     /// The sender's channel adapter.
     pub local_ca_guid: u64,
@@ -92,15 +92,15 @@ pub struct Repr {
     pub local_eecn: u32,
     /// The receiver's end-to-end context; for reliable datagrams.
     pub remote_eecn: u32,
-    /// Within which time the receiver shall answer.
+    /// The time within which the receiver shall answer.
     pub remote_cm_timeout: TimeoutCode,
-    /// Which kind of connection.
+    /// The kind of connection.
     pub transport_service: TransportService,
     /// Whether the sender's receive queue reports end-to-end credits.
     pub flow_control: bool,
-    /// The PSN that the *receiver* of this message shall begin to send with (section 12.7.31).
+    /// The first PSN that the *receiver* of this message shall send (section 12.7.31).
     pub starting_psn: Psn,
-    /// Within which time the sender will answer the reply.
+    /// The time within which the sender will answer the reply.
     pub local_cm_timeout: TimeoutCode,
     /// How often the receiver's queue pair shall retry; 3 bits.
     pub retry_count: u8,
@@ -110,24 +110,24 @@ pub struct Repr {
     pub path_mtu: u8,
     /// Whether a reliable datagram channel exists.
     pub rdc_exists: bool,
-    /// How often the receiver's queue pair shall retry after RNR NAK; 3 bits, 7 for ever.
+    /// How often the receiver's queue pair shall retry after RNR NAK; 3 bits, 7 is without limit.
     pub rnr_retry_count: u8,
     /// How often either side sends a message again; 4 bits.
     pub max_cm_retries: u8,
     /// Whether the sender's queue pair takes its receive buffers from a shared queue.
     pub srq: bool,
-    /// Which extended transport; 3 bits.
+    /// The extended transport; 3 bits.
     pub extended_transport: u8,
-    /// The path to use.
+    /// The primary path.
     pub primary_path: path::Repr,
-    /// The path to fall back to; all zeroes for none.
+    /// The alternate path; all zeroes for none.
     pub alternate_path: path::Repr,
     /// Private data.
     pub private_data: [u8; PRIVATE_DATA_LEN],
 }
 
 impl Repr {
-    /// What a body says.
+    /// Parses a body.
     pub fn parse(body: &[u8; BODY_LEN]) -> Result<Repr, Error> {
         let body = view::<Body>(body)?;
         Ok(Repr {

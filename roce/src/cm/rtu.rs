@@ -1,5 +1,6 @@
-//! RTU, ready to use, and DREP, reply to a request for communication release: two communication ids and private
-//! data each (IBTA vol. 1 sections 12.6.9 and 12.6.11, tables 111 and 113).
+//! RTU, ready to use, and DREP, reply to a request for communication release: each has two
+//! communication ids and private data (IBTA vol. 1 sections 12.6.9 and 12.6.11, tables 111 and
+//! 113).
 
 use zerocopy::byteorder::network_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -8,10 +9,10 @@ use super::{CommId, store, view};
 use crate::Error;
 use crate::mad::BODY_LEN;
 
-/// How many bytes of private data either carries.
+/// Bytes of private data in each of them.
 pub const PRIVATE_DATA_LEN: usize = 224;
 
-/// The layout on the wire, of both.
+/// The layout of both on the wire.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Body {
@@ -39,7 +40,7 @@ macro_rules! pair_of_ids {
         }
 
         impl $name {
-            /// What a body says.
+            /// Parses a body.
             pub fn parse(body: &[u8; BODY_LEN]) -> Result<$name, Error> {
                 let body = view::<Body>(body)?;
                 Ok($name {
@@ -63,11 +64,11 @@ macro_rules! pair_of_ids {
 }
 
 pair_of_ids! {
-    /// The active side has taken the reply: the connection stands.
+    /// The active side confirms the reply: the connection is established.
     Rtu
 }
 
 pair_of_ids! {
-    /// The connection is down on this side too.
+    /// The connection has ended on this side too.
     Drep
 }

@@ -1,4 +1,5 @@
-//! SIDR_REQ and SIDR_REP: service id resolution for datagrams (IBTA vol. 1 section 12.11, tables 117 and 118).
+//! SIDR_REQ and SIDR_REP: service id resolution for datagrams (IBTA vol. 1 section 12.11, tables
+//! 117 and 118).
 
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -8,9 +9,9 @@ use crate::mad::BODY_LEN;
 use crate::number::U24;
 use crate::{Error, PKey, QKey, Qpn, ServiceId};
 
-/// How many bytes of private data a SIDR_REQ carries.
+/// Bytes of private data in a SIDR_REQ.
 pub const REQ_PRIVATE_DATA_LEN: usize = 216;
-/// How many bytes of private data a SIDR_REP carries.
+/// Bytes of private data in a SIDR_REP.
 pub const REP_PRIVATE_DATA_LEN: usize = 136;
 /// How many bytes of additional information a SIDR_REP carries at most.
 pub const INFO_LEN: usize = 72;
@@ -19,13 +20,13 @@ pub const INFO_LEN: usize = 72;
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct ReqBody {
-    /// Names the request.
+    /// The request's id.
     pub request_id: U32,
     /// Partition key.
     pub pkey: U16,
     /// Reserved.
     pub reserved: U16,
-    /// What is asked for.
+    /// The service that the sender asks for.
     pub service_id: U64,
     /// Private data.
     pub private_data: [u8; REQ_PRIVATE_DATA_LEN],
@@ -33,21 +34,21 @@ pub struct ReqBody {
 
 const _: () = assert!(size_of::<ReqBody>() == BODY_LEN);
 
-/// What a SIDR_REQ says.
+/// A decoded SIDR_REQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReqRepr {
-    /// Names the request.
+    /// The request's id.
     pub request_id: u32,
     /// Partition key.
     pub pkey: PKey,
-    /// What is asked for.
+    /// The service that the sender asks for.
     pub service_id: ServiceId,
     /// Private data.
     pub private_data: [u8; REQ_PRIVATE_DATA_LEN],
 }
 
 impl ReqRepr {
-    /// What a body says.
+    /// Parses a body.
     pub fn parse(body: &[u8; BODY_LEN]) -> Result<ReqRepr, Error> {
         let body = view::<ReqBody>(body)?;
         Ok(ReqRepr {
@@ -75,7 +76,7 @@ impl ReqRepr {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RepBody {
-    /// The request that is answered.
+    /// The id of the request.
     pub request_id: U32,
     /// The answer's status.
     pub status: u8,
@@ -87,7 +88,7 @@ pub struct RepBody {
     pub qpn: U24,
     /// Reserved.
     pub reserved1: u8,
-    /// What was asked for.
+    /// The service that the request asked for.
     pub service_id: U64,
     /// The service's queue key.
     pub qkey: U32,
@@ -99,36 +100,36 @@ pub struct RepBody {
 
 const _: () = assert!(size_of::<RepBody>() == BODY_LEN);
 
-/// What became of a request (table 119).
+/// The answer to a request (table 119).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
-    /// Queue pair and key are valid.
+    /// The queue pair and the key are valid.
     Valid = 0,
-    /// Nobody offers the service.
+    /// No consumer offers the service.
     ServiceIdNotSupported = 1,
     /// The service refused.
     Rejected = 2,
     /// The service has no queue pair to spare.
     NoQp = 3,
-    /// Ask where the additional information says.
+    /// The requester shall ask the port in the additional information.
     Redirected = 4,
     /// The class version is not supported.
     VersionNotSupported = 5,
 }
 
-/// What a SIDR_REP says.
+/// A decoded SIDR_REP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepRepr {
-    /// The request that is answered.
+    /// The id of the request.
     pub request_id: u32,
-    /// What became of it.
+    /// The answer.
     pub status: Status,
-    /// How much of `info` says something; up to 72.
+    /// How many bytes of `info` are in use; up to 72.
     pub info_len: u8,
     /// The service's queue pair.
     pub qpn: Qpn,
-    /// What was asked for.
+    /// The service that the request asked for.
     pub service_id: ServiceId,
     /// The service's queue key.
     pub qkey: QKey,
@@ -139,7 +140,7 @@ pub struct RepRepr {
 }
 
 impl RepRepr {
-    /// What a body says.
+    /// Parses a body.
     pub fn parse(body: &[u8; BODY_LEN]) -> Result<RepRepr, Error> {
         let body = view::<RepBody>(body)?;
         if usize::from(body.info_len) > INFO_LEN {

@@ -22,11 +22,11 @@ const _: () = assert!(size_of::<Header>() == Repr::LEN);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Nak {
-    /// A packet is missing: go back to the PSN of this one.
+    /// A packet is missing: the requester shall go back to this packet's PSN.
     PsnSequenceError = 0,
-    /// The request makes no sense.
+    /// The request is invalid.
     InvalidRequest = 1,
-    /// The key, range or right does not fit.
+    /// The key, the range or a right does not allow the access.
     RemoteAccessError = 2,
     /// The responder failed.
     RemoteOperationalError = 3,
@@ -34,14 +34,14 @@ pub enum Nak {
     InvalidRdRequest = 4,
 }
 
-/// What an acknowledgement says (table 43).
+/// The meaning of an acknowledgement (table 43).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syndrome {
     /// All up to this PSN arrived; the 5-bit credit count, 31 for "not counted".
     Ack(u8),
     /// No receive buffer: wait as long as the 5-bit timer code says (table 45).
     RnrNak(u8),
-    /// Refused.
+    /// The request is refused.
     Nak(Nak),
 }
 
@@ -73,10 +73,10 @@ impl Syndrome {
     }
 }
 
-/// What a header says.
+/// The decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// Acknowledged, or why not.
+    /// Whether the request is acknowledged, or why it is not.
     pub syndrome: Syndrome,
     /// How many messages the responder has completed; 24 bits.
     pub msn: u32,
@@ -86,13 +86,13 @@ impl Repr {
     /// Its size in bytes.
     pub const LEN: usize = 4;
 
-    /// The header at the start of `bytes`, and what follows.
+    /// Parses the header at the start of `bytes`; returns it and the bytes behind it.
     pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
         let (header, rest) = split::<Header>(bytes, "AETH")?;
         Ok((Repr { syndrome: Syndrome::from_bits(header.syndrome)?, msn: header.msn.get() }, rest))
     }
 
-    /// Writes the header at the start of `into`, and returns what is left of it.
+    /// Writes the header at the start of `into`, and returns the rest of it.
     pub fn emit<'a>(&self, into: &'a mut [u8]) -> Result<&'a mut [u8], Error> {
         put(into, &Header { syndrome: self.syndrome.to_bits(), msn: U24::new(self.msn) }, "AETH")
     }

@@ -10,28 +10,28 @@ use crate::Error;
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Header {
-    /// Where the 64-bit word lies.
+    /// The address of the 64-bit word.
     pub virt_addr: U64,
     /// The key that grants access.
     pub rkey: U32,
-    /// What to swap in, or to add.
+    /// The value to swap in or to add.
     pub swap_add: U64,
-    /// What to compare with.
+    /// The value to compare with.
     pub compare: U64,
 }
 
 const _: () = assert!(size_of::<Header>() == Repr::LEN);
 
-/// What a request's header says.
+/// The decoded header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// Where the 64-bit word lies.
+    /// The address of the 64-bit word.
     pub virt_addr: u64,
     /// The key that grants access.
     pub rkey: u32,
-    /// What to swap in, or to add.
+    /// The value to swap in or to add.
     pub swap_add: u64,
-    /// What to compare with.
+    /// The value to compare with.
     pub compare: u64,
 }
 
@@ -39,7 +39,7 @@ impl Repr {
     /// Its size in bytes.
     pub const LEN: usize = 28;
 
-    /// The header at the start of `bytes`, and what follows.
+    /// Parses the header at the start of `bytes`; returns it and the bytes behind it.
     pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
         let (header, rest) = split::<Header>(bytes, "AtomicETH")?;
         let repr = Repr {
@@ -51,7 +51,7 @@ impl Repr {
         Ok((repr, rest))
     }
 
-    /// Writes the header at the start of `into`, and returns what is left of it.
+    /// Writes the header at the start of `into`, and returns the rest of it.
     pub fn emit<'a>(&self, into: &'a mut [u8]) -> Result<&'a mut [u8], Error> {
         let header = Header {
             virt_addr: self.virt_addr.into(),
@@ -63,7 +63,7 @@ impl Repr {
     }
 }
 
-/// What the answer's header says: the word as it was before.
+/// The decoded header of an answer: the word's value before the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Original(pub u64);
 
@@ -71,13 +71,13 @@ impl Original {
     /// Its size in bytes.
     pub const LEN: usize = 8;
 
-    /// The header at the start of `bytes`, and what follows.
+    /// Parses the header at the start of `bytes`; returns it and the bytes behind it.
     pub fn parse(bytes: &[u8]) -> Result<(Original, &[u8]), Error> {
         let (value, rest) = split::<U64>(bytes, "AtomicAckETH")?;
         Ok((Original(value.get()), rest))
     }
 
-    /// Writes the header at the start of `into`, and returns what is left of it.
+    /// Writes the header at the start of `into`, and returns the rest of it.
     pub fn emit<'a>(&self, into: &'a mut [u8]) -> Result<&'a mut [u8], Error> {
         put(into, &U64::new(self.0), "AtomicAckETH")
     }

@@ -12,7 +12,7 @@ use crate::{Error, PKey, Psn, Qpn};
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Header {
-    /// What the packet is.
+    /// The opcode.
     pub opcode: u8,
     /// Solicited event (1), migration state (1), pad count (2), transport header version (4).
     pub flags: u8,
@@ -36,10 +36,10 @@ const ACK_REQUEST: u8 = 0x80;
 const FECN: u8 = 0x80;
 const BECN: u8 = 0x40;
 
-/// What a header says.
+/// The decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// What the packet is.
+    /// The opcode.
     pub opcode: Opcode,
     /// The receiver shall raise an event when the message completes.
     pub solicited: bool,
@@ -81,7 +81,7 @@ impl Repr {
         }
     }
 
-    /// The header at the start of `bytes`, and what follows.
+    /// Parses the header at the start of `bytes`; returns it and the bytes behind it.
     pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
         let (header, rest) = split::<Header>(bytes, "BTH")?;
         if header.flags & 0xf != 0 {
@@ -103,7 +103,7 @@ impl Repr {
         Ok((repr, rest))
     }
 
-    /// Writes the header at the start of `into`, and returns what is left of it.
+    /// Writes the header at the start of `into`, and returns the rest of it.
     pub fn emit<'a>(&self, into: &'a mut [u8]) -> Result<&'a mut [u8], Error> {
         let bit = |set: bool, mask: u8| if set { mask } else { 0 };
         let header = Header {

@@ -15,8 +15,8 @@ pub enum Network {
 }
 
 impl Network {
-    /// A header as RoCEv2 peers send it; `None` if one address is IPv4 and the other is not. The payload's
-    /// length is filled in by [`Repr::emit`].
+    /// A header as RoCEv2 peers send it; `None` if one address is IPv4 and the other is not. The
+    /// payload's length is filled in by [`Repr::emit`].
     pub fn new(src: Gid, dst: Gid, traffic_class: u8, hop_limit: u8) -> Option<Network> {
         match (src.to_ip(), dst.to_ip()) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => Some(Network::V4(ipv4::Repr {
@@ -42,7 +42,7 @@ impl Network {
         }
     }
 
-    /// Where the packet comes from.
+    /// The packet's source.
     pub fn src(&self) -> Gid {
         match self {
             Network::V4(ip) => Gid::from_ipv4(ip.src),
@@ -50,7 +50,7 @@ impl Network {
         }
     }
 
-    /// Where it goes.
+    /// The destination address.
     pub fn dst(&self) -> Gid {
         match self {
             Network::V4(ip) => Gid::from_ipv4(ip.dst),
@@ -65,7 +65,7 @@ impl Network {
         }
     }
 
-    /// Writes the 40 bytes that stand before a received datagram: the IPv6 header as GRH, or twenty bytes
+    /// Writes the 40 bytes in front of a received datagram: the IPv6 header as GRH, or twenty bytes
     /// of zeroes and the IPv4 header (annex A17.4.5.1).
     pub fn emit_grh(&self, into: &mut [u8; ipv6::Repr::LEN]) -> Result<(), Error> {
         match self {
@@ -80,7 +80,7 @@ impl Network {
 
     /// Reads what [`Network::emit_grh`] wrote.
     pub fn parse_grh(grh: &[u8; ipv6::Repr::LEN]) -> Result<Network, Error> {
-        // The first half is undefined before an IPv4 header, so the latter's checksum decides.
+        // In front of an IPv4 header the first half is undefined, so the header's checksum decides.
         match ipv4::Repr::parse_header(&grh[ipv6::Repr::LEN - ipv4::Repr::LEN..]) {
             Ok((ip, _)) => Ok(Network::V4(ip)),
             Err(_) => Ok(Network::V6(ipv6::Repr::parse_header(grh)?.0)),
@@ -88,7 +88,7 @@ impl Network {
     }
 }
 
-/// A packet and what it travels in.
+/// A packet with its network and UDP headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr<'a> {
     /// The network's header. Its length is derived when emitting.
@@ -105,13 +105,13 @@ impl<'a> Repr<'a> {
         self.network.len() + udp::Repr::LEN + self.packet.len() + icrc::LEN
     }
 
-    /// Never: a packet has at least its headers.
+    /// Always false: a packet has at least its headers.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// The packet that `bytes` begin with, its lengths and checksums verified; what follows its end, as
-    /// Ethernet's padding does, is left alone.
+    /// Parses the packet at the start of `bytes` and verifies its lengths and checksums. Bytes
+    /// behind its end, such as Ethernet's padding, are ignored.
     pub fn parse(bytes: &'a [u8]) -> Result<Repr<'a>, Error> {
         let (network, protocol, payload) = match bytes.first().map_or(0, |byte| byte >> 4) {
             4 => {
@@ -226,12 +226,12 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_two_families_make_no_packet() {
+    fn addresses_of_two_families_are_refused() {
         assert_eq!(Network::new(v4().src(), v6().dst(), 0, 64), None);
     }
 
     #[test]
-    fn the_head_of_a_received_datagram_names_both_ends() {
+    fn the_grh_of_a_received_datagram_names_both_ends() {
         for network in [v4(), v6()] {
             let mut grh = [0xee; 40];
             network.emit_grh(&mut grh).unwrap();

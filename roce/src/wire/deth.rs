@@ -21,7 +21,7 @@ pub struct Header {
 
 const _: () = assert!(size_of::<Header>() == Repr::LEN);
 
-/// What a header says.
+/// The decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The queue key.
@@ -34,13 +34,13 @@ impl Repr {
     /// Its size in bytes.
     pub const LEN: usize = 8;
 
-    /// The header at the start of `bytes`, and what follows.
+    /// Parses the header at the start of `bytes`; returns it and the bytes behind it.
     pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
         let (header, rest) = split::<Header>(bytes, "DETH")?;
         Ok((Repr { qkey: QKey(header.qkey.get()), src_qp: header.src_qp.into() }, rest))
     }
 
-    /// Writes the header at the start of `into`, and returns what is left of it.
+    /// Writes the header at the start of `into`, and returns the rest of it.
     pub fn emit<'a>(&self, into: &'a mut [u8]) -> Result<&'a mut [u8], Error> {
         put(into, &Header { qkey: self.qkey.0.into(), reserved: 0, src_qp: self.src_qp.into() }, "DETH")
     }

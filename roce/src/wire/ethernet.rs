@@ -10,24 +10,24 @@ use crate::Error;
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Header {
-    /// Where the frame goes.
+    /// The destination address.
     pub dst: [u8; 6],
-    /// Where it comes from.
+    /// The source address.
     pub src: [u8; 6],
-    /// What it carries.
+    /// The protocol of the payload.
     pub ether_type: U16,
 }
 
 const _: () = assert!(size_of::<Header>() == Repr::LEN);
 
-/// What a frame's header says.
+/// The decoded header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// Where the frame goes.
+    /// The destination address.
     pub dst: [u8; 6],
-    /// Where it comes from.
+    /// The source address.
     pub src: [u8; 6],
-    /// What it carries.
+    /// The protocol of the payload.
     pub ether_type: u16,
 }
 
@@ -41,13 +41,13 @@ impl Repr {
     /// The type of a frame that carries ARP.
     pub const ARP: u16 = 0x0806;
 
-    /// The header at the start of `bytes`, and what follows.
+    /// Parses the header at the start of `bytes`; returns it and the bytes behind it.
     pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
         let (header, rest) = split::<Header>(bytes, "Ethernet header")?;
         Ok((Repr { dst: header.dst, src: header.src, ether_type: header.ether_type.get() }, rest))
     }
 
-    /// Writes the header at the start of `into`, and returns what is left of it.
+    /// Writes the header at the start of `into`, and returns the rest of it.
     pub fn emit<'a>(&self, into: &'a mut [u8]) -> Result<&'a mut [u8], Error> {
         let header = Header { dst: self.dst, src: self.src, ether_type: self.ether_type.into() };
         put(into, &header, "Ethernet header")

@@ -1,5 +1,5 @@
-//! The invariant CRC (IBTA vol. 1 section 7.8.1, annex A17.3.3): the CRC-32 of Ethernet over the packet,
-//! with all that a switch or router may change set to ones.
+//! The invariant CRC (IBTA vol. 1 section 7.8.1, annex A17.3.3): the CRC-32 of Ethernet over the
+//! packet, in which the fields that a switch or router may change are set to ones.
 
 use crc32fast::Hasher;
 use zerocopy::IntoBytes;
@@ -11,11 +11,11 @@ use crate::Error;
 /// The size of the ICRC in bytes.
 pub const LEN: usize = 4;
 
-/// The dummy local route header that counts first (section 7.8.1: LRH all ones).
+/// The dummy local route header in front of the packet (section 7.8.1: LRH all ones).
 const DUMMY_LRH: [u8; 8] = [0xff; 8];
 
-/// The ICRC of a packet, which begins with the IP header and ends before the ICRC. It is stored least
-/// significant byte first.
+/// The ICRC of a packet, which begins with the IP header and ends before the ICRC. It is stored
+/// least significant byte first.
 pub fn compute(packet: &[u8]) -> Result<u32, Error> {
     let mut crc = Hasher::new();
     crc.update(&DUMMY_LRH);

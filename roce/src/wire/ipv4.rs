@@ -24,13 +24,13 @@ pub struct Header {
     pub flags_offset: U16,
     /// Time to live.
     pub ttl: u8,
-    /// What it carries.
+    /// The protocol of the payload.
     pub protocol: u8,
     /// The header's checksum.
     pub checksum: U16,
-    /// Where it comes from.
+    /// The source address.
     pub src: [u8; 4],
-    /// Where it goes.
+    /// The destination address.
     pub dst: [u8; 4],
 }
 
@@ -43,19 +43,19 @@ const DONT_FRAGMENT: u16 = 0x4000;
 pub struct Repr {
     /// Type of service: DSCP and ECN.
     pub tos: u8,
-    /// Identification; matters only to fragments, but peers set it.
+    /// Identification. It matters only to fragments, but peers set it in each packet.
     pub ident: u16,
     /// Whether it must not be fragmented on the way; RoCEv2 packets say so.
     pub dont_fragment: bool,
     /// Time to live.
     pub ttl: u8,
-    /// What it carries.
+    /// The protocol of the payload.
     pub protocol: u8,
-    /// Where it comes from.
+    /// The source address.
     pub src: Ipv4Addr,
-    /// Where it goes.
+    /// The destination address.
     pub dst: Ipv4Addr,
-    /// The size of what it carries.
+    /// The size of the payload.
     pub payload_len: u16,
 }
 
@@ -65,7 +65,8 @@ impl Repr {
     /// The protocol number of UDP.
     pub const UDP: u8 = 17;
 
-    /// The header at the start of `bytes`, its checksum verified, and its payload without Ethernet padding.
+    /// Parses the header at the start of `bytes` and verifies its checksum; returns it and its
+    /// payload without Ethernet padding.
     pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
         let (repr, rest) = Repr::parse_header(bytes)?;
         let need = Repr::LEN + usize::from(repr.payload_len);
@@ -74,7 +75,8 @@ impl Repr {
         Ok((repr, payload))
     }
 
-    /// The header alone, its checksum verified, whatever length it announces, and all that follows.
+    /// Parses the header and verifies its checksum, but not the length that it announces; returns
+    /// it and all bytes behind it.
     pub fn parse_header(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
         let (header, rest) = split::<Header>(bytes, "IPv4 header")?;
         if header.version_ihl != 0x45 {
@@ -110,7 +112,7 @@ impl Repr {
         Ok((repr, rest))
     }
 
-    /// Writes the header at the start of `into`, and returns what is left of it.
+    /// Writes the header at the start of `into`, and returns the rest of it.
     pub fn emit<'a>(&self, into: &'a mut [u8]) -> Result<&'a mut [u8], Error> {
         let total = self.payload_len.checked_add(Repr::LEN as u16);
         let too_long = Error::Field { field: "IPv4 payload length", value: self.payload_len.into() };

@@ -1,5 +1,5 @@
-//! The IPv6 header (RFC 8200), which InfiniBand calls GRH (IBTA vol. 1 section 8.3): 40 bytes that also stand
-//! at the head of each received datagram's buffer.
+//! The IPv6 header (RFC 8200), which InfiniBand calls GRH (IBTA vol. 1 section 8.3): 40 bytes that
+//! are also at the start of each received datagram's buffer.
 
 use zerocopy::byteorder::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -13,36 +13,36 @@ use crate::{Error, Gid};
 pub struct Header {
     /// Version (4), traffic class (8), flow label (20).
     pub version_class_flow: U32,
-    /// Length of what follows.
+    /// Length of the payload.
     pub payload_len: U16,
-    /// What follows.
+    /// The protocol of the payload.
     pub next_header: u8,
-    /// How many routers it may pass.
+    /// How many routers the packet may pass.
     pub hop_limit: u8,
-    /// Where it comes from.
+    /// The source address.
     pub src: Gid,
-    /// Where it goes.
+    /// The destination address.
     pub dst: Gid,
 }
 
 const _: () = assert!(size_of::<Header>() == Repr::LEN);
 
-/// What a header says.
+/// The decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// Traffic class: DSCP and ECN.
     pub traffic_class: u8,
     /// Flow label; 20 bits.
     pub flow_label: u32,
-    /// What follows.
+    /// The protocol of the payload.
     pub next_header: u8,
-    /// How many routers it may pass.
+    /// How many routers the packet may pass.
     pub hop_limit: u8,
-    /// Where it comes from.
+    /// The source address.
     pub src: Gid,
-    /// Where it goes.
+    /// The destination address.
     pub dst: Gid,
-    /// The size of what follows.
+    /// The size of the payload.
     pub payload_len: u16,
 }
 
@@ -51,10 +51,11 @@ impl Repr {
     pub const LEN: usize = 40;
     /// The next header of a RoCEv2 packet.
     pub const UDP: u8 = 17;
-    /// The next header of a GRH proper: a transport header of InfiniBand.
+    /// The next header of an InfiniBand GRH: a transport header of InfiniBand.
     pub const IBA: u8 = 0x1b;
 
-    /// The header at the start of `bytes`, and its payload without Ethernet padding.
+    /// Parses the header at the start of `bytes`; returns it and its payload without Ethernet
+    /// padding.
     pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
         let (repr, rest) = Repr::parse_header(bytes)?;
         let need = Repr::LEN + usize::from(repr.payload_len);
@@ -63,7 +64,8 @@ impl Repr {
         Ok((repr, payload))
     }
 
-    /// The header alone, whatever length it announces, and all that follows.
+    /// Parses the header without checking the length that it announces; returns it and all bytes
+    /// behind it.
     pub fn parse_header(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
         let (header, rest) = split::<Header>(bytes, "IPv6 header")?;
         let word = header.version_class_flow.get();
@@ -82,7 +84,7 @@ impl Repr {
         Ok((repr, rest))
     }
 
-    /// Writes the header at the start of `into`, and returns what is left of it.
+    /// Writes the header at the start of `into`, and returns the rest of it.
     pub fn emit<'a>(&self, into: &'a mut [u8]) -> Result<&'a mut [u8], Error> {
         let word = 6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label & 0xf_ffff;
         let header = Header {

@@ -1,5 +1,5 @@
-//! The headers of a RoCEv2 packet, outermost first: Ethernet, IPv4 or IPv6 (the latter also as GRH), UDP,
-//! the transport's own, and the invariant CRC.
+//! The headers of a RoCEv2 packet, outermost first: Ethernet, IPv4 or IPv6 (the latter also as
+//! GRH), UDP, the transport headers, and the invariant CRC.
 
 pub mod aeth;
 pub mod atomic;
@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::Error;
 
-/// The header at the start of `bytes`, and what follows it.
+/// Splits the header at the start of `bytes` from the bytes behind it.
 pub(crate) fn split<'a, T>(bytes: &'a [u8], what: &'static str) -> Result<(&'a T, &'a [u8]), Error>
 where
     T: FromBytes + Immutable + KnownLayout + Unaligned,
@@ -29,7 +29,7 @@ where
     T::ref_from_prefix(bytes).map_err(|_| short)
 }
 
-/// Writes `header` at the start of `into`, and returns what is left of it.
+/// Writes `header` at the start of `into`, and returns the rest of it.
 pub(crate) fn put<'a, T>(into: &'a mut [u8], header: &T, what: &'static str) -> Result<&'a mut [u8], Error>
 where
     T: IntoBytes + Immutable,

@@ -1,4 +1,4 @@
-//! The BTH's opcodes, and which headers follow each (IBTA vol. 1 section 9.2.1, table 35).
+//! The BTH's opcodes, and the headers that follow each (IBTA vol. 1 section 9.2.1, table 35).
 
 use bitflags::bitflags;
 
@@ -29,8 +29,8 @@ bitflags! {
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $code:literal: $($header:ident)|*;)*) => {
-        /// What a packet is: the reliable connection's opcodes, the unreliable datagram's, and the
-        /// congestion notification.
+        /// The opcode of a packet: the reliable connection's opcodes, the unreliable datagram's,
+        /// and the congestion notification.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Opcode {
@@ -130,7 +130,7 @@ impl Opcode {
         self.code() >> 5 == 3
     }
 
-    /// Whether it answers a request, and so goes to the requester.
+    /// Whether it answers a request, so that the requester receives it.
     pub const fn is_response(self) -> bool {
         matches!(self.code(), 0x0d..=0x12)
     }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_told_apart() {
+    fn an_opcode_belongs_to_one_set() {
         assert!(Opcode::RcSendOnlyInvalidate.is_rc() && !Opcode::RcSendOnly.is_ud());
         assert!(Opcode::UdSendOnly.is_ud() && !Opcode::UdSendOnly.is_rc());
         assert!(!Opcode::CongestionNotification.is_rc() && !Opcode::CongestionNotification.is_ud());

@@ -1,4 +1,4 @@
-//! A transport packet: the BTH, the headers that its opcode asks for, and the payload.
+//! A transport packet: the BTH, the headers that its opcode requires, and the payload.
 
 use super::opcode::Headers;
 use super::{aeth, atomic, bth, deth, extra, reth};
@@ -6,8 +6,8 @@ use crate::Error;
 
 /// A packet from the BTH to the end of its payload, without padding and ICRC.
 ///
-/// [`Repr::parse`] sets just those headers that the opcode asks for; [`Repr::emit`] writes those and refuses
-/// a packet in which one is missing or superfluous.
+/// [`Repr::parse`] sets exactly the headers that the opcode requires; [`Repr::emit`] writes them
+/// and refuses a packet in which one is missing or superfluous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr<'a> {
     /// The base transport header. Its pad count is derived from the payload when emitting.
@@ -26,7 +26,7 @@ pub struct Repr<'a> {
     pub immediate: Option<extra::Immediate>,
     /// Invalidate extended transport header.
     pub invalidate: Option<extra::Invalidate>,
-    /// What it carries.
+    /// The payload.
     pub payload: &'a [u8],
 }
 
@@ -80,12 +80,12 @@ impl<'a> Repr<'a> {
         bth::Repr::LEN + headers + self.payload.len() + self.pad()
     }
 
-    /// Never: a packet has at least its BTH.
+    /// Always false: a packet has at least its BTH.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// The packet that `bytes` hold, from the BTH to the padding, without the ICRC.
+    /// Parses the packet in `bytes`, from the BTH to the padding, without the ICRC.
     pub fn parse(bytes: &'a [u8]) -> Result<Repr<'a>, Error> {
         let (bth, mut rest) = bth::Repr::parse(bytes)?;
         let headers = bth.opcode.headers();
@@ -131,7 +131,7 @@ impl<'a> Repr<'a> {
         Ok(packet)
     }
 
-    /// Writes the packet at the start of `into`, padding included, and returns what is left of it.
+    /// Writes the packet at the start of `into`, padding included, and returns the rest of it.
     pub fn emit<'b>(&self, into: &'b mut [u8]) -> Result<&'b mut [u8], Error> {
         let (wanted, present) = (self.bth.opcode.headers(), self.headers());
         if wanted.difference(Headers::PAYLOAD) != present.difference(Headers::PAYLOAD)

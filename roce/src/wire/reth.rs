@@ -10,24 +10,24 @@ use crate::Error;
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Header {
-    /// Where to begin.
+    /// The address of the first byte.
     pub virt_addr: U64,
     /// The key that grants access.
     pub rkey: U32,
-    /// How many bytes.
+    /// The number of bytes.
     pub dma_len: U32,
 }
 
 const _: () = assert!(size_of::<Header>() == Repr::LEN);
 
-/// What a header says.
+/// The decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// Where to begin.
+    /// The address of the first byte.
     pub virt_addr: u64,
     /// The key that grants access.
     pub rkey: u32,
-    /// How many bytes.
+    /// The number of bytes.
     pub dma_len: u32,
 }
 
@@ -35,7 +35,7 @@ impl Repr {
     /// Its size in bytes.
     pub const LEN: usize = 16;
 
-    /// The header at the start of `bytes`, and what follows.
+    /// Parses the header at the start of `bytes`; returns it and the bytes behind it.
     pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
         let (header, rest) = split::<Header>(bytes, "RETH")?;
         let repr = Repr {
@@ -46,7 +46,7 @@ impl Repr {
         Ok((repr, rest))
     }
 
-    /// Writes the header at the start of `into`, and returns what is left of it.
+    /// Writes the header at the start of `into`, and returns the rest of it.
     pub fn emit<'a>(&self, into: &'a mut [u8]) -> Result<&'a mut [u8], Error> {
         let header =
             Header { virt_addr: self.virt_addr.into(), rkey: self.rkey.into(), dma_len: self.dma_len.into() };

@@ -1,4 +1,5 @@
-//! The UDP header (RFC 768). RoCEv2 sets no checksum: the ICRC covers the packet (IBTA annex A17.3.1.3).
+//! The UDP header (RFC 768). RoCEv2 sets no checksum: the ICRC covers the packet (IBTA annex
+//! A17.3.1.3).
 
 use zerocopy::byteorder::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -22,7 +23,7 @@ pub struct Header {
 
 const _: () = assert!(size_of::<Header>() == Repr::LEN);
 
-/// What a header says.
+/// The decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The sender's port.
@@ -31,7 +32,7 @@ pub struct Repr {
     pub dst_port: u16,
     /// Zero for none; carried, not verified.
     pub checksum: u16,
-    /// The size of what follows.
+    /// The size of the payload.
     pub payload_len: u16,
 }
 
@@ -39,7 +40,7 @@ impl Repr {
     /// Its size in bytes.
     pub const LEN: usize = 8;
 
-    /// The header at the start of `bytes`, and its payload.
+    /// Parses the header at the start of `bytes`; returns it and its payload.
     pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
         let (header, rest) = split::<Header>(bytes, "UDP header")?;
         let len = header.len.get();
@@ -57,7 +58,7 @@ impl Repr {
         Ok((repr, payload))
     }
 
-    /// Writes the header at the start of `into`, and returns what is left of it.
+    /// Writes the header at the start of `into`, and returns the rest of it.
     pub fn emit<'a>(&self, into: &'a mut [u8]) -> Result<&'a mut [u8], Error> {
         let len = self.payload_len.checked_add(Repr::LEN as u16);
         let too_long = Error::Field { field: "UDP payload length", value: self.payload_len.into() };
