@@ -1,4 +1,5 @@
-//! The active side: connect, the peer's reply, establish (IBTA vol. 1 section 12.9.7.1, figure 126).
+//! The active side: connect, the peer's reply, establish (IBTA vol. 1 section 12.9.7.1, figure
+//! 126).
 
 use platform::Instant;
 use roce::cm::{CommId, Datagram, Message, ip_cm, mra, path, rej, rep, req, rtu};
@@ -56,7 +57,8 @@ impl Cm {
         Ok(id)
     }
 
-    /// Takes the peer's reply: sends an RTU. The connection stands. Private data: at most 224 bytes.
+    /// Confirms the peer's reply: sends an RTU. The connection is established. Private data: at
+    /// most 224 bytes.
     pub fn establish(&mut self, now: Instant, id: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
         self.uncongested()?;
         let private_data = field(private_data)?;
@@ -67,7 +69,8 @@ impl Cm {
             remote_comm_id: conn.remote_comm.unwrap_or_default(),
             private_data,
         };
-        // Not answered, so not repeated by itself; but kept in case the REP comes again.
+        // An RTU is not answered, so no timer repeats it. It is kept for the case that the peer
+        // repeats the REP.
         conn.message = Datagram { tid: conn.tid, message: message.into() }.emit();
         conn.timer = None;
         self.out.send(conn.local_gid, conn.remote_gid, conn.message);
@@ -84,7 +87,7 @@ impl Cm {
     ) -> Result<(), Unexpected> {
         let found = self.conns.by_local(rep.remote_comm_id).and_then(|id| Some((id, self.conns.get(id)?)));
         let Some((id, conn)) = found.filter(|(_, conn)| conn.remote_gid == from.remote_gid) else {
-            // Perhaps we gave up before it came (IT-API 2.1 appendix A, it_cm_msg_events).
+            // This side may have given up before it came (IT-API 2.1 appendix A, it_cm_msg_events).
             self.reject_rep(from, tid, rep, rej::Reason::INVALID_COMM_ID);
             return Err(Unexpected);
         };
@@ -95,7 +98,7 @@ impl Cm {
                 self.ask_for_patience(now, id, mra::Acknowledged::Rep);
                 Ok(())
             }
-            // The RTU was lost. (In other states the kept message is none of this transaction.)
+            // The RTU was lost. (In other states the kept message is not of this transaction.)
             State::Established if is_rtu(conn) => {
                 self.send_again(id);
                 Ok(())
@@ -119,7 +122,7 @@ impl Cm {
         if self.end_stale(now, from.remote_gid, rep.local_qpn) {
             self.reject_rep(from, tid, rep, rej::Reason::STALE_CONNECTION);
             // The peer will not reply again, so there is nothing left to wait for.
-            self.tell(id, Event::TimedOut { conn: id, state: self.state(id) });
+            self.report(id, Event::TimedOut { conn: id, state: self.state(id) });
             self.step(now, id, Trigger::Timeout)?;
             return Ok(());
         }
@@ -140,7 +143,7 @@ impl Cm {
             srq: rep.srq,
             private_data: PrivateData::new(&rep.private_data),
         };
-        self.tell(id, Event::Reply(reply));
+        self.report(id, Event::Reply(reply));
         Ok(())
     }
 
@@ -173,7 +176,7 @@ fn check(local: LocalQp, params: &ConnectParams) -> Result<(), Error> {
     }
 }
 
-/// The private data field of a request, with the IP CM header where the service asks for it.
+/// The private data field of a request, with the IP CM header if the service id requires it.
 pub(super) fn with_ip_header<const N: usize>(
     service: ServiceId,
     (local, port): (Gid, u16),

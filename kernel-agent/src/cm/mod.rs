@@ -1,18 +1,19 @@
-//! The connection manager: makes and ends connections with the datagrams of InfiniBand's communication
-//! management (IBTA vol. 1 chapter 12; IT-API 2.1 chapter 5 and appendix A).
+//! The CM state machine: makes and ends connections with the datagrams of InfiniBand's
+//! communication management (IBTA vol. 1 chapter 12; IT-API 2.1 chapter 5 and appendix A).
 //!
-//! [`Cm`] does no I/O and knows no clock: datagrams and the time are arguments, and what has to be done comes out
-//! of [`Cm::next_action`], which the caller empties after each call. One manager serves one NIC, whatever GIDs that
-//! has; both ends of a connection may be its own. It takes no lock; the caller holds one around it.
+//! [`Cm`] does no I/O and reads no clock: datagrams and the time are arguments. The caller takes
+//! the resulting actions from [`Cm::next_action`] until there are none, after each call. One state
+//! machine serves one NIC with all its GIDs; it may have both ends of a connection. It takes no
+//! lock; the caller holds one.
 //!
-//! Memory is bounded by the [`Config`]. What a peer sends can make the manager neither panic nor loop; what
-//! makes no sense is counted ([`Stats`]) and dropped. A connection's datagrams are taken only from the port
-//! that it was made with.
+//! The [`Config`] bounds its memory. No datagram can make it panic or loop; it counts invalid
+//! datagrams ([`Stats`]) and drops them. It accepts datagrams about a connection only from the port
+//! that the connection was made with.
 //!
 //! - [`state`]: the states and the table of transitions.
-//! - `active`: connect, REP, establish. `passive`: listen, REQ, accept, RTU. `release`: reject, REJ, disconnect, DREQ,
-//!   DREP, and the timers' work. `resolve`: service resolution.
-//! - `table`, `slab`, `recent`: what is kept.
+//! - `active`: connect, REP, establish. `passive`: listen, REQ, accept, RTU. `release`: reject,
+//!   REJ, disconnect, DREQ, DREP, timers. `resolve`: service resolution.
+//! - `table`: connections and their indices. `slab`: tables by id. `recent`: the last answers.
 
 mod active;
 mod passive;
@@ -46,14 +47,15 @@ use resolve::Resolutions;
 use slab::Slab;
 use table::{Connection, ConnectionTable};
 
-/// How many actions can wait to be taken.
+/// Actions that may wait for the caller.
 const ACTIONS: usize = 64;
-/// The most actions that one datagram, timer or call leads to.
+/// The most actions that one datagram, timer or call causes.
 const ACTIONS_AT_ONCE: usize = 4;
-/// The shortest wait for an answer, whatever a peer says: a timer that fires all the time helps nobody.
+/// The shortest wait for an answer, whatever the peer asks for: a timer that fired all the time
+/// would help neither side.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
-/// What waits for the caller.
+/// The actions that wait for the caller.
 struct Outbox {
     actions: VecDeque<Action>,
     stats: Stats,
@@ -69,12 +71,12 @@ impl Outbox {
         self.actions.push_back(Action::Send(Outgoing { local_gid, remote_gid, mad }));
     }
 
-    fn tell(&mut self, event: Event) {
+    fn report(&mut self, event: Event) {
         self.actions.push_back(Action::Event(event));
     }
 }
 
-/// A connection manager.
+/// The CM state machine of one NIC.
 pub struct Cm {
     config: Config,
     conns: ConnectionTable,
@@ -87,7 +89,7 @@ pub struct Cm {
 }
 
 impl Cm {
-    /// A manager without connections.
+    /// A state machine without connections.
     pub fn new(config: Config) -> Cm {
         Cm {
             conns: ConnectionTable::new(config.max_connections, config.secret),
@@ -101,20 +103,21 @@ impl Cm {
         }
     }
 
-    /// What has to be done next.
+    /// The next action; the caller has to carry it out.
     pub fn next_action(&mut self) -> Option<Action> {
         self.out.actions.pop_front()
     }
 
-    /// When [`Cm::poll`] wants to be called; `None` for never, as things are.
+    /// When [`Cm::poll`] has to be called next; `None` if there is no timer.
     pub fn next_deadline(&self) -> Option<Instant> {
         let connections = self.conns.next_timer().map(|(at, _)| at);
         connections.into_iter().chain(self.resolutions.next_deadline()).min()
     }
 
-    /// Does what is due: sends again, gives up, forgets.
+    /// Acts on the timers that are due: sends messages again, gives up, ends TimeWait.
     pub fn poll(&mut self, now: Instant) {
-        // A timer that fired is set beyond `now` or gone, so none fires twice; the actions bound the rest.
+        // A timer that fired is set beyond `now` or gone, so none fires twice. The room for actions
+        // bounds the loop too.
         while self.out.has_room()
             && let Some((at, id)) = self.conns.next_timer()
             && at <= now
@@ -124,7 +127,7 @@ impl Cm {
         self.poll_resolutions(now);
     }
 
-    /// Takes a datagram that QP1 received.
+    /// Acts on a datagram that QP1 received.
     pub fn receive(&mut self, now: Instant, from: &Arrival, bytes: &[u8]) {
         self.out.stats.received += 1;
         if !self.out.has_room() {
@@ -148,7 +151,7 @@ impl Cm {
             Message::SidrReq(req) => self.on_sidr_req(from, tid, &req),
             Message::SidrRep(rep) => self.on_sidr_rep(from, &rep),
             Message::Lap(lap) => self.on_lap(from, tid, &lap),
-            // We never ask for an alternate path.
+            // This side never asks for an alternate path.
             Message::Apr(_) => Err(Unexpected),
         };
         if taken.is_err() {
@@ -161,12 +164,12 @@ impl Cm {
         self.conns.get(conn).map_or(State::Idle, |conn| conn.state)
     }
 
-    /// What was counted since the beginning.
+    /// The counters since the beginning.
     pub fn stats(&self) -> Stats {
         self.out.stats
     }
 
-    /// What is there now. Looks at each connection: not for the data path.
+    /// The present numbers of objects. Looks at each connection: not for the data path.
     pub fn counts(&self) -> Counts {
         let in_time_wait = |&id: &ConnectionId| self.state(id) == State::TimeWait;
         Counts {
@@ -178,7 +181,7 @@ impl Cm {
         }
     }
 
-    /// A call of the consumer's may go on: there is room for what it leads to.
+    /// Fails if there is no room for the actions of a call.
     fn uncongested(&self) -> Result<(), Error> {
         if self.out.has_room() { Ok(()) } else { Err(Error::Congested) }
     }
@@ -188,8 +191,8 @@ impl Cm {
         self.next_tid
     }
 
-    /// Moves a connection along, with all that depends on its state alone. Returns the state it was in. When
-    /// it is Idle now, it is gone.
+    /// Makes a transition and does all that depends on the state alone. Returns the state before. A
+    /// connection whose new state is Idle is removed.
     fn step(&mut self, now: Instant, id: ConnectionId, by: Trigger) -> Result<State, Error> {
         let conn = self.conns.get_mut(id).ok_or(Error::NoSuchConnection)?;
         let before = conn.state;
@@ -216,14 +219,14 @@ impl Cm {
         Ok(before)
     }
 
-    /// Tells of a connection, unless the consumer wants to hear no more of it.
-    fn tell(&mut self, id: ConnectionId, event: Event) {
-        if self.conns.get(id).is_some_and(|conn| !conn.quiet) {
-            self.out.tell(event);
+    /// Reports an event of a connection, unless its events are muted.
+    fn report(&mut self, id: ConnectionId, event: Event) {
+        if self.conns.get(id).is_some_and(|conn| !conn.muted) {
+            self.out.report(event);
         }
     }
 
-    /// Sends a message that has to be sent again until it is answered, and keeps it.
+    /// Sends a message, keeps it, and sends it again until it is answered.
     fn send_until_answered(&mut self, now: Instant, id: ConnectionId, mad: [u8; mad::LEN]) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         conn.message = mad;
@@ -233,18 +236,18 @@ impl Cm {
         self.conns.rearm(id);
     }
 
-    /// Sends the kept message again, as an answer to one that came again.
+    /// Sends the kept message again, as the answer to a repeated message.
     fn send_again(&mut self, id: ConnectionId) {
         let Some(conn) = self.conns.get(id) else { return };
         self.out.stats.duplicates += 1;
         self.out.send(conn.local_gid, conn.remote_gid, conn.message);
     }
 
-    /// Asks the peer for patience: the consumer has not answered its request or reply yet.
+    /// Sends an MRA: the consumer has not answered the peer's request or reply yet.
     fn ask_for_patience(&mut self, now: Instant, id: ConnectionId, acknowledged: mra::Acknowledged) {
         self.out.stats.duplicates += 1;
         if let Some(service_timeout) = self.config.patience {
-            // Legal in each state in which a request or reply waits.
+            // Legal in each state in which a request or a reply waits for the consumer.
             let _ = self.send_mra(now, id, acknowledged, service_timeout);
         }
     }
@@ -285,19 +288,20 @@ impl Cm {
             State::RepRcvd | State::MraRepSent => rej::Rejected::Rep,
             _ => rej::Rejected::Other,
         };
-        // Whoever has not heard from us finds its connection by our GUID (section 12.6.7.2, code 4).
+        // A peer that has not received a message of ours finds its connection by our GUID (section
+        // 12.6.7.2, code 4).
         let ari = if reason == rej::Reason::TIMEOUT { &guid[..] } else { ari };
         let message = rejection(conn.local_comm, conn.remote_comm, rejected, reason, ari, private_data);
         let mad = Datagram { tid: conn.tid, message: message.into() }.emit();
         self.out.send(conn.local_gid, conn.remote_gid, mad);
         if rejected == rej::Rejected::Req {
-            // The connection will be forgotten, but the REQ may come again.
+            // The connection is removed, but the REQ may be repeated.
             let key = (conn.remote_gid, conn.remote_comm.unwrap_or_default().0, conn.tid);
             self.recent.remember(key, mad);
         }
     }
 
-    /// The connection that a message is about, if it comes from that connection's peer.
+    /// The connection of a message, if the message comes from the connection's peer.
     fn find(
         &self,
         from: &Arrival,
@@ -312,14 +316,16 @@ impl Cm {
         Ok((id, conn))
     }
 
-    /// How long to wait for an answer: as long as the peer may take, and the way there and back.
+    /// How long to wait for an answer: the peer's time for it and the time of the way there and
+    /// back.
     fn response_time(&self, peer: TimeoutCode, packet_lifetime: TimeoutCode) -> Duration {
         let wanted = peer.duration() + 2 * packet_lifetime.duration();
         wanted.clamp(SHORTEST_WAIT, self.config.longest_wait.max(SHORTEST_WAIT))
     }
 }
 
-/// A message is about a connection that is not, or not with its sender, or not in a state to take it.
+/// The message's connection does not exist, is not with the message's sender, or is not in a state
+/// for the message.
 struct Unexpected;
 
 impl From<Error> for Unexpected {
@@ -328,7 +334,7 @@ impl From<Error> for Unexpected {
     }
 }
 
-/// Private data in a message's field.
+/// The private data field of a message.
 fn field<const N: usize>(data: &[u8]) -> Result<[u8; N], Error> {
     roce::cm::private_data(data).ok_or(Error::PrivateData { len: data.len(), max: N })
 }

@@ -1,5 +1,5 @@
-//! The passive side: listening points, requests, accept, and the end of the handshake (IBTA vol. 1 section
-//! 12.9.7.2, figure 127).
+//! The passive side: listening points, requests, accept, and the end of the handshake (IBTA vol. 1
+//! section 12.9.7.2, figure 127).
 
 use platform::Instant;
 use roce::cm::req::TransportService;
@@ -28,8 +28,9 @@ impl Listener {
 }
 
 impl Cm {
-    /// Listens for requests to `service`. At most `backlog` of them can wait for an answer at once; what comes
-    /// beyond is dropped, so that its sender tries again until it gives up (IT-API 2.1, it_listen_create).
+    /// Listens for requests to `service`. At most `backlog` of them can wait for an answer; further
+    /// requests are dropped, so that their senders try again until they give up (IT-API 2.1,
+    /// it_listen_create).
     pub fn listen(&mut self, service: ServiceId, backlog: u32) -> Result<ListenId, Error> {
         if self.services.contains_key(&service) {
             return Err(Error::ServiceInUse(service));
@@ -40,14 +41,14 @@ impl Cm {
         Ok(id)
     }
 
-    /// Listens no more. Requests that were told of can still be answered.
+    /// Ends listening. Requests that were reported can still be answered.
     pub fn stop_listen(&mut self, id: ListenId) -> Result<(), Error> {
         let listener = self.listeners.remove(id.0).ok_or(Error::NoSuchListener)?;
         self.services.remove(&listener.service);
         Ok(())
     }
 
-    /// Who listens for `service`.
+    /// The listening point of `service`.
     pub fn listener(&self, service: ServiceId) -> Option<ListenId> {
         self.services.get(&service).copied()
     }
@@ -112,7 +113,7 @@ impl Cm {
         Ok(())
     }
 
-    /// Tells the peer that the consumer takes its time: sends an MRA. Works for a request and for a reply.
+    /// Sends an MRA: the consumer needs more time for its answer to a request or a reply.
     pub fn postpone(
         &mut self,
         now: Instant,
@@ -128,13 +129,13 @@ impl Cm {
         self.send_mra(now, id, acknowledged, service_timeout)
     }
 
-    /// Forgets a request without an answer, as if it had not arrived: it may come again.
+    /// Removes a request without an answer, as if it had not arrived: the peer may repeat it.
     pub fn discard(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
         self.step(now, id, Trigger::Discard).map(drop)
     }
 
-    /// Passes a request on to another listening point, where it is told of once more, under the same id
-    /// (IT-API 2.1, it_handoff).
+    /// Passes a request on to another listening point, for which it is reported again, under the
+    /// same id (IT-API 2.1, it_handoff).
     pub fn handoff(&mut self, id: ConnectionId, to: ListenId) -> Result<(), Error> {
         self.uncongested()?;
         let conn = self.conns.get(id).ok_or(Error::NoSuchConnection)?;
@@ -154,13 +155,13 @@ impl Cm {
         let conn = self.conns.get_mut(id).ok_or(Error::NoSuchConnection)?;
         conn.listen = Some(to);
         if let Some(request) = request_of(conn).and_then(|req| request_event(id, to, conn, &req)) {
-            self.out.tell(Event::ConnectRequest(request));
+            self.out.report(Event::ConnectRequest(request));
         }
         Ok(())
     }
 
-    /// Data arrived on a queue pair whose REP has not been answered: the RTU must be under way or lost
-    /// (IBTA vol. 1 section 12.9.8.1.2, "communication established").
+    /// Data arrived on a queue pair whose REP is not answered: the RTU is delayed or lost (IBTA
+    /// vol. 1 section 12.9.8.1.2, "communication established").
     pub fn communication_established(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
         self.uncongested()?;
         self.become_established(now, id, Trigger::CommunicationEstablished, None)
@@ -178,14 +179,14 @@ impl Cm {
             conn.timer = None;
         }
         self.conns.rearm(id);
-        self.tell(id, Event::Established { conn: id, private_data });
+        self.report(id, Event::Established { conn: id, private_data });
         Ok(())
     }
 
     pub(super) fn on_rtu(&mut self, now: Instant, from: &Arrival, rtu: &rtu::Rtu) -> Result<(), Unexpected> {
         let (id, conn) = self.find(from, rtu.remote_comm_id, rtu.local_comm_id)?;
         if conn.state == State::Established {
-            // Came twice, or after the data; IT-API does not want to hear of it again.
+            // Repeated, or after the data. IT-API reports an established connection once.
             self.out.stats.duplicates += 1;
             return Ok(());
         }
@@ -226,7 +227,8 @@ impl Cm {
             self.out.stats.overflowed += 1;
             return Ok(());
         }
-        // The path's one-way time is not told; half of what its sender waits for an acknowledgement holds it.
+        // The REQ does not have the path's one-way time; it is at most half of the time for which
+        // the sender waits for an acknowledgement.
         let no_time = TimeoutCode::default();
         let response_time = self.response_time(req.local_cm_timeout, req.primary_path.local_ack_timeout);
         let time_wait = self.response_time(req.primary_path.local_ack_timeout, no_time);
@@ -250,12 +252,12 @@ impl Cm {
         self.conns.learn_remote(id, req.local_comm_id);
         let conn = self.conns.get(id).ok_or(Unexpected)?;
         if let Some(request) = request_event(id, listen, conn, req) {
-            self.out.tell(Event::ConnectRequest(request));
+            self.out.report(Event::ConnectRequest(request));
         }
         Ok(())
     }
 
-    /// A REQ came again: so does what answered it.
+    /// Answers a repeated REQ with the message that answered the first one.
     fn on_req_again(&mut self, now: Instant, id: ConnectionId, tid: u64) -> Result<(), Unexpected> {
         let conn = self.conns.get(id).ok_or(Unexpected)?;
         if conn.tid != tid {
@@ -264,13 +266,14 @@ impl Cm {
         match conn.state {
             State::ReqRcvd | State::MraReqSent => self.ask_for_patience(now, id, mra::Acknowledged::Req),
             State::RepSent | State::MraRepRcvd => self.send_again(id),
-            // Too late to matter.
+            // The answer arrived, or the connection is over.
             _ => self.out.stats.duplicates += 1,
         }
         Ok(())
     }
 
-    /// Whether a request can be served at all; otherwise the reason and additional information of the REJ.
+    /// Checks whether a request can be served. The error is the reason and the additional
+    /// information of the REJ.
     fn check_req<'a>(&self, from: &'a Arrival, req: &req::Repr) -> Result<(), (rej::Reason, &'a [u8])> {
         let path = &req.primary_path.path;
         if req.transport_service != TransportService::Rc {
@@ -279,7 +282,7 @@ impl Cm {
         if path.remote_gid != from.local_gid || !req.pkey.matches(self.config.pkey) {
             return Err((rej::Reason::PRIMARY_GID, &from.local_gid.0));
         }
-        // A request on behalf of a third port would have us send to that.
+        // The answer to a request on behalf of a third port would go to that port.
         if path.local_gid != from.remote_gid || !req.local_qpn.is_connectable() {
             return Err((rej::Reason::UNSUPPORTED_REQUEST, &[]));
         }
@@ -301,7 +304,7 @@ impl Cm {
     }
 }
 
-/// The REQ that a connection keeps while it waits.
+/// The REQ that a connection keeps while it waits for the consumer.
 fn request_of(conn: &Connection) -> Option<req::Repr> {
     match Datagram::parse(&conn.message) {
         Ok(Datagram { message: Message::Req(req), .. }) => Some(req),
@@ -309,7 +312,7 @@ fn request_of(conn: &Connection) -> Option<req::Repr> {
     }
 }
 
-/// What the consumer is told of a REQ that passed the checks.
+/// The event of a REQ that passed the checks.
 fn request_event(id: ConnectionId, listen: ListenId, conn: &Connection, req: &req::Repr) -> Option<Request> {
     let (ip, private_data) = match req.service_id.to_ip_cm() {
         Some(_) => ip_cm::Repr::parse(&req.private_data).ok().map(|(ip, rest)| (Some(ip), rest))?,

@@ -1,15 +1,16 @@
-//! The last answers to requests of which nothing else is kept: when a request comes again because its answer was lost,
-//! it gets the same one. The oldest is forgotten first; then the request is taken for a new one.
+//! The last answers to requests whose connection or resolution is gone: a repetition of such a
+//! request gets the same answer. When the oldest answer has been dropped, a repetition counts as a
+//! new request.
 
 use alloc::collections::VecDeque;
 
 use roce::Gid;
 use roce::mad;
 
-/// How many answers are kept.
+/// Answers that are kept.
 const KEPT: usize = 64;
 
-/// What makes two requests the same: sender, its name for the request, transaction.
+/// What identifies a request: its sender, the id that the sender gave it, the transaction.
 pub(super) type Key = (Gid, u32, u64);
 
 /// The answers.

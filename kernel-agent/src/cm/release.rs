@@ -1,5 +1,5 @@
-//! The end of connections and of attempts: reject, disconnect, and what comes of them; and the timers' work (IBTA
-//! vol. 1 sections 12.9.7.3 and 12.9.8).
+//! The end of connections and of attempts: reject, disconnect, the peer's messages about them, and
+//! the timers (IBTA vol. 1 sections 12.9.7.3 and 12.9.8).
 
 use platform::Instant;
 use roce::cm::{Datagram, dreq, lap, mra, rej, rtu};
@@ -10,8 +10,8 @@ use super::types::{Cause, ConnectionId, Error, Event, PrivateData, Rejection};
 use super::{Arrival, Cm, SHORTEST_WAIT, Unexpected, field};
 
 impl Cm {
-    /// Rejects a request or a reply: sends a REJ. The connection is gone. Private data: at most 148 bytes; additional
-    /// information: at most 72.
+    /// Rejects a request or a reply: sends a REJ. The connection is gone. Private data: at most 148
+    /// bytes; additional information: at most 72.
     ///
     /// A consumer's own rejection has [`rej::Reason::CONSUMER_DEFINED`].
     pub fn reject(
@@ -29,12 +29,13 @@ impl Cm {
         }
         self.conns.get(id).ok_or(Error::NoSuchConnection)?.state.next(Trigger::Reject)?;
         self.send_rej(id, reason, ari, private_data);
-        self.hush(id);
+        self.mute(id);
         self.step(now, id, Trigger::Reject).map(drop)
     }
 
-    /// Ends a connection, or an attempt of ours: sends a DREQ (at most 220 bytes of private data), or a REJ (at most
-    /// 148) where no connection stands yet. Only after a DREQ is there something to hear: [`Event::Released`].
+    /// Ends a connection, or gives up an attempt of ours: sends a DREQ (at most 220 bytes of
+    /// private data), or a REJ (at most 148) if the connection is not established yet. An event,
+    /// [`Event::Released`], follows only a DREQ.
     pub fn disconnect(&mut self, now: Instant, id: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
         self.uncongested()?;
         let state = self.conns.get(id).ok_or(Error::NoSuchConnection)?.state;
@@ -47,12 +48,12 @@ impl Cm {
         self.send_dreq(now, id, private_data)
     }
 
-    /// Ends whatever there is under the id, without a word to the consumer, who drops the queue pair. The peer is told
-    /// what its protocol asks for.
+    /// Ends a connection or an attempt without reporting it to the consumer, which gives up the
+    /// queue pair. The peer gets the message that the protocol requires.
     pub fn abandon(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
         self.uncongested()?;
         let state = self.conns.get(id).ok_or(Error::NoSuchConnection)?.state;
-        self.hush(id);
+        self.mute(id);
         self.conns.release_local_qp(id);
         let none = [0; rej::PRIVATE_DATA_LEN];
         if state.is_pending_request() {
@@ -60,19 +61,20 @@ impl Cm {
             return self.step(now, id, Trigger::Reject).map(drop);
         }
         if state.next(Trigger::Withdraw).is_ok() {
-            // Not the consumer's decision, so not told as one (IT-API 2.1 appendix A, it_ep_free).
+            // The consumer did not reject, so the reason is not the consumer's (IT-API 2.1 appendix
+            // A, it_ep_free).
             return self.withdraw(now, id, rej::Reason::TIMEOUT, none);
         }
         if state.next(Trigger::Disconnect).is_ok() {
             return self.send_dreq(now, id, [0; dreq::PRIVATE_DATA_LEN]);
         }
-        // Over already; what is left of it goes by itself.
+        // Over already; a timer removes what is left.
         Ok(())
     }
 
-    fn hush(&mut self, id: ConnectionId) {
+    fn mute(&mut self, id: ConnectionId) {
         if let Some(conn) = self.conns.get_mut(id) {
-            conn.quiet = true;
+            conn.muted = true;
         }
     }
 
@@ -84,10 +86,11 @@ impl Cm {
         private_data: [u8; rej::PRIVATE_DATA_LEN],
     ) -> Result<(), Error> {
         let unknown = self.conns.get(id).is_some_and(|conn| conn.remote_comm.is_none());
-        // A peer that has not told its id finds its connection only by what comes with this reason.
+        // A peer whose communication id is not known here finds its connection only for this
+        // reason.
         let reason = if unknown { rej::Reason::TIMEOUT } else { reason };
         self.send_rej(id, reason, &[], private_data);
-        self.hush(id);
+        self.mute(id);
         self.step(now, id, Trigger::Withdraw).map(drop)
     }
 
@@ -110,23 +113,24 @@ impl Cm {
         Ok(())
     }
 
-    /// If the peer's queue pair still has a connection here, ends that: the peer would not ask for another one otherwise
-    /// (section 12.9.8.3.1). Says whether there was one.
+    /// If the peer's queue pair still has a connection here, ends that: the peer asks for a new
+    /// one, so the old one is gone there (section 12.9.8.3.1). Returns whether there was one.
     pub(super) fn end_stale(&mut self, now: Instant, gid: Gid, qpn: Qpn) -> bool {
         let Some(id) = self.conns.by_remote_qp(gid, qpn) else { return false };
         let state = self.state(id);
         if state.is_over() {
-            // Ours is over too; packets under way are the peer's affair, which chose to go on.
+            // It is over here too. That packets may still be in the network is the risk of the
+            // peer, which chose not to wait.
             return false;
         }
         if state == State::Established {
             let (cause, private_data) = (Cause::Stale, PrivateData::EMPTY);
-            self.tell(id, Event::Disconnected { conn: id, cause, private_data });
-            self.hush(id);
+            self.report(id, Event::Disconnected { conn: id, cause, private_data });
+            self.mute(id);
             // Legal in this state.
             let _ = self.send_dreq(now, id, [0; dreq::PRIVATE_DATA_LEN]);
         } else {
-            self.tell(id, Event::TimedOut { conn: id, state });
+            self.report(id, Event::TimedOut { conn: id, state });
             let _ = self.withdraw(now, id, rej::Reason::STALE_CONNECTION, [0; rej::PRIVATE_DATA_LEN]);
         }
         true
@@ -145,7 +149,7 @@ impl Cm {
         if conn.remote_gid != from.remote_gid || !theirs || mra.acknowledged != about {
             return Err(Unexpected);
         }
-        // A peer cannot be patient for ever on our memory.
+        // A peer cannot make us keep the connection for ever.
         conn.mras_left = conn.mras_left.checked_sub(1).ok_or(Unexpected)?;
         let wait = (mra.service_timeout.duration() + conn.response_time).min(longest);
         conn.timer = Some(now + wait);
@@ -154,7 +158,8 @@ impl Cm {
     }
 
     pub(super) fn on_rej(&mut self, now: Instant, from: &Arrival, rej: &rej::Repr) -> Result<(), Unexpected> {
-        // Whoever has not heard from us does not know our id (section 12.6.7.2, code 4).
+        // A peer that has not received a message of ours does not know our communication id
+        // (section 12.6.7.2, code 4).
         let by_id = self.conns.by_local(rej.remote_comm_id);
         let by_peer = || self.conns.by_remote(from.remote_gid, rej.local_comm_id);
         let nameless = rej.reason == rej::Reason::TIMEOUT;
@@ -172,16 +177,16 @@ impl Cm {
             State::DreqSent => Event::Released { conn: id, answered: true, private_data: PrivateData::EMPTY },
             _ => Event::Rejected(Rejection::new(id, state, rej)),
         };
-        self.tell(id, event);
-        self.hush_unless_released(id);
+        self.report(id, event);
+        self.mute_unless_released(id);
         self.step(now, id, Trigger::Rej)?;
         Ok(())
     }
 
-    /// A rejected attempt has been told of; its TimeWait is nobody's business.
-    fn hush_unless_released(&mut self, id: ConnectionId) {
+    /// A rejected attempt has been reported; its TimeWait is not.
+    fn mute_unless_released(&mut self, id: ConnectionId) {
         if !matches!(self.state(id), State::DreqSent | State::Established) {
-            self.hush(id);
+            self.mute(id);
         }
     }
 
@@ -199,7 +204,8 @@ impl Cm {
         };
         let drep = Datagram { tid, message: drep.into() }.emit();
         let Ok((id, conn)) = self.find(from, dreq.remote_comm_id, dreq.local_comm_id) else {
-            // Long forgotten here; the peer shall not have to wait (section 12.9.8.2.2).
+            // There is no such connection here any more; with an answer the peer need not wait
+            // (section 12.9.8.2.2).
             self.out.send(from.local_gid, from.remote_gid, drep);
             return Err(Unexpected);
         };
@@ -219,7 +225,7 @@ impl Cm {
             _ => Event::Disconnected { conn: id, cause: Cause::Peer, private_data },
         };
         self.step(now, id, Trigger::SendDrep)?;
-        self.tell(id, event);
+        self.report(id, event);
         Ok(())
     }
 
@@ -232,11 +238,11 @@ impl Cm {
         let (id, _) = self.find(from, drep.remote_comm_id, drep.local_comm_id)?;
         self.step(now, id, Trigger::Drep)?;
         let private_data = PrivateData::new(&drep.private_data);
-        self.tell(id, Event::Released { conn: id, answered: true, private_data });
+        self.report(id, Event::Released { conn: id, answered: true, private_data });
         Ok(())
     }
 
-    /// There are no alternate paths.
+    /// Declines a LAP: there are no alternate paths.
     pub(super) fn on_lap(&mut self, from: &Arrival, tid: u64, lap: &lap::Repr) -> Result<(), Unexpected> {
         let (_, conn) = self.find(from, lap.remote_comm_id, lap.local_comm_id)?;
         if conn.state != State::Established {
@@ -255,13 +261,13 @@ impl Cm {
         Ok(())
     }
 
-    /// A connection's time has come.
+    /// Acts on a connection's timer.
     pub(super) fn expire(&mut self, now: Instant, id: ConnectionId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let late = conn.limit.is_some_and(|limit| limit <= now);
         if conn.state == State::TimeWait {
             if let Some(local_qpn) = conn.local_qpn {
-                self.tell(id, Event::TimeWaitOver { conn: id, local_qpn });
+                self.report(id, Event::TimeWaitOver { conn: id, local_qpn });
             }
             // Legal in this state; it removes the connection.
             let _ = self.step(now, id, Trigger::Timeout);
@@ -280,7 +286,7 @@ impl Cm {
     fn give_up(&mut self, now: Instant, id: ConnectionId) {
         let state = self.state(id);
         if let Err(Illegal { .. }) = state.next(Trigger::Timeout) {
-            // No timer runs in such a state; if one does, it shall not do so again.
+            // No timer should run in such a state; this one must not fire again.
             if let Some(conn) = self.conns.get_mut(id) {
                 (conn.timer, conn.limit) = (None, None);
             }
@@ -289,11 +295,11 @@ impl Cm {
         }
         if state == State::DreqSent {
             let private_data = PrivateData::EMPTY;
-            self.tell(id, Event::Released { conn: id, answered: false, private_data });
+            self.report(id, Event::Released { conn: id, answered: false, private_data });
         } else {
             self.send_rej(id, rej::Reason::TIMEOUT, &[], [0; rej::PRIVATE_DATA_LEN]);
-            self.tell(id, Event::TimedOut { conn: id, state });
-            self.hush(id);
+            self.report(id, Event::TimedOut { conn: id, state });
+            self.mute(id);
         }
         // Checked above.
         let _ = self.step(now, id, Trigger::Timeout);

@@ -1,8 +1,9 @@
-//! Service id resolution: which queue pair and key a datagram service has (IBTA vol. 1 section 12.11; IT-API 2.1,
-//! it_ud_service_request).
+//! Service id resolution: which queue pair and key a datagram service has (IBTA vol. 1 section
+//! 12.11; IT-API 2.1, it_ud_service_request).
 //!
-//! A request of ours lives from `sidr_open` to `sidr_close` and can be sent any number of times under the same name. A
-//! peer's waits for our answer; when too many wait, the oldest is forgotten.
+//! A request of ours lives from `sidr_open` to `sidr_close` and can be sent any number of times
+//! under the same id. A peer's request waits for our answer; when there are too many, the oldest is
+//! dropped.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -28,7 +29,7 @@ struct Ours {
     tid: u64,
     retries_left: u8,
     wait: Duration,
-    /// When to send again; an answer is waited for as long as it is set.
+    /// When to send again; set as long as the request waits for an answer.
     timer: Option<Instant>,
 }
 
@@ -38,11 +39,11 @@ struct Theirs {
     request_id: u32,
     tid: u64,
     service: ServiceId,
-    /// Its place in the order of arrival.
+    /// Its position in the order of arrival.
     order: u64,
 }
 
-/// All service resolutions of a manager.
+/// All service resolutions of a state machine.
 pub(super) struct Resolutions {
     ours: Slab<Ours>,
     timers: BTreeSet<(Instant, u64)>,
@@ -115,8 +116,8 @@ impl Resolutions {
 }
 
 impl Cm {
-    /// Prepares a request for a service's queue pair; nothing is sent yet. Private data: at most 216 bytes, or
-    /// 180 with an id of the IP CM service.
+    /// Prepares a request for a service's queue pair; nothing is sent yet. Private data: at most
+    /// 216 bytes, or 180 with an id of the IP CM service.
     pub fn sidr_open(&mut self, params: &SidrParams, private_data: &[u8]) -> Result<ResolutionId, Error> {
         let addresses = ((params.local_gid, params.ip_source_port), params.remote_gid);
         let private_data = with_ip_header(params.service, addresses.0, addresses.1, private_data)?;
@@ -134,8 +135,8 @@ impl Cm {
         self.resolutions.ours.insert(make).map(ResolutionId).ok_or(Error::Full(Table::Resolutions))
     }
 
-    /// Sends the request. [`Event::ResolutionReply`] or [`Event::ResolutionTimedOut`] follows; the request can
-    /// then be sent again. A request that is under way begins anew.
+    /// Sends the request. [`Event::ResolutionReply`] or [`Event::ResolutionTimedOut`] follows; the
+    /// request can then be sent again. Sending it before that begins anew.
     pub fn sidr_request(&mut self, now: Instant, id: ResolutionId) -> Result<(), Error> {
         self.uncongested()?;
         let tid = self.tid();
@@ -146,19 +147,19 @@ impl Cm {
         Ok(())
     }
 
-    /// What names the request at the peer.
+    /// The id that the peer sees.
     pub fn sidr_request_id(&self, id: ResolutionId) -> Result<u32, Error> {
         self.resolutions.ours.get(id.0).map(|ours| ours.request_id).ok_or(Error::NoSuchResolution)
     }
 
-    /// Forgets the request.
+    /// Removes the request.
     pub fn sidr_close(&mut self, id: ResolutionId) -> Result<(), Error> {
         self.resolutions.set_timer(id.0, None);
         self.resolutions.ours.remove(id.0).map(drop).ok_or(Error::NoSuchResolution)
     }
 
-    /// Answers a peer's request, whose id is gone then. Queue pair and key matter for [`sidr::Status::Valid`] only.
-    /// Private data: at most 136 bytes.
+    /// Answers a peer's request, which uses its id up. Queue pair and key matter for
+    /// [`sidr::Status::Valid`] only. Private data: at most 136 bytes.
     pub fn sidr_reply(
         &mut self,
         id: ResolutionRequestId,
@@ -179,7 +180,8 @@ impl Cm {
         })
     }
 
-    /// Sends a peer that asks for a service elsewhere; the request's id is gone then. Private data: at most 136 bytes.
+    /// Answers a peer's request with the port where it shall ask instead, which uses the request's
+    /// id up. Private data: at most 136 bytes.
     pub fn sidr_redirect(
         &mut self,
         id: ResolutionRequestId,
@@ -210,7 +212,7 @@ impl Cm {
         Ok(())
     }
 
-    /// Forgets a peer's request without an answer.
+    /// Removes a peer's request without an answer.
     pub fn sidr_discard(&mut self, id: ResolutionRequestId) {
         self.resolutions.take_theirs(id.0);
     }
@@ -243,7 +245,7 @@ impl Cm {
                 self.send_sidr_req(now, ResolutionId(id));
             } else {
                 self.resolutions.set_timer(id, None);
-                self.out.tell(Event::ResolutionTimedOut { sidr: ResolutionId(id) });
+                self.out.report(Event::ResolutionTimedOut { sidr: ResolutionId(id) });
             }
         }
     }
@@ -283,7 +285,7 @@ impl Cm {
         let (&listen, (ip, private_data)) =
             self.services.get(&req.service_id).zip(parsed.ok()).ok_or(Unexpected)?;
         let id = self.resolutions.add_theirs(from, tid, req).ok_or(Unexpected)?;
-        self.out.tell(Event::ResolutionRequest(Resolution {
+        self.out.report(Event::ResolutionRequest(Resolution {
             request: ResolutionRequestId(id),
             peer_request_id: req.request_id,
             listen,
@@ -297,8 +299,8 @@ impl Cm {
     }
 
     pub(super) fn on_sidr_rep(&mut self, from: &Arrival, rep: &sidr::RepRepr) -> Result<(), Unexpected> {
-        let place = (rep.request_id ^ self.config.secret) & 0xffff;
-        let id = self.resolutions.ours.id_at(place).ok_or(Unexpected)?;
+        let index = (rep.request_id ^ self.config.secret) & 0xffff;
+        let id = self.resolutions.ours.id_at(index).ok_or(Unexpected)?;
         let ours = self.resolutions.ours.get(id).ok_or(Unexpected)?;
         let params = &ours.params;
         if ours.request_id != rep.request_id
@@ -311,7 +313,7 @@ impl Cm {
         self.resolutions.set_timer(id, None);
         let info = rep.info.get(..usize::from(rep.info_len)).unwrap_or(&rep.info);
         let redirected = rep.status == sidr::Status::Redirected;
-        self.out.tell(Event::ResolutionReply(ResolutionReply {
+        self.out.report(Event::ResolutionReply(ResolutionReply {
             sidr: ResolutionId(id),
             redirection: Redirection::parse(info).ok().filter(|_| redirected),
             status: rep.status,

@@ -1,65 +1,67 @@
-//! A bounded table whose ids are never used twice and only grow: a count of all lives, then the place, in one word. Freed
-//! places are reused in the order in which they were freed.
+//! A bounded table whose ids only grow and are never used twice: an id is a count of all insertions
+//! and the index of an entry, in one word. Free entries are reused in the order in which they were
+//! freed.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Bits of an id that are the place.
-const PLACE_BITS: u32 = 24;
-const PLACE: u64 = (1 << PLACE_BITS) - 1;
+/// Bits of an id that are the index.
+const INDEX_BITS: u32 = 24;
+const INDEX: u64 = (1 << INDEX_BITS) - 1;
 
 struct Entry<T> {
     id: u64,
     value: Option<T>,
 }
 
-/// The table. Memory is taken as it grows, up to `limit` entries, and kept.
+/// The table. It allocates as it grows, up to `limit` entries, and keeps the memory.
 pub(super) struct Slab<T> {
     entries: Vec<Entry<T>>,
     free: VecDeque<u32>,
     limit: u32,
-    /// Of all places together, so that a later id is a greater one: 40 bits, enough for a thousand a second over
-    /// thirty years.
-    lives: u64,
+    /// Insertions into the whole table, so that a later id is a greater one: 40 bits, enough for a
+    /// thousand a second over thirty years.
+    insertions: u64,
 }
 
-/// The place that an id names.
+/// The index in an id.
 pub(super) const fn index(id: u64) -> u32 {
-    (id & PLACE) as u32
+    (id & INDEX) as u32
 }
 
-/// Which life an id names.
+/// The count of insertions in an id.
 pub(super) const fn generation(id: u64) -> u32 {
-    (id >> PLACE_BITS) as u32
+    (id >> INDEX_BITS) as u32
 }
 
 impl<T> Slab<T> {
     pub fn new(limit: u32) -> Slab<T> {
-        let limit = limit.min(PLACE as u32);
-        Slab { entries: Vec::new(), free: VecDeque::new(), limit, lives: 0 }
+        let limit = limit.min(INDEX as u32);
+        Slab { entries: Vec::new(), free: VecDeque::new(), limit, insertions: 0 }
     }
 
     pub fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// Enters what `make` makes of its id; `None` if the table is full or there is no memory.
+    /// Inserts what `make` returns for the new id; `None` if the table is full or there is no
+    /// memory.
     pub fn insert(&mut self, make: impl FnOnce(u64) -> T) -> Option<u64> {
-        let place = match self.free.pop_front() {
-            Some(place) => place,
+        let index = match self.free.pop_front() {
+            Some(index) => index,
             None => {
-                let place = u32::try_from(self.entries.len()).ok().filter(|&place| place < self.limit)?;
+                let index = u32::try_from(self.entries.len()).ok().filter(|&index| index < self.limit)?;
                 self.entries.try_reserve(1).ok()?;
                 // So that `remove` needs no memory.
                 self.free.try_reserve(self.entries.len() + 1).ok()?;
                 self.entries.push(Entry { id: 0, value: None });
-                place
+                index
             }
         };
-        let entry = self.entries.get_mut(place as usize)?;
+        let entry = self.entries.get_mut(index as usize)?;
         // Counted before, so that no id is 0.
-        self.lives += 1;
-        let id = self.lives << PLACE_BITS | u64::from(place);
+        self.insertions += 1;
+        let id = self.insertions << INDEX_BITS | u64::from(index);
         *entry = Entry { id, value: Some(make(id)) };
         Some(id)
     }
@@ -72,9 +74,9 @@ impl<T> Slab<T> {
         self.entries.get_mut(index(id) as usize).filter(|entry| entry.id == id)?.value.as_mut()
     }
 
-    /// The id now in use at a place.
-    pub fn id_at(&self, place: u32) -> Option<u64> {
-        let entry = self.entries.get(place as usize)?;
+    /// The id in use at an index.
+    pub fn id_at(&self, index: u32) -> Option<u64> {
+        let entry = self.entries.get(index as usize)?;
         entry.value.as_ref().map(|_| entry.id)
     }
 

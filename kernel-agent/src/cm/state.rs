@@ -1,49 +1,49 @@
-//! The states of a connection and the one table of transitions between them (IBTA vol. 1 section 12.9.7).
+//! The states of a connection and the table of all transitions (IBTA vol. 1 section 12.9.7).
 //!
-//! Names are the specification's. Two shortcuts are ours: a rejection leads to TimeWait only where a queue pair
-//! may have been connected already, and DREQ Rcvd is left at once, since IT-API's consumers have no say in
-//! the DREP.
+//! The names are the specification's. Two shortcuts are ours: a rejection leads to TimeWait only if
+//! a queue pair may have been connected already, and DREQ Rcvd is left at once, since IT-API's
+//! consumers do not take part in the DREP.
 
 use core::fmt;
 
 use State::*;
 use thiserror::Error;
 
-/// How far a connection has come, seen from one end.
+/// The state of one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// There is no connection (yet, or any more).
+    /// There is no connection, yet or any more.
     Idle,
-    /// Passive: a service id is listened for.
+    /// Passive: there is a listening point.
     Listen,
-    /// Active: a REQ is under way.
+    /// Active: a REQ was sent.
     ReqSent,
     /// Passive: a REQ waits for the consumer's answer.
     ReqRcvd,
-    /// Passive: as ReqRcvd, and the peer was told to be patient.
+    /// Passive: as ReqRcvd, and an MRA was sent.
     MraReqSent,
-    /// Active: as ReqSent, and the peer told us to be patient.
+    /// Active: as ReqSent, and the peer sent an MRA.
     MraReqRcvd,
-    /// Passive: a REP is under way.
+    /// Passive: a REP was sent.
     RepSent,
     /// Active: a REP waits for the consumer's answer.
     RepRcvd,
-    /// Active: as RepRcvd, and the peer was told to be patient.
+    /// Active: as RepRcvd, and an MRA was sent.
     MraRepSent,
-    /// Passive: as RepSent, and the peer told us to be patient.
+    /// Passive: as RepSent, and the peer sent an MRA.
     MraRepRcvd,
-    /// The connection stands.
+    /// The connection is established.
     Established,
-    /// A DREQ is under way.
+    /// A DREQ was sent.
     DreqSent,
     /// The peer's DREQ is being answered.
     DreqRcvd,
-    /// The connection is down; packets of it may still be under way.
+    /// The connection has ended; packets of it may still be in the network.
     TimeWait,
 }
 
 impl State {
-    /// All of them.
+    /// All states.
     pub const ALL: [State; 14] = [
         Idle,
         Listen,
@@ -61,22 +61,22 @@ impl State {
         TimeWait,
     ];
 
-    /// Whether a request waits here for the passive consumer.
+    /// Passive: whether a request waits for the consumer's answer.
     pub const fn is_pending_request(self) -> bool {
         matches!(self, ReqRcvd | MraReqSent)
     }
 
-    /// Whether the connection is being made by this, the active, side.
+    /// Active: whether the connection is being made.
     pub const fn is_connecting(self) -> bool {
         matches!(self, ReqSent | MraReqRcvd | RepRcvd | MraRepSent)
     }
 
-    /// Whether the connection is over, but for what is still under way.
+    /// Whether the connection is over, apart from messages and packets in the network.
     pub const fn is_over(self) -> bool {
         matches!(self, Idle | DreqSent | DreqRcvd | TimeWait)
     }
 
-    /// Where `by` leads from here.
+    /// The state after `by`.
     pub const fn next(self, by: Trigger) -> Result<State, Illegal> {
         let mut to = Idle;
         let mut row = 0;
@@ -100,7 +100,7 @@ impl fmt::Display for State {
     }
 }
 
-/// What moves a connection along.
+/// What makes a transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
     /// The active consumer connects.
@@ -111,13 +111,13 @@ pub enum Trigger {
     Accept,
     /// The consumer rejects the request or the reply.
     Reject,
-    /// The peer is told that the consumer takes its time.
+    /// An MRA is sent: the consumer needs more time.
     SendMra,
-    /// The peer's consumer takes its time.
+    /// An MRA arrives: the peer's consumer needs more time.
     Mra,
     /// A REP arrives.
     Rep,
-    /// The active consumer takes the reply.
+    /// The active consumer confirms the reply.
     Establish,
     /// An RTU arrives.
     Rtu,
@@ -135,13 +135,14 @@ pub enum Trigger {
     SendDrep,
     /// A DREP arrives.
     Drep,
-    /// Nobody answered, or the time of TimeWait is over.
+    /// The peer did not answer in time, or TimeWait is over.
     Timeout,
     /// A request is forgotten without an answer.
     Discard,
 }
 
-/// All transitions. Where several states allow a trigger, the first row tells what it is for.
+/// All transitions. If several states allow a trigger, its first row is the usual case, which names
+/// the target in [`Illegal`].
 pub(super) const TABLE: &[(State, Trigger, State)] = &[
     (Idle, Trigger::Connect, ReqSent),
     (Listen, Trigger::Req, ReqRcvd),
@@ -175,7 +176,7 @@ pub(super) const TABLE: &[(State, Trigger, State)] = &[
     (MraRepRcvd, Trigger::Rej, TimeWait),
     (RepRcvd, Trigger::Rej, TimeWait),
     (MraRepSent, Trigger::Rej, TimeWait),
-    // The passive side never saw the RTU and gave up.
+    // The passive side never received the RTU and gave up.
     (Established, Trigger::Rej, TimeWait),
     (DreqSent, Trigger::Rej, TimeWait),
     (ReqSent, Trigger::Withdraw, Idle),
@@ -186,13 +187,13 @@ pub(super) const TABLE: &[(State, Trigger, State)] = &[
     (MraRepSent, Trigger::Withdraw, TimeWait),
     (Established, Trigger::Disconnect, DreqSent),
     (Established, Trigger::Dreq, DreqRcvd),
-    // The RTU was lost and the active side is done already.
+    // The RTU was lost and the active side disconnects already.
     (RepSent, Trigger::Dreq, DreqRcvd),
     (MraRepRcvd, Trigger::Dreq, DreqRcvd),
-    // The passive side saw data before our RTU, and is done already.
+    // The passive side received data before our RTU and disconnects already.
     (RepRcvd, Trigger::Dreq, DreqRcvd),
     (MraRepSent, Trigger::Dreq, DreqRcvd),
-    // Both disconnect at once.
+    // Both sides disconnect at the same time.
     (DreqSent, Trigger::Dreq, DreqRcvd),
     (DreqRcvd, Trigger::SendDrep, TimeWait),
     (DreqSent, Trigger::Drep, TimeWait),
@@ -214,8 +215,8 @@ pub(super) const TABLE: &[(State, Trigger, State)] = &[
 pub struct Illegal {
     /// The state that the connection is in.
     pub from: State,
-    /// The state that it was to enter.
+    /// The state that the trigger leads to.
     pub to: State,
-    /// What was to move it.
+    /// The trigger.
     pub by: Trigger,
 }

@@ -1,4 +1,4 @@
-//! The connections, how they are found, and when they want to be looked at.
+//! The connections of a state machine, their indices and their timers.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -23,29 +23,30 @@ pub(super) struct Connection {
     pub remote_qpn: Option<Qpn>,
     /// The transaction of REQ, REP and RTU.
     pub tid: u64,
-    /// Where the request waits or waited; passive side.
+    /// Passive side: the listening point of the request.
     pub listen: Option<ListenId>,
-    /// How long an answer of the peer's may take.
+    /// How long to wait for an answer of the peer.
     pub response_time: Duration,
     pub max_retries: u8,
     pub retries_left: u8,
-    /// How many more times the peer can ask for patience.
+    /// How many more MRAs of the peer are honoured.
     pub mras_left: u8,
     pub time_wait: Duration,
-    /// When to send again, or when TimeWait is over.
+    /// When to send `message` again, or when TimeWait is over.
     pub timer: Option<Instant>,
     /// When the attempt to connect is over.
     pub limit: Option<Instant>,
-    /// The earlier of the two, as it stands among the timers.
+    /// The earlier of the two, which is in the set of timers.
     pub armed: Option<Instant>,
-    /// The consumer wants to hear no more.
-    pub quiet: bool,
-    /// What was sent last and may have to be sent again; in ReqRcvd, the REQ that was received.
+    /// No event is reported any more.
+    pub muted: bool,
+    /// The message that was sent last and may have to be sent again; in ReqRcvd, the REQ that was
+    /// received.
     pub message: [u8; mad::LEN],
 }
 
 impl Connection {
-    /// A connection in which nothing has happened.
+    /// A new connection.
     pub fn new(state: State, local_gid: Gid, remote_gid: Gid, local_comm: CommId) -> Connection {
         Connection {
             state,
@@ -66,21 +67,21 @@ impl Connection {
             timer: None,
             limit: None,
             armed: None,
-            quiet: false,
+            muted: false,
             message: [0; mad::LEN],
         }
     }
 }
 
-/// All connections of a manager.
+/// All connections of a state machine.
 pub(super) struct ConnectionTable {
     slab: Slab<Connection>,
     secret: u32,
-    /// By what names them at the peer.
+    /// By the peer's communication id.
     by_remote: BTreeMap<(Gid, CommId), ConnectionId>,
     /// By the peer's queue pair, from the moment when both queue pairs are known.
     by_remote_qp: BTreeMap<(Gid, Qpn), ConnectionId>,
-    /// By our queue pair, until the connection is over.
+    /// By our queue pair; until the connection is over.
     by_local_qp: BTreeMap<Qpn, ConnectionId>,
     timers: BTreeSet<(Instant, ConnectionId)>,
 }
@@ -106,7 +107,8 @@ impl ConnectionTable {
         self.slab.ids().map(ConnectionId)
     }
 
-    /// Generation and index of an id, blurred so that a peer cannot guess those of others'.
+    /// The low bits of an id's count and index, mixed with the secret, so that a peer cannot guess
+    /// other connections' ids.
     fn comm_id(secret: u32, id: u64) -> CommId {
         CommId(((slab::generation(id) << 16) | (slab::index(id) & 0xffff)) ^ secret)
     }
@@ -124,13 +126,13 @@ impl ConnectionTable {
         self.slab.get_mut(id.0)
     }
 
-    /// The connection that we call `comm`.
+    /// The connection with this communication id of ours.
     pub fn by_local(&self, comm: CommId) -> Option<ConnectionId> {
         let id = self.slab.id_at((comm.0 ^ self.secret) & 0xffff)?;
         (self.slab.get(id)?.local_comm == comm).then_some(ConnectionId(id))
     }
 
-    /// The connection that the peer at `gid` calls `comm`.
+    /// The connection with this communication id of the peer at `gid`.
     pub fn by_remote(&self, gid: Gid, comm: CommId) -> Option<ConnectionId> {
         self.by_remote.get(&(gid, comm)).copied()
     }
@@ -145,7 +147,7 @@ impl ConnectionTable {
         self.by_local_qp.get(&qpn).copied()
     }
 
-    /// Learns what the peer calls the connection.
+    /// Records the peer's communication id.
     pub fn learn_remote(&mut self, id: ConnectionId, comm: CommId) {
         if let Some(conn) = self.slab.get_mut(id.0) {
             conn.remote_comm = Some(comm);
@@ -153,7 +155,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Learns the peer's queue pair, now that ours is known too.
+    /// Records the peer's queue pair. Ours is known by then.
     pub fn learn_remote_qp(&mut self, id: ConnectionId, qpn: Qpn) {
         if let Some(conn) = self.slab.get_mut(id.0) {
             conn.remote_qpn = Some(qpn);
@@ -161,7 +163,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Learns our queue pair.
+    /// Records our queue pair.
     pub fn learn_local_qp(&mut self, id: ConnectionId, qpn: Qpn) {
         if let Some(conn) = self.slab.get_mut(id.0) {
             conn.local_qpn = Some(qpn);
@@ -169,7 +171,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Lets our queue pair have another connection.
+    /// From now on our queue pair may have another connection.
     pub fn release_local_qp(&mut self, id: ConnectionId) {
         if let Some(qpn) = self.slab.get(id.0).and_then(|conn| conn.local_qpn)
             && self.by_local_qp.get(&qpn) == Some(&id)
@@ -196,7 +198,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Makes the timers agree with what the connection wants; to be called after each change of its times.
+    /// Updates the set of timers; to be called after each change of the connection's times.
     pub fn rearm(&mut self, id: ConnectionId) {
         let Some(conn) = self.slab.get_mut(id.0) else { return };
         let wanted = conn.timer.into_iter().chain(conn.limit).min();
@@ -212,7 +214,7 @@ impl ConnectionTable {
         conn.armed = wanted;
     }
 
-    /// When the next connection wants to be looked at, and which.
+    /// The next timer, and its connection.
     pub fn next_timer(&self) -> Option<(Instant, ConnectionId)> {
         self.timers.first().copied()
     }
@@ -220,7 +222,7 @@ impl ConnectionTable {
 
 #[cfg(test)]
 impl ConnectionTable {
-    /// What stands in the indices is what the connections say.
+    /// The indices agree with the connections.
     pub fn check(&self) {
         for (key, id) in &self.by_remote {
             let conn = self.get(*id).expect("a connection that is gone");

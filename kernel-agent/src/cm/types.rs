@@ -1,4 +1,4 @@
-//! What goes into and comes out of the connection manager.
+//! Arguments and results of the CM state machine.
 
 use core::ops::Deref;
 use core::time::Duration;
@@ -19,34 +19,36 @@ macro_rules! ids {
 }
 
 ids! {
-    /// Names one end of a connection, made or being made; never used twice, and greater than all before it.
+    /// The id of one end of a connection, made or being made; never used twice, and greater than
+    /// all before it.
     ConnectionId;
-    /// Names a listening point; never used twice.
+    /// The id of a listening point; never used twice.
     ListenId;
-    /// Names a service resolution request of ours; never used twice.
+    /// The id of a service resolution of ours; never used twice.
     ResolutionId;
-    /// Names a service resolution request of a peer's; never used twice.
+    /// The id of a peer's service resolution request; never used twice.
     ResolutionRequestId;
 }
 
-/// What the manager is made with.
+/// The configuration of a state machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// The channel adapter's GUID.
     pub ca_guid: u64,
-    /// The partition that is served.
+    /// The partition of the port.
     pub pkey: PKey,
-    /// How many connections there can be at once, those in TimeWait included; at most 65,536.
+    /// Connections at once, those in TimeWait included; at most 65,536.
     pub max_connections: u32,
-    /// How many listening points.
+    /// Listening points at once.
     pub max_listeners: u32,
-    /// How many service resolutions at once, ours and peers' each.
+    /// Service resolutions at once, ours and peers' each.
     pub max_resolutions: u32,
-    /// How long a peer whose message came twice is asked to wait for the consumer; `None` for no such message.
+    /// The service timeout of the MRA that answers a repeated message while the consumer has not
+    /// answered; `None` for no MRA.
     pub patience: Option<TimeoutCode>,
-    /// The longest time that a peer can make us wait for one message of its own.
+    /// The longest wait for one message that a peer can ask for.
     pub longest_wait: Duration,
-    /// Any number: communication ids are not predictable without it.
+    /// Any number; without it communication ids are predictable.
     pub secret: u32,
 }
 
@@ -70,7 +72,7 @@ impl Default for Config {
 pub struct LocalQp {
     /// Its number.
     pub qpn: Qpn,
-    /// The PSN from which it receives: the peer shall begin to send with it.
+    /// The first PSN that it accepts: the peer shall begin to send with it.
     pub receive_psn: Psn,
     /// Whether it takes its receive buffers from a shared queue.
     pub srq: bool,
@@ -83,7 +85,7 @@ impl LocalQp {
     }
 }
 
-/// What the active side asks for.
+/// The parameters of a request for a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectParams {
     /// The path to the peer.
@@ -98,26 +100,27 @@ pub struct ConnectParams {
     pub ip_source_port: u16,
     /// Our read depths.
     pub depths: ReadDepths,
-    /// Within which time the peer shall answer a message.
+    /// The time within which the peer shall answer a message.
     pub remote_cm_timeout: TimeoutCode,
-    /// Within which time we answer a message.
+    /// The time within which this side answers a message.
     pub local_cm_timeout: TimeoutCode,
-    /// How often a message is sent again, by us and by the peer; at most 15.
+    /// How often either side sends a message again; at most 15.
     pub max_cm_retries: u8,
     /// How often either queue pair shall retry after a timeout or a sequence error; at most 7.
     pub retry_count: u8,
-    /// How often the peer's queue pair shall retry after RNR NAK; at most 7, which is for ever.
+    /// How often the peer's queue pair shall retry after RNR NAK; at most 7, which is without
+    /// limit.
     pub rnr_retry_count: u8,
     /// How long our queue pair waits for an acknowledgement. Also the length of our TimeWait.
     pub local_ack_timeout: TimeoutCode,
-    /// How long a packet is under way at most.
+    /// The longest time that a packet travels.
     pub packet_lifetime: TimeoutCode,
-    /// How long the attempt may take in all, the consumer's part in a three-way handshake included.
+    /// How long the whole attempt may take, the consumer's part in a three-way handshake included.
     pub timeout: Option<Duration>,
 }
 
 impl ConnectParams {
-    /// Everyday values; no read depths.
+    /// Usual values; no read depths.
     pub fn new(path: Path, service: ServiceId) -> ConnectParams {
         ConnectParams {
             path,
@@ -138,22 +141,23 @@ impl ConnectParams {
     }
 }
 
-/// What the passive side answers.
+/// The parameters of an answer to a request for a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptParams {
     /// Our read depths.
     pub depths: ReadDepths,
     /// How long our queue pair may take to acknowledge a packet.
     pub target_ack_delay: TimeoutCode,
-    /// How often the peer's queue pair shall retry after RNR NAK; at most 7, which is for ever.
+    /// How often the peer's queue pair shall retry after RNR NAK; at most 7, which is without
+    /// limit.
     pub rnr_retry_count: u8,
-    /// Whether to connect the same two queue pairs again before the TimeWait of their last connection is over
-    /// (IT-API without `IT_EP_REUSEADDR` never fails for it).
+    /// Whether to connect two queue pairs again although their last connection is in TimeWait
+    /// (IT-API without `IT_EP_REUSEADDR` never fails for that).
     pub ignore_time_wait: bool,
 }
 
 impl Default for AcceptParams {
-    /// Everyday values; no read depths.
+    /// Usual values; no read depths.
     fn default() -> AcceptParams {
         AcceptParams {
             depths: ReadDepths::default(),
@@ -164,7 +168,7 @@ impl Default for AcceptParams {
     }
 }
 
-/// Whom a service resolution asks, and what for.
+/// The parameters of a service resolution.
 #[derive(Clone, Copy, Debug)]
 pub struct SidrParams {
     /// Our port.
@@ -177,13 +181,13 @@ pub struct SidrParams {
     pub ip_source_port: u16,
     /// The partition.
     pub pkey: PKey,
-    /// Within which time the peer shall answer.
+    /// The time within which the peer shall answer.
     pub timeout: TimeoutCode,
     /// How often the request is sent again.
     pub max_retries: u8,
 }
 
-/// Where a datagram came from and to.
+/// The source and the destination of a received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// Our port, on which it arrived.
@@ -194,7 +198,7 @@ pub struct Arrival {
     pub remote_qp: Qpn,
 }
 
-/// Private data as a message carries it: filled up with zeroes to the message's size.
+/// Private data as a message carries it: padded with zeroes to the message's size.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData {
     len: u8,
@@ -204,7 +208,7 @@ pub struct PrivateData {
 impl PrivateData {
     /// The most that any message carries.
     pub const MAX: usize = roce::cm::rtu::PRIVATE_DATA_LEN;
-    /// None.
+    /// No private data.
     pub const EMPTY: PrivateData = PrivateData { len: 0, bytes: [0; PrivateData::MAX] };
 
     pub(super) fn new(data: &[u8]) -> PrivateData {
@@ -233,7 +237,7 @@ impl core::fmt::Debug for PrivateData {
 /// A peer's request for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The connection that would be.
+    /// The connection.
     pub conn: ConnectionId,
     /// The listening point.
     pub listen: ListenId,
@@ -241,13 +245,13 @@ pub struct Request {
     pub service: ServiceId,
     /// The path back to the peer.
     pub path: Path,
-    /// The path's MTU; may be more than our port's.
+    /// The path's MTU; may be greater than our port's.
     pub path_mtu: PathMtu,
     /// The partition.
     pub pkey: PKey,
     /// The peer's queue pair.
     pub remote_qpn: Qpn,
-    /// The PSN that our queue pair must send with.
+    /// The first PSN that our queue pair must send.
     pub send_psn: Psn,
     /// The peer's read depths.
     pub depths: ReadDepths,
@@ -272,7 +276,7 @@ pub struct Reply {
     pub conn: ConnectionId,
     /// The peer's queue pair.
     pub remote_qpn: Qpn,
-    /// The PSN that our queue pair must send with.
+    /// The first PSN that our queue pair must send.
     pub send_psn: Psn,
     /// The peer's read depths.
     pub depths: ReadDepths,
@@ -289,10 +293,10 @@ pub struct Reply {
 /// A rejection by the peer or its connection manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// The connection that will not be. In state [`State::Established`] (the peer never saw the RTU), that is
-    /// broken.
+    /// The connection that is not made; in state [`State::Established`] (the peer never received
+    /// the RTU) the connection that has ended.
     pub conn: ConnectionId,
-    /// The state that it was in.
+    /// The state before.
     pub state: State,
     /// Why.
     pub reason: rej::Reason,
@@ -314,12 +318,12 @@ impl Rejection {
     }
 }
 
-/// How a connection came down without our doing.
+/// Why a connection ended without a call of our consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The peer disconnected.
     Peer,
-    /// The peer's queue pair asks for a new connection, so it has no more of this one.
+    /// The peer's queue pair asks for a new connection, so this one no longer exists there.
     Stale,
 }
 
@@ -328,7 +332,7 @@ pub enum Cause {
 pub struct Resolution {
     /// The request, to be answered with [`super::Cm::sidr_reply`].
     pub request: ResolutionRequestId,
-    /// What names it at the peer, the same for each repetition.
+    /// The id that the peer gave the request, the same in each repetition.
     pub peer_request_id: u32,
     /// The listening point.
     pub listen: ListenId,
@@ -349,45 +353,48 @@ pub struct Resolution {
 pub struct ResolutionReply {
     /// The request.
     pub sidr: ResolutionId,
-    /// What became of it.
+    /// The peer's answer.
     pub status: sidr::Status,
     /// The service's queue pair, if the status is [`sidr::Status::Valid`].
     pub qpn: Qpn,
     /// The service's queue key, if the status is [`sidr::Status::Valid`].
     pub qkey: QKey,
-    /// Where to ask, if the status is [`sidr::Status::Redirected`] and the message says it.
+    /// The port to ask instead, if the status is [`sidr::Status::Redirected`] and the message names
+    /// one.
     pub redirection: Option<Redirection>,
     /// The consumer's private data: 136 bytes.
     pub private_data: PrivateData,
 }
 
-/// What the consumer has to hear.
+/// An event for the consumer.
 ///
-/// Of a connection that was made or asked for, exactly one of [`Event::Rejected`], [`Event::TimedOut`],
-/// [`Event::Disconnected`] and [`Event::Released`] is told, unless the consumer ended it before it stood.
+/// For each connection that was made or asked for, the state machine reports exactly one of
+/// [`Event::Rejected`], [`Event::TimedOut`], [`Event::Disconnected`] and [`Event::Released`],
+/// unless the consumer ended it before it was established.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Passive: somebody wants to connect. Answer with `accept`, `reject`, `discard` or `handoff`.
+    /// Passive: a peer asks for a connection. Answer with `accept`, `reject`, `discard` or
+    /// `handoff`.
     ConnectRequest(Request),
     /// Active: the peer accepts. Answer with `establish`, `reject` or `disconnect`.
     Reply(Reply),
-    /// Passive: the connection stands. Private data, if an RTU brought it: 224 bytes.
+    /// Passive: the connection is established. Private data, if an RTU brought it: 224 bytes.
     Established {
         /// The connection.
         conn: ConnectionId,
-        /// The peer's private data, if it was an RTU that said so.
+        /// The peer's private data, if an RTU established the connection.
         private_data: Option<PrivateData>,
     },
-    /// The peer rejected, or gave up: in a state in which a request waits for us, it was withdrawn.
+    /// The peer rejected or gave up. If a request waited for our answer, the peer withdrew it.
     Rejected(Rejection),
     /// The attempt to connect took too long.
     TimedOut {
-        /// The connection that will not be.
+        /// The connection that is not made.
         conn: ConnectionId,
-        /// The state that it was in.
+        /// The state before.
         state: State,
     },
-    /// The connection came down. The answer has been sent.
+    /// The peer ended the connection. The DREP has been sent.
     Disconnected {
         /// The connection.
         conn: ConnectionId,
@@ -396,27 +403,29 @@ pub enum Event {
         /// The peer's private data: 220 bytes.
         private_data: PrivateData,
     },
-    /// The connection that we disconnected is down.
+    /// The connection that we disconnected has ended.
     Released {
         /// The connection.
         conn: ConnectionId,
         /// Whether the peer answered.
         answered: bool,
-        /// The peer's private data: 224 bytes of a DREP, 220 of a DREQ that crossed ours.
+        /// The peer's private data: 224 bytes of a DREP, or 220 of a DREQ that the peer sent at the
+        /// same time.
         private_data: PrivateData,
     },
-    /// No packet of the connection can be under way any more; its id is gone.
+    /// TimeWait is over: no packet of the connection is in the network any more, and its id is
+    /// gone.
     TimeWaitOver {
         /// The connection.
         conn: ConnectionId,
         /// The queue pair that it used.
         local_qpn: Qpn,
     },
-    /// Somebody wants to know a service's queue pair. Answer with `sidr_reply`.
+    /// A peer asks for a service's queue pair. Answer with `sidr_reply`.
     ResolutionRequest(Resolution),
-    /// The answer to our request.
+    /// A peer answered our request.
     ResolutionReply(ResolutionReply),
-    /// Nobody answered our request.
+    /// The peer did not answer our request.
     ResolutionTimedOut {
         /// The request.
         sidr: ResolutionId,
@@ -434,16 +443,16 @@ pub struct Outgoing {
     pub mad: [u8; mad::LEN],
 }
 
-/// What the caller has to do, in this order.
+/// What the caller has to do, in the order of [`super::Cm::next_action`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send a datagram.
     Send(Outgoing),
-    /// Tell the consumer.
+    /// Report an event to the consumer.
     Event(Event),
 }
 
-/// What is full.
+/// The table that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
     /// Connections.
@@ -457,30 +466,30 @@ pub enum Table {
 /// Why a call failed; it changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    /// The connection's id is wrong, or the connection is gone.
+    /// There is no connection with this id, or not any more.
     #[error("there is no such connection")]
     NoSuchConnection,
-    /// The listening point's id is wrong, or it is gone.
+    /// There is no listening point with this id, or not any more.
     #[error("there is no such listening point")]
     NoSuchListener,
-    /// The service resolution's id is wrong, or it is gone.
+    /// There is no service resolution with this id, or not any more.
     #[error("there is no such service resolution")]
     NoSuchResolution,
     /// The connection's state does not allow it.
     #[error(transparent)]
     Illegal(#[from] Illegal),
-    /// Somebody listens for the service id already, or nobody does where somebody must.
+    /// A listening point has the service id already.
     #[error("{0:?} is in use")]
     ServiceInUse(ServiceId),
-    /// There is no room for another one.
+    /// The table has no room.
     #[error("no more {0:?}")]
     Full(Table),
-    /// The message does not carry so much private data.
+    /// The message has no room for so much private data.
     #[error("{len} bytes of private data, at most {max} fit")]
     PrivateData {
-        /// How much was given.
+        /// The length given.
         len: usize,
-        /// How much fits.
+        /// The most that fits.
         max: usize,
     },
     /// A value does not fit its field.
@@ -489,26 +498,27 @@ pub enum Error {
     /// The queue pair has a connection already.
     #[error("{0:?} has a connection already")]
     QpInUse(Qpn),
-    /// The same two queue pairs were connected a moment ago.
+    /// The last connection of the same two queue pairs is in TimeWait.
     #[error("{0:?} is in TimeWait with the same peer")]
     TimeWait(Qpn),
-    /// The actions of earlier calls have not been taken.
+    /// The caller has not taken the actions of earlier calls.
     #[error("too many actions wait to be taken")]
     Congested,
 }
 
-/// What was counted since the beginning.
+/// Counters since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Datagrams that came in.
+    /// Datagrams received.
     pub received: u64,
-    /// Datagrams that went out, repeated ones included.
+    /// Datagrams sent, repeated ones included.
     pub sent: u64,
     /// Datagrams sent again because no answer came.
     pub retransmitted: u64,
-    /// Datagrams that were no messages, or made no sense.
+    /// Datagrams that were no valid messages.
     pub malformed: u64,
-    /// Messages about a connection that is not, or not with their sender, or not in a state to take them.
+    /// Messages whose connection does not exist, is not with their sender, or is not in a state for
+    /// them.
     pub unexpected: u64,
     /// Messages that had been received before.
     pub duplicates: u64,
@@ -518,7 +528,7 @@ pub struct Stats {
     pub congested: u64,
 }
 
-/// What is there now.
+/// The present numbers of objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Connections, those in TimeWait included.

@@ -1,5 +1,5 @@
-//! A hostile peer and a careless consumer: whatever they do in whatever order, the manager neither panics nor grows beyond
-//! its limits, and what it keeps stays consistent.
+//! A hostile peer and a careless consumer: no sequence of their datagrams and calls makes the state
+//! machine panic or exceed its limits, and its tables stay consistent.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -17,7 +17,7 @@ const LIMIT: u32 = 6;
 
 #[derive(Debug, Clone)]
 enum Op {
-    /// A datagram: attribute, body, whether to put known ids into it, and which.
+    /// A datagram: its attribute and body, whether known ids are put into it, and which.
     Datagram {
         attr: u8,
         body: Vec<u8>,
@@ -61,7 +61,7 @@ struct World {
     listens: Vec<ListenId>,
     resolutions: Vec<ResolutionId>,
     requests: Vec<ResolutionRequestId>,
-    /// What was sent: loopback answers are made of it.
+    /// The datagrams that were sent; answers are made of them.
     sent: Vec<Outgoing>,
 }
 
@@ -110,7 +110,8 @@ impl World {
             && let Some(id) = World::pick(&self.conns, pick)
             && let Some(conn) = self.cm.conns.get(id)
         {
-            // So that it is about a connection: theirs first, then ours (or the other way round).
+            // Communication ids of a connection: first the peer's, then ours, or the other way
+            // round.
             let theirs = conn.remote_comm.unwrap_or_default().0.to_be_bytes();
             let ours = conn.local_comm.0.to_be_bytes();
             let (first, second) = if flip { (ours, theirs) } else { (theirs, ours) };
@@ -121,7 +122,7 @@ impl World {
             }
         }
         if attr == 0x10 {
-            // A request that can pass.
+            // A request that passes the checks.
             body[8..16].copy_from_slice(&SERVICE.0.to_be_bytes());
             body[32..34].fill(0);
             body[34] = 2 + body[34] % 4;
@@ -148,7 +149,7 @@ impl World {
         let conn = World::pick(&self.conns, pick).unwrap_or(ConnectionId(pick as u64));
         let listen = World::pick(&self.listens, pick).unwrap_or(ListenId(pick as u64));
         let cm = &mut self.cm;
-        // Whether a call is allowed is for other tests; here any of them may fail.
+        // Other tests check which calls are allowed; here any of them may fail.
         let _ = match which {
             0 => cm.listen(SERVICE, 3).map(|id| self.listens.push(id)),
             1 => cm.stop_listen(listen),
@@ -224,13 +225,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 600 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_breaks_it(ops in prop::collection::vec(op(), 1..if cfg!(miri) { 12 } else { 120 })) {
+    fn no_sequence_of_datagrams_and_calls_breaks_it(ops in prop::collection::vec(op(), 1..if cfg!(miri) { 12 } else { 120 })) {
         let mut world = World::new();
         for op in ops {
             world.apply(op);
             world.check();
         }
-        // Left alone, everything that waits for a peer comes to an end.
+        // Everything that waits for a peer ends by its timers.
         world.drain();
         for id in world.conns.clone() {
             let _ = world.cm.abandon(world.now, id);

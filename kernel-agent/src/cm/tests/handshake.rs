@@ -19,7 +19,7 @@ fn padded(data: &[u8], len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn each_side_hears_what_the_other_said() {
+fn each_side_receives_the_parameters_and_private_data_of_the_other() {
     let mut net = Net::new(2);
     let listen = net.nodes[1].cm.listen(SERVICE, 1).unwrap();
     let ours = net.connect(0x11, b"who goes there");
@@ -57,7 +57,7 @@ fn each_side_hears_what_the_other_said() {
 }
 
 #[test]
-fn both_ends_can_be_the_same_managers() {
+fn both_ends_can_be_in_one_state_machine() {
     let mut net = Net::new(1);
     let (ours, theirs) = net.connected(0x11, 0x22);
     assert_ne!(ours, theirs);
@@ -92,7 +92,7 @@ fn a_queue_pair_cannot_connect_to_itself_nor_twice() {
 }
 
 #[test]
-fn an_ip_service_gets_and_gives_its_header() {
+fn an_ip_service_adds_and_removes_its_header() {
     let mut net = Net::new(2);
     let service = ServiceId::ip_cm(ServiceId::TCP, 4420);
     net.nodes[1].cm.listen(service, 1).unwrap();
@@ -162,7 +162,8 @@ fn values_that_do_not_fit_their_fields_are_refused() {
     assert_eq!(net.nodes[0].cm.counts(), Counts::default());
 }
 
-/// Has node 0 connect and returns how node 1 rejected it without its consumer's doing.
+/// Lets node 0 connect with a changed REQ; returns the reason for which node 1 rejects it without
+/// asking its consumer.
 fn rejected_with(change: impl FnOnce(&mut roce::cm::req::Repr)) -> Reason {
     let mut net = Net::new(2);
     net.nodes[1].cm.listen(SERVICE, 1).unwrap();
@@ -203,7 +204,7 @@ fn a_request_that_cannot_be_served_is_rejected_with_its_reason() {
 }
 
 #[test]
-fn the_active_side_hears_of_a_missing_service() {
+fn a_request_to_a_missing_service_is_rejected() {
     let mut net = Net::new(2);
     let ours = net.connect(0x11, b"");
     net.deliver();
@@ -241,21 +242,21 @@ fn what_exceeds_the_backlog_is_dropped_and_tried_again() {
     net.deliver();
     assert_eq!(net.take(1), vec![]);
     assert_eq!(net.nodes[1].cm.stats().overflowed, 1);
-    // Room again: the next repetition comes through.
+    // There is room again: the next repetition is reported.
     net.accept(1, first, 0x21, b"");
     net.pass(Duration::from_secs(2));
     assert!(matches!(net.take(1)[..], [Event::ConnectRequest(request)] if request.remote_qpn == qpn(0x12)));
 }
 
 #[test]
-fn a_discarded_request_is_told_of_again_until_its_sender_gives_up() {
+fn a_discarded_request_is_reported_again_until_its_sender_gives_up() {
     let mut net = Net::new(2);
     net.nodes[1].cm.listen(SERVICE, 1).unwrap();
     let params = ConnectParams { max_cm_retries: 1, ..net.params() };
     let now = net.now;
     let ours = net.nodes[0].cm.connect(now, local(0x11), &params, b"").unwrap();
     for round in 0..2 {
-        // The repetition comes after a little more than a second.
+        // The repetition follows after a little more than a second.
         net.pass(Duration::from_millis(500 + 1000 * round));
         let request = net.request();
         let now = net.now;
@@ -268,7 +269,7 @@ fn a_discarded_request_is_told_of_again_until_its_sender_gives_up() {
 }
 
 #[test]
-fn a_full_table_rejects_for_want_of_resources() {
+fn a_full_table_rejects_for_lack_of_resources() {
     let mut net = Net::with(2, Config { max_connections: 1, ..config() }, 1);
     net.nodes[1].cm.listen(SERVICE, 8).unwrap();
     net.connect(0x11, b"");
@@ -289,7 +290,7 @@ fn a_full_table_rejects_for_want_of_resources() {
 }
 
 #[test]
-fn nobody_answers() {
+fn an_attempt_without_an_answer_times_out() {
     let mut net = Net::new(2);
     net.weather.lost = 1000;
     let now = net.now;
@@ -299,7 +300,7 @@ fn nobody_answers() {
     assert_eq!(net.take(0), [Event::TimedOut { conn: ours, state: State::ReqSent }]);
     let reqs = net.sent.iter().filter(|message| matches!(message, Message::Req(_))).count();
     assert_eq!(reqs, 4);
-    // The peer is told, in case that only its answers were lost.
+    // The peer is informed, in case only its answers were lost.
     let Some(Message::Rej(rej)) = net.sent.last() else { panic!() };
     assert_eq!((rej.reason, rej.ari()), (Reason::TIMEOUT, &0x1122_3344_5566_7788_u64.to_be_bytes()[..]));
     assert_eq!(net.nodes[0].cm.counts(), Counts::default());
@@ -321,11 +322,11 @@ fn the_consumers_timeout_ends_an_attempt_in_each_of_its_states() {
             net.take(0);
         }
         net.pass(Duration::from_millis(1600));
-        let told = net.take(0);
-        let Some(Event::TimedOut { conn, state }) = told.last() else { panic!("{told:?}") };
+        let events = net.take(0);
+        let Some(Event::TimedOut { conn, state }) = events.last() else { panic!("{events:?}") };
         assert_eq!(*conn, ours);
         assert!(if replied { *state == State::MraRepSent } else { *state == State::MraReqRcvd }, "{state}");
-        // The passive side hears of it at once.
+        // The passive side gets a REJ at once.
         let rejection = net.rejection(1);
         assert_eq!((rejection.conn, rejection.reason), (theirs, Reason::TIMEOUT));
         net.pass(Duration::from_secs(5));
@@ -356,7 +357,7 @@ fn a_slow_consumer_is_waited_for() {
 }
 
 #[test]
-fn patience_has_an_end() {
+fn a_slow_consumer_is_not_waited_for_without_limit() {
     let (mut net, ours, theirs) = Net::asked();
     for _ in 0..40 {
         let now = net.now;
@@ -381,10 +382,10 @@ fn a_lost_reply_and_a_lost_rtu_come_again() {
     net.nodes[0].cm.establish(now, ours, b"rtu").unwrap();
     net.lose();
     assert_ne!(net.state(1, theirs), State::Established);
-    // The repeated REPs made the active side ask for patience.
+    // The active side answered the repeated REPs with MRAs.
     net.pass(Duration::from_secs(10));
-    let told = net.take(1);
-    let [Event::Established { private_data: Some(data), .. }] = told[..] else { panic!("{told:?}") };
+    let events = net.take(1);
+    let [Event::Established { private_data: Some(data), .. }] = events[..] else { panic!("{events:?}") };
     assert!(data.starts_with(b"rtu"));
     assert_eq!(net.take(0), []);
 }
@@ -411,7 +412,7 @@ fn an_unanswered_reply_is_given_up_on_both_sides() {
     net.nodes[0].cm.establish(now, ours, b"").unwrap();
     let until = now + Duration::from_secs(60);
     net.take(0);
-    // All is lost, until the passive side gives up and says so.
+    // All datagrams are lost until the passive side gives up and sends a REJ.
     while net.nodes[1].events.is_empty() {
         net.lose();
         net.step(until).unwrap();
@@ -425,7 +426,7 @@ fn an_unanswered_reply_is_given_up_on_both_sides() {
 }
 
 #[test]
-fn a_request_handed_off_is_told_of_at_the_other_listening_point() {
+fn a_request_handed_off_is_reported_for_the_other_listening_point() {
     let mut net = Net::new(2);
     let first = net.nodes[1].cm.listen(SERVICE, 1).unwrap();
     let second = net.nodes[1].cm.listen(ServiceId(5), 1).unwrap();
@@ -436,7 +437,7 @@ fn a_request_handed_off_is_told_of_at_the_other_listening_point() {
     net.drain(1);
     let again = net.request();
     assert_eq!(again, Request { listen: second, ..request });
-    // The backlog of the first is free again, that of the second is used up.
+    // The backlog of the first has room again; that of the second is full.
     net.connect(0x12, b"");
     net.deliver();
     let other = net.request();
@@ -462,7 +463,7 @@ fn calls_wait_until_the_actions_are_taken() {
     };
     assert_eq!(error, Error::Congested);
     assert!(n < 0x11 + 64);
-    // Timers wait as well, and are not forgotten.
+    // Timers wait, too, and fire once there is room.
     net.nodes[0].cm.poll(now + Duration::from_secs(10));
     net.drain(0);
     let before = net.sent.len();

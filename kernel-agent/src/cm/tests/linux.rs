@@ -1,4 +1,4 @@
-//! What Linux's rdma_cm said to its own kind (a capture of rping), said to us.
+//! The messages of Linux's rdma_cm, from a capture of rping, as messages to us.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,5 @@
-//! Many connections over a bad network: whatever is lost, both ends come to agree, and nothing is left behind.
+//! Many connections over a bad network: whatever datagrams are lost, both ends agree in the end,
+//! and nothing is left behind.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -12,16 +13,18 @@ use crate::cm::*;
 struct End {
     remote: Option<(Qpn, Psn)>,
     established: bool,
-    /// How many events said that it is over.
+    /// How many events reported the end.
     over: u32,
 }
 
-/// Which side of a connection an id names: with one node, its active ends are those that `connect` returned.
+/// The side of a connection with this id: with one node, the active ends are those that `connect`
+/// returned.
 fn side(node: usize, nodes: usize, conn: &ConnectionId, ends: &[BTreeMap<ConnectionId, End>; 2]) -> usize {
     if nodes == 2 { node } else { usize::from(!ends[0].contains_key(conn)) }
 }
 
-/// Connects `count` times and disconnects what stands; checks what both sides were told.
+/// Connects `count` times and disconnects the established connections; checks the events of both
+/// sides.
 fn run(nodes: usize, seed: u64, weather: Weather, count: u32) -> u32 {
     let mut net = Net::with(nodes, config(), seed);
     net.weather = weather;
@@ -47,14 +50,14 @@ fn run(nodes: usize, seed: u64, weather: Weather, count: u32) -> u32 {
                     Event::ConnectRequest(request) => {
                         passive_qp += 1;
                         let remote = Some((request.remote_qpn, request.send_psn));
-                        // A request that comes again after it was forgotten is a new one.
+                        // A request that is repeated after it was dropped is a new one.
                         ends[1].insert(request.conn, End { remote, ..End::default() });
                         let params = AcceptParams::default();
                         cm.accept(now, request.conn, local(passive_qp), &params, b"").unwrap();
                     }
                     Event::Reply(reply) => {
                         let end = ends[0].get_mut(&reply.conn).unwrap();
-                        assert!(end.remote.is_none(), "told of a reply twice");
+                        assert!(end.remote.is_none(), "a reply was reported twice");
                         end.remote = Some((reply.remote_qpn, reply.send_psn));
                         end.established = true;
                         cm.establish(now, reply.conn, b"").unwrap();
@@ -82,7 +85,7 @@ fn run(nodes: usize, seed: u64, weather: Weather, count: u32) -> u32 {
         side.keys().filter(|&&conn| net.state(node, conn) == State::Established).count()
     };
     let (a, b) = (standing(&net, 0, &ends[0]), standing(&net, last, &ends[1]));
-    // If all RTUs and then the REJ were lost, the active side alone thinks that it is connected.
+    // If all RTUs and then the REJ were lost, only the active side is connected.
     assert!(b <= a, "seed {seed}: {a} and {b}");
     for (conn, end) in &ends[0] {
         if net.state(0, *conn) == State::Established {
@@ -105,7 +108,7 @@ fn run(nodes: usize, seed: u64, weather: Weather, count: u32) -> u32 {
         }
     }
     net.pass(Duration::from_secs(120));
-    // A peer whose DREQs were all lost does not know yet.
+    // A peer that received none of the DREQs is still connected.
     for conn in ends[1].keys() {
         if net.state(last, *conn) == State::Established {
             let now = net.now;

@@ -1,5 +1,5 @@
-//! The connection manager against itself: two of them, or one with both ends, joined by a network that loses, repeats
-//! and delays.
+//! Tests of the CM state machine against itself: two of them, or one with both ends, joined by a
+//! network that loses, repeats and delays datagrams.
 
 mod abuse;
 mod handshake;

@@ -1,4 +1,4 @@
-//! Nodes with a manager each, the network between them, and the time.
+//! Nodes with a state machine each, the network between them, and the time.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -86,14 +86,14 @@ impl Net {
         (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
     }
 
-    /// Everyday parameters from the first node to the last.
+    /// Usual parameters from the first node to the last.
     pub fn params(&self) -> ConnectParams {
         let path = Path::new(self.nodes[0].gid, self.nodes[self.nodes.len() - 1].gid);
         let depths = ReadDepths { responder_resources: 4, initiator_depth: 3 };
         ConnectParams { depths, ..ConnectParams::new(path, SERVICE) }
     }
 
-    /// Takes what a node wants done.
+    /// Carries out a node's actions.
     pub fn drain(&mut self, node: usize) {
         while let Some(action) = self.nodes[node].cm.next_action() {
             match action {
@@ -124,8 +124,8 @@ impl Net {
         }
     }
 
-    /// Delivers the next datagram, or has the next timer fire, whichever comes first, if that is by `until`.
-    /// Returns the node to which something happened.
+    /// Delivers the next datagram or fires the next timer, whichever is earlier, if that is by
+    /// `until`. Returns the node that it acted on.
     pub fn step(&mut self, until: Instant) -> Option<usize> {
         let timer = (0..self.nodes.len())
             .filter_map(|n| Some((self.nodes[n].cm.next_deadline()?, n)))
@@ -152,7 +152,7 @@ impl Net {
         Some(node)
     }
 
-    /// Delivers all that is under way, and what that leads to, but lets no timer fire.
+    /// Delivers all datagrams in the network, and those that follow from them, but fires no timer.
     pub fn deliver(&mut self) {
         for node in 0..self.nodes.len() {
             self.drain(node);
@@ -165,7 +165,7 @@ impl Net {
         }
     }
 
-    /// Loses all that is under way.
+    /// Loses all datagrams in the network.
     pub fn lose(&mut self) {
         for node in 0..self.nodes.len() {
             self.drain(node);
@@ -173,7 +173,7 @@ impl Net {
         self.wire.clear();
     }
 
-    /// Lets `time` pass, with all that happens in it.
+    /// Advances the time by `time`: delivers datagrams and fires timers.
     pub fn pass(&mut self, time: Duration) {
         for node in 0..self.nodes.len() {
             self.drain(node);
@@ -199,7 +199,7 @@ impl Net {
         self.nodes[node].cm.accept(now, conn, local(local_qpn), &params, private_data).unwrap();
     }
 
-    /// The request that the last node was told of.
+    /// The request that the last node reported.
     pub fn request(&mut self) -> Request {
         let last = self.nodes.len() - 1;
         let events = self.take(last);
@@ -207,7 +207,8 @@ impl Net {
         request
     }
 
-    /// Two nodes, of which the second has been asked and its consumer has not answered yet: the network, and the two ends.
+    /// Two nodes; the second one has reported a request that its consumer has not answered. Returns
+    /// the network and the two ends.
     pub fn asked() -> (Net, ConnectionId, ConnectionId) {
         let mut net = Net::new(2);
         net.nodes[1].cm.listen(SERVICE, 1).unwrap();
@@ -217,7 +218,7 @@ impl Net {
         (net, ours, theirs)
     }
 
-    /// The same after it has accepted and the reply has come.
+    /// As [`Net::asked`], after the consumer has accepted and the reply has arrived.
     pub fn replied() -> (Net, ConnectionId, ConnectionId) {
         let (mut net, ours, theirs) = Net::asked();
         net.accept(1, theirs, 0x22, b"");
@@ -225,7 +226,7 @@ impl Net {
         (net, ours, theirs)
     }
 
-    /// The rejection that a node was told of, and nothing else.
+    /// The rejection that a node reported, and nothing else.
     #[track_caller]
     pub fn rejection(&mut self, node: usize) -> Rejection {
         let events = self.take(node);
@@ -233,7 +234,7 @@ impl Net {
         rejection
     }
 
-    /// How many connections the nodes know of in all.
+    /// The number of all nodes' connections.
     pub fn connections(&self) -> usize {
         self.nodes.iter().map(|node| node.cm.counts().connections).sum()
     }

@@ -18,14 +18,14 @@ fn a_disconnect_is_answered_and_both_ends_go_through_time_wait() {
     assert_eq!(net.state(0, ours), State::DreqSent);
     net.deliver();
     assert_eq!((net.state(0, ours), net.state(1, theirs)), (State::TimeWait, State::TimeWait));
-    let told = net.take(1);
-    let [Event::Disconnected { conn, cause: Cause::Peer, private_data }] = told[..] else {
-        panic!("{told:?}")
+    let events = net.take(1);
+    let [Event::Disconnected { conn, cause: Cause::Peer, private_data }] = events[..] else {
+        panic!("{events:?}")
     };
     assert_eq!(conn, theirs);
     assert!(private_data.starts_with(b"bye") && private_data.len() == 220);
-    let told = net.take(0);
-    assert!(matches!(told[..], [Event::Released { answered: true, .. }]), "{told:?}");
+    let events = net.take(0);
+    assert!(matches!(events[..], [Event::Released { answered: true, .. }]), "{events:?}");
     assert_eq!(net.nodes[0].cm.counts().time_wait, 1);
     net.pass(Duration::from_secs(1));
     assert_eq!(net.take(0), [Event::TimeWaitOver { conn: ours, local_qpn: qpn(0x11) }]);
@@ -42,8 +42,8 @@ fn both_may_disconnect_at_once() {
     net.nodes[1].cm.disconnect(now, theirs, b"b").unwrap();
     net.deliver();
     for (node, data) in [(0, b'b'), (1, b'a')] {
-        let told = net.take(node);
-        let [Event::Released { answered: true, private_data, .. }] = told[..] else { panic!("{told:?}") };
+        let events = net.take(node);
+        let [Event::Released { answered: true, private_data, .. }] = events[..] else { panic!("{events:?}") };
         assert_eq!(private_data[0], data);
     }
 }
@@ -69,10 +69,10 @@ fn a_lost_dreq_or_drep_comes_again_and_a_silent_peer_is_given_up() {
     let now = net.now;
     net.nodes[0].cm.disconnect(now, ours, b"").unwrap();
     net.pass(Duration::from_secs(30));
-    let told = net.take(0);
+    let events = net.take(0);
     assert!(
-        matches!(told[..], [Event::Released { answered: false, .. }, Event::TimeWaitOver { .. }]),
-        "{told:?}"
+        matches!(events[..], [Event::Released { answered: false, .. }, Event::TimeWaitOver { .. }]),
+        "{events:?}"
     );
     assert_eq!(net.nodes[0].cm.counts(), Counts::default());
 }
@@ -128,7 +128,7 @@ fn a_rejection_reaches_the_active_side_even_when_it_is_lost_once() {
     assert_eq!(net.nodes[1].cm.counts().connections, 0);
     net.lose();
     net.pass(Duration::from_secs(2));
-    // The REQ came again, but the consumer was not asked again.
+    // The REQ was repeated, but not reported again.
     assert_eq!(net.take(1), []);
     let rejection = net.rejection(0);
     assert_eq!((rejection.conn, rejection.reason), (ours, Reason::CONSUMER_DEFINED));
@@ -170,12 +170,12 @@ fn an_attempt_is_withdrawn_in_each_of_its_states() {
         let now = net.now;
         net.nodes[0].cm.disconnect(now, ours, b"never mind").unwrap();
         if arrived == 0 {
-            // The REQ is lost, or was yet to come.
+            // The REQ is lost or has not arrived yet.
             net.lose();
         }
         net.deliver();
-        let told = net.take(1);
-        match (arrived, &told[..]) {
+        let events = net.take(1);
+        match (arrived, &events[..]) {
             (0, []) => {}
             (1 | 2, [Event::Rejected(rejection)]) => {
                 assert_eq!(Some(rejection.conn), theirs);
@@ -183,7 +183,7 @@ fn an_attempt_is_withdrawn_in_each_of_its_states() {
                 assert_eq!(rejection.reason, reason);
                 assert!(rejection.private_data.starts_with(b"never mind"));
             }
-            _ => panic!("{arrived}: {told:?}"),
+            _ => panic!("{arrived}: {events:?}"),
         }
         net.pass(Duration::from_secs(1));
         assert_eq!(net.take(0), []);
@@ -205,7 +205,7 @@ fn a_reply_to_a_withdrawn_attempt_is_rejected() {
 }
 
 #[test]
-fn an_abandoned_connection_tells_the_peer_and_nobody_else() {
+fn an_abandoned_connection_informs_only_the_peer() {
     // Established, on either side; waiting for the reply; waiting for the RTU; asked for.
     for case in 0..5 {
         let mut net = Net::new(2);
@@ -227,15 +227,15 @@ fn an_abandoned_connection_tells_the_peer_and_nobody_else() {
         let now = net.now;
         net.nodes[node].cm.abandon(now, conn).unwrap();
         net.deliver();
-        let told = net.take(1 - node);
-        let wanted = match (case, &told[..]) {
+        let events = net.take(1 - node);
+        let wanted = match (case, &events[..]) {
             (0 | 1, [Event::Disconnected { cause: Cause::Peer, .. }]) => true,
             (2, [Event::Rejected(rejection)]) => rejection.reason == Reason::TIMEOUT,
             (3, [Event::Rejected(rejection)]) => rejection.reason == Reason::TIMEOUT,
             (4, [Event::Rejected(rejection)]) => rejection.reason == Reason::CONSUMER_DEFINED,
             _ => false,
         };
-        assert!(wanted, "case {case}: {told:?}");
+        assert!(wanted, "case {case}: {events:?}");
         // The queue pair is free at once.
         let back = Path::new(net.nodes[node].gid, net.nodes[1 - node].gid);
         let qp = local(if node == 0 { 0x11 } else { 0x22 });
@@ -250,10 +250,10 @@ fn an_abandoned_connection_tells_the_peer_and_nobody_else() {
 }
 
 #[test]
-fn a_stale_connection_makes_way() {
+fn a_stale_connection_ends_when_its_queue_pair_connects_again() {
     let mut net = Net::new(2);
     let (ours, theirs) = net.connected(0x11, 0x22);
-    // The active side loses its memory of the connection; its queue pair connects anew.
+    // The active side forgets the connection; its queue pair connects again.
     net.weather.lost = 1000;
     let now = net.now;
     net.nodes[0].cm.abandon(now, ours).unwrap();
@@ -261,10 +261,10 @@ fn a_stale_connection_makes_way() {
     net.weather.lost = 0;
     net.connect(0x11, b"");
     net.deliver();
-    let told = net.take(1);
+    let events = net.take(1);
     assert!(
-        matches!(told[..], [Event::Disconnected { conn, cause: Cause::Stale, .. }] if conn == theirs),
-        "{told:?}"
+        matches!(events[..], [Event::Disconnected { conn, cause: Cause::Stale, .. }] if conn == theirs),
+        "{events:?}"
     );
     assert_eq!(net.rejection(0).reason, Reason::STALE_CONNECTION);
     net.pass(Duration::from_secs(1));
@@ -286,13 +286,13 @@ fn a_reply_from_a_queue_pair_thought_connected_ends_both() {
     let request = net.request();
     net.accept(1, request.conn, 0x22, b"");
     net.deliver();
-    let told = net.take(0);
+    let events = net.take(0);
     assert!(
-        matches!(told[..], [
+        matches!(events[..], [
             Event::Disconnected { conn, cause: Cause::Stale, .. },
             Event::TimedOut { conn: other, .. },
         ] if conn == ours && other == second),
-        "{told:?}"
+        "{events:?}"
     );
     assert_eq!(net.rejection(1).reason, Reason::STALE_CONNECTION);
 }
@@ -315,7 +315,7 @@ fn time_wait_keeps_the_same_two_queue_pairs_apart_if_asked_to() {
     assert_eq!(refused, Err(Error::TimeWait(qpn(0x22))));
     assert_eq!(net.state(1, theirs), State::ReqRcvd);
     net.nodes[1].cm.accept(now, theirs, local(0x23), &careful, b"").unwrap();
-    // And if not asked to, not.
+    // By default it does not.
     net.connect(0x12, b"");
     net.deliver();
     net.take(1);

@@ -23,26 +23,26 @@ fn params(net: &Net) -> SidrParams {
 
 fn asked(net: &mut Net) -> Resolution {
     let last = net.nodes.len() - 1;
-    let told = net.take(last);
-    let [Event::ResolutionRequest(request)] = told[..] else { panic!("{told:?}") };
+    let events = net.take(last);
+    let [Event::ResolutionRequest(request)] = events[..] else { panic!("{events:?}") };
     request
 }
 
 fn answered(net: &mut Net) -> ResolutionReply {
-    let told = net.take(0);
-    let [Event::ResolutionReply(reply)] = told[..] else { panic!("{told:?}") };
+    let events = net.take(0);
+    let [Event::ResolutionReply(reply)] = events[..] else { panic!("{events:?}") };
     reply
 }
 
 #[test]
-fn a_service_tells_its_queue_pair_and_key() {
+fn a_service_returns_its_queue_pair_and_key() {
     for nodes in [1, 2] {
         let mut net = Net::new(nodes);
         let listen = net.nodes[nodes - 1].cm.listen(SERVICE, 1).unwrap();
         let params = params(&net);
         let sidr = net.nodes[0].cm.sidr_open(&params, b"question").unwrap();
         let mut ids = alloc::vec::Vec::new();
-        // The handle can be used again; the peer sees the same name.
+        // The resolution can be used again; the peer sees the same id.
         for round in 0..2 {
             let now = net.now;
             net.nodes[0].cm.sidr_request(now, sidr).unwrap();
@@ -79,7 +79,7 @@ fn a_service_tells_its_queue_pair_and_key() {
 }
 
 #[test]
-fn a_missing_service_and_a_silent_peer_are_told_apart() {
+fn a_missing_service_and_a_silent_peer_are_distinguished() {
     let mut net = Net::new(2);
     let params = params(&net);
     let sidr = net.nodes[0].cm.sidr_open(&params, b"").unwrap();
@@ -97,7 +97,7 @@ fn a_missing_service_and_a_silent_peer_are_told_apart() {
 }
 
 #[test]
-fn a_closed_request_hears_nothing() {
+fn a_closed_request_gets_no_events() {
     let mut net = Net::new(2);
     let params = params(&net);
     let sidr = net.nodes[0].cm.sidr_open(&params, b"").unwrap();
@@ -112,7 +112,7 @@ fn a_closed_request_hears_nothing() {
 }
 
 #[test]
-fn repetitions_ask_the_consumer_once_and_lost_answers_come_again() {
+fn repeated_requests_are_reported_once_and_lost_answers_are_repeated() {
     for seed in 0..40 {
         let mut net = Net::with(2, config(), seed);
         net.weather = Weather { lost: 250, repeated: 300, late: 0 };
@@ -132,7 +132,7 @@ fn repetitions_ask_the_consumer_once_and_lost_answers_come_again() {
 }
 
 #[test]
-fn an_ip_service_gets_and_gives_its_header() {
+fn an_ip_service_adds_and_removes_its_header() {
     let mut net = Net::new(2);
     let service = ServiceId::ip_cm(ServiceId::UDP, 53);
     net.nodes[1].cm.listen(service, 1).unwrap();
@@ -149,7 +149,7 @@ fn an_ip_service_gets_and_gives_its_header() {
 }
 
 #[test]
-fn the_oldest_request_makes_way_for_a_new_one() {
+fn the_oldest_request_is_dropped_for_a_new_one() {
     let mut net = Net::with(2, Config { max_resolutions: 2, ..config() }, 1);
     net.nodes[1].cm.listen(SERVICE, 1).unwrap();
     let params = params(&net);
@@ -169,7 +169,7 @@ fn the_oldest_request_makes_way_for_a_new_one() {
         cm.sidr_reply(requests[0], Status::Rejected, qpn(2), QKey(0), b""),
         Err(Error::NoSuchResolution)
     );
-    // An answer to a transaction that was given up for another one is an answer all the same.
+    // An answer to an earlier transaction of the same request counts.
     cm.sidr_reply(requests[1], Status::Rejected, qpn(2), QKey(0), b"").unwrap();
     net.deliver();
     assert_eq!(answered(&mut net).status, Status::Rejected);

@@ -1,4 +1,5 @@
-//! The table of transitions: by itself, and as the manager follows it, for each state and each thing that can happen.
+//! The table of transitions: by itself, and as the state machine follows it, for each state and
+//! each trigger.
 
 use alloc::collections::BTreeSet;
 use alloc::string::ToString;
@@ -62,7 +63,7 @@ fn the_table_is_a_function_that_reaches_all_states_and_errors_name_both() {
     assert_eq!(text, "Accept: no way from TimeWait to RepSent");
 }
 
-/// A net in which a connection is in `state`, which connection, and at which node.
+/// A network with a connection in `state`; returns it, the connection's node, and the connection.
 fn reach(state: State) -> (Net, usize, ConnectionId) {
     let mut net = Net::with(2, Config { patience: None, ..config() }, 1);
     net.nodes[1].cm.listen(SERVICE, 4).unwrap();
@@ -118,7 +119,7 @@ fn reach(state: State) -> (Net, usize, ConnectionId) {
     }
 }
 
-/// The message of the peer's that is behind a trigger.
+/// The peer's message that causes a trigger.
 fn message(net: &Net, node: usize, conn: ConnectionId, by: Trigger) -> Option<Message> {
     let conn = net.nodes[node].cm.conns.get(conn).unwrap();
     let (local_comm_id, remote_comm_id) = (conn.remote_comm.unwrap_or(CommId(77)), conn.local_comm);
@@ -168,7 +169,7 @@ fn message(net: &Net, node: usize, conn: ConnectionId, by: Trigger) -> Option<Me
     })
 }
 
-/// Has it happen to a connection in `state`.
+/// Makes a trigger happen to a connection.
 fn happen(net: &mut Net, node: usize, conn: ConnectionId, by: Trigger) -> Result<(), Error> {
     let now = net.now;
     if let Some(message) = message(net, node, conn, by) {
@@ -180,7 +181,7 @@ fn happen(net: &mut Net, node: usize, conn: ConnectionId, by: Trigger) -> Result
         let before = net.nodes[node].cm.stats();
         net.nodes[node].cm.receive(now, &from, &Datagram { tid: 3, message }.emit());
         let after = net.nodes[node].cm.stats();
-        // What changes nothing is counted.
+        // A message that changes nothing is counted.
         let ignored = (after.unexpected + after.duplicates) - (before.unexpected + before.duplicates);
         return if ignored == 0 { Ok(()) } else { Err(Error::NoSuchConnection) };
     }
@@ -198,7 +199,7 @@ fn happen(net: &mut Net, node: usize, conn: ConnectionId, by: Trigger) -> Result
 }
 
 #[test]
-fn the_manager_follows_the_table() {
+fn the_state_machine_follows_the_table() {
     let states = [
         State::ReqSent,
         State::ReqRcvd,
@@ -222,7 +223,7 @@ fn the_manager_follows_the_table() {
             let wanted = match (state.next(by), by) {
                 // The DREP follows at once.
                 (Ok(State::DreqRcvd), _) => Ok(State::TimeWait),
-                // One call for both.
+                // One call does both.
                 (Err(_), Trigger::Withdraw) => state.next(Trigger::Disconnect),
                 (Err(_), Trigger::Disconnect) => state.next(Trigger::Withdraw),
                 (next, _) => next,
@@ -258,7 +259,7 @@ fn every_state_that_waits_for_the_peer_has_an_end() {
         (State::MraRepRcvd, true),
         (State::DreqSent, true),
         (State::TimeWait, true),
-        // These wait for the consumer, or for nothing.
+        // These wait for the consumer or for nothing.
         (State::ReqRcvd, false),
         (State::MraReqSent, false),
         (State::Established, false),
@@ -269,10 +270,10 @@ fn every_state_that_waits_for_the_peer_has_an_end() {
         assert_eq!(net.nodes[node].cm.next_deadline().is_some(), ends, "{state}");
         net.pass(Duration::from_secs(120));
         assert_eq!(net.state(node, conn) == State::Idle, ends, "{state}");
-        let told = net.take(node);
-        let terminal = told.iter().filter(|event| {
+        let events = net.take(node);
+        let terminal = events.iter().filter(|event| {
             matches!(event, Event::TimedOut { .. } | Event::Released { .. } | Event::Rejected(_))
         });
-        assert_eq!(terminal.count(), usize::from(ends && state != State::TimeWait), "{state}: {told:?}");
+        assert_eq!(terminal.count(), usize::from(ends && state != State::TimeWait), "{state}: {events:?}");
     }
 }
