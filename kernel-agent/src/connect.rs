@@ -12,7 +12,8 @@ const MIN_RNR_TIMER: u8 = 12;
 /// Who confirms the peer's reply, on the active side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake {
-    /// The agent, at once, if the read depths of both ends fit ([`ReadDepths::fit`]); otherwise it rejects the reply.
+    /// The agent, at once, if the read depths of both ends fit ([`ReadDepths::fit`]); otherwise it
+    /// rejects the reply.
     TwoWay,
     /// The client, by [`Client::establish`](crate::Client::establish), or it rejects the reply.
     ThreeWay,

@@ -1,4 +1,4 @@
-//! QP1: how management datagrams come and go.
+//! QP1, the general service interface: sends and receives management datagrams.
 //!
 //! Locks: `next` (spins; before QP1's send queue).
 
@@ -21,16 +21,16 @@ use crate::region::Pd;
 use crate::table::Number;
 use crate::{Client, Error, Note, SendRequest};
 
-/// Datagrams that may be on their way out.
+/// Datagrams that may be outstanding in the send queue.
 const SENDS: u32 = 256;
-/// Datagrams for which there is room on their way in.
+/// Receives that are always posted.
 const RECEIVES: u32 = 512;
-/// Bytes in front of a datagram: the GRH, in IPv6 form.
+/// The bytes in front of a received datagram: the GRH, in IPv6 form.
 const GRH: usize = 40;
-/// Where the GRH has the sender's GID, and the receiver's.
+/// Offsets of the sender's and the receiver's GID in the GRH.
 const GRH_SOURCE: usize = 8;
 const GRH_TARGET: usize = 24;
-/// Bytes from one receive buffer to the next.
+/// The distance between two receive buffers.
 const STRIDE: usize = 512;
 
 /// QP1 and its buffers.
@@ -39,7 +39,7 @@ pub(crate) struct Gsi {
     cq: Arc<Cq>,
     /// Receive buffers, then send buffers.
     memory: DeviceMemory,
-    /// The next send buffer.
+    /// The index of the next send buffer.
     next: Mutex<u32>,
 }
 
@@ -97,18 +97,19 @@ impl Gsi {
         to(QpState::Rts)
     }
 
-    /// Makes QP1 ready again after it broke. What was under way is lost, as any datagram may be. Blocks for the device.
+    /// Makes QP1 ready again after it went to ERROR. Outstanding datagrams are lost, as any
+    /// datagram may be. Blocks for the device.
     pub(crate) fn restore(&self) -> Result<(), Error> {
         self.qp.to_reset()?;
         self.make_ready()
     }
 
-    /// Whether its completions are of this queue.
+    /// Whether this CQ has its completions.
     pub(crate) fn is_on(&self, cq: &Arc<Cq>) -> bool {
         Arc::ptr_eq(&self.cq, cq)
     }
 
-    /// Datagrams under way, and receives that are not posted though they should be.
+    /// Outstanding sends, and receives that are missing in the receive queue.
     pub(crate) fn outstanding(&self) -> u32 {
         let receives = self.qp.receives.limit().saturating_sub(self.qp.receives.len());
         self.qp.sends.len() + receives
@@ -129,7 +130,7 @@ impl Gsi {
         let _ = self.qp.post_receive(false, &[segment], |&segment| segment, note);
     }
 
-    /// Sends a datagram; one that cannot be sent is lost, as any may be.
+    /// Sends a datagram. If that is not possible the datagram is lost, as any datagram may be.
     pub(crate) fn send(&self, identity: &Identity, outgoing: &Outgoing) {
         let source_gid = gid_index(identity, outgoing.local_gid).unwrap_or(0);
         let path = Path::new(outgoing.local_gid, outgoing.remote_gid);
@@ -142,7 +143,8 @@ impl Gsi {
             remote_addr: 0,
         };
         let mut next = self.next.lock();
-        // Buffers are used round about and requests end in order: one that may be posted has its buffer free.
+        // The buffers form a ring and requests complete in order, so a request for which the queue
+        // has room has a free buffer.
         let limit = self.qp.sends.limit();
         if self.qp.sends.len() >= limit {
             return;
@@ -156,7 +158,7 @@ impl Gsi {
         }
     }
 
-    /// Hands each datagram that was received to `deliver`. Returns whether there was any completion.
+    /// Passes each received datagram to `deliver`. Returns whether there was any completion.
     pub(crate) fn poll(&self, mut deliver: impl FnMut(&Arrival, &[u8])) -> bool {
         let mut any = false;
         for _ in 0..RECEIVES {

@@ -45,7 +45,8 @@ pub enum AsyncEvent {
     },
 }
 
-/// What happened to a connection. The agent changes the queue pair's state before it reports the event.
+/// What happened to a connection. The agent changes the queue pair's state before it reports the
+/// event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CmEvent<'a> {
     /// Which connection.
@@ -88,8 +89,8 @@ pub enum CmEventKind {
         /// The peer's read depths.
         depths: ReadDepths,
     },
-    /// The connection is established; the queue pair is ready to send. Private data: on the
-    /// passive side that of the RTU, on the active side, two-way, that of the reply; three-way none.
+    /// The connection is established; the queue pair is ready to send. Private data: on the passive
+    /// side that of the RTU, on the active side, two-way, that of the reply; three-way none.
     Established {
         /// The peer's read depths, as it announced them.
         depths: ReadDepths,
@@ -172,8 +173,8 @@ pub trait Upcalls: Send + Sync {
     /// Something happened to a connection.
     fn connection(&self, event: CmEvent<'_>);
 
-    /// Something happened in service resolution. A client that neither offers datagram services
-    /// nor asks for them can leave this out.
+    /// Something happened in service resolution. A client that neither offers datagram services nor
+    /// asks for them can leave this out.
     fn resolution(&self, _event: ResolutionEvent<'_>) {}
 
     /// The device is dead; called once. Nothing that is outstanding will complete.

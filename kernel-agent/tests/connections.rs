@@ -50,7 +50,7 @@ fn with_timeout(params: ConnectParams, code: u8) -> ConnectParams {
     ConnectParams { remote_cm_timeout: timeout, local_cm_timeout: timeout, ..params }
 }
 
-/// All that is outstanding is flushed; returns how many sends and receives.
+/// Takes `count` completions, which are all flushed; returns how many are of sends and of receives.
 fn flushed(node: &Node, count: usize) -> (usize, usize) {
     let mut receives = 0;
     for _ in 0..count {
@@ -62,13 +62,13 @@ fn flushed(node: &Node, count: usize) -> (usize, usize) {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_request_to_a_service_without_a_listening_point_is_rejected() {
     let (_machine, agent, a, b) = pair();
     let qp = a.qp(1);
     let id = dial(&a, &qp, &b, 1, b"").unwrap();
-    let told = a.ears.cm("a rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
+    let event = a.ears.cm("a rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
     assert_eq!(
-        (told.0, told.1, told.2),
+        (event.0, event.1, event.2),
         (id, 1, CmEventKind::Rejected { reason: Reason::INVALID_SERVICE_ID })
     );
     assert_eq!(qp.state(), QpState::Error);
@@ -91,15 +91,15 @@ fn a_request_is_rejected_with_private_data() {
     assert_eq!(b.client.reject(id, &[0; 149]), Err(Error::PrivateData(148)));
     b.client.reject(id, b"no").unwrap();
     assert_eq!(b.client.reject(id, b"no"), Err(Error::ConnectionState));
-    let told = a.ears.cm("a rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
-    assert_eq!(told.2, CmEventKind::Rejected { reason: Reason::CONSUMER_DEFINED });
-    assert_eq!(&told.3[..2], b"no");
+    let event = a.ears.cm("a rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
+    assert_eq!(event.2, CmEventKind::Rejected { reason: Reason::CONSUMER_DEFINED });
+    assert_eq!(&event.3[..2], b"no");
     assert_eq!(flushed(&a, 1), (0, 1));
     end(&agent, &[&a, &b]);
 }
 
 #[test]
-fn three_way_handshake() {
+fn three_way_the_client_confirms_or_rejects_the_accept() {
     let (_machine, agent, a, b) = pair();
     b.client.listen(ServiceId(1), 5).unwrap();
     for refuse in [false, true] {
@@ -108,25 +108,25 @@ fn three_way_handshake() {
         let ca = a.client.connect(&qa, &asked, Handshake::ThreeWay, b"").unwrap();
         assert_eq!(a.client.establish(ca, 0, b""), Err(Error::ConnectionState));
         let cb = request(&b);
-        // Depths that do not fit are for the client to judge.
+        // Whether the depths fit is for the client to decide.
         let depths = ReadDepths { responder_resources: 3, initiator_depth: 0 };
         let accept = AcceptParams { depths, ..AcceptParams::default() };
         b.client.accept(cb, &qb, &accept, b"yes").unwrap();
-        let told = a.ears.cm("the accept", |kind| matches!(kind, CmEventKind::AcceptArrived { .. }));
-        assert_eq!(told.2, CmEventKind::AcceptArrived { depths });
-        assert_eq!(&told.3[..3], b"yes");
+        let event = a.ears.cm("the accept", |kind| matches!(kind, CmEventKind::AcceptArrived { .. }));
+        assert_eq!(event.2, CmEventKind::AcceptArrived { depths });
+        assert_eq!(&event.3[..3], b"yes");
         assert_eq!(qa.state(), QpState::Rtr);
         if refuse {
             a.client.reject(ca, b"after all not").unwrap();
             assert_eq!(qa.state(), QpState::Error);
-            let told = b.ears.cm("a rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
-            assert_eq!((told.0, told.1), (cb, 2));
+            let event = b.ears.cm("a rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
+            assert_eq!((event.0, event.1), (cb, 2));
             assert_eq!(qb.state(), QpState::Error);
         } else {
             a.client.establish(ca, 0, b"now").unwrap();
             assert_eq!(a.ears.cm("established", is_established).0, ca);
-            let told = b.ears.cm("established", is_established);
-            assert_eq!((told.0, &told.3[..3]), (cb, &b"now"[..]));
+            let event = b.ears.cm("established", is_established);
+            assert_eq!((event.0, &event.3[..3]), (cb, &b"now"[..]));
             assert_eq!((qa.state(), qb.state()), (QpState::Rts, QpState::Rts));
         }
     }
@@ -137,7 +137,8 @@ fn three_way_handshake() {
 fn two_way_the_agent_rejects_read_depths_that_do_not_fit() {
     let (_machine, agent, a, b) = pair();
     b.client.listen(ServiceId(1), 5).unwrap();
-    // More than the peer serves, or more than we serve.
+    // The active side has more outstanding than the peer serves, or the peer more than the active
+    // side serves.
     for (responder_resources, initiator_depth) in [(3, 4), (4, 5)] {
         let (qa, qb) = (a.qp(1), b.qp(2));
         let ca = dial(&a, &qa, &b, 1, b"").unwrap();
@@ -145,12 +146,12 @@ fn two_way_the_agent_rejects_read_depths_that_do_not_fit() {
         let accept = AcceptParams { depths, ..AcceptParams::default() };
         let cb = request(&b);
         b.client.accept(cb, &qb, &accept, b"").unwrap();
-        let told = a.ears.cm("the agent's rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
+        let event = a.ears.cm("the agent's rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
         let reason = Reason::INSUFFICIENT_RESPONDER_RESOURCES;
-        assert_eq!((told.0, told.2), (ca, CmEventKind::Rejected { reason }));
-        let told = b.ears.cm("a rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
+        assert_eq!((event.0, event.2), (ca, CmEventKind::Rejected { reason }));
+        let event = b.ears.cm("a rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
         let reason = Reason::CONSUMER_DEFINED;
-        assert_eq!((told.0, told.2), (cb, CmEventKind::Rejected { reason }));
+        assert_eq!((event.0, event.2), (cb, CmEventKind::Rejected { reason }));
         assert_eq!((qa.state(), qb.state()), (QpState::Error, QpState::Error));
     }
     assert_eq!(agent.counts().connections, 0);
@@ -163,7 +164,7 @@ fn disconnect_under_load_flushes_both_ends() {
     let (qa, ca, qb, cb) = connect(&a, &b, 1);
     let (from, to) = (a.buffer(1 << 16), b.buffer(1 << 16));
     let (ra, rb) = (a.register(&from), b.register(&to));
-    // More than can be done before the end: the last sends find no receive and wait.
+    // More requests than can complete before the end: the last sends find no receive and wait.
     for i in 0..16 {
         receive(&qa, segment(&from, &ra), i);
     }
@@ -179,13 +180,14 @@ fn disconnect_under_load_flushes_both_ends() {
     a.client.disconnect(ca, b"bye").unwrap();
     assert_eq!(qa.state(), QpState::Error);
     assert_eq!(a.client.disconnect(ca, b"bye"), Err(Error::ConnectionState));
-    let told = b.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
-    assert_eq!((told.0, told.2), (cb, CmEventKind::Disconnected { by_peer: true }));
-    assert_eq!(&told.3[..3], b"bye");
+    let event = b.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
+    assert_eq!((event.0, event.2), (cb, CmEventKind::Disconnected { by_peer: true }));
+    assert_eq!(&event.3[..3], b"bye");
     assert_eq!(qb.state(), QpState::Error);
-    let told = a.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
-    assert_eq!((told.0, told.2), (ca, CmEventKind::Disconnected { by_peer: false }));
-    // Every request ends, one way or the other: 16 sends and 16 receives here, 4 and 8 there.
+    let event = a.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
+    assert_eq!((event.0, event.2), (ca, CmEventKind::Disconnected { by_peer: false }));
+    // Every request completes, with success or flushed: 16 sends and 16 receives at the active
+    // side, 4 and 8 at the passive side.
     for (node, qp, count) in [(&a, &qa, 32), (&b, &qb, 12)] {
         let mut cookies = Vec::new();
         for _ in 0..count {
@@ -197,7 +199,7 @@ fn disconnect_under_load_flushes_both_ends() {
         assert_eq!(cookies.len(), count);
         assert_eq!(qp.outstanding(), (0, 0));
     }
-    // What is posted now is flushed too.
+    // Requests that are posted in ERROR are flushed too.
     post(&qa, Opcode::Send, segment(&from, &ra), None, 1);
     receive(&qa, segment(&from, &ra), 2);
     assert_eq!(flushed(&a, 2), (1, 1));
@@ -221,7 +223,8 @@ fn a_queue_pair_connects_again_after_reset() {
         a.client.disconnect(ca, b"").unwrap();
         b.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
         a.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
-        // Two receives are flushed; nobody looks before the reset, so they are forgotten.
+        // Two receives are flushed; their completions are not polled before the reset, so they are
+        // dropped.
         for qp in [&qa, &qb] {
             qp.to_reset().unwrap();
             assert_eq!(qp.state(), QpState::Reset);
@@ -260,7 +263,7 @@ fn the_management_queue_pair_breaks_and_is_made_ready_again() {
         agent.inject(nic_abi::ident::QPN_GSI, Injection::Failure, 1, failure).unwrap();
         b.client.listen(ServiceId(service), 5).unwrap();
         let (qa, qb) = (a.qp(1), b.qp(2));
-        // The first datagram breaks it, and others get lost until it is in order again.
+        // The first datagram breaks QP1, and others are lost until QP1 is ready again.
         let asked = with_timeout(params(&a, &b, service), 12);
         let ca = a.client.connect(&qa, &asked, Handshake::TwoWay, b"").unwrap();
         let cb = request(&b);
@@ -280,14 +283,14 @@ fn the_management_queue_pair_breaks_and_is_made_ready_again() {
 }
 
 #[test]
-fn nobody_answers() {
+fn an_attempt_that_the_peer_does_not_answer_ends_as_unreachable() {
     let (_machine, agent, a, b) = pair();
     let qp = a.qp(1);
     agent.inject(0, Injection::DropManagement, 1000, 0).unwrap();
     let asked = ConnectParams { max_cm_retries: 2, ..with_timeout(params(&a, &b, 1), 8) };
     let id = a.client.connect(&qp, &asked, Handshake::TwoWay, b"").unwrap();
-    let told = a.ears.cm("the end", |kind| *kind == CmEventKind::Unreachable);
-    assert_eq!(told.0, id);
+    let event = a.ears.cm("the end", |kind| *kind == CmEventKind::Unreachable);
+    assert_eq!(event.0, id);
     assert_eq!(qp.state(), QpState::Error);
     agent.inject(0, Injection::DropManagement, 0, 0).unwrap();
     end(&agent, &[&a, &b]);
@@ -301,8 +304,8 @@ fn a_request_is_withdrawn() {
     let id = dial(&a, &qp, &b, 1, b"").unwrap();
     let cb = request(&b);
     a.client.disconnect(id, b"").unwrap();
-    let told = b.ears.cm("the withdrawal", |kind| *kind == CmEventKind::Withdrawn);
-    assert_eq!((told.0, told.1), (cb, 5));
+    let event = b.ears.cm("the withdrawal", |kind| *kind == CmEventKind::Withdrawn);
+    assert_eq!((event.0, event.1), (cb, 5));
     let qb = b.qp(2);
     assert_eq!(b.client.accept(cb, &qb, &accepted(), b""), Err(Error::ConnectionState));
     assert_eq!(qb.state(), QpState::Init);
@@ -316,7 +319,7 @@ fn a_broken_queue_pair_ends_its_connection_at_both_ends() {
     let (qa, ca, qb, cb) = connect(&a, &b, 1);
     let from = a.buffer(64);
     let ra = a.register(&from);
-    // No such key there: the responder refuses, and both ends break.
+    // The peer has no such key: the responder refuses, and both queue pairs go to ERROR.
     let nowhere = Segment { addr: 1, length: 64, key: 0x7777_7700 };
     post(&qa, Opcode::Write, segment(&from, &ra), Some(nowhere), 1);
     assert_eq!(a.completion().status, Status::RemoteAccess);
@@ -341,7 +344,8 @@ fn upcalls_may_call_the_agent() {
     let token = machine.privileged();
     let served: Arc<std::sync::Mutex<Option<Arc<Qp>>>> = Arc::default();
     let keep = served.clone();
-    // The server creates its queue pair, accepts, and at once ends what stands, all in upcalls.
+    // The server does all in upcalls: it creates its queue pair, accepts, and disconnects once the
+    // connection is established.
     *b.ears.in_upcall.lock().unwrap() = Some(Box::new(move |event| match event.kind {
         CmEventKind::Request { .. } => {
             let qp = client.create_qp(&attributes(token, &pd, &cq, 1)).unwrap();
@@ -355,8 +359,8 @@ fn upcalls_may_call_the_agent() {
     }));
     let qp = a.qp(1);
     dial(&a, &qp, &b, 1, b"").unwrap();
-    let told = a.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
-    assert_eq!(&told.3[..6], b"enough");
+    let event = a.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
+    assert_eq!(&event.3[..6], b"enough");
     b.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
     assert_eq!(agent.counts().qps, 1);
     *b.ears.in_upcall.lock().unwrap() = None;
@@ -394,7 +398,7 @@ fn teardown_with_everything_under_way() {
                 end(&agent, &[&a, &b]);
             }
             1 => end(&agent, &[&b, &a]),
-            // The agent goes first, and its clients find it dead.
+            // The agent closes first, and its clients find it dead.
             _ => {
                 agent.close();
                 assert!(agent.is_dead());

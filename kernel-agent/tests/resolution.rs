@@ -59,7 +59,7 @@ fn a_datagram_service_is_asked_and_answers() {
         assert_eq!((&data[..2], data.len()), (&b"me"[..], 136));
         last = Some(request);
     }
-    // One that is disregarded is gone; so is what a client leaves behind.
+    // A disregarded request is gone, and so are those that a client leaves behind.
     asking.client.resolve(question).unwrap();
     let (_, kind, _) = service.ears.resolution("a request");
     let ResolutionEventKind::Request { request, .. } = kind else { panic!("{kind:?}") };
@@ -72,7 +72,7 @@ fn a_datagram_service_is_asked_and_answers() {
     service.client.stop_listening(listen).unwrap();
     service.client.detach();
     assert_eq!(b.counts().resolutions, 0);
-    // Nobody offers it any more.
+    // No client offers the service any more.
     asking.client.resolve(question).unwrap();
     let (_, kind, _) = asking.ears.resolution("a refusal");
     let refused = Status::ServiceIdNotSupported;

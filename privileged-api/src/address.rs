@@ -1,5 +1,6 @@
-//! Names of nodes, services and memory as they travel: network addresses, paths, connection qualifiers, RDMA addresses and
-//! RMR contexts (pages it_net_addr_t, it_path_t, it_conn_qual_t, it_make_rdma_addr_absolute, it_hton64, it_io_addr_t).
+//! Names of nodes, services and memory as peers exchange them: network addresses, paths, connection
+//! qualifiers, RDMA addresses and RMR contexts (pages it_net_addr_t, it_path_t, it_conn_qual_t,
+//! it_make_rdma_addr_absolute, it_hton64, it_io_addr_t).
 
 use roce::{Gid, PKey, PathMtu};
 use zerocopy::{Immutable, IntoBytes};
@@ -33,7 +34,7 @@ pub enum NetAddrType {
     ViaHostaddr = 4,
 }
 
-/// A network address: how peers name a spigot. Bytes are in network order.
+/// A network address: the name of a spigot. Bytes are in network order.
 #[doc(alias = "it_net_addr_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NetAddr {
@@ -75,7 +76,7 @@ pub struct ViaNetAddr {
     pub hostaddr: [u8; MAX_VIA_ADDR_LEN],
 }
 
-/// A connection qualifier: how a service is named on a spigot. Numbers are in network byte order;
+/// A connection qualifier: the name of a service on a spigot. Numbers are in network byte order;
 /// [`ConnQual::port`] and [`ConnQual::service_id`] take host order.
 #[doc(alias = "it_conn_qual_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,9 +89,9 @@ pub enum ConnQual {
     ViaDiscriminator(ViaDiscriminator),
     /// Local and remote port number, network byte order.
     IanaLrPort {
-        /// The caller's own.
+        /// The caller's port.
         local: u16,
-        /// The service's.
+        /// The service's port.
         remote: u16,
     },
 }
@@ -156,7 +157,7 @@ pub struct IbNetEndpoint {
 }
 
 impl IbNetEndpoint {
-    /// A path as InfiniBand describes it, with the packet lifetime of RoCE.
+    /// A path as InfiniBand describes it, with RoCE's packet lifetime.
     pub(crate) fn new(path: &roce::Path, pkey: PKey, mtu: PathMtu) -> IbNetEndpoint {
         IbNetEndpoint {
             partition_key: pkey.0,
@@ -244,7 +245,7 @@ pub struct Path {
     pub spigot_id: usize,
     /// How long a connection establishment may take, microseconds.
     pub timeout: u64,
-    /// The rest.
+    /// The part that depends on the transport.
     pub remote: NetEndpoint,
 }
 
@@ -277,7 +278,7 @@ pub struct ConnAttributes {
     pub local_cm_timeout: u8,
     /// Retry count, 3 bits.
     pub retry_count: u8,
-    /// RNR retry count, 3 bits; 7 is for ever.
+    /// RNR retry count, 3 bits; 7 is without limit.
     pub rnr_retry_count: u8,
     /// Retries of a CM message, 4 bits.
     pub max_cm_retries: u8,
@@ -298,13 +299,13 @@ impl Default for ConnAttributes {
     }
 }
 
-/// Names a pending connection establishment.
+/// The identifier of a pending connection establishment.
 #[doc(alias = "it_cn_est_identifier_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct CnEstId(pub u64);
 
-/// Private data that came with a connection message: the whole field, padded with zeros. A field of nothing but zeros counts as none, since
-/// InfiniBand's messages always have it.
+/// Private data of a received connection message: the whole field, padded with zeros. A field of
+/// nothing but zeros counts as none, since InfiniBand's messages always have the field.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PrivateData {
     bytes: [u8; MAX_PRIV_DATA],
@@ -312,7 +313,7 @@ pub struct PrivateData {
 }
 
 impl PrivateData {
-    /// The data with these bytes; what is past [`MAX_PRIV_DATA`] is cut off.
+    /// Private data with these bytes; bytes beyond [`MAX_PRIV_DATA`] are cut off.
     pub fn new(data: &[u8]) -> PrivateData {
         let len = data.len().min(MAX_PRIV_DATA);
         let mut bytes = [0; MAX_PRIV_DATA];
@@ -340,16 +341,16 @@ impl core::fmt::Debug for PrivateData {
     }
 }
 
-/// Names a remote datagram endpoint to a Send.
+/// The destination of a datagram.
 #[doc(alias = "it_dg_remote_ep_addr_t")]
 #[doc(alias = "it_dg_type_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DgRemoteEpAddr {
-    /// InfiniBand's unreliable datagrams; there are no others.
+    /// InfiniBand's unreliable datagrams, the only type.
     #[doc(alias = "IT_DG_TYPE_IB_UD")]
     #[doc(alias = "it_ib_ud_addr_t")]
     IbUd {
-        /// Its node, by an address handle.
+        /// The address handle of its node.
         addr: AddrHandle,
         /// The endpoint there.
         ep_info: RemoteEpInfo,
@@ -381,7 +382,7 @@ impl core::fmt::Debug for RdmaAddr {
     }
 }
 
-/// Lets a peer reach a region, in network byte order.
+/// The key by which a peer reaches a region, in network byte order.
 #[doc(alias = "it_rmr_context_t")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RmrContext(pub u32);
@@ -406,13 +407,15 @@ impl core::fmt::Debug for RmrContext {
     }
 }
 
-/// Makes the RDMA address of a local address, for a region with absolute addressing. Checks nothing, always succeeds.
+/// Makes the RDMA address of a local address, for a region with absolute addressing. Checks
+/// nothing, always succeeds.
 #[doc(alias = "it_make_rdma_addr_absolute")]
 pub const fn make_rdma_addr_absolute(addr: usize) -> RdmaAddr {
     RdmaAddr(hton64(addr as u64))
 }
 
-/// Makes the RDMA address of an offset, for a region with relative addressing. Checks nothing, always succeeds.
+/// Makes the RDMA address of an offset, for a region with relative addressing. Checks nothing,
+/// always succeeds.
 #[doc(alias = "it_make_rdma_addr_relative")]
 pub const fn make_rdma_addr_relative(offset: u64) -> RdmaAddr {
     RdmaAddr(hton64(offset))

@@ -1,10 +1,11 @@
-//! Address handles: where a datagram goes (pages it_address_handle_create, it_address_handle_query, it_address_handle_modify,
-//! it_address_handle_free).
+//! Address handles: the destinations of datagrams (pages it_address_handle_create,
+//! it_address_handle_query, it_address_handle_modify, it_address_handle_free).
 //!
-//! A handle is the address vector that goes into each datagram's work request, so that a Send which was posted does not need
-//! it any more. Modifying puts another object in its place: whoever posts at that moment uses one or the other.
+//! A handle stands for an address vector. Each Send copies the vector into its work request, so a
+//! posted Send does not need the handle any more. Modifying replaces the object in the table: a
+//! Send that is posted at that moment uses the old or the new one.
 //!
-//! Locks: the table entry's only, shared while a Send is posted.
+//! Locks: only the table entry's, shared while a Send is posted.
 
 use alloc::sync::Arc;
 
@@ -25,13 +26,13 @@ use crate::status::{Error, Result};
 pub(crate) const MAX_ADDRESS_HANDLES: u32 = 4096;
 
 pub(crate) struct AddressHandle {
-    /// But for the destination's queue pair and key.
+    /// All but the destination's queue pair and key.
     vector: DatagramAddress,
     path: Path,
     common: Arc<Common>,
 }
 
-/// What stays the same when a handle is modified.
+/// The part of a handle that modifying does not change.
 struct Common {
     handle: AddrHandle,
     zone: InZone,
@@ -48,7 +49,7 @@ impl AddressHandle {
         self.common.zone.handle == pz.handle
     }
 
-    /// Where a datagram to this queue pair goes.
+    /// The address vector of a datagram to this queue pair.
     #[inline(always)]
     pub(crate) fn to(&self, qpn: u32, qkey: u32) -> DatagramAddress {
         DatagramAddress { qpn, qkey, ..self.vector }
@@ -66,8 +67,7 @@ impl Core {
         Ok(datagram_address(&route, source_gid, Qpn::default(), QKey(0)))
     }
 
-    /// Fills in what an incomplete path leaves open. Its remote GID must be given: it alone names
-    /// the node.
+    /// Completes an incomplete path. Its remote GID must be given: it alone names the node.
     fn completed(&self, path: &Path) -> Result<Path> {
         let given = path.ib().ok_or(Error::InvalidSourcePath)?;
         let id = self.agent.identity();
@@ -84,8 +84,8 @@ impl Core {
         self.addrs.get(handle.as_raw()).ok_or(Error::InvalidAh)
     }
 
-    /// Frees an address handle; false if somebody else did.
-    pub(crate) fn bury_address_handle(&self, address: &AddressHandle) -> bool {
+    /// Frees an address handle; false if another call did.
+    pub(crate) fn free_address_handle(&self, address: &AddressHandle) -> bool {
         let freed = self.addrs.remove(address.common.handle.as_raw()).is_some();
         if freed {
             address.common.zone.end();
@@ -97,16 +97,21 @@ impl Core {
 impl Ia {
     /// Creates an address handle in a protection zone, for datagrams of endpoints in that zone.
     ///
-    /// With [`AhFlags::PATH_COMPLETE`] the path is taken as it is; one from [`Ia::get_pathinfo`] will do. Without, only its destination and
-    /// service level count, and the rest is chosen: this is for the sender of a datagram that was received, whose path
-    /// [`Path::of_sender`](crate::Path::of_sender) makes. (RoCE has no LIDs, by which InfiniBand's incomplete paths name the sender; its GID is
-    /// in the header in front of each datagram.)
+    /// With [`AhFlags::PATH_COMPLETE`] the path is used as it is; a path from [`Ia::get_pathinfo`]
+    /// is complete. Without it, only the path's destination and service level count, and the other
+    /// members are chosen. That is meant for the sender of a received datagram, whose path
+    /// [`Path::of_sender`](crate::Path::of_sender) makes. (RoCE has no LIDs, by which InfiniBand's
+    /// incomplete paths name the sender; its GID is in the header in front of each datagram.)
     ///
-    /// Members that matter: `spigot_id`, `partition_key` (must be in the port's table), `sl`, `flow_label`, `hop_limit`, `traffic_class`, `local_port_gid`, `remote_port_gid`, `local_port_lid`
-    /// (must be 0). `remote_port_lid`, `packet_rate` and `subnet_local` say nothing on RoCE: the GRH is always there. Each member must fit into its bits.
+    /// Members that count: `spigot_id`, `partition_key` (must be in the port's table), `sl`,
+    /// `flow_label`, `hop_limit`, `traffic_class`, `local_port_gid`, `remote_port_gid`,
+    /// `local_port_lid` (must be 0). `remote_port_lid`, `packet_rate` and `subnet_local` have no
+    /// effect on RoCE, where each datagram has a GRH. Each member must fit into its bits.
     ///
-    /// Errors: `InvalidPz`, `InvalidFlags`, `InvalidSpigot`, `InvalidSourcePath` (also for a destination that cannot be any node's), `Resources`,
-    /// `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks. Thread-safe. Page it_address_handle_create.
+    /// Errors: `InvalidPz`, `InvalidFlags`, `InvalidSpigot`, `InvalidSourcePath` (also for a
+    /// destination that cannot be any node's), `Resources`, `InvalidIa`, `IaCatastrophe`;
+    /// `NoPermission` cannot happen, as any consumer may send datagrams. Does not block.
+    /// Not for callbacks. Thread-safe. Page it_address_handle_create.
     #[doc(alias = "it_address_handle_create")]
     pub fn address_handle_create(
         &self,
@@ -132,10 +137,10 @@ impl Ia {
         Ok(handle)
     }
 
-    /// Says what an address handle is like now.
+    /// Queries an address handle.
     ///
-    /// Errors: `InvalidAh`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
-    /// Page it_address_handle_query.
+    /// Errors: `InvalidAh`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Does not block.
+    /// May be called in callbacks. Thread-safe. Page it_address_handle_query.
     #[doc(alias = "it_address_handle_query")]
     pub fn address_handle_query(&self, addr_handle: AddrHandle, mask: AddrParamMask) -> Result<AddrParam> {
         let core = self.live()?;
@@ -157,11 +162,13 @@ impl Ia {
         Ok(param)
     }
 
-    /// Gives an address handle another path, which must be complete. A Send that was posted goes where it went; one that is posted
-    /// meanwhile goes to the old or to the new destination. An empty mask changes nothing; `ALL` is refused, since not all can be modified.
+    /// Changes the path of an address handle to another complete path. A Send that was posted keeps
+    /// its destination; a Send that is posted at the same time has the old or the new destination.
+    /// An empty mask changes nothing; `ALL` is refused, since not all attributes can be modified.
     ///
-    /// Errors: `InvalidAh`, `InvalidMask`, `InvalidSpigot`, `InvalidSourcePath`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
-    /// callbacks. Thread-safe. Page it_address_handle_modify.
+    /// Errors: `InvalidAh`, `InvalidMask`, `InvalidSpigot`, `InvalidSourcePath`, `InvalidIa`,
+    /// `IaCatastrophe`; `NoPermission` cannot happen. Does not block. May be called in callbacks.
+    /// Thread-safe. Page it_address_handle_modify.
     #[doc(alias = "it_address_handle_modify")]
     pub fn address_handle_modify(
         &self,
@@ -186,14 +193,14 @@ impl Ia {
         }
     }
 
-    /// Frees an address handle. Sends that were posted with it go where they went.
+    /// Frees an address handle. Sends that were posted with it keep their destination.
     ///
-    /// Errors: `InvalidAh`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
-    /// Page it_address_handle_free.
+    /// Errors: `InvalidAh`, `InvalidIa`, `IaCatastrophe`. Does not block.
+    /// May be called in callbacks. Thread-safe. Page it_address_handle_free.
     #[doc(alias = "it_address_handle_free")]
     pub fn address_handle_free(&self, addr_handle: AddrHandle) -> Result<()> {
         let core = self.call()?;
         let address = core.address_handle(addr_handle)?;
-        if core.bury_address_handle(&address) { Ok(()) } else { Err(Error::InvalidAh) }
+        if core.free_address_handle(&address) { Ok(()) } else { Err(Error::InvalidAh) }
     }
 }

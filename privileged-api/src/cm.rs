@@ -1,10 +1,12 @@
-//! Connections as the agent tells of them, and the identifiers that consumers answer with (pages it_reject, it_handoff,
-//! it_cm_req_events, it_cm_msg_events).
+//! The agent's upcalls about connections, and the identifiers with which consumers answer (pages
+//! it_reject, it_handoff, it_cm_req_events, it_cm_msg_events).
 //!
-//! Owns the requests and replies that wait for an answer. An identifier is never used twice, and only what the consumer calls uses it up: what
-//! waits may be over by then, because the peer gave up (appendix A, it_ep_state_t).
+//! Owns the requests and replies that wait for the consumer's answer. An identifier is never used
+//! twice, and only a call of the consumer uses it up: the connection may be over by then, because
+//! the peer gave up (appendix A, it_ep_state_t).
 //!
-//! Locks: an identifier's turn (sleeps; held by the call that answers it), then the table's, which is taken alone.
+//! Locks: `turn` of an identifier (sleeps; held by the call that answers it), then the table's,
+//! which is taken alone.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -27,7 +29,7 @@ use crate::listen::Listen;
 use crate::path::DEFAULT_TIMEOUT_US;
 use crate::status::{Error, Result};
 
-/// Who has to answer what.
+/// What waits for an answer.
 pub(crate) enum Side {
     /// A peer's request.
     Passive(Box<PeerRequest>),
@@ -40,18 +42,18 @@ pub(crate) enum Side {
     },
 }
 
-/// What a peer asked.
+/// A peer's request.
 pub(crate) struct PeerRequest {
-    /// The way back.
+    /// The path back to the peer.
     pub(crate) path: Path,
-    /// The event that told of it.
+    /// The event that reported it.
     pub(crate) request: ConnRequest,
 }
 
 pub(crate) struct Pending {
     pub(crate) connection: ConnectionId,
     pub(crate) side: Side,
-    /// One answer at a time.
+    /// Serializes answers.
     turn: SleepLock,
 }
 
@@ -61,14 +63,14 @@ impl Pending {
     }
 }
 
-/// The requests and replies that wait for an answer.
+/// The requests and replies that wait for the consumer's answer, by identifier.
 #[derive(Default)]
-pub(crate) struct Connections {
+pub(crate) struct Unanswered {
     pending: BTreeMap<u64, Arc<Pending>>,
     last: u64,
 }
 
-impl Connections {
+impl Unanswered {
     pub(crate) fn len(&self) -> usize {
         self.pending.len()
     }
@@ -77,7 +79,7 @@ impl Connections {
         self.pending.clear();
     }
 
-    /// Gives an identifier to what waits for an answer; `make` learns it.
+    /// Adds what `make` returns for its new identifier.
     fn add(&mut self, make: impl FnOnce(CnEstId) -> Pending) -> CnEstId {
         self.last += 1;
         let id = CnEstId(self.last);
@@ -91,7 +93,6 @@ impl Connections {
         if self.pending.contains_key(&id.0) { Ok(()) } else { Err(Error::InvalidCnEstId) }
     }
 
-    /// What waits for an answer.
     fn get(&self, id: CnEstId) -> Result<Arc<Pending>> {
         self.pending.get(&id.0).cloned().ok_or(Error::InvalidCnEstId)
     }
@@ -101,7 +102,7 @@ impl Connections {
         self.pending.remove(&id.0);
     }
 
-    /// The endpoint does not wait for its consumer's answer any more.
+    /// Removes what waits for an answer about an endpoint.
     pub(crate) fn forget_ep(&mut self, ep: EpHandle) {
         self.pending
             .retain(|_, pending| !matches!(pending.side, Side::Active { ep: owner, .. } if owner == ep));
@@ -109,45 +110,48 @@ impl Connections {
 }
 
 impl Ia {
-    /// Rejects a connection request (passive side), or the peer's accept (active side, three-way: the endpoint goes to NONOPERATIONAL). The identifier is used
-    /// up, unless an error is returned. Rejecting what is over already does no more than that.
+    /// Rejects a connection request (passive side), or the peer's accept (active side, three-way:
+    /// the endpoint goes to NONOPERATIONAL). The identifier is used up, unless an error is
+    /// returned. If the connection is over already, the call only uses the identifier up.
     ///
-    /// Errors: `InvalidCnEstId`, `InvalidPdataLength`, `InvalidIa`, `IaCatastrophe`. Does not wait for the peer. May be called in callbacks.
-    /// Thread-safe: of two answers to one identifier the later one waits for the earlier one, and finds it used up unless that was refused.
-    /// Page it_reject.
+    /// Errors: `InvalidCnEstId`, `InvalidPdataLength`, `InvalidIa`, `IaCatastrophe`;
+    /// `PdataNotSupported` cannot happen. Does not wait for the peer. May be called in callbacks.
+    /// Thread-safe: of two answers to one identifier the later one waits for the earlier one, and
+    /// finds the identifier used up unless the earlier one was refused. Page it_reject.
     #[doc(alias = "it_reject")]
     pub fn reject(&self, cn_est_id: CnEstId, private_data: &[u8]) -> Result<()> {
         let core = self.call()?;
         if private_data.len() > private_data::REJECT {
-            core.connections.lock().check(cn_est_id)?;
+            core.unanswered.lock().check(cn_est_id)?;
             return Err(Error::InvalidPdataLength);
         }
         core.answer(cn_est_id, |pending| {
             match core.client()?.reject(pending.connection, private_data) {
-                // The peer was quicker.
+                // The peer ended it first.
                 Ok(()) | Err(kernel_agent::Error::ConnectionState) => {}
                 Err(error) => return Err(core.error(error)),
             }
             if let Side::Active { ep, .. } = pending.side
                 && let Ok(ep) = core.ep(ep)
             {
-                core.gave_up(&ep, pending.connection);
+                core.reject_accept(&ep, pending.connection);
             }
             Ok(())
         })
     }
 
-    /// Hands a connection request on to another listen point of this IA, which gets a request event of its own. The identifier is used up, unless an
-    /// error is returned.
+    /// Hands a connection request on to another listen point of this IA, which gets a request event
+    /// of its own. The identifier is used up, unless an error is returned.
     ///
-    /// Errors: `InvalidCnEstId`, `InvalidSpigot`, `InvalidConnQual` (also where nobody listens), `InvalidIa`, `IaCatastrophe`. Does not block, but
-    /// for another answer that is under way. May be called in callbacks.
-    /// Thread-safe: of two answers to one identifier the later one waits for the earlier one, and finds it used up unless that was refused.
-    /// Page it_handoff.
+    /// Errors: `InvalidCnEstId`, `InvalidSpigot`, `InvalidConnQual` (also if there is no listen
+    /// point), `InvalidIa`, `IaCatastrophe`. Blocks only while another answer to the identifier is
+    /// in progress. May be called in callbacks. Thread-safe: of two answers to one identifier the
+    /// later one waits for the earlier one, and finds the identifier used up unless the earlier one
+    /// was refused. Page it_handoff.
     #[doc(alias = "it_handoff")]
     pub fn handoff(&self, conn_qual: &ConnQual, spigot_id: usize, cn_est_id: CnEstId) -> Result<()> {
         let core = self.call()?;
-        core.connections.lock().check(cn_est_id)?;
+        core.unanswered.lock().check(cn_est_id)?;
         if spigot_id != SPIGOT {
             return Err(Error::InvalidSpigot);
         }
@@ -164,18 +168,19 @@ impl Ia {
 }
 
 impl Core {
-    /// Answers what waits under this identifier, which is used up unless the answer is refused. Of several answers each waits for those before
-    /// it: so one that is refused hinders no other.
+    /// Answers what waits under this identifier, which is used up unless the answer is refused.
+    /// Several answers to one identifier take turns, so a refused answer does not hinder the next.
     pub(crate) fn answer(&self, id: CnEstId, answer: impl FnOnce(&Pending) -> Result<()>) -> Result<()> {
-        let pending = self.connections.lock().get(id)?;
+        let pending = self.unanswered.lock().get(id)?;
         let _turn = pending.turn.lock(&self.shared.platform);
-        self.connections.lock().check(id)?;
+        self.unanswered.lock().check(id)?;
         answer(&pending)?;
-        self.connections.lock().remove(id);
+        self.unanswered.lock().remove(id);
         Ok(())
     }
 
-    /// Queues a request event; a request that finds the queue full is not answered, so that the peer times out (it_listen_create).
+    /// Queues a request event. A request whose event finds the queue full is not answered, so that
+    /// the peer times out (it_listen_create).
     fn request(
         &self,
         connection: ConnectionId,
@@ -184,33 +189,33 @@ impl Core {
         listen: &Listen,
         origin: Origin<'_>,
     ) {
-        let id = self.connections.lock().add(|id| {
+        let id = self.unanswered.lock().add(|id| {
             request.cn_est_id = id;
             Pending::new(connection, Side::Passive(Box::new(PeerRequest { path, request })))
         });
         let evd = &*listen.feed;
-        let told = Event::ConnRequest(request);
-        let pushed = self.listens.with(listen.handle.as_raw(), |_| evd.push(told));
+        let event = Event::ConnRequest(request);
+        let pushed = self.listens.with(listen.handle.as_raw(), |_| evd.push(event));
         if pushed == Some(true) {
             return self.announce(evd, origin);
         }
-        self.connections.lock().remove(id);
+        self.unanswered.lock().remove(id);
         match pushed {
             Some(_) => self.overflow(evd, origin),
-            None => self.nobody_listens(connection),
+            None => self.no_listen_point(connection),
         }
     }
 
-    /// The listen point is gone to which a request came.
-    fn nobody_listens(&self, connection: ConnectionId) {
+    /// Rejects a request whose listen point is gone.
+    fn no_listen_point(&self, connection: ConnectionId) {
         if let Ok(client) = self.client() {
-            // Can only fail if it was withdrawn.
+            // Fails only if the peer withdrew the request.
             let _ = client.reject_because(connection, Reason::INVALID_SERVICE_ID, &[], &[]);
         }
     }
 
-    /// Our consumer rejected the peer's accept.
-    fn gave_up(&self, ep: &Ep, connection: ConnectionId) {
+    /// Ends the attempt of an endpoint whose consumer rejected the peer's accept.
+    fn reject_accept(&self, ep: &Ep, connection: ConnectionId) {
         {
             let Some(mut control) = ep.concerned(connection) else { return };
             if ep.advance(&mut control, Trigger::End).is_err() {
@@ -218,15 +223,15 @@ impl Core {
             }
             control.part();
         }
-        // The agent has moved the queue pair already; this makes sure of it.
+        // The agent has flushed the queue pair already, unless the connection was over before.
         let _ = ep.qp().to_error();
     }
 
-    /// What the agent tells of a connection.
+    /// Acts on the agent's upcall about a connection.
     pub(crate) fn connection_event(&self, event: &CmEvent<'_>, ia: &Ia) {
         match event.kind {
             CmEventKind::Request { .. } => self.requested(event, ia),
-            // Whoever answers it will hear.
+            // The call that answers it will find that out.
             CmEventKind::Withdrawn => {}
             _ => {
                 if let Some(ep) = self.eps.get(event.context) {
@@ -239,7 +244,7 @@ impl Core {
     fn requested(&self, event: &CmEvent<'_>, ia: &Ia) {
         let CmEventKind::Request { path, path_mtu, pkey, depths, .. } = event.kind else { return };
         let listen = self.listens.get(ListenHandle::from_raw(event.context).as_raw());
-        let Some(listen) = listen else { return self.nobody_listens(event.connection) };
+        let Some(listen) = listen else { return self.no_listen_point(event.connection) };
         let remote = NetEndpoint::Ib(IbNetEndpoint::new(&path, pkey, path_mtu));
         let request = ConnRequest {
             evd: listen.feed.handle,
@@ -263,7 +268,7 @@ impl Core {
             CmEventKind::Established { depths } => self.established(ep, event, depths, ia),
             CmEventKind::Rejected { reason } => {
                 let (evd, handle) = (ep.connect.handle(), ep.handle);
-                let told = if reason == Reason::CONSUMER_DEFINED {
+                let result = if reason == Reason::CONSUMER_DEFINED {
                     Event::ConnPeerReject { evd, ep: handle, private_data: received(event.private_data) }
                 } else {
                     let reject_reason_code = reject_code(reason);
@@ -271,18 +276,18 @@ impl Core {
                     let dst_path = bad.then(|| self.suggested(&asked, reason, event.information));
                     Event::ConnNonpeerReject { evd, ep: handle, reject_reason_code, dst_path }
                 };
-                self.not_established(ep, event.connection, told, Origin::Dispatcher(ia));
+                self.not_established(ep, event.connection, result, Origin::Dispatcher(ia));
             }
             CmEventKind::Unreachable | CmEventKind::AcceptTimedOut => {
-                let told = nonpeer(ep, RejectReason::Timeout);
-                self.not_established(ep, event.connection, told, Origin::Dispatcher(ia));
+                let result = nonpeer(ep, RejectReason::Timeout);
+                self.not_established(ep, event.connection, result, Origin::Dispatcher(ia));
             }
             CmEventKind::Disconnected { by_peer } => self.disconnected(ep, event, by_peer, ia),
             CmEventKind::Request { .. } | CmEventKind::Withdrawn => {}
         }
     }
 
-    /// Three-way: the passive side accepted, and our consumer has to confirm that.
+    /// Three-way: the passive side accepted, and our consumer has to confirm or reject that.
     fn accept_arrived(&self, ep: &Ep, event: &CmEvent<'_>, peer: ReadDepths, ia: &Ia) {
         let connection = event.connection;
         let queued = {
@@ -291,9 +296,9 @@ impl Core {
                 return;
             }
             let side = Side::Active { ep: ep.handle, peer };
-            // A call that frees the endpoint or ends the connection does so before this, or finds
-            // the identifier.
-            let cn_est_id = self.connections.lock().add(|_| Pending::new(connection, side));
+            // A call that frees the endpoint or ends the connection comes before this, or finds the
+            // identifier.
+            let cn_est_id = self.unanswered.lock().add(|_| Pending::new(connection, side));
             let arrival = Event::ConnAcceptArrival {
                 evd: ep.connect.handle(),
                 ep: ep.handle,
@@ -313,20 +318,26 @@ impl Core {
             if ep.advance(&mut control, Trigger::Established).is_err() {
                 return;
             }
-            let told = Event::ConnEstablished {
+            let established = Event::ConnEstablished {
                 evd: ep.connect.handle(),
                 ep: ep.handle,
                 rdma_read_ird: peer.responder_resources.into(),
                 rdma_read_ord: peer.initiator_depth.into(),
                 private_data: received(event.private_data),
             };
-            ep.connect.queue(&mut control, told)
+            ep.connect.queue(&mut control, established)
         };
         self.queued(ep, queued, Origin::Dispatcher(ia));
     }
 
-    /// The connection was not made: what was posted is flushed, the state changes, the event is queued.
-    pub(crate) fn not_established(&self, ep: &Ep, connection: ConnectionId, told: Event, origin: Origin<'_>) {
+    /// The connection was not made: flushes the queue pair, changes the state, queues the event.
+    pub(crate) fn not_established(
+        &self,
+        ep: &Ep,
+        connection: ConnectionId,
+        event: Event,
+        origin: Origin<'_>,
+    ) {
         if ep.concerned(connection).is_none() || !is_pending(ep.state()) {
             return;
         }
@@ -337,12 +348,12 @@ impl Core {
                 return;
             }
             control.part();
-            ep.connect.queue(&mut control, told)
+            ep.connect.queue(&mut control, event)
         };
         self.queued(ep, queued, origin);
     }
 
-    /// The connection ended, not by us.
+    /// The connection ended without a call of our consumer.
     fn disconnected(&self, ep: &Ep, event: &CmEvent<'_>, by_peer: bool, ia: &Ia) {
         let queued = {
             let Some(mut control) = ep.concerned(event.connection) else { return };
@@ -352,12 +363,12 @@ impl Core {
                 return;
             }
             let (evd, ep_handle) = (ep.connect.handle(), ep.handle);
-            let told = if by_peer {
+            let end = if by_peer {
                 Event::ConnDisconnect { evd, ep: ep_handle, private_data: received(event.private_data) }
             } else {
                 Event::ConnBroken { evd, ep: ep_handle }
             };
-            ep.connect.queue(&mut control, told)
+            ep.connect.queue(&mut control, end)
         };
         self.queued(ep, queued, Origin::Dispatcher(ia));
     }
@@ -368,7 +379,7 @@ pub(crate) fn nonpeer(ep: &Ep, reject_reason_code: RejectReason) -> Event {
     Event::ConnNonpeerReject { evd, ep, reject_reason_code, dst_path: None }
 }
 
-/// What the REJ message's reason means (it_cm_msg_events, table 8).
+/// The reject reason of a REJ message's reason code (it_cm_msg_events, table 8).
 fn reject_code(reason: Reason) -> RejectReason {
     match reason.0 {
         1 | 3 => RejectReason::Resources,
@@ -390,14 +401,14 @@ mod tests {
 
     #[test]
     fn an_identifier_is_used_up_once() {
-        let mut connections = Connections::default();
-        let ids = [1, 2].map(|connection| connections.add(|_| active(connection)));
-        assert_eq!(connections.check(ids[0]), Ok(()));
-        connections.remove(ids[0]);
-        assert_eq!(connections.get(ids[0]).err(), Some(Error::InvalidCnEstId));
-        connections.forget_ep(EpHandle::from_raw(7));
-        assert_eq!(connections.check(ids[1]), Err(Error::InvalidCnEstId));
-        assert!(!ids.contains(&connections.add(|_| active(1))));
+        let mut unanswered = Unanswered::default();
+        let ids = [1, 2].map(|connection| unanswered.add(|_| active(connection)));
+        assert_eq!(unanswered.check(ids[0]), Ok(()));
+        unanswered.remove(ids[0]);
+        assert_eq!(unanswered.get(ids[0]).err(), Some(Error::InvalidCnEstId));
+        unanswered.forget_ep(EpHandle::from_raw(7));
+        assert_eq!(unanswered.check(ids[1]), Err(Error::InvalidCnEstId));
+        assert!(!ids.contains(&unanswered.add(|_| active(1))));
     }
 
     #[test]

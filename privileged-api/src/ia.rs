@@ -3,7 +3,7 @@
 //! Owns all objects of the IA. An IA is enabled, disabled (its device died) or freed ([`Life`]).
 //!
 //! Locks, outermost first: an endpoint's operation lock (sleeps), a table entry (an endpoint's before an address handle's), an object's
-//! control lock, a queue's or `connections`. `ud_requests` and `mappings` are taken alone.
+//! control lock, a queue's or `unanswered`. `ud_requests` and `mappings` are taken alone.
 
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ use platform::sync::{Mutex, Once};
 use crate::address::NetAddr;
 use crate::address_handle::{AddressHandle, MAX_ADDRESS_HANDLES};
 use crate::attributes::ObjectCounts;
-use crate::cm::Connections;
+use crate::cm::Unanswered;
 use crate::context::Context;
 use crate::dispatch::{Dispatcher, Shared};
 use crate::ep::Ep;
@@ -101,7 +101,7 @@ pub(crate) struct Core {
     /// The dispatcher of unaffiliated events, or 0.
     pub(crate) unaffiliated: AtomicU64,
     pub(crate) dispatcher: Dispatcher,
-    pub(crate) connections: Mutex<Connections>,
+    pub(crate) unanswered: Mutex<Unanswered>,
     pub(crate) ud_requests: Mutex<UdRequests>,
     pub(crate) mappings: Mutex<Mappings>,
 }
@@ -193,7 +193,7 @@ impl Core {
             ud_svc_reqs,
             affiliated: AtomicU64::new(0),
             unaffiliated: AtomicU64::new(0),
-            connections: Mutex::new(Connections::default()),
+            unanswered: Mutex::new(Unanswered::default()),
             ud_requests: Mutex::new(UdRequests::default()),
             mappings: Mutex::new(Mappings::default()),
         });
@@ -324,16 +324,16 @@ impl Core {
     /// Frees everything, whoever uses whom last first.
     fn tear_down(&self) {
         for listen in self.listens.all() {
-            self.bury_listen(&listen);
+            self.free_listen_point(&listen);
         }
         for request in self.ud_svc_reqs.all() {
-            self.bury_ud_svc_req(&request);
+            self.free_ud_svc_req(&request);
         }
         for ep in self.eps.all() {
             self.bury_ep(ep.handle);
         }
         for address in self.addrs.all() {
-            self.bury_address_handle(&address);
+            self.free_address_handle(&address);
         }
         for srq in self.srqs.all() {
             // No endpoint is left that could use it.
@@ -356,7 +356,7 @@ impl Core {
             client.detach();
         }
         // Now that the agent tells of no more.
-        self.connections.lock().clear();
+        self.unanswered.lock().clear();
         self.ud_requests.lock().clear();
     }
 }
@@ -427,7 +427,7 @@ impl Ia {
             ep: core.eps.len(),
             listen: core.listens.len(),
             mappings: core.mappings.lock().len(),
-            cn_est: core.connections.lock().len(),
+            cn_est: core.unanswered.lock().len(),
             addr: core.addrs.len(),
             ud_svc_req: core.ud_svc_reqs.len(),
             ud_requests: core.ud_requests.lock().len(),

@@ -16,9 +16,10 @@ use crate::handle::{EvdHandle, ListenHandle};
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::status::{Error, Result};
 
-/// Ports below are the system's (RFC 6335): only privileged consumers may offer what is expected there.
+/// System ports are below this one (RFC 6335): only privileged consumers may offer the services
+/// that peers expect there.
 const SYSTEM_PORTS_END: u16 = 1024;
-/// Ports that a listen point gets where the consumer names none (RFC 6335, dynamic ports).
+/// The ports for listen points whose consumer names none (RFC 6335, dynamic ports).
 const DYNAMIC: core::ops::RangeInclusive<u16> = 49152..=65535;
 
 pub(crate) struct Listen {
@@ -26,7 +27,7 @@ pub(crate) struct Listen {
     pub(crate) qual: ConnQual,
     pub(crate) service: roce::ServiceId,
     pub(crate) feed: Feed,
-    /// What the agent calls it; none until it listens.
+    /// The agent's id; none until the agent listens.
     id: Mutex<Option<ListenId>>,
     pub(crate) context: Context,
 }
@@ -39,7 +40,7 @@ impl Core {
         let handle = ListenHandle::from_raw(reservation.word());
         let context = Context::new();
         let listen = Arc::new(Listen { handle, qual, service, feed, id: Mutex::new(None), context });
-        // It is in its place before the first request can come.
+        // In the table before the first request can come.
         reservation.fill(listen.clone());
         match self.client()?.listen(service, handle.as_raw()) {
             Ok(id) => {
@@ -57,14 +58,14 @@ impl Core {
         }
     }
 
-    /// Frees a listen point; false if somebody else did.
-    pub(crate) fn bury_listen(&self, listen: &Listen) -> bool {
+    /// Frees a listen point; false if another call did.
+    pub(crate) fn free_listen_point(&self, listen: &Listen) -> bool {
         if self.listens.remove(listen.handle.as_raw()).is_none() {
             return false;
         }
         let id = listen.id.lock().take();
         if let (Some(id), Ok(client)) = (id, self.client()) {
-            // Can only fail with the device.
+            // Fails only if the device is dead.
             let _ = client.stop_listening(id);
         }
         listen.feed.end();
@@ -73,14 +74,17 @@ impl Core {
 }
 
 impl Ia {
-    /// Listens for connection requests to a qualifier, which are told on `connect_evd`.
+    /// Listens for connection requests to a qualifier. Each request is an event on `connect_evd`.
     ///
-    /// With [`ListenFlags::CONN_QUAL_INPUT`] the qualifier is `conn_qual`, else it is a free port number; it is returned with the handle. A request that
-    /// finds the dispatcher full is dropped, and the peer times out.
+    /// With [`ListenFlags::CONN_QUAL_INPUT`] the qualifier is `conn_qual`, else a free port number
+    /// is chosen. It is returned with the handle. If the event dispatcher is full, a request is
+    /// dropped and the peer times out.
     ///
-    /// Errors: `InvalidConnQual`, `ConnQualBusy`, `NoPermission` (a port below 1024, under any name, is for privileged consumers), `Resources`, `InvalidConnEvd`, `InvalidSpigot`, `InvalidFlags` (also for
-    /// [`ListenFlags::SUPPRESS_IRD_ORD`]: they cannot be suppressed), `InvalidEvdType`, `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks.
-    /// Thread-safe. Page it_listen_create.
+    /// Errors: `InvalidConnQual`, `ConnQualBusy`, `NoPermission` (a port below 1024, under any
+    /// name, is for privileged consumers), `Resources`, `InvalidConnEvd`, `InvalidSpigot`,
+    /// `InvalidFlags` (also for [`ListenFlags::SUPPRESS_IRD_ORD`]: IRD and ORD cannot be
+    /// suppressed), `InvalidEvdType`, `InvalidIa`, `IaCatastrophe`. Does not block.
+    /// Not for callbacks. Thread-safe. Page it_listen_create.
     #[doc(alias = "it_listen_create")]
     pub fn listen_create(
         &self,
@@ -116,9 +120,10 @@ impl Ia {
         Err(Error::Resources)
     }
 
-    /// Says what a listen point is like.
+    /// Queries a listen point.
     ///
-    /// Errors: `InvalidListen`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_listen_query.
+    /// Errors: `InvalidListen`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Does not block.
+    /// May be called in callbacks. Thread-safe. Page it_listen_query.
     #[doc(alias = "it_listen_query")]
     pub fn listen_query(&self, listen: ListenHandle, mask: ListenParamMask) -> Result<ListenParam> {
         let core = self.live()?;
@@ -143,14 +148,15 @@ impl Ia {
         Ok(param)
     }
 
-    /// Ends listening. Requests that were told of can still be accepted and rejected.
+    /// Ends listening. Requests whose events were queued can still be accepted and rejected.
     ///
-    /// Errors: `InvalidListen`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
-    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_listen_free.
+    /// Errors: `InvalidListen`, `InvalidIa`, `IaCatastrophe`. Does not block.
+    /// May be called in callbacks. Thread-safe: a call that races with it succeeds or finds the
+    /// handle invalid. Page it_listen_free.
     #[doc(alias = "it_listen_free")]
     pub fn listen_free(&self, listen: ListenHandle) -> Result<()> {
         let core = self.call()?;
         let listen = core.listens.get(listen.as_raw()).ok_or(Error::InvalidListen)?;
-        if core.bury_listen(&listen) { Ok(()) } else { Err(Error::InvalidListen) }
+        if core.free_listen_point(&listen) { Ok(()) } else { Err(Error::InvalidListen) }
     }
 }

@@ -12,7 +12,7 @@ use crate::address::{IbNetEndpoint, NetAddr, NetAddrType, NetEndpoint, Path};
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::status::{Error, Result};
 
-/// How long a connection establishment may take where the consumer says nothing else.
+/// How long a connection establishment may take unless the consumer changes it.
 pub(crate) const DEFAULT_TIMEOUT_US: u64 = 10_000_000;
 /// Packet lifetime on RoCE: 4.096 us * 2^14, 67 ms.
 pub(crate) const PACKET_LIFETIME: u8 = 14;
@@ -33,8 +33,9 @@ fn gid(addr: &NetAddr) -> Result<Gid> {
     if unicast { Ok(gid) } else { Err(Error::InvalidAddress) }
 }
 
-/// The path of the port with this identity to a remote port. It begins at the first GID of the same
-/// kind. None if no node can have the remote GID, or the port has none of its kind.
+/// The path from the port with this identity to a remote port. Its local GID is the port's first
+/// one of the remote GID's kind (IPv4 or IPv6). None if no node can have the remote GID, or the
+/// port has no GID of its kind.
 pub(crate) fn path_to(id: &Identity, remote: Gid) -> Option<roce::Path> {
     gid(&NetAddr::IbGid(remote.0)).ok()?;
     let same_kind =
@@ -44,8 +45,8 @@ pub(crate) fn path_to(id: &Identity, remote: Gid) -> Option<roce::Path> {
 }
 
 impl Core {
-    /// Checks that a path begins here; returns its InfiniBand part and which of the port's GIDs it
-    /// uses.
+    /// Checks that a path begins at this port and fits into its bits; returns its InfiniBand part
+    /// and the index of its local GID.
     pub(crate) fn check_path<'a>(&self, path: &'a Path) -> Result<(&'a IbNetEndpoint, u8)> {
         if path.spigot_id != SPIGOT {
             return Err(Error::InvalidSpigot);
@@ -57,7 +58,8 @@ impl Core {
         source.filter(|_| fits).map(|index| (ib, index)).ok_or(Error::InvalidSourcePath)
     }
 
-    /// The path that leads where a peer redirects to, otherwise like the one that was asked by. None if there is none.
+    /// The path to the port that a peer redirects to, otherwise like `asked`. None if no path leads
+    /// there.
     pub(crate) fn redirected(&self, asked: &Path, to: &Redirection) -> Option<Path> {
         let mut path = self.towards(asked, to.gid)?;
         let ib = path.ib_mut()?;
@@ -68,8 +70,8 @@ impl Core {
         Some(path)
     }
 
-    /// The path that a peer suggests who rejects the one that was asked by, in the information that goes with its reason (IBTA
-    /// vol. 1 table 109). Where it says nothing that can be followed, the path stays the best guess.
+    /// The path that a peer suggests when it rejects `asked`, from the information that goes with
+    /// its reason (IBTA vol. 1 table 109). `asked` itself if the information names no usable path.
     pub(crate) fn suggested(&self, asked: &Path, reason: Reason, information: &[u8]) -> Path {
         self.suggestion(asked, reason, information).unwrap_or(*asked)
     }
@@ -101,7 +103,7 @@ impl Core {
         Some(path)
     }
 
-    /// The same path to another port.
+    /// The path to another port, otherwise like `asked`.
     fn towards(&self, asked: &Path, remote: Gid) -> Option<Path> {
         let there = path_to(self.agent.identity(), remote)?;
         let mut path = *asked;
@@ -112,9 +114,11 @@ impl Core {
 }
 
 impl Path {
-    /// The incomplete path to the sender of a datagram, from the 40 bytes in front of it
-    /// ([`DtoUdFlags::IB_GRH_PRESENT`](crate::DtoUdFlags::IB_GRH_PRESENT)): for [`Ia::address_handle_create`] without
-    /// [`AhFlags::PATH_COMPLETE`](crate::AhFlags::PATH_COMPLETE). None if there are fewer bytes. An extension.
+    /// The incomplete path to the sender of a datagram, from the 40 bytes in front of the datagram
+    /// ([`DtoUdFlags::IB_GRH_PRESENT`](crate::DtoUdFlags::IB_GRH_PRESENT)), for
+    /// [`Ia::address_handle_create`] without
+    /// [`AhFlags::PATH_COMPLETE`](crate::AhFlags::PATH_COMPLETE). None if there are fewer bytes. An
+    /// extension.
     pub fn of_sender(header: &[u8]) -> Option<Path> {
         let remote_port_gid = header.get(8..24)?.try_into().ok()?;
         header.get(..40)?;
@@ -124,13 +128,15 @@ impl Path {
 }
 
 impl Ia {
-    /// Finds paths to a network address: at most `num_paths` of them, and how many there are.
+    /// Finds paths to a network address. Returns at most `num_paths` of them, and the number of
+    /// all.
     ///
-    /// There is one path to each address, by the port's GID of the same kind, and none while the port is down. Nobody is asked, so that the peer answers is
-    /// not promised.
+    /// There is one path to each address, from the port's GID of the same kind, and none while the
+    /// port is down. No message is sent to find it, so the peer need not be reachable.
     ///
-    /// Errors: `InvalidSpigot`, `InvalidAddress` (no node has this address), `InvalidNetaddr` (a type that is not known here), `InvalidIa`, `IaCatastrophe`.
-    /// Does not block. Not for callbacks. Thread-safe. Page it_get_pathinfo.
+    /// Errors: `InvalidSpigot`, `InvalidAddress` (no node has this address), `InvalidNetaddr` (a
+    /// type that is not known here), `InvalidIa`, `IaCatastrophe`. Does not block.
+    /// Not for callbacks. Thread-safe. Page it_get_pathinfo.
     #[doc(alias = "it_get_pathinfo")]
     pub fn get_pathinfo(
         &self,
@@ -153,10 +159,12 @@ impl Ia {
         Ok((paths, 1))
     }
 
-    /// Converts a network address to another type: a GID has an IPv6 address, and an IPv4 address where it is a mapped one.
+    /// Converts a network address to another type: each GID has an IPv6 address, and a GID that
+    /// maps an IPv4 address has that too.
     ///
-    /// Errors: `InvalidConversion`, `InvalidNetaddr` (the source's type is not known here), `InvalidAddress`, `InvalidIa`, `IaCatastrophe`. Does not
-    /// block. Not for callbacks. Thread-safe. Page it_convert_net_addr.
+    /// Errors: `InvalidConversion`, `InvalidNetaddr` (the source's type is not known here),
+    /// `InvalidAddress`, `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks.
+    /// Thread-safe. Page it_convert_net_addr.
     #[doc(alias = "it_convert_net_addr")]
     pub fn convert_net_addr(&self, source_addr: &NetAddr, addr_type: NetAddrType) -> Result<NetAddr> {
         let core = self.live()?;

@@ -6,10 +6,12 @@ use crate::ia::Ia;
 use crate::status::{Error, Result};
 
 impl Ia {
-    /// Would make a connected TCP socket a connected endpoint. It belongs to iWARP: [`IaInfo::socket_conversion_support`] is false, and the
-    /// call is refused whatever its arguments are.
+    /// Converts a connected TCP socket and an endpoint to a connected endpoint, on iWARP. Here
+    /// [`IaInfo::socket_conversion_support`] is false, and the call is refused whatever its
+    /// arguments are.
     ///
-    /// Errors: `OpNotSupported`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_socket_convert.
+    /// Errors: `OpNotSupported`, `InvalidIa`, `IaCatastrophe`. Does not block.
+    /// May be called in callbacks. Thread-safe. Page it_socket_convert.
     ///
     /// [`IaInfo::socket_conversion_support`]: crate::IaInfo::socket_conversion_support
     #[doc(alias = "it_socket_convert")]

@@ -1,10 +1,12 @@
-//! UD service requests and replies: which endpoint a datagram service has (pages it_ud_service_request_handle_create,
-//! it_ud_service_request_handle_query, it_ud_service_request_handle_free, it_ud_service_request, it_ud_service_reply). InfiniBand's SIDR.
+//! UD service requests and replies, InfiniBand's SIDR: a request asks a node which endpoint a
+//! datagram service has (pages it_ud_service_request_handle_create,
+//! it_ud_service_request_handle_query, it_ud_service_request_handle_free, it_ud_service_request,
+//! it_ud_service_reply).
 //!
-//! Owns the request handles, and the peers' requests that wait for a reply: a bounded number, of which the oldest is forgotten, as
-//! datagrams may be.
+//! Owns the request handles, and the peers' requests that wait for a reply. Their number is
+//! bounded; when there are too many, the oldest is dropped, as any datagram may be.
 //!
-//! Locks: the waiting requests' is taken alone.
+//! Locks: the lock of the waiting requests is taken alone.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -33,14 +35,14 @@ pub(crate) const MAX_REQUESTS: u32 = 1024;
 /// Peers' requests that may wait for a reply.
 const MAX_WAITING: usize = 64;
 
-/// A request that can be made.
+/// A request handle.
 pub(crate) struct UdSvcReq {
     handle: UdSvcReqHandle,
     feed: Feed,
     qual: ConnQual,
     path: Path,
     private_data: PrivateData,
-    /// The agent's name for it, and the peer's.
+    /// The agent's id of the resolution.
     id: ResolutionId,
     request_id: u32,
     pub(crate) context: Context,
@@ -48,7 +50,8 @@ pub(crate) struct UdSvcReq {
 
 /// A peer's request that waits for a reply.
 struct Waiting {
-    /// What the consumer calls it: the peer's name for it, the same for each repetition.
+    /// The consumer's identifier: made of the id that the peer gave the request, so the same for
+    /// each repetition.
     id: u64,
     from: [u8; 16],
     request: ResolutionRequestId,
@@ -67,9 +70,11 @@ impl UdRequests {
         self.0.clear();
     }
 
-    /// Remembers a request; returns the consumer's name for it, and one that is forgotten for it.
+    /// Adds a request. Returns the consumer's identifier for it, and a request that was dropped to
+    /// make room.
     ///
-    /// Two peers may use the same name. The reply says nothing else, so the second of them gets another one here.
+    /// Two peers may give their requests the same id. The reply names only the identifier, so the
+    /// second peer's request gets another one.
     fn add(
         &mut self,
         name: u32,
@@ -78,16 +83,16 @@ impl UdRequests {
     ) -> (u64, Option<ResolutionRequestId>) {
         let taken = |id: u64| self.0.iter().any(|waiting| waiting.id == id && waiting.from != from);
         let mut id = u64::from(name);
-        // There are fewer requests than tries.
+        // There are fewer requests than identifiers to try.
         while taken(id) {
             id += 1 << 32;
         }
-        let forgotten = if self.0.len() >= MAX_WAITING { self.0.pop_front() } else { None };
+        let dropped = if self.0.len() >= MAX_WAITING { self.0.pop_front() } else { None };
         self.0.push_back(Waiting { id, from, request });
-        (id, forgotten.map(|waiting| waiting.request))
+        (id, dropped.map(|waiting| waiting.request))
     }
 
-    /// Takes the oldest request of that name.
+    /// Takes the oldest request with this identifier.
     fn take(&mut self, id: u64) -> Result<ResolutionRequestId> {
         let place = self.place(id)?;
         self.0.remove(place).map(|waiting| waiting.request).ok_or(Error::InvalidUdSvcReqId)
@@ -107,20 +112,20 @@ impl Core {
         self.ud_svc_reqs.get(handle.as_raw()).ok_or(Error::InvalidUdSvc)
     }
 
-    /// Frees a request handle; false if somebody else did.
-    pub(crate) fn bury_ud_svc_req(&self, request: &UdSvcReq) -> bool {
+    /// Frees a request handle; false if another call did.
+    pub(crate) fn free_ud_svc_req(&self, request: &UdSvcReq) -> bool {
         if self.ud_svc_reqs.remove(request.handle.as_raw()).is_none() {
             return false;
         }
         if let Ok(client) = self.client() {
-            // Can only fail with the device.
+            // Fails only if the device is dead.
             let _ = client.close_resolution(request.id);
         }
         request.feed.end();
         true
     }
 
-    /// What the agent tells of service resolution.
+    /// Acts on the agent's upcall about service resolution.
     pub(crate) fn resolution_event(&self, event: &ResolutionEvent<'_>, ia: &Ia) {
         match event.kind {
             ResolutionEventKind::Request { request, request_id, remote_gid, .. } => {
@@ -130,12 +135,13 @@ impl Core {
                 let ep_info = RemoteEpInfo { ud_ep_id: qpn, ud_ep_key: qkey };
                 self.ud_replied(event, resolution, (status, ep_info, redirection), ia);
             }
-            // No event tells of it: the consumer asks again (it_ud_service_request).
+            // No event reports it: the consumer asks again (it_ud_service_request).
             ResolutionEventKind::TimedOut { .. } => {}
         }
     }
 
-    /// A request that finds the dispatcher full is not answered, so that the peer asks again.
+    /// A request whose event finds the event dispatcher full is not answered, so that the peer asks
+    /// again.
     fn ud_requested(
         &self,
         event: &ResolutionEvent<'_>,
@@ -146,12 +152,12 @@ impl Core {
         let Some(listen) = self.listens.get(ListenHandle::from_raw(event.context).as_raw()) else {
             return self.disregard(request);
         };
-        let (id, forgotten) = self.ud_requests.lock().add(name, from, request);
-        if let Some(forgotten) = forgotten {
-            self.disregard(forgotten);
+        let (id, dropped) = self.ud_requests.lock().add(name, from, request);
+        if let Some(dropped) = dropped {
+            self.disregard(dropped);
         }
         let evd = &*listen.feed;
-        let told = Event::UdServiceRequest(UdServiceRequest {
+        let event = Event::UdServiceRequest(UdServiceRequest {
             evd: evd.handle,
             ud_svc_req_id: id,
             conn_qual: listen.qual,
@@ -160,7 +166,7 @@ impl Core {
             private_data: received(event.private_data),
         });
         let origin = Origin::Dispatcher(ia);
-        match self.listens.with(listen.handle.as_raw(), |_| evd.push(told)) {
+        match self.listens.with(listen.handle.as_raw(), |_| evd.push(event)) {
             Some(true) => return self.announce(evd, origin),
             Some(false) => self.overflow(evd, origin),
             None => {}
@@ -186,13 +192,13 @@ impl Core {
             sidr::Status::ServiceIdNotSupported => UdSvcStatus::IdNotSupported,
             sidr::Status::NoQp => UdSvcStatus::NoEpAvailable,
             sidr::Status::Redirected if dst_path.is_some() => UdSvcStatus::Redirected,
-            // A redirection that leads nowhere is no use to anybody.
+            // A redirection to a port that no path leads to is as good as a rejection.
             sidr::Status::Rejected | sidr::Status::Redirected | sidr::Status::VersionNotSupported => {
                 UdSvcStatus::Rejected
             }
         };
         let evd = &*asked.feed;
-        let told = Event::UdServiceReply(UdServiceReply {
+        let event = Event::UdServiceReply(UdServiceReply {
             evd: evd.handle,
             ud_svc: asked.handle,
             status,
@@ -201,8 +207,8 @@ impl Core {
             private_data: received(event.private_data),
         });
         let origin = Origin::Dispatcher(ia);
-        // Once the handle is freed, no event of it comes.
-        match self.ud_svc_reqs.with(asked.handle.as_raw(), |_| evd.push(told)) {
+        // No event of a handle is queued once the handle is freed.
+        match self.ud_svc_reqs.with(asked.handle.as_raw(), |_| evd.push(event)) {
             Some(true) => self.announce(evd, origin),
             Some(false) => self.overflow(evd, origin),
             None => {}
@@ -217,13 +223,16 @@ impl Core {
 }
 
 impl Ia {
-    /// Prepares a request for a UD service: which endpoint at the end of a path has it? Nothing is sent yet.
+    /// Prepares a request for a UD service: which endpoint at the end of a path has it? Sends
+    /// nothing yet.
     ///
-    /// Replies come as `IT_CM_MSG_UD_SERVICE_REPLY_EVENT` on `reply_evd`. Of the path the local part is checked; `timeout` is how long one request
-    /// goes on asking.
+    /// A reply is an `IT_CM_MSG_UD_SERVICE_REPLY_EVENT` on `reply_evd`. The path's local part is
+    /// checked; its `timeout` is how long one request is repeated.
     ///
-    /// Errors: `InvalidConnEvd`, `InvalidEvdType`, `InvalidPdataLength`, `InvalidConnQual`, `InvalidSpigot`, `InvalidSourcePath`, `Resources`,
-    /// `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks. Thread-safe. Page it_ud_service_request_handle_create.
+    /// Errors: `InvalidConnEvd`, `InvalidEvdType`, `InvalidPdataLength`, `InvalidConnQual`,
+    /// `InvalidSpigot`, `InvalidSourcePath`, `Resources`, `InvalidIa`, `IaCatastrophe`;
+    /// `PdataNotSupported` cannot happen. Does not block. Not for callbacks. Thread-safe.
+    /// Page it_ud_service_request_handle_create.
     #[doc(alias = "it_ud_service_request_handle_create")]
     pub fn ud_service_request_handle_create(
         &self,
@@ -266,10 +275,10 @@ impl Ia {
         Ok(handle)
     }
 
-    /// Says what a request handle is like.
+    /// Queries a request handle.
     ///
-    /// Errors: `InvalidUdSvc`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
-    /// Page it_ud_service_request_handle_query.
+    /// Errors: `InvalidUdSvc`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Does not block.
+    /// May be called in callbacks. Thread-safe. Page it_ud_service_request_handle_query.
     #[doc(alias = "it_ud_service_request_handle_query")]
     pub fn ud_service_request_handle_query(
         &self,
@@ -307,22 +316,24 @@ impl Ia {
         Ok(param)
     }
 
-    /// Frees a request handle: what is replied from now on is dropped. Reply events that are queued stay.
+    /// Frees a request handle: later replies are dropped. Reply events that are queued stay.
     ///
-    /// Errors: `InvalidUdSvc`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
-    /// Page it_ud_service_request_handle_free.
+    /// Errors: `InvalidUdSvc`, `InvalidIa`, `IaCatastrophe`. Does not block.
+    /// May be called in callbacks. Thread-safe. Page it_ud_service_request_handle_free.
     #[doc(alias = "it_ud_service_request_handle_free")]
     pub fn ud_service_request_handle_free(&self, ud_svc: UdSvcReqHandle) -> Result<()> {
         let core = self.call()?;
         let request = core.ud_svc_req(ud_svc)?;
-        if core.bury_ud_svc_req(&request) { Ok(()) } else { Err(Error::InvalidUdSvc) }
+        if core.free_ud_svc_req(&request) { Ok(()) } else { Err(Error::InvalidUdSvc) }
     }
 
-    /// Makes a request. Each one gets one reply at most; where none comes within the path's timeout nothing tells of it, and the consumer
-    /// may ask again. Asking while a reply is awaited begins anew.
+    /// Makes a request. Each request gets at most one reply. If none comes within the path's
+    /// timeout, no event reports that, and the consumer may ask again. A new request before the
+    /// reply replaces the earlier one.
     ///
-    /// Errors: `InvalidUdSvc`, `InvalidIa`, `IaCatastrophe`; `Resources` if too many messages wait to be sent. Does not wait for the peer. May be
-    /// called in callbacks. Thread-safe. Page it_ud_service_request.
+    /// Errors: `InvalidUdSvc`, `InvalidIa`, `IaCatastrophe`; `Resources` if too many messages wait
+    /// to be sent. Does not wait for the peer. May be called in callbacks. Thread-safe.
+    /// Page it_ud_service_request.
     #[doc(alias = "it_ud_service_request")]
     pub fn ud_service_request(&self, ud_svc: UdSvcReqHandle) -> Result<()> {
         let core = self.live()?;
@@ -333,13 +344,17 @@ impl Ia {
         })
     }
 
-    /// Answers a peer's request, whose identifier is used up then, unless an error is returned. `ep_info` counts with
-    /// [`UdSvcStatus::EpInfoValid`] only. [`UdSvcStatus::Redirected`] is not for consumers.
+    /// Answers a peer's request, which uses its identifier up, unless an error is returned.
+    /// `ep_info` counts only with [`UdSvcStatus::EpInfoValid`]. Consumers cannot use
+    /// [`UdSvcStatus::Redirected`].
     ///
-    /// Where a peer asked several times with one handle, each request is answered by a reply of its own, the oldest first.
+    /// If a peer asked several times with one handle, each request is answered by a reply of its
+    /// own, the oldest first.
     ///
-    /// Errors: `InvalidPdataLength`, `InvalidUdSvcReqId`, `InvalidUdStatus` (also for an endpoint ID of more than 24 bits, which is no valid
-    /// endpoint), `InvalidIa`, `IaCatastrophe`. Does not wait for the peer. May be called in callbacks. Thread-safe. Page it_ud_service_reply.
+    /// Errors: `InvalidPdataLength`, `InvalidUdSvcReqId`, `InvalidUdStatus` (also for an endpoint
+    /// ID of more than 24 bits, which is no valid endpoint), `InvalidIa`, `IaCatastrophe`;
+    /// `PdataNotSupported` cannot happen. Does not wait for the peer. May be called in callbacks.
+    /// Thread-safe. Page it_ud_service_reply.
     #[doc(alias = "it_ud_service_reply")]
     pub fn ud_service_reply(
         &self,
@@ -383,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_the_peers_and_unique_here() {
+    fn an_identifier_is_made_of_the_peers_and_unique() {
         let mut requests = UdRequests::default();
         let id = ResolutionRequestId;
         assert_eq!(requests.add(7, [1; 16], id(1)), (7, None));
@@ -399,14 +414,14 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_the_oldest_is_forgotten() {
+    fn of_too_many_requests_the_oldest_is_dropped() {
         let mut requests = UdRequests::default();
         let most = MAX_WAITING as u32;
         for n in 0..most {
             assert_eq!(requests.add(n, [1; 16], ResolutionRequestId(n.into())).1, None);
         }
-        let forgotten = requests.add(most, [1; 16], ResolutionRequestId(most.into())).1;
-        assert_eq!((forgotten, requests.len()), (Some(ResolutionRequestId(0)), MAX_WAITING));
+        let dropped = requests.add(most, [1; 16], ResolutionRequestId(most.into())).1;
+        assert_eq!((dropped, requests.len()), (Some(ResolutionRequestId(0)), MAX_WAITING));
         assert_eq!(requests.take(0), Err(Error::InvalidUdSvcReqId));
     }
 }

@@ -1,6 +1,7 @@
 //! Connecting, accepting, disconnecting (pages it_ep_connect, it_ep_accept, it_ep_disconnect).
 //!
-//! A call changes the endpoint's state first and undoes that if the agent refuses; what the agent tells meanwhile waits for neither.
+//! A call changes the endpoint's state first and undoes that if the agent refuses. Upcalls of the
+//! agent meanwhile wait for neither.
 
 use core::time::Duration;
 
@@ -8,7 +9,7 @@ use kernel_agent::{AcceptParams, ConnectParams, ConnectionId, Handshake};
 use roce::cm::ReadDepths;
 use roce::{PKey, PathMtu, TimeoutCode};
 
-use super::state::{self, Trigger};
+use super::state::Trigger;
 use super::{Common, Control, Ep};
 use crate::address::{CnEstId, ConnAttributes, ConnQual, Path, PrivateData};
 use crate::attributes::EpStateRc;
@@ -21,16 +22,20 @@ use crate::ia::{Core, Ia, private_data};
 use crate::status::{Error, Result};
 
 impl Ia {
-    /// Asks the peer's service for a connection of the endpoint, which goes from UNCONNECTED to ACTIVE1_CONNECTION_PENDING.
+    /// Asks the peer's service for a connection of the endpoint, which goes from UNCONNECTED to
+    /// ACTIVE1_CONNECTION_PENDING.
     ///
-    /// What becomes of it is told on the endpoint's connect dispatcher. `cn_est_flags` says two-way or three-way. Without `conn_attr` the timeouts are
-    /// made to fit the path's. After an error the endpoint is as before.
+    /// The result is an event on the endpoint's connect dispatcher. `cn_est_flags` selects the
+    /// two-way or the three-way handshake. Without `conn_attr` the timeouts are chosen so that they
+    /// fit the path's. After an error the endpoint is as before.
     ///
-    /// Errors: `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidCnEstFlags`, `InvalidPdataLength`, `InvalidSpigot`,
-    /// `InvalidSourcePath`, `InvalidConnQual`, `InvalidRtimeout` (also where the path's timeout is shorter than one answer may take), `InvalidLtimeout`,
-    /// `InvalidRetry`, `InvalidRnrRetry`, `InvalidCmRetry`, `InvalidAtimeout`, `Resources`, `InvalidIa`, `IaCatastrophe`. Does not wait for the peer.
-    /// Not for callbacks.
-    /// Thread-safe. Page it_ep_connect.
+    /// Errors: `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidCnEstFlags`,
+    /// `InvalidPdataLength`, `InvalidSpigot`, `InvalidSourcePath`, `InvalidConnQual`,
+    /// `InvalidRtimeout` (also if the path's timeout is shorter than one answer may take),
+    /// `InvalidLtimeout`, `InvalidRetry`, `InvalidRnrRetry`, `InvalidCmRetry`, `InvalidAtimeout`
+    /// (the page calls it IT_ERR_INVALID_ETIMEOUT, it_status_t IT_ERR_INVALID_ATIMEOUT),
+    /// `Resources`, `InvalidIa`, `IaCatastrophe`; `NoPermission` and `PdataNotSupported` cannot
+    /// happen. Does not wait for the peer. Not for callbacks. Thread-safe. Page it_ep_connect.
     #[doc(alias = "it_ep_connect")]
     pub fn ep_connect(
         &self,
@@ -74,33 +79,35 @@ impl Ia {
             let asked = client.connect(&ep.qp, &params, handshake, private_data);
             asked.map_err(|error| core.error(error))
         });
-        core.asked(&ep, asked, Trigger::Connect)
+        core.asked(&ep, asked)
     }
 
-    /// Accepts a connection request with an endpoint in UNCONNECTED (passive side), or the peer's accept with the endpoint that asked for the
-    /// connection (active side, three-way).
+    /// Accepts a connection request with an endpoint in UNCONNECTED (passive side), or the peer's
+    /// accept with the endpoint that asked for the connection (active side, three-way).
     ///
-    /// The established event follows on the connect dispatcher, or a non-peer reject where the active side has given up meanwhile. The identifier is
-    /// used up, unless an error is returned.
+    /// The established event follows on the connect dispatcher, or a non-peer reject if the active
+    /// side has given up meanwhile. The identifier is used up, unless an error is returned.
     ///
-    /// Read depths are compared on the active side only: the passive side of the InfiniBand transport cannot know whether the active side
-    /// is going to adapt (three-way). In two-way establishment the active side rejects what does not fit.
+    /// Read depths are compared on the active side only: the passive side of the InfiniBand
+    /// transport cannot know whether the active side is going to adapt (three-way). In the two-way
+    /// handshake the active side rejects depths that do not fit.
     ///
-    /// Errors: `InvalidEp`, `InvalidEpType`, `InvalidCnEstId`, `InvalidPdataLength`, `InvalidEpState`, `InvalidEpAttr`, `InvalidIa`, `IaCatastrophe`. Does
-    /// not wait for the peer. May be called in callbacks.
-    /// Thread-safe: of two answers to one identifier the later one waits for the earlier one, and finds it used up unless that was refused.
-    /// Page it_ep_accept.
+    /// Errors: `InvalidEp`, `InvalidEpType`, `InvalidCnEstId`, `InvalidPdataLength`,
+    /// `InvalidEpState`, `InvalidEpAttr`, `InvalidIa`, `IaCatastrophe`; `PdataNotSupported` cannot
+    /// happen. Does not wait for the peer. May be called in callbacks. Thread-safe: of two answers
+    /// to one identifier the later one waits for the earlier one, and finds the identifier used up
+    /// unless the earlier one was refused. Page it_ep_accept.
     #[doc(alias = "it_ep_accept")]
     pub fn ep_accept(&self, ep: EpHandle, cn_est_id: CnEstId, private_data: &[u8]) -> Result<()> {
         let core = self.call()?;
         let found = core.rc(ep)?;
         if private_data.len() > private_data::ACCEPT {
-            core.connections.lock().check(cn_est_id)?;
+            core.unanswered.lock().check(cn_est_id)?;
             return Err(Error::InvalidPdataLength);
         }
         let _operation = found.operation.lock(&core.shared.platform);
         let ep = core.as_it_is(&found)?;
-        // After an immediate error the request can still be answered.
+        // After an immediate error the consumer can still answer the request.
         core.answer(cn_est_id, |pending| match &pending.side {
             Side::Passive(asked) => core.accept_passive(&ep, pending.connection, asked, private_data),
             Side::Active { ep: owner, peer } if *owner == ep.handle => {
@@ -110,12 +117,13 @@ impl Ia {
         })
     }
 
-    /// Ends a connection, or gives up one that is being made: the endpoint goes to NONOPERATIONAL, all its work is flushed, and a disconnect event is
-    /// queued here and, most likely, at the peer, with the private data. In NONOPERATIONAL nothing happens.
+    /// Ends a connection, or gives up one that is being made: the endpoint goes to NONOPERATIONAL,
+    /// all its work is flushed, and a disconnect event is queued here and, unless messages are
+    /// lost, at the peer, with the private data. In NONOPERATIONAL the call has no effect.
     ///
-    /// Errors: `InvalidEp`, `InvalidEpState` (UNCONNECTED), `InvalidEpType`, `InvalidPdataLength`, `InvalidIa`, `IaCatastrophe`. Does not wait for the peer.
-    /// May be called in callbacks.
-    /// Thread-safe. Page it_ep_disconnect.
+    /// Errors: `InvalidEp`, `InvalidEpState` (UNCONNECTED), `InvalidEpType`, `InvalidPdataLength`,
+    /// `InvalidIa`, `IaCatastrophe`; `PdataNotSupported` cannot happen. Does not wait for the peer.
+    /// May be called in callbacks. Thread-safe. Page it_ep_disconnect.
     #[doc(alias = "it_ep_disconnect")]
     pub fn ep_disconnect(&self, ep: EpHandle, private_data: &[u8]) -> Result<()> {
         let core = self.call()?;
@@ -133,9 +141,10 @@ impl Ia {
             ep.advance(&mut control, Trigger::Disconnect)?;
             control.part()
         };
-        core.connections.lock().forget_ep(ep.handle);
-        if let Some(connection) = connection {
-            core.hang_up(connection, private_data);
+        core.unanswered.lock().forget_ep(ep.handle);
+        if let (Some(connection), Ok(client)) = (connection, core.client()) {
+            // It may be over already.
+            let _ = client.disconnect(connection, private_data);
         }
         let flushed = ep.qp.to_error().map_err(|error| core.error(error));
         let event = Event::ConnDisconnect { evd: ep.connect.handle(), ep: ep.handle, private_data: None };
@@ -145,16 +154,14 @@ impl Ia {
 }
 
 impl Core {
-    /// Takes note of the agent's answer to a request for a connection.
-    fn asked(&self, ep: &Ep, asked: Result<ConnectionId>, trigger: Trigger) -> Result<()> {
+    /// Records the agent's answer to a request for a connection.
+    fn asked(&self, ep: &Ep, asked: Result<ConnectionId>) -> Result<()> {
         let mut control = ep.control.lock();
         match asked {
             Ok(connection) => {
-                // The connection may be over already, or be known from what the agent told.
-                if control.past.is_none_or(|past| connection > past)
-                    && state::next(EpStateRc::Unconnected, trigger).is_ok()
-                    && ep.state() != EpStateRc::Nonoperational
-                {
+                // The connection may be over already, or an upcall may have recorded it already.
+                let is_past = control.past.is_some_and(|past| connection <= past);
+                if !is_past && ep.state() != EpStateRc::Nonoperational {
                     control.connection = Some(connection);
                 }
                 Ok(())
@@ -183,7 +190,8 @@ impl Core {
         let accepted = self.client().and_then(|client| {
             let params = AcceptParams { depths, ..AcceptParams::default() };
             match client.accept(connection, &ep.qp, &params, private_data) {
-                // The peer gave up before; it might as well have done so just after.
+                // The peer gave up before the accept. To the consumer that is the same as if the
+                // peer had given up just after it.
                 Err(kernel_agent::Error::ConnectionState) => {
                     self.not_established(ep, connection, nonpeer(ep, RejectReason::Other), Origin::Call);
                     Ok(())
@@ -217,23 +225,15 @@ impl Core {
             own.initiator_depth
         };
         self.client()?.establish(connection, ord, private_data).map_err(|error| match error {
-            // It is over; the event that says so is on its way.
+            // It is over; the event that reports that is on its way.
             kernel_agent::Error::ConnectionState => Error::InvalidEpState,
             other => self.error(other),
         })
     }
-
-    /// Tells the agent that a connection is not wanted any more.
-    pub(super) fn hang_up(&self, connection: ConnectionId, private_data: &[u8]) {
-        if let Ok(client) = self.client() {
-            // It may be over already.
-            let _ = client.disconnect(connection, private_data);
-        }
-    }
 }
 
 impl Common {
-    /// A call failed at once: the state is as before it.
+    /// Restores the state after a call that failed at once.
     fn undo(&self, control: &mut Control) {
         if matches!(self.state(), EpStateRc::Active1ConnectionPending | EpStateRc::PassiveConnectionPending) {
             control.connection = None;
@@ -242,10 +242,10 @@ impl Common {
     }
 }
 
-/// The endpoint's read depths as the connection messages carry them (5.1.1).
+/// The endpoint's read depths, as connection messages carry them (5.1.1).
 fn read_depths(control: &Control) -> ReadDepths {
     let rc = &control.attr.rc;
-    // `check_depth` lets none through that does not fit into a byte.
+    // `check_depth` ensures that they fit into a byte.
     ReadDepths { responder_resources: rc.rdma_read_ird as u8, initiator_depth: rc.rdma_read_ord as u8 }
 }
 
@@ -254,7 +254,7 @@ fn check_flags(flags: CnEstFlags) -> Result<Handshake> {
     match flags {
         CnEstFlags::TWO_WAY => Ok(Handshake::TwoWay),
         CnEstFlags::THREE_WAY => Ok(Handshake::ThreeWay),
-        // IRD and ORD always go along, so they cannot be suppressed.
+        // Each REQ has IRD and ORD, so they cannot be suppressed.
         _ => Err(Error::InvalidCnEstFlags),
     }
 }
@@ -268,8 +268,8 @@ pub(crate) fn service(qualifier: &ConnQual) -> Result<roce::ServiceId> {
     }
 }
 
-/// Sets the timeouts and retries: those of the attributes, each of which must fit into its field, or
-/// those that make the whole attempt take about as long as the path's timeout.
+/// Sets the timeouts and retries: those of the attributes, each of which must fit into its field,
+/// or those that make the whole attempt take about as long as the path's timeout.
 fn set_timing(
     params: &mut ConnectParams,
     attributes: Option<&ConnAttributes>,
@@ -307,8 +307,8 @@ pub(crate) fn fit(timeout_us: u64) -> (TimeoutCode, u8) {
     (TimeoutCode::from_low_bits(code), (attempts - 1) as u8)
 }
 
-/// Private data as events carry it. InfiniBand's messages always have the field, and one without private data is zero there; so a
-/// field of zeroes is none.
+/// Private data as events carry it. InfiniBand's messages always have the field, and the field of a
+/// message without private data is zero; so a field of zeroes counts as none.
 pub(crate) fn received(private_data: &[u8]) -> Option<PrivateData> {
     private_data.iter().any(|&byte| byte != 0).then(|| PrivateData::new(private_data))
 }

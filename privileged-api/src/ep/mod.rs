@@ -4,7 +4,7 @@
 //! either works or does not. Calls for one service type alone look endpoints up by [`Core::rc`].
 //!
 //! Owns the queue pair. Locks, outermost first: `operation` (sleeps; held by calls that change the endpoint), an
-//! identifier's turn (see `cm`), the table entry, `control`, a dispatcher's queue, the gate or the IA's `connections`. The dispatcher thread takes only `control` and what is behind it.
+//! identifier's turn (see `cm`), the table entry, `control`, a dispatcher's queue, the gate or the IA's `unanswered`. The dispatcher thread takes only `control` and what is behind it.
 
 pub(crate) mod atomic;
 pub(crate) mod connect;
@@ -270,7 +270,7 @@ impl Core {
             }
             control.part();
         }
-        self.connections.lock().forget_ep(ep.handle);
+        self.unanswered.lock().forget_ep(ep.handle);
         // Ends its connection as well; can only fail with the device.
         let _ = ep.qp.destroy();
         // Only now is its gate free.
@@ -414,7 +414,7 @@ impl Ia {
             }
         };
         // What the consumer did not answer it cannot answer any more.
-        core.connections.lock().forget_ep(ep.handle);
+        core.unanswered.lock().forget_ep(ep.handle);
         // Ends what is left of its connection; it may be gone already.
         let _ = former.qp.destroy();
         core.forget_links(&former.qp);

@@ -463,7 +463,7 @@ fn calls_wait_until_the_actions_are_taken() {
     };
     assert_eq!(error, Error::Congested);
     assert!(n < 0x11 + 64);
-    // Timers wait, too, and fire once there is room.
+    // Timers also wait, and fire once there is room.
     net.nodes[0].cm.poll(now + Duration::from_secs(10));
     net.drain(0);
     let before = net.sent.len();
