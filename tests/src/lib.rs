@@ -1,17 +1,18 @@
-//! The conformance suite: tests of IT-API 2.1 and of what it stands on, tied to the rows of tests/catalogue.
+//! The conformance suite: tests of IT-API 2.1 and of what it stands on, tied to the rows of
+//! tests/catalogue.
 //!
-//! The same list runs in the kernel under QEMU (targets/suite) and on the host against the device model in one
-//! process (tests/tests/host.rs). It needs only the platform, two IAs that reach each other, and the token of
-//! privilege; it awaits events and asserts no times.
+//! The same tests run in the kernel under QEMU (targets/suite) and on the host against the device
+//! model in one process (tests/tests/host.rs). They need only the platform, two IAs that reach each
+//! other, and the token of privilege. They wait for events and assert no times.
 //!
 //! - [`mod@check`]: failures with file and line
-//! - [`fixture`]: what a test has to work with
+//! - [`fixture`]: the IAs of a test, and helpers that make objects on them
 //! - [`thread`]: threads that are joined with a deadline
-//! - [`mod@run`]: one test after the other
-//! - a folder for each subject, with a module for each area of it: the rows that a test shows stand
+//! - [`mod@run`]: which tests run, and the run of one test
+//! - a folder for each subject, with a module for each area: the rows that a test shows stand
 //!   beside its code in the area's `TESTS`, and the folder's `TESTS` lists its areas
 //!
-//! A test names a row only if it would fail without what the row asks for.
+//! A test names a row only if the test would fail without what the row asks for.
 #![no_std]
 
 extern crate alloc;
@@ -44,29 +45,29 @@ pub struct Test {
     pub name: &'static str,
     /// The rows of the catalogue that it shows when it passes.
     pub rows: &'static [&'static str],
-    /// Seconds after which it counts as hung.
+    /// Seconds after which the test counts as hung.
     pub limit: u32,
-    /// It kills the device: nothing can be tested after it without a new one.
+    /// The test kills the device, so that later tests need a new one.
     pub kills: bool,
-    /// What it does.
+    /// The body of the test.
     pub run: fn(&Fixture) -> Outcome,
 }
 
 impl Test {
-    /// The same test with another limit.
+    /// Sets another limit.
     const fn limit(mut self, seconds: u32) -> Test {
         self.limit = seconds;
         self
     }
 
-    /// The same test, marked as one that kills the device.
+    /// Marks the test as one that kills the device.
     const fn kills(mut self) -> Test {
         self.kills = true;
         self
     }
 }
 
-/// A test of this name that shows these rows.
+/// A test with this name that shows these rows.
 const fn test(name: &'static str, rows: &'static [&'static str], run: fn(&Fixture) -> Outcome) -> Test {
     Test { name, rows, limit: 60, kills: false, run }
 }

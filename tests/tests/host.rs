@@ -1,8 +1,9 @@
-//! The conformance suite on the host: every test on machines of its own, with one NIC and with two, that are the device model
-//! in this process.
+//! The conformance suite on the host. Every test has machines of its own, one with one NIC and one
+//! with two; the NICs are the device model in this process.
 //!
-//! `cargo test -p ferrovia-conformance --test host -- lmr link` runs the tests whose names contain one of the words. (To filter the unit tests of a
-//! crate, name it: `cargo test -p ferrovia-nic-model -- WORD`.)
+//! `cargo test -p ferrovia-conformance --test host -- lmr link` runs the tests whose names contain one
+//! of the words. (To filter the unit tests of a crate, name the crate:
+//! `cargo test -p ferrovia-nic-model -- WORD`.)
 
 extern crate ferrovia_conformance as conformance;
 
@@ -16,7 +17,7 @@ use conformance::{Setup, Test};
 use host::Machine;
 use runner::{HEAP, Place};
 
-/// How many NICs the machines have on which each test runs; Miri takes long enough with one kind.
+/// The numbers of NICs with which each test runs. Miri is slow, so there it is only one number.
 const NICS: &[u8] = if cfg!(miri) { &[2] } else { &[1, 2] };
 
 fn main() -> ExitCode {
@@ -39,7 +40,7 @@ fn on_a_new_machine(test: &Test, nics: u8) -> Result<(), String> {
         let machine = machine.clone();
         Box::new(move || machine.lock().unwrap_or_else(PoisonError::into_inner).kill())
     };
-    // What is left of the heap is looked at when the machine is gone.
+    // The heap is not counted here: the runner checks it after the machine is dropped.
     let memory = Box::new(move || Memory { heap: 0, dma: arena.lent(), requests: HEAP.requests() });
     let setup = Setup::new(platform, privileged, devices, kill, memory).map_err(|e| e.to_string())?;
     let setup = Arc::new(setup);

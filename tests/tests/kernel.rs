@@ -1,4 +1,5 @@
-//! The conformance suite in the kernel: builds the suite's image, boots it under QEMU and reports each test.
+//! The conformance suite in the kernel: builds the suite's image, boots it under QEMU and reports
+//! each test.
 //!
 //! `cargo test -p ferrovia-conformance --test kernel -- lmr` runs the tests whose names contain `lmr`.
 

@@ -1,8 +1,9 @@
-//! The conformance suite in the simulation: every test under seeds that decide who runs when, in virtual time, so a test that
-//! fails under one of them fails under it again.
+//! The conformance suite in the simulation. A seed decides which thread runs when, and time is
+//! virtual, so a test that fails under a seed fails under it again.
 //!
-//! `cargo test -p ferrovia-conformance --test seeds -- --seeds 100..200 connect` runs the tests whose names contain the word under other seeds. The even
-//! ones have two NICs, the odd ones have one.
+//! `cargo test -p ferrovia-conformance --test seeds -- --seeds 100..200 connect` runs the tests whose
+//! names contain the word under those seeds. Machines of even seeds have two NICs, those of odd seeds
+//! have one.
 
 extern crate ferrovia_conformance as conformance;
 
@@ -16,12 +17,12 @@ use conformance::fixture::Memory;
 use conformance::{Setup, Test};
 use runner::Place;
 
-/// Unless others are asked for.
+/// The seeds, unless `--seeds` asks for others.
 const SEEDS: Range<u64> = 0..4;
 
-/// What the simulation cannot show, and why.
+/// Tests that cannot raise in the simulation, and why.
 const SKIPPED: &[(&str, &str)] =
-    &[("data::posts_take_nothing", "the simulation itself takes memory from the heap that is watched")];
+    &[("data::posts_take_nothing", "the simulation itself allocates from the heap that the test watches")];
 
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
         match asked.as_deref().and_then(range) {
             Some(asked) => seeds = asked,
             None => {
-                println!("--seeds wants a number or a range of them, such as 100..200");
+                println!("--seeds needs a number or a range of them, such as 100..200");
                 return ExitCode::FAILURE;
             }
         }
@@ -57,7 +58,7 @@ fn simulated(test: &Test, seed: u64) -> Result<(), String> {
     let nics = if seed.is_multiple_of(2) { 2 } else { 1 };
     let outcome = sim::run(seed, nics, |world| {
         let arena = world.memory().clone();
-        // The simulation takes memory from the heap, too, so what the stack takes cannot be told.
+        // The simulation allocates from the same heap, so the stack's own use is unknown.
         let memory = Box::new(move || Memory { heap: 0, dma: arena.lent(), requests: 0 });
         let kill = Box::new(world.killer());
         let setup = Setup::new(world.platform(), world.privileged(), world.devices(), kill, memory);

@@ -1,5 +1,5 @@
-//! Handles, their types and the consumer's contexts (pages it_handle_t, it_get_handle_type, it_context_t,
-//! it_get_consumer_context, it_set_consumer_context).
+//! Handles, their types and the consumer's contexts (pages it_handle_t, it_get_handle_type,
+//! it_context_t, it_get_consumer_context, it_set_consumer_context).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use crate::fixture::{Fixture, OPEN, attributes, path, sevd};
 use crate::thread::Thread;
 use crate::{Failure, Test, check, check_eq, refused, test};
 
-/// One object of each type that an IA has.
+/// One object of each type, and its handle.
 fn one_of_each(f: &Fixture) -> Result<Vec<(HandleType, Handle)>, Failure> {
     let end = f.end(&f.a, &attributes())?;
     let region = f.region(&f.a, end.pz, 64, OPEN)?;
@@ -57,7 +57,7 @@ pub(crate) const TESTS: &[Test] = &[
             for (place, &(kind, handle)) in objects.iter().enumerate() {
                 let context = f.a.get_consumer_context(handle)?;
                 check_eq!(context, 0x1_0000_0000 + place as u64, "context of {kind:?}");
-                // An address is a context, too.
+                // A context is as wide as an address.
                 let address = core::ptr::from_ref(&objects).addr() as u64;
                 f.a.set_consumer_context(handle, address)?;
                 check_eq!(f.a.get_consumer_context(handle)?, address, "context of {kind:?}");
@@ -85,7 +85,8 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test("context::many_at_once", &["it_set_consumer_context.B05"], |f| {
-        // Nothing orders them; each of the values is whole, and none waits for another.
+        // Four threads set contexts without any order between them. A get must never return a mix
+        // of two values, and no call waits for another.
         let pz = f.a.pz_create()?;
         f.a.set_consumer_context(pz, 0)?;
         let mut threads = Vec::new();
@@ -103,7 +104,7 @@ pub(crate) const TESTS: &[Test] = &[
             })?);
         }
         for thread in threads {
-            check!(thread.join()??, "a value that nobody set");
+            check!(thread.join()??, "a mix of two contexts");
         }
         Ok(())
     }),
@@ -179,7 +180,7 @@ pub(crate) const TESTS: &[Test] = &[
             }
             for (kind, handle) in one_of_each(f)? {
                 check_eq!(f.a.get_handle_type(handle)?, kind);
-                check_eq!(Handle::from_raw(handle.as_raw()), handle, "there and back");
+                check_eq!(Handle::from_raw(handle.as_raw()), handle, "a handle from its raw value");
             }
             let pz = f.a.pz_create()?;
             check_eq!(PzHandle::try_from(Handle::from(pz))?, pz);

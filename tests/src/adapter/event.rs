@@ -1,4 +1,4 @@
-//! Events as such: their numbers, their dispatchers, their shapes (page it_event_t).
+//! Event numbers, streams, and the type that holds every event (page it_event_t).
 
 use core::result::Result;
 
@@ -9,7 +9,7 @@ use crate::datagrams::ud::two;
 use crate::fixture::{OPEN, SIGNALLED, WAIT, attributes, completion, path, sevd};
 use crate::{Failure, Test, check, check_eq, refused, test};
 
-/// All streams.
+/// All event streams.
 const STREAMS: [EventType; 7] = [
     EventType::DTO_EVENT_STREAM,
     EventType::CM_REQ_EVENT_STREAM,
@@ -20,7 +20,7 @@ const STREAMS: [EventType; 7] = [
     EventType::AEVD_NOTIFICATION_EVENT_STREAM,
 ];
 
-/// The next event of a dispatcher, which must have that number and name the dispatcher.
+/// The next event of an EVD, which must have this number and name this EVD.
 #[track_caller]
 fn next(ia: &Ia, evd: EvdHandle, number: EventType) -> Result<Event, Failure> {
     let (event, _) = ia.evd_wait(evd, WAIT)?;
@@ -74,11 +74,11 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(number.stream(), EventType::ASYNC_AFF_EVENT_STREAM, "{number:?}");
             }
             check_eq!(EventType::ASYNC_AFF_EP_L_LLP_ERROR.name(), Some("IT_ASYNC_AFF_EP_L_LLP_ERROR"));
-            // Not assigned, so that no event has them.
+            // These numbers are not assigned, so no event has them.
             for value in [0x0000a, 0x04004, 0x08001, 0x08005, 0x10002, 0x20002] {
                 check_eq!(EventType(value).name(), None, "{value:#x}");
             }
-            // No bit of the mask belongs to two streams.
+            // Each bit of the stream mask belongs to one stream.
             for (place, one) in STREAMS.iter().enumerate() {
                 check_eq!(one.as_raw() & !EVENT_STREAM_MASK, 0);
                 for other in &STREAMS[place + 1..] {
@@ -96,7 +96,7 @@ pub(crate) const TESTS: &[Test] = &[
             size_of::<UdServiceReply>(),
         ];
         check!(largest.iter().all(|size| *size <= size_of::<Event>()), "{largest:?}");
-        // One type holds the events of all streams, and says of each what it is.
+        // The type `Event` holds the events of all streams and returns the number of each.
         let ep = EpHandle::NULL;
         let evd = EvdHandle::NULL;
         let events = [
@@ -125,7 +125,7 @@ pub(crate) const TESTS: &[Test] = &[
                     other => Err(Failure::new(alloc::format!("not a request: {other:?}"))),
                 }
             };
-            // Accepted, arrived, established, disconnected.
+            // The events of a three-way connection: acceptance arrived, established, disconnected.
             let (a, b, request) = ask(CnEstFlags::THREE_WAY)?;
             f.b.ep_accept(b.ep, request.cn_est_id, &[])?;
             let arrived = next(&f.a, a.conn, EventType::CM_MSG_CONN_ACCEPT_ARRIVAL)?;
@@ -143,7 +143,8 @@ pub(crate) const TESTS: &[Test] = &[
                 let event = next(&end.ia, end.conn, EventType::CM_MSG_CONN_DISCONNECT)?;
                 check!(matches!(event, Event::ConnDisconnect { ep, .. } if ep == end.ep));
             }
-            // Rejected by the peer, and by nobody.
+            // A rejection by the peer's consumer, and one by the peer because there is no listen
+            // point.
             let (a, _, request) = ask(CnEstFlags::TWO_WAY)?;
             f.b.reject(request.cn_est_id, &[])?;
             let event = next(&f.a, a.conn, EventType::CM_MSG_CONN_PEER_REJECT)?;
@@ -153,7 +154,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.ep_connect(end.ep, &route, None, &ConnQual::port(9), CnEstFlags::TWO_WAY, &[])?;
             let event = next(&f.a, end.conn, EventType::CM_MSG_CONN_NONPEER_REJECT)?;
             check!(matches!(event, Event::ConnNonpeerReject { ep, .. } if ep == end.ep));
-            // Broken.
+            // A broken connection.
             let pair = f.pair()?;
             f.a.post_send(pair.a.ep, &[LmrTriplet::new(LmrHandle::NULL, 0, 8)], 1, SIGNALLED)?;
             let event = next(&f.a, pair.a.conn, EventType::CM_MSG_CONN_BROKEN)?;
@@ -220,7 +221,7 @@ pub(crate) const TESTS: &[Test] = &[
         refused(create(conn, dto, conn), Error::InvalidEvdType)?;
         refused(create(dto, conn, conn), Error::InvalidEvdType)?;
         refused(f.a.evd_post_se(dto, 1), Error::InvalidSoftEvd)?;
-        // Two kinds of event of one stream are no trouble.
+        // Completions of Sends and of Receives are events of one stream, so one EVD may take both.
         let ep = create(dto, dto, conn)?;
         f.a.ep_free(ep)?;
         let pair = f.pair()?;

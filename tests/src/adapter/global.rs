@@ -1,5 +1,6 @@
-//! What holds for all calls (chapter 4): success is final, posting and taking events wait for nobody, errors are told in one of two ways, and addresses
-//! of one byte agree.
+//! Rules for all calls (chapter 4): a successful call has taken effect, posting and dequeuing do
+//! not block, an error is returned or reported by an event, and the I/O address of a byte agrees
+//! with its virtual address.
 
 use alloc::vec::Vec;
 
@@ -17,8 +18,8 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(end.state()?, EpStateRc::Unconnected);
             let sized = EpAttributes { max_dto_payload_size: 1000 + round, ..attributes() };
             f.a.ep_modify(end.ep, EpParamMask::MAX_PAYLOAD, &sized)?;
-            let told = f.a.ep_query(end.ep, EpParamMask::ALL)?;
-            check_eq!((told.attr.max_dto_payload_size, told.pz), (1000 + round, end.pz));
+            let param = f.a.ep_query(end.ep, EpParamMask::ALL)?;
+            check_eq!((param.attr.max_dto_payload_size, param.pz), (1000 + round, end.pz));
             let param = EvdParam { sevd_queue_size: 100 + round, ..EvdParam::default() };
             f.a.evd_modify(end.conn, EvdParamMask::QUEUE_SIZE, &param)?;
             check_eq!(evd_param(&f.a, end.conn)?.sevd_queue_size, 100 + round);
@@ -29,7 +30,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.a.lmr_query(region.lmr, LmrParamMask::ALL), Error::InvalidLmr)?;
             f.a.ep_free(end.ep)?;
             refused(f.a.ep_query(end.ep, EpParamMask::ALL), Error::InvalidEp)?;
-            // What it used is free at once.
+            // The endpoint's EVDs can be freed at once.
             for evd in [end.request, end.recv, end.conn] {
                 f.a.evd_free(evd)?;
             }
@@ -39,7 +40,8 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test("global::posting_and_taking_wait_for_nobody", &["4.1.B03"], |f| {
-        // The peer has no Receive, and the Sends are repeated for ever: nothing completes before it has.
+        // The peer has posted no Receive, and the Sends are retried without end, so no Send
+        // completes before the peer posts one.
         let patient = ConnAttributes { rnr_retry_count: 7, ..ConnAttributes::default() };
         let Pair { a: active, b: passive } = impatient(f, patient)?;
         let mut posted = 0;
@@ -68,7 +70,7 @@ pub(crate) const TESTS: &[Test] = &[
             (Some(Injection::DropRequests), DtoStatus::Transport),
             (Some(Injection::DropResponses), DtoStatus::Transport),
             (Some(Injection::BadResponse), DtoStatus::BadResponse),
-            // A segment that ends outside of its region.
+            // The segment ends outside of its region.
             (None, DtoStatus::LocalProtection),
         ] {
             let Pair { a: active, b: passive } = impatient(f, hasty)?;
@@ -78,21 +80,22 @@ pub(crate) const TESTS: &[Test] = &[
                 f.inject_into(&active, what, 1000, 0)?;
             }
             let segment = if fault.is_some() { own.segment(0, 0) } else { own.segment(60, 8) };
-            // The call itself finds nothing wrong, and tells of nothing.
+            // The call itself succeeds and causes no event.
             f.a.post_send(active.ep, &[segment], 2, SIGNALLED)?;
-            // The request's own event tells what was wrong with it, and one more that the connection is over.
+            // The request's completion reports the error, and one connection event reports the
+            // broken connection.
             active.done(2, status)?;
             active.broken()?;
             active.idle()?;
             refused(f.a.evd_dequeue(active.conn), Error::QueueEmpty)?;
-            // What a call can see, the call tells; no event does.
+            // An error that the call can detect is returned by the call and causes no event.
             refused(f.a.post_send(EpHandle::NULL, &[], 3, SIGNALLED), Error::InvalidEp)?;
             active.idle()?;
         }
         Ok(())
     }),
     test("global::addresses_of_one_byte_agree", &["4.11.L01", "4.11.B01"], |f| {
-        // The I/O address of each byte ends in the same three bits as its virtual one.
+        // The I/O address and the virtual address of a byte agree in their low three bits.
         let buffer = f.buffer(2 * PAGE)?;
         for offset in [0, 1, 7, 8, 100, PAGE - 1, PAGE + 3] {
             let addr = buffer.addr() + offset;
@@ -100,7 +103,8 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(io_addr.0 % 8, addr as u64 % 8, "at {offset}");
             f.a.mem_unmap(io_addr, len)?;
         }
-        // A region's addresses need not be known to anybody else, but they too must agree with the memory.
+        // The consumer chooses the addresses of a linked region freely, but they must agree with
+        // the memory in their low bits as well.
         let pair = f.pair()?;
         let lmr = f.b.lmr_create_unlinked(pair.b.pz, 2, LmrFlags::NONE, 0)?;
         let pages = [IoAddr(buffer.bus()), IoAddr(buffer.bus() + PAGE as u64)];
@@ -122,14 +126,14 @@ pub(crate) const TESTS: &[Test] = &[
         check!(crate::fixture::read(&buffer, 24, 64) == pattern(3, 64));
         f.b.lmr_unlink(lmr, pair.b.ep, 3, SIGNALLED)?;
         pair.b.done(3, DtoStatus::Success)?;
-        // One byte off.
+        // This address is one byte off.
         link(nowhere + 25, 24, 4)?;
         pair.b.done(4, DtoStatus::LocalMmOperation)?;
         check!(!f.b.lmr_query(lmr, LmrParamMask::LINKED)?.linked);
         pair.b.broken()
     }),
     test("global::freeing_one_endpoint_loses_no_event_of_another", &["E.B02"], |f| {
-        // Two endpoints share all three dispatchers.
+        // Two endpoints share all three EVDs.
         let (pz, each) = (f.a.pz_create()?, 10_u64);
         let dto = || sevd(&f.a, EventType::DTO_EVENT_STREAM, 128, 1);
         let (request, recv, conn) = (dto()?, dto()?, sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 16, 1)?);
@@ -147,7 +151,7 @@ pub(crate) const TESTS: &[Test] = &[
                 own.ia.post_recv(own.ep, &[], n, DtoFlags::COMPLETION)?;
                 own.ia.post_send(own.ep, &[], n, SIGNALLED)?;
                 peer.ia.post_send(peer.ep, &[], n, SIGNALLED)?;
-                // All are there when the free comes.
+                // All events are queued before the free.
                 peer.recv_done(n, DtoStatus::Success)?;
                 peer.done(n, DtoStatus::Success)?;
             }
@@ -156,7 +160,7 @@ pub(crate) const TESTS: &[Test] = &[
         peer_of_freed.ia.ep_disconnect(peer_of_freed.ep, &[])?;
         peer.ia.ep_disconnect(peer.ep, &[])?;
         peer.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
-        // Both are over when the one is freed; whose event comes first is open.
+        // Both connections end before one endpoint is freed. Their events may come in either order.
         let mut over = Vec::from([f.a.evd_wait(conn, crate::fixture::WAIT)?.0]);
         f.a.ep_free(freed.0.ep)?;
         while let Ok(event) = f.a.evd_dequeue(conn) {
@@ -197,7 +201,7 @@ pub(crate) const TESTS: &[Test] = &[
         };
         check_eq!(refusal, Error::Resources);
         check!(adapters.len() > 2);
-        // All of them work, and no two are the same.
+        // All of them work, and their handles differ.
         let mut handles: Vec<u64> = adapters.iter().map(|ia| ia.handle().as_raw()).collect();
         handles.sort_unstable();
         handles.dedup();

@@ -1,4 +1,5 @@
-//! Interface adapters (pages it_interface_list, it_ia_create, it_ia_query, it_ia_info_t, it_ia_free, it_ia_info_free).
+//! Interface adapters (pages it_interface_list, it_ia_create, it_ia_query, it_ia_info_t,
+//! it_ia_free, it_ia_info_free).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -8,7 +9,7 @@ use privileged_api::*;
 
 use crate::events::evd_wait::waits_alone;
 use crate::fixture::{OPEN, PAGE, SIGNALLED, attributes, evd_param, sevd};
-use crate::support::every_call::World;
+use crate::support::every_call::Objects;
 use crate::thread::{Thread, eventually};
 use crate::{Test, check, check_eq, refused, test};
 
@@ -148,7 +149,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(f.b.listen_query(listen, ListenParamMask::SPIGOT_ID)?.spigot_id, id);
                 f.b.listen_free(listen)?;
                 f.b.evd_free(evd)?;
-                // Each of its addresses can be reached from the other IA.
+                // The other IA has a path to each of its addresses.
                 let own = crate::fixture::spigot(&f.a)?.spigot_id;
                 for address in &spigot.net_addr {
                     let (paths, total) = f.a.get_pathinfo(own, address, 4)?;
@@ -193,7 +194,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(second, third);
         ia_info_free(third);
         ia.ia_free()?;
-        // It is a value of its own: what the IA's end frees is not the consumer's copy.
+        // The info is a value of the consumer's, which stays valid after the IA is freed.
         check_eq!(second.ia_name, f.setup.a.name);
         Ok(())
     }),
@@ -243,7 +244,7 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             let ia = f.another(Some(f.setup.privileged))?;
-            let (world, alias) = (World::new(f, &ia)?, ia.clone());
+            let (world, alias) = (Objects::new(f, &ia)?, ia.clone());
             ia.ia_free()?;
             refused(ia.ia_free(), Error::InvalidIa)?;
             refused(alias.ia_free(), Error::InvalidIa)?;
@@ -257,7 +258,7 @@ pub(crate) const TESTS: &[Test] = &[
         let evd = sevd(&ia, EventType::DTO_EVENT_STREAM, 8, 2)?;
         let waiter = waits_alone(f, &ia, evd, TIMEOUT_INFINITE)?;
         ia.ia_free()?;
-        check!(waiter.join()?.is_err(), "it was woken without an event");
+        check!(waiter.join()?.is_err(), "the wait must end with an error");
         Ok(())
     }),
     test("ia::free_ends_connections", &["it_ia_free.B07"], |f| {
@@ -277,7 +278,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.connect(&target, &writer)?;
         let (sink, source) = (f.region(&ia, target.pz, PAGE, OPEN)?, f.region(&f.b, writer.pz, PAGE, OPEN)?);
         source.fill(1);
-        // Writes keep coming while the IA goes.
+        // Writes arrive while the IA is freed.
         let stop = Arc::new(AtomicBool::new(false));
         let (context, address) = (sink.context()?, sink.remote(0));
         let thread = {
@@ -300,7 +301,7 @@ pub(crate) const TESTS: &[Test] = &[
         let freed = ia.ia_free();
         sink.buffer.slice().fill(0);
         stop.store(true, Ordering::Relaxed);
-        check!(thread.join()? > 0 && arrived, "nothing was written before");
+        check!(thread.join()? > 0 && arrived, "no write arrived before the free");
         freed?;
         sink.untouched()
     }),

@@ -1,7 +1,7 @@
-//! What an adapter says of itself, held against what it does (page it_ia_info_t).
+//! What an adapter reports about itself, compared with what it does (page it_ia_info_t).
 //!
-//! Fields that belong to one call alone are held against it where that call is tested: private data in `connect` and `sidr`, lists in `iobl`, windows in
-//! `rmr`, and so on.
+//! A field that concerns one call only is compared where that call is tested: private data in
+//! `connect` and `sidr`, lists in `iobl`, windows in `rmr`, and so on.
 
 use privileged_api::*;
 
@@ -10,8 +10,8 @@ use crate::datagrams::ud::datagrams;
 use crate::fixture::{Fixture, OPEN, PAGE, SIGNALLED, WAIT, attributes, path, pattern, spigot};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// The next unaffiliated event must be this one, of the spigot.
-fn told(f: &Fixture, evd: EvdHandle, number: EventType) -> Outcome {
+/// Takes the next unaffiliated event, which must have this number and name the spigot.
+fn takes_event(f: &Fixture, evd: EvdHandle, number: EventType) -> Outcome {
     let (event, _) = f.a.evd_wait(evd, WAIT)?;
     let Event::Unaffiliated { event_number, ia, spigot_id, .. } = event else {
         return Err(Failure::new(alloc::format!("not an unaffiliated event: {event:?}")));
@@ -20,7 +20,7 @@ fn told(f: &Fixture, evd: EvdHandle, number: EventType) -> Outcome {
     Ok(())
 }
 
-/// What the adapter says and does while its port goes down and comes up.
+/// Takes the port down and up, and checks the adapter's events, its info and its paths.
 fn down_and_up(f: &Fixture, to: &NetAddr) -> Outcome {
     let unaffiliated =
         f.a.evd_create(EventType::ASYNC_UNAFF_EVENT_STREAM, EvdFlags::empty(), 4, 1, EvdHandle::NULL)?;
@@ -29,16 +29,16 @@ fn down_and_up(f: &Fixture, to: &NetAddr) -> Outcome {
     check!(spigot(&f.a)?.spigot_online);
     let here = spigot(&f.a)?.spigot_id;
     f.port(false)?;
-    told(f, unaffiliated, EventType::ASYNC_UNAFF_SPIGOT_OFFLINE)?;
+    takes_event(f, unaffiliated, EventType::ASYNC_UNAFF_SPIGOT_OFFLINE)?;
     check!(!spigot(&f.a)?.spigot_online);
-    // The address is as good as before, but no path leads there now.
+    // The address is still valid, but while the port is down no path leads to it.
     for most in [0, 1, 10] {
         check_eq!(f.a.get_pathinfo(here, to, most)?, (alloc::vec![], 0));
     }
     refused(f.a.get_pathinfo(here, &NetAddr::Ipv4([0; 4]), 1), Error::InvalidAddress)?;
     refused(f.a.get_pathinfo(here + 1, to, 1), Error::InvalidSpigot)?;
     f.port(true)?;
-    told(f, unaffiliated, EventType::ASYNC_UNAFF_SPIGOT_ONLINE)?;
+    takes_event(f, unaffiliated, EventType::ASYNC_UNAFF_SPIGOT_ONLINE)?;
     check!(spigot(&f.a)?.spigot_online);
     check_eq!(f.a.get_pathinfo(here, to, 1)?.1, 1);
     refused(f.a.evd_dequeue(unaffiliated), Error::QueueEmpty)
@@ -58,14 +58,14 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let (info, identity) = (f.a.ia_query()?, f.setup.a.agent.identity());
             check_eq!(info.transport_type, TransportType::Ib);
-            // The first 24 bits of the node's EUI-64 say who made it.
+            // The first 24 bits of the node's EUI-64 identify its manufacturer.
             check_eq!(u64::from(info.vendor.vendor), identity.node_guid >> 40);
             check!(info.vendor.vendor != 0 && info.vendor.vendor < 1 << 24);
             check_eq!(
                 (info.vendor.device, info.vendor.revision),
                 (nic_abi::pci::IVSHMEM_DEVICE, identity.revision)
             );
-            // The library's own version: set, and the same for all.
+            // The version of the library is not zero, and every IA reports the same one.
             let version = |ia: &Ia| ia.ia_query().map(|info| (info.sw_major_version, info.sw_minor_version));
             check!(version(&f.a)? != (0, 0));
             check_eq!((version(&f.a)?, version(&f.b)?), (version(&f.unprivileged()?)?, version(&f.a)?));
@@ -131,7 +131,7 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let to = some(spigot(&f.b)?.net_addr.first().copied(), "an address")?;
             let outcome = down_and_up(f, &to);
-            // Whatever went wrong: the next test needs it.
+            // Bring the port up even if the test failed: the next test needs it.
             f.port(true)?;
             outcome
         },
@@ -170,12 +170,12 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     test("ia_info::private_data_of_a_disconnect", &["A.it_ia_info_t.B01"], |f| {
         let info = f.a.ia_query()?;
-        // IBTA 12.6.10 and 12.6.7: what a DREQ and what a REJ have room for.
+        // IBTA 12.6.10 and 12.6.7: the room for private data in a DREQ and in a REJ.
         let (dreq, rej) = (220, 148);
         check_eq!(info.reject_private_data_len, rej);
         check_eq!(info.disconnect_private_data_len, dreq.min(rej));
         let data = pattern(4, info.disconnect_private_data_len);
-        // As a DREQ.
+        // Private data in a DREQ.
         let pair = f.pair()?;
         f.a.ep_disconnect(pair.a.ep, &data)?;
         let event = pair.b.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
@@ -183,7 +183,7 @@ pub(crate) const TESTS: &[Test] = &[
             return Err(Failure::new("no disconnect"));
         };
         check!(some(private_data, "private data")?.starts_with(&data));
-        // As a REJ: a connection that is given up.
+        // Private data in a REJ, with which the active side gives up a connection.
         let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
         let listener = f.listen(&f.b)?;
         let way = path(&f.a, &listener.address)?;

@@ -1,4 +1,4 @@
-//! What everything else rests on: that guest and device agree on memory.
+//! What all other tests rely on: driver and device see the same memory in the same order.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -32,7 +32,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let (Ok(counter), Ok(done)) = (slice.atomic_u32(64), slice.atomic_u32(128)) else {
                     return 0;
                 };
-                // As long as the device adds, and some more.
+                // The loop runs as long as the device adds, and at least 10,000 times.
                 let mut added = 0;
                 while done.load(Ordering::Acquire) == 0 && added < 50_000_000 || added < 10_000 {
                     counter.fetch_add(1, Ordering::Relaxed);
@@ -53,7 +53,8 @@ pub(crate) const TESTS: &[Test] = &[
     })
     .limit(120),
     test("litmus::data_before_its_flag", &["it_post_rdma_write.B20"], |f| {
-        // The device writes data, then a flag behind it; the guest sees the flag and must see the data.
+        // The device writes data and then a flag. A guest thread that sees the flag must see the
+        // data.
         let pair = f.pair()?;
         let (source, sink) = (f.region(&f.a, pair.a.pz, PAGE, OPEN)?, f.region(&f.b, pair.b.pz, PAGE, OPEN)?);
         let context = sink.context()?;
@@ -94,7 +95,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.done(u64::from(round), DtoStatus::Success)?;
             check!(eventually(f.platform(), || seen.load(Ordering::Acquire) >= round), "round {round}");
         }
-        check!(watcher.join()?, "data after its flag");
+        check!(watcher.join()?, "the flag was visible before the data");
         Ok(())
     }),
 ];

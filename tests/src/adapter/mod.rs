@@ -1,5 +1,5 @@
-//! The interface adapter: what it says of itself, its handles and contexts, paths and names, and the numbers
-//! that the specification fixes.
+//! The interface adapter: its info, its handles and contexts, paths and names, and the numbers that
+//! the specification fixes.
 
 use crate::Test;
 

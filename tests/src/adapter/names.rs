@@ -1,5 +1,6 @@
-//! Names: network addresses, paths, interfaces, and the call for sockets (pages it_convert_net_addr, it_net_addr_t, it_get_pathinfo,
-//! it_path_t, it_interface_list, it_socket_convert).
+//! Names: network addresses, paths, interfaces, and the call for sockets (pages
+//! it_convert_net_addr, it_net_addr_t, it_get_pathinfo, it_path_t, it_interface_list,
+//! it_socket_convert).
 
 use privileged_api::*;
 
@@ -7,8 +8,8 @@ use crate::check::some;
 use crate::fixture::{MOMENT, attributes, path, spigot};
 use crate::{Test, check, check_eq, refused, test};
 
-/// Addresses that no node has.
-const NOBODY: [NetAddr; 7] = [
+/// Addresses that no node can have.
+const NO_NODE: [NetAddr; 7] = [
     NetAddr::Ipv4([0; 4]),
     NetAddr::Ipv4([224, 0, 0, 1]),
     NetAddr::Ipv4([255; 4]),
@@ -57,7 +58,7 @@ pub(crate) const TESTS: &[Test] = &[
             for source in [v4, v6, gid, NetAddr::Ipv6(local)] {
                 refused(f.a.convert_net_addr(&source, TYPES[3]), Error::InvalidConversion)?;
             }
-            // No IPv4 address is in it.
+            // These addresses contain no IPv4 address.
             for source in [NetAddr::Ipv6(local), NetAddr::IbGid(local)] {
                 refused(f.a.convert_net_addr(&source, TYPES[0]), Error::InvalidConversion)?;
             }
@@ -69,7 +70,7 @@ pub(crate) const TESTS: &[Test] = &[
         &["it_convert_net_addr.IT_ERR_INVALID_ADDRESS", "it_convert_net_addr.IT_ERR_INVALID_NETADDR"],
         |f| {
             for kind in TYPES {
-                for source in NOBODY {
+                for source in NO_NODE {
                     refused(f.a.convert_net_addr(&source, kind), Error::InvalidAddress)?;
                 }
                 refused(f.a.convert_net_addr(&VIA, kind), Error::InvalidNetaddr)?;
@@ -117,10 +118,10 @@ pub(crate) const TESTS: &[Test] = &[
                         check_eq!(NetAddr::IbGid(ib.remote_port_gid), gid);
                     }
                 }
-                // None wanted, none given, but counted.
+                // A caller that asks for no path gets none, but learns how many there are.
                 let (paths, total) = f.a.get_pathinfo(here.spigot_id, address, 0)?;
                 check!(paths.is_empty() && total >= 1);
-                // And it leads there.
+                // A connection along the path reaches the address.
                 let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
                 let listener = f.listen(&f.b)?;
                 let way = path(&f.a, address)?;
@@ -147,7 +148,7 @@ pub(crate) const TESTS: &[Test] = &[
             for wrong in [0, here.spigot_id + 1, usize::MAX] {
                 refused(f.a.get_pathinfo(wrong, &there, 1), Error::InvalidSpigot)?;
             }
-            for address in NOBODY {
+            for address in NO_NODE {
                 refused(f.a.get_pathinfo(here.spigot_id, &address, 1), Error::InvalidAddress)?;
             }
             refused(f.a.get_pathinfo(here.spigot_id, &VIA, 1), Error::InvalidNetaddr)
@@ -188,10 +189,10 @@ pub(crate) const TESTS: &[Test] = &[
             let here = spigot(&f.b)?.spigot_id;
             f.b.handoff(&second.conn_qual, here, asked.cn_est_id)?;
             let again = second.request()?;
-            check!(again.cn_est_id != asked.cn_est_id, "the identifier is another one");
+            check!(again.cn_est_id != asked.cn_est_id, "the identifier did not change");
             let (evd, conn_qual) = (second.evd, second.conn_qual);
             check_eq!(again, ConnRequest { evd, conn_qual, cn_est_id: again.cn_est_id, ..asked });
-            // The old identifier is gone.
+            // The old identifier is invalid.
             let gone = Error::InvalidCnEstId;
             refused(f.b.reject(asked.cn_est_id, &[]), gone)?;
             refused(f.b.ep_accept(passive.ep, asked.cn_est_id, &[]), gone)?;
@@ -225,7 +226,8 @@ pub(crate) const TESTS: &[Test] = &[
             let others = ConnQual::service_id(0x7778);
             f.a.listen_create(here, evd, ListenFlags::CONN_QUAL_INPUT, Some(&others))?;
             let discriminator = ViaDiscriminator { len: 4, discriminator: [1; MAX_VIA_DISC_LEN] };
-            // Of another IA; of nobody; of no kind that there is.
+            // The qualifier of another IA's listen point, one without a listen point, and one of a
+            // type that does not exist here.
             for qual in [
                 others,
                 ConnQual::service_id(0x7777),
@@ -239,7 +241,7 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(f.b.handoff(&qual, here, wrong), Error::InvalidCnEstId)?;
             }
             refused(f.a.handoff(&others, here, id), Error::InvalidCnEstId)?;
-            // After all that it can still be answered.
+            // The refused calls leave the request as it was: it can still be rejected.
             f.b.reject(id, &[])?;
             active.expect(EventType::CM_MSG_CONN_PEER_REJECT)?;
             Ok(())

@@ -1,4 +1,4 @@
-//! Paths: what their members are, and what becomes of them in a connection request (page it_path_t).
+//! Paths: their members, and how a connection request uses them (page it_path_t).
 
 use privileged_api::*;
 
@@ -11,14 +11,14 @@ fn found(f: &Fixture) -> core::result::Result<Path, Failure> {
     path(&f.a, &some(crate::fixture::spigot(&f.b)?.net_addr.first().copied(), "an address")?)
 }
 
-/// A path with another InfiniBand part.
+/// The path with its InfiniBand part changed.
 fn with(path: &Path, change: impl FnOnce(&mut IbNetEndpoint)) -> core::result::Result<Path, Failure> {
     let mut path = *path;
     change(some(path.ib_mut(), "the InfiniBand part")?);
     Ok(path)
 }
 
-/// Connects along a path; returns both ends, and the path back that the passive side sees.
+/// Connects along a path. Returns both ends, and the passive side's path back.
 fn along(
     f: &Fixture,
     path: &Path,
@@ -42,7 +42,7 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let way = found(f)?;
             let ib = some(way.ib(), "the InfiniBand part")?;
-            // As the CM messages code it: 1 is 256 bytes.
+            // The code of the CM messages, in which 1 means 256 bytes.
             check_eq!(128_u32 << ib.path_mtu, f.setup.a.agent.identity().mtu);
             check!(ib.packet_lifetime > 0 && ib.packet_lifetime < 64);
             // RoCE has no LIDs.
@@ -52,11 +52,12 @@ pub(crate) const TESTS: &[Test] = &[
             let lid = with(&way, |ib| ib.local_port_lid = 1)?;
             let dial = f.a.ep_connect(end.ep, &lid, None, &qual, CnEstFlags::TWO_WAY, &[]);
             refused(dial, Error::InvalidSourcePath)?;
-            // From the lifetime the consumer may make its own timeout: there and back.
+            // The consumer may derive its own timeout from the lifetime: twice the lifetime, for
+            // there and back.
             let local_ack_timeout = ib.packet_lifetime + 1;
             let own = ConnAttributes { local_ack_timeout, ..ConnAttributes::default() };
             along(f, &way, Some(&own))?;
-            // Unchanged it will do, too, and is what a query says.
+            // A path can also be used unchanged, and a query returns it.
             let (active, _, back) = along(f, &way, None)?;
             check_eq!(f.a.ep_query(active.ep, EpParamMask::PATH)?.dst_path, way);
             check_eq!((back.path_mtu, back.packet_lifetime), (ib.path_mtu, ib.packet_lifetime));
@@ -78,7 +79,7 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             let way = found(f)?;
-            // The least and the most of each.
+            // The smallest and the largest value of each member.
             for most in [false, true] {
                 let own = with(&way, |ib| {
                     ib.partition_key = if most { 0xffff } else { 0x7fff };
@@ -92,7 +93,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let (local_port_gid, remote_port_gid) = (sent.remote_port_gid, sent.local_port_gid);
                 check_eq!(back, IbNetEndpoint { local_port_gid, remote_port_gid, ..sent });
             }
-            // In the subnet no GRH is needed, so what belongs to it does not count.
+            // Within the subnet no GRH is needed, so the members of the GRH are ignored.
             let local = with(&way, |ib| {
                 (ib.subnet_local, ib.flow_label, ib.traffic_class, ib.hop_limit) = (true, 77, 7, 9);
             })?;
@@ -135,7 +136,8 @@ pub(crate) const TESTS: &[Test] = &[
             let path = Path { timeout, ..way };
             f.a.ep_connect(end.ep, &path, Some(&own), &listener.conn_qual, CnEstFlags::TWO_WAY, &[])
         };
-        // One answer may take longer than the whole attempt: 4.096 us * 2^18 is more than a second.
+        // A single answer may take longer than the whole attempt to connect: 4.096 us * 2^18 is
+        // more than a second.
         for timeout in [0, 1, 1_000_000] {
             refused(dial(timeout, 18), Error::InvalidRtimeout)?;
             check_eq!(end.state()?, EpStateRc::Unconnected);

@@ -1,6 +1,7 @@
-//! Codes of immediate errors, each provoked from a call whose page lists it, with the header's number (page it_status_t).
+//! The codes of immediate errors (page it_status_t). Each is provoked by a call whose page lists
+//! it, and has the number of the header.
 //!
-//! The codes that no call of ours returns stand in `values`, which checks their numbers only.
+//! `values` checks the numbers of the codes that no call here returns.
 
 use nic_abi::registers::Features;
 use privileged_api::*;
@@ -8,7 +9,7 @@ use privileged_api::*;
 use crate::fixture::{Fixture, OPEN, PAGE, SIGNALLED, attributes, sevd, spigot};
 use crate::{Outcome, Test, check, check_eq, refused, test};
 
-/// Passes if the call was refused with this code, and the code has this number.
+/// Passes if the call was refused with this code and the code has this number.
 #[track_caller]
 fn code<T>(result: core::result::Result<T, Error>, error: Error, number: u32) -> Outcome {
     refused(result, error)?;
@@ -18,7 +19,7 @@ fn code<T>(result: core::result::Result<T, Error>, error: Error, number: u32) ->
     }
 }
 
-/// Links an RMR of `b` to all of a region, and takes the completion.
+/// Links an RMR of `b` to all of a region and takes the completion.
 fn linked(
     f: &Fixture,
     end: &crate::fixture::End,
@@ -32,7 +33,8 @@ fn linked(
     Ok((rmr, region.lmr))
 }
 
-/// What an adapter without shared receive queues, wide windows and privileged operations says and answers.
+/// Checks the info and the errors of an adapter without shared receive queues, wide windows and
+/// privileged operations.
 fn lacks(f: &Fixture, ia: &Ia) -> Outcome {
     let info = ia.ia_query()?;
     check!(!info.srq_support && !info.lmr_link_support && !info.direct_lmr_handle_support);
@@ -58,9 +60,9 @@ fn lacks(f: &Fixture, ia: &Ia) -> Outcome {
 pub(crate) const TESTS: &[Test] = &[
     test("status::of_names", &["it_status_t.F21", "it_status_t.F31", "it_status_t.F83"], |f| {
         let here = spigot(&f.a)?.spigot_id;
-        let nobody = NetAddr::Ipv4([0; 4]);
-        code(f.a.get_pathinfo(here, &nobody, 1), Error::InvalidAddress, 20)?;
-        code(f.a.convert_net_addr(&nobody, NetAddrType::Ipv6), Error::InvalidAddress, 20)?;
+        let no_node = NetAddr::Ipv4([0; 4]);
+        code(f.a.get_pathinfo(here, &no_node, 1), Error::InvalidAddress, 20)?;
+        code(f.a.convert_net_addr(&no_node, NetAddrType::Ipv6), Error::InvalidAddress, 20)?;
         let local = NetAddr::Ipv6([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
         code(f.a.convert_net_addr(&local, NetAddrType::Ipv4), Error::InvalidConversion, 30)?;
         let socket = f.a.socket_convert(0, EpHandle::NULL, ScFlags::empty(), &[]);
@@ -90,7 +92,7 @@ pub(crate) const TESTS: &[Test] = &[
             let (_, lmr) = linked(f, end, RmrType::Narrow)?;
             code(f.b.lmr_free(lmr), Error::LmrBusy, 78)?;
             code(f.b.ep_free(end.ep), Error::EpBusy, 10)?;
-            // Privileges that are defined, but that a region cannot have together.
+            // Each of these privileges is defined, but a region cannot have them together.
             let param = LmrParam { privs: MemPriv::REMOTE, ..LmrParam::default() };
             code(f.b.lmr_modify(region.lmr, LmrParamMask::MEM_PRIV, &param), Error::Access, 2)?;
             let create = |privs, length| {
@@ -99,7 +101,7 @@ pub(crate) const TESTS: &[Test] = &[
             };
             let longest = f.setup.b.agent.identity().max_region;
             code(create(OPEN, longest + 1), Error::ResourceLmrLength, 91)?;
-            // IT_PRIV_NONE.
+            // The value of IT_PRIV_NONE.
             check_eq!(MemPriv::empty().bits(), 0);
             code(create(MemPriv::empty(), 64), Error::InvalidPrivs, 55)
         },
@@ -124,7 +126,7 @@ pub(crate) const TESTS: &[Test] = &[
             let modify = |mask, to| f.a.ep_modify(end.ep, mask, &to);
             code(modify(EpParamMask::SOFT_HI_WATERMARK, marked(1, 0)), Error::SoftHiWatermark, 100)?;
             code(modify(EpParamMask::HARD_HI_WATERMARK, marked(0, 1)), Error::HardHiWatermark, 16)?;
-            // Only datagram endpoints have a key.
+            // Only datagram endpoints have an endpoint key.
             code(modify(EpParamMask::EP_KEY, attributes()), Error::InvalidEpType, 36)?;
             let srq = f.a.srq_create(end.pz, 1, 8)?;
             let attr = EpAttributes { rc: RcAttributes { srq, ..attributes().rc }, ..attributes() };
@@ -141,7 +143,7 @@ pub(crate) const TESTS: &[Test] = &[
         "status::of_what_an_interface_lacks",
         &["it_status_t.F67", "it_status_t.F86", "it_status_t.F104"],
         |f| {
-            // The same NIC, but without much of what it can do.
+            // The same NIC with few of its features.
             let provider = Provider::new(f.platform().clone());
             let features = Features::RC | Features::UD | Features::WINDOWS_NARROW;
             provider.add_limited("lesser", f.setup.a.agent.clone(), Limits { features, ..Limits::NONE })?;
@@ -152,7 +154,8 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test("status::of_many_links", &["D.B01", "D.V01"], |f| {
-        // Nobody takes completions meanwhile. Of an RMR there may be as many links under way as there is room for, ...
+        // No completion is dequeued during this test. For an RMR, as many links may be outstanding
+        // as the send queue has room for, ...
         let depth = 32;
         let pair = f.pair_of(&attributes(), &EpAttributes { max_request_dtos: depth, ..attributes() })?;
         let (end, mode) = (&pair.b, AddrMode::Absolute);
@@ -167,7 +170,7 @@ pub(crate) const TESTS: &[Test] = &[
         for _ in 0..depth {
             end.done(1, DtoStatus::Success)?;
         }
-        // ... of an LMR only some, since each needs a list of its own.
+        // ... but for an LMR only a few, since each link needs a list of its own.
         let lmr = f.b.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0)?;
         let pages = [IoAddr(region.buffer.bus())];
         let iobl = Iobl::pages(&pages, PAGE as u64, 0);

@@ -1,13 +1,14 @@
-//! Numbers that the specification fixes (pages it_event_t, it_status_t, it_ia_info_t, it_conn_qual_t, it_path_t).
+//! Numbers that the specification fixes (pages it_event_t, it_status_t, it_ia_info_t,
+//! it_conn_qual_t, it_path_t).
 //!
-//! Only rows that ask for nothing but a value are claimed here; where a row also says when something is reported,
-//! the test that provokes it claims the row.
+//! Only rows that ask for a value and nothing else are claimed here. Where a row also says when the
+//! value is reported, the test that provokes it claims the row.
 
 use privileged_api::*;
 
 use crate::{Test, check, check_eq, test};
 
-/// All codes of the header in its order: each has its place as its value, `IT_SUCCESS` being 0.
+/// All codes in the order of the header. The position of a code is its value; `IT_SUCCESS` is 0.
 const CODES: [Error; 106] = [
     Error::Abort,
     Error::Access,
@@ -125,7 +126,8 @@ pub(crate) const TESTS: &[Test] = &[
             "it_status_t.V02",
             "it_status_t.V03",
             "it_status_t.F01",
-            // No signal, no undefined value of an enumeration and nothing that all InfiniBand devices have can provoke these.
+            // No call here can return these: they need a signal, an undefined value of an
+            // enumeration, or a device without something that all InfiniBand devices have.
             "it_status_t.F12",
             "it_status_t.F19",
             "it_status_t.F25",
@@ -138,13 +140,13 @@ pub(crate) const TESTS: &[Test] = &[
             for (place, code) in CODES.into_iter().enumerate() {
                 check_eq!(code as usize, place + 1, "{code:?}");
                 check_eq!(code.as_raw() as usize, place + 1, "{code:?}");
-                // Of IT-API 1.0 only.
+                // These codes exist in IT-API 1.0 only.
                 check!(!["IT_ERR_INVALID_SLID", "IT_ERR_INVALID_SGID"].contains(&code.name()));
             }
-            // IT_SUCCESS is 0, and no error is.
+            // IT_SUCCESS is 0, so no error has this value.
             check!(CODES.iter().all(|code| code.as_raw() != 0));
             check_eq!(Error::InvalidSourcePath.name(), "IT_ERR_INVALID_SOURCE_PATH");
-            // What pages return but the header lacks comes behind.
+            // Codes that pages return but that the header lacks follow behind those of the header.
             let ours = [
                 Error::InvalidIanaLrPort,
                 Error::InvalidSd,
@@ -229,7 +231,7 @@ pub(crate) const TESTS: &[Test] = &[
                 ConnQualTypes::IANA_LR_PORT,
             ];
             check_eq!(types.map(|kind| kind.bits()), [1, 2, 4, 8]);
-            // They are bits, since masks are made of them.
+            // The types are single bits, since masks are made of them.
             let both = ConnQualTypes::IANA_PORT | ConnQualTypes::IB_SERVICEID;
             check_eq!(both.bits(), 3);
             check!(types.map(|kind| both.contains(kind)) == [true, true, false, false]);

@@ -1,4 +1,5 @@
-//! What it_ep_connect refuses: flags, qualifiers, paths, attributes of the transport (pages it_ep_connect, it_conn_qual_t, it_path_t).
+//! Bad arguments of it_ep_connect: flags, qualifiers, paths, attributes of the transport (pages
+//! it_ep_connect, it_conn_qual_t, it_path_t).
 
 use privileged_api::*;
 
@@ -48,7 +49,7 @@ pub(crate) const TESTS: &[Test] = &[
                 (ConnQual::ViaDiscriminator(discriminator), ConnQualTypes::VIA_DISCRIMINATOR),
                 (ConnQual::IanaLrPort { local: 1, remote: 2 }, ConnQualTypes::IANA_LR_PORT),
             ] {
-                check!(!types.contains(kind), "{kind:?} is not InfiniBand's");
+                check!(!types.contains(kind), "{kind:?} is not a type of InfiniBand");
                 let dial = f.a.ep_connect(active.ep, &route, None, &qual, TWO_WAY, &[]);
                 refused(dial, Error::InvalidConnQual)?;
             }
@@ -81,7 +82,7 @@ pub(crate) const TESTS: &[Test] = &[
             let mut wrong = route;
             some(wrong.ib_mut(), "the InfiniBand part")?.local_port_gid = [0xee; 16];
             refused(dial(&wrong), Error::InvalidSourcePath)?;
-            // A partition that the port is not in.
+            // The port is not a member of these partitions.
             for key in [0, 1, 0x7ffe, 0x8001, 0xfffe] {
                 let mut wrong = route;
                 some(wrong.ib_mut(), "the InfiniBand part")?.partition_key = key;
@@ -92,7 +93,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(dial(&foreign), Error::InvalidSourcePath)?;
             check_eq!(active.state()?, EpStateRc::Unconnected);
             check_eq!((Error::InvalidSourcePath as u32, Error::InvalidSpigot as u32), (69, 70));
-            // The good path still is.
+            // The unchanged path is still accepted.
             dial(&route)?;
             f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
             active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
@@ -130,7 +131,7 @@ pub(crate) const TESTS: &[Test] = &[
                 f.a.ep_connect(active.ep, &route, Some(attributes), &listener.conn_qual, TWO_WAY, &[])
             };
             let good = ConnAttributes::default();
-            // One more than fits into the field.
+            // Each value is one more than its field can hold.
             let wrong = [
                 (ConnAttributes { remote_cm_timeout: 32, ..good }, Error::InvalidRtimeout, 67),
                 (ConnAttributes { local_cm_timeout: 32, ..good }, Error::InvalidLtimeout, 47),
@@ -144,7 +145,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(error as u32, code);
             }
             check_eq!(active.state()?, EpStateRc::Unconnected);
-            // The largest and smallest useful values are good.
+            // The largest and the smallest useful values are accepted.
             dial(&ConnAttributes { retry_count: 0, rnr_retry_count: 7, max_cm_retries: 15, ..good })?;
             f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
             active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;

@@ -1,5 +1,5 @@
-//! Connections that are made, and some that are not (chapter 5; pages it_ep_connect, it_ep_accept, it_reject, it_get_pathinfo,
-//! it_cm_req_events, it_cm_msg_events, it_path_t).
+//! Connections that are established and attempts that fail (chapter 5; pages it_ep_connect,
+//! it_ep_accept, it_reject, it_get_pathinfo, it_cm_req_events, it_cm_msg_events, it_path_t).
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -16,12 +16,12 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 pub(crate) const TWO_WAY: CnEstFlags = CnEstFlags::TWO_WAY;
 pub(crate) const THREE_WAY: CnEstFlags = CnEstFlags::THREE_WAY;
 
-/// An endpoint on each side and a listen point of the second.
+/// An endpoint on each side, and a listen point on the passive side.
 pub(crate) fn sides(f: &Fixture) -> Result<(End, End, Listener), Failure> {
     Ok((f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?, f.listen(&f.b)?))
 }
 
-/// The identifier in the arrival of an acceptance.
+/// The identifier in the event that an acceptance has arrived.
 #[track_caller]
 pub(crate) fn arrival(end: &End) -> Result<CnEstId, Failure> {
     match end.expect(EventType::CM_MSG_CONN_ACCEPT_ARRIVAL)? {
@@ -30,7 +30,7 @@ pub(crate) fn arrival(end: &End) -> Result<CnEstId, Failure> {
     }
 }
 
-/// Fails unless no event is queued on the endpoint's dispatcher of connection events.
+/// Fails unless the EVD of the endpoint's connection events is empty.
 #[track_caller]
 pub(crate) fn silent(end: &End) -> Outcome {
     refused(end.ia.evd_dequeue(end.conn), Error::QueueEmpty)
@@ -103,7 +103,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
             let pending = [EpStateRc::PassiveConnectionPending, EpStateRc::Connected];
             check!(pending.contains(&passive.state()?));
-            // The state is there before its event.
+            // The state changes before the event is queued.
             for end in [&active, &passive] {
                 let event = end.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
                 check_eq!(end.state()?, EpStateRc::Connected);
@@ -267,7 +267,7 @@ pub(crate) const TESTS: &[Test] = &[
             }
             f.dial(&active, &listener, TWO_WAY, &[])?;
             let id = listener.request()?.cn_est_id;
-            // It is the other IA's.
+            // The identifier belongs to the other IA.
             let stranger = f.end(&f.a, &attributes())?;
             refused(f.a.ep_accept(stranger.ep, id, &[]), Error::InvalidCnEstId)?;
             refused(f.a.reject(id, &[]), Error::InvalidCnEstId)?;
@@ -310,7 +310,7 @@ pub(crate) const TESTS: &[Test] = &[
         let request = listener.request()?;
         refused(f.b.ep_accept(end.ep, request.cn_est_id, &[]), Error::InvalidEpState)?;
         check_eq!(end.state()?, EpStateRc::Active1ConnectionPending);
-        // To another one of the same IA it may.
+        // An endpoint may connect to another endpoint of its own IA.
         let other = f.end(&f.b, &attributes())?;
         f.b.ep_accept(other.ep, request.cn_est_id, &[])?;
         end.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
@@ -373,7 +373,7 @@ pub(crate) const TESTS: &[Test] = &[
             passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             let param = f.a.ep_query(active.ep, mask)?;
             check_eq!((param.dst_path, param.spigot_id), (route, route.spigot_id));
-            // The passive side's leads back to where the request came from.
+            // The passive side's path leads back to the source of the request.
             let back = f.b.ep_query(passive.ep, mask)?;
             check_eq!(back.spigot_id, spigot(&f.b)?.spigot_id);
             let (there, back) = (some(route.ib(), "a path")?, some(back.dst_path.ib(), "a path")?);
@@ -418,7 +418,7 @@ pub(crate) const TESTS: &[Test] = &[
             let via = f.a.get_pathinfo(own, &NetAddr::ViaHostaddr(host), 1);
             refused(via, Error::InvalidNetaddr)?;
             check_eq!(Error::InvalidNetaddr as u32, 52);
-            // Each address leads to the listener.
+            // Each address leads to the listen point.
             for address in &addresses {
                 let (active, passive, listener) = sides(f)?;
                 let route = path(&f.a, address)?;
@@ -464,7 +464,7 @@ pub(crate) const TESTS: &[Test] = &[
         for lost in 1..=3 {
             let (active, passive, listener) = sides(f)?;
             f.inject(0, Injection::DropManagement, lost, 0)?;
-            // A short response timeout: 4.096 us * 2^13 = 34 ms.
+            // A response timeout of 4.096 us * 2^13 = 34 ms.
             let quick =
                 ConnAttributes { local_cm_timeout: 13, remote_cm_timeout: 13, ..ConnAttributes::default() };
             let route = path(&f.a, &listener.address)?;
@@ -472,7 +472,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
             active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-            // However often it was sent, it is one request.
+            // The request is reported once, regardless of how often it was sent.
             refused(f.b.evd_dequeue(listener.evd), Error::QueueEmpty)?;
             talks(&active, &passive)?;
         }
@@ -511,7 +511,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test("connect::events_wait_for_nobody", &["it_ep_state_t.B03", "it_ep_state_t.B02"], |f| {
-        // Nobody takes the events of one connection after the other; the states go on.
+        // The events of one connection are not dequeued. The state changes nevertheless.
         let (active, passive, listener) = sides(f)?;
         for _ in 0..3 {
             f.dial(&active, &listener, TWO_WAY, &[])?;

@@ -1,4 +1,5 @@
-//! How many RDMA Reads may be outstanding: the responder's and the initiator's part of the negotiation, and what happens without it (chapter 5.1.1, 5.2.3).
+//! How many RDMA Reads may be outstanding: negotiated by responder and initiator, and what happens
+//! without negotiation (chapter 5.1.1, 5.2.3).
 
 use privileged_api::*;
 
@@ -18,12 +19,13 @@ fn set(end: &End, mask: EpParamMask, ird: u32, ord: u32) -> Result<()> {
 }
 
 /// The endpoint's depths.
-fn told(end: &End) -> core::result::Result<(u32, u32), Failure> {
+fn depths_of(end: &End) -> core::result::Result<(u32, u32), Failure> {
     let rc = end.ia.ep_query(end.ep, EpParamMask::ALL)?.attr.rc;
     Ok((rc.rdma_read_ird, rc.rdma_read_ord))
 }
 
-/// Reads eight bytes so many times, to different places; returns how many succeeded before the first that did not.
+/// Posts `count` reads of eight bytes to different places, and returns how many succeeded before
+/// the first failure.
 fn read(f: &Fixture, active: &End, passive: &End, count: usize) -> core::result::Result<usize, Failure> {
     let (sink, source) = (f.region(&f.a, active.pz, PAGE, OPEN)?, f.region(&f.b, passive.pz, PAGE, OPEN)?);
     source.fill(6);
@@ -42,7 +44,7 @@ fn read(f: &Fixture, active: &End, passive: &End, count: usize) -> core::result:
             _ => {}
         }
     }
-    // What is said to have come has come, and nothing else was touched.
+    // The data of each successful read has arrived, and nothing else was written.
     check!(sink.bytes(0, 8 * good) == source.bytes(0, 8 * good));
     check!(sink.bytes(8 * count, PAGE - 8 * count).iter().all(|&byte| byte == 0));
     Ok(good)
@@ -65,42 +67,44 @@ pub(crate) const TESTS: &[Test] = &[
             f.dial(&active, &listener, CnEstFlags::TWO_WAY, &[])?;
             let request = listener.request()?;
             check_eq!((request.rdma_read_ird, request.rdma_read_ord), (5, 2));
-            // The responder takes the lesser of its own and the initiator's, while it is still unconnected.
+            // The responder takes the smaller of its own depth and the initiator's, while it is
+            // still unconnected.
             check_eq!(passive.state()?, EpStateRc::Unconnected);
             let both = EpParamMask::MAX_IRD | EpParamMask::MAX_ORD;
             set(&passive, both, 8.min(request.rdma_read_ord), 7.min(request.rdma_read_ird))?;
-            check_eq!(told(&passive)?, (2, 5));
+            check_eq!(depths_of(&passive)?, (2, 5));
             f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
             let event = active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             let Event::ConnEstablished { rdma_read_ird, rdma_read_ord, .. } = event else {
                 return Err(Failure::new("not established"));
             };
             check_eq!((rdma_read_ird, rdma_read_ord), (2, 5));
-            // What the responder is told is what the initiator asked for, whatever it does afterwards.
+            // The responder's event has the depths of the initiator's request, regardless of later
+            // changes.
             set(&active, EpParamMask::MAX_ORD, 0, 1)?;
             let event = passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             let Event::ConnEstablished { rdma_read_ird, rdma_read_ord, .. } = event else {
                 return Err(Failure::new("not established"));
             };
             check_eq!((rdma_read_ird, rdma_read_ord), (5, 2));
-            check_eq!(told(&active)?, (5, 1));
+            check_eq!(depths_of(&active)?, (5, 1));
             within(f, &active, &passive)?;
-            // ORD goes up again while the connection stands, as far as the peer takes it, and down.
+            // While connected, ORD can be changed within what the peer accepted.
             for ord in [2, 1, 2] {
                 set(&active, EpParamMask::MAX_ORD, 0, ord)?;
-                check_eq!(told(&active)?, (5, ord));
+                check_eq!(depths_of(&active)?, (5, ord));
                 within(f, &active, &passive)?;
             }
-            // IRD only without a connection.
+            // IRD can be changed without a connection only.
             check_eq!(set(&active, EpParamMask::MAX_IRD, 1, 0), Err(Error::InvalidEpState));
-            check_eq!(told(&active)?, (5, 2));
+            check_eq!(depths_of(&active)?, (5, 2));
             Ok(())
         },
     ),
     test("depths::more_than_the_peer_takes", &["5.1.1.A01"], |f| {
         let (active, passive) = (f.end(&f.a, &depths(1, 1))?, f.end(&f.b, &depths(1, 1))?);
         f.connect(&active, &passive)?;
-        // Against all that was negotiated.
+        // Exceed the negotiated depth on purpose.
         set(&active, EpParamMask::MAX_ORD, 0, 16)?;
         let count = 48;
         match read(f, &active, &passive, count)? {
@@ -140,7 +144,8 @@ pub(crate) const TESTS: &[Test] = &[
                 let ird = |end: &End| -> Result<u32, Failure> {
                     Ok(end.ia.ep_query(end.ep, EpParamMask::MAX_IRD)?.attr.rc.rdma_read_ird)
                 };
-                // More may be granted than was asked for; what is sent is what is in force.
+                // The endpoint may be granted more than it asked for. The request carries the
+                // granted depth.
                 let (active_ird, passive_ird) = (ird(&active)?, ird(&passive)?);
                 f.dial(&active, &listener, flags, &[])?;
                 let request = listener.request()?;
@@ -151,7 +156,7 @@ pub(crate) const TESTS: &[Test] = &[
                 } else {
                     let event = active.expect(EventType::CM_MSG_CONN_ACCEPT_ARRIVAL)?;
                     let Event::ConnAcceptArrival { cn_est_id, .. } = event else {
-                        return Err(Failure::new("not an arrival"));
+                        return Err(Failure::new("not the arrival of an acceptance"));
                     };
                     (event, Some(cn_est_id))
                 };
@@ -165,7 +170,8 @@ pub(crate) const TESTS: &[Test] = &[
                 if let Some(id) = id {
                     f.a.ep_accept(active.ep, id, &[])?;
                 }
-                // The passive side is told what the active side said first, whatever it made of it.
+                // The passive side's event has the depths of the active side's request, regardless
+                // of what it answered.
                 let event = passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
                 let Event::ConnEstablished { rdma_read_ird, rdma_read_ord, .. } = event else {
                     return Err(Failure::new("not established"));
@@ -189,11 +195,11 @@ pub(crate) const TESTS: &[Test] = &[
             "it_cm_msg_events.F34",
         ],
         |f| {
-            // The active side may have 8 reads outstanding; the endpoint on the passive side takes 1.
-            let greedy = RcAttributes { rdma_read_ord: 8, ..attributes().rc };
-            let meagre = RcAttributes { rdma_read_ird: 1, ..attributes().rc };
-            let active = f.end(&f.a, &EpAttributes { rc: greedy, ..attributes() })?;
-            let passive = f.end(&f.b, &EpAttributes { rc: meagre, ..attributes() })?;
+            // The active side may have 8 reads outstanding; the passive side's endpoint accepts 1.
+            let high_ord = RcAttributes { rdma_read_ord: 8, ..attributes().rc };
+            let low_ird = RcAttributes { rdma_read_ird: 1, ..attributes().rc };
+            let active = f.end(&f.a, &EpAttributes { rc: high_ord, ..attributes() })?;
+            let passive = f.end(&f.b, &EpAttributes { rc: low_ird, ..attributes() })?;
             let granted = f.b.ep_query(passive.ep, EpParamMask::MAX_IRD)?.attr.rc.rdma_read_ird;
             check!(granted < 8, "the device grants {granted}");
             let listener = f.listen(&f.b)?;
@@ -201,28 +207,29 @@ pub(crate) const TESTS: &[Test] = &[
             let request = listener.request()?;
             check_eq!(request.rdma_read_ord, 8);
             f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
-            // Only the active side sees both: it refuses, or its consumer has to give way.
+            // Only the active side knows both depths. Its endpoint refuses the acceptance, or its
+            // consumer lowers ORD.
             let event = active.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
             let Event::ConnNonpeerReject { reject_reason_code, .. } = event else {
                 return Err(Failure::new("not a rejection"));
             };
             check_eq!((reject_reason_code, reject_reason_code.as_raw()), (RejectReason::BadOrd, 4));
             check_eq!(active.state()?, EpStateRc::Nonoperational);
-            // No end stays connected to nothing.
+            // The passive side's attempt fails as well.
             let event = passive.event()?.event_number();
             let rejects = [EventType::CM_MSG_CONN_NONPEER_REJECT, EventType::CM_MSG_CONN_PEER_REJECT];
             check!(rejects.contains(&event), "{event:?}");
             check_eq!(passive.state()?, EpStateRc::Nonoperational);
             f.a.ep_reset(active.ep)?;
-            let passive = f.end(&f.b, &EpAttributes { rc: meagre, ..attributes() })?;
+            let passive = f.end(&f.b, &EpAttributes { rc: low_ird, ..attributes() })?;
             f.dial(&active, &listener, THREE_WAY, &[])?;
             f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
             let id = arrival(&active)?;
             refused(f.a.ep_accept(active.ep, id, &[]), Error::InvalidEpAttr)?;
             check_eq!(Error::InvalidEpAttr as u32, 33);
             check_eq!(active.state()?, EpStateRc::Active2ConnectionPending);
-            // Made to fit, the same request can be accepted.
-            let rc = RcAttributes { rdma_read_ord: 1, ..greedy };
+            // With a lower ORD the same acceptance can be accepted.
+            let rc = RcAttributes { rdma_read_ord: 1, ..high_ord };
             f.a.ep_modify(active.ep, EpParamMask::MAX_ORD, &EpAttributes { rc, ..attributes() })?;
             f.a.ep_accept(active.ep, id, &[])?;
             active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;

@@ -1,5 +1,5 @@
-//! The end of connections, and of those that were never made: disconnecting, giving up, freeing (pages it_ep_disconnect, it_ep_free,
-//! it_ep_state_t, it_cm_msg_events).
+//! The end of connections, also of those that were not established: disconnecting, giving up,
+//! freeing (pages it_ep_disconnect, it_ep_free, it_ep_state_t, it_cm_msg_events).
 
 use privileged_api::*;
 
@@ -45,7 +45,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(event.event_number().as_raw(), 0x2003);
                 brought(private_data(&event), &data, MAX_PRIV_DATA)?;
                 check_eq!(second.state()?, EpStateRc::Nonoperational);
-                // One event a side, however often it is asked again.
+                // Each side gets one event, regardless of how often it disconnects.
                 for end in [first, second] {
                     end.ia.ep_disconnect(end.ep, &[])?;
                     silent(end)?;
@@ -95,7 +95,7 @@ pub(crate) const TESTS: &[Test] = &[
             }
             pair.a.idle()?;
             pair.b.idle()?;
-            // Nobody says whether this comes before or after.
+            // The page leaves open whether this event comes before the completions.
             pair.a.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
             pair.b.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
             Ok(())
@@ -120,7 +120,8 @@ pub(crate) const TESTS: &[Test] = &[
             active.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
             active.recv_done(1, DtoStatus::Flushed)?;
             silent(&active)?;
-            // Whoever accepts it now gets no connection.
+            // The passive side may accept the request before it learns that it was withdrawn, but
+            // gets no connection.
             if f.b.ep_accept(passive.ep, request.cn_est_id, &[]).is_ok() {
                 let event = passive.event()?.event_number();
                 check!(

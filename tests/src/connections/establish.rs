@@ -1,5 +1,6 @@
-//! Connections that come to be in other ways than planned: identifiers whose peer has gone, races, lost messages, endpoints in TimeWait, resources that
-//! are used up (pages it_ep_accept, it_reject, it_handoff, it_ep_rc_create, it_ep_state_t; appendix A).
+//! Connections under difficulties: identifiers whose peer has gone, races, lost messages, endpoints
+//! in TimeWait, exhausted resources (pages it_ep_accept, it_reject, it_handoff, it_ep_rc_create,
+//! it_ep_state_t; appendix A).
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -15,12 +16,12 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 const TWO_WAY: CnEstFlags = CnEstFlags::TWO_WAY;
 const THREE_WAY: CnEstFlags = CnEstFlags::THREE_WAY;
 
-/// An endpoint on each side and a listen point of the second.
+/// An endpoint on each side, and a listen point on the passive side.
 fn sides(f: &Fixture) -> Result<(End, End, Listener), Failure> {
     Ok((f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?, f.listen(&f.b)?))
 }
 
-/// The identifier in the arrival of an acceptance.
+/// The identifier in the event that an acceptance has arrived.
 #[track_caller]
 fn arrival(end: &End) -> Result<CnEstId, Failure> {
     match end.expect(EventType::CM_MSG_CONN_ACCEPT_ARRIVAL)? {
@@ -29,7 +30,7 @@ fn arrival(end: &End) -> Result<CnEstId, Failure> {
     }
 }
 
-/// Takes a non-peer reject, and checks its reason and the state.
+/// Takes a non-peer reject, and checks its reason and the endpoint's state.
 #[track_caller]
 fn not_made(end: &End, reasons: &[RejectReason]) -> Outcome {
     match end.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)? {
@@ -38,13 +39,13 @@ fn not_made(end: &End, reasons: &[RejectReason]) -> Outcome {
     }
     match end.state()? {
         EpStateRc::Nonoperational => Ok(()),
-        state => Err(Failure::new(alloc::format!("not made, but in {state:?}"))),
+        state => Err(Failure::new(alloc::format!("not connected, but in {state:?}"))),
     }
 }
 
-/// Frees an endpoint and all that belongs to it.
+/// Frees an endpoint with its zone and EVDs.
 #[track_caller]
-fn dismantled(end: End) -> Outcome {
+fn free_all(end: End) -> Outcome {
     let End { ia, pz, request, recv, conn, ep } = end;
     match ia.ep_free(ep) {
         Ok(()) | Err(Error::InvalidEp) => {}
@@ -57,12 +58,12 @@ fn dismantled(end: End) -> Outcome {
     Ok(())
 }
 
-/// Loses so many of the next management datagrams of the passive side; 0 ends it.
+/// Drops the next `count` management datagrams of the passive side; 0 stops that.
 fn lose(f: &Fixture, count: u32) -> Outcome {
     Ok(f.setup.b.agent.inject(0, Injection::DropManagement, count, 0)?)
 }
 
-/// What three threads do with one identifier at once.
+/// Accepts, rejects and hands off the same identifier, each in a thread of its own.
 fn race(f: &Fixture, id: CnEstId, ep: EpHandle, to: ConnQual) -> Result<[Result<(), Error>; 3], Failure> {
     let here = spigot(&f.b)?.spigot_id;
     let (accepting, rejecting, handing) = (f.b.clone(), f.b.clone(), f.b.clone());
@@ -75,7 +76,7 @@ fn race(f: &Fixture, id: CnEstId, ep: EpHandle, to: ConnQual) -> Result<[Result<
 
 pub(crate) const TESTS: &[Test] = &[
     test("connect::identifiers_outlive_the_reply", &["A.it_ep_state_t.V01", "A.it_ep_state_t.V02"], |f| {
-        // The passive side gives up between its accept and ours.
+        // The passive side gives up between its own accept and the active side's.
         let gone = |f: &Fixture| -> Result<(End, CnEstId), Failure> {
             let (active, passive, listener) = sides(f)?;
             f.dial(&active, &listener, THREE_WAY, &[])?;
@@ -87,7 +88,7 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(active.state()?, EpStateRc::Nonoperational);
             Ok((active, id))
         };
-        // Not of use any more, but known until it is used up.
+        // The identifier cannot be accepted any more, but it is valid until it is used.
         let (active, id) = gone(f)?;
         check_eq!(f.a.object_counts().cn_est, 1);
         refused(f.a.ep_accept(active.ep, id, &[]), Error::InvalidEpState)?;
@@ -96,7 +97,7 @@ pub(crate) const TESTS: &[Test] = &[
         refused(f.a.ep_accept(active.ep, id, &[]), Error::InvalidCnEstId)?;
         check_eq!(active.state()?, EpStateRc::Nonoperational);
         refused(f.a.evd_dequeue(active.conn), Error::QueueEmpty)?;
-        // A reset and a free use it up, too.
+        // A reset and a free invalidate the identifier as well.
         let (active, id) = gone(f)?;
         f.a.ep_reset(active.ep)?;
         refused(f.a.reject(id, &[]), Error::InvalidCnEstId)?;
@@ -161,7 +162,7 @@ pub(crate) const TESTS: &[Test] = &[
             active.expect(expected)?;
             check_eq!(passive.state()? != EpStateRc::Unconnected, established);
             for end in [active, passive] {
-                dismantled(end)?;
+                free_all(end)?;
             }
             second.free()?;
             listener.free()?;
@@ -176,21 +177,21 @@ pub(crate) const TESTS: &[Test] = &[
             let (b, ep) = (f.b.clone(), passive.ep);
             let accepted = Thread::spawn(f.platform(), "accept", move || b.ep_accept(ep, id, &[]))?;
             if round % 3 == 0 {
-                // Sometimes the accept has arrived already.
+                // In some rounds the acceptance has arrived before the free.
                 arrival(&active)?;
             }
             f.a.ep_free(active.ep)?;
             accepted.join()??;
             check_eq!(f.a.object_counts().cn_est, 0, "an identifier without an endpoint");
             not_made(&passive, &[RejectReason::Other, RejectReason::Timeout])?;
-            // The request's identifier is gone with the accept, which frees do not mind.
+            // The accept has consumed the request's identifier, so the endpoint can be freed.
             f.b.ep_free(passive.ep)?;
-            // Nothing of the endpoint comes after its end.
+            // No event of the endpoint is queued after it was freed.
             while let Ok(event) = f.a.evd_dequeue(active.conn) {
                 check_eq!(event.event_number(), EventType::CM_MSG_CONN_ACCEPT_ARRIVAL);
             }
             for end in [active, passive] {
-                dismantled(end)?;
+                free_all(end)?;
             }
             listener.free()?;
         }
@@ -215,14 +216,14 @@ pub(crate) const TESTS: &[Test] = &[
                 }
                 check_eq!(last.event_number(), EventType::CM_MSG_CONN_DISCONNECT);
                 not_made(&passive, &[RejectReason::Other, RejectReason::Timeout]).or_else(|_| {
-                    // Or it heard of the end as of a rejection.
+                    // The passive side may be informed of the end by a rejection instead.
                     check_eq!(passive.state()?, EpStateRc::Nonoperational);
                     Ok(())
                 })?;
                 refused(f.a.evd_dequeue(active.conn), Error::QueueEmpty)?;
                 check_eq!(f.a.object_counts().cn_est, 0);
                 for end in [active, passive] {
-                    dismantled(end)?;
+                    free_all(end)?;
                 }
                 listener.free()?;
             }
@@ -233,7 +234,7 @@ pub(crate) const TESTS: &[Test] = &[
         "connect::depths_raised_after_the_arrival",
         &["it_ep_attributes_t.S03", "it_ep_attributes_t.S04", "it_cm_msg_events.B11"],
         |f| {
-            // Neither end is to read at first.
+            // Neither end may read at first.
             let none = RcAttributes { rdma_read_ird: 0, rdma_read_ord: 0, ..attributes().rc };
             let serving = RcAttributes { rdma_read_ord: 0, ..attributes().rc };
             let active = f.end(&f.a, &EpAttributes { rc: none, ..attributes() })?;
@@ -251,7 +252,7 @@ pub(crate) const TESTS: &[Test] = &[
                 end.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             }
             f.b.ep_modify(passive.ep, EpParamMask::MAX_ORD, &more)?;
-            // Both read, each more than it may have outstanding.
+            // Both ends read, and each posts more reads than may be outstanding.
             for (from, to) in [(&active, &passive), (&passive, &active)] {
                 let (own, there) =
                     (f.region(&from.ia, from.pz, 64, OPEN)?, f.region(&to.ia, to.pz, 64, OPEN)?);
@@ -271,7 +272,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("connect::a_rejection_that_is_lost", &["it_reject.O02", "it_reject.A01"], |f| {
         for all in [false, true] {
             let (active, _, listener) = sides(f)?;
-            // 4.096 us * 2^13 = 34 ms for an answer.
+            // A response timeout of 4.096 us * 2^13 = 34 ms.
             let quick =
                 ConnAttributes { local_cm_timeout: 13, remote_cm_timeout: 13, ..ConnAttributes::default() };
             let timeout = if all { 300_000 } else { 10_000_000 };
@@ -289,7 +290,7 @@ pub(crate) const TESTS: &[Test] = &[
                 Event::ConnNonpeerReject { reject_reason_code, .. } if all => {
                     check_eq!(reject_reason_code, RejectReason::Timeout);
                 }
-                // Asked again it says the same again.
+                // The repeated request is answered with the same rejection.
                 Event::ConnPeerReject { private_data, .. } if !all => {
                     check!(some(private_data, "private data")?.starts_with(b"not today"));
                 }
@@ -311,7 +312,8 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ep_reset.S01",
         ],
         |f| {
-            // A connection that is over is in nobody's way, whether its endpoint was created with the flag or not.
+            // An endpoint whose connection is over can be connected again at once, whether or not
+            // it was created with the flag.
             for flags in [EpFlags::empty(), EpFlags::REUSEADDR] {
                 let again = |of: &End| -> Result<End, Failure> {
                     let End { ia, pz, request, recv, conn, ep } = of;
@@ -332,7 +334,7 @@ pub(crate) const TESTS: &[Test] = &[
                         check_eq!(end.state()?, EpStateRc::Unconnected);
                     }
                 }
-                // Other endpoints between the same two spigots do not mind, either.
+                // Other endpoints between the same two spigots can be connected as well.
                 f.connect(&again(&active)?, &again(&passive)?)?;
             }
             Ok(())
@@ -341,7 +343,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("connect::what_an_endpoint_needs_it_has", &["A.it_ep_attributes_t.B02"], |f| {
         let pair = Pair { a: f.end(&f.a, &attributes())?, b: f.end(&f.b, &attributes())? };
         let listener = f.listen(&f.b)?;
-        // Now there is nothing left to make an endpoint of.
+        // The adapter has no resources left for another endpoint.
         let spare = f.end(&f.a, &attributes())?;
         let mut rest = Vec::new();
         let create = || {
@@ -375,7 +377,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test("connect::events_go_to_the_endpoints_dispatcher", &["it_ep_rc_create.B08"], |f| {
-        // Two endpoints share a dispatcher, a third has one of its own.
+        // Two endpoints share an EVD for connection events, a third one has its own.
         let (shared, listener) = (sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 16, 1)?, f.listen(&f.b)?);
         let dto = sevd(&f.a, EventType::DTO_EVENT_STREAM, 256, 1)?;
         let pz = f.a.pz_create()?;
@@ -385,7 +387,7 @@ pub(crate) const TESTS: &[Test] = &[
         };
         let (first, second) = (on(shared)?, on(shared)?);
         let third = on(sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 16, 1)?)?;
-        let told = |end: &End, kind: EventType| -> Outcome {
+        let takes = |end: &End, kind: EventType| -> Outcome {
             match (end.expect(kind)?, end.ep) {
                 (
                     Event::ConnEstablished { ep, .. }
@@ -402,24 +404,24 @@ pub(crate) const TESTS: &[Test] = &[
             let peer = f.end(&f.b, &attributes())?;
             f.dial(end, &listener, TWO_WAY, &[])?;
             f.b.ep_accept(peer.ep, listener.request()?.cn_est_id, &[])?;
-            told(end, EventType::CM_MSG_CONN_ESTABLISHED)?;
+            takes(end, EventType::CM_MSG_CONN_ESTABLISHED)?;
             peer.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             f.b.ep_disconnect(peer.ep, &[])?;
-            told(end, EventType::CM_MSG_CONN_DISCONNECT)?;
+            takes(end, EventType::CM_MSG_CONN_DISCONNECT)?;
             f.a.ep_reset(end.ep)?;
             f.dial(end, &listener, TWO_WAY, &[])?;
             f.b.reject(listener.request()?.cn_est_id, &[])?;
-            told(end, EventType::CM_MSG_CONN_PEER_REJECT)?;
+            takes(end, EventType::CM_MSG_CONN_PEER_REJECT)?;
             f.a.ep_reset(end.ep)?;
             let route = path(&f.a, &listener.address)?;
             f.a.ep_connect(end.ep, &route, None, &ConnQual::port(9), TWO_WAY, &[])?;
-            told(end, EventType::CM_MSG_CONN_NONPEER_REJECT)?;
+            takes(end, EventType::CM_MSG_CONN_NONPEER_REJECT)?;
             f.a.ep_reset(end.ep)?;
             let peer = f.end(&f.b, &attributes())?;
             f.connect(end, &peer)?;
             let nothing = LmrTriplet::new(LmrHandle::NULL, 0, 8);
             f.a.post_send(end.ep, &[nothing], 1, SIGNALLED)?;
-            told(end, EventType::CM_MSG_CONN_BROKEN)?;
+            takes(end, EventType::CM_MSG_CONN_BROKEN)?;
         }
         for conn in [shared, third.conn] {
             refused(f.a.evd_dequeue(conn), Error::QueueEmpty)?;
@@ -431,7 +433,8 @@ pub(crate) const TESTS: &[Test] = &[
         let (ours, theirs) = (f.a.ia_query()?, other.ia_query()?);
         check_eq!(ours.ia_name, theirs.ia_name);
         check_eq!(ours.spigot_info, theirs.spigot_info);
-        // A spigot of that number leads both to the same node, and is the one where requests to the other arrive.
+        // Both IAs reach the same node through a spigot of this number, and requests to the other
+        // IA arrive there.
         let listener = f.listen(&other)?;
         let active = f.end(&f.a, &attributes())?;
         f.dial(&active, &listener, TWO_WAY, &[])?;

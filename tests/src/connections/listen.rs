@@ -10,7 +10,7 @@ use crate::fixture::{End, Fixture, MOMENT, WAIT, attributes, path, sevd, spigot}
 use crate::thread::eventually;
 use crate::{Failure, Test, check, check_eq, refused, test};
 
-/// The end of an attempt to connect; if there is a request on `requests` it is rejected.
+/// The event that ends an attempt to connect. If a request arrives on `requests`, it is rejected.
 fn answered(f: &Fixture, active: &End, requests: EvdHandle) -> Result<Event, Failure> {
     let mut end = None;
     let over = || {
@@ -153,7 +153,7 @@ pub(crate) const TESTS: &[Test] = &[
             let listen = |qual| f.b.listen_create(id, evd, ListenFlags::CONN_QUAL_INPUT, Some(&qual));
             let (first, _) = listen(ConnQual::port(0x0abc))?;
             refused(listen(ConnQual::port(0x0abc)), Error::ConnQualBusy)?;
-            // The same service by its InfiniBand name: 10 00 0C E1 00 00, then the port.
+            // The same service as an InfiniBand service ID: 10 00 0C E1 00 00, then the port.
             let same = ConnQual::service_id(0x1000_0ce1_0000_0abc);
             refused(listen(same), Error::ConnQualBusy)?;
             listen(ConnQual::port(0x0abd))?;
@@ -173,7 +173,7 @@ pub(crate) const TESTS: &[Test] = &[
             let port = ConnQual::port(0x1f90);
             let (listen, _) =
                 f.b.listen_create(spigot.spigot_id, evd, ListenFlags::CONN_QUAL_INPUT, Some(&port))?;
-            // Another listener with another qualifier is not asked.
+            // Another listen point with another qualifier gets no request.
             let other = f.listen(&f.b)?;
             for qual in [port, ConnQual::service_id(0x1000_0ce1_0000_1f90)] {
                 let active = f.end(&f.a, &attributes())?;
@@ -197,7 +197,7 @@ pub(crate) const TESTS: &[Test] = &[
         let mut used: Vec<ConnQual> = Vec::new();
         for _ in 0..8 {
             let (_, qual) = f.b.listen_create(id, evd, ListenFlags::empty(), None)?;
-            check!(!used.contains(&qual), "{qual:?} twice");
+            check!(!used.contains(&qual), "{qual:?} was chosen twice");
             used.push(qual);
         }
         Ok(())
@@ -210,12 +210,12 @@ pub(crate) const TESTS: &[Test] = &[
         let evd = f.b.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 16, 1, notices)?;
         let listener = f.listen_on(&f.b, evd, ListenFlags::empty())?;
         f.dial(&early, &listener, TWO_WAY, &[])?;
-        // Queued, not taken.
+        // The request is queued but not dequeued.
         f.b.evd_wait(notices, WAIT)?;
         f.b.listen_free(listener.listen)?;
         f.dial(&late, &listener, TWO_WAY, &[])?;
         late.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
-        // What came before can still be accepted.
+        // A request that was queued before the free can still be accepted.
         let Event::ConnRequest(request) = f.b.evd_dequeue(evd)? else {
             return Err(Failure::new("not a request"));
         };
@@ -229,7 +229,8 @@ pub(crate) const TESTS: &[Test] = &[
             let (active, listener) = (f.end(&f.a, &attributes())?, f.listen(&f.b)?);
             f.dial(&active, &listener, TWO_WAY, &[])?;
             f.b.listen_free(listener.listen)?;
-            // It was posted before, or never will be: then the peer is told at once that nobody listens.
+            // Either the request was queued before the free, or the peer is rejected at once
+            // because there is no listen point.
             if let Event::ConnNonpeerReject { reject_reason_code, .. } = answered(f, &active, listener.evd)? {
                 check_eq!(reject_reason_code, RejectReason::Other);
             }
@@ -264,9 +265,9 @@ pub(crate) const TESTS: &[Test] = &[
                 return Err(Failure::new("not a rejection"));
             };
             check_eq!(reject_reason_code, RejectReason::Timeout);
-            // The stream's default is to say nothing of it.
+            // By default, a full EVD of this stream is not reported.
             check!(f.b.evd_wait(affiliated, MOMENT).is_err_and(|e| e == Error::TimeoutExpired));
-            // The others are still there.
+            // The queued requests are not lost.
             for end in &waiting {
                 let passive = f.end(&f.b, &attributes())?;
                 f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;

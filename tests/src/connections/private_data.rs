@@ -1,5 +1,5 @@
-//! Private data of connections: how much there may be of it, and what comes of it (pages it_ep_connect, it_ep_accept, it_reject,
-//! it_ep_disconnect, it_cm_req_events, it_cm_msg_events).
+//! Private data of connections: how much is allowed, and what arrives (pages it_ep_connect,
+//! it_ep_accept, it_reject, it_ep_disconnect, it_cm_req_events, it_cm_msg_events).
 
 use alloc::vec;
 
@@ -22,7 +22,8 @@ pub(crate) fn private_data(event: &Event) -> Option<PrivateData> {
     }
 }
 
-/// Checks that a message brought these bytes, in a field of the transport's own length that is zero behind them; or none.
+/// Checks that a message brought these bytes, padded with zeros to the length of the transport's
+/// field; or no private data, if `bytes` is empty.
 #[track_caller]
 pub(crate) fn brought(data: Option<PrivateData>, bytes: &[u8], limit: usize) -> Outcome {
     if bytes.is_empty() {
@@ -36,7 +37,7 @@ pub(crate) fn brought(data: Option<PrivateData>, bytes: &[u8], limit: usize) -> 
         && data[bytes.len()..].iter().all(|&byte| byte == 0);
     match good {
         true => Ok(()),
-        false => Err(Failure::new(alloc::format!("{} bytes came for {}", data.len(), bytes.len()))),
+        false => Err(Failure::new(alloc::format!("{} bytes arrived for {}", data.len(), bytes.len()))),
     }
 }
 
@@ -96,11 +97,12 @@ pub(crate) const TESTS: &[Test] = &[
             let event = active.expect(EventType::CM_MSG_CONN_ACCEPT_ARRIVAL)?;
             brought(private_data(&event), &second, limit)?;
             let Event::ConnAcceptArrival { cn_est_id, .. } = event else {
-                return Err(Failure::new("not an arrival"));
+                return Err(Failure::new("not the arrival of an acceptance"));
             };
             f.a.ep_accept(active.ep, cn_est_id, b"third")?;
             active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-            // The last message may be lost, and its data with it; what comes is right.
+            // The data of the last message may be lost with the message. If data arrives, it is
+            // that of the message.
             let event = passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             if let Some(data) = private_data(&event) {
                 check!(data.starts_with(b"third") || data.iter().all(|&byte| byte == 0));
@@ -135,7 +137,7 @@ pub(crate) const TESTS: &[Test] = &[
             let data = vec![7; info.reject_private_data_len + 1];
             refused(f.b.reject(request.cn_est_id, &data), Error::InvalidPdataLength)?;
             check_eq!(passive.state()?, EpStateRc::Unconnected);
-            // The request survived both.
+            // The request is still valid after both refused calls.
             f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
             active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;

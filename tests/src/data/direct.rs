@@ -1,4 +1,5 @@
-//! Data transfer from and to bus addresses, by the direct LMR handle (pages it_post_send, it_post_recv, it_post_rdma_write, it_post_rdma_read).
+//! Data transfer from and to bus addresses with the direct LMR handle (pages it_post_send,
+//! it_post_recv, it_post_rdma_write, it_post_rdma_read).
 
 use privileged_api::*;
 
@@ -35,7 +36,7 @@ pub(crate) const TESTS: &[Test] = &[
             check!(crate::fixture::read(&to, 0, 1000) == pattern(7, PAGE)[3..1003]);
             let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
             let target = (region.remote(0), region.context()?);
-            // Beside a segment of a region, too.
+            // Direct segments and segments of a region can be mixed.
             let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
             own.fill(8);
             let segments = [own.segment(0, 10), LmrTriplet::direct(source, 20), own.segment(20, 5)];
@@ -82,7 +83,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let pair = f.pair_of(&plain, &attributes())?;
                 let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
                 peer.fill(1);
-                // What is not privileged works there.
+                // Requests that need no privilege complete on this endpoint.
                 let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
                 post(&pair.a, Way::Write, &[own.whole()], 1, SIGNALLED, (peer.remote(0), peer.context()?))?;
                 pair.a.done(1, DtoStatus::Success)?;

@@ -1,4 +1,5 @@
-//! Which flags each way of data transfer takes, and what completes without a word (page it_dto_flags_t).
+//! Which flags each operation takes, and which requests complete without an event (page
+//! it_dto_flags_t).
 
 use privileged_api::*;
 
@@ -6,7 +7,8 @@ use crate::data::transfer::{NOWHERE, Way, post, ready};
 use crate::fixture::{OPEN, SIGNALLED, attributes};
 use crate::{Test, check, refused, test};
 
-/// Whether the specification allows these flags on that operation, of an IA without RDMA Read extensions.
+/// Whether the specification allows these flags for this operation on an IA without RDMA Read
+/// extensions.
 fn legal(way: Way, flags: DtoFlags) -> bool {
     let mut never = DtoFlags::UNLINK_FENCE | DtoFlags::UNLINK_LOCAL_SINK;
     if way != Way::Send {
@@ -63,12 +65,12 @@ pub(crate) const TESTS: &[Test] = &[
                     let posted = post(&pair.a, way, &[own.whole()], 2, flags, there);
                     if !legal(way, flags) {
                         refused(posted, Error::InvalidDtoFlags)?;
-                        // The Receive is used by a Send that is legal.
+                        // The Receive is consumed by a legal Send.
                         post(&pair.a, way, &[own.whole()], 2, DtoFlags::empty(), there)?;
                     } else {
                         posted?;
                     }
-                    // What is not held back lets go what is.
+                    // A request without the coalesce flag releases those that were held back.
                     post(&pair.a, Way::Write, &[], 3, SIGNALLED, NOWHERE)?;
                     if legal(way, flags) && flags.contains(DtoFlags::COMPLETION) {
                         pair.a.done(2, DtoStatus::Success)?;
@@ -116,7 +118,8 @@ pub(crate) const TESTS: &[Test] = &[
             for round in 0..20 {
                 own.fill(round);
                 let there = (peer.remote(0), peer.context()?);
-                // All but the last of a full queue are silent; the last one's completion makes room for all.
+                // All requests of a full queue but the last one are silent. The completion of the
+                // last one makes room for all.
                 for _ in 1..room {
                     post(&pair.a, Way::Write, &[own.whole()], 0, DtoFlags::empty(), there)?;
                 }

@@ -1,4 +1,5 @@
-//! The order of data transfers (pages it_post_send, it_post_recv, it_post_rdma_write, it_post_rdma_read, it_dto_flags_t).
+//! The order of data transfers (pages it_post_send, it_post_recv, it_post_rdma_write,
+//! it_post_rdma_read, it_dto_flags_t).
 
 use privileged_api::*;
 
@@ -97,7 +98,7 @@ pub(crate) const TESTS: &[Test] = &[
             "5.1.1.L01",
         ],
         |f| {
-            // One read at a time, but fifty posted, with other things between.
+            // One read may be outstanding, but fifty are posted, with other requests between them.
             let rc = RcAttributes { rdma_read_ord: 1, ..attributes().rc };
             let pair = f.pair_of(&EpAttributes { rc, ..attributes() }, &attributes())?;
             let (own, peer) =
@@ -143,11 +144,12 @@ pub(crate) const TESTS: &[Test] = &[
             let fenced = SIGNALLED | DtoFlags::BARRIER_FENCE;
             for round in 0..20 {
                 peer.fill(round);
-                // Read it, and write back behind the fence what was read.
+                // Read a region, and write the data back behind the fence.
                 post(&pair.a, Way::Read, &[own.whole()], 1, SIGNALLED, there)?;
                 let back = f.region(&f.b, pair.b.pz, len, OPEN)?;
                 post(&pair.a, Way::Write, &[own.whole()], 2, fenced, (back.remote(0), back.context()?))?;
-                // A second read into the same place, fenced, then a fenced Send of it.
+                // Read again into the same place behind a fence, and send the data behind another
+                // fence.
                 post(&pair.a, Way::Read, &[own.whole()], 3, fenced, there)?;
                 let message = f.region(&f.b, pair.b.pz, len, OPEN)?;
                 f.b.post_recv(pair.b.ep, &[message.whole()], 4, DtoFlags::COMPLETION)?;

@@ -1,4 +1,5 @@
-//! Posting as such: what it takes, who may post at once, when what was posted starts, and whose the buffer is (pages it_post_send, it_post_recv,
+//! Rules for all posts: resources they use, posts by several threads, when a request starts, and
+//! when the buffer belongs to the consumer again (pages it_post_send, it_post_recv,
 //! it_post_rdma_write, it_post_rdma_read, it_post_atomic; appendix A).
 
 use alloc::sync::Arc;
@@ -19,14 +20,14 @@ use crate::fixture::{
 use crate::thread::{Thread, breathe};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// How often memory was taken from the heap while something was done.
+/// Number of heap allocations during `work`.
 fn taken(f: &Fixture, work: &mut dyn FnMut()) -> u64 {
     let before = (f.setup.memory)().requests;
     work();
     (f.setup.memory)().requests - before
 }
 
-/// Fails unless `post` takes nothing from the heap while it is called `count` times, each time with success.
+/// Fails unless `count` calls of `post` succeed without a heap allocation.
 fn takes_nothing(f: &Fixture, count: u64, mut post: impl FnMut(u64) -> Result<(), Error>) -> Outcome {
     let mut outcome = Ok(());
     let mut work = || {
@@ -42,8 +43,9 @@ fn takes_nothing(f: &Fixture, count: u64, mut post: impl FnMut(u64) -> Result<()
     }
 }
 
-/// As [`takes_nothing`], where somebody else may take some at the same time: one quiet attempt is enough.
-fn in_the_end(mut attempt: impl FnMut() -> Outcome) -> Outcome {
+/// As [`takes_nothing`], where another thread may allocate at the same time: one attempt without
+/// allocations is enough.
+fn retried(mut attempt: impl FnMut() -> Outcome) -> Outcome {
     let mut last = Ok(());
     for _ in 0..10 {
         last = attempt();
@@ -54,7 +56,8 @@ fn in_the_end(mut attempt: impl FnMut() -> Outcome) -> Outcome {
     last
 }
 
-/// Two connected endpoints of one IA in one zone: what one links the other can be reached by.
+/// Two connected endpoints of one IA in one zone, so that one end can reach the memory that the
+/// other one links.
 fn within(f: &Fixture) -> Result<Pair, Failure> {
     let a = f.end(&f.b, &attributes())?;
     let (request, recv) =
@@ -66,14 +69,14 @@ fn within(f: &Fixture) -> Result<Pair, Failure> {
     Ok(Pair { a, b })
 }
 
-/// Links a wide RMR on all of a region, silently, through the pair's active end.
+/// Links a wide RMR to a whole region through the pair's active end, without a completion.
 fn link(pair: &Pair, rmr: RmrHandle, region: &Region) -> Result<RmrContext, Error> {
     let (addr, mode, length) = (region.buffer.addr(), AddrMode::Absolute, region.buffer.len() as u64);
     let (privs, silent) = (MemPriv::REMOTE, DtoFlags::empty());
     pair.a.ia.rmr_link(rmr, region.lmr, addr, length, mode, privs, pair.a.ep, 70, silent)
 }
 
-/// What starts behind a link or unlink.
+/// The request that is posted behind a link or an unlink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Write,
@@ -82,7 +85,8 @@ enum Way {
 }
 
 impl Way {
-    /// Posts it through the pair's active end: an RDMA operation on the other end's memory, or a Send.
+    /// Posts it through the pair's active end: an RDMA operation on the other end's memory, or a
+    /// Send.
     fn post(self, pair: &Pair, own: &Region, at: RdmaAddr, context: RmrContext) -> Result<(), Error> {
         let (ia, ep, segment) = (&pair.a.ia, pair.a.ep, [own.segment(0, 64)]);
         match self {
@@ -104,7 +108,7 @@ pub(crate) const TESTS: &[Test] = &[
             "A.it_post_send.B01",
         ],
         |f| {
-            // What counts has to count.
+            // Check first that allocations are counted at all.
             let boxed = taken(f, &mut || drop(core::hint::black_box(vec![0_u8; 100])));
             check!(boxed > 0, "allocations are not counted");
             const DEPTH: u64 = 32;
@@ -128,9 +132,9 @@ pub(crate) const TESTS: &[Test] = &[
             let (ia, ep) = (&pair.a.ia, pair.a.ep);
             for count in [0, 1, most] {
                 let segments = vec![own.segment(0, 8); count];
-                // Each call up to the depth of its queue, which is empty each time.
+                // Each call is made as often as its queue has room. The queue is empty before.
                 for way in 0..3 {
-                    in_the_end(|| {
+                    retried(|| {
                         let posted = takes_nothing(f, DEPTH, |cookie| match way {
                             0 => ia.post_rdma_write(ep, &segments, cookie, SIGNALLED, at, context),
                             1 => ia.post_rdma_read(ep, &segments, cookie, SIGNALLED, at, context),
@@ -146,7 +150,7 @@ pub(crate) const TESTS: &[Test] = &[
                         posted
                     })?;
                 }
-                in_the_end(|| {
+                retried(|| {
                     let room = [there.whole()];
                     for cookie in 0..DEPTH {
                         f.b.post_recv(pair.b.ep, &room, cookie, DtoFlags::COMPLETION)?;
@@ -164,7 +168,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test("data::shared_receives_take_nothing", &["A.it_post_recv.B01"], |f| {
         let pz = f.b.pz_create()?;
-        in_the_end(|| {
+        retried(|| {
             let srq = f.b.srq_create(pz, 1, 32)?;
             let posted = takes_nothing(f, 32, |cookie| f.b.post_recv(srq, &[], cookie, DtoFlags::COMPLETION));
             refused(f.b.post_recv(srq, &[], 33, DtoFlags::COMPLETION), Error::TooManyPosts)?;
@@ -179,7 +183,7 @@ pub(crate) const TESTS: &[Test] = &[
         let (a, b) = (peer(&f.a, &small)?, peer(&f.b, &small)?);
         let (from, into) = (f.region(&f.a, a.pz, PAGE, OPEN)?, f.region(&f.b, b.pz, PAGE, OPEN)?);
         let to = DgRemoteEpAddr::IbUd { addr: address(&f.a, a.pz, &f.b)?, ep_info: b.info };
-        in_the_end(|| {
+        retried(|| {
             let (room, said) = ([into.segment(0, 100)], [from.segment(0, 60)]);
             let received =
                 takes_nothing(f, DEPTH, |cookie| f.b.post_recvfrom(b.ep, &room, cookie, SIGNALLED));
@@ -200,7 +204,7 @@ pub(crate) const TESTS: &[Test] = &[
             let pair = f.pair()?;
             let (own, there) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, OPEN)?);
             let (at, context) = (there.remote(0), there.context()?);
-            // The first request stands for as long as it takes to post all the others.
+            // The first request is delayed for longer than it takes to post all others.
             f.inject_into(&pair.a, Injection::Delay, 1, 300_000_000)?;
             f.b.post_recv(pair.b.ep, &[], 1, DtoFlags::COMPLETION)?;
             let room = f.a.ep_query(pair.a.ep, EpParamMask::MAX_REQ_DTO)?.attr.max_request_dtos as u64;
@@ -255,19 +259,19 @@ pub(crate) const TESTS: &[Test] = &[
             for thread in threads {
                 thread.join()??;
             }
-            // Each once, and those of one thread in its order.
+            // Each request completes once, and those of one thread complete in their order.
             let mut next = [0; THREADS as usize];
             for _ in 0..THREADS * EACH {
                 let done = pair.a.reap()?;
                 check_eq!(done.dto_status, DtoStatus::Success);
                 let (thread, n) = ((done.cookie / 1000) as usize, done.cookie % 1000);
-                check_eq!(Some(&n), next.get(thread), "of thread {thread}");
+                check_eq!(Some(&n), next.get(thread), "the next cookie of thread {thread}");
                 next[thread] += 1;
             }
             let mut taken = vec![false; (THREADS * 1000) as usize];
             for _ in 0..THREADS * EACH / 3 {
                 let done = pair.b.reap_recv()?;
-                let place = some(taken.get_mut(done.cookie as usize), "a cookie of ours")?;
+                let place = some(taken.get_mut(done.cookie as usize), "a cookie that was posted")?;
                 check!(!*place && done.dto_status == DtoStatus::Success, "{done:?}");
                 *place = true;
             }
@@ -303,7 +307,7 @@ pub(crate) const TESTS: &[Test] = &[
             let mut seen = vec![false; depth];
             for _ in 0..depth {
                 let done = completion(ia, evd)?;
-                let place = some(seen.get_mut(done.cookie as usize), "a cookie of ours")?;
+                let place = some(seen.get_mut(done.cookie as usize), "a cookie that was posted")?;
                 check!(!*place && done.dto_status == DtoStatus::Success, "{done:?}");
                 *place = true;
             }
@@ -328,7 +332,7 @@ pub(crate) const TESTS: &[Test] = &[
                 pair.a.done(70, DtoStatus::Success)?;
                 let bare = Region { buffer, lmr, context: None };
                 bare.fill(3);
-                // It is good for what may write to it.
+                // The region can be the target of an operation that writes to it.
                 f.a.post_rdma_read(
                     pair.a.ep,
                     &[bare.segment(0, 64)],
@@ -396,7 +400,8 @@ pub(crate) const TESTS: &[Test] = &[
                 let rmr = f.b.rmr_create(pair.a.pz, RmrType::Wide)?;
                 for round in 0..10 {
                     own.fill(round);
-                    // Both ends are in one zone, so what this end links its own request can reach.
+                    // Both ends are in one zone, so the requests of this end can reach the memory
+                    // that it links.
                     let context = link(&pair, rmr, &there)?;
                     if way == Way::Send {
                         f.b.post_recv(pair.b.ep, &[there.whole()], 1, DtoFlags::COMPLETION)?;
@@ -408,7 +413,7 @@ pub(crate) const TESTS: &[Test] = &[
                         pair.b.recv_done(1, DtoStatus::Success)?;
                     }
                 }
-                // Behind an unlink the context is of no use any more.
+                // After an unlink the context is invalid.
                 let context = some(f.b.rmr_query(rmr, RmrParamMask::ALL)?.rmr_context, "a context")?;
                 if way != Way::Send {
                     f.b.rmr_unlink(rmr, pair.a.ep, 72, DtoFlags::empty())?;
@@ -416,7 +421,7 @@ pub(crate) const TESTS: &[Test] = &[
                     pair.a.done(71, DtoStatus::RemoteAccess)?;
                     continue;
                 }
-                // Behind a link that fails nothing starts.
+                // No request behind a failed link starts.
                 let bare = f.region(&f.b, f.b.pz_create()?, 64, MemPriv::LOCAL)?;
                 f.b.post_recv(pair.b.ep, &[there.whole()], 1, DtoFlags::COMPLETION)?;
                 link(&pair, rmr, &bare)?;
@@ -443,7 +448,7 @@ pub(crate) const TESTS: &[Test] = &[
             }
             pair.a.done(1, DtoStatus::Success)?;
             own.buffer.slice().fill(0xee);
-            // What comes behind it says that it is there.
+            // A later Send completes after the data of the earlier request has arrived.
             f.b.post_recv(pair.b.ep, &[], 3, DtoFlags::COMPLETION)?;
             f.a.post_send(pair.a.ep, &[], 4, SIGNALLED)?;
             if round % 2 == 1 {
@@ -461,10 +466,10 @@ pub(crate) const TESTS: &[Test] = &[
         let (own, there) =
             (f.region(&f.a, pair.a.pz, len, OPEN)?, f.region(&f.b, pair.b.pz, len + 64, OPEN)?);
         let (buffer, enough) = (own.buffer.clone(), Arc::new(AtomicBool::new(false)));
-        let (told, platform) = (enough.clone(), f.platform().clone());
+        let (stop, platform) = (enough.clone(), f.platform().clone());
         let scribbler = Thread::spawn(f.platform(), "scribbler", move || {
             let mut byte = 1_u8;
-            while !told.load(Ordering::Acquire) {
+            while !stop.load(Ordering::Acquire) {
                 for at in (0..len).step_by(PAGE) {
                     crate::fixture::write(&buffer, at, &[byte; 8]);
                 }
@@ -487,15 +492,16 @@ pub(crate) const TESTS: &[Test] = &[
         enough.store(true, Ordering::Release);
         scribbler.join()?;
         sent?;
-        // What it was is nobody's promise; that it is nothing but the message is.
+        // The content of the message is undefined, but nothing beyond the message was written.
         check!(there.bytes(len, 64).iter().all(|&byte| byte == 0));
         check!(there.bytes(8, PAGE - 8).iter().all(|&byte| byte == 0));
         Ok(())
     }),
     test("data::atomics_that_get_no_answer", &["it_post_atomic.A14"], |f| {
-        // A packet that was damaged is dropped; when that happens to all of them the atomic ends as a transport error.
+        // A damaged packet is dropped. If that happens to every packet, the atomic completes with a
+        // transport error.
         let pair = Pair { a: f.end(&f.a, &attributes())?, b: f.end(&f.b, &atomic_attributes())? };
-        // 4.096 us * 2^12 = 17 ms, twice.
+        // Two attempts with a timeout of 4.096 us * 2^12 = 17 ms each.
         let hasty = ConnAttributes { retry_count: 1, local_ack_timeout: 12, ..ConnAttributes::default() };
         f.connect_with(&pair.a, &pair.b, Some(&hasty))?;
         let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
@@ -508,7 +514,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.post_atomic(pair.a.ep, op, 1, 0, &sink, 2, SIGNALLED, at, context)?;
         pair.a.done(2, DtoStatus::Transport)?;
         pair.a.broken()?;
-        // However often it was asked, it was done once.
+        // The atomic was executed once, although the request was sent several times.
         check_eq!(there.bytes(0, 8), 2_u64.to_ne_bytes());
         Ok(())
     }),

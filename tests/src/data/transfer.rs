@@ -1,5 +1,5 @@
-//! Data transfer (pages it_post_send, it_post_recv, it_post_rdma_write, it_post_rdma_read, it_dto_flags_t,
-//! it_dto_events, it_lmr_triplet_t).
+//! Data transfer (pages it_post_send, it_post_recv, it_post_rdma_write, it_post_rdma_read,
+//! it_dto_flags_t, it_dto_events, it_lmr_triplet_t).
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -9,7 +9,7 @@ use privileged_api::*;
 use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attributes, sevd};
 use crate::{Failure, Test, check, check_eq, refused, test};
 
-/// A connected pair with a region of this length on each side, `a`'s filled.
+/// A connected pair with a region of this length on each side. `a`'s region is filled.
 pub(crate) fn ready(f: &Fixture, len: usize) -> Result<(Pair, Region, Region), Failure> {
     let pair = f.pair()?;
     let (a, b) = (f.region(&f.a, pair.a.pz, len, OPEN)?, f.region(&f.b, pair.b.pz, len, OPEN)?);
@@ -17,7 +17,7 @@ pub(crate) fn ready(f: &Fixture, len: usize) -> Result<(Pair, Region, Region), F
     Ok((pair, a, b))
 }
 
-/// The four ways to post, by name.
+/// The four operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Send,
@@ -102,7 +102,7 @@ pub(crate) const TESTS: &[Test] = &[
                 f.b.post_recv(pair.b.ep, &segments, theirs, DtoFlags::COMPLETION)?;
                 segments[0] = source.segment(PAGE - len, len);
                 f.a.post_send(pair.a.ep, &segments, mine, SIGNALLED)?;
-                // The list is the consumer's again.
+                // The consumer may reuse the segment list as soon as the post has returned.
                 segments[0] = LmrTriplet::default();
                 let got = pair.b.reap_recv()?;
                 let expected = DtoCompletion {
@@ -114,7 +114,7 @@ pub(crate) const TESTS: &[Test] = &[
                     transferred_length: len as u32,
                     ..DtoCompletion::default()
                 };
-                check_eq!(got, expected, "of {len} bytes");
+                check_eq!(got, expected, "the completion of {len} bytes");
                 let sent = pair.a.reap()?;
                 check_eq!(
                     (sent.event_number, sent.dto_status),
@@ -122,7 +122,10 @@ pub(crate) const TESTS: &[Test] = &[
                 );
                 check_eq!((sent.cookie, sent.ep, sent.evd), (mine, pair.a.ep, pair.a.request));
                 check!(sink.bytes(0, len) == source.bytes(PAGE - len, len));
-                check!(sink.bytes(len, PAGE - len).iter().all(|&byte| byte == 0), "beyond the message");
+                check!(
+                    sink.bytes(len, PAGE - len).iter().all(|&byte| byte == 0),
+                    "bytes behind the message were written"
+                );
                 let _ = segments;
             }
             check_eq!((EventType::DTO_SEND_CMPL.as_raw(), EventType::DTO_RC_RECV_CMPL.as_raw()), (1, 2));
@@ -238,7 +241,8 @@ pub(crate) const TESTS: &[Test] = &[
                 let got = pair.b.reap_recv()?;
                 check_eq!((got.cookie, got.dto_status, got.transferred_length), (1, DtoStatus::Success, 0));
                 pair.a.done(2, DtoStatus::Success)?;
-                // Whatever the context and the address: no bytes, no violation.
+                // A transfer of no bytes violates nothing, regardless of the context and the
+                // address.
                 for to in
                     [NOWHERE, (RdmaAddr(u64::MAX), RmrContext(u32::MAX)), (own.remote(7), RmrContext(12345))]
                 {
@@ -249,7 +253,7 @@ pub(crate) const TESTS: &[Test] = &[
                 }
             }
             check_eq!(pair.a.state()?, EpStateRc::Connected);
-            // An empty message into a buffer, and into no buffer, each take one Receive.
+            // An empty message consumes one Receive, whether the Receive has a buffer or none.
             f.b.post_recv(pair.b.ep, &[], 5, DtoFlags::COMPLETION)?;
             f.b.post_recv(pair.b.ep, &[], 6, DtoFlags::COMPLETION)?;
             f.a.post_send(pair.a.ep, &[], 7, SIGNALLED)?;
@@ -390,7 +394,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     test("data::overlapping_sinks", &["it_post_recv.B09", "it_post_rdma_read.B05"], |f| {
         let (pair, source, sink) = ready(f, 64)?;
-        // What the sink holds is not defined, but the operation completes.
+        // The content of the sink is undefined, but the operation completes.
         f.b.post_recv(pair.b.ep, &[sink.segment(0, 32), sink.segment(16, 32)], 1, DtoFlags::COMPLETION)?;
         f.a.post_send(pair.a.ep, &[source.whole()], 2, SIGNALLED)?;
         pair.b.recv_done(1, DtoStatus::Success)?;
@@ -539,7 +543,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test("data::far_round_the_rings", &["it_evd_dequeue.B01", "1.B06"], |f| {
-        // Small rings, many rounds, so that every index wraps often.
+        // With small rings and many rounds, every index wraps many times.
         let small = EpAttributes { max_request_dtos: 4, max_recv_dtos: 4, ..attributes() };
         let pair = f.pair_of(&small, &small)?;
         let (own, peer) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, OPEN)?);

@@ -1,4 +1,5 @@
-//! Address handles (pages it_address_handle_create, it_address_handle_query, it_address_handle_modify, it_address_handle_free).
+//! Address handles (pages it_address_handle_create, it_address_handle_query,
+//! it_address_handle_modify, it_address_handle_free).
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -16,7 +17,7 @@ fn way(f: &Fixture) -> Result<Path, Failure> {
     path(&f.a, &some(spigot(&f.b)?.net_addr.first().copied(), "a network address")?)
 }
 
-/// The path with another InfiniBand part.
+/// The path with its InfiniBand part changed.
 fn with(path: &Path, change: impl FnOnce(&mut IbNetEndpoint)) -> Path {
     let mut path = *path;
     if let Some(ib) = path.ib_mut() {
@@ -25,7 +26,7 @@ fn with(path: &Path, change: impl FnOnce(&mut IbNetEndpoint)) -> Path {
     path
 }
 
-/// A path, and what is wrong with it.
+/// Bad paths, each with the error that it must cause.
 fn wrong_ways(way: &Path) -> Vec<(Path, Error)> {
     let source = Error::InvalidSourcePath;
     let via = NetEndpoint::Via(ViaNetAddr { len: 4, hostaddr: [1; MAX_VIA_ADDR_LEN] });
@@ -47,7 +48,7 @@ fn wrong_ways(way: &Path) -> Vec<(Path, Error)> {
     ])
 }
 
-/// Handles that name no address handle of `a`.
+/// Handles that do not name an address handle of `a`.
 fn no_handles(f: &Fixture, pz: PzHandle) -> Result<[AddrHandle; 4], Failure> {
     let freed = address(&f.a, pz, &f.b)?;
     f.a.address_handle_free(freed)?;
@@ -134,7 +135,8 @@ pub(crate) const TESTS: &[Test] = &[
             for (path, error) in wrong_ways(&way) {
                 refused(f.a.address_handle_create(pz, &path, AhFlags::PATH_COMPLETE), error)?;
             }
-            // Incomplete, the local part is chosen; but somebody must be at the other end.
+            // The provider chooses the local part of an incomplete path, but the remote part must
+            // name a node.
             for path in [
                 Path { spigot_id: 77, ..way },
                 with(&way, |ib| ib.local_port_gid = [9; 16]),
@@ -149,7 +151,7 @@ pub(crate) const TESTS: &[Test] = &[
                 );
                 f.a.address_handle_free(handle)?;
             }
-            // The service level is the consumer's in both cases.
+            // In both cases the service level is that of the consumer's path.
             let leveled = with(&way, |ib| (ib.sl, ib.partition_key) = (5, 0x1234));
             let handle = f.a.address_handle_create(pz, &leveled, AhFlags::empty())?;
             let chosen = f.a.address_handle_query(handle, AddrParamMask::PATH)?.path;
@@ -166,7 +168,7 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(created, Error::InvalidSourcePath)?;
             }
             check_eq!(f.a.object_counts().addr, 0);
-            // What does not matter may be anything.
+            // Members that do not matter may have any value.
             let odd = with(&way, |ib| {
                 (ib.packet_rate, ib.subnet_local, ib.remote_port_lid) = (9, true, 5);
                 (ib.path_mtu, ib.packet_lifetime) = (15, 63);
@@ -276,7 +278,8 @@ pub(crate) const TESTS: &[Test] = &[
             let params = AddrParam { path, ..AddrParam::default() };
             f.a.address_handle_modify(addr, AddrParamMask::PATH, &params)?;
             arrives(6 << 28 | 2 << 20 | 1, 3)?;
-            // Sends that were posted do not need the handle any more: each completes once.
+            // A Send that is posted does not need the address handle any more: each completes once
+            // after the handle is freed.
             for cookie in 0..32 {
                 f.a.post_sendto(a.ep, &[], cookie, SIGNALLED, &to)?;
             }
@@ -310,7 +313,7 @@ pub(crate) const TESTS: &[Test] = &[
                     sources.push(ib.local_port_gid);
                 }
             }
-            check!(sources.len() > 1, "one GID only");
+            check!(sources.len() > 1, "the port has one GID only");
             Ok(())
         },
     ),

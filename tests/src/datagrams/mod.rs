@@ -1,5 +1,5 @@
-//! Datagrams: address handles, UD endpoints, UD service requests, and connection management messages
-//! that no IT-API consumer would send.
+//! Datagrams: address handles, UD endpoints, UD service requests, and connection management
+//! messages that no IT-API consumer can send.
 
 use crate::Test;
 

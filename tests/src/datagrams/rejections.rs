@@ -1,5 +1,6 @@
-//! What becomes of connections and service requests that a peer refuses or redirects, and of messages that cross or are late (pages
-//! it_cm_msg_events and its part of appendix A). The peer is a client of the agent that says what no IT-API consumer can.
+//! Connections and service requests that a peer refuses or redirects, and messages that cross or
+//! are late (pages it_cm_msg_events and its part of appendix A). The peer is a client of the agent
+//! that sends messages no IT-API consumer can send.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -22,9 +23,9 @@ use crate::fixture::{End, Fixture, MOMENT, SIGNALLED, attributes, path, sevd};
 use crate::thread::eventually;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// The service that the peer offers.
+/// The service ID at which the peer listens.
 const SERVICE: u64 = 0x1000_0000_0000_4711;
-/// The additional information of code 24 is all of ClassPortInfo.
+/// The additional information of code 24 is a whole ClassPortInfo.
 const ELSEWHERE: Redirection = Redirection {
     gid: Gid([0; 16]),
     traffic_class: 0x20,
@@ -36,7 +37,8 @@ const ELSEWHERE: Redirection = Redirection {
     qkey: QKey::GSI,
 };
 
-/// What the peer was asked: by whom, and at which of its GIDs.
+/// The requests that the peer got: their identifiers, and the index of the GID at which each
+/// arrived.
 #[derive(Default)]
 struct Asked {
     connections: Mutex<Vec<(ConnectionId, u8)>>,
@@ -63,7 +65,7 @@ impl Upcalls for Asked {
     fn catastrophic(&self, _: Death) {}
 }
 
-/// A client of `b`'s agent that offers the service.
+/// A client of `b`'s agent that listens at the service ID.
 struct Peer<'a> {
     f: &'a Fixture,
     asked: Arc<Asked>,
@@ -80,13 +82,13 @@ impl Peer<'_> {
         Ok(peer)
     }
 
-    /// The GIDs that it can be reached by.
+    /// The GIDs at which the peer can be reached.
     fn gids(&self) -> Vec<[u8; 16]> {
         let gids = &self.f.setup.b.agent.identity().gids;
         gids.iter().copied().filter(|gid| *gid != [0; 16]).collect()
     }
 
-    /// Asks it for a connection and takes the request.
+    /// Starts to connect to the peer and takes the request.
     #[track_caller]
     fn dialled(&self, end: &End, route: &Path) -> Result<(ConnectionId, u8), Failure> {
         let qual = ConnQual::service_id(SERVICE);
@@ -96,7 +98,7 @@ impl Peer<'_> {
             request = self.asked.connections.lock().pop();
             request.is_some()
         });
-        some(request, "a request for a connection")
+        some(request, "a connection request")
     }
 
     fn reject(&self, id: ConnectionId, reason: Reason, information: &[u8]) -> Outcome {
@@ -120,12 +122,12 @@ impl Drop for Peer<'_> {
     }
 }
 
-/// The route from `a` to the peer's GID.
+/// The path from `a` to the peer's GID.
 fn route_to(f: &Fixture, gid: [u8; 16]) -> Result<Path, Failure> {
     path(&f.a, &NetAddr::IbGid(gid))
 }
 
-/// Takes the rejection, checks the state, and makes the endpoint ready for another try.
+/// Takes the rejection, checks the endpoint's state, and resets the endpoint.
 #[track_caller]
 fn rejected(end: &End) -> Result<(RejectReason, Option<Path>), Failure> {
     let event = end.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
@@ -137,7 +139,7 @@ fn rejected(end: &End) -> Result<(RejectReason, Option<Path>), Failure> {
     Ok((reject_reason_code, dst_path))
 }
 
-/// Starts to connect and loses whatever is to make known that it was given up.
+/// Starts to connect and gives up, and drops the message that informs the peer.
 fn given_up(f: &Fixture, active: &End) -> Outcome {
     f.inject(0, Injection::DropManagement, 1, 0)?;
     f.a.ep_disconnect(active.ep, &[])?;
@@ -173,7 +175,7 @@ pub(crate) const TESTS: &[Test] = &[
                 (RejectReason::BadPath, &[12, 13, 14, 15, 16, 17, 24, 25, 26, 32]),
                 (RejectReason::StaleConn, &[10]),
                 (RejectReason::BadOrd, &[27]),
-                // Told at once, like all others.
+                // Reported at once, like all other reasons.
                 (RejectReason::Resources, &[1, 3]),
             ];
             for (expected, numbers) in table {
@@ -182,9 +184,9 @@ pub(crate) const TESTS: &[Test] = &[
                     let (id, _) = peer.dialled(&end, &route)?;
                     peer.reject(id, Reason(number), &[])?;
                     end.recv_done(1, DtoStatus::Flushed)?;
-                    let (told, dst_path) = rejected(&end)?;
-                    check_eq!(told, expected, "code {number}");
-                    // Nothing is suggested, so the path is the one that was asked by.
+                    let (answer, dst_path) = rejected(&end)?;
+                    check_eq!(answer, expected, "code {number}");
+                    // Without a suggested path the event has the path of the request.
                     let suggested = (expected == RejectReason::BadPath).then_some(route);
                     check_eq!(dst_path, suggested, "code {number}");
                 }
@@ -217,18 +219,18 @@ pub(crate) const TESTS: &[Test] = &[
             let (id, at) = peer.dialled(&end, &route)?;
             check_eq!(usize::from(at), 0);
             peer.reject(id, Reason(number), information)?;
-            let (told, dst_path) = rejected(&end)?;
-            check_eq!(told, RejectReason::BadPath);
+            let (answer, dst_path) = rejected(&end)?;
+            check_eq!(answer, RejectReason::BadPath);
             let suggested = some(dst_path, "a path")?;
             check_eq!(suggested.ib().copied(), Some(expected), "code {number}");
             check_eq!((suggested.spigot_id, suggested.timeout), (route.spigot_id, route.timeout));
-            // Tried again by it.
+            // Connect again along the suggested path.
             let (id, at) = peer.dialled(&end, &suggested)?;
             check_eq!(peer.f.setup.b.agent.identity().gids[usize::from(at)], expected.remote_port_gid);
             peer.reject(id, Reason::INVALID_SERVICE_ID, &[])?;
             check_eq!(rejected(&end)?, (RejectReason::Other, None));
         }
-        // Nothing that can be followed: no such port, or less than a port's name.
+        // The information names no valid port, or is shorter than the name of a port.
         for information in [&[0; 16][..], &[0xff; 16], &last[..15]] {
             let (id, _) = peer.dialled(&end, &route)?;
             peer.reject(id, Reason::PORT_REDIRECTION, information)?;
@@ -249,25 +251,25 @@ pub(crate) const TESTS: &[Test] = &[
         let to = Redirection { gid: Gid(last), ..ELSEWHERE };
         let (request, _) = peer.resolving()?;
         peer.client.redirect_resolution(request, &to, b"there")?;
-        let told = reply(&f.a, evd)?;
-        check_eq!((told.status, told.ud_svc), (UdSvcStatus::Redirected, handle));
-        check_eq!(told.ep_info, RemoteEpInfo::default());
-        check!(some(told.private_data, "private data")?.starts_with(b"there"));
-        let there = some(told.dst_path, "a path")?;
+        let answer = reply(&f.a, evd)?;
+        check_eq!((answer.status, answer.ud_svc), (UdSvcStatus::Redirected, handle));
+        check_eq!(answer.ep_info, RemoteEpInfo::default());
+        check!(some(answer.private_data, "private data")?.starts_with(b"there"));
+        let there = some(answer.dst_path, "a path")?;
         let ib = some(there.ib().copied(), "an InfiniBand path")?;
         check_eq!(ib.remote_port_gid, last);
         check_eq!((ib.sl, ib.traffic_class, ib.flow_label), (3, 0x20, 0x1_2345));
-        // The path is complete: it can be asked by.
+        // The path in the reply is complete, so it can be used for a request.
         f.a.ud_service_request_handle_free(handle)?;
         let handle = f.a.ud_service_request_handle_create(&qual, evd, &there, &[])?;
         f.a.ud_service_request(handle)?;
         let (request, at) = peer.resolving()?;
         check_eq!(f.setup.b.agent.identity().gids[usize::from(at)], last);
-        // To nowhere.
+        // A redirection to no GID.
         let nowhere = Redirection { gid: Gid([0; 16]), ..ELSEWHERE };
         peer.client.redirect_resolution(request, &nowhere, &[])?;
-        let told = reply(&f.a, evd)?;
-        check_eq!((told.status, told.dst_path), (UdSvcStatus::Rejected, None));
+        let answer = reply(&f.a, evd)?;
+        check_eq!((answer.status, answer.dst_path), (UdSvcStatus::Rejected, None));
         Ok(())
     }),
     test("rejections::a_late_acceptance", &["A.it_cm_msg_events.B05", "A.it_cm_msg_events.B06"], |f| {
@@ -278,7 +280,7 @@ pub(crate) const TESTS: &[Test] = &[
             let request = listener.request()?;
             given_up(f, &active)?;
             f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
-            // The passive side is answered, and does not wait for ever.
+            // The passive side is answered with a rejection and does not wait until it times out.
             passive.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
             check_eq!(passive.state()?, EpStateRc::Nonoperational);
             refused(f.a.evd_dequeue(active.conn), Error::QueueEmpty)?;
@@ -299,11 +301,11 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.ep_disconnect(active.ep, &[])?;
             let event = active.expect(EventType::CM_MSG_CONN_ACCEPT_ARRIVAL)?;
             let Event::ConnAcceptArrival { cn_est_id, .. } = event else {
-                return Err(Failure::new("not an arrival"));
+                return Err(Failure::new("not the arrival of an acceptance"));
             };
             active.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
             refused(f.a.ep_accept(active.ep, cn_est_id, &[]), Error::InvalidCnEstId)?;
-            // Either of two events tells the end of a connection, to each side once.
+            // Each side gets the event for the end of a connection once, whichever side ends it.
             let pair = f.pair()?;
             f.a.ep_disconnect(pair.a.ep, &[])?;
             for end in [&pair.a, &pair.b] {
@@ -325,9 +327,9 @@ pub(crate) const TESTS: &[Test] = &[
             f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
             let event = active.expect(EventType::CM_MSG_CONN_ACCEPT_ARRIVAL)?;
             let Event::ConnAcceptArrival { cn_est_id, .. } = event else {
-                return Err(Failure::new("not an arrival"));
+                return Err(Failure::new("not the arrival of an acceptance"));
             };
-            // The last message waits for a while; the active side sends first.
+            // The last message is delayed, and the active side sends data before it arrives.
             f.inject(nic_abi::ident::QPN_GSI, Injection::Delay, 1, 200_000_000)?;
             f.a.ep_accept(active.ep, cn_est_id, b"late")?;
             active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
@@ -337,7 +339,8 @@ pub(crate) const TESTS: &[Test] = &[
             let event = passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             check!(matches!(event, Event::ConnEstablished { private_data: None, .. }), "{event:?}");
             check_eq!(passive.state()?, EpStateRc::Connected);
-            // What follows on the same way comes behind the late message, which told nothing.
+            // A message that follows on the same path arrives behind the late message, which caused
+            // no event.
             f.a.ep_disconnect(active.ep, b"end")?;
             passive.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
             refused(f.b.evd_dequeue(passive.conn), Error::QueueEmpty)

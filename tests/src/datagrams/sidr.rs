@@ -1,5 +1,6 @@
-//! UD service requests and replies (pages it_ud_service_request_handle_create, it_ud_service_request_handle_query,
-//! it_ud_service_request_handle_free, it_ud_service_request, it_ud_service_reply, it_cm_req_events, it_cm_msg_events).
+//! UD service requests and replies (pages it_ud_service_request_handle_create,
+//! it_ud_service_request_handle_query, it_ud_service_request_handle_free, it_ud_service_request,
+//! it_ud_service_reply, it_cm_req_events, it_cm_msg_events).
 
 use core::result::Result;
 
@@ -11,10 +12,10 @@ use crate::datagrams::ud::{datagrams, peer};
 use crate::fixture::{Fixture, Listener, MOMENT, WAIT, path, sevd, spigot};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// What a service answers.
+/// The endpoint that the service's reply names.
 const INFO: RemoteEpInfo = RemoteEpInfo { ud_ep_id: 0x12_3456, ud_ep_key: 0x89ab_cdef };
 
-/// A request handle of `a` and the listen point of `b` that it is for.
+/// A request handle of `a`, and the listen point of `b` for which it was created.
 pub(crate) struct Asking {
     pub listener: Listener,
     pub evd: EvdHandle,
@@ -44,7 +45,7 @@ pub(crate) fn request(listener: &Listener) -> Result<UdServiceRequest, Failure> 
     }
 }
 
-/// The next reply on a dispatcher.
+/// The next reply on an EVD.
 #[track_caller]
 pub(crate) fn reply(ia: &Ia, evd: EvdHandle) -> Result<UdServiceReply, Failure> {
     let (event, _) = ia.evd_wait(evd, WAIT)?;
@@ -121,13 +122,13 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(f.b.object_counts().ud_requests, 0);
             let again = f.b.ud_service_reply(asked.ud_svc_req_id, UdSvcStatus::EpInfoValid, INFO, &[]);
             refused(again, Error::InvalidUdSvcReqId)?;
-            let told = reply(&f.a, asking.evd)?;
+            let got = reply(&f.a, asking.evd)?;
             check_eq!(
-                (told.evd, told.ud_svc, told.status),
+                (got.evd, got.ud_svc, got.status),
                 (asking.evd, asking.handle, UdSvcStatus::EpInfoValid)
             );
-            check_eq!(told.ep_info, INFO);
-            let data = some(told.private_data, "private data")?;
+            check_eq!(got.ep_info, INFO);
+            let data = some(got.private_data, "private data")?;
             check!(data.starts_with(b"an answer") && data[9..].iter().all(|&byte| byte == 0));
             silent(&f.a, asking.evd)?;
             silent(&f.b, asking.listener.evd)
@@ -170,13 +171,13 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!((UdSvcStatus::NoEpAvailable as u32, UdSvcStatus::Redirected as u32), (3, 4));
             check_eq!(Error::InvalidUdStatus as u32, 74);
             let asking = asking(f, &[])?;
-            // Neither brings private data where none is given.
+            // A request without private data brings none, and neither does a reply.
             f.a.ud_service_request(asking.handle)?;
             let asked = request(&asking.listener)?;
             check_eq!(asked.private_data, None);
             f.b.ud_service_reply(asked.ud_svc_req_id, UdSvcStatus::Rejected, INFO, &[])?;
             check_eq!(reply(&f.a, asking.evd)?.private_data, None);
-            // Looked at with the one status only.
+            // The endpoint information is ignored for all statuses but one.
             let garbage = RemoteEpInfo { ud_ep_id: u32::MAX, ud_ep_key: u32::MAX };
             for status in [UdSvcStatus::IdNotSupported, UdSvcStatus::Rejected, UdSvcStatus::NoEpAvailable] {
                 f.a.ud_service_request(asking.handle)?;
@@ -185,9 +186,9 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(f.b.ud_service_reply(id, UdSvcStatus::Redirected, INFO, &[]), wrong)?;
                 refused(f.b.ud_service_reply(id, UdSvcStatus::EpInfoValid, garbage, &[]), wrong)?;
                 f.b.ud_service_reply(id, status, garbage, b"no")?;
-                let told = reply(&f.a, asking.evd)?;
-                check_eq!((told.status, told.ud_svc, told.dst_path), (status, asking.handle, None));
-                check!(some(told.private_data, "private data")?.starts_with(b"no"));
+                let got = reply(&f.a, asking.evd)?;
+                check_eq!((got.status, got.ud_svc, got.dst_path), (status, asking.handle, None));
+                check!(some(got.private_data, "private data")?.starts_with(b"no"));
             }
             Ok(())
         },
@@ -224,7 +225,8 @@ pub(crate) const TESTS: &[Test] = &[
                 f.b.ud_service_reply(named.0, UdSvcStatus::EpInfoValid, info, &[])?;
                 check_eq!(reply(&f.a, asking.evd)?.ep_info, info);
             }
-            // Asked twice before the first answer: both requests are there, under one name.
+            // A second request is sent before the first answer: both are reported, with the same
+            // identifier.
             f.a.ud_service_request(asking.handle)?;
             let one = request(&asking.listener)?;
             f.a.ud_service_request(asking.handle)?;
@@ -236,7 +238,7 @@ pub(crate) const TESTS: &[Test] = &[
             let third = f.b.ud_service_reply(one.ud_svc_req_id, UdSvcStatus::EpInfoValid, INFO, &[]);
             refused(third, Error::InvalidUdSvcReqId)?;
             check_eq!(reply(&f.a, asking.evd)?.ep_info, INFO);
-            // Another handle has another name.
+            // Another handle has another identifier.
             let path = &asking.way;
             let next =
                 f.a.ud_service_request_handle_create(&asking.listener.conn_qual, asking.evd, path, &[])?;
@@ -255,7 +257,7 @@ pub(crate) const TESTS: &[Test] = &[
         let asked = request(&asking.listener)?;
         f.b.ud_service_reply(asked.ud_svc_req_id, UdSvcStatus::EpInfoValid, INFO, &[])?;
         check_eq!(reply(&f.a, asking.evd)?.ud_svc, handle);
-        // One request, one reply, whatever was repeated.
+        // Request and reply are reported once each, regardless of how often they were sent.
         silent(&f.b, asking.listener.evd)?;
         silent(&f.a, asking.evd)
     }),
@@ -291,8 +293,8 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(replied, Error::InvalidPdataLength)?;
             }
             f.b.ud_service_reply(asked.ud_svc_req_id, UdSvcStatus::EpInfoValid, INFO, &answer[..least])?;
-            let told = reply(&f.a, asking.evd)?;
-            check_eq!(some(told.private_data, "private data")?.as_slice(), &answer[..least]);
+            let got = reply(&f.a, asking.evd)?;
+            check_eq!(some(got.private_data, "private data")?.as_slice(), &answer[..least]);
             Ok(())
         },
     ),
@@ -435,7 +437,7 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(create(&qual, evd, &path), Error::InvalidSourcePath)?;
             }
             check_eq!(f.a.object_counts(), before);
-            // The remote part is not checked: nobody answers, that is all.
+            // The remote part of the path is not checked. If it leads nowhere, there is no answer.
             let nowhere = create(&qual, evd, &with(|ib| ib.remote_port_gid[14] ^= 0x55))?;
             f.a.ud_service_request(nowhere)?;
             f.a.ud_service_request_handle_free(nowhere)?;
@@ -465,7 +467,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.ud_service_request(asking.handle)?;
             let id = request(&asking.listener)?.ud_svc_req_id;
             f.b.ud_service_reply(id, UdSvcStatus::EpInfoValid, INFO, &[])?;
-            // Replies are told one after the other: when a later one is there, this one is queued.
+            // Replies are queued in their order: when a later one has arrived, this one is queued.
             let second = f.a.ud_service_request_handle_create(
                 &asking.listener.conn_qual,
                 sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 4, 1)?,
@@ -479,7 +481,7 @@ pub(crate) const TESTS: &[Test] = &[
             reply(&f.a, other)?;
             f.a.ud_service_request_handle_free(asking.handle)?;
             check_eq!(reply(&f.a, asking.evd)?.ud_svc, asking.handle);
-            // Freed while the answer is on its way: nothing comes.
+            // The handle is freed while the answer is on its way: no event comes.
             f.a.ud_service_request(second)?;
             let id = request(&asking.listener)?.ud_svc_req_id;
             f.a.ud_service_request_handle_free(second)?;
@@ -490,7 +492,8 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test("sidr::requests_that_are_not_answered", &["it_ud_service_request.B03"], |f| {
-        // Those of one handle that is used over and over, until the oldest are forgotten; all goes with the IA.
+        // One handle is used for many requests until the listener's side forgets the oldest ones.
+        // Freeing the IA frees all of them.
         let asking = asking(f, &[])?;
         let mut ids = 0;
         for _ in 0..100 {
@@ -499,7 +502,7 @@ pub(crate) const TESTS: &[Test] = &[
             ids += 1;
         }
         let waiting = f.b.object_counts().ud_requests;
-        check!(waiting > 1 && waiting < ids, "{waiting} of {ids} wait");
+        check!(waiting > 1 && waiting < ids, "{waiting} of {ids} requests are kept");
         check_eq!(f.setup.b.agent.counts().resolutions as usize >= waiting, true);
         f.b.ia_free()?;
         check_eq!(f.b.object_counts().ud_requests, 0);
@@ -517,20 +520,20 @@ pub(crate) const TESTS: &[Test] = &[
         let overflowed = crate::thread::eventually(f.platform(), || {
             f.b.evd_query(listener.evd, EvdParamMask::OVERFLOWED).is_ok_and(|param| param.evd_overflowed)
         });
-        check!(overflowed, "the dispatcher took them all");
-        // What fitted can be answered, and nothing else waits.
+        check!(overflowed, "the EVD had room for all");
+        // The requests that were queued can be answered, and no others are kept.
         for _ in 0..room {
             let id = request(&listener)?.ud_svc_req_id;
             f.b.ud_service_reply(id, UdSvcStatus::Rejected, INFO, &[])?;
         }
-        // One that was under way when there was room again is answered, too.
+        // A request that arrives when there is room again can be answered as well.
         let gone = crate::thread::eventually(f.platform(), || {
             if let Ok(Event::UdServiceRequest(late)) = f.b.evd_dequeue(listener.evd) {
                 let _ = f.b.ud_service_reply(late.ud_svc_req_id, UdSvcStatus::Rejected, INFO, &[]);
             }
             f.b.object_counts().ud_requests == 0
         });
-        check!(gone, "{} requests wait", f.b.object_counts().ud_requests);
+        check!(gone, "{} requests are kept", f.b.object_counts().ud_requests);
         Ok(())
     }),
 ];

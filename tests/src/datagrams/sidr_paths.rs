@@ -1,11 +1,12 @@
-//! What of a path counts for a UD service request (page it_ud_service_request_handle_create; appendix A).
+//! The members of a path that a UD service request uses (page it_ud_service_request_handle_create;
+//! appendix A).
 
 use privileged_api::*;
 
 use crate::fixture::{Fixture, WAIT, path, sevd};
 use crate::{Failure, Outcome, Test, check_eq, refused, test};
 
-/// Asks along a path, and sees the request arrive and the reply come back.
+/// Sends a request along the path, and checks that the request and its reply arrive.
 fn answered(f: &Fixture, way: &Path) -> Outcome {
     let (listener, evd) = (f.listen(&f.b)?, sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 4, 1)?);
     let asking = f.a.ud_service_request_handle_create(&listener.conn_qual, evd, way, &[])?;
@@ -16,10 +17,10 @@ fn answered(f: &Fixture, way: &Path) -> Outcome {
     };
     f.b.ud_service_reply(asked.ud_svc_req_id, UdSvcStatus::Rejected, RemoteEpInfo::default(), &[])?;
     let (event, _) = f.a.evd_wait(evd, WAIT)?;
-    let Event::UdServiceReply(told) = event else {
+    let Event::UdServiceReply(reply) = event else {
         return Err(Failure::new(alloc::format!("not a reply: {event:?}")));
     };
-    check_eq!((told.ud_svc, told.status), (asking, UdSvcStatus::Rejected));
+    check_eq!((reply.ud_svc, reply.status), (asking, UdSvcStatus::Rejected));
     f.a.ud_service_request_handle_free(asking)?;
     listener.free()
 }
@@ -41,7 +42,7 @@ pub(crate) const TESTS: &[Test] = &[test(
             way
         };
         let create = |way: &Path| f.a.ud_service_request_handle_create(&listener.conn_qual, evd, way, &[]);
-        // The members of this node.
+        // The members that concern this node are checked.
         refused(create(&Path { spigot_id: way.spigot_id + 1, ..way }), Error::InvalidSpigot)?;
         for wrong in [
             with(&|ib| ib.partition_key = 0x1234),
@@ -51,7 +52,7 @@ pub(crate) const TESTS: &[Test] = &[test(
             refused(create(&wrong), Error::InvalidSourcePath)?;
         }
         check_eq!(f.a.object_counts().ud_svc_req, 0);
-        // The others change nothing.
+        // The other members have no effect.
         for other in [
             with(&|ib| ib.flow_label = 0xabcde),
             with(&|ib| ib.hop_limit = 3),

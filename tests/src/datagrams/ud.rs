@@ -1,5 +1,5 @@
-//! Datagram endpoints (page it_ep_ud_create, and the UD parts of it_ep_query, it_ep_modify, it_ep_reset, it_ep_state_t,
-//! it_ep_attributes_t).
+//! Datagram endpoints (page it_ep_ud_create, and the UD parts of it_ep_query, it_ep_modify,
+//! it_ep_reset, it_ep_state_t, it_ep_attributes_t).
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -12,13 +12,13 @@ use crate::fixture::{
 };
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// What the endpoints of these tests are reached by.
+/// The endpoint key of these tests' endpoints.
 pub(crate) const KEY: u32 = 0x1234_5678;
-/// Bytes in front of each message.
+/// Bytes in front of each received message, which hold the GRH.
 pub(crate) const FRONT: usize = 40;
 pub(crate) const RECV: DtoFlags = SIGNALLED;
 
-/// A datagram endpoint and all that belongs to it.
+/// A datagram endpoint with its zone and EVDs.
 #[derive(Clone)]
 pub(crate) struct Peer {
     pub ia: Ia,
@@ -29,7 +29,7 @@ pub(crate) struct Peer {
     pub info: RemoteEpInfo,
 }
 
-/// A privileged datagram endpoint's attributes.
+/// Attributes of a privileged datagram endpoint.
 pub(crate) fn datagrams() -> EpAttributes {
     EpAttributes {
         max_dto_payload_size: 512,
@@ -50,7 +50,7 @@ pub(crate) fn peer(ia: &Ia, attributes: &EpAttributes) -> Result<Peer, Failure> 
     Ok(Peer { ia: ia.clone(), pz, request, recv, ep, info })
 }
 
-/// An address handle in a zone for the other IA's node.
+/// An address handle for the other IA's node.
 #[track_caller]
 pub(crate) fn address(ia: &Ia, pz: PzHandle, to: &Ia) -> Result<AddrHandle, Failure> {
     let there = some(spigot(to)?.net_addr.first().copied(), "a network address")?;
@@ -63,7 +63,7 @@ impl Peer {
         Ok(self.ia.ep_query(self.ep, EpParamMask::STATE)?.ep_state)
     }
 
-    /// Fails unless the endpoint works, or does not.
+    /// Fails unless the endpoint is in the expected state.
     #[track_caller]
     pub(crate) fn works(&self, works: bool) -> Outcome {
         let expected = if works { EpStateUd::Operational } else { EpStateUd::Nonoperational };
@@ -89,7 +89,7 @@ impl Peer {
         Ok(done)
     }
 
-    /// Fails if anything was received.
+    /// Fails if a datagram was received.
     #[track_caller]
     pub(crate) fn silent(&self) -> Outcome {
         match self.ia.evd_wait(self.recv, MOMENT) {
@@ -98,7 +98,7 @@ impl Peer {
         }
     }
 
-    /// Breaks the endpoint by a Send from memory that is none.
+    /// Breaks the endpoint with a Send from invalid memory.
     #[track_caller]
     pub(crate) fn broken(&self, to: &DgRemoteEpAddr) -> Outcome {
         let nowhere = LmrTriplet::new(LmrHandle::NULL, 0, 8);
@@ -108,7 +108,7 @@ impl Peer {
     }
 }
 
-/// Two endpoints, `a`'s way to `b`, and memory of both.
+/// Two endpoints, the address of `b` for `a`, and a region on each side.
 pub(crate) struct Two {
     pub a: Peer,
     pub b: Peer,
@@ -178,12 +178,15 @@ pub(crate) const TESTS: &[Test] = &[
             check!(all.attr.max_recv_segments >= attributes.max_recv_segments);
             check!(all.attr.priv_ops_enable);
             check_eq!(all.attr.ud.ep_info.ud_ep_key, KEY);
-            check!(one.info.ud_ep_id != other.info.ud_ep_id, "an ID of its own");
-            check!(one.info.ud_ep_id > 1 && one.info.ud_ep_id < 1 << 24, "a queue pair's number");
+            check!(one.info.ud_ep_id != other.info.ud_ep_id, "both endpoints have one ID");
+            check!(
+                one.info.ud_ep_id > 1 && one.info.ud_ep_id < 1 << 24,
+                "the ID is no number of a queue pair"
+            );
             let id = f.a.ep_query(one.ep, EpParamMask::EP_ID)?.attr.ud.ep_info;
             check_eq!(id, RemoteEpInfo { ud_ep_id: one.info.ud_ep_id, ud_ep_key: 0 });
             check!(f.a.ep_query(one.ep, EpParamMask::CONN_SEVD)?.connect_sevd.is_null());
-            // What only the other service type has cannot be asked for.
+            // Attributes of the other service type cannot be queried.
             for bit in [
                 EpParamMask::RDMA_RD_ENABLE,
                 EpParamMask::RDMA_WR_ENABLE,
@@ -265,11 +268,11 @@ pub(crate) const TESTS: &[Test] = &[
             }
             check_eq!(ia.object_counts(), before);
             check_eq!(Error::InvalidEpKey as u32, 34);
-            // What only RC endpoints have is not looked at.
+            // Attributes of RC endpoints are ignored.
             let rc =
                 RcAttributes { rdma_read_ird: u32::MAX, max_rdma_read_segments: many, ..Default::default() };
             ia.ep_ud_create(pz, dto, dto, &EpAttributes { rc, ..good }, spigot_id)?;
-            // A privileged consumer may have any key.
+            // A privileged consumer may use any key.
             peer(&f.a, &EpAttributes { ud: key(u32::MAX), ..datagrams() })?;
             Ok(())
         },
@@ -375,14 +378,15 @@ pub(crate) const TESTS: &[Test] = &[
             two.b.silent()?;
             send(&with_info(&two.to_b, |info| info.ud_ep_key = 0x77), 2)?;
             two.b.received(1, DtoStatus::Success)?;
-            // The top bit stands for the sender's own key, which is not the receiver's yet.
+            // The top bit stands for the sender's own key, which differs from the receiver's key so
+            // far.
             let own = with_info(&two.to_b, |info| info.ud_ep_key = 1 << 31);
             send(&own, 3)?;
             two.b.silent()?;
             two.a.ia.ep_modify(two.a.ep, EpParamMask::EP_KEY, &key(0x77))?;
             send(&own, 4)?;
             two.b.received(2, DtoStatus::Success)?;
-            // In the other state, too; and not for everybody.
+            // The key can be changed in the other state as well, but not by every consumer.
             two.a.broken(&two.to_b)?;
             two.a.ia.ep_modify(two.a.ep, EpParamMask::EP_KEY, &key(0x78))?;
             check_eq!(two.a.ia.ep_query(two.a.ep, EpParamMask::EP_KEY)?.attr.ud.ep_info.ud_ep_key, 0x78);
@@ -420,7 +424,7 @@ pub(crate) const TESTS: &[Test] = &[
                     (EpParamMask::STATE, Error::InvalidMask),
                     (EpParamMask::ALL, Error::InvalidMask),
                 ] {
-                    // All or nothing: the key is not changed either.
+                    // If one change is refused, the key is not changed either.
                     refused(f.a.ep_modify(two.a.ep, mask | EpParamMask::EP_KEY, &changed), error)?;
                 }
                 f.a.ep_modify(two.a.ep, EpParamMask::empty(), &changed)?;
@@ -429,7 +433,7 @@ pub(crate) const TESTS: &[Test] = &[
             };
             unchanged(EpState::Ud(EpStateUd::Operational))?;
             two.a.broken(&two.to_b)?;
-            // Nothing makes it work again.
+            // No call makes the endpoint operational again.
             unchanged(EpState::Ud(EpStateUd::Nonoperational))?;
             refused(f.a.ep_reset(two.a.ep), Error::InvalidEpType)?;
             two.a.works(false)?;
@@ -443,7 +447,7 @@ pub(crate) const TESTS: &[Test] = &[
         let ep = f.a.ep_ud_create(pz, evd, evd, &datagrams(), 1)?;
         let ep_info = f.a.ep_query(ep, EpParamMask::ALL)?.attr.ud.ep_info;
         let region = f.region(&f.a, pz, 256, OPEN)?;
-        // To itself.
+        // The endpoint sends to itself.
         let to = DgRemoteEpAddr::IbUd { addr: address(&f.a, pz, &f.a)?, ep_info };
         f.a.post_recvfrom(ep, &[region.segment(0, 128)], 1, RECV)?;
         f.a.post_sendto(ep, &[region.segment(128, 16)], 2, SIGNALLED, &to)?;
@@ -488,7 +492,7 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(event.event_number(), EventType::ASYNC_AFF_SEVD_ENQUEUE_FAILURE);
             let own = Peer { ia: f.a.clone(), pz, request, recv, ep, info: ep_info };
             let lost = crate::thread::eventually(f.platform(), || own.works(false).is_ok());
-            check!(lost, "the endpoint works on");
+            check!(lost, "the endpoint is still operational");
             let (good, attributes) = (sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?, datagrams());
             let created = f.a.ep_ud_create(pz, request, good, &attributes, 1);
             refused(created, Error::InvalidReqEvdState)?;

@@ -1,5 +1,5 @@
-//! Datagrams on their way: what arrives, what is lost, what is refused (pages it_post_sendto, it_post_recvfrom, it_dg_remote_ep_addr_t,
-//! it_dto_events, it_dto_flags_t, it_dto_status_t).
+//! Datagrams: which arrive, which are lost, and which posts are refused (pages it_post_sendto,
+//! it_post_recvfrom, it_dg_remote_ep_addr_t, it_dto_events, it_dto_flags_t, it_dto_status_t).
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use crate::datagrams::ud::{FRONT, KEY, RECV, address, datagrams, peer, two, two_
 use crate::fixture::{OPEN, PAGE, SIGNALLED, attributes, completion, path, pattern, spigot};
 use crate::{Failure, Test, check, check_eq, refused, test};
 
-/// Every value of the seven flag bits that a rule allows.
+/// Whether these flags are legal where some are forbidden and some are needed.
 fn legal(flags: DtoFlags, forbidden: DtoFlags, needed: DtoFlags) -> bool {
     let notify = !flags.contains(DtoFlags::NOTIFY) || flags.contains(DtoFlags::COMPLETION);
     !flags.intersects(forbidden) && flags.contains(needed) && notify
@@ -55,11 +55,11 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let two = two(f)?;
             check_eq!(EventType::DTO_UD_RECV_CMPL.as_raw(), 3);
-            // Odd addresses, several segments, and sources that overlap.
+            // Odd addresses, several segments, and overlapping sources.
             let mut places = Vec::from([two.into.segment(1, 17), two.into.segment(101, 300)]);
             two.b.ia.post_recvfrom(two.b.ep, &places, 7, RECV)?;
             two.b.ia.post_recvfrom(two.b.ep, &[two.into.segment(PAGE, 400)], 8, RECV)?;
-            // The array is the consumer's again.
+            // The consumer may reuse the segment list at once.
             places.fill(LmrTriplet::new(LmrHandle::NULL, 0, 0));
             let mut pieces =
                 Vec::from([two.from.segment(3, 50), two.from.segment(40, 20), two.from.segment(1000, 31)]);
@@ -79,11 +79,11 @@ pub(crate) const TESTS: &[Test] = &[
             check!(landed[141..].iter().all(|&byte| byte == 0), "bytes behind the message were written");
             check!(
                 two.into.bytes(PAGE, PAGE).iter().all(|&byte| byte == 0),
-                "one Receive takes one datagram"
+                "a datagram was written into a second Receive"
             );
             check_eq!(done.flags, DtoUdFlags::IB_GRH_PRESENT);
             check_eq!(DtoUdFlags::IB_GRH_PRESENT.bits(), 1);
-            // Version 6, and both GIDs.
+            // IP version 6, and both GIDs.
             check_eq!(landed[0] >> 4, 6);
             let gid = |ia: &Ia| match spigot(ia)?.net_addr.first() {
                 Some(NetAddr::IbGid(gid)) => Ok(*gid),
@@ -111,7 +111,7 @@ pub(crate) const TESTS: &[Test] = &[
             let two = two_of(f, &attributes, &attributes)?;
             for (cookie, length) in [0, 1, 39, 255, longest - 1, longest].into_iter().enumerate() {
                 let cookie = cookie as u64;
-                // Exactly as much room as it needs.
+                // The Receive has exactly as much room as the message needs.
                 let room = two.into.segment(5, FRONT + length);
                 two.b.ia.post_recvfrom(two.b.ep, &[room], cookie, RECV)?;
                 let segment = [two.from.segment(0, length)];
@@ -122,7 +122,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(done.transferred_length as usize, FRONT + length);
                 check_eq!(two.into.bytes(5 + FRONT, length), pattern(3, PAGE)[..length]);
             }
-            // In the order in which they were posted.
+            // Datagrams arrive in the order in which they were posted.
             for cookie in 0..16 {
                 let room = two.into.segment(cookie as usize * 100, 64);
                 two.b.ia.post_recvfrom(two.b.ep, &[room], cookie, RECV)?;
@@ -153,7 +153,8 @@ pub(crate) const TESTS: &[Test] = &[
                 }
                 posted?;
                 if flags.contains(DtoFlags::COMPLETION) {
-                    // A threshold of one: taken, whether it notifies or not.
+                    // The threshold is one, so the completion can be taken whether or not it
+                    // notifies.
                     two.a.sent(u64::from(bits), DtoStatus::Success)?;
                 }
             }
@@ -239,7 +240,7 @@ pub(crate) const TESTS: &[Test] = &[
             let posted = ia.post_recvfrom(ep, &many[..=attr.max_recv_segments], 1, RECV);
             refused(posted, Error::InvalidNumSegments)?;
             refused(ia.post_recvfrom(ep, &[], 1, RECV), Error::InvalidNumSegments)?;
-            // Address handles: none, freed, another IA's, another type's, another zone's.
+            // Address handles: null, freed, of another IA, of another type, of another zone.
             let freed = address(ia, two.a.pz, &f.b)?;
             ia.address_handle_free(freed)?;
             let elsewhere = address(ia, ia.pz_create()?, &f.b)?;
@@ -249,7 +250,8 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(ia.post_sendto(ep, &[segment], 1, SIGNALLED, &to), Error::InvalidAh)?;
             }
             check_eq!(Error::InvalidAh as u32, 22);
-            // Nothing of all that is in the queues. What is posted and not known to be complete counts.
+            // No refused post used an entry of a queue. An entry is used until its completion is
+            // known.
             for cookie in 0..4 {
                 ia.post_recvfrom(ep, &[segment], cookie, RECV)?;
                 ia.post_sendto(ep, &[segment], cookie, SIGNALLED, &two.to_b)?;
@@ -281,7 +283,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let ia = &two.a.ia;
                 let zone = f.region(ia, ia.pz_create()?, 64, OPEN)?;
                 let segment = match way {
-                    // Never linked.
+                    // The region was never linked.
                     0 => {
                         let lmr = ia.lmr_create_unlinked(two.a.pz, 1, LmrFlags::NONE, 0)?;
                         LmrTriplet::new(lmr, two.from.buffer.addr() as u64, 8)
@@ -293,7 +295,7 @@ pub(crate) const TESTS: &[Test] = &[
                 ia.post_sendto(two.a.ep, &[segment], 1, SIGNALLED, &two.to_b)?;
                 two.a.sent(1, DtoStatus::LocalProtection)?;
                 two.a.works(false)?;
-                // And as the sink of a datagram.
+                // The same memory as the sink of a datagram.
                 let ia = &two.b.ia;
                 let sink = f.region(ia, two.b.pz, 64, readable)?;
                 let zone = f.region(ia, ia.pz_create()?, 64, OPEN)?;
@@ -324,7 +326,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test("ud::receives_that_overlap", &["it_post_recvfrom.B07"], |f| {
         let two = two(f)?;
-        // What is in the bytes that overlap is nobody's business; the rest of the world is as it was.
+        // The bytes where the segments overlap are undefined. All others are as they were.
         let places = [two.into.segment(0, 60), two.into.segment(30, 60), two.into.segment(50, 60)];
         two.b.ia.post_recvfrom(two.b.ep, &places, 1, RECV)?;
         two.a.ia.post_sendto(two.a.ep, &[two.from.segment(0, 140)], 2, SIGNALLED, &two.to_b)?;
@@ -360,7 +362,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_post_recvfrom.A01",
         ],
         |f| {
-            // Longer than the endpoint's payload: the sender's error.
+            // A message longer than the endpoint's payload is an error of the sender.
             let two_a = two(f)?;
             let (ia, ep) = (&two_a.a.ia, two_a.a.ep);
             ia.post_sendto(ep, &[two_a.from.segment(0, 512)], 1, SIGNALLED, &two_a.to_b)?;
@@ -369,14 +371,14 @@ pub(crate) const TESTS: &[Test] = &[
             ia.post_sendto(ep, &[two_a.from.segment(0, 513)], 2, SIGNALLED, &two_a.to_b)?;
             two_a.a.sent(2, DtoStatus::LocalLength)?;
             two_a.a.works(false)?;
-            // What was pending is flushed, and what is posted still.
+            // Outstanding requests are flushed, and so are later ones.
             two_a.a.received(9, DtoStatus::Flushed)?;
             ia.post_sendto(ep, &[two_a.from.segment(0, 8)], 3, SIGNALLED, &two_a.to_b)?;
             two_a.a.sent(3, DtoStatus::Flushed)?;
             ia.post_recvfrom(ep, &[two_a.from.segment(0, 64)], 4, RECV)?;
             two_a.a.received(4, DtoStatus::Flushed)?;
             two_a.b.works(true)?;
-            // A Receive that is too small by one byte, and one that is too small for anything.
+            // A Receive that is one byte too small, and one without room for the header.
             for (room, length) in [(FRONT + 99, 100), (FRONT - 1, 0), (0, 0)] {
                 let two = two(f)?;
                 two.b.ia.post_recvfrom(two.b.ep, &[two.into.segment(0, room)], 5, RECV)?;
@@ -389,7 +391,8 @@ pub(crate) const TESTS: &[Test] = &[
                 two.into.untouched()?;
                 two.a.works(true)?;
             }
-            // Longer than the receiving endpoint's payload, though the Receive has room.
+            // The message is longer than the receiving endpoint's payload, though the Receive has
+            // room.
             let short = EpAttributes { max_dto_payload_size: 64, ..datagrams() };
             let two = two_of(f, &datagrams(), &short)?;
             for (length, status) in [(64, DtoStatus::Success), (65, DtoStatus::LocalLength)] {
@@ -407,7 +410,8 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let two = two(f)?;
             let segment = [two.from.segment(0, 8)];
-            // No Receive, no such endpoint, an RC endpoint, the wrong key, an endpoint that is gone.
+            // There is no Receive; the endpoint does not exist, is an RC endpoint, has another key,
+            // or was freed.
             let rc = f.end(&f.b, &attributes())?;
             let gone = peer(&f.b, &datagrams())?;
             f.b.ep_free(gone.ep)?;
@@ -429,11 +433,11 @@ pub(crate) const TESTS: &[Test] = &[
             }
             two.b.silent()?;
             two.b.works(true)?;
-            // It still works.
+            // The endpoint still works.
             two.a.ia.post_sendto(two.a.ep, &segment, 50, SIGNALLED, &two.to_b)?;
             two.a.sent(50, DtoStatus::Success)?;
             two.b.received(77, DtoStatus::Success)?;
-            // An ID that no queue pair can have is an inconsistency.
+            // An ID that no queue pair can have is a local error.
             let nonsense = with_info(&two.to_b, |info| info.ud_ep_id = 1 << 24);
             two.a.ia.post_sendto(two.a.ep, &segment, 51, SIGNALLED, &nonsense)?;
             two.a.sent(51, DtoStatus::LocalEp)?;
@@ -454,12 +458,12 @@ pub(crate) const TESTS: &[Test] = &[
             two.a.ia.post_sendto(two.a.ep, &[two.from.segment(0, 8)], 1, SIGNALLED, &two.to_b)?;
             let asked = two.b.received(1, DtoStatus::Success)?;
             let front = two.into.bytes(0, FRONT);
-            let way = some(asked.src_path(&front), "a way back")?;
+            let way = some(asked.src_path(&front), "a path back to the sender")?;
             check_eq!(Some(way), Path::of_sender(&front));
             check!(asked.src_path(&front[1..]).is_none());
             let sent = completion(&two.a.ia, two.a.request)?;
-            check!(sent.src_path(&front).is_none(), "a Send has no sender");
-            // What the sender sent by.
+            check!(sent.src_path(&front).is_none(), "a Send's completion has no source");
+            // The path that the sender used.
             let there = some(spigot(&two.b.ia)?.net_addr.first().copied(), "a network address")?;
             let (by, of) = (path(&two.a.ia, &there)?, some(way.ib().copied(), "an InfiniBand path")?);
             let by = some(by.ib().copied(), "an InfiniBand path")?;
@@ -473,7 +477,7 @@ pub(crate) const TESTS: &[Test] = &[
             two.b.sent(3, DtoStatus::Success)?;
             check_eq!(two.a.received(2, DtoStatus::Success)?.ud_ep_id, two.b.info.ud_ep_id);
             check_eq!(two.from.bytes(100 + FRONT, 8), two.from.bytes(0, 8));
-            // The other way is complete, and can be used as such.
+            // The path back is complete and can be used as such.
             let full = two.b.ia.address_handle_query(addr, AddrParamMask::PATH)?.path;
             two.b.ia.address_handle_create(two.b.pz, &full, AhFlags::PATH_COMPLETE)?;
             Ok(())

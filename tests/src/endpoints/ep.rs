@@ -1,4 +1,5 @@
-//! RC endpoints: creating them, asking them (pages it_ep_rc_create, it_ep_attributes_t, it_ep_query).
+//! RC endpoints: creating and querying them (pages it_ep_rc_create, it_ep_attributes_t,
+//! it_ep_query).
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -17,7 +18,7 @@ pub(crate) fn query(end: &End) -> Result<EpParam, Failure> {
     Ok(end.ia.ep_query(end.ep, EpParamMask::ALL)?)
 }
 
-/// Which of the posting calls the endpoint takes: receive, send, write, read.
+/// The results of the posting calls on the endpoint: receive, send, write, read.
 pub(crate) fn posts(end: &End) -> [Result<(), Error>; 4] {
     let End { ia, ep, .. } = end;
     [
@@ -33,7 +34,7 @@ pub(crate) const ONLY_RECEIVES: [Result<(), Error>; 4] = {
     [Ok(()), no, no, no]
 };
 
-/// An endpoint that is not connected any more.
+/// An endpoint whose connection has ended.
 pub(crate) fn nonoperational(f: &Fixture) -> Result<End, Failure> {
     let pair = f.pair()?;
     pair.a.ia.ep_disconnect(pair.a.ep, &[])?;
@@ -41,13 +42,14 @@ pub(crate) fn nonoperational(f: &Fixture) -> Result<End, Failure> {
     Ok(pair.a)
 }
 
-/// Accepts requests until the one of `active` is among them: those of endpoints that are gone may come first.
+/// Accepts requests until that of `active` has been accepted. Requests of endpoints that no longer
+/// exist may come first.
 pub(crate) fn accepted(f: &Fixture, listener: &Listener, active: &End) -> Result<End, Failure> {
     loop {
         let end = f.end(&listener.ia, &attributes())?;
         let request = listener.request()?;
         let accepted = listener.ia.ep_accept(end.ep, request.cn_est_id, &[]);
-        // Its private data tells whose request it is.
+        // The private data shows which endpoint sent the request.
         if request.private_data.is_some_and(|data| data.starts_with(b"living")) {
             accepted?;
             active.expect(EventType::CM_MSG_CONN_ACCEPT_ARRIVAL)?;
@@ -57,7 +59,7 @@ pub(crate) fn accepted(f: &Fixture, listener: &Listener, active: &End) -> Result
     }
 }
 
-/// The attributes that `it_ep_modify` cannot change, whatever the state.
+/// The mask values that `it_ep_modify` refuses in every state.
 const FIXED: [EpParamMask; 17] = [
     EpParamMask::ALL,
     EpParamMask::IA,
@@ -157,7 +159,7 @@ pub(crate) const TESTS: &[Test] = &[
         &["it_ep_attributes_t.B07", "it_ep_attributes_t.B09", "it_ep_attributes_t.F02", "1.O01"],
         |f| {
             check_eq!(HARD_HI_WATERMARK_DISABLE, usize::MAX);
-            // Without the flag these three are ignored.
+            // Without the SRQ flag these three attributes are ignored.
             let mut odd = attributes();
             odd.rc.srq = SrqHandle::from_raw(77);
             (odd.rc.soft_hi_watermark, odd.rc.hard_hi_watermark) = (5, 5);
@@ -280,7 +282,7 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!((EpFlags::REUSEADDR.bits(), EpFlags::SRQ.bits()), (1, 2));
             f.a.ep_free(create(EpFlags::empty())?)?;
             f.a.ep_free(create(EpFlags::REUSEADDR)?)?;
-            // There is no SRQ in the attributes.
+            // The attributes name no SRQ.
             refused(create(EpFlags::SRQ), Error::InvalidSrq)
         },
     ),
@@ -370,7 +372,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.ep_free(all[2])?;
         refused(f.a.ep_query(all[2], EpParamMask::ALL), Error::InvalidEp)?;
         let fresh = create(&end, &small)?;
-        check!(!all.contains(&fresh), "a handle was given out twice");
+        check!(!all.contains(&fresh), "a handle was used twice");
         refused(create(&end, &small), Error::Resources)
     }),
     test(
@@ -452,7 +454,7 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(f.a.post_rdma_write(ep, &[], 0, SIGNALLED, addr, context), Error::InvalidEp)?;
                 refused(f.a.post_rdma_read(ep, &[], 0, SIGNALLED, addr, context), Error::InvalidEp)?;
             }
-            // Accepting with a bad endpoint leaves the request as it was.
+            // A refused accept leaves the request as it was.
             f.dial(&living, &listener, CnEstFlags::TWO_WAY, &[])?;
             let request = listener.request()?;
             for ep in [EpHandle::NULL, living.ep, EpHandle::from_raw(u64::MAX)] {
@@ -479,7 +481,7 @@ pub(crate) const TESTS: &[Test] = &[
             }
             pair.a.idle()?;
             pair.b.idle()?;
-            // One dispatcher for both.
+            // One EVD takes the completions of both queues.
             let both = sevd(&f.a, EventType::DTO_EVENT_STREAM, 128, 1)?;
             let (a, b) = (f.end_on(&f.a, &attributes(), both, both)?, f.end(&f.b, &attributes())?);
             f.connect(&a, &b)?;

@@ -1,5 +1,6 @@
-//! Endpoints at the edges of their life: freed and reset with things under way, created on dispatchers that are full, and what each state refuses
-//! (pages it_ep_free, it_ep_reset, it_ep_rc_create, it_ep_state_t, it_ep_attributes_t).
+//! Endpoints in special situations: freed and reset with work outstanding, created on full EVDs,
+//! and calls that a state refuses (pages it_ep_free, it_ep_reset, it_ep_rc_create, it_ep_state_t,
+//! it_ep_attributes_t).
 
 use core::result::Result;
 
@@ -10,12 +11,12 @@ use crate::datagrams::ud::{datagrams, peer};
 use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attributes, evd_param, sevd};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// Holds up the next request of an endpoint for so many milliseconds.
+/// Delays the next request of an endpoint by this many milliseconds.
 fn hold(f: &Fixture, end: &End, milliseconds: u64) -> Outcome {
     f.inject_into(end, Injection::Delay, 1, milliseconds * 1_000_000)
 }
 
-/// Posts some of everything on a connected pair's active end, all of which completes.
+/// Posts requests of each kind on a connected pair's active end. All of them complete.
 fn busy(f: &Fixture, pair: &Pair, base: u64) -> Outcome {
     for cookie in base..base + 4 {
         f.a.post_recv(pair.a.ep, &[], cookie, DtoFlags::COMPLETION)?;
@@ -30,7 +31,8 @@ fn busy(f: &Fixture, pair: &Pair, base: u64) -> Outcome {
     Ok(())
 }
 
-/// Takes whatever is left on an endpoint's dispatchers; each event must be one that could have been.
+/// Takes all events that are left in an endpoint's EVDs, and checks that each is a completion of
+/// this endpoint with one of these cookies. Returns how many there were.
 fn leftovers(end: &End, cookies: core::ops::Range<u64>) -> Result<usize, Failure> {
     let mut count = 0;
     for (evd, kind) in [(end.request, EventType::DTO_SEND_CMPL), (end.recv, EventType::DTO_RC_RECV_CMPL)] {
@@ -43,14 +45,16 @@ fn leftovers(end: &End, cookies: core::ops::Range<u64>) -> Result<usize, Failure
                     count += 1;
                 }
                 Err(Error::QueueEmpty) => break,
-                other => return Err(Failure::new(alloc::format!("left over: {other:?}"))),
+                other => {
+                    return Err(Failure::new(alloc::format!("unexpected: {other:?}")));
+                }
             }
         }
     }
     Ok(count)
 }
 
-/// An end with its dispatchers, and a wide and a narrow RMR with something to link them to.
+/// A region, and a wide and a narrow RMR to link to it.
 struct Windows {
     region: Region,
     rmrs: [RmrHandle; 2],
@@ -69,7 +73,7 @@ impl Windows {
         end.ia.rmr_link(rmr, lmr, addr, 64, mode, privs, end.ep, cookie, SIGNALLED)
     }
 
-    /// Fails unless the endpoint refuses all links and unlinks for its state.
+    /// Fails unless the endpoint is in this state and refuses all links and unlinks because of it.
     fn refused(&self, end: &End, state: EpStateRc) -> Outcome {
         check_eq!(end.state()?, state);
         for which in 0..2 {
@@ -80,7 +84,7 @@ impl Windows {
         end.idle()
     }
 
-    /// Fails unless the endpoint takes all links and unlinks, and ends them so.
+    /// Fails unless the endpoint takes all links and unlinks, and they complete with this status.
     fn taken(&self, end: &End, status: DtoStatus) -> Outcome {
         for which in 0..2 {
             self.link(end, which, 1)?;
@@ -102,12 +106,12 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.ep_disconnect(pair.a.ep, &[])?;
         f.a.ep_free(pair.a.ep)?;
         refused(f.a.ep_query(pair.a.ep, EpParamMask::ALL), Error::InvalidEp)?;
-        // Those that are still there are what they were.
+        // Events that remain are unchanged by the free.
         leftovers(&pair.a, 0..8)?;
         while let Ok(event) = f.a.evd_dequeue(pair.a.conn) {
             check_eq!(event.event_number(), EventType::CM_MSG_CONN_DISCONNECT);
         }
-        // And all that it had can be had again.
+        // All objects that the endpoint used can be freed, and new ones can take their place.
         f.a.pz_free(pair.a.pz)?;
         for evd in [pair.a.request, pair.a.recv, pair.a.conn] {
             f.a.evd_free(evd)?;
@@ -133,14 +137,14 @@ pub(crate) const TESTS: &[Test] = &[
         let lmr = f.a.lmr_create_unlinked(pair.a.pz, 1, LmrFlags::NONE, 0)?;
         let pages = [IoAddr(buffer.bus())];
         let (list, mode) = (Iobl::pages(&pages, PAGE as u64, 0), AddrMode::Absolute);
-        // Neither begins before the Send does.
+        // The Send is delayed, so neither link has started when the endpoint is freed.
         hold(f, &pair.a, 5_000)?;
         f.b.post_recv(pair.b.ep, &[], 1, DtoFlags::COMPLETION)?;
         f.a.post_send(pair.a.ep, &[], 1, SIGNALLED)?;
         windows.link(&pair.a, 0, 2)?;
         f.a.lmr_link(lmr, buffer.addr(), &list, PAGE as u64, mode, OPEN, pair.a.ep, 3, SIGNALLED)?;
         f.a.ep_free(pair.a.ep)?;
-        // They were dropped: nothing is linked, and nothing stands in the way of anybody's end.
+        // The links were dropped: nothing is linked, and the RMRs and the regions can be freed.
         check!(!f.a.rmr_query(windows.rmrs[0], RmrParamMask::LINKED)?.linked);
         check!(!f.a.lmr_query(lmr, LmrParamMask::LINKED)?.linked);
         for rmr in windows.rmrs {
@@ -148,7 +152,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         f.a.lmr_free(lmr)?;
         f.a.lmr_free(windows.region.lmr)?;
-        // Nor does a shared receive queue.
+        // A shared receive queue can be freed as well.
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 4)?;
         let mut attr = attributes();
         attr.rc.srq = srq;
@@ -171,7 +175,8 @@ pub(crate) const TESTS: &[Test] = &[
                 end.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
                 end.ia.ep_reset(end.ep)?;
             }
-            // At times some of it is taken only when there is a connection again.
+            // In every other round, old completions are still queued when the endpoint is connected
+            // again.
             if round % 2 == 0 {
                 leftovers(&pair.a, base..base + 5)?;
             }
@@ -179,7 +184,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.b.post_recv(pair.b.ep, &[], base + 50, DtoFlags::COMPLETION)?;
             f.a.post_send(pair.a.ep, &[], base + 50, SIGNALLED)?;
             pair.b.recv_done(base + 50, DtoStatus::Success)?;
-            // The new one comes behind all that is left, once.
+            // The completion of the new connection comes behind all old ones, and once.
             loop {
                 let done = pair.a.reap()?;
                 check!((base..=base + 50).contains(&done.cookie), "cookie {}", done.cookie);
@@ -207,7 +212,7 @@ pub(crate) const TESTS: &[Test] = &[
             let Event::ConnAcceptArrival { cn_est_id, .. } =
                 a.expect(EventType::CM_MSG_CONN_ACCEPT_ARRIVAL)?
             else {
-                return Err(Failure::new("not an arrival"));
+                return Err(Failure::new("not the arrival of an acceptance"));
             };
             of_a.refused(&a, EpStateRc::Active2ConnectionPending)?;
             of_b.refused(&b, EpStateRc::PassiveConnectionPending)?;
@@ -240,9 +245,9 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.ep_disconnect(first.ep, &[])?;
             f.a.ep_reset(first.ep)?;
         }
-        check!(evd_param(&f.a, conn)?.evd_overflowed, "{room} places were enough");
+        check!(evd_param(&f.a, conn)?.evd_overflowed, "an EVD of {room} entries did not overflow");
         let second = End { ep: create()?, ..first.clone() };
-        // It works as any other when there is room again.
+        // The EVD works like any other once it has room again.
         for _ in 0..room {
             first.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
         }

@@ -1,4 +1,4 @@
-//! Changing endpoints (pages it_ep_modify, it_ep_attributes_t).
+//! Modifying endpoints (pages it_ep_modify, it_ep_attributes_t).
 
 use privileged_api::*;
 
@@ -134,7 +134,7 @@ pub(crate) const TESTS: &[Test] = &[
                     let own_side = query(&pair.a)?.attr.rc;
                     check!(
                         own_side.rdma_read_enable && own_side.rdma_write_enable,
-                        "only the local endpoint"
+                        "the peer's attributes must not matter"
                     );
                     let (addr, context) = (peer.remote(0), peer.context()?);
                     let allowed = if wants_read {
@@ -176,7 +176,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!((after.max_dto_payload_size, after.rc.rdma_read_ord), (77, before.attr.rc.rdma_read_ord));
         check!(!after.rc.rdma_read_enable && !after.rc.rdma_write_enable);
         check_eq!(after.max_request_dtos, before.attr.max_request_dtos);
-        // In a state that forbids one of them, none is changed.
+        // If the state forbids one of the changes, none is made.
         let pair = f.pair()?;
         let before = query(&pair.a)?;
         refused(f.a.ep_modify(pair.a.ep, good, &change), Error::InvalidEpState)?;

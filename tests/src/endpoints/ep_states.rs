@@ -1,4 +1,5 @@
-//! RC endpoints in each of their states: what they take, how they are reset and freed (pages it_ep_state_t, it_ep_reset, it_ep_free).
+//! RC endpoints in each of their states: which calls they take, and how they are reset and freed
+//! (pages it_ep_state_t, it_ep_reset, it_ep_free).
 
 use privileged_api::*;
 
@@ -64,7 +65,7 @@ pub(crate) const TESTS: &[Test] = &[
             let route = crate::fixture::path(&f.a, &listener.address)?;
             let again = f.a.ep_connect(end.ep, &route, None, &listener.conn_qual, CnEstFlags::TWO_WAY, &[]);
             refused(again, Error::InvalidEpState)?;
-            // The first attempt goes on.
+            // The first attempt to connect continues.
             let request = listener.request()?;
             let other = f.end(&f.b, &attributes())?;
             f.b.ep_accept(other.ep, request.cn_est_id, &[])?;
@@ -122,7 +123,7 @@ pub(crate) const TESTS: &[Test] = &[
             for cookie in 2..=4 {
                 end.done(cookie, DtoStatus::Flushed)?;
             }
-            // Also what asked for no completion.
+            // A flushed request completes with an event even if it did not ask for one.
             f.a.post_send(end.ep, &[], 5, DtoFlags::empty())?;
             end.done(5, DtoStatus::Flushed)?;
             f.a.ep_disconnect(end.ep, &[])?;
@@ -140,7 +141,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(query(&end)?.attr, before);
         check_eq!(posts(&end), ONLY_RECEIVES);
         refused(f.a.ep_reset(end.ep), Error::InvalidEpState)?;
-        // And it connects again.
+        // After the reset it can be connected again.
         let peer = f.end(&f.b, &attributes())?;
         f.connect(&end, &peer)?;
         f.b.post_send(peer.ep, &[], 9, SIGNALLED)?;
@@ -179,13 +180,14 @@ pub(crate) const TESTS: &[Test] = &[
             let peer = f.end(&f.b, &attributes())?;
             f.connect(&end, &peer)?;
             f.a.post_send(end.ep, &[beyond], 1, SIGNALLED)?;
-            // Whoever takes the completion makes it known that the endpoint failed; the device says so, too, perhaps later.
+            // The thread that dequeues the failed completion moves the endpoint to its new state.
+            // The device reports the failure as well, perhaps later.
             end.done(1, DtoStatus::LocalProtection)?;
             end.broken()?;
             f.a.ep_reset(end.ep)?;
             f.b.ep_free(peer.ep)?;
         }
-        // That it failed in an earlier life is not told of the next one.
+        // The failure of the first connection causes no event on the next one.
         refused(f.a.evd_dequeue(end.conn), Error::QueueEmpty)
     }),
     test(
@@ -220,7 +222,8 @@ pub(crate) const TESTS: &[Test] = &[
         let sink = f.region(&f.a, pair.a.pz, 64, OPEN)?;
         f.a.post_recv(pair.a.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
         f.a.ep_free(pair.a.ep)?;
-        // The peer learns of it, one way or another, and what it sends is ignored.
+        // The peer gets one of two events, depending on whether its next request or the message of
+        // the connection manager comes first. What it sends is ignored.
         let event = pair.b.event()?.event_number();
         let ends = [EventType::CM_MSG_CONN_DISCONNECT, EventType::CM_MSG_CONN_BROKEN];
         check!(ends.contains(&event), "got {event:?}");
@@ -244,7 +247,8 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.ep_disconnect(pair.a.ep, &[])?;
             pair.a.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
             f.a.post_send(pair.a.ep, &[], 777, DtoFlags::COMPLETION)?;
-            // All signalled ones and every failed one come before the marker, in order.
+            // All signalled requests and all failed ones complete before the marker, in their
+            // order.
             let mut last = None;
             loop {
                 let done = pair.a.reap()?;

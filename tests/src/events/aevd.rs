@@ -1,4 +1,5 @@
-//! Aggregate dispatchers: what they are, and what may feed them when (pages it_evd_create, it_evd_modify, it_evd_query, it_evd_free).
+//! Aggregate EVDs: creating and querying them, and which EVDs may feed them at which time (pages
+//! it_evd_create, it_evd_modify, it_evd_query, it_evd_free).
 
 use alloc::boxed::Box;
 use core::result::Result;
@@ -12,55 +13,55 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 const NAMES: EvdFlags = EvdFlags::DEQUEUE_NOTIFICATIONS;
 const AGGREGATE: EventType = EventType::AEVD_NOTIFICATION_EVENT_STREAM;
 
-/// An aggregate whose events name the dispatcher that notified.
+/// An aggregate EVD whose events name the EVD that notified (IT_EVD_DEQUEUE_NOTIFICATIONS).
 pub(crate) fn naming(ia: &Ia) -> Result<EvdHandle, Failure> {
     Ok(ia.evd_create(AGGREGATE, NAMES, 0, 0, EvdHandle::NULL)?)
 }
 
-/// An aggregate whose events are its dispatchers' own.
+/// An aggregate EVD whose events are those of the EVDs that feed it.
 pub(crate) fn gathering(ia: &Ia) -> Result<EvdHandle, Failure> {
     Ok(ia.evd_create(AGGREGATE, EvdFlags::empty(), 0, 0, EvdHandle::NULL)?)
 }
 
-/// A dispatcher of software events that feeds an aggregate.
+/// An EVD of software events that feeds an aggregate EVD.
 pub(crate) fn feeding(ia: &Ia, aevd: EvdHandle) -> Result<EvdHandle, Failure> {
     Ok(ia.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 64, 1, aevd)?)
 }
 
-/// Enables or disables a dispatcher.
+/// Enables or disables an EVD.
 pub(crate) fn enable(ia: &Ia, evd: EvdHandle, evd_enabled: bool) -> Result<(), Error> {
     ia.evd_modify(evd, EvdParamMask::ENABLED, &EvdParam { evd_enabled, ..EvdParam::default() })
 }
 
-/// Has a dispatcher feed another aggregate, or none.
+/// Makes an EVD feed another aggregate EVD, or none.
 pub(crate) fn feed(ia: &Ia, evd: EvdHandle, aevd: EvdHandle) -> Result<(), Error> {
     ia.evd_modify(evd, EvdParamMask::AEVD_HANDLE, &EvdParam { aevd, ..EvdParam::default() })
 }
 
-/// What a query says that the dispatcher feeds.
+/// The aggregate EVD that an EVD feeds, as a query returns it.
 fn fed_by(ia: &Ia, evd: EvdHandle) -> Result<EvdHandle, Failure> {
     Ok(ia.evd_query(evd, EvdParamMask::AEVD_HANDLE)?.aevd)
 }
 
-/// Takes the next event of the aggregate, which must be a notification of this dispatcher.
+/// Takes the next event of the aggregate EVD, which must be a notification of this EVD.
 #[track_caller]
 pub(crate) fn named(ia: &Ia, aevd: EvdHandle, sevd: EvdHandle) -> Outcome {
     match ia.evd_dequeue(aevd) {
         Ok(event) if event == (Event::AevdNotification { aevd, sevd }) => Ok(()),
-        other => Err(Failure::new(alloc::format!("expected {sevd:?} to be named, got {other:?}"))),
+        other => Err(Failure::new(alloc::format!("expected a notification of {sevd:?}, got {other:?}"))),
     }
 }
 
-/// Takes the next event of the aggregate, which must be this one of this dispatcher.
+/// Takes the next event of the aggregate EVD, which must be this software event of this EVD.
 #[track_caller]
 pub(crate) fn gathered(ia: &Ia, aevd: EvdHandle, sevd: EvdHandle, data: usize) -> Outcome {
     match ia.evd_dequeue(aevd) {
         Ok(event) if event == (Event::Software { evd: sevd, data }) => Ok(()),
-        other => Err(Failure::new(alloc::format!("expected {data} of {sevd:?}, got {other:?}"))),
+        other => Err(Failure::new(alloc::format!("expected event {data} of {sevd:?}, got {other:?}"))),
     }
 }
 
-/// Fails unless a dequeue finds nothing.
+/// Fails unless a dequeue finds the queue empty.
 #[track_caller]
 pub(crate) fn empty(ia: &Ia, evd: EvdHandle) -> Outcome {
     refused(ia.evd_dequeue(evd), Error::QueueEmpty)
@@ -78,7 +79,8 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             for flags in [EvdFlags::empty(), NAMES] {
-                // What an aggregate does not have is ignored, whatever it is.
+                // An aggregate EVD has neither size nor threshold, so any value is accepted and
+                // ignored.
                 for (size, threshold) in [(0, 0), (1, 9), (usize::MAX, usize::MAX)] {
                     let aevd = f.a.evd_create(AGGREGATE, flags, size, threshold, EvdHandle::NULL)?;
                     let expected = EvdParam {
@@ -113,7 +115,7 @@ pub(crate) const TESTS: &[Test] = &[
                 ] {
                     let evd = f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 8, 1, aevd)?;
                     check_eq!(evd_param(&f.a, evd)?.aevd, aevd);
-                    // Only what was asked for is filled in.
+                    // A query fills in only the fields that the mask names.
                     let only = EvdParam { aevd, ..EvdParam::default() };
                     check_eq!(f.a.evd_query(evd, EvdParamMask::AEVD_HANDLE)?, only);
                     check_eq!(f.a.evd_query(evd, EvdParamMask::IA)?.aevd, EvdHandle::NULL);
@@ -122,7 +124,7 @@ pub(crate) const TESTS: &[Test] = &[
                 }
                 check!(!evd_param(&f.a, aevd)?.evd_bound);
             }
-            // Many feed one, and each only that one.
+            // Many EVDs feed one aggregate EVD.
             let (aevd, other) = (naming(&f.a)?, naming(&f.a)?);
             for _ in 0..8 {
                 let evd = feeding(&f.a, aevd)?;
@@ -165,7 +167,7 @@ pub(crate) const TESTS: &[Test] = &[
             for aevd in [foreign, freed] {
                 refused(create(software, EvdFlags::empty(), aevd), Error::InvalidAevd)?;
             }
-            // A flag of the other kind of dispatcher is refused.
+            // A flag of the other kind of EVD is refused.
             for flags in [NAMES, NAMES | EvdFlags::OVERFLOW_DEFAULT] {
                 refused(create(software, flags, EvdHandle::NULL), Error::InvalidFlags)?;
             }
@@ -177,7 +179,7 @@ pub(crate) const TESTS: &[Test] = &[
             ] {
                 refused(create(AGGREGATE, flags, EvdHandle::NULL), Error::InvalidFlags)?;
             }
-            // None of these left anything behind.
+            // No refused call left an object or a binding behind.
             check_eq!(f.a.object_counts().evd, 1);
             check!(!evd_param(&f.a, aevd)?.evd_bound);
             f.a.evd_free(aevd)?;
@@ -199,7 +201,8 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let (one, other, third) = (naming(&f.a)?, naming(&f.a)?, gathering(&f.a)?);
             let evd = software(&f.a, 8)?;
-            // An enabled one changes neither from none, nor to none, nor to another.
+            // An enabled EVD cannot start to feed an aggregate EVD, stop feeding it, or feed
+            // another one.
             refused(feed(&f.a, evd, one), Error::InvalidEvdState)?;
             check_eq!(fed_by(&f.a, evd)?, EvdHandle::NULL);
             enable(&f.a, evd, false)?;
@@ -212,7 +215,8 @@ pub(crate) const TESTS: &[Test] = &[
             }
             f.a.evd_post_se(evd, 1)?;
             named(&f.a, one, evd)?;
-            // A disabled one does all of it, and then only the new one is told.
+            // A disabled EVD can do all three. Afterwards only the new aggregate EVD gets its
+            // notifications.
             enable(&f.a, evd, false)?;
             feed(&f.a, evd, other)?;
             enable(&f.a, evd, true)?;
@@ -225,7 +229,7 @@ pub(crate) const TESTS: &[Test] = &[
             enable(&f.a, evd, true)?;
             empty(&f.a, other)?;
             expect_software(&f.a, evd, 1)?;
-            // The new one may be of either kind.
+            // The new aggregate EVD may be of either kind.
             enable(&f.a, evd, false)?;
             feed(&f.a, evd, one)?;
             feed(&f.a, evd, third)?;
@@ -262,7 +266,7 @@ pub(crate) const TESTS: &[Test] = &[
                 f.a.evd_free(aevd)?;
                 refused(f.a.evd_dequeue(aevd), Error::InvalidEvd)?;
             }
-            // From one that names, dispatchers part by modification, too.
+            // An EVD can also be separated from a naming aggregate EVD by a modification.
             let aevd = naming(&f.a)?;
             let evd = feeding(&f.a, aevd)?;
             enable(&f.a, evd, false)?;
@@ -270,7 +274,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.evd_free(aevd)?;
             f.a.evd_post_se(evd, 3)?;
             expect_software(&f.a, evd, 3)?;
-            // What feeds the simple one comes first.
+            // The endpoint must be freed before its EVD, and the EVD before its aggregate EVD.
             let aevd = gathering(&f.a)?;
             let dto = sevd_into(&f.a, aevd)?;
             let End { ep, .. } = f.end_on(&f.a, &attributes(), dto, dto)?;
@@ -287,7 +291,7 @@ pub(crate) const TESTS: &[Test] = &[
             let (one, other) = (feeding(&f.a, aevd)?, feeding(&f.a, aevd)?);
             f.a.evd_post_se(one, 1)?;
             f.a.evd_post_se(other, 2)?;
-            // Its notification goes with it, and nobody is named whose handle is invalid.
+            // The free withdraws the EVD's notification: no event names an invalid handle.
             f.a.evd_free(one)?;
             let expected = match evd_param(&f.a, aevd)?.evd_flag.contains(NAMES) {
                 true => Event::AevdNotification { aevd, sevd: other },
@@ -319,7 +323,7 @@ pub(crate) const TESTS: &[Test] = &[
                         )?;
                     }
                 }
-                // It never overflows: nothing to set or to clear.
+                // An aggregate EVD never overflows, so there is no mark to set or to clear.
                 for evd_overflowed in [true, false] {
                     let change = EvdParam { evd_overflowed, ..before };
                     f.a.evd_modify(aevd, EvdParamMask::OVERFLOWED, &change)?;
@@ -345,28 +349,28 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let attach = |ia: &Ia, evd| ia.evd_callback_attach(evd, Box::new(|_: &Ia, _| {}));
             for aevd in [naming(&f.a)?, gathering(&f.a)?] {
-                // Feeding comes first.
+                // First the EVD feeds an aggregate EVD, then a callback is refused.
                 let evd = feeding(&f.a, aevd)?;
                 for enabled in [true, false] {
                     enable(&f.a, evd, enabled)?;
                     refused(attach(&f.a, evd), Error::InvalidEvdState)?;
                     check!(!evd_param(&f.a, evd)?.evd_callback);
                 }
-                // The callback comes first.
+                // First the EVD has a callback, then it is refused to feed an aggregate EVD.
                 let evd = software(&f.a, 8)?;
                 attach(&f.a, evd)?;
                 for enabled in [true, false] {
                     enable(&f.a, evd, enabled)?;
                     refused(feed(&f.a, evd, aevd), Error::CallbackExists)?;
                     check_eq!(fed_by(&f.a, evd)?, EvdHandle::NULL);
-                    // It feeds none, and goes on doing so.
+                    // To feed none is what it does already, so that modification succeeds.
                     feed(&f.a, evd, EvdHandle::NULL)?;
                 }
                 f.a.evd_callback_detach(evd)?;
                 feed(&f.a, evd, aevd)?;
                 check_eq!(fed_by(&f.a, evd)?, aevd);
             }
-            // Of several reasons, who asks comes before what state it is in.
+            // A missing privilege is reported before a bad state of the EVD.
             let ia = f.unprivileged()?;
             let evd = feeding(&ia, naming(&ia)?)?;
             refused(attach(&ia, evd), Error::NoPermission)
@@ -379,7 +383,9 @@ pub(crate) const TESTS: &[Test] = &[
         let mask = EvdParamMask::QUEUE_SIZE | EvdParamMask::THRESHOLD | EvdParamMask::AEVD_HANDLE;
         let change =
             EvdParam { sevd_queue_size: 200, sevd_threshold: 150, aevd: other, evd_enabled: false, ..before };
-        // One bad part, and nothing happens: enabled; no aggregate; a threshold above the new size; a size that cannot be.
+        // One bad parameter is enough to refuse the whole modification: the EVD is enabled, the
+        // handle is not an aggregate EVD, the threshold is above the new size, or the size is
+        // impossible.
         refused(f.a.evd_modify(dto, mask, &change), Error::InvalidEvdState)?;
         let mask = mask | EvdParamMask::ENABLED;
         for (change, error) in [
@@ -391,13 +397,14 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(evd_param(&f.a, dto)?, before);
             check!(!evd_param(&f.a, other)?.evd_bound);
         }
-        // The new size and threshold are judged together, and disabling comes before the change of the aggregate.
+        // The threshold is checked against the new size, and the EVD is disabled before its
+        // aggregate EVD changes.
         f.a.evd_modify(dto, mask, &change)?;
         let after = evd_param(&f.a, dto)?;
         check!(after.sevd_queue_size >= 200);
         check_eq!(after, EvdParam { sevd_queue_size: after.sevd_queue_size, ..change });
         check!(!evd_param(&f.a, one)?.evd_bound && evd_param(&f.a, other)?.evd_bound);
-        // And enabling comes after it.
+        // The EVD is enabled after its aggregate EVD changes.
         let change = EvdParam { aevd: one, evd_enabled: true, ..after };
         f.a.evd_modify(dto, EvdParamMask::AEVD_HANDLE | EvdParamMask::ENABLED, &change)?;
         check_eq!(evd_param(&f.a, dto)?, change);
@@ -405,7 +412,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
 ];
 
-/// A dispatcher of completions that feeds an aggregate.
+/// An EVD of completions that feeds an aggregate EVD.
 fn sevd_into(ia: &Ia, aevd: EvdHandle) -> Result<EvdHandle, Failure> {
     Ok(ia.evd_create(EventType::DTO_EVENT_STREAM, EvdFlags::OVERFLOW_DEFAULT, 64, 1, aevd)?)
 }

@@ -1,5 +1,5 @@
-//! Events through aggregate dispatchers: dequeuing and what is refused (pages it_evd_create, it_evd_dequeue, it_evd_wait,
-//! it_aevd_notification_event_t).
+//! Events through aggregate EVDs: how they are dequeued, and which calls are refused (pages
+//! it_evd_create, it_evd_dequeue, it_evd_wait, it_aevd_notification_event_t).
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -12,7 +12,8 @@ use crate::fixture::{End, Fixture, Pair, SIGNALLED, WAIT, attributes, evd_param,
 use crate::thread::eventually;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// A pair whose active side completes sends on a dispatcher with this threshold that feeds an aggregate.
+/// A pair whose active side completes Sends on an EVD with this threshold that feeds an aggregate
+/// EVD.
 pub(crate) fn pair_into(f: &Fixture, aevd: EvdHandle, threshold: usize) -> Result<Pair, Failure> {
     let stream = EventType::DTO_EVENT_STREAM;
     let request = f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 64, threshold, aevd)?;
@@ -22,7 +23,7 @@ pub(crate) fn pair_into(f: &Fixture, aevd: EvdHandle, threshold: usize) -> Resul
     Ok(pair)
 }
 
-/// Fails unless waiting on the dispatcher is refused at once.
+/// Fails unless a wait on the EVD is refused at once.
 #[track_caller]
 pub(crate) fn no_wait(ia: &Ia, evd: EvdHandle) -> Outcome {
     match ia.evd_wait(evd, WAIT) {
@@ -31,7 +32,7 @@ pub(crate) fn no_wait(ia: &Ia, evd: EvdHandle) -> Outcome {
     }
 }
 
-/// Dequeues the next completion, which is under way.
+/// Dequeues the next completion, for which it polls.
 #[track_caller]
 pub(crate) fn comes(f: &Fixture, evd: EvdHandle) -> Result<Event, Failure> {
     let mut taken = Err(Error::QueueEmpty);
@@ -75,7 +76,8 @@ pub(crate) const TESTS: &[Test] = &[
                 (EventType::AEVD_NOTIFICATION, 0x20001)
             );
             check_eq!(event.evd(), aevd);
-            // The event itself is still where it was. As long as it is, it notifies at each call.
+            // The event stays in the EVD that notified, which notifies at each call until the event
+            // is taken.
             for _ in 0..3 {
                 named(&f.a, aevd, one)?;
                 check_eq!(f.a.evd_wait(aevd, 0)?.0, Event::AevdNotification { aevd, sevd: one });
@@ -84,7 +86,7 @@ pub(crate) const TESTS: &[Test] = &[
             expect_software(&f.a, one, 7)?;
             named(&f.a, aevd, one)?;
             expect_software(&f.a, one, 8)?;
-            // Drained, it is named no more.
+            // An empty EVD does not notify.
             empty(&f.a, aevd)?;
             blocks(&f.a, aevd, 0)?;
             f.a.evd_post_se(other, 9)?;
@@ -119,7 +121,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.evd_post_se(other, 3)?;
             check_eq!(f.a.evd_wait(aevd, 0)?.0, Event::Software { evd: other, data: 3 });
             blocks(&f.a, aevd, 0)?;
-            // Each comes once, as itself; nothing names a dispatcher.
+            // Each event comes once, and as the event itself, not as a notification.
             let mut seen = Vec::new();
             for data in 0..20 {
                 f.a.evd_post_se(if data % 3 == 0 { one } else { other }, data)?;
@@ -161,7 +163,7 @@ pub(crate) const TESTS: &[Test] = &[
                 no_wait(&f.a, evd)?;
                 gathered(&f.a, aevd, evd, data)?;
             }
-            // The same of completions, where a dequeue goes another way.
+            // Completions are dequeued by other code, so the same is checked for them.
             let pair = pair_into(f, aevd, 1)?;
             let dto = pair.a.request;
             let mut into = [DtoCompletion::default(); 4];
@@ -212,7 +214,7 @@ pub(crate) const TESTS: &[Test] = &[
             blocks(&f.a, evd, 0)?;
             enable(&f.a, evd, true)?;
             no_wait(&f.a, evd)?;
-            // Completions, too, one or many at once.
+            // The same is checked for completions, dequeued one by one and in batches.
             let pair = pair_into(f, aevd, 1)?;
             let dto = pair.a.request;
             for cookie in 0..2 {
@@ -251,28 +253,29 @@ pub(crate) const TESTS: &[Test] = &[
             for aevd in [naming(&f.a)?, gathering(&f.a)?] {
                 let names = evd_param(&f.a, aevd)?.evd_flag.contains(EvdFlags::DEQUEUE_NOTIFICATIONS);
                 let evd = feeding(&f.a, aevd)?;
-                let told = |data| match names {
+                let next_event = |data| match names {
                     true => Event::AevdNotification { aevd, sevd: evd },
                     false => Event::Software { evd, data },
                 };
-                // Events of a disabled one do not wake who waits.
+                // Events of a disabled EVD do not wake a waiter.
                 enable(&f.a, evd, false)?;
                 f.a.evd_post_se(evd, 1)?;
                 blocks(&f.a, aevd, 0)?;
                 if names {
                     empty(&f.a, aevd)?;
                 }
-                // Enabled while there is one, it notifies at once.
+                // An EVD that is enabled while it holds an event notifies at once.
                 enable(&f.a, evd, true)?;
-                check_eq!(f.a.evd_wait(aevd, 0)?.0, told(1));
+                check_eq!(f.a.evd_wait(aevd, 0)?.0, next_event(1));
                 if names {
                     expect_software(&f.a, evd, 1)?;
                 }
-                // A notification of before it is disabled is delivered, once; what comes then gives none.
+                // A notification from before the EVD is disabled is delivered once. Later events
+                // cause none.
                 f.a.evd_post_se(evd, 2)?;
                 enable(&f.a, evd, false)?;
                 f.a.evd_post_se(evd, 3)?;
-                check_eq!(f.a.evd_wait(aevd, 0)?.0, told(2));
+                check_eq!(f.a.evd_wait(aevd, 0)?.0, next_event(2));
                 blocks(&f.a, aevd, 0)?;
                 f.a.evd_post_se(evd, 4)?;
                 blocks(&f.a, aevd, 0)?;
@@ -282,13 +285,14 @@ pub(crate) const TESTS: &[Test] = &[
                     expect_software(&f.a, evd, 3)?;
                     expect_software(&f.a, evd, 4)?;
                 } else {
-                    // Taken through the aggregate they can be nevertheless.
+                    // Through the gathering aggregate EVD, events of a disabled EVD can be taken
+                    // nevertheless.
                     gathered(&f.a, aevd, evd, 3)?;
                     gathered(&f.a, aevd, evd, 4)?;
                 }
                 empty(&f.a, aevd)?;
                 f.a.evd_free(evd)?;
-                // Enabled before it feeds, it notifies after.
+                // An EVD that held an event before it began to feed notifies when it is enabled.
                 let late = software(&f.a, 8)?;
                 f.a.evd_post_se(late, 5)?;
                 enable(&f.a, late, false)?;
@@ -301,7 +305,8 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test("aevd::notified_before_it_was_disabled", &["it_evd_create.B22", "it_evd_create.B56"], |f| {
-        // Completions are not announced while nobody waits; they count all the same.
+        // The device does not signal completions while no thread waits, but they have notified all
+        // the same.
         let aevd = naming(&f.a)?;
         let pair = pair_into(f, aevd, 1)?;
         let dto = pair.a.request;
@@ -310,7 +315,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         check_eq!(comes(f, dto)?.dto().map(|done| done.cookie), Some(0));
         check!(comes_soon(f, aevd, dto), "the second completion");
-        // Another one that notified, but does so no more, is not in its way.
+        // An EVD that notified and was then drained does not hide the notification of another one.
         let drained = feeding(&f.a, aevd)?;
         f.a.evd_post_se(drained, 1)?;
         expect_software(&f.a, drained, 1)?;
@@ -332,7 +337,7 @@ pub(crate) const TESTS: &[Test] = &[
             "A.it_evd_create.V10",
         ],
         |f| {
-            // One that is never empty, two quiet ones.
+            // One EVD is never empty, the two others rarely hold an event.
             for (names, by_wait) in [(true, true), (true, false), (false, true), (false, false)] {
                 let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
                 let busy = feeding(&f.a, aevd)?;
@@ -379,7 +384,7 @@ pub(crate) const TESTS: &[Test] = &[
         for taken in 0..60 {
             let event = if taken % 2 == 0 { f.a.evd_wait(aevd, 0)?.0 } else { f.a.evd_dequeue(aevd)? };
             let Event::Software { evd, data } = event else { continue };
-            let place = crate::check::some(evds.iter().position(|other| *other == evd), "the dispatcher")?;
+            let place = crate::check::some(evds.iter().position(|other| *other == evd), "the EVD")?;
             check!(last[place] < Some(data), "{data} after {:?}", last[place]);
             last[place] = Some(data);
         }
@@ -407,7 +412,7 @@ pub(crate) const TESTS: &[Test] = &[
         empty(&f.a, affiliated)
     }),
     test("aevd::failed_completions_through_it", &["it_evd_create.B21", "it_evd_create.B58"], |f| {
-        // What a failure entails happens when it is taken through the aggregate, too.
+        // The failure has the same consequences when its completion is taken through the aggregate EVD.
         let aevd = gathering(&f.a)?;
         let pair = pair_into(f, aevd, 10)?;
         let End { ia, ep, .. } = &pair.a;
@@ -430,7 +435,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
 ];
 
-/// Whether the aggregate names this dispatcher before long.
+/// Whether the aggregate EVD soon returns a notification of this EVD.
 fn comes_soon(f: &Fixture, aevd: EvdHandle, sevd: EvdHandle) -> bool {
     eventually(f.platform(), || f.a.evd_dequeue(aevd) == Ok(Event::AevdNotification { aevd, sevd }))
 }

@@ -1,5 +1,5 @@
-//! Who is told of an aggregate's events: waiters and callbacks, thresholds, several at once (pages it_evd_create, it_evd_wait, it_evd_modify,
-//! it_evd_callback_attach, it_evd_callback_detach).
+//! Waiters and callbacks of aggregate EVDs, thresholds, and several waiters at once (pages
+//! it_evd_create, it_evd_wait, it_evd_modify, it_evd_callback_attach, it_evd_callback_detach).
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -16,7 +16,7 @@ use crate::events::callback::{count, drain, freed, settle};
 use crate::events::evd::{PLAIN, blocks, expect_software, nothing, software};
 use crate::events::evd_wait::Waiters;
 use crate::fixture::{SIGNALLED, WAIT, attributes, evd_param, path, spigot};
-use crate::thread::{Gate, Thread, eventually};
+use crate::thread::{Signal, Thread, eventually};
 use crate::{Failure, Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -57,7 +57,8 @@ pub(crate) const TESTS: &[Test] = &[
                             soft
                         }
                         1 => {
-                            // What came while it was disabled notifies when it is enabled.
+                            // An event that arrives while the EVD is disabled notifies when the EVD
+                            // is enabled.
                             enable(&f.a, soft, false)?;
                             f.a.evd_post_se(soft, round)?;
                             enable(&f.a, soft, true)?;
@@ -83,7 +84,7 @@ pub(crate) const TESTS: &[Test] = &[
             blocks(&f.a, aevd, 0)?;
             let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
             blocks(&f.a, aevd, 0)?;
-            // Nor does it return for one that is disabled.
+            // The wait does not return for a disabled EVD either.
             enable(&f.a, evds[0], false)?;
             enable(&f.a, evds[1], false)?;
             f.a.evd_post_se(evds[0], 1)?;
@@ -118,7 +119,7 @@ pub(crate) const TESTS: &[Test] = &[
                         false => Ok(cookie(event)),
                     }
                 };
-                // Somebody waits already while they come, one after the other.
+                // A thread already waits while the completions arrive one by one.
                 let ia = f.a.clone();
                 let thread = Thread::spawn(f.platform(), "waiter", move || ia.evd_wait(aevd, WAIT))?;
                 nothing(&pair.a, 0, PLAIN)?;
@@ -129,7 +130,8 @@ pub(crate) const TESTS: &[Test] = &[
                     true => check_eq!(cookie(f.a.evd_dequeue(dto)?), Some(0)),
                     false => check_eq!(cookie(event), Some(0)),
                 }
-                // Two are left: too few, until a third comes or one that notifies.
+                // Two completions are left, which is below the threshold. A third one reaches it,
+                // and so does one that notifies.
                 blocks(&f.a, aevd, 0)?;
                 nothing(&pair.a, 3, PLAIN)?;
                 check_eq!(take()?, Some(1));
@@ -139,7 +141,8 @@ pub(crate) const TESTS: &[Test] = &[
                     check_eq!(take()?, Some(expected));
                 }
                 empty(&f.a, aevd)?;
-                // Below the threshold a dequeue finds what is there, if it is the aggregate's.
+                // A dequeue ignores the threshold. It takes from the aggregate EVD if that gathers,
+                // and else from the EVD itself.
                 nothing(&pair.a, 5, PLAIN)?;
                 blocks(&f.a, aevd, 0)?;
                 let from = if names { dto } else { aevd };
@@ -155,7 +158,7 @@ pub(crate) const TESTS: &[Test] = &[
             let aevd = gathering(&f.a)?;
             let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
             let waiters = Waiters::new(f, aevd, 6)?;
-            // One event, one waiter; two events, two waiters; three at once, three.
+            // Each event wakes one waiter.
             let mut passed = 0;
             for events in 1..=3 {
                 for event in 0..events {
@@ -170,7 +173,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test("aevd::no_wake_up_is_lost", &["A.it_evd_create.V05", "it_evd_create.B53"], |f| {
-        // Completions come while waiters wake, drain, arm and sleep again.
+        // Completions arrive while the waiters wake, drain, arm and sleep again.
         const EACH: u64 = 200;
         for names in [true, false] {
             let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
@@ -204,7 +207,7 @@ pub(crate) const TESTS: &[Test] = &[
                     nothing(&pair.a, cookie, SIGNALLED)?;
                     posted += 1;
                 }
-                // Now and then all is drained, so that the waiters sleep.
+                // From time to time all completions are taken, so that the waiters sleep.
                 if cookie % 8 == 7 {
                     let all = eventually(f.platform(), || taken.load(Ordering::Relaxed) == posted);
                     check!(all, "{} of {posted} completions", taken.load(Ordering::Relaxed));
@@ -222,7 +225,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("aevd::freed_under_its_waiters", &["it_evd_wait.IT_ERR_ABORT", "it_evd_free.B09"], |f| {
         for aevd in [naming(&f.a)?, gathering(&f.a)?] {
             let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
-            let (taken, mut threads) = (Gate::new(f.platform()), Vec::new());
+            let (taken, mut threads) = (Signal::new(f.platform()), Vec::new());
             for _ in 0..2 {
                 let (ia, taken) = (f.a.clone(), taken.clone());
                 threads.push(Thread::spawn(f.platform(), "waiter", move || {
@@ -230,16 +233,16 @@ pub(crate) const TESTS: &[Test] = &[
                         match ia.evd_wait(aevd, TIMEOUT_INFINITE) {
                             Ok((Event::AevdNotification { sevd, .. }, _)) => {
                                 while ia.evd_dequeue(sevd).is_ok() {
-                                    taken.pass();
+                                    taken.raise();
                                 }
                             }
-                            Ok(_) => taken.pass(),
+                            Ok(_) => taken.raise(),
                             Err(failure) => return failure.error,
                         }
                     }
                 })?);
             }
-            // Both wait, or are about to.
+            // Both threads wait, or are about to.
             for evd in evds {
                 f.a.evd_post_se(evd, 1)?;
             }
@@ -260,7 +263,8 @@ pub(crate) const TESTS: &[Test] = &[
         &["it_evd_modify.B13", "it_evd_wait.IT_ERR_INVALID_EVD_STATE", "it_evd_create.B45"],
         |f| {
             let (aevd, captor) = (naming(&f.a)?, gathering(&f.a)?);
-            // Enabled, or captured while it stays disabled.
+            // The wait ends if the EVD is enabled, and also if it stays disabled and is captured by
+            // a gathering aggregate EVD.
             for (enabled, to) in [(true, aevd), (false, captor)] {
                 let evd = feeding(&f.a, aevd)?;
                 enable(&f.a, evd, false)?;
@@ -280,7 +284,7 @@ pub(crate) const TESTS: &[Test] = &[
         "aevd::every_stream",
         &["1.B07", "it_evd_create.B01", "it_evd_create.B21", "it_evd_create.V01"],
         |f| {
-            // A connection that is made and used through one aggregate.
+            // A connection is made and used through one aggregate EVD.
             let aevd = gathering(&f.a)?;
             let create = |stream| f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 16, 1, aevd);
             let (requests, conn, dto) = (
@@ -320,19 +324,20 @@ pub(crate) const TESTS: &[Test] = &[
             for names in [true, false] {
                 let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
                 let evd = feeding(&f.a, aevd)?;
-                let gate = count(f, aevd)?;
+                let signal = count(f, aevd)?;
                 check!(evd_param(&f.a, aevd)?.evd_callback);
                 for round in 1..=3 {
                     f.a.evd_post_se(evd, 1)?;
-                    gate.wait(round)?;
+                    signal.wait(round)?;
                     f.a.evd_post_se(evd, 2)?;
-                    // Not again before all is dequeued: from one that names, before nobody notifies any more.
+                    // The callback must not run again before all events are dequeued. A naming
+                    // aggregate EVD is drained when no EVD notifies any more.
                     match names {
                         true => named(&f.a, aevd, evd)?,
                         false => gathered(&f.a, aevd, evd, 1)?,
                     }
                     settle(f)?;
-                    check_eq!(gate.count(), round, "invoked before all was dequeued");
+                    check_eq!(signal.count(), round, "invoked before all was dequeued");
                     if names {
                         expect_software(&f.a, evd, 1)?;
                         expect_software(&f.a, evd, 2)?;
@@ -345,14 +350,14 @@ pub(crate) const TESTS: &[Test] = &[
                 check!(!evd_param(&f.a, aevd)?.evd_callback);
                 f.a.evd_post_se(evd, 3)?;
                 settle(f)?;
-                check_eq!(gate.count(), 3, "invoked after the detach");
+                check_eq!(signal.count(), 3, "invoked after the detach");
             }
-            // The same of a simple one.
+            // A simple EVD behaves alike.
             let evd = software(&f.a, 8)?;
-            let gate = count(f, evd)?;
+            let signal = count(f, evd)?;
             check!(evd_param(&f.a, evd)?.evd_callback);
             f.a.evd_post_se(evd, 1)?;
-            gate.wait(1)?;
+            signal.wait(1)?;
             f.a.evd_callback_detach(evd)?;
             check!(!evd_param(&f.a, evd)?.evd_callback);
             Ok(())
@@ -398,7 +403,8 @@ pub(crate) const TESTS: &[Test] = &[
         "callback::of_two_dispatchers_at_once",
         &["it_evd_callback_attach.B10", "it_evd_callback_detach.V02"],
         |f| {
-            // One routine on two dispatchers, one of which the NIC feeds; each waits for the other to be inside as well.
+            // One routine is attached to two EVDs, one of them fed by the NIC. Each invocation
+            // waits until the other one runs as well.
             let soft = software(&f.a, 8)?;
             let aevd = naming(&f.a)?;
             let pair = pair_into(f, aevd, 1)?;
@@ -406,15 +412,15 @@ pub(crate) const TESTS: &[Test] = &[
             enable(&f.a, dto, false)?;
             feed(&f.a, dto, EvdHandle::NULL)?;
             enable(&f.a, dto, true)?;
-            let (inside, met) = (Gate::new(f.platform()), Gate::new(f.platform()));
+            let (inside, met) = (Signal::new(f.platform()), Signal::new(f.platform()));
             let seen = Arc::new(Mutex::new(Vec::new()));
             for evd in [soft, dto] {
                 let (inside, met, seen) = (inside.clone(), met.clone(), seen.clone());
                 let routine = move |_: &Ia, evd| {
                     seen.lock().push(evd);
-                    inside.pass();
+                    inside.raise();
                     if inside.reached(2, crate::thread::PATIENCE) {
-                        met.pass();
+                        met.raise();
                     }
                 };
                 f.a.evd_callback_attach(evd, Box::new(routine))?;
@@ -423,12 +429,12 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.evd_post_se(soft, 2)?;
             nothing(&pair.a, 1, SIGNALLED)?;
             met.wait(2)?;
-            // Once each, though more came meanwhile.
+            // Each was invoked once, although more events arrived meanwhile.
             settle(f)?;
             let mut seen = seen.lock().clone();
             seen.sort_unstable_by_key(|evd| *evd == dto);
             check_eq!(seen, [soft, dto]);
-            // Whoever holds the IA may detach what another attached.
+            // Any thread with the IA may detach a callback that another one attached.
             let ia = f.a.clone();
             let other = Thread::spawn(f.platform(), "other", move || ia.evd_callback_detach(soft))?;
             check_eq!(other.join()?, Ok(()));

@@ -1,5 +1,6 @@
-//! Bad arguments of the calls for events: for each call and each argument that its page says is checked, everything wrong that can be; and
-//! dispatchers that are in no state for the call. A refused call changes nothing, and takes no event.
+//! Bad arguments of the event calls: each call, with every bad value of each argument that its page
+//! says is checked, and EVDs in the wrong state for a call. A refused call changes nothing and
+//! takes no event.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,37 +12,37 @@ use crate::events::aevd::{enable, feeding, gathering, naming};
 use crate::events::callback::{count, inside};
 use crate::events::evd::{expect_software, software};
 use crate::fixture::{Fixture, Pair, evd_param, sevd};
-use crate::support::refusal::{Scene, all_refused, call, no_handles, undefined};
+use crate::support::refusal::{Queried, all_refused, call, no_handles, undefined};
 use crate::{Failure, Outcome, Test, check_eq, refused, test};
 
 const AGGREGATE: EventType = EventType::AEVD_NOTIFICATION_EVENT_STREAM;
 const SOFTWARE: EventType = EventType::SOFTWARE_EVENT_STREAM;
 const DTO: EventType = EventType::DTO_EVENT_STREAM;
 
-/// A dispatcher of each kind, in each of the ways to be told of events.
-struct World<'f> {
+/// An EVD of each kind, in each mode of notification.
+struct Objects<'f> {
     f: &'f Fixture,
     pair: Pair,
-    /// Two events are in its queue for four.
+    /// A queue for four events that holds two.
     plain: EvdHandle,
-    /// Disabled, it feeds nothing.
+    /// This EVD is disabled and feeds none.
     idle: EvdHandle,
     naming: EvdHandle,
     named: EvdHandle,
     gathering: EvdHandle,
-    /// An event is in it that only the aggregate can take.
+    /// This EVD holds an event that only the aggregate EVD can take.
     gathered: EvdHandle,
     noted: EvdHandle,
     notification: Notification,
     called: EvdHandle,
 }
 
-impl<'f> World<'f> {
-    fn new(f: &'f Fixture) -> Result<World<'f>, Failure> {
+impl<'f> Objects<'f> {
+    fn new(f: &'f Fixture) -> Result<Objects<'f>, Failure> {
         let ia = &f.a;
         let (naming, gathering) = (naming(ia)?, gathering(ia)?);
         let noted = ia.evd_create(SOFTWARE, EvdFlags::CREATE_FD, 4, 1, EvdHandle::NULL)?;
-        let world = World {
+        let world = Objects {
             f,
             pair: f.pair()?,
             plain: software(ia, 4)?,
@@ -66,7 +67,7 @@ impl<'f> World<'f> {
         &self.f.a
     }
 
-    /// No event went away, and none came.
+    /// Fails unless the queued events are those of before.
     fn kept(&self) -> Outcome {
         let ia = self.ia();
         for data in [1, 2] {
@@ -81,7 +82,7 @@ impl<'f> World<'f> {
         Ok(())
     }
 
-    /// Creates a dispatcher that feeds nothing.
+    /// Creates an EVD that feeds none.
     fn create(&self, stream: EventType, flags: EvdFlags, size: usize, threshold: usize) -> Result<(), Error> {
         self.ia().evd_create(stream, flags, size, threshold, EvdHandle::NULL).map(drop)
     }
@@ -91,10 +92,10 @@ impl<'f> World<'f> {
     }
 }
 
-impl Scene for World<'_> {
-    type Told = (Vec<EvdParam>, ObjectCounts, bool);
+impl Queried for Objects<'_> {
+    type Answers = (Vec<EvdParam>, ObjectCounts, bool);
 
-    fn all(&self) -> Result<Self::Told, Failure> {
+    fn all(&self) -> Result<Self::Answers, Failure> {
         let simple = [self.plain, self.idle, self.named, self.gathered, self.noted, self.called];
         let others = [self.naming, self.gathering, self.pair.a.request, self.pair.a.conn];
         let params = simple.into_iter().chain(others).map(|evd| evd_param(self.ia(), evd));
@@ -103,7 +104,7 @@ impl Scene for World<'_> {
     }
 }
 
-/// What a wait ended with, if not with an event.
+/// The error of a wait, if it did not return an event.
 fn waited(ia: &Ia, evd: EvdHandle) -> Result<(), Error> {
     Ok(ia.evd_wait(evd, 0).map(drop)?)
 }
@@ -122,11 +123,11 @@ pub(crate) const TESTS: &[Test] = &[
             "it_evd_callback_detach.IT_ERR_INVALID_EVD",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let ia = w.ia();
             let freed = sevd(ia, DTO, 4, 1)?;
             ia.evd_free(freed)?;
-            // Another one is where it was.
+            // This creation may reuse the freed EVD's index.
             sevd(ia, DTO, 4, 1)?;
             let foreign = sevd(&f.b, DTO, 4, 1)?.as_raw();
             let values = no_handles(EvdHandle::from_raw, freed.as_raw(), foreign, w.pair.a.ep.as_raw());
@@ -153,7 +154,7 @@ pub(crate) const TESTS: &[Test] = &[
         "event_arguments::aggregates",
         &["it_evd_create.IT_ERR_INVALID_AEVD", "it_evd_modify.IT_ERR_INVALID_AEVD"],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let freed = naming(w.ia())?;
             w.ia().evd_free(freed)?;
             let foreign = naming(&f.b)?.as_raw();
@@ -174,7 +175,8 @@ pub(crate) const TESTS: &[Test] = &[
                 }),
             ];
             w.refuses(&calls, &values, Error::InvalidAevd)?;
-            // An aggregate feeds no other, whatever the handle is; nor has it a notification object beside it.
+            // An aggregate EVD cannot feed another one, whatever the handle is. An EVD that feeds
+            // one cannot be created with a notification object.
             let create = |aevd| w.ia().evd_create(AGGREGATE, EvdFlags::empty(), 0, 0, aevd).map(drop);
             values.extend([w.naming, w.gathering]);
             w.refuses(&[call("evd_create", create)], &values, Error::AevdNotAllowed)?;
@@ -187,9 +189,9 @@ pub(crate) const TESTS: &[Test] = &[
         "event_arguments::streams",
         &["it_evd_create.IT_ERR_INVALID_EVD_TYPE", "it_evd_post_se.IT_ERR_INVALID_SOFT_EVD"],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let ia = w.ia();
-            // Numbers of events, of none, and several streams at once.
+            // Numbers of single events, numbers that are not assigned, and several streams at once.
             let streams =
                 [0x1, 0x1001, 0x4001, 0x20001, 0x800, 0x3000, 0x11000, 0x40000, 0x8000_0000, u32::MAX];
             let create = |number| w.create(EventType(number), EvdFlags::empty(), 4, 1);
@@ -204,7 +206,7 @@ pub(crate) const TESTS: &[Test] = &[
                 (EventType::ASYNC_AFF_EVENT_STREAM, Error::AsyncAffEvdExists),
                 (EventType::ASYNC_UNAFF_EVENT_STREAM, Error::AsyncUnaffEvdExists),
             ] {
-                // One that was refused for another reason is not in the way of the first.
+                // A refused creation must not count as the one EVD that the stream may have.
                 let create = |threshold| w.create(stream, EvdFlags::empty(), 4, threshold);
                 w.refuses(&[call("evd_create", create)], &[5, usize::MAX], Error::InvalidThreshold)?;
                 create(1)?;
@@ -217,7 +219,7 @@ pub(crate) const TESTS: &[Test] = &[
         "event_arguments::masks",
         &["it_evd_query.IT_ERR_INVALID_MASK", "it_evd_modify.IT_ERR_INVALID_MASK"],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let mask = EvdParamMask::from_bits_retain;
             let calls = [w.plain, w.idle, w.naming, w.gathering, w.noted].map(|evd| {
                 call("evd_query", move |bits| {
@@ -225,7 +227,7 @@ pub(crate) const TESTS: &[Test] = &[
                 })
             });
             w.refuses(&calls, &undefined(0xfff), Error::InvalidMask)?;
-            // What would be changed, if the mask were right.
+            // A change that would be valid with a valid mask.
             let change = EvdParam { sevd_queue_size: 99, sevd_threshold: 3, ..EvdParam::default() };
             let modify = |bits| w.modify(w.plain, mask(bits), change);
             let with_size = |bits| w.modify(w.plain, mask(bits) | EvdParamMask::QUEUE_SIZE, change);
@@ -240,7 +242,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test("event_arguments::flags", &["it_evd_create.IT_ERR_INVALID_FLAGS"], |f| {
-        let w = World::new(f)?;
+        let w = Objects::new(f)?;
         let flags = EvdFlags::from_bits_retain;
         let simple = [DTO, EventType::CM_REQ_EVENT_STREAM, EventType::CM_MSG_EVENT_STREAM, SOFTWARE];
         let calls = simple.map(|stream| {
@@ -250,7 +252,8 @@ pub(crate) const TESTS: &[Test] = &[
         w.refuses(&calls, &undefined(0x1e), Error::InvalidFlags)?;
         let create = |bits| w.create(AGGREGATE, flags(bits), 0, 0);
         w.refuses(&[call("evd_create", create)], &undefined(0x3), Error::InvalidFlags)?;
-        // The default beside another, resetting what is never told, and what one stream alone does not have.
+        // Two overflow modes at once, a reset mode where overflow is not reported, and a mode that
+        // this stream does not have.
         w.refuses(&calls, &[0x0c, 0x14, 0x1c, 0x10], Error::InvalidFlags)?;
         let create = |bits| w.create(DTO, flags(bits), 4, 1);
         w.refuses(&[call("evd_create", create)], &[0x18], Error::InvalidFlags)?;
@@ -268,7 +271,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_evd_modify.IT_ERR_INVALID_THRESHOLD",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let (none, room) = (EvdFlags::empty(), w.pair.a.request);
             let most = f.setup.a.agent.identity().max_cqes as usize;
             let sizes = [usize::MAX / 2 + 1, usize::MAX - 1, usize::MAX];
@@ -293,7 +296,7 @@ pub(crate) const TESTS: &[Test] = &[
                 call("evd_modify, with a threshold", |size| resize(room, size, size)),
             ];
             w.refuses(&calls, &sizes_of_cqs, too_large)?;
-            // Two events are queued.
+            // The queue holds two events.
             let calls = [
                 call("evd_modify", |size| resize(w.plain, size, 1)),
                 call("evd_modify, without a threshold", |sevd_queue_size| {
@@ -302,7 +305,7 @@ pub(crate) const TESTS: &[Test] = &[
                 }),
             ];
             w.refuses(&calls, &[0, 1], Error::InvalidQueueSize)?;
-            // More than the queue holds, as it is or as it would be.
+            // Thresholds above the capacity, the present one or the new one.
             let threshold = |evd, sevd_threshold| {
                 let change = EvdParam { sevd_threshold, ..EvdParam::default() };
                 w.modify(evd, EvdParamMask::THRESHOLD, change)
@@ -324,7 +327,7 @@ pub(crate) const TESTS: &[Test] = &[
             ];
             w.refuses(&calls, &[1, usize::MAX - 2 * capacity], wrong)?;
             w.kept()?;
-            // The limits themselves do.
+            // A threshold equal to the capacity is legal.
             threshold(room, capacity)?;
             threshold(w.plain, 4)?;
             Ok(resize(w.plain, 8, 8)?)
@@ -344,7 +347,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_evd_callback_detach.IT_ERR_INVALID_EVD_STATE",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let ia = w.ia();
             let state = Error::InvalidEvdState;
             let wait = || call("evd_wait", |evd| waited(ia, evd));
@@ -366,7 +369,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.refuses(&detach, &[w.plain, w.idle, w.named, w.naming, w.noted, w.pair.a.request], state)?;
             let notification = [call("evd_notification", |evd| ia.evd_notification(evd).map(drop))];
             w.refuses(&notification, &[w.plain, w.named, w.naming, w.called], state)?;
-            // Enabled, captured, or with a notification object.
+            // EVDs that are enabled, captured, or created with a notification object.
             let (naming, none, off) = (w.naming, EvdHandle::NULL, EvdParamMask::ENABLED);
             let enabled = [feed(naming, EvdParamMask::empty()), feed(naming, size)];
             w.refuses(&enabled, &[w.plain, w.named, w.gathered, w.noted, w.pair.a.request], state)?;
@@ -393,7 +396,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test("event_arguments::in_callbacks", &["it_evd_callback_attach.L02"], |f| {
-        let w = World::new(f)?;
+        let w = Objects::new(f)?;
         let srq = f.a.srq_create(w.pair.a.pz, 1, 4)?;
         let (plain, naming, notification) = (w.plain, w.naming, w.notification.clone());
         let before = (w.all()?, f.a.srq_query(srq, SrqParamMask::ALL)?);

@@ -12,7 +12,7 @@ use privileged_api::*;
 use crate::check::some;
 use crate::events::evd_wait::waits_alone;
 use crate::fixture::{Fixture, OPEN, PAGE, Pair, SIGNALLED, attributes, evd_param, path, sevd, spigot};
-use crate::thread::{Gate, Thread, eventually};
+use crate::thread::{Signal, Thread, eventually};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 fn software(ia: &Ia) -> Result<EvdHandle, Failure> {
@@ -20,27 +20,28 @@ fn software(ia: &Ia) -> Result<EvdHandle, Failure> {
 }
 
 /// Attaches a callback that only counts its invocations.
-pub(crate) fn count(f: &Fixture, evd: EvdHandle) -> Result<Gate, Failure> {
-    let gate = Gate::new(f.platform());
-    let passed = gate.clone();
-    f.a.evd_callback_attach(evd, Box::new(move |_, _| passed.pass()))?;
-    Ok(gate)
+pub(crate) fn count(f: &Fixture, evd: EvdHandle) -> Result<Signal, Failure> {
+    let signal = Signal::new(f.platform());
+    let raised = signal.clone();
+    f.a.evd_callback_attach(evd, Box::new(move |_, _| raised.raise()))?;
+    Ok(signal)
 }
 
-/// Lets every callback that could have been invoked be so: another dispatcher's is, after them.
+/// Waits until every callback that is due has been invoked: it makes the callback of another EVD
+/// due behind them and waits for that one.
 pub(crate) fn settle(f: &Fixture) -> Outcome {
     let evd = software(&f.a)?;
-    let gate = count(f, evd)?;
+    let signal = count(f, evd)?;
     for round in 1..=3 {
         f.a.evd_post_se(evd, 0)?;
-        gate.wait(round)?;
+        signal.wait(round)?;
         f.a.evd_dequeue(evd)?;
         refused(f.a.evd_dequeue(evd), Error::QueueEmpty)?;
     }
     freed(f, evd)
 }
 
-/// Frees a dispatcher whose callback may just be returning.
+/// Frees an EVD whose callback may still be returning.
 pub(crate) fn freed(f: &Fixture, evd: EvdHandle) -> Outcome {
     let mut last = Ok(());
     eventually(f.platform(), || {
@@ -50,7 +51,7 @@ pub(crate) fn freed(f: &Fixture, evd: EvdHandle) -> Outcome {
     Ok(last?)
 }
 
-/// Dequeues until the queue says that it is empty.
+/// Dequeues until the queue is empty.
 pub(crate) fn drain(ia: &Ia, evd: EvdHandle) -> Result<usize, Failure> {
     let mut count = 0;
     loop {
@@ -62,23 +63,23 @@ pub(crate) fn drain(ia: &Ia, evd: EvdHandle) -> Result<usize, Failure> {
     }
 }
 
-/// Runs `body` once, in a callback, and returns what it returned.
+/// Runs `body` once in a callback and returns its result.
 pub(crate) fn inside<T: Send + 'static>(
     f: &Fixture,
     mut body: impl FnMut(&Ia, EvdHandle) -> T + Send + 'static,
 ) -> Result<T, Failure> {
     let evd = software(&f.a)?;
-    let gate = Gate::new(f.platform());
+    let signal = Signal::new(f.platform());
     let slot = Arc::new(Mutex::new(None));
-    let (passed, result) = (gate.clone(), slot.clone());
+    let (raised, result) = (signal.clone(), slot.clone());
     let callback = move |ia: &Ia, evd| {
         let value = body(ia, evd);
         *result.lock() = Some(value);
-        passed.pass();
+        raised.raise();
     };
     f.a.evd_callback_attach(evd, Box::new(callback))?;
     f.a.evd_post_se(evd, 0)?;
-    gate.wait(1)?;
+    signal.wait(1)?;
     let value = slot.lock().take();
     freed(f, evd)?;
     some(value, "what the callback returned")
@@ -98,19 +99,19 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let evd = software(&f.a)?;
             let seen = Arc::new(Mutex::new(Vec::new()));
-            let gate = Gate::new(f.platform());
+            let signal = Signal::new(f.platform());
             check!(!evd_param(&f.a, evd)?.evd_callback);
-            let (passed, list) = (gate.clone(), seen.clone());
+            let (raised, list) = (signal.clone(), seen.clone());
             f.a.evd_callback_attach(
                 evd,
                 Box::new(move |ia, evd| {
                     list.lock().push((ia.handle(), evd));
-                    passed.pass();
+                    raised.raise();
                 }),
             )?;
             check!(evd_param(&f.a, evd)?.evd_callback);
             f.a.evd_post_se(evd, 1)?;
-            gate.wait(1)?;
+            signal.wait(1)?;
             check_eq!(seen.lock().as_slice(), [(f.a.handle(), evd)]);
             check_eq!(f.a.evd_dequeue(evd)?, Event::Software { evd, data: 1 });
             Ok(())
@@ -121,29 +122,29 @@ pub(crate) const TESTS: &[Test] = &[
         for data in 0..3 {
             f.a.evd_post_se(evd, data)?;
         }
-        let gate = count(f, evd)?;
+        let signal = count(f, evd)?;
         f.a.evd_post_se(evd, 3)?;
         settle(f)?;
-        check_eq!(gate.count(), 0, "invoked with events of before");
+        check_eq!(signal.count(), 0, "invoked for events that were queued before it was attached");
         f.a.evd_dequeue(evd)?;
         f.a.evd_post_se(evd, 4)?;
         settle(f)?;
-        check_eq!(gate.count(), 0, "invoked before the queue was empty");
+        check_eq!(signal.count(), 0, "invoked before the queue was empty");
         check_eq!(drain(&f.a, evd)?, 4);
         f.a.evd_post_se(evd, 5)?;
-        gate.wait(1)
+        signal.wait(1)
     }),
     test("callback::once_a_transition", &["it_evd_callback_attach.B08", "it_evd_callback_attach.B07"], |f| {
         let evd = software(&f.a)?;
-        let gate = count(f, evd)?;
+        let signal = count(f, evd)?;
         for round in 1..=5 {
             f.a.evd_post_se(evd, 0)?;
-            gate.wait(round)?;
+            signal.wait(round)?;
             for data in 1..4 {
                 f.a.evd_post_se(evd, data)?;
             }
             settle(f)?;
-            check_eq!(gate.count(), round, "invoked again before the drain");
+            check_eq!(signal.count(), round, "invoked again before the drain");
             check_eq!(drain(&f.a, evd)?, 4);
         }
         Ok(())
@@ -153,36 +154,37 @@ pub(crate) const TESTS: &[Test] = &[
         let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?;
         let pair = Pair { a: f.end_on(&f.a, &attributes(), request, recv)?, b: f.end(&f.b, &attributes())? };
         f.connect(&pair.a, &pair.b)?;
-        let gate = count(f, request)?;
+        let signal = count(f, request)?;
         let nothing =
             |cookie, flags| f.a.post_rdma_write(pair.a.ep, &[], cookie, flags, RdmaAddr(0), RmrContext(0));
         nothing(0, DtoFlags::COMPLETION)?;
-        // The peer sees what comes behind it, so the completion is there.
+        // The peer receives a Send that was posted behind the request, so the request's completion
+        // is queued.
         f.b.post_recv(pair.b.ep, &[], 1, DtoFlags::COMPLETION)?;
         f.a.post_send(pair.a.ep, &[], 1, DtoFlags::empty())?;
         pair.b.recv_done(1, DtoStatus::Success)?;
         settle(f)?;
-        check_eq!(gate.count(), 0, "one plain completion of two");
+        check_eq!(signal.count(), 0, "invoked below the threshold");
         nothing(2, DtoFlags::COMPLETION)?;
-        gate.wait(1)?;
+        signal.wait(1)?;
         check_eq!(drain(&f.a, request)?, 2);
-        // One that notifies does not wait for the threshold.
+        // A completion that notifies invokes the callback below the threshold.
         nothing(3, SIGNALLED)?;
-        gate.wait(2)
+        signal.wait(2)
     }),
     test("callback::never_twice_at_once", &["it_evd_callback_attach.B09", "A.it_evd_post_se.B01"], |f| {
         let evd = software(&f.a)?;
         let (inside, worst) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let taken = Arc::new(AtomicU64::new(0));
-        let gate = Gate::new(f.platform());
-        let (depth, max, total, passed) = (inside.clone(), worst.clone(), taken.clone(), gate.clone());
+        let signal = Signal::new(f.platform());
+        let (depth, max, total, raised) = (inside.clone(), worst.clone(), taken.clone(), signal.clone());
         f.a.evd_callback_attach(
             evd,
             Box::new(move |ia, evd| {
                 max.fetch_max(depth.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 while ia.evd_dequeue(evd).is_ok() {
                     total.fetch_add(1, Ordering::SeqCst);
-                    passed.pass();
+                    raised.raise();
                 }
                 depth.fetch_sub(1, Ordering::SeqCst);
             }),
@@ -197,26 +199,29 @@ pub(crate) const TESTS: &[Test] = &[
         for poster in posters {
             check!(poster.join()?);
         }
-        gate.wait(300)?;
+        signal.wait(300)?;
         check_eq!((taken.load(Ordering::SeqCst), worst.load(Ordering::SeqCst)), (300, 1));
         Ok(())
     }),
     test("callback::in_a_thread_of_its_own", &["it_evd_callback_attach.B11"], |f| {
         let evd = software(&f.a)?;
         let thread = Arc::new(AtomicU64::new(0));
-        let gate = Gate::new(f.platform());
-        let (slot, passed, platform) = (thread.clone(), gate.clone(), f.platform().clone());
+        let signal = Signal::new(f.platform());
+        let (slot, raised, platform) = (thread.clone(), signal.clone(), f.platform().clone());
         f.a.evd_callback_attach(
             evd,
             Box::new(move |_, _| {
                 slot.store(platform.current_thread(), Ordering::SeqCst);
-                passed.pass();
+                raised.raise();
             }),
         )?;
         f.a.evd_post_se(evd, 0)?;
-        gate.wait(1)?;
+        signal.wait(1)?;
         let other = thread.load(Ordering::SeqCst);
-        check!(other != 0 && other != f.platform().current_thread(), "inside the poster's own call");
+        check!(
+            other != 0 && other != f.platform().current_thread(),
+            "the callback ran in the poster's thread"
+        );
         Ok(())
     }),
     test(
@@ -239,10 +244,10 @@ pub(crate) const TESTS: &[Test] = &[
             check!(!evd_param(&f.a, evd)?.evd_callback);
             f.a.evd_post_se(evd, 3)?;
             check_eq!(f.a.evd_wait(evd, 0)?.0, Event::Software { evd, data: 3 });
-            let gate = count(f, evd)?;
+            let signal = count(f, evd)?;
             refused(f.a.evd_dequeue(evd), Error::QueueEmpty)?;
             f.a.evd_post_se(evd, 4)?;
-            gate.wait(1)?;
+            signal.wait(1)?;
             check_eq!(Error::CallbackExists as u32, 7);
             Ok(())
         },
@@ -291,23 +296,23 @@ pub(crate) const TESTS: &[Test] = &[
         &["it_evd_callback_detach.B02", "it_evd_callback_detach.B03"],
         |f| {
             let evd = software(&f.a)?;
-            let gate = Gate::new(f.platform());
+            let signal = Signal::new(f.platform());
             let detached = Arc::new(Mutex::new(None));
-            let (passed, slot) = (gate.clone(), detached.clone());
+            let (raised, slot) = (signal.clone(), detached.clone());
             f.a.evd_callback_attach(
                 evd,
                 Box::new(move |ia, evd| {
                     *slot.lock() = Some(ia.evd_callback_detach(evd));
-                    passed.pass();
+                    raised.raise();
                 }),
             )?;
             f.a.evd_post_se(evd, 0)?;
-            gate.wait(1)?;
+            signal.wait(1)?;
             check_eq!(*detached.lock(), Some(Ok(())));
             check_eq!(drain(&f.a, evd)?, 1);
             f.a.evd_post_se(evd, 1)?;
             settle(f)?;
-            check_eq!(gate.count(), 1, "invoked after the detach");
+            check_eq!(signal.count(), 1, "invoked after the detach");
             check_eq!(f.a.evd_wait(evd, 0)?.0, Event::Software { evd, data: 1 });
             Ok(())
         },
@@ -331,12 +336,12 @@ pub(crate) const TESTS: &[Test] = &[
             let ia = f.another(Some(f.setup.privileged))?;
             let evd = software(&ia)?;
             let pz = ia.pz_create()?;
-            let (entered, leave) = (Gate::new(f.platform()), Gate::new(f.platform()));
+            let (entered, leave) = (Signal::new(f.platform()), Signal::new(f.platform()));
             let (inside, until) = (entered.clone(), leave.clone());
             ia.evd_callback_attach(
                 evd,
                 Box::new(move |_, _| {
-                    inside.pass();
+                    inside.raise();
                     let _ = until.wait(1);
                 }),
             )?;
@@ -344,13 +349,13 @@ pub(crate) const TESTS: &[Test] = &[
             entered.wait(1)?;
             refused(ia.evd_free(evd), Error::InvalidEvdState)?;
             refused(ia.ia_free(), Error::InvalidEvdState)?;
-            // Nothing is gone.
+            // The refused free has freed no object.
             check_eq!(ia.pz_query(pz, PzParamMask::IA)?.ia, ia.handle());
             check_eq!(ia.object_counts().evd, 1);
-            // Detaching does not wait for the one that runs.
+            // A detach does not wait for a running callback.
             ia.evd_callback_detach(evd)?;
             refused(ia.evd_free(evd), Error::InvalidEvdState)?;
-            leave.pass();
+            leave.raise();
             let mut last = Ok(());
             eventually(f.platform(), || {
                 last = ia.evd_free(evd);
@@ -414,9 +419,9 @@ pub(crate) const TESTS: &[Test] = &[
         for (call, error) in refusals {
             check_eq!(error, Some(Error::CallbackContext), "{call} in a callback");
         }
-        check!(Error::CallbackContext as u32 > 106, "after the header's last value");
+        check!(Error::CallbackContext as u32 > 106, "not behind the header's last value");
         check_eq!(f.a.object_counts(), before);
-        // Outside they work.
+        // Outside of a callback the same calls succeed.
         f.a.pz_create()?;
         f.a.ia_query()?;
         Ok(())
@@ -461,7 +466,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test("callback::disabled_it_is_not_invoked", &["it_evd_modify.B19"], |f| {
         let evd = software(&f.a)?;
-        let gate = count(f, evd)?;
+        let signal = count(f, evd)?;
         let set = |evd_enabled| {
             let change = EvdParam { evd_enabled, ..EvdParam::default() };
             f.a.evd_modify(evd, EvdParamMask::ENABLED, &change)
@@ -469,11 +474,11 @@ pub(crate) const TESTS: &[Test] = &[
         set(false)?;
         f.a.evd_post_se(evd, 0)?;
         settle(f)?;
-        check_eq!(gate.count(), 0);
+        check_eq!(signal.count(), 0);
         check_eq!(drain(&f.a, evd)?, 1);
         set(true)?;
         f.a.evd_post_se(evd, 1)?;
-        gate.wait(1)
+        signal.wait(1)
     }),
     test("callback::no_aggregate_beside_it", &["it_evd_modify.IT_ERR_INVALID_AEVD"], |f| {
         let evd = software(&f.a)?;
@@ -486,7 +491,7 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
             let listener = f.listen(&f.b)?;
-            let (up, ep) = (Gate::new(f.platform()), passive.ep);
+            let (up, ep) = (Signal::new(f.platform()), passive.ep);
             f.b.evd_callback_attach(
                 listener.evd,
                 Box::new(move |ia, evd| {
@@ -504,7 +509,7 @@ pub(crate) const TESTS: &[Test] = &[
                     Box::new(move |ia, evd| {
                         while let Ok(event) = ia.evd_dequeue(evd) {
                             if event.event_number() == EventType::CM_MSG_CONN_ESTABLISHED {
-                                up.pass();
+                                up.raise();
                             }
                         }
                     }),
@@ -519,7 +524,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("callback::ping_pong", &["it_evd_callback_attach.B08", "it_evd_callback_attach.B12"], |f| {
         const ROUNDS: u64 = 100;
         let pair = f.pair()?;
-        let done = Gate::new(f.platform());
+        let done = Signal::new(f.platform());
         let failed = Arc::new(AtomicBool::new(false));
         for (end, starts) in [(&pair.a, true), (&pair.b, false)] {
             for cookie in 0..4 {
@@ -537,10 +542,11 @@ pub(crate) const TESTS: &[Test] = &[
                             failed.store(true, Ordering::SeqCst);
                         }
                         if rounds == ROUNDS {
-                            done.pass();
+                            done.raise();
                         }
                         if !starts || rounds < ROUNDS {
-                            // Every eighth Send is signalled, to make room; nobody looks at the completions.
+                            // Every eighth Send is signalled so that the send queue gets room. Its
+                            // completion is not dequeued.
                             let flags =
                                 if rounds % 8 == 0 { DtoFlags::COMPLETION } else { DtoFlags::empty() };
                             if ia.post_send(ep, &[], rounds, flags).is_err() {

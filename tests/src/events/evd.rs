@@ -1,4 +1,5 @@
-//! Simple event dispatchers (pages it_evd_create, it_evd_dequeue, it_evd_query, it_evd_free, it_evd_post_se, it_software_event_t).
+//! Simple EVDs (pages it_evd_create, it_evd_dequeue, it_evd_query, it_evd_free, it_evd_post_se,
+//! it_software_event_t).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,12 +12,12 @@ use crate::fixture::{End, Fixture, MOMENT, Pair, SIGNALLED, WAIT, attributes, ev
 use crate::thread::{Thread, eventually};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// A dispatcher of software events.
+/// An EVD of software events.
 pub(crate) fn software(ia: &Ia, size: usize) -> Result<EvdHandle, Failure> {
     Ok(ia.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), size, 1, EvdHandle::NULL)?)
 }
 
-/// Takes the next software event, which must carry this.
+/// Takes the next software event, which must carry this value.
 #[track_caller]
 pub(crate) fn expect_software(ia: &Ia, evd: EvdHandle, data: usize) -> Outcome {
     match ia.evd_dequeue(evd)? {
@@ -25,7 +26,7 @@ pub(crate) fn expect_software(ia: &Ia, evd: EvdHandle, data: usize) -> Outcome {
     }
 }
 
-/// Fails unless a wait of no length ends for want of events that notify, while `nmore` are queued.
+/// Fails unless a short wait times out because no event notifies, while `nmore` events are queued.
 #[track_caller]
 pub(crate) fn blocks(ia: &Ia, evd: EvdHandle, nmore: usize) -> Outcome {
     match ia.evd_wait(evd, MOMENT) {
@@ -34,7 +35,7 @@ pub(crate) fn blocks(ia: &Ia, evd: EvdHandle, nmore: usize) -> Outcome {
     }
 }
 
-/// Waits until this many events are queued, whatever they are.
+/// Waits until this many events are queued, whether or not they notify.
 #[track_caller]
 pub(crate) fn queued(f: &Fixture, ia: &Ia, evd: EvdHandle, count: usize) -> Outcome {
     let mut seen = 0;
@@ -51,7 +52,7 @@ pub(crate) fn queued(f: &Fixture, ia: &Ia, evd: EvdHandle, count: usize) -> Outc
     }
 }
 
-/// A pair whose active side completes sends on a dispatcher with this threshold.
+/// A pair whose active side completes Sends on an EVD with this threshold.
 pub(crate) fn with_threshold(f: &Fixture, threshold: usize) -> Result<Pair, Failure> {
     let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, threshold)?;
     let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, threshold)?;
@@ -60,12 +61,12 @@ pub(crate) fn with_threshold(f: &Fixture, threshold: usize) -> Result<Pair, Fail
     Ok(pair)
 }
 
-/// A write of nothing, which always succeeds.
+/// Posts an RDMA Write of length zero, which always succeeds.
 pub(crate) fn nothing(end: &End, cookie: u64, flags: DtoFlags) -> Result<(), Error> {
     end.ia.post_rdma_write(end.ep, &[], cookie, flags, RdmaAddr(0), RmrContext(0))
 }
 
-/// Queues `count` completions of [`nothing`] that do not notify, and waits until they are there.
+/// Queues `count` completions of [`nothing`] that do not notify, and waits until they are queued.
 #[track_caller]
 pub(crate) fn queue_plain(f: &Fixture, pair: &Pair, count: u64) -> Outcome {
     for cookie in 0..count {
@@ -242,9 +243,9 @@ pub(crate) const TESTS: &[Test] = &[
             for (stream, error) in pairs {
                 let create = |ia: &Ia| ia.evd_create(stream, EvdFlags::empty(), 8, 1, EvdHandle::NULL);
                 let evd = create(&f.a)?;
-                check!(evd_param(&f.a, evd)?.evd_bound, "fed from the start");
+                check!(evd_param(&f.a, evd)?.evd_bound, "the stream is not bound to the EVD");
                 refused(create(&f.a), error)?;
-                // One an IA, not one in all.
+                // The limit is one per IA.
                 create(&f.b)?;
                 f.a.evd_free(evd)?;
                 create(&f.a)?;
@@ -328,7 +329,7 @@ pub(crate) const TESTS: &[Test] = &[
                 expect_software(&f.a, evd, data)?;
             }
             refused(f.a.evd_dequeue(evd), Error::QueueEmpty)?;
-            // Round and round, far beyond the size of the queue.
+            // More events than the queue has entries raise through it, one at a time.
             for data in 0..1000 {
                 f.a.evd_post_se(evd, data)?;
                 expect_software(&f.a, evd, data)?;
@@ -423,7 +424,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check!(thread.join()?);
             }
             for _ in &takers {
-                // The takers may not have come to it yet.
+                // The takers may not have dequeued yet.
                 let posted = || f.a.evd_post_se(evd, usize::MAX) != Err(Error::EvdQueueFull);
                 check!(eventually(f.platform(), posted));
             }
@@ -508,7 +509,7 @@ pub(crate) const TESTS: &[Test] = &[
                     nothing(&pair.a, round * 10 + place as u64, SIGNALLED)?;
                 }
             }
-            // Each endpoint's own completions come in order, whatever comes between.
+            // The completions of each endpoint are in order, whatever is queued between them.
             let mut next = [0; 3];
             for _ in 0..15 {
                 let done = crate::fixture::completion(&f.a, dto)?;
@@ -531,7 +532,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         let mut next = 0;
         while next < 20 {
-            // The first of each batch is awaited.
+            // The first completion of each batch is awaited.
             let first = pair.a.reap()?;
             check_eq!((first.cookie, first.dto_status), (next, DtoStatus::Success));
             next += 1;
@@ -554,7 +555,7 @@ pub(crate) const TESTS: &[Test] = &[
                 Ok(evd) => all.push(evd),
                 Err(error) => break error,
             }
-            check!(all.len() <= crate::fixture::CONFIG.max_cqs as usize, "{} dispatchers", all.len());
+            check!(all.len() <= crate::fixture::CONFIG.max_cqs as usize, "{} EVDs", all.len());
         };
         check_eq!(refusal, Error::Resources);
         check!(all.len() > 8);

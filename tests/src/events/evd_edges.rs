@@ -1,5 +1,6 @@
-//! Simple dispatchers where the pages leave room or rules meet: asynchronous streams, sizes, blocked waiters, modifications (pages it_evd_create,
-//! it_evd_modify, it_evd_wait, it_evd_dequeue).
+//! Simple EVDs in cases that the pages leave open or where rules meet: asynchronous streams, sizes,
+//! blocked waiters, modifications (pages it_evd_create, it_evd_modify, it_evd_wait,
+//! it_evd_dequeue).
 
 use core::result::Result;
 
@@ -15,7 +16,7 @@ use crate::fixture::{SIGNALLED, WAIT, attributes, evd_param, sevd};
 use crate::thread::Thread;
 use crate::{Failure, Test, check, check_eq, refused, test};
 
-/// The dispatcher of the unaffiliated stream.
+/// The EVD of the unaffiliated stream.
 fn unaffiliated(ia: &Ia, size: usize) -> Result<EvdHandle, Failure> {
     Ok(ia.evd_create(EventType::ASYNC_UNAFF_EVENT_STREAM, EvdFlags::empty(), size, 1, EvdHandle::NULL)?)
 }
@@ -45,7 +46,7 @@ pub(crate) const TESTS: &[Test] = &[
         let small = unaffiliated(&f.a, 1)?;
         let room = evd_param(&f.a, small)?.sevd_queue_size;
         check!(room < 64, "the smallest queue holds {room} events");
-        // Another IA hears of all of them.
+        // An IA whose EVD has room gets all events.
         let other = f.another(Some(f.setup.privileged))?;
         let all = unaffiliated(&other, 2 * room + 8)?;
         let events = 2 * (room / 2 + 2);
@@ -56,14 +57,14 @@ pub(crate) const TESTS: &[Test] = &[
             other.evd_wait(all, WAIT)?;
         }
         check!(!evd_param(&f.a, small)?.evd_overflowed);
-        // One less than were sent at least, since the last one may still be on its way to this IA.
+        // At least one event is missing. The last one may still be on its way to this IA.
         let mut kept = 0;
         while f.a.evd_dequeue(small).is_ok() {
             kept += 1;
         }
         check!(kept <= room + 1 && kept < events, "{kept} of {events} events in a queue for {room}");
         refused(f.a.evd_dequeue(affiliated), Error::QueueEmpty)?;
-        // Drained, it takes events again.
+        // Once drained, the EVD takes events again.
         for up in [false, true] {
             f.port(up)?;
             f.a.evd_wait(small, WAIT)?;
@@ -113,12 +114,12 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     test("evd::enabled_with_an_event_its_callback_runs", &["it_evd_modify.V07"], |f| {
         let evd = software(&f.a, 8)?;
-        let gate = count(f, evd)?;
+        let signal = count(f, evd)?;
         enable(&f.a, evd, false)?;
         f.a.evd_post_se(evd, 1)?;
         f.a.evd_post_se(evd, 2)?;
         enable(&f.a, evd, true)?;
-        gate.wait(1)?;
+        signal.wait(1)?;
         expect_software(&f.a, evd, 1)?;
         expect_software(&f.a, evd, 2)
     }),
@@ -146,7 +147,7 @@ pub(crate) const TESTS: &[Test] = &[
         let pair = with_threshold(f, 3)?;
         let evd = pair.a.request;
         let thread = waits_alone(f, &f.a, evd, WAIT)?;
-        // One is too few for the waiter, but not for a dequeue.
+        // One completion is below the waiter's threshold, but a dequeue takes it.
         for cookie in 0..4 {
             nothing(&pair.a, cookie, PLAIN)?;
             let event = crate::events::aevd_events::comes(f, evd)?;
@@ -164,7 +165,8 @@ pub(crate) const TESTS: &[Test] = &[
         let evd = software(&f.a, 8)?;
         f.a.evd_post_se(evd, 1)?;
         check_eq!(f.a.evd_wait(evd, 0)?.0, Event::Software { evd, data: 1 });
-        // A completion that notified while nobody waited: an aggregate tells that it is there, and a look is enough to take it.
+        // The same for a completion that notified while no thread waited: the aggregate EVD names
+        // its EVD, and after that a wait of no length takes it.
         let aevd = naming(&f.a)?;
         let pair = pair_into(f, aevd, 10)?;
         let evd = pair.a.request;

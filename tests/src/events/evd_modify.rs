@@ -1,4 +1,4 @@
-//! Changing simple dispatchers: masks, threshold, size, enabled (page it_evd_modify).
+//! Modifying simple EVDs: masks, threshold, size, enabled (page it_evd_modify).
 
 use privileged_api::*;
 
@@ -57,7 +57,7 @@ pub(crate) const TESTS: &[Test] = &[
             let pair = with_threshold(f, 5)?;
             let evd = pair.a.request;
             let set = |sevd_threshold| {
-                // The other fields are not what the mask names.
+                // Fields that the mask does not name are ignored.
                 let change = EvdParam { sevd_threshold, sevd_queue_size: 1, ..EvdParam::default() };
                 f.a.evd_modify(evd, EvdParamMask::THRESHOLD, &change)
             };
@@ -122,7 +122,8 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test("evd::grow_a_completion_queue_in_use", &["it_evd_modify.F01", "it_evd_modify.B02"], |f| {
-        // Plain completions below a threshold that is never reached: a wait tells their number and takes none.
+        // Completions that do not notify, below a threshold that they never reach: a wait returns
+        // their number and takes none of them.
         let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, THRESHOLD_DISABLE)?;
         let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?;
         let many = EpAttributes { max_request_dtos: 200, ..attributes() };
@@ -137,7 +138,7 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(taken?.dto().map(|done| done.cookie), Some(cookie));
             Ok(())
         };
-        // Round the ring first, then leave some in it.
+        // Go once around the ring first, then leave completions in it.
         for cookie in 0..100 {
             nothing(&pair.a, cookie, PLAIN)?;
             take(cookie)?;

@@ -1,5 +1,5 @@
-//! Waiting on simple dispatchers, and what the threshold and the notify flag have to do with it (pages it_evd_wait, it_evd_create,
-//! it_dto_flags_t).
+//! Waiting on simple EVDs, and the effect of the threshold and of the notify flag on waiters (pages
+//! it_evd_wait, it_evd_create, it_dto_flags_t).
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -8,31 +8,31 @@ use privileged_api::*;
 
 use crate::events::evd::{PLAIN, blocks, nothing, queue_plain, queued, software, with_threshold};
 use crate::fixture::{Fixture, SIGNALLED, WAIT, attributes, sevd};
-use crate::thread::{Gate, Thread, eventually};
+use crate::thread::{Signal, Thread, eventually};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// Threads that wait for one event each.
 pub(crate) struct Waiters {
     threads: Vec<Thread<Result<Event, WaitError>>>,
-    done: Gate,
+    done: Signal,
 }
 
 impl Waiters {
     pub(crate) fn new(f: &Fixture, evd: EvdHandle, count: usize) -> Result<Waiters, Failure> {
-        let done = Gate::new(f.platform());
+        let done = Signal::new(f.platform());
         let mut threads = Vec::new();
         for _ in 0..count {
             let (ia, done) = (f.a.clone(), done.clone());
             threads.push(Thread::spawn(f.platform(), "waiter", move || {
                 let event = ia.evd_wait(evd, WAIT).map(|(event, _)| event);
-                done.pass();
+                done.raise();
                 event
             })?);
         }
         Ok(Waiters { threads, done })
     }
 
-    /// Waits until so many have their event, and sees that no more have.
+    /// Waits until `count` waiters have an event, and checks that no other has one.
     #[track_caller]
     pub(crate) fn have(&self, count: usize) -> Outcome {
         self.done.wait(count as u32)?;
@@ -40,7 +40,7 @@ impl Waiters {
         Ok(())
     }
 
-    /// The data of their software events, in order.
+    /// The data of the waiters' software events, sorted.
     #[track_caller]
     pub(crate) fn data(self) -> Result<Vec<usize>, Failure> {
         let mut got = Vec::new();
@@ -55,8 +55,9 @@ impl Waiters {
     }
 }
 
-/// Has a thread take one event of a dispatcher whose threshold is above one, or zero. A second waiter is refused there: that tells that the thread
-/// waits, and as the look may come first and be in its way, the thread tries again.
+/// Starts a thread that takes one event from an EVD whose threshold is zero or above one. Such an
+/// EVD refuses a second waiter, which shows that the thread waits. The check may itself be the
+/// first waiter, so the thread retries when it is refused.
 #[track_caller]
 pub(crate) fn waits_alone(
     f: &Fixture,
@@ -74,7 +75,7 @@ pub(crate) fn waits_alone(
         }
     })?;
     let limit = || matches!(ia.evd_wait(evd, 0), Err(WaitError { error: Error::WaiterLimit, .. }));
-    check!(eventually(f.platform(), limit), "nobody waits");
+    check!(eventually(f.platform(), limit), "the thread does not wait");
     Ok(thread)
 }
 
@@ -102,7 +103,8 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(nmore, 4 - data);
             }
             blocks(&f.a, evd, 0)?;
-            // Enabled or disabled is the same while it notifies nobody.
+            // Whether the EVD is enabled makes no difference while it notifies neither a callback
+            // nor an aggregate EVD.
             let disable = EvdParam { evd_enabled: false, ..EvdParam::default() };
             f.a.evd_modify(evd, EvdParamMask::ENABLED, &disable)?;
             f.a.evd_post_se(evd, 9)?;
@@ -180,7 +182,7 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let evd = software(&f.a, 16)?;
             let waiters = Waiters::new(f, evd, 4)?;
-            // One event, one waiter; the others go on waiting.
+            // Each event wakes one waiter; the others continue to wait.
             for count in 1..=4 {
                 f.a.evd_post_se(evd, count)?;
                 waiters.have(count)?;
@@ -197,7 +199,10 @@ pub(crate) const TESTS: &[Test] = &[
             let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
             let thread = waits_alone(f, &f.a, evd, TIMEOUT_INFINITE)?;
             let second = f.a.evd_wait(evd, 0);
-            check!(second.is_err_and(|failure| failure == Error::WaiterLimit), "a second waiter");
+            check!(
+                second.is_err_and(|failure| failure == Error::WaiterLimit),
+                "a second waiter was not refused"
+            );
             check_eq!(Error::WaiterLimit as u32, 106);
             f.a.evd_free(evd)?;
             check!(thread.join()?.is_err());
@@ -241,7 +246,8 @@ pub(crate) const TESTS: &[Test] = &[
             let (event, nmore) = f.a.evd_wait(evd, WAIT)?;
             check_eq!(event.dto().map(|done| done.cookie), Some(0));
             check_eq!(nmore, 2);
-            // What reached the threshold is not sticky: only the number counts.
+            // Reaching the threshold once is not remembered: what counts is the number of queued
+            // events.
             blocks(&f.a, evd, 2)?;
             nothing(&pair.a, 3, PLAIN)?;
             pair.a.done(1, DtoStatus::Success)?;
@@ -272,7 +278,7 @@ pub(crate) const TESTS: &[Test] = &[
             blocks(&f.a, evd, 0)?;
             queue_plain(f, &pair, 20)?;
             blocks(&f.a, evd, 20)?;
-            // A notification event lets one out after the other until it is taken itself.
+            // A queued event that notifies lets each wait return, until it is taken itself.
             nothing(&pair.a, 20, SIGNALLED)?;
             for cookie in 0..=20 {
                 pair.a.done(cookie, DtoStatus::Success)?;
@@ -289,7 +295,7 @@ pub(crate) const TESTS: &[Test] = &[
             nothing(&pair.a, 0, PLAIN)?;
             nothing(&pair.a, 1, SIGNALLED)?;
             nothing(&pair.a, 2, PLAIN)?;
-            // The notifying one is second: it keeps its status until it is taken.
+            // The second completion notifies, and it does so until it is taken.
             pair.a.done(0, DtoStatus::Success)?;
             pair.a.done(1, DtoStatus::Success)?;
             queued(f, &f.a, evd, 1)?;
@@ -326,7 +332,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.b.post_send(pair.b.ep, &[], 1, SIGNALLED | DtoFlags::SOLICITED_WAIT)?;
             pair.a.recv_done(0, DtoStatus::Success)?;
             pair.a.recv_done(1, DtoStatus::Success)?;
-            // A Receive that was posted with notification needs no solicitation.
+            // A Receive that was posted with the notify flag notifies without a solicited Send.
             f.b.post_send(pair.b.ep, &[], 2, SIGNALLED)?;
             queued(f, &f.a, evd, 1)?;
             blocks(&f.a, evd, 1)?;
@@ -344,7 +350,7 @@ pub(crate) const TESTS: &[Test] = &[
                 f.a.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 8, 8, EvdHandle::NULL)?;
             f.a.evd_post_se(evd, 3)?;
             check_eq!(f.a.evd_wait(evd, WAIT)?.0, Event::Software { evd, data: 3 });
-            // A request and a rejection, each on a dispatcher with a threshold of eight.
+            // A connection request and a rejection, each on an EVD with a threshold of eight.
             let requests = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 8, 8)?;
             let spigot = crate::fixture::spigot(&f.b)?;
             let (_, qual) = f.b.listen_create(spigot.spigot_id, requests, ListenFlags::empty(), None)?;

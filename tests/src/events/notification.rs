@@ -1,5 +1,5 @@
-//! Notification objects in the place of file descriptors (IT_EVD_CREATE_FD of page it_evd_create, and what it_evd_modify, it_evd_wait and
-//! it_evd_query say of it).
+//! Notification objects, which take the place of file descriptors (IT_EVD_CREATE_FD of page
+//! it_evd_create, and the parts of it_evd_modify, it_evd_wait and it_evd_query about it).
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -13,19 +13,19 @@ use crate::events::aevd::{empty, enable, feed, feeding, naming};
 use crate::events::aevd_events::no_wait;
 use crate::events::evd::{PLAIN, expect_software, nothing, software};
 use crate::fixture::{MOMENT, Pair, SIGNALLED, WAIT, attributes, evd_param, sevd};
-use crate::thread::{Gate, Thread};
+use crate::thread::{Signal, Thread};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 const FD: EvdFlags = EvdFlags::CREATE_FD;
 const AGGREGATE: EventType = EventType::AEVD_NOTIFICATION_EVENT_STREAM;
 
-/// A dispatcher with a notification object.
+/// An EVD with a notification object.
 fn create(ia: &Ia, stream: EventType, flags: EvdFlags) -> Result<(EvdHandle, Notification), Failure> {
     let evd = ia.evd_create(stream, flags | FD, 16, 1, EvdHandle::NULL)?;
     Ok((evd, ia.evd_notification(evd)?))
 }
 
-/// Fails unless the object is ready, in every way to ask.
+/// Fails unless every way to ask reports the object as ready.
 #[track_caller]
 fn ready(object: &Notification) -> Outcome {
     match (object.is_ready(), object.wait(0), object.poll_ready(&mut Context::from_waker(Waker::noop()))) {
@@ -34,7 +34,7 @@ fn ready(object: &Notification) -> Outcome {
     }
 }
 
-/// Fails unless the object is not ready, in every way to ask.
+/// Fails unless every way to ask reports the object as not ready.
 #[track_caller]
 fn idle(object: &Notification) -> Outcome {
     match (object.is_ready(), object.wait(MOMENT), object.poll_ready(&mut Context::from_waker(Waker::noop())))
@@ -44,12 +44,12 @@ fn idle(object: &Notification) -> Outcome {
     }
 }
 
-/// A task that only counts how often it is woken.
-struct Task(Gate);
+/// A task that counts how often it is woken.
+struct Task(Signal);
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        self.0.pass();
+        self.0.raise();
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) const TESTS: &[Test] = &[
             idle(&object)?;
             f.a.evd_post_se(evd, 1)?;
             f.a.evd_post_se(evd, 2)?;
-            // Looking takes nothing away; events are taken from the dispatcher.
+            // Asking whether the object is ready takes no event; events are dequeued from the EVD.
             ready(&object)?;
             ready(&object)?;
             idle(&apart)?;
@@ -86,7 +86,7 @@ pub(crate) const TESTS: &[Test] = &[
             ready(&object)?;
             expect_software(&f.a, evd, 2)?;
             idle(&object)?;
-            // One without the flag has none.
+            // An EVD that was created without the flag has no notification object.
             let plain = software(&f.a, 4)?;
             check!(!evd_param(&f.a, plain)?.has_fd && !evd_param(&f.a, plain)?.evd_flag.contains(FD));
             refused(f.a.evd_notification(plain).map(drop), Error::InvalidEvdState)?;
@@ -111,7 +111,7 @@ pub(crate) const TESTS: &[Test] = &[
                 idle(&object)?;
                 f.a.evd_post_se(evds[1], 1)?;
                 ready(&object)?;
-                // Enabled, it can be dequeued but not waited on.
+                // While it is enabled, the EVD can be dequeued from, but a wait is refused.
                 no_wait(&f.a, aevd)?;
                 let event = f.a.evd_dequeue(aevd)?;
                 if names {
@@ -120,7 +120,7 @@ pub(crate) const TESTS: &[Test] = &[
                     expect_software(&f.a, evds[1], 1)?;
                 }
                 idle(&object)?;
-                // Disabled, it can be waited on and makes nothing ready.
+                // While it is disabled, a wait is allowed and its events make the object not ready.
                 enable(&f.a, aevd, false)?;
                 f.a.evd_post_se(evds[0], 2)?;
                 idle(&object)?;
@@ -159,7 +159,7 @@ pub(crate) const TESTS: &[Test] = &[
             let (aevd, _) = create(&f.a, AGGREGATE, EvdFlags::empty())?;
             refused(attach(aevd), Error::InvalidEvdState)?;
             check!(!evd_param(&f.a, aevd)?.evd_callback);
-            // Who waits already when it is enabled, waits no longer.
+            // A thread that already waits when the EVD is enabled is refused then.
             enable(&f.a, evd, false)?;
             let ia = f.a.clone();
             let thread = Thread::spawn(f.platform(), "waiter", move || ia.evd_wait(evd, TIMEOUT_INFINITE))?;
@@ -176,10 +176,11 @@ pub(crate) const TESTS: &[Test] = &[
             enable(&f.a, evd, false)?;
             f.a.evd_post_se(evd, 1)?;
             idle(&object)?;
-            // In the criteria when it is enabled: at once.
+            // The EVD meets its criteria when it is enabled, so the object is ready at once.
             enable(&f.a, evd, true)?;
             ready(&object)?;
-            // What notified before stays until it is drained; what comes then does not.
+            // An object that was ready when the EVD was disabled stays ready until the EVD is
+            // drained. Later events do not make it ready.
             enable(&f.a, evd, false)?;
             ready(&object)?;
             expect_software(&f.a, evd, 1)?;
@@ -202,7 +203,8 @@ pub(crate) const TESTS: &[Test] = &[
             let aevd = naming(&f.a)?;
             let (evd, object) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
             let same = f.a.evd_notification(evd)?;
-            // With it there is no way to feed an aggregate, and no way to get one later.
+            // An EVD with a notification object cannot feed an aggregate EVD, and an EVD without
+            // one cannot get one later.
             enable(&f.a, evd, false)?;
             refused(feed(&f.a, evd, aevd), Error::InvalidEvdState)?;
             let change = EvdParam { has_fd: true, ..EvdParam::default() };
@@ -219,7 +221,7 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(object.close(), Error::InvalidEvdState)?;
             }
             refused(f.a.evd_notification(evd).map(drop), Error::InvalidEvdState)?;
-            // Everything else is allowed again.
+            // After the close, waiting on the EVD and feeding an aggregate EVD are allowed.
             f.a.evd_post_se(evd, 1)?;
             check_eq!(f.a.evd_wait(evd, 0)?.0, Event::Software { evd, data: 1 });
             enable(&f.a, evd, false)?;
@@ -235,18 +237,19 @@ pub(crate) const TESTS: &[Test] = &[
         let recv = sevd(&f.a, stream, 64, 1)?;
         let pair = Pair { a: f.end_on(&f.a, &attributes(), dto, recv)?, b: f.end(&f.b, &attributes())? };
         f.connect(&pair.a, &pair.b)?;
-        // The third plain one, or the first that notifies.
-        let gate = Gate::new(f.platform());
-        let waker = Waker::from(Arc::new(Task(gate.clone())));
+        // The third plain completion reaches the threshold; later a single one that notifies is
+        // enough.
+        let signal = Signal::new(f.platform());
+        let waker = Waker::from(Arc::new(Task(signal.clone())));
         let waits = object.clone();
         let thread = Thread::spawn(f.platform(), "waiter", move || waits.wait(WAIT))?;
         check!(object.poll_ready(&mut Context::from_waker(&waker)).is_pending());
         for cookie in 0..3 {
-            check_eq!(gate.count(), 0, "woken by {cookie} of 3");
+            check_eq!(signal.count(), 0, "woken by {cookie} of 3");
             nothing(&pair.a, cookie, PLAIN)?;
         }
         check_eq!(thread.join()?, Ok(()));
-        gate.wait(1)?;
+        signal.wait(1)?;
         ready(&object)?;
         check_eq!(f.a.evd_dequeue(dto)?.dto().map(|done| done.cookie), Some(0));
         idle(&object)?;
@@ -256,7 +259,7 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(f.a.evd_dequeue(dto)?.dto().map(|done| done.cookie), Some(cookie));
         }
         idle(&object)?;
-        // Many rounds, each awaited: none is lost.
+        // Many rounds that are each awaited: no wake-up is lost.
         for cookie in 4..40 {
             nothing(&pair.a, cookie, SIGNALLED)?;
             check_eq!(object.wait(WAIT), Ok(()));
@@ -272,24 +275,24 @@ pub(crate) const TESTS: &[Test] = &[
             };
             let (evd, object) = create(&f.a, stream, flags)?;
             let source = if aggregate { feeding(&f.a, evd)? } else { evd };
-            let gate = Gate::new(f.platform());
-            let waker = Waker::from(Arc::new(Task(gate.clone())));
+            let signal = Signal::new(f.platform());
+            let waker = Waker::from(Arc::new(Task(signal.clone())));
             let poll = || object.poll_ready(&mut Context::from_waker(&waker));
             for round in 1..=10 {
                 check!(poll().is_pending());
-                check_eq!(gate.count(), round - 1, "woken for nothing");
+                check_eq!(signal.count(), round - 1, "woken without an event");
                 f.a.evd_post_se(source, 1)?;
-                gate.wait(round)?;
+                signal.wait(round)?;
                 check_eq!(poll(), Poll::Ready(Ok(())));
                 expect_software(&f.a, source, 1)?;
             }
-            // The end wakes it, too.
+            // The free of the EVD wakes the task.
             check!(poll().is_pending());
             if aggregate {
                 f.a.evd_free(source)?;
             }
             f.a.evd_free(evd)?;
-            gate.wait(11)?;
+            signal.wait(11)?;
             check_eq!(poll(), Poll::Ready(Err(Error::InvalidEvd)));
         }
         Ok(())
@@ -302,12 +305,12 @@ pub(crate) const TESTS: &[Test] = &[
         let waits = object.clone();
         let thread = Thread::spawn(f.platform(), "waiter", move || waits.wait(TIMEOUT_INFINITE))?;
         f.a.evd_free(evd)?;
-        // It may have come too late to be aborted.
+        // The thread may have called only after the free.
         check!(matches!(thread.join()?, Err(Error::Abort | Error::InvalidEvd)));
         refused(object.is_ready(), Error::InvalidEvd)?;
         refused(object.wait(0), Error::InvalidEvd)?;
         refused(object.close(), Error::InvalidEvd)?;
-        // Nor does it keep the IA.
+        // The object does not keep the IA from being freed.
         let ia = f.another(None)?;
         let (_, object) = create(&ia, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
         ia.ia_free()?;

@@ -1,5 +1,6 @@
-//! Asynchronous events: what an InfiniBand adapter tells of endpoints and of itself, whom it tells, and what becomes of it when a
-//! dispatcher is full (pages it_affiliated_event_t, it_unaffiliated_event_t).
+//! Asynchronous events: which events an InfiniBand adapter reports for endpoints and for itself,
+//! which IAs get them, and what happens when an EVD is full (pages it_affiliated_event_t,
+//! it_unaffiliated_event_t).
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -24,20 +25,20 @@ fn silent(ia: &Ia, evd: EvdHandle) -> Outcome {
     }
 }
 
-/// Takes the port of `a` down or up.
+/// Takes the port of `a` down or up, and returns the number of the event for that.
 fn port(f: &Fixture, up: bool) -> Result<EventType, Failure> {
     f.port(up)?;
     Ok(if up { ONLINE } else { OFFLINE })
 }
 
-/// Does something with the port, and leaves it up whatever happens.
+/// Runs a test that changes the port, and brings the port up afterwards even if the test fails.
 fn with_port(f: &Fixture, run: impl FnOnce() -> Outcome) -> Outcome {
     let outcome = run();
     f.port(true)?;
     outcome
 }
 
-/// The next event of the adapter, which must be this one.
+/// Takes the next event of the adapter, which must have this number.
 #[track_caller]
 fn changed(ia: &Ia, evd: EvdHandle, event_number: EventType) -> Outcome {
     let (event, _) = ia.evd_wait(evd, WAIT)?;
@@ -48,18 +49,18 @@ fn changed(ia: &Ia, evd: EvdHandle, event_number: EventType) -> Outcome {
     }
 }
 
-/// A shared receive queue without a Receive: to arm its low watermark makes an event at once.
-struct Teller {
+/// A shared receive queue without a Receive. Arming its low watermark causes an event at once.
+struct Watermark {
     ia: Ia,
     evd: EvdHandle,
     srq: SrqHandle,
 }
 
-impl Teller {
-    fn new(ia: &Ia, size: usize) -> Result<Teller, Failure> {
+impl Watermark {
+    fn new(ia: &Ia, size: usize) -> Result<Watermark, Failure> {
         let evd = sevd(ia, EventType::ASYNC_AFF_EVENT_STREAM, size, 1)?;
         let srq = ia.srq_create(ia.pz_create()?, 1, 8)?;
-        Ok(Teller { ia: ia.clone(), evd, srq })
+        Ok(Watermark { ia: ia.clone(), evd, srq })
     }
 
     fn trigger(&self) -> Outcome {
@@ -68,13 +69,13 @@ impl Teller {
     }
 
     #[track_caller]
-    fn told(&self) -> Outcome {
+    fn expect_event(&self) -> Outcome {
         let (event, _) = self.ia.evd_wait(self.evd, WAIT)?;
         let event_number = EventType::ASYNC_AFF_SRQ_LOW_WATERMARK;
         let cause = AffiliatedCause::Srq(self.srq);
         match event == (Event::Affiliated { event_number, evd: self.evd, cause }) {
             true => Ok(()),
-            false => Err(Failure::new(alloc::format!("not the event of {:?}: {event:?}", self.srq))),
+            false => Err(Failure::new(alloc::format!("not an event of {:?}: {event:?}", self.srq))),
         }
     }
 }
@@ -161,12 +162,14 @@ pub(crate) const TESTS: &[Test] = &[
                 local_ack_timeout: 12,
                 ..ConnAttributes::default()
             };
-            // No Receive is posted: other transports have an event for it on either side.
+            // No Receive is posted. Other transports have an affiliated event for that, InfiniBand
+            // has none.
             let pair = impatient(f, once)?;
             f.a.post_send(pair.a.ep, &[], 1, SIGNALLED)?;
             pair.a.done(1, DtoStatus::ReceiverNotReady)?;
             pair.a.broken()?;
-            // Too long for its Receive, and one that cannot be written: the completions on both sides say so.
+            // A message that is too long for its Receive, and one whose Receive is not writable.
+            // The completions on both sides report the error, and there is no asynchronous event.
             for spoilt in [false, true] {
                 let pair = f.pair()?;
                 let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
@@ -183,7 +186,7 @@ pub(crate) const TESTS: &[Test] = &[
                 pair.a.broken()?;
                 pair.b.broken()?;
             }
-            // An answer that makes no sense, and none at all.
+            // An answer that makes no sense, and no answer at all.
             for what in [Injection::BadResponse, Injection::DropRequests] {
                 let pair = impatient(f, once)?;
                 f.inject_into(&pair.a, what, 1000, 0)?;
@@ -191,7 +194,8 @@ pub(crate) const TESTS: &[Test] = &[
                 check!(pair.a.reap()?.dto_status != DtoStatus::Success);
                 pair.a.broken()?;
             }
-            // A write and a read that are not allowed: the one who was to serve them hears of it, and nobody else.
+            // A write and a read that the responder does not allow: only the responder's IA gets an
+            // asynchronous event.
             for writes in [true, false] {
                 let pair = f.pair()?;
                 let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
@@ -217,26 +221,27 @@ pub(crate) const TESTS: &[Test] = &[
         &["A.it_affiliated_event_t.V01", "A.it_affiliated_event_t.V02", "A.it_affiliated_event_t.V03"],
         |f| {
             let other = f.another(Some(f.setup.privileged))?;
-            let small = Teller::new(&f.a, 1)?;
+            let small = Watermark::new(&f.a, 1)?;
             let room = evd_param(&f.a, small.evd)?.sevd_queue_size;
             check!(room < 40, "the smallest queue holds {room} events");
-            let large = Teller::new(&other, room + 8)?;
+            let large = Watermark::new(&other, room + 8)?;
             for _ in 0..room + 3 {
                 small.trigger()?;
                 large.trigger()?;
-                // The device tells one after the other, so what `small` was told has been dealt with.
-                large.told()?;
+                // The device reports the events in their order, so the event of `small` has been
+                // handled.
+                large.expect_event()?;
             }
             check!(evd_param(&f.a, small.evd)?.evd_overflowed);
             for _ in 0..room {
-                small.told()?;
+                small.expect_event()?;
             }
             refused(f.a.evd_dequeue(small.evd), Error::QueueEmpty)?;
-            // What found no room is gone; what comes now is told.
+            // The event that found no room is lost. Later events are reported.
             small.trigger()?;
-            small.told()?;
+            small.expect_event()?;
             large.trigger()?;
-            large.told()?;
+            large.expect_event()?;
             silent(&other, large.evd)
         },
     ),
@@ -270,12 +275,12 @@ pub(crate) const TESTS: &[Test] = &[
                         check_eq!(spigot(ia)?.spigot_online, up);
                     }
                 }
-                // As it is already: nothing has happened.
+                // The port is already up, so nothing changes.
                 port(f, true)?;
                 for (ia, evd) in evds {
                     silent(ia, evd)?;
                 }
-                // Each of several wakes a waiter.
+                // Two changes of the port are two events, and each wakes a waiter.
                 port(f, false)?;
                 port(f, true)?;
                 for (ia, evd) in evds {
@@ -315,12 +320,13 @@ pub(crate) const TESTS: &[Test] = &[
                 }
                 check!(!evd_param(&f.a, small)?.evd_overflowed);
                 refused(f.a.evd_dequeue(elsewhere), Error::QueueEmpty)?;
-                // The oldest are there; the last change may have found room when the first was taken.
+                // The oldest events are there. The last change may have found room after the first
+                // event was taken.
                 let mut taken = 0;
                 while f.a.evd_wait(small, MOMENT).is_ok() {
                     taken += 1;
                 }
-                check!((room..=room + 1).contains(&taken), "{taken} came, with room for {room}");
+                check!((room..=room + 1).contains(&taken), "{taken} events in a queue for {room}");
                 let number = change()?;
                 changed(&f.a, small, number)?;
                 Ok(())

@@ -1,8 +1,8 @@
-//! Death of the device (page it_ia_info_t, "disabled state"): the IA goes catastrophic, every waiter wakes, nothing
-//! hangs, and freeing the IA is all that is left.
+//! Death of the device (page it_ia_info_t, "disabled state"): the IA becomes catastrophic, every
+//! waiter wakes, no call hangs, and the only call that works is it_ia_free.
 //!
-//! Each of these leaves a device behind that cannot be used any more, so they run last and the suite goes on with a
-//! new one.
+//! Each of these tests leaves a dead device behind. They run last, and the suite continues on a new
+//! device.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,13 +12,13 @@ use nic_abi::admin::Injection;
 use privileged_api::*;
 
 use crate::fixture::{End, Fixture, OPEN, PAGE, SIGNALLED, attributes, path, sevd, spigot};
-use crate::support::every_call::World;
-use crate::thread::{Gate, Thread, eventually};
+use crate::support::every_call::Objects;
+use crate::thread::{Signal, Thread, eventually};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 fn inject(f: &Fixture, what: Injection, value: u64) -> Outcome {
     match f.setup.a.agent.inject(0, what, 1, value) {
-        // The device may be gone before its answer has been taken.
+        // The device may die before the agent has taken its answer.
         Ok(()) | Err(kernel_agent::Error::DeviceDead(_)) => Ok(()),
         Err(error) => Err(Failure::new(alloc::format!("{what:?}: {error:?}"))),
     }
@@ -26,11 +26,11 @@ fn inject(f: &Fixture, what: Injection, value: u64) -> Outcome {
 
 /// Waits until the IA is disabled.
 fn disabled(f: &Fixture, ia: &Ia) -> Outcome {
-    check!(eventually(f.platform(), || ia.ia_query() == Err(Error::IaCatastrophe)), "the IA lives on");
+    check!(eventually(f.platform(), || ia.ia_query() == Err(Error::IaCatastrophe)), "the IA is not disabled");
     Ok(())
 }
 
-/// Threads that wait for what will never come, in every way there is.
+/// Threads that wait in every possible way for events that never come.
 fn waiters(f: &Fixture, ia: &Ia, end: &End) -> Result<Vec<Thread<Result<(), Error>>>, Failure> {
     let software =
         ia.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 4, 1, EvdHandle::NULL)?;
@@ -64,7 +64,8 @@ fn waiters(f: &Fixture, ia: &Ia, end: &End) -> Result<Vec<Thread<Result<(), Erro
     Ok(threads)
 }
 
-/// Lets the device die in some way under a connection with work in progress, and checks that everything ends.
+/// Kills the device with `how` under a connection with outstanding requests, and checks that every
+/// wait ends.
 fn dies(f: &Fixture, how: impl Fn(&Fixture) -> Outcome) -> Outcome {
     let pair = f.pair()?;
     let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
@@ -75,7 +76,7 @@ fn dies(f: &Fixture, how: impl Fn(&Fixture) -> Outcome) -> Outcome {
     let unaffiliated =
         f.a.evd_create(EventType::ASYNC_UNAFF_EVENT_STREAM, EvdFlags::empty(), 4, 1, EvdHandle::NULL)?;
     how(f)?;
-    // Posting never hangs, whatever the device does.
+    // A post never hangs, regardless of the state of the device.
     for cookie in 0..200 {
         match f.a.post_send(pair.a.ep, &[region.segment(0, 8)], cookie, SIGNALLED) {
             Ok(()) | Err(Error::TooManyPosts | Error::IaCatastrophe | Error::InvalidEpState) => {}
@@ -87,7 +88,7 @@ fn dies(f: &Fixture, how: impl Fn(&Fixture) -> Outcome) -> Outcome {
         check_eq!(thread.join()?, Err(Error::IaCatastrophe));
     }
     refused(f.a.evd_dequeue(unaffiliated), Error::IaCatastrophe)?;
-    // It stays so.
+    // The IA remains catastrophic.
     refused(f.a.pz_create(), Error::IaCatastrophe)?;
     f.a.ia_free()?;
     check!(f.a.object_counts().is_empty());
@@ -179,7 +180,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_status_t.F18",
         ],
         |f| {
-            let world = World::new(f, &f.a)?;
+            let world = Objects::new(f, &f.a)?;
             let before = f.a.object_counts();
             inject(f, Injection::Fail, 0)?;
             disabled(f, &f.a)?;
@@ -193,7 +194,7 @@ pub(crate) const TESTS: &[Test] = &[
     )
     .kills(),
     test("death::mute", &["it_ia_info_t.S02", "it_ia_info_t.B07", "it_ia_free.B08"], |f| {
-        // No heartbeat, no doorbell, no answer, not even to a reset.
+        // The device has no heartbeat, ignores doorbells and commands, and ignores even a reset.
         dies(f, |f| inject(f, Injection::Mute, 1))
     })
     .kills(),
@@ -210,20 +211,20 @@ pub(crate) const TESTS: &[Test] = &[
     })
     .kills(),
     test("death::while_commands_are_under_way", &["it_ia_info_t.S02", "4.1.B04"], |f| {
-        let gate = Gate::new(f.platform());
+        let signal = Signal::new(f.platform());
         let mut threads = Vec::new();
         for _ in 0..4 {
-            let (ia, gate) = (f.a.clone(), gate.clone());
+            let (ia, signal) = (f.a.clone(), signal.clone());
             threads.push(Thread::spawn(f.platform(), "busy", move || {
                 loop {
                     match ia.pz_create().and_then(|pz| ia.pz_free(pz)) {
-                        Ok(()) => gate.pass(),
+                        Ok(()) => signal.raise(),
                         Err(error) => return error,
                     }
                 }
             })?);
         }
-        gate.wait(20)?;
+        signal.wait(20)?;
         inject(f, Injection::Mute, 1)?;
         for thread in threads {
             check_eq!(thread.join()?, Error::IaCatastrophe);
@@ -252,12 +253,12 @@ pub(crate) const TESTS: &[Test] = &[
     .kills(),
     test("death::callbacks_end", &["it_ia_info_t.S02"], |f| {
         let pair = f.pair()?;
-        let calls = Gate::new(f.platform());
+        let calls = Signal::new(f.platform());
         let passed = calls.clone();
         f.a.evd_callback_attach(
             pair.a.recv,
             Box::new(move |ia, evd| {
-                passed.pass();
+                passed.raise();
                 while ia.evd_dequeue(evd).is_ok() {}
             }),
         )?;

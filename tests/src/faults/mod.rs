@@ -1,4 +1,4 @@
-//! What no consumer asked for: full dispatchers, asynchronous errors, and the death of the device.
+//! Faults that no call causes directly: full EVDs, asynchronous errors, the death of the device.
 
 use crate::Test;
 

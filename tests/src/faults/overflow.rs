@@ -1,4 +1,5 @@
-//! Overflow of dispatchers (pages it_evd_create, it_evd_modify, it_affiliated_event_t, it_dto_events, it_ep_reset).
+//! Overflow of EVDs (pages it_evd_create, it_evd_modify, it_affiliated_event_t, it_dto_events,
+//! it_ep_reset).
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -8,12 +9,12 @@ use privileged_api::*;
 use crate::fixture::{End, Fixture, Listener, MOMENT, Pair, SIGNALLED, WAIT, attributes, evd_param, sevd};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// Endpoints whose connection events all go to one small dispatcher, and a way to make one event each.
+/// Endpoints that share one small EVD for connection events, each of which can cause one event.
 pub(crate) struct Crowd {
     pub(crate) conn: EvdHandle,
     pub(crate) room: usize,
     ends: Vec<End>,
-    /// Takes the requests and never answers.
+    /// Gets the connection requests and never answers.
     listener: Listener,
 }
 
@@ -32,7 +33,7 @@ impl Crowd {
         Ok(Crowd { conn, room, ends, listener: f.listen(&f.b)? })
     }
 
-    /// One event: an endpoint starts to connect and gives up.
+    /// Causes one event: the endpoint starts to connect and gives up.
     pub(crate) fn event(&self, f: &Fixture, which: usize) -> Outcome {
         let end = &self.ends[which];
         f.dial(end, &self.listener, CnEstFlags::TWO_WAY, &[])?;
@@ -42,13 +43,13 @@ impl Crowd {
     }
 }
 
-/// The queue must be small enough that there are endpoints enough to fill it.
+/// Checks that there are enough endpoints to fill the queue.
 fn check_crowd(room: usize) -> Outcome {
     check!(room <= 40, "the smallest queue holds {room} events");
     Ok(())
 }
 
-/// Takes the next asynchronous event, which must be the overflow of this dispatcher.
+/// Takes the next affiliated event, which must be the overflow of this EVD.
 #[track_caller]
 pub(crate) fn overflowed(f: &Fixture, affiliated: EvdHandle, sevd: EvdHandle) -> Outcome {
     let (event, _) = f.a.evd_wait(affiliated, WAIT)?;
@@ -71,7 +72,7 @@ pub(crate) fn narrow(f: &Fixture) -> Result<(Pair, usize), Failure> {
     Ok((pair, room))
 }
 
-/// Completes more than there is room for.
+/// Completes more requests than the completion queue has room for.
 pub(crate) fn flood(pair: &Pair, room: usize) -> Outcome {
     for cookie in 0..room as u64 + 4 {
         let End { ia, ep, .. } = &pair.a;
@@ -113,7 +114,7 @@ pub(crate) const TESTS: &[Test] = &[
             overflowed(f, affiliated, crowd.conn)?;
             check_eq!(EventType::ASYNC_AFF_SEVD_ENQUEUE_FAILURE.as_raw(), 0x4001);
             check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
-            // What was queued is still there, in order; the last one is lost.
+            // The queued events are still there, in order. The last one is lost.
             for which in 0..crowd.room {
                 let event = f.a.evd_dequeue(crowd.conn)?;
                 let ep = crowd.ends[which].ep;
@@ -137,7 +138,8 @@ pub(crate) const TESTS: &[Test] = &[
                 crowd.event(f, which)?;
             }
             overflowed(f, affiliated, crowd.conn)?;
-            // Room, and a second overflow: nothing is told, since nobody has reset the first.
+            // There is room again, but the overflow is not reset: a second overflow is not
+            // reported.
             f.a.evd_dequeue(crowd.conn)?;
             crowd.event(f, crowd.room + 1)?;
             crowd.event(f, crowd.room + 2)?;
@@ -220,13 +222,13 @@ pub(crate) const TESTS: &[Test] = &[
             flood(&pair, room)?;
             overflowed(f, affiliated, pair.a.request)?;
             check!(evd_param(&f.a, pair.a.request)?.evd_overflowed);
-            // Nor can it be cleared by hand.
+            // The consumer cannot reset it either.
             let clear = EvdParam { evd_overflowed: false, ..EvdParam::default() };
             f.a.evd_modify(pair.a.request, EvdParamMask::OVERFLOWED, &clear)?;
             check!(evd_param(&f.a, pair.a.request)?.evd_overflowed);
             pair.a.broken()?;
             refused(f.a.ep_reset(pair.a.ep), Error::CannotReset)?;
-            // Taking events makes no room for new ones.
+            // Dequeuing makes no room for new completions.
             let mut taken = 0;
             while f.a.evd_dequeue(pair.a.request).is_ok() {
                 taken += 1;
@@ -268,7 +270,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("overflow::others_are_not_harmed", &["it_dto_events.B06", "it_dto_events.S02"], |f| {
         let bystander = f.pair()?;
         let (pair, room) = narrow(f)?;
-        // A second endpoint on the same queue goes down with it.
+        // A second endpoint on the same completion queue fails with the first one.
         let wide = EpAttributes { max_request_dtos: room + 8, ..attributes() };
         let sharer =
             Pair { a: f.end_on(&f.a, &wide, pair.a.request, pair.a.recv)?, b: f.end(&f.b, &attributes())? };
@@ -308,7 +310,7 @@ pub(crate) const TESTS: &[Test] = &[
                 EvdHandle::NULL,
             )?;
             let room = evd_param(&f.a, affiliated)?.sevd_queue_size;
-            // Each overflow of the small dispatcher makes one affiliated event, if it is reset in between.
+            // Each overflow of the small EVD causes one affiliated event if it is reset in between.
             let crowd = Crowd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
             for which in 0..crowd.room {
                 crowd.event(f, which)?;

@@ -1,5 +1,6 @@
-//! Bad arguments of the calls for memory: for each call and each argument that its page says is checked, everything wrong that can be. All is
-//! queried before and after: a refused call changes nothing.
+//! Bad arguments of the memory calls: each call, with every bad value of each argument that its
+//! page says is checked. The tests query all objects before and after: a refused call changes
+//! nothing.
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -12,11 +13,12 @@ use crate::events::callback::inside;
 use crate::fixture::{Fixture, OPEN, PAGE, Pair, Region, SIGNALLED};
 use crate::remote::link::{Link as LmrLink, PAGE_LEN};
 use crate::remote::rmr::Link as RmrLink;
-use crate::support::refusal::{Scene, call, no_handles, undefined};
+use crate::support::refusal::{Queried, call, no_handles, undefined};
 use crate::{Failure, Test, check_eq, refused, test};
 
-/// One of each object that the calls are about, all of them in use, and a place for what they would change.
-struct World {
+/// One of each object that the calls act on, all of them in use, and a buffer that the calls would
+/// change.
+struct Objects {
     pair: Pair,
     region: Region,
     linkable: LmrHandle,
@@ -24,14 +26,14 @@ struct World {
     rmr: RmrHandle,
 }
 
-impl World {
-    fn new(f: &Fixture) -> Result<World, Failure> {
+impl Objects {
+    fn new(f: &Fixture) -> Result<Objects, Failure> {
         let pair = f.pair()?;
         let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
         let pages = [crate::memory::iobl::map(&f.b, &region.buffer)?];
         let linkable = f.b.lmr_create_unlinked(pair.b.pz, 1, LmrFlags::NONE, 0)?;
         let rmr = f.b.rmr_create(pair.b.pz, RmrType::Wide)?;
-        let world = World { pair, region, linkable, pages, rmr };
+        let world = Objects { pair, region, linkable, pages, rmr };
         world.window().part(0, 64).made(&world.pair.b)?;
         for handle in [Handle::from(world.pair.b.pz), world.region.lmr.into(), world.rmr.into()] {
             f.b.set_consumer_context(handle, handle.as_raw())?;
@@ -47,12 +49,12 @@ impl World {
         LmrMemory::buffer(&self.region.buffer)
     }
 
-    /// A link of the linkable region that would work.
+    /// A valid link of the linkable region.
     fn link(&self) -> LmrLink<'_> {
         LmrLink::pages(self.linkable, &self.pages)
     }
 
-    /// A link of the RMR that would work.
+    /// A valid link of the RMR.
     fn window(&self) -> RmrLink {
         RmrLink::of(self.rmr, &self.region)
     }
@@ -63,13 +65,13 @@ impl World {
     }
 }
 
-impl Scene for World {
-    type Told = Told;
+impl Queried for Objects {
+    type Answers = Answers;
 
-    fn all(&self) -> Result<Self::Told, Failure> {
+    fn all(&self) -> Result<Self::Answers, Failure> {
         let ia = self.ia();
         self.pair.b.idle()?;
-        Ok(Told {
+        Ok(Answers {
             counts: ia.object_counts(),
             pz: ia.pz_query(self.pair.b.pz, PzParamMask::ALL)?,
             region: ia.lmr_query(self.region.lmr, LmrParamMask::ALL)?,
@@ -87,7 +89,7 @@ impl Scene for World {
 }
 
 #[derive(Debug, PartialEq)]
-struct Told {
+struct Answers {
     counts: ObjectCounts,
     pz: PzParam,
     region: LmrParam,
@@ -109,7 +111,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_rmr_create.IT_ERR_INVALID_PZ",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let ia = w.ia();
             let freed = ia.pz_create()?;
             ia.pz_free(freed)?;
@@ -150,7 +152,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_rmr_link.IT_ERR_INVALID_LMR",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let ia = w.ia();
             let freed = ia.lmr_create_unlinked(w.pair.b.pz, 1, LmrFlags::NONE, 0)?;
             ia.lmr_free(freed)?;
@@ -178,7 +180,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_rmr_unlink.IT_ERR_INVALID_RMR",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let ia = w.ia();
             let freed = ia.rmr_create(w.pair.b.pz, RmrType::Narrow)?;
             ia.rmr_free(freed)?;
@@ -203,7 +205,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_rmr_unlink.IT_ERR_INVALID_EP",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let ia = w.ia();
             let freed = f.end(ia, &crate::fixture::attributes())?.ep;
             ia.ep_free(freed)?;
@@ -223,7 +225,7 @@ pub(crate) const TESTS: &[Test] = &[
         "memory_arguments::handles",
         &["it_get_consumer_context.IT_ERR_INVALID_HANDLE", "it_set_consumer_context.IT_ERR_INVALID_HANDLE"],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let ia = w.ia();
             let freed = ia.pz_create()?;
             ia.pz_free(freed)?;
@@ -247,7 +249,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_lmr_modify.IT_ERR_INVALID_MASK",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let (ia, pz) = (w.ia(), w.pair.b.pz);
             let query = |bits| ia.pz_query(pz, PzParamMask::from_bits_retain(bits)).map(drop);
             w.refuses(&[call("pz_query", query)], &undefined(3), Error::InvalidMask)?;
@@ -275,7 +277,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_rmr_unlink.IT_ERR_INVALID_DTO_FLAGS",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let (ia, pz, end) = (w.ia(), w.pair.b.pz, &w.pair.b);
             let create = |bits| w.create(pz, 64, OPEN, LmrFlags::from_bits_retain(bits));
             w.refuses(&[call("lmr_create", create)], &undefined(0xf), Error::InvalidFlags)?;
@@ -310,7 +312,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_mem_unmap.IT_ERR_FAULT",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let (ia, pz, end) = (w.ia(), w.pair.b.pz, &w.pair.b);
             let id = *f.setup.b.agent.identity();
             let (addr, size) = (w.region.buffer.addr(), PAGE as u64);
@@ -330,7 +332,8 @@ pub(crate) const TESTS: &[Test] = &[
             let outside = [0, 1, addr - 1, addr + PAGE, addr + PAGE + 1, usize::MAX];
             w.refuses(&[call("rmr_link", link)], &outside, Error::Address)?;
             let map = |len| ia.mem_map(addr, ASPACE_KERNEL, len).map(drop);
-            // Nothing, what wraps around, and what begins in memory and goes on where there is none.
+            // A length of zero, lengths that wrap around, and a range that starts in memory and
+            // continues where there is none.
             let lengths =
                 [0, usize::MAX, usize::MAX - addr + 1, usize::MAX - addr, isize::MAX as usize - addr];
             w.refuses(&[call("mem_map", map)], &lengths, Error::Fault)?;

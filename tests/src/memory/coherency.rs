@@ -1,4 +1,5 @@
-//! Regions in non-coherent mode (pages it_lmr_flush_to_mem, it_lmr_refresh_from_mem, it_lmr_create).
+//! Regions in non-coherent mode (pages it_lmr_flush_to_mem, it_lmr_refresh_from_mem,
+//! it_lmr_create).
 
 use alloc::vec;
 use core::result::Result;
@@ -11,7 +12,7 @@ use crate::remote::link::{BASE, Link};
 use crate::remote::rmr::Link as RmrLink;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// A region of `b` in this mode, all of a page.
+/// A region of `b` over a page of its own, with these flags.
 fn region(f: &Fixture, pz: PzHandle, flags: LmrFlags) -> Result<Region, Failure> {
     let buffer = f.buffer(PAGE)?;
     let (memory, mode) = (LmrMemory::buffer(&buffer), AddrMode::Absolute);
@@ -19,17 +20,18 @@ fn region(f: &Fixture, pz: PzHandle, flags: LmrFlags) -> Result<Region, Failure>
     Ok(Region { buffer, lmr, context })
 }
 
-/// Reads the peer's region and compares it with what its memory holds.
+/// Checks that the peer reads from the region what its memory holds.
 fn peer_reads(f: &Fixture, pair: &Pair, region: &Region, context: RmrContext) -> Outcome {
     let sink = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
     f.a.post_rdma_read(pair.a.ep, &[sink.whole()], 1, SIGNALLED, region.remote(0), context)?;
     pair.a.done(1, DtoStatus::Success)?;
-    check!(sink.all() == region.all(), "the peer sees what was there before");
+    check!(sink.all() == region.all(), "the peer did not read what the memory holds");
     f.a.lmr_free(sink.lmr)?;
     Ok(())
 }
 
-/// Writes a pattern to the peer's region at `offset`, and lets a Send say so; returns when that was received.
+/// The peer writes a pattern to the region at `offset` and follows it with a Send. Returns after
+/// the Send was received.
 fn peer_writes(
     f: &Fixture,
     pair: &Pair,
@@ -63,8 +65,8 @@ pub(crate) const TESTS: &[Test] = &[
             let lmr = region(f, pz, flags)?.lmr;
             let linkable = f.b.lmr_create_unlinked(pz, 1, flags, 0)?;
             for lmr in [lmr, linkable] {
-                let told = f.b.lmr_query(lmr, LmrParamMask::FLAG)?.flags;
-                check_eq!(told.contains(LmrFlags::NONCOHERENT), wanted);
+                let flags_now = f.b.lmr_query(lmr, LmrParamMask::FLAG)?.flags;
+                check_eq!(flags_now.contains(LmrFlags::NONCOHERENT), wanted);
             }
         }
         Ok(())
@@ -106,7 +108,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check!(normal.all() == pattern(seed, PAGE));
                 f.b.lmr_refresh_from_mem(&[normal.whole()])?;
                 check!(normal.all() == pattern(seed, PAGE));
-                // Our own writes before the peer's, the peer's before our own.
+                // The consumer writes first, then the peer in three parts, then the consumer again.
                 other.fill(99);
                 f.b.lmr_refresh_from_mem(&[other.whole()])?;
                 let parts = [(0, 100), (1000, 7), (PAGE - 1, 1)];
@@ -129,7 +131,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test("coherency::through_windows", &["it_lmr_create.B22", "it_lmr_create_unlinked.B03"], |f| {
         let pair = f.pair()?;
-        // Regions of both kinds, and an RMR on each: what the LMR is, it is.
+        // One region of each mode and an RMR on each. An RMR has the mode of its LMR.
         let made = region(f, pair.b.pz, LmrFlags::NONCOHERENT)?;
         let buffer = f.buffer(PAGE)?;
         let pages = [crate::memory::iobl::map(&f.b, &buffer)?];
@@ -171,7 +173,7 @@ pub(crate) const TESTS: &[Test] = &[
                 region(f, first.b.pz, LmrFlags::NONCOHERENT)?,
                 region(f, second.b.pz, LmrFlags::NONCOHERENT | LmrFlags::NON_SHAREABLE)?,
             );
-            // Far outside of the coherent one.
+            // These segments are far outside of the coherent region.
             let outside = [
                 LmrTriplet::new(normal.lmr, 0, u64::MAX),
                 LmrTriplet::new(normal.lmr, u64::MAX, u64::MAX),
@@ -223,7 +225,7 @@ pub(crate) const TESTS: &[Test] = &[
                 for addr in [0, begin - 1, u64::MAX] {
                     refused(call(&f.b, &[LmrTriplet::new(region.lmr, addr, 1)]), Error::Range)?;
                 }
-                // What is not linked has no bytes.
+                // A region that is not linked has no bytes.
                 refused(call(&f.b, &[LmrTriplet::new(unlinked, 0, 1)]), Error::Range)?;
             }
             check!(region.all() == pattern(3, PAGE));

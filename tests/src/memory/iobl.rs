@@ -1,5 +1,5 @@
-//! Regions over I/O buffer lists, and mapping memory for I/O (pages it_iobl_t, it_io_addr_t, it_mem_map, it_mem_unmap,
-//! it_lmr_create).
+//! Regions over I/O buffer lists, and mapping memory for I/O (pages it_iobl_t, it_io_addr_t,
+//! it_mem_map, it_mem_unmap, it_lmr_create).
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -14,7 +14,7 @@ use crate::check::some;
 use crate::fixture::{Fixture, OPEN, PAGE, SIGNALLED, attributes, pattern, read, write};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// The I/O address of a buffer's first byte; all of the buffer must be one run.
+/// The I/O address of a buffer, which must be contiguous for the NIC.
 #[track_caller]
 pub(crate) fn map(ia: &Ia, buffer: &DmaBuffer) -> Result<IoAddr, Failure> {
     let (io_addr, mapped) = ia.mem_map(buffer.addr(), 0, buffer.len())?;
@@ -24,7 +24,7 @@ pub(crate) fn map(ia: &Ia, buffer: &DmaBuffer) -> Result<IoAddr, Failure> {
     }
 }
 
-/// A buffer with pages that are not to be in their order: its I/O address and the places of `count` pieces.
+/// A buffer and pieces of it that a list names out of order.
 pub(crate) struct Scattered {
     /// The memory.
     pub buffer: Arc<DmaBuffer>,
@@ -34,7 +34,7 @@ pub(crate) struct Scattered {
     pub offsets: Vec<usize>,
 }
 
-/// `count` pieces of `len` bytes, `stride` apart, in descending order.
+/// A buffer with `count` pieces of `len` bytes, `stride` apart, in descending order.
 pub(crate) fn scattered(
     f: &Fixture,
     ia: &Ia,
@@ -56,14 +56,14 @@ fn check_sizes(len: usize, stride: usize) -> Outcome {
 }
 
 impl Scattered {
-    /// What the region that begins `fbo` bytes into the first piece of `len` bytes holds.
+    /// The content of a region that begins `fbo` bytes into the first piece of `len` bytes.
     pub fn content(&self, len: usize, fbo: usize, length: usize) -> Vec<u8> {
         let all: Vec<u8> = self.offsets.iter().flat_map(|&offset| read(&self.buffer, offset, len)).collect();
         all[fbo..fbo + length].to_vec()
     }
 }
 
-/// Checks that a region over a list is the bytes that it should be, by reading all of it from the peer.
+/// Checks, by reading the region from the peer, that a region over the list holds `content`.
 fn reads_as(f: &Fixture, list: &Iobl<'_>, addr: Option<usize>, length: usize, content: &[u8]) -> Outcome {
     let pair = f.pair()?;
     let memory = LmrMemory::Iobl { addr: addr.unwrap_or(0), iobl: list };
@@ -78,7 +78,7 @@ fn reads_as(f: &Fixture, list: &Iobl<'_>, addr: Option<usize>, length: usize, co
     f.a.post_rdma_read(pair.a.ep, &[sink.whole()], 1, SIGNALLED, from, context)?;
     pair.a.done(1, DtoStatus::Success)?;
     check!(sink.all() == content, "the region's bytes");
-    // One byte past the end is outside.
+    // The byte behind the region is outside of it.
     let past = RdmaAddr(hton64(from.to_host() + 1));
     f.a.post_rdma_read(pair.a.ep, &[sink.whole()], 2, SIGNALLED, past, context)?;
     pair.a.done(2, DtoStatus::RemoteAccess)?;
@@ -86,7 +86,7 @@ fn reads_as(f: &Fixture, list: &Iobl<'_>, addr: Option<usize>, length: usize, co
     Ok(())
 }
 
-/// Whether a region over this list is refused, and with what.
+/// Creates a region over this list, and returns the error if that is refused.
 fn created(f: &Fixture, list: &Iobl<'_>, addr: Option<usize>, length: u64) -> Result<(), Error> {
     let pz = f.a.pz_create()?;
     let memory = LmrMemory::Iobl { addr: addr.unwrap_or(0), iobl: list };
@@ -96,7 +96,7 @@ fn created(f: &Fixture, list: &Iobl<'_>, addr: Option<usize>, length: u64) -> Re
     f.a.pz_free(pz)
 }
 
-/// Some address that a consumer may give a region: need not be one of its memory.
+/// An address for a region over a list. It need not be the address of any memory.
 const BASE: usize = 0x7000_0000_0000;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -149,7 +149,7 @@ pub(crate) const TESTS: &[Test] = &[
         let size = 4 * PAGE;
         let buffer = f.buffer(4 * size)?;
         let base = map(&f.b, &buffer)?;
-        // The first pages of that size that lie aligned in the buffer.
+        // The first pages of this size that are aligned within the buffer.
         let skip = base.0.next_multiple_of(size as u64) - base.0;
         let pages = [1, 0, 2].map(|i| IoAddr(base.0 + skip + i * size as u64));
         let filled = pattern(3, 4 * size);
@@ -173,7 +173,7 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             check_eq!(IoblTypes::BLOCK_LIST.bits(), 2);
             check!(f.a.ia_query()?.iobl_types_supported.contains(IoblTypes::BLOCK_LIST));
-            // Blocks of any length, anywhere.
+            // Blocks may have any length and any address.
             for (len, stride, fbo) in
                 [(512, 512, 0), (512, 512, 40), (500, 777, 0), (1, 3, 0), (333, 1001, 332)]
             {
@@ -291,7 +291,7 @@ pub(crate) const TESTS: &[Test] = &[
             let list = |fbo| Iobl::pages(&memory.pieces, PAGE as u64, fbo);
             for (addr, fbo) in [(BASE + 1, 0), (BASE, 1), (BASE + 100, 99), (BASE + PAGE / 2, 0)] {
                 refused(created(f, &list(fbo), Some(addr), 64), Error::InvalidIobl)?;
-                // Relative addressing ignores the address.
+                // With relative addressing the address is ignored.
                 created(f, &list(fbo), None, 64)?;
             }
             for (addr, fbo) in [(BASE, 0), (BASE + 100, 100), (BASE + 5 * PAGE + 4095, 4095), (0, 0)] {
@@ -308,7 +308,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(created(f, &Iobl::pages(&[], PAGE as u64, 0), None, 1), Error::InvalidIobl)?;
             refused(created(f, &Iobl::blocks(&[], 64, 0), None, 1), Error::InvalidIobl)?;
             refused(created(f, &Iobl::ve_pages(&[], 0), None, 1), Error::InvalidIobl)?;
-            // The limit is the device's; one more is refused.
+            // The device limits the number of elements.
             let limit = f.setup.a.agent.identity().max_list_elements as usize;
             let many = vec![memory.pieces[0]; limit + 1];
             refused(created(f, &Iobl::pages(&many, PAGE as u64, 0), None, 1), Error::InvalidIobl)?;
@@ -328,7 +328,7 @@ pub(crate) const TESTS: &[Test] = &[
             let created = ia.lmr_create(pz, by_list, 64, AddrMode::Relative, OPEN, LmrFlags::NONE, 0);
             refused(created, Error::NoPermission)?;
             check!(ia.object_counts().lmr == 0);
-            // Memory of its own it may register.
+            // An unprivileged IA may register its own memory.
             f.region(&ia, pz, 64, OPEN)?;
             check_eq!(Error::NoPermission as u32, 81);
             Ok(())
@@ -344,7 +344,7 @@ pub(crate) const TESTS: &[Test] = &[
             while done < len {
                 let (io_addr, mapped) = f.a.mem_map(buffer.addr() + done, 0, len - done)?;
                 check!(mapped > 0 && mapped <= len - done, "mapped {mapped} bytes");
-                // It is the buffer's own memory.
+                // The I/O addresses are those of the buffer itself.
                 check_eq!(io_addr.0, buffer.bus() + done as u64);
                 pieces.push((io_addr, mapped));
                 done += mapped;
@@ -393,14 +393,14 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test("mem_map::memory_in_single_pages", &["it_mem_map.B03", "it_mem_map.B05"], |f| {
-        // The same NIC behind a platform that tells of one page at a time.
+        // The same NIC behind a platform that translates one page at a time.
         let provider = Provider::new(Arc::new(PageByPage(f.platform().clone())));
         provider.add("paged", f.setup.a.agent.clone())?;
         let ia = provider.ia_create("paged", 2, 1, Some(f.setup.privileged))?;
         let len = 3 * PAGE + 100;
         let buffer = f.buffer(len)?;
         write(&buffer, 0, &pattern(6, len));
-        // As the page says: until all of it is mapped.
+        // The page asks consumers to call again until all memory is mapped.
         let (first, mut done, mut elements) = (8, 8, Vec::new());
         while done < len {
             let (io_addr, mapped) = ia.mem_map(buffer.addr() + done, ASPACE_KERNEL, len - done)?;
@@ -409,7 +409,7 @@ pub(crate) const TESTS: &[Test] = &[
             done += mapped;
         }
         check_eq!((elements.len(), ia.object_counts().mappings), (4, 4));
-        // Whole pages make a list.
+        // A list of pages needs whole pages, so each address is rounded down to its page.
         let pages: Vec<IoAddr> = elements.iter().map(|element| IoAddr(element.io_addr.0 & !0xfff)).collect();
         let list = Iobl::pages(&pages, PAGE as u64, first as u64);
         let (a, b) = (f.end(&ia, &attributes())?, f.end(&f.b, &attributes())?);
@@ -449,7 +449,7 @@ pub(crate) const TESTS: &[Test] = &[
             ] {
                 refused(f.a.mem_unmap(at, mapped), Error::Fault)?;
             }
-            // Another IA's mapping is not its own.
+            // An IA cannot unmap another IA's mapping.
             refused(f.b.mem_unmap(io_addr, len), Error::Fault)?;
             f.a.mem_unmap(io_addr, len)?;
             refused(f.a.mem_unmap(io_addr, len), Error::Fault)

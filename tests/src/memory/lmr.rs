@@ -1,4 +1,5 @@
-//! Local memory regions over buffers (pages it_lmr_create, it_lmr_query, it_lmr_free, it_mem_priv_t, it_addr_mode_t).
+//! Local memory regions over buffers (pages it_lmr_create, it_lmr_query, it_lmr_free,
+//! it_mem_priv_t, it_addr_mode_t).
 
 use alloc::vec::Vec;
 
@@ -8,7 +9,8 @@ use crate::check::some;
 use crate::fixture::{CONFIG, OPEN, PAGE, Region, SIGNALLED, pattern};
 use crate::{Test, check, check_eq, refused, test};
 
-/// The IB rules for the privileges of a region: local read always, remote write (and atomics) only with local write.
+/// InfiniBand's rules for the privileges of a region: local read is always granted, and remote
+/// write and atomics need local write.
 fn legal(privs: MemPriv) -> bool {
     privs.contains(MemPriv::LOCAL_READ)
         && (!privs.contains(MemPriv::REMOTE_WRITE) || privs.contains(MemPriv::LOCAL_WRITE))
@@ -192,24 +194,24 @@ pub(crate) const TESTS: &[Test] = &[
                 let flags = f.a.lmr_query(lmr, LmrParamMask::FLAG).map(|param| param.flags);
                 flags.map(|flags| flags.contains(LmrFlags::SHARED))
             };
-            let lonely = create(&buffer, 64, LmrFlags::SHARED, 1)?;
-            check!(!shared(lonely)?, "nothing to share with");
+            let original = create(&buffer, 64, LmrFlags::SHARED, 1)?;
+            check!(!shared(original)?, "shared with no other region");
             let unlike = [
                 create(&buffer, 64, LmrFlags::SHARED, 2)?,
                 create(&buffer, 65, LmrFlags::SHARED, 1)?,
                 create(&other, 64, LmrFlags::SHARED, 1)?,
             ];
-            for lmr in unlike.into_iter().chain([lonely]) {
-                check!(!shared(lmr)?, "another id, length or memory is no match");
+            for lmr in unlike.into_iter().chain([original]) {
+                check!(!shared(lmr)?, "shared with a region of another id, length or memory");
             }
-            let match_of_it = create(&buffer, 64, LmrFlags::SHARED, 1)?;
-            check!(match_of_it != lonely, "a handle of its own");
-            check!(shared(match_of_it)? && shared(lonely)?);
-            let aloof = create(&other, 128, LmrFlags::NON_SHAREABLE, 3)?;
-            let suitor = create(&other, 128, LmrFlags::SHARED, 3)?;
-            check!(!shared(aloof)? && !shared(suitor)?);
-            f.a.lmr_free(lonely)?;
-            check!(shared(match_of_it)?, "it has been shared");
+            let matching = create(&buffer, 64, LmrFlags::SHARED, 1)?;
+            check!(matching != original, "both regions have one handle");
+            check!(shared(matching)? && shared(original)?);
+            let non_shareable = create(&other, 128, LmrFlags::NON_SHAREABLE, 3)?;
+            let candidate = create(&other, 128, LmrFlags::SHARED, 3)?;
+            check!(!shared(non_shareable)? && !shared(candidate)?);
+            f.a.lmr_free(original)?;
+            check!(shared(matching)?, "the query does not say that the region was shared");
             Ok(())
         },
     ),
@@ -258,7 +260,7 @@ pub(crate) const TESTS: &[Test] = &[
         let ((first, _), (second, context)) = (create(0)?, create(PAGE / 2)?);
         check!(first != second);
         f.b.lmr_free(first)?;
-        // The other one still works, also in the part that both had.
+        // The other region still works, also in the part that both covered.
         let source = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
         source.fill(5);
         let target = make_rdma_addr_absolute(buffer.addr() + PAGE / 2);
@@ -329,13 +331,13 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.recv_done(1, DtoStatus::Success)?;
             pair.a.done(2, DtoStatus::Success)?;
             check_eq!(crate::fixture::read(&to, 64 + 500, 20), pattern(7, 1000)[3..23]);
-            // A write to offset 990, the last ten bytes.
+            // A write to offset 990, the last ten bytes of the region.
             let context = some(context, "a context")?;
             let target = make_rdma_addr_relative(990);
             f.a.post_rdma_write(pair.a.ep, &[LmrTriplet::new(source, 0, 10)], 3, SIGNALLED, target, context)?;
             pair.a.done(3, DtoStatus::Success)?;
             check_eq!(crate::fixture::read(&to, 64 + 990, 10), pattern(7, 10));
-            // And a read back from there.
+            // A read of these ten bytes.
             f.a.post_rdma_read(pair.a.ep, &[LmrTriplet::new(source, 20, 10)], 4, SIGNALLED, target, context)?;
             pair.a.done(4, DtoStatus::Success)?;
             check_eq!(crate::fixture::read(&from, 64 + 20, 10), pattern(7, 10));
@@ -387,7 +389,8 @@ pub(crate) const TESTS: &[Test] = &[
             let old = f.region(&f.b, pair.b.pz, 64, OPEN)?;
             let context = old.context()?;
             f.b.lmr_free(old.lmr)?;
-            // The same memory, registered again as often as there are keys: none may have the old context.
+            // Register the same memory more often than there are keys. No registration may get the
+            // old context.
             for _ in 0..2 * CONFIG.max_keys {
                 let memory = LmrMemory::Buffer { buffer: &old.buffer, offset: 0 };
                 let (lmr, new) =
@@ -424,9 +427,9 @@ pub(crate) const TESTS: &[Test] = &[
                 let memory = LmrMemory::Buffer { buffer: &buffer, offset: 100 };
                 let (lmr, context) =
                     f.b.lmr_create(pair.b.pz, memory, 200, AddrMode::Absolute, OPEN, LmrFlags::NONE, 0)?;
-                // What is told is what is enforced.
-                let told = f.b.lmr_query(lmr, LmrParamMask::ACTUAL_ADDR | LmrParamMask::ACTUAL_LENGTH)?;
-                check_eq!((told.actual_addr, told.actual_length), (buffer.addr() + 100, 200));
+                // The range that a query returns is the range that is enforced.
+                let param = f.b.lmr_query(lmr, LmrParamMask::ACTUAL_ADDR | LmrParamMask::ACTUAL_LENGTH)?;
+                check_eq!((param.actual_addr, param.actual_length), (buffer.addr() + 100, 200));
                 let sink = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
                 let from = make_rdma_addr_absolute(buffer.addr() + offset);
                 let context = some(context, "a context")?;
@@ -463,7 +466,7 @@ pub(crate) const TESTS: &[Test] = &[
                 (OPEN, true, true, true),
             ] {
                 let status = |may, or_else| if may { DtoStatus::Success } else { or_else };
-                // Local read is always there: it can be sent from.
+                // Local read is always granted, so a Send can use the region.
                 let pair = f.pair()?;
                 let (own, peer) =
                     (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, privs)?);
@@ -474,7 +477,7 @@ pub(crate) const TESTS: &[Test] = &[
                 f.b.post_recv(pair.b.ep, &[peer.whole()], 3, DtoFlags::COMPLETION)?;
                 f.a.post_send(pair.a.ep, &[own.whole()], 4, SIGNALLED)?;
                 pair.b.recv_done(3, status(can_receive, DtoStatus::LocalProtection))?;
-                // Without remote privileges there is no context at all.
+                // A region without remote privileges has no context.
                 let Some(context) = peer.context else {
                     check!(!can_be_read && !can_be_written);
                     continue;
@@ -531,7 +534,8 @@ pub(crate) const TESTS: &[Test] = &[
         source.fill(2);
         let Region { buffer, lmr: _, context } = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
         let target = make_rdma_addr_absolute(buffer.addr());
-        // The consumer's own reference goes; the region's keeps the memory for the device.
+        // The consumer drops its reference to the buffer. The region's reference keeps the memory
+        // for the device.
         drop(buffer);
         let context = some(context, "a context")?;
         f.a.post_rdma_write(pair.a.ep, &[source.whole()], 1, SIGNALLED, target, context)?;

@@ -1,4 +1,5 @@
-//! Regions at their limits and at the end of their lives (pages it_lmr_create, it_lmr_create_unlinked, it_lmr_query, it_lmr_modify, it_lmr_free).
+//! The limits of regions, and operations on regions that are in use (pages it_lmr_create,
+//! it_lmr_create_unlinked, it_lmr_query, it_lmr_modify, it_lmr_free).
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -13,14 +14,15 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 static CONSTANTS: [u8; 300] = [0xa5; 300];
 
-/// A pair whose active end has a Send waiting for a Receive, and behind it whatever is posted next.
+/// A pair whose active end has posted a Send for which the peer has no Receive. Requests posted
+/// behind it have to wait.
 fn stalled(f: &Fixture) -> Result<Pair, Failure> {
     let pair = f.pair()?;
     f.a.post_send(pair.a.ep, &[], 1, SIGNALLED)?;
     Ok(pair)
 }
 
-/// Lets the Send through.
+/// Posts the Receive, so that the Send completes and the requests behind it start.
 fn resume(f: &Fixture, pair: &Pair) -> Outcome {
     f.b.post_recv(pair.b.ep, &[], 1, DtoFlags::COMPLETION)?;
     pair.b.recv_done(1, DtoStatus::Success)?;
@@ -50,7 +52,7 @@ pub(crate) const TESTS: &[Test] = &[
                 for length in [limit + 1, u64::MAX - 1, u64::MAX] {
                     refused(create(length), Error::ResourceLmrLength)?;
                 }
-                // Within the adapter's limit, but not within the memory.
+                // The length is within the adapter's limit, but the memory is shorter.
                 let shorter = match memory {
                     LmrMemory::Iobl { .. } => Error::InvalidLength,
                     _ => Error::Fault,
@@ -59,11 +61,11 @@ pub(crate) const TESTS: &[Test] = &[
             }
             check_eq!(f.b.object_counts(), before);
             check_eq!(Error::ResourceLmrLength as u32, 91);
-            // No bytes: a region, with nothing in it.
+            // A region of length zero is legal and has no bytes.
             let (mode, memory) = (AddrMode::Absolute, LmrMemory::buffer(&buffer));
             let (lmr, context) = f.b.lmr_create(pair.b.pz, memory, 0, mode, OPEN, LmrFlags::NONE, 0)?;
-            let told = f.b.lmr_query(lmr, LmrParamMask::ALL)?;
-            check_eq!((told.linked, told.length, told.actual_length), (true, 0, 0));
+            let param = f.b.lmr_query(lmr, LmrParamMask::ALL)?;
+            check_eq!((param.linked, param.length, param.actual_length), (true, 0, 0));
             let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
             let region = Region { buffer, lmr, context };
             let (from, context) = (region.remote(0), region.context()?);
@@ -87,7 +89,7 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!((f.b.object_counts().lmr, Error::Access as u32), (0, 2));
             let readable = MemPriv::LOCAL_READ | MemPriv::REMOTE_READ;
             let (lmr, context) = match create(readable, 300) {
-                // The place where the suite runs may keep constants where no device can reach them.
+                // The machine may keep constants in memory that no device can reach.
                 Err(Error::Fault) => return Ok(()),
                 created => created?,
             };
@@ -97,7 +99,8 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.post_rdma_read(pair.a.ep, &[own.whole()], 1, SIGNALLED, from, context)?;
             pair.a.done(1, DtoStatus::Success)?;
             check!(own.all() == CONSTANTS);
-            // Not by a change of mind either; such a refusal frees the region.
+            // The region cannot be made writable by a modification either. The refused call frees
+            // the region.
             let params = LmrParam { privs: MemPriv::LOCAL, ..LmrParam::default() };
             refused(f.b.lmr_modify(lmr, LmrParamMask::MEM_PRIV, &params), Error::Access)?;
             refused(f.b.lmr_free(lmr), Error::InvalidLmr)
@@ -125,20 +128,21 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let pair = f.pair()?;
             let region = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
-            // Of a region that was made with its memory, nothing is promised of its list.
+            // A query may ask for the list of a region that was created with its memory, but the
+            // answer is undefined.
             f.b.lmr_query(region.lmr, LmrParamMask::IOBL_NUM_ELTS | LmrParamMask::IOBL_TYPE)?;
-            // One that is not linked has nothing but what it was made with.
+            // A region that is not linked has only the parameters of its creation.
             let lmr = f.b.lmr_create_unlinked(pair.b.pz, 3, LmrFlags::NON_SHAREABLE, 7)?;
-            let told = f.b.lmr_query(lmr, LmrParamMask::ALL)?;
+            let param = f.b.lmr_query(lmr, LmrParamMask::ALL)?;
             let nothing = LmrParam {
                 ia: f.b.handle(),
                 pz: pair.b.pz,
                 flags: LmrFlags::NON_SHAREABLE,
                 shared_id: 7,
-                iobl_num_elts: told.iobl_num_elts,
+                iobl_num_elts: param.iobl_num_elts,
                 ..LmrParam::default()
             };
-            check_eq!(told, nothing);
+            check_eq!(param, nothing);
             let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
             Link::pages(lmr, &memory.pieces).post(&pair.b, 1)?;
             f.b.lmr_unlink(lmr, pair.b.ep, 2, SIGNALLED)?;
@@ -190,7 +194,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test("lmr_life::freed_under_what_is_outstanding", &["it_lmr_free.B04"], |f| {
-        // A Receive.
+        // A Receive is outstanding.
         let pair = f.pair()?;
         let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
         f.b.post_recv(pair.b.ep, &[region.whole()], 1, DtoFlags::COMPLETION)?;
@@ -200,9 +204,9 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.post_send(pair.a.ep, &[own.whole()], 2, SIGNALLED)?;
         check_eq!(pair.b.reap_recv()?.cookie, 1);
         pair.a.reap()?;
-        // After the free returned, the device touched that memory no more.
+        // The device does not write to the memory after the free has returned.
         region.untouched()?;
-        // A Send, a Link and an Unlink, all of which come to be executed after the free.
+        // A Send, a link and an unlink, each of which is executed after the free.
         for what in 0..3 {
             let pair = stalled(f)?;
             let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
@@ -222,7 +226,7 @@ pub(crate) const TESTS: &[Test] = &[
                 f.b.post_recv(pair.b.ep, &[], 3, DtoFlags::COMPLETION)?;
             }
             check_eq!(pair.a.reap()?.cookie, 2);
-            // The system is intact.
+            // Other connections still work.
             f.a.post_rdma_write(other.a.ep, &[], 4, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
             other.a.done(4, DtoStatus::Success)?;
         }
@@ -240,7 +244,8 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.lmr_modify(region.lmr, LmrParamMask::MEM_PRIV, &params)?;
             resume(f, &pair)?;
             let done = pair.a.reap()?;
-            // The key has changed, so it may fail; then nothing was written.
+            // The modification changes the key, so the request may fail. If it fails, it has
+            // written nothing.
             check_eq!(done.cookie, 2);
             match done.dto_status {
                 DtoStatus::Success => check!(region.all() == peer.all()),
@@ -267,12 +272,13 @@ pub(crate) const TESTS: &[Test] = &[
             }
         }
         check_eq!(f.b.object_counts().lmr, before);
-        // All goes on as before.
+        // Other requests still work.
         f.a.post_rdma_write(pair.a.ep, &[], 4, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
         pair.a.done(4, DtoStatus::Success)
     }),
     test("lmr_life::a_mapping_that_is_taken_away", &["it_lmr_create.B30"], |f| {
-        // One consumer unmaps the memory behind its region, which it should not; another has nothing to do with it.
+        // One consumer unmaps the memory of its own region, which is its mistake. Another
+        // consumer's connection must not suffer from it.
         let (pair, other) = (f.pair()?, f.pair()?);
         let source = f.region(&f.a, other.a.pz, PAGE, OPEN)?;
         let sink = f.region(&f.b, other.b.pz, PAGE, OPEN)?;

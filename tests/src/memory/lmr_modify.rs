@@ -20,14 +20,14 @@ fn all(f: &Fixture, lmr: LmrHandle) -> Result<LmrParam, Failure> {
     Ok(f.b.lmr_query(lmr, LmrParamMask::ALL)?)
 }
 
-/// How the peer's read of the first byte ends.
+/// The status of the peer's read of the first byte.
 fn read(f: &Fixture, pair: &Pair, region: &Region, context: RmrContext) -> Result<DtoStatus, Failure> {
     let own = f.region(&f.a, pair.a.pz, 8, MemPriv::LOCAL)?;
     f.a.post_rdma_read(pair.a.ep, &[own.segment(0, 1)], 1, SIGNALLED, region.remote(0), context)?;
     Ok(pair.a.reap()?.dto_status)
 }
 
-/// How a local write of the device ends: a Receive.
+/// The status of a Receive into the region, for which the device writes to it.
 fn receive(f: &Fixture, pair: &Pair, region: &Region) -> Result<DtoStatus, Failure> {
     f.b.post_recv(pair.b.ep, &[region.whole()], 1, DtoFlags::COMPLETION)?;
     let own = f.region(&f.a, pair.a.pz, 8, MemPriv::LOCAL)?;
@@ -35,7 +35,7 @@ fn receive(f: &Fixture, pair: &Pair, region: &Region) -> Result<DtoStatus, Failu
     Ok(pair.b.reap_recv()?.dto_status)
 }
 
-/// A refusal that frees the region.
+/// Checks that this modification is refused with this error and frees the region.
 fn frees(f: &Fixture, mask: LmrParamMask, params: &LmrParam, error: Error) -> Outcome {
     let pair = f.pair()?;
     let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
@@ -76,9 +76,9 @@ pub(crate) const TESTS: &[Test] = &[
             check!(new != old);
             check_eq!(after, LmrParam { privs: less, rmr_context: Some(new), ..before });
             check_eq!(read(f, &pair, &region, new)?, DtoStatus::Success);
-            // No local write any more.
+            // The region no longer grants local write.
             check_eq!(receive(f, &pair, &region)?, DtoStatus::LocalProtection);
-            // Nothing for peers: no context.
+            // Without remote privileges the region has no context.
             f.b.lmr_modify(region.lmr, LmrParamMask::MEM_PRIV, &privileges(MemPriv::LOCAL))?;
             check_eq!(all(f, region.lmr)?.rmr_context, None);
             for context in [old, new] {
@@ -103,7 +103,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(read(f, &second, &region, context)?, DtoStatus::Success);
         check_eq!(receive(f, &second, &region)?, DtoStatus::Success);
         check_eq!(read(f, &first, &region, context)?, DtoStatus::RemoteAccess);
-        // The former zone is free of it.
+        // No object keeps the former zone in use.
         f.b.ep_free(first.b.ep)?;
         f.b.pz_free(first.b.pz)?;
         refused(f.b.pz_free(second.b.pz), Error::PzBusy)
@@ -125,7 +125,7 @@ pub(crate) const TESTS: &[Test] = &[
             let pair = f.pair()?;
             let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
             let before = all(f, region.lmr)?;
-            // The mask is looked at before what is worse.
+            // An undefined bit of the mask is reported before the bad zone and the bad privileges.
             let bad = LmrParam { pz: PzHandle::NULL, privs: MemPriv::from_bits_retain(!0), ..before };
             for bit in (0..32).map(|bit| 1u32 << bit) {
                 let mask = LmrParamMask::from_bits_retain(bit);

@@ -1,4 +1,5 @@
-//! Regions that share memory or translations, and how long memory is held (pages it_lmr_create, it_lmr_create_unlinked, it_lmr_free; appendix A).
+//! Regions that share memory or translations, and how long memory is held (pages it_lmr_create,
+//! it_lmr_create_unlinked, it_lmr_free; appendix A).
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -13,7 +14,7 @@ use crate::remote::link::{Link, linked};
 use crate::thread::Thread;
 use crate::{Failure, Test, check, check_eq, test};
 
-/// A region over all of a buffer.
+/// A region over the whole buffer.
 fn over(
     ia: &Ia,
     pz: PzHandle,
@@ -30,7 +31,7 @@ fn is_shared(ia: &Ia, lmr: LmrHandle) -> Result<bool, Failure> {
     Ok(ia.lmr_query(lmr, LmrParamMask::FLAG)?.flags.contains(LmrFlags::SHARED))
 }
 
-/// How the peer's write to a region of `b` ends.
+/// The status of the peer's write to a region of `b`.
 fn write(f: &Fixture, pair: &Pair, region: &Region, seed: u8) -> Result<DtoStatus, Failure> {
     let own = f.region(&f.a, pair.a.pz, PAGE, MemPriv::LOCAL)?;
     own.fill(seed);
@@ -41,7 +42,7 @@ fn write(f: &Fixture, pair: &Pair, region: &Region, seed: u8) -> Result<DtoStatu
     Ok(status)
 }
 
-/// A connected pair whose passive end is `ia`'s.
+/// A connected pair whose passive end is on `ia`.
 fn pair_with(f: &Fixture, ia: &Ia) -> Result<Pair, Failure> {
     let attributes = crate::fixture::attributes();
     let pair = Pair { a: f.end(&f.a, &attributes)?, b: f.end(ia, &attributes)? };
@@ -60,7 +61,7 @@ fn linked_region(f: &Fixture, pair: &Pair, flags: LmrFlags) -> Result<Region, Fa
     Ok(Region { buffer, lmr, context })
 }
 
-/// References to a buffer besides the test's own.
+/// Number of references to the buffer besides the test's own.
 fn held(buffer: &Arc<DmaBuffer>) -> usize {
     Arc::strong_count(buffer) - 1
 }
@@ -93,13 +94,13 @@ pub(crate) const TESTS: &[Test] = &[
         &["A.it_lmr_create.O01", "A.it_lmr_free.B02", "it_lmr_create.B19"],
         |f| {
             let buffer = f.buffer(PAGE)?;
-            // Two consumers, and zones and rights of their own.
+            // Two consumers whose regions have zones and privileges of their own.
             let other = f.another(Some(f.setup.privileged))?;
             let (mine, theirs) = (f.pair()?, pair_with(f, &other)?);
             let first = over(&f.b, mine.b.pz, &buffer, OPEN, LmrFlags::NONE)?;
             let (ia, pz) = match f.setup.a.name == f.setup.b.name {
                 true => (&other, theirs.b.pz),
-                // Adapters share with themselves only.
+                // An IA shares only with regions of its own.
                 false => (&f.b, mine.b.pz),
             };
             let readable = MemPriv::LOCAL | MemPriv::REMOTE_READ;
@@ -113,7 +114,7 @@ pub(crate) const TESTS: &[Test] = &[
             check!(is_shared(ia, lmr.lmr)?);
             check_eq!(write(f, &pair, &lmr, 4)?, DtoStatus::RemoteAccess);
             check!(second.all() == pattern(3, PAGE));
-            // Whichever goes, the others work.
+            // Each region still works after the others are freed.
             ia.lmr_free(second.lmr)?;
             ia.lmr_free(lmr.lmr)?;
             check_eq!(write(f, &mine, &first, 5)?, DtoStatus::Success);
@@ -130,27 +131,27 @@ pub(crate) const TESTS: &[Test] = &[
         "sharing::linked_regions",
         &["it_lmr_create_unlinked.F03", "it_lmr_create_unlinked.S04", "it_lmr_unlink.A07"],
         |f| {
-            // What is not to be shared is not.
+            // A region with NON_SHAREABLE is never shared.
             let pair = f.pair()?;
             let region = linked_region(f, &pair, LmrFlags::NON_SHAREABLE)?;
-            let suitor = over(&f.b, pair.b.pz, &region.buffer, OPEN, LmrFlags::SHARED)?;
-            check!(!is_shared(&f.b, region.lmr)? && !is_shared(&f.b, suitor.lmr)?);
+            let candidate = over(&f.b, pair.b.pz, &region.buffer, OPEN, LmrFlags::SHARED)?;
+            check!(!is_shared(&f.b, region.lmr)? && !is_shared(&f.b, candidate.lmr)?);
             f.b.lmr_unlink(region.lmr, pair.b.ep, 2, SIGNALLED)?;
             pair.b.done(2, DtoStatus::Success)?;
-            // What is not linked any more has no match.
+            // A region that was unlinked matches no other region.
             let region = linked_region(f, &pair, LmrFlags::NONE)?;
             f.b.lmr_unlink(region.lmr, pair.b.ep, 2, SIGNALLED)?;
             pair.b.done(2, DtoStatus::Success)?;
             let late = over(&f.b, pair.b.pz, &region.buffer, OPEN, LmrFlags::SHARED)?;
             check!(!is_shared(&f.b, region.lmr)? && !is_shared(&f.b, late.lmr)?);
-            // Shared, and so linked for good: here, and by the peer.
+            // A region that was shared cannot be unlinked, either by its consumer or by the peer.
             for remotely in [false, true] {
                 let pair = f.pair()?;
                 let region = linked_region(f, &pair, LmrFlags::NONE)?;
                 check!(!is_shared(&f.b, region.lmr)?);
                 let other = over(&f.b, pair.b.pz, &region.buffer, OPEN, LmrFlags::SHARED)?;
                 check!(is_shared(&f.b, region.lmr)? && is_shared(&f.b, other.lmr)?);
-                // Also when its match is gone again.
+                // That holds also after its match was freed.
                 f.b.lmr_free(other.lmr)?;
                 if remotely {
                     f.b.post_recv(pair.b.ep, &[], 5, DtoFlags::COMPLETION)?;
@@ -170,7 +171,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test("sharing::takes_no_translations", &["A.it_lmr_create.V01"], |f| {
-        // Lists of the most elements, until the adapter has no room for another.
+        // Create lists of the largest size until the adapter has no room for another one.
         let pz = f.a.pz_create()?;
         let most = f.setup.a.agent.identity().max_list_elements as usize;
         let buffer = f.buffer(most)?;
@@ -186,7 +187,7 @@ pub(crate) const TESTS: &[Test] = &[
                 Ok(_) => count += 1,
                 Err(error) => break error,
             }
-            check!(count < 100, "there is a limit");
+            check!(count < 100, "no limit was reached");
         };
         check_eq!(refusal, Error::Resources);
         for _ in 0..4 {
@@ -211,7 +212,7 @@ pub(crate) const TESTS: &[Test] = &[
         for thread in threads {
             regions.push(thread.join()??);
         }
-        // Whoever came first, the others found it.
+        // Each region found a match, regardless of which one was created first.
         for (ia, lmr) in ias.iter().zip(&regions) {
             check!(is_shared(ia, *lmr)?);
         }
@@ -245,7 +246,7 @@ pub(crate) const TESTS: &[Test] = &[
         "sharing::memory_is_held_by_its_last_region",
         &["it_lmr_free.B02", "it_lmr_free.O01", "A.it_lmr_free.B01"],
         |f| {
-            // Memory is locked here by keeping it allocated.
+            // Here memory is locked by keeping it allocated.
             let buffer = f.buffer(2 * PAGE)?;
             let (pz, other) = (f.a.pz_create()?, f.another(None)?);
             let mode = AddrMode::Absolute;
@@ -254,7 +255,7 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(held(&buffer), 1);
             f.a.lmr_free(alone)?;
             check_eq!(held(&buffer), 0);
-            // Three that overlap, of two consumers; two of them shared.
+            // Three overlapping regions of two consumers; two of them share.
             let pair = f.pair()?;
             let part = LmrMemory::Buffer { buffer: &buffer, offset: PAGE / 2 };
             let size = PAGE as u64;

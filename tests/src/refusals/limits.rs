@@ -1,4 +1,5 @@
-//! Interfaces that offer less than their NIC can do ([`Provider::add_limited`]): what calls say of what is not there, and a share of the connections.
+//! Interfaces that offer less than their NIC ([`Provider::add_limited`]): the errors of calls that
+//! need what is missing, and a limited number of connections.
 
 use privileged_api::*;
 
@@ -8,20 +9,20 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 const TWO_WAY: CnEstFlags = CnEstFlags::TWO_WAY;
 
-/// All but these features.
+/// Limits that remove these features.
 fn without(features: Features) -> Limits {
     Limits { features: Features::all().difference(features), ..Limits::NONE }
 }
 
-/// What privileged mode is for.
+/// The features of privileged mode.
 const PRIVILEGED_OPS: Features = Features::FAST_REGISTER.union(Features::RESERVED_KEY);
 
-/// Not privileged, but otherwise as the fixture's.
+/// Attributes of an unprivileged endpoint.
 fn plain() -> EpAttributes {
     EpAttributes { priv_ops_enable: false, ..attributes() }
 }
 
-/// Takes a request of whoever connects.
+/// Takes a connection request and accepts it.
 fn accepted(listener: &Listener, end: &End) -> Outcome {
     end.ia.ep_accept(end.ep, listener.request()?.cn_est_id, &[])?;
     end.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
@@ -47,7 +48,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let rc = ia.ep_rc_create(pz, request, recv, conn, none, &attributes()).map(drop);
                 let ud = ia.ep_ud_create(pz, request, recv, &datagrams(), there).map(drop);
                 for created in [rc, ud] {
-                    // Who has neither the privilege nor the feature hears of one of them.
+                    // Without the privilege and without the feature, either error may be returned.
                     let both = privileged.is_none() && created == Err(Error::NoPermission);
                     check!(both || created == Err(Error::PrivOpsUnavailable), "{created:?}");
                 }
@@ -87,7 +88,7 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(ia.post_recvfrom(datagram.ep, segments, 1, SIGNALLED), no)?;
                 refused(ia.post_sendto(datagram.ep, segments, 1, SIGNALLED, &to), no)?;
             }
-            // Nothing was posted, and what has a region still can be.
+            // The refused calls have posted nothing, and segments of a region still work.
             end.idle()?;
             ia.post_rdma_write(end.ep, &[own.segment(0, 8)], 2, SIGNALLED, at, context)?;
             end.done(2, DtoStatus::Success)
@@ -125,13 +126,13 @@ pub(crate) const TESTS: &[Test] = &[
         f.dial(&first, &there, TWO_WAY, &[])?;
         let route = path(&ia, &there.address)?;
         let dial = || ia.ep_connect(second.ep, &route, None, &there.conn_qual, TWO_WAY, &[]);
-        // One that is being made counts, and so does one that stands.
+        // A connection counts from the request until its end.
         refused(dial(), Error::Resources)?;
         check_eq!(second.state()?, EpStateRc::Unconnected);
         accepted(&there, &peer)?;
         first.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
         refused(dial(), Error::Resources)?;
-        // Nor can a peer have one.
+        // A peer cannot connect to this IA either.
         let here = f.listen(&ia)?;
         let asking = f.end(&f.b, &attributes())?;
         f.dial(&asking, &here, TWO_WAY, &[])?;
@@ -140,7 +141,7 @@ pub(crate) const TESTS: &[Test] = &[
             other => return Err(Failure::new(alloc::format!("got {other:?}"))),
         }
         refused(ia.evd_dequeue(here.evd), Error::QueueEmpty)?;
-        // When it is over there is room for another one.
+        // After the end of the connection there is room for another one.
         f.b.ep_disconnect(peer.ep, &[])?;
         first.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
         let peer = f.end(&f.b, &attributes())?;
@@ -156,7 +157,7 @@ pub(crate) const TESTS: &[Test] = &[
         let listen = |ia: &Ia, evd, qual: ConnQual| {
             ia.listen_create(there, evd, ListenFlags::CONN_QUAL_INPUT, Some(&qual)).map(|(listen, _)| listen)
         };
-        // By their number, by IT-API's service ID and by the one of rdma_cm.
+        // The port as a number, as IT-API's service ID, and as the service ID of rdma_cm.
         let by_id = |port: u64| ConnQual::service_id(0x1000_0ce1_0000_0000 | port);
         let by_rdma_cm = |port: u64| ConnQual::service_id(0x0106_0000 | port);
         for port in [1, 80, 1023] {
@@ -168,7 +169,7 @@ pub(crate) const TESTS: &[Test] = &[
         for qual in [ConnQual::port(1024), by_id(2000), by_rdma_cm(2000), ConnQual::service_id(80)] {
             ia.listen_free(listen(&ia, evd, qual)?)?;
         }
-        // The privileged may.
+        // A privileged IA may use system ports.
         let evd = sevd(&f.a, EventType::CM_REQ_EVENT_STREAM, 4, 1)?;
         for qual in [ConnQual::port(80), by_rdma_cm(80)] {
             f.a.listen_free(listen(&f.a, evd, qual)?)?;

@@ -1,4 +1,5 @@
-//! Privilege as a capability (chapter 4.10): what an IA without the token cannot do, and what it can.
+//! Privilege as a capability (chapter 4.10): the calls that an IA without the token is refused, and
+//! those that it is not.
 
 use alloc::boxed::Box;
 
@@ -50,7 +51,8 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test("privilege::is_the_ias_own", &["4.10.O01", "it_evd_callback_attach.B05"], |f| {
-        // Two IAs of one interface: the token of one does not help the other, and their objects are apart.
+        // Two IAs on one interface: the token of one does not help the other, and neither can use
+        // the other's objects.
         let (with, without) = (f.another(Some(f.setup.privileged))?, f.unprivileged()?);
         let buffer = f.buffer(PAGE)?;
         let (io_addr, len) = with.mem_map(buffer.addr(), 0, PAGE)?;

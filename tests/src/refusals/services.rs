@@ -1,5 +1,6 @@
-//! Bad arguments of the calls for services and those who reach them: listen points, shared receive queues, address handles, UD services, paths and
-//! names. For each call and each argument that its page says is checked, everything wrong that can be; a refused call changes nothing.
+//! Bad arguments of the calls for services: listen points, shared receive queues, address handles,
+//! UD services, paths and names. Each call is made with every bad value of each argument that its
+//! page says is checked; a refused call changes nothing.
 
 use core::result::Result;
 
@@ -7,7 +8,7 @@ use privileged_api::*;
 
 use crate::datagrams::ud::{Peer, address, datagrams, peer};
 use crate::fixture::{End, Fixture, Listener, OPEN, Region, SIGNALLED, WAIT, attributes, path, sevd};
-use crate::support::refusal::{Scene, call, no_handles, undefined};
+use crate::support::refusal::{Queried, call, no_handles, undefined};
 use crate::{Failure, Outcome, Test, check_eq, some, test};
 
 /// Qualifiers that name no service.
@@ -18,8 +19,8 @@ const NO_SERVICES: [ConnQual; 4] = [
     ConnQual::IanaLrPort { local: 1, remote: 2 },
 ];
 
-/// One of each object that the calls are about, and requests of both kinds that wait for an answer.
-struct World {
+/// One object of each type that the calls act on, and an unanswered request of either kind.
+struct Objects {
     ia: Ia,
     listener: Listener,
     end: End,
@@ -29,29 +30,29 @@ struct World {
     addr: AddrHandle,
     asked: UdSvcReqHandle,
     way: Path,
-    /// The peers' requests.
+    /// The identifiers of the peers' requests.
     service: u64,
     connection: CnEstId,
 }
 
-impl World {
-    fn new(f: &Fixture) -> Result<World, Failure> {
-        World::of(f, &f.a, &f.b)
+impl Objects {
+    fn new(f: &Fixture) -> Result<Objects, Failure> {
+        Objects::of(f, &f.a, &f.b)
     }
 
-    fn of(f: &Fixture, ia: &Ia, other: &Ia) -> Result<World, Failure> {
+    fn of(f: &Fixture, ia: &Ia, other: &Ia) -> Result<Objects, Failure> {
         let listener = f.listen(ia)?;
         let (end, peer) = (f.end(ia, &attributes())?, peer(ia, &datagrams())?);
         let way = path(ia, &listener.address)?;
         let asked = ia.ud_service_request_handle_create(&listener.conn_qual, end.conn, &way, b"who?")?;
-        // It asks itself, so that there are requests to answer.
+        // The IA sends the request to itself, so that there is one to answer.
         ia.ud_service_request(asked)?;
         let Event::UdServiceRequest(request) = ia.evd_wait(listener.evd, WAIT)?.0 else {
             return Err(Failure::new("not a UD service request"));
         };
         let dialling = f.end(ia, &attributes())?;
         f.dial(&dialling, &listener, CnEstFlags::TWO_WAY, &[])?;
-        Ok(World {
+        Ok(Objects {
             ia: ia.clone(),
             connection: listener.request()?.cn_est_id,
             region: f.region(ia, peer.pz, 256, OPEN)?,
@@ -70,7 +71,7 @@ impl World {
         &self.ia
     }
 
-    /// Both requests can still be answered, and nobody was told of anything else.
+    /// Checks that both requests can still be answered and that there is no other event.
     fn answerable(&self) -> Outcome {
         let ia = self.ia();
         ia.ud_service_reply(self.service, UdSvcStatus::Rejected, RemoteEpInfo::default(), &[])?;
@@ -105,10 +106,10 @@ impl World {
     }
 }
 
-impl Scene for World {
-    type Told = (ObjectCounts, ListenParam, SrqParam, AddrParam, UdSvcReqParam, [EpParam; 2]);
+impl Queried for Objects {
+    type Answers = (ObjectCounts, ListenParam, SrqParam, AddrParam, UdSvcReqParam, [EpParam; 2]);
 
-    fn all(&self) -> Result<Self::Told, Failure> {
+    fn all(&self) -> Result<Self::Answers, Failure> {
         let ia = self.ia();
         Ok((
             ia.object_counts(),
@@ -139,9 +140,9 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ud_service_request.IT_ERR_INVALID_UD_SVC",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let (ia, other) = (w.ia(), w.peer.pz.as_raw());
-            let there = World::of(f, &f.b, &f.a)?;
+            let there = Objects::of(f, &f.b, &f.a)?;
             let freed = f.listen(ia)?.listen;
             ia.listen_free(freed)?;
             let foreign = there.listener.listen.as_raw();
@@ -166,7 +167,8 @@ pub(crate) const TESTS: &[Test] = &[
                 }),
             ];
             w.refuses(&calls, &values, Error::InvalidSrq)?;
-            // What is not even an SRQ's might have been an endpoint's.
+            // A handle that is not an SRQ's might be an endpoint's, so only these two must cause
+            // this error.
             let post = |srq| ia.post_recv(srq, &[w.region.segment(0, 8)], 1, DtoFlags::COMPLETION);
             w.refuses(&[call("post_recv", post)], &[freed, there.srq], Error::InvalidSrq)?;
             let freed = address(ia, w.peer.pz, &f.b)?;
@@ -210,7 +212,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ud_service_request_handle_create.IT_ERR_INVALID_EVD_TYPE",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let (ia, qual) = (w.ia(), w.listener.conn_qual);
             let freed = ia.pz_create()?;
             ia.pz_free(freed)?;
@@ -256,7 +258,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ud_service_request_handle_query.IT_ERR_INVALID_MASK",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let (ia, wrong) = (w.ia(), Error::InvalidMask);
             let query =
                 |bits| ia.listen_query(w.listener.listen, ListenParamMask::from_bits_retain(bits)).map(drop);
@@ -300,7 +302,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_handoff.IT_ERR_INVALID_SPIGOT",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let (ia, qual, here) = (w.ia(), w.listener.conn_qual, w.way.spigot_id);
             let along = [
                 call("address_handle_create", |way| {
@@ -310,7 +312,8 @@ pub(crate) const TESTS: &[Test] = &[
                 call("ud_service_request_handle_create", |way| w.ask(&qual, w.end.conn, &way, &[])),
                 call("ep_connect", |way| w.dial(&way, &qual)),
             ];
-            // Each member with one more than its bits hold, and with all ones; a source that is not ours; another transport.
+            // Each member with a value one above its range and with all bits set, a source that is
+            // not this node's, and another transport.
             let changes: [fn(&mut IbNetEndpoint); 17] = [
                 |ib| ib.partition_key = 0,
                 |ib| ib.partition_key = 0x8001,
@@ -373,7 +376,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ia_create.IT_ERR_INVALID_NAME",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let (ia, qual, here) = (w.ia(), w.listener.conn_qual, w.way.spigot_id);
             let own = ListenFlags::CONN_QUAL_INPUT;
             let listen = || call("listen_create", |qual| w.listen(w.listener.evd, own, Some(&qual)));
@@ -387,7 +390,7 @@ pub(crate) const TESTS: &[Test] = &[
             let none = call("listen_create", |()| w.listen(w.listener.evd, own, None));
             w.refuses(&[none], &[()], Error::InvalidConnQual)?;
             w.refuses(&[listen()], &[qual], Error::ConnQualBusy)?;
-            // Nobody listens there.
+            // There is no listen point for this qualifier.
             w.refuses(&calls[3..], &[ConnQual::service_id(u64::MAX)], Error::InvalidConnQual)?;
             let reply = |id| w.reply(id, UdSvcStatus::Rejected, 0, &[]);
             let ids = [w.service + 1, w.service ^ 1 << 32, w.service ^ 1 << 63, u64::MAX];
@@ -415,7 +418,7 @@ pub(crate) const TESTS: &[Test] = &[
             let (long, name) = ("x".repeat(INTERFACE_NAME_SIZE), f.setup.a.name.as_str());
             let calls = [
                 call("ia_create", |name: &str| provider.ia_create(name, 2, 1, None).map(drop)),
-                // A wrong name is told before wrong versions.
+                // A bad name is reported before a bad version.
                 call("ia_create", |name: &str| provider.ia_create(name, 9, 9, None).map(drop)),
             ];
             let nameless = ["", "\0", long.as_str(), &long[1..], &name[1..], "rnic0\0", "RNIC0", " rnic0"];
@@ -438,7 +441,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_srq_modify.IT_ERR_SRQ_LOW_WATERMARK",
         ],
         |f| {
-            let w = World::new(f)?;
+            let w = Objects::new(f)?;
             let (ia, info, qual) = (w.ia(), w.ia().ia_query()?, w.listener.conn_qual);
             let long = [7; MAX_PRIV_DATA + 1];
             let wrong = Error::InvalidPdataLength;
@@ -468,7 +471,7 @@ pub(crate) const TESTS: &[Test] = &[
             let levels = [0, most + 1, 1 << 32, (1 << 32) + 1, usize::MAX];
             w.refuses(&[call("srq_modify", arm)], &levels, Error::SrqLowWatermark)?;
             w.answerable()?;
-            // The limits themselves do.
+            // The limits themselves are accepted.
             ask(info.ud_req_private_data_len)?;
             arm(most)?;
             for (segments, dtos) in [(0, 0), (id.max_sges as usize, 4), (1, id.max_srq_entries as usize)] {

@@ -10,7 +10,7 @@ use crate::fixture::{
 };
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// What a region needs as a target.
+/// The privileges of a region that is the target of atomics.
 const TARGET: MemPriv = OPEN.union(MemPriv::ATOMIC);
 
 /// A connected pair, a sink on the active side and a target on the passive side.
@@ -31,7 +31,7 @@ fn set(region: &Region, offset: usize, value: u64) {
     region.write(offset, &value.to_ne_bytes());
 }
 
-/// Adds 1 to the word at `at`, and says how that ended.
+/// Adds 1 to the word at `at`, and returns the status of the completion.
 fn add(
     f: &Fixture,
     pair: &Pair,
@@ -46,7 +46,8 @@ fn add(
     Ok(done.dto_status)
 }
 
-/// An add that has to fail as an access violation at the peer.
+/// Posts an add that the peer must refuse as an access violation, and checks the completion and the
+/// connection.
 fn violates(
     f: &Fixture,
     spoil: impl Fn(&Pair, &Region) -> Result<(RdmaAddr, RmrContext), Failure>,
@@ -104,7 +105,7 @@ pub(crate) const TESTS: &[Test] = &[
                 set(&target, at, start);
                 set(&target, at + 8, 77);
                 let mut result = sink.segment(at, 8);
-                // What is compared is not used.
+                // A fetch-and-add ignores the operand for the comparison.
                 let (op, to) = (AtomicOp::FetchAndAdd, target.remote(at));
                 f.a.post_atomic(pair.a.ep, op, operand, 12345, &result, cookie, SIGNALLED, to, context)?;
                 result = LmrTriplet::default();
@@ -115,10 +116,10 @@ pub(crate) const TESTS: &[Test] = &[
                 );
                 check_eq!((done.cookie, done.ep, done.evd), (cookie, pair.a.ep, pair.a.request));
                 check_eq!((word(&sink, at), word(&target, at)), (start, start.wrapping_add(operand)));
-                check_eq!((word(&sink, at + 8), word(&target, at + 8)), (0, 77), "beside it");
+                check_eq!((word(&sink, at + 8), word(&target, at + 8)), (0, 77), "the words beside it");
                 let _ = result;
             }
-            // The Receive is still there.
+            // The peer's Receive was not consumed.
             pair.b.idle()
         },
     ),
@@ -143,7 +144,8 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test("atomic::to_offsets", &["it_post_atomic.V04", "it_post_atomic.L02"], |f| {
-        // The region begins at an odd word: an offset is aligned where the memory is.
+        // The region begins at an address that is not a multiple of 8. Alignment counts for the
+        // memory, not for the offset.
         let (pair, sink, _) = ready(f)?;
         let buffer = f.buffer(PAGE)?;
         let memory = LmrMemory::Buffer { buffer: &buffer, offset: 4 };
@@ -176,7 +178,7 @@ pub(crate) const TESTS: &[Test] = &[
             let second = f.pair_of(&attributes(), &atomic_attributes())?;
             let other = f.region(&f.a, second.a.pz, PAGE, MemPriv::LOCAL)?;
             let there = f.region(&f.b, second.b.pz, PAGE, TARGET)?;
-            // The same word by two connections, each through a region of its own zone.
+            // Two connections add to the same word, each through a region of its own zone.
             let memory = LmrMemory::buffer(&target.buffer);
             let (mode, flags) = (AddrMode::Absolute, LmrFlags::NONE);
             let (_, again) = f.b.lmr_create(second.b.pz, memory, 64, mode, TARGET, flags, 0)?;
@@ -200,11 +202,17 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(word(&target, 0), 2 * rounds as u64);
             let mut seen: Vec<u64> =
                 (0..rounds).flat_map(|i| [word(&sink, 8 * i), word(&other, 8 * i)]).collect();
-            check!((1..rounds).all(|i| word(&sink, 8 * i) > word(&sink, 8 * i - 8)), "in order");
+            check!(
+                (1..rounds).all(|i| word(&sink, 8 * i) > word(&sink, 8 * i - 8)),
+                "the values of one connection are out of order"
+            );
             seen.sort_unstable();
-            check!(seen.iter().enumerate().all(|(i, value)| *value == i as u64), "each value once");
+            check!(
+                seen.iter().enumerate().all(|(i, value)| *value == i as u64),
+                "a value was returned twice"
+            );
             there.untouched()?;
-            // The flags that it may have, and the others.
+            // All combinations of the legal flags, and all illegal ones.
             for flags in (0..0x100).map(DtoFlags::from_bits_retain) {
                 let mut never = DtoFlags::SOLICITED_WAIT | DtoFlags::UNLINK_LOCAL_SINK;
                 never |= DtoFlags::UNLINK_FENCE | DtoFlags::from_bits_retain(0x80);
@@ -298,18 +306,18 @@ pub(crate) const TESTS: &[Test] = &[
                     Ok((less.remote(0), less.context()?))
                 })?;
             }
-            // Another zone.
+            // The region is in another zone.
             violates(f, |_, _| {
                 let elsewhere = f.region(&f.b, f.b.pz_create()?, 64, TARGET)?;
                 Ok((elsewhere.remote(0), elsewhere.context()?))
             })?;
-            // Bounds, and a context of nothing.
+            // The address is outside of the region, and the context is not valid.
             violates(f, |_, target| Ok((target.remote(PAGE), target.context()?)))?;
             violates(f, |_, target| {
                 Ok((make_rdma_addr_absolute(target.buffer.addr() - 8), target.context()?))
             })?;
             violates(f, |_, target| Ok((target.remote(0), RmrContext(!target.context()?.0))))?;
-            // An endpoint that allows none.
+            // The peer's endpoint allows no atomics.
             violates(f, |pair, target| {
                 let none = attributes();
                 f.b.ep_modify(pair.b.ep, EpParamMask::ATOMICS_ENABLE, &none)?;
@@ -330,7 +338,8 @@ pub(crate) const TESTS: &[Test] = &[
                 pair.b.done(1, DtoStatus::Success)?;
                 check_eq!(add(f, &pair, sink.segment(0, 8), target.remote(8), context)?, DtoStatus::Success);
                 check_eq!(word(&target, 8), 1);
-                // A narrow one is its own endpoint's, though another is in the same zone.
+                // A narrow RMR can be used through its own endpoint only, even by an endpoint in
+                // the same zone.
                 let other = Pair {
                     a: f.end(&f.a, &attributes())?,
                     b: f.end_in(&f.b, pair.b.pz, &atomic_attributes())?,
@@ -340,7 +349,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let wide = rmr_type == RmrType::Wide;
                 let expected = if wide { DtoStatus::Success } else { DtoStatus::RemoteAccess };
                 check_eq!(add(f, &other, own.whole(), target.remote(16), context)?, expected);
-                // Nothing is added behind an unlink.
+                // Behind an unlink, nothing is added.
                 f.b.rmr_unlink(rmr, pair.b.ep, 2, SIGNALLED)?;
                 pair.b.done(2, DtoStatus::Success)?;
                 check_eq!(
@@ -349,7 +358,7 @@ pub(crate) const TESTS: &[Test] = &[
                 );
                 check_eq!(word(&target, 8), 1);
             }
-            // It waits for a link of its own endpoint.
+            // An atomic waits for a link that was posted before it on its own endpoint.
             let (pair, sink, target) = ready(f)?;
             let rmr = f.a.rmr_create(pair.a.pz, RmrType::Wide)?;
             let (addr, mode, ep) = (sink.buffer.addr(), AddrMode::Absolute, pair.a.ep);
@@ -403,7 +412,7 @@ pub(crate) const TESTS: &[Test] = &[
                 f.a.ep_free(pair.a.ep)?;
                 f.b.ep_free(pair.b.ep)?;
             }
-            // A longer sink is used in part.
+            // Only the first eight bytes of a longer sink are written.
             let (pair, sink, target) = ready(f)?;
             sink.fill(1);
             let rest = sink.bytes(8, 8);
@@ -427,7 +436,8 @@ pub(crate) const TESTS: &[Test] = &[
     }),
 ];
 
-/// Posts an add behind what is posted already; the cookies in the order of completion.
+/// Posts an add behind the requests that are outstanding, and returns the cookies of two
+/// completions in their order.
 fn pair_add(f: &Fixture, pair: &Pair, sink: &Region, target: &Region) -> Result<(u64, u64), Failure> {
     let (op, at, result) = (AtomicOp::FetchAndAdd, target.remote(0), sink.segment(0, 8));
     f.a.post_atomic(pair.a.ep, op, 1, 0, &result, 5, SIGNALLED, at, target.context()?)?;

@@ -1,5 +1,6 @@
-//! Adapters that lack what is optional for memory: links, windows of a type, relative addressing, types of list, privileged operations (pages it_ia_info_t,
-//! it_lmr_create, it_lmr_create_unlinked, it_lmr_link, it_lmr_unlink, it_rmr_create).
+//! Adapters without optional memory features: links, a type of window, relative addressing, types
+//! of list, privileged operations (pages it_ia_info_t, it_lmr_create, it_lmr_create_unlinked,
+//! it_lmr_link, it_lmr_unlink, it_rmr_create).
 
 use core::result::Result;
 
@@ -11,7 +12,7 @@ use crate::fixture::{End, Fixture, OPEN, PAGE, Region, SIGNALLED, attributes};
 use crate::memory::iobl::map;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// An IA on `a`'s NIC that lacks these features.
+/// An IA on `a`'s NIC without these features.
 fn lacking(f: &Fixture, features: Features, privileged: Option<Privileged>) -> Result<Ia, Failure> {
     let provider = Provider::new(f.platform().clone());
     let limits = Limits { features: Features::all() - features, ..Limits::NONE };
@@ -19,7 +20,7 @@ fn lacking(f: &Fixture, features: Features, privileged: Option<Privileged>) -> R
     Ok(provider.ia_create("limited", 2, 1, privileged)?)
 }
 
-/// A connected endpoint of such an IA, and a region there.
+/// A connected endpoint of this IA, and a region in its zone.
 fn connected(f: &Fixture, ia: &Ia) -> Result<(End, Region), Failure> {
     let (end, peer) = (f.end(ia, &attributes())?, f.end(&f.b, &attributes())?);
     f.connect(&end, &peer)?;
@@ -27,7 +28,7 @@ fn connected(f: &Fixture, ia: &Ia) -> Result<(End, Region), Failure> {
     Ok((end, region))
 }
 
-/// Nothing was posted, and all is as it was.
+/// Checks that nothing was posted and that endpoint and region are unchanged.
 fn unchanged(end: &End, region: &Region, before: &LmrParam) -> Outcome {
     end.idle()?;
     check_eq!(end.state()?, EpStateRc::Connected);
@@ -36,7 +37,7 @@ fn unchanged(end: &End, region: &Region, before: &LmrParam) -> Outcome {
     Ok(())
 }
 
-/// The list of one page that is the region's memory.
+/// A list of the one page that is the region's memory.
 fn page(region: &Region) -> [IoAddr; 1] {
     [IoAddr(region.buffer.bus())]
 }
@@ -101,7 +102,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(link, Error::InvalidAddrMode)?;
             end.idle()?;
             check!(!ia.lmr_query(lmr, LmrParamMask::LINKED)?.linked);
-            // Absolute addresses it has.
+            // Absolute addresses are supported.
             let mode = AddrMode::Absolute;
             ia.lmr_link(lmr, addr, &list, 64, mode, OPEN, end.ep, 2, SIGNALLED)?;
             end.done(2, DtoStatus::Success)?;
@@ -156,7 +157,7 @@ pub(crate) const TESTS: &[Test] = &[
         &["it_lmr_create.IT_ERR_PRIV_OPS_UNAVAILABLE", "it_lmr_create.V05"],
         |f| {
             let missing = Features::FAST_REGISTER | Features::RESERVED_KEY;
-            // Privileged or not: what the IA lacks is told first.
+            // A missing feature is reported before a missing privilege.
             for privileged in [Some(f.setup.privileged), None] {
                 let ia = lacking(f, missing, privileged)?;
                 let pz = ia.pz_create()?;
@@ -186,7 +187,7 @@ pub(crate) const TESTS: &[Test] = &[
                 (wide, RmrType::Wide, RmrTypes::WIDE, info.wide_rmr_unlink_support),
             ] {
                 let has = !missing.contains(feature);
-                // A type that cannot be unlinked is none that can be created.
+                // A type of RMR that cannot be unlinked cannot be created either.
                 check_eq!((unlinks, info.rmr_types_supported.contains(listed)), (has, has));
                 match has {
                     true => drop(ia.rmr_create(pz, rmr_type)?),
@@ -198,8 +199,8 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(one, Error::InvalidRmrType)?;
                 check_eq!(ia.object_counts().rmr, 0);
             } else {
-                let told = ia.rmr_query(one?, RmrParamMask::TYPE)?.rmr_type;
-                check_eq!(told, if missing == narrow { RmrType::Wide } else { RmrType::Narrow });
+                let rmr_type = ia.rmr_query(one?, RmrParamMask::TYPE)?.rmr_type;
+                check_eq!(rmr_type, if missing == narrow { RmrType::Wide } else { RmrType::Narrow });
             }
             ia.ia_free()?;
         }

@@ -13,7 +13,7 @@ use crate::{Failure, Outcome, Test, check, check_eq, test};
 pub(crate) const PAGE_LEN: u64 = PAGE as u64;
 pub(crate) const BASE: usize = 0x7100_0000_0000;
 
-/// What a link is made with; changed by the tests of what is wrong.
+/// The arguments of a link. Tests of bad arguments change one of them.
 #[derive(Clone, Copy)]
 pub(crate) struct Link<'a> {
     pub(crate) lmr: LmrHandle,
@@ -46,7 +46,7 @@ pub(crate) fn unlinked(end: &End, elements: usize) -> Result<LmrHandle, Failure>
     Ok(end.ia.lmr_create_unlinked(end.pz, elements, LmrFlags::NONE, 0)?)
 }
 
-/// Reads the linked region of `b` from `a` and compares it.
+/// Checks the content of a linked region of `b` by reading it from `a`.
 pub(crate) fn peer_reads(
     f: &Fixture,
     pair: &Pair,
@@ -142,7 +142,7 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(param.rmr_context, Some(context));
             let content = memory.content(PAGE, 0, 4 * PAGE);
             peer_reads(f, &pair, make_rdma_addr_absolute(BASE), context, &content)?;
-            // Sending from it works the same way: the second page, by its address.
+            // The region can also be the source of a Send; this one sends its second page.
             let sink = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
             f.a.post_recv(pair.a.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
             let second = LmrTriplet::new(lmr, (BASE + PAGE) as u64, PAGE_LEN);
@@ -249,7 +249,7 @@ pub(crate) const TESTS: &[Test] = &[
             ] {
                 let link = Link { privs, ..Link::pages(lmr, &memory.pieces) };
                 let context = link.post(&pair.a, 1)?;
-                check_eq!(context.is_some(), privs.intersects(MemPriv::REMOTE), "with {privs:?}");
+                check_eq!(context.is_some(), privs.intersects(MemPriv::REMOTE), "context with {privs:?}");
                 pair.a.done(1, DtoStatus::Success)?;
                 let param = f.a.lmr_query(lmr, LmrParamMask::RMR_CONTEXT | LmrParamMask::MEM_PRIV)?;
                 check_eq!((param.rmr_context, param.privs), (context, privs));
@@ -284,7 +284,7 @@ pub(crate) const TESTS: &[Test] = &[
         let sink = f.region(&f.b, pair.b.pz, 2 * PAGE, OPEN)?;
         let content = memory.content(PAGE, 0, 2 * PAGE);
         let lmr = unlinked(&pair.a, 2)?;
-        // Nothing is awaited between the link, what uses it, and the unlink.
+        // The link, the request that uses it and the unlink are posted without waiting in between.
         for round in 0..20 {
             sink.buffer.slice().fill(0);
             let quiet = Link { flags: DtoFlags::empty(), ..Link::pages(lmr, &memory.pieces) };
@@ -293,7 +293,7 @@ pub(crate) const TESTS: &[Test] = &[
             let (addr, context) = (sink.remote(0), sink.context()?);
             f.a.post_rdma_write(pair.a.ep, &[whole], 2, SIGNALLED, addr, context)?;
             pair.a.done(2, DtoStatus::Success)?;
-            check!(linked(&f.a, lmr)?, "the write's completion implies the link's");
+            check!(linked(&f.a, lmr)?, "the write completed before the link");
             check!(sink.all() == content, "round {round}");
             f.a.lmr_unlink(lmr, pair.a.ep, 3, SIGNALLED | DtoFlags::UNLINK_FENCE)?;
             pair.a.done(3, DtoStatus::Success)?;
@@ -371,7 +371,7 @@ pub(crate) const TESTS: &[Test] = &[
                     let content = read(&memory.buffer, at, PAGE);
                     peer_reads(f, &pair, make_rdma_addr_absolute(BASE), context, &content)?;
                 }
-                check!(contexts.last() != Some(&context), "the same context twice running");
+                check!(contexts.last() != Some(&context), "two links in a row got the same context");
                 contexts.push(context);
                 f.b.lmr_unlink(lmr, pair.b.ep, round, SIGNALLED)?;
                 pair.b.done(round, DtoStatus::Success)?;
@@ -442,7 +442,7 @@ pub(crate) const TESTS: &[Test] = &[
         let whole = LmrTriplet::new(lmr, BASE as u64, 16 * PAGE_LEN);
         for _ in 0..20 {
             Link::pages(lmr, &memory.pieces).post(&pair.a, 0)?;
-            // Reads and writes that use the region, then the unlink behind them.
+            // Reads and writes use the region, and the unlink is posted behind them.
             let (addr, context) = (sink.remote(0), sink.context()?);
             f.a.post_rdma_write(pair.a.ep, &[whole], 1, SIGNALLED, addr, context)?;
             f.a.post_rdma_read(pair.a.ep, &[whole], 2, SIGNALLED, addr, context)?;

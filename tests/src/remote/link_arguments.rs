@@ -1,4 +1,5 @@
-//! Links and unlinks that are refused at once: states, flags, handles, full queues (pages it_lmr_create_unlinked, it_lmr_link, it_lmr_unlink).
+//! Links and unlinks that are refused at once: states, flags, handles, full queues (pages
+//! it_lmr_create_unlinked, it_lmr_link, it_lmr_unlink).
 
 use privileged_api::*;
 
@@ -8,7 +9,7 @@ use crate::memory::iobl::scattered;
 use crate::remote::link::{Link, linked, unlinked};
 use crate::{Outcome, Test, check, check_eq, refused, test};
 
-/// The flags that a link or unlink may never have.
+/// The flags that are never legal for a link, or for an unlink.
 fn illegal_flags(unlink: bool) -> impl Iterator<Item = DtoFlags> {
     (0..0x80).map(DtoFlags::from_bits_retain).filter(move |flags| {
         let mut never = DtoFlags::SOLICITED_WAIT | DtoFlags::UNLINK_LOCAL_SINK;
@@ -19,13 +20,14 @@ fn illegal_flags(unlink: bool) -> impl Iterator<Item = DtoFlags> {
     })
 }
 
-/// What was posted with these flags has succeeded, and there is a completion if they ask for one.
+/// Checks that a request with these flags succeeded, and that its completion is there if the flags
+/// ask for one.
 #[track_caller]
-fn told_of(end: &End, cookie: u64, flags: DtoFlags) -> Outcome {
+fn completed(end: &End, cookie: u64, flags: DtoFlags) -> Outcome {
     if !flags.contains(DtoFlags::COMPLETION) {
         return Ok(());
     }
-    // It may be held back until a further request.
+    // A coalesced request may be held back until another one is posted.
     if flags.contains(DtoFlags::COALESCE) {
         nothing(end, 0, DtoFlags::empty())?;
     }
@@ -104,15 +106,16 @@ pub(crate) const TESTS: &[Test] = &[
                     link(DtoFlags::empty())?;
                 } else {
                     link(flags)?;
-                    told_of(&pair.a, 1, flags)?;
+                    completed(&pair.a, 1, flags)?;
                 }
                 if illegal_unlinks.contains(&flags) {
                     refused(f.a.lmr_unlink(lmr, pair.a.ep, 2, flags), Error::InvalidDtoFlags)?;
                 } else {
                     f.a.lmr_unlink(lmr, pair.a.ep, 2, flags)?;
-                    told_of(&pair.a, 2, flags)?;
+                    completed(&pair.a, 2, flags)?;
                 }
-                // A marker: all of it is done, and if the unlink was refused, here it is.
+                // The second unlink completes behind all others. If the first one was refused, this
+                // one unlinks the region.
                 if illegal_unlinks.contains(&flags) {
                     f.a.lmr_unlink(lmr, pair.a.ep, 3, SIGNALLED)?;
                 } else {
@@ -219,7 +222,7 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             let pz = f.a.pz_create()?;
-            // Nothing to share yet; it may become shared once it is linked.
+            // A region that is not linked shares nothing. It may become shared once it is linked.
             for bits in [LmrFlags::SHARED.bits(), 0x10, 0x8000_0000, u32::MAX] {
                 let flags = LmrFlags::from_bits_retain(bits);
                 refused(f.a.lmr_create_unlinked(pz, 1, flags, 0), Error::InvalidFlags)?;
@@ -229,7 +232,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let created = f.a.lmr_create_unlinked(pz, elements, LmrFlags::NONE, 0);
                 refused(created, Error::ResourceIoblLength)?;
             }
-            check!(Error::ResourceIoblLength as u32 > 106, "after the header's last value");
+            check!(Error::ResourceIoblLength as u32 > 106, "not behind the header's last value");
             let foreign = f.b.pz_create()?;
             f.a.pz_free(pz)?;
             for pz in [pz, foreign, PzHandle::NULL] {

@@ -1,5 +1,6 @@
-//! Links that are under way when their endpoint or their region goes (pages it_lmr_link, it_lmr_unlink, it_rmr_link, it_rmr_unlink, it_ep_free,
-//! it_ep_reset): what the device has not done is not done, and an earlier link stays in force.
+//! Links that are outstanding when their endpoint or their region is freed (pages it_lmr_link,
+//! it_lmr_unlink, it_rmr_link, it_rmr_unlink, it_ep_free, it_ep_reset): a link that has not been
+//! executed has no effect, and an earlier link stays in force.
 
 use core::result::Result;
 
@@ -18,12 +19,12 @@ fn pair_in(f: &Fixture, pz: PzHandle) -> Result<Pair, Failure> {
     Ok(pair)
 }
 
-/// Posts a Send for which there is no Receive: what is posted after it is not begun.
+/// Posts a Send for which there is no Receive, so that requests posted behind it are not executed.
 fn stall(end: &End) -> Outcome {
     Ok(end.ia.post_send(end.ep, &[], 1, SIGNALLED)?)
 }
 
-/// Posts three links of a new RMR to a new region that are not begun, with cookies from 2 on.
+/// Posts three links of a new RMR to a new region, with cookies from 2 on. They are not executed.
 fn stalled_links(f: &Fixture, pair: &Pair) -> Result<(RmrHandle, Region), Failure> {
     let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
     let rmr = f.a.rmr_create(pair.a.pz, RmrType::Narrow)?;
@@ -34,7 +35,8 @@ fn stalled_links(f: &Fixture, pair: &Pair) -> Result<(RmrHandle, Region), Failur
     Ok((rmr, region))
 }
 
-/// Frees or resets the endpoint; in two of the ways after it was disconnected, so that all is flushed, which nobody looks at.
+/// Frees or resets the endpoint. For `way` above 0 it is disconnected first, so that the
+/// outstanding requests are flushed; their completions are not dequeued.
 fn end(f: &Fixture, pair: &Pair, way: u32) -> Outcome {
     if way > 0 {
         f.a.ep_disconnect(pair.a.ep, &[])?;
@@ -47,7 +49,7 @@ fn end(f: &Fixture, pair: &Pair, way: u32) -> Outcome {
     Ok(())
 }
 
-/// Sends `len` bytes from `BASE` in the region, and compares what comes.
+/// Sends `len` bytes from `BASE` in the region, and compares what arrives.
 fn sends(f: &Fixture, pair: &Pair, lmr: LmrHandle, content: &[u8]) -> Outcome {
     let sink = f.region(&f.b, pair.b.pz, content.len(), OPEN)?;
     f.b.post_recv(pair.b.ep, &[sink.whole()], 70, DtoFlags::COMPLETION)?;
@@ -127,7 +129,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.ep_disconnect(pair.a.ep, &[])?;
         pair.a.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
         f.a.lmr_free(lmr)?;
-        // Another region may have what it had.
+        // A new region may get the index of the freed one.
         let lmr = unlinked(&pair.a, 1)?;
         Link::pages(lmr, &memory.pieces).post(&other.a, 3)?;
         other.a.done(3, DtoStatus::Success)?;
@@ -147,7 +149,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let (rmr, region) = stalled_links(f, &pair)?;
                 end(f, &pair, way)?;
                 check!(!f.a.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
-                // It need not be linked to be unlinked.
+                // An RMR can be unlinked even if it is not linked.
                 f.a.rmr_unlink(rmr, other.a.ep, 5, SIGNALLED)?;
                 other.a.done(5, DtoStatus::Success)?;
                 RmrLink::of(rmr, &region).made(&other.a)?;

@@ -10,7 +10,8 @@ use crate::memory::iobl::{Scattered, scattered};
 use crate::remote::link::{BASE, Link, PAGE_LEN, fails_on, linked, peer_reads, unlinked};
 use crate::{Outcome, Test, check, check_eq, test};
 
-/// Links a good region, lets `spoil` change what is linked, and checks that the completion fails and breaks the connection.
+/// Posts a link of a valid region that `spoil` made invalid, and checks that it completes in error
+/// and breaks the connection.
 fn fails(f: &Fixture, spoil: impl Fn(&mut Link<'_>, &Scattered)) -> Outcome {
     let pair = f.pair()?;
     let memory = scattered(f, &f.a, 2, PAGE, 2 * PAGE)?;
@@ -34,7 +35,7 @@ pub(crate) const TESTS: &[Test] = &[
             let context = some(first.post(&pair.a, 1)?, "a context")?;
             pair.a.done(1, DtoStatus::Success)?;
             fails_on(&pair, &Link::pages(lmr, &memory.pieces[1..]))?;
-            // The first link stands.
+            // The first link is still in force.
             check!(linked(&f.a, lmr)?);
             let param = f.a.lmr_query(lmr, LmrParamMask::RMR_CONTEXT)?;
             check_eq!(param.rmr_context, Some(context));
@@ -58,7 +59,7 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             for elt_len in [0, 1, 2048, 4097, 3 * PAGE_LEN] {
                 fails(f, |link, memory| {
-                    // The list lives as long as the memory does.
+                    // The list lives as long as the memory.
                     let IoblList::Pages { elements, .. } = link.iobl.list else { return };
                     link.iobl = Iobl::pages(elements, elt_len, 0);
                     link.length = 1;
@@ -168,7 +169,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.done(1, DtoStatus::LocalMmOperation)?;
             pair.a.done(2, DtoStatus::Flushed)?;
             pair.a.broken()?;
-            // The peer never saw the Send.
+            // The Send behind the failed link did not reach the peer.
             pair.b.recv_done(7, DtoStatus::Flushed)
         },
     ),
@@ -206,7 +207,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.b.lmr_unlink(lmr, other.b.ep, 2, SIGNALLED)?;
             other.b.done(2, DtoStatus::LocalMmOperation)?;
             other.b.broken()?;
-            // The link and its context are as they were.
+            // The link and its context are unchanged.
             let param = f.b.lmr_query(lmr, LmrParamMask::LINKED | LmrParamMask::RMR_CONTEXT)?;
             check_eq!((param.linked, param.rmr_context), (true, Some(context)));
             peer_reads(f, &pair, make_rdma_addr_absolute(BASE), context, &pattern(3, PAGE))

@@ -1,5 +1,5 @@
-//! Rules of linking and unlinking regions (pages it_lmr_link, it_lmr_unlink): what may be unlinked and by whom, when a context opens, and that each fault is told
-//! once.
+//! Rules of linking and unlinking regions (pages it_lmr_link, it_lmr_unlink): what may be unlinked
+//! and through which endpoint, when a context becomes valid, and that each fault is reported once.
 
 use core::result::Result;
 
@@ -12,7 +12,7 @@ use crate::memory::iobl::{Scattered, scattered};
 use crate::remote::link::{BASE, Link, PAGE_LEN, linked, unlinked};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// A linked region of `b`, with its context.
+/// A linked region of `b`, and its context.
 fn ready(f: &Fixture) -> Result<(Pair, Scattered, LmrHandle, RmrContext), Failure> {
     let pair = f.pair()?;
     let memory = scattered(f, &f.b, 2, PAGE, PAGE)?;
@@ -23,7 +23,7 @@ fn ready(f: &Fixture) -> Result<(Pair, Scattered, LmrHandle, RmrContext), Failur
     Ok((pair, memory, lmr, context))
 }
 
-/// How the peer's read of a byte at `offset` ends.
+/// The status of the peer's read of a byte at `offset`.
 fn read(f: &Fixture, end: &End, offset: usize, context: RmrContext) -> Result<DtoStatus, Failure> {
     let own = f.region(&end.ia, end.pz, 8, OPEN)?;
     let from = make_rdma_addr_absolute(BASE + offset);
@@ -33,10 +33,10 @@ fn read(f: &Fixture, end: &End, offset: usize, context: RmrContext) -> Result<Dt
     Ok(status)
 }
 
-/// An unlink that is posted, completes in error and changes nothing.
+/// Posts an unlink, and checks that it completes in error and changes nothing.
 fn stays_linked(end: &End, lmr: LmrHandle) -> Outcome {
     let before = end.ia.lmr_query(lmr, LmrParamMask::ALL)?;
-    // Failure is told also without the completion flag.
+    // A failure is reported even without the completion flag.
     end.ia.lmr_unlink(lmr, end.ep, 44, DtoFlags::empty())?;
     let done = end.reap()?;
     check_eq!((done.cookie, done.dto_status), (44, DtoStatus::LocalMmOperation));
@@ -46,10 +46,10 @@ fn stays_linked(end: &End, lmr: LmrHandle) -> Outcome {
     Ok(())
 }
 
-/// Something wrong with a link.
+/// Makes one argument of a link invalid.
 type Spoil = fn(&mut Link<'_>);
 
-/// Every kind of fault of a link that is not the endpoint's.
+/// Every bad argument of a link, except the endpoint.
 const FAULTS: &[(&str, Spoil)] = &[
     ("length 0", |link| link.length = 0),
     ("length + 1", |link| link.length += 1),
@@ -59,13 +59,13 @@ const FAULTS: &[(&str, Spoil)] = &[
     ("undefined privileges", |link| link.privs = MemPriv::from_bits_retain(0x21)),
     ("a null handle", |link| link.lmr = LmrHandle::NULL),
     ("the direct handle", |link| link.lmr = LmrHandle::DIRECT),
-    ("an address that disagrees", |link| link.addr += 1),
-    ("an offset outside", |link| link.iobl.fbo = PAGE_LEN),
+    ("an address that disagrees with the offset", |link| link.addr += 1),
+    ("an offset outside of the first element", |link| link.iobl.fbo = PAGE_LEN),
     ("an offset near overflow", |link| link.iobl.fbo = u64::MAX),
     ("an empty list", |link| link.iobl = Iobl::pages(&[], PAGE_LEN, 0)),
     ("undefined flags", |link| link.flags = DtoFlags::from_bits_retain(0x101)),
-    ("flags of others", |link| link.flags = SIGNALLED | DtoFlags::UNLINK_FENCE),
-    ("pages of no size", |link| {
+    ("flags of other calls", |link| link.flags = SIGNALLED | DtoFlags::UNLINK_FENCE),
+    ("pages of size 0", |link| {
         if let IoblList::Pages { elements, .. } = link.iobl.list {
             link.iobl = Iobl::pages(elements, 0, 0);
         }
@@ -94,7 +94,7 @@ pub(crate) const TESTS: &[Test] = &[
                 Err(_) => {
                     pair.a.idle()?;
                     check_eq!(pair.a.state()?, EpStateRc::Connected, "{what}");
-                    // It can be linked as if nothing had been.
+                    // The region can be linked as if the failed link had not been posted.
                     Link::pages(lmr, &memory.pieces).post(&pair.a, 10)?;
                     pair.a.done(10, DtoStatus::Success)?;
                 }
@@ -115,7 +115,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test("link_rules::all_or_nothing", &["it_lmr_link.B18"], |f| {
-        // The first element is good, the last one cannot be reached by the device.
+        // The first element is valid, but the device cannot reach the last one.
         let (pair, other) = (f.pair()?, f.pair()?);
         let memory = scattered(f, &f.b, 2, PAGE, PAGE)?;
         let lmr = unlinked(&pair.b, 2)?;
@@ -125,7 +125,7 @@ pub(crate) const TESTS: &[Test] = &[
         pair.b.done(1, DtoStatus::LocalMmOperation)?;
         pair.b.broken()?;
         check!(!linked(&f.b, lmr)?);
-        // Not for the device's own side, and not for peers in the same zone.
+        // Neither a local request nor a peer in the same zone can use any part of the region.
         let local = f.end_in(&f.b, pair.b.pz, &attributes())?;
         let far = f.end(&f.a, &attributes())?;
         f.connect(&far, &local)?;
@@ -137,13 +137,13 @@ pub(crate) const TESTS: &[Test] = &[
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
         let lmr = unlinked(&pair.b, 1)?;
-        // The link waits behind a Send that nobody receives yet.
+        // The link waits behind a Send for which the peer has no Receive yet.
         f.b.post_send(pair.b.ep, &[], 1, SIGNALLED)?;
         let context = some(Link::pages(lmr, &memory.pieces).post(&pair.b, 2)?, "a context")?;
         let local = f.end_in(&f.b, pair.b.pz, &attributes())?;
         let early = f.end(&f.a, &attributes())?;
         f.connect(&early, &local)?;
-        // Too early: it fails, and breaks the connection of him who did it.
+        // A read before the link is executed fails and breaks its own connection.
         check_eq!(read(f, &early, 0, context)?, DtoStatus::RemoteAccess);
         early.broken()?;
         f.a.post_recv(pair.a.ep, &[], 3, DtoFlags::COMPLETION)?;
@@ -166,7 +166,7 @@ pub(crate) const TESTS: &[Test] = &[
                 Err(error) => break error,
             }
             f.b.lmr_unlink(lmr, pair.b.ep, 2, DtoFlags::UNLINK_FENCE)?;
-            check!(posted < 16, "there is a limit");
+            check!(posted < 16, "no limit was reached");
         };
         check_eq!(refusal, Error::Resources);
         check!(posted >= 4);
@@ -179,7 +179,8 @@ pub(crate) const TESTS: &[Test] = &[
         pair.b.done(5, DtoStatus::Success)
     }),
     test("link_rules::links_that_are_flushed", &["it_lmr_link.S06", "it_lmr_unlink.S02"], |f| {
-        // Whatever was posted to an endpoint that broke, the link in force stays, here and for peers.
+        // Requests that were flushed do not change the link in force, neither for local use nor for
+        // peers.
         let (pair, memory, lmr, context) = ready(f)?;
         let local = f.end_in(&f.b, pair.b.pz, &attributes())?;
         let far = f.end(&f.a, &attributes())?;
@@ -259,7 +260,7 @@ pub(crate) const TESTS: &[Test] = &[
                 stays_linked(&pair.b, lmr)?;
                 f.b.lmr_free(lmr)?;
             }
-            // One that was made for links always can.
+            // A region that was created for links can always be unlinked.
             let (pair, _, lmr, _) = ready(f)?;
             f.b.lmr_unlink(lmr, pair.b.ep, 2, SIGNALLED)?;
             pair.b.done(2, DtoStatus::Success)
@@ -308,11 +309,11 @@ pub(crate) const TESTS: &[Test] = &[
             let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
             f.a.post_recv(pair.a.ep, &[own.whole()], 1, DtoFlags::COMPLETION)?;
             f.b.lmr_unlink(lmr, pair.b.ep, 2, SIGNALLED | fence)?;
-            // The unlink fence is for unlinks alone.
+            // The unlink fence is a flag of unlinks only.
             let marked = f.b.post_send(pair.b.ep, &[], 3, SIGNALLED | DtoFlags::UNLINK_FENCE);
             refused(marked, Error::InvalidDtoFlags)?;
             f.b.post_send(pair.b.ep, &[], 4, SIGNALLED)?;
-            // What uses the region may come first or too late, and nothing else.
+            // A request that uses the region may be executed before the unlink, or it fails.
             f.b.post_send(pair.b.ep, &[LmrTriplet::new(lmr, BASE as u64, PAGE_LEN)], 5, SIGNALLED)?;
             pair.b.done(2, DtoStatus::Success)?;
             pair.b.done(4, DtoStatus::Success)?;

@@ -1,5 +1,5 @@
-//! What opens memory to a peer and closes it again: links of regions and of RMRs, Sends that unlink;
-//! and atomic operations.
+//! Remote access to memory: linking and unlinking regions and RMRs, atomic operations, and Sends
+//! that unlink.
 
 use crate::Test;
 

@@ -1,4 +1,5 @@
-//! Remote memory regions (pages it_rmr_create, it_rmr_link, it_rmr_query, it_rmr_unlink, it_rmr_free, it_rmr_type_t).
+//! Remote memory regions (pages it_rmr_create, it_rmr_link, it_rmr_query, it_rmr_unlink,
+//! it_rmr_free, it_rmr_type_t).
 
 use core::result::Result;
 
@@ -9,7 +10,7 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 pub(crate) const TYPES: [RmrType; 2] = [RmrType::Narrow, RmrType::Wide];
 
-/// What a link is made with; changed by the tests of what is wrong.
+/// The arguments of a link. Tests of bad arguments change one of them.
 #[derive(Clone, Copy)]
 pub(crate) struct Link {
     pub(crate) rmr: RmrHandle,
@@ -22,14 +23,14 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// All of a region, for reads and writes of peers.
+    /// A link to a whole region, for remote reads and writes.
     pub(crate) fn of(rmr: RmrHandle, region: &Region) -> Link {
         let (addr, length) = (region.buffer.addr(), region.buffer.len() as u64);
         let (mode, privs) = (AddrMode::Absolute, MemPriv::REMOTE);
         Link { rmr, lmr: region.lmr, addr, length, mode, privs, flags: SIGNALLED }
     }
 
-    /// The bytes from `offset` on.
+    /// A link to `length` bytes of the same region.
     pub(crate) fn part(self, offset: usize, length: u64) -> Link {
         Link { addr: self.addr + offset, length, ..self }
     }
@@ -39,24 +40,25 @@ impl Link {
         end.ia.rmr_link(rmr, lmr, addr, length, mode, privs, end.ep, cookie, flags)
     }
 
-    /// Posts it, and sees it succeed.
+    /// Posts the link and checks that it succeeds.
     #[track_caller]
     pub(crate) fn made(&self, end: &End) -> Result<RmrContext, Failure> {
         let context = self.post(end, 500)?;
         let done = end.reap()?;
         match (done.event_number, done.cookie, done.dto_status) {
             (EventType::RMR_LINK_CMPL, 500, DtoStatus::Success) => Ok(context),
-            _ => Err(Failure::new(alloc::format!("a link that should work: {done:?}"))),
+            _ => Err(Failure::new(alloc::format!("a valid link failed: {done:?}"))),
         }
     }
 
-    /// Posts it, and sees it fail: completion, connection, and nothing else changed.
+    /// Posts the link, and checks that it completes with this status, breaks the connection and
+    /// changes nothing else.
     pub(crate) fn fails(&self, end: &End, status: DtoStatus) -> Outcome {
         let before = param(end, self.rmr)?;
-        // Failure is told also without the completion flag.
+        // A failure is reported even without the completion flag.
         Link { flags: DtoFlags::empty(), ..*self }.post(end, 44)?;
         failed(end, 44, status)?;
-        check_eq!(param(end, self.rmr)?, before, "an earlier link stays");
+        check_eq!(param(end, self.rmr)?, before, "the parameters after the failed link");
         Ok(())
     }
 }
@@ -82,11 +84,11 @@ pub(crate) fn unlink(end: &End, rmr: RmrHandle) -> Outcome {
     let done = end.reap()?;
     match (done.event_number, done.cookie, done.dto_status) {
         (EventType::RMR_LINK_CMPL, 501, DtoStatus::Success) => Ok(()),
-        _ => Err(Failure::new(alloc::format!("an unlink that should work: {done:?}"))),
+        _ => Err(Failure::new(alloc::format!("a valid unlink failed: {done:?}"))),
     }
 }
 
-/// A connected pair, a region of two pages in the passive side's zone and an RMR there.
+/// A connected pair, and on the passive side a region of two pages and an RMR in the same zone.
 pub(crate) fn ready(f: &Fixture, rmr_type: RmrType) -> Result<(Pair, Region, RmrHandle), Failure> {
     let pair = f.pair()?;
     let region = f.region(&f.b, pair.b.pz, 2 * PAGE, MemPriv::LOCAL)?;
@@ -95,7 +97,7 @@ pub(crate) fn ready(f: &Fixture, rmr_type: RmrType) -> Result<(Pair, Region, Rmr
     Ok((pair, region, rmr))
 }
 
-/// Another connected pair, the passive end of which is in the first one's zone.
+/// Another connected pair, whose passive end is in the same zone as the first one's.
 pub(crate) fn neighbour(f: &Fixture, of: &Pair) -> Result<Pair, Failure> {
     let a = f.end(&f.a, &attributes())?;
     let b = f.end_in(&f.b, of.b.pz, &attributes())?;
@@ -103,7 +105,7 @@ pub(crate) fn neighbour(f: &Fixture, of: &Pair) -> Result<Pair, Failure> {
     Ok(Pair { a, b })
 }
 
-/// How a read (or write) of `len` bytes by `end` ends.
+/// The status of a read or a write of `len` bytes by `end`.
 pub(crate) fn reaches(
     f: &Fixture,
     end: &End,
@@ -184,7 +186,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(f.b.get_consumer_context(rmr)?, 5);
                 check_eq!(f.b.object_counts().rmr, 1);
                 refused(f.b.pz_free(pz), Error::PzBusy)?;
-                // Only what is asked for.
+                // A query fills in only the fields that the mask names.
                 let some = f.b.rmr_query(rmr, RmrParamMask::PZ)?;
                 check_eq!(some, RmrParam { pz, ..RmrParam::default() });
                 for bits in [0x800, 0x8000_0000, u32::MAX] {
@@ -261,7 +263,7 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             check_eq!(EventType::RMR_LINK_CMPL.as_raw(), 6);
             for rmr_type in TYPES {
-                // The region itself lets no peer in.
+                // The region itself is not open to peers.
                 let (pair, region, rmr) = ready(f, rmr_type)?;
                 let link = Link::of(rmr, &region).part(100, 50);
                 let context = link.post(&pair.b, u64::MAX)?;
@@ -305,13 +307,13 @@ pub(crate) const TESTS: &[Test] = &[
                 check!(
                     region.bytes(149, 1) == own.bytes(0, 1) && region.bytes(150, 1) == pattern(7, 151)[150..]
                 );
-                // No local access: it is no LMR.
+                // An RMR is no LMR and gives no local access.
                 let segment = LmrTriplet::new(LmrHandle::from_raw(rmr.as_raw()), from.to_host(), 8);
                 f.b.post_send(pair.b.ep, &[segment], 3, SIGNALLED)?;
                 pair.b.done(3, DtoStatus::LocalProtection)?;
                 f.b.rmr_free(rmr)?;
             }
-            // One byte before, one behind.
+            // Ranges that begin one byte before the window or end one byte behind it.
             for rmr_type in TYPES {
                 for (at, len) in [(99, 8), (149, 2), (150, 1), (100, 51)] {
                     let (pair, region, rmr) = ready(f, rmr_type)?;
@@ -363,8 +365,8 @@ pub(crate) const TESTS: &[Test] = &[
             let (pair, region, rmr) = ready(f, RmrType::Narrow)?;
             let link = Link { mode: AddrMode::Relative, ..Link::of(rmr, &region).part(33, 100) };
             let context = link.made(&pair.b)?;
-            let told = param(&pair.b, rmr)?;
-            check_eq!((told.addr, told.addr_mode), (region.buffer.addr() + 33, AddrMode::Relative));
+            let received = param(&pair.b, rmr)?;
+            check_eq!((received.addr, received.addr_mode), (region.buffer.addr() + 33, AddrMode::Relative));
             let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
             let from = make_rdma_addr_relative(5);
             f.a.post_rdma_read(pair.a.ep, &[own.segment(0, 95)], 1, SIGNALLED, from, context)?;
@@ -398,14 +400,14 @@ pub(crate) const TESTS: &[Test] = &[
             let link = Link::of(rmr, &region);
             let old = link.made(&first.b)?;
             check!(readable(f, &first, &region, old)? && readable(f, &second, &region, old)?);
-            // Again, through another endpoint, while linked.
+            // Link it again, while it is linked, through another endpoint.
             let new = link.part(0, 64).made(&second.b)?;
             check!(new != old);
             check_eq!(param(&second.b, rmr)?.length, 64);
             check!(readable(f, &first, &region, new)? && readable(f, &second, &region, new)?);
-            check!(readable(f, &first, &region, new)?, "until the next one");
+            check!(readable(f, &first, &region, new)?, "the context is valid until the next link");
             check!(!readable(f, &first, &region, old)?, "the old context");
-            // Unlinked through any.
+            // It can be unlinked through any endpoint.
             unlink(&second.b, rmr)?;
             check_eq!(param(&second.b, rmr)?, unlinked(param(&second.b, rmr)?));
             check!(!readable(f, &second, &region, new)?);
@@ -443,7 +445,7 @@ pub(crate) const TESTS: &[Test] = &[
             failed(&third.b, 9, DtoStatus::RmrOperationFailed)?;
             third.b.done(10, DtoStatus::Flushed)?;
             check_eq!(param(&first.b, rmr)?, before);
-            check!(readable(f, &first, &region, context)?, "still linked");
+            check!(readable(f, &first, &region, context)?, "the context of the link in force");
             refused(f.b.ep_free(first.b.ep), Error::EpBusy)?;
             check_eq!(first.b.state()?, EpStateRc::Connected);
             unlink(&first.b, rmr)?;
@@ -482,7 +484,7 @@ pub(crate) const TESTS: &[Test] = &[
                     check_eq!((done.event_number, done.cookie), (EventType::RMR_LINK_CMPL, round));
                     check_eq!(done.dto_status, DtoStatus::Success);
                     check!(!param(&pair.b, rmr)?.linked);
-                    // And once more.
+                    // An RMR that is not linked can be unlinked again.
                     unlink(&pair.b, rmr)?;
                 }
                 let context = Link::of(rmr, &region).made(&pair.b)?;
@@ -506,7 +508,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check!(readable(f, &pair, &region, stays)?);
                 check!(!readable(f, &pair, &region, gone)?);
                 pair.b.broken()?;
-                // Its endpoint is of no use any more.
+                // The endpoint of the link cannot be used any more.
                 refused(f.b.lmr_free(region.lmr), Error::LmrBusy)?;
                 f.b.rmr_free(other)?;
                 f.b.lmr_free(region.lmr)?;
@@ -528,7 +530,8 @@ pub(crate) const TESTS: &[Test] = &[
             for rmr_type in TYPES {
                 let (pair, region, rmr) = ready(f, rmr_type)?;
                 let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
-                // The context goes to the peer behind the link; nothing is signalled but the Send.
+                // The context is sent to the peer behind the link. Only the Send asks for a
+                // completion.
                 let link = Link { flags: DtoFlags::empty(), ..Link::of(rmr, &region) };
                 for round in 0..10 {
                     f.a.post_recv(pair.a.ep, &[own.whole()], round, DtoFlags::COMPLETION)?;
@@ -536,8 +539,8 @@ pub(crate) const TESTS: &[Test] = &[
                     region.write(PAGE, &context.0.to_ne_bytes());
                     f.b.post_send(pair.b.ep, &[region.segment(PAGE, 4)], 2, SIGNALLED)?;
                     pair.a.recv_done(round, DtoStatus::Success)?;
-                    let told = own.bytes(0, 4);
-                    check_eq!(told, context.0.to_ne_bytes());
+                    let received = own.bytes(0, 4);
+                    check_eq!(received, context.0.to_ne_bytes());
                     check!(readable(f, &pair, &region, context)?);
                     pair.b.done(2, DtoStatus::Success)?;
                     f.b.rmr_unlink(rmr, pair.b.ep, 3, DtoFlags::empty())?;
@@ -548,7 +551,7 @@ pub(crate) const TESTS: &[Test] = &[
                     check!(!param(&pair.b, rmr)?.linked);
                 }
                 pair.b.idle()?;
-                // A link that fails keeps the context from being sent.
+                // Behind a link that fails, the context is not sent.
                 let bare = f.region(&f.b, pair.b.pz, 64, MemPriv::LOCAL_READ)?;
                 let bad = Link { flags: DtoFlags::empty(), ..Link::of(rmr, &bare) };
                 bad.post(&pair.b, 5)?;
@@ -565,7 +568,7 @@ pub(crate) const TESTS: &[Test] = &[
         let mut seen = alloc::collections::BTreeSet::new();
         for _ in 0..200 {
             let context = Link::of(rmr, &region).made(&pair.b)?;
-            check!(seen.insert(context.0), "a context that was used before");
+            check!(seen.insert(context.0), "the link got a context that was used before");
             check_eq!(param(&pair.b, rmr)?.rmr_context, Some(context));
         }
         for _ in 0..300 {

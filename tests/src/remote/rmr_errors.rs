@@ -1,4 +1,5 @@
-//! Links and unlinks of RMRs that complete in error, and those that are refused at once (pages it_rmr_create, it_rmr_link, it_rmr_unlink).
+//! Links and unlinks of RMRs that complete in error, and those that are refused at once (pages
+//! it_rmr_create, it_rmr_link, it_rmr_unlink).
 
 use privileged_api::*;
 
@@ -8,16 +9,16 @@ use crate::fixture::{End, Fixture, OPEN, PAGE, Region, SIGNALLED, attributes};
 use crate::remote::rmr::{Link, TYPES, failed, neighbour, param, reaches, readable, ready};
 use crate::{Outcome, Test, check, check_eq, refused, test};
 
-/// What makes the links of both types fail.
+/// Checks the failures that are common to both types of RMR.
 fn links_fail(f: &Fixture, rmr_type: RmrType) -> Outcome {
     let failed = DtoStatus::RmrOperationFailed;
-    // Rights that the local region lacks.
+    // The region lacks the privileges that the link asks for.
     for wants in [MemPriv::REMOTE_WRITE, MemPriv::REMOTE, MemPriv::REMOTE | MemPriv::ATOMIC] {
         let (pair, _, rmr) = ready(f, rmr_type)?;
         let region = f.region(&f.b, pair.b.pz, 64, MemPriv::LOCAL_READ)?;
         Link { privs: wants, ..Link::of(rmr, &region) }.fails(&pair.b, failed)?;
     }
-    // A zone that differs: the region's, the RMR's, the endpoint's.
+    // One of the three has another zone: the region, the RMR, or the endpoint.
     let elsewhere = f.b.pz_create()?;
     let (pair, _, rmr) = ready(f, rmr_type)?;
     let region = f.region(&f.b, elsewhere, 64, MemPriv::LOCAL)?;
@@ -28,7 +29,7 @@ fn links_fail(f: &Fixture, rmr_type: RmrType) -> Outcome {
     let (_, region, rmr) = ready(f, rmr_type)?;
     let stranger = f.pair()?;
     Link::of(rmr, &region).fails(&stranger.b, failed)?;
-    // A region with relative addressing.
+    // The region has relative addressing.
     let (pair, _, rmr) = ready(f, rmr_type)?;
     let buffer = f.buffer(PAGE)?;
     let memory = LmrMemory::buffer(&buffer);
@@ -36,7 +37,7 @@ fn links_fail(f: &Fixture, rmr_type: RmrType) -> Outcome {
     let (lmr, _) = f.b.lmr_create(pair.b.pz, memory, 64, mode, privs, LmrFlags::NONE, 0)?;
     let region = Region { buffer, lmr, context: None };
     Link::of(rmr, &region).part(0, 64).fails(&pair.b, DtoStatus::LocalMmOperation)?;
-    // One that is not linked.
+    // The region is not linked.
     let (pair, _, rmr) = ready(f, rmr_type)?;
     let lmr = f.b.lmr_create_unlinked(pair.b.pz, 1, LmrFlags::NONE, 0)?;
     let region = Region { buffer: f.buffer(PAGE)?, lmr, context: None };
@@ -82,14 +83,14 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             links_fail(f, RmrType::Narrow)?;
-            // One that is linked; its link stays.
+            // A narrow RMR that is linked cannot be linked again; its link stays in force.
             let (pair, region, rmr) = ready(f, RmrType::Narrow)?;
             let context = Link::of(rmr, &region).part(8, 64).made(&pair.b)?;
             let other = neighbour(f, &pair)?;
             Link::of(rmr, &region).fails(&other.b, DtoStatus::RmrOperationFailed)?;
             check_eq!(reaches(f, &pair.a, false, region.remote(8), context, 64)?, DtoStatus::Success);
             f.b.rmr_free(rmr)?;
-            // To no bytes.
+            // The link covers no bytes.
             let (pair, region, rmr) = ready(f, RmrType::Narrow)?;
             Link::of(rmr, &region).part(8, 0).fails(&pair.b, DtoStatus::LocalMmOperation)
         },
@@ -184,7 +185,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(param(&pair.b, rmr)?, before);
                 check!(readable(f, &pair, &region, context)?);
                 pair.b.idle()?;
-                // All flags that there are.
+                // All legal flags at once.
                 let all =
                     DtoFlags::COMPLETION | DtoFlags::NOTIFY | DtoFlags::BARRIER_FENCE | DtoFlags::COALESCE;
                 f.b.rmr_unlink(rmr, pair.b.ep, 1, all)?;
@@ -292,7 +293,7 @@ pub(crate) const TESTS: &[Test] = &[
                 Ok(_) => made += 1,
                 Err(error) => break error,
             }
-            check!(made <= 1 << 16, "there is a limit");
+            check!(made <= 1 << 16, "no limit was reached");
         };
         check_eq!((refusal, f.b.object_counts().rmr), (Error::Resources, made));
         Ok(())

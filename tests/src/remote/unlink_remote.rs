@@ -1,4 +1,5 @@
-//! Sends that unlink a region of the peer, and what only iWARP has (pages it_post_send_and_unlink, it_post_rdma_read_to_rmr).
+//! Sends that unlink a region of the peer, and the call that only iWARP has (pages
+//! it_post_send_and_unlink, it_post_rdma_read_to_rmr).
 
 use core::result::Result;
 
@@ -8,7 +9,7 @@ use crate::check::some;
 use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, WAIT, attributes, sevd};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// A region of this side that was linked to a page, with these privileges.
+/// A region of this end that is linked to a page with these privileges.
 pub(crate) fn linked(f: &Fixture, end: &End, privs: MemPriv) -> Result<Region, Failure> {
     let buffer = f.buffer(PAGE)?;
     let lmr = end.ia.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0)?;
@@ -20,7 +21,7 @@ pub(crate) fn linked(f: &Fixture, end: &End, privs: MemPriv) -> Result<Region, F
     Ok(Region { buffer, lmr, context })
 }
 
-/// A narrow RMR of the passive side, linked to a region of its own through `end`.
+/// An RMR of the passive side, linked through `end` to a region of its own.
 fn narrow(f: &Fixture, end: &End, rmr_type: RmrType) -> Result<(RmrHandle, Region), Failure> {
     let region = f.region(&end.ia, end.pz, PAGE, MemPriv::LOCAL)?;
     let rmr = end.ia.rmr_create(end.pz, rmr_type)?;
@@ -35,7 +36,7 @@ pub(crate) fn is_linked(ia: &Ia, lmr: LmrHandle) -> Result<bool, Failure> {
     Ok(ia.lmr_query(lmr, LmrParamMask::LINKED)?.linked)
 }
 
-/// A connected pair with a source that is filled and a sink that is posted with cookie 8.
+/// A connected pair with a filled source, and a Receive with cookie 8 into a sink.
 fn ready(f: &Fixture) -> Result<(Pair, Region, Region), Failure> {
     let pair = f.pair()?;
     let source = f.region(&f.a, pair.a.pz, PAGE, MemPriv::LOCAL)?;
@@ -45,7 +46,8 @@ fn ready(f: &Fixture) -> Result<(Pair, Region, Region), Failure> {
     Ok((pair, source, sink))
 }
 
-/// Sends and unlinks what must not be unlinked: the Send fails, the Receive with it, and the connection.
+/// Sends with a context that cannot be unlinked: the Send and the Receive fail, and the connection
+/// breaks.
 fn fails(f: &Fixture, pair: &Pair, context: RmrContext) -> Outcome {
     f.a.post_send_and_unlink(pair.a.ep, &[], 1, DtoFlags::empty(), context)?;
     f.a.post_send(pair.a.ep, &[], 2, SIGNALLED)?;
@@ -113,7 +115,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let _ = segments;
             }
             check!(!is_linked(&f.b, region.lmr)? && !f.b.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
-            // Both can be linked again; nothing but a Receive is used for a Send of no bytes.
+            // Both can be linked again. A Send of no bytes consumes a Receive and nothing else.
             let (addr, mode, privs) = (behind.buffer.addr(), AddrMode::Absolute, MemPriv::REMOTE);
             let context = f.b.rmr_link(rmr, behind.lmr, addr, 64, mode, privs, pair.b.ep, 1, SIGNALLED)?;
             pair.b.done(1, DtoStatus::Success)?;
@@ -125,7 +127,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.b.post_recv(pair.b.ep, &[], 9, DtoFlags::COMPLETION)?;
             f.a.post_send(pair.a.ep, &[], 3, SIGNALLED)?;
             check!(pair.b.reap_recv()?.unlinked_mr_handle.is_null());
-            // The old context opens nothing.
+            // The old context is invalid.
             let own = f.region(&f.a, pair.a.pz, 8, OPEN)?;
             pair.a.done(3, DtoStatus::Success)?;
             let from = region.remote(0);
@@ -153,7 +155,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let flags = SIGNALLED | DtoFlags::BARRIER_FENCE | DtoFlags::SOLICITED_WAIT;
                 f.a.post_send_and_unlink(pair.a.ep, &[], round, flags, context)?;
                 check_eq!(pair.b.reap_recv()?.unlinked_mr_handle, region.lmr.into());
-                check!(region.all() == source.all(), "the write is in place");
+                check!(region.all() == source.all(), "the earlier write has arrived");
                 pair.a.done(round, DtoStatus::Success)?;
                 f.b.post_recv(pair.b.ep, &[sink.whole()], 8, DtoFlags::COMPLETION)?;
                 f.b.lmr_free(region.lmr)?;
@@ -179,12 +181,12 @@ pub(crate) const TESTS: &[Test] = &[
             "it_dto_status_t.A10",
         ],
         |f| {
-            // No context, and the direct LMR handle's.
+            // Context 0, and the context of the direct LMR handle.
             for context in [RmrContext(0), RmrContext(u32::MAX)] {
                 let (pair, ..) = ready(f)?;
                 fails(f, &pair, context)?;
             }
-            // Another zone.
+            // The region is in another zone.
             let (pair, ..) = ready(f)?;
             let stranger = f.pair()?;
             let region = linked(f, &stranger.b, OPEN)?;
@@ -200,14 +202,14 @@ pub(crate) const TESTS: &[Test] = &[
             let (rmr, behind) = narrow(f, &pair.b, RmrType::Wide)?;
             fails(f, &pair, behind.context()?)?;
             check!(f.b.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
-            // A narrow one of another endpoint in the zone.
+            // A narrow RMR of another endpoint in the same zone.
             let (pair, ..) = ready(f)?;
             let other = neighbour(f, &pair)?;
             let (rmr, behind) = narrow(f, &other, RmrType::Narrow)?;
             fails(f, &pair, behind.context()?)?;
             check!(f.b.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
             f.b.rmr_free(rmr)?;
-            // A region with a window on it.
+            // A region to which an RMR is linked.
             let (pair, ..) = ready(f)?;
             let region = linked(f, &pair.b, OPEN)?;
             let rmr = f.b.rmr_create(pair.b.pz, RmrType::Wide)?;
@@ -216,13 +218,14 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.done(1, DtoStatus::Success)?;
             fails(f, &pair, region.context()?)?;
             check!(is_linked(&f.b, region.lmr)?);
-            // One that is not linked any more.
+            // A region that is not linked any more.
             let (pair, ..) = ready(f)?;
             let region = linked(f, &pair.b, OPEN)?;
             f.b.lmr_unlink(region.lmr, pair.b.ep, 1, SIGNALLED)?;
             pair.b.done(1, DtoStatus::Success)?;
             fails(f, &pair, region.context()?)?;
-            // One that was made with its memory, shared or not: InfiniBand has a class of its own for links.
+            // A region that was created with its memory, shared or not. InfiniBand allows this for
+            // linkable regions only.
             let (pair, _, sink) = ready(f)?;
             let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
             fails(f, &pair, region.context()?)?;
@@ -239,7 +242,8 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test("unlink_remote::no_remote_access", &["it_dto_status_t.A11", "it_post_send_and_unlink.A17"], |f| {
-        // Its context is not told: it is the former link's, of the variant before.
+        // A region without remote access has no context. The test takes the context of an earlier
+        // link and changes its variant.
         let (pair, ..) = ready(f)?;
         let region = linked(f, &pair.b, OPEN)?;
         f.b.lmr_unlink(region.lmr, pair.b.ep, 1, SIGNALLED)?;
@@ -247,7 +251,7 @@ pub(crate) const TESTS: &[Test] = &[
         let pages = [IoAddr(region.buffer.bus())];
         let (iobl, addr, mode) =
             (Iobl::pages(&pages, PAGE as u64, 0), region.buffer.addr(), AddrMode::Absolute);
-        let told = f.b.lmr_link(
+        let context_of_link = f.b.lmr_link(
             region.lmr,
             addr,
             &iobl,
@@ -259,7 +263,7 @@ pub(crate) const TESTS: &[Test] = &[
             SIGNALLED,
         )?;
         pair.b.done(2, DtoStatus::Success)?;
-        check_eq!(told, None);
+        check_eq!(context_of_link, None);
         let guessed = RmrContext((u32::from_be(region.context()?.0) + 1).to_be());
         fails(f, &pair, guessed)?;
         check!(is_linked(&f.b, region.lmr)?);
@@ -284,7 +288,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.post_send_and_unlink(pair.a.ep, &[source.whole()], 2, DtoFlags::empty(), region.context()?)?;
             pair.a.done(2, DtoStatus::Flushed)?;
             check!(is_linked(&f.b, region.lmr)?);
-            // Longer than the Receive.
+            // The message is longer than the Receive.
             let pair = f.pair()?;
             let source = f.region(&f.a, pair.a.pz, PAGE, MemPriv::LOCAL)?;
             let sink = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;

@@ -1,5 +1,5 @@
-//! Sends that unlink, as Sends: where their data comes from, when they start, and what becomes of those that fail on the way (page
-//! it_post_send_and_unlink).
+//! Sends that unlink, in their role as Sends: the source of their data, when they start, and what
+//! happens to those that fail (page it_post_send_and_unlink).
 
 use core::result::Result;
 
@@ -11,7 +11,7 @@ use crate::remote::unlink_remote::{is_linked, linked};
 use crate::requests::errors::impatient;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// A connected pair with memory of both sides, the active one's filled.
+/// A connected pair with a region on each side. The active side's is filled.
 fn ready(f: &Fixture) -> Result<(Pair, Region, Region), Failure> {
     let pair = f.pair()?;
     let (own, there) = (f.region(&f.a, pair.a.pz, PAGE, OPEN)?, f.region(&f.b, pair.b.pz, PAGE, OPEN)?);
@@ -19,7 +19,7 @@ fn ready(f: &Fixture) -> Result<(Pair, Region, Region), Failure> {
     Ok((pair, own, there))
 }
 
-/// Sends these segments, unlinks a region with it, and checks what came.
+/// Sends these segments, unlinks a region with the Send, and checks what arrives.
 fn arrives(f: &Fixture, pair: &Pair, segments: &[LmrTriplet], cookie: u64, bytes: &[u8]) -> Outcome {
     let sink = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
     let region = linked(f, &pair.b, OPEN)?;
@@ -29,7 +29,7 @@ fn arrives(f: &Fixture, pair: &Pair, segments: &[LmrTriplet], cookie: u64, bytes
     check_eq!((got.cookie, got.dto_status), (8, DtoStatus::Success));
     check_eq!((got.transferred_length as usize, got.unlinked_mr_handle), (bytes.len(), region.lmr.into()));
     pair.a.done(cookie, DtoStatus::Success)?;
-    check!(sink.bytes(0, bytes.len()) == bytes, "what came");
+    check!(sink.bytes(0, bytes.len()) == bytes, "the bytes of the message");
     check!(!is_linked(&f.b, region.lmr)?);
     Ok(())
 }
@@ -45,11 +45,11 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             let (pair, own, _) = ready(f)?;
-            // They overlap.
+            // The segments overlap.
             let segments = [own.segment(0, 20), own.segment(10, 20), own.segment(0, 20)];
             let bytes = [own.bytes(0, 20), own.bytes(10, 20), own.bytes(0, 20)].concat();
             arrives(f, &pair, &segments, 0, &bytes)?;
-            // They begin anywhere, whatever the hint says.
+            // The segments need no alignment, regardless of the alignment hint.
             check!(f.a.ia_query()?.dto_alignment_hint > 7);
             for at in [1, 3, 7] {
                 arrives(
@@ -60,7 +60,7 @@ pub(crate) const TESTS: &[Test] = &[
                     &[own.bytes(at, 13), own.bytes(2 * at, 1)].concat(),
                 )?;
             }
-            // They have no region.
+            // The segments are bus addresses.
             let direct = f.buffer(PAGE)?;
             crate::fixture::write(&direct, 0, &pattern(9, PAGE));
             let io_addr = crate::memory::iobl::map(&f.a, &direct)?;
@@ -108,7 +108,7 @@ pub(crate) const TESTS: &[Test] = &[
             let sink = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
             there.fill(7);
             f.b.post_recv(pair.b.ep, &[sink.whole()], 8, DtoFlags::COMPLETION)?;
-            // The read stands for 50 ms; what is fenced sends what was read.
+            // The read takes 50 ms. A fenced Send sends the data that was read.
             f.inject_into(&pair.a, Injection::Delay, 1, 50_000_000)?;
             let (at, context) = (there.remote(0), there.context()?);
             f.a.post_rdma_read(pair.a.ep, &[own.whole()], 1, SIGNALLED, at, context)?;
@@ -116,7 +116,10 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.done(1, DtoStatus::Success)?;
             pair.a.done(2, DtoStatus::Success)?;
             pair.b.recv_done(8, DtoStatus::Success)?;
-            check!(fence.is_empty() || sink.all() == there.all(), "sent before it was read");
+            check!(
+                fence.is_empty() || sink.all() == there.all(),
+                "the Send started before the read completed"
+            );
             check!(!is_linked(&f.b, region.lmr)?);
         }
         Ok(())
@@ -130,7 +133,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.rmr_link(rmr, region.lmr, addr, 64, mode, privs, pair.a.ep, 1, silent)
         };
         for round in 0..5 {
-            // The peer is sent a context that holds when it comes.
+            // The context that the peer receives is valid when it arrives.
             let region = linked(f, &pair.b, OPEN)?;
             f.b.post_recv(pair.b.ep, &[there.whole()], 8, DtoFlags::COMPLETION)?;
             let context = link(&own)?;
@@ -145,7 +148,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.rmr_unlink(rmr, pair.a.ep, 3, silent)?;
             f.b.lmr_free(region.lmr)?;
         }
-        // Behind a link that fails it is not sent.
+        // Behind a link that fails, the message is not sent.
         let region = linked(f, &pair.b, OPEN)?;
         let elsewhere = f.region(&f.a, f.a.pz_create()?, PAGE, OPEN)?;
         f.b.post_recv(pair.b.ep, &[there.whole()], 8, DtoFlags::COMPLETION)?;
@@ -158,7 +161,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test("unlink_remote::the_peer_does_not_answer", &["it_post_send_and_unlink.A10"], |f| {
-        // 4.096 us * 2^12 = 17 ms, twice.
+        // Two attempts with a timeout of 4.096 us * 2^12 = 17 ms each.
         let hasty = ConnAttributes { retry_count: 1, local_ack_timeout: 12, ..ConnAttributes::default() };
         let pair = impatient(f, hasty)?;
         let region = linked(f, &pair.b, OPEN)?;
@@ -167,13 +170,13 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.post_send_and_unlink(pair.a.ep, &[], 1, DtoFlags::empty(), region.context()?)?;
         pair.a.done(1, DtoStatus::Transport)?;
         pair.a.broken()?;
-        // The matching Receive ends, too.
+        // The matching Receive completes as well.
         check!(pair.b.reap_recv()?.dto_status != DtoStatus::Success);
         check!(is_linked(&f.b, region.lmr)?);
         Ok(())
     }),
     test("unlink_remote::as_many_as_the_dispatcher_holds", &["it_post_send_and_unlink.L01"], |f| {
-        // Two endpoints fill one dispatcher to the last place, whatever becomes of their requests.
+        // Two endpoints fill one EVD to the last entry, whether their requests succeed or fail.
         let both = sevd(&f.a, EventType::DTO_EVENT_STREAM, 32, 1)?;
         let room = evd_param(&f.a, both)?.sevd_queue_size;
         let half = EpAttributes { max_request_dtos: room / 2, ..attributes() };
@@ -189,7 +192,7 @@ pub(crate) const TESTS: &[Test] = &[
         for round in 0..3 {
             for pair in &pairs {
                 if round == 2 {
-                    // All that is posted now is flushed.
+                    // The requests that are posted from now on are flushed.
                     f.a.ep_disconnect(pair.a.ep, &[])?;
                 }
                 for cookie in 0..(room / 2) as u64 {

@@ -1,4 +1,5 @@
-//! What an RMR is over the LMR below it (pages it_addr_mode_t, it_rmr_link, it_rmr_query, it_rmr_free; appendix A).
+//! The relation of an RMR to the LMR below it (pages it_addr_mode_t, it_rmr_link, it_rmr_query,
+//! it_rmr_free; appendix A).
 
 use privileged_api::*;
 
@@ -20,7 +21,7 @@ pub(crate) const TESTS: &[Test] = &[
         pair.a.done(1, DtoStatus::Success)?;
         check!(own.all() == region.bytes(40, 60));
         f.b.rmr_free(rmr)?;
-        // The region below has relative addressing: it cannot be.
+        // A region with relative addressing can have no RMR linked to it.
         for mode in [AddrMode::Relative, AddrMode::Absolute] {
             let (pair, _, rmr) = ready(f, RmrType::Narrow)?;
             let buffer = f.buffer(PAGE)?;
@@ -34,7 +35,8 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test("windows::over_memory_that_cannot_be_read", &["it_rmr_link.A08"], |f| {
-        // A region that was made with its memory can always be read; a link need not allow it.
+        // A region that was created with its memory is always locally readable; a linked region
+        // need not be.
         for rmr_type in TYPES {
             for (privs, works) in
                 [(MemPriv::REMOTE_READ, false), (MemPriv::REMOTE, false), (MemPriv::REMOTE_WRITE, true)]
@@ -63,22 +65,24 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             for rmr_type in TYPES {
                 let (pair, region, rmr) = ready(f, rmr_type)?;
-                // Posted, but behind a Send that nobody receives yet: the state is the old or the new one.
+                // The link is posted behind a Send for which the peer has no Receive yet, so a
+                // query returns either the old or the new state.
                 f.b.post_send(pair.b.ep, &[], 1, SIGNALLED)?;
                 let link = Link { flags: DtoFlags::empty(), ..Link::of(rmr, &region).part(8, 16) };
                 let context = link.post(&pair.b, 2)?;
-                let told = param(&pair.b, rmr)?;
-                check!(!told.linked || told.rmr_context == Some(context));
+                let current = param(&pair.b, rmr)?;
+                check!(!current.linked || current.rmr_context == Some(context));
                 f.a.post_recv(pair.a.ep, &[], 3, DtoFlags::COMPLETION)?;
                 f.b.post_rdma_write(pair.b.ep, &[], 4, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
                 pair.b.done(1, DtoStatus::Success)?;
-                // No event of the link; what was posted later is done, so the link is.
+                // The link causes no event. A later request has completed, so the link has been
+                // executed.
                 pair.b.done(4, DtoStatus::Success)?;
-                let told = param(&pair.b, rmr)?;
-                check_eq!((told.linked, told.rmr_context, told.length), (true, Some(context), 16));
-                check_eq!((told.lmr, told.addr), (region.lmr, region.buffer.addr() + 8));
+                let current = param(&pair.b, rmr)?;
+                check_eq!((current.linked, current.rmr_context, current.length), (true, Some(context), 16));
+                check_eq!((current.lmr, current.addr), (region.lmr, region.buffer.addr() + 8));
                 pair.b.idle()?;
-                // The same of an unlink.
+                // The same holds for an unlink.
                 f.b.rmr_unlink(rmr, pair.b.ep, 5, DtoFlags::empty())?;
                 f.b.post_rdma_write(pair.b.ep, &[], 6, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
                 pair.b.done(6, DtoStatus::Success)?;
@@ -111,7 +115,7 @@ pub(crate) const TESTS: &[Test] = &[
                     match pair.a.reap()?.dto_status {
                         DtoStatus::Success if !failed => {}
                         DtoStatus::RemoteAccess if !failed => failed = true,
-                        // Behind the one that broke the connection.
+                        // This request was posted behind the one that broke the connection.
                         DtoStatus::Flushed if failed => {}
                         other => {
                             return Err(Failure::new(alloc::format!("{other:?}, after failure: {failed}")));
@@ -124,7 +128,8 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test("windows::old_contexts", &["it_rmr_unlink.B06", "it_rmr_link.B17"], |f| {
-        // A context that was in force before opens nothing, however often the RMR was linked since, up to all variants of its key.
+        // An earlier context is invalid, even after the RMR was linked as often as its key has
+        // variants.
         for rmr_type in TYPES {
             let (pair, region, rmr) = ready(f, rmr_type)?;
             let old = Link::of(rmr, &region).made(&pair.b)?;

@@ -1,4 +1,5 @@
-//! Options of work requests: which call takes which, and what coalescing and notification do (page it_dto_flags_t).
+//! Flags of work requests: which call takes which flags, and the effects of coalescing and
+//! notification (page it_dto_flags_t).
 
 use core::result::Result;
 
@@ -41,7 +42,7 @@ const CALLS: [Call; 12] = [
 ];
 
 impl Call {
-    /// The options that the call takes, as the page's tables have it.
+    /// The flags that the call takes, according to the tables of the page.
     fn options(self) -> DtoFlags {
         let all = DtoFlags::COMPLETION | DtoFlags::NOTIFY | DtoFlags::COALESCE;
         all | match self {
@@ -56,26 +57,27 @@ impl Call {
     }
 }
 
-/// What the calls work on.
-struct Ground {
+/// The objects that the calls use.
+struct Operands {
     pair: Pair,
     own: Region,
     peer: Region,
-    /// Of `a`: not linked before each call that links it, linked before each that unlinks it.
+    /// A region of `a`, which is not linked before a call that links it, and linked before a call
+    /// that unlinks it.
     lmr: LmrHandle,
     rmr: RmrHandle,
     two: Two,
 }
 
 #[track_caller]
-fn ground(f: &Fixture) -> Result<Ground, Failure> {
+fn operands(f: &Fixture) -> Result<Operands, Failure> {
     let (pair, own, peer) = f.open_pair()?;
     let lmr = f.a.lmr_create_unlinked(pair.a.pz, 1, LmrFlags::NONE, 0)?;
     let rmr = f.a.rmr_create(pair.a.pz, RmrType::Narrow)?;
-    Ok(Ground { pair, own, peer, lmr, rmr, two: two(f)? })
+    Ok(Operands { pair, own, peer, lmr, rmr, two: two(f)? })
 }
 
-impl Ground {
+impl Operands {
     fn post(&self, call: Call, cookie: u64, flags: DtoFlags) -> Result<(), Error> {
         let End { ia, ep, .. } = &self.pair.a;
         let (segment, mode) = (self.own.segment(0, 8), AddrMode::Absolute);
@@ -83,7 +85,8 @@ impl Ground {
         let (addr, page) = (self.own.buffer.addr(), PAGE as u64);
         match call {
             Call::Send => ia.post_send(*ep, &[segment], cookie, flags),
-            // Nothing is unlinked: the call itself is in question.
+            // The context is invalid, so nothing is unlinked: here only the refusal of the call
+            // counts.
             Call::SendAndUnlink => ia.post_send_and_unlink(*ep, &[segment], cookie, flags, RmrContext(0)),
             Call::Write => ia.post_rdma_write(*ep, &[segment], cookie, flags, at, context),
             Call::Read => ia.post_rdma_read(*ep, &[segment], cookie, flags, at, context),
@@ -111,8 +114,8 @@ impl Ground {
         }
     }
 
-    /// Makes what `call` needs, posts it with these options, and takes its completion, which comes on account of COMPLETION or of the
-    /// request behind it.
+    /// Prepares what `call` needs, posts it with these flags and takes its completion. The
+    /// completion comes because of COMPLETION, or is that of the request behind it.
     fn works(&self, call: Call, flags: DtoFlags) -> Outcome {
         let (a, b) = (&self.pair.a, &self.pair.b);
         match call {
@@ -144,7 +147,7 @@ impl Ground {
             }
             _ => {}
         }
-        // What was held back goes with this one.
+        // This request releases a request that was held back.
         a.ia.post_rdma_write(a.ep, &[], 4, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
         if flags.contains(DtoFlags::COMPLETION) {
             a.done(2, DtoStatus::Success)?;
@@ -176,7 +179,7 @@ pub(crate) const TESTS: &[Test] = &[
         "dto_flags::which_call_takes_which",
         &["it_dto_flags_t.B26", "it_dto_flags_t.B27", "it_dto_flags_t.B31"],
         |f| {
-            let ground = ground(f)?;
+            let operands = operands(f)?;
             for call in CALLS {
                 let options = call.options();
                 let least = match call {
@@ -186,18 +189,18 @@ pub(crate) const TESTS: &[Test] = &[
                 for flags in (0..0x100).map(DtoFlags::from_bits_retain) {
                     let alone = flags.contains(DtoFlags::NOTIFY) && !flags.contains(DtoFlags::COMPLETION);
                     if alone || !options.contains(flags) || !flags.contains(least) {
-                        let posted = ground.post(call, 1, flags);
+                        let posted = operands.post(call, 1, flags);
                         check_eq!(posted, Err(Error::InvalidDtoFlags), "{call:?} with {flags:?}");
                     } else if call != Call::SendAndUnlink {
-                        ground.works(call, flags)?;
+                        operands.works(call, flags)?;
                     }
                 }
             }
-            // One with something to unlink.
-            let End { ia, ep, .. } = &ground.pair.b;
-            let lmr = ia.lmr_create_unlinked(ground.pair.b.pz, 1, LmrFlags::NONE, 0)?;
-            let (pages, page) = ([IoAddr(ground.peer.buffer.bus())], PAGE as u64);
-            let (iobl, addr) = (Iobl::pages(&pages, page, 0), ground.peer.buffer.addr());
+            // Sends that unlink a region, with each legal combination of flags.
+            let End { ia, ep, .. } = &operands.pair.b;
+            let lmr = ia.lmr_create_unlinked(operands.pair.b.pz, 1, LmrFlags::NONE, 0)?;
+            let (pages, page) = ([IoAddr(operands.peer.buffer.bus())], PAGE as u64);
+            let (iobl, addr) = (Iobl::pages(&pages, page, 0), operands.peer.buffer.addr());
             for flags in (0..0x80).map(DtoFlags::from_bits_retain) {
                 let alone = flags.contains(DtoFlags::NOTIFY) && !flags.contains(DtoFlags::COMPLETION);
                 if alone || !Call::SendAndUnlink.options().contains(flags) {
@@ -205,18 +208,18 @@ pub(crate) const TESTS: &[Test] = &[
                 }
                 let mode = AddrMode::Absolute;
                 let context = ia.lmr_link(lmr, addr, &iobl, page, mode, OPEN, *ep, 5, SIGNALLED)?;
-                ground.pair.b.done(5, DtoStatus::Success)?;
+                operands.pair.b.done(5, DtoStatus::Success)?;
                 ia.post_recv(*ep, &[], 6, DtoFlags::COMPLETION)?;
                 let context = context.unwrap_or_default();
-                f.a.post_send_and_unlink(ground.pair.a.ep, &[], 7, flags, context)?;
-                f.a.post_rdma_write(ground.pair.a.ep, &[], 8, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+                f.a.post_send_and_unlink(operands.pair.a.ep, &[], 7, flags, context)?;
+                f.a.post_rdma_write(operands.pair.a.ep, &[], 8, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
                 if flags.contains(DtoFlags::COMPLETION) {
-                    ground.pair.a.done(7, DtoStatus::Success)?;
+                    operands.pair.a.done(7, DtoStatus::Success)?;
                 }
-                ground.pair.a.done(8, DtoStatus::Success)?;
-                ground.pair.b.recv_done(6, DtoStatus::Success)?;
+                operands.pair.a.done(8, DtoStatus::Success)?;
+                operands.pair.b.recv_done(6, DtoStatus::Success)?;
             }
-            f.a.rmr_free(ground.rmr)?;
+            f.a.rmr_free(operands.rmr)?;
             Ok(())
         },
     )
@@ -228,14 +231,14 @@ pub(crate) const TESTS: &[Test] = &[
         own.fill(5);
         let (at, context) = (peer.remote(0), peer.context()?);
         let held = SIGNALLED | DtoFlags::COALESCE;
-        // What is wrong is told at once.
+        // A bad argument is reported at once, although the request would be held back.
         let many = alloc::vec![own.segment(0, 1); 1000];
         refused(f.a.post_send(pair.a.ep, &many, 1, held), Error::InvalidNumSegments)?;
         refused(f.a.post_send(EpHandle::NULL, &[], 1, held), Error::InvalidEp)?;
         let never = held | DtoFlags::UNLINK_LOCAL_SINK;
         refused(f.a.post_rdma_write(pair.a.ep, &[], 1, never, at, context), Error::InvalidDtoFlags)?;
         for round in 0..20 {
-            // Requests of several kinds, the last of which lets go of all: they are done in order.
+            // The last of these requests releases all others, and they are executed in order.
             f.b.post_recv(pair.b.ep, &[], 1, DtoFlags::COMPLETION | DtoFlags::COALESCE)?;
             f.b.post_recv(pair.b.ep, &[], 2, DtoFlags::COMPLETION)?;
             f.a.post_rdma_write(pair.a.ep, &[own.whole()], 1, held, at, context)?;
@@ -270,7 +273,7 @@ pub(crate) const TESTS: &[Test] = &[
                 f.a.post_recv(pair.a.ep, &[], cookie, held)?;
             }
             refused(f.a.post_recv(pair.a.ep, &[], 99, held), Error::TooManyPosts)?;
-            // All run, none was lost.
+            // All requests were executed.
             for cookie in 0..requests {
                 pair.a.done(cookie, DtoStatus::Success)?;
             }
@@ -283,7 +286,7 @@ pub(crate) const TESTS: &[Test] = &[
         pair.a.idle()
     }),
     test("dto_flags::notification_is_the_librarys", &["it_dto_flags_t.F09"], |f| {
-        // By count it never notifies, so that the option alone decides.
+        // The threshold is never reached, so the flag alone decides whether an event notifies.
         let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 16, 0)?;
         let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 16, 0)?;
         let end = f.end_on(&f.a, &EpAttributes { max_request_dtos: 8, ..attributes() }, request, recv)?;

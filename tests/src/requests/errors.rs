@@ -1,5 +1,5 @@
-//! Work requests that fail (pages it_dto_status_t, it_affiliated_event_t, and the asynchronous errors of the posting
-//! pages).
+//! Work requests that fail (pages it_dto_status_t, it_affiliated_event_t, and the asynchronous
+//! errors of the posting pages).
 
 use core::result::Result;
 
@@ -9,7 +9,7 @@ use privileged_api::*;
 use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, WAIT, attributes, sevd};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// A way to use local memory.
+/// An operation on local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Send,
@@ -20,7 +20,8 @@ enum Way {
 
 const WAYS: [Way; 4] = [Way::Send, Way::Recv, Way::Write, Way::Read];
 
-/// Uses `segment` of `a` in that way, and checks that the operation ends with this status, the connection with it.
+/// Uses `segment` of `a` in this operation, and checks that it completes with this status and that
+/// the connection breaks.
 fn fails(f: &Fixture, pair: &Pair, way: Way, segment: LmrTriplet, status: DtoStatus) -> Outcome {
     let peer = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
     let there = (peer.remote(0), peer.context()?);
@@ -38,11 +39,11 @@ fn fails(f: &Fixture, pair: &Pair, way: Way, segment: LmrTriplet, status: DtoSta
         Way::Read => ia.post_rdma_read(*ep, &[segment], 1, DtoFlags::empty(), there.0, there.1)?,
     }
     let done = if way == Way::Recv { pair.a.reap_recv()? } else { pair.a.reap()? };
-    check_eq!((done.cookie, done.dto_status), (1, status), "of a {way:?}");
+    check_eq!((done.cookie, done.dto_status), (1, status), "the completion of a {way:?}");
     pair.a.broken()
 }
 
-/// Whether reading or writing `b`'s memory through this context fails, and how.
+/// Reads or writes `b`'s memory through this context, and returns the status.
 fn remote(
     f: &Fixture,
     pair: &Pair,
@@ -56,7 +57,7 @@ fn remote(
         true => f.a.post_rdma_write(pair.a.ep, &[own.whole()], 1, DtoFlags::empty(), at, context)?,
         false => f.a.post_rdma_read(pair.a.ep, &[own.whole()], 1, DtoFlags::empty(), at, context)?,
     }
-    // Success would be silent: what follows tells.
+    // A success would cause no event, so a second request follows.
     f.a.post_rdma_write(pair.a.ep, &[], 2, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
     let done = pair.a.reap()?;
     Ok(match done.cookie {
@@ -65,7 +66,8 @@ fn remote(
     })
 }
 
-/// Writes or reads the peer's region with its own context and address, but without the right to; that ends the connection.
+/// Reads or writes the peer's region with a valid context and address but without the right to, and
+/// checks that the connection breaks.
 #[track_caller]
 fn denied(f: &Fixture, pair: &Pair, writes: bool, peer: &Region) -> Outcome {
     let status = remote(f, pair, writes, peer.remote(0), peer.context()?)?;
@@ -74,7 +76,7 @@ fn denied(f: &Fixture, pair: &Pair, writes: bool, peer: &Region) -> Outcome {
     peer.untouched()
 }
 
-/// The affiliated event that a peer's wrongdoing leaves at an endpoint.
+/// Takes the next affiliated event, which must have this number and name this endpoint.
 #[track_caller]
 pub(crate) fn affiliated(ia: &Ia, evd: EvdHandle, number: EventType, ep: EpHandle) -> Outcome {
     let (event, _) = ia.evd_wait(evd, WAIT)?;
@@ -84,7 +86,7 @@ pub(crate) fn affiliated(ia: &Ia, evd: EvdHandle, number: EventType, ep: EpHandl
     }
 }
 
-/// A pair whose active side gives up soon.
+/// A pair whose active side has these connection attributes, such as few retries.
 pub(crate) fn impatient(f: &Fixture, attributes_of: ConnAttributes) -> Result<Pair, Failure> {
     let pair = Pair { a: f.end(&f.a, &attributes())?, b: f.end(&f.b, &attributes())? };
     f.connect_with(&pair.a, &pair.b, Some(&attributes_of))?;
@@ -371,7 +373,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("errors::no_receive", &["it_dto_status_t.F13", "it_dto_status_t.F26", "it_event_t.F35"], |f| {
         check_eq!(DtoStatus::ReceiverNotReady.as_raw(), 10);
         check_eq!(EventType::ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION.as_raw(), 0x4021);
-        // Each attempt finds none, and the retries are soon used up.
+        // No attempt finds a Receive, and there are few retries.
         let pair = impatient(f, ConnAttributes { rnr_retry_count: 1, ..ConnAttributes::default() })?;
         f.a.post_send(pair.a.ep, &[], 1, SIGNALLED)?;
         pair.a.done(1, DtoStatus::ReceiverNotReady)?;
@@ -418,7 +420,10 @@ pub(crate) const TESTS: &[Test] = &[
                 pair.a.done(3, DtoStatus::RemoteResponder)?;
                 pair.a.broken()?;
                 pair.b.broken()?;
-                check!(sink.bytes(room, PAGE - room).iter().all(|&byte| byte == 0), "beyond the buffer");
+                check!(
+                    sink.bytes(room, PAGE - room).iter().all(|&byte| byte == 0),
+                    "bytes behind the buffer were written"
+                );
             }
             Ok(())
         },
@@ -429,7 +434,7 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             let short = EpAttributes { max_dto_payload_size: 100, ..attributes() };
             for way in [Way::Send, Way::Write, Way::Read] {
-                // Exactly as long as it may be is good.
+                // A message of exactly the maximum length is accepted.
                 let pair = f.pair_of(&short, &attributes())?;
                 let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
                 let peer = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
@@ -437,12 +442,12 @@ pub(crate) const TESTS: &[Test] = &[
                 f.a.post_rdma_write(pair.a.ep, &[own.segment(0, 100)], 5, SIGNALLED, there.0, there.1)?;
                 pair.a.done(5, DtoStatus::Success)?;
                 fails(f, &pair, way, own.segment(0, 101), DtoStatus::LocalLength)?;
-                // So many segments that their lengths overflow.
+                // The sum of the segments' lengths overflows.
                 let pair = f.pair_of(&short, &attributes())?;
                 let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
                 fails(f, &pair, way, own.segment(0, PAGE), DtoStatus::LocalLength)?;
             }
-            // Incoming: the peer's endpoint may send more than this one takes.
+            // An incoming message: the peer's endpoint may send more than this endpoint accepts.
             let pair = f.pair_of(&attributes(), &short)?;
             let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
             let sink = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
@@ -488,7 +493,7 @@ pub(crate) const TESTS: &[Test] = &[
                 pair.a.recv_done(cookie, DtoStatus::Flushed)?;
             }
             pair.a.broken()?;
-            // The first write was done, the third was not.
+            // The first write was executed, the third one was not.
             check_eq!(peer.bytes(0, 8), own.bytes(0, 8));
             check!(peer.bytes(8, 56).iter().all(|&byte| byte == 0));
             pair.a.idle()
@@ -508,7 +513,7 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             check_eq!(DtoStatus::Transport.as_raw(), 9);
-            // 4.096 us * 2^12 = 17 ms, twice.
+            // Two attempts with a timeout of 4.096 us * 2^12 = 17 ms each.
             let hasty = ConnAttributes { retry_count: 1, local_ack_timeout: 12, ..ConnAttributes::default() };
             for way in [Way::Send, Way::Write, Way::Read] {
                 let pair = impatient(f, hasty)?;
@@ -554,24 +559,24 @@ pub(crate) const TESTS: &[Test] = &[
             for what in [Injection::DropRequests, Injection::DropResponses] {
                 sink.buffer.slice().fill(0);
                 f.b.post_recv(pair.b.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
-                lose(f, &pair, what, 2)?;
+                drop_packets(f, &pair, what, 2)?;
                 f.a.post_send(pair.a.ep, &[source.whole()], 2, SIGNALLED)?;
                 pair.b.recv_done(1, DtoStatus::Success)?;
                 pair.a.done(2, DtoStatus::Success)?;
                 check!(sink.all() == source.all());
             }
-            // Once each, however often it was sent.
+            // Each completes once, regardless of how often it was sent.
             pair.b.idle()
         },
     ),
 ];
 
-/// Loses all further requests of the pair's active side.
+/// Drops all further requests of the pair's active side.
 fn drop_requests(f: &Fixture, pair: &Pair) -> Outcome {
-    lose(f, pair, Injection::DropRequests, 1000)
+    drop_packets(f, pair, Injection::DropRequests, 1000)
 }
 
-/// Loses the next `count` packets of a kind on the active side's queue pair.
-fn lose(f: &Fixture, pair: &Pair, what: Injection, count: u32) -> Outcome {
+/// Drops the next `count` packets of a kind on the active side's queue pair.
+fn drop_packets(f: &Fixture, pair: &Pair, what: Injection, count: u32) -> Outcome {
     f.inject_into(&pair.a, what, count, 0)
 }

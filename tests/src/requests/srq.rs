@@ -1,4 +1,5 @@
-//! Shared receive queues (pages it_srq_create, it_srq_query, it_srq_modify, it_srq_free, it_post_recv, it_ep_attributes_t).
+//! Shared receive queues (pages it_srq_create, it_srq_query, it_srq_modify, it_srq_free,
+//! it_post_recv, it_ep_attributes_t).
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -20,14 +21,14 @@ fn sharer(f: &Fixture, pz: PzHandle, srq: SrqHandle, with: &EpAttributes) -> Res
     Ok(End { ia: f.b.clone(), pz, request, recv, conn, ep })
 }
 
-/// A connection whose passive side shares the queue, in a zone of its own.
+/// A connection whose passive side uses the queue, in a zone of its own.
 pub(crate) fn client(f: &Fixture, srq: SrqHandle) -> Result<Pair, Failure> {
     let pair = Pair { a: f.end(&f.a, &attributes())?, b: sharer(f, f.b.pz_create()?, srq, &attributes())? };
     f.connect(&pair.a, &pair.b)?;
     Ok(pair)
 }
 
-/// One whose active side does not wait for Receives.
+/// As [`client`], with an active side that gives up soon when there is no Receive.
 fn impatient(f: &Fixture, srq: SrqHandle) -> Result<Pair, Failure> {
     let pair = Pair { a: f.end(&f.a, &attributes())?, b: sharer(f, f.b.pz_create()?, srq, &attributes())? };
     let once = ConnAttributes { rnr_retry_count: 1, ..ConnAttributes::default() };
@@ -44,7 +45,8 @@ fn arm(f: &Fixture, srq: SrqHandle, low_watermark: usize) -> Result<(), Error> {
     f.b.srq_modify(srq, SrqParamMask::LOW_WATERMARK, &params)
 }
 
-/// Sends nothing from `a` to `b`, which takes one Receive; returns its completion.
+/// Sends an empty message from `a` to `b`, which consumes one Receive; returns the Receive's
+/// completion.
 pub(crate) fn one(f: &Fixture, pair: &Pair) -> Result<DtoCompletion, Failure> {
     f.a.post_send(pair.a.ep, &[], 1, SIGNALLED)?;
     pair.a.done(1, DtoStatus::Success)?;
@@ -71,7 +73,7 @@ fn crossed(f: &Fixture, evd: EvdHandle, srq: SrqHandle) -> Outcome {
 fn quiet(f: &Fixture, evd: EvdHandle) -> Outcome {
     match f.b.evd_wait(evd, MOMENT) {
         Err(error) if error == Error::TimeoutExpired => Ok(()),
-        other => Err(Failure::new(alloc::format!("nothing should be told: {other:?}"))),
+        other => Err(Failure::new(alloc::format!("expected no event, got {other:?}"))),
     }
 }
 
@@ -112,7 +114,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check!(all.max_recv_dtos >= dtos && all.max_recv_segs >= segments);
                 let some = f.b.srq_query(srq, SrqParamMask::MAX_RECV_DTO)?;
                 check_eq!(some, SrqParam { max_recv_dtos: all.max_recv_dtos, ..SrqParam::default() });
-                // Exactly that many, with exactly that many segments.
+                // The queue holds exactly that many Receives, each with that many segments.
                 let most = alloc::vec![LmrTriplet::default(); all.max_recv_segs];
                 for cookie in 0..all.max_recv_dtos as u64 {
                     f.b.post_recv(srq, &most, cookie, DtoFlags::COMPLETION)?;
@@ -174,7 +176,7 @@ pub(crate) const TESTS: &[Test] = &[
                 Ok(_) => made += 1,
                 Err(error) => break error,
             }
-            check!(made <= 1 << 12, "there is a limit");
+            check!(made <= 1 << 12, "no limit was reached");
         };
         check_eq!((refusal, f.b.object_counts().srq), (Error::Resources, made));
         Ok(())
@@ -223,15 +225,15 @@ pub(crate) const TESTS: &[Test] = &[
                     pair.a.done(1, DtoStatus::Success)?;
                 }
                 taken.sort_unstable();
-                check_eq!(taken, [0, 1, 2], "each Receive once");
+                check_eq!(taken, [0, 1, 2], "each Receive completes once");
             }
-            let told = f.b.ep_query(pairs[0].b.ep, EpParamMask::ALL)?;
-            check_eq!(told.attr.rc.srq, srq);
+            let answer = f.b.ep_query(pairs[0].b.ep, EpParamMask::ALL)?;
+            check_eq!(answer.attr.rc.srq, srq);
             check_eq!(
                 f.b.ep_query(f.end(&f.b, &attributes())?.ep, EpParamMask::ALL)?.attr.rc.srq,
                 SrqHandle::NULL
             );
-            // They were all that there were.
+            // There are no further completions.
             check_eq!((pairs[0].a.idle()?, pairs[0].b.idle()?), ((), ()));
             Ok(())
         },
@@ -271,13 +273,13 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(HARD_HI_WATERMARK_DISABLE, usize::MAX);
             let pz = f.b.pz_create()?;
             let srq = f.b.srq_create(pz, 1, 4)?;
-            // What has no meaning is not looked at.
+            // Attributes without a meaning for such an endpoint are ignored.
             let attr =
                 EpAttributes { max_recv_dtos: usize::MAX, max_recv_segments: usize::MAX, ..attributes() };
             let end = sharer(f, pz, srq, &attr)?;
-            let told = f.b.ep_query(end.ep, EpParamMask::ALL)?.attr;
-            check_eq!((told.max_recv_dtos, told.max_recv_segments, told.rc.srq), (0, 0, srq));
-            check_eq!((told.rc.soft_hi_watermark, told.rc.hard_hi_watermark), (0, 0));
+            let answer = f.b.ep_query(end.ep, EpParamMask::ALL)?.attr;
+            check_eq!((answer.max_recv_dtos, answer.max_recv_segments, answer.rc.srq), (0, 0, srq));
+            check_eq!((answer.rc.soft_hi_watermark, answer.rc.hard_hi_watermark), (0, 0));
             refused(f.b.post_recv(end.ep, &[], 1, DtoFlags::COMPLETION), Error::InvalidSrq)?;
             let modify = |mask, attr| f.b.ep_modify(end.ep, mask, &attr);
             let dtos = EpAttributes { max_recv_dtos: 4, ..attr };
@@ -297,13 +299,13 @@ pub(crate) const TESTS: &[Test] = &[
                     let mine = EpAttributes { max_recv_dtos: 4, max_recv_segments: 1, ..attr };
                     let none = EpFlags::empty();
                     let ep = f.b.ep_rc_create(pz, end.request, end.recv, end.conn, none, &mine)?;
-                    let told = f.b.ep_query(ep, EpParamMask::ALL)?.attr;
-                    check_eq!((told.rc.srq, told.max_recv_dtos), (SrqHandle::NULL, 4));
-                    check_eq!((told.rc.soft_hi_watermark, told.rc.hard_hi_watermark), (0, 0));
+                    let answer = f.b.ep_query(ep, EpParamMask::ALL)?.attr;
+                    check_eq!((answer.rc.srq, answer.max_recv_dtos), (SrqHandle::NULL, 4));
+                    check_eq!((answer.rc.soft_hi_watermark, answer.rc.hard_hi_watermark), (0, 0));
                     f.b.ep_free(ep)?;
                 }
             }
-            check_eq!(f.b.ep_query(end.ep, EpParamMask::ALL)?.attr, told);
+            check_eq!(f.b.ep_query(end.ep, EpParamMask::ALL)?.attr, answer);
             let theirs = f.a.srq_create(f.a.pz_create()?, 1, 1)?;
             let freed = f.b.srq_create(pz, 1, 1)?;
             f.b.srq_free(freed)?;
@@ -330,11 +332,11 @@ pub(crate) const TESTS: &[Test] = &[
                 f.b.post_recv(srq, &[buffer.whole()], cookie, DtoFlags::COMPLETION)?;
             }
             refused(f.b.srq_free(srq), Error::SrqBusy)?;
-            check_eq!(one(f, &pair)?.cookie, 0, "it still works");
+            check_eq!(one(f, &pair)?.cookie, 0, "the Receive after the refused free");
             f.b.ep_disconnect(pair.b.ep, &[])?;
             pair.b.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
             refused(f.b.srq_free(srq), Error::SrqBusy)?;
-            // Receives belong to the queue: none is flushed with an endpoint.
+            // The Receives belong to the queue, so freeing the endpoint flushes none of them.
             pair.b.idle()?;
             f.b.ep_free(pair.b.ep)?;
             let other = client(f, srq)?;
@@ -354,19 +356,19 @@ pub(crate) const TESTS: &[Test] = &[
         let own = f.region(&f.b, good.b.pz, 64, OPEN)?;
         let source = f.region(&f.a, good.a.pz, 64, MemPriv::LOCAL)?;
         source.fill(3);
-        // A Receive is of the queue's zone.
+        // The zone of a Receive's buffer must be the queue's.
         f.b.post_recv(srq, &[shared.whole()], 1, DtoFlags::COMPLETION)?;
         f.a.post_send(good.a.ep, &[source.whole()], 1, SIGNALLED)?;
         good.b.recv_done(1, DtoStatus::Success)?;
         good.a.done(1, DtoStatus::Success)?;
         check!(shared.all() == source.all());
-        // RDMA is of the endpoint's.
+        // The zone of a region for RDMA must be the endpoint's.
         f.a.post_rdma_write(good.a.ep, &[source.whole()], 2, SIGNALLED, own.remote(0), own.context()?)?;
         good.a.done(2, DtoStatus::Success)?;
         let (at, context) = (shared.remote(0), shared.context()?);
         f.a.post_rdma_write(good.a.ep, &[source.whole()], 3, SIGNALLED, at, context)?;
         good.a.done(3, DtoStatus::RemoteAccess)?;
-        // So the endpoint's own region is no buffer.
+        // So a region of the endpoint's zone cannot be the buffer of a Receive.
         let theirs = f.region(&f.b, bad.b.pz, 64, OPEN)?;
         f.b.post_recv(srq, &[theirs.whole()], 4, DtoFlags::COMPLETION)?;
         let source = f.region(&f.a, bad.a.pz, 64, MemPriv::LOCAL)?;
@@ -381,20 +383,20 @@ pub(crate) const TESTS: &[Test] = &[
         let srq = f.b.srq_create(pz, 1, 8)?;
         let buffer = f.region(&f.b, pz, 8, MemPriv::LOCAL)?;
         let pairs = [client(f, srq)?, impatient(f, srq)?, client(f, srq)?];
-        // Too short.
+        // The buffer of the Receive is too short.
         f.b.post_recv(srq, &[buffer.whole()], 1, DtoFlags::COMPLETION)?;
         let source = f.region(&f.a, pairs[0].a.pz, 64, MemPriv::LOCAL)?;
         f.a.post_send(pairs[0].a.ep, &[source.segment(0, 9)], 2, SIGNALLED)?;
         pairs[0].b.recv_done(1, DtoStatus::LocalLength)?;
         pairs[0].a.done(2, DtoStatus::RemoteResponder)?;
         pairs[0].b.broken()?;
-        // None there, for longer than the sender waits.
+        // No Receive is posted for longer than the sender waits.
         f.a.post_send(pairs[1].a.ep, &[], 3, SIGNALLED)?;
         let done = pairs[1].a.reap()?;
         check_eq!(done.cookie, 3);
         check!(done.dto_status != DtoStatus::Success);
         pairs[1].a.broken()?;
-        // The third lives.
+        // The third connection is not affected.
         fill(f, srq, 7..8)?;
         check_eq!(one(f, &pairs[2])?.cookie, 7);
         check_eq!(pairs[2].b.state()?, EpStateRc::Connected);
@@ -437,7 +439,7 @@ pub(crate) const TESTS: &[Test] = &[
                 f.a.post_send(pair.a.ep, &[], cookie, SIGNALLED)?;
                 pair.a.done(cookie, DtoStatus::Success)?;
             }
-            // Some of the completions are taken, the others never will be.
+            // Some of the completions are dequeued, the others are lost with the endpoint.
             for cookie in 0..round {
                 check_eq!(pair.b.reap_recv()?.cookie, cookie);
             }
@@ -464,10 +466,11 @@ pub(crate) const TESTS: &[Test] = &[
             source.fill(1);
             f.b.post_recv(srq, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
             f.a.post_send(pair.a.ep, &[source.whole()], 1, SIGNALLED)?;
-            // The message comes in pieces: when some of it is there the Receive is taken, and most likely not complete.
-            check!(at_once(f.platform(), || sink.bytes(0, 1) != [0]), "nothing comes");
+            // The message arrives in pieces. When its first byte has arrived, the Receive is
+            // consumed but most likely not complete.
+            check!(at_once(f.platform(), || sink.bytes(0, 1) != [0]), "the message does not arrive");
             f.b.ep_free(pair.b.ep)?;
-            // Its place is free, whatever has become of it.
+            // The Receive's entry is free again, whether or not it completed.
             fill(f, srq, 2..3)?;
             check_eq!(one(f, &other)?.cookie, 2);
             f.a.ep_free(pair.a.ep)?;
@@ -479,7 +482,7 @@ pub(crate) const TESTS: &[Test] = &[
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 4)?;
         let pair = client(f, srq)?;
         fill(f, srq, 0..1)?;
-        // It does not help to name it.
+        // Naming the queue in the attributes of a datagram endpoint has no effect.
         let named = EpAttributes { rc: RcAttributes { srq, ..attributes().rc }, ..datagrams() };
         let (from, to) = (peer(&f.a, &datagrams())?, peer(&f.b, &named)?);
         check!(f.b.ep_query(to.ep, EpParamMask::ALL)?.attr.rc.srq.is_null());
@@ -487,7 +490,7 @@ pub(crate) const TESTS: &[Test] = &[
         let to = DgRemoteEpAddr::IbUd { addr, ep_info: to.info };
         f.a.post_sendto(from.ep, &[], 1, SIGNALLED, &to)?;
         crate::fixture::completion(&f.a, from.request)?;
-        // The datagram took nothing.
+        // The datagram has consumed no Receive of the queue.
         check_eq!(one(f, &pair)?.cookie, 0);
         Ok(())
     }),
@@ -530,29 +533,29 @@ pub(crate) const TESTS: &[Test] = &[
             let srq = f.b.srq_create(f.b.pz_create()?, 1, 16)?;
             let pair = client(f, srq)?;
             fill(f, srq, 0..8)?;
-            // Not armed: nothing is told.
+            // The watermark is not armed, so there is no event.
             one(f, &pair)?;
             quiet(f, aff)?;
             arm(f, srq, 6)?;
             check_eq!(low(f, srq)?, 6);
-            // Seven are left, six: at the mark, not below it.
+            // Six Receives are left, which is at the mark and not below it.
             one(f, &pair)?;
             quiet(f, aff)?;
             check_eq!(low(f, srq)?, 6);
             one(f, &pair)?;
             crossed(f, aff, srq)?;
             check_eq!(low(f, srq)?, 0);
-            // Once only, though it goes on, up and down again.
+            // The event comes once, although the number of Receives rises and falls again.
             one(f, &pair)?;
             fill(f, srq, 8..16)?;
             for _ in 0..10 {
                 one(f, &pair)?;
             }
             quiet(f, aff)?;
-            // Armed again with the same value: fewer are left already.
+            // It is armed again with the same value, and fewer Receives are left already.
             arm(f, srq, 6)?;
             crossed(f, aff, srq)?;
-            // A new value while armed.
+            // The value changes while the watermark is armed.
             fill(f, srq, 16..26)?;
             arm(f, srq, 4)?;
             arm(f, srq, 11)?;

@@ -1,4 +1,4 @@
-//! Shared receive queues that are made larger and smaller (page it_srq_modify).
+//! Resizing shared receive queues (page it_srq_modify).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use privileged_api::*;
 
 use crate::fixture::{Fixture, Pair, SIGNALLED};
 use crate::requests::srq::{client, fill, low, one};
-use crate::thread::{Main, all_pass};
+use crate::thread::{Body, all_pass};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 const SIZE: SrqParamMask = SrqParamMask::MAX_RECV_DTO;
@@ -22,7 +22,7 @@ fn size(f: &Fixture, srq: SrqHandle) -> Result<usize, Failure> {
     Ok(f.b.srq_query(srq, SIZE)?.max_recv_dtos)
 }
 
-/// Exactly `count` more Receives go in, the first with this cookie.
+/// Checks that exactly `count` more Receives fit, the first with this cookie.
 fn room_for(f: &Fixture, srq: SrqHandle, first: u64, count: u64) -> Outcome {
     fill(f, srq, first..first + count)?;
     refused(f.b.post_recv(srq, &[], 0, DtoFlags::COMPLETION), Error::TooManyPosts)
@@ -35,7 +35,7 @@ pub(crate) const TESTS: &[Test] = &[
         let pair = client(f, srq)?;
         let before = f.b.srq_query(srq, SrqParamMask::ALL)?;
         let mut cookies = 0..;
-        // What every size is full of is taken, to the last one, in the next.
+        // The queue is filled at every size, and all its Receives are consumed at the next one.
         for count in [4, 8, 9, 100, 3, 64, 1, 2] {
             resize(f, srq, count)?;
             let now = SrqParam { max_recv_dtos: count, ..before };
@@ -48,7 +48,7 @@ pub(crate) const TESTS: &[Test] = &[
                 }
             }
         }
-        // No Receive at all is room for one.
+        // A size of zero is rounded up to one.
         resize(f, srq, 0)?;
         check_eq!(size(f, srq)?, 1);
         room_for(f, srq, 0, 1)
@@ -56,7 +56,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("srq::what_is_posted_outlives_a_change", &["it_srq_modify.V01"], |f| {
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 8)?;
         let pair = client(f, srq)?;
-        // Not from the beginning of the ring.
+        // Begin in the middle of the ring.
         fill(f, srq, 90..95)?;
         for _ in 90..95 {
             one(f, &pair)?;
@@ -97,7 +97,7 @@ pub(crate) const TESTS: &[Test] = &[
                 (most + 1, 1, Error::Resources),
                 (u32::MAX as usize + 9, 1, Error::Resources),
                 (usize::MAX, 1, Error::Resources),
-                // The low watermark is held against the new size, whichever way.
+                // The low watermark must fit the new size, whichever of the two changes.
                 (16, 0, Error::SrqLowWatermark),
                 (16, 17, Error::SrqLowWatermark),
                 (6, 7, Error::SrqLowWatermark),
@@ -110,11 +110,11 @@ pub(crate) const TESTS: &[Test] = &[
                 }
                 check_eq!(f.b.srq_query(srq, SrqParamMask::ALL)?, before);
             }
-            // Both at once.
+            // Both change at once.
             let params = SrqParam { max_recv_dtos: 16, low_watermark: 5, ..before };
             f.b.srq_modify(srq, BOTH, &params)?;
             check_eq!(f.b.srq_query(srq, SrqParamMask::ALL)?, params);
-            // A watermark stays with another size.
+            // The watermark stays when the size changes.
             resize(f, srq, 5)?;
             check_eq!((size(f, srq)?, low(f, srq)?), (5, 5));
             check_eq!(Error::InvalidSrqSize as u32, 72);
@@ -140,23 +140,23 @@ pub(crate) const TESTS: &[Test] = &[
         const MESSAGES: u64 = 400;
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 16)?;
         let Pair { a: sender, b: taker } = client(f, srq)?;
-        let mut mains: Vec<Main<Outcome>> = Vec::new();
+        let mut bodies: Vec<Body<Outcome>> = Vec::new();
         let ia = f.b.clone();
-        mains.push(Box::new(move || {
+        bodies.push(Box::new(move || {
             for cookie in 0..MESSAGES {
                 check_eq!(taker.reap_recv()?.cookie, cookie);
             }
             Ok(())
         }));
         let ia_of_sender = f.a.clone();
-        mains.push(Box::new(move || {
+        bodies.push(Box::new(move || {
             for cookie in 0..MESSAGES {
                 ia_of_sender.post_send(sender.ep, &[], cookie, SIGNALLED)?;
                 sender.done(cookie, DtoStatus::Success)?;
             }
             Ok(())
         }));
-        mains.push(Box::new(move || {
+        bodies.push(Box::new(move || {
             let mut cookie = 0;
             while cookie < MESSAGES {
                 match ia.post_recv(srq, &[], cookie, DtoFlags::COMPLETION) {
@@ -168,8 +168,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         }));
         let ia = f.b.clone();
-        mains.push(Box::new(move || {
-            // No more than the dispatcher of their completions has places for.
+        bodies.push(Box::new(move || {
+            // No size exceeds the entries of the EVD of their completions.
             for max_recv_dtos in [3, 40, 7, 60, 1, 33, 16].into_iter().cycle().take(40) {
                 let params = SrqParam { max_recv_dtos, ..SrqParam::default() };
                 match ia.srq_modify(srq, SIZE, &params) {
@@ -179,6 +179,6 @@ pub(crate) const TESTS: &[Test] = &[
             }
             Ok(())
         }));
-        all_pass(f.platform(), mains)
+        all_pass(f.platform(), bodies)
     }),
 ];

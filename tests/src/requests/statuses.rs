@@ -1,4 +1,5 @@
-//! How work requests end: a status for each, as the InfiniBand table of the page has it (page it_dto_status_t).
+//! The status of each completed work request, according to the page's table for InfiniBand (page
+//! it_dto_status_t).
 
 use core::result::Result;
 
@@ -10,7 +11,7 @@ use crate::datagrams::ud::two;
 use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attributes};
 use crate::{Failure, Outcome, Test, check, check_eq, test};
 
-/// A request of the active side's, to a peer that has memory and Receives for it.
+/// A request of the active side to a peer that has memory and Receives for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Send,
@@ -22,20 +23,20 @@ enum Way {
 
 const WAYS: [Way; 5] = [Way::Send, Way::Write, Way::Read, Way::FetchAdd, Way::CompareSwap];
 
-/// A connected pair with memory that is open for everything.
-struct Ground {
+/// A connected pair, and a region on each side with all privileges.
+struct Operands {
     pair: Pair,
     own: Region,
     peer: Region,
 }
 
 #[track_caller]
-fn ground(f: &Fixture) -> Result<Ground, Failure> {
+fn operands(f: &Fixture) -> Result<Operands, Failure> {
     let (pair, own, peer) = f.open_pair()?;
-    Ok(Ground { pair, own, peer })
+    Ok(Operands { pair, own, peer })
 }
 
-impl Ground {
+impl Operands {
     #[track_caller]
     fn post(&self, way: Way, cookie: u64) -> Outcome {
         let End { ia, ep, .. } = &self.pair.a;
@@ -60,13 +61,13 @@ impl Ground {
         Ok(())
     }
 
-    /// Lets the device end the next request with that status.
+    /// Makes the device complete the next request with this status.
     fn spoil(&self, f: &Fixture, status: Status) -> Outcome {
         f.inject_into(&self.pair.a, Injection::Failure, 1, status as u64)
     }
 }
 
-/// A region that was linked to a page through the endpoint.
+/// A region that is linked to a page through the endpoint.
 fn linked(f: &Fixture, end: &End, cookie: u64) -> Result<Region, Failure> {
     let buffer = f.buffer(PAGE)?;
     let lmr = end.ia.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0)?;
@@ -77,7 +78,7 @@ fn linked(f: &Fixture, end: &End, cookie: u64) -> Result<Region, Failure> {
     Ok(Region { buffer, lmr, context })
 }
 
-/// Links a window to all of a region.
+/// Links a new RMR to a whole region.
 fn window(end: &End, region: &Region, cookie: u64) -> Result<(RmrHandle, RmrContext), Failure> {
     let rmr = end.ia.rmr_create(end.pz, RmrType::Narrow)?;
     let (addr, length) = (region.buffer.addr(), region.buffer.len() as u64);
@@ -86,7 +87,7 @@ fn window(end: &End, region: &Region, cookie: u64) -> Result<(RmrHandle, RmrCont
     Ok((rmr, context))
 }
 
-/// Takes the completion of a request that worked.
+/// Takes the next completion, which must be a success with this number and cookie.
 #[track_caller]
 fn worked(end: &End, number: EventType, cookie: u64) -> Outcome {
     let done = end.reap()?;
@@ -98,15 +99,16 @@ fn worked(end: &End, number: EventType, cookie: u64) -> Outcome {
 
 pub(crate) const TESTS: &[Test] = &[
     test("statuses::what_the_peer_refuses_as_invalid", &["it_dto_status_t.A27"], |f| {
-        // What it does not know at all.
+        // A request with an unknown operation.
         for way in WAYS {
-            let ground = self::ground(f)?;
-            f.inject_into(&ground.pair.a, Injection::BadRequest, 1, 0)?;
-            ground.post(way, 1)?;
-            ground.pair.a.done(1, DtoStatus::RemoteResponder)?;
-            ground.pair.a.broken()?;
+            let operands = self::operands(f)?;
+            f.inject_into(&operands.pair.a, Injection::BadRequest, 1, 0)?;
+            operands.post(way, 1)?;
+            operands.pair.a.done(1, DtoStatus::RemoteResponder)?;
+            operands.pair.a.broken()?;
         }
-        // What is longer than it takes, in either direction; that is no matter of protection.
+        // A message that is longer than the endpoint accepts, in either direction. That is not a
+        // protection error.
         for write in [true, false] {
             let short = EpAttributes { max_dto_payload_size: 64, ..attributes() };
             let pair = f.pair_of(&attributes(), &short)?;
@@ -133,8 +135,8 @@ pub(crate) const TESTS: &[Test] = &[
             "it_dto_events.F08",
         ],
         |f| {
-            let ground = self::ground(f)?;
-            let (a, b) = (&ground.pair.a, &ground.pair.b);
+            let operands = self::operands(f)?;
+            let (a, b) = (&operands.pair.a, &operands.pair.b);
             for (cookie, way) in WAYS.into_iter().enumerate() {
                 let number = match way {
                     Way::Send => EventType::DTO_SEND_CMPL,
@@ -143,16 +145,16 @@ pub(crate) const TESTS: &[Test] = &[
                     Way::FetchAdd => EventType::DTO_FETCH_ADD_CMPL,
                     Way::CompareSwap => EventType::DTO_CMP_SWAP_CMPL,
                 };
-                ground.post(way, cookie as u64)?;
+                operands.post(way, cookie as u64)?;
                 worked(a, number, cookie as u64)?;
             }
             let received = b.reap_recv()?;
             check_eq!(received.event_number, EventType::DTO_RC_RECV_CMPL);
             check_eq!(received.dto_status, DtoStatus::Success);
-            // Links and unlinks of both kinds.
+            // Links and unlinks of regions and of RMRs.
             let region = linked(f, b, 10)?;
             worked(b, EventType::LMR_LINK_CMPL, 10)?;
-            let (rmr, _) = window(b, &ground.peer, 11)?;
+            let (rmr, _) = window(b, &operands.peer, 11)?;
             worked(b, EventType::RMR_LINK_CMPL, 11)?;
             f.b.rmr_unlink(rmr, b.ep, 12, SIGNALLED)?;
             worked(b, EventType::RMR_BIND_CMPL, 12)?;
@@ -179,11 +181,11 @@ pub(crate) const TESTS: &[Test] = &[
     test("statuses::an_answer_that_makes_no_sense", &["it_dto_status_t.F09", "it_dto_status_t.F22"], |f| {
         check_eq!(DtoStatus::BadResponse.as_raw(), 6);
         for way in WAYS {
-            let ground = self::ground(f)?;
-            f.inject_into(&ground.pair.a, Injection::BadResponse, 1, 0)?;
-            ground.post(way, 1)?;
-            ground.pair.a.done(1, DtoStatus::BadResponse)?;
-            ground.pair.a.broken()?;
+            let operands = self::operands(f)?;
+            f.inject_into(&operands.pair.a, Injection::BadResponse, 1, 0)?;
+            operands.post(way, 1)?;
+            operands.pair.a.done(1, DtoStatus::BadResponse)?;
+            operands.pair.a.broken()?;
         }
         Ok(())
     }),
@@ -200,51 +202,51 @@ pub(crate) const TESTS: &[Test] = &[
                 (Status::RetryExceeded, DtoStatus::Transport),
                 (Status::RnrRetryExceeded, DtoStatus::ReceiverNotReady),
             ];
-            for (status, told) in table {
-                let ground = self::ground(f)?;
-                ground.spoil(f, status)?;
-                ground.post(Way::Write, 1)?;
-                ground.pair.a.done(1, told)?;
-                ground.pair.a.broken()?;
-                ground.peer.untouched()?;
+            for (status, expected) in table {
+                let operands = self::operands(f)?;
+                operands.spoil(f, status)?;
+                operands.post(Way::Write, 1)?;
+                operands.pair.a.done(1, expected)?;
+                operands.pair.a.broken()?;
+                operands.peer.untouched()?;
             }
             check_eq!((DtoStatus::LocalEp.as_raw(), DtoStatus::RmrOperationFailed.as_raw()), (2, 5));
             check_eq!(DtoStatus::PartialPacket.as_raw(), 11);
-            // Of links and unlinks.
-            for (status, told) in [
+            // Statuses of links and unlinks.
+            for (status, expected) in [
                 (Status::WindowBind, DtoStatus::RmrOperationFailed),
                 (Status::MemoryManagement, DtoStatus::LocalMmOperation),
                 (Status::LocalQpOperation, DtoStatus::LocalEp),
             ] {
-                let ground = self::ground(f)?;
-                ground.spoil(f, status)?;
-                window(&ground.pair.a, &ground.own, 2)?;
-                ground.pair.a.done(2, told)?;
-                ground.pair.a.broken()?;
-                let ground = self::ground(f)?;
-                let (rmr, _) = window(&ground.pair.a, &ground.own, 1)?;
-                worked(&ground.pair.a, EventType::RMR_LINK_CMPL, 1)?;
-                ground.spoil(f, status)?;
-                f.a.rmr_unlink(rmr, ground.pair.a.ep, 3, SIGNALLED)?;
-                ground.pair.a.done(3, told)?;
-                ground.pair.a.broken()?;
+                let operands = self::operands(f)?;
+                operands.spoil(f, status)?;
+                window(&operands.pair.a, &operands.own, 2)?;
+                operands.pair.a.done(2, expected)?;
+                operands.pair.a.broken()?;
+                let operands = self::operands(f)?;
+                let (rmr, _) = window(&operands.pair.a, &operands.own, 1)?;
+                worked(&operands.pair.a, EventType::RMR_LINK_CMPL, 1)?;
+                operands.spoil(f, status)?;
+                f.a.rmr_unlink(rmr, operands.pair.a.ep, 3, SIGNALLED)?;
+                operands.pair.a.done(3, expected)?;
+                operands.pair.a.broken()?;
                 f.a.rmr_free(rmr)?;
             }
-            let ground = self::ground(f)?;
-            ground.spoil(f, Status::MemoryManagement)?;
-            linked(f, &ground.pair.a, 4)?;
-            ground.pair.a.done(4, DtoStatus::LocalMmOperation)?;
-            ground.pair.a.broken()
+            let operands = self::operands(f)?;
+            operands.spoil(f, Status::MemoryManagement)?;
+            linked(f, &operands.pair.a, 4)?;
+            operands.pair.a.done(4, DtoStatus::LocalMmOperation)?;
+            operands.pair.a.broken()
         },
     ),
     test("statuses::the_local_endpoint", &["it_dto_status_t.F05"], |f| {
         for way in WAYS {
-            let ground = self::ground(f)?;
-            ground.spoil(f, Status::LocalQpOperation)?;
-            ground.post(way, 1)?;
-            ground.pair.a.done(1, DtoStatus::LocalEp)?;
-            ground.pair.a.broken()?;
-            ground.peer.untouched()?;
+            let operands = self::operands(f)?;
+            operands.spoil(f, Status::LocalQpOperation)?;
+            operands.post(way, 1)?;
+            operands.pair.a.done(1, DtoStatus::LocalEp)?;
+            operands.pair.a.broken()?;
+            operands.peer.untouched()?;
         }
         Ok(())
     }),
@@ -252,7 +254,7 @@ pub(crate) const TESTS: &[Test] = &[
         "statuses::links_beyond_what_the_region_allows",
         &["it_dto_status_t.A16", "it_dto_status_t.A17"],
         |f| {
-            // Every region can be read locally, so that remote reads are never too much.
+            // Every region grants local read, so a link may always grant remote read.
             for (has, wants) in [
                 (MemPriv::LOCAL_READ, MemPriv::REMOTE_WRITE),
                 (MemPriv::LOCAL_READ, MemPriv::REMOTE | MemPriv::ATOMIC),
@@ -272,7 +274,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test("statuses::unlinks_of_what_is_in_use", &["it_dto_status_t.A45", "it_dto_status_t.A46"], |f| {
-        // A window is on it.
+        // An RMR is linked to it.
         let pair = f.pair()?;
         let region = linked(f, &pair.a, 1)?;
         pair.a.done(1, DtoStatus::Success)?;
@@ -283,7 +285,7 @@ pub(crate) const TESTS: &[Test] = &[
         pair.a.broken()?;
         check!(f.a.lmr_query(region.lmr, LmrParamMask::LINKED)?.linked);
         f.a.rmr_free(rmr)?;
-        // Others share its memory.
+        // Other regions share its memory.
         let pair = f.pair()?;
         let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
         let memory = LmrMemory::buffer(&region.buffer);

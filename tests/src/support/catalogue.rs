@@ -1,7 +1,7 @@
-//! The catalogue in tests/catalogue, and the rule that every test is tied to it.
+//! The catalogue in tests/catalogue, and the rules that tie every test to it.
 //!
-//! Only host unit tests: no test may name a row that does not exist, no two tests have one name, and what
-//! stands in not-applicable.tsv must exist too and must not be claimed as shown at the same time.
+//! These are unit tests on the host. A test of the suite names only rows that exist; no two tests
+//! have the same name; a row in not-applicable.tsv exists and no test claims it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::string::String;
@@ -18,14 +18,14 @@ const DOCUMENTS: [(&str, &str); 7] = [
 ];
 const NOT_APPLICABLE: &str = include_str!("../../catalogue/not-applicable.tsv");
 
-/// Row id to kind.
+/// The kind of each row, by its id.
 fn rows() -> BTreeMap<&'static str, &'static str> {
     let mut rows = BTreeMap::new();
     for (document, text) in DOCUMENTS {
         for (number, line) in text.lines().enumerate().skip(1) {
             let columns: Vec<&str> = line.split('\t').collect();
             assert_eq!(columns.len(), 7, "{document} line {}", number + 1);
-            assert!(rows.insert(columns[0], columns[3]).is_none(), "{} stands twice", columns[0]);
+            assert!(rows.insert(columns[0], columns[3]).is_none(), "{} appears twice", columns[0]);
         }
     }
     rows
@@ -36,7 +36,7 @@ fn not_applicable() -> BTreeMap<&'static str, &'static str> {
     for line in NOT_APPLICABLE.lines().skip(1) {
         let (id, reason) = line.split_once('\t').unwrap_or_else(|| panic!("no reason: {line}"));
         assert!(!reason.trim().is_empty(), "{id} has no reason");
-        assert!(reasons.insert(id, reason).is_none(), "{id} stands twice");
+        assert!(reasons.insert(id, reason).is_none(), "{id} appears twice");
     }
     reasons
 }
@@ -58,10 +58,10 @@ fn every_row_that_a_test_names_exists() {
 }
 
 #[test]
-fn every_test_has_a_name_of_its_own() {
+fn every_test_name_is_unique() {
     let mut names = BTreeSet::new();
     for test in crate::all() {
-        assert!(names.insert(test.name), "{} stands twice", test.name);
+        assert!(names.insert(test.name), "{} appears twice", test.name);
         let (area, case) = test.name.split_once("::").expect("area::case");
         let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         assert!(area.chars().all(word) && case.chars().all(word), "{}", test.name);
@@ -69,7 +69,7 @@ fn every_test_has_a_name_of_its_own() {
 }
 
 #[test]
-fn a_row_is_shown_or_reasoned_away_but_not_both() {
+fn a_row_is_shown_or_not_applicable_but_not_both() {
     let rows = rows();
     let reasoned = not_applicable();
     let unknown: Vec<_> = reasoned.keys().filter(|id| !rows.contains_key(*id)).collect();

@@ -1,7 +1,9 @@
 //! Checks that end a test with file, line and message instead of a panic.
 //!
-//! A test is a function that returns an [`Outcome`]; `?` on a refused call and the macros [`check!`](macro@crate::check)
-//! and [`check_eq!`](crate::check_eq) leave it with a [`Failure`]. So a failed check costs one test, not the kernel.
+//! A test is a function that returns an [`Outcome`]. It returns early with a [`Failure`] when `?`
+//! meets a refused call, or when the macro [`check!`](macro@crate::check) or
+//! [`check_eq!`](crate::check_eq) fails. So a failed check costs one test and does not panic the
+//! kernel.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -18,7 +20,7 @@ pub struct Failure {
     pub file: &'static str,
     /// Line in it.
     pub line: u32,
-    /// What was wrong; one line.
+    /// What was wrong, in one line.
     pub message: String,
 }
 
@@ -37,17 +39,17 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The protocol with the runner is made of lines.
+/// The runner's protocol is line by line, so a message must not contain a line break.
 fn one_line(text: &str) -> String {
     text.lines().map(str::trim).collect::<alloc::vec::Vec<_>>().join(" ")
 }
 
-/// Fails unless the condition holds; further arguments are a message to format.
+/// Fails unless the condition holds. Further arguments are a message to format.
 #[macro_export]
 macro_rules! check {
     ($condition:expr $(,)?) => {
         if !$condition {
-            return Err($crate::Failure::new(concat!("not so: ", stringify!($condition))));
+            return Err($crate::Failure::new(concat!("false: ", stringify!($condition))));
         }
     };
     ($condition:expr, $($message:tt)+) => {
@@ -57,7 +59,7 @@ macro_rules! check {
     };
 }
 
-/// Fails unless the two values are equal; further arguments are a message to format.
+/// Fails unless the two values are equal. Further arguments are a message to format.
 #[macro_export]
 macro_rules! check_eq {
     ($left:expr, $right:expr $(,)?) => {
@@ -87,7 +89,7 @@ pub fn format_message(message: fmt::Arguments<'_>) -> String {
     message.to_string()
 }
 
-/// For [`check_eq!`](crate::check_eq): says what differed.
+/// For [`check_eq!`](crate::check_eq): a failure that shows both values.
 #[doc(hidden)]
 #[track_caller]
 pub fn unequal(what: &str, left: &(impl Debug + ?Sized), right: &(impl Debug + ?Sized)) -> Failure {
@@ -104,7 +106,7 @@ pub fn some<T>(value: Option<T>, what: &str) -> Result<T, Failure> {
     }
 }
 
-/// Passes if the call was refused with exactly that error.
+/// Passes if the call was refused with exactly this error.
 #[track_caller]
 pub fn refused<T, E: Debug + PartialEq>(result: Result<T, E>, with: E) -> Outcome {
     match result {

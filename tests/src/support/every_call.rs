@@ -1,6 +1,8 @@
-//! Every call of the API, with arguments that would do: on an IA that is disabled or freed each is refused, and nothing changes.
+//! Every call of the API with valid arguments. On an IA that is disabled or freed, each call must
+//! be refused and must change nothing.
 //!
-//! That the table has every call is checked below, against the source of privileged-api.
+//! A unit test below compares the table with the source of privileged-api, so that no call is
+//! missing.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,8 +15,9 @@ use crate::datagrams::ud::{Peer, address, datagrams, peer};
 use crate::fixture::{End, Fixture, Listener, OPEN, PAGE, Region, SIGNALLED, WAIT, attributes, path};
 use crate::{Failure, Outcome, check_eq};
 
-/// One of each object, in a state in which the calls would work, and requests of both kinds that wait for an answer.
-pub(crate) struct World {
+/// One object of each type, in a state in which the calls would succeed, and an unanswered
+/// connection request and service request.
+pub(crate) struct Objects {
     ia: Ia,
     end: End,
     idle: End,
@@ -34,18 +37,18 @@ pub(crate) struct World {
     notification: Notification,
 }
 
-/// A call, and what it was refused with.
+/// The name of a call, and the error that it returned.
 type Refusal = (&'static str, Option<Error>);
 
-impl World {
-    pub(crate) fn new(f: &Fixture, ia: &Ia) -> Result<World, Failure> {
+impl Objects {
+    pub(crate) fn new(f: &Fixture, ia: &Ia) -> Result<Objects, Failure> {
         let (end, other, dialling) =
             (f.end(ia, &attributes())?, f.end(ia, &attributes())?, f.end(ia, &attributes())?);
         f.connect(&end, &other)?;
         let (listener, peer) = (f.listen(ia)?, peer(ia, &datagrams())?);
         let way = path(ia, &listener.address)?;
         let asked = ia.ud_service_request_handle_create(&listener.conn_qual, end.conn, &way, &[])?;
-        // It asks itself, so that there are requests to answer.
+        // The IA sends the request to itself, so that there is one to answer.
         ia.ud_service_request(asked)?;
         let Event::UdServiceRequest(request) = ia.evd_wait(listener.evd, WAIT)?.0 else {
             return Err(Failure::new("not a UD service request"));
@@ -54,7 +57,7 @@ impl World {
         let flags = EvdFlags::CREATE_FD;
         let software = ia.evd_create(EventType::SOFTWARE_EVENT_STREAM, flags, 4, 1, EvdHandle::NULL)?;
         let region = f.region(ia, end.pz, PAGE, OPEN)?;
-        Ok(World {
+        Ok(Objects {
             mapped: ia.mem_map(region.buffer.addr(), ASPACE_KERNEL, PAGE)?,
             unlinked: ia.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0)?,
             rmr: ia.rmr_create(end.pz, RmrType::Wide)?,
@@ -75,7 +78,7 @@ impl World {
         })
     }
 
-    /// Fails unless each call, as often as it is made, is refused with this.
+    /// Fails unless each call returns this error, both times that it is made.
     pub(crate) fn all_refused(&self, error: Error) -> Outcome {
         let before = self.ia.object_counts();
         for _ in 0..2 {
@@ -246,7 +249,8 @@ mod tests {
     use std::string::String;
     use std::vec::Vec;
 
-    /// Calls that ask the IA nothing, the one that still works, and the unsafe one, which privileged-api's own tests make.
+    /// Calls that are not in the table: those that do not depend on the IA's state, `ia_free`,
+    /// which still works, and the unsafe one, which privileged-api's own tests make.
     const EXCEPT: [&str; 6] = ["handle", "object_counts", "ia_free", "evd", "ready", "lmr_create_raw"];
 
     fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
@@ -259,7 +263,7 @@ mod tests {
         }
     }
 
-    /// The methods that are public in these `impl` blocks.
+    /// The names of the public methods in these `impl` blocks.
     fn methods(text: &str, of: &[&str]) -> Vec<String> {
         let (mut inside, mut found) = (false, Vec::new());
         for line in text.lines() {

@@ -1,11 +1,12 @@
-//! What every test is given: two IAs to itself, and helpers that make objects, connections and memory.
+//! What every test is given: two IAs of its own, and helpers that make objects, connections and
+//! memory.
 //!
-//! A [`Setup`] is made once by whoever runs the suite, for the place where it runs. Each test gets a [`Fixture`]
-//! of its own with fresh IAs on it: `a` and `b`, of one NIC or of two that reach each other. When the test has
-//! returned, both are freed, and nothing may be left of it: the counts of all objects, the API's and the agents', are
-//! zero again, no work request is outstanding, and all DMA memory has come back. The heap may have grown by
-//! [`TABLES`]; when [`Setup::close`] has torn the agents down and the setup is dropped, nothing of that is left either,
-//! which whoever made the setup checks.
+//! The runner makes a [`Setup`] for the machine on which the suite runs. Each test gets a
+//! [`Fixture`] with two fresh IAs, `a` and `b`, on one NIC or on two NICs that reach each other.
+//! After the test both IAs are freed and nothing of the test may be left: the object counts of the
+//! API and of the agents are zero, no work request is outstanding, and all DMA memory has been
+//! released. The heap may have grown by [`TABLES`]. After [`Setup::close`] and the drop of the
+//! setup, that memory must be released as well; the runner checks it.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -24,19 +25,20 @@ use crate::check::{Failure, Outcome, some};
 use crate::thread::eventually;
 use crate::{check, check_eq};
 
-/// How long a test waits for an event that must come, microseconds; far more than it ever takes.
+/// How long a test waits for an event that must come, in microseconds. It is far longer than the
+/// event ever takes.
 pub const WAIT: u64 = 20_000_000;
-/// How long a test waits where nothing must come, microseconds: no event can hurry it.
+/// How long a test waits where no event may come, in microseconds.
 pub const MOMENT: u64 = 2_000;
-/// A page, and what buffers are aligned to.
+/// The size of a page, and the alignment of buffers.
 pub const PAGE: usize = 4096;
-/// What completes with an event that notifies.
+/// Flags of a request that completes with an event, and whose event notifies.
 pub const SIGNALLED: DtoFlags = DtoFlags::COMPLETION.union(DtoFlags::NOTIFY);
 /// Local read and write, remote read and write.
 pub const OPEN: MemPriv = MemPriv::LOCAL.union(MemPriv::REMOTE);
 
-/// The sizes of an agent's tables under test: small, so that tests can fill them; but for connections, which keep their
-/// places for a while after their end.
+/// The sizes of an agent's tables under test. They are small so that tests can fill them, except
+/// the table of connections: a connection keeps its entry for a while after its end.
 pub const CONFIG: Config = Config {
     max_qps: 64,
     max_cqs: 96,
@@ -47,8 +49,8 @@ pub const CONFIG: Config = Config {
     max_listens: 16,
 };
 
-/// How much more of the heap the agents may have after a test than at their beginning, bytes: their tables keep the room
-/// that they grew to, and connections that time out their end have a place for a while.
+/// How many bytes of heap the agents may hold after a test beyond what they held when they were
+/// opened. Their tables do not shrink, and connections in TimeWait keep an entry for a while.
 pub const TABLES: usize = 512 << 10;
 
 /// One interface under test.
@@ -60,39 +62,40 @@ pub struct Interface {
     pub agent: Arc<Agent>,
 }
 
-/// How much memory is in use; 0 stands for what cannot be told.
+/// How much memory is in use; 0 means unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Bytes that live objects of the heap asked for.
+    /// Bytes of all live heap allocations.
     pub heap: usize,
-    /// Bytes that the platform has lent as DMA memory.
+    /// Bytes of DMA memory that the platform has handed out.
     pub dma: usize,
-    /// How often memory was taken from the heap since the beginning.
+    /// Number of heap allocations since the start of the program.
     pub requests: u64,
 }
 
-/// The place where the suite runs.
+/// The machine on which the suite runs.
 pub struct Setup {
     /// The platform.
     pub platform: Arc<dyn Platform>,
     /// The provider that the interfaces were added to.
     pub provider: Provider,
-    /// Boot code's token.
+    /// The token of privilege from boot code.
     pub privileged: Privileged,
     /// The interface of IA `a`.
     pub a: Interface,
-    /// The interface of IA `b`: the same one, or one that it can reach.
+    /// The interface of IA `b`: the same one, or one that `a`'s can reach.
     pub b: Interface,
-    /// Kills the device as if its process were killed; nothing of it answers any more.
+    /// Kills the device as if its process were killed: from then on it answers nothing.
     pub kill: Box<dyn Fn() + Send + Sync>,
     /// How much memory is in use.
     pub memory: Box<dyn Fn() -> Memory + Send + Sync>,
-    /// What was in use when the agents had just been opened.
+    /// What was in use just after the agents were opened.
     idle: Memory,
 }
 
 impl Setup {
-    /// Brings NICs up: the IAs are of the first and of the second one, or both of the first if there is only one.
+    /// Brings the NICs up. `a` is the first NIC; `b` is the second one, or the first if there is
+    /// only one.
     pub fn new(
         platform: Arc<dyn Platform>,
         privileged: Privileged,
@@ -115,8 +118,8 @@ impl Setup {
         Ok(Setup { platform, provider, privileged, a, b, kill, memory, idle })
     }
 
-    /// Waits until nothing is left of a test: threads that are about to end may still hold something. Of a device that
-    /// died nothing comes back.
+    /// Waits until nothing of a test is left: threads that are about to end may still hold memory.
+    /// Nothing is expected of a dead device, whose memory is never released.
     pub(crate) fn nothing_is_left(&self) -> Outcome {
         let left = || {
             let requests = [&self.a, &self.b].map(|interface| interface.agent.outstanding());
@@ -135,7 +138,7 @@ impl Setup {
         Ok(())
     }
 
-    /// Whether the IAs are of two NICs.
+    /// Whether the IAs are on two NICs.
     pub fn is_apart(&self) -> bool {
         !Arc::ptr_eq(&self.a.agent, &self.b.agent)
     }
@@ -145,13 +148,13 @@ impl Setup {
         self.a.agent.is_dead() || self.b.agent.is_dead()
     }
 
-    /// Tears the agents down.
+    /// Closes the agents.
     pub fn close(&self) {
         self.a.agent.close();
         self.b.agent.close();
     }
 
-    /// The objects of all consumers, by agent.
+    /// The object counts of both agents, over all clients.
     fn counts(&self) -> [Counts; 2] {
         [self.a.agent.counts(), self.b.agent.counts()]
     }
@@ -159,11 +162,11 @@ impl Setup {
 
 /// What a test has to work with.
 pub struct Fixture {
-    /// The place where it runs.
+    /// The machine on which it runs.
     pub setup: Arc<Setup>,
     /// A privileged IA.
     pub a: Ia,
-    /// Another one, that can be reached from `a`.
+    /// Another privileged IA, which `a` can reach and which can reach `a`.
     pub b: Ia,
     extra: Mutex<Vec<Ia>>,
 }
@@ -176,13 +179,14 @@ impl Fixture {
         Ok(Fixture { setup: setup.clone(), a, b, extra: Mutex::new(Vec::new()) })
     }
 
-    /// Frees the IAs and checks that nothing is left.
+    /// Frees the IAs and checks that no object is left.
     pub fn close(self) -> Outcome {
         let ias =
             [self.a.clone(), self.b.clone()].into_iter().chain(core::mem::take(&mut *self.extra.lock()));
         for ia in ias {
             let mut last = Ok(());
-            // A callback that a test did not wait for may still be returning.
+            // `ia_free` is refused while a callback that the test did not wait for is still
+            // returning.
             let freed = eventually(&self.setup.platform, || {
                 last = ia.ia_free();
                 last != Err(Error::InvalidEvdState)
@@ -195,7 +199,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// Another name for the same IAs, for a thread of the test's.
+    /// The same IAs in a second fixture, for use in a thread of the test.
     pub fn for_a_thread(&self) -> Fixture {
         let Fixture { setup, a, b, .. } = self;
         Fixture { setup: setup.clone(), a: a.clone(), b: b.clone(), extra: Mutex::new(Vec::new()) }
@@ -206,7 +210,7 @@ impl Fixture {
         &self.setup.platform
     }
 
-    /// Another IA on `a`'s interface, privileged or not; freed with the others.
+    /// Another IA on `a`'s interface, privileged or not. [`Fixture::close`] frees it.
     #[track_caller]
     pub fn another(&self, privileged: Option<Privileged>) -> Result<Ia, Failure> {
         let ia = self.setup.provider.ia_create(&self.setup.a.name, 2, 1, privileged)?;
@@ -214,7 +218,7 @@ impl Fixture {
         Ok(ia)
     }
 
-    /// An IA on an interface of `a`'s NIC that offers less of it; freed with the others.
+    /// An IA on an interface of `a`'s NIC with these limits. [`Fixture::close`] frees it.
     #[track_caller]
     pub fn limited(&self, limits: Limits, privileged: Option<Privileged>) -> Result<Ia, Failure> {
         let provider = Provider::new(self.setup.platform.clone());
@@ -239,7 +243,7 @@ impl Fixture {
         }
     }
 
-    /// A region of `len` bytes with these privileges, absolute.
+    /// A region of `len` bytes with these privileges, absolutely addressed.
     #[track_caller]
     pub fn region(&self, ia: &Ia, pz: PzHandle, len: usize, privs: MemPriv) -> Result<Region, Failure> {
         let buffer = self.buffer(len)?;
@@ -263,7 +267,7 @@ impl Fixture {
         Ok(pair)
     }
 
-    /// A connected pair, and a page on either side, of which everything is allowed.
+    /// A connected pair, and on each side a region of a page with all privileges.
     #[track_caller]
     pub fn open_pair(&self) -> Result<(Pair, Region, Region), Failure> {
         let pair = self.pair_of(&attributes(), &atomic_attributes())?;
@@ -272,13 +276,13 @@ impl Fixture {
         Ok((pair, own, peer))
     }
 
-    /// An endpoint with all that it needs, not connected.
+    /// An endpoint in a zone and with EVDs of its own, not connected.
     #[track_caller]
     pub fn end(&self, ia: &Ia, attributes: &EpAttributes) -> Result<End, Failure> {
         self.end_in(ia, ia.pz_create()?, attributes)
     }
 
-    /// The same in a zone that exists.
+    /// An endpoint in this zone and with EVDs of its own, not connected.
     #[track_caller]
     pub fn end_in(&self, ia: &Ia, pz: PzHandle, attributes: &EpAttributes) -> Result<End, Failure> {
         let entries = attributes.max_request_dtos.max(attributes.max_recv_dtos);
@@ -287,7 +291,7 @@ impl Fixture {
         made(ia, pz, attributes, request, recv)
     }
 
-    /// An endpoint whose completions go to these dispatchers.
+    /// An endpoint in a zone of its own, with these EVDs for completions.
     #[track_caller]
     pub fn end_on(
         &self,
@@ -299,13 +303,14 @@ impl Fixture {
         made(ia, ia.pz_create()?, attributes, request, recv)
     }
 
-    /// Connects two endpoints, two-way, and takes all events of it.
+    /// Connects two endpoints with a two-way handshake and takes all events of it.
     #[track_caller]
     pub fn connect(&self, active: &End, passive: &End) -> Outcome {
         self.connect_with(active, passive, None)
     }
 
-    /// The same with connection attributes of the active side's, as for one who gives up soon.
+    /// As [`Fixture::connect`], with connection attributes for the active side, such as few
+    /// retries.
     #[track_caller]
     pub fn connect_with(&self, active: &End, passive: &End, conn_attr: Option<&ConnAttributes>) -> Outcome {
         let listener = self.listen(&passive.ia)?;
@@ -319,19 +324,19 @@ impl Fixture {
         listener.free()
     }
 
-    /// A listen point with a qualifier that the IA chose.
+    /// A listen point with a qualifier that the IA chooses.
     #[track_caller]
     pub fn listen(&self, ia: &Ia) -> Result<Listener, Failure> {
         self.listen_with(ia, ListenFlags::empty(), 16)
     }
 
-    /// A listen point with these flags and that backlog.
+    /// A listen point with these flags, and with an EVD of `backlog` entries.
     #[track_caller]
     pub fn listen_with(&self, ia: &Ia, flags: ListenFlags, backlog: usize) -> Result<Listener, Failure> {
         self.listen_on(ia, sevd(ia, EventType::CM_REQ_EVENT_STREAM, backlog, 1)?, flags)
     }
 
-    /// A listen point with these flags and that dispatcher.
+    /// A listen point with these flags and this EVD.
     #[track_caller]
     pub fn listen_on(&self, ia: &Ia, evd: EvdHandle, flags: ListenFlags) -> Result<Listener, Failure> {
         let spigot = spigot(ia)?;
@@ -340,7 +345,7 @@ impl Fixture {
         Ok(Listener { ia: ia.clone(), evd, listen, conn_qual, address })
     }
 
-    /// Makes the device of `a` do something wrong.
+    /// Injects a fault into the device of `a`.
     #[track_caller]
     pub fn inject(&self, object: u32, what: Injection, count: u32, value: u64) -> Outcome {
         match self.setup.a.agent.inject(object, what, count, value) {
@@ -349,13 +354,13 @@ impl Fixture {
         }
     }
 
-    /// The same to an endpoint of `a`'s NIC.
+    /// Injects a fault that concerns this endpoint, which must be on `a`'s NIC.
     #[track_caller]
     pub fn inject_into(&self, end: &End, what: Injection, count: u32, value: u64) -> Outcome {
         self.inject(end.ia.ep_qpn(end.ep)?, what, count, value)
     }
 
-    /// Takes the port of `a` down, or up again.
+    /// Takes the port of `a` down, or brings it up again.
     #[track_caller]
     pub fn port(&self, up: bool) -> Outcome {
         self.inject(0, Injection::Port, 1, u64::from(up))
@@ -383,7 +388,7 @@ fn made(
     Ok(End { ia: ia.clone(), pz, request, recv, conn, ep })
 }
 
-/// A privileged endpoint's attributes with both RDMA directions open.
+/// Attributes of a privileged endpoint that the peer may read from and write to.
 pub fn attributes() -> EpAttributes {
     EpAttributes {
         rc: RcAttributes { rdma_read_enable: true, rdma_write_enable: true, ..RcAttributes::default() },
@@ -392,7 +397,7 @@ pub fn attributes() -> EpAttributes {
     }
 }
 
-/// The same of one whose peer may do atomic operations, too.
+/// As [`attributes`], and the peer may also do atomic operations.
 pub fn atomic_attributes() -> EpAttributes {
     let mut attributes = attributes();
     attributes.rc.atomics_enable = true;
@@ -412,19 +417,19 @@ pub fn path(ia: &Ia, address: &NetAddr) -> Result<Path, Failure> {
     some(paths.first().copied(), "a path")
 }
 
-/// A simple dispatcher with the stream's default overflow behaviour.
+/// A simple EVD with the stream's default overflow behaviour.
 #[track_caller]
 pub fn sevd(ia: &Ia, stream: EventType, size: usize, threshold: usize) -> Result<EvdHandle, Failure> {
     Ok(ia.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, size, threshold, EvdHandle::NULL)?)
 }
 
-/// Everything that a query of the dispatcher says.
+/// All parameters of an EVD.
 #[track_caller]
 pub fn evd_param(ia: &Ia, evd: EvdHandle) -> Result<EvdParam, Failure> {
     Ok(ia.evd_query(evd, EvdParamMask::ALL)?)
 }
 
-/// The next completion on a dispatcher.
+/// The next completion on an EVD.
 #[track_caller]
 pub fn completion(ia: &Ia, evd: EvdHandle) -> Result<DtoCompletion, Failure> {
     let (event, _) = ia.evd_wait(evd, WAIT)?;
@@ -434,18 +439,18 @@ pub fn completion(ia: &Ia, evd: EvdHandle) -> Result<DtoCompletion, Failure> {
     }
 }
 
-/// An endpoint and all that belongs to it.
+/// An endpoint with its zone and EVDs.
 #[derive(Clone)]
 pub struct End {
     /// The IA.
     pub ia: Ia,
     /// The protection zone.
     pub pz: PzHandle,
-    /// The dispatcher of the send queue.
+    /// The EVD of the send queue.
     pub request: EvdHandle,
-    /// The dispatcher of the receive queue.
+    /// The EVD of the receive queue.
     pub recv: EvdHandle,
-    /// The dispatcher of the connection.
+    /// The EVD of connection events.
     pub conn: EvdHandle,
     /// The endpoint.
     pub ep: EpHandle,
@@ -468,7 +473,7 @@ impl End {
         Ok(event)
     }
 
-    /// Takes the next event of the connection, which must be this one.
+    /// Takes the next event of the connection, which must have this number.
     #[track_caller]
     pub fn expect(&self, number: EventType) -> Result<Event, Failure> {
         let event = self.event()?;
@@ -490,19 +495,19 @@ impl End {
         completion(&self.ia, self.recv)
     }
 
-    /// Takes the next completion of the send queue: this cookie, this status.
+    /// Takes the next completion of the send queue, which must have this cookie and status.
     #[track_caller]
     pub fn done(&self, cookie: u64, status: DtoStatus) -> Outcome {
         ended(self.reap()?, cookie, status)
     }
 
-    /// Takes the next completion of the receive queue: this cookie, this status.
+    /// Takes the next completion of the receive queue, which must have this cookie and status.
     #[track_caller]
     pub fn recv_done(&self, cookie: u64, status: DtoStatus) -> Outcome {
         ended(self.reap_recv()?, cookie, status)
     }
 
-    /// Takes the event of a connection that broke, and checks the state.
+    /// Takes the next event, which must be CONN_BROKEN, and checks the endpoint's state.
     #[track_caller]
     pub fn broken(&self) -> Outcome {
         self.expect(EventType::CM_MSG_CONN_BROKEN)?;
@@ -512,13 +517,13 @@ impl End {
         }
     }
 
-    /// Whether no completion is queued.
+    /// Fails if a completion is queued.
     #[track_caller]
     pub fn idle(&self) -> Outcome {
         for evd in [self.request, self.recv] {
             match self.ia.evd_dequeue(evd) {
                 Err(Error::QueueEmpty) => {}
-                other => return Err(Failure::new(format!("nothing should be queued: {other:?}"))),
+                other => return Err(Failure::new(format!("expected no completion, got {other:?}"))),
             }
         }
         Ok(())
@@ -546,7 +551,7 @@ pub struct Pair {
 pub struct Listener {
     /// The IA.
     pub ia: Ia,
-    /// The dispatcher of requests.
+    /// The EVD for connection requests.
     pub evd: EvdHandle,
     /// The listen point.
     pub listen: ListenHandle,
@@ -567,7 +572,7 @@ impl Listener {
         }
     }
 
-    /// Frees it and its dispatcher.
+    /// Frees the listen point and its EVD.
     #[track_caller]
     pub fn free(self) -> Outcome {
         self.ia.listen_free(self.listen)?;
@@ -582,7 +587,7 @@ pub struct Region {
     pub buffer: Arc<DmaBuffer>,
     /// The region.
     pub lmr: LmrHandle,
-    /// What a peer reaches it by.
+    /// The context by which a peer addresses the region, if it is open to peers.
     pub context: Option<RmrContext>,
 }
 
@@ -592,23 +597,23 @@ impl Region {
         LmrTriplet::new(self.lmr, (self.buffer.addr() + offset) as u64, len as u64)
     }
 
-    /// The segment that is all of it.
+    /// The segment that covers the whole region.
     pub fn whole(&self) -> LmrTriplet {
         self.segment(0, self.buffer.len())
     }
 
-    /// Where a peer finds the byte at `offset`.
+    /// The remote address of the byte at `offset`.
     pub fn remote(&self, offset: usize) -> RdmaAddr {
         make_rdma_addr_absolute(self.buffer.addr() + offset)
     }
 
-    /// The context of a region that is open to peers.
+    /// The context of a region that is open to peers, or a failure.
     #[track_caller]
     pub fn context(&self) -> Result<RmrContext, Failure> {
         some(self.context, "an RMR context")
     }
 
-    /// Fills it with bytes that depend on `seed` and on the place.
+    /// Fills the region with [`pattern`].
     pub fn fill(&self, seed: u8) {
         write(&self.buffer, 0, &pattern(seed, self.buffer.len()));
     }
@@ -628,29 +633,29 @@ impl Region {
         self.bytes(0, self.buffer.len())
     }
 
-    /// Fails unless every byte still is zero.
+    /// Fails unless every byte is still zero.
     #[track_caller]
     pub fn untouched(&self) -> Outcome {
         match self.all().iter().position(|&byte| byte != 0) {
             None => Ok(()),
-            Some(at) => Err(Failure::new(format!("byte {at} was written"))),
+            Some(at) => Err(Failure::new(format!("byte {at} was overwritten"))),
         }
     }
 }
 
-/// Bytes that depend on `seed` and on the place; never zero.
+/// Bytes that depend on `seed` and on the position; none is zero.
 pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i as u8 ^ (i >> 8) as u8).wrapping_mul(31).wrapping_add(seed) | 1).collect()
 }
 
-/// Copies bytes out of a buffer; outside of it they are zero.
+/// Copies bytes out of a buffer. Bytes outside of the buffer read as zero.
 pub fn read(buffer: &DmaBuffer, offset: usize, len: usize) -> Vec<u8> {
     let mut bytes = alloc::vec![0; len];
     let _ = buffer.read(offset, &mut bytes);
     bytes
 }
 
-/// Copies bytes into a buffer; outside of it nothing happens.
+/// Copies bytes into a buffer. Nothing is written if they do not fit.
 pub fn write(buffer: &DmaBuffer, offset: usize, bytes: &[u8]) {
     let _ = buffer.write(offset, bytes);
 }

@@ -1,4 +1,5 @@
-//! What the tests are made with.
+//! Support for the tests: checks, the fixture, threads, tables of refused calls, and the runner of
+//! one test.
 
 #[cfg(test)]
 mod catalogue;

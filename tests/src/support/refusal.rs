@@ -1,5 +1,6 @@
-//! Refusals by table: calls with one argument open, and everything wrong that it can be. Each time the call says what its page wants, and all that can
-//! be queried is as before.
+//! Refusals by table: a set of calls, each with one argument left open, is made with every bad
+//! value of that argument. Each call must return the error of its page, and must change nothing
+//! that a query shows.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,14 +11,14 @@ use privileged_api::Error;
 
 use crate::{Failure, Outcome, check_eq};
 
-/// A call with one argument open.
+/// A call with one argument left open, and its name.
 pub(crate) type Call<'a, T> = (&'static str, Box<dyn Fn(T) -> Result<(), Error> + 'a>);
 
 pub(crate) fn call<'a, T>(name: &'static str, call: impl Fn(T) -> Result<(), Error> + 'a) -> Call<'a, T> {
     (name, Box::new(call))
 }
 
-/// Makes every call with every bad value, and sees each refused with that error and nothing changed.
+/// Makes every call with every bad value, and checks that each returns `error` and changes nothing.
 pub(crate) fn all_refused<T: Copy + Debug, S: PartialEq + Debug>(
     seen: impl Fn() -> Result<S, Failure>,
     calls: &[Call<'_, T>],
@@ -35,21 +36,22 @@ pub(crate) fn all_refused<T: Copy + Debug, S: PartialEq + Debug>(
     Ok(())
 }
 
-/// Objects that such calls are about.
-pub(crate) trait Scene {
-    /// What queries tell.
-    type Told: PartialEq + Debug;
+/// The objects that such calls act on.
+pub(crate) trait Queried {
+    /// What the queries of these objects return.
+    type Answers: PartialEq + Debug;
 
-    /// All that queries tell.
-    fn all(&self) -> Result<Self::Told, Failure>;
+    /// Queries all of these objects.
+    fn all(&self) -> Result<Self::Answers, Failure>;
 
-    /// As [`all_refused`], where all of them are as before.
+    /// As [`all_refused`], where nothing of [`Queried::all`] may change.
     fn refuses<T: Copy + Debug>(&self, calls: &[Call<'_, T>], values: &[T], error: Error) -> Outcome {
         all_refused(|| self.all(), calls, values, error)
     }
 }
 
-/// Handles that name nothing of that kind here: none, one that is gone, another IA's, one of another type, and junk.
+/// Handles that do not name an object of this type in this IA: null, a freed handle, another IA's,
+/// one of another type, near misses of these three, and junk.
 pub(crate) fn no_handles<T: Copy>(
     from_raw: fn(u64) -> T,
     freed: u64,
@@ -61,7 +63,7 @@ pub(crate) fn no_handles<T: Copy>(
     [0, freed, foreign, other_type].into_iter().chain(near).chain(junk).map(from_raw).collect()
 }
 
-/// Single bits outside of the defined ones, and all of them.
+/// Each undefined bit alone, and all of them at once.
 pub(crate) fn undefined(defined: u32) -> Vec<u32> {
     let single = (0..32).map(|bit| 1 << bit).filter(|bit| defined & bit == 0);
     single.chain([!defined, u32::MAX]).collect()

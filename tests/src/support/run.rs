@@ -1,4 +1,4 @@
-//! Running tests: which, in which order, and one of them from beginning to end.
+//! Running tests: which ones, in which order, and one test from beginning to end.
 
 use alloc::string::ToString;
 use alloc::sync::Arc;
@@ -9,7 +9,8 @@ use crate::check::{Failure, Outcome};
 use crate::fixture::{Fixture, Setup};
 use crate::{Test, all};
 
-/// The tests whose names contain one of `filters` (all, if there is none), from the one after `after` on.
+/// The tests whose names contain one of `filters` (all tests, if there is none), starting behind
+/// the test `after`.
 pub fn select<'a>(
     filters: &'a [&'a str],
     after: Option<&'a str>,
@@ -18,12 +19,12 @@ pub fn select<'a>(
     all().skip(begin).filter(move |test| matches(test.name, filters))
 }
 
-/// Whether a name contains one of the filters, or there is none.
+/// Whether a name contains one of the filters; true if there is no filter.
 pub fn matches(name: &str, filters: &[&str]) -> bool {
     filters.is_empty() || filters.iter().any(|filter| name.contains(filter))
 }
 
-/// Runs one test: IAs of its own before, and the check that nothing is left behind after it.
+/// Runs one test: opens its IAs, runs it, frees the IAs, and checks that nothing is left.
 pub fn run(test: &Test, setup: &Arc<Setup>) -> Outcome {
     let fixture = Fixture::open(setup)?;
     let outcome = (test.run)(&fixture);
@@ -44,7 +45,7 @@ impl From<WaitError> for Failure {
     fn from(failure: WaitError) -> Failure {
         let WaitError { error, nmore } = failure;
         Failure::new(match error {
-            Error::TimeoutExpired => alloc::format!("the awaited event did not come; {nmore} are queued"),
+            Error::TimeoutExpired => alloc::format!("the awaited event did not come; {nmore} queued"),
             error => "waiting failed with ".to_string() + &alloc::format!("{error:?}"),
         })
     }

@@ -1,4 +1,5 @@
-//! Threads for tests: started on the platform, joined with a deadline, so that a hung one fails its test.
+//! Threads for tests. They run on the platform and are joined with a deadline, so that a hung
+//! thread fails its test.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -12,34 +13,35 @@ use platform::{Instant, Platform};
 
 use crate::check::{Failure, Outcome};
 
-/// How long a test waits for something that must happen; far more than it ever takes.
+/// How long a test waits for a condition that must become true. It is far longer than that ever
+/// takes.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A word that one thread sets and others wait for.
+/// A counter that threads raise and other threads wait on.
 #[derive(Clone)]
-pub struct Gate {
+pub struct Signal {
     platform: Arc<dyn Platform>,
     count: Arc<AtomicU32>,
 }
 
-impl Gate {
-    /// A gate at zero.
-    pub fn new(platform: &Arc<dyn Platform>) -> Gate {
-        Gate { platform: platform.clone(), count: Arc::new(AtomicU32::new(0)) }
+impl Signal {
+    /// A signal at zero.
+    pub fn new(platform: &Arc<dyn Platform>) -> Signal {
+        Signal { platform: platform.clone(), count: Arc::new(AtomicU32::new(0)) }
     }
 
-    /// Adds one and wakes who waits.
-    pub fn pass(&self) {
+    /// Adds one and wakes the waiters.
+    pub fn raise(&self) {
         self.count.fetch_add(1, Ordering::Release);
         self.platform.wake(&self.count);
     }
 
-    /// How often it was passed.
+    /// How often it was raised.
     pub fn count(&self) -> u32 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Waits until it was passed `count` times; false if that took longer than `within`.
+    /// Waits until it was raised `count` times; false if that took longer than `within`.
     pub fn reached(&self, count: u32, within: Duration) -> bool {
         let deadline = self.platform.now() + within;
         loop {
@@ -54,19 +56,19 @@ impl Gate {
         }
     }
 
-    /// As [`Gate::reached`] with [`PATIENCE`], or a failure at the caller's line.
+    /// As [`Signal::reached`] with [`PATIENCE`], or a failure at the caller's line.
     #[track_caller]
     pub fn wait(&self, count: u32) -> Outcome {
         match self.reached(count, PATIENCE) {
             true => Ok(()),
-            false => Err(Failure::new(format!("passed {} times, expected {count}", self.count()))),
+            false => Err(Failure::new(format!("raised {} times, expected {count}", self.count()))),
         }
     }
 }
 
-/// A running thread and what it will return.
+/// A running thread and its result.
 pub struct Thread<T> {
-    done: Gate,
+    done: Signal,
     result: Arc<Mutex<Option<T>>>,
 }
 
@@ -76,28 +78,28 @@ impl<T: Send + 'static> Thread<T> {
     pub fn spawn(
         platform: &Arc<dyn Platform>,
         name: &str,
-        main: impl FnOnce() -> T + Send + 'static,
+        body: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Thread<T>, Failure> {
-        let thread = Thread { done: Gate::new(platform), result: Arc::new(Mutex::new(None)) };
+        let thread = Thread { done: Signal::new(platform), result: Arc::new(Mutex::new(None)) };
         let (done, result) = (thread.done.clone(), thread.result.clone());
-        let main = Box::new(move || {
-            let value = main();
+        let body = Box::new(move || {
+            let value = body();
             *result.lock() = Some(value);
             drop(result);
-            done.pass();
+            done.raise();
         });
-        match platform.spawn(name, main) {
+        match platform.spawn(name, body) {
             Ok(()) => Ok(thread),
             Err(_) => Err(Failure::new("no memory for a thread")),
         }
     }
 
-    /// Whether it has returned.
+    /// Whether the thread has returned.
     pub fn is_done(&self) -> bool {
         self.done.count() > 0
     }
 
-    /// Waits for it to return.
+    /// Waits for the thread to return.
     #[track_caller]
     pub fn join(self) -> Result<T, Failure> {
         self.done.wait(1)?;
@@ -108,58 +110,60 @@ impl<T: Send + 'static> Thread<T> {
     }
 }
 
-/// What a thread of [`together`] does.
-pub type Main<T> = Box<dyn FnOnce() -> T + Send>;
+/// The body of one thread of [`together`].
+pub type Body<T> = Box<dyn FnOnce() -> T + Send>;
 
-/// Starts a thread for each, lets them go at the same moment, and waits for all; returns what they return, in the same order.
+/// Runs each body in a thread of its own. All bodies start at the same moment. Returns their
+/// results in the order of the bodies.
 #[track_caller]
 pub fn together<T: Send + 'static>(
     platform: &Arc<dyn Platform>,
-    mains: Vec<Main<T>>,
+    bodies: Vec<Body<T>>,
 ) -> Result<Vec<T>, Failure> {
-    joined(started(platform, mains)?)
+    joined(started(platform, bodies)?)
 }
 
-/// Starts a thread for each, and lets them go at the same moment.
+/// Starts a thread for each body. The bodies start at the same moment.
 #[track_caller]
 fn started<T: Send + 'static>(
     platform: &Arc<dyn Platform>,
-    mains: Vec<Main<T>>,
+    bodies: Vec<Body<T>>,
 ) -> Result<Vec<Thread<T>>, Failure> {
-    let (ready, start) = (Gate::new(platform), Gate::new(platform));
-    let count = mains.len() as u32;
+    let (ready, start) = (Signal::new(platform), Signal::new(platform));
+    let count = bodies.len() as u32;
     let mut threads = Vec::new();
-    for main in mains {
+    for body in bodies {
         let (ready, start) = (ready.clone(), start.clone());
         threads.push(Thread::spawn(platform, "together", move || {
-            ready.pass();
+            ready.raise();
             start.reached(1, PATIENCE);
-            main()
+            body()
         })?);
     }
     ready.wait(count)?;
-    start.pass();
+    start.raise();
     Ok(threads)
 }
 
-/// Waits for all of them; what they return, in the same order.
+/// Joins all threads; their results are in the order of the threads.
 #[track_caller]
 fn joined<T: Send + 'static>(threads: Vec<Thread<T>>) -> Result<Vec<T>, Failure> {
     let mut returned = Vec::new();
-    // Not by `map`: it would be the library's line that a failure names.
+    // With `map`, a failure would name a line of the library.
     for thread in threads {
         returned.push(thread.join()?);
     }
     Ok(returned)
 }
 
-/// As [`together`], for threads that say what went wrong in them.
+/// As [`together`], for bodies that return an outcome.
 #[track_caller]
-pub fn all_pass(platform: &Arc<dyn Platform>, mains: Vec<Main<Outcome>>) -> Outcome {
-    passed(started(platform, mains)?)
+pub fn all_pass(platform: &Arc<dyn Platform>, bodies: Vec<Body<Outcome>>) -> Outcome {
+    passed(started(platform, bodies)?)
 }
 
-/// Waits for all of them. What went wrong in one is told before that another still waits for it.
+/// Joins all threads. The failure of a body is returned rather than the failure to join another
+/// thread that waits for it.
 #[track_caller]
 fn passed(threads: Vec<Thread<Outcome>>) -> Outcome {
     let mut hangs = None;
@@ -175,12 +179,14 @@ fn passed(threads: Vec<Thread<Outcome>>) -> Outcome {
     hangs.map_or(Ok(()), Err)
 }
 
-/// Has a loop that otherwise neither waits nor takes a lock be one in which the simulation can let others run. Costs next to nothing elsewhere.
+/// Yields in the simulation, where a loop that neither waits nor takes a lock would never let
+/// another thread run. Elsewhere it costs next to nothing.
 pub fn breathe(platform: &Arc<dyn Platform>) {
     platform.now();
 }
 
-/// Looks again and again whether `condition` holds, without sleeping; only for what is too short to be met by [`eventually`].
+/// Polls `condition` without sleeping. Only for conditions that hold so briefly that [`eventually`]
+/// could miss them.
 pub fn at_once(platform: &Arc<dyn Platform>, mut condition: impl FnMut() -> bool) -> bool {
     let deadline = platform.now() + PATIENCE;
     loop {
@@ -193,7 +199,8 @@ pub fn at_once(platform: &Arc<dyn Platform>, mut condition: impl FnMut() -> bool
     }
 }
 
-/// Waits until `condition` holds, without an event to wait for; only for what happens in another thread soon.
+/// Waits until `condition` holds, where there is no event to wait for. Only for conditions that
+/// another thread makes true soon.
 pub fn eventually(platform: &Arc<dyn Platform>, mut condition: impl FnMut() -> bool) -> bool {
     let deadline: Instant = platform.now() + PATIENCE;
     let never = AtomicU32::new(0);
@@ -210,15 +217,15 @@ pub fn eventually(platform: &Arc<dyn Platform>, mut condition: impl FnMut() -> b
 mod tests {
     use super::*;
 
-    /// A thread that has ended, and left this or nothing.
+    /// A thread that has ended with this result, or without one.
     fn ended<T: Send + 'static>(result: Option<T>) -> Thread<T> {
-        let done = Gate::new(&host::Machine::new(0).platform());
-        done.pass();
+        let done = Signal::new(&host::Machine::new(0).platform());
+        done.raise();
         Thread { done, result: Arc::new(Mutex::new(result)) }
     }
 
     #[test]
-    fn a_failure_names_the_line_of_who_waits() {
+    fn a_failure_names_the_line_of_the_caller() {
         let failure = joined::<()>(Vec::from([ended(None)])).unwrap_err();
         assert_eq!((failure.file, failure.line), (file!(), line!() - 1));
         assert_eq!(failure.message, "a thread ended without a result");
@@ -227,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_in_a_thread_is_told_first() {
+    fn a_failure_in_a_thread_comes_before_a_failed_join() {
         let wrong = Failure::new("wrong");
         let threads = [ended(Some(Ok(()))), ended(None), ended(Some(Err(wrong.clone())))];
         assert_eq!(passed(Vec::from(threads)), Err(wrong));

@@ -1,6 +1,8 @@
-//! Threads on the data path: who posts, who takes events, and callbacks beside them (chapter 4.2, "strongly thread-safe").
+//! Threads on the data path: posters, reapers, and callbacks beside them (chapter 4.2, "strongly
+//! thread-safe").
 //!
-//! What threads do to objects stands in `objects`, frees under users in `frees`.
+//! `objects` has the tests of threads that change objects, `frees` those of threads that free
+//! objects in use.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -13,20 +15,20 @@ use platform::sync::Mutex;
 use privileged_api::*;
 
 use crate::fixture::{End, Fixture, OPEN, PAGE, SIGNALLED, WAIT, attributes, sevd};
-use crate::thread::{Main, Thread, all_pass, eventually, together};
+use crate::thread::{Body, Thread, all_pass, eventually, together};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// Threads that do the same.
+/// Number of threads with the same task.
 const THREADS: usize = 4;
-/// What each posts.
+/// Number of requests that each thread posts.
 const POSTS: usize = if cfg!(miri) { 6 } else { 40 };
 
-/// A cookie that says whose it is and which of theirs.
+/// A cookie made of the number of the thread and the number of its request.
 fn cookie(thread: usize, n: usize) -> u64 {
     (thread as u64) << 32 | n as u64
 }
 
-/// Fails unless each thread's cookies came once each, in the order in which they were posted.
+/// Fails unless each thread's cookies are there once each, in the order in which they were posted.
 fn in_order(cookies: &[u64], threads: usize, each: usize) -> Outcome {
     let mut next = vec![0; threads];
     for &got in cookies {
@@ -38,12 +40,12 @@ fn in_order(cookies: &[u64], threads: usize, each: usize) -> Outcome {
     Ok(())
 }
 
-/// Room for all that the threads post.
+/// Attributes of an endpoint with room for all requests of all threads.
 fn roomy() -> EpAttributes {
     EpAttributes { max_request_dtos: THREADS * POSTS, max_recv_dtos: THREADS * POSTS, ..attributes() }
 }
 
-/// Takes so many completions of a dispatcher, all of which must be good.
+/// Takes `count` completions from an EVD, each of which must be a success.
 fn take(ia: &Ia, evd: EvdHandle, count: usize) -> Result<Vec<DtoCompletion>, Failure> {
     let mut taken = Vec::new();
     while taken.len() < count {
@@ -56,7 +58,7 @@ fn take(ia: &Ia, evd: EvdHandle, count: usize) -> Result<Vec<DtoCompletion>, Fai
     Ok(taken)
 }
 
-/// Takes software events until one says 0; returns their data.
+/// Takes software events until one carries 0, and returns their data.
 fn take_software(ia: &Ia, evd: EvdHandle, waits: bool) -> Result<Vec<usize>, Failure> {
     let mut taken = Vec::new();
     loop {
@@ -69,7 +71,7 @@ fn take_software(ia: &Ia, evd: EvdHandle, waits: bool) -> Result<Vec<usize>, Fai
             Err(failure) if failure.error == Error::QueueEmpty => match ia.evd_dequeue(evd) {
                 Ok(event) => event,
                 Err(Error::QueueEmpty) => {
-                    // Let others run.
+                    // Let other threads run in the simulation.
                     ia.evd_query(evd, EvdParamMask::ALL)?;
                     core::hint::spin_loop();
                     continue;
@@ -86,7 +88,7 @@ fn take_software(ia: &Ia, evd: EvdHandle, waits: bool) -> Result<Vec<usize>, Fai
     }
 }
 
-/// Posts `count` software events of this thread, as there is room.
+/// Posts `count` software events of this thread, each as soon as there is room.
 fn post_software(ia: &Ia, evd: EvdHandle, thread: usize, count: usize) -> Outcome {
     for n in 0..count {
         while let Err(error) = ia.evd_post_se(evd, cookie(thread, n) as usize + 1) {
@@ -97,7 +99,7 @@ fn post_software(ia: &Ia, evd: EvdHandle, thread: usize, count: usize) -> Outcom
     Ok(())
 }
 
-/// Two connected pairs whose ends on `a` share protection zone and dispatchers.
+/// Two connected pairs whose ends on `a` share a protection zone and EVDs.
 fn sharing(f: &Fixture) -> Result<[(End, End); 2], Failure> {
     let (pz, conn) = (f.a.pz_create()?, sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 16, 1)?);
     let dto = |ia| sevd(ia, EventType::DTO_EVENT_STREAM, 4 * THREADS * POSTS, 1);
@@ -119,15 +121,15 @@ pub(crate) const TESTS: &[Test] = &[
         let sink = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
         region.fill(3);
         let context = sink.context()?;
-        // Each thread has its own part of the sink, and writes each word of it in turn.
+        // Each thread has its own part of the sink and writes every word of it.
         let part = PAGE / THREADS;
-        let mut mains: Vec<Main<Outcome>> = Vec::new();
+        let mut bodies: Vec<Body<Outcome>> = Vec::new();
         for thread in 0..THREADS {
             let (end, peer) = (pair.a.clone(), pair.b.clone());
             let place = |n: usize| thread * part + n * 8;
             let writes: Vec<_> =
                 (0..POSTS).map(|n| (region.segment(place(n), 8), sink.remote(place(n)))).collect();
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 for (n, (segment, to)) in writes.into_iter().enumerate() {
                     peer.ia.post_recv(peer.ep, &[], cookie(thread, n), DtoFlags::COMPLETION)?;
                     let posted = match n % 2 {
@@ -146,7 +148,7 @@ pub(crate) const TESTS: &[Test] = &[
                 Ok(())
             }));
         }
-        all_pass(f.platform(), mains)?;
+        all_pass(f.platform(), bodies)?;
         let done: Vec<u64> =
             take(&f.a, pair.a.request, THREADS * POSTS)?.iter().map(|done| done.cookie).collect();
         in_order(&done, THREADS, POSTS)?;
@@ -164,10 +166,10 @@ pub(crate) const TESTS: &[Test] = &[
         let pairs = sharing(f)?;
         let own = &pairs[0].0;
         let region = f.region(&f.a, own.pz, PAGE, OPEN)?;
-        let mut mains: Vec<Main<Outcome>> = Vec::new();
+        let mut bodies: Vec<Body<Outcome>> = Vec::new();
         for (thread, (end, peer)) in pairs.iter().cloned().enumerate() {
             let segment = region.segment(thread * 64, 64);
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 for n in 0..POSTS {
                     peer.ia.post_recv(peer.ep, &[], cookie(thread, n), DtoFlags::COMPLETION)?;
                     end.ia.post_recv(end.ep, &[segment], cookie(thread, n), DtoFlags::COMPLETION)?;
@@ -177,7 +179,7 @@ pub(crate) const TESTS: &[Test] = &[
                 Ok(())
             }));
         }
-        all_pass(f.platform(), mains)?;
+        all_pass(f.platform(), bodies)?;
         for evd in [own.request, own.recv] {
             let done = take(&f.a, evd, 2 * POSTS)?;
             for completion in &done {
@@ -195,7 +197,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     test("threads::each_software_event_is_taken_once", &["4.2.B01", "4.2.B02", "4.2.B05"], |f| {
         let each = 150;
-        // Smaller than what is posted, so that posters meet a full queue as well.
+        // The queue is smaller than the number of events, so posters meet a full queue as well.
         let evd =
             f.a.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 32, 1, EvdHandle::NULL)?;
         let mut takers = Vec::new();
@@ -203,14 +205,14 @@ pub(crate) const TESTS: &[Test] = &[
             let ia = f.a.clone();
             takers.push(Thread::spawn(f.platform(), "taker", move || take_software(&ia, evd, waits))?);
         }
-        let mut mains: Vec<Main<Outcome>> = Vec::new();
+        let mut bodies: Vec<Body<Outcome>> = Vec::new();
         for thread in 0..THREADS {
             let ia = f.a.clone();
-            mains.push(Box::new(move || post_software(&ia, evd, thread, each)));
+            bodies.push(Box::new(move || post_software(&ia, evd, thread, each)));
         }
-        // Objects of other kinds come and go meanwhile.
+        // Objects of other types are created and freed meanwhile.
         let ia = f.a.clone();
-        mains.push(Box::new(move || {
+        bodies.push(Box::new(move || {
             for _ in 0..20 {
                 let pz = ia.pz_create()?;
                 let other = sevd(&ia, EventType::DTO_EVENT_STREAM, 8, 1)?;
@@ -219,14 +221,14 @@ pub(crate) const TESTS: &[Test] = &[
             }
             Ok(())
         }));
-        all_pass(f.platform(), mains)?;
+        all_pass(f.platform(), bodies)?;
         for _ in &takers {
             while f.a.evd_post_se(evd, 0).is_err() {}
         }
         let mut all = Vec::new();
         for taker in takers {
             let taken = taker.join()??;
-            // What one taker sees of one poster is in order.
+            // The events that one taker got from one poster are in order.
             for thread in 0..THREADS {
                 let own: Vec<_> = taken.iter().filter(|&&data| (data - 1) >> 32 == thread).collect();
                 check!(own.is_sorted());
@@ -244,9 +246,9 @@ pub(crate) const TESTS: &[Test] = &[
         let taken: Arc<Mutex<Vec<u64>>> = Arc::new(Mutex::new(Vec::new()));
         let count = Arc::new(AtomicUsize::new(0));
         let total = 2 * POSTS;
-        let mut mains: Vec<Main<Outcome>> = Vec::new();
+        let mut bodies: Vec<Body<Outcome>> = Vec::new();
         for (thread, (end, peer)) in pairs.iter().cloned().enumerate() {
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 for n in 0..POSTS {
                     peer.ia.post_recv(peer.ep, &[], 1, DtoFlags::COMPLETION)?;
                     end.ia.post_send(end.ep, &[], cookie(thread, n), SIGNALLED)?;
@@ -256,11 +258,11 @@ pub(crate) const TESTS: &[Test] = &[
         }
         for way in 0..3 {
             let (ia, taken, count) = (f.a.clone(), taken.clone(), count.clone());
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 while count.load(Ordering::Acquire) < total {
                     let mut many = [DtoCompletion::default(); 8];
                     let got = match way {
-                        // Short waits, since another thread may take the last one.
+                        // The waits are short, since another thread may take the last completion.
                         0 => match ia.evd_wait(evd, 500) {
                             Ok((Event::Dto(done), _)) => vec![done],
                             Err(failure) if failure.error == Error::TimeoutExpired => vec![],
@@ -284,7 +286,7 @@ pub(crate) const TESTS: &[Test] = &[
                 Ok(())
             }));
         }
-        all_pass(f.platform(), mains)?;
+        all_pass(f.platform(), bodies)?;
         let mut cookies = taken.lock().clone();
         cookies.sort_unstable();
         in_order(&cookies, 2, POSTS)?;
@@ -306,15 +308,15 @@ pub(crate) const TESTS: &[Test] = &[
                 }
             }
         };
-        let mut mains: Vec<Main<Outcome>> = Vec::new();
+        let mut bodies: Vec<Body<Outcome>> = Vec::new();
         for thread in 0..2 {
             let ia = f.a.clone();
-            mains.push(Box::new(move || post_software(&ia, evd, thread, each)));
+            bodies.push(Box::new(move || post_software(&ia, evd, thread, each)));
         }
-        // One that attaches and detaches, ...
+        // One thread attaches and detaches the callback, ...
         let (ia, into, over) = (f.a.clone(), inside.clone(), twice.clone());
         let routine = empty.clone();
-        mains.push(Box::new(move || {
+        bodies.push(Box::new(move || {
             for _ in 0..60 {
                 let (into, over, routine) = (into.clone(), over.clone(), routine.clone());
                 ia.evd_callback_attach(
@@ -332,38 +334,38 @@ pub(crate) const TESTS: &[Test] = &[
             }
             Ok(())
         }));
-        // ... and one that takes what no callback does.
+        // ... and one takes the events for which no callback ran.
         let (ia, drain, seen) = (f.a.clone(), empty.clone(), taken.clone());
-        mains.push(Box::new(move || {
+        bodies.push(Box::new(move || {
             while seen.lock().len() < 2 * each {
                 drain(&ia);
                 core::hint::spin_loop();
             }
             Ok(())
         }));
-        all_pass(f.platform(), mains)?;
-        check!(!twice.load(Ordering::Acquire), "two callbacks of one dispatcher at once");
+        all_pass(f.platform(), bodies)?;
+        check!(!twice.load(Ordering::Acquire), "two callbacks of one EVD ran at once");
         check!(eventually(f.platform(), || !inside.load(Ordering::Acquire)));
         let mut cookies = taken.lock().clone();
         cookies.sort_unstable();
         in_order(&cookies, 2, each)
     }),
     test("threads::links_without_anything_in_common", &["4.2.B07", "4.2.B08", "4.2.B11"], |f| {
-        let mut mains: Vec<Main<Outcome>> = Vec::new();
+        let mut bodies: Vec<Body<Outcome>> = Vec::new();
         for rmr_type in [RmrType::Narrow, RmrType::Wide] {
             let pair = f.pair()?;
             let region = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
             let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
             let rmr = f.b.rmr_create(pair.b.pz, rmr_type)?;
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 let (end, mode, privs) = (&pair.b, AddrMode::Absolute, MemPriv::REMOTE);
                 for n in 0..20 {
                     let (addr, length) = (region.buffer.addr() + 64 * n, 64 + n as u64);
                     let context =
                         end.ia.rmr_link(rmr, region.lmr, addr, length, mode, privs, end.ep, 1, SIGNALLED)?;
                     end.done(1, DtoStatus::Success)?;
-                    let told = end.ia.rmr_query(rmr, RmrParamMask::ALL)?;
-                    check_eq!((told.addr, told.length, told.rmr_context), (addr, length, Some(context)));
+                    let param = end.ia.rmr_query(rmr, RmrParamMask::ALL)?;
+                    check_eq!((param.addr, param.length, param.rmr_context), (addr, length, Some(context)));
                     let to = region.remote(64 * n);
                     pair.a.ia.post_rdma_write(pair.a.ep, &[own.whole()], 2, SIGNALLED, to, context)?;
                     pair.a.done(2, DtoStatus::Success)?;
@@ -374,16 +376,17 @@ pub(crate) const TESTS: &[Test] = &[
                 Ok(())
             }));
         }
-        all_pass(f.platform(), mains)
+        all_pass(f.platform(), bodies)
     }),
     test("threads::links_of_one_region", &["4.2.B04", "4.2.B11", "4.2.B12"], |f| {
-        // More than the specification asks of any model but the strong one: RMR, LMR and endpoint are the same.
+        // RMR, LMR and endpoint are the same for all threads. Only the strong thread model asks for
+        // that.
         let pair = f.pair_of(&roomy(), &roomy())?;
         let region = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
         let rmr = f.b.rmr_create(pair.b.pz, RmrType::Wide)?;
         let each = 30;
         let (base, mode) = (region.buffer.addr(), AddrMode::Absolute);
-        // Address, length and privileges of each link belong together.
+        // Address, length and privileges of a link belong together.
         let link = move |n: usize| {
             let privs = if n.is_multiple_of(2) { MemPriv::REMOTE_READ } else { MemPriv::REMOTE_WRITE };
             (base + 8 * n, 100 + n as u64, privs)
@@ -392,10 +395,10 @@ pub(crate) const TESTS: &[Test] = &[
             !param.linked || (0..2 * each).any(|n| link(n) == (param.addr, param.length, param.privs))
         };
         let linking = Arc::new(AtomicUsize::new(2));
-        let mut mains: Vec<Main<Outcome>> = Vec::new();
+        let mut bodies: Vec<Body<Outcome>> = Vec::new();
         for thread in 0..2 {
             let (end, lmr, linking) = (pair.b.clone(), region.lmr, linking.clone());
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 let outcome = (0..each).try_for_each(|n| {
                     let (addr, length, privs) = link(thread * each + n);
                     let cookie = cookie(thread, n);
@@ -408,39 +411,39 @@ pub(crate) const TESTS: &[Test] = &[
         }
         for _ in 0..2 {
             let (ia, linking, lmr) = (f.b.clone(), linking.clone(), region.lmr);
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 loop {
                     let last = linking.load(Ordering::Acquire) == 0;
-                    let told = ia.rmr_query(rmr, RmrParamMask::ALL)?;
-                    check!(belongs(&told), "torn: {told:?}");
-                    check!(!told.linked || told.lmr == lmr && told.rmr_context.is_some());
+                    let param = ia.rmr_query(rmr, RmrParamMask::ALL)?;
+                    check!(belongs(&param), "parts of two links: {param:?}");
+                    check!(!param.linked || param.lmr == lmr && param.rmr_context.is_some());
                     if last {
                         return Ok(());
                     }
                 }
             }));
         }
-        all_pass(f.platform(), mains)?;
+        all_pass(f.platform(), bodies)?;
         let done = take(&f.b, pair.b.request, 2 * each)?;
         let cookies: Vec<u64> = done.iter().map(|done| done.cookie).collect();
         in_order(&cookies, 2, each)?;
-        // The last one to complete is in force.
+        // The link that completed last is in force.
         let last = cookies.last().copied().unwrap_or_default();
         let (addr, length, privs) = link((last >> 32) as usize * each + last as u32 as usize);
-        let told = f.b.rmr_query(rmr, RmrParamMask::ALL)?;
-        check_eq!((told.addr, told.length, told.privs), (addr, length, privs));
+        let param = f.b.rmr_query(rmr, RmrParamMask::ALL)?;
+        check_eq!((param.addr, param.length, param.privs), (addr, length, privs));
         Ok(())
     }),
     test("threads::region_links_on_one_endpoint", &["4.2.V02", "4.2.B09"], |f| {
         let pair = f.pair_of(&roomy(), &roomy())?;
         let (each, length) = (12, PAGE as u64);
         let taken: Arc<Mutex<Vec<u64>>> = Arc::new(Mutex::new(Vec::new()));
-        let mut mains: Vec<Main<Outcome>> = Vec::new();
+        let mut bodies: Vec<Body<Outcome>> = Vec::new();
         for thread in 0..2 {
             let end = pair.b.clone();
             let lmr = end.ia.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0)?;
             let (buffer, taken) = (f.buffer(PAGE)?, taken.clone());
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 let pages = [IoAddr(buffer.bus())];
                 let (iobl, mode) = (Iobl::pages(&pages, length, 0), AddrMode::Absolute);
                 for n in 0..each {
@@ -448,7 +451,8 @@ pub(crate) const TESTS: &[Test] = &[
                     let done = cookie(thread, n);
                     let flags = DtoFlags::empty();
                     let link = || end.ia.lmr_link(lmr, addr, &iobl, length, mode, OPEN, end.ep, done, flags);
-                    // There may be several under way, but not any number: then completions have to be taken.
+                    // Several links may be outstanding, but not any number. When that number is
+                    // reached, completions have to be taken.
                     while let Err(error) = link() {
                         check_eq!(error, Error::Resources);
                         let mut taken = taken.lock();
@@ -457,33 +461,34 @@ pub(crate) const TESTS: &[Test] = &[
                             taken.push(done.cookie);
                         }
                     }
-                    // The link comes first, whoever else posts.
+                    // The unlink follows the thread's own link, regardless of what other threads
+                    // post.
                     end.ia.lmr_unlink(lmr, end.ep, done, SIGNALLED)?;
                 }
                 Ok(())
             }));
         }
-        all_pass(f.platform(), mains)?;
+        all_pass(f.platform(), bodies)?;
         let mut cookies = taken.lock().clone();
         let left = 2 * each - cookies.len();
         cookies.extend(take(&f.b, pair.b.request, left)?.iter().map(|done| done.cookie));
         in_order(&cookies, 2, each)
     }),
     test("threads::both_ends_at_work", &["4.2.B05", "4.2.B11"], |f| {
-        // Each end has a thread that posts, one that takes, and one that asks.
+        // Each end has a thread that posts, one that takes completions, and one that queries.
         let pair = f.pair_of(&roomy(), &roomy())?;
-        let mut mains: Vec<Main<Outcome>> = Vec::new();
+        let mut bodies: Vec<Body<Outcome>> = Vec::new();
         for end in [&pair.a, &pair.b] {
             for n in 0..POSTS {
                 end.ia.post_recv(end.ep, &[], n as u64, DtoFlags::COMPLETION)?;
             }
             let own = end.clone();
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 (0..POSTS).try_for_each(|n| own.ia.post_send(own.ep, &[], cookie(0, n), SIGNALLED))?;
                 Ok(())
             }));
             let own = end.clone();
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 let sent = take(&own.ia, own.request, POSTS)?;
                 let received = take(&own.ia, own.recv, POSTS)?;
                 for done in [sent, received] {
@@ -493,7 +498,7 @@ pub(crate) const TESTS: &[Test] = &[
                 Ok(())
             }));
             let own = end.clone();
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 for _ in 0..POSTS {
                     check_eq!(own.state()?, EpStateRc::Connected);
                     own.ia.evd_query(own.recv, EvdParamMask::ALL)?;
@@ -501,29 +506,29 @@ pub(crate) const TESTS: &[Test] = &[
                 Ok(())
             }));
         }
-        all_pass(f.platform(), mains)?;
+        all_pass(f.platform(), bodies)?;
         pair.a.idle()?;
         pair.b.idle()
     }),
     test("threads::waiters_and_their_events", &["4.2.B02"], |f| {
-        // As many waiters as events: each gets one.
+        // There are as many waiters as events, and each waiter gets one.
         let evd =
             f.a.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 32, 1, EvdHandle::NULL)?;
         for round in 0..5 {
-            let mut mains: Vec<Main<Result<usize, Error>>> = Vec::new();
+            let mut bodies: Vec<Body<Result<usize, Error>>> = Vec::new();
             for _ in 0..THREADS {
                 let ia = f.a.clone();
-                mains.push(Box::new(move || match ia.evd_wait(evd, WAIT)? {
+                bodies.push(Box::new(move || match ia.evd_wait(evd, WAIT)? {
                     (Event::Software { data, .. }, _) => Ok(data),
                     _ => Ok(usize::MAX),
                 }));
             }
             for n in 0..THREADS {
                 let ia = f.a.clone();
-                mains.push(Box::new(move || ia.evd_post_se(evd, n).map(|()| n)));
+                bodies.push(Box::new(move || ia.evd_post_se(evd, n).map(|()| n)));
             }
             let mut got =
-                together(f.platform(), mains)?.into_iter().take(THREADS).collect::<Result<Vec<_>, _>>()?;
+                together(f.platform(), bodies)?.into_iter().take(THREADS).collect::<Result<Vec<_>, _>>()?;
             got.sort_unstable();
             check_eq!(got, (0..THREADS).collect::<Vec<_>>(), "round {round}");
         }

@@ -1,5 +1,6 @@
-//! Frees under the eyes of users (chapter 4.2). The specification leaves that to the consumer, who has to see to it that nobody uses what is freed. Here it
-//! is safe: each call is as if it had come before or after the free, so it works, or its handle is invalid; and nothing is left behind.
+//! Frees of objects that other threads use (chapter 4.2). The specification leaves it to the
+//! consumer to avoid that. Here it is safe: each call has the outcome that it would have before or
+//! after the free, so it succeeds or its handle is invalid, and nothing is left behind.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,17 +11,18 @@ use privileged_api::*;
 
 use crate::datagrams::ud::{address, datagrams, peer};
 use crate::fixture::{End, Fixture, OPEN, SIGNALLED, WAIT, attributes, path, sevd};
-use crate::thread::{Gate, Main, breathe, together};
+use crate::thread::{Body, Signal, breathe, together};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// How often each race is run.
 const ROUNDS: usize = 6;
-/// Calls that a user makes before and after the free at least.
+/// Minimum number of calls that a user makes before the free, and after it.
 const USES: usize = 3;
 
 type Use = Box<dyn Fn() -> Result<(), Error> + Send>;
 
-/// Two threads free an object that others use. One free succeeds; each use works or gets one of `expected`, and from the free on all get `invalid`.
+/// Two threads free an object that others use. One free succeeds. Each use succeeds or returns one
+/// of `expected`; a use that begins after the free returns `invalid`.
 fn race(
     f: &Fixture,
     invalid: Error,
@@ -28,28 +30,30 @@ fn race(
     free: impl Fn() -> Result<(), Error> + Clone + Send + 'static,
     uses: Vec<Use>,
 ) -> Outcome {
-    let (used, freed) = (Gate::new(f.platform()), Gate::new(f.platform()));
-    let mut mains: Vec<Main<Outcome>> = Vec::new();
+    let (used, freed) = (Signal::new(f.platform()), Signal::new(f.platform()));
+    let mut bodies: Vec<Body<Outcome>> = Vec::new();
     let users = uses.len() as u32;
     for (number, call) in uses.into_iter().enumerate() {
         let (used, freed, platform) = (used.clone(), freed.clone(), f.platform().clone());
-        mains.push(Box::new(move || {
+        bodies.push(Box::new(move || {
             let mut calls = 0;
             loop {
                 breathe(&platform);
-                // Looked at before the call: one that begins after the free has to be refused.
+                // Read before the call: a call that begins after the free must be refused.
                 let gone = freed.count() > 0;
                 match call() {
                     Err(error) if error == invalid => {}
                     Err(error) if expected.contains(&error) => {}
                     Ok(()) if !gone => {}
                     other => {
-                        return Err(Failure::new(alloc::format!("use {number}, gone {gone}: {other:?}")));
+                        return Err(Failure::new(alloc::format!(
+                            "use {number}, freed before: {gone}: {other:?}"
+                        )));
                     }
                 }
                 calls += 1;
                 if calls == USES {
-                    used.pass();
+                    used.raise();
                 }
                 if gone && calls >= USES {
                     return Ok(());
@@ -59,22 +63,22 @@ fn race(
     }
     for _ in 0..2 {
         let (used, freed, free) = (used.clone(), freed.clone(), free.clone());
-        mains.push(Box::new(move || {
+        bodies.push(Box::new(move || {
             used.wait(users)?;
             match free() {
-                Ok(()) => freed.pass(),
-                Err(error) => check!(error == invalid, "freed with {error:?}"),
+                Ok(()) => freed.raise(),
+                Err(error) => check!(error == invalid, "the free was refused with {error:?}"),
             }
-            // The other one may be about to.
+            // The other thread may be about to free the object.
             freed.wait(1)
         }));
     }
-    together(f.platform(), mains)?.into_iter().collect::<Outcome>()?;
+    together(f.platform(), bodies)?.into_iter().collect::<Outcome>()?;
     check_eq!(freed.count(), 1, "frees that succeeded");
     refused(free(), invalid)
 }
 
-/// A use of an object, by what `call` returns.
+/// A use of an object whose result is dropped.
 fn by<T: Debug + 'static>(call: impl Fn() -> Result<T, Error> + Send + 'static) -> Use {
     Box::new(move || call().map(drop))
 }
@@ -86,7 +90,7 @@ pub(crate) const TESTS: &[Test] = &[
             let (a, b, c) = (f.a.clone(), f.a.clone(), f.a.clone());
             let free = f.a.clone();
             let freeing = move || loop {
-                // Somebody's object may be in it at the moment.
+                // Another thread's object may be in the zone at this moment.
                 match free.pz_free(pz) {
                     Err(Error::PzBusy) => {}
                     other => return other,
@@ -114,7 +118,7 @@ pub(crate) const TESTS: &[Test] = &[
             let free = f.a.clone();
             let freeing = move || loop {
                 match free.evd_free(evd) {
-                    // The routine may run just now.
+                    // The callback may be running.
                     Err(Error::InvalidEvdState) => {}
                     other => return other,
                 }
@@ -146,9 +150,9 @@ pub(crate) const TESTS: &[Test] = &[
                 Error::CallbackExists,
                 Error::EvdWait,
                 Error::Abort,
-                // More is queued than fits into the lesser size.
+                // More events are queued than fit into the smaller size.
                 Error::InvalidQueueSize,
-                // It was detached by the free.
+                // The free has detached the callback.
                 Error::InvalidEvdState,
             ];
             race(f, Error::InvalidEvd, expected, freeing, uses)?;
@@ -182,7 +186,7 @@ pub(crate) const TESTS: &[Test] = &[
             race(f, Error::InvalidEp, expected, freeing, uses)?;
             f.a.rmr_free(rmr)?;
             f.a.lmr_free(lmr)?;
-            // Nothing is left of it that its dispatchers would be fed by.
+            // Nothing of the endpoint is left that would keep its EVDs busy.
             for evd in [pair.a.request, pair.a.recv, pair.a.conn] {
                 f.a.evd_free(evd)?;
             }
@@ -293,7 +297,7 @@ pub(crate) const TESTS: &[Test] = &[
                 (ia.clone(), ia.clone(), ia.clone(), ia.clone(), ia.clone(), end.clone());
             let own = f.for_a_thread();
             let free = ia.clone();
-            // What these make is never freed by them.
+            // The users do not free the objects that they create here.
             let uses = Vec::from([
                 by(move || a.pz_create().and_then(|pz| a.rmr_create(pz, RmrType::Wide))),
                 by(move || {
@@ -311,12 +315,13 @@ pub(crate) const TESTS: &[Test] = &[
                 }),
             ]);
             let expected: &[Error] = &[
-                // There are not many of each.
+                // The tables of these are small.
                 Error::Resources,
                 Error::TooManyPosts,
                 Error::EvdQueueFull,
                 Error::TimeoutExpired,
-                // Their objects are freed one after the other, while the adapter still answers nobody.
+                // The objects are freed one after the other, while the adapter's handle is still
+                // valid.
                 Error::Abort,
                 Error::InvalidPz,
                 Error::InvalidEvd,
@@ -333,11 +338,11 @@ pub(crate) const TESTS: &[Test] = &[
     test("threads::a_waiter_outlives_its_adapter", &["4.2.B13"], |f| {
         let ia = f.another(Some(f.setup.privileged))?;
         let evd = sevd(&ia, EventType::SOFTWARE_EVENT_STREAM, 8, 1)?;
-        let mut mains: Vec<Main<Result<(), Error>>> = Vec::new();
+        let mut bodies: Vec<Body<Result<(), Error>>> = Vec::new();
         for _ in 0..3 {
             let ia = ia.clone();
-            mains.push(Box::new(move || match ia.evd_wait(evd, WAIT) {
-                // Who comes late finds the dispatcher freed already, and its adapter not yet.
+            bodies.push(Box::new(move || match ia.evd_wait(evd, WAIT) {
+                // A thread that is late finds the EVD freed before the adapter.
                 Err(failure)
                     if [Error::Abort, Error::InvalidIa, Error::InvalidEvd].contains(&failure.error) =>
                 {
@@ -348,8 +353,8 @@ pub(crate) const TESTS: &[Test] = &[
             }));
         }
         let free = ia.clone();
-        mains.push(Box::new(move || free.ia_free()));
-        together(f.platform(), mains)?.into_iter().collect::<Result<(), _>>()?;
+        bodies.push(Box::new(move || free.ia_free()));
+        together(f.platform(), bodies)?.into_iter().collect::<Result<(), _>>()?;
         check!(ia.object_counts().is_empty());
         Ok(())
     }),

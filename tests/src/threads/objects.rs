@@ -1,4 +1,5 @@
-//! Threads that make, ask, change and connect objects at once (chapter 4.2): each call is whole, and what several do has the outcome of some order of them.
+//! Threads that create, query, modify and connect objects at the same time (chapter 4.2). No call
+//! sees a half-made change, and the outcome of several calls is that of some order of them.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -11,13 +12,13 @@ use privileged_api::*;
 
 use crate::events::aevd::naming;
 use crate::fixture::{End, Fixture, OPEN, SIGNALLED, attributes, evd_param, path, sevd, spigot};
-use crate::thread::{Main, all_pass, together};
+use crate::thread::{Body, all_pass, together};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// How often an answer is refused.
 const ANSWERS: usize = 200_000;
 
-/// One object of each kind, asked about and freed again; returns their handles.
+/// Creates one object of each type, queries and frees them. Returns their handles.
 fn lives(f: &Fixture, ia: &Ia) -> Result<Vec<Handle>, Failure> {
     let end = f.end(ia, &attributes())?;
     let region = f.region(ia, end.pz, 256, OPEN)?;
@@ -73,8 +74,8 @@ fn lives(f: &Fixture, ia: &Ia) -> Result<Vec<Handle>, Failure> {
     Ok(handles)
 }
 
-/// Two threads change something to the one (`change(false)`) and the other (`change(true)`) by turns, two look at it: what they see must be the one or the
-/// other as a whole.
+/// Two threads change an object to state one (`change(false)`) and to state two (`change(true)`) by
+/// turns, and two others look at it. Each look must return one of the two states.
 fn never_torn<T: PartialEq + Debug + Send + Sync + 'static>(
     f: &Fixture,
     change: impl Fn(bool) -> Result<(), Error> + Clone + Send + 'static,
@@ -85,55 +86,56 @@ fn never_torn<T: PartialEq + Debug + Send + Sync + 'static>(
         change(way)?;
         ways.push(look()?);
     }
-    check!(ways[0] != ways[1], "nothing changed: {ways:?}");
+    check!(ways[0] != ways[1], "the change has no effect: {ways:?}");
     let (ways, changing) = (Arc::new(ways), Arc::new(AtomicUsize::new(2)));
-    let mut mains: Vec<Main<Outcome>> = Vec::new();
+    let mut bodies: Vec<Body<Outcome>> = Vec::new();
     for thread in 0..2 {
         let (change, changing_now) = (change.clone(), changing.clone());
-        mains.push(Box::new(move || {
+        bodies.push(Box::new(move || {
             let changed = (0..50_usize).try_for_each(|n| change((n + thread).is_multiple_of(2)));
             changing_now.fetch_sub(1, Ordering::AcqRel);
             Ok(changed?)
         }));
         let (look, ways, changing) = (look.clone(), ways.clone(), changing.clone());
-        mains.push(Box::new(move || {
+        bodies.push(Box::new(move || {
             loop {
                 let last = changing.load(Ordering::Acquire) == 0;
                 let seen = look()?;
-                check!(ways.contains(&seen), "torn: {seen:?} is none of {ways:?}");
+                check!(ways.contains(&seen), "{seen:?} is neither of {ways:?}");
                 if last {
                     return Ok(());
                 }
             }
         }));
     }
-    all_pass(f.platform(), mains)
+    all_pass(f.platform(), bodies)
 }
 
-/// What two calls that begin at the same moment return.
+/// The results of two calls that begin at the same moment.
 fn both<T: Send + 'static>(
     f: &Fixture,
     first: impl FnOnce() -> T + Send + 'static,
     second: impl FnOnce() -> T + Send + 'static,
 ) -> Result<(T, T), Failure> {
     let mut got =
-        together(f.platform(), Vec::from([Box::new(first) as Main<T>, Box::new(second)]))?.into_iter();
+        together(f.platform(), Vec::from([Box::new(first) as Body<T>, Box::new(second)]))?.into_iter();
     match (got.next(), got.next()) {
         (Some(first), Some(second)) => Ok((first, second)),
         _ => Err(Failure::new("a thread is missing")),
     }
 }
 
-/// Fails unless exactly one of two calls succeeded and the other was refused with this error.
+/// Fails unless exactly one of the two calls succeeded and the other one was refused with this
+/// error.
 #[track_caller]
 fn one_of<T: Debug>((first, second): &(Result<T, Error>, Result<T, Error>), error: Error) -> Outcome {
     match (first, second) {
         (Ok(_), Err(other)) | (Err(other), Ok(_)) if *other == error => Ok(()),
-        other => Err(Failure::new(alloc::format!("one should succeed, the other be {error:?}: {other:?}"))),
+        other => Err(Failure::new(alloc::format!("expected one success and one {error:?}, got {other:?}"))),
     }
 }
 
-/// Connects, sends a message, disconnects and resets, some times over.
+/// Connects, sends a message, disconnects and resets, four times.
 fn comes_and_goes(f: &Fixture, active: &End, passive: &End) -> Outcome {
     for n in 0..4 {
         f.connect(active, passive)?;
@@ -156,10 +158,10 @@ fn comes_and_goes(f: &Fixture, active: &End, passive: &End) -> Outcome {
 pub(crate) const TESTS: &[Test] = &[
     test("threads::objects_of_every_kind", &["4.2.B01", "4.2.B05", "4.2.B09", "4.2.B12"], |f| {
         let before = f.setup.a.agent.counts();
-        let mut mains: Vec<Main<Result<Vec<Handle>, Failure>>> = Vec::new();
+        let mut bodies: Vec<Body<Result<Vec<Handle>, Failure>>> = Vec::new();
         for _ in 0..4 {
             let f = f.for_a_thread();
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 let mut handles = Vec::new();
                 for _ in 0..5 {
                     handles.extend(lives(&f, &f.a)?);
@@ -168,13 +170,13 @@ pub(crate) const TESTS: &[Test] = &[
             }));
         }
         let mut handles = Vec::new();
-        for lived in together(f.platform(), mains)? {
+        for lived in together(f.platform(), bodies)? {
             handles.extend(lived?);
         }
         let count = handles.len();
         handles.sort_unstable_by_key(|handle| handle.as_raw());
         handles.dedup();
-        check_eq!(handles.len(), count, "a handle was given out twice");
+        check_eq!(handles.len(), count, "a handle was used twice");
         check!(f.a.object_counts().is_empty(), "left: {:?}", f.a.object_counts());
         check_eq!(f.setup.a.agent.counts(), before);
         Ok(())
@@ -209,7 +211,7 @@ pub(crate) const TESTS: &[Test] = &[
             let evd = f.a.evd_create(stream, EvdFlags::empty(), 8, 1, EvdHandle::NULL)?;
             let ia = f.a.clone();
             let change = move |way| {
-                // The greater threshold does not fit into the lesser size.
+                // The larger threshold does not fit into the smaller size.
                 let (sevd_queue_size, sevd_threshold) = if way { (64, 40) } else { (16, 2) };
                 let param =
                     EvdParam { sevd_queue_size, sevd_threshold, evd_enabled: way, ..EvdParam::default() };
@@ -253,7 +255,8 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     test("threads::outcomes_are_those_of_an_order", &["4.2.B04", "4.2.B05"], |f| {
         for round in 0..10_u64 {
-            // One dispatcher of each asynchronous stream, one listen point for each qualifier.
+            // An IA has one EVD for each asynchronous stream, and one listen point for each
+            // qualifier.
             let evd =
                 |ia: Ia, stream| move || ia.evd_create(stream, EvdFlags::empty(), 4, 1, EvdHandle::NULL);
             let stream = EventType::ASYNC_AFF_EVENT_STREAM;
@@ -269,7 +272,7 @@ pub(crate) const TESTS: &[Test] = &[
             one_of(&got, Error::ConnQualBusy)?;
             f.a.listen_free(got.0.or(got.1)?.0)?;
             f.a.evd_free(requests)?;
-            // A zone goes before something is in it, or does not go.
+            // Either the zone is freed before an object is in it, or it is busy.
             let pz = f.a.pz_create()?;
             let (freer, maker) = (f.a.clone(), f.a.clone());
             let (freed, made) = both(
@@ -283,9 +286,11 @@ pub(crate) const TESTS: &[Test] = &[
                     f.a.rmr_free(rmr)?;
                     f.a.pz_free(pz)?;
                 }
-                other => return Err(Failure::new(alloc::format!("a zone and its object: {other:?}"))),
+                other => {
+                    return Err(Failure::new(alloc::format!("a zone freed and used: {other:?}")));
+                }
             }
-            // So does a dispatcher.
+            // The same holds for an EVD.
             let end = f.end(&f.a, &attributes())?;
             let spare = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?;
             let (freer, maker, own) = (f.a.clone(), f.a.clone(), end.clone());
@@ -304,7 +309,9 @@ pub(crate) const TESTS: &[Test] = &[
                     f.a.evd_free(spare)?;
                 }
                 other => {
-                    return Err(Failure::new(alloc::format!("a dispatcher and its endpoint: {other:?}")));
+                    return Err(Failure::new(alloc::format!(
+                        "free of an EVD, creation of its endpoint: {other:?}"
+                    )));
                 }
             }
             f.a.ep_free(end.ep)?;
@@ -322,7 +329,7 @@ pub(crate) const TESTS: &[Test] = &[
             let other = f.end(&f.b, &attributes())?;
             let listener = f.listen(&f.b)?;
             let (way, qual) = (path(&f.a, &listener.address)?, listener.conn_qual);
-            // Two requests with one endpoint.
+            // Two connection requests with one endpoint.
             let dial =
                 |end: End| move || end.ia.ep_connect(end.ep, &way, None, &qual, CnEstFlags::TWO_WAY, &[]);
             let got = both(f, dial(active.clone()), dial(active.clone()))?;
@@ -340,17 +347,17 @@ pub(crate) const TESTS: &[Test] = &[
                     + (other.state()? == EpStateRc::Connected) as u8,
                 1
             );
-            // Both ends, and one of them twice, hang up: one event each.
-            let mut mains: Vec<Main<Result<(), Error>>> = Vec::new();
+            // Both ends disconnect, one of them twice: each gets one event.
+            let mut bodies: Vec<Body<Result<(), Error>>> = Vec::new();
             for end in [&active, &active, winner] {
                 let end = end.clone();
-                mains.push(Box::new(move || end.ia.ep_disconnect(end.ep, &[])));
+                bodies.push(Box::new(move || end.ia.ep_disconnect(end.ep, &[])));
             }
-            together(f.platform(), mains)?.into_iter().collect::<Result<(), _>>()?;
+            together(f.platform(), bodies)?.into_iter().collect::<Result<(), _>>()?;
             for end in [&active, winner] {
                 end.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
             }
-            // Reset once; whoever changes it at the same time finds it before or after that.
+            // One reset, and a modification that comes before or after it.
             let (resetter, modifier) = (active.clone(), active.clone());
             let mut sized = attributes();
             sized.max_dto_payload_size = 777;
@@ -364,7 +371,7 @@ pub(crate) const TESTS: &[Test] = &[
             let reset = |end: End| move || end.ia.ep_reset(end.ep);
             let got = both(f, reset(winner.clone()), reset(winner.clone()))?;
             one_of(&got, Error::InvalidEpState)?;
-            // Connected while it is reset: before that it cannot be, after that it is.
+            // A connect during a reset: before the reset it is refused, after it it succeeds.
             f.connect(&active, winner)?;
             f.a.ep_disconnect(active.ep, &[])?;
             active.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
@@ -384,19 +391,19 @@ pub(crate) const TESTS: &[Test] = &[
     })
     .limit(120),
     test("threads::connections_in_parallel", &["4.2.B01", "4.2.B12", "4.2.B06"], |f| {
-        let mut mains: Vec<Main<Outcome>> = Vec::new();
+        let mut bodies: Vec<Body<Outcome>> = Vec::new();
         for _ in 0..3 {
-            // The one way round and the other.
+            // Connections in both directions.
             for there in [true, false] {
                 let f = f.for_a_thread();
-                mains.push(Box::new(move || {
+                bodies.push(Box::new(move || {
                     let (active, passive) = if there { (&f.a, &f.b) } else { (&f.b, &f.a) };
                     let (active, passive) = (f.end(active, &attributes())?, f.end(passive, &attributes())?);
                     comes_and_goes(&f, &active, &passive)
                 }));
             }
         }
-        all_pass(f.platform(), mains)
+        all_pass(f.platform(), bodies)
     })
     .limit(120),
     test(
@@ -407,10 +414,10 @@ pub(crate) const TESTS: &[Test] = &[
             let connected = [f.pair()?.b.ep, f.pair()?.b.ep];
             f.dial(&active, &listener, CnEstFlags::TWO_WAY, &[])?;
             let id = listener.request()?.cn_est_id;
-            let mut mains: Vec<Main<Outcome>> = Vec::new();
+            let mut bodies: Vec<Body<Outcome>> = Vec::new();
             for ep in connected {
                 let ia = f.b.clone();
-                mains.push(Box::new(move || {
+                bodies.push(Box::new(move || {
                     for _ in 0..ANSWERS {
                         refused(ia.ep_accept(ep, id, &[]), Error::InvalidEpState)?;
                     }
@@ -418,13 +425,13 @@ pub(crate) const TESTS: &[Test] = &[
                 }));
             }
             let ia = f.b.clone();
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 for _ in 0..ANSWERS {
                     refused(ia.reject(id, &[0; MAX_PRIV_DATA]), Error::InvalidPdataLength)?;
                 }
                 Ok(())
             }));
-            all_pass(f.platform(), mains)?;
+            all_pass(f.platform(), bodies)?;
             f.b.reject(id, &[])?;
             active.expect(EventType::CM_MSG_CONN_PEER_REJECT)?;
             Ok(())
@@ -438,32 +445,32 @@ pub(crate) const TESTS: &[Test] = &[
             let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
             f.dial(&active, &answered, CnEstFlags::THREE_WAY, &[])?;
             let asked = answered.request()?.cn_est_id;
-            // The peer rejects, or it accepts and is rejected.
+            // The peer rejects the request, or it accepts and the active side rejects.
             let (rejecter, id) = match round % 2 {
                 0 => (f.b.clone(), asked),
                 _ => {
                     f.b.ep_accept(passive.ep, asked, &[])?;
                     let Event::ConnAcceptArrival { cn_est_id, .. } = active.event()? else {
-                        return Err(Failure::new("no arrival"));
+                        return Err(Failure::new("not the arrival of an acceptance"));
                     };
                     (f.a.clone(), cn_est_id)
                 }
             };
             let (again, qual) = (active.clone(), silent.conn_qual);
-            let mains: Vec<Main<Result<(), Error>>> = Vec::from([
+            let bodies: Vec<Body<Result<(), Error>>> = Vec::from([
                 Box::new(move || match rejecter.reject(id, &[]) {
                     Ok(()) | Err(Error::InvalidCnEstId) => Ok(()),
                     other => other,
-                }) as Main<_>,
+                }) as Body<_>,
                 Box::new(move || {
-                    // Each time at another moment of the rejection.
+                    // Each round hits another moment of the rejection.
                     (0..16 * (round / 2)).for_each(|_| core::hint::spin_loop());
                     again.ia.ep_disconnect(again.ep, &[])?;
                     again.ia.ep_reset(again.ep)?;
                     again.ia.ep_connect(again.ep, &way, None, &qual, CnEstFlags::TWO_WAY, &[])
                 }),
             ]);
-            check_eq!(together(f.platform(), mains)?, [Ok(()), Ok(())]);
+            check_eq!(together(f.platform(), bodies)?, [Ok(()), Ok(())]);
             let id = silent.request()?.cn_est_id;
             check_eq!(active.state()?, EpStateRc::Active1ConnectionPending, "round {round}");
             f.b.reject(id, &[])?;
@@ -488,15 +495,15 @@ pub(crate) const TESTS: &[Test] = &[
                 let change = EvdParam { sevd_queue_size: 200, aevd, evd_enabled: false, ..before };
                 let mask = EvdParamMask::QUEUE_SIZE | EvdParamMask::AEVD_HANDLE | EvdParamMask::ENABLED;
                 let (modifier, attacher) = (f.a.clone(), f.a.clone());
-                let mains: Vec<Main<Result<(), Error>>> = Vec::from([
-                    Box::new(move || modifier.evd_modify(evd, mask, &change)) as Main<_>,
+                let bodies: Vec<Body<Result<(), Error>>> = Vec::from([
+                    Box::new(move || modifier.evd_modify(evd, mask, &change)) as Body<_>,
                     Box::new(move || {
-                        // Each time at another moment of the modification.
+                        // Each round hits another moment of the modification.
                         (0..50 * round).for_each(|_| core::hint::spin_loop());
                         attacher.evd_callback_attach(evd, Box::new(|_, _| {}))
                     }),
                 ]);
-                let after = (together(f.platform(), mains)?, evd_param(&f.a, evd)?);
+                let after = (together(f.platform(), bodies)?, evd_param(&f.a, evd)?);
                 let expected = match after.0[..] {
                     [Ok(()), _] => {
                         let fed = EvdParam { sevd_queue_size: after.1.sevd_queue_size, ..change };
@@ -516,10 +523,10 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test("threads::adapters_come_and_go", &["4.2.B01", "4.2.B09"], |f| {
         let info = f.a.ia_query()?;
-        let mut mains: Vec<Main<Outcome>> = Vec::new();
+        let mut bodies: Vec<Body<Outcome>> = Vec::new();
         for privileged in [true, false] {
             let f = f.for_a_thread();
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 for _ in 0..6 {
                     let (provider, token) = (&f.setup.provider, f.setup.privileged);
                     check_eq!(provider.interface_list(usize::MAX).1, provider.interface_list(0).1);
@@ -533,9 +540,9 @@ pub(crate) const TESTS: &[Test] = &[
                 Ok(())
             }));
         }
-        // Nobody else's adapter shows in this one's information, but for the dispatchers that come and go in it.
+        // An adapter's info shows none of the other adapters' objects, only its own EVDs.
         let ia = f.a.clone();
-        mains.push(Box::new(move || {
+        bodies.push(Box::new(move || {
             for _ in 0..30 {
                 let evd = sevd(&ia, EventType::ASYNC_AFF_EVENT_STREAM, 4, 1)?;
                 check_eq!(ia.ia_query()?.affiliated_err_evd, evd);
@@ -545,7 +552,7 @@ pub(crate) const TESTS: &[Test] = &[
         }));
         for _ in 0..2 {
             let (ia, info) = (f.a.clone(), info.clone());
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 for _ in 0..60 {
                     let now = ia.ia_query()?;
                     let affiliated_err_evd = now.affiliated_err_evd;
@@ -554,6 +561,6 @@ pub(crate) const TESTS: &[Test] = &[
                 Ok(())
             }));
         }
-        all_pass(f.platform(), mains)
+        all_pass(f.platform(), bodies)
     }),
 ];

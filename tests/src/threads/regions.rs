@@ -1,4 +1,5 @@
-//! Threads that look at, change, link and free the same regions at once (chapter 4.2): what they see is whole, and what comes of it has an order.
+//! Threads that query, modify, link and free the same regions at the same time (chapter 4.2). No
+//! query sees a half-made change, and the outcome is that of some order of the calls.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -13,23 +14,23 @@ use crate::fixture::{Fixture, OPEN, PAGE, SIGNALLED};
 use crate::memory::iobl::scattered;
 use crate::remote::link::{Link, unlinked};
 use crate::remote::rmr::Link as RmrLink;
-use crate::thread::{Main, all_pass, together};
+use crate::thread::{Body, all_pass, together};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// What belongs together of a region.
+/// The parameters of a region that change together.
 fn look(ia: &Ia, lmr: LmrHandle) -> Result<(PzHandle, MemPriv, Option<RmrContext>), Error> {
     let mask = LmrParamMask::PZ | LmrParamMask::MEM_PRIV | LmrParamMask::RMR_CONTEXT;
     let LmrParam { pz, privs, rmr_context, .. } = ia.lmr_query(lmr, mask)?;
     Ok((pz, privs, rmr_context))
 }
 
-/// What two calls that begin at the same moment return.
+/// The results of two calls that begin at the same moment.
 fn both(
     f: &Fixture,
     first: impl FnOnce() -> Result<(), Error> + Send + 'static,
     second: impl FnOnce() -> Result<(), Error> + Send + 'static,
 ) -> Result<Vec<Result<(), Error>>, Failure> {
-    together(f.platform(), Vec::from([Box::new(first) as Main<Result<(), Error>>, Box::new(second)]))
+    together(f.platform(), Vec::from([Box::new(first) as Body<Result<(), Error>>, Box::new(second)]))
 }
 
 pub(crate) const TESTS: &[Test] = &[
@@ -37,11 +38,12 @@ pub(crate) const TESTS: &[Test] = &[
         let zones = [f.a.pz_create()?, f.a.pz_create()?];
         let region = f.region(&f.a, zones[0], PAGE, OPEN)?;
         let (lmr, changing) = (region.lmr, Arc::new(AtomicBool::new(true)));
-        // Each change brings another context, so what was seen is one of what there was, or torn.
+        // Each change brings another context, so a query that mixes two states returns something
+        // that never was.
         let was = Arc::new(Mutex::new(Vec::from([look(&f.a, lmr)?])));
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (ia, there, changing_now) = (f.a.clone(), was.clone(), changing.clone());
-        let mut mains: Vec<Main<Outcome>> = Vec::from([Box::new(move || {
+        let mut bodies: Vec<Body<Outcome>> = Vec::from([Box::new(move || {
             let changed = (0..200_usize).try_for_each(|n| {
                 let privs = if n % 2 == 0 { OPEN.difference(MemPriv::REMOTE_WRITE) } else { OPEN };
                 let params = LmrParam { pz: zones[(n + 1) % 2], privs, ..LmrParam::default() };
@@ -51,10 +53,10 @@ pub(crate) const TESTS: &[Test] = &[
             });
             changing_now.store(false, Ordering::Release);
             Ok(changed?)
-        }) as Main<Outcome>]);
+        }) as Body<Outcome>]);
         for _ in 0..2 {
             let (ia, seen, changing) = (f.a.clone(), seen.clone(), changing.clone());
-            mains.push(Box::new(move || {
+            bodies.push(Box::new(move || {
                 while changing.load(Ordering::Acquire) {
                     let now = look(&ia, lmr)?;
                     let mut seen = seen.lock();
@@ -65,10 +67,10 @@ pub(crate) const TESTS: &[Test] = &[
                 Ok(())
             }));
         }
-        all_pass(f.platform(), mains)?;
+        all_pass(f.platform(), bodies)?;
         let was = was.lock();
         for now in seen.lock().iter() {
-            check!(was.contains(now), "torn: {now:?}");
+            check!(was.contains(now), "{now:?} was never the region's state");
         }
         Ok(())
     }),
@@ -77,7 +79,7 @@ pub(crate) const TESTS: &[Test] = &[
         for _ in 0..60 {
             let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
             let (freer, modifier, lmr) = (f.a.clone(), f.a.clone(), region.lmr);
-            // This frees it, too.
+            // This refused modification frees the region as well.
             let bad = LmrParam { pz: PzHandle::NULL, ..LmrParam::default() };
             let got = both(
                 f,
@@ -111,24 +113,25 @@ pub(crate) const TESTS: &[Test] = &[
         for _ in 0..100 {
             let pair = f.pair()?;
             let lmr = unlinked(&pair.a, 1)?;
-            let mut mains: Vec<Main<Result<(), Error>>> = Vec::new();
+            let mut bodies: Vec<Body<Result<(), Error>>> = Vec::new();
             let (ia, ep) = (f.a.clone(), pair.a.ep);
             let (linker, pieces) = (pair.a.clone(), memory.pieces.clone());
-            mains.push(Box::new(move || Link::pages(lmr, &pieces).post(&linker, 1).map(drop)));
-            mains.push(Box::new(move || ia.lmr_unlink(lmr, ep, 2, SIGNALLED)));
+            bodies.push(Box::new(move || Link::pages(lmr, &pieces).post(&linker, 1).map(drop)));
+            bodies.push(Box::new(move || ia.lmr_unlink(lmr, ep, 2, SIGNALLED)));
             for _ in 0..2 {
-                // Others keep the endpoint busy.
+                // Other threads keep the endpoint busy.
                 let (ia, ep) = (f.a.clone(), pair.a.ep);
-                mains.push(Box::new(move || {
+                bodies.push(Box::new(move || {
                     (0..20).try_for_each(|_| {
                         ia.post_rdma_write(ep, &[], 3, DtoFlags::empty(), RdmaAddr(0), RmrContext(0))
                     })
                 }));
             }
-            for posted in together(f.platform(), mains)? {
+            for posted in together(f.platform(), bodies)? {
                 posted?;
             }
-            // They complete in the order of posting. The unlink of what is not linked fails, and what is behind it is flushed.
+            // The requests complete in the order of posting. The unlink of a region that is not
+            // linked fails, and the requests behind it are flushed.
             let link = loop {
                 let done = pair.a.reap()?;
                 match done.cookie {

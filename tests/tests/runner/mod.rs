@@ -1,8 +1,10 @@
-//! Runs tests one after the other, each on machines of its own, and prints what libtest would.
+//! Runs tests one after the other, each on machines of its own, and prints what libtest would
+//! print.
 //!
-//! The usual flags of `cargo test` are understood or passed over; the tests whose names contain one of the words are run. A
-//! test that panics has failed, and so has one that does not end in time; the others run all the same. The status is
-//! non-zero if a test failed or if none passed: a word that fits no test is most likely misspelt.
+//! The usual flags of `cargo test` are accepted; those without a meaning here are ignored. The
+//! tests whose names contain one of the words are run. A test that panics or does not end in time
+//! has failed, and the next test runs. The exit status is non-zero if a test failed or if none
+//! passed, since a word that matches no test is most likely misspelt.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -13,24 +15,24 @@ use std::time::{Duration, Instant};
 use conformance::Test;
 use host::CountedHeap;
 
-/// How long threads may take to end.
+/// How long the threads of a test may take to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[global_allocator]
 pub static HEAP: CountedHeap = CountedHeap::new();
 
-/// The last panic: what it said and where.
+/// The message and the place of the last panic.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
-/// Runs a test; an error says what went wrong.
+/// Runs a test; an error describes the failure.
 pub type Run = dyn Fn(&Test) -> Result<(), String> + Send + Sync;
 
-/// Where each test runs once.
+/// A machine on which each test runs once.
 #[derive(Clone)]
 pub struct Place {
-    /// What is said of it behind the test's name.
+    /// The machine's name, printed behind the test's name.
     pub name: String,
-    /// Runs a test there.
+    /// Runs a test on such a machine.
     pub run: Arc<Run>,
 }
 
@@ -44,7 +46,7 @@ struct Options {
 }
 
 impl Options {
-    /// Reads the arguments as libtest's runner would; what means nothing here is passed over.
+    /// Reads the arguments as libtest's runner would. Flags without a meaning here are ignored.
     fn parse(mut arguments: impl Iterator<Item = String>) -> Options {
         let mut options = Options::default();
         while let Some(argument) = arguments.next() {
@@ -69,7 +71,7 @@ impl Options {
     }
 }
 
-/// Runs what the arguments ask for in all these places.
+/// Runs the tests that the arguments select on all these machines.
 pub fn run_all(suite: &str, arguments: impl Iterator<Item = String>, places: &[Place]) -> ExitCode {
     let options = Options::parse(arguments);
     let tests: Vec<&Test> = conformance::all().filter(|test| options.wants(test.name)).collect();
@@ -94,7 +96,8 @@ pub fn run_all(suite: &str, arguments: impl Iterator<Item = String>, places: &[P
         eprintln!("{text}");
         *PANIC.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
     }));
-    // What the standard library makes once and keeps belongs to no test.
+    // Run an empty test first: what the standard library allocates once and keeps must not count as
+    // a leak of the first test.
     static NOTHING: Test = Test { name: "nothing", rows: &[], limit: 60, kills: false, run: |_| Ok(()) };
     let Some(first) = places.first() else { return ExitCode::FAILURE };
     if let Err(why) = in_a_thread(&NOTHING, first) {
@@ -128,43 +131,43 @@ pub fn run_all(suite: &str, arguments: impl Iterator<Item = String>, places: &[P
     ExitCode::from(u8::from(passed == 0 || !failures.is_empty()))
 }
 
-/// Runs a test in a place; nothing may be left of either.
+/// Runs a test on a machine, and checks that neither leaves heap memory behind.
 fn run(test: &'static Test, place: &Place) -> Result<(), String> {
     let before = HEAP.used();
     in_a_thread(test, place)?;
-    // A device that dies keeps memory, since nobody knows that it is done with it.
+    // The memory of a dead device is never released, since the device may still write to it.
     if test.kills {
         return Ok(());
     }
-    // Threads may still be about to end.
+    // Threads of the test may still be about to end.
     let deadline = Instant::now() + PATIENCE;
     while HEAP.used() > before {
         if Instant::now() > deadline {
-            return Err(format!("{} bytes of the heap are left of its machine", HEAP.used() - before));
+            return Err(format!("{} bytes of the heap were not released", HEAP.used() - before));
         }
         std::thread::yield_now();
     }
     Ok(())
 }
 
-/// Runs a test in a thread of its own, so that it can be left behind when it hangs.
+/// Runs a test in a thread of its own, so that a hung test can be abandoned.
 fn in_a_thread(test: &'static Test, place: &Place) -> Result<(), String> {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let place = place.clone();
     let body = move || {
         let outcome = catch_unwind(AssertUnwindSafe(|| (place.run)(test)));
-        let _ = tell.send(outcome.unwrap_or_else(|_| Err("panicked".into())));
+        let _ = sender.send(outcome.unwrap_or_else(|_| Err("panicked".into())));
     };
     let thread = std::thread::Builder::new().name(test.name.into()).spawn(body);
     if let Err(error) = thread {
         return Err(format!("no thread: {error}"));
     }
-    // Miri interprets, and its clock runs all the same.
+    // Miri interprets the program while its clock runs at normal speed.
     let limit = u64::from(test.limit) * if cfg!(miri) { 1000 } else { 1 };
-    let outcome = match told.recv_timeout(Duration::from_secs(limit)) {
+    let outcome = match receiver.recv_timeout(Duration::from_secs(limit)) {
         Ok(outcome) => outcome,
-        Err(RecvTimeoutError::Timeout) => Err(format!("no end after {} s", test.limit)),
-        Err(RecvTimeoutError::Disconnected) => Err("its thread is gone".into()),
+        Err(RecvTimeoutError::Timeout) => Err(format!("did not end after {} s", test.limit)),
+        Err(RecvTimeoutError::Disconnected) => Err("its thread ended without an outcome".into()),
     };
     match PANIC.lock().unwrap_or_else(PoisonError::into_inner).take() {
         Some(panic) => Err(panic),
