@@ -76,7 +76,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(Error::NoContext as u32, 80);
         Ok(())
     }),
-    test("context::zero_is_one", &["it_get_consumer_context.V01"], |f| {
+    test("context::zero_is_a_context", &["it_get_consumer_context.V01"], |f| {
         for (_, handle) in one_of_each(f)? {
             refused(f.a.get_consumer_context(handle), Error::NoContext)?;
             f.a.set_consumer_context(handle, 0)?;
@@ -84,7 +84,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("context::many_at_once", &["it_set_consumer_context.B05"], |f| {
+    test("context::set_by_many_threads", &["it_set_consumer_context.B05"], |f| {
         // Four threads set contexts without any order between them. A get must never return a mix
         // of two values, and no call waits for another.
         let pz = f.a.pz_create()?;
@@ -108,7 +108,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("context::taken_away", &["it_set_consumer_context.B04"], |f| {
+    test("context::removed", &["it_set_consumer_context.B04"], |f| {
         for (_, handle) in one_of_each(f)? {
             f.a.set_consumer_context(handle, 5)?;
             f.a.set_consumer_context(handle, None)?;

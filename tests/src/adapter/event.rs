@@ -210,7 +210,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("event::one_stream_a_dispatcher", &["it_event_t.L01"], |f| {
+    test("event::one_stream_per_evd", &["it_event_t.L01"], |f| {
         let pz = f.a.pz_create()?;
         let dto = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 1)?;
         let conn = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 8, 1)?;

@@ -12,7 +12,7 @@ use crate::requests::errors::impatient;
 use crate::{Failure, Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
-    test("global::what_succeeded_is_done", &["4.1.B02"], |f| {
+    test("global::a_successful_call_has_taken_effect", &["4.1.B02"], |f| {
         for round in 1..=10_usize {
             let end = f.end(&f.a, &attributes())?;
             check_eq!(end.state()?, EpStateRc::Unconnected);
@@ -39,7 +39,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("global::posting_and_taking_wait_for_nobody", &["4.1.B03"], |f| {
+    test("global::posting_and_dequeuing_do_not_block", &["4.1.B03"], |f| {
         // The peer has posted no Receive, and the Sends are retried without end, so no Send
         // completes before the peer posts one.
         let patient = ConnAttributes { rnr_retry_count: 7, ..ConnAttributes::default() };

@@ -160,7 +160,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "ia::asynchronous_dispatchers_stand_in_the_info",
+        "ia::asynchronous_evds_are_in_the_info",
         &["it_ia_info_t.F52", "it_ia_info_t.F53", "A.it_evd_create.B22", "it_ia_info_free.B02"],
         |f| {
             let info = f.a.ia_query()?;

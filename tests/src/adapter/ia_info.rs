@@ -46,7 +46,7 @@ fn down_and_up(f: &Fixture, to: &NetAddr) -> Outcome {
 
 pub(crate) const TESTS: &[Test] = &[
     test(
-        "ia_info::who_made_it",
+        "ia_info::vendor_and_version",
         &[
             "it_ia_info_t.F17",
             "it_ia_info_t.F18",

@@ -247,7 +247,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("names::a_path_of_ones_own", &["it_get_pathinfo.B06", "it_path_t.B06"], |f| {
+    test("names::a_path_that_the_consumer_filled_in", &["it_get_pathinfo.B06", "it_path_t.B06"], |f| {
         let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
         let listener = f.listen(&f.b)?;
         let gid = |ia: &Ia| -> core::result::Result<[u8; 16], crate::Failure> {

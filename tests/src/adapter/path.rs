@@ -37,7 +37,7 @@ fn along(
 
 pub(crate) const TESTS: &[Test] = &[
     test(
-        "path::members_of_a_found_one",
+        "path::members_of_a_returned_path",
         &["it_path_t.F02", "it_path_t.F03", "it_path_t.F04", "it_path_t.F05", "it_path_t.B02"],
         |f| {
             let way = found(f)?;
@@ -66,7 +66,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "path::members_that_go_along_with_a_request",
+        "path::members_that_a_request_carries",
         &[
             "it_path_t.F01",
             "it_path_t.F02",

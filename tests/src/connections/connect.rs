@@ -249,7 +249,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "connect::identifiers_live_once",
+        "connect::identifiers_are_used_once",
         &[
             "it_ep_accept.B06",
             "it_ep_accept.IT_ERR_INVALID_CN_EST_ID",
@@ -318,7 +318,7 @@ pub(crate) const TESTS: &[Test] = &[
         talks(&end, &other)
     }),
     test(
-        "connect::nobody_listens",
+        "connect::no_listen_point",
         &[
             "it_cm_msg_events.S05",
             "it_cm_msg_events.F08",
@@ -430,7 +430,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "connect::nobody_answers",
+        "connect::no_answer",
         &[
             "it_cm_msg_events.F31",
             "it_cm_msg_events.B07",
@@ -510,7 +510,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("connect::events_wait_for_nobody", &["it_ep_state_t.B03", "it_ep_state_t.B02"], |f| {
+    test("connect::states_do_not_wait_for_the_consumer", &["it_ep_state_t.B03", "it_ep_state_t.B02"], |f| {
         // The events of one connection are not dequeued. The state changes nevertheless.
         let (active, passive, listener) = sides(f)?;
         for _ in 0..3 {

@@ -340,7 +340,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("connect::what_an_endpoint_needs_it_has", &["A.it_ep_attributes_t.B02"], |f| {
+    test("connect::no_resources_beyond_those_of_the_endpoint", &["A.it_ep_attributes_t.B02"], |f| {
         let pair = Pair { a: f.end(&f.a, &attributes())?, b: f.end(&f.b, &attributes())? };
         let listener = f.listen(&f.b)?;
         // The adapter has no resources left for another endpoint.
@@ -376,7 +376,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("connect::events_go_to_the_endpoints_dispatcher", &["it_ep_rc_create.B08"], |f| {
+    test("connect::events_arrive_on_the_endpoints_evd", &["it_ep_rc_create.B08"], |f| {
         // Two endpoints share an EVD for connection events, a third one has its own.
         let (shared, listener) = (sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 16, 1)?, f.listen(&f.b)?);
         let dto = sevd(&f.a, EventType::DTO_EVENT_STREAM, 256, 1)?;

@@ -145,7 +145,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "listen::one_a_qualifier",
+        "listen::one_listen_point_per_qualifier",
         &["it_listen_create.IT_ERR_CONN_QUAL_BUSY", "A.it_conn_qual_t.B02", "it_status_t.F10"],
         |f| {
             let evd = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 8, 1)?;
@@ -202,7 +202,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("listen::freed_it_hears_no_more", &["it_listen_free.S01", "it_listen_free.S02"], |f| {
+    test("listen::no_requests_after_the_free", &["it_listen_free.S01", "it_listen_free.S02"], |f| {
         let (early, late) = (f.end(&f.a, &attributes())?, f.end(&f.a, &attributes())?);
         let passive = f.end(&f.b, &attributes())?;
         let notices = naming(&f.b)?;

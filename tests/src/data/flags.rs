@@ -100,7 +100,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "data::silence_unless_asked",
+        "data::no_completion_without_the_flag",
         &[
             "A.it_ep_attributes_t.V01",
             "it_dto_flags_t.F01",

@@ -99,7 +99,7 @@ impl Way {
 
 pub(crate) const TESTS: &[Test] = &[
     test(
-        "data::posts_take_nothing",
+        "data::posts_allocate_nothing",
         &[
             "A.it_post_rdma_read.B01",
             "A.it_post_rdma_read.B02",
@@ -166,7 +166,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("data::shared_receives_take_nothing", &["A.it_post_recv.B01"], |f| {
+    test("data::shared_receives_allocate_nothing", &["A.it_post_recv.B01"], |f| {
         let pz = f.b.pz_create()?;
         retried(|| {
             let srq = f.b.srq_create(pz, 1, 32)?;
@@ -176,7 +176,7 @@ pub(crate) const TESTS: &[Test] = &[
             posted
         })
     }),
-    test("data::datagrams_take_nothing", &["A.it_post_recvfrom.B01", "A.it_post_sendto.B01"], |f| {
+    test("data::datagrams_allocate_nothing", &["A.it_post_recvfrom.B01", "A.it_post_sendto.B01"], |f| {
         const DEPTH: u64 = 16;
         let depth = DEPTH as usize;
         let small = EpAttributes { max_request_dtos: depth, max_recv_dtos: depth, ..datagrams() };
@@ -460,7 +460,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("data::what_changes_while_it_is_sent", &["it_post_send.V02"], |f| {
+    test("data::a_buffer_that_changes_during_its_send", &["it_post_send.V02"], |f| {
         let len = 64 * PAGE;
         let pair = f.pair()?;
         let (own, there) =

@@ -216,7 +216,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "data::nothing_at_all",
+        "data::zero_length_transfers",
         &[
             "it_post_send.B03",
             "it_post_recv.B04",
@@ -542,7 +542,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("data::far_round_the_rings", &["it_evd_dequeue.B01", "1.B06"], |f| {
+    test("data::indices_wrap_many_times", &["it_evd_dequeue.B01", "1.B06"], |f| {
         // With small rings and many rounds, every index wraps many times.
         let small = EpAttributes { max_request_dtos: 4, max_recv_dtos: 4, ..attributes() };
         let pair = f.pair_of(&small, &small)?;
@@ -565,7 +565,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("data::one_dispatcher_for_everything", &["it_evd_create.B06", "it_ep_rc_create.B06"], |f| {
+    test("data::one_evd_for_everything", &["it_evd_create.B06", "it_ep_rc_create.B06"], |f| {
         let both = sevd(&f.a, EventType::DTO_EVENT_STREAM, 256, 1)?;
         let mut pairs = Vec::new();
         for _ in 0..4 {

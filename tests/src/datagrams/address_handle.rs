@@ -245,7 +245,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "address_handle::what_goes_along_a_path",
+        "address_handle::members_of_the_path_in_the_header",
         &[
             "it_address_handle_create.F04",
             "it_address_handle_create.F05",

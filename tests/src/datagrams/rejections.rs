@@ -238,7 +238,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("rejections::a_service_is_elsewhere", &["it_cm_msg_events.F16", "it_cm_msg_events.F23"], |f| {
+    test("rejections::a_service_is_redirected", &["it_cm_msg_events.F16", "it_cm_msg_events.F23"], |f| {
         check_eq!(UdSvcStatus::Redirected as u32, 4);
         let peer = Peer::new(f)?;
         let gids = peer.gids();

@@ -134,7 +134,7 @@ pub(crate) const TESTS: &[Test] = &[
             silent(&f.b, asking.listener.evd)
         },
     ),
-    test("sidr::what_is_told_leads_to_an_endpoint", &["it_ud_service_request.B06"], |f| {
+    test("sidr::a_reply_names_a_usable_endpoint", &["it_ud_service_request.B06"], |f| {
         let service = peer(&f.b, &datagrams())?;
         let asking = asking(f, &[])?;
         f.a.ud_service_request(asking.handle)?;
@@ -193,7 +193,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("sidr::nobody_offers_the_service", &["it_cm_msg_events.F20"], |f| {
+    test("sidr::no_such_service", &["it_cm_msg_events.F20"], |f| {
         let asking = asking(f, &[])?;
         let evd = asking.listener.evd;
         f.b.listen_free(asking.listener.listen)?;
@@ -508,7 +508,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(f.b.object_counts().ud_requests, 0);
         Ok(())
     }),
-    test("sidr::a_full_dispatcher", &["it_cm_req_events.F13"], |f| {
+    test("sidr::a_full_evd", &["it_cm_req_events.F13"], |f| {
         let listener = f.listen_with(&f.b, ListenFlags::empty(), 1)?;
         let room = f.b.evd_query(listener.evd, EvdParamMask::ALL)?.sevd_queue_size;
         let evd = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 64, 1)?;

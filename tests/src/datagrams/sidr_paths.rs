@@ -26,7 +26,7 @@ fn answered(f: &Fixture, way: &Path) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[test(
-    "sidr::what_counts_of_a_path",
+    "sidr::members_of_the_path_that_count",
     &[
         "it_ud_service_request_handle_create.F01",
         "A.it_ud_service_request_handle_create.B01",

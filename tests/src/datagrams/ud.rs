@@ -441,7 +441,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("ud::one_dispatcher_for_both_queues", &["it_ep_ud_create.B05", "it_dto_events.B03"], |f| {
+    test("ud::one_evd_for_both_queues", &["it_ep_ud_create.B05", "it_dto_events.B03"], |f| {
         let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 128, 1)?;
         let pz = f.a.pz_create()?;
         let ep = f.a.ep_ud_create(pz, evd, evd, &datagrams(), 1)?;
@@ -466,7 +466,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test(
-        "ud::overflow_of_its_dispatcher",
+        "ud::overflow_of_its_evd",
         &[
             "it_dto_events.V02",
             "it_ep_ud_create.B06",

@@ -405,7 +405,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "ud::what_nobody_takes_is_lost",
+        "ud::datagrams_without_a_receiver_are_lost",
         &["it_post_sendto.B02", "it_post_sendto.B13", "it_dto_status_t.F05", "it_cm_msg_events.F51"],
         |f| {
             let two = two(f)?;

@@ -246,7 +246,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("ep::create_with_dispatchers_of_other_streams", &["it_ep_rc_create.IT_ERR_INVALID_EVD_TYPE"], |f| {
+    test("ep::create_with_evds_of_other_streams", &["it_ep_rc_create.IT_ERR_INVALID_EVD_TYPE"], |f| {
         let End { pz, request, recv, conn, .. } = f.end(&f.a, &attributes())?;
         let software =
             f.a.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 8, 1, EvdHandle::NULL)?;
@@ -287,7 +287,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "ep::more_than_there_is",
+        "ep::attributes_above_the_maximum",
         &[
             "it_ep_rc_create.IT_ERR_PAYLOAD_SIZE",
             "it_ep_rc_create.IT_ERR_RESOURCE_REQ_DTO",
@@ -467,7 +467,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "ep::completions_go_where_they_belong",
+        "ep::completions_arrive_on_their_evd",
         &["it_ep_rc_create.B05", "it_ep_rc_create.B06", "it_dto_events.B01"],
         |f| {
             let pair = f.pair()?;

@@ -97,7 +97,7 @@ impl Windows {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    test("ep::freed_with_events_that_nobody_took", &["it_ep_free.V01", "A.it_ep_free.O01"], |f| {
+    test("ep::freed_with_events_queued", &["it_ep_free.V01", "A.it_ep_free.O01"], |f| {
         let pair = f.pair()?;
         busy(f, &pair, 0)?;
         for cookie in 4..8 {
@@ -130,7 +130,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("ep::freed_with_links_under_way", &["it_ep_free.V03"], |f| {
+    test("ep::freed_with_links_outstanding", &["it_ep_free.V03"], |f| {
         let pair = f.pair()?;
         let windows = Windows::new(f, &pair.a)?;
         let buffer = f.buffer(PAGE)?;
@@ -231,7 +231,7 @@ pub(crate) const TESTS: &[Test] = &[
             of_a.refused(&a, EpStateRc::Unconnected)
         },
     ),
-    test("ep::created_on_a_connect_dispatcher_that_overflowed", &["it_ep_rc_create.B09"], |f| {
+    test("ep::created_on_a_connect_evd_that_overflowed", &["it_ep_rc_create.B09"], |f| {
         let conn =
             f.a.evd_create(EventType::CM_MSG_EVENT_STREAM, EvdFlags::OVERFLOW_NOTIFY, 1, 1, EvdHandle::NULL)?;
         let room = evd_param(&f.a, conn)?.sevd_queue_size;

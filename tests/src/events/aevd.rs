@@ -238,20 +238,24 @@ pub(crate) const TESTS: &[Test] = &[
             gathered(&f.a, third, evd, 2)
         },
     ),
-    test("aevd::captured_for_good", &["it_evd_modify.B06", "it_evd_modify.IT_ERR_INVALID_EVD_STATE"], |f| {
-        let (captor, other) = (gathering(&f.a)?, naming(&f.a)?);
-        let evd = feeding(&f.a, captor)?;
-        for enabled in [true, false] {
-            enable(&f.a, evd, enabled)?;
-            for aevd in [other, captor, EvdHandle::NULL] {
-                refused(feed(&f.a, evd, aevd), Error::InvalidEvdState)?;
-                check_eq!(fed_by(&f.a, evd)?, captor);
+    test(
+        "aevd::captured_until_freed",
+        &["it_evd_modify.B06", "it_evd_modify.IT_ERR_INVALID_EVD_STATE"],
+        |f| {
+            let (captor, other) = (gathering(&f.a)?, naming(&f.a)?);
+            let evd = feeding(&f.a, captor)?;
+            for enabled in [true, false] {
+                enable(&f.a, evd, enabled)?;
+                for aevd in [other, captor, EvdHandle::NULL] {
+                    refused(feed(&f.a, evd, aevd), Error::InvalidEvdState)?;
+                    check_eq!(fed_by(&f.a, evd)?, captor);
+                }
             }
-        }
-        f.a.evd_free(evd)?;
-        f.a.evd_free(captor)?;
-        Ok(())
-    }),
+            f.a.evd_free(evd)?;
+            f.a.evd_free(captor)?;
+            Ok(())
+        },
+    ),
     test(
         "aevd::busy_while_fed",
         &["it_evd_free.B03", "it_evd_free.B09", "it_evd_free.IT_ERR_EVD_BUSY"],

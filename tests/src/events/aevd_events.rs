@@ -45,7 +45,7 @@ pub(crate) fn comes(f: &Fixture, evd: EvdHandle) -> Result<Event, Failure> {
 
 pub(crate) const TESTS: &[Test] = &[
     test(
-        "aevd::notifications_name_the_dispatcher",
+        "aevd::notifications_name_the_evd",
         &[
             "it_evd_create.F04",
             "it_evd_create.B20",
@@ -138,7 +138,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "aevd::captured_events_are_the_aggregates",
+        "aevd::captured_events_come_through_the_aggregate_only",
         &[
             "it_evd_create.B24",
             "it_evd_create.B45",
@@ -186,7 +186,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "aevd::named_dispatchers_keep_their_events",
+        "aevd::named_evds_keep_their_events",
         &[
             "it_evd_create.B25",
             "it_evd_create.B45",
@@ -238,7 +238,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "aevd::disabled_dispatchers_do_not_notify",
+        "aevd::disabled_evds_do_not_notify",
         &[
             "it_evd_create.B22",
             "it_evd_create.B41",
@@ -327,7 +327,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test(
-        "aevd::in_turn",
+        "aevd::no_evd_is_starved",
         &[
             "it_evd_create.V02",
             "it_evd_create.B58",
@@ -374,7 +374,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("aevd::each_dispatchers_order_is_kept", &["it_evd_create.B58", "it_evd_create.V01"], |f| {
+    test("aevd::each_evds_order_is_kept", &["it_evd_create.B58", "it_evd_create.V01"], |f| {
         let aevd = gathering(&f.a)?;
         let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
         for data in 0..60 {

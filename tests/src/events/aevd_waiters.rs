@@ -93,7 +93,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test(
-        "aevd::thresholds_are_the_dispatchers",
+        "aevd::each_evds_own_threshold_counts",
         &[
             "it_evd_create.B41",
             "it_evd_create.B49",
@@ -259,7 +259,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test(
-        "aevd::waiting_ends_when_it_notifies_elsewhere",
+        "aevd::a_wait_ends_when_the_evd_is_enabled_or_captured",
         &["it_evd_modify.B13", "it_evd_wait.IT_ERR_INVALID_EVD_STATE", "it_evd_create.B45"],
         |f| {
             let (aevd, captor) = (naming(&f.a)?, gathering(&f.a)?);
@@ -400,7 +400,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "callback::of_two_dispatchers_at_once",
+        "callback::of_two_evds_at_once",
         &["it_evd_callback_attach.B10", "it_evd_callback_detach.V02"],
         |f| {
             // One routine is attached to two EVDs, one of them fed by the NIC. Each invocation

@@ -111,7 +111,7 @@ fn waited(ia: &Ia, evd: EvdHandle) -> Result<(), Error> {
 
 pub(crate) const TESTS: &[Test] = &[
     test(
-        "event_arguments::dispatchers",
+        "event_arguments::evds",
         &[
             "it_evd_query.IT_ERR_INVALID_EVD",
             "it_evd_modify.IT_ERR_INVALID_EVD",

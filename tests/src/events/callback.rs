@@ -87,7 +87,7 @@ pub(crate) fn inside<T: Send + 'static>(
 
 pub(crate) const TESTS: &[Test] = &[
     test(
-        "callback::invoked_with_its_dispatcher",
+        "callback::invoked_with_its_evd",
         &[
             "it_evd_callback_attach.F01",
             "it_evd_callback_attach.B07",
@@ -253,7 +253,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "callback::not_while_somebody_waits",
+        "callback::refused_while_a_thread_waits",
         &["it_evd_callback_attach.IT_ERR_EVD_WAIT", "it_status_t.F14"],
         |f| {
             let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
@@ -373,7 +373,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("callback::calls_that_are_not_for_callbacks", &["it_evd_callback_attach.L02"], |f| {
+    test("callback::forbidden_calls", &["it_evd_callback_attach.L02"], |f| {
         let end = f.end(&f.a, &attributes())?;
         let software = software(&f.a)?;
         let requests = sevd(&f.a, EventType::CM_REQ_EVENT_STREAM, 4, 1)?;
@@ -426,45 +426,41 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.ia_query()?;
         Ok(())
     }),
-    test(
-        "callback::calls_that_are_for_callbacks",
-        &["it_evd_callback_attach.B12", "it_evd_callback_attach.V05"],
-        |f| {
-            let pair = f.pair()?;
-            let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
-            let lmr = f.a.lmr_create_unlinked(pair.a.pz, 1, LmrFlags::NONE, 0)?;
-            let pz = f.a.pz_create()?;
-            let spare = software(&f.a)?;
-            let end = pair.a.clone();
-            let (segment, addr) = (region.whole(), region.buffer.addr());
-            let results = inside(f, move |ia, evd| -> Result<(), Error> {
-                ia.evd_dequeue(evd)?;
-                ia.evd_query(evd, EvdParamMask::ALL)?;
-                ia.evd_post_se(spare, 1)?;
-                ia.evd_free(spare)?;
-                ia.pz_query(pz, PzParamMask::ALL)?;
-                ia.pz_free(pz)?;
-                ia.ep_query(end.ep, EpParamMask::ALL)?;
-                ia.set_consumer_context(end.ep, 5)?;
-                ia.get_consumer_context(end.ep)?;
-                ia.lmr_query(lmr, LmrParamMask::ALL)?;
-                let (io_addr, len) = ia.mem_map(addr, 0, PAGE)?;
-                let pages = [io_addr];
-                let list = Iobl::pages(&pages, PAGE as u64, 0);
-                ia.lmr_link(lmr, addr, &list, PAGE as u64, AddrMode::Relative, OPEN, end.ep, 1, SIGNALLED)?;
-                ia.lmr_unlink(lmr, end.ep, 2, SIGNALLED)?;
-                ia.mem_unmap(io_addr, len)?;
-                ia.post_recv(end.ep, &[segment], 3, DtoFlags::COMPLETION)?;
-                ia.post_send(end.ep, &[], 4, SIGNALLED)?;
-                let unlinked = ia.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0)?;
-                ia.lmr_free(unlinked)
-            })?;
-            check_eq!(results, Ok(()));
-            pair.a.done(1, DtoStatus::Success)?;
-            pair.a.done(2, DtoStatus::Success)
-        },
-    ),
-    test("callback::disabled_it_is_not_invoked", &["it_evd_modify.B19"], |f| {
+    test("callback::allowed_calls", &["it_evd_callback_attach.B12", "it_evd_callback_attach.V05"], |f| {
+        let pair = f.pair()?;
+        let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+        let lmr = f.a.lmr_create_unlinked(pair.a.pz, 1, LmrFlags::NONE, 0)?;
+        let pz = f.a.pz_create()?;
+        let spare = software(&f.a)?;
+        let end = pair.a.clone();
+        let (segment, addr) = (region.whole(), region.buffer.addr());
+        let results = inside(f, move |ia, evd| -> Result<(), Error> {
+            ia.evd_dequeue(evd)?;
+            ia.evd_query(evd, EvdParamMask::ALL)?;
+            ia.evd_post_se(spare, 1)?;
+            ia.evd_free(spare)?;
+            ia.pz_query(pz, PzParamMask::ALL)?;
+            ia.pz_free(pz)?;
+            ia.ep_query(end.ep, EpParamMask::ALL)?;
+            ia.set_consumer_context(end.ep, 5)?;
+            ia.get_consumer_context(end.ep)?;
+            ia.lmr_query(lmr, LmrParamMask::ALL)?;
+            let (io_addr, len) = ia.mem_map(addr, 0, PAGE)?;
+            let pages = [io_addr];
+            let list = Iobl::pages(&pages, PAGE as u64, 0);
+            ia.lmr_link(lmr, addr, &list, PAGE as u64, AddrMode::Relative, OPEN, end.ep, 1, SIGNALLED)?;
+            ia.lmr_unlink(lmr, end.ep, 2, SIGNALLED)?;
+            ia.mem_unmap(io_addr, len)?;
+            ia.post_recv(end.ep, &[segment], 3, DtoFlags::COMPLETION)?;
+            ia.post_send(end.ep, &[], 4, SIGNALLED)?;
+            let unlinked = ia.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0)?;
+            ia.lmr_free(unlinked)
+        })?;
+        check_eq!(results, Ok(()));
+        pair.a.done(1, DtoStatus::Success)?;
+        pair.a.done(2, DtoStatus::Success)
+    }),
+    test("callback::not_invoked_while_disabled", &["it_evd_modify.B19"], |f| {
         let evd = software(&f.a)?;
         let signal = count(f, evd)?;
         let set = |evd_enabled| {
@@ -480,7 +476,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.evd_post_se(evd, 1)?;
         signal.wait(1)
     }),
-    test("callback::no_aggregate_beside_it", &["it_evd_modify.IT_ERR_INVALID_AEVD"], |f| {
+    test("callback::a_simple_evd_is_no_aggregate", &["it_evd_modify.IT_ERR_INVALID_AEVD"], |f| {
         let evd = software(&f.a)?;
         let change = EvdParam { aevd: evd, ..EvdParam::default() };
         refused(f.a.evd_modify(evd, EvdParamMask::AEVD_HANDLE, &change), Error::InvalidAevd)

@@ -128,25 +128,29 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("evd::what_is_no_stream", &["it_evd_create.IT_ERR_INVALID_EVD_TYPE", "it_status_t.F40"], |f| {
-        for number in [
-            EventType::DTO_SEND_CMPL,
-            EventType::CM_REQ_CONN_REQUEST,
-            EventType::SOFTWARE,
-            EventType::CM_MSG_CONN_BROKEN,
-            EventType(0x3000),
-            EventType(0x40000),
-            EventType(u32::MAX),
-        ] {
-            let created = f.a.evd_create(number, EvdFlags::empty(), 4, 1, EvdHandle::NULL);
-            refused(created, Error::InvalidEvdType)?;
-        }
-        check_eq!(f.a.object_counts().evd, 0);
-        check_eq!(Error::InvalidEvdType as u32, 39);
-        Ok(())
-    }),
     test(
-        "evd::flags_that_cannot_be",
+        "evd::numbers_that_are_no_stream",
+        &["it_evd_create.IT_ERR_INVALID_EVD_TYPE", "it_status_t.F40"],
+        |f| {
+            for number in [
+                EventType::DTO_SEND_CMPL,
+                EventType::CM_REQ_CONN_REQUEST,
+                EventType::SOFTWARE,
+                EventType::CM_MSG_CONN_BROKEN,
+                EventType(0x3000),
+                EventType(0x40000),
+                EventType(u32::MAX),
+            ] {
+                let created = f.a.evd_create(number, EvdFlags::empty(), 4, 1, EvdHandle::NULL);
+                refused(created, Error::InvalidEvdType)?;
+            }
+            check_eq!(f.a.object_counts().evd, 0);
+            check_eq!(Error::InvalidEvdType as u32, 39);
+            Ok(())
+        },
+    ),
+    test(
+        "evd::forbidden_flags",
         &[
             "it_evd_create.IT_ERR_INVALID_FLAGS",
             "it_evd_create.L02",
@@ -179,7 +183,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "evd::thresholds_that_may_be",
+        "evd::legal_thresholds",
         &[
             "it_evd_create.L08",
             "it_evd_create.IT_ERR_INVALID_THRESHOLD",
@@ -216,7 +220,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(Error::ResourceQueueSize as u32, 93);
         Ok(())
     }),
-    test("evd::no_such_aggregate", &["it_evd_create.IT_ERR_INVALID_AEVD", "it_status_t.F22"], |f| {
+    test("evd::invalid_aggregates", &["it_evd_create.IT_ERR_INVALID_AEVD", "it_status_t.F22"], |f| {
         let simple = software(&f.a, 4)?;
         for aevd in [simple, EvdHandle::from_raw(u64::MAX), EvdHandle::from_raw(1)] {
             let stream = EventType::CM_MSG_EVENT_STREAM;
@@ -371,7 +375,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "evd::software_events_need_a_software_dispatcher",
+        "evd::software_events_need_a_software_evd",
         &["it_evd_post_se.IT_ERR_INVALID_SOFT_EVD", "it_status_t.F69"],
         |f| {
             for stream in [
@@ -475,7 +479,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "evd::asynchronous_and_software_can_go_any_time",
+        "evd::asynchronous_and_software_evds_can_be_freed_any_time",
         &["it_evd_free.B01", "it_evd_free.B02", "it_evd_create.B07"],
         |f| {
             let evd = software(&f.a, 8)?;
@@ -546,7 +550,7 @@ pub(crate) const TESTS: &[Test] = &[
         refused(f.a.evd_dequeue_n(pair.a.request, &mut into), Error::QueueEmpty)?;
         refused(f.a.evd_dequeue(pair.a.request), Error::QueueEmpty)
     }),
-    test("evd::dispatchers_run_out_and_come_back", &["it_evd_create.IT_ERR_RESOURCES"], |f| {
+    test("evd::evds_run_out_and_come_back", &["it_evd_create.IT_ERR_RESOURCES"], |f| {
         let mut all = Vec::new();
         let create =
             || f.a.evd_create(EventType::DTO_EVENT_STREAM, EvdFlags::OVERFLOW_DEFAULT, 8, 1, EvdHandle::NULL);

@@ -22,7 +22,7 @@ fn unaffiliated(ia: &Ia, size: usize) -> Result<EvdHandle, Failure> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    test("evd::asynchronous_events_go_where_they_belong", &["it_evd_create.B05"], |f| {
+    test("evd::asynchronous_events_arrive_on_their_stream", &["it_evd_create.B05"], |f| {
         let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
         let unaffiliated = unaffiliated(&f.a, 16)?;
         let crowd = Crowd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
@@ -72,7 +72,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(!evd_param(&f.a, small)?.evd_overflowed);
         Ok(())
     }),
-    test("evd::software_dispatchers_take_overflow_flags", &["it_evd_create.V05"], |f| {
+    test("evd::software_evds_take_overflow_flags", &["it_evd_create.V05"], |f| {
         let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
         let (notify, reset) = (EvdFlags::OVERFLOW_NOTIFY, EvdFlags::OVERFLOW_AUTO_RESET);
         for flags in [EvdFlags::OVERFLOW_DEFAULT, notify, notify | reset] {
@@ -97,7 +97,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.evd_post_se(evd, 1)?;
         expect_software(&f.a, evd, 1)
     }),
-    test("evd::sizes_that_cannot_be_had", &["it_evd_modify.IT_ERR_RESOURCE_QUEUE_SIZE"], |f| {
+    test("evd::impossible_sizes", &["it_evd_modify.IT_ERR_RESOURCE_QUEUE_SIZE"], |f| {
         for stream in
             [EventType::DTO_EVENT_STREAM, EventType::CM_MSG_EVENT_STREAM, EventType::SOFTWARE_EVENT_STREAM]
         {
@@ -112,7 +112,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("evd::enabled_with_an_event_its_callback_runs", &["it_evd_modify.V07"], |f| {
+    test("evd::enabling_runs_the_callback_for_queued_events", &["it_evd_modify.V07"], |f| {
         let evd = software(&f.a, 8)?;
         let signal = count(f, evd)?;
         enable(&f.a, evd, false)?;
@@ -132,7 +132,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(event.dto().map(|done| done.cookie), Some(3));
         Ok(())
     }),
-    test("evd::a_lower_threshold_wakes_who_waits", &["it_evd_wait.V09"], |f| {
+    test("evd::a_lower_threshold_wakes_the_waiter", &["it_evd_wait.V09"], |f| {
         let pair = with_threshold(f, 5)?;
         let evd = pair.a.request;
         queue_plain(f, &pair, 2)?;

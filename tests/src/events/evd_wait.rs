@@ -343,7 +343,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "evd::thresholds_mean_nothing_elsewhere",
+        "evd::thresholds_have_no_effect_on_other_streams",
         &["it_evd_create.B32", "it_cm_req_events.B02", "it_cm_msg_events.B05", "A.it_evd_create.B05"],
         |f| {
             let evd =

@@ -134,7 +134,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "notification::nobody_waits_beside_it",
+        "notification::waits_and_callbacks_are_refused_beside_it",
         &[
             "it_evd_create.B26",
             "it_evd_create.B45",
@@ -297,7 +297,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("notification::outlived_by_its_name", &["it_evd_free.V04"], |f| {
+    test("notification::the_object_of_a_freed_evd", &["it_evd_free.V04"], |f| {
         let (evd, object) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
         f.a.evd_post_se(evd, 1)?;
         ready(&object)?;

@@ -217,7 +217,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "asynchronous::a_full_dispatcher_harms_its_own_ia",
+        "asynchronous::a_full_evd_harms_its_own_ia_only",
         &["A.it_affiliated_event_t.V01", "A.it_affiliated_event_t.V02", "A.it_affiliated_event_t.V03"],
         |f| {
             let other = f.another(Some(f.setup.privileged))?;
@@ -292,7 +292,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "asynchronous::a_full_dispatcher_of_the_adapter",
+        "asynchronous::a_full_unaffiliated_evd",
         &[
             "it_unaffiliated_event_t.B06",
             "it_unaffiliated_event_t.B07",

@@ -129,7 +129,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "overflow::by_hand_until_it_is_reset",
+        "overflow::manual_reset",
         &["it_evd_create.B18", "it_evd_create.B13", "it_evd_modify.F05", "it_evd_create.V07"],
         |f| {
             let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
@@ -155,7 +155,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "overflow::by_itself_where_that_is_set",
+        "overflow::automatic_reset",
         &[
             "it_evd_create.B17",
             "it_evd_create.F09",
@@ -186,7 +186,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("overflow::ignored_where_that_is_set", &["it_evd_create.F08", "it_evd_create.B19"], |f| {
+    test("overflow::ignored", &["it_evd_create.F08", "it_evd_create.B19"], |f| {
         let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
         let crowd = Crowd::new(f, EvdFlags::empty())?;
         for which in 0..=crowd.room {
@@ -202,7 +202,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test(
-        "overflow::of_completions_is_for_good",
+        "overflow::overflow_of_completions_is_permanent",
         &[
             "it_evd_create.B11",
             "it_evd_create.B12",
@@ -244,7 +244,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "overflow::an_overflowed_dispatcher_takes_no_endpoint",
+        "overflow::an_overflowed_evd_takes_no_endpoint",
         &[
             "it_ep_rc_create.B07",
             "it_ep_rc_create.IT_ERR_INVALID_REQ_EVD_STATE",

@@ -233,7 +233,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "coherency::what_names_no_region",
+        "coherency::segments_of_no_region",
         &["it_lmr_flush_to_mem.V01", "it_lmr_refresh_from_mem.V01"],
         |f| {
             let pair = f.pair()?;

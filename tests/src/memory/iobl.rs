@@ -427,7 +427,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(ia.ia_free()?)
     }),
-    test("mem_map::nothing_is_no_range", &["it_mem_map.V01"], |f| {
+    test("mem_map::a_length_of_zero_is_refused", &["it_mem_map.V01"], |f| {
         let buffer = f.buffer(PAGE)?;
         refused(f.a.mem_map(buffer.addr(), 0, 0), Error::Fault)
     }),

@@ -122,50 +122,39 @@ pub(crate) const TESTS: &[Test] = &[
         create()?;
         refused(create(), Error::Resources)
     }),
-    test(
-        "lmr_life::what_a_query_says",
-        &["it_lmr_query.O01", "it_lmr_query.V01", "A.it_lmr_create.B03"],
-        |f| {
-            let pair = f.pair()?;
-            let region = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
-            // A query may ask for the list of a region that was created with its memory, but the
-            // answer is undefined.
-            f.b.lmr_query(region.lmr, LmrParamMask::IOBL_NUM_ELTS | LmrParamMask::IOBL_TYPE)?;
-            // A region that is not linked has only the parameters of its creation.
-            let lmr = f.b.lmr_create_unlinked(pair.b.pz, 3, LmrFlags::NON_SHAREABLE, 7)?;
-            let param = f.b.lmr_query(lmr, LmrParamMask::ALL)?;
-            let nothing = LmrParam {
-                ia: f.b.handle(),
-                pz: pair.b.pz,
-                flags: LmrFlags::NON_SHAREABLE,
-                shared_id: 7,
-                iobl_num_elts: param.iobl_num_elts,
-                ..LmrParam::default()
-            };
-            check_eq!(param, nothing);
-            let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
-            Link::pages(lmr, &memory.pieces).post(&pair.b, 1)?;
-            f.b.lmr_unlink(lmr, pair.b.ep, 2, SIGNALLED)?;
-            pair.b.done(1, DtoStatus::Success)?;
-            pair.b.done(2, DtoStatus::Success)?;
-            check_eq!(f.b.lmr_query(lmr, LmrParamMask::ALL)?, nothing);
-            // A region for local use can be opened to peers later.
-            let open = LmrParam { privs: OPEN, ..LmrParam::default() };
-            f.b.lmr_modify(region.lmr, LmrParamMask::MEM_PRIV, &open)?;
-            let context = f.b.lmr_query(region.lmr, LmrParamMask::RMR_CONTEXT)?.rmr_context;
-            let region = Region { context, ..region };
-            let own = f.region(&f.a, pair.a.pz, 8, OPEN)?;
-            f.a.post_rdma_write(
-                pair.a.ep,
-                &[own.whole()],
-                3,
-                SIGNALLED,
-                region.remote(0),
-                region.context()?,
-            )?;
-            pair.a.done(3, DtoStatus::Success)
-        },
-    ),
+    test("lmr_life::queries", &["it_lmr_query.O01", "it_lmr_query.V01", "A.it_lmr_create.B03"], |f| {
+        let pair = f.pair()?;
+        let region = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
+        // A query may ask for the list of a region that was created with its memory, but the
+        // answer is undefined.
+        f.b.lmr_query(region.lmr, LmrParamMask::IOBL_NUM_ELTS | LmrParamMask::IOBL_TYPE)?;
+        // A region that is not linked has only the parameters of its creation.
+        let lmr = f.b.lmr_create_unlinked(pair.b.pz, 3, LmrFlags::NON_SHAREABLE, 7)?;
+        let param = f.b.lmr_query(lmr, LmrParamMask::ALL)?;
+        let nothing = LmrParam {
+            ia: f.b.handle(),
+            pz: pair.b.pz,
+            flags: LmrFlags::NON_SHAREABLE,
+            shared_id: 7,
+            iobl_num_elts: param.iobl_num_elts,
+            ..LmrParam::default()
+        };
+        check_eq!(param, nothing);
+        let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
+        Link::pages(lmr, &memory.pieces).post(&pair.b, 1)?;
+        f.b.lmr_unlink(lmr, pair.b.ep, 2, SIGNALLED)?;
+        pair.b.done(1, DtoStatus::Success)?;
+        pair.b.done(2, DtoStatus::Success)?;
+        check_eq!(f.b.lmr_query(lmr, LmrParamMask::ALL)?, nothing);
+        // A region for local use can be opened to peers later.
+        let open = LmrParam { privs: OPEN, ..LmrParam::default() };
+        f.b.lmr_modify(region.lmr, LmrParamMask::MEM_PRIV, &open)?;
+        let context = f.b.lmr_query(region.lmr, LmrParamMask::RMR_CONTEXT)?.rmr_context;
+        let region = Region { context, ..region };
+        let own = f.region(&f.a, pair.a.pz, 8, OPEN)?;
+        f.a.post_rdma_write(pair.a.ep, &[own.whole()], 3, SIGNALLED, region.remote(0), region.context()?)?;
+        pair.a.done(3, DtoStatus::Success)
+    }),
     test("lmr_life::busy_with_a_window", &["it_lmr_free.S02"], |f| {
         let pair = f.pair()?;
         let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
@@ -193,7 +182,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.b.lmr_free(region.lmr)?;
         Ok(())
     }),
-    test("lmr_life::freed_under_what_is_outstanding", &["it_lmr_free.B04"], |f| {
+    test("lmr_life::freed_with_requests_outstanding", &["it_lmr_free.B04"], |f| {
         // A Receive is outstanding.
         let pair = f.pair()?;
         let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
@@ -232,7 +221,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("lmr_life::modified_under_what_is_outstanding", &["it_lmr_modify.V01"], |f| {
+    test("lmr_life::modified_with_requests_outstanding", &["it_lmr_modify.V01"], |f| {
         for privs in [MemPriv::LOCAL_READ, OPEN] {
             let pair = stalled(f)?;
             let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;

@@ -123,7 +123,7 @@ fn others(defined: u32) -> impl Iterator<Item = u32> {
 
 pub(crate) const TESTS: &[Test] = &[
     test(
-        "input::endpoints_that_are_none",
+        "input::invalid_endpoints",
         &["it_ep_accept.IT_ERR_INVALID_EP", "it_post_atomic.IT_ERR_INVALID_EP", "it_status_t.B01"],
         |f| {
             let objects = Objects::new(f)?;
@@ -172,7 +172,7 @@ pub(crate) const TESTS: &[Test] = &[
         ];
         objects.refuses(f, "a connected endpoint", &before, Error::InvalidEpType, &calls)
     }),
-    test("input::bits_that_mean_nothing", &["it_ep_connect.IT_ERR_INVALID_CN_EST_FLAGS"], |f| {
+    test("input::undefined_bits", &["it_ep_connect.IT_ERR_INVALID_CN_EST_FLAGS"], |f| {
         let objects = Objects::new(f)?;
         let before = objects.seen(f)?;
         let (ia, ep) = (&f.a, objects.pair.a.ep);
@@ -230,7 +230,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("input::one_more_than_there_may_be", &["it_ep_rc_create.IT_ERR_RESOURCE_SSEG"], |f| {
+    test("input::one_above_each_limit", &["it_ep_rc_create.IT_ERR_RESOURCE_SSEG"], |f| {
         type Set = fn(&mut EpAttributes, usize);
         let objects = Objects::new(f)?;
         let before = objects.seen(f)?;
@@ -304,7 +304,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "input::other_handles_that_are_none",
+        "input::other_invalid_handles",
         &["it_ep_ud_create.IT_ERR_INVALID_PZ", "it_ep_ud_create.IT_ERR_INVALID_REQ_EVD"],
         |f| {
             let objects = Objects::new(f)?;

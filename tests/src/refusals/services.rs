@@ -202,7 +202,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "service_arguments::zones_and_dispatchers",
+        "service_arguments::zones_and_evds",
         &[
             "it_srq_create.IT_ERR_INVALID_PZ",
             "it_address_handle_create.IT_ERR_INVALID_PZ",

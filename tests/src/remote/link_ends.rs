@@ -62,40 +62,36 @@ fn sends(f: &Fixture, pair: &Pair, lmr: LmrHandle, content: &[u8]) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    test(
-        "link::an_endpoint_that_goes_leaves_the_link_in_force",
-        &["it_lmr_link.B19", "it_ep_reset.B03"],
-        |f| {
-            for way in 0..3 {
-                let pair = f.pair()?;
-                let other = pair_in(f, pair.a.pz)?;
-                let memory = [scattered(f, &f.a, 1, PAGE, PAGE)?, scattered(f, &f.a, 1, PAGE, PAGE)?];
-                for (seed, memory) in (1..).zip(&memory) {
-                    crate::fixture::write(&memory.buffer, 0, &crate::fixture::pattern(seed, PAGE));
-                }
-                let content = |n: usize| crate::fixture::read(&memory[n].buffer, 0, PAGE);
-                let lmr = unlinked(&pair.a, 1)?;
-                Link::pages(lmr, &memory[0].pieces).post(&pair.a, 2)?;
-                pair.a.done(2, DtoStatus::Success)?;
-                let before = f.a.lmr_query(lmr, LmrParamMask::ALL)?;
-                stall(&pair.a)?;
-                f.a.lmr_unlink(lmr, pair.a.ep, 3, SIGNALLED)?;
-                Link::pages(lmr, &memory[1].pieces).post(&pair.a, 4)?;
-                end(f, &pair, way)?;
-                check_eq!(f.a.lmr_query(lmr, LmrParamMask::ALL)?, before, "way {way}");
-                sends(f, &other, lmr, &content(0))?;
-                f.a.lmr_unlink(lmr, other.a.ep, 5, SIGNALLED)?;
-                other.a.done(5, DtoStatus::Success)?;
-                check!(!linked(&f.a, lmr)?);
-                Link::pages(lmr, &memory[1].pieces).post(&other.a, 6)?;
-                other.a.done(6, DtoStatus::Success)?;
-                sends(f, &other, lmr, &content(1))?;
-                f.a.lmr_free(lmr)?;
+    test("link::a_freed_endpoint_leaves_the_link_in_force", &["it_lmr_link.B19", "it_ep_reset.B03"], |f| {
+        for way in 0..3 {
+            let pair = f.pair()?;
+            let other = pair_in(f, pair.a.pz)?;
+            let memory = [scattered(f, &f.a, 1, PAGE, PAGE)?, scattered(f, &f.a, 1, PAGE, PAGE)?];
+            for (seed, memory) in (1..).zip(&memory) {
+                crate::fixture::write(&memory.buffer, 0, &crate::fixture::pattern(seed, PAGE));
             }
-            Ok(())
-        },
-    ),
-    test("link::an_endpoint_that_goes_leaves_what_it_has_done", &["it_lmr_link.B19"], |f| {
+            let content = |n: usize| crate::fixture::read(&memory[n].buffer, 0, PAGE);
+            let lmr = unlinked(&pair.a, 1)?;
+            Link::pages(lmr, &memory[0].pieces).post(&pair.a, 2)?;
+            pair.a.done(2, DtoStatus::Success)?;
+            let before = f.a.lmr_query(lmr, LmrParamMask::ALL)?;
+            stall(&pair.a)?;
+            f.a.lmr_unlink(lmr, pair.a.ep, 3, SIGNALLED)?;
+            Link::pages(lmr, &memory[1].pieces).post(&pair.a, 4)?;
+            end(f, &pair, way)?;
+            check_eq!(f.a.lmr_query(lmr, LmrParamMask::ALL)?, before, "way {way}");
+            sends(f, &other, lmr, &content(0))?;
+            f.a.lmr_unlink(lmr, other.a.ep, 5, SIGNALLED)?;
+            other.a.done(5, DtoStatus::Success)?;
+            check!(!linked(&f.a, lmr)?);
+            Link::pages(lmr, &memory[1].pieces).post(&other.a, 6)?;
+            other.a.done(6, DtoStatus::Success)?;
+            sends(f, &other, lmr, &content(1))?;
+            f.a.lmr_free(lmr)?;
+        }
+        Ok(())
+    }),
+    test("link::a_freed_endpoint_leaves_an_executed_link", &["it_lmr_link.B19"], |f| {
         for way in 0..3 {
             let pair = f.pair()?;
             let other = pair_in(f, pair.a.pz)?;
@@ -119,7 +115,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    test("link::a_failure_is_told_of_after_its_region_was_freed", &["it_lmr_free.B04"], |f| {
+    test("link::a_failure_is_reported_after_its_region_was_freed", &["it_lmr_free.B04"], |f| {
         let pair = f.pair()?;
         let other = pair_in(f, pair.a.pz)?;
         let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
@@ -139,36 +135,36 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.lmr_unlink(lmr, other.a.ep, 4, SIGNALLED)?;
         other.a.done(4, DtoStatus::Success)
     }),
+    test("rmr::a_freed_endpoint_leaves_the_link_in_force", &["it_rmr_link.B06", "it_rmr_unlink.B03"], |f| {
+        for way in 0..3 {
+            let pair = f.pair()?;
+            let other = pair_in(f, pair.a.pz)?;
+            let (rmr, region) = stalled_links(f, &pair)?;
+            end(f, &pair, way)?;
+            check!(!f.a.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
+            // An RMR can be unlinked even if it is not linked.
+            f.a.rmr_unlink(rmr, other.a.ep, 5, SIGNALLED)?;
+            other.a.done(5, DtoStatus::Success)?;
+            RmrLink::of(rmr, &region).made(&other.a)?;
+            f.a.rmr_unlink(rmr, other.a.ep, 6, SIGNALLED)?;
+            other.a.done(6, DtoStatus::Success)?;
+            f.a.rmr_free(rmr)?;
+        }
+        Ok(())
+    }),
     test(
-        "rmr::an_endpoint_that_goes_leaves_the_link_in_force",
+        "rmr::failures_in_a_row_restore_the_earlier_state",
         &["it_rmr_link.B06", "it_rmr_unlink.B03"],
         |f| {
-            for way in 0..3 {
-                let pair = f.pair()?;
-                let other = pair_in(f, pair.a.pz)?;
-                let (rmr, region) = stalled_links(f, &pair)?;
-                end(f, &pair, way)?;
-                check!(!f.a.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
-                // An RMR can be unlinked even if it is not linked.
-                f.a.rmr_unlink(rmr, other.a.ep, 5, SIGNALLED)?;
-                other.a.done(5, DtoStatus::Success)?;
-                RmrLink::of(rmr, &region).made(&other.a)?;
-                f.a.rmr_unlink(rmr, other.a.ep, 6, SIGNALLED)?;
-                other.a.done(6, DtoStatus::Success)?;
-                f.a.rmr_free(rmr)?;
+            let pair = f.pair()?;
+            let other = pair_in(f, pair.a.pz)?;
+            let (rmr, _region) = stalled_links(f, &pair)?;
+            f.a.ep_disconnect(pair.a.ep, &[])?;
+            for cookie in 1..5 {
+                pair.a.done(cookie, DtoStatus::Flushed)?;
             }
-            Ok(())
+            f.a.rmr_unlink(rmr, other.a.ep, 5, SIGNALLED)?;
+            other.a.done(5, DtoStatus::Success)
         },
     ),
-    test("rmr::failures_in_a_row_leave_the_link_in_force", &["it_rmr_link.B06", "it_rmr_unlink.B03"], |f| {
-        let pair = f.pair()?;
-        let other = pair_in(f, pair.a.pz)?;
-        let (rmr, _region) = stalled_links(f, &pair)?;
-        f.a.ep_disconnect(pair.a.ep, &[])?;
-        for cookie in 1..5 {
-            pair.a.done(cookie, DtoStatus::Flushed)?;
-        }
-        f.a.rmr_unlink(rmr, other.a.ep, 5, SIGNALLED)?;
-        other.a.done(5, DtoStatus::Success)
-    }),
 ];

@@ -154,7 +154,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "link::a_failing_link_always_tells",
+        "link::a_failing_link_is_always_reported",
         &["it_lmr_link.B17", "it_lmr_link.B20", "it_lmr_link.A01", "it_lmr_link.A02", "it_lmr_link.S04"],
         |f| {
             let pair = f.pair()?;

@@ -83,7 +83,7 @@ const FAULTS: &[(&str, Spoil)] = &[
 ];
 
 pub(crate) const TESTS: &[Test] = &[
-    test("link_rules::each_fault_is_told_once", &["it_lmr_link.V04"], |f| {
+    test("link_rules::each_fault_is_reported_once", &["it_lmr_link.V04"], |f| {
         for (what, spoil) in FAULTS {
             let pair = f.pair()?;
             let memory = scattered(f, &f.a, 2, PAGE, 2 * PAGE)?;
@@ -243,7 +243,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test(
-        "link_rules::made_with_its_memory",
+        "link_rules::regions_created_with_their_memory",
         &["it_lmr_unlink.A09", "it_lmr_unlink.O02", "it_lmr_link.O02", "it_dto_status_t.A47"],
         |f| {
             let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
@@ -266,7 +266,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.done(2, DtoStatus::Success)
         },
     ),
-    test("link_rules::under_a_window", &["it_lmr_unlink.A08", "A.it_lmr_link.B01"], |f| {
+    test("link_rules::a_region_with_an_rmr_linked", &["it_lmr_unlink.A08", "A.it_lmr_link.B01"], |f| {
         for rmr_type in [RmrType::Narrow, RmrType::Wide] {
             let (pair, memory, lmr, _) = ready(f)?;
             let rmr = f.b.rmr_create(pair.b.pz, rmr_type)?;

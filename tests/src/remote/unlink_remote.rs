@@ -387,7 +387,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.idle()
         },
     ),
-    test("unlink_remote::the_peer_hears_of_it", &["it_post_send_and_unlink.S02"], |f| {
+    test("unlink_remote::the_peer_gets_an_asynchronous_event", &["it_post_send_and_unlink.S02"], |f| {
         let aff = sevd(&f.b, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?;
         let (pair, ..) = ready(f)?;
         fails(f, &pair, RmrContext(1))?;

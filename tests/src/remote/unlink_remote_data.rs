@@ -175,7 +175,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(is_linked(&f.b, region.lmr)?);
         Ok(())
     }),
-    test("unlink_remote::as_many_as_the_dispatcher_holds", &["it_post_send_and_unlink.L01"], |f| {
+    test("unlink_remote::as_many_as_the_evd_holds", &["it_post_send_and_unlink.L01"], |f| {
         // Two endpoints fill one EVD to the last entry, whether their requests succeed or fail.
         let both = sevd(&f.a, EventType::DTO_EVENT_STREAM, 32, 1)?;
         let room = evd_param(&f.a, both)?.sevd_queue_size;

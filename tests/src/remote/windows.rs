@@ -60,7 +60,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test(
-        "windows::links_without_a_word",
+        "windows::links_without_a_completion",
         &["A.it_rmr_query.B02", "A.it_rmr_query.V01", "it_rmr_query.O01"],
         |f| {
             for rmr_type in TYPES {

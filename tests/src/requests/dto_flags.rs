@@ -285,7 +285,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         pair.a.idle()
     }),
-    test("dto_flags::notification_is_the_librarys", &["it_dto_flags_t.F09"], |f| {
+    test("dto_flags::the_library_keeps_the_notify_flag", &["it_dto_flags_t.F09"], |f| {
         // The threshold is never reached, so the flag alone decides whether an event notifies.
         let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 16, 0)?;
         let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 16, 0)?;

@@ -322,7 +322,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "errors::the_victim_hears_of_it",
+        "errors::the_responder_gets_an_asynchronous_event",
         &[
             "it_post_rdma_read.A02",
             "it_post_recv.A03",
@@ -356,7 +356,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     test(
-        "errors::broken_is_told_without_asynchronous_dispatchers",
+        "errors::broken_is_reported_without_asynchronous_evds",
         &["A.it_cm_msg_events.B01", "it_cm_msg_events.B02"],
         |f| {
             let pair = f.pair()?;
@@ -534,7 +534,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    test("errors::the_state_is_there_before_the_event", &["it_ep_state_t.B02", "it_ep_state_t.S41"], |f| {
+    test("errors::the_state_changes_before_the_event", &["it_ep_state_t.B02", "it_ep_state_t.S41"], |f| {
         for _ in 0..10 {
             let pair = f.pair()?;
             let own: Region = f.region(&f.a, pair.a.pz, 64, OPEN)?;

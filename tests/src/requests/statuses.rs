@@ -126,7 +126,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test(
-        "statuses::every_request_ends_with_one",
+        "statuses::every_kind_of_request_succeeds",
         &[
             "it_dto_status_t.B01",
             "it_dto_events.F05",
@@ -190,7 +190,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test(
-        "statuses::the_adapters_are_translated",
+        "statuses::the_adapters_statuses_are_translated",
         &["it_dto_status_t.F18", "it_dto_status_t.F21", "it_dto_status_t.F27", "it_dto_status_t.F08"],
         |f| {
             let table = [

@@ -109,7 +109,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(f.a.object_counts().is_empty());
         Ok(())
     }),
-    test("threads::a_dispatcher_is_freed_under_its_users", &["4.2.B13"], |f| {
+    test("threads::an_evd_is_freed_under_its_users", &["4.2.B13"], |f| {
         for round in 0..ROUNDS {
             let streams = [EventType::SOFTWARE_EVENT_STREAM, EventType::DTO_EVENT_STREAM];
             let stream = streams[round % 2];

@@ -205,7 +205,7 @@ pub(crate) const TESTS: &[Test] = &[
         let ia = f.a.clone();
         never_torn(f, change, move || ia.ep_query(ep, EpParamMask::ALL))
     }),
-    test("threads::dispatchers_are_seen_whole", &["4.2.B12", "4.2.B04"], |f| {
+    test("threads::evds_are_seen_whole", &["4.2.B12", "4.2.B04"], |f| {
         let mask = EvdParamMask::QUEUE_SIZE | EvdParamMask::THRESHOLD | EvdParamMask::ENABLED;
         for stream in [EventType::DTO_EVENT_STREAM, EventType::SOFTWARE_EVENT_STREAM] {
             let evd = f.a.evd_create(stream, EvdFlags::empty(), 8, 1, EvdHandle::NULL)?;
