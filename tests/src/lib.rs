@@ -12,7 +12,8 @@
 //! - a folder for each subject, with a module for each area: the rows that a test shows stand
 //!   beside its code in the area's `TESTS`, and the folder's `TESTS` lists its areas
 //!
-//! A test names a row only if the test would fail without what the row asks for.
+//! Above each test a comment says what must hold. A test names a row only if the test would fail
+//! without what the row asks for.
 #![no_std]
 
 extern crate alloc;

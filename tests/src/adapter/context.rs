@@ -38,6 +38,8 @@ fn one_of_each(f: &Fixture) -> Result<Vec<(HandleType, Handle)>, Failure> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // An object of each type takes a context and returns exactly that one; a new context replaces
+    // the old one.
     test(
         "context::set_and_get",
         &[
@@ -69,6 +71,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An object without a context returns IT_ERR_NO_CONTEXT.
     test("context::never_set", &["it_get_consumer_context.IT_ERR_NO_CONTEXT", "it_status_t.F81"], |f| {
         for (_, handle) in one_of_each(f)? {
             refused(f.a.get_consumer_context(handle), Error::NoContext)?;
@@ -76,6 +79,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(Error::NoContext as u32, 80);
         Ok(())
     }),
+    // A context of 0 is a context, unlike one that was never set (erratum SUN3).
     test("context::zero_is_a_context", &["it_get_consumer_context.V01"], |f| {
         for (_, handle) in one_of_each(f)? {
             refused(f.a.get_consumer_context(handle), Error::NoContext)?;
@@ -84,6 +88,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Threads may set the context of one object without synchronisation.
     test("context::set_by_many_threads", &["it_set_consumer_context.B05"], |f| {
         // Four threads set contexts without any order between them. A get must never return a mix
         // of two values, and no call waits for another.
@@ -108,6 +113,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Setting no context removes the association.
     test("context::removed", &["it_set_consumer_context.B04"], |f| {
         for (_, handle) in one_of_each(f)? {
             f.a.set_consumer_context(handle, 5)?;
@@ -116,6 +122,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Freed, foreign, null and made-up handles are refused.
     test(
         "context::bad_handles",
         &[
@@ -141,6 +148,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An object that reuses the place of a freed one does not inherit its context.
     test("context::a_new_object_has_none", &["it_get_consumer_context.IT_ERR_NO_CONTEXT"], |f| {
         let old = f.a.pz_create()?;
         f.a.set_consumer_context(old, 77)?;
@@ -152,6 +160,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Each handle converts to the general handle and back, and its type has the header's number.
     test(
         "context::handle_types",
         &[
@@ -188,6 +197,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A freed handle is invalid for ever, even if its index is reused.
     test("context::freed_handles_stay_invalid", &["4.8.V01", "it_pz_free.B01"], |f| {
         let mut freed = Vec::new();
         for _ in 0..100 {

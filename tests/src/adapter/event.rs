@@ -31,6 +31,8 @@ fn next(ia: &Ia, evd: EvdHandle, number: EventType) -> Result<Event, Failure> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Event numbers have the header's values, old names equal the new ones, and no event has an
+    // unassigned number.
     test(
         "event::numbers",
         &[
@@ -88,6 +90,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // One type holds the event of every stream, and returns the event's number.
     test("event::every_event_fits", &["it_event_t.B02", "it_cm_msg_events.B10", "it_event_t.F56"], |_| {
         let largest = [
             size_of::<DtoCompletion>(),
@@ -111,6 +114,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Each event of a connection names its EVD, its number and its endpoint.
     test(
         "event::of_connections",
         &["it_event_t.F54", "it_event_t.F55", "it_event_t.F57", "it_event_t.F60", "it_event_t.F62"],
@@ -162,6 +166,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Completions of datagrams, UD service requests and replies name their EVD and their number.
     test(
         "event::of_datagrams",
         &["it_event_t.F55", "it_event_t.F59", "it_event_t.F61", "it_event_t.F63"],
@@ -185,6 +190,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Software events and asynchronous events name their EVD and their number.
     test(
         "event::of_software_and_of_the_adapter",
         &["it_event_t.F55", "it_event_t.F64", "it_event_t.F65", "it_event_t.F66"],
@@ -210,6 +216,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A simple EVD takes events of one stream only: each call refuses an EVD of another stream.
     test("event::one_stream_per_evd", &["it_event_t.L01"], |f| {
         let pz = f.a.pz_create()?;
         let dto = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 1)?;

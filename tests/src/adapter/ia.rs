@@ -14,6 +14,8 @@ use crate::thread::{Thread, eventually};
 use crate::{Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
+    // Every interface of the list can be opened under its name and version, and the IA has the
+    // listed transport.
     test(
         "ia::create_from_the_interface_list",
         &[
@@ -53,6 +55,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A consumer of an older minor version can open the interface.
     test("ia::every_minor_version_up_to_the_listed_one", &["it_ia_create.B02"], |f| {
         for minor in 0..=1 {
             let ia = f.setup.provider.ia_create(&f.setup.a.name, 2, minor, Some(f.setup.privileged))?;
@@ -61,6 +64,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A name that is not in the list is refused.
     test("ia::unknown_names", &["it_ia_create.IT_ERR_INVALID_NAME", "it_status_t.F52"], |f| {
         for name in ["", "no such interface", "\0", &f.setup.a.name[..f.setup.a.name.len() - 1]] {
             let created = f.setup.provider.ia_create(name, 2, 1, Some(f.setup.privileged));
@@ -69,6 +73,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(Error::InvalidName as u32, 51);
         Ok(())
     }),
+    // An unknown major or minor version is refused, each with its own code.
     test(
         "ia::unsupported_versions",
         &[
@@ -91,6 +96,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The info has the IA's name, version, transport, services, spigots and limits.
     test(
         "ia::query_describes_the_ia",
         &[
@@ -135,6 +141,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A spigot's identifier works in local calls, and each of its addresses can be reached from the
+    // other IA.
     test(
         "ia::spigots",
         &["it_ia_info_t.F08", "it_ia_info_t.F12", "it_ia_info_t.F15", "it_ia_info_t.F16", "it_ia_info_t.B06"],
@@ -159,6 +167,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The info names the EVDs of the asynchronous streams from their creation until they are freed.
     test(
         "ia::asynchronous_evds_are_in_the_info",
         &["it_ia_info_t.F52", "it_ia_info_t.F53", "A.it_evd_create.B22", "it_ia_info_free.B02"],
@@ -187,6 +196,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each query returns an info of its own, which stays valid when other infos, or the IA, are
+    // freed.
     test("ia::infos_are_independent", &["it_ia_info_free.B03"], |f| {
         let ia = f.another(Some(f.setup.privileged))?;
         let (first, second, third) = (ia.ia_query()?, ia.ia_query()?, ia.ia_query()?);
@@ -198,6 +209,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(second.ia_name, f.setup.a.name);
         Ok(())
     }),
+    // it_ia_free frees every object of the IA before it returns, whatever the objects' order.
     test(
         "ia::free_frees_everything",
         &["it_ia_free.B01", "it_ia_free.B02", "1.B01", "A.it_ia_free.V01"],
@@ -229,6 +241,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Every kind of call on a freed IA returns IT_ERR_INVALID_IA.
     test(
         "ia::a_freed_ia_is_invalid",
         &[
@@ -253,6 +266,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A thread that is blocked in it_evd_wait returns when the IA is freed.
     test("ia::free_wakes_waiters", &["it_ia_free.B06"], |f| {
         let ia = f.another(Some(f.setup.privileged))?;
         let evd = sevd(&ia, EventType::DTO_EVENT_STREAM, 8, 2)?;
@@ -261,6 +275,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(waiter.join()?.is_err(), "the wait must end with an error");
         Ok(())
     }),
+    // The peer of a freed IA's connection gets the event for its end.
     test("ia::free_ends_connections", &["it_ia_free.B07"], |f| {
         let ia = f.another(Some(f.setup.privileged))?;
         let (active, passive) = (f.end(&ia, &attributes())?, f.end(&f.b, &attributes())?);
@@ -272,6 +287,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(passive.state()?, EpStateRc::Nonoperational);
         Ok(())
     }),
+    // When it_ia_free has returned, no RDMA Write of a peer changes the IA's memory any more.
     test("ia::free_ends_all_access_to_memory", &["it_ia_free.B04", "it_ia_free.B05"], |f| {
         let ia = f.another(Some(f.setup.privileged))?;
         let (target, writer) = (f.end(&ia, &attributes())?, f.end(&f.b, &attributes())?);

@@ -45,6 +45,7 @@ fn down_and_up(f: &Fixture, to: &NetAddr) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Vendor, device, revision and version are those of the node.
     test(
         "ia_info::vendor_and_version",
         &[
@@ -72,6 +73,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A service type is listed exactly if endpoints of it can be created.
     test("ia_info::services", &["it_ia_info_t.F35"], |f| {
         let services = f.a.ia_query()?.supported_service_types;
         check!(ServiceTypes::from_bits(services.bits()).is_some() && !services.is_empty());
@@ -86,6 +88,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Transfers work at any alignment, regardless of the hint.
     test("ia_info::alignment_is_a_hint", &["it_ia_info_t.F33"], |f| {
         let hint = f.a.ia_query()?.dto_alignment_hint as usize;
         check!(hint.is_power_of_two() && hint <= PAGE);
@@ -119,6 +122,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // When the port goes down or up, the adapter reports the event, the spigot's info changes, and
+    // paths disappear or come back.
     test(
         "ia_info::the_port_goes_down_and_comes_up",
         &[
@@ -136,6 +141,7 @@ pub(crate) const TESTS: &[Test] = &[
             outcome
         },
     ),
+    // A type of RMR is listed exactly if RMRs of it can be created.
     test("ia_info::types_of_rmr", &["it_ia_info_t.F62"], |f| {
         let types = f.a.ia_query()?.rmr_types_supported;
         check_eq!((RmrTypes::NARROW.bits(), RmrTypes::WIDE.bits()), (1, 2));
@@ -150,6 +156,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // The info says that a Send can unlink, and it can.
     test("ia_info::unlinking_by_a_send", &["it_ia_info_t.F73"], |f| {
         let supported = f.a.ia_query()?.post_send_unlink_remote_support;
         let pair = f.pair()?;
@@ -168,6 +175,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(f.b.rmr_query(rmr, RmrParamMask::LINKED)?.linked, !supported);
         Ok(())
     }),
+    // The maximum for a disconnect fits both messages that may carry it, DREQ and REJ.
     test("ia_info::private_data_of_a_disconnect", &["A.it_ia_info_t.B01"], |f| {
         let info = f.a.ia_query()?;
         // IBTA 12.6.10 and 12.6.7: the room for private data in a DREQ and in a REJ.

@@ -12,6 +12,8 @@ use crate::thread::{Thread, eventually};
 use crate::{Test, check, check_eq, test};
 
 pub(crate) const TESTS: &[Test] = &[
+    // Guest and device add to the same counter at the same time. If their atomics were not atomic
+    // towards each other, the sum would be too small.
     test("litmus::atomics_between_guest_and_device", &[], |f| {
         const ROUNDS: u32 = 1_000_000;
         let memory = f.buffer(PAGE)?;
@@ -52,6 +54,8 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .limit(120),
+    // If the device's writes became visible out of order, the watcher would see a flag before its
+    // data.
     test("litmus::data_before_its_flag", &["it_post_rdma_write.B20"], |f| {
         // The device writes data and then a flag. A guest thread that sees the flag must see the
         // data.

@@ -25,6 +25,8 @@ const TYPES: [NetAddrType; 4] =
     [NetAddrType::Ipv4, NetAddrType::Ipv6, NetAddrType::IbGid, NetAddrType::ViaHostaddr];
 
 pub(crate) const TESTS: &[Test] = &[
+    // IPv4, IPv6 and GID are forms of one address: each converts into the others where the address
+    // allows it.
     test(
         "names::conversions",
         &[
@@ -65,6 +67,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Addresses that no node can have, and types that do not exist here, are refused.
     test(
         "names::conversions_that_are_refused",
         &["it_convert_net_addr.IT_ERR_INVALID_ADDRESS", "it_convert_net_addr.IT_ERR_INVALID_NETADDR"],
@@ -78,6 +81,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The source address of a connection request converts to the type that the consumer prefers.
     test("names::the_source_of_a_request", &["it_convert_net_addr.O02"], |f| {
         let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
         let listener = f.listen(&f.b)?;
@@ -89,6 +93,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.b.ep_free(passive.ep)?;
         Ok(())
     }),
+    // Each address of a spigot has paths; no more are returned than asked for, but all are counted.
     test(
         "names::paths_to_each_address",
         &[
@@ -135,6 +140,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Unknown spigots, impossible addresses and unknown types are refused.
     test(
         "names::paths_that_are_refused",
         &[
@@ -154,6 +160,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.a.get_pathinfo(here.spigot_id, &VIA, 1), Error::InvalidNetaddr)
         },
     ),
+    // The list has at most as many interfaces as asked for, but the total counts all.
     test(
         "names::as_many_interfaces_as_wanted",
         &["it_interface_list.L02", "it_interface_list.B01", "it_interface_list.B02"],
@@ -170,6 +177,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A request that is handed off arrives at the other listen point with the same content and a
+    // new identifier; the old one is invalid.
     test(
         "names::a_request_is_handed_on",
         &[
@@ -203,6 +212,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A refused handoff leaves the request where it is.
     test(
         "names::requests_that_are_not_handed_on",
         &[
@@ -247,6 +257,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A path that the consumer filled in is as good as a returned one.
     test("names::a_path_that_the_consumer_filled_in", &["it_get_pathinfo.B06", "it_path_t.B06"], |f| {
         let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
         let listener = f.listen(&f.b)?;
@@ -275,6 +286,7 @@ pub(crate) const TESTS: &[Test] = &[
         passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
         Ok(())
     }),
+    // On InfiniBand the conversion of sockets is not supported, regardless of its arguments.
     test(
         "names::sockets_are_not_converted",
         &[

@@ -36,6 +36,7 @@ fn along(
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // The members of a returned path describe the port and can be used unchanged.
     test(
         "path::members_of_a_returned_path",
         &["it_path_t.F02", "it_path_t.F03", "it_path_t.F04", "it_path_t.F05", "it_path_t.B02"],
@@ -65,6 +66,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The members of a path reach the passive side, which sees them in its path back.
     test(
         "path::members_that_a_request_carries",
         &[
@@ -104,6 +106,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A member whose value is out of its range, and a partition that the port is not in, are
+    // refused.
     test(
         "path::members_that_do_not_fit",
         &["it_path_t.F01", "it_path_t.F08", "it_path_t.F09", "it_path_t.F11"],
@@ -128,6 +132,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A path whose own timeout is shorter than the transport's response time is refused.
     test("path::timeouts_that_do_not_fit_each_other", &["it_path_t.B05", "it_path_t.V01"], |f| {
         let (way, end) = (found(f)?, f.end(&f.a, &attributes())?);
         let listener = f.listen(&f.b)?;

@@ -58,6 +58,7 @@ fn lacks(f: &Fixture, ia: &Ia) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Codes of the calls for names and addresses.
     test("status::of_names", &["it_status_t.F21", "it_status_t.F31", "it_status_t.F83"], |f| {
         let here = spigot(&f.a)?.spigot_id;
         let no_node = NetAddr::Ipv4([0; 4]);
@@ -68,6 +69,7 @@ pub(crate) const TESTS: &[Test] = &[
         let socket = f.a.socket_convert(0, EpHandle::NULL, ScFlags::empty(), &[]);
         code(socket, Error::OpNotSupported, 82)
     }),
+    // Codes of the memory calls.
     test(
         "status::of_regions",
         &[
@@ -106,6 +108,7 @@ pub(crate) const TESTS: &[Test] = &[
             code(create(MemPriv::empty(), 64), Error::InvalidPrivs, 55)
         },
     ),
+    // Codes of the calls for endpoints and shared receive queues.
     test(
         "status::of_endpoints_and_queues",
         &[
@@ -139,6 +142,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(f.a.srq_free(srq)?)
         },
     ),
+    // Codes for features that an interface does not offer.
     test(
         "status::of_what_an_interface_lacks",
         &["it_status_t.F67", "it_status_t.F86", "it_status_t.F104"],
@@ -153,6 +157,7 @@ pub(crate) const TESTS: &[Test] = &[
             outcome
         },
     ),
+    // it_rmr_link never returns IT_ERR_RESOURCES, which it_lmr_link still may.
     test("status::of_many_links", &["D.B01", "D.V01"], |f| {
         // No completion is dequeued during this test. For an RMR, as many links may be outstanding
         // as the send queue has room for, ...

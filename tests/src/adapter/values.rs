@@ -119,6 +119,7 @@ const CODES: [Error; 106] = [
 ];
 
 pub(crate) const TESTS: &[Test] = &[
+    // Every code has the header's number, and codes that the header dropped do not exist.
     test(
         "values::status_codes",
         &[
@@ -160,11 +161,13 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // IT_FALSE is 0 and IT_TRUE is 1.
     test("values::booleans", &["it_boolean_t.F01", "it_boolean_t.F02"], |_| {
         check_eq!((u32::from(false), u32::from(true)), (0, 1));
         check_eq!(size_of::<bool>(), 1);
         Ok(())
     }),
+    // Each stream has its constant, and the mask extracts it from every event number of the stream.
     test(
         "values::event_streams",
         &[
@@ -207,6 +210,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Transport types, qualifier types and address lengths have the header's values. Qualifier
+    // types are bits although appendix E denies it, since a spigot's mask combines them.
     test(
         "values::transports_and_qualifiers",
         &[
@@ -239,6 +244,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Contexts and UD identifiers have 32 bits, lengths have 64.
     test(
         "values::words_are_as_wide_as_they_must_be",
         &["it_lmr_create.F07", "it_lmr_create.F08", "G.1.F04"],

@@ -9,6 +9,7 @@ use crate::fixture::{path, spigot};
 use crate::{Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
+    // Undefined and contradictory flags are refused.
     test(
         "connect::bad_flags",
         &[
@@ -31,6 +32,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Qualifiers of a type that the spigot does not support, and impossible ones, are refused.
     test(
         "connect::bad_qualifiers",
         &[
@@ -58,6 +60,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A path from another spigot, another port or another partition is refused.
     test(
         "connect::bad_paths",
         &[
@@ -100,6 +103,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A transport attribute that does not fit its field is refused with its own error.
     test(
         "connect::attributes_of_the_transport",
         &[

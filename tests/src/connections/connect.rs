@@ -48,6 +48,7 @@ pub(crate) fn talks(a: &End, b: &End) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A two-way connection: which events and states each side sees, in which order.
     test(
         "connect::two_way",
         &[
@@ -118,6 +119,7 @@ pub(crate) const TESTS: &[Test] = &[
             talks(&active, &passive)
         },
     ),
+    // A three-way connection: which events and states each side sees, in which order.
     test(
         "connect::three_way",
         &[
@@ -174,6 +176,7 @@ pub(crate) const TESTS: &[Test] = &[
             active.done(3, DtoStatus::Success)
         },
     ),
+    // A rejection ends the attempt on the active side, with the passive side's private data.
     test(
         "connect::rejected_by_the_passive_side",
         &[
@@ -221,6 +224,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The active side of a three-way connection may reject the acceptance, and the passive side is
+    // informed.
     test(
         "connect::rejected_by_the_active_side",
         &[
@@ -248,6 +253,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.a.reject(id, &[]), Error::InvalidCnEstId)
         },
     ),
+    // An identifier can be used once, and by the IA that got it only.
     test(
         "connect::identifiers_are_used_once",
         &[
@@ -282,6 +288,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A refused accept leaves both the endpoint and the request as they were.
     test(
         "connect::accepting_with_the_wrong_endpoint",
         &[
@@ -303,6 +310,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An endpoint cannot accept its own request.
     test("connect::not_to_itself", &["it_ep_connect.L04"], |f| {
         let end = f.end(&f.b, &attributes())?;
         let listener = f.listen(&f.b)?;
@@ -317,6 +325,7 @@ pub(crate) const TESTS: &[Test] = &[
         other.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
         talks(&end, &other)
     }),
+    // Without a listen point the attempt ends with a non-peer reject.
     test(
         "connect::no_listen_point",
         &[
@@ -347,6 +356,7 @@ pub(crate) const TESTS: &[Test] = &[
             end.recv_done(1, DtoStatus::Flushed)
         },
     ),
+    // The request names the largest message of the active side's endpoint.
     test("connect::the_message_size_travels", &["it_cm_req_events.F07", "it_ia_info_t.F39"], |f| {
         let sized = EpAttributes { max_dto_payload_size: 7777, ..attributes() };
         let active = f.end(&f.a, &sized)?;
@@ -359,6 +369,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // After a connect both endpoints return their paths to each other.
     test(
         "connect::query_of_the_path",
         &["it_ep_query.F03", "it_ep_query.F06", "it_ep_query.F07", "it_ep_rc_create.B03", "it_path_t.F07"],
@@ -384,6 +395,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A returned path leads to the peer, and no more are returned than asked for.
     test(
         "connect::paths",
         &[
@@ -429,6 +441,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // If no answer comes, the attempt ends when the path's timeout has passed.
     test(
         "connect::no_answer",
         &[
@@ -460,6 +473,7 @@ pub(crate) const TESTS: &[Test] = &[
             active.recv_done(1, DtoStatus::Flushed)
         },
     ),
+    // A lost message of the connection manager is repeated, and the receiver reports it once.
     test("connect::lost_datagrams_are_sent_again", &["it_ep_connect.F09", "A.it_cm_msg_events.O02"], |f| {
         for lost in 1..=3 {
             let (active, passive, listener) = sides(f)?;
@@ -478,6 +492,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Several connections are established at the same time through one listen point.
     test(
         "connect::many_at_once",
         &["it_evd_create.B06", "it_ep_state_t.B03", "A.it_cm_msg_events.B07"],
@@ -510,6 +525,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The state of a connection does not depend on the consumer taking its events.
     test("connect::states_do_not_wait_for_the_consumer", &["it_ep_state_t.B03", "it_ep_state_t.B02"], |f| {
         // The events of one connection are not dequeued. The state changes nevertheless.
         let (active, passive, listener) = sides(f)?;

@@ -56,6 +56,7 @@ fn within(f: &Fixture, active: &End, passive: &End) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // If each side lowers its depths to those of the other one, no number of reads can exceed them.
     test(
         "depths::adjusted_by_both",
         &["5.2.3.V01", "5.2.3.V02", "5.2.3.B03", "5.2.3.B06", "it_ia_info_t.F60", "it_ia_info_t.F61"],
@@ -101,6 +102,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // More reads than the peer accepts either succeed or break the connection.
     test("depths::more_than_the_peer_takes", &["5.1.1.A01"], |f| {
         let (active, passive) = (f.end(&f.a, &depths(1, 1))?, f.end(&f.b, &depths(1, 1))?);
         f.connect(&active, &passive)?;
@@ -113,6 +115,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Request and acceptance carry the read depths of their endpoints.
     test(
         "connect::read_depths_travel",
         &[
@@ -181,6 +184,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The active side refuses a connection on which it could exceed the peer's depth, unless it
+    // lowers its own.
     test(
         "connect::more_reads_than_the_peer_takes",
         &[
@@ -237,6 +242,7 @@ pub(crate) const TESTS: &[Test] = &[
             talks(&active, &passive)
         },
     ),
+    // The active side of a three-way connection may change its depths before it accepts.
     test(
         "connect::depths_adjusted_after_the_arrival",
         &["it_cm_msg_events.B11", "it_ep_attributes_t.S03", "it_ep_attributes_t.S04", "it_ep_modify.F06"],
@@ -261,6 +267,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The negotiation of depths can be suppressed exactly if the info says so; otherwise the flags
+    // for it are refused.
     test(
         "connect::depths_suppressed",
         &[

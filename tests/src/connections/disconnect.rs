@@ -9,6 +9,7 @@ use crate::fixture::{attributes, pattern};
 use crate::{Failure, Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
+    // A disconnect ends the connection on both sides, with one event each.
     test(
         "connect::disconnected_by_either_side",
         &[
@@ -54,6 +55,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // If both sides disconnect at the same time, each gets one event.
     test(
         "connect::disconnected_by_both_at_once",
         &["it_cm_msg_events.B02", "it_ep_state_t.A03", "it_ep_disconnect.V04", "A.it_ep_disconnect.V01"],
@@ -72,6 +74,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A disconnect flushes the outstanding requests of both sides.
     test(
         "connect::disconnect_flushes",
         &[
@@ -101,6 +104,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The active side may give up before the passive side answers, and no connection comes of it.
     test(
         "connect::given_up_by_the_active_side",
         &[
@@ -133,6 +137,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The active side may give up instead of accepting, which invalidates the identifier.
     test(
         "connect::given_up_after_the_arrival",
         &[
@@ -158,6 +163,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The active side may free its endpoint instead of accepting, and the passive side's attempt
+    // fails.
     test(
         "connect::freed_after_the_arrival",
         &[
@@ -185,6 +192,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The passive side may give up after its accept, and the active side's attempt fails.
     test("connect::given_up_by_the_passive_side", &["it_ep_state_t.S34", "it_ep_state_t.S29"], |f| {
         let (active, passive, listener) = sides(f)?;
         f.dial(&active, &listener, THREE_WAY, &[])?;

@@ -75,6 +75,8 @@ fn race(f: &Fixture, id: CnEstId, ep: EpHandle, to: ConnQual) -> Result<[Result<
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // An identifier stays valid until the consumer uses it, even when the connection it was for is
+    // over.
     test("connect::identifiers_outlive_the_reply", &["A.it_ep_state_t.V01", "A.it_ep_state_t.V02"], |f| {
         // The passive side gives up between its own accept and the active side's.
         let gone = |f: &Fixture| -> Result<(End, CnEstId), Failure> {
@@ -107,6 +109,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(f.a.object_counts().cn_est, 0);
         Ok(())
     }),
+    // The identifier of a request that was withdrawn stays valid until the consumer uses it.
     test(
         "connect::identifiers_outlive_the_request",
         &["A.it_ep_state_t.V01", "A.it_ep_state_t.V02", "it_ep_state_t.S33"],
@@ -140,6 +143,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // If threads accept, reject and hand off one request at the same time, one of the calls
+    // succeeds.
     test("connect::one_answer_wins", &["it_ep_accept.V01", "it_handoff.V01"], |f| {
         for _ in 0..8 {
             let (active, passive, listener) = sides(f)?;
@@ -169,6 +174,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // An endpoint that is freed while the acceptance arrives leaves neither an identifier nor an
+    // event.
     test("connect::a_free_races_the_accept", &["A.it_ep_free.B04", "A.it_ep_free.B03"], |f| {
         for round in 0..24 {
             let (active, passive, listener) = sides(f)?;
@@ -197,6 +204,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // After the event of a disconnect, no late acceptance is reported.
     test(
         "connect::no_arrival_behind_a_disconnect",
         &["A.it_cm_msg_events.B05", "A.it_cm_msg_events.B03"],
@@ -230,6 +238,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The active side may raise its depths before it accepts, and the passive side its ORD once it
+    // is connected; reads then work both ways.
     test(
         "connect::depths_raised_after_the_arrival",
         &["it_ep_attributes_t.S03", "it_ep_attributes_t.S04", "it_cm_msg_events.B11"],
@@ -269,6 +279,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A rejection whose message is lost is repeated; if every message is lost, the attempt times
+    // out.
     test("connect::a_rejection_that_is_lost", &["it_reject.O02", "it_reject.A01"], |f| {
         for all in [false, true] {
             let (active, _, listener) = sides(f)?;
@@ -302,6 +314,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // An endpoint can be connected again at once, since the connections here have no TimeWait that
+    // an endpoint sees.
     test(
         "connect::no_time_wait",
         &[
@@ -340,6 +354,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A connection needs no resources beyond those of its endpoint, so it can be made when the
+    // adapter has none left.
     test("connect::no_resources_beyond_those_of_the_endpoint", &["A.it_ep_attributes_t.B02"], |f| {
         let pair = Pair { a: f.end(&f.a, &attributes())?, b: f.end(&f.b, &attributes())? };
         let listener = f.listen(&f.b)?;
@@ -376,6 +392,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Every event of a connection arrives at the EVD of its endpoint.
     test("connect::events_arrive_on_the_endpoints_evd", &["it_ep_rc_create.B08"], |f| {
         // Two endpoints share an EVD for connection events, a third one has its own.
         let (shared, listener) = (sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 16, 1)?, f.listen(&f.b)?);
@@ -428,6 +445,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Interface names and spigot identifiers mean the same for every IA.
     test("connect::names_are_the_same_for_all", &["A.it_handoff.B01"], |f| {
         let other = f.another(None)?;
         let (ours, theirs) = (f.a.ia_query()?, other.ia_query()?);

@@ -28,6 +28,7 @@ fn answered(f: &Fixture, active: &End, requests: EvdHandle) -> Result<Event, Fai
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A listen point has the qualifier that was given or chosen, and a freed one is invalid.
     test(
         "listen::create_query_free",
         &[
@@ -99,6 +100,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each bad argument is refused with its own error.
     test(
         "listen::refusals",
         &[
@@ -144,6 +146,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A qualifier, in either of its two forms, has one listen point at most.
     test(
         "listen::one_listen_point_per_qualifier",
         &["it_listen_create.IT_ERR_CONN_QUAL_BUSY", "A.it_conn_qual_t.B02", "it_status_t.F10"],
@@ -164,6 +167,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A request to the service ID of a port arrives at the listen point of the port.
     test(
         "listen::a_port_answers_to_its_service_id",
         &["A.it_conn_qual_t.B02", "it_conn_qual_t.B03", "it_cm_req_events.B06"],
@@ -191,6 +195,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Qualifiers that the provider chooses are not in use.
     test("listen::chosen_qualifiers_differ", &["it_listen_create.B03"], |f| {
         let evd = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 8, 1)?;
         let id = spigot(&f.b)?.spigot_id;
@@ -202,6 +207,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // After the free no request arrives, but those that are queued can be answered.
     test("listen::no_requests_after_the_free", &["it_listen_free.S01", "it_listen_free.S02"], |f| {
         let (early, late) = (f.end(&f.a, &attributes())?, f.end(&f.a, &attributes())?);
         let passive = f.end(&f.b, &attributes())?;
@@ -224,6 +230,7 @@ pub(crate) const TESTS: &[Test] = &[
         passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
         refused(f.b.evd_dequeue(listener.evd), Error::QueueEmpty)
     }),
+    // A request that races the free is either queued or rejected, and never lost.
     test("listen::freed_when_a_request_arrives", &["it_listen_free.S01", "it_listen_free.S02"], |f| {
         for _ in 0..16 {
             let (active, listener) = (f.end(&f.a, &attributes())?, f.listen(&f.b)?);
@@ -241,6 +248,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A request that finds the EVD full is discarded, and its sender gets a reject.
     test(
         "listen::the_backlog",
         &["it_listen_create.B08", "it_listen_create.B09", "A.it_listen_create.A01", "it_cm_req_events.B03"],
@@ -276,6 +284,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Creating listen points fails with IT_ERR_RESOURCES at some point, and works again after one
+    // is freed.
     test("listen::listen_points_run_out_and_come_back", &["it_listen_create.IT_ERR_RESOURCES"], |f| {
         let evd = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 8, 1)?;
         let id = spigot(&f.b)?.spigot_id;

@@ -42,6 +42,7 @@ pub(crate) fn brought(data: Option<PrivateData>, bytes: &[u8], limit: usize) -> 
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Private data of request and acceptance arrives at the other side, padded with zeros.
     test(
         "connect::private_data",
         &[
@@ -83,6 +84,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Private data of all three messages arrives; that of the last one may be lost.
     test(
         "connect::private_data_three_way",
         &["it_cm_msg_events.F24", "it_ep_accept.B09", "it_cm_msg_events.O03", "A.it_cm_msg_events.A03"],
@@ -110,6 +112,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // One byte above the maximum of each call is refused, and the endpoint or the request stays as
+    // it was.
     test(
         "connect::too_much_private_data",
         &[

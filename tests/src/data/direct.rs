@@ -8,6 +8,7 @@ use crate::fixture::{OPEN, PAGE, SIGNALLED, attributes, pattern};
 use crate::{Test, check, check_eq, test};
 
 pub(crate) const TESTS: &[Test] = &[
+    // With the direct handle, a privileged endpoint can name bus addresses as source and sink.
     test(
         "data::direct_handle",
         &[
@@ -47,6 +48,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A read into a bus address fails, even on a privileged endpoint.
     test(
         "data::direct_handle_is_no_sink_of_a_read",
         &["it_post_rdma_read.B08", "it_post_rdma_read.A24"],
@@ -64,6 +66,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // On an unprivileged endpoint, a request with the direct handle fails.
     test(
         "data::direct_handle_on_unprivileged_endpoints",
         &[
@@ -103,6 +106,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A peer cannot use the key behind the direct handle to reach memory.
     test("data::the_reserved_key_is_no_context", &["1.B04"], |f| {
         for way in [Way::Write, Way::Read] {
             let pair = f.pair()?;

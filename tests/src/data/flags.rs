@@ -24,6 +24,7 @@ fn legal(way: Way, flags: DtoFlags) -> bool {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Each of the flag values is accepted or refused for each operation by the page's tables.
     test(
         "data::legal_flags",
         &[
@@ -99,6 +100,8 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.idle()
         },
     ),
+    // A request without the completion flag causes no event, and a later completion frees its entry
+    // in the queue.
     test(
         "data::no_completion_without_the_flag",
         &[

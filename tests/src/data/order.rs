@@ -8,6 +8,7 @@ use crate::fixture::{OPEN, PAGE, SIGNALLED, attributes};
 use crate::{Test, check, check_eq, test};
 
 pub(crate) const TESTS: &[Test] = &[
+    // Sends complete in the order of posting, and so do the matching Receives.
     test(
         "data::sends_stay_in_order",
         &[
@@ -45,6 +46,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // When a Send has been received, all writes before it have arrived.
     test(
         "data::writes_arrive_before_the_send_behind_them",
         &[
@@ -75,6 +77,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.idle()
         },
     ),
+    // Of two writes to the same bytes, the one that was posted later remains.
     test("data::later_writes_win", &["it_post_rdma_write.B20", "it_post_rdma_write.B16"], |f| {
         let (pair, source, sink) = ready(f, 64 * 8)?;
         for number in 0..60_u64 {
@@ -88,6 +91,8 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(sink.bytes(0, 8), 59_u64.to_le_bytes());
         Ok(())
     }),
+    // More reads than may be outstanding wait for each other, and everything completes in the order
+    // of posting.
     test(
         "data::reads_complete_in_order",
         &[
@@ -127,6 +132,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Without the fence, a request would use the data before the earlier read has fetched it.
     test(
         "data::the_barrier_fence",
         &[

@@ -98,6 +98,7 @@ impl Way {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A post allocates nothing, so it cannot fail for want of memory.
     test(
         "data::posts_allocate_nothing",
         &[
@@ -166,6 +167,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Posting to a shared receive queue allocates nothing.
     test("data::shared_receives_allocate_nothing", &["A.it_post_recv.B01"], |f| {
         let pz = f.b.pz_create()?;
         retried(|| {
@@ -176,6 +178,7 @@ pub(crate) const TESTS: &[Test] = &[
             posted
         })
     }),
+    // Posting datagrams allocates nothing.
     test("data::datagrams_allocate_nothing", &["A.it_post_recvfrom.B01", "A.it_post_sendto.B01"], |f| {
         const DEPTH: u64 = 16;
         let depth = DEPTH as usize;
@@ -197,6 +200,7 @@ pub(crate) const TESTS: &[Test] = &[
             received.and(sent)
         })
     }),
+    // Posts return while the device still works on the first request.
     test(
         "data::posts_do_not_wait",
         &["A.it_post_rdma_read.B01", "A.it_post_rdma_write.B01", "A.it_post_recv.B01", "A.it_post_send.B01"],
@@ -226,6 +230,8 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.recv_done(1, DtoStatus::Success)
         },
     ),
+    // Requests of several threads on one endpoint complete once each, those of one thread in their
+    // order.
     test(
         "data::posts_from_many_threads",
         &["A.it_post_rdma_read.B03", "A.it_post_rdma_write.B01", "A.it_post_recv.B01", "A.it_post_send.B01"],
@@ -279,6 +285,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.idle()
         },
     ),
+    // Datagrams of several threads on one endpoint complete once each.
     test("data::datagrams_from_many_threads", &["A.it_post_recvfrom.B01", "A.it_post_sendto.B01"], |f| {
         const THREADS: u64 = 4;
         const EACH: u64 = 16;
@@ -315,6 +322,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A region without local read cannot be the source of a request.
     test(
         "data::sources_without_the_right",
         &["it_post_send.B06", "it_post_rdma_write.B06", "it_dto_status_t.A06"],
@@ -351,6 +359,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A peer of another endpoint cannot use a narrow RMR, even in the same zone.
     test(
         "data::a_narrow_rmr_is_for_its_own_endpoint",
         &["it_post_rdma_write.A08", "it_post_rdma_read.A08"],
@@ -389,6 +398,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A request behind a link or an unlink would fail or succeed wrongly if it started before that.
     test(
         "data::nothing_starts_before_the_link_in_front_of_it",
         &["it_post_rdma_read.B19", "it_post_rdma_write.B19", "it_post_send.B19"],
@@ -433,6 +443,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // After the completion of a Send its buffer can be reused, and the message arrives unchanged.
     test("data::the_buffer_is_the_consumers_again", &["it_post_rdma_write.B12", "it_post_send.B12"], |f| {
         let pair = f.pair()?;
         let (own, there) = (f.region(&f.a, pair.a.pz, PAGE, OPEN)?, f.region(&f.b, pair.b.pz, PAGE, OPEN)?);
@@ -460,6 +471,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A consumer that changes a buffer during its Send sends undefined bytes, but does no other
+    // harm.
     test("data::a_buffer_that_changes_during_its_send", &["it_post_send.V02"], |f| {
         let len = 64 * PAGE;
         let pair = f.pair()?;
@@ -497,6 +510,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(there.bytes(8, PAGE - 8).iter().all(|&byte| byte == 0));
         Ok(())
     }),
+    // An atomic without an answer fails, and was executed once at most.
     test("data::atomics_that_get_no_answer", &["it_post_atomic.A14"], |f| {
         // A damaged packet is dropped. If that happens to every packet, the atomic completes with a
         // transport error.

@@ -60,6 +60,7 @@ pub(crate) fn cuts(len: usize, count: usize) -> Vec<(usize, usize)> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A Send arrives in one Receive, with its data and length, and each request completes once.
     test(
         "data::send_and_receive",
         &[
@@ -133,6 +134,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.idle()
         },
     ),
+    // A write changes exactly the bytes that it names, and consumes no Receive.
     test(
         "data::rdma_write",
         &[
@@ -171,6 +173,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.idle()
         },
     ),
+    // A read fetches exactly the bytes that it names, and the segment list can be reused at once.
     test(
         "data::rdma_read",
         &[
@@ -215,6 +218,8 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.idle()
         },
     ),
+    // A transfer of no bytes succeeds with any address and context; a Send of no bytes consumes a
+    // Receive.
     test(
         "data::zero_length_transfers",
         &[
@@ -262,6 +267,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.idle()
         },
     ),
+    // The bytes of several unaligned segments arrive in the order of the segments.
     test(
         "data::gather_and_scatter",
         &[
@@ -328,6 +334,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // One segment more than the endpoint's maximum is refused for each operation.
     test(
         "data::too_many_segments",
         &[
@@ -377,6 +384,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Segments of a source may overlap, and each is read by itself.
     test("data::overlapping_sources", &["it_post_send.B05", "it_post_rdma_write.B05"], |f| {
         let (pair, source, sink) = ready(f, 256)?;
         let segments = [source.segment(0, 20), source.segment(10, 20), source.segment(0, 20)];
@@ -392,6 +400,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(sink.bytes(100, 60), expected);
         Ok(())
     }),
+    // Segments of a sink may overlap, and the transfer completes.
     test("data::overlapping_sinks", &["it_post_recv.B09", "it_post_rdma_read.B05"], |f| {
         let (pair, source, sink) = ready(f, 64)?;
         // The content of the sink is undefined, but the operation completes.
@@ -404,6 +413,7 @@ pub(crate) const TESTS: &[Test] = &[
         post(&pair.b, Way::Read, &segments, 3, SIGNALLED, from)?;
         pair.b.done(3, DtoStatus::Success)
     }),
+    // A message of the largest size arrives as a whole.
     test(
         "data::large_messages",
         &["it_post_send.B02", "it_post_rdma_write.B02", "it_post_rdma_read.B02", "it_ep_attributes_t.F03"],
@@ -427,6 +437,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Writes and reads consume no Receive, so the next Send finds it.
     test(
         "data::rdma_takes_no_receive",
         &["it_post_rdma_write.B15", "it_post_rdma_read.B15", "it_post_send.B15", "it_post_recv.B19"],
@@ -445,6 +456,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.recv_done(1, DtoStatus::Success)
         },
     ),
+    // One request more than the queue has room for is refused, for each operation.
     test(
         "data::full_queues",
         &[
@@ -491,6 +503,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.idle()
         },
     ),
+    // A Receive that was posted before the connection takes the first message.
     test("data::receives_before_the_connection", &["it_post_recv.S01", "it_ep_state_t.S04"], |f| {
         let (a, b) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
         let (source, sink) = (f.region(&f.a, a.pz, 64, OPEN)?, f.region(&f.b, b.pz, 64, OPEN)?);
@@ -502,6 +515,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(sink.all() == source.all());
         Ok(())
     }),
+    // On InfiniBand the sink of a read needs local write only.
     test(
         "data::reads_need_no_remote_write",
         &["it_post_rdma_read.B07", "it_post_rdma_read.B21", "it_ia_info_t.F64", "it_ep_attributes_t.B05"],
@@ -518,6 +532,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Both ends send and receive at the same time, and every message arrives.
     test("data::both_directions_at_once", &["it_post_recv.B25", "it_ep_rc_create.B05"], |f| {
         let (pair, a, b) = ready(f, 64 * 64)?;
         b.fill(2);
@@ -542,6 +557,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Indices that wrap many times neither lose nor repeat a completion.
     test("data::indices_wrap_many_times", &["it_evd_dequeue.B01", "1.B06"], |f| {
         // With small rings and many rounds, every index wraps many times.
         let small = EpAttributes { max_request_dtos: 4, max_recv_dtos: 4, ..attributes() };
@@ -565,6 +581,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // One EVD takes the completions of all queues of several endpoints.
     test("data::one_evd_for_everything", &["it_evd_create.B06", "it_ep_rc_create.B06"], |f| {
         let both = sevd(&f.a, EventType::DTO_EVENT_STREAM, 256, 1)?;
         let mut pairs = Vec::new();

@@ -57,6 +57,7 @@ fn no_handles(f: &Fixture, pz: PzHandle) -> Result<[AddrHandle; 4], Failure> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // An address handle has the path that was given, and is invalid after the free.
     test(
         "address_handle::create_query_free",
         &[
@@ -105,6 +106,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each bad argument is refused; an incomplete path is completed, and irrelevant members are
+    // ignored.
     test(
         "address_handle::create_refuses",
         &[
@@ -177,6 +180,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Creating address handles fails with IT_ERR_RESOURCES at some point, and works again after one
+    // is freed.
     test("address_handle::run_out_and_come_back", &["it_address_handle_create.IT_ERR_RESOURCES"], |f| {
         let (pz, way) = (f.a.pz_create()?, way(f)?);
         let create = || f.a.address_handle_create(pz, &way, AhFlags::PATH_COMPLETE);
@@ -199,6 +204,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // The path can be replaced as a whole; a refused change has no effect.
     test(
         "address_handle::modify",
         &[
@@ -244,6 +250,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The members of the path appear in the headers of the datagrams.
     test(
         "address_handle::members_of_the_path_in_the_header",
         &[
@@ -292,6 +299,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.a.evd_dequeue(a.request), Error::QueueEmpty)
         },
     ),
+    // A datagram carries the source GID that its path names.
     test(
         "address_handle::each_of_the_ports_gids_can_be_the_source",
         &["A.it_address_handle_create.V01"],
@@ -317,6 +325,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An address handle has a type and takes a context, like every object.
     test("address_handle::contexts_and_types", &["it_handle_t.F01"], |f| {
         let pz = f.a.pz_create()?;
         let handle = address(&f.a, pz, &f.b)?;

@@ -149,6 +149,7 @@ fn given_up(f: &Fixture, active: &End) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Each reason of a rejection has the reason code that the page gives.
     test(
         "rejections::every_reason",
         &[
@@ -194,6 +195,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A rejection may suggest another path, which can be used for the next attempt.
     test("rejections::a_path_is_suggested", &["it_cm_msg_events.F07", "it_cm_msg_events.F38"], |f| {
         let peer = Peer::new(f)?;
         let end = f.end(&f.a, &attributes())?;
@@ -238,6 +240,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A reply may redirect to another path, which can be used for the next request.
     test("rejections::a_service_is_redirected", &["it_cm_msg_events.F16", "it_cm_msg_events.F23"], |f| {
         check_eq!(UdSvcStatus::Redirected as u32, 4);
         let peer = Peer::new(f)?;
@@ -272,6 +275,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!((answer.status, answer.dst_path), (UdSvcStatus::Rejected, None));
         Ok(())
     }),
+    // An acceptance after the active side gave up is answered, and causes no event there.
     test("rejections::a_late_acceptance", &["A.it_cm_msg_events.B05", "A.it_cm_msg_events.B06"], |f| {
         for flags in [CnEstFlags::TWO_WAY, CnEstFlags::THREE_WAY] {
             let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
@@ -288,6 +292,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // An arrival that was queued before the disconnect stays queued, but its identifier is invalid.
     test(
         "rejections::an_arrival_ahead_of_the_disconnect",
         &["A.it_cm_msg_events.B02", "it_cm_msg_events.O01"],
@@ -316,6 +321,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Data that arrives before the last message establishes the connection, without private data.
     test(
         "rejections::data_before_the_last_message",
         &["A.it_cm_msg_events.A04", "it_cm_msg_events.V02"],
@@ -346,6 +352,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.b.evd_dequeue(passive.conn), Error::QueueEmpty)
         },
     ),
+    // The active side may lower its read depth after it learned the peer's.
     test("rejections::reads_given_up_after_connecting", &["it_cm_msg_events.B12"], |f| {
         let with = |ird, ord| {
             let rc = RcAttributes { rdma_read_ird: ird, rdma_read_ord: ord, ..attributes().rc };

@@ -68,6 +68,7 @@ fn silent(ia: &Ia, evd: EvdHandle) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A request and its reply arrive with all their fields.
     test(
         "sidr::a_service_is_asked_and_answers",
         &[
@@ -134,6 +135,7 @@ pub(crate) const TESTS: &[Test] = &[
             silent(&f.b, asking.listener.evd)
         },
     ),
+    // A datagram to the endpoint that a reply names arrives there.
     test("sidr::a_reply_names_a_usable_endpoint", &["it_ud_service_request.B06"], |f| {
         let service = peer(&f.b, &datagrams())?;
         let asking = asking(f, &[])?;
@@ -152,6 +154,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!((done.dto_status, done.ud_ep_id), (DtoStatus::Success, client.info.ud_ep_id));
         Ok(())
     }),
+    // Each status of a reply arrives, and the one that is reserved for redirection is refused.
     test(
         "sidr::every_status",
         &[
@@ -193,6 +196,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A request to a service without a listen point is answered as not supported.
     test("sidr::no_such_service", &["it_cm_msg_events.F20"], |f| {
         let asking = asking(f, &[])?;
         let evd = asking.listener.evd;
@@ -201,6 +205,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(reply(&f.a, asking.evd)?.status, UdSvcStatus::IdNotSupported);
         silent(&f.b, evd)
     }),
+    // A handle can be used again, and all its requests have one identifier.
     test(
         "sidr::asking_again",
         &[
@@ -247,6 +252,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A lost message is repeated, and request and reply are reported once.
     test("sidr::a_lost_request_is_sent_again", &["it_ud_service_request.B03"], |f| {
         let asking = asking(f, &[])?;
         let short = Path { timeout: 400_000, ..asking.way };
@@ -261,6 +267,7 @@ pub(crate) const TESTS: &[Test] = &[
         silent(&f.b, asking.listener.evd)?;
         silent(&f.a, asking.evd)
     }),
+    // Private data up to the maximum arrives, one byte more is refused.
     test(
         "sidr::private_data",
         &[
@@ -298,6 +305,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A handle has the parameters of its creation, for each bit of the mask, and is invalid after
+    // the free.
     test(
         "sidr::handles",
         &[
@@ -374,6 +383,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each bad argument is refused; the remote part of the path is not checked.
     test(
         "sidr::create_refuses",
         &[
@@ -459,6 +469,7 @@ pub(crate) const TESTS: &[Test] = &[
             listener.free()
         },
     ),
+    // Replies that are queued stay, replies that come later are dropped.
     test(
         "sidr::freeing_a_handle",
         &["it_ud_service_request_handle_free.B02", "it_ud_service_request_handle_free.B03"],
@@ -491,6 +502,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Requests that are never answered do not pile up without limit.
     test("sidr::requests_that_are_not_answered", &["it_ud_service_request.B03"], |f| {
         // One handle is used for many requests until the listener's side forgets the oldest ones.
         // Freeing the IA frees all of them.
@@ -508,6 +520,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(f.b.object_counts().ud_requests, 0);
         Ok(())
     }),
+    // Requests that find the EVD full are dropped and leave nothing behind.
     test("sidr::a_full_evd", &["it_cm_req_events.F13"], |f| {
         let listener = f.listen_with(&f.b, ListenFlags::empty(), 1)?;
         let room = f.b.evd_query(listener.evd, EvdParamMask::ALL)?.sevd_queue_size;

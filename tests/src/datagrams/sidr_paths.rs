@@ -25,6 +25,7 @@ fn answered(f: &Fixture, way: &Path) -> Outcome {
     listener.free()
 }
 
+// Members that concern this node are checked, the others do not change where the request goes.
 pub(crate) const TESTS: &[Test] = &[test(
     "sidr::members_of_the_path_that_count",
     &[

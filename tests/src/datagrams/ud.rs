@@ -138,6 +138,7 @@ pub(crate) fn with_info(to: &DgRemoteEpAddr, change: impl FnOnce(&mut RemoteEpIn
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A new datagram endpoint is operational, and a query returns the attributes of its type.
     test(
         "ud::create_and_query",
         &[
@@ -210,6 +211,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each bad argument is refused with its own error.
     test(
         "ud::create_refuses",
         &[
@@ -277,6 +279,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Creating datagram endpoints fails with IT_ERR_RESOURCES at some point, and works again after
+    // one is freed.
     test(
         "ud::endpoints_run_out_and_come_back",
         &["it_ep_ud_create.IT_ERR_RESOURCES", "it_ep_ud_create.B05"],
@@ -303,6 +307,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Calls for RC endpoints refuse a datagram endpoint.
     test(
         "ud::calls_for_rc_endpoints",
         &[
@@ -351,6 +356,7 @@ pub(crate) const TESTS: &[Test] = &[
             two.a.works(false)
         },
     ),
+    // An endpoint gets only datagrams with its key, which can change in any state.
     test(
         "ud::the_key",
         &[
@@ -402,6 +408,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Only the key can be modified, and a failed endpoint cannot be made operational again.
     test(
         "ud::modify_refuses",
         &["it_ep_attributes_t.S02", "it_ep_state_t.S49", "it_ep_modify.IT_ERR_INVALID_EP_TYPE"],
@@ -441,6 +448,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // One EVD takes the completions of both queues.
     test("ud::one_evd_for_both_queues", &["it_ep_ud_create.B05", "it_dto_events.B03"], |f| {
         let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 128, 1)?;
         let pz = f.a.pz_create()?;
@@ -465,6 +473,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.evd_free(evd)?;
         Ok(())
     }),
+    // An endpoint whose EVD overflowed is nonoperational, and the EVD takes no new endpoint.
     test(
         "ud::overflow_of_its_evd",
         &[

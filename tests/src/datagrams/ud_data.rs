@@ -17,6 +17,7 @@ fn legal(flags: DtoFlags, forbidden: DtoFlags, needed: DtoFlags) -> bool {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A datagram arrives in one Receive, behind its header, and the completion names the sender.
     test(
         "ud::a_datagram_arrives",
         &[
@@ -95,6 +96,7 @@ pub(crate) const TESTS: &[Test] = &[
             two.b.works(true)
         },
     ),
+    // Each length from zero to the spigot's maximum arrives, in the order of posting.
     test(
         "ud::every_length",
         &[
@@ -138,6 +140,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each of the flag values is accepted or refused by the page's tables.
     test(
         "ud::every_flag_of_sendto",
         &["it_post_sendto.IT_ERR_INVALID_DTO_FLAGS", "it_dto_flags_t.B06", "it_dto_flags_t.B14"],
@@ -166,6 +169,7 @@ pub(crate) const TESTS: &[Test] = &[
             two.a.works(true)
         },
     ),
+    // Each of the flag values is accepted or refused by the page's tables.
     test(
         "ud::every_flag_of_recvfrom",
         &[
@@ -198,6 +202,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(posted, Error::InvalidDtoFlags)
         },
     ),
+    // Each bad argument is refused with its own error and uses no entry of a queue.
     test(
         "ud::posts_that_are_refused",
         &[
@@ -266,6 +271,7 @@ pub(crate) const TESTS: &[Test] = &[
             two.a.works(true)
         },
     ),
+    // Memory that the endpoint may not use fails the request and the endpoint.
     test(
         "ud::memory_that_may_not_be_used",
         &[
@@ -324,6 +330,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Segments of a Receive may overlap, and no other byte is changed.
     test("ud::receives_that_overlap", &["it_post_recvfrom.B07"], |f| {
         let two = two(f)?;
         // The bytes where the segments overlap are undefined. All others are as they were.
@@ -335,6 +342,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(two.into.bytes(110, PAGE).iter().all(|&byte| byte == 0), "bytes outside were written");
         two.b.works(true)
     }),
+    // A privileged endpoint can send from and receive into bus addresses.
     test("ud::the_direct_lmr_handle", &["it_post_recvfrom.B05"], |f| {
         let two = two(f)?;
         let from = crate::memory::iobl::map(&f.a, &two.from.buffer)?;
@@ -346,6 +354,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(two.into.bytes(FRONT, 100), two.from.bytes(0, 100));
         Ok(())
     }),
+    // A message that is too long fails on the side whose limit it exceeds, and nowhere else.
     test(
         "ud::lengths_that_are_wrong",
         &[
@@ -404,6 +413,7 @@ pub(crate) const TESTS: &[Test] = &[
             two.b.works(false)
         },
     ),
+    // A datagram that no endpoint takes is lost without an error for the sender.
     test(
         "ud::datagrams_without_a_receiver_are_lost",
         &["it_post_sendto.B02", "it_post_sendto.B13", "it_dto_status_t.F05", "it_cm_msg_events.F51"],
@@ -444,6 +454,7 @@ pub(crate) const TESTS: &[Test] = &[
             two.a.works(false)
         },
     ),
+    // The completion of a Receive and the header in front of the message are enough to answer.
     test(
         "ud::an_answer_to_the_sender",
         &[

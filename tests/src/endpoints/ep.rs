@@ -81,6 +81,7 @@ const FIXED: [EpParamMask; 17] = [
 ];
 
 pub(crate) const TESTS: &[Test] = &[
+    // A new endpoint is unconnected and has at least the attributes that were asked for.
     test(
         "ep::create_and_query",
         &[
@@ -146,6 +147,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A query fills in only the fields that its mask names.
     test("ep::only_what_the_mask_names", &["it_ep_query.B01"], |f| {
         let end = f.end(&f.a, &attributes())?;
         let all = query(&end)?;
@@ -154,6 +156,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!((one.ia, one.request_sevd), (IaHandle::NULL, EvdHandle::NULL));
         Ok(())
     }),
+    // An endpoint without a shared receive queue reports no watermarks.
     test(
         "ep::no_srq_no_watermarks",
         &["it_ep_attributes_t.B07", "it_ep_attributes_t.B09", "it_ep_attributes_t.F02", "1.O01"],
@@ -170,6 +173,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The mask bits have the header's values.
     test("ep::mask_values", &["it_ep_attributes_t.F01"], |_| {
         let order = [
             EpParamMask::ALL,
@@ -207,6 +211,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(order.len(), 28);
         Ok(())
     }),
+    // Each bad handle is refused with the error of its argument.
     test(
         "ep::create_with_bad_handles",
         &[
@@ -246,6 +251,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Completions need EVDs of the DTO stream, connections one of the CM message stream.
     test("ep::create_with_evds_of_other_streams", &["it_ep_rc_create.IT_ERR_INVALID_EVD_TYPE"], |f| {
         let End { pz, request, recv, conn, .. } = f.end(&f.a, &attributes())?;
         let software =
@@ -264,6 +270,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(f.a.object_counts().ep, 1);
         Ok(())
     }),
+    // Defined flags are accepted, all others are refused.
     test(
         "ep::creation_flags",
         &[
@@ -286,6 +293,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(create(EpFlags::SRQ), Error::InvalidSrq)
         },
     ),
+    // Each attribute beyond the adapter's maximum is refused with its own error.
     test(
         "ep::attributes_above_the_maximum",
         &[
@@ -356,6 +364,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Creating endpoints fails with IT_ERR_RESOURCES at some point, and works again after one is
+    // freed.
     test("ep::endpoints_run_out_and_come_back", &["it_ep_rc_create.IT_ERR_RESOURCES"], |f| {
         let end = f.end(&f.a, &attributes())?;
         let small = EpAttributes { max_request_dtos: 4, max_recv_dtos: 4, ..attributes() };
@@ -375,6 +385,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(!all.contains(&fresh), "a handle was used twice");
         refused(create(&end, &small), Error::Resources)
     }),
+    // An unprivileged IA cannot create a privileged endpoint.
     test(
         "ep::privileged_ones_are_for_the_privileged",
         &["it_ep_rc_create.IT_ERR_NO_PERMISSION", "4.10.B03", "it_ep_attributes_t.F21"],
@@ -388,6 +399,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each bit that is undefined, or that cannot be modified, is refused.
     test(
         "ep::undefined_mask_bits",
         &[
@@ -415,6 +427,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Null, freed, foreign and made-up handles are refused by every call for endpoints.
     test(
         "ep::bad_handles",
         &[
@@ -466,6 +479,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Receives complete on the receive EVD, all other requests on the request EVD; both may be one.
     test(
         "ep::completions_arrive_on_their_evd",
         &["it_ep_rc_create.B05", "it_ep_rc_create.B06", "it_dto_events.B01"],

@@ -97,6 +97,7 @@ impl Windows {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Events of a freed endpoint may stay queued, and harm neither its EVDs nor a later endpoint.
     test("ep::freed_with_events_queued", &["it_ep_free.V01", "A.it_ep_free.O01"], |f| {
         let pair = f.pair()?;
         busy(f, &pair, 0)?;
@@ -130,6 +131,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Links that were outstanding when the endpoint was freed have no effect and keep no object
+    // busy.
     test("ep::freed_with_links_outstanding", &["it_ep_free.V03"], |f| {
         let pair = f.pair()?;
         let windows = Windows::new(f, &pair.a)?;
@@ -164,6 +167,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.b.srq_free(srq)?;
         Ok(())
     }),
+    // Completions from before a reset are not mistaken for those of the next connection.
     test("ep::what_a_reset_leaves", &["it_ep_reset.B03"], |f| {
         let pair = f.pair()?;
         for round in 0..6 {
@@ -197,6 +201,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // RMR links and unlinks are refused unless the endpoint is connected or nonoperational.
     test(
         "ep::rmr_links_in_each_state",
         &["it_ep_state_t.S16", "it_ep_state_t.S17", "it_ep_state_t.F07"],
@@ -231,6 +236,7 @@ pub(crate) const TESTS: &[Test] = &[
             of_a.refused(&a, EpStateRc::Unconnected)
         },
     ),
+    // An endpoint can be created on an EVD that has overflowed, and works once there is room.
     test("ep::created_on_a_connect_evd_that_overflowed", &["it_ep_rc_create.B09"], |f| {
         let conn =
             f.a.evd_create(EventType::CM_MSG_EVENT_STREAM, EvdFlags::OVERFLOW_NOTIFY, 1, 1, EvdHandle::NULL)?;
@@ -256,6 +262,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(second.state()?, EpStateRc::Connected);
         Ok(())
     }),
+    // An RC endpoint has the RC attributes only; those of datagrams cannot be queried.
     test("ep::attributes_of_the_service_type", &["it_ep_attributes_t.B01"], |f| {
         let (rc, ud) = (f.end(&f.a, &attributes())?, peer(&f.a, &datagrams())?);
         let of_rc = f.a.ep_query(rc.ep, EpParamMask::ALL)?;

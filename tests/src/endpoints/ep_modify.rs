@@ -7,6 +7,7 @@ use crate::fixture::{End, OPEN, SIGNALLED, attributes};
 use crate::{Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
+    // The maximum payload can change while the endpoint is not connected.
     test(
         "ep::modify_the_payload",
         &[
@@ -40,6 +41,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The read depths can change in the states that the page lists, within the adapter's maximum.
     test(
         "ep::modify_the_read_depths",
         &[
@@ -75,6 +77,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(set(&gone, ord, 1, 1), Error::InvalidEpState)
         },
     ),
+    // The work queues can be resized exactly if the info says so.
     test(
         "ep::modify_the_work_queues",
         &[
@@ -103,6 +106,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Remote reads and writes can be forbidden and allowed in any state, with effect at once.
     test(
         "ep::modify_the_rdma_enables",
         &[
@@ -151,6 +155,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // If one of several changes is refused, none is made.
     test("ep::modify_is_all_or_nothing", &["it_ep_modify.B03", "it_ep_modify.B01"], |f| {
         let end = f.end(&f.a, &attributes())?;
         let before = query(&end)?;

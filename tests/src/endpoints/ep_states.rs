@@ -8,6 +8,7 @@ use crate::fixture::{OPEN, PAGE, SIGNALLED, attributes};
 use crate::{Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
+    // In this state an endpoint takes Receives only, and can be neither disconnected nor reset.
     test(
         "ep::unconnected",
         &[
@@ -38,6 +39,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // In this state an endpoint takes Receives only, and no second connection request.
     test(
         "ep::while_connecting",
         &[
@@ -73,6 +75,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // In this state an endpoint takes every request, and can be neither connected nor reset.
     test(
         "ep::connected",
         &["it_ep_state_t.F05", "it_ep_state_t.B07", "it_ep_state_t.S05", "it_ep_state_t.S10"],
@@ -94,6 +97,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // In this state an endpoint takes every request and flushes it.
     test(
         "ep::nonoperational",
         &[
@@ -131,6 +135,8 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.a.evd_dequeue(end.conn), Error::QueueEmpty)
         },
     ),
+    // A reset makes the endpoint unconnected with all its attributes, so that it can be connected
+    // again.
     test("ep::reset", &["it_ep_reset.S01", "it_ep_reset.B01", "it_ep_state_t.S43"], |f| {
         let end = nonoperational(f)?;
         let rc = RcAttributes { rdma_read_enable: false, ..attributes().rc };
@@ -148,6 +154,7 @@ pub(crate) const TESTS: &[Test] = &[
         end.recv_done(1, DtoStatus::Success)?;
         peer.done(9, DtoStatus::Success)
     }),
+    // An endpoint can be connected, disconnected and reset many times, also to other peers.
     test(
         "ep::connects_again_and_again",
         &["it_ep_reset.S01", "it_ep_state_t.S43", "A.it_ep_reset.B01"],
@@ -172,6 +179,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A failure that is reported late must not break the endpoint's next connection.
     test("ep::connects_again_after_a_failure", &["it_ep_reset.S01", "it_ep_state_t.S43"], |f| {
         let end = f.end(&f.a, &attributes())?;
         let own = f.region(&f.a, end.pz, 64, OPEN)?;
@@ -190,6 +198,7 @@ pub(crate) const TESTS: &[Test] = &[
         // The failure of the first connection causes no event on the next one.
         refused(f.a.evd_dequeue(end.conn), Error::QueueEmpty)
     }),
+    // An endpoint can be freed in each state, and causes no event afterwards.
     test(
         "ep::freed_in_every_state",
         &["it_ep_free.B01", "it_ep_free.B02", "it_ep_state_t.B04", "A.it_ep_free.B01"],
@@ -217,6 +226,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The peer of a freed endpoint becomes nonoperational, and its messages change no memory.
     test("ep::freed_while_connected", &["it_ep_free.B04", "it_ep_free.A01", "it_ep_state_t.S42"], |f| {
         let pair = f.pair()?;
         let sink = f.region(&f.a, pair.a.pz, 64, OPEN)?;
@@ -232,6 +242,8 @@ pub(crate) const TESTS: &[Test] = &[
         pair.b.done(2, DtoStatus::Flushed)?;
         sink.untouched()
     }),
+    // After a disconnect, the completion of a marker shows that all earlier completions have been
+    // taken.
     test(
         "ep::nothing_is_lost_before_a_free",
         &["it_ep_free.B06", "it_ep_free.B07", "it_ep_free.B08", "it_ep_free.B09", "it_dto_flags_t.B01"],

@@ -68,6 +68,7 @@ pub(crate) fn empty(ia: &Ia, evd: EvdHandle) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // An aggregate EVD has no queue and no threshold of its own, and a query says so.
     test(
         "aevd::create_and_query",
         &[
@@ -100,6 +101,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An EVD that is created with an aggregate EVD feeds that one. Many may feed one.
     test(
         "aevd::fed_from_the_creation_on",
         &["it_evd_create.B39", "it_evd_create.L01", "it_evd_create.B40", "it_evd_query.B01"],
@@ -141,6 +143,7 @@ pub(crate) const TESTS: &[Test] = &[
             empty(&f.a, other)
         },
     ),
+    // Each forbidden combination of kind, flags and aggregate EVD is refused with its own error.
     test(
         "aevd::what_cannot_be_created",
         &[
@@ -187,6 +190,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The aggregate EVD of a simple one can change only while the simple one is disabled.
     test(
         "aevd::changed_while_disabled",
         &[
@@ -238,6 +242,8 @@ pub(crate) const TESTS: &[Test] = &[
             gathered(&f.a, third, evd, 2)
         },
     ),
+    // An EVD that feeds a gathering aggregate EVD cannot be separated from it; it can only be
+    // freed.
     test(
         "aevd::captured_until_freed",
         &["it_evd_modify.B06", "it_evd_modify.IT_ERR_INVALID_EVD_STATE"],
@@ -256,6 +262,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An aggregate EVD cannot be freed while an EVD feeds it.
     test(
         "aevd::busy_while_fed",
         &["it_evd_free.B03", "it_evd_free.B09", "it_evd_free.IT_ERR_EVD_BUSY"],
@@ -290,6 +297,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // If an EVD's notification stayed behind, the aggregate EVD would name a handle that is
+    // invalid.
     test("aevd::freed_after_it_notified", &["it_evd_free.B03", "A.it_evd_create.V07"], |f| {
         for aevd in [naming(&f.a)?, gathering(&f.a)?] {
             let (one, other) = (feeding(&f.a, aevd)?, feeding(&f.a, aevd)?);
@@ -308,6 +317,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Size, threshold and aggregate EVD cannot be set on an aggregate EVD.
     test(
         "aevd::parameters_that_it_does_not_have",
         &["it_evd_modify.V06", "it_evd_modify.V02", "it_evd_modify.IT_ERR_INVALID_MASK"],
@@ -340,6 +350,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An EVD either has a callback or feeds an aggregate EVD.
     test(
         "aevd::not_beside_a_callback",
         &[
@@ -380,6 +391,8 @@ pub(crate) const TESTS: &[Test] = &[
             refused(attach(&ia, evd), Error::NoPermission)
         },
     ),
+    // A modification with one bad parameter changes nothing, and several parameters change
+    // together.
     test("aevd::all_or_nothing", &["it_evd_modify.V03", "it_evd_modify.IT_ERR_INVALID_AEVD"], |f| {
         let (one, other) = (naming(&f.a)?, naming(&f.a)?);
         let dto = f.a.evd_create(EventType::DTO_EVENT_STREAM, EvdFlags::OVERFLOW_DEFAULT, 16, 4, one)?;

@@ -44,6 +44,8 @@ pub(crate) fn comes(f: &Fixture, evd: EvdHandle) -> Result<Event, Failure> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A naming aggregate EVD returns a notification for each EVD that notifies, and the event stays
+    // in that EVD.
     test(
         "aevd::notifications_name_the_evd",
         &[
@@ -95,6 +97,7 @@ pub(crate) const TESTS: &[Test] = &[
             empty(&f.a, aevd)
         },
     ),
+    // A gathering aggregate EVD returns the events of its EVDs themselves, each once.
     test(
         "aevd::events_are_taken_through_it",
         &[
@@ -137,6 +140,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Events of an EVD that feeds a gathering aggregate EVD can be taken through the aggregate EVD
+    // only, whether or not the EVD is enabled.
     test(
         "aevd::captured_events_come_through_the_aggregate_only",
         &[
@@ -185,6 +190,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An EVD that feeds a naming aggregate EVD can be dequeued from at any time, but waited on only
+    // while it is disabled.
     test(
         "aevd::named_evds_keep_their_events",
         &[
@@ -237,6 +244,8 @@ pub(crate) const TESTS: &[Test] = &[
             empty(&f.a, aevd)
         },
     ),
+    // A disabled EVD notifies no aggregate EVD, and one that is enabled notifies for what it
+    // already holds.
     test(
         "aevd::disabled_evds_do_not_notify",
         &[
@@ -304,6 +313,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A notification from before the EVD was disabled is not lost.
     test("aevd::notified_before_it_was_disabled", &["it_evd_create.B22", "it_evd_create.B56"], |f| {
         // The device does not signal completions while no thread waits, but they have notified all
         // the same.
@@ -326,6 +336,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(f.a.evd_dequeue(dto)?.dto().map(|done| done.cookie), Some(1));
         Ok(())
     }),
+    // An EVD that always holds events must not starve the others.
     test(
         "aevd::no_evd_is_starved",
         &[
@@ -374,6 +385,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Events of one EVD come through the aggregate EVD in their order.
     test("aevd::each_evds_order_is_kept", &["it_evd_create.B58", "it_evd_create.V01"], |f| {
         let aevd = gathering(&f.a)?;
         let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
@@ -390,6 +402,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         empty(&f.a, aevd)
     }),
+    // However many events its EVDs hold, an aggregate EVD loses none of their notifications.
     test("aevd::never_overflows", &["it_aevd_notification_event_t.B02", "it_evd_create.B53"], |f| {
         let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?;
         let aevd = naming(&f.a)?;
@@ -411,6 +424,8 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(missing, []);
         empty(&f.a, affiliated)
     }),
+    // A failed completion that is taken through an aggregate EVD has the usual consequences for its
+    // endpoint.
     test("aevd::failed_completions_through_it", &["it_evd_create.B21", "it_evd_create.B58"], |f| {
         // The failure has the same consequences when its completion is taken through the aggregate EVD.
         let aevd = gathering(&f.a)?;

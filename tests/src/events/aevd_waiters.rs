@@ -20,6 +20,7 @@ use crate::thread::{Signal, Thread, eventually};
 use crate::{Failure, Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
+    // An event of any EVD that feeds the aggregate EVD wakes its waiter.
     test(
         "aevd::a_waiter_is_woken",
         &[
@@ -79,6 +80,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A wait on an aggregate EVD blocks while no enabled EVD notifies.
     test("aevd::blocks_while_all_are_empty", &["A.it_evd_create.B12", "it_evd_create.B60"], |f| {
         for aevd in [naming(&f.a)?, gathering(&f.a)?] {
             blocks(&f.a, aevd, 0)?;
@@ -92,6 +94,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Each EVD's own threshold decides when it notifies the aggregate EVD.
     test(
         "aevd::each_evds_own_threshold_counts",
         &[
@@ -151,6 +154,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each event wakes one waiter, and no waiter returns without an event.
     test(
         "aevd::as_many_waiters_as_events",
         &["A.it_evd_create.V02", "A.it_evd_create.V04", "A.it_evd_create.O02"],
@@ -172,6 +176,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // If a completion arrived unnoticed between the last look and the sleep, a waiter would sleep
+    // for ever.
     test("aevd::no_wake_up_is_lost", &["A.it_evd_create.V05", "it_evd_create.B53"], |f| {
         // Completions arrive while the waiters wake, drain, arm and sleep again.
         const EACH: u64 = 200;
@@ -222,6 +228,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Threads that wait on EVDs that are freed return with an error.
     test("aevd::freed_under_its_waiters", &["it_evd_wait.IT_ERR_ABORT", "it_evd_free.B09"], |f| {
         for aevd in [naming(&f.a)?, gathering(&f.a)?] {
             let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
@@ -258,6 +265,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A thread that waits on a disabled EVD is refused when the EVD is enabled or captured.
     test(
         "aevd::a_wait_ends_when_the_evd_is_enabled_or_captured",
         &["it_evd_modify.B13", "it_evd_wait.IT_ERR_INVALID_EVD_STATE", "it_evd_create.B45"],
@@ -280,6 +288,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // One aggregate EVD takes events of every stream of a connection.
     test(
         "aevd::every_stream",
         &["1.B07", "it_evd_create.B01", "it_evd_create.B21", "it_evd_create.V01"],
@@ -317,6 +326,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Callbacks work on both kinds of aggregate EVD and on simple ones.
     test(
         "aevd::callbacks_of_both_kinds",
         &["it_evd_callback_attach.B01", "it_evd_callback_attach.V03", "it_evd_callback_detach.B01"],
@@ -363,6 +373,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A callback that drains its EVD is invoked again for later completions, and misses none.
     test(
         "aevd::callbacks_that_drain",
         &["it_evd_callback_attach.B01", "it_evd_callback_attach.V03", "A.it_evd_create.V05"],
@@ -399,6 +410,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // One routine runs for two EVDs at the same time, and another thread may detach it.
     test(
         "callback::of_two_evds_at_once",
         &["it_evd_callback_attach.B10", "it_evd_callback_detach.V02"],

@@ -110,6 +110,7 @@ fn waited(ia: &Ia, evd: EvdHandle) -> Result<(), Error> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Every bad EVD handle, in every call that takes one.
     test(
         "event_arguments::evds",
         &[
@@ -150,6 +151,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.kept()
         },
     ),
+    // Every bad handle of an aggregate EVD, in every call that takes one.
     test(
         "event_arguments::aggregates",
         &["it_evd_create.IT_ERR_INVALID_AEVD", "it_evd_modify.IT_ERR_INVALID_AEVD"],
@@ -185,6 +187,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.kept()
         },
     ),
+    // Every bad stream, in every call that takes one.
     test(
         "event_arguments::streams",
         &["it_evd_create.IT_ERR_INVALID_EVD_TYPE", "it_evd_post_se.IT_ERR_INVALID_SOFT_EVD"],
@@ -215,6 +218,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.kept()
         },
     ),
+    // Every undefined or unmodifiable mask bit, for each kind of EVD.
     test(
         "event_arguments::masks",
         &["it_evd_query.IT_ERR_INVALID_MASK", "it_evd_modify.IT_ERR_INVALID_MASK"],
@@ -241,6 +245,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.kept()
         },
     ),
+    // Every undefined or forbidden flag, for each kind of EVD.
     test("event_arguments::flags", &["it_evd_create.IT_ERR_INVALID_FLAGS"], |f| {
         let w = Objects::new(f)?;
         let flags = EvdFlags::from_bits_retain;
@@ -261,6 +266,7 @@ pub(crate) const TESTS: &[Test] = &[
         w.refuses(&[call("evd_create", create)], &[0x08, 0x18], Error::InvalidFlags)?;
         w.kept()
     }),
+    // Every bad size and threshold, at creation and in modifications.
     test(
         "event_arguments::sizes_and_thresholds",
         &[
@@ -333,6 +339,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(resize(w.plain, 8, 8)?)
         },
     ),
+    // Every call on an EVD in a state that forbids it.
     test(
         "event_arguments::states",
         &[
@@ -381,6 +388,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.kept()
         },
     ),
+    // Calls that need the privilege, from an IA without it.
     test(
         "event_arguments::privilege",
         &["it_evd_callback_attach.IT_ERR_NO_PERMISSION", "it_evd_callback_detach.IT_ERR_NO_PERMISSION"],
@@ -395,6 +403,7 @@ pub(crate) const TESTS: &[Test] = &[
             all_refused(seen, &calls, &evds, Error::NoPermission)
         },
     ),
+    // Calls that are forbidden in a callback are refused there and take no event.
     test("event_arguments::in_callbacks", &["it_evd_callback_attach.L02"], |f| {
         let w = Objects::new(f)?;
         let srq = f.a.srq_create(w.pair.a.pz, 1, 4)?;

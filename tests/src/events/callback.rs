@@ -86,6 +86,7 @@ pub(crate) fn inside<T: Send + 'static>(
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // The callback gets the IA and the EVD that notified.
     test(
         "callback::invoked_with_its_evd",
         &[
@@ -117,6 +118,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Events that are queued when the callback is attached do not invoke it; only after a drain do
+    // later ones.
     test("callback::not_before_all_is_dequeued", &["it_evd_callback_attach.B06"], |f| {
         let evd = software(&f.a)?;
         for data in 0..3 {
@@ -134,6 +137,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.evd_post_se(evd, 5)?;
         signal.wait(1)
     }),
+    // After an invocation the callback is not invoked again until the EVD was drained.
     test("callback::once_a_transition", &["it_evd_callback_attach.B08", "it_evd_callback_attach.B07"], |f| {
         let evd = software(&f.a)?;
         let signal = count(f, evd)?;
@@ -149,6 +153,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // The callback is invoked at the completion that reaches the threshold.
     test("callback::at_the_threshold", &["it_evd_callback_attach.B07"], |f| {
         let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 2)?;
         let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?;
@@ -172,6 +177,8 @@ pub(crate) const TESTS: &[Test] = &[
         nothing(3, SIGNALLED)?;
         signal.wait(2)
     }),
+    // Two invocations for one EVD would run at the same time if posters invoked the callback
+    // themselves.
     test("callback::never_twice_at_once", &["it_evd_callback_attach.B09", "A.it_evd_post_se.B01"], |f| {
         let evd = software(&f.a)?;
         let (inside, worst) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -203,6 +210,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!((taken.load(Ordering::SeqCst), worst.load(Ordering::SeqCst)), (300, 1));
         Ok(())
     }),
+    // The callback does not run in the thread of the call that caused the event.
     test("callback::in_a_thread_of_its_own", &["it_evd_callback_attach.B11"], |f| {
         let evd = software(&f.a)?;
         let thread = Arc::new(AtomicU64::new(0));
@@ -224,6 +232,8 @@ pub(crate) const TESTS: &[Test] = &[
         );
         Ok(())
     }),
+    // While a callback is attached, waits and a second callback are refused; after the detach they
+    // work.
     test(
         "callback::one_mechanism_at_a_time",
         &[
@@ -252,6 +262,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A callback cannot be attached while a thread waits on the EVD.
     test(
         "callback::refused_while_a_thread_waits",
         &["it_evd_callback_attach.IT_ERR_EVD_WAIT", "it_status_t.F14"],
@@ -266,6 +277,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An unprivileged IA cannot attach or detach callbacks.
     test(
         "callback::for_the_privileged_only",
         &["it_evd_callback_attach.IT_ERR_NO_PERMISSION", "it_evd_callback_detach.IT_ERR_NO_PERMISSION"],
@@ -278,6 +290,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A detach without a callback is refused.
     test(
         "callback::nothing_to_detach",
         &["it_evd_callback_detach.IT_ERR_INVALID_EVD_STATE", "it_status_t.F39"],
@@ -291,6 +304,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A callback may detach itself, and is not invoked again.
     test(
         "callback::detached_from_inside",
         &["it_evd_callback_detach.B02", "it_evd_callback_detach.B03"],
@@ -317,12 +331,14 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An EVD with a callback that is not running can be freed without a detach.
     test("callback::freed_with_an_idle_one", &["it_evd_free.B07", "it_evd_callback_detach.B04"], |f| {
         let evd = software(&f.a)?;
         count(f, evd)?;
         f.a.evd_free(evd)?;
         refused(f.a.evd_post_se(evd, 1), Error::InvalidEvd)
     }),
+    // While a callback runs, neither its EVD nor the IA can be freed.
     test(
         "callback::nothing_is_freed_under_a_running_one",
         &[
@@ -364,6 +380,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(last?)
         },
     ),
+    // A callback cannot free its own EVD or its IA.
     test(
         "callback::frees_refused_from_inside",
         &["it_evd_free.IT_ERR_INVALID_EVD_STATE", "it_ia_free.S01"],
@@ -373,6 +390,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each call on the page's list is refused in a callback, without effect.
     test("callback::forbidden_calls", &["it_evd_callback_attach.L02"], |f| {
         let end = f.end(&f.a, &attributes())?;
         let software = software(&f.a)?;
@@ -426,6 +444,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.ia_query()?;
         Ok(())
     }),
+    // Each call that is not on the page's list works in a callback.
     test("callback::allowed_calls", &["it_evd_callback_attach.B12", "it_evd_callback_attach.V05"], |f| {
         let pair = f.pair()?;
         let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
@@ -460,6 +479,7 @@ pub(crate) const TESTS: &[Test] = &[
         pair.a.done(1, DtoStatus::Success)?;
         pair.a.done(2, DtoStatus::Success)
     }),
+    // Events of a disabled EVD invoke no callback until the EVD is enabled.
     test("callback::not_invoked_while_disabled", &["it_evd_modify.B19"], |f| {
         let evd = software(&f.a)?;
         let signal = count(f, evd)?;
@@ -476,11 +496,13 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.evd_post_se(evd, 1)?;
         signal.wait(1)
     }),
+    // An EVD that is not an aggregate one is refused where an aggregate EVD is needed.
     test("callback::a_simple_evd_is_no_aggregate", &["it_evd_modify.IT_ERR_INVALID_AEVD"], |f| {
         let evd = software(&f.a)?;
         let change = EvdParam { aevd: evd, ..EvdParam::default() };
         refused(f.a.evd_modify(evd, EvdParamMask::AEVD_HANDLE, &change), Error::InvalidAevd)
     }),
+    // Both sides of a connection can be run from callbacks.
     test(
         "callback::connections_made_by_callbacks_alone",
         &["it_evd_callback_attach.B12", "it_cm_req_events.B02", "it_cm_msg_events.B05"],
@@ -517,6 +539,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Two callbacks that post to each other keep going for many rounds, so no invocation is lost.
     test("callback::ping_pong", &["it_evd_callback_attach.B08", "it_evd_callback_attach.B12"], |f| {
         const ROUNDS: u64 = 100;
         let pair = f.pair()?;

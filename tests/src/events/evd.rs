@@ -78,6 +78,8 @@ pub(crate) fn queue_plain(f: &Fixture, pair: &Pair, count: u64) -> Outcome {
 pub(crate) const PLAIN: DtoFlags = DtoFlags::COMPLETION;
 
 pub(crate) const TESTS: &[Test] = &[
+    // An EVD of each stream is enabled and empty, and a query returns its parameters for each bit
+    // of the mask.
     test(
         "evd::create_and_query_every_stream",
         &[
@@ -128,6 +130,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Numbers of single events and unknown numbers are not streams.
     test(
         "evd::numbers_that_are_no_stream",
         &["it_evd_create.IT_ERR_INVALID_EVD_TYPE", "it_status_t.F40"],
@@ -149,6 +152,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each forbidden combination of flags, and each undefined bit, is refused.
     test(
         "evd::forbidden_flags",
         &[
@@ -182,6 +186,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A threshold is 0 or between 1 and the actual size of the queue.
     test(
         "evd::legal_thresholds",
         &[
@@ -209,6 +214,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A queue that the adapter cannot allocate is refused.
     test("evd::queues_too_large", &["it_evd_create.IT_ERR_RESOURCE_QUEUE_SIZE", "it_status_t.F94"], |f| {
         for stream in [EventType::DTO_EVENT_STREAM, EventType::CM_MSG_EVENT_STREAM] {
             for size in [usize::MAX, usize::MAX / 2 + 1, 1 << 40] {
@@ -220,6 +226,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(Error::ResourceQueueSize as u32, 93);
         Ok(())
     }),
+    // A handle that is not an aggregate EVD's is refused.
     test("evd::invalid_aggregates", &["it_evd_create.IT_ERR_INVALID_AEVD", "it_status_t.F22"], |f| {
         let simple = software(&f.a, 4)?;
         for aevd in [simple, EvdHandle::from_raw(u64::MAX), EvdHandle::from_raw(1)] {
@@ -230,6 +237,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(Error::InvalidAevd as u32, 21);
         Ok(())
     }),
+    // An IA has at most one EVD for each asynchronous stream.
     test(
         "evd::one_affiliated_and_one_unaffiliated",
         &[
@@ -259,6 +267,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Null, freed, foreign and made-up handles are refused by every call for EVDs.
     test(
         "evd::bad_handles",
         &[
@@ -297,6 +306,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Software events come out in the order in which they were posted, with their data unchanged.
     test(
         "evd::software_events_in_order",
         &[
@@ -342,6 +352,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Posting to a full EVD is refused and never counts as an overflow.
     test(
         "evd::a_full_software_queue",
         &[
@@ -374,6 +385,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Software events can be posted to no EVD of another stream.
     test(
         "evd::software_events_need_a_software_evd",
         &["it_evd_post_se.IT_ERR_INVALID_SOFT_EVD", "it_status_t.F69"],
@@ -392,6 +404,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // With several posters and several reapers, each event is returned exactly once.
     test(
         "evd::many_posters",
         &["A.it_evd_post_se.B01", "it_evd_create.B57", "it_evd_dequeue.B11", "4.2.B10"],
@@ -441,6 +454,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An EVD cannot be freed while an endpoint, a listen point or a service request uses it.
     test(
         "evd::busy_while_fed",
         &[
@@ -478,6 +492,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // EVDs of the asynchronous and software streams can be freed with events in them.
     test(
         "evd::asynchronous_and_software_evds_can_be_freed_any_time",
         &["it_evd_free.B01", "it_evd_free.B02", "it_evd_create.B07"],
@@ -496,6 +511,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Completions of several endpoints share an EVD, and each event names its endpoint.
     test(
         "evd::many_endpoints_feed_one",
         &["it_evd_create.B06", "1.B08", "it_dto_events.F11", "it_dto_events.F12"],
@@ -527,6 +543,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The call that takes many completions returns the same ones, in the same order, as one dequeue
+    // after the other.
     test("evd::dequeue_many_at_once", &["it_evd_dequeue.B01", "it_evd_dequeue.B10"], |f| {
         let pair = f.pair()?;
         let mut into = [DtoCompletion::default(); 8];
@@ -550,6 +568,7 @@ pub(crate) const TESTS: &[Test] = &[
         refused(f.a.evd_dequeue_n(pair.a.request, &mut into), Error::QueueEmpty)?;
         refused(f.a.evd_dequeue(pair.a.request), Error::QueueEmpty)
     }),
+    // Creating EVDs fails with IT_ERR_RESOURCES at some point, and works again after one is freed.
     test("evd::evds_run_out_and_come_back", &["it_evd_create.IT_ERR_RESOURCES"], |f| {
         let mut all = Vec::new();
         let create =

@@ -22,6 +22,7 @@ fn unaffiliated(ia: &Ia, size: usize) -> Result<EvdHandle, Failure> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Each asynchronous EVD gets the events of its own stream only.
     test("evd::asynchronous_events_arrive_on_their_stream", &["it_evd_create.B05"], |f| {
         let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
         let unaffiliated = unaffiliated(&f.a, 16)?;
@@ -41,6 +42,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A full EVD of the unaffiliated stream drops events, and reports no overflow.
     test("evd::unaffiliated_events_are_lost_silently", &["it_evd_create.B16", "it_evd_create.V06"], |f| {
         let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
         let small = unaffiliated(&f.a, 1)?;
@@ -72,6 +74,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(!evd_param(&f.a, small)?.evd_overflowed);
         Ok(())
     }),
+    // The overflow flags are accepted for software EVDs, which never overflow.
     test("evd::software_evds_take_overflow_flags", &["it_evd_create.V05"], |f| {
         let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
         let (notify, reset) = (EvdFlags::OVERFLOW_NOTIFY, EvdFlags::OVERFLOW_AUTO_RESET);
@@ -86,6 +89,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         refused(f.a.evd_dequeue(affiliated), Error::QueueEmpty)
     }),
+    // A size of zero is rounded up.
     test("evd::no_queue_is_smaller_than_one", &["it_evd_create.V11"], |f| {
         for stream in
             [EventType::DTO_EVENT_STREAM, EventType::CM_MSG_EVENT_STREAM, EventType::SOFTWARE_EVENT_STREAM]
@@ -97,6 +101,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.evd_post_se(evd, 1)?;
         expect_software(&f.a, evd, 1)
     }),
+    // A resize to a size that cannot be allocated is refused without effect.
     test("evd::impossible_sizes", &["it_evd_modify.IT_ERR_RESOURCE_QUEUE_SIZE"], |f| {
         for stream in
             [EventType::DTO_EVENT_STREAM, EventType::CM_MSG_EVENT_STREAM, EventType::SOFTWARE_EVENT_STREAM]
@@ -112,6 +117,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Events that arrive while the EVD is disabled invoke the callback when it is enabled.
     test("evd::enabling_runs_the_callback_for_queued_events", &["it_evd_modify.V07"], |f| {
         let evd = software(&f.a, 8)?;
         let signal = count(f, evd)?;
@@ -123,6 +129,7 @@ pub(crate) const TESTS: &[Test] = &[
         expect_software(&f.a, evd, 1)?;
         expect_software(&f.a, evd, 2)
     }),
+    // With a threshold of 0 one thread may wait, for a completion that notifies.
     test("evd::threshold_zero_has_one_waiter", &["it_evd_wait.V04"], |f| {
         let pair = with_threshold(f, THRESHOLD_DISABLE)?;
         let evd = pair.a.request;
@@ -132,6 +139,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(event.dto().map(|done| done.cookie), Some(3));
         Ok(())
     }),
+    // A threshold that is lowered to the number of queued events wakes the waiter.
     test("evd::a_lower_threshold_wakes_the_waiter", &["it_evd_wait.V09"], |f| {
         let pair = with_threshold(f, 5)?;
         let evd = pair.a.request;
@@ -143,6 +151,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(event.dto().map(|done| done.cookie), Some(0));
         Ok(())
     }),
+    // A dequeue takes an event although a thread waits for more of them.
     test("evd::dequeued_under_a_waiter", &["it_evd_dequeue.B02", "A.it_evd_create.B15"], |f| {
         let pair = with_threshold(f, 3)?;
         let evd = pair.a.request;
@@ -161,6 +170,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(event.dto().map(|done| done.cookie), Some(4));
         Ok(())
     }),
+    // An event that notified while no thread waited still ends a later wait.
     test("evd::notification_sticks_to_the_event", &["A.it_evd_create.V03"], |f| {
         let evd = software(&f.a, 8)?;
         f.a.evd_post_se(evd, 1)?;
@@ -179,6 +189,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         blocks(&f.a, evd, 0)
     }),
+    // A wait blocks until an event that only the peer can cause; in a callback, where that would
+    // block the callback thread, it is refused.
     test("evd::blocked_until_a_peer_acts", &["it_evd_wait.B15"], |f| {
         let listener = f.listen(&f.b)?;
         let (ia, evd) = (f.b.clone(), listener.evd);

@@ -10,6 +10,7 @@ use crate::thread::eventually;
 use crate::{Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
+    // Each undefined or unmodifiable bit of the mask is refused.
     test(
         "evd::undefined_mask_bits",
         &[
@@ -45,6 +46,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A new threshold is in force at once; one above the size is refused without effect.
     test(
         "evd::modify_the_threshold",
         &[
@@ -78,6 +80,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.done(1, DtoStatus::Success)
         },
     ),
+    // A queue can grow, and shrink down to its events and its threshold.
     test(
         "evd::modify_the_queue_size",
         &[
@@ -121,6 +124,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Growing a completion queue neither loses nor duplicates nor reorders completions.
     test("evd::grow_a_completion_queue_in_use", &["it_evd_modify.F01", "it_evd_modify.B02"], |f| {
         // Completions that do not notify, below a threshold that they never reach: a wait returns
         // their number and takes none of them.
@@ -158,6 +162,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         pair.a.idle()
     }),
+    // An EVD can be enabled and disabled at any time, also when it is so already.
     test(
         "evd::modify_enabled",
         &["it_evd_modify.F04", "it_evd_query.F10", "it_evd_modify.B17", "it_evd_modify.B18"],

@@ -80,6 +80,8 @@ pub(crate) fn waits_alone(
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A wait returns a queued event at once, whether or not the EVD is enabled, and counts the
+    // remaining ones.
     test(
         "evd::wait_takes_what_is_queued",
         &[
@@ -112,6 +114,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A wait without an event ends after the timeout and not before.
     test(
         "evd::wait_times_out",
         &[
@@ -134,6 +137,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A thread that waits without limit returns when an event arrives.
     test(
         "evd::an_event_wakes_the_waiter",
         &[
@@ -170,6 +174,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(thread.join()??)
         },
     ),
+    // Several threads may wait on one EVD, and each event wakes one of them.
     test(
         "evd::as_many_waiters_as_events",
         &[
@@ -192,6 +197,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // With a threshold above one, a second waiter is refused.
     test(
         "evd::one_waiter_above_threshold_one",
         &["it_evd_wait.IT_ERR_WAITER_LIMIT", "it_evd_wait.O01", "it_status_t.F107"],
@@ -209,6 +215,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A thread that waits on an EVD that is freed returns with IT_ERR_ABORT.
     test(
         "evd::freed_under_its_waiter",
         &["it_evd_wait.IT_ERR_ABORT", "it_evd_wait.V03", "it_evd_free.V03", "it_status_t.F02"],
@@ -222,6 +229,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Completions that do not notify wake a waiter only when there are as many as the threshold.
     test(
         "evd::the_threshold_counts_plain_completions",
         &[
@@ -254,6 +262,7 @@ pub(crate) const TESTS: &[Test] = &[
             blocks(&f.a, evd, 2)
         },
     ),
+    // A dequeue returns every queued event.
     test(
         "evd::dequeue_ignores_the_threshold",
         &["it_evd_dequeue.B10", "it_evd_create.B54", "A.it_evd_create.B18", "A.it_evd_create.B19"],
@@ -269,6 +278,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.a.evd_dequeue(evd), Error::QueueEmpty)
         },
     ),
+    // With a threshold of 0, no number of plain completions ends a wait.
     test(
         "evd::threshold_zero_is_never_reached",
         &["it_evd_create.B37", "A.it_evd_create.B08", "A.it_evd_create.B20"],
@@ -286,6 +296,7 @@ pub(crate) const TESTS: &[Test] = &[
             blocks(&f.a, evd, 0)
         },
     ),
+    // A completion with the notify flag ends a wait, even if it is not the first in the queue.
     test(
         "evd::notification_events_wake_below_the_threshold",
         &["it_evd_create.B33", "it_dto_flags_t.F02", "A.it_evd_create.B01", "A.it_evd_create.B06"],
@@ -302,12 +313,14 @@ pub(crate) const TESTS: &[Test] = &[
             blocks(&f.a, evd, 1)
         },
     ),
+    // A failed completion notifies, whatever its flags.
     test("evd::errors_notify", &["it_evd_create.B34", "A.it_evd_create.B04"], |f| {
         let pair = with_threshold(f, 10)?;
         f.a.ep_disconnect(pair.a.ep, &[])?;
         nothing(&pair.a, 1, DtoFlags::empty())?;
         pair.a.done(1, DtoStatus::Flushed)
     }),
+    // A Receive notifies if its own flag or the Send asks for it.
     test(
         "evd::solicited_receives_notify",
         &[
@@ -342,6 +355,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.recv_done(3, DtoStatus::Success)
         },
     ),
+    // On all streams but that of completions, each event notifies regardless of the threshold.
     test(
         "evd::thresholds_have_no_effect_on_other_streams",
         &["it_evd_create.B32", "it_cm_req_events.B02", "it_cm_msg_events.B05", "A.it_evd_create.B05"],

@@ -54,6 +54,7 @@ impl Wake for Task {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // The object is ready exactly while its EVD notifies.
     test(
         "notification::ready_while_it_notifies",
         &[
@@ -93,6 +94,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.a.evd_notification(EvdHandle::NULL).map(drop), Error::InvalidEvd)
         },
     ),
+    // The object of an aggregate EVD is ready while any of its EVDs notifies.
     test(
         "notification::of_an_aggregate",
         &[
@@ -133,6 +135,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // While an EVD with an object is enabled, waits and callbacks are refused, and dequeuing works.
     test(
         "notification::waits_and_callbacks_are_refused_beside_it",
         &[
@@ -168,6 +171,7 @@ pub(crate) const TESTS: &[Test] = &[
             idle(&object)
         },
     ),
+    // An EVD that is enabled with an event makes its object ready; a disabled one does not.
     test(
         "notification::while_it_is_disabled",
         &["it_evd_modify.B12", "it_evd_modify.B14", "it_evd_create.B41"],
@@ -191,6 +195,7 @@ pub(crate) const TESTS: &[Test] = &[
             ready(&object)
         },
     ),
+    // A closed object ends its waits, and the EVD becomes one without an object.
     test(
         "notification::closed",
         &[
@@ -230,6 +235,7 @@ pub(crate) const TESTS: &[Test] = &[
             empty(&f.a, aevd)
         },
     ),
+    // The threshold and the notify flag decide when completions make the object ready.
     test("notification::of_completions", &["it_evd_create.B27", "it_evd_create.B42"], |f| {
         let stream = EventType::DTO_EVENT_STREAM;
         let dto = f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT | FD, 64, 3, EvdHandle::NULL)?;
@@ -267,6 +273,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // The object wakes an asynchronous task for each notification, and when it is closed.
     test("notification::wakes_a_task", &["it_evd_create.B27", "it_evd_create.B43"], |f| {
         for aggregate in [false, true] {
             let (stream, flags) = match aggregate {
@@ -297,6 +304,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // The object of a freed EVD is invalid, wakes its waiters and keeps nothing alive.
     test("notification::the_object_of_a_freed_evd", &["it_evd_free.V04"], |f| {
         let (evd, object) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
         f.a.evd_post_se(evd, 1)?;

@@ -81,6 +81,7 @@ impl Watermark {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A request with an invalid operation causes an asynchronous event at the peer's endpoint.
     test(
         "asynchronous::a_bad_operation_code",
         &["it_affiliated_event_t.F08", "it_affiliated_event_t.F26", "it_event_t.F28"],
@@ -113,6 +114,7 @@ pub(crate) const TESTS: &[Test] = &[
             silent(&f.b, evd)
         },
     ),
+    // An overflowed completion queue causes one event for itself and one for each of its endpoints.
     test(
         "asynchronous::endpoints_of_a_full_queue",
         &[
@@ -150,6 +152,7 @@ pub(crate) const TESTS: &[Test] = &[
             silent(&f.a, evd)
         },
     ),
+    // Failures that have an event on other transports only cause none here.
     test(
         "asynchronous::only_what_infiniband_has",
         &["it_affiliated_event_t.B04", "it_affiliated_event_t.O01", "A.it_dto_cmpl_event_t.O01"],
@@ -216,6 +219,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An IA that does not take its affiliated events must not keep events from another one.
     test(
         "asynchronous::a_full_evd_harms_its_own_ia_only",
         &["A.it_affiliated_event_t.V01", "A.it_affiliated_event_t.V02", "A.it_affiliated_event_t.V03"],
@@ -245,6 +249,7 @@ pub(crate) const TESTS: &[Test] = &[
             silent(&other, large.evd)
         },
     ),
+    // Each change of the port is reported once to every IA on the adapter.
     test(
         "asynchronous::the_port",
         &[
@@ -291,6 +296,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
+    // An IA that does not take its unaffiliated events loses some, and others do not.
     test(
         "asynchronous::a_full_unaffiliated_evd",
         &[

@@ -96,6 +96,7 @@ fn dies(f: &Fixture, how: impl Fn(&Fixture) -> Outcome) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // On a disabled IA every call but it_ia_free returns IT_ERR_IA_CATASTROPHE and has no effect.
     test(
         "death::every_call_is_refused",
         &[
@@ -193,16 +194,20 @@ pub(crate) const TESTS: &[Test] = &[
         },
     )
     .kills(),
+    // A device that stops answering altogether disables its IAs.
     test("death::mute", &["it_ia_info_t.S02", "it_ia_info_t.B07", "it_ia_free.B08"], |f| {
         // The device has no heartbeat, ignores doorbells and commands, and ignores even a reset.
         dies(f, |f| inject(f, Injection::Mute, 1))
     })
     .kills(),
+    // A device that answers nothing but a reset disables its IAs, and gives its memory back.
     test("death::mute_but_for_the_reset", &["it_ia_info_t.S02"], |f| {
         dies(f, |f| inject(f, Injection::Mute, 0))
     })
     .kills(),
+    // A device that reports a failure disables its IAs.
     test("death::failed", &["it_ia_info_t.S02"], |f| dies(f, |f| inject(f, Injection::Fail, 0))).kills(),
+    // A device whose process is killed disables its IAs.
     test("death::the_device_is_killed", &["it_ia_info_t.S02", "it_ia_info_t.S03", "it_ia_free.B08"], |f| {
         dies(f, |f| {
             (f.setup.kill)();
@@ -210,6 +215,7 @@ pub(crate) const TESTS: &[Test] = &[
         })
     })
     .kills(),
+    // Threads that wait for an answer to a command return when the device dies.
     test("death::while_commands_are_under_way", &["it_ia_info_t.S02", "4.1.B04"], |f| {
         let signal = Signal::new(f.platform());
         let mut threads = Vec::new();
@@ -233,6 +239,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .kills(),
+    // IAs with half-made connections are disabled when the device dies, and can be freed.
     test("death::while_connecting", &["it_ia_info_t.S02", "it_ia_free.B07"], |f| {
         let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
         let listener = f.listen(&f.b)?;
@@ -251,6 +258,8 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .kills(),
+    // An IA with a callback is disabled when the device dies, and can be freed once the callback
+    // has returned.
     test("death::callbacks_end", &["it_ia_info_t.S02"], |f| {
         let pair = f.pair()?;
         let calls = Signal::new(f.platform());
@@ -275,6 +284,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(last?)
     })
     .kills(),
+    // No IA can be created on a dead device.
     test("death::a_new_ia_is_refused", &["it_ia_info_t.S03"], |f| {
         let evd = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 4, 1)?;
         inject(f, Injection::Fail, 0)?;

@@ -82,6 +82,8 @@ pub(crate) fn flood(pair: &Pair, room: usize) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A full EVD drops events and reports that once; queued events stay, and room makes it work
+    // again.
     test(
         "overflow::events_are_dropped_until_there_is_room",
         &[
@@ -128,6 +130,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Without automatic reset, a second overflow is not reported before the consumer resets the
+    // first one.
     test(
         "overflow::manual_reset",
         &["it_evd_create.B18", "it_evd_create.B13", "it_evd_modify.F05", "it_evd_create.V07"],
@@ -154,6 +158,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // With automatic reset, each overflow after new room is reported.
     test(
         "overflow::automatic_reset",
         &[
@@ -186,6 +191,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Without the notify flag, an overflow is marked but not reported.
     test("overflow::ignored", &["it_evd_create.F08", "it_evd_create.B19"], |f| {
         let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
         let crowd = Crowd::new(f, EvdFlags::empty())?;
@@ -201,6 +207,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
         Ok(())
     }),
+    // An overflowed completion queue never works again, and its endpoints can only be freed.
     test(
         "overflow::overflow_of_completions_is_permanent",
         &[
@@ -243,6 +250,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An endpoint cannot be created on an overflowed completion queue.
     test(
         "overflow::an_overflowed_evd_takes_no_endpoint",
         &[
@@ -267,6 +275,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An overflow concerns the endpoints of that EVD and no others.
     test("overflow::others_are_not_harmed", &["it_dto_events.B06", "it_dto_events.S02"], |f| {
         let bystander = f.pair()?;
         let (pair, room) = narrow(f)?;
@@ -287,6 +296,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // An overflow of the EVD for affiliated events is reported to the one for unaffiliated events.
     test(
         "overflow::of_the_affiliated_stream",
         &[
@@ -337,6 +347,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.a.evd_dequeue(affiliated), Error::QueueEmpty)
         },
     ),
+    // Events from before their EVD was created are not delivered.
     test(
         "overflow::asynchronous_events_of_before_are_lost",
         &["it_evd_create.B59", "A.it_evd_create.B23", "A.it_ia_create.B01"],

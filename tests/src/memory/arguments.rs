@@ -101,6 +101,7 @@ struct Answers {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Every bad zone handle, in every call that takes one.
     test(
         "memory_arguments::zones",
         &[
@@ -141,6 +142,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.refuses(&calls, &values, Error::InvalidPz)
         },
     ),
+    // Every bad region handle, in every call that takes one.
     test(
         "memory_arguments::regions",
         &[
@@ -171,6 +173,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.refuses(&calls, &values, Error::InvalidLmr)
         },
     ),
+    // Every bad RMR handle, in every call that takes one.
     test(
         "memory_arguments::windows",
         &[
@@ -196,6 +199,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.refuses(&calls, &values, Error::InvalidRmr)
         },
     ),
+    // Every bad endpoint handle, in every call for links.
     test(
         "memory_arguments::endpoints",
         &[
@@ -221,6 +225,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.refuses(&calls, &values, Error::InvalidEp)
         },
     ),
+    // Every bad handle, in the calls for handles of any type.
     test(
         "memory_arguments::handles",
         &["it_get_consumer_context.IT_ERR_INVALID_HANDLE", "it_set_consumer_context.IT_ERR_INVALID_HANDLE"],
@@ -240,6 +245,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.refuses(&calls, &values, Error::InvalidHandle)
         },
     ),
+    // Every undefined mask bit, in every query and modification.
     test(
         "memory_arguments::masks",
         &[
@@ -263,6 +269,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.refuses(&[call("lmr_modify", modify)], &undefined(0x24), Error::InvalidMask)
         },
     ),
+    // Every undefined or forbidden flag and privilege, in every call that takes them.
     test(
         "memory_arguments::flags_and_privileges",
         &[
@@ -300,6 +307,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.refuses(&calls, &undefined(DtoFlags::all().bits()), Error::InvalidDtoFlags)
         },
     ),
+    // Every bad length and address, in every call that takes them.
     test(
         "memory_arguments::lengths_and_addresses",
         &[
@@ -341,6 +349,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.refuses(&[call("mem_unmap", unmap)], &[0, PAGE - 1, PAGE + 1, usize::MAX], Error::Fault)
         },
     ),
+    // Calls that are forbidden in a callback are refused there.
     test("memory_arguments::in_callbacks", &["it_evd_callback_attach.L02"], |f| {
         let pz = f.a.pz_create()?;
         let region = f.region(&f.a, pz, PAGE, OPEN)?;

@@ -57,6 +57,8 @@ type Call = fn(&Ia, &[LmrTriplet]) -> Result<(), Error>;
 const CALLS: [Call; 2] = [Ia::lmr_flush_to_mem, Ia::lmr_refresh_from_mem];
 
 pub(crate) const TESTS: &[Test] = &[
+    // A region is coherent unless it was created with IT_LMR_FLAG_NONCOHERENT, and a query reports
+    // the mode.
     test("coherency::modes", &["it_lmr_create.F05"], |f| {
         check_eq!(LmrFlags::NONCOHERENT.bits(), 4);
         let pz = f.b.pz_create()?;
@@ -71,6 +73,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // After a flush, the peer reads what the consumer wrote to a non-coherent region. A coherent
+    // region needs no flush.
     test(
         "coherency::flush",
         &["it_lmr_flush_to_mem.B01", "it_lmr_flush_to_mem.B02", "it_lmr_flush_to_mem.B03"],
@@ -90,6 +94,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // After a refresh, the consumer sees what the peer wrote to a non-coherent region. A coherent
+    // region needs no refresh.
     test(
         "coherency::refresh",
         &[
@@ -129,6 +135,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An RMR has the mode of the region to which it is linked.
     test("coherency::through_windows", &["it_lmr_create.B22", "it_lmr_create_unlinked.B03"], |f| {
         let pair = f.pair()?;
         // One region of each mode and an RMR on each. An RMR has the mode of its LMR.
@@ -155,6 +162,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // One call may name regions of several zones and both modes, and checks the bounds of
+    // non-coherent regions only.
     test(
         "coherency::mixed_lists",
         &[
@@ -195,6 +204,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A segment outside of a non-coherent region is refused, with every kind of overflow.
     test(
         "coherency::bounds",
         &["it_lmr_flush_to_mem.IT_ERR_RANGE", "it_lmr_refresh_from_mem.IT_ERR_RANGE", "it_status_t.F89"],
@@ -232,6 +242,8 @@ pub(crate) const TESTS: &[Test] = &[
             peer_reads(f, &pair, &region, region.context()?)
         },
     ),
+    // The page has no error for a segment that names no region of this IA, so such a segment is
+    // ignored; an empty list is legal.
     test(
         "coherency::segments_of_no_region",
         &["it_lmr_flush_to_mem.V01", "it_lmr_refresh_from_mem.V01"],

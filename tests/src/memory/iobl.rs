@@ -100,6 +100,7 @@ fn created(f: &Fixture, list: &Iobl<'_>, addr: Option<usize>, length: u64) -> Re
 const BASE: usize = 0x7000_0000_0000;
 
 pub(crate) const TESTS: &[Test] = &[
+    // A region over pages in any order is contiguous in its own address space.
     test(
         "iobl::page_list",
         &[
@@ -130,6 +131,7 @@ pub(crate) const TESTS: &[Test] = &[
             reads_as(f, &list, None, 5 * PAGE, &content)
         },
     ),
+    // The region begins at the offset in the first page, and its last page may be used in part.
     test(
         "iobl::page_list_with_a_first_byte_offset",
         &["it_iobl_t.F11", "it_iobl_t.B04", "it_lmr_create.B06"],
@@ -145,6 +147,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Pages may be larger than the system's page.
     test("iobl::larger_pages", &["it_iobl_t.F01", "it_iobl_t.F08"], |f| {
         let size = 4 * PAGE;
         let buffer = f.buffer(4 * size)?;
@@ -160,6 +163,7 @@ pub(crate) const TESTS: &[Test] = &[
         let length = 3 * size - 5;
         reads_as(f, &list, Some(BASE + 5), length, &all[5..])
     }),
+    // Blocks of a common length need neither alignment nor order.
     test(
         "iobl::block_list",
         &[
@@ -189,6 +193,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Pages of different lengths can be combined.
     test(
         "iobl::variable_page_list",
         &["it_iobl_t.F03", "it_iobl_t.F04", "it_iobl_t.F05", "it_iobl_t.F09", "it_ia_info_t.F77"],
@@ -217,6 +222,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A length up to the end of the list is accepted, a longer one is refused.
     test(
         "iobl::a_region_may_be_shorter_than_its_list",
         &["it_lmr_create.L01", "it_lmr_create.IT_ERR_INVALID_LENGTH", "it_status_t.F45"],
@@ -234,6 +240,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The offset must lie within the first element.
     test(
         "iobl::first_byte_offset_outside_of_the_first_element",
         &[
@@ -260,6 +267,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A page size that is not supported, and a page that is not aligned, are refused.
     test(
         "iobl::page_sizes_and_alignment",
         &["it_lmr_create.B12", "it_lmr_create.B14", "it_lmr_create.IT_ERR_INVALID_IOBL"],
@@ -283,6 +291,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The address of a page list must have the same offset within a page as the memory.
     test(
         "iobl::absolute_pages_agree_with_their_address",
         &["it_lmr_create.B09", "it_lmr_create.IT_ERR_INVALID_IOBL"],
@@ -300,6 +309,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Lists without elements, and lists with more than the adapter's maximum, are refused.
     test(
         "iobl::number_of_elements",
         &["it_lmr_create.B11", "it_lmr_create.V04", "it_lmr_create.IT_ERR_INVALID_IOBL"],
@@ -316,6 +326,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A list names bus addresses, so only a privileged IA may register one.
     test(
         "iobl::lists_are_for_the_privileged",
         &["it_lmr_create.B05", "it_lmr_create.IT_ERR_NO_PERMISSION", "it_status_t.F82"],
@@ -334,6 +345,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Repeated calls map a whole buffer, piece by piece, and the pieces make a valid list.
     test(
         "mem_map::pieces_cover_the_buffer",
         &["it_mem_map.B02", "it_mem_map.B04", "it_mem_map.L01", "it_mem_unmap.B02", "it_io_addr_t.F01"],
@@ -357,6 +369,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Bus addresses are for privileged IAs only.
     test(
         "mem_map::for_the_privileged_only",
         &[
@@ -376,6 +389,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Ranges without memory, and unknown address spaces, are refused.
     test("mem_map::bad_ranges", &["it_iobl_t.V03", "it_mem_map.IT_ERR_FAULT", "it_mem_map.F01"], |f| {
         let buffer = f.buffer(PAGE)?;
         for (vaddr, len) in
@@ -392,6 +406,8 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(f.a.object_counts().mappings, 0);
         Ok(())
     }),
+    // Where the platform maps one page at a time, the calls return one page each and the pages make
+    // a list.
     test("mem_map::memory_in_single_pages", &["it_mem_map.B03", "it_mem_map.B05"], |f| {
         // The same NIC behind a platform that translates one page at a time.
         let provider = Provider::new(Arc::new(PageByPage(f.platform().clone())));
@@ -427,10 +443,13 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(ia.ia_free()?)
     }),
+    // A length of zero is refused. If it succeeded with nothing mapped, the consumer's loop would
+    // never end.
     test("mem_map::a_length_of_zero_is_refused", &["it_mem_map.V01"], |f| {
         let buffer = f.buffer(PAGE)?;
         refused(f.a.mem_map(buffer.addr(), 0, 0), Error::Fault)
     }),
+    // Only a whole mapping of this IA can be unmapped, and once.
     test(
         "mem_map::unmap_only_what_was_mapped",
         &["it_mem_unmap.V02", "it_mem_unmap.B03", "it_mem_unmap.IT_ERR_FAULT", "it_mem_unmap.V03"],

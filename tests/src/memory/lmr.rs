@@ -17,6 +17,7 @@ fn legal(privs: MemPriv) -> bool {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A query returns what the region was created with, for each bit of the mask.
     test(
         "lmr::create_and_query",
         &[
@@ -58,6 +59,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // After the free the handle is invalid, but the consumer can still use the memory.
     test(
         "lmr::free_ends_the_handle_not_the_memory",
         &[
@@ -80,6 +82,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.a.lmr_query(region.lmr, LmrParamMask::ALL), Error::InvalidLmr)
         },
     ),
+    // Each undefined bit of the mask is refused.
     test("lmr::undefined_mask_bits", &["it_lmr_query.IT_ERR_INVALID_MASK"], |f| {
         let pz = f.a.pz_create()?;
         let region = f.region(&f.a, pz, 64, OPEN)?;
@@ -89,6 +92,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Every combination of privileges is accepted or refused by InfiniBand's rules, and a context
+    // exists exactly with remote privileges.
     test(
         "lmr::privileges",
         &[
@@ -133,6 +138,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // IT_PRIV_ALL is accepted, although it includes atomics.
     test("lmr::all_privileges_at_once", &["it_mem_priv_t.F08", "it_mem_priv_t.V01"], |f| {
         check_eq!(MemPriv::ALL.bits(), 0x1f);
         let pz = f.a.pz_create()?;
@@ -140,6 +146,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(region.context.is_some());
         Ok(())
     }),
+    // Every defined flag is accepted, alone or combined; undefined bits are refused.
     test(
         "lmr::flags",
         &[
@@ -174,6 +181,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A region is shared only with one of the same memory, length and identifier, and never with
+    // one that is not shareable.
     test(
         "lmr::sharing",
         &[
@@ -215,6 +224,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A range that is not all mapped memory is refused.
     test(
         "lmr::memory_that_is_not_there",
         &["it_lmr_create.B02", "it_lmr_create.IT_ERR_FAULT", "it_status_t.F16"],
@@ -238,6 +248,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Null, freed, foreign and made-up zones are refused.
     test("lmr::bad_zone", &["it_lmr_create.IT_ERR_INVALID_PZ", "it_status_t.F57"], |f| {
         let buffer = f.buffer(PAGE)?;
         let freed = f.a.pz_create()?;
@@ -250,6 +261,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(Error::InvalidPz as u32, 56);
         Ok(())
     }),
+    // Freeing one of two overlapping regions does not affect the other one.
     test("lmr::regions_may_overlap", &["it_lmr_create.B29", "it_lmr_free.B03"], |f| {
         let pair = f.pair()?;
         let buffer = f.buffer(2 * PAGE)?;
@@ -270,6 +282,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(crate::fixture::read(&buffer, PAGE / 2, PAGE), source.all());
         Ok(())
     }),
+    // Segments of an absolutely addressed region are addressed by their virtual addresses.
     test(
         "lmr::absolute_addresses",
         &[
@@ -295,6 +308,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Segments and remote addresses of a relatively addressed region are offsets from its first
+    // byte.
     test(
         "lmr::relative_addresses",
         &[
@@ -344,6 +359,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Remote addresses are in network byte order, so that consumers of any byte order can exchange
+    // them.
     test(
         "lmr::rdma_addresses_are_in_network_order",
         &[
@@ -370,6 +387,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A write through the context of a freed region fails and changes nothing.
     test("lmr::freeing_ends_remote_access", &["it_lmr_create.B27"], |f| {
         let pair = f.pair()?;
         let (source, sink) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, OPEN)?);
@@ -380,6 +398,7 @@ pub(crate) const TESTS: &[Test] = &[
         pair.a.done(1, DtoStatus::RemoteAccess)?;
         sink.untouched()
     }),
+    // If a key were reused with the same variant, a stale context would reach the new region.
     test(
         "lmr::a_new_region_does_not_answer_to_an_old_context",
         &["it_lmr_create.B27", "A.it_lmr_modify.V01"],
@@ -403,6 +422,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.done(1, DtoStatus::RemoteAccess)
         },
     ),
+    // A read that begins one byte before the region or ends one byte behind it fails.
     test(
         "lmr::bounds_are_exact_to_the_byte",
         &[
@@ -442,6 +462,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // For each set of privileges, exactly the permitted local and remote accesses succeed.
     test(
         "lmr::access_by_privilege",
         &[
@@ -501,6 +522,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Creating regions fails with IT_ERR_RESOURCES at some point, and works again after one is
+    // freed.
     test("lmr::regions_run_out_and_come_back", &["it_lmr_create.IT_ERR_RESOURCES", "it_status_t.F90"], |f| {
         let pz = f.a.pz_create()?;
         let buffer = f.buffer(64)?;
@@ -528,6 +551,8 @@ pub(crate) const TESTS: &[Test] = &[
         create()?;
         refused(create(), Error::Resources)
     }),
+    // The region itself keeps its memory allocated, so the device never reaches memory of another
+    // use.
     test("lmr::memory_stays_while_the_region_does", &["it_lmr_create.B04"], |f| {
         let pair = f.pair()?;
         let source = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;

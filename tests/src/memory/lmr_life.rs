@@ -30,6 +30,7 @@ fn resume(f: &Fixture, pair: &Pair) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A region of length zero is legal, one beyond the adapter's or the memory's length is refused.
     test(
         "lmr_life::lengths",
         &["it_lmr_create.IT_ERR_RESOURCE_LMR_LENGTH", "it_lmr_create.V06", "it_status_t.F92"],
@@ -73,6 +74,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.done(1, DtoStatus::RemoteAccess)
         },
     ),
+    // Memory that the consumer may not write to cannot become writable for the device.
     test(
         "lmr_life::constants",
         &["it_lmr_create.B18", "it_lmr_create.IT_ERR_ACCESS", "it_status_t.F03"],
@@ -106,6 +108,8 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.b.lmr_free(lmr), Error::InvalidLmr)
         },
     ),
+    // Creating linkable regions fails with IT_ERR_RESOURCES at some point, and works again after
+    // one is freed.
     test("lmr_life::unlinked_regions_run_out", &["it_lmr_create_unlinked.IT_ERR_RESOURCES"], |f| {
         let pz = f.a.pz_create()?;
         let create = || f.a.lmr_create_unlinked(pz, 1, LmrFlags::NONE, 0);
@@ -122,6 +126,8 @@ pub(crate) const TESTS: &[Test] = &[
         create()?;
         refused(create(), Error::Resources)
     }),
+    // A query of a region that is not linked returns defined values, and a region that was created
+    // for local use can get a context later.
     test("lmr_life::queries", &["it_lmr_query.O01", "it_lmr_query.V01", "A.it_lmr_create.B03"], |f| {
         let pair = f.pair()?;
         let region = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
@@ -155,6 +161,8 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.post_rdma_write(pair.a.ep, &[own.whole()], 3, SIGNALLED, region.remote(0), region.context()?)?;
         pair.a.done(3, DtoStatus::Success)
     }),
+    // A region to which an RMR is linked cannot be freed, and region and RMR still work after the
+    // refusal.
     test("lmr_life::busy_with_a_window", &["it_lmr_free.S02"], |f| {
         let pair = f.pair()?;
         let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
@@ -182,6 +190,8 @@ pub(crate) const TESTS: &[Test] = &[
         f.b.lmr_free(region.lmr)?;
         Ok(())
     }),
+    // Requests that use a freed region complete with success or with an error, and the device does
+    // not touch the memory any more.
     test("lmr_life::freed_with_requests_outstanding", &["it_lmr_free.B04"], |f| {
         // A Receive is outstanding.
         let pair = f.pair()?;
@@ -221,6 +231,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Requests that use a modified region complete with success or with an error, and do nothing by
+    // halves.
     test("lmr_life::modified_with_requests_outstanding", &["it_lmr_modify.V01"], |f| {
         for privs in [MemPriv::LOCAL_READ, OPEN] {
             let pair = stalled(f)?;
@@ -246,6 +258,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A list of addresses without memory behind them is accepted or refused, and does no harm
+    // either way.
     test("lmr_life::memory_that_is_not_backed", &["it_lmr_create.O04"], |f| {
         let pair = f.pair()?;
         let limit = f.setup.b.agent.identity().dma_limit;
@@ -265,6 +279,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.post_rdma_write(pair.a.ep, &[], 4, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
         pair.a.done(4, DtoStatus::Success)
     }),
+    // If a consumer unmaps memory that its region still uses, other consumers must not be harmed.
     test("lmr_life::a_mapping_that_is_taken_away", &["it_lmr_create.B30"], |f| {
         // One consumer unmaps the memory of its own region, which is its mistake. Another
         // consumer's connection must not suffer from it.

@@ -52,6 +52,7 @@ fn frees(f: &Fixture, mask: LmrParamMask, params: &LmrParam, error: Error) -> Ou
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // New privileges are in force at once, with a new context; the old context is invalid.
     test(
         "lmr_modify::privileges",
         &[
@@ -90,6 +91,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // After the zone of a region was replaced, only endpoints of the new zone can use it.
     test("lmr_modify::zone", &["it_lmr_query.V02", "it_lmr_modify.F01"], |f| {
         let (first, second) = (f.pair()?, f.pair()?);
         let region = f.region(&f.b, first.b.pz, PAGE, OPEN)?;
@@ -108,6 +110,8 @@ pub(crate) const TESTS: &[Test] = &[
         f.b.pz_free(first.b.pz)?;
         refused(f.b.pz_free(second.b.pz), Error::PzBusy)
     }),
+    // A bad handle, a bad mask and a busy region are refused without any effect, even together with
+    // worse errors.
     test(
         "lmr_modify::harmless_refusals",
         &[
@@ -157,6 +161,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // All other errors free the region, as the page demands, and end all access to its memory.
     test(
         "lmr_modify::refusals_that_free",
         &[
@@ -185,6 +190,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The zone of a region that is not linked can be changed, its privileges cannot.
     test("lmr_modify::unlinked_regions", &["it_lmr_modify.V04"], |f| {
         let (pz, other) = (f.b.pz_create()?, f.b.pz_create()?);
         let lmr = f.b.lmr_create_unlinked(pz, 1, LmrFlags::NONE, 0)?;

@@ -8,6 +8,7 @@ use crate::fixture::{CONFIG, OPEN, attributes};
 use crate::{Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
+    // A zone names its IA, each mask returns its fields, and a freed zone is invalid.
     test(
         "pz::create_query_free",
         &[
@@ -34,6 +35,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.a.pz_free(pz), Error::InvalidPz)
         },
     ),
+    // Each undefined bit of the mask is refused.
     test("pz::undefined_mask_bits", &["it_pz_query.IT_ERR_INVALID_MASK"], |f| {
         let pz = f.a.pz_create()?;
         for bits in [0x04, 0x80, 0x8000_0000, u32::MAX] {
@@ -42,6 +44,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(f.a.pz_query(pz, PzParamMask::ALL)?.ia, f.a.handle());
         Ok(())
     }),
+    // A zone with a region in it cannot be freed, and still works after the refusal.
     test("pz::busy_with_an_lmr", &["it_pz_free.IT_ERR_PZ_BUSY", "it_pz_free.B02"], |f| {
         let pz = f.a.pz_create()?;
         let region = f.region(&f.a, pz, 64, OPEN)?;
@@ -54,6 +57,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.pz_free(pz)?;
         Ok(())
     }),
+    // A zone with an endpoint in it cannot be freed.
     test("pz::busy_with_an_endpoint", &["it_pz_free.IT_ERR_PZ_BUSY", "it_pz_free.B02"], |f| {
         let end = f.end(&f.a, &attributes())?;
         refused(f.a.pz_free(end.pz), Error::PzBusy)?;
@@ -62,6 +66,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.pz_free(end.pz)?;
         Ok(())
     }),
+    // Creating zones fails with IT_ERR_RESOURCES at some point, and works again after one is freed.
     test("pz::zones_run_out_and_come_back", &["it_pz_create.IT_ERR_RESOURCES"], |f| {
         let mut zones = Vec::new();
         let refusal = loop {

@@ -67,6 +67,7 @@ fn held(buffer: &Arc<DmaBuffer>) -> usize {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Regions with the same identifier share nothing if their memory differs.
     test("sharing::no_false_matches", &["it_lmr_create.B21"], |f| {
         let pz = f.b.pz_create()?;
         let (buffer, other) = (f.buffer(2 * PAGE)?, f.buffer(2 * PAGE)?);
@@ -89,6 +90,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Shared regions keep their own zones, privileges and contexts, and each can be freed alone.
     test(
         "sharing::rights_are_each_regions_own",
         &["A.it_lmr_create.O01", "A.it_lmr_free.B02", "it_lmr_create.B19"],
@@ -127,6 +129,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A linked region may become shared unless it was declared non-shareable; then it cannot be
+    // unlinked any more.
     test(
         "sharing::linked_regions",
         &["it_lmr_create_unlinked.F03", "it_lmr_create_unlinked.S04", "it_lmr_unlink.A07"],
@@ -170,6 +174,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A shared region needs no list of its own: it can be created when the adapter has no room for
+    // another list.
     test("sharing::takes_no_translations", &["A.it_lmr_create.V01"], |f| {
         // Create lists of the largest size until the adapter has no room for another one.
         let pz = f.a.pz_create()?;
@@ -196,6 +202,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(create(LmrFlags::NONE), Err(Error::Resources));
         Ok(())
     }),
+    // Consumers that register the same memory at the same moment must not register it twice.
     test("sharing::at_once", &["A.it_lmr_create.V02"], |f| {
         let buffer = f.buffer(PAGE)?;
         let ias = vec![f.a.clone(), f.another(None)?, f.another(None)?, f.another(None)?];
@@ -223,6 +230,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(held(&buffer), 0);
         Ok(())
     }),
+    // Several consumers can register the same memory, and each sees what the peers write.
     test("sharing::consumers_register_the_same_memory", &["it_lmr_create.B35"], |f| {
         let buffer = f.buffer(PAGE)?;
         let other = f.another(None)?;
@@ -242,6 +250,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // The memory is released when the last region over any part of it is freed, and not before.
     test(
         "sharing::memory_is_held_by_its_last_region",
         &["it_lmr_free.B02", "it_lmr_free.O01", "A.it_lmr_free.B01"],

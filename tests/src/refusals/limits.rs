@@ -30,6 +30,7 @@ fn accepted(listener: &Listener, end: &End) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // An interface without privileged operations has no privileged endpoints.
     test(
         "limits::no_privileged_operations",
         &[
@@ -57,6 +58,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An interface without the direct handle refuses it in every post.
     test(
         "limits::no_direct_lmr_handle",
         &[
@@ -94,6 +96,7 @@ pub(crate) const TESTS: &[Test] = &[
             end.done(2, DtoStatus::Success)
         },
     ),
+    // Atomics and Sends that unlink are refused where the interface does not support them.
     test(
         "limits::what_is_not_supported",
         &["it_post_atomic.V01", "it_post_send_and_unlink.V03", "it_ia_info_t.F69"],
@@ -119,6 +122,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An IA cannot have more connections than its interface allows, neither active nor passive
+    // ones.
     test("limits::no_more_connections", &["it_ep_connect.IT_ERR_RESOURCES", "it_cm_msg_events.F35"], |f| {
         let ia = f.limited(Limits { connections: 1, ..Limits::NONE }, Some(f.setup.privileged))?;
         let (first, second) = (f.end(&ia, &attributes())?, f.end(&ia, &attributes())?);
@@ -150,6 +155,7 @@ pub(crate) const TESTS: &[Test] = &[
         second.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
         Ok(())
     }),
+    // An unprivileged IA cannot listen at a system port, in none of its three forms.
     test("limits::system_ports", &["it_listen_create.IT_ERR_NO_PERMISSION"], |f| {
         let ia = f.unprivileged()?;
         let evd = sevd(&ia, EventType::CM_REQ_EVENT_STREAM, 4, 1)?;

@@ -9,6 +9,7 @@ use crate::fixture::{OPEN, PAGE, SIGNALLED, attributes, sevd};
 use crate::{Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
+    // Each privileged operation is refused to an IA without the token.
     test("privilege::refused_without_it", &["4.10.B01", "4.10.B02", "4.10.B03"], |f| {
         let ia = f.unprivileged()?;
         let pz = ia.pz_create()?;
@@ -32,6 +33,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(ia.object_counts(), before);
         Ok(())
     }),
+    // An IA without the token can connect and transfer data.
     test("privilege::all_else_works_without_it", &["4.10.B04", "4.10.O01"], |f| {
         let ia = f.unprivileged()?;
         let plain = EpAttributes { priv_ops_enable: false, ..attributes() };
@@ -50,6 +52,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(peer.all() == own.all());
         Ok(())
     }),
+    // A token belongs to the IA that was created with it.
     test("privilege::is_the_ias_own", &["4.10.O01", "it_evd_callback_attach.B05"], |f| {
         // Two IAs on one interface: the token of one does not help the other, and neither can use
         // the other's objects.

@@ -123,6 +123,8 @@ impl Queried for Objects {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Every bad handle of a listen point, shared queue, address handle or service request, in every
+    // call that takes one.
     test(
         "service_arguments::handles",
         &[
@@ -201,6 +203,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.answerable()
         },
     ),
+    // Every bad zone and EVD, in every call for services that takes one.
     test(
         "service_arguments::zones_and_evds",
         &[
@@ -245,6 +248,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.answerable()
         },
     ),
+    // Every undefined mask bit and flag, in every call for services.
     test(
         "service_arguments::masks_and_flags",
         &[
@@ -286,6 +290,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.answerable()
         },
     ),
+    // Every bad path and spigot, in every call that takes one.
     test(
         "service_arguments::paths_and_spigots",
         &[
@@ -361,6 +366,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.answerable()
         },
     ),
+    // Every bad qualifier, identifier, address and interface name.
     test(
         "service_arguments::names",
         &[
@@ -430,6 +436,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.answerable()
         },
     ),
+    // Every length and count above its limit.
     test(
         "service_arguments::lengths_and_counts",
         &[

@@ -67,6 +67,7 @@ fn violates(
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // The old value is fetched and the sum stored, modulo 2^64, in the byte order of either host.
     test(
         "atomic::fetch_and_add",
         &[
@@ -123,6 +124,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.idle()
         },
     ),
+    // The old value is fetched in any case, and the new one stored if the comparison holds.
     test("atomic::compare_and_swap", &["it_post_atomic.F01", "it_post_atomic.V02", "it_event_t.F12"], |f| {
         check_eq!((EventType::DTO_CMP_SWAP_CMPL.as_raw(), AtomicOp::CompareAndSwap as u32), (8, 0));
         let (pair, sink, target) = ready(f)?;
@@ -143,6 +145,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // With relative addressing the alignment of the memory counts, not that of the offset.
     test("atomic::to_offsets", &["it_post_atomic.V04", "it_post_atomic.L02"], |f| {
         // The region begins at an address that is not a multiple of 8. Alignment counts for the
         // memory, not for the offset.
@@ -161,6 +164,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(word(&target, 8), 10);
         Ok(())
     }),
+    // If atomics of two connections on one word overlapped, a value would be fetched twice.
     test(
         "atomic::one_after_the_other",
         &[
@@ -234,6 +238,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.idle()
         },
     ),
+    // Each bad argument and each wrong state is refused with its own error.
     test(
         "atomic::refusals",
         &[
@@ -280,6 +285,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each violation at the peer fails the request and is reported to the peer's consumer.
     test(
         "atomic::remote_violations",
         &[
@@ -325,6 +331,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
+    // Atomics work through RMRs of both types, with the rules of each type.
     test(
         "atomic::through_windows",
         &["it_post_atomic.A06", "it_post_atomic.B18", "it_rmr_link.V04", "it_mem_priv_t.V02"],
@@ -368,6 +375,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A sink that cannot be written fails the request.
     test(
         "atomic::local_violations",
         &[
@@ -424,6 +432,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A target that is not a multiple of 8 fails as an access error.
     test("atomic::misaligned", &["it_post_atomic.A09"], |f| {
         for offset in [1, 4, 7] {
             let (pair, sink, target) = ready(f)?;

@@ -43,6 +43,7 @@ fn page(region: &Region) -> [IoAddr; 1] {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Without the feature, each call for links returns IT_ERR_OP_NOT_SUPPORTED and has no effect.
     test(
         "limited::no_links",
         &[
@@ -71,6 +72,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(ia.ia_free()?)
         },
     ),
+    // Without the feature, relative addressing is refused, and absolute addressing works.
     test(
         "limited::no_relative_addressing",
         &[
@@ -109,6 +111,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(ia.ia_free()?)
         },
     ),
+    // A list of a type that the adapter does not support is refused.
     test(
         "limited::types_of_list",
         &["it_lmr_create.B10", "it_lmr_create.IT_ERR_INVALID_IOBL", "it_lmr_link.IT_ERR_INVALID_IOBL"],
@@ -152,6 +155,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Without the features, the calls that need them return IT_ERR_PRIV_OPS_UNAVAILABLE.
     test(
         "limited::no_privileged_operations",
         &["it_lmr_create.IT_ERR_PRIV_OPS_UNAVAILABLE", "it_lmr_create.V05"],
@@ -176,6 +180,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A type of RMR that the adapter does not support is refused.
     test("limited::types_of_window", &["it_rmr_create.IT_ERR_INVALID_RMR_TYPE", "it_rmr_unlink.V02"], |f| {
         let (narrow, wide) = (Features::WINDOWS_NARROW, Features::WINDOWS_WIDE);
         for missing in [narrow, wide, narrow | wide] {

@@ -71,6 +71,7 @@ pub(crate) fn fails_on(pair: &Pair, link: &Link<'_>) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A new linkable region has no memory and no context, and cannot be used.
     test(
         "link::a_new_region_is_unlinked",
         &[
@@ -107,6 +108,8 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.done(1, DtoStatus::LocalProtection)
         },
     ),
+    // A linked list of pages can be read by the peer and sent from, and the link completes with its
+    // own event.
     test(
         "link::pages",
         &[
@@ -152,6 +155,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A linked region begins at its offset in the first element.
     test("link::first_byte_offsets", &["it_lmr_link.B04", "it_lmr_link.L02", "it_iobl_t.F11"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 3, PAGE, PAGE)?;
@@ -170,6 +174,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A region can be linked with offsets as addresses.
     test("link::relative_addressing", &["it_lmr_link.F02", "it_lmr_link.B06", "it_lmr_triplet_t.F03"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 3, PAGE, PAGE)?;
@@ -189,6 +194,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A list of blocks can be linked.
     test("link::blocks", &["it_iobl_t.F02", "it_lmr_query.F15"], |f| {
         let pair = f.pair()?;
         let lmr = unlinked(&pair.b, 9)?;
@@ -208,6 +214,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A list of pages of different lengths can be linked.
     test("link::variable_pages", &["it_iobl_t.F03", "it_lmr_query.F15"], |f| {
         let pair = f.pair()?;
         let buffer = f.buffer(8 * PAGE)?;
@@ -233,6 +240,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A link gives a context exactly if it grants remote privileges.
     test(
         "link::a_context_only_with_remote_privileges",
         &["it_lmr_link.V02", "it_lmr_link.B12", "it_lmr_link.B13"],
@@ -259,6 +267,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A link for remote reads does not permit writes.
     test("link::privileges_of_the_link_hold", &["it_lmr_link.F01", "it_dto_status_t.A25"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
@@ -277,6 +286,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(read(&memory.buffer, 0, PAGE).iter().all(|&byte| byte == 0));
         Ok(())
     }),
+    // Requests behind a link start after it, so they can use the region.
     test("link::fences_what_follows", &["it_lmr_link.B11", "it_lmr_link.B21", "it_lmr_link.F03"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.a, 2, PAGE, PAGE)?;
@@ -300,6 +310,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         pair.a.idle()
     }),
+    // After an unlink the context is invalid and the region has no memory.
     test(
         "link::unlink",
         &[
@@ -337,6 +348,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A request that names a region without memory fails.
     test(
         "link::an_unlinked_region_is_no_local_segment",
         &["it_dto_status_t.A02", "it_lmr_unlink.S02"],
@@ -353,6 +365,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.broken()
         },
     ),
+    // A region can be linked and unlinked many times, each time with another context.
     test(
         "link::again_after_unlink",
         &["it_lmr_link.B19", "it_lmr_create_unlinked.S03", "it_lmr_link.S03"],
@@ -379,6 +392,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // If a link reused the key of the last one unchanged, a stale context would reach the new
+    // memory.
     test(
         "link::an_old_context_does_not_reach_a_new_link",
         &["it_lmr_unlink.B06", "A.it_rmr_link.V01"],
@@ -401,6 +416,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.done(5, DtoStatus::RemoteAccess)
         },
     ),
+    // A read through the context of a freed region fails.
     test("link::freeing_a_linked_region_ends_access", &["it_lmr_link.S03", "it_lmr_free.S01"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
@@ -416,6 +432,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(read(&memory.buffer, 0, PAGE).iter().all(|&byte| byte == 0));
         Ok(())
     }),
+    // An unprivileged endpoint may unlink.
     test("link::unlinking_needs_no_privilege", &["it_lmr_unlink.B02"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
@@ -433,6 +450,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(!linked(&f.a, lmr)?);
         Ok(())
     }),
+    // Without the fence the unlink could take the memory away from earlier requests.
     test("link::the_unlink_fence", &["it_dto_flags_t.F12", "it_dto_flags_t.F05", "it_lmr_unlink.F01"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.a, 16, PAGE, PAGE)?;

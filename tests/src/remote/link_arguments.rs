@@ -35,6 +35,7 @@ fn completed(end: &End, cookie: u64, flags: DtoFlags) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A link with undefined privileges is refused and leaves the earlier link as it was.
     test("link::undefined_privileges", &["it_lmr_link.IT_ERR_INVALID_PRIVS", "it_lmr_link.S05"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
@@ -48,6 +49,7 @@ pub(crate) const TESTS: &[Test] = &[
         Link::pages(lmr, &memory.pieces).post(&pair.a, 2)?;
         pair.a.done(2, DtoStatus::Success)
     }),
+    // Links are refused unless the endpoint is connected or nonoperational, where they are flushed.
     test(
         "link::in_every_state",
         &[
@@ -81,6 +83,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each combination of flags is accepted or refused by the page's tables, and has its effect.
     test(
         "link::legal_flags",
         &[
@@ -127,6 +130,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.idle()
         },
     ),
+    // Undefined flags are refused.
     test(
         "link::undefined_flags",
         &[
@@ -155,6 +159,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Null, freed, foreign and made-up handles are refused.
     test(
         "link::bad_handles",
         &[
@@ -189,6 +194,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A link that finds the send queue full is refused and changes nothing.
     test(
         "link::a_full_queue",
         &["it_lmr_link.IT_ERR_TOO_MANY_POSTS", "it_lmr_unlink.IT_ERR_TOO_MANY_POSTS"],
@@ -211,6 +217,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.done(100, DtoStatus::Success)
         },
     ),
+    // Bad flags, bad zones and too many elements are refused.
     test(
         "link::create_unlinked_refusals",
         &[
@@ -242,6 +249,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An unprivileged IA cannot create a linkable region.
     test(
         "link::create_unlinked_needs_privilege",
         &["it_lmr_create_unlinked.IT_ERR_NO_PERMISSION", "4.10.B01"],

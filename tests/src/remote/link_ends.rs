@@ -62,6 +62,7 @@ fn sends(f: &Fixture, pair: &Pair, lmr: LmrHandle, content: &[u8]) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // An unlink that was not executed before its endpoint was freed or reset has no effect.
     test("link::a_freed_endpoint_leaves_the_link_in_force", &["it_lmr_link.B19", "it_ep_reset.B03"], |f| {
         for way in 0..3 {
             let pair = f.pair()?;
@@ -91,6 +92,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A link that was executed stays in force when its endpoint is freed or reset, even if its
+    // completion was never taken.
     test("link::a_freed_endpoint_leaves_an_executed_link", &["it_lmr_link.B19"], |f| {
         for way in 0..3 {
             let pair = f.pair()?;
@@ -115,6 +118,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // The failure of a link is still reported when its region does not exist any more, and concerns
+    // no other region.
     test("link::a_failure_is_reported_after_its_region_was_freed", &["it_lmr_free.B04"], |f| {
         let pair = f.pair()?;
         let other = pair_in(f, pair.a.pz)?;
@@ -135,6 +140,8 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.lmr_unlink(lmr, other.a.ep, 4, SIGNALLED)?;
         other.a.done(4, DtoStatus::Success)
     }),
+    // A link that was not executed before its endpoint was freed or reset has no effect, and an
+    // earlier one stays in force.
     test("rmr::a_freed_endpoint_leaves_the_link_in_force", &["it_rmr_link.B06", "it_rmr_unlink.B03"], |f| {
         for way in 0..3 {
             let pair = f.pair()?;
@@ -152,6 +159,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // If several links of one RMR fail in a row, the RMR has the state from before all of them.
+    // Here that is not linked, so another endpoint may unlink it.
     test(
         "rmr::failures_in_a_row_restore_the_earlier_state",
         &["it_rmr_link.B06", "it_rmr_unlink.B03"],

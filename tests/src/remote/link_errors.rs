@@ -22,6 +22,7 @@ fn fails(f: &Fixture, spoil: impl Fn(&mut Link<'_>, &Scattered)) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A second link fails and leaves the first one in force.
     test(
         "link::a_linked_region_cannot_be_linked",
         &["it_lmr_link.A07", "it_lmr_link.S02", "it_dto_status_t.A33", "it_dto_status_t.F15"],
@@ -42,9 +43,11 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A link of the direct handle fails.
     test("link::the_direct_handle_cannot_be_linked", &["it_lmr_link.A08", "it_dto_status_t.A34"], |f| {
         fails(f, |link, _| link.lmr = LmrHandle::DIRECT)
     }),
+    // A list with more elements than the region was created for fails.
     test("link::too_many_elements", &["it_lmr_link.A09", "it_dto_status_t.A35"], |f| {
         let pair = f.pair()?;
         let lmr = unlinked(&pair.a, 1)?;
@@ -53,6 +56,7 @@ pub(crate) const TESTS: &[Test] = &[
         let pages = vec![memory.pieces[0]; capacity + 1];
         fails_on(&pair, &Link::pages(lmr, &pages))
     }),
+    // A page size or block size that is not supported fails.
     test(
         "link::elements_of_unsupported_length",
         &["it_lmr_link.A10", "it_lmr_link.A12", "it_dto_status_t.A36", "it_dto_status_t.A38"],
@@ -73,6 +77,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
+    // An offset outside of the first element fails.
     test("link::first_byte_offset_outside", &["it_lmr_link.A11", "it_dto_status_t.A36"], |f| {
         for fbo in [PAGE_LEN, PAGE_LEN + 1, u64::MAX] {
             fails(f, |link, _| {
@@ -82,6 +87,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A page that is not aligned fails.
     test("link::misaligned_pages", &["it_lmr_link.A12", "it_dto_status_t.A38"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.a, 2, PAGE, 2 * PAGE)?;
@@ -93,6 +99,7 @@ pub(crate) const TESTS: &[Test] = &[
         let lmr = unlinked(&pair.a, 2)?;
         fails_on(&pair, &Link { iobl: Iobl::ve_pages(&elements, 0), ..Link::pages(lmr, &pages) })
     }),
+    // A page list whose address has another offset within the page fails.
     test(
         "link::an_address_that_disagrees_with_the_offset",
         &["it_lmr_link.A13", "it_lmr_link.B05", "it_dto_status_t.A39"],
@@ -105,6 +112,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A length of zero and one beyond the list fail.
     test("link::lengths", &["it_lmr_link.L01", "it_dto_status_t.A37", "it_lmr_link.V01"], |f| {
         for length in [0, 2 * PAGE_LEN + 1, u64::MAX] {
             fails(f, |link, _| link.length = length)?;
@@ -113,6 +121,7 @@ pub(crate) const TESTS: &[Test] = &[
             (link.addr, link.iobl.fbo, link.length) = (BASE + 100, 100, 2 * PAGE_LEN - 99);
         })
     }),
+    // A region and an endpoint of different zones cannot be linked.
     test("link::another_zone", &["it_lmr_link.A05", "it_lmr_link.B07", "it_dto_status_t.A32"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
@@ -122,6 +131,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(!linked(&f.a, lmr)?);
         Ok(())
     }),
+    // Combinations of privileges that InfiniBand forbids fail.
     test(
         "link::forbidden_privileges",
         &["it_lmr_link.A06", "it_lmr_link.B08", "it_lmr_link.B09", "it_dto_status_t.A32"],
@@ -132,6 +142,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A link on an unprivileged endpoint fails.
     test(
         "link::on_an_unprivileged_endpoint",
         &[
@@ -153,6 +164,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A failed link is reported without the completion flag, and the requests behind it do not
+    // reach the peer.
     test(
         "link::a_failing_link_is_always_reported",
         &["it_lmr_link.B17", "it_lmr_link.B20", "it_lmr_link.A01", "it_lmr_link.A02", "it_lmr_link.S04"],
@@ -173,6 +186,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.recv_done(7, DtoStatus::Flushed)
         },
     ),
+    // An unlink of a region without memory fails.
     test(
         "link::unlinking_what_is_not_linked",
         &["it_dto_status_t.A42", "it_lmr_unlink.V02", "it_lmr_unlink.A01", "it_lmr_unlink.A02"],
@@ -188,12 +202,14 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.broken()
         },
     ),
+    // An unlink of the direct handle fails.
     test("link::unlinking_the_direct_handle", &["it_lmr_unlink.A06", "it_dto_status_t.A43"], |f| {
         let pair = f.pair()?;
         f.a.lmr_unlink(LmrHandle::DIRECT, pair.a.ep, 1, SIGNALLED)?;
         pair.a.done(1, DtoStatus::LocalMmOperation)?;
         pair.a.broken()
     }),
+    // An unlink through an endpoint of another zone fails and leaves the link in force.
     test(
         "link::unlinking_in_another_zone",
         &["it_lmr_unlink.A05", "it_lmr_unlink.B03", "it_lmr_unlink.S03", "it_dto_status_t.A44"],

@@ -138,6 +138,7 @@ pub(crate) fn readable(
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A new RMR is not linked, has the type that was asked for, and is invalid after the free.
     test(
         "rmr::create_query_free",
         &[
@@ -224,6 +225,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.b.rmr_create(pz, RmrType::Wide), Error::InvalidPz)
         },
     ),
+    // A linked RMR gives the peer access to exactly its bytes, and to no others of the region.
     test(
         "rmr::link_and_use",
         &[
@@ -328,6 +330,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An RMR permits exactly the remote operations of its link.
     test("rmr::only_what_was_granted", &["it_rmr_link.B10", "it_rmr_link.B11", "it_rmr_link.V03"], |f| {
         for rmr_type in TYPES {
             for (privs, reads, writes) in [
@@ -351,6 +354,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A narrow RMR can be linked with offsets as addresses, a wide one cannot.
     test(
         "rmr::relative_addressing",
         &[
@@ -382,6 +386,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A wide RMR works through every endpoint of its zone, also for links and unlinks.
     test(
         "rmr::wide_through_all_endpoints",
         &[
@@ -414,6 +419,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A narrow RMR works through the endpoint of its link only, and keeps that endpoint from being
+    // freed.
     test(
         "rmr::narrow_through_its_endpoint",
         &[
@@ -453,6 +460,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // After an unlink the context is invalid and the region is free of the RMR.
     test(
         "rmr::unlink",
         &[
@@ -495,6 +503,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Freeing a linked RMR invalidates its context, and works without the endpoint of the link.
     test(
         "rmr::free_while_linked",
         &["it_rmr_free.B02", "it_rmr_free.B03", "it_rmr_free.B04", "it_rmr_unlink.V01"],
@@ -516,6 +525,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A Send behind a link can carry the new context; behind a failed link it is not sent.
     test(
         "rmr::a_link_fences_what_follows",
         &[
@@ -563,6 +573,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // No link gets a context that was used shortly before.
     test("rmr::many_links_new_contexts", &["it_rmr_free.V01", "A.it_rmr_link.B03"], |f| {
         let (pair, region, rmr) = ready(f, RmrType::Wide)?;
         let mut seen = alloc::collections::BTreeSet::new();

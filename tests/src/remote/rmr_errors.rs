@@ -45,6 +45,8 @@ fn links_fail(f: &Fixture, rmr_type: RmrType) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Each fault of a wide RMR's link completes with its own status and leaves an earlier link in
+    // force.
     test(
         "rmr::wide_links_that_fail",
         &[
@@ -66,6 +68,8 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| links_fail(f, RmrType::Wide),
     ),
+    // Each fault of a narrow RMR's link completes with its own status and leaves an earlier link in
+    // force.
     test(
         "rmr::narrow_links_that_fail",
         &[
@@ -95,6 +99,7 @@ pub(crate) const TESTS: &[Test] = &[
             Link::of(rmr, &region).part(8, 0).fails(&pair.b, DtoStatus::LocalMmOperation)
         },
     ),
+    // An unlink through an endpoint of another zone fails and leaves the link in force.
     test("rmr::unlink_in_another_zone", &["it_rmr_unlink.A04", "it_dto_status_t.A19"], |f| {
         for rmr_type in TYPES {
             let (pair, region, rmr) = ready(f, rmr_type)?;
@@ -107,6 +112,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Each bad argument is refused with its own error and leaves an earlier link in force.
     test(
         "rmr::link_refusals",
         &[
@@ -198,6 +204,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // RMRs cannot be linked through datagram endpoints.
     test(
         "rmr::not_for_datagrams",
         &[
@@ -226,6 +233,8 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.b.evd_dequeue(peer.request), Error::QueueEmpty)
         },
     ),
+    // Links and unlinks are refused unless the endpoint is connected or nonoperational, where they
+    // are flushed.
     test(
         "rmr::states",
         &[
@@ -261,6 +270,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A link that finds the send queue full is refused and changes nothing.
     test(
         "rmr::the_send_queue_overflows",
         &["it_rmr_link.IT_ERR_TOO_MANY_POSTS", "it_rmr_unlink.IT_ERR_TOO_MANY_POSTS"],
@@ -285,6 +295,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Creating RMRs fails with IT_ERR_RESOURCES at some point, and works again after one is freed.
     test("rmr::resources_end", &["it_rmr_create.IT_ERR_RESOURCES"], |f| {
         let pz = f.b.pz_create()?;
         let mut made = 0;

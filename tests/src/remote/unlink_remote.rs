@@ -61,6 +61,8 @@ fn fails(f: &Fixture, pair: &Pair, context: RmrContext) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // The Send arrives, the named region or narrow RMR is unlinked, and the Receive's completion
+    // names it.
     test(
         "unlink_remote::regions_and_windows",
         &[
@@ -135,6 +137,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.done(4, DtoStatus::RemoteAccess)
         },
     ),
+    // Sends that unlink complete in order with other requests, and earlier writes have arrived.
     test(
         "unlink_remote::in_order",
         &["it_post_send_and_unlink.B15", "it_post_send_and_unlink.B16", "it_post_send_and_unlink.B19"],
@@ -163,6 +166,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each context that may not be unlinked fails the Receive, breaks the connection and stays
+    // linked.
     test(
         "unlink_remote::what_cannot_be_unlinked",
         &[
@@ -241,6 +246,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A region without remote access cannot be unlinked by a peer that guesses its key.
     test("unlink_remote::no_remote_access", &["it_dto_status_t.A11", "it_post_send_and_unlink.A17"], |f| {
         // A region without remote access has no context. The test takes the context of an earlier
         // link and changes its variant.
@@ -269,6 +275,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(is_linked(&f.b, region.lmr)?);
         Ok(())
     }),
+    // It fails like a Send, and then unlinks nothing.
     test(
         "unlink_remote::as_a_send",
         &[
@@ -307,6 +314,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each bad argument and each wrong state is refused with its own error.
     test(
         "unlink_remote::refusals",
         &[
@@ -353,6 +361,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The calls and flags for iWARP's extensions are refused on InfiniBand.
     test(
         "unlink_remote::only_iwarp_reads_to_rmrs",
         &[
@@ -387,6 +396,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.idle()
         },
     ),
+    // A failed unlink causes an asynchronous event for the endpoint of the peer.
     test("unlink_remote::the_peer_gets_an_asynchronous_event", &["it_post_send_and_unlink.S02"], |f| {
         let aff = sevd(&f.b, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?;
         let (pair, ..) = ready(f)?;

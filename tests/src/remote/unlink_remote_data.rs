@@ -35,6 +35,7 @@ fn arrives(f: &Fixture, pair: &Pair, segments: &[LmrTriplet], cookie: u64, bytes
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Its source may overlap, be unaligned, or consist of bus addresses, as that of a Send.
     test(
         "unlink_remote::sources",
         &[
@@ -69,6 +70,7 @@ pub(crate) const TESTS: &[Test] = &[
             arrives(f, &pair, &segments, u64::MAX, &bytes)
         },
     ),
+    // On an unprivileged endpoint, the direct handle as its source fails.
     test("unlink_remote::no_direct_handle_without_privilege", &["it_post_send_and_unlink.A12"], |f| {
         let plain = EpAttributes { priv_ops_enable: false, ..attributes() };
         let pair = f.pair_of(&plain, &attributes())?;
@@ -85,6 +87,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(is_linked(&f.b, region.lmr)?);
         Ok(())
     }),
+    // After its completion its buffer can be reused, and the message arrives unchanged.
     test("unlink_remote::the_buffer_is_the_consumers_again", &["it_post_send_and_unlink.B11"], |f| {
         let (pair, own, there) = ready(f)?;
         for round in 0..10 {
@@ -101,6 +104,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // It does not complete before an earlier read, and with a fence does not start before it.
     test("unlink_remote::never_ahead_of_a_read", &["it_post_send_and_unlink.B17"], |f| {
         for fence in [DtoFlags::empty(), DtoFlags::BARRIER_FENCE] {
             let (pair, own, there) = ready(f)?;
@@ -124,6 +128,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Behind a link it can carry the new context; behind a failed link it is not sent.
     test("unlink_remote::behind_a_link", &["it_post_send_and_unlink.B18"], |f| {
         let (pair, own, there) = ready(f)?;
         let rmr = f.a.rmr_create(pair.a.pz, RmrType::Narrow)?;
@@ -160,6 +165,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(is_linked(&f.b, region.lmr)?);
         Ok(())
     }),
+    // Without an answer it fails with a transport error.
     test("unlink_remote::the_peer_does_not_answer", &["it_post_send_and_unlink.A10"], |f| {
         // Two attempts with a timeout of 4.096 us * 2^12 = 17 ms each.
         let hasty = ConnAttributes { retry_count: 1, local_ack_timeout: 12, ..ConnAttributes::default() };
@@ -175,6 +181,8 @@ pub(crate) const TESTS: &[Test] = &[
         check!(is_linked(&f.b, region.lmr)?);
         Ok(())
     }),
+    // An EVD with as many entries as there can be requests never overflows, even if they fail or
+    // are flushed.
     test("unlink_remote::as_many_as_the_evd_holds", &["it_post_send_and_unlink.L01"], |f| {
         // Two endpoints fill one EVD to the last entry, whether their requests succeed or fail.
         let both = sevd(&f.a, EventType::DTO_EVENT_STREAM, 32, 1)?;

@@ -11,6 +11,7 @@ use crate::thread::Thread;
 use crate::{Failure, Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
+    // An RMR with offsets as addresses needs a region with absolute addresses.
     test("windows::relative_over_absolute", &["it_addr_mode_t.B04"], |f| {
         let (pair, region, rmr) = ready(f, RmrType::Narrow)?;
         let link = Link { mode: AddrMode::Relative, ..Link::of(rmr, &region).part(40, 60) };
@@ -34,6 +35,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // An RMR for remote reads needs a region that can be read locally.
     test("windows::over_memory_that_cannot_be_read", &["it_rmr_link.A08"], |f| {
         // A region that was created with its memory is always locally readable; a linked region
         // need not be.
@@ -59,6 +61,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A link without the completion flag causes no event, and a query shows it once a later
+    // completion was taken.
     test(
         "windows::links_without_a_completion",
         &["A.it_rmr_query.B02", "A.it_rmr_query.V01", "it_rmr_query.O01"],
@@ -92,6 +96,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Requests of the peer that use a freed RMR succeed or fail with an access error, and nothing
+    // else happens.
     test("windows::freed_under_the_peers_requests", &["it_rmr_free.B05"], |f| {
         for rmr_type in TYPES {
             for _ in 0..5 {
@@ -127,6 +133,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // No earlier context of an RMR ever becomes valid again by later links.
     test("windows::old_contexts", &["it_rmr_unlink.B06", "it_rmr_link.B17"], |f| {
         // An earlier context is invalid, even after the RMR was linked as often as its key has
         // variants.

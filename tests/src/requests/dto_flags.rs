@@ -175,6 +175,7 @@ impl Operands {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Each combination of flags is accepted or refused for each posting call by the page's tables.
     test(
         "dto_flags::which_call_takes_which",
         &["it_dto_flags_t.B26", "it_dto_flags_t.B27", "it_dto_flags_t.B31"],
@@ -224,6 +225,8 @@ pub(crate) const TESTS: &[Test] = &[
         },
     )
     .limit(120),
+    // Coalesced requests are checked at once, and executed in order with the next request that is
+    // not coalesced.
     test("dto_flags::coalesced", &["it_dto_flags_t.F07", "it_dto_flags_t.B11", "it_dto_flags_t.F14"], |f| {
         check_eq!(DtoFlags::COALESCE.bits(), 0x40);
         let pair = f.pair()?;
@@ -254,6 +257,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         pair.a.idle()
     }),
+    // Coalesced requests use entries of their queue, and one too many is refused.
     test("dto_flags::coalesced_requests_take_room", &["it_dto_flags_t.L01", "it_dto_flags_t.O03"], |f| {
         let small = EpAttributes { max_request_dtos: 5, max_recv_dtos: 3, ..attributes() };
         let pair = f.pair_of(&small, &attributes())?;
@@ -285,6 +289,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         pair.a.idle()
     }),
+    // The adapter does not know the notify flag, so the library must keep it for each request.
     test("dto_flags::the_library_keeps_the_notify_flag", &["it_dto_flags_t.F09"], |f| {
         // The threshold is never reached, so the flag alone decides whether an event notifies.
         let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 16, 0)?;

@@ -94,6 +94,7 @@ pub(crate) fn impatient(f: &Fixture, attributes_of: ConnAttributes) -> Result<Pa
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A segment that leaves its region fails each operation and breaks the connection.
     test(
         "errors::segments_outside_of_their_region",
         &[
@@ -140,6 +141,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A segment whose end wraps around must not pass for one within its region.
     test("errors::segments_that_wrap", &["it_dto_status_t.A03"], |f| {
         for way in [Way::Send, Way::Write, Way::Read] {
             for (addr, length) in [(u64::MAX, 8), (u64::MAX - 3, 8), (0, 8)] {
@@ -151,6 +153,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A segment whose handle names no region fails, or is refused where the call can see it.
     test(
         "errors::segments_of_no_region",
         &["it_dto_status_t.A01", "it_post_rdma_read.A15", "4.7.B02", "4.8.B01"],
@@ -174,6 +177,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A segment of a region in another zone fails each operation.
     test(
         "errors::segments_of_another_zone",
         &["it_dto_status_t.A04", "it_pz_create.A01", "it_post_rdma_read.A17", "it_ep_rc_create.B04", "1.B05"],
@@ -187,6 +191,7 @@ pub(crate) const TESTS: &[Test] = &[
             region.untouched()
         },
     ),
+    // A segment of a region without local write fails each operation that writes to it.
     test(
         "errors::segments_without_the_right",
         &["it_dto_status_t.A06", "it_post_recv.B06", "it_post_rdma_read.A16", "it_mem_priv_t.F02"],
@@ -200,6 +205,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A read or write that leaves the peer's region by one byte, or wraps around, fails and changes
+    // nothing.
     test(
         "errors::remote_memory_out_of_bounds",
         &[
@@ -236,6 +243,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A read or write with a context of no region fails.
     test(
         "errors::contexts_of_no_region",
         &["it_post_rdma_write.A05", "it_post_rdma_read.A05", "it_dto_status_t.A21"],
@@ -259,6 +267,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A read or write of a region in another zone than the peer's endpoint fails.
     test(
         "errors::remote_memory_of_another_zone",
         &[
@@ -279,6 +288,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A read or write without the remote privilege for it fails.
     test(
         "errors::remote_memory_without_the_right",
         &[
@@ -300,6 +310,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A read or write is refused by an endpoint that forbids it, whatever the region allows.
     test(
         "errors::endpoints_closed_to_rdma",
         &[
@@ -321,6 +332,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A violation by the peer causes an asynchronous event for the endpoint that served it, and
+    // breaks the connection.
     test(
         "errors::the_responder_gets_an_asynchronous_event",
         &[
@@ -355,6 +368,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The connection event comes even if the IA has no EVD for asynchronous events.
     test(
         "errors::broken_is_reported_without_asynchronous_evds",
         &["A.it_cm_msg_events.B01", "it_cm_msg_events.B02"],
@@ -370,6 +384,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A Send without a Receive fails when the retries are used up.
     test("errors::no_receive", &["it_dto_status_t.F13", "it_dto_status_t.F26", "it_event_t.F35"], |f| {
         check_eq!(DtoStatus::ReceiverNotReady.as_raw(), 10);
         check_eq!(EventType::ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION.as_raw(), 0x4021);
@@ -379,6 +394,7 @@ pub(crate) const TESTS: &[Test] = &[
         pair.a.done(1, DtoStatus::ReceiverNotReady)?;
         pair.a.broken()
     }),
+    // A Send waits for a Receive that is posted within its retries.
     test("errors::a_receive_that_comes_late", &["it_ep_connect.F08"], |f| {
         let pair = f.pair()?;
         let sink = f.region(&f.b, pair.b.pz, 64, OPEN)?;
@@ -391,6 +407,8 @@ pub(crate) const TESTS: &[Test] = &[
         check!(sink.all() == source.all());
         Ok(())
     }),
+    // A message that is too long for its Receive fails on both sides and writes nothing behind the
+    // buffer.
     test(
         "errors::a_message_longer_than_its_receive",
         &[
@@ -428,6 +446,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A message above the endpoint's maximum payload fails, on the way out and on the way in.
     test(
         "errors::longer_than_the_endpoint_takes",
         &["A.it_ep_attributes_t.O02", "it_dto_status_t.F03", "it_dto_status_t.F02", "it_ep_attributes_t.F03"],
@@ -457,6 +476,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.done(2, DtoStatus::RemoteResponder)
         },
     ),
+    // Requests before a failed one are executed, those behind it are flushed without effect.
     test(
         "errors::what_is_behind_a_failure_is_flushed",
         &[
@@ -499,6 +519,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.idle()
         },
     ),
+    // A request without an answer fails with a transport error when the retries are used up.
     test(
         "errors::the_peer_does_not_answer",
         &[
@@ -534,6 +555,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A consumer that gets the event for a broken connection finds the endpoint nonoperational.
     test("errors::the_state_changes_before_the_event", &["it_ep_state_t.B02", "it_ep_state_t.S41"], |f| {
         for _ in 0..10 {
             let pair = f.pair()?;
@@ -547,6 +569,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A lost request is repeated, and each request completes and arrives once.
     test(
         "errors::a_connection_that_survives_a_lost_request",
         &["it_ep_connect.F07", "it_post_send.B11"],

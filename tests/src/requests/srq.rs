@@ -78,6 +78,7 @@ fn quiet(f: &Fixture, evd: EvdHandle) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A queue holds at least what was asked for, and a query returns its actual sizes.
     test(
         "srq::create_query_free",
         &[
@@ -168,6 +169,8 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.b.srq_create(pz, 1, 1), Error::InvalidPz)
         },
     ),
+    // Creating queues fails with IT_ERR_RESOURCES at some point, and works again after one is
+    // freed.
     test("srq::resources_end", &["it_srq_create.IT_ERR_RESOURCES"], |f| {
         let pz = f.b.pz_create()?;
         let mut made = 0;
@@ -181,6 +184,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!((refusal, f.b.object_counts().srq), (Error::Resources, made));
         Ok(())
     }),
+    // A message to any of the endpoints consumes one Receive, which completes at that endpoint.
     test(
         "srq::many_endpoints",
         &[
@@ -238,6 +242,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An endpoint with a shared queue reports no receive queue of its own, and refuses Receives of
+    // its own.
     test(
         "srq::attributes_of_endpoints",
         &[
@@ -320,6 +326,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A queue cannot be freed while an endpoint uses it, and its Receives survive the endpoint.
     test(
         "srq::busy_while_used",
         &["it_srq_free.B02", "it_srq_free.B03", "it_srq_free.B04", "it_srq_free.IT_ERR_SRQ_BUSY"],
@@ -348,6 +355,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A Receive is checked against the zone of the queue, RDMA against the zone of the endpoint.
     test("srq::zones", &["it_srq_create.B04", "it_srq_create.B05", "it_srq_create.B06"], |f| {
         let pz = f.b.pz_create()?;
         let srq = f.b.srq_create(pz, 1, 8)?;
@@ -378,6 +386,7 @@ pub(crate) const TESTS: &[Test] = &[
         bad.a.done(5, DtoStatus::RemoteResponder)?;
         theirs.untouched()
     }),
+    // A failed Receive breaks the connection of its endpoint only.
     test("srq::errors_stay_with_their_endpoint", &["it_srq_create.S02"], |f| {
         let pz = f.b.pz_create()?;
         let srq = f.b.srq_create(pz, 1, 8)?;
@@ -402,6 +411,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(pairs[2].b.state()?, EpStateRc::Connected);
         Ok(())
     }),
+    // A message that finds no Receive breaks the connection of its endpoint only.
     test("srq::an_empty_queue_ends_the_target_of_the_send_alone", &["it_srq_create.S01"], |f| {
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 8)?;
         let (unlucky, other) = (impatient(f, srq)?, client(f, srq)?);
@@ -416,6 +426,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(one(f, &other)?.cookie, 4);
         Ok(())
     }),
+    // One Receive more than the queue's size is refused.
     test("srq::more_receives_than_it_was_made_for", &["it_srq_create.O02"], |f| {
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 4)?;
         let pair = client(f, srq)?;
@@ -429,6 +440,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Receives that a freed endpoint had consumed must not use up the queue.
     test("srq::receives_of_a_freed_endpoint_come_back", &["it_srq_create.O02"], |f| {
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 4)?;
         let room = f.b.srq_query(srq, SrqParamMask::MAX_RECV_DTO)?.max_recv_dtos as u64;
@@ -452,6 +464,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(one(f, &pair)?.cookie, 0);
         Ok(())
     }),
+    // A Receive that was in progress when its endpoint was freed must not use up the queue.
     test("srq::a_receive_in_progress_comes_back", &["it_srq_create.L02", "it_ep_free.B04"], |f| {
         const LENGTH: usize = 5 << 19;
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 1)?;
@@ -478,6 +491,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A datagram endpoint cannot use a shared queue.
     test("srq::not_for_datagrams", &["it_srq_create.B08"], |f| {
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 4)?;
         let pair = client(f, srq)?;
@@ -494,6 +508,8 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(one(f, &pair)?.cookie, 0);
         Ok(())
     }),
+    // A Receive with the direct handle succeeds or fails by the privilege of the endpoint that
+    // consumes it.
     test("srq::privilege_of_the_taker", &["it_post_recv.A14"], |f| {
         let pz = f.b.pz_create()?;
         let srq = f.b.srq_create(pz, 1, 8)?;
@@ -512,6 +528,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // When fewer Receives are left than the watermark, one event is reported, and the watermark has
+    // to be armed again.
     test(
         "srq::low_watermark",
         &[
@@ -569,6 +587,7 @@ pub(crate) const TESTS: &[Test] = &[
             quiet(f, aff)
         },
     ),
+    // Each bad argument is refused, and then nothing is changed.
     test(
         "srq::modify_refusals",
         &[

@@ -29,6 +29,7 @@ fn room_for(f: &Fixture, srq: SrqHandle, first: u64, count: u64) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A queue has exactly the size of its last change, and every posted Receive is consumed.
     test("srq::larger_and_smaller", &["it_srq_modify.B01", "it_srq_modify.F01", "it_ia_info_t.F57"], |f| {
         check!(f.b.ia_query()?.srq_resizable);
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 4)?;
@@ -53,6 +54,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(size(f, srq)?, 1);
         room_for(f, srq, 0, 1)
     }),
+    // Receives that are posted before a change of the size are consumed after it, in their order.
     test("srq::what_is_posted_outlives_a_change", &["it_srq_modify.V01"], |f| {
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 8)?;
         let pair = client(f, srq)?;
@@ -76,6 +78,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         room_for(f, srq, 0, 90)
     }),
+    // A size below the number of posted Receives, or above the adapter's maximum, is refused
+    // without effect.
     test(
         "srq::size_refusals",
         &[
@@ -121,6 +125,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // On an interface without the feature, the size cannot be changed.
     test("srq::not_resizable", &["it_srq_modify.O01", "it_srq_modify.V02", "it_ia_info_t.F57"], |f| {
         let provider = Provider::new(f.platform().clone());
         let limits = Limits { features: Features::all() - Features::SRQ_RESIZE, ..Limits::NONE };
@@ -136,6 +141,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(ia.srq_query(srq, SrqParamMask::ALL)?, before);
         Ok(ia.ia_free()?)
     }),
+    // Changes of the size while messages arrive lose no Receive.
     test("srq::resized_under_traffic", &["it_srq_modify.V01"], |f| {
         const MESSAGES: u64 = 400;
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 16)?;

@@ -98,6 +98,8 @@ fn worked(end: &End, number: EventType, cookie: u64) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A request that the peer refuses as invalid fails with a status of its own, not as a
+    // protection error.
     test("statuses::what_the_peer_refuses_as_invalid", &["it_dto_status_t.A27"], |f| {
         // A request with an unknown operation.
         for way in WAYS {
@@ -125,6 +127,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Each kind of request completes with its own event number and success.
     test(
         "statuses::every_kind_of_request_succeeds",
         &[
@@ -178,6 +181,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An answer that does not fit the request fails it with IT_DTO_ERR_BAD_RESPONSE.
     test("statuses::an_answer_that_makes_no_sense", &["it_dto_status_t.F09", "it_dto_status_t.F22"], |f| {
         check_eq!(DtoStatus::BadResponse.as_raw(), 6);
         for way in WAYS {
@@ -189,6 +193,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Each status of the adapter has the status that the page's table for InfiniBand gives.
     test(
         "statuses::the_adapters_statuses_are_translated",
         &["it_dto_status_t.F18", "it_dto_status_t.F21", "it_dto_status_t.F27", "it_dto_status_t.F08"],
@@ -239,6 +244,7 @@ pub(crate) const TESTS: &[Test] = &[
             operands.pair.a.broken()
         },
     ),
+    // An inconsistency of the local endpoint completes with IT_DTO_ERR_LOCAL_EP.
     test("statuses::the_local_endpoint", &["it_dto_status_t.F05"], |f| {
         for way in WAYS {
             let operands = self::operands(f)?;
@@ -250,6 +256,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A link that grants more than the region allows fails.
     test(
         "statuses::links_beyond_what_the_region_allows",
         &["it_dto_status_t.A16", "it_dto_status_t.A17"],
@@ -273,6 +280,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A region to which an RMR is linked, or that is shared, cannot be unlinked.
     test("statuses::unlinks_of_what_is_in_use", &["it_dto_status_t.A45", "it_dto_status_t.A46"], |f| {
         // An RMR is linked to it.
         let pair = f.pair()?;

@@ -115,6 +115,7 @@ fn sharing(f: &Fixture) -> Result<[(End, End); 2], Failure> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Requests of several threads to one endpoint complete once each and do what each of them says.
     test("threads::posts_to_one_endpoint", &["4.2.O01", "4.2.B01", "4.2.B04", "4.2.B05", "4.2.B11"], |f| {
         let pair = f.pair_of(&roomy(), &roomy())?;
         let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
@@ -162,6 +163,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         pair.a.idle()
     }),
+    // Threads on different endpoints do not disturb each other, although zone and EVDs are the
+    // same.
     test("threads::endpoints_that_share_everything_else", &["4.2.B06", "4.2.B05"], |f| {
         let pairs = sharing(f)?;
         let own = &pairs[0].0;
@@ -195,6 +198,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         own.idle()
     }),
+    // With posters, reapers and waiters at once, each event is taken exactly once.
     test("threads::each_software_event_is_taken_once", &["4.2.B01", "4.2.B02", "4.2.B05"], |f| {
         let each = 150;
         // The queue is smaller than the number of events, so posters meet a full queue as well.
@@ -240,6 +244,7 @@ pub(crate) const TESTS: &[Test] = &[
         in_order(&cookies, THREADS, each)?;
         refused(f.a.evd_dequeue(evd), Error::QueueEmpty)
     }),
+    // With reapers of each kind at once, each completion is taken exactly once.
     test("threads::each_completion_is_taken_once", &["4.2.B01", "4.2.B02"], |f| {
         let pairs = sharing(f)?;
         let evd = pairs[0].0.request;
@@ -292,6 +297,7 @@ pub(crate) const TESTS: &[Test] = &[
         in_order(&cookies, 2, POSTS)?;
         refused(f.a.evd_dequeue(evd), Error::QueueEmpty)
     }),
+    // While a callback is attached and detached again and again, each event is taken exactly once.
     test("threads::callbacks_come_and_go", &["4.2.B01", "4.2.B09"], |f| {
         let each = 150;
         let evd =
@@ -350,6 +356,7 @@ pub(crate) const TESTS: &[Test] = &[
         cookies.sort_unstable();
         in_order(&cookies, 2, each)
     }),
+    // Threads that link different RMRs do not disturb each other.
     test("threads::links_without_anything_in_common", &["4.2.B07", "4.2.B08", "4.2.B11"], |f| {
         let mut bodies: Vec<Body<Outcome>> = Vec::new();
         for rmr_type in [RmrType::Narrow, RmrType::Wide] {
@@ -378,6 +385,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         all_pass(f.platform(), bodies)
     }),
+    // If several threads link one RMR, the parameters are always those of one of the links.
     test("threads::links_of_one_region", &["4.2.B04", "4.2.B11", "4.2.B12"], |f| {
         // RMR, LMR and endpoint are the same for all threads. Only the strong thread model asks for
         // that.
@@ -434,6 +442,8 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!((param.addr, param.length, param.privs), (addr, length, privs));
         Ok(())
     }),
+    // Threads that link and unlink different regions through one endpoint do not disturb each
+    // other.
     test("threads::region_links_on_one_endpoint", &["4.2.V02", "4.2.B09"], |f| {
         let pair = f.pair_of(&roomy(), &roomy())?;
         let (each, length) = (12, PAGE as u64);
@@ -474,6 +484,7 @@ pub(crate) const TESTS: &[Test] = &[
         cookies.extend(take(&f.b, pair.b.request, left)?.iter().map(|done| done.cookie));
         in_order(&cookies, 2, each)
     }),
+    // Threads that post, reap and query at both ends of a connection do not disturb each other.
     test("threads::both_ends_at_work", &["4.2.B05", "4.2.B11"], |f| {
         // Each end has a thread that posts, one that takes completions, and one that queries.
         let pair = f.pair_of(&roomy(), &roomy())?;
@@ -510,6 +521,7 @@ pub(crate) const TESTS: &[Test] = &[
         pair.a.idle()?;
         pair.b.idle()
     }),
+    // Each of several waiters gets exactly one of as many events.
     test("threads::waiters_and_their_events", &["4.2.B02"], |f| {
         // There are as many waiters as events, and each waiter gets one.
         let evd =

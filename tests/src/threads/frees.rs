@@ -84,6 +84,7 @@ fn by<T: Debug + 'static>(call: impl Fn() -> Result<T, Error> + Send + 'static) 
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Threads use a zone in every way while two threads free it.
     test("threads::a_zone_is_freed_under_its_users", &["4.2.B13"], |f| {
         for _ in 0..ROUNDS {
             let pz = f.a.pz_create()?;
@@ -109,6 +110,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(f.a.object_counts().is_empty());
         Ok(())
     }),
+    // Threads use an EVD in every way while two threads free it.
     test("threads::an_evd_is_freed_under_its_users", &["4.2.B13"], |f| {
         for round in 0..ROUNDS {
             let streams = [EventType::SOFTWARE_EVENT_STREAM, EventType::DTO_EVENT_STREAM];
@@ -161,6 +163,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .limit(120),
+    // Threads use an endpoint in every way while two threads free it.
     test("threads::an_endpoint_is_freed_under_its_users", &["4.2.B13"], |f| {
         for _ in 0..ROUNDS {
             let pair = f.pair()?;
@@ -197,6 +200,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .limit(120),
+    // An endpoint is freed at any moment of its connection's establishment.
     test("threads::an_endpoint_is_freed_while_it_connects", &["4.2.B13"], |f| {
         let listener = f.listen(&f.b)?;
         let (way, qual) = (path(&f.a, &listener.address)?, listener.conn_qual);
@@ -218,6 +222,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .limit(120),
+    // Threads use regions and RMRs in every way while others free them.
     test("threads::memory_is_freed_under_its_users", &["4.2.B13"], |f| {
         let pair = f.pair()?;
         for _ in 0..ROUNDS {
@@ -251,6 +256,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .limit(120),
+    // Threads use listen points, address handles and service requests while others free them.
     test("threads::names_are_freed_under_their_users", &["4.2.B13"], |f| {
         for _ in 0..ROUNDS {
             let own = peer(&f.a, &datagrams())?;
@@ -287,6 +293,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .limit(120),
+    // Threads create and use objects of an IA while two threads free it.
     test("threads::an_adapter_is_freed_under_its_users", &["4.2.B13", "4.2.B01"], |f| {
         for _ in 0..ROUNDS {
             let before = f.setup.a.agent.counts();
@@ -335,6 +342,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .limit(120),
+    // A thread that waits while its IA is freed returns with an error.
     test("threads::a_waiter_outlives_its_adapter", &["4.2.B13"], |f| {
         let ia = f.another(Some(f.setup.privileged))?;
         let evd = sevd(&ia, EventType::SOFTWARE_EVENT_STREAM, 8, 1)?;

@@ -156,6 +156,7 @@ fn comes_and_goes(f: &Fixture, active: &End, passive: &End) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // Threads that create and free objects of each type get different handles, and nothing is left.
     test("threads::objects_of_every_kind", &["4.2.B01", "4.2.B05", "4.2.B09", "4.2.B12"], |f| {
         let before = f.setup.a.agent.counts();
         let mut bodies: Vec<Body<Result<Vec<Handle>, Failure>>> = Vec::new();
@@ -182,6 +183,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .limit(120),
+    // A query of an endpoint never sees half of a modification.
     test("threads::endpoints_are_seen_whole", &["4.2.B12", "4.2.B04"], |f| {
         let end = f.end(&f.a, &attributes())?;
         let mask = EpParamMask::MAX_PAYLOAD
@@ -205,6 +207,7 @@ pub(crate) const TESTS: &[Test] = &[
         let ia = f.a.clone();
         never_torn(f, change, move || ia.ep_query(ep, EpParamMask::ALL))
     }),
+    // A query of an EVD never sees half of a modification.
     test("threads::evds_are_seen_whole", &["4.2.B12", "4.2.B04"], |f| {
         let mask = EvdParamMask::QUEUE_SIZE | EvdParamMask::THRESHOLD | EvdParamMask::ENABLED;
         for stream in [EventType::DTO_EVENT_STREAM, EventType::SOFTWARE_EVENT_STREAM] {
@@ -222,6 +225,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A query of an address handle, a zone's context or a watermark never sees half of a change.
     test("threads::addresses_and_contexts_are_seen_whole", &["4.2.B12", "4.2.B04"], |f| {
         let pz = f.a.pz_create()?;
         let way = path(&f.a, &crate::check::some(spigot(&f.b)?.net_addr.first().copied(), "an address")?)?;
@@ -253,6 +257,7 @@ pub(crate) const TESTS: &[Test] = &[
         let ia = f.a.clone();
         never_torn(f, change, move || ia.get_consumer_context(pz))
     }),
+    // Two calls that exclude each other have the outcome of one before the other.
     test("threads::outcomes_are_those_of_an_order", &["4.2.B04", "4.2.B05"], |f| {
         for round in 0..10_u64 {
             // An IA has one EVD for each asynchronous stream, and one listen point for each
@@ -323,6 +328,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .limit(120),
+    // Two connection calls that exclude each other have the outcome of one before the other.
     test("threads::connections_have_the_outcome_of_an_order", &["4.2.B04", "4.2.B12", "4.2.B13"], |f| {
         for _ in 0..4 {
             let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
@@ -390,6 +396,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .limit(120),
+    // Threads that connect and disconnect different endpoints do not disturb each other.
     test("threads::connections_in_parallel", &["4.2.B01", "4.2.B12", "4.2.B06"], |f| {
         let mut bodies: Vec<Body<Outcome>> = Vec::new();
         for _ in 0..3 {
@@ -406,6 +413,7 @@ pub(crate) const TESTS: &[Test] = &[
         all_pass(f.platform(), bodies)
     })
     .limit(120),
+    // While one thread's answers are refused, another thread's answer to the same request succeeds.
     test(
         "threads::an_answer_that_is_refused_hinders_no_other",
         &["it_ep_accept.V05", "it_reject.V01", "4.2.B04"],
@@ -438,6 +446,8 @@ pub(crate) const TESTS: &[Test] = &[
         },
     )
     .limit(120),
+    // A rejection that races a disconnect and a reset ends its own attempt and not the next one of
+    // that endpoint.
     test("threads::a_rejection_ends_what_it_rejects", &["it_reject.S01", "it_reject.S02", "4.2.B04"], |f| {
         let (answered, silent) = (f.listen(&f.b)?, f.listen(&f.b)?);
         let way = path(&f.a, &silent.address)?;
@@ -484,6 +494,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Of a callback and an aggregate EVD that are added at the same time, one is refused.
     test(
         "threads::a_callback_or_an_aggregate",
         &["it_evd_modify.V03", "it_evd_modify.IT_ERR_CALLBACK_EXISTS", "4.2.B04"],
@@ -521,6 +532,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // IAs that are created and freed do not change the info of another one.
     test("threads::adapters_come_and_go", &["4.2.B01", "4.2.B09"], |f| {
         let info = f.a.ia_query()?;
         let mut bodies: Vec<Body<Outcome>> = Vec::new();

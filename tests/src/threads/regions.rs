@@ -34,6 +34,7 @@ fn both(
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // A query of a region never sees half of a modification.
     test("threads::regions_are_seen_whole", &["4.2.B12", "4.2.B04"], |f| {
         let zones = [f.a.pz_create()?, f.a.pz_create()?];
         let region = f.region(&f.a, zones[0], PAGE, OPEN)?;
@@ -74,6 +75,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // Of two calls that free a region, one succeeds.
     test("threads::a_region_is_freed_once", &["4.2.B04"], |f| {
         let pair = f.pair()?;
         for _ in 0..60 {
@@ -95,6 +97,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .limit(120),
+    // Of a free of a region and a link of an RMR to it, one has its effect.
     test("threads::a_region_in_use_is_not_freed", &["4.2.B04", "it_lmr_free.S02"], |f| {
         let pair = f.pair()?;
         let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
@@ -108,6 +111,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.rmr_free(rmr)?;
         Ok(f.a.lmr_free(region.lmr)?)
     }),
+    // A link and an unlink of one region are executed in the order in which they were posted.
     test("threads::an_unlink_names_the_link_before_it", &["4.2.B04"], |f| {
         let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
         for _ in 0..100 {
