@@ -209,7 +209,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(second.ia_name, f.setup.a.name);
         Ok(())
     }),
-    // it_ia_free frees every object of the IA before it returns, whatever the objects' order.
+    // it_ia_free frees every object of the IA before it returns.
     test(
         "ia::free_frees_everything",
         &["it_ia_free.B01", "it_ia_free.B02", "1.B01", "A.it_ia_free.V01"],

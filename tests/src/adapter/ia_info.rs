@@ -156,7 +156,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    // The info says that a Send can unlink, and it can.
+    // A Send can unlink exactly if the info says so.
     test("ia_info::unlinking_by_a_send", &["it_ia_info_t.F73"], |f| {
         let supported = f.a.ia_query()?.post_send_unlink_remote_support;
         let pair = f.pair()?;

@@ -174,8 +174,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    // An endpoint that is freed while the acceptance arrives leaves neither an identifier nor an
-    // event.
+    // An endpoint that is freed while the acceptance arrives leaves no identifier behind, and no
+    // event but an arrival that was queued before.
     test("connect::a_free_races_the_accept", &["A.it_ep_free.B04", "A.it_ep_free.B03"], |f| {
         for round in 0..24 {
             let (active, passive, listener) = sides(f)?;

@@ -162,7 +162,6 @@ pub(crate) const TESTS: &[Test] = &[
             let aevd = gathering(&f.a)?;
             let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
             let waiters = Waiters::new(f, aevd, 6)?;
-            // Each event wakes one waiter.
             let mut passed = 0;
             for events in 1..=3 {
                 for event in 0..events {

@@ -200,7 +200,7 @@ pub(crate) const TESTS: &[Test] = &[
         dies(f, |f| inject(f, Injection::Mute, 1))
     })
     .kills(),
-    // A device that answers nothing but a reset disables its IAs, and gives its memory back.
+    // A device that answers nothing but a reset disables its IAs.
     test("death::mute_but_for_the_reset", &["it_ia_info_t.S02"], |f| {
         dies(f, |f| inject(f, Injection::Mute, 0))
     })

@@ -315,7 +315,8 @@ pub(crate) const TESTS: &[Test] = &[
         f.b.lmr_free(lmr)?;
         refused(f.b.lmr_free(lmr), Error::InvalidLmr)
     }),
-    // A request behind an unlink does not wait for it.
+    // A request behind an unlink may start before it, so one that uses the region either succeeds
+    // or fails.
     test("link_rules::what_follows_an_unlink", &["it_lmr_unlink.B08", "it_lmr_unlink.V01"], |f| {
         for fence in [DtoFlags::empty(), DtoFlags::UNLINK_FENCE] {
             let (pair, _, lmr, _) = ready(f)?;

@@ -275,7 +275,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(is_linked(&f.b, region.lmr)?);
         Ok(())
     }),
-    // It fails like a Send, and then unlinks nothing.
+    // A Send that unlinks fails like any other Send, and then unlinks nothing.
     test(
         "unlink_remote::as_a_send",
         &[

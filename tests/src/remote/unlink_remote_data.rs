@@ -35,7 +35,8 @@ fn arrives(f: &Fixture, pair: &Pair, segments: &[LmrTriplet], cookie: u64, bytes
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // Its source may overlap, be unaligned, or consist of bus addresses, as that of a Send.
+    // The source of a Send that unlinks may overlap, be unaligned, or consist of bus addresses, as
+    // that of any other Send.
     test(
         "unlink_remote::sources",
         &[
@@ -70,7 +71,7 @@ pub(crate) const TESTS: &[Test] = &[
             arrives(f, &pair, &segments, u64::MAX, &bytes)
         },
     ),
-    // On an unprivileged endpoint, the direct handle as its source fails.
+    // On an unprivileged endpoint, a Send that unlinks fails if its source is the direct handle.
     test("unlink_remote::no_direct_handle_without_privilege", &["it_post_send_and_unlink.A12"], |f| {
         let plain = EpAttributes { priv_ops_enable: false, ..attributes() };
         let pair = f.pair_of(&plain, &attributes())?;
@@ -87,7 +88,8 @@ pub(crate) const TESTS: &[Test] = &[
         check!(is_linked(&f.b, region.lmr)?);
         Ok(())
     }),
-    // After its completion its buffer can be reused, and the message arrives unchanged.
+    // After the completion of a Send that unlinks its buffer can be reused, and the message arrives
+    // unchanged.
     test("unlink_remote::the_buffer_is_the_consumers_again", &["it_post_send_and_unlink.B11"], |f| {
         let (pair, own, there) = ready(f)?;
         for round in 0..10 {
@@ -104,7 +106,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    // It does not complete before an earlier read, and with a fence does not start before it.
+    // A Send that unlinks does not complete before an earlier read, and with a fence does not start
+    // before it.
     test("unlink_remote::never_ahead_of_a_read", &["it_post_send_and_unlink.B17"], |f| {
         for fence in [DtoFlags::empty(), DtoFlags::BARRIER_FENCE] {
             let (pair, own, there) = ready(f)?;
@@ -128,7 +131,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    // Behind a link it can carry the new context; behind a failed link it is not sent.
+    // A Send that unlinks can carry the context of a link that was posted before it; behind a
+    // failed link it is not sent.
     test("unlink_remote::behind_a_link", &["it_post_send_and_unlink.B18"], |f| {
         let (pair, own, there) = ready(f)?;
         let rmr = f.a.rmr_create(pair.a.pz, RmrType::Narrow)?;
@@ -165,7 +169,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(is_linked(&f.b, region.lmr)?);
         Ok(())
     }),
-    // Without an answer it fails with a transport error.
+    // A Send that unlinks fails with a transport error if the peer does not answer.
     test("unlink_remote::the_peer_does_not_answer", &["it_post_send_and_unlink.A10"], |f| {
         // Two attempts with a timeout of 4.096 us * 2^12 = 17 ms each.
         let hasty = ConnAttributes { retry_count: 1, local_ack_timeout: 12, ..ConnAttributes::default() };

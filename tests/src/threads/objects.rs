@@ -413,7 +413,8 @@ pub(crate) const TESTS: &[Test] = &[
         all_pass(f.platform(), bodies)
     })
     .limit(120),
-    // While one thread's answers are refused, another thread's answer to the same request succeeds.
+    // Threads whose answers to one request are refused each get their own error, and the request
+    // can still be answered.
     test(
         "threads::an_answer_that_is_refused_hinders_no_other",
         &["it_ep_accept.V05", "it_reject.V01", "4.2.B04"],

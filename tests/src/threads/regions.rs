@@ -97,7 +97,8 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .limit(120),
-    // Of a free of a region and a link of an RMR to it, one has its effect.
+    // Two frees of a region to which an RMR is linked are both refused, and the region can be freed
+    // afterwards.
     test("threads::a_region_in_use_is_not_freed", &["4.2.B04", "it_lmr_free.S02"], |f| {
         let pair = f.pair()?;
         let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
@@ -111,7 +112,8 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.rmr_free(rmr)?;
         Ok(f.a.lmr_free(region.lmr)?)
     }),
-    // A link and an unlink of one region are executed in the order in which they were posted.
+    // A link and an unlink of one region by two threads are executed in the order of posting, so an
+    // unlink behind the link succeeds.
     test("threads::an_unlink_names_the_link_before_it", &["4.2.B04"], |f| {
         let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
         for _ in 0..100 {
