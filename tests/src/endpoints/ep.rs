@@ -270,7 +270,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(f.a.object_counts().ep, 1);
         Ok(())
     }),
-    // Defined flags are accepted, all others are refused.
+    // Undefined flags are refused, and the SRQ flag needs a shared receive queue in the attributes.
     test(
         "ep::creation_flags",
         &[

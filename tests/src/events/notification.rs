@@ -122,7 +122,7 @@ pub(crate) const TESTS: &[Test] = &[
                     expect_software(&f.a, evds[1], 1)?;
                 }
                 idle(&object)?;
-                // While it is disabled, a wait is allowed and its events make the object not ready.
+                // While it is disabled, a wait is allowed and events do not make the object ready.
                 enable(&f.a, aevd, false)?;
                 f.a.evd_post_se(evds[0], 2)?;
                 idle(&object)?;
@@ -135,7 +135,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // While an EVD with an object is enabled, waits and callbacks are refused, and dequeuing works.
+    // An EVD with an object takes no callback, and no wait while it is enabled; dequeuing always
+    // works.
     test(
         "notification::waits_and_callbacks_are_refused_beside_it",
         &[
