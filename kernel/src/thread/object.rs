@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use core::cell::{Cell, UnsafeCell};
 use core::ops::Deref;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::cpu::{self, Cpu};
 use crate::lock::IrqLock;
@@ -32,8 +32,9 @@ pub(super) enum State {
 pub(crate) struct Thread {
     id: u64,
     name: Box<str>,
-    /// The CPU that runs it, has it in its run queue, or ran it when it blocked (see `scheduler`).
-    home: AtomicPtr<Cpu>,
+    /// The number of the CPU that runs it, has it in its run queue, or ran it when it blocked (see
+    /// `scheduler`).
+    home: AtomicU32,
     /// Its stack is in use: it runs, or it leaves the CPU and its registers are not saved yet.
     pub(super) on_cpu: AtomicBool,
     /// Freed with the thread; idle threads have none of this kind.
@@ -54,7 +55,8 @@ pub(crate) struct Thread {
     pub(super) in_bucket: Link,
 }
 
-// SAFETY: each cell is guarded by a lock, as the comments at the fields say.
+// SAFETY: the comments at the fields say which lock guards each cell, or that only its home uses
+// it.
 unsafe impl Send for Thread {}
 // SAFETY: as above.
 unsafe impl Sync for Thread {}
@@ -70,12 +72,11 @@ impl Thread {
     }
 
     pub(super) fn home(&self) -> &'static Cpu {
-        // SAFETY: the pointer comes from a reference to a CPU, which lives for ever.
-        unsafe { &*self.home.load(Ordering::Relaxed) }
+        cpu::get(self.home.load(Ordering::Relaxed) as usize)
     }
 
-    pub(super) fn set_home(&self, cpu: &'static Cpu) {
-        self.home.store((&raw const *cpu).cast_mut(), Ordering::Relaxed);
+    pub(super) fn set_home(&self, cpu: &Cpu) {
+        self.home.store(cpu.id(), Ordering::Relaxed);
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -144,7 +145,7 @@ pub(super) fn make(name: &str, stack: Option<Stack>, main: Option<Main>) -> Box<
     Box::new(Thread {
         id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
         name: name.into(),
-        home: AtomicPtr::new(core::ptr::null_mut()),
+        home: AtomicU32::new(0),
         on_cpu: AtomicBool::new(false),
         stack,
         main: IrqLock::new(main),
