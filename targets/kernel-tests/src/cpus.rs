@@ -13,20 +13,20 @@ use kernel::{clock, cpus, interrupts, thread};
 use crate::threads::{Done, run_threads, spawn};
 use crate::{Failure, Machine, Outcome, Test, check};
 
-/// All of them.
+/// All tests of this file.
 pub const TESTS: &[Test] = &[
     ("kernel.cpus.as_many_as_said", as_many_as_said),
     ("kernel.cpus.all_run_at_once", all_run_at_once),
     ("kernel.cpus.more_threads_than_cpus_take_turns", take_turns),
-    ("kernel.cpus.the_idle_take_over", the_idle_take_over),
-    ("kernel.cpus.pairs_play_ball", pairs_play_ball),
-    ("kernel.cpus.a_ring_of_threads", ring),
+    ("kernel.cpus.idle_cpus_take_queued_threads", idle_cpus_take_threads),
+    ("kernel.cpus.pairs_that_take_turns_lose_no_wake", pairs_that_take_turns),
+    ("kernel.cpus.a_token_passes_through_a_ring_of_threads", ring),
     ("kernel.cpus.one_wakes_many", one_wakes_many),
-    ("kernel.cpus.threads_come_and_go", come_and_go),
+    ("kernel.cpus.threads_that_end_leave_nothing", ended_threads_leave_nothing),
     ("kernel.cpus.clocks_agree", clocks_agree),
     ("kernel.cpus.interrupts_reach_each", interrupts_reach_each),
     ("kernel.cpus.interrupts_wake_threads", interrupts_wake_threads),
-    ("kernel.cpus.unbinding_waits_for_the_handler", unbinding_waits),
+    ("kernel.cpus.removing_a_handler_waits_for_it", removing_a_handler_waits),
 ];
 
 /// `cpus=N` on the command line says how many CPUs there should be.
@@ -67,7 +67,7 @@ fn take_turns(m: &Machine) -> Outcome {
     })
 }
 
-fn the_idle_take_over(m: &Machine) -> Outcome {
+fn idle_cpus_take_threads(m: &Machine) -> Outcome {
     // The thread that starts them keeps its CPU meanwhile, so idle CPUs have to take threads from
     // it.
     let count = 4 * cpus();
@@ -87,7 +87,7 @@ fn the_idle_take_over(m: &Machine) -> Outcome {
     check(used.load(Ordering::SeqCst).count_ones() == cpus(), "a CPU was idle while threads were ready")
 }
 
-fn pairs_play_ball(m: &Machine) -> Outcome {
+fn pairs_that_take_turns(m: &Machine) -> Outcome {
     // Without timeouts: if one wake is lost, the test never ends.
     let balls: Arc<Vec<AtomicU32>> = Arc::new((0..2 * cpus()).map(|_| AtomicU32::new(0)).collect());
     let platform = m.platform.clone();
@@ -168,7 +168,7 @@ fn one_wakes_many(m: &Machine) -> Outcome {
     })
 }
 
-fn come_and_go(m: &Machine) -> Outcome {
+fn ended_threads_leave_nothing(m: &Machine) -> Outcome {
     let settle = || {
         while thread::alive() > 2 {
             thread::yield_now();
@@ -255,7 +255,7 @@ fn interrupts_wake_threads(m: &Machine) -> Outcome {
     Ok(())
 }
 
-fn unbinding_waits(_: &Machine) -> Outcome {
+fn removing_a_handler_waits(_: &Machine) -> Outcome {
     let vector = interrupts::claim().ok_or(Failure::new("no vector left"))?;
     for cpu in 0..cpus() {
         let state = Arc::new(AtomicU32::new(0));

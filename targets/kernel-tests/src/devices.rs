@@ -13,14 +13,14 @@ use platform::Wake;
 
 use crate::{Failure, Machine, Outcome, Test, check};
 
-/// All of them.
+/// All tests of this file.
 pub const TESTS: &[Test] = &[
-    ("kernel.nic.registers", registers),
-    ("kernel.nic.vectors", vectors),
-    ("kernel.nic.interrupts_take_turns", interrupts_take_turns),
+    ("kernel.nic.registers_are_mapped", registers),
+    ("kernel.nic.vectors_can_be_set_and_masked", vectors),
+    ("kernel.nic.interrupts_are_spread_over_cpus", interrupts_are_spread),
     ("kernel.interrupts.none_unexpected", none_unexpected),
-    ("kernel.interrupts.handler_wakes_a_thread", handler_wakes_a_thread),
-    ("kernel.interrupts.unexpected_are_survived", unexpected_are_survived),
+    ("kernel.interrupts.a_handler_wakes_a_thread", handler_wakes_a_thread),
+    ("kernel.interrupts.unexpected_are_counted", unexpected_are_counted),
 ];
 
 fn registers(m: &Machine) -> Outcome {
@@ -50,7 +50,7 @@ fn vectors(m: &Machine) -> Outcome {
 
 /// MSI-X: entry 0 of each function interrupts another CPU than the function before, and wakes a
 /// thread that may be on any CPU.
-fn interrupts_take_turns(m: &Machine) -> Outcome {
+fn interrupts_are_spread(m: &Machine) -> Outcome {
     const ROUNDS: u32 = 50;
     for (number, device) in m.nics.iter().enumerate() {
         let nic = RnicDriver::open(m.platform.clone(), device.clone())
@@ -139,7 +139,7 @@ fn handler_wakes_a_thread(m: &Machine) -> Outcome {
     check(interrupts::unexpected() == 0, "the interrupt of a claimed vector was counted as unexpected")
 }
 
-fn unexpected_are_survived(_: &Machine) -> Outcome {
+fn unexpected_are_counted(_: &Machine) -> Outcome {
     let before = interrupts::unexpected();
     // SAFETY: as in `raise`. It is a vector of the legacy controllers, which are masked.
     unsafe { core::arch::asm!("int 0x27") };

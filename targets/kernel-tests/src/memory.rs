@@ -9,16 +9,16 @@ use platform::DmaBuffer;
 
 use crate::{Failure, Machine, Outcome, Test, check};
 
-/// All of them.
+/// All tests of this file.
 pub const TESTS: &[Test] = &[
-    ("kernel.memory.heap_sizes", heap_sizes),
-    ("kernel.memory.heap_reuse", heap_reuse),
-    ("kernel.memory.heap_shuffled", heap_shuffled),
+    ("kernel.memory.heap_blocks_of_any_size_are_apart", heap_sizes),
+    ("kernel.memory.heap_memory_is_used_again", heap_reuse),
+    ("kernel.memory.heap_in_random_order_loses_nothing", heap_in_random_order),
     ("kernel.memory.dma_is_zeroed_and_aligned", dma_is_zeroed_and_aligned),
-    ("kernel.memory.dma_most_of_ram", dma_most_of_ram),
-    ("kernel.memory.dma_exhaustion", dma_exhaustion),
-    ("kernel.memory.translate", translate),
-    ("kernel.memory.modules", modules),
+    ("kernel.memory.dma_can_be_half_of_ram", dma_half_of_ram),
+    ("kernel.memory.dma_runs_out_with_an_error", dma_runs_out),
+    ("kernel.memory.translate_knows_ram_only", translate),
+    ("kernel.memory.modules_are_intact", modules),
     ("kernel.args", arguments),
     ("kernel.random", random),
 ];
@@ -50,7 +50,7 @@ fn heap_reuse(_: &Machine) -> Outcome {
     Ok(())
 }
 
-fn heap_shuffled(_: &Machine) -> Outcome {
+fn heap_in_random_order(_: &Machine) -> Outcome {
     let before = usage().heap;
     {
         let mut blocks: Vec<(u64, Vec<u64>)> = Vec::new();
@@ -78,17 +78,20 @@ fn dma_is_zeroed_and_aligned(m: &Machine) -> Outcome {
     for round in 0..4 {
         for align in [1, 64, 4096, 65_536, 2 << 20] {
             let b = buffer(m, 10_000 + round, align)?;
-            check((b.bus() as usize).is_multiple_of(align) && b.addr().is_multiple_of(align), "not aligned")?;
+            check(
+                (b.bus() as usize).is_multiple_of(align) && b.addr().is_multiple_of(align),
+                "DMA memory is not aligned",
+            )?;
             let mut bytes = alloc::vec![1; b.len()];
-            check(b.read(0, &mut bytes).is_ok(), "it can be read")?;
-            check(bytes.iter().all(|byte| *byte == 0), "not zeroed")?;
+            check(b.read(0, &mut bytes).is_ok(), "DMA memory cannot be read")?;
+            check(bytes.iter().all(|byte| *byte == 0), "DMA memory is not zeroed")?;
             b.slice().fill(0xff);
         }
     }
     Ok(())
 }
 
-fn dma_most_of_ram(m: &Machine) -> Outcome {
+fn dma_half_of_ram(m: &Machine) -> Outcome {
     let before = usage();
     let len = (size() / 2) as usize;
     for _ in 0..2 {
@@ -99,7 +102,7 @@ fn dma_most_of_ram(m: &Machine) -> Outcome {
     check(usage().free_pages == before.free_pages, "some memory was not released")
 }
 
-fn dma_exhaustion(m: &Machine) -> Outcome {
+fn dma_runs_out(m: &Machine) -> Outcome {
     let before = usage().free_pages;
     check(m.platform.alloc_dma(usize::MAX, 1).is_err(), "more than the address space")?;
     check(m.platform.alloc_dma(size() as usize, 1).is_err(), "more than the RAM")?;
@@ -144,15 +147,18 @@ fn modules(_: &Machine) -> Outcome {
 
 fn arguments(_: &Machine) -> Outcome {
     let args = Args::new("log=debug  filter=a one \"two words\" filter=b \"x=y\" key=\"a b\" filter=");
-    check(args.get("log") == Some("debug"), "a value")?;
-    check(args.get("filter") == Some(""), "the last of several")?;
-    check(args.all("filter").eq(["a", "b", ""]), "all of several")?;
-    check(args.words().eq(["one", "two words", "x=y"]), "the plain words")?;
-    check(args.has("two words") && !args.has("two"), "whether a word is there")?;
-    check(args.get("lo").is_none() && args.get("x").is_none(), "keys that are not there")?;
-    check(args.get("key").is_some_and(|v| v.starts_with('a') || v.starts_with('"')), "a quoted value")?;
-    check(Args::new("  ").words().next().is_none(), "nothing")?;
-    check(Args::new("\"open").words().eq(["open"]), "a quote without an end")
+    check(args.get("log") == Some("debug"), "`get` finds the wrong value")?;
+    check(args.get("filter") == Some(""), "`get` does not find the last of several values")?;
+    check(args.all("filter").eq(["a", "b", ""]), "`all` does not find all values")?;
+    check(args.words().eq(["one", "two words", "x=y"]), "`words` finds the wrong words")?;
+    check(args.has("two words") && !args.has("two"), "`has` finds the wrong words")?;
+    check(args.get("lo").is_none() && args.get("x").is_none(), "`get` finds keys that are not there")?;
+    check(
+        args.get("key").is_some_and(|v| v.starts_with('a') || v.starts_with('"')),
+        "`get` does not find a quoted value",
+    )?;
+    check(Args::new("  ").words().next().is_none(), "blanks count as words")?;
+    check(Args::new("\"open").words().eq(["open"]), "a quote without an end is read wrongly")
 }
 
 fn random(_: &Machine) -> Outcome {

@@ -10,27 +10,27 @@ use platform::{Platform, Wake, sync::Mutex};
 
 use crate::{Failure, Machine, Outcome, Test, check};
 
-/// All of them.
+/// All tests of this file.
 pub const TESTS: &[Test] = &[
-    ("kernel.thread.runs", runs),
-    ("kernel.thread.many", many),
+    ("kernel.thread.a_thread_runs", a_thread_runs),
+    ("kernel.thread.each_of_many_runs_once", each_of_many_runs_once),
     ("kernel.thread.ids_differ", ids_differ),
-    ("kernel.thread.preempts", preempts),
+    ("kernel.thread.spinning_threads_are_preempted", spinning_threads_are_preempted),
     ("kernel.thread.sleepers_wake_beside_spinners", sleepers_beside_spinners),
     ("kernel.thread.takes_turns_beside_sleepers", takes_turns_beside_sleepers),
     ("kernel.thread.interrupts_renew_no_slice", interrupts_renew_no_slice),
     ("kernel.thread.stacks_are_used_again", stacks_are_used_again),
-    ("kernel.wait.other_value", other_value),
+    ("kernel.wait.returns_at_once_if_the_word_differs", word_differs),
     ("kernel.wait.times_out", times_out),
-    ("kernel.wait.past_deadline", past_deadline),
-    ("kernel.wait.woken", woken),
+    ("kernel.wait.returns_at_once_after_the_deadline", past_deadline),
+    ("kernel.wait.a_wake_ends_it", a_wake_ends_it),
     ("kernel.wait.wakes_all", wakes_all),
     ("kernel.wait.wakes_only_its_word", wakes_only_its_word),
     ("kernel.wait.no_wake_is_lost", no_wake_is_lost),
     ("kernel.wait.deadlines_in_order", deadlines_in_order),
     ("kernel.wait.timeouts_race_with_wakes", timeouts_race_with_wakes),
     ("kernel.thread.heap_is_shared", heap_is_shared),
-    ("kernel.sync.contended_mutex", contended_mutex),
+    ("kernel.sync.a_contended_mutex_excludes", contended_mutex),
     ("kernel.clock.never_runs_backwards", never_backwards),
     ("kernel.clock.agrees_with_the_timer", agrees_with_the_timer),
 ];
@@ -82,14 +82,14 @@ pub fn run_threads(m: &Machine, count: u32, main: impl Fn(u32) + Send + Sync + '
     done.wait(&*m.platform, count)
 }
 
-fn runs(m: &Machine) -> Outcome {
+fn a_thread_runs(m: &Machine) -> Outcome {
     let seen = Arc::new(AtomicU32::new(0));
     let theirs = seen.clone();
     run_threads(m, 1, move |_| theirs.store(7, Ordering::SeqCst))?;
     check(seen.load(Ordering::SeqCst) == 7, "the thread's store is missing")
 }
 
-fn many(m: &Machine) -> Outcome {
+fn each_of_many_runs_once(m: &Machine) -> Outcome {
     let sum = Arc::new(AtomicU32::new(0));
     let theirs = sum.clone();
     run_threads(m, 200, move |i| {
@@ -110,7 +110,7 @@ fn ids_differ(m: &Machine) -> Outcome {
     check(ids.len() == 51 && ids[0] != 0, "two threads have one number, or one has 0")
 }
 
-fn preempts(m: &Machine) -> Outcome {
+fn spinning_threads_are_preempted(m: &Machine) -> Outcome {
     // Each spins until it has seen the other's turn: on one CPU both end only if each is preempted.
     let turns = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
     run_threads(m, 2, move |i| {
@@ -238,7 +238,7 @@ fn stacks_are_used_again(m: &Machine) -> Outcome {
     check(after.free_pages == before.free_pages, "ended threads leave pages behind")
 }
 
-fn other_value(m: &Machine) -> Outcome {
+fn word_differs(m: &Machine) -> Outcome {
     let word = AtomicU32::new(1);
     check(m.platform.wait(&word, 0, None) == Wake::Woken, "it waited though the word differs")
 }
@@ -258,7 +258,7 @@ fn past_deadline(m: &Machine) -> Outcome {
     check(m.platform.wait(&word, 0, Some(past)) == Wake::Woken, "the word is compared before the deadline")
 }
 
-fn woken(m: &Machine) -> Outcome {
+fn a_wake_ends_it(m: &Machine) -> Outcome {
     let word = Arc::new(AtomicU32::new(0));
     let (theirs, platform) = (word.clone(), m.platform.clone());
     spawn(move || {
