@@ -4,7 +4,7 @@
 use privileged_api::*;
 
 use crate::check::some;
-use crate::connections::connect::{TWO_WAY, sides, talks};
+use crate::connections::connect::{TWO_WAY, exchange_messages, sides};
 use crate::fixture::{path, spigot};
 use crate::{Test, check, check_eq, refused, test};
 
@@ -154,7 +154,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
             active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-            talks(&active, &passive)
+            exchange_messages(&active, &passive)
         },
     ),
 ];

@@ -8,7 +8,7 @@ use nic_abi::admin::Injection;
 use privileged_api::*;
 
 use crate::check::some;
-use crate::connections::private_data::{brought, private_data};
+use crate::connections::private_data::{carries, private_data};
 use crate::fixture::{End, Fixture, Listener, SIGNALLED, attributes, path, pattern, spigot};
 use crate::thread::eventually;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
@@ -37,7 +37,7 @@ pub(crate) fn silent(end: &End) -> Outcome {
 }
 
 /// Sends a message each way.
-pub(crate) fn talks(a: &End, b: &End) -> Outcome {
+pub(crate) fn exchange_messages(a: &End, b: &End) -> Outcome {
     for (from, to) in [(a, b), (b, a)] {
         to.ia.post_recv(to.ep, &[], 71, DtoFlags::COMPLETION)?;
         from.ia.post_send(from.ep, &[], 72, SIGNALLED)?;
@@ -116,7 +116,7 @@ pub(crate) const TESTS: &[Test] = &[
             }
             check_eq!(EventType::CM_REQ_CONN_REQUEST.as_raw(), 0x1001);
             check_eq!(EventType::CM_MSG_CONN_ESTABLISHED.as_raw(), 0x2002);
-            talks(&active, &passive)
+            exchange_messages(&active, &passive)
         },
     ),
     // A three-way connection: which events and states each side sees, in which order.
@@ -211,7 +211,7 @@ pub(crate) const TESTS: &[Test] = &[
                     f.b.reject(request.cn_est_id, &data)?;
                     let event = active.expect(EventType::CM_MSG_CONN_PEER_REJECT)?;
                     check_eq!(event.event_number().as_raw(), 0x2004);
-                    brought(private_data(&event), &data, limit)?;
+                    carries(private_data(&event), &data, limit)?;
                     check_eq!(active.state()?, EpStateRc::Nonoperational);
                     for cookie in 0..3 {
                         active.recv_done(cookie, DtoStatus::Flushed)?;
@@ -246,7 +246,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.reject(id, b"no, thanks")?;
             check_eq!(active.state()?, EpStateRc::Nonoperational);
             let event = passive.expect(EventType::CM_MSG_CONN_PEER_REJECT)?;
-            brought(private_data(&event), b"no, thanks", MAX_PRIV_DATA)?;
+            carries(private_data(&event), b"no, thanks", MAX_PRIV_DATA)?;
             check_eq!(passive.state()?, EpStateRc::Nonoperational);
             passive.recv_done(1, DtoStatus::Flushed)?;
             refused(f.a.ep_accept(active.ep, id, &[]), Error::InvalidCnEstId)?;
@@ -323,7 +323,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.b.ep_accept(other.ep, request.cn_est_id, &[])?;
         end.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
         other.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-        talks(&end, &other)
+        exchange_messages(&end, &other)
     }),
     // Without a listen point the attempt ends with a non-peer reject.
     test(
@@ -488,7 +488,7 @@ pub(crate) const TESTS: &[Test] = &[
             passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             // The request is reported once, regardless of how often it was sent.
             refused(f.b.evd_dequeue(listener.evd), Error::QueueEmpty)?;
-            talks(&active, &passive)?;
+            exchange_messages(&active, &passive)?;
         }
         Ok(())
     }),
@@ -520,7 +520,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let event = actives[place].expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
                 check_eq!(some(private_data(&event), "private data")?[0], place as u8 + 1);
                 passives[place].expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-                talks(&actives[place], &passives[place])?;
+                exchange_messages(&actives[place], &passives[place])?;
             }
             Ok(())
         },

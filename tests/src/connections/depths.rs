@@ -3,7 +3,7 @@
 
 use privileged_api::*;
 
-use crate::connections::connect::{THREE_WAY, TWO_WAY, arrival, sides, talks};
+use crate::connections::connect::{THREE_WAY, TWO_WAY, arrival, exchange_messages, sides};
 use crate::fixture::{End, Fixture, OPEN, PAGE, SIGNALLED, attributes, path, sevd, spigot};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
@@ -239,7 +239,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.ep_accept(active.ep, id, &[])?;
             active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-            talks(&active, &passive)
+            exchange_messages(&active, &passive)
         },
     ),
     // The active side of a three-way connection may change its depths before it accepts.
@@ -305,7 +305,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
             active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-            talks(&active, &passive)
+            exchange_messages(&active, &passive)
         },
     ),
 ];

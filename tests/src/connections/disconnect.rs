@@ -4,7 +4,7 @@
 use privileged_api::*;
 
 use crate::connections::connect::{THREE_WAY, TWO_WAY, arrival, sides, silent};
-use crate::connections::private_data::{brought, private_data};
+use crate::connections::private_data::{carries, private_data};
 use crate::fixture::{attributes, pattern};
 use crate::{Failure, Test, check, check_eq, refused, test};
 
@@ -44,7 +44,7 @@ pub(crate) const TESTS: &[Test] = &[
                 first.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
                 let event = second.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
                 check_eq!(event.event_number().as_raw(), 0x2003);
-                brought(private_data(&event), &data, MAX_PRIV_DATA)?;
+                carries(private_data(&event), &data, MAX_PRIV_DATA)?;
                 check_eq!(second.state()?, EpStateRc::Nonoperational);
                 // Each side gets one event, regardless of how often it disconnects.
                 for end in [first, second] {

@@ -22,10 +22,10 @@ pub(crate) fn private_data(event: &Event) -> Option<PrivateData> {
     }
 }
 
-/// Checks that a message brought these bytes, padded with zeros to the length of the transport's
+/// Checks that a message carries these bytes, padded with zeros to the length of the transport's
 /// field; or no private data, if `bytes` is empty.
 #[track_caller]
-pub(crate) fn brought(data: Option<PrivateData>, bytes: &[u8], limit: usize) -> Outcome {
+pub(crate) fn carries(data: Option<PrivateData>, bytes: &[u8], limit: usize) -> Outcome {
     if bytes.is_empty() {
         check_eq!(data, None);
         return Ok(());
@@ -75,10 +75,10 @@ pub(crate) const TESTS: &[Test] = &[
                 let (asked, answered) = (pattern(1, connect), pattern(2, accept));
                 f.dial(&active, &listener, TWO_WAY, &asked)?;
                 let request = listener.request()?;
-                brought(request.private_data, &asked, limits.0)?;
+                carries(request.private_data, &asked, limits.0)?;
                 f.b.ep_accept(passive.ep, request.cn_est_id, &answered)?;
                 let event = active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-                brought(private_data(&event), &answered, limits.1)?;
+                carries(private_data(&event), &answered, limits.1)?;
                 passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             }
             Ok(())
@@ -93,11 +93,11 @@ pub(crate) const TESTS: &[Test] = &[
             let (active, passive, listener) = sides(f)?;
             f.dial(&active, &listener, THREE_WAY, b"first")?;
             let request = listener.request()?;
-            brought(request.private_data, b"first", MAX_PRIV_DATA)?;
+            carries(request.private_data, b"first", MAX_PRIV_DATA)?;
             let second = pattern(3, limit);
             f.b.ep_accept(passive.ep, request.cn_est_id, &second)?;
             let event = active.expect(EventType::CM_MSG_CONN_ACCEPT_ARRIVAL)?;
-            brought(private_data(&event), &second, limit)?;
+            carries(private_data(&event), &second, limit)?;
             let Event::ConnAcceptArrival { cn_est_id, .. } = event else {
                 return Err(Failure::new("not the arrival of an acceptance"));
             };

@@ -21,29 +21,29 @@ use crate::thread::{Thread, breathe};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// Number of heap allocations during `work`.
-fn taken(f: &Fixture, work: &mut dyn FnMut()) -> u64 {
+fn allocations(f: &Fixture, work: &mut dyn FnMut()) -> u64 {
     let before = (f.setup.memory)().requests;
     work();
     (f.setup.memory)().requests - before
 }
 
 /// Fails unless `count` calls of `post` succeed without a heap allocation.
-fn takes_nothing(f: &Fixture, count: u64, mut post: impl FnMut(u64) -> Result<(), Error>) -> Outcome {
+fn allocates_nothing(f: &Fixture, count: u64, mut post: impl FnMut(u64) -> Result<(), Error>) -> Outcome {
     let mut outcome = Ok(());
     let mut work = || {
         for cookie in 0..count {
             outcome = outcome.and(post(cookie));
         }
     };
-    let taken = taken(f, &mut work);
+    let taken = allocations(f, &mut work);
     outcome?;
     match taken {
         0 => Ok(()),
-        taken => Err(Failure::new(alloc::format!("{count} posts took memory {taken} times"))),
+        taken => Err(Failure::new(alloc::format!("{count} posts allocated {taken} times"))),
     }
 }
 
-/// As [`takes_nothing`], where another thread may allocate at the same time: one attempt without
+/// As [`allocates_nothing`], where another thread may allocate at the same time: one attempt without
 /// allocations is enough.
 fn retried(mut attempt: impl FnMut() -> Outcome) -> Outcome {
     let mut last = Ok(());
@@ -110,7 +110,7 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             // Check first that allocations are counted at all.
-            let boxed = taken(f, &mut || drop(core::hint::black_box(vec![0_u8; 100])));
+            let boxed = allocations(f, &mut || drop(core::hint::black_box(vec![0_u8; 100])));
             check!(boxed > 0, "allocations are not counted");
             const DEPTH: u64 = 32;
             let most = f.setup.a.agent.identity().max_sges as usize;
@@ -136,7 +136,7 @@ pub(crate) const TESTS: &[Test] = &[
                 // Each call is made as often as its queue has room. The queue is empty before.
                 for way in 0..3 {
                     retried(|| {
-                        let posted = takes_nothing(f, DEPTH, |cookie| match way {
+                        let posted = allocates_nothing(f, DEPTH, |cookie| match way {
                             0 => ia.post_rdma_write(ep, &segments, cookie, SIGNALLED, at, context),
                             1 => ia.post_rdma_read(ep, &segments, cookie, SIGNALLED, at, context),
                             _ => pair.b.ia.post_recv(pair.b.ep, &[], cookie, DtoFlags::COMPLETION),
@@ -156,7 +156,7 @@ pub(crate) const TESTS: &[Test] = &[
                     for cookie in 0..DEPTH {
                         f.b.post_recv(pair.b.ep, &room, cookie, DtoFlags::COMPLETION)?;
                     }
-                    let posted = takes_nothing(f, DEPTH, |c| ia.post_send(ep, &segments, c, SIGNALLED));
+                    let posted = allocates_nothing(f, DEPTH, |c| ia.post_send(ep, &segments, c, SIGNALLED));
                     for cookie in 0..DEPTH {
                         pair.a.done(cookie, DtoStatus::Success)?;
                         pair.b.recv_done(cookie, DtoStatus::Success)?;
@@ -172,7 +172,8 @@ pub(crate) const TESTS: &[Test] = &[
         let pz = f.b.pz_create()?;
         retried(|| {
             let srq = f.b.srq_create(pz, 1, 32)?;
-            let posted = takes_nothing(f, 32, |cookie| f.b.post_recv(srq, &[], cookie, DtoFlags::COMPLETION));
+            let posted =
+                allocates_nothing(f, 32, |cookie| f.b.post_recv(srq, &[], cookie, DtoFlags::COMPLETION));
             refused(f.b.post_recv(srq, &[], 33, DtoFlags::COMPLETION), Error::TooManyPosts)?;
             f.b.srq_free(srq)?;
             posted
@@ -189,8 +190,9 @@ pub(crate) const TESTS: &[Test] = &[
         retried(|| {
             let (room, said) = ([into.segment(0, 100)], [from.segment(0, 60)]);
             let received =
-                takes_nothing(f, DEPTH, |cookie| f.b.post_recvfrom(b.ep, &room, cookie, SIGNALLED));
-            let sent = takes_nothing(f, DEPTH, |cookie| f.a.post_sendto(a.ep, &said, cookie, SIGNALLED, &to));
+                allocates_nothing(f, DEPTH, |cookie| f.b.post_recvfrom(b.ep, &room, cookie, SIGNALLED));
+            let sent =
+                allocates_nothing(f, DEPTH, |cookie| f.a.post_sendto(a.ep, &said, cookie, SIGNALLED, &to));
             for cookie in 0..DEPTH {
                 for (ia, evd) in [(&f.a, a.request), (&f.b, b.recv)] {
                     let done = completion(ia, evd)?;

@@ -45,7 +45,7 @@ fn fed_by(ia: &Ia, evd: EvdHandle) -> Result<EvdHandle, Failure> {
 
 /// Takes the next event of the aggregate EVD, which must be a notification of this EVD.
 #[track_caller]
-pub(crate) fn named(ia: &Ia, aevd: EvdHandle, sevd: EvdHandle) -> Outcome {
+pub(crate) fn expect_notification(ia: &Ia, aevd: EvdHandle, sevd: EvdHandle) -> Outcome {
     match ia.evd_dequeue(aevd) {
         Ok(event) if event == (Event::AevdNotification { aevd, sevd }) => Ok(()),
         other => Err(Failure::new(alloc::format!("expected a notification of {sevd:?}, got {other:?}"))),
@@ -54,7 +54,7 @@ pub(crate) fn named(ia: &Ia, aevd: EvdHandle, sevd: EvdHandle) -> Outcome {
 
 /// Takes the next event of the aggregate EVD, which must be this software event of this EVD.
 #[track_caller]
-pub(crate) fn gathered(ia: &Ia, aevd: EvdHandle, sevd: EvdHandle, data: usize) -> Outcome {
+pub(crate) fn expect_gathered(ia: &Ia, aevd: EvdHandle, sevd: EvdHandle, data: usize) -> Outcome {
     match ia.evd_dequeue(aevd) {
         Ok(event) if event == (Event::Software { evd: sevd, data }) => Ok(()),
         other => Err(Failure::new(alloc::format!("expected event {data} of {sevd:?}, got {other:?}"))),
@@ -131,7 +131,7 @@ pub(crate) const TESTS: &[Test] = &[
             for _ in 0..8 {
                 let evd = feeding(&f.a, aevd)?;
                 f.a.evd_post_se(evd, 1)?;
-                named(&f.a, aevd, evd)?;
+                expect_notification(&f.a, aevd, evd)?;
                 empty(&f.a, other)?;
                 enable(&f.a, evd, false)?;
                 feed(&f.a, evd, other)?;
@@ -218,14 +218,14 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(fed_by(&f.a, evd)?, one);
             }
             f.a.evd_post_se(evd, 1)?;
-            named(&f.a, one, evd)?;
+            expect_notification(&f.a, one, evd)?;
             // A disabled EVD can do all three. Afterwards only the new aggregate EVD gets its
             // notifications.
             enable(&f.a, evd, false)?;
             feed(&f.a, evd, other)?;
             enable(&f.a, evd, true)?;
             empty(&f.a, one)?;
-            named(&f.a, other, evd)?;
+            expect_notification(&f.a, other, evd)?;
             check!(!evd_param(&f.a, one)?.evd_bound && evd_param(&f.a, other)?.evd_bound);
             enable(&f.a, evd, false)?;
             feed(&f.a, evd, EvdHandle::NULL)?;
@@ -239,7 +239,7 @@ pub(crate) const TESTS: &[Test] = &[
             feed(&f.a, evd, third)?;
             check_eq!(fed_by(&f.a, evd)?, third);
             f.a.evd_post_se(evd, 2)?;
-            gathered(&f.a, third, evd, 2)
+            expect_gathered(&f.a, third, evd, 2)
         },
     ),
     // An EVD that feeds a gathering aggregate EVD cannot be separated from it; it can only be

@@ -6,7 +6,9 @@ use core::result::Result;
 
 use privileged_api::*;
 
-use crate::events::aevd::{empty, enable, feed, feeding, gathered, gathering, named, naming};
+use crate::events::aevd::{
+    empty, enable, expect_gathered, expect_notification, feed, feeding, gathering, naming,
+};
 use crate::events::evd::{PLAIN, blocks, expect_software, nothing, software};
 use crate::fixture::{End, Fixture, Pair, SIGNALLED, WAIT, attributes, evd_param, sevd};
 use crate::thread::eventually;
@@ -34,7 +36,7 @@ pub(crate) fn no_wait(ia: &Ia, evd: EvdHandle) -> Outcome {
 
 /// Dequeues the next completion, for which it polls.
 #[track_caller]
-pub(crate) fn comes(f: &Fixture, evd: EvdHandle) -> Result<Event, Failure> {
+pub(crate) fn poll_completion(f: &Fixture, evd: EvdHandle) -> Result<Event, Failure> {
     let mut taken = Err(Error::QueueEmpty);
     eventually(f.platform(), || {
         taken = f.a.evd_dequeue(evd);
@@ -81,18 +83,18 @@ pub(crate) const TESTS: &[Test] = &[
             // The event stays in the EVD that notified, which notifies at each call until the event
             // is taken.
             for _ in 0..3 {
-                named(&f.a, aevd, one)?;
+                expect_notification(&f.a, aevd, one)?;
                 check_eq!(f.a.evd_wait(aevd, 0)?.0, Event::AevdNotification { aevd, sevd: one });
             }
             f.a.evd_post_se(one, 8)?;
             expect_software(&f.a, one, 7)?;
-            named(&f.a, aevd, one)?;
+            expect_notification(&f.a, aevd, one)?;
             expect_software(&f.a, one, 8)?;
             // An empty EVD does not notify.
             empty(&f.a, aevd)?;
             blocks(&f.a, aevd, 0)?;
             f.a.evd_post_se(other, 9)?;
-            named(&f.a, aevd, other)?;
+            expect_notification(&f.a, aevd, other)?;
             expect_software(&f.a, other, 9)?;
             empty(&f.a, aevd)
         },
@@ -118,7 +120,7 @@ pub(crate) const TESTS: &[Test] = &[
             blocks(&f.a, aevd, 0)?;
             f.a.evd_post_se(one, 1)?;
             f.a.evd_post_se(one, 2)?;
-            gathered(&f.a, aevd, one, 1)?;
+            expect_gathered(&f.a, aevd, one, 1)?;
             check_eq!(f.a.evd_wait(aevd, 0)?.0, Event::Software { evd: one, data: 2 });
             empty(&f.a, aevd)?;
             f.a.evd_post_se(other, 3)?;
@@ -166,7 +168,7 @@ pub(crate) const TESTS: &[Test] = &[
                 f.a.evd_post_se(evd, data)?;
                 refused(f.a.evd_dequeue(evd), Error::InvalidEvdState)?;
                 no_wait(&f.a, evd)?;
-                gathered(&f.a, aevd, evd, data)?;
+                expect_gathered(&f.a, aevd, evd, data)?;
             }
             // Completions are dequeued by other code, so the same is checked for them.
             let pair = pair_into(f, aevd, 1)?;
@@ -183,7 +185,7 @@ pub(crate) const TESTS: &[Test] = &[
                 for cookie in 0..3 {
                     refused(f.a.evd_dequeue(dto), Error::InvalidEvdState)?;
                     refused(f.a.evd_dequeue_n(dto, &mut into), Error::InvalidEvdState)?;
-                    let event = comes(f, aevd)?;
+                    let event = poll_completion(f, aevd)?;
                     check_eq!(event.dto().map(|done| (done.cookie, done.evd)), Some((cookie, dto)));
                 }
             }
@@ -296,8 +298,8 @@ pub(crate) const TESTS: &[Test] = &[
                 } else {
                     // Through the gathering aggregate EVD, events of a disabled EVD can be taken
                     // nevertheless.
-                    gathered(&f.a, aevd, evd, 3)?;
-                    gathered(&f.a, aevd, evd, 4)?;
+                    expect_gathered(&f.a, aevd, evd, 3)?;
+                    expect_gathered(&f.a, aevd, evd, 4)?;
                 }
                 empty(&f.a, aevd)?;
                 f.a.evd_free(evd)?;
@@ -323,15 +325,15 @@ pub(crate) const TESTS: &[Test] = &[
         for cookie in 0..2 {
             nothing(&pair.a, cookie, SIGNALLED)?;
         }
-        check_eq!(comes(f, dto)?.dto().map(|done| done.cookie), Some(0));
-        check!(comes_soon(f, aevd, dto), "the second completion");
+        check_eq!(poll_completion(f, dto)?.dto().map(|done| done.cookie), Some(0));
+        check!(notifies_soon(f, aevd, dto), "the second completion");
         // An EVD that notified and was then drained does not hide the notification of another one.
         let drained = feeding(&f.a, aevd)?;
         f.a.evd_post_se(drained, 1)?;
         expect_software(&f.a, drained, 1)?;
-        named(&f.a, aevd, dto)?;
+        expect_notification(&f.a, aevd, dto)?;
         enable(&f.a, dto, false)?;
-        named(&f.a, aevd, dto)?;
+        expect_notification(&f.a, aevd, dto)?;
         empty(&f.a, aevd)?;
         check_eq!(f.a.evd_dequeue(dto)?.dto().map(|done| done.cookie), Some(1));
         Ok(())
@@ -451,6 +453,6 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// Whether the aggregate EVD soon returns a notification of this EVD.
-fn comes_soon(f: &Fixture, aevd: EvdHandle, sevd: EvdHandle) -> bool {
+fn notifies_soon(f: &Fixture, aevd: EvdHandle, sevd: EvdHandle) -> bool {
     eventually(f.platform(), || f.a.evd_dequeue(aevd) == Ok(Event::AevdNotification { aevd, sevd }))
 }

@@ -10,7 +10,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use platform::sync::Mutex;
 use privileged_api::*;
 
-use crate::events::aevd::{empty, enable, feed, feeding, gathered, gathering, named, naming};
+use crate::events::aevd::{
+    empty, enable, expect_gathered, expect_notification, feed, feeding, gathering, naming,
+};
 use crate::events::aevd_events::pair_into;
 use crate::events::callback::{count, drain, freed, settle};
 use crate::events::evd::{PLAIN, blocks, expect_software, nothing, software};
@@ -149,7 +151,7 @@ pub(crate) const TESTS: &[Test] = &[
                 nothing(&pair.a, 5, PLAIN)?;
                 blocks(&f.a, aevd, 0)?;
                 let from = if names { dto } else { aevd };
-                check_eq!(cookie(crate::events::aevd_events::comes(f, from)?), Some(5));
+                check_eq!(cookie(crate::events::aevd_events::poll_completion(f, from)?), Some(5));
             }
             Ok(())
         },
@@ -342,8 +344,8 @@ pub(crate) const TESTS: &[Test] = &[
                     // The callback must not run again before all events are dequeued. A naming
                     // aggregate EVD is drained when no EVD notifies any more.
                     match names {
-                        true => named(&f.a, aevd, evd)?,
-                        false => gathered(&f.a, aevd, evd, 1)?,
+                        true => expect_notification(&f.a, aevd, evd)?,
+                        false => expect_gathered(&f.a, aevd, evd, 1)?,
                     }
                     settle(f)?;
                     check_eq!(signal.count(), round, "invoked before all was dequeued");

@@ -11,7 +11,7 @@ use crate::events::aevd_events::pair_into;
 use crate::events::callback::count;
 use crate::events::evd::{PLAIN, blocks, expect_software, nothing, queue_plain, software, with_threshold};
 use crate::events::evd_wait::waits_alone;
-use crate::faults::overflow::{Crowd, overflowed};
+use crate::faults::overflow::{EndpointsOnOneEvd, overflowed};
 use crate::fixture::{SIGNALLED, WAIT, attributes, evd_param, sevd};
 use crate::thread::Thread;
 use crate::{Failure, Test, check, check_eq, refused, test};
@@ -26,7 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("evd::asynchronous_events_arrive_on_their_stream", &["it_evd_create.B05"], |f| {
         let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
         let unaffiliated = unaffiliated(&f.a, 16)?;
-        let crowd = Crowd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
+        let crowd = EndpointsOnOneEvd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
         for which in 0..=crowd.room {
             crowd.event(f, which)?;
         }
@@ -159,7 +159,7 @@ pub(crate) const TESTS: &[Test] = &[
         // One completion is below the waiter's threshold, but a dequeue takes it.
         for cookie in 0..4 {
             nothing(&pair.a, cookie, PLAIN)?;
-            let event = crate::events::aevd_events::comes(f, evd)?;
+            let event = crate::events::aevd_events::poll_completion(f, evd)?;
             check_eq!(event.dto().map(|done| done.cookie), Some(cookie));
         }
         check!(!thread.is_done());

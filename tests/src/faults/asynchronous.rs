@@ -8,7 +8,7 @@ use core::result::Result;
 use nic_abi::admin::Injection;
 use privileged_api::*;
 
-use crate::faults::overflow::{flood, narrow, overflowed};
+use crate::faults::overflow::{overflow_completions, overflowed, pair_with_small_cq};
 use crate::fixture::{Fixture, MOMENT, OPEN, PAGE, SIGNALLED, WAIT, attributes, evd_param, sevd, spigot};
 use crate::requests::errors::{affiliated, impatient};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
@@ -130,11 +130,11 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(number.as_raw(), 0x4002);
             let evd = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
             let bystander = f.pair()?;
-            let (pair, room) = narrow(f)?;
+            let (pair, room) = pair_with_small_cq(f)?;
             let wide = EpAttributes { max_request_dtos: room + 8, ..attributes() };
             let sharer = f.end_on(&f.a, &wide, pair.a.request, pair.a.recv)?;
             f.connect(&sharer, &f.end(&f.b, &attributes())?)?;
-            flood(&pair, room)?;
+            overflow_completions(&pair, room)?;
             overflowed(f, evd, pair.a.request)?;
             let mut failed = Vec::new();
             for _ in 0..2 {

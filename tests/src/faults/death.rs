@@ -66,7 +66,7 @@ fn waiters(f: &Fixture, ia: &Ia, end: &End) -> Result<Vec<Thread<Result<(), Erro
 
 /// Kills the device with `how` under a connection with outstanding requests, and checks that every
 /// wait ends.
-fn dies(f: &Fixture, how: impl Fn(&Fixture) -> Outcome) -> Outcome {
+fn device_dies(f: &Fixture, how: impl Fn(&Fixture) -> Outcome) -> Outcome {
     let pair = f.pair()?;
     let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
     for cookie in 0..8 {
@@ -197,19 +197,20 @@ pub(crate) const TESTS: &[Test] = &[
     // A device that stops answering altogether disables its IAs.
     test("death::mute", &["it_ia_info_t.S02", "it_ia_info_t.B07", "it_ia_free.B08"], |f| {
         // The device has no heartbeat, ignores doorbells and commands, and ignores even a reset.
-        dies(f, |f| inject(f, Injection::Mute, 1))
+        device_dies(f, |f| inject(f, Injection::Mute, 1))
     })
     .kills(),
     // A device that answers nothing but a reset disables its IAs.
     test("death::mute_but_for_the_reset", &["it_ia_info_t.S02"], |f| {
-        dies(f, |f| inject(f, Injection::Mute, 0))
+        device_dies(f, |f| inject(f, Injection::Mute, 0))
     })
     .kills(),
     // A device that reports a failure disables its IAs.
-    test("death::failed", &["it_ia_info_t.S02"], |f| dies(f, |f| inject(f, Injection::Fail, 0))).kills(),
+    test("death::failed", &["it_ia_info_t.S02"], |f| device_dies(f, |f| inject(f, Injection::Fail, 0)))
+        .kills(),
     // A device whose process is killed disables its IAs.
     test("death::the_device_is_killed", &["it_ia_info_t.S02", "it_ia_info_t.S03", "it_ia_free.B08"], |f| {
-        dies(f, |f| {
+        device_dies(f, |f| {
             (f.setup.kill)();
             Ok(())
         })

@@ -10,7 +10,7 @@ use crate::fixture::{End, Fixture, Listener, MOMENT, Pair, SIGNALLED, WAIT, attr
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// Endpoints that share one small EVD for connection events, each of which can cause one event.
-pub(crate) struct Crowd {
+pub(crate) struct EndpointsOnOneEvd {
     pub(crate) conn: EvdHandle,
     pub(crate) room: usize,
     ends: Vec<End>,
@@ -18,8 +18,8 @@ pub(crate) struct Crowd {
     listener: Listener,
 }
 
-impl Crowd {
-    pub(crate) fn new(f: &Fixture, flags: EvdFlags) -> Result<Crowd, Failure> {
+impl EndpointsOnOneEvd {
+    pub(crate) fn new(f: &Fixture, flags: EvdFlags) -> Result<EndpointsOnOneEvd, Failure> {
         let conn = f.a.evd_create(EventType::CM_MSG_EVENT_STREAM, flags, 1, 1, EvdHandle::NULL)?;
         let room = evd_param(&f.a, conn)?.sevd_queue_size;
         check_crowd(room)?;
@@ -30,7 +30,7 @@ impl Crowd {
             let ep = f.a.ep_rc_create(pz, dto, dto, conn, EpFlags::empty(), &attributes())?;
             ends.push(End { ia: f.a.clone(), pz, request: dto, recv: dto, conn, ep });
         }
-        Ok(Crowd { conn, room, ends, listener: f.listen(&f.b)? })
+        Ok(EndpointsOnOneEvd { conn, room, ends, listener: f.listen(&f.b)? })
     }
 
     /// Causes one event: the endpoint starts to connect and gives up.
@@ -62,7 +62,7 @@ pub(crate) fn overflowed(f: &Fixture, affiliated: EvdHandle, sevd: EvdHandle) ->
 }
 
 /// A pair whose active side has a completion queue that is smaller than its send queue.
-pub(crate) fn narrow(f: &Fixture) -> Result<(Pair, usize), Failure> {
+pub(crate) fn pair_with_small_cq(f: &Fixture) -> Result<(Pair, usize), Failure> {
     let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 1, 1)?;
     let room = evd_param(&f.a, request)?.sevd_queue_size;
     let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?;
@@ -73,7 +73,7 @@ pub(crate) fn narrow(f: &Fixture) -> Result<(Pair, usize), Failure> {
 }
 
 /// Completes more requests than the completion queue has room for.
-pub(crate) fn flood(pair: &Pair, room: usize) -> Outcome {
+pub(crate) fn overflow_completions(pair: &Pair, room: usize) -> Outcome {
     for cookie in 0..room as u64 + 4 {
         let End { ia, ep, .. } = &pair.a;
         ia.post_rdma_write(*ep, &[], cookie, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
@@ -106,7 +106,7 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
-            let crowd = Crowd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
+            let crowd = EndpointsOnOneEvd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
             for which in 0..crowd.room {
                 crowd.event(f, which)?;
             }
@@ -137,7 +137,7 @@ pub(crate) const TESTS: &[Test] = &[
         &["it_evd_create.B18", "it_evd_create.B13", "it_evd_modify.F05", "it_evd_create.V07"],
         |f| {
             let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
-            let crowd = Crowd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
+            let crowd = EndpointsOnOneEvd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
             for which in 0..=crowd.room {
                 crowd.event(f, which)?;
             }
@@ -174,7 +174,7 @@ pub(crate) const TESTS: &[Test] = &[
             for flags in
                 [EvdFlags::OVERFLOW_NOTIFY | EvdFlags::OVERFLOW_AUTO_RESET, EvdFlags::OVERFLOW_DEFAULT]
             {
-                let crowd = Crowd::new(f, flags)?;
+                let crowd = EndpointsOnOneEvd::new(f, flags)?;
                 for which in 0..=crowd.room {
                     crowd.event(f, which)?;
                 }
@@ -194,7 +194,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Without the notify flag, an overflow is marked but not reported.
     test("overflow::ignored", &["it_evd_create.F08", "it_evd_create.B19"], |f| {
         let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
-        let crowd = Crowd::new(f, EvdFlags::empty())?;
+        let crowd = EndpointsOnOneEvd::new(f, EvdFlags::empty())?;
         for which in 0..=crowd.room {
             crowd.event(f, which)?;
         }
@@ -225,8 +225,8 @@ pub(crate) const TESTS: &[Test] = &[
         |f| {
             check!(f.a.ia_query()?.dto_evd_overflow_detection);
             let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
-            let (pair, room) = narrow(f)?;
-            flood(&pair, room)?;
+            let (pair, room) = pair_with_small_cq(f)?;
+            overflow_completions(&pair, room)?;
             overflowed(f, affiliated, pair.a.request)?;
             check!(evd_param(&f.a, pair.a.request)?.evd_overflowed);
             // The consumer cannot reset it either.
@@ -261,8 +261,8 @@ pub(crate) const TESTS: &[Test] = &[
             "it_status_t.F63",
         ],
         |f| {
-            let (pair, room) = narrow(f)?;
-            flood(&pair, room)?;
+            let (pair, room) = pair_with_small_cq(f)?;
+            overflow_completions(&pair, room)?;
             pair.a.broken()?;
             let End { pz, request: bad, recv: good, conn, .. } = pair.a;
             check!(evd_param(&f.a, bad)?.evd_overflowed);
@@ -278,13 +278,13 @@ pub(crate) const TESTS: &[Test] = &[
     // An overflow concerns the endpoints of that EVD and no others.
     test("overflow::others_are_not_harmed", &["it_dto_events.B06", "it_dto_events.S02"], |f| {
         let bystander = f.pair()?;
-        let (pair, room) = narrow(f)?;
+        let (pair, room) = pair_with_small_cq(f)?;
         // A second endpoint on the same completion queue fails with the first one.
         let wide = EpAttributes { max_request_dtos: room + 8, ..attributes() };
         let sharer =
             Pair { a: f.end_on(&f.a, &wide, pair.a.request, pair.a.recv)?, b: f.end(&f.b, &attributes())? };
         f.connect(&sharer.a, &sharer.b)?;
-        flood(&pair, room)?;
+        overflow_completions(&pair, room)?;
         pair.a.broken()?;
         sharer.a.broken()?;
         refused(f.a.ep_reset(sharer.a.ep), Error::CannotReset)?;
@@ -321,7 +321,7 @@ pub(crate) const TESTS: &[Test] = &[
             )?;
             let room = evd_param(&f.a, affiliated)?.sevd_queue_size;
             // Each overflow of the small EVD causes one affiliated event if it is reset in between.
-            let crowd = Crowd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
+            let crowd = EndpointsOnOneEvd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
             for which in 0..crowd.room {
                 crowd.event(f, which)?;
             }
@@ -352,7 +352,7 @@ pub(crate) const TESTS: &[Test] = &[
         "overflow::asynchronous_events_of_before_are_lost",
         &["it_evd_create.B59", "A.it_evd_create.B23", "A.it_ia_create.B01"],
         |f| {
-            let crowd = Crowd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
+            let crowd = EndpointsOnOneEvd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
             for which in 0..=crowd.room {
                 crowd.event(f, which)?;
             }

@@ -22,7 +22,7 @@ pub(crate) fn linked(f: &Fixture, end: &End, privs: MemPriv) -> Result<Region, F
 }
 
 /// An RMR of the passive side, linked through `end` to a region of its own.
-fn narrow(f: &Fixture, end: &End, rmr_type: RmrType) -> Result<(RmrHandle, Region), Failure> {
+fn linked_rmr(f: &Fixture, end: &End, rmr_type: RmrType) -> Result<(RmrHandle, Region), Failure> {
     let region = f.region(&end.ia, end.pz, PAGE, MemPriv::LOCAL)?;
     let rmr = end.ia.rmr_create(end.pz, rmr_type)?;
     let (addr, mode, privs) = (region.buffer.addr(), AddrMode::Absolute, MemPriv::REMOTE);
@@ -85,7 +85,7 @@ pub(crate) const TESTS: &[Test] = &[
             check!(f.a.ia_query()?.post_send_unlink_remote_support);
             let (pair, source, sink) = ready(f)?;
             let region = linked(f, &pair.b, OPEN)?;
-            let (rmr, behind) = narrow(f, &pair.b, RmrType::Narrow)?;
+            let (rmr, behind) = linked_rmr(f, &pair.b, RmrType::Narrow)?;
             let cases: [(Handle, RmrContext); 2] =
                 [(region.lmr.into(), region.context()?), (rmr.into(), behind.context()?)];
             for (handle, context) in cases {
@@ -198,19 +198,19 @@ pub(crate) const TESTS: &[Test] = &[
             fails(f, &pair, region.context()?)?;
             check!(is_linked(&f.b, region.lmr)?);
             let (pair, ..) = ready(f)?;
-            let (rmr, behind) = narrow(f, &stranger.b, RmrType::Narrow)?;
+            let (rmr, behind) = linked_rmr(f, &stranger.b, RmrType::Narrow)?;
             fails(f, &pair, behind.context()?)?;
             check!(f.b.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
             f.b.rmr_free(rmr)?;
             // A wide RMR.
             let (pair, ..) = ready(f)?;
-            let (rmr, behind) = narrow(f, &pair.b, RmrType::Wide)?;
+            let (rmr, behind) = linked_rmr(f, &pair.b, RmrType::Wide)?;
             fails(f, &pair, behind.context()?)?;
             check!(f.b.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
             // A narrow RMR of another endpoint in the same zone.
             let (pair, ..) = ready(f)?;
             let other = neighbour(f, &pair)?;
-            let (rmr, behind) = narrow(f, &other, RmrType::Narrow)?;
+            let (rmr, behind) = linked_rmr(f, &other, RmrType::Narrow)?;
             fails(f, &pair, behind.context()?)?;
             check!(f.b.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
             f.b.rmr_free(rmr)?;

@@ -19,7 +19,7 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 const ANSWERS: usize = 200_000;
 
 /// Creates one object of each type, queries and frees them. Returns their handles.
-fn lives(f: &Fixture, ia: &Ia) -> Result<Vec<Handle>, Failure> {
+fn one_of_each_type(f: &Fixture, ia: &Ia) -> Result<Vec<Handle>, Failure> {
     let end = f.end(ia, &attributes())?;
     let region = f.region(ia, end.pz, 256, OPEN)?;
     let unlinked = ia.lmr_create_unlinked(end.pz, 2, LmrFlags::NONE, 0)?;
@@ -76,7 +76,7 @@ fn lives(f: &Fixture, ia: &Ia) -> Result<Vec<Handle>, Failure> {
 
 /// Two threads change an object to state one (`change(false)`) and to state two (`change(true)`) by
 /// turns, and two others look at it. Each look must return one of the two states.
-fn never_torn<T: PartialEq + Debug + Send + Sync + 'static>(
+fn always_whole<T: PartialEq + Debug + Send + Sync + 'static>(
     f: &Fixture,
     change: impl Fn(bool) -> Result<(), Error> + Clone + Send + 'static,
     look: impl Fn() -> Result<T, Error> + Clone + Send + 'static,
@@ -136,7 +136,7 @@ fn one_of<T: Debug>((first, second): &(Result<T, Error>, Result<T, Error>), erro
 }
 
 /// Connects, sends a message, disconnects and resets, four times.
-fn comes_and_goes(f: &Fixture, active: &End, passive: &End) -> Outcome {
+fn connect_and_disconnect(f: &Fixture, active: &End, passive: &End) -> Outcome {
     for n in 0..4 {
         f.connect(active, passive)?;
         passive.ia.post_recv(passive.ep, &[], n, DtoFlags::COMPLETION)?;
@@ -165,7 +165,7 @@ pub(crate) const TESTS: &[Test] = &[
             bodies.push(Box::new(move || {
                 let mut handles = Vec::new();
                 for _ in 0..5 {
-                    handles.extend(lives(&f, &f.a)?);
+                    handles.extend(one_of_each_type(&f, &f.a)?);
                 }
                 Ok(handles)
             }));
@@ -205,7 +205,7 @@ pub(crate) const TESTS: &[Test] = &[
             ia.ep_modify(ep, mask, &EpAttributes { rc, max_dto_payload_size, ..attributes() })
         };
         let ia = f.a.clone();
-        never_torn(f, change, move || ia.ep_query(ep, EpParamMask::ALL))
+        always_whole(f, change, move || ia.ep_query(ep, EpParamMask::ALL))
     }),
     // A query of an EVD never sees half of a modification.
     test("threads::evds_are_seen_whole", &["4.2.B12", "4.2.B04"], |f| {
@@ -221,7 +221,7 @@ pub(crate) const TESTS: &[Test] = &[
                 ia.evd_modify(evd, mask, &param)
             };
             let ia = f.a.clone();
-            never_torn(f, change, move || ia.evd_query(evd, EvdParamMask::ALL))?;
+            always_whole(f, change, move || ia.evd_query(evd, EvdParamMask::ALL))?;
         }
         Ok(())
     }),
@@ -240,7 +240,7 @@ pub(crate) const TESTS: &[Test] = &[
             ia.address_handle_modify(addr, AddrParamMask::PATH, &AddrParam { path, ..AddrParam::default() })
         };
         let ia = f.a.clone();
-        never_torn(f, change, move || ia.address_handle_query(addr, AddrParamMask::ALL))?;
+        always_whole(f, change, move || ia.address_handle_query(addr, AddrParamMask::ALL))?;
         let srq = f.a.srq_create(pz, 1, 16)?;
         for cookie in 0..16 {
             f.a.post_recv(srq, &[], cookie, DtoFlags::COMPLETION)?;
@@ -251,11 +251,11 @@ pub(crate) const TESTS: &[Test] = &[
             ia.srq_modify(srq, SrqParamMask::LOW_WATERMARK, &param)
         };
         let ia = f.a.clone();
-        never_torn(f, change, move || ia.srq_query(srq, SrqParamMask::ALL))?;
+        always_whole(f, change, move || ia.srq_query(srq, SrqParamMask::ALL))?;
         let ia = f.a.clone();
         let change = move |way| ia.set_consumer_context(pz, if way { u64::MAX } else { 0 });
         let ia = f.a.clone();
-        never_torn(f, change, move || ia.get_consumer_context(pz))
+        always_whole(f, change, move || ia.get_consumer_context(pz))
     }),
     // Two calls that exclude each other have the outcome of one before the other.
     test("threads::outcomes_are_those_of_an_order", &["4.2.B04", "4.2.B05"], |f| {
@@ -406,7 +406,7 @@ pub(crate) const TESTS: &[Test] = &[
                 bodies.push(Box::new(move || {
                     let (active, passive) = if there { (&f.a, &f.b) } else { (&f.b, &f.a) };
                     let (active, passive) = (f.end(active, &attributes())?, f.end(passive, &attributes())?);
-                    comes_and_goes(&f, &active, &passive)
+                    connect_and_disconnect(&f, &active, &passive)
                 }));
             }
         }
