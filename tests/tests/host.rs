@@ -1,8 +1,8 @@
 //! The conformance suite on the host. Every test has machines of its own, one with one NIC and one
 //! with two; the NICs are the device model in this process.
 //!
-//! `cargo test -p ferrovia-conformance --test host -- lmr link` runs the tests whose names contain one
-//! of the words. (To filter the unit tests of a crate, name the crate:
+//! `cargo test -p ferrovia-conformance --test host -- lmr link` runs the tests whose names contain
+//! one of the words. (To filter the unit tests of a crate, name the crate:
 //! `cargo test -p ferrovia-nic-model -- WORD`.)
 
 extern crate ferrovia_conformance as conformance;

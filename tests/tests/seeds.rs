@@ -1,9 +1,9 @@
 //! The conformance suite in the simulation. A seed decides which thread runs when, and time is
 //! virtual, so a test that fails under a seed fails under it again.
 //!
-//! `cargo test -p ferrovia-conformance --test seeds -- --seeds 100..200 connect` runs the tests whose
-//! names contain the word under those seeds. Machines of even seeds have two NICs, those of odd seeds
-//! have one.
+//! `cargo test -p ferrovia-conformance --test seeds -- --seeds 100..200 connect` runs the tests
+//! whose names contain the word under those seeds. Machines of even seeds have two NICs, those of
+//! odd seeds have one.
 
 extern crate ferrovia_conformance as conformance;
 

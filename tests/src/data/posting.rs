@@ -43,8 +43,8 @@ fn allocates_nothing(f: &Fixture, count: u64, mut post: impl FnMut(u64) -> Resul
     }
 }
 
-/// As [`allocates_nothing`], where another thread may allocate at the same time: one attempt without
-/// allocations is enough.
+/// As [`allocates_nothing`], where another thread may allocate at the same time: one attempt
+/// without allocations is enough.
 fn retried(mut attempt: impl FnMut() -> Outcome) -> Outcome {
     let mut last = Ok(());
     for _ in 0..10 {

@@ -429,7 +429,6 @@ pub(crate) const TESTS: &[Test] = &[
     // A failed completion that is taken through an aggregate EVD has the usual consequences for its
     // endpoint.
     test("aevd::failed_completions_through_it", &["it_evd_create.B21", "it_evd_create.B58"], |f| {
-        // The failure has the same consequences when its completion is taken through the aggregate EVD.
         let aevd = gathering(&f.a)?;
         let pair = pair_into(f, aevd, 10)?;
         let End { ia, ep, .. } = &pair.a;
