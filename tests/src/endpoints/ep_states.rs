@@ -8,7 +8,7 @@ use crate::fixture::{OPEN, PAGE, SIGNALLED, attributes};
 use crate::{Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
-    // In this state an endpoint takes Receives only, and can be neither disconnected nor reset.
+    // An unconnected endpoint takes Receives only, and can be neither disconnected nor reset.
     test(
         "ep::unconnected",
         &[
@@ -39,7 +39,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // In this state an endpoint takes Receives only, and no second connection request.
+    // An endpoint that is being connected takes Receives only, and no second connection request.
     test(
         "ep::while_connecting",
         &[
@@ -75,7 +75,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // In this state an endpoint takes every request, and can be neither connected nor reset.
+    // A connected endpoint takes every request, and can be neither connected nor reset.
     test(
         "ep::connected",
         &["it_ep_state_t.F05", "it_ep_state_t.B07", "it_ep_state_t.S05", "it_ep_state_t.S10"],
@@ -97,7 +97,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // In this state an endpoint takes every request and flushes it.
+    // A nonoperational endpoint takes every request and flushes it.
     test(
         "ep::nonoperational",
         &[
@@ -154,7 +154,7 @@ pub(crate) const TESTS: &[Test] = &[
         end.recv_done(1, DtoStatus::Success)?;
         peer.done(9, DtoStatus::Success)
     }),
-    // An endpoint can be connected, disconnected and reset many times, also to other peers.
+    // An endpoint can be connected, disconnected and reset many times.
     test(
         "ep::connects_again_and_again",
         &["it_ep_reset.S01", "it_ep_state_t.S43", "A.it_ep_reset.B01"],

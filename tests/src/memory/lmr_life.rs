@@ -231,8 +231,8 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    // Requests that use a modified region complete with success or with an error, and do nothing by
-    // halves.
+    // A request that uses a modified region either succeeds as a whole, or fails and writes
+    // nothing.
     test("lmr_life::modified_with_requests_outstanding", &["it_lmr_modify.V01"], |f| {
         for privs in [MemPriv::LOCAL_READ, OPEN] {
             let pair = stalled(f)?;

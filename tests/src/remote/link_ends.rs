@@ -140,9 +140,9 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.lmr_unlink(lmr, other.a.ep, 4, SIGNALLED)?;
         other.a.done(4, DtoStatus::Success)
     }),
-    // A link that was not executed before its endpoint was freed or reset has no effect, and an
-    // earlier one stays in force.
-    test("rmr::a_freed_endpoint_leaves_the_link_in_force", &["it_rmr_link.B06", "it_rmr_unlink.B03"], |f| {
+    // Links of an RMR that were not executed before their endpoint was freed or reset have no
+    // effect, and the RMR can be linked through another endpoint.
+    test("rmr::a_freed_endpoint_drops_links_not_executed", &["it_rmr_link.B06", "it_rmr_unlink.B03"], |f| {
         for way in 0..3 {
             let pair = f.pair()?;
             let other = pair_in(f, pair.a.pz)?;

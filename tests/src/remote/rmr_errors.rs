@@ -295,7 +295,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // Creating RMRs fails with IT_ERR_RESOURCES at some point, and works again after one is freed.
+    // Creating RMRs fails with IT_ERR_RESOURCES at some point.
     test("rmr::resources_end", &["it_rmr_create.IT_ERR_RESOURCES"], |f| {
         let pz = f.b.pz_create()?;
         let mut made = 0;

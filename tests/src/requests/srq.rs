@@ -169,8 +169,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.b.srq_create(pz, 1, 1), Error::InvalidPz)
         },
     ),
-    // Creating queues fails with IT_ERR_RESOURCES at some point, and works again after one is
-    // freed.
+    // Creating queues fails with IT_ERR_RESOURCES at some point.
     test("srq::resources_end", &["it_srq_create.IT_ERR_RESOURCES"], |f| {
         let pz = f.b.pz_create()?;
         let mut made = 0;
