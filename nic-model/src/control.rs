@@ -12,27 +12,21 @@ use nic_abi::registers::{
 use platform::Instant;
 
 use crate::Frontend;
-use crate::admin::AdminQueue;
+use crate::admin::command::AdminQueue;
 use crate::keys::Keys;
+use crate::limits::RING_ALIGN;
 use crate::memory::GuestMemory;
-use crate::nic::{Mute, Nic};
+use crate::nic::Nic;
+use crate::node::Node;
+use crate::schedule::Schedule;
 use crate::tables::Table;
+use crate::test_commands::faults::Mute;
 
-/// Twice as often as promised.
+/// The heartbeat's period: half of what the data sheet promises.
 const BEAT: Duration = Duration::from_millis(HEARTBEAT_MS / 2);
-/// Alignment of every ring.
-pub(crate) const RING_ALIGN: u64 = 64;
-
-/// What a control request asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
-    Reset,
-    Start,
-    Unknown,
-}
 
 impl<F: Frontend> Nic<F> {
-    /// Whether the driver asks for something by the control page. A mute device hears a reset and nothing else, or
+    /// Whether there is a control request. A mute device takes none but a reset, and if it is mute for good
     /// not even that.
     #[inline]
     pub fn is_requested(&self) -> bool {
@@ -44,28 +38,6 @@ impl<F: Frontend> Nic<F> {
             }
     }
 
-    /// Carries out a control request, if there is one. Says which, so that the fabric can forget what it holds of this
-    /// NIC; only after that may [`Nic::show_status`] acknowledge it.
-    pub fn control(&mut self) -> Option<Request> {
-        if !self.is_requested() {
-            return None;
-        }
-        let request = self.register(CONTROL_REQUEST).load(Ordering::Acquire);
-        self.acknowledged = request;
-        match self.control_word(offset_of!(Control, command)) {
-            CONTROL_RESET => {
-                self.reset();
-                Some(Request::Reset)
-            }
-            CONTROL_START if self.mute == Mute::No => {
-                self.start();
-                Some(Request::Start)
-            }
-            // Acknowledged, and nothing else: the state shows that nothing happened.
-            _ => Some(Request::Unknown),
-        }
-    }
-
     fn control_word(&self, offset: usize) -> u32 {
         self.register(CONTROL + offset).load(Ordering::Relaxed)
     }
@@ -74,7 +46,7 @@ impl<F: Frontend> Nic<F> {
         u64::from(self.control_word(offset)) | u64::from(self.control_word(offset + 4)) << 32
     }
 
-    /// Forgets everything and clears what the driver may write, but for the control page.
+    /// Forgets everything and clears what the driver may write, except the control page.
     fn reset(&mut self) {
         self.state = State::Idle;
         self.mute = Mute::No;
@@ -86,7 +58,6 @@ impl<F: Frontend> Nic<F> {
         self.keys = Keys::new();
         self.cqs = Table::new();
         self.srqs = Table::new();
-        self.qps = Table::new();
         self.failed_cqs.clear();
         self.drop_management = 0;
         self.bench = None;
@@ -122,12 +93,36 @@ impl<F: Frontend> Nic<F> {
         self.state = State::Ready;
     }
 
-    /// Shows that the device lives, when it is time.
+    /// Changes the heartbeat when it is due.
     pub fn beat(&mut self, now: Instant) {
         if self.mute == Mute::No && now >= self.next_beat {
             self.heartbeat = self.heartbeat.wrapping_add(1);
             self.next_beat = now + BEAT;
             self.register(STATUS_HEARTBEAT).store(self.heartbeat, Ordering::Release);
         }
+    }
+}
+
+impl<F: Frontend> Node<F> {
+    /// Carries out and acknowledges a control request. False if there is none.
+    pub fn control(&mut self, schedule: &mut Schedule) -> bool {
+        let nic = &mut self.nic;
+        if !nic.is_requested() {
+            return false;
+        }
+        nic.acknowledged = nic.register(CONTROL_REQUEST).load(Ordering::Acquire);
+        match nic.control_word(offset_of!(Control, command)) {
+            CONTROL_RESET => {
+                nic.reset();
+                schedule.remove_nic(nic.id);
+                self.qps = Table::new();
+            }
+            CONTROL_START if nic.mute == Mute::No => nic.start(),
+            // An unknown command is acknowledged and changes nothing, which the state shows.
+            _ => {}
+        }
+        // The acknowledgement is the last word that is written: all DMA of before a reset has ended.
+        self.nic.show_status();
+        true
     }
 }

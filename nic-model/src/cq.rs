@@ -1,15 +1,11 @@
 //! Completion queues: writing entries, overflow, arming, moving to a ring of another size.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use nic_abi::cqe::{self, Cqe, CqeFlags};
-use nic_abi::eqe::EventType;
 use nic_abi::protocol;
-use nic_abi::registers::CQ_RECORDS;
 
-use crate::Frontend;
 use crate::memory::{DmaError, GuestMemory};
-use crate::nic::Nic;
 
 /// A completion queue.
 pub(crate) struct Cq {
@@ -27,90 +23,73 @@ pub(crate) struct Cq {
     pub users: u32,
 }
 
+/// An entry could not be written: the ring is full, or its memory cannot be reached.
+pub(crate) struct CannotWrite;
+
 impl Cq {
     /// Bus address of the entry at a free-running index.
     #[inline]
     fn addr(&self, index: u32) -> u64 {
         entry_addr(self.ring, self.log, index)
     }
-}
 
-#[inline]
-fn entry_addr(ring: u64, log: u32, index: u32) -> u64 {
-    ring + u64::from(index & ((1 << log) - 1)) * cqe::SIZE as u64
-}
-
-impl<F: Frontend> Nic<F> {
-    /// Writes a completion (whose phase is filled in here) and raises the CQ's event if it is armed for it. A CQ that
-    /// has failed takes nothing any more; [`Nic::failed_cq`] is set when it fails now.
+    /// Writes a completion, whose phase is filled in here. Returns whether the CQ was armed for it.
     #[inline]
-    pub fn post_cqe(&mut self, number: u32, mut entry: Cqe) {
-        let Some(cq) = self.cqs.get_mut(number) else { return };
-        if cq.failed {
-            self.stats.lost_completions += 1;
-            return;
-        }
-        let record = self.frontend.registers();
-        let at = CQ_RECORDS + number as usize * nic_abi::doorbell::RECORD_BYTES;
-        let (Ok(head), Ok(arm)) = (record.atomic_u32(at), record.atomic_u32(at + 4)) else { return };
-        if cq.producer.wrapping_sub(cq.head_seen) >= 1 << cq.log {
-            // A head that makes no sense looks like a full ring, too.
-            cq.head_seen = head.load(Ordering::Acquire);
-            if cq.producer.wrapping_sub(cq.head_seen) >= 1 << cq.log {
-                return self.fail_cq(number);
+    pub fn push<M: GuestMemory>(
+        &mut self,
+        memory: &M,
+        [head, arm]: [&AtomicU32; 2],
+        mut entry: Cqe,
+    ) -> Result<bool, CannotWrite> {
+        if self.producer.wrapping_sub(self.head_seen) >= 1 << self.log {
+            // A head ahead of the producer makes the ring look full, too.
+            self.head_seen = head.load(Ordering::Acquire);
+            if self.producer.wrapping_sub(self.head_seen) >= 1 << self.log {
+                return Err(CannotWrite);
             }
         }
-        entry.phase = (cqe::phase(cq.producer, cq.log) >> 32) as u32;
+        entry.phase = (cqe::phase(self.producer, self.log) >> 32) as u32;
         let words: [u64; cqe::WORDS] = zerocopy::transmute!(entry);
-        if self.frontend.memory().publish(cq.addr(cq.producer), words).is_err() {
-            return self.fail_cq(number);
-        }
-        cq.producer = cq.producer.wrapping_add(1);
+        memory.publish(self.addr(self.producer), words).map_err(|_| CannotWrite)?;
+        self.producer = self.producer.wrapping_add(1);
         let solicited = entry.flags & CqeFlags::SOLICITED.bits() != 0 || entry.status != 0;
-        if protocol::disarm(arm, solicited) {
-            let (eq, generation) = (cq.eq, cq.generation);
-            self.post_event(eq, EventType::Completion, 0, number, generation, 0);
-        }
+        Ok(protocol::disarm(arm, solicited))
     }
 
-    fn fail_cq(&mut self, number: u32) {
-        self.stats.lost_completions += 1;
-        let Some(cq) = self.cqs.get_mut(number) else { return };
-        cq.failed = true;
-        let (eq, generation) = (cq.eq, cq.generation);
-        log::warn!("completion queue {number} overflowed or cannot be reached");
-        self.failed_cqs.push(number);
-        self.post_event(eq, EventType::CqError, 0, number, generation, 0);
+    /// Entries that are not consumed, according to the consumer's `head`; `None` if that is impossible.
+    pub fn unconsumed(&self, head: &AtomicU32) -> Option<u32> {
+        let used = self.producer.wrapping_sub(head.load(Ordering::Acquire));
+        (used <= 1 << self.log).then_some(used)
     }
 
-    /// Entries that were not consumed, by the consumer's record; `None` if it makes no sense.
-    pub fn cq_unconsumed(&self, number: u32) -> Option<u32> {
-        let cq = self.cqs.get(number)?;
-        let head = self.record(CQ_RECORDS, number, 0).load(Ordering::Acquire);
-        let used = cq.producer.wrapping_sub(head);
-        (used <= 1 << cq.log).then_some(used)
-    }
-
-    /// Moves a CQ to a zeroed ring that has room for its unconsumed entries.
-    pub fn move_cq(&mut self, number: u32, ring: u64, log: u32) -> Result<(), DmaError> {
-        let unconsumed = self.cq_unconsumed(number).unwrap_or(0);
-        let Some(cq) = self.cqs.get_mut(number) else { return Ok(()) };
-        let memory = self.frontend.memory();
-        let head = cq.producer.wrapping_sub(unconsumed);
+    /// Moves to a zeroed ring that has room for the unconsumed entries.
+    pub fn move_to<M: GuestMemory>(
+        &mut self,
+        memory: &M,
+        unconsumed: u32,
+        ring: u64,
+        log: u32,
+    ) -> Result<(), DmaError> {
+        let head = self.producer.wrapping_sub(unconsumed);
         for i in 0..unconsumed {
             let index = head.wrapping_add(i);
-            let mut entry: [u64; cqe::WORDS] = memory.load(cq.addr(index))?;
+            let mut entry: [u64; cqe::WORDS] = memory.load(self.addr(index))?;
             entry[cqe::WORDS - 1] = entry[cqe::WORDS - 1] & !cqe::PHASE | cqe::phase(index, log);
             memory.publish(entry_addr(ring, log, index), entry)?;
         }
-        // What a zeroed entry says depends on the pass, and the ring may begin in any: say of the rest that it was
-        // not written.
+        // The index may begin in any pass over the new ring, and in every second pass a zeroed entry has the
+        // phase of a written one. So each entry of the rest gets the phase of an entry that is not written.
         for i in unconsumed..1 << log {
             let index = head.wrapping_add(i);
             let unwritten = [0, 0, 0, cqe::phase(index, log) ^ cqe::PHASE];
             memory.publish(entry_addr(ring, log, index), unwritten)?;
         }
-        (cq.ring, cq.log, cq.head_seen) = (ring, log, head);
+        (self.ring, self.log, self.head_seen) = (ring, log, head);
         Ok(())
     }
+}
+
+#[inline]
+fn entry_addr(ring: u64, log: u32, index: u32) -> u64 {
+    ring + u64::from(index & ((1 << log) - 1)) * cqe::SIZE as u64
 }

@@ -1,15 +1,13 @@
-//! Event queues: writing events, and interrupts.
+//! Event queues.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use nic_abi::cqe;
-use nic_abi::eqe::{self, Eqe, EventType};
+use nic_abi::eqe::{self, Eqe};
 use nic_abi::protocol;
-use nic_abi::registers::{EQ_RECORDS, Fault};
+use nic_abi::registers::Fault;
 
-use crate::Frontend;
 use crate::memory::GuestMemory;
-use crate::nic::Nic;
 
 /// An event queue.
 pub(crate) struct Eq {
@@ -24,59 +22,34 @@ pub(crate) struct Eq {
     pub users: u32,
 }
 
-impl<F: Frontend> Nic<F> {
-    /// Writes an event, and raises the interrupt if the queue is armed; returns its index. An event that does not fit is the end
-    /// of the NIC: its driver could rely on nothing any more.
-    pub fn post_event(
+impl Eq {
+    /// Writes an event, whose phase is filled in here. Returns its index, and whether the queue was
+    /// armed and an interrupt has to be raised.
+    pub fn push<M: GuestMemory>(
         &mut self,
-        number: u32,
-        event: EventType,
-        status: u8,
-        object: u32,
-        generation: u32,
-        detail: u32,
-    ) -> Option<u32> {
-        let eq = self.eqs.get_mut(number)?;
-        let registers = self.frontend.registers();
-        let at = EQ_RECORDS + number as usize * nic_abi::doorbell::RECORD_BYTES;
-        let (Ok(head), Ok(arm)) = (registers.atomic_u32(at), registers.atomic_u32(at + 4)) else {
-            return None;
-        };
-        if eq.producer.wrapping_sub(eq.head_seen) >= 1 << eq.log {
-            eq.head_seen = head.load(Ordering::Acquire);
-            if eq.producer.wrapping_sub(eq.head_seen) >= 1 << eq.log {
-                self.fail(Fault::EventQueueOverflow);
-                return None;
+        memory: &M,
+        [head, arm]: [&AtomicU32; 2],
+        mut event: Eqe,
+    ) -> Result<(u32, bool), Fault> {
+        let size = 1 << self.log;
+        if self.producer.wrapping_sub(self.head_seen) >= size {
+            self.head_seen = head.load(Ordering::Acquire);
+            if self.producer.wrapping_sub(self.head_seen) >= size {
+                return Err(Fault::EventQueueOverflow);
             }
         }
-        let entry = Eqe {
-            event: event as u8,
-            status,
-            number: object,
-            generation,
-            detail,
-            phase: (cqe::phase(eq.producer, eq.log) >> 32) as u32,
-            ..Eqe::default()
-        };
-        let words: [u64; eqe::WORDS] = zerocopy::transmute!(entry);
-        let addr = eq.ring + u64::from(eq.producer & ((1 << eq.log) - 1)) * eqe::SIZE as u64;
-        if self.frontend.memory().publish(addr, words).is_err() {
-            self.fail(Fault::Dma);
-            return None;
-        }
-        let index = eq.producer;
-        eq.producer = index.wrapping_add(1);
-        if protocol::disarm(arm, true) {
-            self.stats.interrupts += 1;
-            self.frontend.raise(eq.vector);
-        }
-        Some(index)
+        event.phase = (cqe::phase(self.producer, self.log) >> 32) as u32;
+        let words: [u64; eqe::WORDS] = zerocopy::transmute!(event);
+        let addr = self.ring + u64::from(self.producer & (size - 1)) * eqe::SIZE as u64;
+        memory.publish(addr, words).map_err(|_| Fault::Dma)?;
+        let index = self.producer;
+        self.producer = index.wrapping_add(1);
+        Ok((index, protocol::disarm(arm, true)))
     }
 
-    /// Whether the event at `index` is still to be consumed, by what the driver says.
-    pub fn event_waits(&self, number: u32, index: u32) -> bool {
-        let Some(eq) = self.eqs.get(number) else { return false };
-        let head = self.record(EQ_RECORDS, number, 0).load(Ordering::Acquire);
-        eq.producer.wrapping_sub(index) <= eq.producer.wrapping_sub(head)
+    /// Whether the event at `index` is not consumed yet, according to the driver's `head`.
+    pub fn is_waiting(&self, head: &AtomicU32, index: u32) -> bool {
+        let head = head.load(Ordering::Acquire);
+        self.producer.wrapping_sub(index) <= self.producer.wrapping_sub(head)
     }
 }

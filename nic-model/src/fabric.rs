@@ -1,23 +1,22 @@
 //! NICs, the links between them, and the loop that drives them.
 //!
-//! Work comes from four places: the control pages, the doorbell FIFOs, timers, and the round of queue pairs that
-//! have more to do. Each turn of a queue pair is bounded, so that none starves the others.
+//! Work comes from four places: the control pages, the doorbell FIFOs, timers, and the queue pairs that have
+//! more to do. Each turn of a queue pair is bounded, so that none starves the others.
 
-use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use nic_abi::cqe;
-use nic_abi::eqe::{EventType, UNTOLD};
 use platform::Instant;
 
-use crate::control::Request;
-use crate::doorbell::Doorbell;
-use crate::nic::{Mute, Nic};
-use crate::{AddError, Frontend, NicConfig, Stats};
-
-/// Names a NIC of a [`Fabric`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NicId(pub(crate) u16);
+use crate::config::{NicConfig, Stats};
+use crate::error::AddError;
+use crate::frontend::Frontend;
+use crate::ids::{NicId, QpId};
+use crate::nic::Nic;
+use crate::node::Node;
+use crate::qp::Qp;
+use crate::schedule::Schedule;
+use crate::tables::Table;
+use crate::test_commands::faults::Mute;
 
 /// Whether a poll found work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +32,16 @@ const DOORBELLS: u32 = 64;
 
 /// NICs and the links between them.
 pub struct Fabric<F: Frontend> {
-    pub(crate) nics: Vec<Nic<F>>,
-    /// Queue pairs that have something to do, each at most once.
-    active: VecDeque<(u16, u32)>,
-    /// Queue pairs that wait for a moment, each at most once.
-    timers: BTreeSet<(Instant, u16, u32)>,
-    pub(crate) now: Instant,
+    nodes: Vec<Node<F>>,
+    pub(crate) schedule: Schedule,
+}
+
+/// Both ends of a message, and the schedule.
+pub(crate) struct Ends<'a, F: Frontend> {
+    /// The sender's NIC, unless it is the receiver's.
+    pub source: Option<&'a Nic<F>>,
+    pub target: &'a mut Node<F>,
+    pub schedule: &'a mut Schedule,
 }
 
 impl<F: Frontend> Default for Fabric<F> {
@@ -50,21 +53,21 @@ impl<F: Frontend> Default for Fabric<F> {
 impl<F: Frontend> Fabric<F> {
     /// A fabric without NICs.
     pub fn new() -> Fabric<F> {
-        Fabric { nics: Vec::new(), active: VecDeque::new(), timers: BTreeSet::new(), now: Instant::ZERO }
+        Fabric { nodes: Vec::new(), schedule: Schedule::new() }
     }
 
     /// Adds a NIC, powered on: clears its register file and writes its identity.
     pub fn add_nic(&mut self, config: NicConfig, frontend: F) -> Result<NicId, AddError> {
-        let id = u16::try_from(self.nics.len()).map_err(|_| AddError::TooMany)?;
-        self.nics.push(Nic::new(config, frontend)?);
-        Ok(NicId(id))
+        let id = NicId(u16::try_from(self.nodes.len()).map_err(|_| AddError::TooMany)?);
+        self.nodes.push(Node { nic: Nic::new(id, config, frontend)?, qps: Table::new() });
+        Ok(id)
     }
 
-    /// Joins two NICs by a short cut: each finds the other by its GIDs. A NIC always finds itself.
+    /// Links two NICs by a short cut: each finds the other by its GIDs. A NIC always finds itself.
     pub fn connect(&mut self, a: NicId, b: NicId) {
-        for (here, there) in [(a.0, b.0), (b.0, a.0)] {
+        for (here, there) in [(a, b), (b, a)] {
             if here != there
-                && let Some(nic) = self.nics.get_mut(usize::from(here))
+                && let Some(Node { nic, .. }) = self.nodes.get_mut(here.index())
                 && !nic.links.contains(&there)
             {
                 nic.links.push(there);
@@ -74,28 +77,28 @@ impl<F: Frontend> Fabric<F> {
 
     /// What a NIC did and what it dropped or ignored.
     pub fn stats(&self, nic: NicId) -> Option<&Stats> {
-        self.nics.get(usize::from(nic.0)).map(|n| &n.stats)
+        self.nodes.get(nic.index()).map(|node| &node.nic.stats)
     }
 
-    /// Does up to about `budget` pieces of work. A piece is bounded: a command, a work request, or a megabyte of a
-    /// longer one.
+    /// Does up to about `budget` pieces of work. A piece is bounded: a command, a work request, or a megabyte
+    /// of a longer one.
     pub fn poll(&mut self, now: Instant, budget: u32) -> Progress {
-        self.now = now;
+        self.schedule.now = now;
         let mut worked = false;
-        for n in 0..self.nics.len() as u16 {
-            worked |= self.housekeeping(n);
+        for node in &mut self.nodes {
+            worked |= node.housekeeping(&mut self.schedule);
         }
         worked |= self.run_timers();
         let mut left = budget;
         while left > 0 {
             let before = left;
-            for n in 0..self.nics.len() as u16 {
-                self.doorbells(n, &mut left);
+            for node in &mut self.nodes {
+                node.doorbells(&mut self.schedule, &mut left);
             }
-            // As many turns as are waiting now: who goes to the back of the line waits for new doorbells first.
-            for _ in 0..self.active.len() {
-                let Some((n, slot)) = self.active.pop_front() else { break };
-                left = left.saturating_sub(self.turn(n, slot).max(1));
+            // One turn for each queue pair that has work now; further turns come after the next doorbells.
+            for _ in 0..self.schedule.waiting() {
+                let Some(id) = self.schedule.next() else { break };
+                left = left.saturating_sub(self.turn(id).max(1));
                 if left == 0 {
                     break;
                 }
@@ -110,8 +113,8 @@ impl<F: Frontend> Fabric<F> {
 
     /// Asks all drivers for a kick with their next doorbell. False if there is work already: poll again.
     pub fn prepare_sleep(&mut self) -> bool {
-        let mut idle = self.active.is_empty();
-        for nic in &mut self.nics {
+        let mut idle = self.schedule.waiting() == 0;
+        for Node { nic, .. } in &mut self.nodes {
             idle &= nic.ask_for_kick() && !nic.has_commands() && !nic.bench_spins();
         }
         idle
@@ -119,123 +122,91 @@ impl<F: Frontend> Fabric<F> {
 
     /// When [`Fabric::poll`] must run again at the latest (retries, heartbeat).
     pub fn next_deadline(&self) -> Option<Instant> {
-        let timer = self.timers.first().map(|t| t.0);
-        let beats = self.nics.iter().filter(|n| n.mute == Mute::No).map(|n| n.next_beat);
-        let benches = self.nics.iter().filter_map(Nic::bench_deadline);
-        beats.chain(benches).chain(timer).min()
+        let nics = || self.nodes.iter().map(|node| &node.nic);
+        let beats = nics().filter(|nic| nic.mute == Mute::No).map(|nic| nic.next_beat);
+        beats.chain(nics().filter_map(Nic::bench_deadline)).chain(self.schedule.deadline()).min()
     }
 
-    /// Tells the drivers that no kick is needed any more. To be called after every [`Fabric::prepare_sleep`].
+    /// Shows the drivers that the device needs no kick any more. To be called after every
+    /// [`Fabric::prepare_sleep`].
     pub fn awake(&mut self) {
-        for nic in &self.nics {
-            nic.no_kicks();
+        for node in &self.nodes {
+            node.nic.ask_for_no_kick();
         }
     }
 
-    /// A driver kicked `nic`. Only one of the benchmarks depends on it, so it may be called late or not at all.
+    /// The driver of `nic` has kicked. Only one of the benchmarks depends on it, so the call may come late or
+    /// not at all.
     pub fn kicked(&mut self, nic: NicId) {
-        if let Some(nic) = self.nics.get_mut(usize::from(nic.0)) {
-            nic.bench_kicked();
+        if let Some(node) = self.nodes.get_mut(nic.index()) {
+            node.nic.bench_kicked();
         }
     }
 
-    /// Control page, heartbeat, commands, benchmarks.
-    fn housekeeping(&mut self, n: u16) -> bool {
-        let now = self.now;
-        let nic = &mut self.nics[usize::from(n)];
-        nic.beat(now);
-        let mut worked = false;
-        if let Some(request) = nic.control() {
-            if request == Request::Reset {
-                self.active.retain(|(nic, _)| *nic != n);
-                self.timers.retain(|(_, nic, _)| *nic != n);
-            }
-            // The acknowledgement is the last thing that is written.
-            self.nics[usize::from(n)].show_status();
-            worked = true;
-        }
-        worked | self.commands(n) | self.nics[usize::from(n)].run_bench(now)
-    }
-
-    /// Takes doorbells of one NIC.
-    fn doorbells(&mut self, n: u16, left: &mut u32) {
-        for _ in 0..DOORBELLS.min(*left) {
-            let nic = &mut self.nics[usize::from(n)];
-            if !nic.running() {
-                return;
-            }
-            let Some(doorbell) = nic.take_doorbell() else { return };
-            *left -= 1;
-            match doorbell {
-                Doorbell::Work(slot) => self.activate(n, slot),
-                Doorbell::BadTail(slot) => {
-                    self.fail_qp(n, slot, cqe::Status::LocalQpOperation, Some((EventType::QpFatal, UNTOLD)));
-                }
-                Doorbell::Admin => {
-                    self.commands(n);
-                }
-                Doorbell::Nothing => {}
-            }
-        }
-    }
-
-    /// Lets queue pairs go on whose time has come.
+    /// Resumes the queue pairs whose time has come.
     fn run_timers(&mut self) -> bool {
         let mut worked = false;
-        while let Some(&(at, n, slot)) = self.timers.first()
-            && at <= self.now
-        {
-            self.timers.pop_first();
-            self.timer_fired(n, slot);
+        while let Some(id) = self.schedule.expired() {
+            if let Some((nic, qp, schedule)) = self.parts(id) {
+                qp.timer_fired(nic, schedule);
+            }
+            self.fail_users_of_cqs(id.nic);
             worked = true;
         }
         worked
     }
 
-    /// Puts a queue pair into the round, unless it is there.
+    /// A queue pair with its NIC, and the schedule.
     #[inline]
-    pub(crate) fn activate(&mut self, n: u16, slot: u32) {
-        if let Some(qp) = self.nics[usize::from(n)].qps.get_mut(slot)
-            && !qp.active
-        {
-            qp.active = true;
-            self.active.push_back((n, slot));
-        }
+    pub(crate) fn parts(&mut self, id: QpId) -> Option<(&mut Nic<F>, &mut Qp, &mut Schedule)> {
+        let (nic, qp) = self.nodes.get_mut(id.nic.index())?.parts(id.slot)?;
+        Some((nic, qp, &mut self.schedule))
     }
 
-    /// Takes a queue pair out of the round and stops its timer.
-    pub(crate) fn forget(&mut self, n: u16, slot: u32) {
-        self.stop_timer(n, slot);
-        let Some(qp) = self.nics[usize::from(n)].qps.get_mut(slot) else { return };
-        if core::mem::take(&mut qp.active) {
-            self.active.retain(|entry| *entry != (n, slot));
-        }
-    }
-
-    /// Wakes a queue pair at `at`.
-    pub(crate) fn start_timer(&mut self, n: u16, slot: u32, at: Instant) {
-        self.stop_timer(n, slot);
-        if let Some(qp) = self.nics[usize::from(n)].qps.get_mut(slot) {
-            qp.deadline = Some(at);
-            self.timers.insert((at, n, slot));
-        }
-    }
-
-    pub(crate) fn stop_timer(&mut self, n: u16, slot: u32) {
-        if let Some(qp) = self.nics[usize::from(n)].qps.get_mut(slot)
-            && let Some(at) = qp.deadline.take()
-        {
-            self.timers.remove(&(at, n, slot));
-        }
-    }
-
-    /// The NIC that a GID names, as seen from NIC `n`.
+    /// Both ends of a message from NIC `from` to NIC `to`.
     #[inline]
-    pub(crate) fn find(&self, n: u16, gid: &[u8; 16]) -> Option<u16> {
-        let nic = self.nics.get(usize::from(n))?;
+    pub(crate) fn ends(&mut self, from: NicId, to: NicId) -> Option<Ends<'_, F>> {
+        let schedule = &mut self.schedule;
+        if from == to {
+            return Some(Ends { source: None, target: self.nodes.get_mut(to.index())?, schedule });
+        }
+        let [source, target] = self.nodes.get_disjoint_mut([from.index(), to.index()]).ok()?;
+        Some(Ends { source: Some(&source.nic), target, schedule })
+    }
+
+    /// Moves the queue pairs of CQs of a NIC that have failed to the error state.
+    #[inline]
+    pub(crate) fn fail_users_of_cqs(&mut self, nic: NicId) {
+        if let Some(node) = self.nodes.get_mut(nic.index()) {
+            node.fail_users_of_cqs(&mut self.schedule);
+        }
+    }
+
+    /// The NIC that a GID names, as NIC `from` sees it.
+    pub(crate) fn find(&self, from: NicId, gid: &[u8; 16]) -> Option<NicId> {
+        let nic = &self.nodes.get(from.index())?.nic;
         if nic.has_gid(gid) {
-            return Some(n);
+            return Some(from);
         }
-        nic.links.iter().copied().find(|l| self.nics[usize::from(*l)].has_gid(gid))
+        nic.links.iter().copied().find(|link| self.nodes[link.index()].nic.has_gid(gid))
+    }
+}
+
+impl<F: Frontend> Node<F> {
+    /// Control page, heartbeat, commands, benchmarks.
+    fn housekeeping(&mut self, schedule: &mut Schedule) -> bool {
+        let now = schedule.now;
+        self.nic.beat(now);
+        self.control(schedule) | self.commands(schedule) | self.nic.run_bench(now)
+    }
+
+    /// Takes doorbells.
+    fn doorbells(&mut self, schedule: &mut Schedule, left: &mut u32) {
+        for _ in 0..DOORBELLS.min(*left) {
+            if !self.nic.running() || !self.take_doorbell(schedule) {
+                return;
+            }
+            *left -= 1;
+        }
     }
 }

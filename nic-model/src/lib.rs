@@ -16,12 +16,15 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `fabric`, `nic`, `control`, `doorbell` | the loop; registers, handshake, heartbeat; the doorbell FIFO |
+//! | `fabric`, `schedule` | the loop; which queue pairs have work or wait |
+//! | `node`, `nic` | one NIC with its queue pairs, and without them |
+//! | `control`, `doorbell`, `report` | handshake and heartbeat; the doorbell FIFO; completions and events |
 //! | `admin` | commands |
 //! | `keys`, `lists`, `transfer` | translation and protection; the one copy |
-//! | `cq`, `eq`, `srq` | queues that need no engine |
+//! | `cq`, `eq`, `srq` | completion, event and shared receive queues |
 //! | `qp` | queue pairs: states, entries, requester, responder, datagrams, flushing |
-//! | `bench` | baselines for benchmarks |
+//! | `test_commands` | fault injection and benchmarks |
+//! | `testing` | with the feature `testing`: a miniature driver |
 //!
 //! What the driver writes is an allegation: each word is read once, checked, and what was checked is used. Nothing here
 //! panics, loops without bound or touches memory outside of rings and regions, whatever the driver does.
@@ -30,7 +33,7 @@
 extern crate alloc;
 
 mod admin;
-mod bench;
+mod config;
 mod control;
 mod cq;
 mod doorbell;
@@ -38,20 +41,27 @@ mod eq;
 mod error;
 mod fabric;
 mod frontend;
+mod ids;
 mod keys;
 mod limits;
 mod lists;
 mod memory;
 mod nic;
+mod node;
 mod qp;
+mod records;
+mod report;
+mod schedule;
 mod srq;
 mod tables;
+mod test_commands;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transfer;
 
+pub use config::{NicConfig, Stats};
 pub use error::AddError;
-pub use fabric::{Fabric, NicId, Progress};
+pub use fabric::{Fabric, Progress};
 pub use frontend::Frontend;
+pub use ids::NicId;
 pub use memory::{DmaError, GuestMemory};
-pub use nic::{NicConfig, Stats};

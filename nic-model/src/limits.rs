@@ -3,7 +3,7 @@
 use nic_abi::ident;
 use nic_abi::registers::{Features, GIDS, Identity, MAGIC};
 
-use crate::NicConfig;
+use crate::config::NicConfig;
 
 /// Log2 of the blocks of a send queue at most.
 pub(crate) const LOG_SQ_BLOCKS: u32 = 16;
@@ -13,11 +13,13 @@ pub(crate) const LOG_RQ_ENTRIES: u32 = 16;
 pub(crate) const LOG_CQES: u32 = 20;
 /// Log2 of the entries of an event queue at most.
 pub(crate) const LOG_EQES: u32 = 17;
+/// Alignment of every ring.
+pub(crate) const RING_ALIGN: u64 = 64;
 /// Segments of a work request at most.
 pub(crate) const MAX_SGES: usize = 32;
-/// Elements of one region's list at most: 1 GiB in pages of 4 KiB, and then some.
+/// Elements of one region's list at most: enough for 1 GiB in pages of 4 KiB.
 pub(crate) const MAX_LIST_ELEMENTS: u32 = 1 << 18;
-/// Elements of all regions of a NIC together at most, so that a driver cannot eat the device's memory.
+/// Elements of all regions of a NIC together at most: a bound for the device's memory.
 pub(crate) const MAX_TRANSLATIONS: u64 = 1 << 22;
 /// Outstanding RDMA Reads and atomics of a queue pair at most.
 pub(crate) const MAX_RD_ATOMIC: u8 = 16;

@@ -1,12 +1,6 @@
 //! Shared receive queues.
 
-use core::sync::atomic::Ordering;
-
-use nic_abi::eqe::EventType;
-use nic_abi::registers::SRQ_RECORDS;
-
-use crate::Frontend;
-use crate::nic::Nic;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// A shared receive queue.
 pub(crate) struct Srq {
@@ -22,47 +16,16 @@ pub(crate) struct Srq {
     pub limit_event: Option<u32>,
     /// Entries taken since creation.
     pub head: u32,
-    /// Its memory or its doorbell made no sense.
+    /// Its memory could not be reached, or its doorbell record was impossible.
     pub failed: bool,
     /// Queue pairs that use it.
     pub users: u32,
 }
 
-impl<F: Frontend> Nic<F> {
-    /// Entries that are left; `None` if the doorbell record makes no sense.
-    pub fn srq_left(&self, number: u32) -> Option<u32> {
-        let srq = self.srqs.get(number)?;
-        let tail = self.record(SRQ_RECORDS, number, 0).load(Ordering::Acquire);
-        let left = tail.wrapping_sub(srq.head);
-        (left <= 1 << srq.log).then_some(left)
-    }
-
-    /// Raises the limit event if the SRQ is below its limit, and disarms it then. An event that still waits tells of this, too: or else
-    /// who arms the limit over and over would fill the event queue.
-    pub fn check_srq_limit(&mut self, number: u32) {
-        let left = self.srq_left(number).unwrap_or(0);
-        let Some(srq) = self.srqs.get_mut(number) else { return };
-        if left >= srq.limit {
-            return;
-        }
-        srq.limit = 0;
-        let (eq, generation) = (srq.eq, srq.generation);
-        if srq.limit_event.is_some_and(|index| self.event_waits(eq, index)) {
-            return;
-        }
-        let event = self.post_event(eq, EventType::SrqLimit, 0, number, generation, left);
-        if let Some(srq) = self.srqs.get_mut(number) {
-            srq.limit_event = event;
-        }
-    }
-
-    /// Takes an SRQ out of service.
-    pub fn fail_srq(&mut self, number: u32) {
-        let Some(srq) = self.srqs.get_mut(number) else { return };
-        if !srq.failed {
-            srq.failed = true;
-            let (eq, generation) = (srq.eq, srq.generation);
-            self.post_event(eq, EventType::SrqError, 0, number, generation, 0);
-        }
+impl Srq {
+    /// Entries that are left; `None` if the `tail` of the doorbell record is impossible.
+    pub fn left(&self, tail: &AtomicU32) -> Option<u32> {
+        let left = tail.load(Ordering::Acquire).wrapping_sub(self.head);
+        (left <= 1 << self.log).then_some(left)
     }
 }

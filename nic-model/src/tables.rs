@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Objects in slots that the driver chose. Finding one is an index and a bounds check; the vector grows up to the
+/// Objects in slots that the driver chose. A lookup is an index and a bounds check; the vector grows to the
 /// highest slot in use, which the caller has bounded.
 pub(crate) struct Table<T> {
     slots: Vec<Option<Box<T>>>,
@@ -41,9 +41,9 @@ impl<T> Table<T> {
         self.slots.get_mut(slot as usize)?.take()
     }
 
-    /// All objects with their slots. Only for what is allowed to take long: failures and teardown.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.slots.iter().enumerate().filter_map(|(i, s)| Some((i as u32, s.as_deref()?)))
+    /// All objects. Only for what may take long: failures and teardown.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|s| s.as_deref_mut())
     }
 }
 
@@ -62,6 +62,6 @@ mod tests {
         assert_eq!(table.remove(5), None);
         assert_eq!(table.remove(u32::MAX), None);
         assert!(!table.contains(5) && table.contains(2));
-        assert_eq!(table.iter().collect::<Vec<_>>(), [(2, &'b')]);
+        assert_eq!(table.iter_mut().collect::<Vec<_>>(), [&'b']);
     }
 }

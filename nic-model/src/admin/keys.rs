@@ -8,7 +8,7 @@ use nic_abi::admin::{
 use nic_abi::ident::key_slot;
 use nic_abi::wqe::LinkFlags;
 
-use super::{Answer, DONE, Refusal, args, at, result};
+use super::command::{Answer, DONE, Refusal, args, at, result};
 use crate::Frontend;
 use crate::keys::{Key, Kind, QpName, RIGHTS, VARIANT};
 use crate::limits::{MAX_LIST_ELEMENTS, MAX_TRANSLATIONS};

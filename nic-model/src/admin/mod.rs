@@ -1,117 +1,45 @@
 //! The admin queue: commands are taken in order, checked to the last field, carried out or refused.
 //!
-//! | module | commands |
+//! | module | subject |
 //! |---|---|
-//! | `queues` | event queues, protection domains, CQs, SRQs |
-//! | `keys` | regions and windows |
-//! | `qps` | queue pairs |
-//! | `special` | fault injection and benchmarks |
+//! | `command` | commands as the driver wrote them, and answers |
+//! | `queues` | commands about event queues, protection domains, CQs, SRQs |
+//! | `keys` | about regions and windows |
+//! | `qps` | about queue pairs |
+//!
+//! The commands for tests are in `test_commands`.
 
+pub(crate) mod command;
 mod keys;
 mod qps;
 mod queues;
-mod special;
 
 use core::mem::offset_of;
 
 use nic_abi::admin::{
-    ARGS_OFFSET, COMMAND_SIZE, Command, FLAG_EVENT, NO_FIELD, Opcode, RESPONSE_SIZE, RESULT_SIZE, Response,
-    Status,
+    ARGS_OFFSET, COMMAND_SIZE, Command, FLAG_EVENT, NO_FIELD, Opcode, RESPONSE_SIZE, Response, Status,
 };
 use nic_abi::cqe;
 use nic_abi::eqe::EventType;
 use nic_abi::registers::Fault;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Frontend;
-use crate::control::RING_ALIGN;
-use crate::fabric::Fabric;
+use crate::limits::RING_ALIGN;
 use crate::memory::GuestMemory;
 use crate::nic::Nic;
+use crate::node::Node;
+use crate::report::event;
+use crate::schedule::Schedule;
+use command::{Answer, DONE, Refusal, at};
 
 /// Commands carried out before other work gets its turn.
 const BATCH: u32 = 16;
 
-/// The admin queue.
-pub(crate) struct AdminQueue {
-    commands: u64,
-    responses: u64,
-    pub log: u32,
-    /// Commands taken since the start.
-    pub head: u32,
-    /// Commands posted since the start, as of the last doorbell.
-    pub tail: u32,
-}
-
-impl AdminQueue {
-    pub const fn new(commands: u64, responses: u64, log: u32) -> AdminQueue {
-        AdminQueue { commands, responses, log, head: 0, tail: 0 }
-    }
-
-    fn entry(&self, index: u32) -> u64 {
-        u64::from(index & ((1 << self.log) - 1))
-    }
-}
-
-/// Why a command is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub status: Status,
-    /// Offset of the field to blame.
-    pub field: u16,
-}
-
-impl Refusal {
-    pub const fn new(status: Status, field: usize) -> Refusal {
-        Refusal { status, field: field as u16 }
-    }
-
-    /// A field has a value that is not allowed.
-    pub const fn field(field: usize) -> Refusal {
-        Refusal::new(Status::BadField, field)
-    }
-}
-
-/// A command's result.
-pub(crate) type Answer = Result<[u8; RESULT_SIZE], Refusal>;
-
-/// The offset in a command of one of its fields, or of a field of its arguments.
-macro_rules! at {
-    (command.$name:ident) => {
-        core::mem::offset_of!(nic_abi::admin::Command, $name)
-    };
-    ($args:ty, $name:ident) => {
-        nic_abi::admin::ARGS_OFFSET + core::mem::offset_of!($args, $name)
-    };
-}
-pub(crate) use at;
-
-/// A result without content.
-pub(crate) const DONE: [u8; RESULT_SIZE] = [0; RESULT_SIZE];
-
-/// A result with content.
-pub(crate) fn result<T: IntoBytes + Immutable>(value: &T) -> [u8; RESULT_SIZE] {
-    let mut bytes = DONE;
-    let value = value.as_bytes();
-    let n = value.len().min(RESULT_SIZE);
-    bytes[..n].copy_from_slice(&value[..n]);
-    bytes
-}
-
-/// The arguments of a command.
-pub(crate) fn args<T: FromBytes + IntoBytes>(command: &Command) -> T {
-    let mut value = T::new_zeroed();
-    let bytes = value.as_mut_bytes();
-    let n = bytes.len().min(command.args.len());
-    bytes[..n].copy_from_slice(&command.args[..n]);
-    value
-}
-
-impl<F: Frontend> Fabric<F> {
-    /// Carries out commands of one NIC. Says whether there were any.
-    pub(crate) fn commands(&mut self, n: u16) -> bool {
+impl<F: Frontend> Node<F> {
+    /// Carries out commands. False if there were none.
+    pub(crate) fn commands(&mut self, schedule: &mut Schedule) -> bool {
         for done in 0..BATCH {
-            let nic = &mut self.nics[usize::from(n)];
+            let nic = &mut self.nic;
             if !nic.has_commands() {
                 return done > 0;
             }
@@ -119,26 +47,22 @@ impl<F: Frontend> Fabric<F> {
             let at = admin.commands + admin.entry(admin.head) * COMMAND_SIZE as u64;
             let index = admin.head;
             admin.head = admin.head.wrapping_add(1);
-            let command: Command = match nic.frontend.memory().load(at) {
-                Ok(command) => command,
-                Err(_) => {
-                    nic.fail(Fault::Dma);
-                    return true;
-                }
+            let Ok(command) = nic.frontend.memory().load::<Command>(at) else {
+                nic.fail(Fault::Dma);
+                return true;
             };
-            let answer = self.carry_out(n, index, &command);
-            let nic = &mut self.nics[usize::from(n)];
-            if let Some(answer) = answer {
-                nic.answer(index, &command, &answer);
+            if let Some(answer) = self.carry_out(schedule, index, &command) {
+                self.nic.answer(index, &command, &answer);
+                if answer.is_ok() {
+                    self.nic.after_answer(&command);
+                }
             }
-            self.after_answer(n, &command, answer.as_ref().is_some_and(Result::is_ok));
         }
         true
     }
 
     /// Carries out a command; `None` if its answer comes later.
-    fn carry_out(&mut self, n: u16, index: u32, command: &Command) -> Option<Answer> {
-        let nic = &mut self.nics[usize::from(n)];
+    fn carry_out(&mut self, schedule: &mut Schedule, index: u32, command: &Command) -> Option<Answer> {
         let Some(opcode) = Opcode::from_word(command.opcode) else {
             return Some(Err(Refusal::new(Status::BadOpcode, at!(command.opcode))));
         };
@@ -148,6 +72,7 @@ impl<F: Frontend> Fabric<F> {
         if command.reserved != 0 {
             return Some(Err(Refusal::field(at!(command.reserved))));
         }
+        let nic = &mut self.nic;
         Some(match opcode {
             Opcode::Nop => Ok(DONE),
             Opcode::CreateEq => nic.create_eq(command),
@@ -171,12 +96,12 @@ impl<F: Frontend> Fabric<F> {
             Opcode::DestroySrq => nic.destroy_srq(command),
             Opcode::ModifySrq => nic.modify_srq(command),
             Opcode::QuerySrq => nic.query_srq(command),
-            Opcode::CreateQp => nic.create_qp(command),
-            Opcode::ModifyQp => self.modify_qp(n, command),
-            Opcode::DestroyQp => self.destroy_qp(n, command),
-            Opcode::QueryQp => nic.query_qp(command),
-            Opcode::Inject => nic.inject(command),
-            Opcode::Bench => return self.start_bench(n, index, command),
+            Opcode::CreateQp => self.create_qp(command),
+            Opcode::ModifyQp => self.modify_qp(schedule, command),
+            Opcode::DestroyQp => self.destroy_qp(schedule, command),
+            Opcode::QueryQp => self.query_qp(command),
+            Opcode::Inject => self.inject(command),
+            Opcode::Bench => return nic.start_bench(schedule.now, index, command),
         })
     }
 }
@@ -211,7 +136,7 @@ impl<F: Frontend> Nic<F> {
             return self.fail(Fault::Dma);
         }
         if command.flags & FLAG_EVENT != 0 {
-            self.post_event(0, EventType::Admin, 0, 0, 0, command.id);
+            self.post_event(0, event(EventType::Admin, 0, 0, command.id));
         }
     }
 
@@ -223,15 +148,6 @@ impl<F: Frontend> Nic<F> {
         let reachable = self.frontend.memory().get(ring, entries * size);
         reachable.map(|_| ()).map_err(|_| Refusal::new(Status::Dma, field))
     }
-}
-
-/// Checks the log of a size.
-pub(crate) fn check_log(
-    log: u32,
-    range: core::ops::RangeInclusive<u32>,
-    field: usize,
-) -> Result<(), Refusal> {
-    if range.contains(&log) { Ok(()) } else { Err(Refusal::field(field)) }
 }
 
 const _: () = assert!(offset_of!(Command, args) == ARGS_OFFSET);

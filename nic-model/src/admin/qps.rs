@@ -7,14 +7,17 @@ use nic_abi::ident::{MAX_QPS, QPN_BITS, QPN_GSI, qpn_slot};
 use nic_abi::registers::{GIDS, RQ_RECORDS, SQ_RECORDS};
 use nic_abi::wqe::{BLOCK, LinkFlags, receive_stride};
 
-use super::{Answer, DONE, Refusal, args, at, check_log, result};
+use super::command::{Answer, DONE, Refusal, args, at, check_range, result};
 use crate::Frontend;
-use crate::fabric::Fabric;
+use crate::ids::QpId;
 use crate::keys::REMOTE_RIGHTS;
 use crate::limits::{LOG_RQ_ENTRIES, LOG_SQ_BLOCKS, MAX_MESSAGE, MAX_RD_ATOMIC, MAX_SGES};
 use crate::nic::Nic;
+use crate::node::Node;
 use crate::qp::state::transition;
-use crate::qp::{Faults, GSI_QKEY, Inbound, PSN_MASK, Qp, ReceiveQueue, SendQueue, Wait, Work};
+use crate::qp::{GSI_QKEY, Inbound, PSN_MASK, Qp, ReceiveQueue, SendQueue, Wait, Work};
+use crate::schedule::Schedule;
+use crate::test_commands::faults::Faults;
 
 const fn qp_type(word: u32) -> Option<QpType> {
     match word {
@@ -25,14 +28,12 @@ const fn qp_type(word: u32) -> Option<QpType> {
     }
 }
 
-impl<F: Frontend> Nic<F> {
-    /// The slot of the queue pair that a command names.
-    fn qp_slot(&self, command: &Command) -> Result<u32, Refusal> {
-        let slot = qpn_slot(command.object);
-        match self.qps.get(slot) {
-            Some(qp) if qp.qpn == command.object => Ok(slot),
-            _ => Err(Refusal::new(Status::NoSuchObject, at!(command.object))),
-        }
+impl<F: Frontend> Node<F> {
+    /// The queue pair that a command names, and its NIC.
+    pub(crate) fn named_qp(&mut self, command: &Command) -> Result<(&mut Nic<F>, &mut Qp), Refusal> {
+        self.parts(qpn_slot(command.object))
+            .filter(|(_, qp)| qp.qpn == command.object)
+            .ok_or(Refusal::new(Status::NoSuchObject, at!(command.object)))
     }
 
     pub(super) fn create_qp(&mut self, command: &Command) -> Answer {
@@ -53,26 +54,28 @@ impl<F: Frontend> Nic<F> {
         if shared && kind != QpType::Rc {
             return Err(Refusal::field(at!(CreateQp, flags)));
         }
-        self.check_sizes(&a, shared)?;
-        self.check_uses(&a, shared)?;
+        let nic = &mut self.nic;
+        nic.check_sizes(&a, shared)?;
+        nic.check_uses(&a, shared)?;
         for cq in [a.send_cq, a.receive_cq] {
-            if let Some(cq) = self.cqs.get_mut(cq) {
+            if let Some(cq) = nic.cqs.get_mut(cq) {
                 cq.users += 1;
             }
         }
-        if let Some(eq) = self.eqs.get_mut(a.eq) {
+        if let Some(eq) = nic.eqs.get_mut(a.eq) {
             eq.users += 1;
         }
-        self.use_pd(a.pd);
-        if let Some(srq) = self.srqs.get_mut(a.srq)
+        nic.use_pd(a.pd);
+        if let Some(srq) = nic.srqs.get_mut(a.srq)
             && shared
         {
             srq.users += 1;
         }
-        self.init_record(SQ_RECORDS, slot, 1);
-        self.init_record(RQ_RECORDS, slot, 0);
+        nic.init_record(SQ_RECORDS, slot, 1);
+        nic.init_record(RQ_RECORDS, slot, 0);
         let qkey = if kind == QpType::Gsi { GSI_QKEY } else { 0 };
         let qp = Qp {
+            id: QpId { nic: nic.id, slot },
             qpn,
             generation: a.generation,
             kind,
@@ -114,10 +117,92 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
+    pub(super) fn query_qp(&mut self, command: &Command) -> Answer {
+        let (_, qp) = self.named_qp(command)?;
+        Ok(result(&QpInfo {
+            state: qp.state as u32,
+            send_head: qp.send.head,
+            receive_head: qp.receive.head,
+            error: u32::from(qp.error),
+            send_psn: qp.send_psn,
+            receive_psn: qp.inbound.psn,
+        }))
+    }
+
+    pub(super) fn modify_qp(&mut self, schedule: &mut Schedule, command: &Command) -> Answer {
+        let (nic, qp) = self.named_qp(command)?;
+        let a: ModifyQp = args(command);
+        let mask = QpMask::from_bits(a.mask).ok_or(Refusal::field(at!(ModifyQp, mask)))?;
+        let from = qp.state;
+        let to = match mask.contains(QpMask::STATE) {
+            true => QpState::from_word(a.state).ok_or(Refusal::field(at!(ModifyQp, state)))?,
+            false => from,
+        };
+        let allowed = transition(qp.kind == QpType::Rc, from, to)
+            .ok_or(Refusal::new(Status::BadState, at!(ModifyQp, state)))?;
+        if !mask.contains(allowed.required) || !allowed.optional.contains(mask) {
+            return Err(Refusal::field(at!(ModifyQp, mask)));
+        }
+        nic.check_attributes(mask, &a)?;
+        // Nothing below fails.
+        if mask.contains(QpMask::STATE) && to == QpState::Reset {
+            self.flush_shared(qpn_slot(command.object), schedule);
+            let (nic, qp) = self.named_qp(command)?;
+            schedule.remove(qp);
+            qp.reset(nic);
+        }
+        let (nic, qp) = self.named_qp(command)?;
+        set_attributes(qp, mask, &a);
+        if !mask.contains(QpMask::STATE) {
+            return Ok(DONE);
+        }
+        match to {
+            QpState::Error => {
+                if from != QpState::Error {
+                    qp.fail(nic, schedule, nic_abi::cqe::Status::Success, None);
+                }
+            }
+            QpState::Sqd => {
+                qp.draining = from != QpState::Sqd;
+                qp.state = to;
+                schedule.activate(qp);
+            }
+            _ => {
+                qp.state = to;
+                if to == QpState::Rts {
+                    schedule.activate(qp);
+                }
+            }
+        }
+        Ok(DONE)
+    }
+
+    pub(super) fn destroy_qp(&mut self, schedule: &mut Schedule, command: &Command) -> Answer {
+        let (_, qp) = self.named_qp(command)?;
+        let slot = qp.id.slot;
+        self.flush_shared(slot, schedule);
+        let (nic, qp) = self.named_qp(command)?;
+        schedule.remove(qp);
+        for cq in [qp.send_cq, qp.receive_cq] {
+            if let Some(cq) = nic.cqs.get_mut(cq) {
+                cq.users -= 1;
+            }
+        }
+        if let Some(srq) = qp.srq.and_then(|number| nic.srqs.get_mut(number)) {
+            srq.users -= 1;
+        }
+        nic.release_eq(qp.eq);
+        nic.release_pd(qp.pd);
+        self.qps.remove(slot);
+        Ok(DONE)
+    }
+}
+
+impl<F: Frontend> Nic<F> {
     /// Checks sizes and rings.
     fn check_sizes(&self, a: &CreateQp, shared: bool) -> Result<(), Refusal> {
-        check_log(a.max_send_segments, 0..=MAX_SGES as u32, at!(CreateQp, max_send_segments))?;
-        check_log(a.log_send_blocks, 0..=LOG_SQ_BLOCKS, at!(CreateQp, log_send_blocks))?;
+        check_range(a.max_send_segments, 0..=MAX_SGES as u32, at!(CreateQp, max_send_segments))?;
+        check_range(a.log_send_blocks, 0..=LOG_SQ_BLOCKS, at!(CreateQp, log_send_blocks))?;
         self.check_ring(a.send_ring, 1 << a.log_send_blocks, BLOCK as u64, at!(CreateQp, send_ring))?;
         if a.max_message > MAX_MESSAGE {
             return Err(Refusal::field(at!(CreateQp, max_message)));
@@ -126,8 +211,8 @@ impl<F: Frontend> Nic<F> {
             let none = a.receive_ring == 0;
             return if none { Ok(()) } else { Err(Refusal::field(at!(CreateQp, receive_ring))) };
         }
-        check_log(a.max_receive_segments, 0..=MAX_SGES as u32, at!(CreateQp, max_receive_segments))?;
-        check_log(a.log_receive_entries, 0..=LOG_RQ_ENTRIES, at!(CreateQp, log_receive_entries))?;
+        check_range(a.max_receive_segments, 0..=MAX_SGES as u32, at!(CreateQp, max_receive_segments))?;
+        check_range(a.log_receive_entries, 0..=LOG_RQ_ENTRIES, at!(CreateQp, log_receive_entries))?;
         let stride = u64::from(receive_stride(a.max_receive_segments));
         self.check_ring(a.receive_ring, 1 << a.log_receive_entries, stride, at!(CreateQp, receive_ring))
     }
@@ -143,19 +228,6 @@ impl<F: Frontend> Nic<F> {
         exists(self.cqs.contains(a.receive_cq), at!(CreateQp, receive_cq))?;
         exists(!shared || self.srqs.contains(a.srq), at!(CreateQp, srq))?;
         exists(self.eqs.contains(a.eq), at!(CreateQp, eq))
-    }
-
-    pub(super) fn query_qp(&mut self, command: &Command) -> Answer {
-        let slot = self.qp_slot(command)?;
-        let qp = self.qps.get(slot).ok_or(Refusal::new(Status::NoSuchObject, at!(command.object)))?;
-        Ok(result(&QpInfo {
-            state: qp.state as u32,
-            send_head: qp.send.head,
-            receive_head: qp.receive.head,
-            error: u32::from(qp.error),
-            send_psn: qp.send_psn,
-            receive_psn: qp.inbound.psn,
-        }))
     }
 
     /// Checks the attributes that a modify brings.
@@ -196,99 +268,30 @@ const fn is_mtu(bytes: u32) -> bool {
     matches!(bytes, 256 | 512 | 1024 | 2048 | 4096)
 }
 
-impl<F: Frontend> Fabric<F> {
-    pub(super) fn modify_qp(&mut self, n: u16, command: &Command) -> Answer {
-        let nic = &mut self.nics[usize::from(n)];
-        let slot = nic.qp_slot(command)?;
-        let a: ModifyQp = args(command);
-        let mask = QpMask::from_bits(a.mask).ok_or(Refusal::field(at!(ModifyQp, mask)))?;
-        let no_such = Refusal::new(Status::NoSuchObject, at!(command.object));
-        let (from, kind) = nic.qps.get(slot).map(|qp| (qp.state, qp.kind)).ok_or(no_such)?;
-        let to = match mask.contains(QpMask::STATE) {
-            true => QpState::from_word(a.state).ok_or(Refusal::field(at!(ModifyQp, state)))?,
-            false => from,
-        };
-        let allowed = transition(kind == QpType::Rc, from, to)
-            .ok_or(Refusal::new(Status::BadState, at!(ModifyQp, state)))?;
-        if !mask.contains(allowed.required) || !allowed.optional.contains(mask) {
-            return Err(Refusal::field(at!(ModifyQp, mask)));
-        }
-        nic.check_attributes(mask, &a)?;
-        // Nothing below can fail.
-        if mask.contains(QpMask::STATE) && to == QpState::Reset {
-            self.reset_qp(n, slot);
-        }
-        let qp = self.nics[usize::from(n)].qps.get_mut(slot).ok_or(no_such)?;
-        set_attributes(qp, mask, &a);
-        if !mask.contains(QpMask::STATE) {
-            return Ok(DONE);
-        }
-        match to {
-            QpState::Error => {
-                if from != QpState::Error {
-                    self.fail_qp(n, slot, nic_abi::cqe::Status::Success, None);
-                }
-            }
-            QpState::Sqd => {
-                qp.draining = from != QpState::Sqd;
-                qp.state = to;
-                self.activate(n, slot);
-            }
-            _ => {
-                qp.state = to;
-                if to == QpState::Rts {
-                    self.activate(n, slot);
-                }
-            }
-        }
-        Ok(DONE)
-    }
-
-    /// Forgets all that a queue pair has to do. What was posted to it is skipped; the counters go on.
-    fn reset_qp(&mut self, n: u16, slot: u32) {
-        self.flush_shared(n, slot);
-        self.forget(n, slot);
-        let nic = &mut self.nics[usize::from(n)];
+impl Qp {
+    /// Forgets all that the queue pair has to do. What was posted to it is skipped; the counters go on.
+    fn reset<F: Frontend>(&mut self, nic: &Nic<F>) {
+        let slot = self.id.slot;
         let send_tail = nic.record(SQ_RECORDS, slot, 0).load(Ordering::Acquire);
         let receive_tail = nic.record(RQ_RECORDS, slot, 0).load(Ordering::Acquire);
         nic.record(RQ_RECORDS, slot, 1).store(0, Ordering::Release);
-        let Some(qp) = nic.qps.get_mut(slot) else { return };
-        let qkey = if qp.kind == QpType::Gsi { GSI_QKEY } else { 0 };
-        qp.state = QpState::Reset;
-        qp.error = 0;
-        qp.attributes = ModifyQp { qkey, ..ModifyQp::default() };
-        qp.peer = None;
-        (qp.send.head, qp.send.tail) = (send_tail, send_tail);
-        qp.send.work = Work::new();
-        qp.receive.head = receive_tail;
-        qp.inbound = Inbound::default();
-        qp.send_psn = 0;
-        qp.wait = Wait::No;
-        (qp.draining, qp.last_wqe) = (false, false);
-        qp.faults = Faults::default();
-    }
-
-    pub(super) fn destroy_qp(&mut self, n: u16, command: &Command) -> Answer {
-        let slot = self.nics[usize::from(n)].qp_slot(command)?;
-        self.flush_shared(n, slot);
-        self.forget(n, slot);
-        let nic = &mut self.nics[usize::from(n)];
-        let Some(qp) = nic.qps.remove(slot) else { return Ok(DONE) };
-        for cq in [qp.send_cq, qp.receive_cq] {
-            if let Some(cq) = nic.cqs.get_mut(cq) {
-                cq.users -= 1;
-            }
-        }
-        if let Some(srq) = qp.srq.and_then(|number| nic.srqs.get_mut(number)) {
-            srq.users -= 1;
-        }
-        nic.release_eq(qp.eq);
-        nic.release_pd(qp.pd);
-        Ok(DONE)
+        let qkey = if self.kind == QpType::Gsi { GSI_QKEY } else { 0 };
+        self.state = QpState::Reset;
+        self.error = 0;
+        self.attributes = ModifyQp { qkey, ..ModifyQp::default() };
+        self.peer = None;
+        (self.send.head, self.send.tail) = (send_tail, send_tail);
+        self.send.work = Work::new();
+        self.receive.head = receive_tail;
+        self.inbound = Inbound::default();
+        self.send_psn = 0;
+        self.wait = Wait::No;
+        (self.draining, self.last_wqe) = (false, false);
+        self.faults = Faults::default();
     }
 }
 
-/// Takes over the attributes that count.
+/// Copies the attributes that the mask names.
 fn set_attributes(qp: &mut Qp, mask: QpMask, a: &ModifyQp) {
     let attributes = &mut qp.attributes;
     if mask.contains(QpMask::ACCESS) {

@@ -8,12 +8,13 @@ use nic_abi::registers::{CQ_RECORDS, EQ_RECORDS, SRQ_RECORDS};
 use nic_abi::wqe::receive_stride;
 use nic_abi::{cqe, eqe};
 
-use super::{Answer, DONE, Refusal, args, at, check_log, result};
+use super::command::{Answer, DONE, Refusal, args, at, check_range, result};
 use crate::Frontend;
 use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::limits::{LOG_CQES, LOG_EQES, LOG_RQ_ENTRIES, MAX_SGES};
 use crate::nic::{Nic, Pd};
+use crate::records::record;
 use crate::srq::Srq;
 
 /// Refuses a number that is out of range or taken.
@@ -41,7 +42,7 @@ impl<F: Frontend> Nic<F> {
         let number = command.object;
         let a: CreateEq = args(command);
         free_number(number, MAX_EQS, self.eqs.contains(number))?;
-        check_log(a.log_entries, 1..=LOG_EQES, at!(CreateEq, log_entries))?;
+        check_range(a.log_entries, 1..=LOG_EQES, at!(CreateEq, log_entries))?;
         self.check_ring(a.ring, 1 << a.log_entries, eqe::SIZE as u64, at!(CreateEq, ring))?;
         let vector = u16::try_from(a.vector).ok().filter(|v| *v < self.config.vectors);
         let vector = vector.ok_or(Refusal::field(at!(CreateEq, vector)))?;
@@ -77,7 +78,7 @@ impl<F: Frontend> Nic<F> {
         let number = command.object;
         let a: CreateCq = args(command);
         free_number(number, MAX_CQS, self.cqs.contains(number))?;
-        check_log(a.log_entries, 1..=LOG_CQES, at!(CreateCq, log_entries))?;
+        check_range(a.log_entries, 1..=LOG_CQES, at!(CreateCq, log_entries))?;
         self.check_ring(a.ring, 1 << a.log_entries, cqe::SIZE as u64, at!(CreateCq, ring))?;
         if a.reserved != 0 {
             return Err(Refusal::field(at!(CreateCq, reserved)));
@@ -111,18 +112,25 @@ impl<F: Frontend> Nic<F> {
         let number = command.object;
         let a: ResizeCq = args(command);
         let no_such = Refusal::new(Status::NoSuchObject, at!(command.object));
-        let failed = self.cqs.get(number).ok_or(no_such)?.failed;
-        check_log(a.log_entries, 1..=LOG_CQES, at!(ResizeCq, log_entries))?;
+        if !self.cqs.contains(number) {
+            return Err(no_such);
+        }
+        check_range(a.log_entries, 1..=LOG_CQES, at!(ResizeCq, log_entries))?;
         self.check_ring(a.ring, 1 << a.log_entries, cqe::SIZE as u64, at!(ResizeCq, ring))?;
         if a.reserved != 0 {
             return Err(Refusal::field(at!(ResizeCq, reserved)));
         }
-        let unconsumed = self.cq_unconsumed(number).filter(|_| !failed);
+        let registers = self.frontend.registers();
+        let (Some(cq), Some([head, _])) = (self.cqs.get_mut(number), record(&registers, CQ_RECORDS, number))
+        else {
+            return Err(no_such);
+        };
+        let unconsumed = cq.unconsumed(head).filter(|_| !cq.failed);
         let unconsumed = unconsumed.ok_or(Refusal::new(Status::BadState, at!(command.object)))?;
         if unconsumed > 1 << a.log_entries {
             return Err(Refusal::field(at!(ResizeCq, log_entries)));
         }
-        self.move_cq(number, a.ring, a.log_entries)
+        cq.move_to(self.frontend.memory(), unconsumed, a.ring, a.log_entries)
             .map_err(|_| Refusal::new(Status::Dma, at!(ResizeCq, ring)))?;
         self.query_cq(command)
     }
@@ -137,8 +145,8 @@ impl<F: Frontend> Nic<F> {
         let number = command.object;
         let a: CreateSrq = args(command);
         free_number(number, MAX_SRQS, self.srqs.contains(number))?;
-        check_log(a.log_entries, 0..=LOG_RQ_ENTRIES, at!(CreateSrq, log_entries))?;
-        check_log(a.max_segments, 0..=MAX_SGES as u32, at!(CreateSrq, max_segments))?;
+        check_range(a.log_entries, 0..=LOG_RQ_ENTRIES, at!(CreateSrq, log_entries))?;
+        check_range(a.max_segments, 0..=MAX_SGES as u32, at!(CreateSrq, max_segments))?;
         let stride = u64::from(receive_stride(a.max_segments));
         self.check_ring(a.ring, 1 << a.log_entries, stride, at!(CreateSrq, ring))?;
         if a.limit > 1 << a.log_entries {
@@ -197,7 +205,7 @@ impl<F: Frontend> Nic<F> {
         let a: ResizeSrq = args(command);
         let srq = self.srqs.get(number).ok_or(Refusal::new(Status::NoSuchObject, at!(command.object)))?;
         let (failed, stride) = (srq.failed, u64::from(receive_stride(srq.max_segments)));
-        check_log(a.log_entries, 0..=LOG_RQ_ENTRIES, at!(ResizeSrq, log_entries))?;
+        check_range(a.log_entries, 0..=LOG_RQ_ENTRIES, at!(ResizeSrq, log_entries))?;
         self.check_ring(a.ring, 1 << a.log_entries, stride, at!(ResizeSrq, ring))?;
         if a.limit > 1 << a.log_entries {
             return Err(Refusal::field(at!(ResizeSrq, limit)));

@@ -1,5 +1,6 @@
-//! Datagrams: UD queue pairs and the general services queue pair. What nobody takes is dropped without a word; one that
-//! does not fit its receiver is that one's length error (but on the general services queue pair).
+//! Datagrams: UD queue pairs and the general services queue pair. A datagram without a receiver is dropped
+//! silently. One that does not fit the receive is the receiver's length error, except on the general services
+//! queue pair, which drops it.
 
 use core::mem::offset_of;
 
@@ -10,11 +11,15 @@ use nic_abi::ident::{QPN_BITS, qpn_slot};
 use nic_abi::registers::GIDS;
 use nic_abi::wqe::{AddressVector, LinkFlags, Opcode, SendFlags};
 
-use super::engine::{Outcome, Received};
+use super::Qp;
+use super::completion::{Outcome, Received};
 use super::receive::NoReceive;
 use super::send::ARGS;
 use crate::Frontend;
-use crate::fabric::Fabric;
+use crate::fabric::{Ends, Fabric};
+use crate::ids::NicId;
+use crate::keys::Span;
+use crate::nic::Nic;
 use crate::transfer::{Side, Spans, Unreachable, copy, put};
 
 /// Bytes in front of a received datagram.
@@ -40,165 +45,179 @@ fn grh(address: &AddressVector, source: &[u8; 16], length: u64) -> [u8; GRH] {
 }
 
 /// A datagram on its way.
-struct Datagram<'a> {
-    from: (u16, u32),
+pub(super) struct Datagram<'a> {
+    from: NicId,
     source_qpn: u32,
     source_gid: [u8; 16],
     address: AddressVector,
     qkey: u32,
-    spans: &'a Spans,
+    /// The sender's memory, checked.
+    local: &'a [Span],
     length: u64,
     immediate: Option<u32>,
     solicited: bool,
 }
 
-impl<F: Frontend> Fabric<F> {
-    /// Executes a Send on a datagram queue pair.
-    pub(super) fn send_datagram(&mut self, n: u16, slot: u32) -> Outcome {
-        let nic = &mut self.nics[usize::from(n)];
-        let Some(qp) = nic.qps.get(slot) else { return Outcome::Lost };
-        let (work, own_qkey) = (&qp.send.work, qp.attributes.qkey);
+/// The sender's memory could not be reached.
+pub(super) struct SourceFault;
+
+impl Qp {
+    /// Makes a datagram of the current work request of a datagram queue pair, and puts its memory into
+    /// `local`. An error is the outcome of a work request that cannot go out.
+    pub(super) fn datagram<'a, F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        local: &'a mut Spans,
+    ) -> Result<Datagram<'a>, Outcome> {
+        let work = &self.send.work;
         let address = work.address();
-        let gsi = qp.kind == QpType::Gsi;
         let bad = |offset: usize| Outcome::Failed(Status::LocalQpOperation, (ARGS + offset) as u32);
         let Some(source_gid) = nic.gids.get(usize::from(address.source_gid)).copied() else {
-            return bad(offset_of!(AddressVector, source_gid));
+            return Err(bad(offset_of!(AddressVector, source_gid)));
         };
         if address.qpn >> QPN_BITS != 0 {
-            return bad(offset_of!(AddressVector, qpn));
+            return Err(bad(offset_of!(AddressVector, qpn)));
         }
-        if work.total > u64::from(nic.config.mtu).min(qp.max_message) {
-            return Outcome::Failed(Status::LocalLength, NO_FIELD);
+        if work.total > u64::from(nic.config.mtu).min(self.max_message) {
+            return Err(Outcome::Failed(Status::LocalLength, NO_FIELD));
         }
-        let Ok(spans) = nic.local_spans(&work.segments, qp.pd, LinkFlags::LOCAL_READ, qp.privileged) else {
-            return Outcome::Failed(Status::LocalProtection, NO_FIELD);
-        };
+        if nic.local_spans(&work.segments, self.pd, LinkFlags::LOCAL_READ, self.privileged, local).is_err() {
+            return Err(Outcome::Failed(Status::LocalProtection, NO_FIELD));
+        }
+        let own_qkey = address.qkey & OWN_QKEY != 0;
         let datagram = Datagram {
-            from: (n, slot),
-            source_qpn: qp.qpn,
+            from: self.id.nic,
+            source_qpn: self.qpn,
             source_gid,
             address,
-            qkey: if address.qkey & OWN_QKEY != 0 { own_qkey } else { address.qkey },
-            spans: &spans,
+            qkey: if own_qkey { self.attributes.qkey } else { address.qkey },
+            local,
             length: work.total,
             immediate: (work.opcode == Opcode::SendImmediate).then_some(work.header.immediate),
             solicited: work.flags.contains(SendFlags::SOLICITED),
         };
-        if let Some(outcome) = self.hold_back(n, slot) {
-            match outcome {
-                Outcome::Lost => {
-                    self.nics[usize::from(n)].stats.dropped_datagrams += 1;
-                    return Outcome::Done(0);
-                }
-                held => return held,
+        match self.hold_back() {
+            Some(Outcome::Lost) => {
+                nic.stats.dropped_datagrams += 1;
+                return Err(Outcome::Done(0));
             }
+            Some(held) => return Err(held),
+            None => {}
         }
-        let nic = &mut self.nics[usize::from(n)];
-        if gsi && nic.drop_management > 0 {
+        if self.kind == QpType::Gsi && nic.drop_management > 0 {
             nic.drop_management -= 1;
             nic.stats.dropped_datagrams += 1;
-            return Outcome::Done(0);
+            return Err(Outcome::Done(0));
         }
-        match self.deliver(&datagram) {
-            Ok(true) => Outcome::Done(0),
-            Ok(false) => {
-                self.nics[usize::from(n)].stats.dropped_datagrams += 1;
-                Outcome::Done(0)
-            }
-            Err(()) => Outcome::Failed(Status::LocalProtection, NO_FIELD),
-        }
+        Ok(datagram)
     }
 
-    /// Hands a datagram to whom it is for. `Ok(false)` if nobody takes it, an error if the sender's memory is at fault.
-    fn deliver(&mut self, datagram: &Datagram<'_>) -> Result<bool, ()> {
-        let n = datagram.from.0;
-        let Some(to) = self.find(n, &datagram.address.gid) else { return Ok(false) };
-        if !self.nics[usize::from(n)].port_up {
-            return Ok(false);
-        }
-        let nic = &mut self.nics[usize::from(to)];
-        let slot = qpn_slot(datagram.address.qpn);
-        let takes = nic.running()
-            && nic.port_up
-            && nic.qps.get(slot).is_some_and(|qp| {
-                qp.qpn == datagram.address.qpn
-                    && qp.kind != QpType::Rc
-                    && qp.can_receive()
-                    && qp.attributes.qkey == datagram.qkey
-            });
-        if !takes {
-            return Ok(false);
-        }
-        let mut failure = match nic.take_receive(slot) {
-            Ok(()) => None,
-            Err(NoReceive::Empty) => return Ok(false),
-            Err(NoReceive::Field(offset)) => Some((Status::LocalQpOperation, offset as u32)),
-            Err(NoReceive::Broken) => Some((Status::LocalQpOperation, NO_FIELD)),
-        };
-        let mut moved = Ok(());
-        if failure.is_none() {
-            let fits = nic.qps.get(slot).is_some_and(|qp| {
-                datagram.length + GRH as u64 <= qp.inbound.receive.room && datagram.length <= qp.max_message
-            });
-            if !fits && nic.qps.get(slot).is_some_and(|qp| qp.kind == QpType::Gsi) {
-                // Nobody takes management away from a node by a datagram that is none. The receive stays.
-                return Ok(false);
-            }
-            if !fits {
-                failure = Some((Status::LocalLength, NO_FIELD));
-            } else {
-                match nic.receive_spans(slot) {
-                    Ok(spans) => moved = self.move_datagram(datagram, to, &spans),
-                    Err(_) => moved = Err(Unreachable::Target),
-                }
-            }
-        }
-        match moved {
+    /// Whether the queue pair takes a datagram.
+    fn takes(&self, datagram: &Datagram<'_>) -> bool {
+        self.qpn == datagram.address.qpn
+            && self.kind != QpType::Rc
+            && self.can_receive()
+            && self.attributes.qkey == datagram.qkey
+    }
+
+    /// Writes a datagram into a receive. False if there is none, or if the datagram is the general services
+    /// queue pair's and does not fit.
+    fn receive_datagram<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        source: Option<&Nic<F>>,
+        datagram: &Datagram<'_>,
+    ) -> Result<bool, Failed> {
+        match self.take_receive(nic) {
             Ok(()) => {}
-            Err(Unreachable::Source) => return Err(()),
-            Err(Unreachable::Target) => failure = Some((Status::LocalProtection, NO_FIELD)),
+            Err(NoReceive::Empty) => return Ok(false),
+            Err(NoReceive::Field(offset)) => {
+                return Err(Failed::Target(Status::LocalQpOperation, offset as u32));
+            }
+            Err(NoReceive::Broken) => return Err(Failed::Target(Status::LocalQpOperation, NO_FIELD)),
         }
-        let nic = &mut self.nics[usize::from(to)];
-        if let Some((status, field)) = failure {
-            let told = nic.fail_receive(slot, status, field);
-            self.fail_qp(to, slot, status, Some((EventType::QpFatal, told)));
-            self.tell_failed_cqs(to);
-            return Ok(false);
+        let length = datagram.length + GRH as u64;
+        if length > self.inbound.receive.room || datagram.length > self.max_message {
+            // On the general services queue pair a malformed datagram must not end a node's management: the
+            // receive stays.
+            return match self.kind {
+                QpType::Gsi => Ok(false),
+                _ => Err(Failed::Target(Status::LocalLength, NO_FIELD)),
+            };
         }
+        let unreachable = Failed::Target(Status::LocalProtection, NO_FIELD);
+        let mut spans = Spans::new();
+        self.receive_spans(nic, &mut spans).map_err(|_| unreachable)?;
+        move_datagram(datagram, source.unwrap_or(nic), nic, &spans).map_err(|fault| match fault {
+            Unreachable::Source => Failed::Source,
+            Unreachable::Target => unreachable,
+        })?;
         let mut flags = CqeFlags::GRH;
         flags.set(CqeFlags::IMMEDIATE, datagram.immediate.is_some());
         flags.set(CqeFlags::SOLICITED, datagram.solicited);
         let what = Received {
             flags,
-            length: datagram.length + GRH as u64,
+            length,
             immediate: datagram.immediate.unwrap_or(0),
             source_or_field: datagram.source_qpn,
         };
-        nic.complete_receive(slot, Status::Success, what);
-        self.tell_failed_cqs(to);
+        self.complete_receive(nic, Status::Success, what);
         Ok(true)
     }
+}
 
-    fn move_datagram(&self, datagram: &Datagram<'_>, to: u16, spans: &Spans) -> Result<(), Unreachable> {
-        let source = &self.nics[usize::from(datagram.from.0)];
-        let target = &self.nics[usize::from(to)];
-        let memory = target.frontend.memory();
-        let header = grh(&datagram.address, &datagram.source_gid, datagram.length);
-        put(&Side { memory, keys: &target.keys, spans, skip: 0 }, &header)?;
-        let from =
-            Side { memory: source.frontend.memory(), keys: &source.keys, spans: datagram.spans, skip: 0 };
-        let mut done = 0;
-        // The MTU bounds this: 4096 bytes in runs of at least one.
-        while done < datagram.length {
-            let from = Side { skip: done, ..from };
-            let into = Side { memory, keys: &target.keys, spans, skip: GRH as u64 + done };
-            match copy(&from, &into, datagram.length - done)? {
-                0 => return Err(Unreachable::Target),
-                copied => done += copied,
-            }
+/// Why a datagram could not be received.
+#[derive(Clone, Copy)]
+enum Failed {
+    /// The sender's memory could not be reached.
+    Source,
+    /// The receiver's fault: the status and the offset of the field to blame.
+    Target(Status, u32),
+}
+
+impl<F: Frontend> Fabric<F> {
+    /// Delivers a datagram to its receiver. `Ok(false)` if there is none.
+    pub(super) fn deliver(&mut self, datagram: &Datagram<'_>) -> Result<bool, SourceFault> {
+        let Some(to) = self.find(datagram.from, &datagram.address.gid) else { return Ok(false) };
+        let Some(Ends { source, target, schedule }) = self.ends(datagram.from, to) else { return Ok(false) };
+        let up = source.is_none_or(|nic| nic.port_up) && target.nic.port_up && target.nic.running();
+        let Some((nic, qp)) = target.parts(qpn_slot(datagram.address.qpn)) else { return Ok(false) };
+        if !up || !qp.takes(datagram) {
+            return Ok(false);
         }
-        Ok(())
+        let taken = match qp.receive_datagram(nic, source, datagram) {
+            Ok(taken) => taken,
+            Err(Failed::Source) => return Err(SourceFault),
+            Err(Failed::Target(status, field)) => {
+                let detail = qp.fail_receive(nic, status, field);
+                qp.fail(nic, schedule, status, Some((EventType::QpFatal, detail)));
+                false
+            }
+        };
+        target.fail_users_of_cqs(schedule);
+        Ok(taken)
     }
+}
+
+fn move_datagram<F: Frontend>(
+    datagram: &Datagram<'_>,
+    source: &Nic<F>,
+    target: &Nic<F>,
+    spans: &[Span],
+) -> Result<(), Unreachable> {
+    let header = grh(&datagram.address, &datagram.source_gid, datagram.length);
+    put(&target.side(spans, 0), &header)?;
+    let mut done = 0;
+    // The MTU bounds this: 4096 bytes in runs of at least one.
+    while done < datagram.length {
+        let from: Side<'_, F::Memory> = source.side(datagram.local, done);
+        let into = target.side(spans, GRH as u64 + done);
+        match copy(&from, &into, datagram.length - done)? {
+            0 => return Err(Unreachable::Target),
+            copied => done += copied,
+        }
+    }
+    Ok(())
 }
 
 const _: () = assert!(GIDS <= u8::MAX as usize);

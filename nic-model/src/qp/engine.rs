@@ -1,58 +1,47 @@
-//! Whose turn it is, and what comes of it: completions, waiting, the way into the error state.
+//! A queue pair's turn, and what it leads to: completions, waiting, the error state.
 
-use core::mem::offset_of;
 use core::time::Duration;
 
 use nic_abi::admin::{QpState, QpType};
-use nic_abi::cqe::{Cqe, CqeFlags, NO_FIELD, Status};
-use nic_abi::eqe::{EventType, UNTOLD};
-use nic_abi::wqe::{Header, Opcode, SendFlags};
+use nic_abi::cqe::{NO_FIELD, Status};
+use nic_abi::eqe::EventType;
+use nic_abi::ident::qpn_slot;
+use nic_abi::wqe::Opcode;
 
+use super::completion::Outcome;
+use super::datagram::Datagram;
+use super::message::{Answer, Request};
+use super::responder::Responder;
 use super::send::BadEntry;
-use super::{Receive, Wait, psn_add};
+use super::{Qp, Wait, psn_add};
 use crate::Frontend;
-use crate::fabric::Fabric;
+use crate::fabric::{Ends, Fabric};
+use crate::ids::{NicId, QpId};
 use crate::nic::Nic;
+use crate::schedule::Schedule;
+use crate::transfer::Spans;
 
 /// Work requests of one queue pair before the others get their turn.
 const TURN: u32 = 16;
 
-/// What became of an attempt to execute a work request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// A part is done; there is more.
-    More,
-    /// It is done; the completion's length.
-    Done(u64),
-    /// It failed; the offset of the field to blame, or [`NO_FIELD`].
-    Failed(Status, u32),
-    /// No answer came.
-    Lost,
-    /// The receiver has no buffer and says how long to wait.
-    NotReady(Duration),
-    /// It is held back (injection).
-    Delayed(Duration),
-}
-
 /// Whether a queue pair's turn goes on.
 enum Step {
-    /// It has done a piece of work and may have more.
+    /// A piece of work is done, and there may be more.
     Again,
-    /// A large piece: let the others have a go.
+    /// A large piece is done: it is the others' turn.
     Yield,
-    /// Nothing to do.
+    /// There is nothing to do.
     Idle,
 }
 
-/// RNR NAK timer field to time, in units of 10 us (IBTA table 46).
-const RNR_TIMER: [u32; 32] = [
-    65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
-    3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
-];
-
-/// The time that an RNR NAK's timer field asks for.
-pub(crate) fn rnr_delay(field: u8) -> Duration {
-    Duration::from_micros(10 * u64::from(RNR_TIMER[usize::from(field & 31)]))
+/// What a work request needs.
+enum Attempt<'a> {
+    /// Nothing more: it ended without a peer.
+    Ended(Outcome),
+    /// An answer of the peer.
+    Request,
+    /// To be delivered.
+    Datagram(Datagram<'a>),
 }
 
 /// The time that a local ACK timeout field means: 4.096 us times a power of two.
@@ -61,310 +50,245 @@ fn ack_timeout(field: u8) -> Duration {
 }
 
 impl<F: Frontend> Fabric<F> {
-    /// Gives a queue pair its turn. Returns how many pieces of work it took.
-    pub(crate) fn turn(&mut self, n: u16, slot: u32) -> u32 {
-        if let Some(qp) = self.nics[usize::from(n)].qps.get_mut(slot) {
+    /// Gives a queue pair its turn. Returns how many pieces of work it did.
+    pub(crate) fn turn(&mut self, id: QpId) -> u32 {
+        if let Some((_, qp, _)) = self.parts(id) {
             qp.active = false;
         }
         for done in 0..TURN {
-            let step = self.step(n, slot);
-            self.tell_failed_cqs(n);
+            let step = self.step(id);
+            self.fail_users_of_cqs(id.nic);
             match step {
                 Step::Again => {}
                 Step::Yield => {
-                    self.activate(n, slot);
+                    self.activate(id);
                     return done + 1;
                 }
                 Step::Idle => return done,
             }
         }
-        self.activate(n, slot);
+        self.activate(id);
         TURN
     }
 
-    fn step(&mut self, n: u16, slot: u32) -> Step {
-        let nic = &mut self.nics[usize::from(n)];
-        if !nic.running() {
-            return Step::Idle;
+    fn activate(&mut self, id: QpId) {
+        if let Some((_, qp, schedule)) = self.parts(id) {
+            schedule.activate(qp);
         }
-        let Some(qp) = nic.qps.get_mut(slot) else { return Step::Idle };
-        match qp.state {
-            QpState::Rts | QpState::Sqd => {}
-            QpState::Error => return if nic.flush(slot) { Step::Yield } else { Step::Idle },
-            _ => return Step::Idle,
+    }
+
+    /// Executes the next work request of a queue pair, or the next part of it. The requester is not borrowed
+    /// while the responder acts, which may be on the same NIC or the same queue pair.
+    fn step(&mut self, id: QpId) -> Step {
+        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+        if let Err(step) = qp.load_work(nic, schedule) {
+            return step;
         }
-        if qp.wait != Wait::No {
-            return Step::Idle;
-        }
-        if !qp.send.work.loaded {
-            if qp.state == QpState::Sqd {
-                nic.report_drained(slot);
-                return Step::Idle;
-            }
-            if qp.send.posted() == 0 {
-                return Step::Idle;
-            }
-            if let Err(bad) = qp.fetch(nic.frontend.memory()) {
-                let field = match bad {
-                    BadEntry::Field(offset) => offset as u32,
-                    BadEntry::Dma => NO_FIELD,
+        let mut local = Spans::new();
+        match qp.attempt(nic, &mut local) {
+            Attempt::Ended(outcome) => qp.settle(nic, schedule, outcome),
+            Attempt::Request => {
+                let peer = qp.peer;
+                let request = qp.request(&local);
+                let to = peer.or_else(|| self.find_peer(id));
+                let answer = to.and_then(|to| self.ask(to, &request));
+                let garbled = request.garbled;
+                let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+                let outcome = match answer {
+                    Some(answer) => {
+                        qp.faults.bad_requests -= u32::from(garbled);
+                        qp.conclude(nic, &local, answer)
+                    }
+                    None => Outcome::Lost,
                 };
-                self.fail_request(n, slot, Status::LocalQpOperation, field);
-                return Step::Idle;
+                qp.settle(nic, schedule, outcome)
+            }
+            Attempt::Datagram(datagram) => {
+                let delivered = self.deliver(&datagram);
+                let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+                let outcome = match delivered {
+                    Ok(taken) => {
+                        nic.stats.dropped_datagrams += u64::from(!taken);
+                        Outcome::Done(0)
+                    }
+                    Err(_) => Outcome::Failed(Status::LocalProtection, NO_FIELD),
+                };
+                qp.settle(nic, schedule, outcome)
             }
         }
-        let outcome = self.attempt(n, slot);
-        self.settle(n, slot, outcome)
     }
 
-    fn attempt(&mut self, n: u16, slot: u32) -> Outcome {
-        let Some(qp) = self.nics[usize::from(n)].qps.get_mut(slot) else { return Outcome::Lost };
-        if qp.faults.failures > 0 && !qp.send.work.started {
-            qp.faults.failures -= 1;
-            return Outcome::Failed(qp.faults.failure, NO_FIELD);
+    /// The NIC that the GID of a queue pair's peer names.
+    #[cold]
+    fn find_peer(&mut self, id: QpId) -> Option<NicId> {
+        let gid = self.parts(id)?.1.attributes.remote_gid;
+        let to = self.find(id.nic, &gid)?;
+        self.parts(id)?.1.peer = Some(to);
+        Some(to)
+    }
+
+    /// The answer of the queue pair that a request goes to; `None` if there is none that answers it.
+    #[inline]
+    fn ask(&mut self, to: NicId, request: &Request<'_>) -> Option<Answer> {
+        let Ends { source, target, schedule } = self.ends(request.from, to)?;
+        let up = target.nic.running() && target.nic.port_up;
+        let (nic, qp) = target.parts(qpn_slot(request.target_qpn))?;
+        if !up || !qp.answers(request, source.unwrap_or(nic)) {
+            return None;
         }
-        match qp.send.work.opcode {
+        let answer = Responder { nic, qp, schedule, source }.respond(request);
+        target.fail_users_of_cqs(schedule);
+        Some(answer)
+    }
+}
+
+impl Qp {
+    /// Sees to it that `work` is loaded with the request to execute. An error is how the step ends otherwise.
+    #[inline]
+    fn load_work<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) -> Result<(), Step> {
+        if !nic.running() {
+            return Err(Step::Idle);
+        }
+        match self.state {
+            QpState::Rts | QpState::Sqd => {}
+            QpState::Error => return Err(if self.flush(nic) { Step::Yield } else { Step::Idle }),
+            _ => return Err(Step::Idle),
+        }
+        if self.wait != Wait::No {
+            return Err(Step::Idle);
+        }
+        if self.send.work.loaded {
+            return Ok(());
+        }
+        if self.state == QpState::Sqd {
+            self.report_drained(nic);
+            return Err(Step::Idle);
+        }
+        if self.send.posted() == 0 {
+            return Err(Step::Idle);
+        }
+        self.fetch(nic.frontend.memory()).map_err(|bad| {
+            let field = match bad {
+                BadEntry::Field(offset) => offset as u32,
+                BadEntry::Dma => NO_FIELD,
+            };
+            self.fail_request(nic, schedule, Status::LocalQpOperation, field);
+            Step::Idle
+        })
+    }
+
+    /// Executes the current work request as far as that needs no peer. `local` takes its memory.
+    #[inline]
+    fn attempt<'a, F: Frontend>(&mut self, nic: &mut Nic<F>, local: &'a mut Spans) -> Attempt<'a> {
+        if self.faults.failures > 0 && !self.send.work.started {
+            self.faults.failures -= 1;
+            return Attempt::Ended(Outcome::Failed(self.faults.failure, NO_FIELD));
+        }
+        match self.send.work.opcode {
             Opcode::FastRegister | Opcode::LocalInvalidate | Opcode::BindWindow => {
-                self.nics[usize::from(n)].execute_local(slot)
+                Attempt::Ended(self.execute_local(nic))
             }
-            _ if qp.kind != QpType::Rc => self.send_datagram(n, slot),
-            _ => self.request(n, slot),
+            _ if self.kind != QpType::Rc => match self.datagram(nic, local) {
+                Ok(datagram) => Attempt::Datagram(datagram),
+                Err(outcome) => Attempt::Ended(outcome),
+            },
+            _ => match self.check_request(nic, local) {
+                Ok(()) => Attempt::Request,
+                Err(outcome) => Attempt::Ended(outcome),
+            },
         }
     }
 
-    /// Draws the consequences of an attempt.
-    fn settle(&mut self, n: u16, slot: u32, outcome: Outcome) -> Step {
-        let nic = &mut self.nics[usize::from(n)];
-        // It may have failed under our hands: a queue pair can be its own peer.
-        let Some(qp) = nic.qps.get_mut(slot) else { return Step::Idle };
-        if qp.state == QpState::Error && !matches!(outcome, Outcome::Failed(..)) {
+    /// Does what the outcome of an attempt asks for.
+    #[inline]
+    fn settle<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule, outcome: Outcome) -> Step {
+        // The attempt may have failed the queue pair as a responder, or by its CQ.
+        if self.state == QpState::Error && !matches!(outcome, Outcome::Failed(..)) {
             return Step::Again;
         }
+        let work = &mut self.send.work;
         match outcome {
             Outcome::More => {
-                (qp.send.work.retries, qp.send.work.rnr_retries) = (0, 0);
+                (work.retries, work.rnr_retries) = (0, 0);
                 Step::Yield
             }
             Outcome::Done(length) => {
-                if qp.kind == QpType::Rc {
-                    qp.send_psn = psn_add(qp.send_psn, qp.request_packets());
+                let large = work.total > u64::from(u16::MAX);
+                if self.kind == QpType::Rc {
+                    self.send_psn = psn_add(self.send_psn, self.request_packets());
                 }
-                let large = qp.send.work.total > u64::from(u16::MAX);
-                nic.complete_request(slot, Status::Success, length, NO_FIELD);
+                self.complete_request(nic, Status::Success, length, NO_FIELD);
                 if large { Step::Yield } else { Step::Again }
             }
             Outcome::Failed(status, field) => {
-                self.fail_request(n, slot, status, field);
+                self.fail_request(nic, schedule, status, field);
                 Step::Again
             }
             Outcome::Lost => {
-                qp.send.work.started = false;
+                work.started = false;
                 nic.stats.lost_requests += 1;
-                let timeout = qp.attributes.timeout;
+                let timeout = self.attributes.timeout;
                 if timeout == 0 {
-                    qp.wait = Wait::Forever;
+                    self.wait = Wait::Forever;
                 } else {
-                    qp.wait = Wait::Answer;
-                    let at = self.now + ack_timeout(timeout);
-                    self.start_timer(n, slot, at);
+                    self.wait = Wait::Answer;
+                    schedule.start_timer(self, schedule.now + ack_timeout(timeout));
                 }
                 Step::Idle
             }
             Outcome::NotReady(delay) => {
-                let work = &mut qp.send.work;
                 work.started = false;
-                let limit = qp.attributes.rnr_retry;
+                let limit = self.attributes.rnr_retry;
                 if limit < 7 && work.rnr_retries >= limit {
-                    self.fail_request(n, slot, Status::RnrRetryExceeded, NO_FIELD);
+                    self.fail_request(nic, schedule, Status::RnrRetryExceeded, NO_FIELD);
                     return Step::Again;
                 }
                 work.rnr_retries = work.rnr_retries.saturating_add(1);
-                self.pause(n, slot, delay)
+                self.pause(schedule, delay)
             }
-            Outcome::Delayed(delay) => self.pause(n, slot, delay),
+            Outcome::Delayed(delay) => self.pause(schedule, delay),
         }
     }
 
-    fn pause(&mut self, n: u16, slot: u32, delay: Duration) -> Step {
-        if let Some(qp) = self.nics[usize::from(n)].qps.get_mut(slot) {
-            qp.wait = Wait::Pause;
-        }
-        let at = self.now + delay;
-        self.start_timer(n, slot, at);
+    fn pause(&mut self, schedule: &mut Schedule, delay: Duration) -> Step {
+        self.wait = Wait::Pause;
+        schedule.start_timer(self, schedule.now + delay);
         Step::Idle
     }
 
-    /// A queue pair's moment has come.
-    pub(crate) fn timer_fired(&mut self, n: u16, slot: u32) {
-        let nic = &mut self.nics[usize::from(n)];
+    /// The time that the queue pair waited for has come.
+    pub(crate) fn timer_fired<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) {
+        self.deadline = None;
         // A device that plays dead does not give up either.
-        let running = nic.running();
-        let Some(qp) = nic.qps.get_mut(slot) else { return };
-        qp.deadline = None;
-        if !running {
+        if !nic.running() {
             return;
         }
-        let waited = core::mem::replace(&mut qp.wait, Wait::No);
+        let waited = core::mem::replace(&mut self.wait, Wait::No);
         if waited == Wait::Answer {
-            if qp.send.work.retries >= qp.attributes.retry_count {
-                self.fail_request(n, slot, Status::RetryExceeded, NO_FIELD);
-                self.tell_failed_cqs(n);
-                return;
+            if self.send.work.retries >= self.attributes.retry_count {
+                return self.fail_request(nic, schedule, Status::RetryExceeded, NO_FIELD);
             }
-            qp.send.work.retries += 1;
+            self.send.work.retries += 1;
         }
-        self.activate(n, slot);
+        schedule.activate(self);
     }
 
-    /// Completes the current work request with an error, and the queue pair with it.
-    fn fail_request(&mut self, n: u16, slot: u32, status: Status, field: u32) {
-        self.nics[usize::from(n)].complete_request(slot, status, 0, field);
-        self.fail_qp(n, slot, status, Some((EventType::QpFatal, 0)));
-    }
-
-    /// Moves a queue pair to the error state, if it is not there, and says so by an event with this detail.
-    pub(crate) fn fail_qp(&mut self, n: u16, slot: u32, status: Status, event: Option<(EventType, u32)>) {
-        self.stop_timer(n, slot);
-        let nic = &mut self.nics[usize::from(n)];
-        let Some(qp) = nic.qps.get_mut(slot) else { return };
-        if qp.state == QpState::Error {
-            self.activate(n, slot);
-            return;
-        }
-        qp.state = QpState::Error;
-        qp.error = status as u8;
-        qp.wait = Wait::No;
-        qp.draining = false;
-        qp.last_wqe = qp.srq.is_some();
-        let (eq, qpn, generation) = (qp.eq, qp.qpn, qp.generation);
-        if let Some((event, detail)) = event {
-            nic.post_event(eq, event, status as u8, qpn, generation, detail);
-        }
-        self.activate(n, slot);
-    }
-
-    /// Takes the queue pairs of CQs that failed to the error state.
-    pub(crate) fn tell_failed_cqs(&mut self, n: u16) {
-        while let Some(cq) = self.nics[usize::from(n)].failed_cqs.pop() {
-            let nic = &self.nics[usize::from(n)];
-            let users: alloc::vec::Vec<u32> = nic
-                .qps
-                .iter()
-                .filter(|(_, qp)| qp.send_cq == cq || qp.receive_cq == cq)
-                .map(|(slot, _)| slot)
-                .collect();
-            for slot in users {
-                self.fail_qp(n, slot, Status::LocalQpOperation, Some((EventType::QpFatal, UNTOLD)));
-            }
-        }
-    }
-}
-
-impl<F: Frontend> Nic<F> {
-    /// Takes the current entry from the send queue, with a completion if it failed or asked for one.
-    #[inline]
-    pub fn complete_request(&mut self, slot: u32, status: Status, length: u64, field: u32) {
-        let Some(qp) = self.qps.get_mut(slot) else { return };
-        let work = &mut qp.send.work;
-        work.loaded = false;
-        qp.send.head = qp.send.head.wrapping_add(work.blocks);
-        match status {
-            Status::Flushed => self.stats.flushed += 1,
-            _ => self.stats.completed += 1,
-        }
-        let signaled = work.header.flags & SendFlags::SIGNALED.bits() != 0;
-        if !signaled && status == Status::Success {
-            return;
-        }
-        let entry = Cqe {
-            qpn: qp.qpn,
-            generation: qp.generation,
-            tag: work.header.tag,
-            length: length as u32,
-            immediate: 0,
-            source_or_field: if status == Status::Success { 0 } else { field },
-            status: status as u8,
-            flags: 0,
-            opcode: work.header.opcode,
-            reserved: 0,
-            phase: 0,
-        };
-        let cq = qp.send_cq;
-        self.post_cqe(cq, entry);
-    }
-
-    /// Completes the receive that the queue pair in `slot` has taken.
-    #[inline]
-    pub fn complete_receive(&mut self, slot: u32, status: Status, what: Received) {
-        let Some(qp) = self.qps.get_mut(slot) else { return };
-        let receive: &mut Receive = &mut qp.inbound.receive;
-        receive.loaded = false;
-        match status {
-            Status::Flushed => self.stats.flushed += 1,
-            _ => self.stats.completed += 1,
-        }
-        let mut flags = what.flags | CqeFlags::RECEIVE;
-        if receive.solicited {
-            flags |= CqeFlags::SOLICITED;
-        }
-        let entry = Cqe {
-            qpn: qp.qpn,
-            generation: qp.generation,
-            tag: receive.tag,
-            length: what.length as u32,
-            immediate: what.immediate,
-            source_or_field: what.source_or_field,
-            status: status as u8,
-            flags: flags.bits(),
-            opcode: 0,
-            reserved: 0,
-            phase: 0,
-        };
-        let cq = qp.receive_cq;
-        self.post_cqe(cq, entry);
-    }
-
-    /// Completes the receive that the queue pair in `slot` has taken, if it has, with an error. Returns the detail of the event that follows.
-    pub fn fail_receive(&mut self, slot: u32, status: Status, field: u32) -> u32 {
-        if !self.qps.get(slot).is_some_and(|qp| qp.inbound.receive.loaded) {
-            return UNTOLD;
-        }
-        self.complete_receive(slot, status, Received::failed(field));
-        0
+    /// Completes the current work request with an error and moves the queue pair to the error state.
+    fn fail_request<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        schedule: &mut Schedule,
+        status: Status,
+        field: u32,
+    ) {
+        self.complete_request(nic, status, 0, field);
+        self.fail(nic, schedule, status, Some((EventType::QpFatal, 0)));
     }
 
     /// Reports, once, that nothing is under way on a send queue in SQD.
-    fn report_drained(&mut self, slot: u32) {
-        let Some(qp) = self.qps.get_mut(slot) else { return };
-        if core::mem::take(&mut qp.draining) {
-            let (eq, qpn, generation) = (qp.eq, qp.qpn, qp.generation);
-            self.post_event(eq, EventType::SendQueueDrained, 0, qpn, generation, 0);
+    fn report_drained<F: Frontend>(&mut self, nic: &mut Nic<F>) {
+        if core::mem::take(&mut self.draining) {
+            self.post_event(nic, EventType::SendQueueDrained, Status::Success, 0);
         }
     }
 }
-
-/// What a receive's completion says.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Received {
-    pub flags: CqeFlags,
-    pub length: u64,
-    pub immediate: u32,
-    pub source_or_field: u32,
-}
-
-impl Received {
-    /// A receive that failed; the offset of the field to blame, or [`NO_FIELD`].
-    pub const fn failed(field: u32) -> Received {
-        Received { flags: CqeFlags::empty(), length: 0, immediate: 0, source_or_field: field }
-    }
-}
-
-/// The offset of a field of the header, as completions name it.
-macro_rules! header_field {
-    ($name:ident) => {
-        core::mem::offset_of!(nic_abi::wqe::Header, $name) as u32
-    };
-}
-pub(crate) use header_field;
-
-const _: () = assert!(offset_of!(Header, opcode) == 0);

@@ -8,10 +8,11 @@ use nic_abi::ident::{KEY_RESERVED, key_slot};
 use nic_abi::wqe::{BindArgs, LinkFlags, ListArgs, Opcode};
 use zerocopy::transmute;
 
-use super::engine::{Outcome, header_field};
+use super::Qp;
+use super::completion::{Outcome, header_field};
 use super::send::ARGS;
 use crate::Frontend;
-use crate::keys::{Key, Kind, QpName, REMOTE_RIGHTS, RIGHTS, VARIANT};
+use crate::keys::{Key, Keys, Kind, REMOTE_RIGHTS, RIGHTS, VARIANT};
 use crate::lists::{ListError, ListSpec};
 use crate::nic::Nic;
 
@@ -35,39 +36,35 @@ const fn failed(status: Status, field: u32) -> Outcome {
     Outcome::Failed(status, field)
 }
 
-impl<F: Frontend> Nic<F> {
-    /// Executes the current entry of the queue pair in `slot`.
-    pub fn execute_local(&mut self, slot: u32) -> Outcome {
-        let Some(qp) = self.qps.get(slot) else { return Outcome::Lost };
-        match qp.send.work.opcode {
-            Opcode::FastRegister => self.fast_register(slot),
-            Opcode::LocalInvalidate => {
-                let (key, pd, name) = (qp.send.work.header.immediate, qp.pd, qp.name());
-                self.local_invalidate(key, pd, name)
-            }
-            _ => self.bind_window(slot),
+impl Qp {
+    /// Executes the current entry.
+    pub fn execute_local<F: Frontend>(&self, nic: &mut Nic<F>) -> Outcome {
+        match self.send.work.opcode {
+            Opcode::FastRegister => self.fast_register(nic),
+            Opcode::LocalInvalidate => self.local_invalidate(&mut nic.keys),
+            _ => self.bind_window(&mut nic.keys),
         }
     }
 
-    fn local_invalidate(&mut self, key: u32, pd: u32, name: QpName) -> Outcome {
+    fn local_invalidate(&self, keys: &mut Keys) -> Outcome {
+        let key = self.send.work.header.immediate;
         let field = header_field!(immediate);
         if key == KEY_RESERVED {
             return failed(Status::MemoryManagement, field);
         }
-        let window = matches!(self.keys.get(key), Some(Key { kind: Kind::Window { .. }, .. }));
-        match self.keys.invalidate(key, pd, name) {
+        let window = matches!(keys.get(key), Some(Key { kind: Kind::Window { .. }, .. }));
+        match keys.invalidate(key, self.pd, self.name()) {
             Ok(()) => Outcome::Done(0),
             Err(_) if window => failed(Status::WindowBind, field),
             Err(_) => failed(Status::MemoryManagement, field),
         }
     }
 
-    fn fast_register(&mut self, slot: u32) -> Outcome {
-        let Some(qp) = self.qps.get(slot) else { return Outcome::Lost };
-        let header = qp.send.work.header;
-        let list = qp.send.work.list();
+    fn fast_register<F: Frontend>(&self, nic: &mut Nic<F>) -> Outcome {
+        let header = self.send.work.header;
+        let list = self.send.work.list();
         let bad = |field| failed(Status::MemoryManagement, field);
-        if !qp.privileged {
+        if !self.privileged {
             return bad(header_field!(opcode));
         }
         let Some(flags) = region_flags(header.remote_key) else { return bad(header_field!(remote_key)) };
@@ -77,14 +74,13 @@ impl<F: Frontend> Nic<F> {
         if header.length == 0 {
             return bad(header_field!(length));
         }
-        let pd = qp.pd;
-        let Some(entry) = self.keys.table.get_mut(key_slot(header.immediate)) else {
+        let Some(entry) = nic.keys.table.get_mut(key_slot(header.immediate)) else {
             return bad(header_field!(immediate));
         };
         let Kind::Region { max_elements, extents, .. } = &mut entry.kind else {
             return bad(header_field!(immediate));
         };
-        if entry.key & !VARIANT != header.immediate & !VARIANT || entry.pd != pd || entry.linked {
+        if entry.key & !VARIANT != header.immediate & !VARIANT || entry.pd != self.pd || entry.linked {
             return bad(header_field!(immediate));
         }
         let spec = ListSpec {
@@ -94,9 +90,9 @@ impl<F: Frontend> Nic<F> {
             list,
             max_elements: *max_elements,
         };
-        // Nobody shares what is not linked.
+        // Only a linked region can be shared, so this one's memory is its own.
         let Some(extents) = Arc::get_mut(extents) else { return bad(header_field!(immediate)) };
-        match extents.fill(self.frontend.memory(), &spec) {
+        match extents.fill(nic.frontend.memory(), &spec) {
             Ok(()) => {
                 entry.key = header.immediate;
                 entry.flags = flags;
@@ -108,11 +104,10 @@ impl<F: Frontend> Nic<F> {
         }
     }
 
-    fn bind_window(&mut self, slot: u32) -> Outcome {
-        let Some(qp) = self.qps.get(slot) else { return Outcome::Lost };
-        let header = qp.send.work.header;
-        let args: BindArgs = transmute!(qp.send.work.args);
-        let (pd, name) = (qp.pd, qp.name());
+    fn bind_window(&self, keys: &mut Keys) -> Outcome {
+        let header = self.send.work.header;
+        let args: BindArgs = transmute!(self.send.work.args);
+        let (pd, name) = (self.pd, self.name());
         if args.reserved != [0; 7] {
             return failed(Status::LocalQpOperation, (ARGS + offset_of!(BindArgs, reserved)) as u32);
         }
@@ -123,7 +118,7 @@ impl<F: Frontend> Nic<F> {
         };
         let bad = |field| failed(Status::WindowBind, field);
         let window_slot = key_slot(header.immediate);
-        let Some(window) = self.keys.table.get(window_slot) else { return bad(header_field!(immediate)) };
+        let Some(window) = keys.table.get(window_slot) else { return bad(header_field!(immediate)) };
         let Kind::Window { narrow, .. } = window.kind else { return bad(header_field!(immediate)) };
         let known = window.key & !VARIANT == header.immediate & !VARIANT;
         if !known || window.pd != pd || narrow && window.linked {
@@ -134,13 +129,13 @@ impl<F: Frontend> Nic<F> {
             if narrow {
                 return failed(Status::MemoryManagement, header_field!(length));
             }
-            self.keys.unlink(window_slot);
-            if let Some(window) = self.keys.table.get_mut(window_slot) {
+            keys.unlink(window_slot);
+            if let Some(window) = keys.table.get_mut(window_slot) {
                 window.key = header.immediate;
             }
             return Outcome::Done(0);
         }
-        let region = match self.keys.get(header.remote_key) {
+        let region = match keys.get(header.remote_key) {
             Some(region) if region.linked && region.pd == pd && header.remote_key != KEY_RESERVED => region,
             _ => return bad(header_field!(remote_key)),
         };
@@ -162,12 +157,12 @@ impl<F: Frontend> Nic<F> {
         else {
             return bad(header_field!(remote_addr));
         };
-        self.keys.unlink(window_slot);
+        keys.unlink(window_slot);
         let region_slot = key_slot(header.remote_key);
-        if let Some(Key { kind: Kind::Region { windows, .. }, .. }) = self.keys.table.get_mut(region_slot) {
+        if let Some(Key { kind: Kind::Region { windows, .. }, .. }) = keys.table.get_mut(region_slot) {
             *windows += 1;
         }
-        if let Some(window) = self.keys.table.get_mut(window_slot) {
+        if let Some(window) = keys.table.get_mut(window_slot) {
             window.key = header.immediate;
             window.linked = true;
             window.flags = flags;

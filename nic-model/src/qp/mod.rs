@@ -3,31 +3,40 @@
 //! | module | subject |
 //! |---|---|
 //! | `state` | the table of states (IBTA 10.3.1) |
-//! | `send`, `receive` | entries of the work queues, as the driver wrote them |
-//! | `engine` | whose turn it is, what an outcome leads to, timers, completions |
+//! | `send`, `receive`, `segments` | entries of the work queues, as the driver wrote them |
+//! | `engine` | a queue pair's turn, what an outcome leads to, timers |
+//! | `completion` | how work requests end: completions, the way into the error state |
+//! | `message` | what goes from requester to responder, and what comes back |
 //! | `requester` | a work request becomes a request; what the answer means |
-//! | `responder` | a request meets a queue pair, its rights and its receives |
+//! | `responder` | checks a request against the queue pair, its rights and its receives, and carries it out |
 //! | `local` | work requests that need no peer: link, invalidate, bind |
 //! | `datagram` | UD and GSI |
 //! | `flush` | the error state |
+//!
+//! The methods of a queue pair take its NIC (`&mut Nic`) and, where they may activate it or set its timer, the
+//! schedule: a step looks both up once and passes them on.
 
+mod completion;
 mod datagram;
 mod engine;
 mod flush;
 pub(crate) mod local;
+mod message;
 mod receive;
 mod requester;
 mod responder;
+mod segments;
 mod send;
 pub(crate) mod state;
 
 use nic_abi::admin::{ModifyQp, QpState, QpType};
-use nic_abi::cqe::Status;
 use platform::Instant;
 
+use crate::ids::{NicId, QpId};
 use crate::keys::QpName;
+use crate::test_commands::faults::Faults;
 
-pub(crate) use receive::Receive;
+use receive::Receive;
 pub(crate) use send::Work;
 
 /// The well-known queue key of the general services QP (IBTA 3.9.1).
@@ -85,36 +94,9 @@ pub(crate) struct Inbound {
     pub receive: Receive,
 }
 
-/// What to do wrong, by injection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Faults {
-    pub drop_requests: u32,
-    pub drop_responses: u32,
-    pub bad_requests: u32,
-    pub bad_responses: u32,
-    pub delays: u32,
-    pub delay_ns: u64,
-    pub failures: u32,
-    pub failure: Status,
-}
-
-impl Default for Faults {
-    fn default() -> Faults {
-        Faults {
-            drop_requests: 0,
-            drop_responses: 0,
-            bad_requests: 0,
-            bad_responses: 0,
-            delays: 0,
-            delay_ns: 0,
-            failures: 0,
-            failure: Status::LocalQpOperation,
-        }
-    }
-}
-
 /// A queue pair.
 pub(crate) struct Qp {
+    pub id: QpId,
     pub qpn: u32,
     pub generation: u32,
     pub kind: QpType,
@@ -131,7 +113,7 @@ pub(crate) struct Qp {
     /// What `ModifyQp` set.
     pub attributes: ModifyQp,
     /// The NIC that the peer's GID names, once it was found.
-    pub peer: Option<u16>,
+    pub peer: Option<NicId>,
     pub send: SendQueue,
     pub receive: ReceiveQueue,
     pub inbound: Inbound,

@@ -1,0 +1,166 @@
+//! How work requests end: outcomes, completions, and the way into the error state.
+
+use core::time::Duration;
+
+use nic_abi::admin::QpState;
+use nic_abi::cqe::{Cqe, CqeFlags, Status};
+use nic_abi::eqe::{Eqe, EventType, UNTOLD};
+use nic_abi::wqe::SendFlags;
+
+use super::{Qp, Wait};
+use crate::Frontend;
+use crate::nic::Nic;
+use crate::report::event;
+use crate::schedule::Schedule;
+
+/// How an attempt to execute a work request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// A part is done; there is more.
+    More,
+    /// All is done; the completion's length.
+    Done(u64),
+    /// The request failed; the offset of the field to blame, or [`nic_abi::cqe::NO_FIELD`].
+    Failed(Status, u32),
+    /// No answer came.
+    Lost,
+    /// The receiver has no buffer and says how long to wait.
+    NotReady(Duration),
+    /// The request is held back (injection).
+    Delayed(Duration),
+}
+
+impl Qp {
+    /// Moves the queue pair to the error state, unless it is there, and raises an event with this detail.
+    pub(crate) fn fail<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        schedule: &mut Schedule,
+        status: Status,
+        event: Option<(EventType, u32)>,
+    ) {
+        schedule.stop_timer(self);
+        if self.state != QpState::Error {
+            self.state = QpState::Error;
+            self.error = status as u8;
+            self.wait = Wait::No;
+            self.draining = false;
+            self.last_wqe = self.srq.is_some();
+            if let Some((event, detail)) = event {
+                self.post_event(nic, event, status, detail);
+            }
+        }
+        schedule.activate(self);
+    }
+
+    /// Writes an event that concerns the queue pair into its event queue.
+    pub(super) fn post_event<F: Frontend>(
+        &self,
+        nic: &mut Nic<F>,
+        what: EventType,
+        status: Status,
+        detail: u32,
+    ) {
+        let event = Eqe { status: status as u8, ..event(what, self.qpn, self.generation, detail) };
+        nic.post_event(self.eq, event);
+    }
+
+    /// Takes the current entry from the send queue, and completes it if it failed or asked for that.
+    #[inline]
+    pub(super) fn complete_request<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        status: Status,
+        length: u64,
+        field: u32,
+    ) {
+        let work = &mut self.send.work;
+        work.loaded = false;
+        self.send.head = self.send.head.wrapping_add(work.blocks);
+        match status {
+            Status::Flushed => nic.stats.flushed += 1,
+            _ => nic.stats.completed += 1,
+        }
+        let signaled = work.header.flags & SendFlags::SIGNALED.bits() != 0;
+        if !signaled && status == Status::Success {
+            return;
+        }
+        let entry = Cqe {
+            qpn: self.qpn,
+            generation: self.generation,
+            tag: work.header.tag,
+            length: length as u32,
+            immediate: 0,
+            source_or_field: if status == Status::Success { 0 } else { field },
+            status: status as u8,
+            flags: 0,
+            opcode: work.header.opcode,
+            reserved: 0,
+            phase: 0,
+        };
+        nic.post_cqe(self.send_cq, entry);
+    }
+
+    /// Completes the receive that was taken.
+    #[inline]
+    pub(super) fn complete_receive<F: Frontend>(&mut self, nic: &mut Nic<F>, status: Status, what: Received) {
+        let receive = &mut self.inbound.receive;
+        receive.loaded = false;
+        match status {
+            Status::Flushed => nic.stats.flushed += 1,
+            _ => nic.stats.completed += 1,
+        }
+        let mut flags = what.flags | CqeFlags::RECEIVE;
+        if receive.solicited {
+            flags |= CqeFlags::SOLICITED;
+        }
+        let entry = Cqe {
+            qpn: self.qpn,
+            generation: self.generation,
+            tag: receive.tag,
+            length: what.length as u32,
+            immediate: what.immediate,
+            source_or_field: what.source_or_field,
+            status: status as u8,
+            flags: flags.bits(),
+            opcode: 0,
+            reserved: 0,
+            phase: 0,
+        };
+        nic.post_cqe(self.receive_cq, entry);
+    }
+
+    /// Completes the receive that was taken, if there is one, with an error. Returns the detail of the event
+    /// that follows.
+    pub(super) fn fail_receive<F: Frontend>(&mut self, nic: &mut Nic<F>, status: Status, field: u32) -> u32 {
+        if !self.inbound.receive.loaded {
+            return UNTOLD;
+        }
+        self.complete_receive(nic, status, Received::failed(field));
+        0
+    }
+}
+
+/// What a receive's completion says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    pub flags: CqeFlags,
+    pub length: u64,
+    pub immediate: u32,
+    pub source_or_field: u32,
+}
+
+impl Received {
+    /// A receive that failed; the offset of the field to blame, or [`nic_abi::cqe::NO_FIELD`].
+    pub const fn failed(field: u32) -> Received {
+        Received { flags: CqeFlags::empty(), length: 0, immediate: 0, source_or_field: field }
+    }
+}
+
+/// The offset of a field of the header, as completions name it.
+macro_rules! header_field {
+    ($name:ident) => {
+        core::mem::offset_of!(nic_abi::wqe::Header, $name) as u32
+    };
+}
+pub(crate) use header_field;

@@ -1,0 +1,157 @@
+//! The admin commands that are for tests: fault injection, and benchmarks of the device itself.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `faults` | what has been injected |
+//! | `bench` | the benchmarks |
+
+pub(crate) mod bench;
+pub(crate) mod faults;
+
+use nic_abi::admin::{Bench, BenchKind, Command, Inject, Injection, NO_FIELD, Opcode, Status};
+use nic_abi::cqe;
+use nic_abi::eqe::EventType;
+use nic_abi::registers::Fault;
+use platform::Instant;
+
+use crate::Frontend;
+use crate::admin::command::{Answer, DONE, Refusal, args, at, result};
+use crate::memory::GuestMemory;
+use crate::nic::Nic;
+use crate::node::Node;
+use crate::report::event;
+use bench::BenchRun;
+use faults::Mute;
+
+impl<F: Frontend> Node<F> {
+    pub(crate) fn inject(&mut self, command: &Command) -> Answer {
+        let a: Inject = args(command);
+        let what = Injection::from_word(a.what).ok_or(Refusal::field(at!(Inject, what)))?;
+        let of_the_nic =
+            matches!(what, Injection::Mute | Injection::Fail | Injection::DropManagement | Injection::Port);
+        if of_the_nic {
+            match what {
+                Injection::Mute | Injection::Port if a.value > 1 => {
+                    return Err(Refusal::field(at!(Inject, value)));
+                }
+                Injection::DropManagement => self.nic.drop_management = a.count,
+                Injection::Port => self.nic.set_port(a.value == 1),
+                // The others take effect after the answer.
+                _ => {}
+            }
+            return Ok(DONE);
+        }
+        let failure = match (what, u8::try_from(a.value).ok().and_then(cqe::Status::from_byte)) {
+            (Injection::Failure, None | Some(cqe::Status::Success)) => {
+                return Err(Refusal::field(at!(Inject, value)));
+            }
+            (_, failure) => failure.unwrap_or(cqe::Status::LocalQpOperation),
+        };
+        let (_, qp) = self.named_qp(command)?;
+        let faults = &mut qp.faults;
+        match what {
+            Injection::DropRequests => faults.drop_requests = a.count,
+            Injection::DropResponses => faults.drop_responses = a.count,
+            Injection::BadRequest => faults.bad_requests = a.count,
+            Injection::BadResponse => faults.bad_responses = a.count,
+            Injection::Failure => (faults.failures, faults.failure) = (a.count, failure),
+            _ => (faults.delays, faults.delay_ns) = (a.count, a.value),
+        }
+        Ok(DONE)
+    }
+}
+
+impl<F: Frontend> Nic<F> {
+    fn set_port(&mut self, up: bool) {
+        if self.port_up != up {
+            self.port_up = up;
+            self.show_status();
+            let what = if up { EventType::PortUp } else { EventType::PortDown };
+            self.post_event(0, event(what, 0, 0, 0));
+        }
+    }
+
+    /// What an injection that was accepted does once it has been answered.
+    pub(crate) fn after_answer(&mut self, command: &Command) {
+        if Opcode::from_word(command.opcode) != Some(Opcode::Inject) {
+            return;
+        }
+        let a: Inject = args(command);
+        match Injection::from_word(a.what) {
+            Some(Injection::Mute) => self.mute = if a.value == 1 { Mute::ForGood } else { Mute::UntilReset },
+            Some(Injection::Fail) => self.fail(Fault::Injected),
+            _ => {}
+        }
+    }
+
+    /// Starts a benchmark; `None` if the answer comes at its end.
+    pub(crate) fn start_bench(&mut self, now: Instant, index: u32, command: &Command) -> Option<Answer> {
+        let a: Bench = args(command);
+        let Some(kind) = BenchKind::from_word(a.kind) else {
+            return Some(Err(Refusal::field(at!(Bench, kind))));
+        };
+        let memory = self.frontend.memory();
+        let size = if kind == BenchKind::Copy { a.length } else { 4 };
+        for (addr, field) in [(a.source, at!(Bench, source)), (a.target, at!(Bench, target))] {
+            if kind == BenchKind::EchoInterrupt {
+                break;
+            }
+            match memory.get(addr, size) {
+                Err(_) => return Some(Err(Refusal::new(Status::Dma, field))),
+                Ok(word) if kind != BenchKind::Copy && word.atomic_u32(0).is_err() => {
+                    return Some(Err(Refusal::field(field)));
+                }
+                Ok(_) => {}
+            }
+        }
+        let run = BenchRun::new(kind, &a, now, memory, (index, *command));
+        let answered_later = run.answers_later();
+        self.bench = Some(run);
+        (!answered_later).then_some(Ok(DONE))
+    }
+
+    /// Whether commands must wait for the benchmark's answer.
+    pub(crate) fn bench_blocks(&self) -> bool {
+        self.bench.as_ref().is_some_and(BenchRun::answers_later)
+    }
+
+    /// Whether the device must not sleep.
+    pub(crate) fn bench_spins(&self) -> bool {
+        self.bench.as_ref().is_some_and(|b| b.kind != BenchKind::EchoInterrupt)
+    }
+
+    /// When a benchmark that sleeps gives up.
+    pub(crate) fn bench_deadline(&self) -> Option<Instant> {
+        self.bench.as_ref().map(BenchRun::deadline)
+    }
+
+    /// The driver kicked.
+    pub(crate) fn bench_kicked(&mut self) {
+        if self.running() && self.bench.as_mut().is_some_and(BenchRun::kick) {
+            self.stats.interrupts += 1;
+            self.frontend.raise(0);
+        }
+    }
+
+    /// Runs a slice of the benchmark, if there is one. Returns whether it did anything.
+    pub(crate) fn run_bench(&mut self, now: Instant) -> bool {
+        if !self.running() {
+            return false;
+        }
+        let Some(mut bench) = self.bench.take() else { return false };
+        if bench.copy_is_over() {
+            let (index, command) = bench.command;
+            let answer = match bench.fault {
+                true => Err(Refusal::new(Status::Dma, usize::from(NO_FIELD))),
+                false => Ok(result(&(now.since(bench.started).as_nanos() as u64))),
+            };
+            self.answer(index, &command, &answer);
+            return true;
+        }
+        let worked = bench.run(self.frontend.memory(), now);
+        if bench.goes_on(now) {
+            self.bench = Some(bench);
+        }
+        worked
+    }
+}
