@@ -1,7 +1,7 @@
 //! Completion-queue entries: 32 bytes in a ring whose phase bit flips with each pass.
 //!
-//! The device writes the last 64-bit word last (release); the consumer reads it first (acquire). The first pass
-//! over the zeroed ring has phase 1.
+//! The device writes the last 64-bit word last (release); the consumer reads it first (acquire).
+//! The first pass over the zeroed ring has phase 1.
 
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -21,11 +21,13 @@ pub struct Cqe {
     pub generation: u32,
     /// The work request's tag.
     pub tag: u32,
-    /// Bytes transferred: received, read, or (atomics) 8; 0 for others. For datagrams it includes the 40 bytes in front.
+    /// Bytes transferred: received, read, or (atomics) 8; 0 for others. For datagrams it includes
+    /// the 40 bytes in front.
     pub length: u32,
-    /// Immediate data or the invalidated key, where [`CqeFlags`] says so.
+    /// Immediate data or the invalidated key, according to [`CqeFlags`].
     pub immediate: u32,
-    /// Datagrams: the sender's QP number. On an error: offset of the offending field in the entry, or [`NO_FIELD`].
+    /// Datagrams: the sender's QP number. On an error: offset of the offending field in the entry,
+    /// or [`NO_FIELD`].
     pub source_or_field: u32,
     /// A [`Status`].
     pub status: u8,
@@ -44,21 +46,22 @@ pub const NO_FIELD: u32 = u32::MAX;
 /// The phase bit in the entry's last 64-bit word.
 pub const PHASE: u64 = 1 << 63;
 
-/// The phase bit, in place, that marks the entry at free-running index `index` of a ring of `1 << log` entries.
+/// The phase bit, in place, that marks the entry at free-running index `index` of a ring of
+/// `1 << log` entries.
 #[inline]
 pub const fn phase(index: u32, log: u32) -> u64 {
     if index >> log & 1 == 0 { PHASE } else { 0 }
 }
 
 bitflags! {
-    /// What else a completion says.
+    /// What `immediate` and the data contain, and which queue the entry is of.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct CqeFlags: u8 {
-        /// It is of the receive queue (or SRQ).
+        /// The entry is of the receive queue (or SRQ).
         const RECEIVE = 1 << 0;
-        /// It carries immediate data.
+        /// `immediate` is immediate data.
         const IMMEDIATE = 1 << 1;
-        /// It carries a key that the sender invalidated.
+        /// `immediate` is a key that the sender invalidated.
         const INVALIDATED = 1 << 2;
         /// A GRH is in the first 40 bytes.
         const GRH = 1 << 3;
@@ -71,27 +74,28 @@ bitflags! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
-    /// It worked.
+    /// No error.
     Success = 0,
-    /// A local length was wrong: message too long for the QP, or receive buffer too small.
+    /// A local length is wrong: the message is too long for the QP, or the receive too short.
     LocalLength = 1,
     /// The entry is malformed; `source_or_field` names the field.
     LocalQpOperation = 2,
-    /// A local key, address, right or domain was wrong.
+    /// A local key, address, right or domain is wrong.
     LocalProtection = 3,
-    /// The queue pair was in the error state before the entry began.
+    /// The queue pair went to the error state before the entry was executed.
     Flushed = 4,
     /// A window bind failed.
     WindowBind = 5,
-    /// The peer's answer made no sense.
+    /// The peer's answer was of an unexpected kind.
     BadResponse = 6,
-    /// Responder's side: the peer broke the protocol or rights (local access error).
+    /// Responder's side: the peer had no right to the access that it asked for (local access
+    /// error).
     LocalAccess = 7,
-    /// The peer says: invalid request.
+    /// The peer refused: invalid request.
     RemoteInvalidRequest = 8,
-    /// The peer says: remote access error.
+    /// The peer refused: remote access error.
     RemoteAccess = 9,
-    /// The peer says: remote operational error.
+    /// The peer refused: remote operational error.
     RemoteOperation = 10,
     /// The peer did not answer.
     RetryExceeded = 11,

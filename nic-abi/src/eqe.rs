@@ -1,5 +1,5 @@
-//! Event-queue entries: 32 bytes, with a phase like completions. Event queue `n` interrupts on the vector given at its
-//! creation, when it is armed.
+//! Event-queue entries: 32 bytes, with a phase like completions. Event queue `n` interrupts on the
+//! vector given at its creation, when it is armed.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -18,11 +18,11 @@ pub struct Eqe {
     pub status: u8,
     /// Reserved.
     pub reserved: u16,
-    /// The number of the queue pair, CQ or SRQ that it is about.
+    /// The number of the queue pair, CQ or SRQ that the event concerns.
     pub number: u32,
     /// That object's generation, as given at its creation.
     pub generation: u32,
-    /// More, by event.
+    /// By event, see the data sheet.
     pub detail: u32,
     /// Reserved.
     pub reserved2: u64,
@@ -32,9 +32,9 @@ pub struct Eqe {
     pub phase: u32,
 }
 
-/// [`Eqe::detail`] of [`EventType::QpFatal`] and [`EventType::QpInvalidRequest`] where no completion of the queue pair
-/// says what went wrong; else 0.
-pub const UNTOLD: u32 = 1;
+/// [`Eqe::detail`] of [`EventType::QpFatal`], [`EventType::QpInvalidRequest`] and
+/// [`EventType::QpAccessError`] if no completion of the queue pair shows the error; else 0.
+pub const NO_COMPLETION: u32 = 1;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,17 +50,19 @@ pub enum EventType {
     CommunicationEstablished = 0x10,
     /// The send queue is drained (SQD state).
     SendQueueDrained = 0x11,
-    /// A QP in error took its last SRQ entry.
+    /// A QP in ERROR takes no more entries from its SRQ.
     LastWqeReached = 0x12,
-    /// A QP went to the error state by itself; `status` says why. Request side.
+    /// A QP went to the error state by itself, for the reason in `status`: its own request, a queue
+    /// or its memory.
     QpFatal = 0x13,
-    /// The responder refused a peer's request and went to the error state: protocol violation.
+    /// The responder refused its peer's request as invalid and went to the error state.
     QpInvalidRequest = 0x14,
-    /// The responder refused a peer's request and went to the error state: access violation.
+    /// The responder refused its peer's request for want of rights and went to the error state.
     QpAccessError = 0x15,
-    /// An SRQ fell below its limit; it is disarmed.
+    /// An SRQ fell below its limit, which is disarmed; `detail` is the number of entries left, 0 if
+    /// the tail is impossible.
     SrqLimit = 0x20,
-    /// An SRQ's memory failed.
+    /// An SRQ's tail was impossible: it is out of service.
     SrqError = 0x21,
     /// A receive queue passed its soft high watermark; `detail` is the count.
     ReceiveWatermark = 0x22,

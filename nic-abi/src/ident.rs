@@ -1,10 +1,11 @@
 //! Numbers that name objects, and how a generation fits into them.
 //!
-//! The driver chooses every number; the device refuses one that is out of range or taken. Where the wire
-//! has spare bits, the low bits are a slot and the bits above a generation, so that a late packet for
-//! an object's former life does not reach its slot's new owner.
+//! The driver chooses every number; the device refuses one that is out of range or taken. Where the
+//! wire has spare bits, the low bits are a slot and the bits above a generation, so that a late
+//! packet for a destroyed object does not reach the new owner of its slot.
 
-/// Slots for queue pairs, a power of two. Slots 0 and 1 are the management QPs; slot 0 is never used.
+/// Slots for queue pairs, a power of two. Slots 0 and 1 are the management QPs; slot 0 is never
+/// used.
 pub const MAX_QPS: u32 = 1 << 14;
 /// Slots for completion queues.
 pub const MAX_CQS: u32 = 1 << 14;
@@ -36,7 +37,8 @@ pub const fn qpn_slot(qpn: u32) -> u32 {
 
 /// Composes a memory key: bits 0..8 the variant, 8..24 the slot, 24..32 the generation.
 ///
-/// The variant changes with each link (fast register, window bind), the generation with each new owner.
+/// The variant changes with each link (fast register, window bind), the generation with each new
+/// owner of the slot.
 pub const fn key(slot: u32, generation: u32, variant: u8) -> u32 {
     generation << 24 | (slot & (MAX_KEYS - 1)) << 8 | variant as u32
 }
@@ -46,7 +48,8 @@ pub const fn key_slot(key: u32) -> u32 {
     key >> 8 & (MAX_KEYS - 1)
 }
 
-/// The reserved local key: bus addresses as they are, no bounds but the device's window onto memory, local
-/// read and write. Only for queue pairs that were created privileged; never a remote key, never the
-/// sink of an RDMA Read or an atomic operation (IT-API "direct LMR handle").
+/// The reserved local key: segment addresses are bus addresses, which the device may read and
+/// write, bounded only by what the device can reach. Only for queue pairs that were created
+/// privileged; never a remote key, never the sink of an RDMA Read or an atomic operation (IT-API
+/// "direct LMR handle").
 pub const KEY_RESERVED: u32 = 0;

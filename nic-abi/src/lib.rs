@@ -1,10 +1,11 @@
 //! The RNIC's programming interface: everything that a driver and the device share.
 //!
-//! Layouts and numbers, and the steps of [`protocol`]; docs/rnic.md is the data sheet that says how they are used. Version
-//! [`VERSION_MAJOR`].[`VERSION_MINOR`]: a driver refuses another major version and may ignore a newer minor one.
+//! Layouts and numbers, and the steps of [`protocol`]; docs/rnic.md is the data sheet that
+//! describes their use. Version [`VERSION_MAJOR`].[`VERSION_MINOR`]: a driver refuses another major
+//! version and may ignore a newer minor one.
 //!
-//! All fields are little-endian, which is also the byte order of the only machines that run it; the
-//! structures are plain `repr(C)` and their sizes are checked at compile time. Reserved fields are zero.
+//! All fields are little-endian, and only little-endian machines are supported; so the structures
+//! are plain `repr(C)`, and their sizes are checked at compile time. Reserved fields are zero.
 #![no_std]
 
 pub mod admin;
@@ -19,9 +20,9 @@ pub mod protocol;
 pub mod registers;
 pub mod wqe;
 
-/// Changes when an older driver can no longer work.
+/// Incremented when an older driver can no longer work.
 pub const VERSION_MAJOR: u16 = 1;
-/// Changes when something was added.
+/// Incremented when something is added.
 pub const VERSION_MINOR: u16 = 2;
 
 #[cfg(not(target_endian = "little"))]

@@ -1,4 +1,5 @@
-//! For the model checker (`.ci/extra`): its word as one that driver and device share.
+//! For the model checker (`.ci/extra`): the checker's word as a [`Word`] that driver and device
+//! share.
 
 use core::sync::atomic::Ordering;
 
@@ -6,7 +7,7 @@ use loom::sync::atomic::{AtomicU32, fence};
 
 use crate::protocol::Word;
 
-/// A word of the checker's. `BARRIER` false is the mutant without full barriers.
+/// A word of the model checker. `BARRIER` false is the mutant without full barriers.
 pub struct Checked<const BARRIER: bool>(AtomicU32);
 
 impl<const BARRIER: bool> Checked<BARRIER> {

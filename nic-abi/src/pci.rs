@@ -1,7 +1,7 @@
 //! How the function looks on PCI.
 //!
-//! Behind ivshmem-doorbell the identity is QEMU's own and fixed; the identity page in the register file
-//! (see [`crate::registers`]) says that it is an RNIC.
+//! Behind ivshmem-doorbell the PCI identity is QEMU's and fixed; the identity page in the register
+//! file (see [`crate::registers`]) shows that the function is an RNIC.
 
 /// PCI vendor of the ivshmem attachment (Red Hat).
 pub const IVSHMEM_VENDOR: u16 = 0x1af4;

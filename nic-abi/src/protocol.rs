@@ -1,7 +1,8 @@
-//! How driver and device tell each other of work, both sides of each step next to each other (see [`crate::doorbell`] for the words).
+//! How driver and device announce work to each other, both sides of each step next to each other
+//! (see [`crate::doorbell`] for the words).
 //!
-//! These few steps are where a wake-up could get lost. They are written once, over [`Word`], so that the driver, the device and the
-//! model checker run the same code.
+//! A wake-up could get lost in these few steps. They are written once, over [`Word`], so that the
+//! driver, the device and the model checker run the same code.
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -9,15 +10,15 @@ use crate::doorbell::{self, ARM_NEXT, ARM_NONE, ARM_SOLICITED};
 
 /// A 32-bit word that driver and device share.
 pub trait Word {
-    /// Reads it.
+    /// Reads the word.
     fn load(&self, order: Ordering) -> u32;
-    /// Writes it.
+    /// Writes the word.
     fn store(&self, value: u32, order: Ordering);
-    /// Writes it and returns what was there.
+    /// Writes the word and returns the old value.
     fn swap(&self, value: u32, order: Ordering) -> u32;
-    /// Adds to it and returns what was there.
+    /// Adds to the word and returns the old value.
     fn fetch_add(&self, value: u32, order: Ordering) -> u32;
-    /// Writes `new` if `current` is there; whether it was.
+    /// Writes `new` if the word is `current`; returns whether it was.
     fn replace(&self, current: u32, new: u32, order: Ordering) -> bool;
     /// A full barrier between what this thread did before and what it does next.
     fn barrier();
@@ -55,64 +56,69 @@ impl Word for AtomicU32 {
     }
 }
 
-/// Driver: makes everything posted up to `value` known to the device. True if the device wants to be told by the FIFO.
+/// Driver: publishes everything that is posted up to `value`. True if the device wants a FIFO
+/// entry.
 #[inline(always)]
 pub fn post<W: Word>(tail: &W, armed: &W, value: u32) -> bool {
     // Release: the descriptors are visible before the index that covers them.
     tail.store(value, Ordering::Release);
-    // The device swaps `armed` for 1 and only then reads the tail: either its swap reads ours and so sees
-    // the tail, or ours reads its 1 and we tell it.
+    // The device swaps `armed` for 1 and only then reads the tail: either the device's swap reads
+    // the 0 of this swap and so sees the tail, or this swap reads the device's 1 and the driver
+    // writes a FIFO entry.
     armed.swap(0, Ordering::AcqRel) == 1
 }
 
-/// Device: having taken a queue's FIFO entry, asks to be told of what comes next and returns the tail.
+/// Device: after it has taken a queue's FIFO entry, arms the queue again and returns the tail.
 #[inline(always)]
 pub fn rearm<W: Word>(armed: &W, tail: &W) -> u32 {
-    // Arm first, then read the tail: a post that comes later finds 1 and writes a new entry. The swap acquires
+    // Arm first, then read the tail: a later post finds 1 and writes a new entry. The swap acquires
     // what the driver's swap for 0 released.
     armed.swap(1, Ordering::AcqRel);
     tail.load(Ordering::Acquire)
 }
 
-/// Driver: puts an entry (without its phase) into the FIFO, whose words `entries` gives by free-running index. True if the device
-/// sleeps for this very entry and has to be kicked.
+/// Driver: puts an entry (without its phase) into the FIFO, whose words `entries` returns by
+/// free-running index. True if the device sleeps until this entry and needs a kick.
 #[inline(always)]
 pub fn push<'a, W: Word + 'a>(tail: &W, entries: impl FnOnce(u32) -> &'a W, event: &W, entry: u32) -> bool {
-    // The index only has to be unique; what orders the entry is its own release store.
+    // The index only has to be unique; the release store of the entry orders the memory accesses.
     let index = tail.fetch_add(1, Ordering::Relaxed);
     entries(index).store(entry | doorbell::phase(index), Ordering::Release);
-    // The device stores its event index, then looks at the entry once more before it sleeps: with a full
-    // barrier on both sides one of the two sees the other.
+    // The device stores its event index, then reads the entry once more before it sleeps: with a
+    // full barrier on both sides, at least one of the two reads what the other wrote.
     W::barrier();
     event.load(Ordering::Relaxed) == index
 }
 
-/// Device: asks for a kick with the entry at `head`. The caller looks for that entry once more before it sleeps.
+/// Device: asks for a kick with the entry at `head`. The caller reads that entry once more before
+/// it sleeps.
 #[inline(always)]
 pub fn ask_for_kick<W: Word>(event: &W, head: u32) {
     event.store(head, Ordering::SeqCst);
-    // The driver writes its entry and then reads the event index; we wrote the event index and now read the
-    // entry. Without a full barrier on both sides each could miss the other's store, and we would sleep on work.
+    // The driver writes its entry and then reads the event index; the device has written the event
+    // index and will read the entry. Without a full barrier on both sides each could miss the
+    // other's store, and the device would sleep although there is work.
     W::barrier();
 }
 
-/// Driver: asks to be told of the next entry of a CQ or EQ. The caller looks at the ring once more afterwards.
+/// Driver: arms a CQ or EQ for its next entry. The caller checks the ring once more afterwards.
 #[inline(always)]
 pub fn arm<W: Word>(arm: &W, solicited: bool) {
     arm.store(if solicited { ARM_SOLICITED } else { ARM_NEXT }, Ordering::Relaxed);
-    // The look at the ring must come after the store is visible, as the device writes its entry and then
-    // looks at `arm`.
+    // The store must be visible before the caller checks the ring, as the device writes its entry
+    // and then reads `arm`.
     W::barrier();
 }
 
-/// Device: having written an entry of a CQ or EQ (solicited or not), whether its consumer has to be told.
+/// Device: after it has written an entry of a CQ or EQ (solicited or not), disarms the queue if it
+/// is armed for that entry. Returns whether it was.
 #[inline(always)]
 pub fn disarm<W: Word>(arm: &W, solicited: bool) -> bool {
-    // The consumer stores `arm` and then looks for an entry; we wrote the entry and now look at `arm`. Without a
-    // full barrier on both sides each could miss the other's store.
+    // The driver stores `arm` and then checks for an entry; the device has written the entry and
+    // now reads `arm`. Without a full barrier on both sides each could miss the other's store.
     W::barrier();
     let wanted = arm.load(Ordering::Relaxed);
-    // One that the consumer changes meanwhile was changed after the entry was there to be seen.
+    // If the driver has changed `arm` meanwhile, it checks the ring after that and sees the entry.
     (wanted == ARM_NEXT || wanted == ARM_SOLICITED && solicited)
         && arm.replace(wanted, ARM_NONE, Ordering::AcqRel)
 }

@@ -2,7 +2,7 @@
 //!
 //! | offset | size | who writes | what |
 //! |---|---|---|---|
-//! | [`IDENTITY`] | 4 KiB | device | [`Identity`]: who it is and what it can do; constant |
+//! | [`IDENTITY`] | 4 KiB | device | [`Identity`]: the device's identity, limits and features; constant |
 //! | [`STATUS`] | 4 KiB | device | [`Status`] |
 //! | [`CONTROL`] | 4 KiB | driver | [`Control`] |
 //! | [`FIFO_TAIL`] | 4 B | driver | producer index of the doorbell FIFO (see [`crate::doorbell`]) |
@@ -10,8 +10,8 @@
 //! | [`FIFO`] | 256 KiB | driver | doorbell FIFO entries |
 //! | [`SQ_RECORDS`] … [`EQ_RECORDS`] | | both | doorbell records, 8 bytes a queue, by slot |
 //!
-//! All of it is memory that both sides can write. A device must not trust what it reads back from its own
-//! pages, and a driver must copy the identity once and judge the copy.
+//! Both sides can write all of this memory. A device must not trust what it reads from its own
+//! pages, and a driver must copy the identity once and check the copy.
 
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -32,7 +32,7 @@ pub const FIFO_TAIL: usize = 0x3000;
 pub const FIFO_EVENT: usize = 0x3040;
 /// Offset of the FIFO's entries (u32 each).
 pub const FIFO: usize = 0x1_0000;
-/// Entries of the FIFO: more than all queues together, so it cannot overflow.
+/// Entries of the FIFO: more than there are queues with a doorbell, so it cannot overflow.
 pub const FIFO_ENTRIES: u32 = 1 << 16;
 /// Offset of the send queues' doorbell records.
 pub const SQ_RECORDS: usize = 0x6_0000;
@@ -61,7 +61,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"FERRNIC1");
 /// Entries of [`Identity::gids`].
 pub const GIDS: usize = 2;
 
-/// Who the device is and what it can do. Written before the function appears, constant from then on.
+/// The device's identity, limits and features. The device writes it before the function appears,
+/// and never again.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Identity {
@@ -71,7 +72,7 @@ pub struct Identity {
     pub version_major: u16,
     /// [`crate::VERSION_MINOR`].
     pub version_minor: u16,
-    /// Revision of the device, for people.
+    /// Revision of the device, for display only.
     pub revision: u32,
     /// [`Features`].
     pub features: u64,
@@ -166,11 +167,11 @@ bitflags! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
-    /// After power-on and reset: waits for [`Control::request`].
+    /// After power-on and reset: waits for a start.
     Idle = 0,
     /// The admin queue runs.
     Ready = 1,
-    /// It gave up: nothing runs, only a reset helps. [`Status::fault`] says why.
+    /// Nothing runs until a reset. [`Status::fault`] is the reason.
     Failed = 2,
 }
 
@@ -194,7 +195,7 @@ pub struct Status {
     pub state: u32,
     /// The last [`Control::request`] that was carried out.
     pub acknowledged: u32,
-    /// Grows at least every [`HEARTBEAT_MS`] while the device works.
+    /// Changes at least every [`HEARTBEAT_MS`] while the device works.
     pub heartbeat: u32,
     /// Why the device failed: a [`Fault`].
     pub fault: u32,
@@ -217,34 +218,37 @@ pub const STATUS_PORT_UP: usize = STATUS + 16;
 
 /// A working device changes [`Status::heartbeat`] at least this often, milliseconds.
 pub const HEARTBEAT_MS: u64 = 100;
-/// A driver that saw no change of the heartbeat for this long takes the device for dead, milliseconds.
+/// After this long without a change of the heartbeat, a driver takes the device for dead,
+/// milliseconds.
 pub const HEARTBEAT_DEAD_MS: u64 = 3000;
 
 /// Why a device went to [`State::Failed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Fault {
-    /// It did not fail.
+    /// No failure.
     None = 0,
     /// The admin queue's description in [`Control`] is not acceptable.
     AdminQueue = 1,
-    /// An event queue overflowed: events were lost, so nothing can be relied on.
+    /// An event queue overflowed: events were lost, so the driver can rely on nothing.
     EventQueueOverflow = 2,
     /// A DMA to one of the device's own queues failed.
     Dma = 3,
-    /// A driver asked for it (fault injection).
+    /// Injected by the driver.
     Injected = 4,
 }
 
 /// Driver to device.
 ///
-/// To reset: write [`Control::command`] = [`CONTROL_RESET`], then a new value to [`Control::request`], kick, and
-/// wait until [`Status::acknowledged`] shows that value. To start: fill in the admin queue's fields, then
-/// the same with [`CONTROL_START`]; [`Status::state`] is `Ready` when it worked and `Failed` when not.
+/// To reset: write [`Control::command`] = [`CONTROL_RESET`], then a new value to
+/// [`Control::request`], kick, and wait until [`Status::acknowledged`] shows that value. To start:
+/// fill in the admin queue's fields, then the same with [`CONTROL_START`]; [`Status::state`] is
+/// then `Ready` on success and `Failed` otherwise. A start in `Ready` or `Failed` is acknowledged
+/// and changes nothing.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Control {
-    /// Any value other than the last acknowledged one asks for `command`.
+    /// Any value other than the last acknowledged one requests `command`.
     pub request: u32,
     /// [`CONTROL_RESET`] or [`CONTROL_START`].
     pub command: u32,
@@ -261,7 +265,7 @@ pub struct Control {
 /// Offset of [`Control::request`] in the register file.
 pub const CONTROL_REQUEST: usize = CONTROL;
 
-/// Forget everything: every object is gone and all DMA has ended when it is acknowledged.
+/// Reset: when it is acknowledged, every object is gone and all DMA has ended.
 pub const CONTROL_RESET: u32 = 1;
 /// Start the admin queue.
 pub const CONTROL_START: u32 = 2;

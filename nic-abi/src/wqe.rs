@@ -1,8 +1,8 @@
 //! Work-queue entries.
 //!
-//! **Send queue.** A ring of 64-byte blocks; a work request takes [`Header::blocks`] consecutive ones (wrapping
-//! at the ring's end). The first block is [`Wqe`]: a header, and 32 bytes whose meaning depends on the
-//! opcode:
+//! **Send queue.** A ring of 64-byte blocks; a work request takes [`Header::blocks`] consecutive
+//! ones (wrapping at the ring's end). The first block is [`Wqe`]: a header, and 32 bytes whose
+//! meaning depends on the opcode:
 //!
 //! | opcode | `args` |
 //! |---|---|
@@ -15,7 +15,8 @@
 //!
 //! The blocks that follow hold four [`Segment`]s each.
 //!
-//! **Receive queue and SRQ.** A ring of entries of one size, [`receive_stride`] bytes: a [`ReceiveHeader`] and then the segments.
+//! **Receive queue and SRQ.** A ring of entries of one size, [`receive_stride`] bytes: a
+//! [`ReceiveHeader`] and then the segments.
 
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -49,7 +50,7 @@ pub enum Opcode {
     FetchAdd = 0x19,
     /// Gives a region's key a list of memory (LMR link).
     FastRegister = 0x20,
-    /// Takes the memory from a key (LMR and RMR unlink).
+    /// Unlinks a region or unbinds a window (LMR and RMR unlink).
     LocalInvalidate = 0x21,
     /// Binds a window to part of a region (RMR link).
     BindWindow = 0x22,
@@ -80,7 +81,7 @@ bitflags! {
     /// Options of a send-queue entry.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct SendFlags: u8 {
-        /// Write a completion also on success.
+        /// Write a completion on success, too.
         const SIGNALED = 1 << 0;
         /// The receiver's completion is solicited.
         const SOLICITED = 1 << 1;
@@ -105,13 +106,14 @@ pub struct Header {
     pub segments: u8,
     /// Blocks in all, at least 1.
     pub blocks: u8,
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub tag: u32,
     /// Immediate data (as it goes on the wire), or the key to invalidate, register or bind.
     pub immediate: u32,
     /// The remote key of an RDMA or atomic operation; see the table above for others.
     pub remote_key: u32,
-    /// The remote address of an RDMA or atomic operation; the base address of a registration or bind.
+    /// The remote address of an RDMA or atomic operation; the base address of a registration or
+    /// bind.
     pub remote_addr: u64,
     /// The length of a registration or bind, bytes; otherwise 0.
     pub length: u64,
@@ -131,7 +133,8 @@ pub struct Wqe {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Segment {
-    /// Address in the key's address space: absolute, relative, or a bus address for the reserved key.
+    /// Address in the key's address space: absolute, relative, or a bus address for the reserved
+    /// key.
     pub addr: u64,
     /// Bytes.
     pub length: u32,
@@ -139,7 +142,7 @@ pub struct Segment {
     pub key: u32,
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram, and what its header says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AddressVector {
@@ -199,8 +202,8 @@ pub struct ListElement {
     pub length: u64,
 }
 
-/// `args` of bind window; `remote_addr` is the window's first address in the region's address space and
-/// `length` its length (0 unbinds a wide window).
+/// `args` of bind window; `remote_addr` is the window's first address in the region's address space
+/// and `length` its length (0 unbinds a wide window).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BindArgs {
@@ -228,11 +231,13 @@ bitflags! {
         const BIND = 1 << 5;
         /// Addresses count from 0 at the first byte; otherwise from the base address.
         const RELATIVE = 1 << 8;
-        /// The list's elements are pages: a power of two long, at least 4096 bytes, and aligned to their length.
+        /// The list's elements are pages: a power of two long, at least 4096 bytes, and aligned to
+        /// their length.
         const PAGES = 1 << 9;
         /// The list is of [`ListElement`]s.
         const VARIABLE = 1 << 10;
-        /// The region is one run of bus addresses: `ListArgs::list` is its first, and there is no list.
+        /// The region is one run of bus addresses: `ListArgs::list` is its first, and there is no
+        /// list.
         const CONTIGUOUS = 1 << 11;
     }
 }
@@ -243,7 +248,7 @@ bitflags! {
 pub struct ReceiveHeader {
     /// Segments that follow.
     pub segments: u32,
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub tag: u32,
     /// [`ReceiveFlags`].
     pub flags: u32,
@@ -255,7 +260,7 @@ bitflags! {
     /// Options of a receive entry.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ReceiveFlags: u32 {
-        /// The completion is solicited, whatever the sender says.
+        /// The completion is solicited even if the sender did not ask for that.
         const SOLICITED = 1 << 0;
     }
 }
@@ -265,17 +270,17 @@ pub const fn receive_stride(segments: u32) -> u32 {
     16 + 16 * segments
 }
 
-/// Segments that fit into the first block of an entry that is no datagram.
+/// Segments that fit into the first block of an entry, except of a datagram.
 pub const FIRST_SEGMENTS: u32 = 2;
 /// Segments in each further block.
 pub const BLOCK_SEGMENTS: u32 = 4;
 
-/// Blocks for a Send, Write or Read of that many segments on a connected queue pair.
+/// Blocks of a Send, Write or Read of that many segments on a connected queue pair.
 pub const fn blocks(segments: u32) -> u32 {
     1 + segments.saturating_sub(FIRST_SEGMENTS).div_ceil(BLOCK_SEGMENTS)
 }
 
-/// Blocks for a Send of that many segments on a datagram queue pair.
+/// Blocks of a Send of that many segments on a datagram queue pair.
 pub const fn datagram_blocks(segments: u32) -> u32 {
     1 + segments.div_ceil(BLOCK_SEGMENTS)
 }

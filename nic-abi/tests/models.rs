@@ -1,9 +1,10 @@
-//! The steps by which driver and device tell each other of work, checked over all interleavings and all outcomes that the memory
-//! model allows: nothing posted or written is slept on. Only with `--cfg ferrovia_model` (`.ci/extra`).
+//! The steps by which driver and device announce work to each other, checked over all interleavings
+//! and all outcomes that the memory model allows: neither side sleeps while there is work for it.
+//! Only with `--cfg ferrovia_model` (`.ci/extra`).
 //!
-//! Both sides run [`nic_abi::protocol`] itself, over the checker's words. Who sleeps waits on a [`Bell`]; a wake-up that gets lost
-//! leaves everybody waiting, which the checker reports. Each model has mutants with one thing left out, of which the checker must
-//! say so.
+//! Both sides run [`nic_abi::protocol`] itself, over the checker's words. A side that sleeps waits
+//! on a [`Bell`]; after a lost wake-up both sides wait, which the checker reports. Each model has
+//! mutants with one step left out, in which the checker must find an error.
 #![cfg(ferrovia_model)]
 
 extern crate ferrovia_nic_abi as nic_abi;
@@ -19,7 +20,7 @@ use nic_abi::model::Checked;
 use nic_abi::protocol::{self, Word};
 use platform::model::{check, finds};
 
-/// A kick or an interrupt: remembered until somebody waits for it.
+/// A kick or an interrupt: kept until the other side waits for it.
 struct Bell {
     rung: Mutex<bool>,
     changed: Condvar,
@@ -48,19 +49,19 @@ impl Bell {
 #[derive(Clone, Copy, PartialEq)]
 enum Mutant {
     None,
-    /// The device reads the tail first and arms then.
+    /// The device reads the tail before it arms.
     TailBeforeArm,
-    /// The device sleeps without looking for an entry once more.
+    /// The device sleeps without checking for an entry once more.
     NoSecondLook,
-    /// The consumer waits without looking at the ring once more.
+    /// The consumer waits without checking the ring once more.
     NoLookAfterArm,
 }
 
-/// One send queue and its place in the FIFO.
+/// One send queue and its entry of the FIFO.
 struct Queue<const B: bool> {
     tail: Checked<B>,
     armed: Checked<B>,
-    /// What was posted, by index; written without any order of its own.
+    /// What was posted, by index; written without an ordering of its own.
     descriptors: [AtomicU32; 2],
 }
 
@@ -88,7 +89,7 @@ impl<const B: bool> Doorbells<B> {
         })
     }
 
-    /// The driver, as `nic_hal` does it.
+    /// The driver, as in `nic_hal`.
     fn post(&self, slot: u32, posts: u32) {
         let queue = &self.queues[slot as usize];
         for index in 0..posts {
@@ -107,7 +108,7 @@ impl<const B: bool> Doorbells<B> {
         doorbell::is_written(word, head).then_some(word)
     }
 
-    /// The device, as `nic_model` does it, until it has seen so many posts.
+    /// The device, as in `nic_model`, until it has seen so many posts.
     fn serve(&self, posts: u32, mutant: Mutant) {
         let (mut head, mut seen) = (0, vec![0; self.queues.len()]);
         while seen.iter().sum::<u32>() < posts {
@@ -215,7 +216,7 @@ impl<const B: bool> Completions<B> {
         }
     }
 
-    /// The consumer takes both: it looks, arms, looks once more, waits.
+    /// The consumer takes both entries: it checks the ring, arms, checks once more, waits.
     fn take(&self, solicited: bool, mutant: Mutant) {
         let mut taken = 0;
         let look = |taken: &mut usize| {
@@ -273,7 +274,7 @@ fn mutant_that_does_not_look_after_arming() {
     finds(|| completions::<true>(false, Mutant::NoLookAfterArm));
 }
 
-/// The consumer asks for more while the device looks at what it asked for before.
+/// The consumer arms again while the device reads the former value of `arm`.
 #[test]
 fn arming_for_more_is_not_lost() {
     check(|| {

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use nic_abi::admin::QpState;
 use nic_abi::cqe::Status;
 use nic_abi::doorbell::{self, Kind};
-use nic_abi::eqe::{EventType, UNTOLD};
+use nic_abi::eqe::{EventType, NO_COMPLETION};
 use nic_abi::protocol;
 use nic_abi::registers::{ADMIN_RECORD, FIFO, FIFO_ENTRIES, FIFO_EVENT, Fault, RQ_RECORDS, SQ_RECORDS};
 
@@ -23,7 +23,8 @@ impl<F: Frontend> Nic<F> {
         doorbell::is_written(word, self.fifo_head).then_some(word)
     }
 
-    /// Asks for a kick with the next doorbell. False if there is a doorbell or a control request already.
+    /// Asks for a kick with the next doorbell. False if there is a doorbell or a control request
+    /// already.
     pub fn ask_for_kick(&self) -> bool {
         protocol::ask_for_kick(self.register(FIFO_EVENT), self.fifo_head);
         !(self.is_requested() || self.running() && self.fifo_word().is_some())
@@ -60,7 +61,7 @@ impl<F: Frontend> Node<F> {
         let tail = protocol::rearm(nic.record(SQ_RECORDS, slot, 1), nic.record(SQ_RECORDS, slot, 0));
         if tail.wrapping_sub(qp.send.head) > 1 << qp.send.log {
             nic.stats.bad_tails += 1;
-            qp.fail(nic, schedule, Status::LocalQpOperation, Some((EventType::QpFatal, UNTOLD)));
+            qp.fail(nic, schedule, Status::LocalQpOperation, Some((EventType::QpFatal, NO_COMPLETION)));
         } else {
             qp.send.tail = tail;
             schedule.activate(qp);

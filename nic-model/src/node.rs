@@ -1,5 +1,5 @@
-//! A NIC and its queue pairs, held apart so that a step can borrow the NIC and one of its queue pairs at
-//! once.
+//! A NIC and its queue pairs, held apart so that a step can borrow the NIC and one of its queue
+//! pairs at once.
 
 use crate::Frontend;
 use crate::nic::Nic;
@@ -7,7 +7,7 @@ use crate::qp::Qp;
 use crate::schedule::Schedule;
 use crate::tables::Table;
 use nic_abi::cqe::Status;
-use nic_abi::eqe::{EventType, UNTOLD};
+use nic_abi::eqe::{EventType, NO_COMPLETION};
 
 /// A NIC and its queue pairs.
 pub(crate) struct Node<F: Frontend> {
@@ -29,13 +29,13 @@ impl<F: Frontend> Node<F> {
         while let Some(cq) = self.nic.failed_cqs.pop() {
             for qp in self.qps.iter_mut().filter(|qp| qp.send_cq == cq || qp.receive_cq == cq) {
                 let status = Status::LocalQpOperation;
-                qp.fail(&mut self.nic, schedule, status, Some((EventType::QpFatal, UNTOLD)));
+                qp.fail(&mut self.nic, schedule, status, Some((EventType::QpFatal, NO_COMPLETION)));
             }
         }
     }
 
-    /// Flushes the receive that a queue pair has taken from its SRQ and not completed. The SRQ does not have
-    /// it any more, so no other queue pair would complete it.
+    /// Flushes the receive that a queue pair has taken from its SRQ and not completed. The SRQ does
+    /// not have it any more, so no other queue pair would complete it.
     pub fn flush_shared(&mut self, slot: u32, schedule: &mut Schedule) {
         if let Some((nic, qp)) = self.parts(slot)
             && qp.flush_shared(nic)

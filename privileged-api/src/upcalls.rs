@@ -1,7 +1,7 @@
 //! What the agent tells the IA. All of it comes from the agent's dispatcher thread, one after the other, without a lock.
 
 use kernel_agent::{AsyncEvent, CmEvent, Death, ResolutionEvent, Upcalls};
-use nic_abi::eqe::{EventType as Nic, UNTOLD};
+use nic_abi::eqe::{EventType as Nic, NO_COMPLETION};
 
 use crate::evd::callback::Origin;
 use crate::event::{AffiliatedCause, EventType};
@@ -20,7 +20,7 @@ impl Upcalls for Core {
         let origin = Origin::Dispatcher(&ia);
         match event {
             AsyncEvent::Qp { context, qpn, event, detail, .. } => {
-                self.queue_pair(EpHandle::from_raw(context), qpn, event, detail != UNTOLD, &ia);
+                self.queue_pair(EpHandle::from_raw(context), qpn, event, detail != NO_COMPLETION, &ia);
             }
             AsyncEvent::Cq { context } => {
                 if let Some(evd) = self.evds.get(context) {

@@ -1,4 +1,4 @@
-//! Protection: regions and windows, which are known by keys.
+//! Protection: regions and windows, which keys name.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -15,9 +15,9 @@ pub struct RegisterRegion {
     pub pd: u32,
     /// [`crate::wqe::LinkFlags`].
     pub flags: u32,
-    /// Base address, unless relative.
+    /// Base address. Of a relative region it is kept, but has no effect.
     pub base: u64,
-    /// Bytes; 0 is allowed and grants nothing.
+    /// Bytes; 0 is allowed, and then no byte can be accessed.
     pub length: u64,
     /// The memory.
     pub list: ListArgs,
@@ -39,7 +39,8 @@ pub struct AllocateRegion {
 pub struct ModifyRegion {
     /// Protection domain.
     pub pd: u32,
-    /// [`crate::wqe::LinkFlags`]: rights only. What is not linked has none until it is, whatever they are.
+    /// [`crate::wqe::LinkFlags`]: rights only. They are ignored while the region is not linked: the
+    /// link brings its own.
     pub flags: u32,
 }
 
@@ -49,7 +50,7 @@ pub struct ModifyRegion {
 pub struct ShareRegion {
     /// Protection domain.
     pub pd: u32,
-    /// [`crate::wqe::LinkFlags`]: rights and [`crate::wqe::LinkFlags::RELATIVE`]; the list's form is the other region's.
+    /// [`crate::wqe::LinkFlags`]: rights and [`crate::wqe::LinkFlags::RELATIVE`].
     pub flags: u32,
     /// Base address, unless relative.
     pub base: u64,

@@ -1,10 +1,11 @@
-//! The admin queue: a ring of 128-byte commands and a ring of 64-byte responses, both in the driver's memory.
+//! The admin queue: a ring of 128-byte commands and a ring of 64-byte responses, both in the
+//! driver's memory.
 //!
-//! Command `n` is answered at entry `n` of the response ring, in order, with a phase bit as in completions. A command
-//! that is wrong changes nothing; its response says which field was wrong ([`Response::field`]: the byte offset in the
-//! command).
+//! Command `n` is answered at entry `n` of the response ring, in order, with a phase bit as in
+//! completions. A command that is refused changes nothing; its response names the field to blame
+//! ([`Response::field`]: the byte offset in the command).
 //!
-//! Numbers (QPN, keys, …) are chosen by the driver, see [`crate::ident`].
+//! The driver chooses all numbers (QPN, keys, …), see [`crate::ident`].
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -35,9 +36,10 @@ pub const RESULT_SIZE: usize = 40;
 pub struct Command {
     /// An [`Opcode`].
     pub opcode: u16,
-    /// Bit 0: when answered, post an [`crate::eqe::EventType::Admin`] event to event queue 0 as well.
+    /// Bit 0: when answered, post an [`crate::eqe::EventType::Admin`] event to event queue 0 as
+    /// well.
     pub flags: u16,
-    /// Comes back in the response.
+    /// Returned in the response.
     pub id: u32,
     /// The object: PD, key, CQ, QP, SRQ or EQ number.
     pub object: u32,
@@ -93,24 +95,26 @@ pub enum Opcode {
     AllocateRegion = 0x11,
     /// Destroys a region to which no window is bound.
     DestroyRegion = 0x12,
-    /// Tells of a key: [`KeyInfo`].
+    /// Queries a key: [`KeyInfo`].
     QueryKey = 0x13,
     /// Allocates a window under key `object`: [`AllocateWindow`].
     AllocateWindow = 0x14,
     /// Destroys a window, bound or not.
     DestroyWindow = 0x15,
-    /// Gives a region without windows another domain, other rights and, as `object`, another variant of its key: [`ModifyRegion`].
+    /// Gives a region without windows another domain, other rights and, as `object`, another
+    /// variant of its key: [`ModifyRegion`].
     ModifyRegion = 0x16,
-    /// Registers a region under key `object` over the memory of another, which must be linked: [`ShareRegion`]. Takes no translations of its own. Neither of the two can be
-    /// invalidated from then on.
+    /// Registers a region under key `object` on the memory of another, which must be linked:
+    /// [`ShareRegion`]. The new region needs no translations. Neither of the two can be invalidated
+    /// from then on.
     ShareRegion = 0x17,
     /// Creates a CQ: [`CreateCq`].
     CreateCq = 0x20,
     /// Destroys a CQ that no QP uses.
     DestroyCq = 0x21,
-    /// Moves a CQ to a ring of another size: [`ResizeCq`]. Entries that were not consumed move along.
+    /// Moves a CQ and its unconsumed entries to a ring of another size: [`ResizeCq`].
     ResizeCq = 0x22,
-    /// Tells of a CQ: [`CqInfo`].
+    /// Queries a CQ: [`CqInfo`].
     QueryCq = 0x23,
     /// Creates an SRQ: [`CreateSrq`].
     CreateSrq = 0x28,
@@ -118,18 +122,19 @@ pub enum Opcode {
     DestroySrq = 0x29,
     /// Sets an SRQ's limit: [`ModifySrq`].
     ModifySrq = 0x2a,
-    /// Tells of an SRQ: [`SrqInfo`].
+    /// Queries an SRQ: [`SrqInfo`].
     QuerySrq = 0x2b,
-    /// Goes on in a ring of another size: [`ResizeSrq`]. Needs [`crate::registers::Features::SRQ_RESIZE`].
+    /// Moves an SRQ to a ring of another size: [`ResizeSrq`]. Needs
+    /// [`crate::registers::Features::SRQ_RESIZE`].
     ResizeSrq = 0x2c,
     /// Creates a QP in RESET: [`CreateQp`].
     CreateQp = 0x30,
     /// Changes a QP's state and attributes: [`ModifyQp`].
     ModifyQp = 0x31,
-    /// Destroys a QP. When answered, the device touches neither its queues nor its buffers any more,
-    /// and no completion of it will be written.
+    /// Destroys a QP. After the answer the device accesses neither its queues nor its buffers, and
+    /// writes no completion of it.
     DestroyQp = 0x32,
-    /// Tells of a QP: [`QpInfo`].
+    /// Queries a QP: [`QpInfo`].
     QueryQp = 0x33,
     /// Fault injection: [`Inject`].
     Inject = 0x80,
@@ -178,7 +183,7 @@ impl Opcode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Status {
-    /// It worked.
+    /// No error.
     Success = 0,
     /// No such opcode.
     BadOpcode = 1,
@@ -192,7 +197,7 @@ pub enum Status {
     Busy = 5,
     /// The device has no more of that resource.
     NoResources = 6,
-    /// The object is not in a state that allows it.
+    /// The object's state does not allow the command.
     BadState = 7,
     /// A bus address cannot be reached.
     Dma = 8,

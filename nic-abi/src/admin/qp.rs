@@ -40,7 +40,7 @@ pub struct CreateQp {
     pub flags: u32,
     /// Protection domain.
     pub pd: u32,
-    /// Comes back in completions and events.
+    /// Returned in completions and events.
     pub generation: u32,
     /// CQ of the send queue.
     pub send_cq: u32,
@@ -100,7 +100,7 @@ impl QpState {
 }
 
 bitflags! {
-    /// Which fields of [`ModifyQp`] count.
+    /// Which fields of [`ModifyQp`] are valid.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct QpMask: u32 {
         /// `state`.
@@ -138,11 +138,12 @@ bitflags! {
     }
 }
 
-/// Arguments of [`Opcode::ModifyQp`]. All or nothing.
+/// Arguments of [`Opcode::ModifyQp`]. A refused command changes nothing.
 ///
-/// Required fields: to INIT none (`access`, or `qkey` on datagrams, may be set); INIT to RTR on RC: PATH, REMOTE_QPN, MTU,
-/// RECEIVE_PSN, MAX_DEST_RD_ATOMIC, MIN_RNR_TIMER; RTR to RTS on RC: SEND_PSN, TIMEOUT, RETRY_COUNT, RNR_RETRY, MAX_RD_ATOMIC; RTR to RTS on datagrams:
-/// none. Any state to RESET or ERROR: none.
+/// Required fields: to INIT none (`access`, or `qkey` on datagrams, may be set); INIT to RTR on RC:
+/// PATH, REMOTE_QPN, MTU, RECEIVE_PSN, MAX_DEST_RD_ATOMIC, MIN_RNR_TIMER; RTR to RTS on RC:
+/// SEND_PSN, TIMEOUT, RETRY_COUNT, RNR_RETRY, MAX_RD_ATOMIC; RTR to RTS on datagrams: none. Any
+/// state to RESET or ERROR: none.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ModifyQp {
@@ -150,15 +151,15 @@ pub struct ModifyQp {
     pub mask: u32,
     /// A [`QpState`].
     pub state: u32,
-    /// Remote rights that connected peers have at all: [`crate::wqe::LinkFlags`] REMOTE_*.
+    /// Remote rights of the peer on any key: [`crate::wqe::LinkFlags`] REMOTE_*.
     pub access: u32,
     /// Queue key of a datagram QP.
     pub qkey: u32,
-    /// The peer's GID.
+    /// The peer's GID; any value is accepted.
     pub remote_gid: [u8; 16],
     /// The peer's QP number.
     pub remote_qpn: u32,
-    /// Path MTU in bytes.
+    /// Path MTU in bytes: a power of two from 256 to 4096, not above the port's.
     pub mtu: u32,
     /// First PSN to send.
     pub send_psn: u32,
@@ -190,7 +191,8 @@ pub struct ModifyQp {
     pub soft_watermark: u32,
     /// With an SRQ: receives in use by this QP above which the connection is broken; 0 none.
     pub hard_watermark: u32,
-    /// Payload of one message at most, bytes; replaces what the queue pair was created with.
+    /// Payload of one message at most, bytes; replaces the value that the queue pair was created
+    /// with.
     pub max_message: u64,
 }
 

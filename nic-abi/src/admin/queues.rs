@@ -11,7 +11,7 @@ use super::Opcode;
 pub struct CreateEq {
     /// Bus address of the zeroed ring, 64-byte aligned.
     pub ring: u64,
-    /// Entries as a power of two.
+    /// Entries as a power of two, at least 1.
     pub log_entries: u32,
     /// Interrupt vector.
     pub vector: u32,
@@ -23,11 +23,11 @@ pub struct CreateEq {
 pub struct CreateCq {
     /// Bus address of the zeroed ring, 64-byte aligned.
     pub ring: u64,
-    /// Entries as a power of two.
+    /// Entries as a power of two, at least 1.
     pub log_entries: u32,
     /// Event queue.
     pub eq: u32,
-    /// Comes back in events.
+    /// Returned in events.
     pub generation: u32,
     /// Reserved.
     pub reserved: u32,
@@ -39,7 +39,7 @@ pub struct CreateCq {
 pub struct ResizeCq {
     /// Bus address of the new, zeroed ring, 64-byte aligned.
     pub ring: u64,
-    /// Entries as a power of two; not fewer than there are unconsumed entries.
+    /// Entries as a power of two; not fewer than are unconsumed.
     pub log_entries: u32,
     /// Reserved.
     pub reserved: u32,
@@ -47,8 +47,9 @@ pub struct ResizeCq {
 
 /// Result of [`Opcode::ResizeCq`] and [`Opcode::QueryCq`].
 ///
-/// After a resize both indices go on counting; the entry at free-running index `i` is at `i` modulo the new size, with the
-/// phase of the new size. The device gives all other entries of the new ring the phase that says that they were not written.
+/// After a resize both indices go on counting; the entry at free-running index `i` is at `i` modulo
+/// the new size, with the phase of the new size. The device gives all other entries of the new ring
+/// the phase of unwritten entries.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CqInfo {
@@ -64,15 +65,15 @@ pub struct CqInfo {
 pub struct CreateSrq {
     /// Bus address of the ring, 64-byte aligned.
     pub ring: u64,
-    /// Entries as a power of two.
+    /// Entries as a power of two, at least 0.
     pub log_entries: u32,
     /// Segments that an entry has room for.
     pub max_segments: u32,
     /// Protection domain.
     pub pd: u32,
-    /// Comes back in events.
+    /// Returned in events.
     pub generation: u32,
-    /// Event when fewer entries than this are left; 0 never.
+    /// The limit event is raised when fewer entries than this are left; 0 disarms it.
     pub limit: u32,
     /// Event queue for the limit event.
     pub eq: u32,
@@ -90,16 +91,17 @@ pub struct ModifySrq {
 
 /// Arguments of [`Opcode::ResizeSrq`].
 ///
-/// The device reads the next entry from the new ring, at the free-running index where it is, modulo the new size. So all entries that
-/// may not be taken yet are there already, and while the command is under way the driver writes what it posts into both rings.
+/// The device goes on at the same free-running index, modulo the new size. So the driver writes all
+/// entries that may not be taken yet into the new ring before the command, and while the command is
+/// under way it writes what it posts into both rings.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ResizeSrq {
     /// Bus address of the new ring, 64-byte aligned.
     pub ring: u64,
-    /// Entries as a power of two; not fewer than there are entries that are not taken.
+    /// Entries as a power of two; not fewer than are posted and not taken.
     pub log_entries: u32,
-    /// The new limit, which arms the event once; 0 leaves the limit as it is.
+    /// The new limit, which arms the event once; 0 keeps the old limit.
     pub limit: u32,
 }
 

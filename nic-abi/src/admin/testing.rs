@@ -1,4 +1,4 @@
-//! What only tests and benchmarks ask for.
+//! Commands for tests and benchmarks only.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -11,21 +11,23 @@ use super::Opcode;
 pub struct Inject {
     /// An [`Injection`].
     pub what: u32,
-    /// How often; 0 ends it.
+    /// How often; 0 ends the injection.
     pub count: u32,
     /// By injection.
     pub value: u64,
 }
 
-/// What to do wrong.
+/// A fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Injection {
-    /// After answering: no heartbeat, no doorbell, no answer, until reset. A reset is not heard either if `value` is 1.
+    /// After answering: no heartbeat, no doorbell, no answer, until a reset. If `value` is 1, a
+    /// reset is ignored, too.
     Mute = 1,
-    /// After answering: go to [`crate::registers::State::Failed`] with an event-less death.
+    /// After answering: go to [`crate::registers::State::Failed`], without an event.
     Fail = 2,
-    /// Lose the next `count` requests of queue pair `object` on the way to the responder (the requester times out).
+    /// Lose the next `count` requests of queue pair `object` on the way to the responder (the
+    /// requester times out).
     DropRequests = 3,
     /// Lose the next `count` answers to queue pair `object`.
     DropResponses = 4,
@@ -37,9 +39,11 @@ pub enum Injection {
     DropManagement = 7,
     /// Take the port down (`value` 0) or up (1).
     Port = 8,
-    /// Let the next `count` requests of queue pair `object` reach the responder with an operation code that there is not.
+    /// Let the next `count` requests of queue pair `object` reach the responder with an operation
+    /// code that does not exist.
     BadRequest = 9,
-    /// Let the next `count` work requests of queue pair `object` end with the [`crate::cqe::Status`] `value`, an error.
+    /// Let the next `count` work requests of queue pair `object` end with the
+    /// [`crate::cqe::Status`] `value`, an error.
     Failure = 10,
 }
 
@@ -62,7 +66,8 @@ impl Injection {
     }
 }
 
-/// Arguments of [`Opcode::Bench`] (feature [`crate::registers::Features::BENCH`]): baselines for the benchmarks.
+/// Arguments of [`Opcode::Bench`] (feature [`crate::registers::Features::BENCH`]): baselines for
+/// the benchmarks.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Bench {
@@ -82,13 +87,17 @@ pub struct Bench {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum BenchKind {
-    /// Answer, then echo: each time the u32 at `target` changes, store it at `source`; `rounds` times, at most a second between two.
+    /// Answer, then echo: each time the u32 at `target` changes, store it at `source`; `rounds`
+    /// times, at most a second between two.
     Echo = 1,
-    /// Copy `length` bytes from `source` to `target`, `rounds` times; the result's first u64 is the time in nanoseconds.
+    /// Copy `length` bytes from `source` to `target`, `rounds` times; the result's first u64 is the
+    /// time in nanoseconds.
     Copy = 2,
-    /// Answer, then for each kick raise vector 0 and nothing else; `rounds` times, at most a second between two.
+    /// Answer, then for each kick raise vector 0 and nothing else; `rounds` times, at most a second
+    /// between two.
     EchoInterrupt = 3,
-    /// Litmus: answer, then add 1 to the u32 at `target` `rounds` times with an atomic operation, then store 1 at the u32 at `source`.
+    /// For a litmus test of atomics: answer, then add 1 to the u32 at `target` `rounds` times with
+    /// an atomic operation, then store 1 at the u32 at `source`.
     AtomicAdd = 4,
 }
 

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use nic_abi::admin::QpState;
 use nic_abi::cqe::{Cqe, CqeFlags, Status};
-use nic_abi::eqe::{Eqe, EventType, UNTOLD};
+use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION};
 use nic_abi::wqe::SendFlags;
 
 use super::{Qp, Wait};
@@ -31,7 +31,8 @@ pub(crate) enum Outcome {
 }
 
 impl Qp {
-    /// Moves the queue pair to the error state, unless it is there, and raises an event with this detail.
+    /// Moves the queue pair to the error state, unless it is there, and raises an event with this
+    /// detail.
     pub(crate) fn fail<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -65,7 +66,8 @@ impl Qp {
         nic.post_event(self.eq, event);
     }
 
-    /// Takes the current entry from the send queue, and completes it if it failed or asked for that.
+    /// Takes the current entry from the send queue, and completes it if it failed or asked for
+    /// that.
     #[inline]
     pub(super) fn complete_request<F: Frontend>(
         &mut self,
@@ -130,11 +132,11 @@ impl Qp {
         nic.post_cqe(self.receive_cq, entry);
     }
 
-    /// Completes the receive that was taken, if there is one, with an error. Returns the detail of the event
-    /// that follows.
+    /// Completes the receive that was taken, if there is one, with an error. Returns the detail of
+    /// the event that follows.
     pub(super) fn fail_receive<F: Frontend>(&mut self, nic: &mut Nic<F>, status: Status, field: u32) -> u32 {
         if !self.inbound.receive.loaded {
-            return UNTOLD;
+            return NO_COMPLETION;
         }
         self.complete_receive(nic, status, Received::failed(field));
         0

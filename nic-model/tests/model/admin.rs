@@ -1,4 +1,4 @@
-//! Commands: what is refused, why, and that a refusal changes nothing.
+//! Commands: which are refused, for which reason, and that a refused command changes nothing.
 
 use std::mem::offset_of;
 
@@ -8,10 +8,11 @@ use nic_abi::admin::{
 };
 use nic_abi::ident::{MAX_CQS, MAX_EQS, MAX_PDS, MAX_SRQS};
 use nic_abi::registers;
+use nic_abi::wqe;
 use nic_model::GuestMemory;
 use std::sync::atomic::Ordering;
 
-use nic_model::testing::{MEMORY, PD, QpSpec, Rig};
+use nic_model::testing::{MEMORY, PD, QpSpec, Rig, header};
 
 const ARGS: u16 = 16;
 const OBJECT: u16 = 8;
@@ -27,7 +28,7 @@ fn command(opcode: u16) -> Command {
 }
 
 #[test]
-fn a_command_that_makes_no_sense_is_refused() {
+fn a_malformed_command_is_refused() {
     let mut rig = Rig::new(1);
     let cases = [
         (command(0x7f), Status::BadOpcode, 0),
@@ -43,7 +44,7 @@ fn a_command_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn the_ring_wraps_and_answers_in_order() {
+fn the_admin_rings_wrap_and_answers_come_in_order() {
     let mut rig = Rig::new(1);
     for round in 0..50 {
         let indices: Vec<u32> =
@@ -56,7 +57,7 @@ fn the_ring_wraps_and_answers_in_order() {
 }
 
 #[test]
-fn event_queues() {
+fn event_queue_commands_are_checked() {
     let mut rig = Rig::new(1);
     let good = CreateEq { ring: 4096, log_entries: 4, vector: 7 };
     let cases = [
@@ -84,7 +85,7 @@ fn event_queues() {
 }
 
 #[test]
-fn domains() {
+fn domain_commands_are_checked() {
     let mut rig = Rig::new(1);
     for (number, status) in [(0, Status::BadField), (MAX_PDS, Status::BadField), (PD, Status::Exists)] {
         assert_eq!(rig.command(0, Opcode::CreatePd, number, &()), Err((status, OBJECT)));
@@ -95,7 +96,7 @@ fn domains() {
 }
 
 #[test]
-fn completion_queues() {
+fn completion_queue_commands_are_checked() {
     let mut rig = Rig::new(1);
     let good = CreateCq { ring: 4096, log_entries: 4, eq: 0, generation: 0, reserved: 0 };
     let cases = [
@@ -115,6 +116,7 @@ fn completion_queues() {
     let resize = ResizeCq { ring: 8192, log_entries: 3, reserved: 0 };
     for (args, status, field) in [
         (ResizeCq { ring: 1, ..resize }, Status::BadField, at!(ResizeCq, ring)),
+        (ResizeCq { log_entries: 0, ..resize }, Status::BadField, at!(ResizeCq, log_entries)),
         (ResizeCq { log_entries: 30, ..resize }, Status::BadField, at!(ResizeCq, log_entries)),
         (ResizeCq { reserved: 30, ..resize }, Status::BadField, at!(ResizeCq, reserved)),
     ] {
@@ -124,14 +126,14 @@ fn completion_queues() {
     for opcode in [Opcode::ResizeCq, Opcode::QueryCq, Opcode::DestroyCq] {
         assert_eq!(rig.command(0, opcode, 4, &resize), Err((Status::NoSuchObject, OBJECT)));
     }
-    // A consumer index that makes no sense leaves nothing to move.
+    // With an impossible consumer index, the entries to move are unknown.
     rig.register(0, registers::CQ_RECORDS + 3 * 8).store(77, Ordering::Relaxed);
     assert_eq!(rig.command(0, Opcode::ResizeCq, 3, &resize), Err((Status::BadState, OBJECT)));
     rig.command(0, Opcode::DestroyCq, 3, &()).unwrap();
 }
 
 #[test]
-fn shared_receive_queues() {
+fn srq_commands_are_checked() {
     let mut rig = Rig::new(1);
     let good =
         CreateSrq { ring: 4096, log_entries: 4, max_segments: 2, pd: PD, generation: 0, limit: 16, eq: 0 };
@@ -183,7 +185,7 @@ fn shared_receive_queues() {
 }
 
 #[test]
-fn queue_pairs() {
+fn create_qp_is_checked() {
     let mut rig = Rig::new(1);
     let (send_cq, receive_cq) = (rig.create_cq(0, 4), rig.create_cq(0, 4));
     let good = rig.qp_args(QpSpec::default(), send_cq, receive_cq);
@@ -228,7 +230,7 @@ fn queue_pairs() {
     for (number, args, status, field) in cases {
         assert_eq!(rig.command(0, Opcode::CreateQp, number, &args), Err((status, field)), "{args:?}");
     }
-    // Nothing of all that has left a trace: what they named is unused.
+    // The refused commands have changed nothing: the objects that they named are unused.
     rig.command(0, Opcode::CreateQp, 5, &good).unwrap();
     assert_eq!(rig.command(0, Opcode::CreateQp, 1 << 14 | 5, &good), Err((Status::Exists, OBJECT)));
     for cq in [send_cq, receive_cq] {
@@ -250,7 +252,21 @@ fn queue_pairs() {
 }
 
 #[test]
-fn every_attribute_is_checked() {
+fn a_work_queue_may_have_a_single_entry() {
+    let mut rig = Rig::new(1);
+    let srq =
+        CreateSrq { ring: 4096, log_entries: 0, max_segments: 0, pd: PD, generation: 0, limit: 1, eq: 0 };
+    rig.command(0, Opcode::CreateSrq, 3, &srq).unwrap();
+    let resize = ResizeSrq { ring: 8192, log_entries: 0, limit: 0 };
+    rig.command(0, Opcode::ResizeSrq, 3, &resize).unwrap();
+    let (mut a, mut b) = rig.pair_of(0, 0, QpSpec { log: 0, ..QpSpec::default() });
+    rig.post_receive(&mut b, 5, &[]);
+    rig.post(&mut a, header(wqe::Opcode::Send, 6), &[]);
+    assert_eq!((rig.sent(&mut a).tag, rig.received(&mut b).tag), (6, 5));
+}
+
+#[test]
+fn every_attribute_of_modify_qp_is_checked() {
     let mut rig = Rig::new(1);
     let qp = rig.create_qp(0, QpSpec::default());
     rig.init(&qp);
@@ -258,6 +274,8 @@ fn every_attribute_is_checked() {
     let cases = [
         (ModifyQp { mtu: 8192, ..rtr }, at!(ModifyQp, mtu)),
         (ModifyQp { mtu: 2048, ..rtr }, at!(ModifyQp, mtu)),
+        (ModifyQp { mtu: 128, ..rtr }, at!(ModifyQp, mtu)),
+        (ModifyQp { mtu: 768, ..rtr }, at!(ModifyQp, mtu)),
         (ModifyQp { source_gid: 2, ..rtr }, at!(ModifyQp, source_gid)),
         (ModifyQp { flow_label: 1 << 20, ..rtr }, at!(ModifyQp, flow_label)),
         (ModifyQp { remote_qpn: 1 << 24, ..rtr }, at!(ModifyQp, remote_qpn)),
@@ -309,7 +327,7 @@ fn injections_are_checked() {
 }
 
 #[test]
-fn benchmarks() {
+fn benchmarks_run_and_end() {
     let mut rig = Rig::new(1);
     let (source, target) = (rig.alloc(1 << 22), rig.alloc(1 << 22));
     let good = Bench { kind: BenchKind::Copy as u32, rounds: 3, source, target, length: 3 << 20 };
@@ -326,14 +344,14 @@ fn benchmarks() {
     rig.command(0, Opcode::Bench, 0, &good).unwrap();
     assert!(rig.bytes(source, 3 << 20) == rig.bytes(target, 3 << 20));
     rig.command(0, Opcode::Bench, 0, &Bench { length: 0, ..good }).unwrap();
-    // Additions: answered first, then done.
+    // AtomicAdd: answered first, then executed.
     let add = Bench { kind: BenchKind::AtomicAdd as u32, rounds: 10_000, source: source + 64, ..good };
     rig.memory.write(target, &[0; 8]).unwrap();
     rig.memory.write(source + 64, &[0; 8]).unwrap();
     rig.command(0, Opcode::Bench, 0, &add).unwrap();
     assert_eq!(rig.bytes(target, 4), 10_000_u32.to_le_bytes());
     assert_eq!(rig.bytes(source + 64, 4), 1_u32.to_le_bytes());
-    // An echo ends after its rounds, or a second without one.
+    // An echo ends after its rounds, or after a second without a round.
     let echo = Bench { kind: BenchKind::Echo as u32, rounds: 2, ..good };
     let command_of = |args: &Bench| {
         let mut c = command(Opcode::Bench as u16);
@@ -357,7 +375,7 @@ fn benchmarks() {
     rig.now += 1_000_000_000;
     rig.run();
     assert!(rig.fabric.prepare_sleep());
-    // Interrupts for kicks.
+    // One interrupt for each kick.
     let kicks = Bench { kind: BenchKind::EchoInterrupt as u32, rounds: 2, ..good };
     rig.command(0, Opcode::Bench, 0, &kicks).unwrap();
     let id = rig.nics[0].id;

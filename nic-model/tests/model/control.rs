@@ -12,7 +12,7 @@ use platform::{Instant, SharedSlice};
 use nic_model::testing::{Memory, PD, Rig};
 
 #[test]
-fn the_identity_says_who_it_is() {
+fn the_identity_page_describes_the_nic() {
     let rig = Rig::powered(2);
     let identity: Identity = rig.nics[1].registers.load(registers::IDENTITY as u64).unwrap();
     assert_eq!(identity.magic, MAGIC);
@@ -55,7 +55,7 @@ fn a_bad_configuration_is_refused() {
 }
 
 #[test]
-fn a_bad_admin_queue_fails_the_device_and_a_reset_mends_it() {
+fn a_bad_admin_queue_fails_the_device_until_a_reset() {
     let cases = [
         (0, 1, 4096, 8192),
         (9, 1, 4096, 8192),
@@ -105,7 +105,7 @@ fn a_reset_forgets_everything() {
 }
 
 #[test]
-fn the_heart_beats_at_least_as_often_as_promised() {
+fn the_heartbeat_changes_at_least_as_often_as_promised() {
     let mut rig = Rig::powered(1);
     rig.run();
     for _ in 0..10 {
@@ -119,7 +119,7 @@ fn the_heart_beats_at_least_as_often_as_promised() {
 }
 
 #[test]
-fn a_mute_device_hears_only_a_reset_or_nothing() {
+fn a_mute_device_takes_only_a_reset_or_nothing() {
     for (value, hears) in [(0, true), (1, false)] {
         let mut rig = Rig::new(1);
         let (mut a, _) = rig.pair();
@@ -143,7 +143,7 @@ fn a_mute_device_hears_only_a_reset_or_nothing() {
 }
 
 #[test]
-fn a_failed_device_shows_it_and_does_nothing() {
+fn a_failed_device_shows_its_fault_and_does_nothing() {
     let mut rig = Rig::new(1);
     rig.inject(0, Injection::Fail, 0, 1, 0);
     assert_eq!(rig.state(0), State::Failed as u32);
@@ -153,6 +153,19 @@ fn a_failed_device_shows_it_and_does_nothing() {
     assert!(rig.raw_command(0, &command).is_none());
     rig.control(0, registers::CONTROL_START);
     assert_eq!(rig.state(0), State::Failed as u32, "only a reset helps");
+}
+
+#[test]
+fn a_start_of_a_device_that_is_ready_changes_nothing() {
+    let mut rig = Rig::new(1);
+    let others = rig.alloc(1 << 16);
+    for (log, commands) in [(3, others), (0, 1)] {
+        rig.describe_admin(0, log, u32::from(nic_abi::VERSION_MAJOR) << 16, commands, others + 4096);
+        let request = rig.control(0, registers::CONTROL_START);
+        assert_eq!(rig.register(0, registers::STATUS_ACKNOWLEDGED).load(Ordering::Relaxed), request);
+        assert_eq!(rig.state(0), State::Ready as u32);
+        rig.command(0, Opcode::Nop, 0, &()).expect("the admin queue that runs goes on");
+    }
 }
 
 #[test]
@@ -175,7 +188,7 @@ fn garbage_in_the_fifo_is_counted_and_ignored() {
     rig.register(0, at).store(1 << 31 | 7 << 28 | 3, Ordering::Release);
     rig.run();
     assert_eq!(rig.stats(0).bad_doorbells - bad, 6);
-    // An entry twice is no harm.
+    // A second entry for a queue does no harm.
     rig.push_doorbell(0, Kind::Admin, 0);
     rig.push_doorbell(0, Kind::Admin, 0);
     rig.command(0, Opcode::Nop, 0, &()).expect("it still works");
@@ -256,7 +269,7 @@ fn an_event_queue_that_overflows_fails_the_device() {
 }
 
 #[test]
-fn an_idle_device_says_so() {
+fn a_poll_without_work_is_idle() {
     let mut rig = Rig::new(1);
     rig.run();
     assert_eq!(rig.fabric.poll(Instant::from_nanos(rig.now), 64), Progress::Idle);

@@ -1,4 +1,4 @@
-//! What a work request does when all is well.
+//! What work requests do when nothing fails.
 
 use nic_abi::admin::{ModifyQp, Opcode, QpFlags, QpMask, QpState, Status};
 use nic_abi::cqe::{self, CqeFlags};
@@ -10,7 +10,7 @@ use nic_model::GuestMemory;
 use nic_model::testing::{QpSpec, Rig, header, rdma, segment, status};
 
 #[test]
-fn a_send_meets_a_receive() {
+fn a_send_arrives_in_a_receive() {
     for nics in [1, 2] {
         let mut rig = Rig::new(nics);
         let (mut a, mut b) = rig.pair();
@@ -78,7 +78,7 @@ fn immediate_data_and_solicited_events_arrive() {
 }
 
 #[test]
-fn a_write_lands_and_consumes_no_receive() {
+fn a_write_arrives_and_takes_no_receive() {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = rig.pair();
     let (from, source) = rig.region(0, 64);
@@ -93,7 +93,7 @@ fn a_write_lands_and_consumes_no_receive() {
 }
 
 #[test]
-fn a_read_fetches() {
+fn a_read_copies_the_peers_memory() {
     let mut rig = Rig::new(2);
     let (mut a, b) = rig.pair();
     let (sink, target) = rig.region(0, 200);
@@ -112,7 +112,7 @@ fn b_start(a: &nic_model::testing::Qp) -> u32 {
 }
 
 #[test]
-fn atomics_return_the_original() {
+fn atomics_return_the_original_value() {
     let mut rig = Rig::new(2);
     let (mut a, _b) = rig.pair();
     let (sink, result) = rig.region(0, 64);
@@ -135,7 +135,7 @@ fn atomics_return_the_original() {
 }
 
 #[test]
-fn zero_bytes_violate_nothing() {
+fn an_access_of_no_bytes_violates_nothing() {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = rig.pair();
     for opcode in [wqe::Opcode::Write, wqe::Opcode::Read] {
@@ -149,7 +149,7 @@ fn zero_bytes_violate_nothing() {
 }
 
 #[test]
-fn large_messages_go_in_pieces_and_others_are_not_held_up() {
+fn large_messages_move_in_pieces_between_other_work() {
     let mut rig = Rig::new(2);
     let (mut a, _b) = rig.pair();
     let (mut c, _d) = rig.pair();

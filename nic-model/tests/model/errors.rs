@@ -1,10 +1,10 @@
-//! Each way in which a work request can fail, and what becomes of the queue pairs.
+//! Each way in which a work request can fail, and the state of both queue pairs afterwards.
 
 use std::mem::offset_of;
 
 use nic_abi::admin::{Injection, ModifyQp, Opcode, QpFlags, QpMask, QpState};
 use nic_abi::cqe::{NO_FIELD, Status};
-use nic_abi::eqe::{EventType, UNTOLD};
+use nic_abi::eqe::{EventType, NO_COMPLETION};
 use nic_abi::wqe::{self, AtomicArgs, Header, LinkFlags, ReceiveHeader};
 use nic_model::GuestMemory;
 
@@ -28,7 +28,8 @@ fn scene() -> Scene {
 }
 
 impl Scene {
-    /// Posts, expects failure with that status at the sender, and the sender in ERROR with its event.
+    /// Posts, expects failure with that status at the sender, and the sender in ERROR with its
+    /// event.
     fn fails(&mut self, head: Header, segments: &[wqe::Segment], expected: Status) {
         self.rig.post(&mut self.a, head, segments);
         self.ends(expected);
@@ -47,7 +48,7 @@ impl Scene {
         assert_eq!(event.detail, 0, "the completion says so");
     }
 
-    /// The responder is in ERROR and said so.
+    /// The responder is in ERROR and has raised this event.
     fn responder(&mut self, event: EventType) {
         assert_eq!(self.rig.event_types(1), [(event, self.b.qpn)]);
         assert_eq!(self.rig.query(&self.b).state, QpState::Error as u32);
@@ -105,7 +106,7 @@ fn an_entry_without_blocks_hides_what_follows() {
 }
 
 #[test]
-fn a_tail_beyond_the_ring_breaks_the_queue_pair() {
+fn a_tail_beyond_the_ring_fails_the_queue_pair() {
     let mut s = scene();
     s.a.send_tail = 1000;
     s.rig.ring_send(&s.a);
@@ -117,7 +118,7 @@ fn a_tail_beyond_the_ring_breaks_the_queue_pair() {
 }
 
 #[test]
-fn local_lengths() {
+fn a_length_beyond_the_limits_is_the_requesters_error() {
     let mut s = scene();
     let (big, _) = s.rig.region(0, MAX_MESSAGE + 1);
     let length = MAX_MESSAGE as u32 + 1;
@@ -131,7 +132,7 @@ fn local_lengths() {
 }
 
 #[test]
-fn local_protection() {
+fn local_memory_is_checked() {
     let bad = |s: &mut Scene| -> Vec<(wqe::Opcode, wqe::Segment)> {
         let (no_read, _) = s.rig.region_with(0, 64, LinkFlags::LOCAL_WRITE | LinkFlags::RELATIVE, 0);
         let (no_write, _) = s.rig.region_with(0, 64, LinkFlags::LOCAL_READ | LinkFlags::RELATIVE, 0);
@@ -185,7 +186,7 @@ fn another_domain_is_a_violation_on_both_sides() {
 }
 
 #[test]
-fn remote_access() {
+fn remote_memory_is_checked() {
     let bad = |s: &mut Scene| -> Vec<(wqe::Opcode, u32, u64)> {
         let base = LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE | LinkFlags::RELATIVE;
         let (only_write, _) = s.rig.region_with(1, 64, base | LinkFlags::REMOTE_WRITE, 0);
@@ -215,6 +216,61 @@ fn remote_access() {
     s.rig.post_args(&mut s.a, head, zerocopy::transmute!(args));
     s.ends(Status::RemoteAccess);
     assert_eq!(s.rig.bytes(word, 8), [0; 8]);
+}
+
+#[test]
+fn the_detail_of_an_access_error_is_whether_a_completion_shows_it() {
+    // RDMA takes no receive.
+    let mut s = scene();
+    s.fails(rdma(wqe::Opcode::Write, 1, s.to ^ 1, 0), &[segment(s.from, 0, 8)], Status::RemoteAccess);
+    let [event] = s.rig.events(1)[..] else { panic!("one event") };
+    assert_eq!((event.event, event.detail), (EventType::QpAccessError as u8, NO_COMPLETION));
+    assert_eq!(event.status, Status::LocalAccess as u8);
+    // A Send with invalidate has taken one when its key is refused.
+    let mut s = scene();
+    s.rig.post_receive(&mut s.b, 7, &[segment(s.to, 0, 8)]);
+    let head = Header { immediate: s.to, ..header(wqe::Opcode::SendInvalidate, 1) };
+    s.fails(head, &[segment(s.from, 0, 8)], Status::RemoteAccess);
+    let [event] = s.rig.events(1)[..] else { panic!("one event") };
+    assert_eq!((event.event, event.detail), (EventType::QpAccessError as u8, 0));
+    let received = s.rig.received(&mut s.b);
+    assert_eq!((received.tag, status(&received)), (7, Status::LocalAccess));
+}
+
+#[test]
+fn a_remote_gid_of_no_nic_is_accepted_and_times_out() {
+    let mut rig = Rig::new(2);
+    let (mut a, b) = (rig.create_qp(0, QpSpec::default()), rig.create_qp(1, QpSpec::default()));
+    rig.init(&a);
+    let rtr = ModifyQp { remote_gid: [0; 16], ..rig.rtr_args(&a, &b) };
+    rig.modify(&a, &rtr).unwrap();
+    let rts = rig.rts_args(&a);
+    rig.modify(&a, &rts).unwrap();
+    rig.post(&mut a, header(wqe::Opcode::Send, 1), &[]);
+    for _ in 0..=rts.retry_count {
+        rig.run();
+        assert!(rig.poll_cq(&mut a.send_cq).is_none());
+        rig.advance(4096 << rts.timeout);
+    }
+    assert_eq!(status(&rig.sent(&mut a)), Status::RetryExceeded);
+}
+
+#[test]
+fn source_and_remote_gid_may_be_of_different_families() {
+    let mut rig = Rig::new(2);
+    let (mut a, mut b) = (rig.create_qp(0, QpSpec::default()), rig.create_qp(1, QpSpec::default()));
+    for (qp, peer) in [(&a, &b), (&b, &a)] {
+        rig.init(qp);
+        // GID 0 is link-local, the peer's is IPv4-mapped.
+        let rtr = ModifyQp { source_gid: 0, ..rig.rtr_args(qp, peer) };
+        rig.modify(qp, &rtr).unwrap();
+        let rts = rig.rts_args(qp);
+        rig.modify(qp, &rts).unwrap();
+    }
+    rig.post_receive(&mut b, 5, &[]);
+    rig.post(&mut a, header(wqe::Opcode::Send, 1), &[]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    assert_eq!(rig.received(&mut b).tag, 5);
 }
 
 #[test]
@@ -252,7 +308,7 @@ fn an_atomic_must_be_aligned() {
     add(&mut s, absolute, 0x1004);
     s.ends(Status::RemoteAccess);
     s.responder(EventType::QpAccessError);
-    // Of an offset, the memory behind it counts.
+    // With relative addressing the memory has to be aligned, not the offset.
     let mut s = scene();
     let to = s.to;
     add(&mut s, to, 4);
@@ -317,14 +373,14 @@ fn without_a_receive_the_sender_waits_and_then_gives_up() {
     s.rig.post(&mut s.a, header(wqe::Opcode::Send, 1), &[segment(s.from, 0, 8)]);
     s.rig.run();
     assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
-    // A receive in time mends it: min_rnr_timer 1 is 10 us.
+    // A receive in time is taken: min_rnr_timer 1 is 10 us.
     s.rig.post_receive(&mut s.b, 8, &[segment(s.to, 0, 8)]);
     s.rig.run();
     assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none(), "the timer has not fired");
     s.rig.advance(10_000);
     assert_eq!(status(&s.rig.sent(&mut s.a)), Status::Success);
     assert_eq!(s.rig.received(&mut s.b).tag, 8);
-    // Without: rnr_retry is 2, so three attempts.
+    // Without a receive there are three attempts, as rnr_retry is 2.
     s.rig.post(&mut s.a, header(wqe::Opcode::Send, 2), &[segment(s.from, 0, 8)]);
     s.rig.run();
     s.rig.advance(10_000);
@@ -336,7 +392,7 @@ fn without_a_receive_the_sender_waits_and_then_gives_up() {
 }
 
 #[test]
-fn seven_retries_are_for_ever() {
+fn an_rnr_retry_of_seven_is_for_ever() {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = (rig.create_qp(0, QpSpec::default()), rig.create_qp(1, QpSpec::default()));
     rig.join(&b, &a);
@@ -359,7 +415,7 @@ fn seven_retries_are_for_ever() {
 const TIMEOUT: u64 = 4096 << 10;
 
 #[test]
-fn nobody_there_is_retried_and_then_an_error() {
+fn a_request_without_an_answer_is_repeated_and_then_an_error() {
     let mut s = scene();
     s.rig.command(1, Opcode::DestroyQp, s.b.qpn, &()).unwrap();
     s.rig.post(&mut s.a, rdma(wqe::Opcode::Write, 1, s.to, 0), &[segment(s.from, 0, 8)]);
@@ -391,7 +447,7 @@ fn a_peer_with_another_partner_or_another_sequence_does_not_answer() {
         rig.post(&mut a, rdma(wqe::Opcode::Write, 1, 0, 0), &[]);
         rig.run();
         if case == 2 {
-            // What is behind the expected PSN is taken for a repetition, and acknowledged.
+            // A request with an earlier PSN is taken for a repetition, and acknowledged.
             assert_eq!(status(&rig.sent(&mut a)), Status::Success);
             continue;
         }
@@ -403,7 +459,7 @@ fn a_peer_with_another_partner_or_another_sequence_does_not_answer() {
 }
 
 #[test]
-fn lost_requests_and_answers_are_repeated_without_doing_things_twice() {
+fn lost_requests_and_answers_are_repeated_and_executed_once() {
     for what in [Injection::DropRequests, Injection::DropResponses] {
         let mut s = scene();
         s.rig.inject(0, what, s.a.qpn, 2, 0);
@@ -437,7 +493,7 @@ fn lost_requests_and_answers_are_repeated_without_doing_things_twice() {
         s.rig.advance(TIMEOUT);
         assert_eq!(status(&s.rig.sent(&mut s.a)), Status::Success);
         assert!(s.rig.bytes(sink, 3 << 20) == s.rig.bytes(source, 3 << 20));
-        // And the sequence goes on.
+        // The sequence goes on.
         s.rig.post(&mut s.a, rdma(wqe::Opcode::Write, 1, s.to, 0), &[segment(s.from, 0, 8)]);
         assert_eq!(status(&s.rig.sent(&mut s.a)), Status::Success);
     }
@@ -458,7 +514,7 @@ fn a_bad_response_and_a_delay() {
 }
 
 #[test]
-fn an_operation_code_that_there_is_not_is_refused() {
+fn an_operation_code_that_does_not_exist_is_refused() {
     let mut s = scene();
     s.rig.inject(0, Injection::BadRequest, s.a.qpn, 1, 0);
     s.rig.post(&mut s.a, rdma(wqe::Opcode::Write, 1, s.to, 0), &[segment(s.from, 0, 8)]);
@@ -466,11 +522,11 @@ fn an_operation_code_that_there_is_not_is_refused() {
     let events = s.rig.events(1);
     let [event] = events[..] else { panic!("{events:?}") };
     assert_eq!((event.event, event.number), (EventType::QpInvalidRequest as u8, s.b.qpn));
-    assert_eq!(event.detail, UNTOLD, "no completion says so");
+    assert_eq!(event.detail, NO_COMPLETION, "no completion says so");
 }
 
 #[test]
-fn a_failure_is_the_one_that_was_asked_for() {
+fn an_injected_failure_has_the_status_that_was_asked_for() {
     for failure in [Status::LocalQpOperation, Status::WindowBind, Status::MemoryManagement] {
         let mut s = scene();
         s.rig.inject(0, Injection::Failure, s.a.qpn, 1, failure as u64);
@@ -498,7 +554,7 @@ fn an_error_flushes_the_rest_in_order_and_what_is_posted_later() {
     for tag in 10..15 {
         s.rig.post_receive(&mut s.a, tag, &[]);
     }
-    // The first fails; those behind it come back flushed, signalled or not.
+    // The first fails; the later ones complete as flushed, signalled or not.
     let silent = Header { blocks: 1, ..header(wqe::Opcode::Send, 2) };
     let bad = Header { blocks: 1, opcode: 0x55, ..header(wqe::Opcode::Send, 1) };
     s.rig.write_send(&mut s.a, bad, [0; 4], &[]);
@@ -573,7 +629,7 @@ fn a_destroyed_queue_pair_writes_nothing_any_more() {
     assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
     assert!(s.rig.poll_cq(&mut s.b.receive_cq).is_none());
     assert_eq!(s.rig.event_types(0), []);
-    // What it used is free.
+    // What the queue pair used is free.
     for cq in [s.a.send_cq, s.a.receive_cq] {
         s.rig.command(0, Opcode::DestroyCq, cq.number, &()).unwrap();
     }

@@ -65,7 +65,8 @@ fn link_use_unlink_link_again() {
     let key = allocate(&mut rig, 0, 4);
     assert_eq!(query(&mut rig, 0, key).linked, 0);
     let (to, target) = rig.region(1, 3 * 4096);
-    // Pages in an order of their own: what lies together in the region is apart in memory.
+    // The pages are not in the order of their addresses: neighbours in the region are apart in
+    // memory.
     let pages: Vec<u64> = (0..3).map(|_| rig.alloc(8192)).collect();
     let pages = [pages[2], pages[0], pages[1]];
     for (i, page) in pages.iter().enumerate() {
@@ -91,7 +92,7 @@ fn link_use_unlink_link_again() {
         assert_eq!(rig.bytes(target, 5000), all[4096..9096]);
         rig.memory.write(at, pages.as_bytes()).unwrap();
     }
-    // Unlinked: the key opens nothing.
+    // An unlinked key allows no access.
     rig.post(&mut a, rdma(wqe::Opcode::Write, 5, to, 0), &[segment(key | 3, 0, 8)]);
     assert_eq!(status(&rig.sent(&mut a)), Status::LocalProtection);
     assert!(rig.poll_cq(&mut b.receive_cq).is_none());
@@ -123,13 +124,13 @@ fn neighbouring_pages_are_one_run() {
 }
 
 #[test]
-fn blocks_and_variable_lists() {
+fn lists_of_blocks_and_variable_lists_translate() {
     let mut rig = Rig::new(2);
     let (mut a, _b) = rig.pair();
     let memory = rig.alloc(8192);
     rig.fill(memory, 8192, 1);
     let (to, target) = rig.region(1, 4096);
-    // Blocks of 7 bytes, anywhere.
+    // Blocks of 7 bytes, without alignment.
     let addrs: Vec<u64> = (0..100).map(|i| memory + 11 * (99 - i)).collect();
     let at = list(&mut rig, &addrs);
     let key = rig.fresh_key();
@@ -240,7 +241,8 @@ fn a_shared_region_has_its_own_rights_and_takes_no_translations() {
     let (mut a, _b) = rig.pair_of(0, 1, privileged());
     let addr = rig.alloc(8192);
     rig.fill(addr, 8192, 3);
-    // The most elements that a list can have, of one byte each, as often as there is room.
+    // Lists of the largest number of elements, one byte each, until the limit of the NIC is
+    // reached.
     let elements = 1 << 18;
     let memory: Vec<u64> = (0..elements).map(|i| addr + i % 8192).collect();
     let at = list(&mut rig, &memory);
@@ -273,7 +275,7 @@ fn a_shared_region_has_its_own_rights_and_takes_no_translations() {
         let info = query(&mut rig, 0, key);
         assert_eq!((info.linked, info.base, info.length), (1, 0x5000, 8192));
     }
-    // The memory lives as long as one of them, and so does its room.
+    // The memory and its elements are released with the last of the regions that share it.
     for key in [of, first] {
         rig.command(0, Opcode::DestroyRegion, key, &()).unwrap();
         let another = rig.command(0, Opcode::RegisterRegion, key, &args);
@@ -288,7 +290,7 @@ fn a_shared_region_has_its_own_rights_and_takes_no_translations() {
 }
 
 #[test]
-fn what_was_shared_stays_linked() {
+fn a_region_that_was_shared_cannot_be_invalidated() {
     let mut rig = Rig::new(2);
     let (region, memory) = (allocate(&mut rig, 0, 1), rig.alloc(8192));
     let at = list(&mut rig, &[memory]);
@@ -320,7 +322,7 @@ fn what_was_shared_stays_linked() {
         assert_eq!(status(&rig.sent(&mut a)), Status::MemoryManagement);
         assert_eq!(query(&mut rig, 0, shared).linked, 1);
     }
-    // Also when it is alone again.
+    // Also after the other region is destroyed.
     rig.command(0, Opcode::DestroyRegion, key, &()).unwrap();
     let (mut a, _b) = rig.pair_of(0, 1, privileged());
     rig.post(&mut a, invalidate(linked), &[]);
@@ -336,6 +338,46 @@ fn a_region_of_no_bytes_grants_nothing() {
     let (to, _) = rig.region(1, 8);
     rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 0), &[segment(key, 0, 1)]);
     assert_eq!(status(&rig.sent(&mut a)), Status::LocalProtection);
+}
+
+#[test]
+fn a_region_without_rights_grants_nothing() {
+    let mut rig = Rig::new(2);
+    let (mut a, _b) = rig.pair();
+    let (key, _) = rig.region_with(1, 64, LinkFlags::RELATIVE, 0);
+    let (from, _) = rig.region(0, 64);
+    assert_eq!(query(&mut rig, 1, key).linked, 1);
+    rig.post(&mut a, rdma(wqe::Opcode::Write, 1, key, 0), &[]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success, "no byte is accessed");
+    rig.post(&mut a, rdma(wqe::Opcode::Write, 1, key, 0), &[segment(from, 0, 1)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess);
+}
+
+#[test]
+fn a_relative_regions_base_is_kept_and_has_no_effect() {
+    let mut rig = Rig::new(2);
+    let (mut a, _b) = rig.pair();
+    let (from, source) = rig.region(0, 64);
+    rig.fill(source, 64, 1);
+    for base in [0x7001, u64::MAX] {
+        let (to, target) = rig.region_with(1, 64, ALL_RIGHTS | LinkFlags::RELATIVE, base);
+        let info = query(&mut rig, 1, to);
+        assert_eq!((info.base, info.length), (base, 64));
+        rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 8), &[segment(from, 0, 56)]);
+        assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+        assert_eq!(rig.bytes(target + 8, 56), rig.bytes(source, 56));
+    }
+}
+
+#[test]
+fn a_relative_region_may_have_bit_5_but_no_window() {
+    let (mut rig, _a, mut b, _, _) = windows();
+    let (relative, _) = rig.region_with(1, 4096, ALL_RIGHTS | LinkFlags::RELATIVE, 0);
+    let flags = LinkFlags::from_bits_retain(query(&mut rig, 1, relative).flags);
+    assert!(flags.contains(LinkFlags::BIND | LinkFlags::RELATIVE));
+    let narrow = window(&mut rig, 1, 2);
+    rig.post_args(&mut b, bind(narrow, relative, 0, 64), bind_args(LinkFlags::REMOTE_READ));
+    assert_eq!(status(&rig.sent(&mut b)), Status::MemoryManagement);
 }
 
 #[test]
@@ -384,7 +426,7 @@ fn a_link_that_is_wrong_names_its_field() {
         assert_eq!(query(&mut rig, 0, two).linked, 0);
         rig.events(0);
     }
-    // Only a privileged queue pair may; and a linked region may not be linked again.
+    // Only a privileged queue pair may link, and a linked region may not be linked again.
     let (mut a, _) = rig.pair();
     rig.post_args(&mut a, link(two, flags, 0, 8192), zerocopy::transmute!(good));
     let sent = rig.sent(&mut a);
@@ -417,7 +459,7 @@ fn an_invalidate_that_is_wrong_fails() {
     }
 }
 
-/// A scene for windows: `b` binds on NIC 1, `a` reaches through them.
+/// A pair for windows: `b` binds them on NIC 1, `a` accesses memory through them.
 fn windows() -> (Rig, Qp, Qp, u32, u64) {
     let mut rig = Rig::new(2);
     let (a, b) = rig.pair();
@@ -426,7 +468,7 @@ fn windows() -> (Rig, Qp, Qp, u32, u64) {
 }
 
 #[test]
-fn windows_open_and_close() {
+fn a_window_gives_access_while_it_is_bound() {
     for (kind, relative) in [(1, false), (1, true), (2, false), (2, true)] {
         let (mut rig, mut a, mut b, region, addr) = windows();
         let (from, source) = rig.region(0, 64);
@@ -443,7 +485,7 @@ fn windows_open_and_close() {
         rig.post(&mut a, rdma(wqe::Opcode::Write, 1, key, first + 8), &[segment(from, 0, 56)]);
         assert_eq!(status(&rig.sent(&mut a)), Status::Success);
         assert_eq!(rig.bytes(addr + 0x108, 56), rig.bytes(source, 56));
-        // The region is held by its window.
+        // A bound window keeps its region from being destroyed.
         assert_eq!(rig.command(1, Opcode::DestroyRegion, region, &()), Err((Admin::Busy, 8)));
         rig.post_args(&mut b, invalidate(key), [0; 4]);
         assert_eq!(status(&rig.sent(&mut b)), Status::Success);
@@ -474,7 +516,7 @@ fn a_window_grants_its_bytes_and_rights_and_no_more() {
 }
 
 #[test]
-fn a_narrow_window_is_its_queue_pairs_and_a_wide_one_the_domains() {
+fn a_narrow_window_belongs_to_its_queue_pair_and_a_wide_one_to_the_domain() {
     for (kind, expected) in [(1, Status::Success), (2, Status::RemoteAccess)] {
         let (mut rig, _a, mut b, region, _) = windows();
         let (mut c, mut d) = rig.pair();
@@ -484,7 +526,7 @@ fn a_narrow_window_is_its_queue_pairs_and_a_wide_one_the_domains() {
         assert_eq!(status(&rig.sent(&mut b)), Status::Success);
         rig.post(&mut c, rdma(wqe::Opcode::Write, 1, key, 0x5100), &[segment(from, 0, 8)]);
         assert_eq!(status(&rig.sent(&mut c)), expected);
-        // Nor may another one unlink a narrow one.
+        // Another queue pair may not unlink a narrow window.
         if kind == 2 {
             let (_, mut e) = rig.pair();
             rig.post_args(&mut e, invalidate(key), [0; 4]);
@@ -564,7 +606,7 @@ fn linked(rig: &mut Rig, n: usize, qp: &mut Qp, flags: LinkFlags) -> u32 {
 }
 
 #[test]
-fn a_send_invalidates_nothing_that_is_not_for_peers_to_invalidate() {
+fn a_send_invalidates_only_what_a_peer_may_invalidate() {
     for case in 0..4 {
         let mut rig = Rig::new(2);
         let (mut a, mut b) = rig.pair_of(0, 1, privileged());
@@ -601,7 +643,7 @@ fn a_send_can_invalidate_the_receivers_key() {
     assert_eq!(CqeFlags::from_bits(received.flags), Some(CqeFlags::RECEIVE | CqeFlags::INVALIDATED));
     assert_eq!(received.immediate, key);
     assert_eq!(query(&mut rig, 1, key).linked, 0);
-    // A second time it is not linked any more.
+    // The second time, the key is not linked any more.
     rig.post_receive(&mut b, 2, &[]);
     rig.post(&mut a, head, &[]);
     assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess);
@@ -626,7 +668,7 @@ fn a_read_can_invalidate_its_sink() {
 }
 
 #[test]
-fn translations_are_bounded() {
+fn the_elements_of_all_lists_are_bounded() {
     let mut rig = Rig::new(1);
     let mut keys = Vec::new();
     loop {

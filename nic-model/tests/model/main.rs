@@ -1,4 +1,4 @@
-//! The device as its driver sees it: registers, rings and memory, nothing else.
+//! Tests of the device through its interface to the driver: registers, rings and memory.
 
 extern crate ferrovia_nic_model as nic_model;
 

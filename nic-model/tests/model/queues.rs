@@ -50,7 +50,7 @@ fn a_full_cq_is_not_an_overflow_but_one_more_is() {
 }
 
 #[test]
-fn a_cq_wraps_as_long_as_it_is_read() {
+fn a_cq_wraps_while_it_is_consumed() {
     let mut rig = Rig::new(2);
     let (send_cq, receive_cq) = (rig.create_cq(0, 2), rig.create_cq(0, 4));
     let mut a = rig.create_qp_on(0, QpSpec::default(), send_cq, receive_cq);
@@ -64,7 +64,7 @@ fn a_cq_wraps_as_long_as_it_is_read() {
 }
 
 #[test]
-fn a_consumer_index_that_makes_no_sense_is_an_overflow() {
+fn an_impossible_consumer_index_is_an_overflow() {
     let mut rig = Rig::new(2);
     let (mut a, _b) = rig.pair();
     let record = registers::CQ_RECORDS + a.send_cq.number as usize * 8;
@@ -77,7 +77,7 @@ fn a_consumer_index_that_makes_no_sense_is_an_overflow() {
 }
 
 #[test]
-fn arming_tells_of_the_next_entry_once() {
+fn an_armed_cq_raises_one_event_for_the_next_entry() {
     let mut rig = Rig::new(2);
     let (mut a, _b) = rig.pair();
     let mut post = |rig: &mut Rig| {
@@ -119,7 +119,7 @@ fn a_solicited_arm_waits_for_a_solicited_entry_or_an_error() {
 }
 
 #[test]
-fn a_resize_moves_what_was_not_consumed() {
+fn a_resize_moves_the_unconsumed_entries() {
     let mut rig = Rig::new(2);
     let (mut a, _b) = rig.pair();
     for tag in 0..6 {
@@ -149,7 +149,7 @@ fn a_resize_moves_what_was_not_consumed() {
 }
 
 #[test]
-fn a_shared_queue_goes_on_in_another_ring() {
+fn a_resized_srq_goes_on_in_the_new_ring() {
     let mut rig = Rig::new(2);
     let (mut ring, mut tail) = (rig.create_srq(1, 4, 0), 0);
     let (mut a, mut b) = shared_pair(&mut rig);
@@ -169,7 +169,7 @@ fn a_shared_queue_goes_on_in_another_ring() {
         rig.command(1, Opcode::ResizeSrq, 4, &ResizeSrq { ring, log_entries, limit })
     };
     assert_eq!(resize(&mut rig, ring, 2, 0), Err((Status::BadField, field)), "six do not fit into four");
-    // The driver has written what waits at the same indices of the new ring.
+    // The driver has written the waiting entries to the same indices of the new ring.
     for limit in [6, 0] {
         ring = rig.alloc(u64::from(stride()) << LOG_ENTRIES);
         for tag in 4..10 {
@@ -186,7 +186,7 @@ fn a_shared_queue_goes_on_in_another_ring() {
         post_shared(&mut rig, ring, &mut tail, tag, &[]);
     }
     take(&mut rig, 5..20);
-    // A limit that is not reached tells at once; a queue that failed is not moved.
+    // A limit above the entries left raises the event at once; a failed queue cannot be resized.
     resize(&mut rig, ring, LOG_ENTRIES, 1).unwrap();
     assert_eq!(rig.event_types(1), [(EventType::SrqLimit, 4)]);
     rig.ring(1, Kind::SharedReceive, 4, tail + 1000);
@@ -225,22 +225,25 @@ fn queue_pairs_share_receives() {
     assert_eq!(rig.event_types(1), [], "two are left, the limit is two");
     rig.post(&mut a, header(wqe::Opcode::Send, 1), &[]);
     rig.run();
-    assert_eq!(rig.event_types(1), [(EventType::SrqLimit, 4)]);
+    let [event] = rig.events(1)[..] else { panic!("one event") };
+    assert_eq!((event.event, event.number), (EventType::SrqLimit as u8, 4));
+    assert_eq!(event.detail, 1, "entries that were left");
     rig.post(&mut a, header(wqe::Opcode::Send, 1), &[]);
     rig.run();
     assert_eq!(rig.event_types(1), [], "disarmed");
     let info = rig.command(1, Opcode::QuerySrq, 4, &()).unwrap();
     let info = SrqInfo::read_from_prefix(&info).unwrap().0;
     assert_eq!((info.taken, info.limit), (4, 0));
-    // Arming it below the limit tells at once.
+    // Arming a limit above the entries left raises the event at once.
     rig.command(1, Opcode::ModifySrq, 4, &ModifySrq { limit: 1, reserved: 0 }).unwrap();
     assert_eq!(rig.event_types(1), [(EventType::SrqLimit, 4)]);
-    // Doing so over and over fills no event queue: the event that waits tells of it.
+    // Arming again and again does not fill the event queue: the unconsumed event reports that as
+    // well.
     for _ in 0..100 {
         rig.command(1, Opcode::ModifySrq, 4, &ModifySrq { limit: 1, reserved: 0 }).unwrap();
     }
     assert_eq!(rig.event_types(1), [(EventType::SrqLimit, 4)]);
-    // In error, the shared receives stay, and the last one taken is announced.
+    // In ERROR the shared receives stay, and LastWqeReached is raised.
     post_shared(&mut rig, ring, &mut tail, 9, &[]);
     rig.set_state(&b, QpState::Error).unwrap();
     rig.run();
@@ -255,7 +258,7 @@ fn queue_pairs_share_receives() {
 }
 
 #[test]
-fn a_shared_receive_in_progress_is_told_of_at_the_end() {
+fn a_shared_receive_in_progress_is_flushed_at_reset_and_destroy() {
     const LENGTH: u32 = 3 << 20;
     for destroyed in [true, false] {
         let mut rig = Rig::new(2);
@@ -266,7 +269,7 @@ fn a_shared_receive_in_progress_is_told_of_at_the_end() {
         rig.fill(source, LENGTH as usize, 1);
         post_shared(&mut rig, ring, &mut tail, 7, &[segment(to, 0, LENGTH)]);
         rig.post(&mut a, header(wqe::Opcode::Send, 1), &[segment(from, 0, LENGTH)]);
-        // Until a piece has arrived, of three.
+        // Until one of three pieces has arrived.
         while rig.bytes(target, 8) == [0; 8] {
             rig.step();
         }
@@ -362,7 +365,7 @@ fn datagrams_arrive_with_their_header_in_front() {
 }
 
 #[test]
-fn datagrams_that_nobody_takes_are_dropped() {
+fn datagrams_without_a_receiver_are_dropped() {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = (rig.datagram_qp(0, 7, 5), rig.datagram_qp(1, 7, 5));
     let rc = rig.create_qp(1, QpSpec::default());
