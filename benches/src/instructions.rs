@@ -1,7 +1,7 @@
-//! How many instructions a post and a reap take, through the whole API, thread-safe as always.
+//! How many instructions a post and a reap take, through the whole API with all its locks.
 //!
-//! The device is a thread of the same process. It is stopped while something is counted and run by hand in between, so
-//! the counts are of the consumer's side alone: the API, the agent and the driver.
+//! The device is a thread of the same process. It is paused while instructions are counted and
+//! stepped in between, so the counts are those of the API, the agent and the driver alone.
 
 #![expect(missing_docs, reason = "the benchmark macros make public items of their own")]
 
@@ -28,7 +28,7 @@ const PAGE: usize = 4096;
 /// Two connected endpoints in this process, and memory to write from and to.
 struct Bench {
     pair: Pair,
-    /// What is linked; the regions keep the memory.
+    /// The address of the memory that is linked; the regions keep the memory alive.
     from: usize,
     segments: [LmrTriplet; 1],
     to: RdmaAddr,
@@ -41,7 +41,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Result<Bench, Failure> {
-        // The process ends with the benchmark: the machine may live until then.
+        // The machine lives until the process ends, which is the end of the benchmark.
         let machine: &'static Machine = Box::leak(Box::new(Machine::new(1)));
         let node = Node::start(machine.platform(), machine.privileged(), machine.devices())?;
         let pair = Pair::connect(node.ia(0)?, node.ia(0)?, Sizes { requests: 64, message: 1 << 20 })?;
@@ -79,7 +79,7 @@ impl Bench {
             _node: node,
         };
         let mut done = [DtoCompletion::default(); BATCH];
-        // Everything has been used once before anything is counted.
+        // Warm up: everything is used before instructions are counted.
         for _ in 0..3 {
             (0..BATCH).for_each(|_| bench.write());
             bench.run_device();
@@ -91,7 +91,8 @@ impl Bench {
         Ok(bench)
     }
 
-    /// The process ends with the benchmark, so nothing has to be taken down; and only a reference goes in and out of what is counted.
+    /// A pair that is never destroyed, since the process ends with the benchmark; so the counted
+    /// functions take only a reference.
     fn ready() -> &'static Bench {
         match Bench::new() {
             Ok(bench) => Box::leak(Box::new(bench)),
@@ -106,7 +107,7 @@ impl Bench {
     #[inline(always)]
     fn write(&self) {
         let a = &self.pair.a;
-        // One segment, as the caller knows; what is in it nobody knows.
+        // The compiler may know that there is one segment, but not what is in it.
         let posted =
             a.ia.post_rdma_write(a.ep, &self.segments, 1, DtoFlags::COMPLETION, self.to, self.context);
         assert!(posted.is_ok());
@@ -152,7 +153,7 @@ impl Bench {
     }
 }
 
-/// Instructions beyond which the benchmark fails: what the project promises.
+/// The most instructions that the project promises; beyond them the benchmark fails.
 const POST: u64 = 120;
 const REAP: u64 = 120;
 const REAP_OF_BATCH: u64 = 50;
@@ -173,7 +174,7 @@ fn completed(count: usize) -> &'static Bench {
     bench
 }
 
-/// The same, with the place for them.
+/// With a batch of completions waiting, and an array for them.
 fn completed_batch() -> (&'static Bench, &'static mut [DtoCompletion; BATCH]) {
     (completed(BATCH), Box::leak(Box::new([DtoCompletion::default(); BATCH])))
 }

@@ -1,5 +1,5 @@
-//! Gungraun's runner, built here so that `cargo bench` needs nothing installed but Valgrind, which is looked for, and installed
-//! or asked for, as QEMU is.
+//! Gungraun's runner, built here so that `cargo bench` needs no installed program but Valgrind,
+//! which it finds, installs or asks for in the same way as QEMU.
 
 use std::process::ExitCode;
 

@@ -26,8 +26,8 @@ use crate::test_commands::faults::Mute;
 const BEAT: Duration = Duration::from_millis(HEARTBEAT_MS / 2);
 
 impl<F: Frontend> Nic<F> {
-    /// Whether there is a control request. A mute device takes none but a reset, and if it is mute for good
-    /// not even that.
+    /// Whether there is a control request. A mute device takes none but a reset, and if it is mute
+    /// for good not even that.
     #[inline]
     pub fn is_requested(&self) -> bool {
         self.register(CONTROL_REQUEST).load(Ordering::Acquire) != self.acknowledged
@@ -121,7 +121,8 @@ impl<F: Frontend> Node<F> {
             // An unknown command is acknowledged and changes nothing, which the state shows.
             _ => {}
         }
-        // The acknowledgement is the last word that is written: all DMA of before a reset has ended.
+        // The acknowledgement is the last word that is written: all DMA of before a reset has
+        // ended.
         self.nic.show_status();
         true
     }

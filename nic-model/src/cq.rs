@@ -56,7 +56,8 @@ impl Cq {
         Ok(protocol::disarm(arm, solicited))
     }
 
-    /// Entries that are not consumed, according to the consumer's `head`; `None` if that is impossible.
+    /// Entries that are not consumed, according to the consumer's `head`; `None` if that is
+    /// impossible.
     pub fn unconsumed(&self, head: &AtomicU32) -> Option<u32> {
         let used = self.producer.wrapping_sub(head.load(Ordering::Acquire));
         (used <= 1 << self.log).then_some(used)
@@ -77,8 +78,9 @@ impl Cq {
             entry[cqe::WORDS - 1] = entry[cqe::WORDS - 1] & !cqe::PHASE | cqe::phase(index, log);
             memory.publish(entry_addr(ring, log, index), entry)?;
         }
-        // The index may begin in any pass over the new ring, and in every second pass a zeroed entry has the
-        // phase of a written one. So each entry of the rest gets the phase of an entry that is not written.
+        // The index may begin in any pass over the new ring, and in every second pass a zeroed
+        // entry has the phase of a written one. So each entry of the rest gets the phase of an
+        // entry that is not written.
         for i in unconsumed..1 << log {
             let index = head.wrapping_add(i);
             let unwritten = [0, 0, 0, cqe::phase(index, log) ^ cqe::PHASE];

@@ -9,7 +9,7 @@ pub enum AddError {
     /// A field of the configuration is not allowed.
     #[error("the NIC's {0} is not allowed")]
     Config(&'static str),
-    /// There are 65,536 already.
+    /// The fabric has 65,536 NICs already.
     #[error("too many NICs")]
     TooMany,
 }

@@ -1,7 +1,7 @@
 //! NICs, the links between them, and the loop that drives them.
 //!
-//! Work comes from four places: the control pages, the doorbell FIFOs, timers, and the queue pairs that have
-//! more to do. Each turn of a queue pair is bounded, so that none starves the others.
+//! Work comes from four places: the control pages, the doorbell FIFOs, timers, and the queue pairs
+//! that have more to do. Each turn of a queue pair is bounded, so that none starves the others.
 
 use alloc::vec::Vec;
 
@@ -80,8 +80,8 @@ impl<F: Frontend> Fabric<F> {
         self.nodes.get(nic.index()).map(|node| &node.nic.stats)
     }
 
-    /// Does up to about `budget` pieces of work. A piece is bounded: a command, a work request, or a megabyte
-    /// of a longer one.
+    /// Does up to about `budget` pieces of work. A piece is bounded: a command, a work request, or
+    /// a megabyte of a longer one.
     pub fn poll(&mut self, now: Instant, budget: u32) -> Progress {
         self.schedule.now = now;
         let mut worked = false;
@@ -95,7 +95,8 @@ impl<F: Frontend> Fabric<F> {
             for node in &mut self.nodes {
                 node.doorbells(&mut self.schedule, &mut left);
             }
-            // One turn for each queue pair that has work now; further turns come after the next doorbells.
+            // One turn for each queue pair that has work now; further turns come after the next
+            // doorbells.
             for _ in 0..self.schedule.waiting() {
                 let Some(id) = self.schedule.next() else { break };
                 left = left.saturating_sub(self.turn(id).max(1));
@@ -111,7 +112,8 @@ impl<F: Frontend> Fabric<F> {
         if worked { Progress::Worked } else { Progress::Idle }
     }
 
-    /// Asks all drivers for a kick with their next doorbell. False if there is work already: poll again.
+    /// Asks all drivers for a kick with their next doorbell. False if there is work already: poll
+    /// again.
     pub fn prepare_sleep(&mut self) -> bool {
         let mut idle = self.schedule.waiting() == 0;
         for Node { nic, .. } in &mut self.nodes {
@@ -135,8 +137,8 @@ impl<F: Frontend> Fabric<F> {
         }
     }
 
-    /// The driver of `nic` has kicked. Only one of the benchmarks depends on it, so the call may come late or
-    /// not at all.
+    /// The driver of `nic` has kicked. Only one of the benchmarks depends on it, so the call may
+    /// come late or not at all.
     pub fn kicked(&mut self, nic: NicId) {
         if let Some(node) = self.nodes.get_mut(nic.index()) {
             node.nic.bench_kicked();

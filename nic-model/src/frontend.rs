@@ -1,12 +1,14 @@
-//! What attaches a NIC of the model to a machine.
+//! How a NIC of the model is attached to a machine.
 
 use platform::SharedSlice;
 
 use crate::memory::GuestMemory;
 
-/// One NIC's connection to its machine: its register file, the machine's memory, and its interrupts.
+/// One NIC's connection to its machine: its register file, the machine's memory, and its
+/// interrupts.
 ///
-/// A front-end also sleeps and wakes the device, by way of the [`crate::Fabric`] that it drives.
+/// The program that implements it also runs the [`crate::Fabric`], and sleeps while the device has
+/// nothing to do.
 pub trait Frontend {
     /// The machine's memory.
     type Memory: GuestMemory;

@@ -1,7 +1,8 @@
-//! Memory keys: regions and windows, and who may reach what through them (IBTA 10.6).
+//! Memory keys: regions and windows, and the accesses that they allow (IBTA 10.6).
 //!
-//! A key is checked exactly: slot, generation and variant. What a check returns is a [`Span`], which is good until
-//! the next command or work request runs; longer transfers check again for each piece.
+//! A key is checked exactly: slot, generation and variant. A check returns a [`Span`], which is
+//! valid until the next command or work request runs; a longer transfer checks again for each
+//! piece.
 
 use alloc::sync::Arc;
 
@@ -25,15 +26,15 @@ pub(crate) const RIGHTS: LinkFlags =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Violation;
 
-/// A queue pair, for good: its number and its generation.
+/// A queue pair's number and generation, which name no later queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QpName {
     pub qpn: u32,
     pub generation: u32,
 }
 
-/// Memory that was checked: `length` bytes from `offset` in the region in slot `region`, or from the bus address
-/// `offset` where `region` is 0.
+/// Memory that was checked: `length` bytes from `offset` in the region in slot `region`, or from
+/// the bus address `offset` where `region` is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
     pub region: u32,
@@ -45,13 +46,14 @@ pub(crate) struct Span {
 pub(crate) enum Kind {
     Region {
         max_elements: u32,
-        /// Registered by a command, not allocated for links: peers cannot invalidate it.
+        /// Made by RegisterRegion or ShareRegion, not by AllocateRegion: peers cannot invalidate
+        /// it.
         registered: bool,
-        /// It shares its memory with another, or did: it stays linked until it is destroyed.
+        /// It shares its memory with another region, or did: it is linked until it is destroyed.
         shared: bool,
         /// Windows bound to it.
         windows: u32,
-        /// Of all regions that share it.
+        /// The memory, common to all regions that share it.
         extents: Arc<Extents>,
     },
     Window {
@@ -60,17 +62,17 @@ pub(crate) enum Kind {
         region: u32,
         /// Where in the region it begins.
         offset: u64,
-        /// Who bound it.
+        /// The queue pair that bound it.
         owner: QpName,
     },
 }
 
 /// One key.
 pub(crate) struct Key {
-    /// With its present variant.
+    /// The key with its present variant.
     pub key: u32,
     pub pd: u32,
-    /// Linked, or bound.
+    /// The region is linked, or the window is bound.
     pub linked: bool,
     pub flags: LinkFlags,
     pub base: u64,
@@ -96,7 +98,7 @@ impl Key {
 /// All keys of a NIC.
 pub(crate) struct Keys {
     pub table: Table<Key>,
-    /// Elements that all regions together may have.
+    /// Elements of all regions together.
     pub elements: u64,
 }
 
@@ -129,7 +131,8 @@ impl Keys {
         Ok(Span { region: key_slot(key), offset: entry.offset(addr, length)?, length })
     }
 
-    /// Checks a peer's access through a region's or a window's key. `qp` is the queue pair that it came in by.
+    /// Checks a peer's access through a region's or a window's key. `qp` is the queue pair that
+    /// received it.
     #[inline]
     pub fn remote(
         &self,
@@ -156,7 +159,8 @@ impl Keys {
         }
     }
 
-    /// Where the byte at `offset` of a span's memory is, and how many bytes are contiguous from there.
+    /// The bus address of the byte at `offset` of a span's memory, and how many bytes are
+    /// contiguous from there.
     #[inline]
     pub fn translate(&self, region: u32, offset: u64) -> Option<(u64, u64)> {
         if region == 0 {
@@ -168,7 +172,7 @@ impl Keys {
         }
     }
 
-    /// Whether [`Keys::invalidate`] would work.
+    /// Whether [`Keys::invalidate`] would succeed.
     pub fn can_invalidate(&self, key: u32, pd: u32, qp: QpName) -> Result<(), Violation> {
         let entry = self.get(key).ok_or(Violation)?;
         if entry.pd != pd {
@@ -181,8 +185,9 @@ impl Keys {
         }
     }
 
-    /// Whether a peer's Send that came in by `qp` may invalidate the key: of a region that was allocated for links and is linked with rights for peers, or
-    /// of a narrow window that this queue pair bound.
+    /// Whether a peer's Send that `qp` received may invalidate the key: of a region that was made
+    /// by AllocateRegion and is linked with rights for peers, or of a narrow window that this queue
+    /// pair bound.
     pub fn peer_can_invalidate(&self, key: u32, pd: u32, qp: QpName) -> Result<(), Violation> {
         self.can_invalidate(key, pd, qp)?;
         let entry = self.get(key).ok_or(Violation)?;
@@ -193,21 +198,22 @@ impl Keys {
         if may { Ok(()) } else { Err(Violation) }
     }
 
-    /// Takes the memory from a key. A region must be linked, not shared and without windows; a window need not be bound, but a
-    /// narrow one must have been bound by the same queue pair.
+    /// Unlinks a region, which must be linked, not shared and without windows, or unbinds a window.
+    /// The window need not be bound; a narrow one that is must have been bound by the same queue
+    /// pair.
     pub fn invalidate(&mut self, key: u32, pd: u32, qp: QpName) -> Result<(), Violation> {
         self.can_invalidate(key, pd, qp)?;
         self.unlink(key_slot(key));
         Ok(())
     }
 
-    /// Takes the memory from the key in a slot.
+    /// Unlinks the region, or unbinds the window, in a slot.
     pub fn unlink(&mut self, slot: u32) {
         let Some(entry) = self.table.get_mut(slot) else { return };
         let was_linked = core::mem::take(&mut entry.linked);
         match &mut entry.kind {
             Kind::Region { extents, .. } => {
-                // What others share stays theirs.
+                // Memory that another region shares stays.
                 if let Some(extents) = Arc::get_mut(extents) {
                     extents.clear();
                 }

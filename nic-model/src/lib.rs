@@ -1,7 +1,8 @@
 //! The RNIC as a library.
 //!
-//! A [`Fabric`] holds NICs and the links between them. It is single-threaded and has no locks, no I/O and no clock:
-//! whoever drives it hands over the time, and attaches each NIC to a machine by a [`Frontend`].
+//! A [`Fabric`] holds NICs and the links between them. It is single-threaded and has no locks, no
+//! I/O and no clock: its owner passes the time to it and attaches each NIC to a machine by a
+//! [`Frontend`].
 //!
 //! ```text
 //! loop {
@@ -26,8 +27,9 @@
 //! | `test_commands` | fault injection and benchmarks |
 //! | `testing` | with the feature `testing`: a miniature driver |
 //!
-//! What the driver writes is an allegation: each word is read once, checked, and what was checked is used. Nothing here
-//! panics, loops without bound or touches memory outside of rings and regions, whatever the driver does.
+//! The device trusts nothing that the driver writes: it reads each word once, checks the value, and
+//! uses the value that it checked. Whatever the driver does, the device does not panic, loops
+//! within bounds, and accesses no memory outside of rings and regions.
 #![no_std]
 
 extern crate alloc;

@@ -1,4 +1,4 @@
-//! How much of everything the model has; what the identity page says.
+//! The model's limits, and its identity page.
 
 use nic_abi::ident;
 use nic_abi::registers::{Features, GIDS, Identity, MAGIC};
@@ -26,7 +26,7 @@ pub(crate) const MAX_RD_ATOMIC: u8 = 16;
 /// Bytes of one message at most (IBTA 9.7.7).
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 
-/// What the model can do.
+/// The features of the model.
 pub(crate) const FEATURES: Features = Features::all();
 
 /// The port's GIDs: link-local by the GUID, and the IPv4 address as an IPv6 one.

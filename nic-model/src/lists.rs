@@ -1,7 +1,8 @@
-//! The memory of a region: a list of elements, copied and checked once, when the region is registered or linked.
+//! The memory of a region: a list of elements, copied and checked once, when the region is
+//! registered or linked.
 //!
-//! What is kept is the runs of contiguous bus addresses, so that a large copy stays large where pages happen to be
-//! neighbours. Finding the bus address of an offset is a binary search.
+//! The device keeps the runs of contiguous bus addresses, so that a large copy is not split where
+//! pages are neighbours. A binary search finds the bus address of an offset.
 
 use core::mem::offset_of;
 
@@ -11,7 +12,7 @@ use nic_abi::wqe::{LinkFlags, ListArgs, ListElement};
 use crate::limits::MAX_LIST_ELEMENTS;
 use crate::memory::GuestMemory;
 
-/// A run of contiguous bus addresses; it ends where the next one, or the region, ends.
+/// A run of contiguous bus addresses; it ends where the next one begins, or where the region ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
     /// Offset in the region.
@@ -25,11 +26,11 @@ struct Extent {
 pub(crate) struct Extents {
     runs: Vec<Extent>,
     length: u64,
-    /// Elements that the NIC counts for it.
+    /// Elements that count against the NIC's limit.
     pub elements: u32,
 }
 
-/// What is wrong with a list.
+/// Why a list is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListError {
     /// The flags contradict each other.
@@ -46,14 +47,14 @@ pub(crate) enum ListError {
     Memory,
 }
 
-/// What a list is for.
+/// A list, and the region that it describes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListSpec {
     pub flags: LinkFlags,
     pub base: u64,
     pub length: u64,
     pub list: ListArgs,
-    /// Elements that it may have.
+    /// Elements of the list at most.
     pub max_elements: u32,
 }
 
@@ -65,12 +66,12 @@ const MIN_PAGE: u64 = 4096;
 const LIST: usize = offset_of!(ListArgs, list);
 
 impl Extents {
-    /// No memory yet, and no room beforehand; counts as `elements`.
+    /// No memory yet, and no room allocated; counts as `elements`.
     pub fn counting(elements: u32) -> Extents {
         Extents { elements, ..Extents::default() }
     }
 
-    /// Makes room, so that a list of `elements` needs no allocation later.
+    /// Allocates room, so that a list of `elements` needs no allocation later.
     pub fn with_room(elements: u32) -> Result<Extents, ListError> {
         let mut runs = Vec::new();
         runs.try_reserve_exact(elements as usize).map_err(|_| ListError::Memory)?;
@@ -146,7 +147,7 @@ impl Extents {
         Ok(())
     }
 
-    /// Takes one more element of a list that has been `total` bytes long so far.
+    /// Appends an element to a list that is `total` bytes long so far; returns the new length.
     fn element<M: GuestMemory>(
         &mut self,
         memory: &M,
@@ -165,7 +166,7 @@ impl Extents {
             if skip >= e.length {
                 return Err(ListError::Field(offset_of!(ListArgs, first_byte_offset)));
             }
-            // it_lmr_link: absolute addresses and pages must agree about the bits within a page.
+            // it_lmr_link: base address and memory must have the same offset within a page.
             if pages && !spec.flags.contains(LinkFlags::RELATIVE) && spec.base % e.length != skip {
                 return Err(ListError::Base);
             }
@@ -175,7 +176,7 @@ impl Extents {
         total.checked_add(length).ok_or(ListError::Length)
     }
 
-    /// Appends memory at offset `start`, to the last run if it continues it.
+    /// Appends memory at offset `start`: to the last run, if that continues there.
     fn push(&mut self, start: u64, addr: u64) -> Result<(), ListError> {
         if let Some(last) = self.runs.last()
             && last.addr.wrapping_add(start - last.start) == addr
@@ -187,12 +188,13 @@ impl Extents {
         Ok(())
     }
 
-    /// Gives back room that coalescing left over.
+    /// Releases the room that joined runs do not need.
     pub fn shrink(&mut self) {
         self.runs.shrink_to_fit();
     }
 
-    /// The bus address of the byte at `offset`, and how many bytes are contiguous from there; `None` past the end.
+    /// The bus address of the byte at `offset`, and how many bytes are contiguous from there;
+    /// `None` past the end.
     #[inline]
     pub fn translate(&self, offset: u64) -> Option<(u64, u64)> {
         if offset >= self.length {

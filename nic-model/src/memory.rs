@@ -1,22 +1,24 @@
 //! How the device reaches the driver's memory.
 //!
-//! All DMA goes through [`GuestMemory::get`], which checks that the whole run of bus addresses is memory. What is
-//! read is an allegation: it is copied once and judged by the copy.
+//! All DMA goes through [`GuestMemory::get`], which checks that the whole run of bus addresses is
+//! memory. The driver can change that memory at any time, so the device copies a structure once and
+//! checks the copy.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use platform::SharedSlice;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A run of bus addresses is not, or not wholly, memory that the device may reach. Nothing was touched.
+/// Some of the bus addresses are not memory that the device may reach. Nothing was accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bus address out of reach")]
 pub struct DmaError;
 
 /// Memory of the machine that a NIC is plugged into, by bus address.
 pub trait GuestMemory {
-    /// The memory at bus addresses `addr .. addr + len`, if all of that is reachable and contiguous for the
-    /// device. Must cope with any `addr` and `len`, sums that overflow included; `len` 0 is always reachable.
+    /// The memory at bus addresses `addr .. addr + len`, if all of that is reachable and contiguous
+    /// for the device. Any `addr` and `len` may come, sums that overflow included; `len` 0 is
+    /// always reachable.
     fn get(&self, addr: u64, len: u64) -> Result<SharedSlice<'_>, DmaError>;
 
     /// Copies `into.len()` bytes out.
@@ -48,8 +50,9 @@ pub trait GuestMemory {
         self.get(addr, 8 * words as u64)?.atomic_u64s().map_err(|_| DmaError)
     }
 
-    /// Writes an entry whose last word carries the phase: the other words first, the last one with release, so
-    /// that whoever sees the phase sees the entry, and all that the device wrote before.
+    /// Writes an entry whose last word carries the phase: the other words first, the last one with
+    /// release, so that a driver that sees the phase sees the entry and all that the device wrote
+    /// before.
     #[inline]
     fn publish<const N: usize>(&self, addr: u64, entry: [u64; N]) -> Result<(), DmaError> {
         let words = self.words(addr, N)?;

@@ -5,8 +5,8 @@ use core::sync::atomic::AtomicU32;
 use nic_abi::doorbell::RECORD_BYTES;
 use platform::SharedSlice;
 
-/// The words of the record of the queue in `slot`, in the table at `records`: `tail` and `armed`, or
-/// `head` and `arm`.
+/// The words of the record of the queue in `slot`, in the table at `records`: `tail` and `armed`,
+/// or `head` and `arm`.
 #[inline]
 pub(crate) fn record<'a>(
     registers: &SharedSlice<'a>,

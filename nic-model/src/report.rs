@@ -25,9 +25,9 @@ pub(crate) const fn event(event: EventType, number: u32, generation: u32, detail
 }
 
 impl<F: Frontend> Nic<F> {
-    /// Writes an event into an event queue, and raises the interrupt if the queue is armed; returns the
-    /// event's index. An event that does not fit fails the NIC: a driver that missed an event can rely on
-    /// nothing.
+    /// Writes an event into an event queue, and raises the interrupt if the queue is armed; returns
+    /// the event's index. An event that does not fit fails the NIC: a driver that missed an event
+    /// can rely on nothing.
     pub fn post_event(&mut self, number: u32, event: Eqe) -> Option<u32> {
         let eq = self.eqs.get_mut(number)?;
         let record = record(&self.frontend.registers(), EQ_RECORDS, number)?;
@@ -46,8 +46,8 @@ impl<F: Frontend> Nic<F> {
         }
     }
 
-    /// Writes a completion, and the CQ's event if the CQ is armed for it. A CQ that has failed takes no
-    /// entries any more; when it fails now, its number goes to [`Nic::failed_cqs`].
+    /// Writes a completion, and the CQ's event if the CQ is armed for it. A CQ that has failed
+    /// takes no entries any more; when it fails now, its number goes to [`Nic::failed_cqs`].
     #[inline]
     pub fn post_cqe(&mut self, number: u32, entry: Cqe) {
         let Some(cq) = self.cqs.get_mut(number) else { return };
@@ -78,9 +78,9 @@ impl<F: Frontend> Nic<F> {
         self.srqs.get(number)?.left(tail)
     }
 
-    /// Raises the limit event of an SRQ that has fewer entries than its limit, and disarms the limit. An
-    /// event that is not consumed yet reports this as well: otherwise a driver that arms the limit again and
-    /// again could fill the event queue.
+    /// Raises the limit event of an SRQ that has fewer entries than its limit, and disarms the
+    /// limit. An event that is not consumed yet reports this as well: otherwise a driver that arms
+    /// the limit again and again could fill the event queue.
     pub fn check_srq_limit(&mut self, number: u32) {
         let left = self.srq_left(number).unwrap_or(0);
         let Some(srq) = self.srqs.get_mut(number) else { return };

@@ -3,8 +3,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Objects in slots that the driver chose. A lookup is an index and a bounds check; the vector grows to the
-/// highest slot in use, which the caller has bounded.
+/// Objects in slots that the driver chose. A lookup is an index and a bounds check; the vector
+/// grows to the highest slot in use, which the caller has bounded.
 pub(crate) struct Table<T> {
     slots: Vec<Option<Box<T>>>,
 }

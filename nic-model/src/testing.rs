@@ -1,5 +1,5 @@
-//! A miniature driver for tests: it drives NICs of the model through their registers and rings, and breaks
-//! the rules of the data sheet when a test asks for it.
+//! A miniature driver for tests: it drives NICs of the model through their registers and rings, and
+//! breaks the rules of the data sheet when a test asks for it.
 //!
 //! Only with the feature `testing`. The functions panic where a test cannot go on.
 
@@ -329,7 +329,8 @@ impl Rig {
         self.register(n, at + 4).swap(0, Ordering::AcqRel) == 1 && self.push_doorbell(n, kind, slot)
     }
 
-    /// Writes an entry of the FIFO, whether the queue is armed or not; true if the device wants a kick.
+    /// Writes an entry of the FIFO, whether the queue is armed or not; true if the device wants a
+    /// kick.
     pub fn push_doorbell(&self, n: usize, kind: Kind, slot: u32) -> bool {
         let index = self.register(n, registers::FIFO_TAIL).fetch_add(1, Ordering::AcqRel);
         let entry = registers::FIFO + (index % registers::FIFO_ENTRIES) as usize * 4;
@@ -478,7 +479,8 @@ impl Rig {
         ring
     }
 
-    /// Registers fresh contiguous memory with all rights, relative; returns its key and its bus address.
+    /// Registers fresh contiguous memory with all rights, relative; returns its key and its bus
+    /// address.
     pub fn region(&mut self, n: usize, length: u64) -> (u32, u64) {
         self.region_with(n, length, ALL_RIGHTS | LinkFlags::RELATIVE, 0)
     }

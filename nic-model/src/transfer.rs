@@ -14,7 +14,7 @@ pub(crate) struct Side<'a, M> {
     pub memory: &'a M,
     pub keys: &'a Keys,
     pub spans: &'a [Span],
-    /// Bytes to leave out at the front.
+    /// Bytes to skip at the front.
     pub skip: u64,
 }
 
@@ -25,13 +25,14 @@ pub(crate) enum Unreachable {
     Target,
 }
 
-/// Runs of contiguous memory that one transfer copies at most: what bounds its time where runs are short.
+/// Runs of contiguous memory that one transfer copies at most, which bounds its time where runs are
+/// short.
 const MAX_RUNS: u32 = 4096;
 
-/// A place in a list of spans.
+/// A position in a list of spans.
 struct Cursor<'a> {
     spans: &'a [Span],
-    /// Bytes of the first span that are done.
+    /// Bytes of the first span before the cursor.
     done: u64,
 }
 
@@ -43,7 +44,7 @@ impl<'a> Cursor<'a> {
         cursor
     }
 
-    /// Steps over spans that are done.
+    /// Skips the spans that end before the cursor.
     #[inline]
     fn settle(&mut self) {
         while let [first, rest @ ..] = self.spans
@@ -54,7 +55,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Bus address and contiguous bytes at the cursor; `None` if the memory went away, `Some(None)` at the end.
+    /// Bus address and contiguous bytes at the cursor; `None` if the region is not linked any more,
+    /// `Some(None)` at the end.
     #[inline]
     fn run(&self, keys: &Keys) -> Option<Option<(u64, u64)>> {
         let Some(span) = self.spans.first() else { return Some(None) };
@@ -69,7 +71,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Copies up to `length` bytes; fewer only where a list ends or where runs are very short. Returns how many.
+/// Copies up to `length` bytes; fewer only where a list ends or where runs are very short. Returns
+/// how many.
 #[inline]
 pub(crate) fn copy<A: GuestMemory, B: GuestMemory>(
     from: &Side<'_, A>,

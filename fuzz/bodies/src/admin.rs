@@ -1,7 +1,8 @@
-//! The admin queue: sequences of commands, most of them nearly right, on rings in memory that changes meanwhile.
+//! The admin queue: sequences of commands, most of them nearly valid, on rings in memory that
+//! changes meanwhile.
 //!
-//! What must hold: the device finds rest after each step and answers every command with a status that exists; a reset brings it
-//! back whatever it was told, and it can be started and used again.
+//! What must hold: the device is idle after each step and answers every command with a status that
+//! exists; after a reset it can always be started and used again.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +21,7 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::Input;
 use nic_model::testing::{MEMORY, PD, Qp, Rig, stride};
 
-/// Steps of one input.
+/// Steps of one input at most.
 const STEPS: usize = 64;
 /// Places for rings and lists, of so many bytes.
 const PLACES: usize = 16;
@@ -31,7 +32,7 @@ struct Scene {
     places: u64,
     a: Qp,
     b: Qp,
-    /// The device may be silent: it was told to.
+    /// The device may be silent, because a command made it mute.
     mute: bool,
 }
 
@@ -46,7 +47,7 @@ pub(crate) fn run(bytes: &[u8]) {
             break;
         }
         scene.step(&mut input);
-        // Events that nobody takes would be the end of the device.
+        // Unconsumed events would overflow the event queue and fail the device.
         for n in 0..2 {
             scene.rig.events(n);
         }
@@ -86,7 +87,7 @@ impl Scene {
         }
     }
 
-    /// A command as a sound driver would give it, with a few fields changed.
+    /// A valid command, with a few fields changed.
     fn command(&mut self, input: &mut Input<'_>) -> Command {
         let opcodes: Vec<u16> =
             (0..=u8::MAX).map(u16::from).filter(|&o| Opcode::from_word(o).is_some()).collect();
@@ -201,19 +202,19 @@ impl Scene {
     fn carry_out(&mut self, command: &Command) {
         let mut command = *command;
         match Opcode::from_word(command.opcode) {
-            // What a driver asks for it gets, be it a copy of 2^32 rounds.
+            // The device executes even a copy of 2^32 rounds, so such a copy is shortened.
             Some(Opcode::Bench) => {
                 let at = std::mem::offset_of!(Bench, rounds);
                 command.args[at + 1..at + 4].fill(0);
                 let at = std::mem::offset_of!(Bench, length);
                 command.args[at + 2..at + 8].fill(0);
-                // Those that wait for the driver keep the device busy for their second.
+                // A benchmark that waits for the driver keeps the device busy for a second.
                 if [BenchKind::Echo as u8, BenchKind::EchoInterrupt as u8].contains(&command.args[0]) {
                     command.args[0] = BenchKind::Copy as u8;
                 }
                 self.mute |= command.args[0] == BenchKind::Copy as u8;
             }
-            // One that a reset does not end is left out.
+            // The mute that ignores a reset is left out.
             Some(Opcode::Inject) if command.args[0] == Injection::Mute as u8 => {
                 command.args[std::mem::offset_of!(Inject, value)] = 0;
                 self.mute = true;
@@ -242,7 +243,7 @@ impl Scene {
         self.rig.run();
     }
 
-    /// A work request on the queue pair that was there from the beginning, or a receive of its peer.
+    /// A work request on the queue pair that exists from the beginning, or a receive of its peer.
     fn work(&mut self, input: &mut Input<'_>) {
         let (mut a, mut b) = (self.a, self.b);
         let key = ident::key(1 + input.below(6) as u32, 5, input.below(3) as u8);
@@ -261,7 +262,7 @@ impl Scene {
         while self.rig.poll_cq(&mut self.b.receive_cq).is_some() {}
     }
 
-    /// Anything into any register, the device's own included.
+    /// Writes any value into any register, the device's own included.
     fn register(&mut self, input: &mut Input<'_>) {
         let words = registers::SIZE / 4;
         let at = match input.below(4) {
@@ -282,7 +283,8 @@ impl Scene {
                 self.rig.events(n);
             }
         }
-        // Which request was acknowledged last may have been written over: then one can look as if it were that, but not the one after it.
+        // The word `acknowledged` may have been overwritten. Then a request may equal the one that
+        // the device acknowledged last, but the next request does not.
         for _ in 0..2 {
             self.rig.control(0, registers::CONTROL_RESET);
         }

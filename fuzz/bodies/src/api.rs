@@ -1,8 +1,8 @@
-//! The API's argument space: calls with any handles, flags, lengths and addresses, by privileged and unprivileged consumers, on a
-//! simulated machine whose one seed is fixed.
+//! The API's argument space: calls with any handles, flags, lengths and addresses, by privileged
+//! and unprivileged consumers, on a simulated machine whose one seed is fixed.
 //!
-//! What must hold: each call returns; a consumer's memory that no region covers stays as it is; when the IAs are freed nothing is
-//! left, neither objects nor threads.
+//! What must hold: each call returns; a consumer's memory that no region covers does not change;
+//! when the IAs are freed, neither objects nor threads are left.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub(crate) fn set_up(world: &World, input: &mut Input<'_>) -> (Node, Consumer) {
     (node, consumer)
 }
 
-/// Frees everything, of which nothing may be left.
+/// Frees everything, and checks that nothing is left.
 pub(crate) fn nothing_is_left(world: &World, node: &Node, consumer: &Consumer) {
     for ia in consumer.ias() {
         free(world, &ia);
@@ -66,7 +66,7 @@ pub(crate) fn nothing_is_left(world: &World, node: &Node, consumer: &Consumer) {
     }
 }
 
-/// Frees an IA; a callback that is still returning is waited for.
+/// Frees an IA, once its callbacks have returned.
 pub(crate) fn free(world: &World, ia: &Ia) {
     for _ in 0..1000 {
         match ia.ia_free() {

@@ -1,7 +1,8 @@
-//! The connection manager: datagrams that a peer made up, or that were sent before and come again with bytes changed, between
-//! calls of a careless consumer.
+//! The connection manager: datagrams that a peer invented, or earlier datagrams with some bytes
+//! changed, between calls of a careless consumer.
 //!
-//! What must hold: the tables keep their limits; left alone, everything comes to an end, and nothing is left.
+//! What must hold: the tables keep their limits; without further input, every connection ends and
+//! nothing is left.
 
 use core::time::Duration;
 
@@ -91,7 +92,8 @@ impl Scene {
         }
     }
 
-    /// A datagram that was sent comes back, as in a loop, or from the peer with the ids in their other order.
+    /// A datagram that was sent comes back, unchanged or, as if from the peer, with the ids
+    /// exchanged.
     fn again(&mut self, input: &mut Input<'_>) {
         if self.sent.is_empty() {
             return;
@@ -136,7 +138,7 @@ impl Scene {
         let data = input.below(100);
         let data = input.bytes(data);
         let cm = &mut self.cm;
-        // Whether a call is allowed is for other tests; here any of them may fail.
+        // Other tests check which calls are allowed; here each may fail.
         let _ = match which {
             0 => cm.listen(SERVICE, 3).map(|id| self.listens.push(id)),
             1 => cm.stop_listen(listen),

@@ -1,15 +1,16 @@
-//! Bytes as a source of choices. When they are used up every choice is the first one, so each prefix of an input means something.
+//! Bytes as a source of choices. When they are used up, every choice is the first one, so each
+//! prefix of an input is an input.
 
-/// What is left of an input.
+/// The unused rest of an input.
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    /// The whole of it.
+    /// The whole input.
     pub const fn new(bytes: &'a [u8]) -> Input<'a> {
         Input(bytes)
     }
 
-    /// Whether all of it was used.
+    /// Whether all bytes are used.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -46,7 +47,7 @@ impl<'a> Input<'a> {
         self.below(often) == often - 1
     }
 
-    /// A number that looks like something: mostly small, or at the edge of what a field holds.
+    /// A number that is likely to be interesting: mostly small, or at the edge of a field's range.
     pub fn number(&mut self) -> u64 {
         let tag = self.byte();
         let low = u32::from(tag & 63);

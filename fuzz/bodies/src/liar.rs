@@ -1,8 +1,9 @@
-//! The driver, the agent and the API on a device that lies: between the consumer's calls it writes completions, events and answers that
-//! nobody earned, changes its registers and any other memory that it reaches, and interrupts without cause.
+//! The driver, the agent and the API on a device that lies: between the consumer's calls it writes
+//! completions, events and answers without a reason, changes its registers and any other memory
+//! that it reaches, and raises interrupts without a cause.
 //!
-//! What must hold: each call returns, and everything can be freed; no thread is left. (Objects may be left: a device that refuses
-//! to destroy one keeps it.)
+//! What must hold: each call returns, and everything can be freed; no thread is left. (Objects may
+//! be left, since the device may refuse to destroy one.)
 
 use nic_abi::admin::{COMMAND_SIZE, Command, CreateCq, CreateEq, CreateQp, Opcode, RESPONSE_SIZE};
 use nic_abi::registers::{self, CONTROL, Control};
@@ -60,7 +61,7 @@ impl Liar<'_> {
         Control::read_from_bytes(&bytes).expect("its size")
     }
 
-    /// Learns of queues by the commands that are in the driver's ring.
+    /// Finds the queues in the commands of the driver's ring.
     fn listen(&mut self) {
         let control = self.control();
         for entry in 0..1_u64 << control.admin_log_entries.min(6) {
@@ -87,7 +88,7 @@ impl Liar<'_> {
 
     fn write(&self, at: u64, words: &[u64]) {
         for (i, word) in words.iter().enumerate() {
-            // What is out of reach is no lie.
+            // An address out of reach is left as it is.
             let _ = self.world.memory().write(at.wrapping_add(8 * i as u64), &word.to_le_bytes());
         }
     }

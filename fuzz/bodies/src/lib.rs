@@ -1,8 +1,9 @@
-//! What each fuzz target does with its input, as an ordinary function: libFuzzer calls it with what it invents, `cargo test` with
-//! the committed seeds.
+//! What each fuzz target does with its input, as an ordinary function: libFuzzer calls it with
+//! inputs that it invents, `cargo test` with the committed seeds.
 //!
-//! A function panics if something was found: the code under test panicked, found no rest, left something behind, or touched memory
-//! that was nobody's. It is deterministic, so an input replays.
+//! A function panics if it finds an error: the code under test panicked, never became idle, left
+//! something behind, or accessed memory outside of its own. It is deterministic, so an input
+//! replays.
 
 mod admin;
 mod api;

@@ -1,6 +1,7 @@
-//! Calls as in [`crate::api`], by three threads at once: of the same IAs, with each other's handles. Who runs when, the input decides.
+//! Calls as in [`crate::api`], by three threads at once, on the same IAs and with each other's
+//! handles. The input decides which thread runs when.
 //!
-//! What must hold: each call returns; when the IAs are freed nothing is left, neither objects nor threads.
+//! What must hold: each call returns; when the IAs are freed, neither objects nor threads are left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +27,7 @@ pub(crate) fn run(bytes: &[u8]) {
     assert_eq!(outcome.left, Vec::<String>::new(), "threads that did not end");
 }
 
-/// A thread for each of these inputs; returns when all have ended.
+/// Runs a thread for each of these inputs; returns when all have ended.
 fn at_once<'a>(world: &World, consumer: &Consumer, inputs: impl Iterator<Item = &'a [u8]>) {
     let platform = world.platform();
     let running = Arc::new(AtomicU32::new(0));

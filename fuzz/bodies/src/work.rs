@@ -1,7 +1,8 @@
-//! The work path: any entries on any queues, between two NICs that are set up as a driver would.
+//! The work path: any entries on any queues, between two NICs that are set up as by a driver.
 //!
-//! What must hold: the device finds rest; there are no more completions than requests, and each is well formed; an unprivileged
-//! queue pair touches no memory that no region covers; afterwards every object can be destroyed, so nothing holds on to another.
+//! What must hold: the device becomes idle; there are no more completions than requests, and each
+//! is well formed; an unprivileged queue pair accesses only memory that a region covers; afterwards
+//! every object can be destroyed, so none is in use any more.
 
 use nic_abi::admin::{
     AllocateRegion, AllocateWindow, Injection, ModifyQp, Opcode, QpFlags, QpMask, QpState, QpType, ResizeCq,
@@ -42,7 +43,8 @@ struct Scene {
 struct Queue {
     qp: Qp,
     datagram: bool,
-    /// Entries posted to the send queue at most, and to the receive queue; `None` if a tail was made up.
+    /// Entries posted to the send queue at most, and to the receive queue; `None` after an invented
+    /// tail.
     posted: Option<[u32; 2]>,
     completions: [u32; 2],
     alive: bool,
@@ -121,7 +123,7 @@ impl Scene {
             13 => self.inject(which, input),
             14 => self.other(which, input),
             _ => {
-                // A tail that was made up; what it covers is whatever is there.
+                // An invented tail, which covers whatever is in the ring.
                 let queue = &mut self.qps[which];
                 queue.posted = None;
                 let (n, slot) = (queue.qp.nic, ident::qpn_slot(queue.qp.qpn));
@@ -148,7 +150,7 @@ impl Scene {
             5 | 6 => input.pick(&self.windows).map_or(0, |(_, key)| key),
             _ => input.number() as u32,
         };
-        // The variant is what changes with each link.
+        // Each link changes the variant.
         if input.rarely(4) { key ^ u32::from(input.byte() & 3) } else { key }
     }
 
@@ -190,7 +192,7 @@ impl Scene {
             wqe::Opcode::FastRegister => {
                 let at = self.bus(input);
                 let elements = input.below(4) as u32;
-                // A list in the regions' own memory, of pages that are the regions'.
+                // A list in the regions' own memory, of the regions' pages.
                 for i in 0..u64::from(elements) {
                     let page = self.bus(input) + 4096 * (input.below(2) as u64);
                     self.rig.memory.write(at + 8 * i, &page.to_le_bytes()).expect("a region");
@@ -248,7 +250,7 @@ impl Scene {
                 header.blocks = wqe::blocks(segments.len() as u32) as u8;
             }
         }
-        // Now and then one field is anything at all.
+        // Now and then one field has a random value.
         if input.rarely(8) {
             let at = input.below(32);
             header.as_mut_bytes()[at] = input.byte();
@@ -263,13 +265,13 @@ impl Scene {
         let queue = &mut self.qps[which];
         self.rig.write_send(&mut queue.qp, header, args, &more);
         if let Some(posted) = &mut queue.posted {
-            // Whatever the header says, an entry has one block at least.
+            // An entry takes at least one block, even if its header has another number.
             posted[0] += u32::from(header.blocks);
         }
         self.rig.ring_send(&queue.qp);
     }
 
-    /// Whether so many blocks fit into the send queue, by what the device says.
+    /// Whether so many blocks fit into the send queue, according to QueryQp.
     fn has_room(&mut self, which: usize, blocks: u32) -> bool {
         let qp = self.qps[which].qp;
         if !self.qps[which].alive || self.rig.state(qp.nic) != State::Ready as u32 {
@@ -309,7 +311,7 @@ impl Scene {
         self.rig.ring(*n, Kind::SharedReceive, *number, *tail);
     }
 
-    /// A block of anything.
+    /// A block of random bytes.
     fn raw(&mut self, which: usize, input: &mut Input<'_>) {
         let mut block = [0; wqe::BLOCK];
         let taken = input.bytes(wqe::BLOCK);
@@ -318,7 +320,7 @@ impl Scene {
             return;
         }
         let queue = &mut self.qps[which];
-        // A made-up list of a privileged queue pair may name any memory.
+        // An invented list of a privileged queue pair may name any memory.
         if self.privileged && block[0] == wqe::Opcode::FastRegister as u8 {
             block[0] = 0;
         }
@@ -355,7 +357,7 @@ impl Scene {
         }
         let reset = args.mask & QpMask::STATE.bits() != 0 && args.state == QpState::Reset as u32;
         if self.rig.modify(&qp, &args).is_ok() && reset {
-            // Its queues begin again.
+            // Its queues begin anew.
             let queue = &mut self.qps[which];
             (queue.qp.send_tail, queue.qp.receive_tail) = (0, 0);
         }
@@ -424,7 +426,7 @@ impl Scene {
         }
     }
 
-    /// Takes completions and events, and judges them.
+    /// Takes completions and events, and checks them.
     fn reap(&mut self) {
         let srq_made_up = self.qps.iter().any(|queue| queue.posted.is_none());
         for (index, queue) in self.qps.iter_mut().enumerate() {
@@ -479,7 +481,7 @@ impl Scene {
                 .expect("the queue pair goes");
         }
         for (n, key) in self.windows.clone() {
-            // It may be gone.
+            // The object may be destroyed.
             let _ = self.rig.command(n, Opcode::DestroyWindow, key, &());
         }
         for (n, key) in self.regions.clone() {

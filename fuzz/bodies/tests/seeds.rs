@@ -20,7 +20,7 @@ fn the_seeds_find_nothing() {
     }
 }
 
-/// What no fuzzer chose: enough of it to know that the targets work without one.
+/// Random inputs that are not from a fuzzer: enough to know that the targets work without a corpus.
 #[test]
 fn random_inputs_find_nothing() {
     let mut random = sim::Random::new(5);

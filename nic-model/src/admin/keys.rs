@@ -34,7 +34,7 @@ impl<F: Frontend> Nic<F> {
         Ok(())
     }
 
-    /// The key that a command names, whatever its present variant.
+    /// The key that a command names, with any variant.
     fn old_key(&self, command: &Command) -> Result<&Key, Refusal> {
         let entry = self.keys.table.get(key_slot(command.object));
         entry
@@ -42,7 +42,7 @@ impl<F: Frontend> Nic<F> {
             .ok_or(Refusal::new(Status::NoSuchObject, at!(command.object)))
     }
 
-    /// Refuses what would need more memory than a NIC has.
+    /// Refuses elements beyond the NIC's limit.
     fn room_for(&self, elements: u32, field: usize) -> Result<(), Refusal> {
         match self.keys.elements + u64::from(elements) <= MAX_TRANSLATIONS {
             true => Ok(()),
@@ -256,7 +256,7 @@ impl<F: Frontend> Nic<F> {
     }
 }
 
-/// The refusal that a list's error is; `room` is the field that asks for too much.
+/// The refusal for a list's error; `room` is the field that asks for too much memory.
 fn list_refusal(error: ListError, room: usize) -> Refusal {
     let list = at!(RegisterRegion, list);
     match error {

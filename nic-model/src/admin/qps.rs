@@ -41,7 +41,8 @@ impl<F: Frontend> Node<F> {
         let slot = qpn_slot(qpn);
         let a: CreateQp = args(command);
         let kind = qp_type(a.qp_type).ok_or(Refusal::field(at!(CreateQp, qp_type)))?;
-        // Slot 1 is the general services QP's, whose number has no generation; slot 0 is never used.
+        // Slot 1 is the general services QP's, whose number has no generation; slot 0 is never
+        // used.
         let reserved = slot == 0 || (slot == QPN_GSI) != (kind == QpType::Gsi);
         if qpn >> QPN_BITS != 0 || reserved || kind == QpType::Gsi && qpn != QPN_GSI {
             return Err(Refusal::field(at!(command.object)));
@@ -269,7 +270,8 @@ const fn is_mtu(bytes: u32) -> bool {
 }
 
 impl Qp {
-    /// Forgets all that the queue pair has to do. What was posted to it is skipped; the counters go on.
+    /// Forgets all that the queue pair has to do. What was posted to it is skipped; the counters go
+    /// on.
     fn reset<F: Frontend>(&mut self, nic: &Nic<F>) {
         let slot = self.id.slot;
         let send_tail = nic.record(SQ_RECORDS, slot, 0).load(Ordering::Acquire);

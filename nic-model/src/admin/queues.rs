@@ -28,7 +28,7 @@ fn free_number(number: u32, limit: u32, taken: bool) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses to destroy what is in use.
+/// Refuses to destroy an object that is in use.
 fn unused(users: Option<u32>) -> Result<(), Refusal> {
     match users {
         None => Err(Refusal::new(Status::NoSuchObject, at!(command.object))),

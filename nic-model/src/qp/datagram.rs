@@ -1,6 +1,6 @@
-//! Datagrams: UD queue pairs and the general services queue pair. A datagram without a receiver is dropped
-//! silently. One that does not fit the receive is the receiver's length error, except on the general services
-//! queue pair, which drops it.
+//! Datagrams: UD queue pairs and the general services queue pair. A datagram without a receiver is
+//! dropped silently. One that does not fit the receive is the receiver's length error, except on
+//! the general services queue pair, which drops it.
 
 use core::mem::offset_of;
 
@@ -62,8 +62,8 @@ pub(super) struct Datagram<'a> {
 pub(super) struct SourceFault;
 
 impl Qp {
-    /// Makes a datagram of the current work request of a datagram queue pair, and puts its memory into
-    /// `local`. An error is the outcome of a work request that cannot go out.
+    /// Makes a datagram of the current work request of a datagram queue pair, and puts its memory
+    /// into `local`. An error is the outcome of a work request that cannot go out.
     pub(super) fn datagram<'a, F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -120,8 +120,8 @@ impl Qp {
             && self.attributes.qkey == datagram.qkey
     }
 
-    /// Writes a datagram into a receive. False if there is none, or if the datagram is the general services
-    /// queue pair's and does not fit.
+    /// Writes a datagram into a receive. False if there is none, or if the datagram is the general
+    /// services queue pair's and does not fit.
     fn receive_datagram<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -138,8 +138,8 @@ impl Qp {
         }
         let length = datagram.length + GRH as u64;
         if length > self.inbound.receive.room || datagram.length > self.max_message {
-            // On the general services queue pair a malformed datagram must not end a node's management: the
-            // receive stays.
+            // On the general services queue pair a malformed datagram must not end a node's
+            // management: the receive stays.
             return match self.kind {
                 QpType::Gsi => Ok(false),
                 _ => Err(Failed::Target(Status::LocalLength, NO_FIELD)),

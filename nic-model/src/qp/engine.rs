@@ -77,8 +77,8 @@ impl<F: Frontend> Fabric<F> {
         }
     }
 
-    /// Executes the next work request of a queue pair, or the next part of it. The requester is not borrowed
-    /// while the responder acts, which may be on the same NIC or the same queue pair.
+    /// Executes the next work request of a queue pair, or the next part of it. The requester is not
+    /// borrowed while the responder acts, which may be on the same NIC or the same queue pair.
     fn step(&mut self, id: QpId) -> Step {
         let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
         if let Err(step) = qp.load_work(nic, schedule) {
@@ -127,7 +127,8 @@ impl<F: Frontend> Fabric<F> {
         Some(to)
     }
 
-    /// The answer of the queue pair that a request goes to; `None` if there is none that answers it.
+    /// The answer of the queue pair that a request goes to; `None` if there is none that answers
+    /// it.
     #[inline]
     fn ask(&mut self, to: NicId, request: &Request<'_>) -> Option<Answer> {
         let Ends { source, target, schedule } = self.ends(request.from, to)?;
@@ -143,7 +144,8 @@ impl<F: Frontend> Fabric<F> {
 }
 
 impl Qp {
-    /// Sees to it that `work` is loaded with the request to execute. An error is how the step ends otherwise.
+    /// Sees to it that `work` is loaded with the request to execute. An error is how the step ends
+    /// otherwise.
     #[inline]
     fn load_work<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) -> Result<(), Step> {
         if !nic.running() {
@@ -273,7 +275,8 @@ impl Qp {
         schedule.activate(self);
     }
 
-    /// Completes the current work request with an error and moves the queue pair to the error state.
+    /// Completes the current work request with an error and moves the queue pair to the error
+    /// state.
     fn fail_request<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,

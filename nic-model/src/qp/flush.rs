@@ -1,4 +1,5 @@
-//! The error state: what was posted, and what is posted from now on, is completed as flushed, in order.
+//! The error state: what was posted, and what is posted from now on, is completed as flushed, in
+//! order.
 
 use core::sync::atomic::Ordering;
 
@@ -33,7 +34,8 @@ impl Qp {
         let tail = nic.record(SQ_RECORDS, self.id.slot, 0).load(Ordering::Acquire);
         let posted = tail.wrapping_sub(self.send.head);
         if posted > 1 << self.send.log {
-            // Nothing is flushed before the tail is possible again; each impossible tail counts once.
+            // Nothing is flushed before the tail is possible again; each impossible tail counts
+            // once.
             nic.stats.bad_tails += u64::from(self.send.tail != tail);
             self.send.tail = tail;
             return false;
@@ -57,13 +59,15 @@ impl Qp {
         true
     }
 
-    /// Flushes one receive. False if there is none. Receives of an SRQ belong to all its queue pairs and stay.
+    /// Flushes one receive. False if there is none. Receives of an SRQ belong to all its queue
+    /// pairs and stay.
     fn flush_receive<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
         if !self.inbound.receive.loaded {
             if self.srq.is_some() {
                 return false;
             }
-            // Arm first, then read the tail, so that a receive posted from now on brings a doorbell.
+            // Arm first, then read the tail, so that a receive posted from now on brings a
+            // doorbell.
             nic.record(RQ_RECORDS, self.id.slot, 1).swap(1, Ordering::AcqRel);
             if self.posted_receives(nic).unwrap_or(0) == 0 {
                 return false;
@@ -80,7 +84,8 @@ impl Qp {
         true
     }
 
-    /// Flushes the receive that was taken from an SRQ and is not complete. Returns whether there was one.
+    /// Flushes the receive that was taken from an SRQ and is not complete. Returns whether there
+    /// was one.
     pub fn flush_shared<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
         let taken = self.srq.is_some() && self.inbound.receive.loaded;
         if taken {

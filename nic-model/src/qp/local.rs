@@ -1,4 +1,5 @@
-//! Work requests that need no peer: fast register (LMR link), local invalidate (unlink), bind window (RMR link).
+//! Work requests that need no peer: fast register (LMR link), local invalidate (unlink), bind
+//! window (RMR link).
 
 use alloc::sync::Arc;
 use core::mem::offset_of;
@@ -19,15 +20,15 @@ use crate::nic::Nic;
 /// Form of a region's list and addressing.
 const FORMS: LinkFlags =
     LinkFlags::RELATIVE.union(LinkFlags::PAGES).union(LinkFlags::VARIABLE).union(LinkFlags::CONTIGUOUS);
-/// Rights that only make sense with local write (IBTA 10.6.6.2.2; it_lmr_link).
+/// Rights that require local write (IBTA 10.6.6.2.2; it_lmr_link).
 const WRITES: LinkFlags = LinkFlags::REMOTE_WRITE.union(LinkFlags::REMOTE_ATOMIC);
 
-/// Whether a region's rights may be given together.
+/// Whether a combination of a region's rights is allowed.
 pub(crate) fn rights_fit(flags: LinkFlags) -> bool {
     !flags.intersects(WRITES) || flags.contains(LinkFlags::LOCAL_WRITE)
 }
 
-/// The flags of a region, if all bits mean something there.
+/// The flags of a region, if a region may have all of them.
 pub(crate) fn region_flags(bits: u32) -> Option<LinkFlags> {
     LinkFlags::from_bits(bits).filter(|f| (RIGHTS | FORMS).contains(*f))
 }
@@ -125,7 +126,8 @@ impl Qp {
             return bad(header_field!(immediate));
         }
         if header.length == 0 {
-            // A narrow window of no bytes is an error, a wide one is how to unbind it (it_rmr_link).
+            // A narrow window of no bytes is an error, a wide one is how to unbind it
+            // (it_rmr_link).
             if narrow {
                 return failed(Status::MemoryManagement, header_field!(length));
             }
@@ -173,7 +175,7 @@ impl Qp {
     }
 }
 
-/// Which field of an entry a list's error is about.
+/// The field of an entry to blame for a list's error.
 fn list_field(error: ListError) -> u32 {
     match error {
         ListError::Flags => header_field!(remote_key),

@@ -10,8 +10,8 @@ use crate::keys::Span;
 /// Bytes of an atomic operation.
 pub(super) const ATOMIC_BYTES: u64 = 8;
 
-/// A request, or the next part of one. It does not contain the data: the responder copies them from one
-/// memory to the other.
+/// A request, or the next part of one. It does not contain the data: the responder copies them from
+/// one memory to the other.
 pub(super) struct Request<'a> {
     pub from: NicId,
     pub source_qpn: u32,

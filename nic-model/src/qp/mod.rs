@@ -13,8 +13,8 @@
 //! | `datagram` | UD and GSI |
 //! | `flush` | the error state |
 //!
-//! The methods of a queue pair take its NIC (`&mut Nic`) and, where they may activate it or set its timer, the
-//! schedule: a step looks both up once and passes them on.
+//! The methods of a queue pair take its NIC (`&mut Nic`) and, where they may activate it or set its
+//! timer, the schedule: a step looks both up once and passes them on.
 
 mod completion;
 mod datagram;
@@ -57,7 +57,7 @@ pub(crate) struct SendQueue {
     pub work: Work,
 }
 
-/// A receive queue; of no use where there is an SRQ.
+/// A receive queue; unused where there is an SRQ.
 pub(crate) struct ReceiveQueue {
     pub ring: u64,
     pub log: u32,
@@ -66,12 +66,12 @@ pub(crate) struct ReceiveQueue {
     pub head: u32,
 }
 
-/// Why a queue pair's send side stands still.
+/// Why a queue pair sends nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// It does not.
+    /// Nothing holds it up.
     No,
-    /// No answer came; try again when the timer fires.
+    /// No answer came: it tries again when the timer fires.
     Answer,
     /// No answer came, and the timeout is for ever.
     Forever,
@@ -79,18 +79,19 @@ pub(crate) enum Wait {
     Pause,
 }
 
-/// The responder's memory of its peer's requests.
+/// What the responder keeps of its peer's requests.
 #[derive(Default)]
 pub(crate) struct Inbound {
     /// The next PSN expected.
     pub psn: u32,
     /// A message of which a part has arrived begins at `psn`.
     pub open: bool,
-    /// The last atomic operation's PSN and original value: it must not be done twice.
+    /// The last atomic operation's PSN and original value, for a repetition, which must not be
+    /// executed again.
     pub atomic: Option<(u32, u64)>,
     /// The first message has been reported.
     pub established: bool,
-    /// A receive that was taken and is not complete.
+    /// The receive that was taken and is not complete.
     pub receive: Receive,
 }
 
@@ -112,20 +113,20 @@ pub(crate) struct Qp {
     pub error: u8,
     /// What `ModifyQp` set.
     pub attributes: ModifyQp,
-    /// The NIC that the peer's GID names, once it was found.
+    /// The NIC that the peer's GID names, once it is known.
     pub peer: Option<NicId>,
     pub send: SendQueue,
     pub receive: ReceiveQueue,
     pub inbound: Inbound,
     pub send_psn: u32,
     pub wait: Wait,
-    /// When its timer fires; kept with the fabric's set of timers.
+    /// When its timer fires; set by the schedule.
     pub deadline: Option<Instant>,
-    /// It is in the fabric's round.
+    /// It has work; set by the schedule.
     pub active: bool,
-    /// The drained event is owed.
+    /// The drained event is still to be raised.
     pub draining: bool,
-    /// The event "last entry of the SRQ" is owed.
+    /// The event "last entry of the SRQ" is still to be raised.
     pub last_wqe: bool,
     pub faults: Faults,
 }

@@ -1,4 +1,5 @@
-//! Entries of receive queues and SRQs: taken when a message arrives, read once, checked, kept until complete.
+//! Entries of receive queues and SRQs: taken when a message arrives, read once, checked, kept until
+//! complete.
 
 use core::mem::offset_of;
 use core::sync::atomic::Ordering;
@@ -97,8 +98,8 @@ impl Qp {
         }
     }
 
-    /// Receives posted to the queue pair's own queue and not taken; `None` if the doorbell record is
-    /// impossible.
+    /// Receives posted to the queue pair's own queue and not taken; `None` if the doorbell record
+    /// is impossible.
     pub fn posted_receives<F: Frontend>(&self, nic: &Nic<F>) -> Option<u32> {
         let tail = nic.record(RQ_RECORDS, self.id.slot, 0).load(Ordering::Acquire);
         let posted = tail.wrapping_sub(self.receive.head);
@@ -120,8 +121,8 @@ impl Qp {
         }
     }
 
-    /// The memory of the receive that was taken, appended to `spans`. An SRQ's receives are in the SRQ's
-    /// domain.
+    /// The memory of the receive that was taken, appended to `spans`. An SRQ's receives are in the
+    /// SRQ's domain.
     pub fn receive_spans<F: Frontend>(&self, nic: &Nic<F>, spans: &mut Spans) -> Result<(), Violation> {
         let pd = match self.srq {
             Some(number) => nic.srqs.get(number).ok_or(Violation)?.pd,

@@ -1,4 +1,5 @@
-//! The requester of a connected queue pair: a work request becomes a request, and the answer an outcome.
+//! The requester of a connected queue pair: a work request becomes a request, and the answer an
+//! outcome.
 
 use core::time::Duration;
 
@@ -33,8 +34,8 @@ impl Qp {
         }
     }
 
-    /// Checks the current work request of a connected queue pair and puts its memory into `local`. An error
-    /// is the outcome of a work request that cannot go out.
+    /// Checks the current work request of a connected queue pair and puts its memory into `local`.
+    /// An error is the outcome of a work request that cannot go out.
     #[inline]
     pub fn check_request<F: Frontend>(&mut self, nic: &Nic<F>, local: &mut Spans) -> Result<(), Outcome> {
         let work = &self.send.work;

@@ -1,5 +1,5 @@
-//! The responder of a connected queue pair: checks a request against state, sequence, rights and receives,
-//! and carries it out (IBTA 9.7.4, 9.7.5).
+//! The responder of a connected queue pair: checks a request against state, sequence, rights and
+//! receives, and carries it out (IBTA 9.7.4, 9.7.5).
 
 use core::sync::atomic::Ordering;
 
@@ -273,7 +273,8 @@ impl<F: Frontend> Responder<'_, F> {
     fn atomic(&mut self, request: &Request<'_>, duplicate: bool) -> Result<Answer, Stop> {
         self.need_responder_resources()?;
         if duplicate {
-            // An atomic operation must not be done twice (IBTA 9.4.5.1): repeat the answer, if it is known.
+            // An atomic operation must not be done twice (IBTA 9.4.5.1): repeat the answer, if it
+            // is known.
             return Ok(match self.qp.inbound.atomic {
                 Some((psn, value)) if psn == request.psn => Answer::Original(value),
                 _ => Answer::None,

@@ -9,8 +9,8 @@ use crate::nic::Nic;
 use crate::transfer::Spans;
 
 impl<F: Frontend> Nic<F> {
-    /// Checks local segments and appends their memory to `spans`. Where `reserved`, the reserved key means
-    /// bus addresses.
+    /// Checks local segments and appends their memory to `spans`. Where `reserved`, the reserved
+    /// key means bus addresses.
     #[inline]
     pub fn local_spans(
         &self,

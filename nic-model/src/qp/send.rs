@@ -16,7 +16,7 @@ pub(crate) const ARGS: usize = offset_of!(Wqe, args);
 
 /// The entry that a queue pair executes.
 pub(crate) struct Work {
-    /// The rest means something.
+    /// The other fields are valid.
     pub loaded: bool,
     pub opcode: Opcode,
     pub flags: SendFlags,
@@ -28,11 +28,11 @@ pub(crate) struct Work {
     pub total: u64,
     /// Bytes that have been moved.
     pub done: u64,
-    /// It is on its way; what is dropped or delayed is dropped or delayed before.
+    /// The request is on its way. Injection drops or delays requests before.
     pub started: bool,
-    /// It has been delayed.
+    /// Injection has delayed the request.
     pub delayed: bool,
-    /// Retries for want of an answer, and for want of a receive.
+    /// Retries because there was no answer, and because there was no receive.
     pub retries: u8,
     pub rnr_retries: u8,
 }
@@ -112,15 +112,16 @@ impl SendQueue {
 }
 
 impl Qp {
-    /// Reads the entry at the head of the send queue. Whatever it says, `work` afterwards has its tag, opcode byte and
-    /// a number of blocks to go on by, so that it can be completed.
+    /// Reads and checks the entry at the head of the send queue. Even if the entry is malformed,
+    /// `work` then has its tag, its opcode byte and a number of blocks, so that it can be
+    /// completed.
     #[inline]
     pub fn fetch<M: GuestMemory>(&mut self, memory: &M) -> Result<(), BadEntry> {
         let posted = self.send.posted();
         let first = self.send.block(self.send.head);
         let work = &mut self.send.work;
         work.loaded = true;
-        // Until the entry has said otherwise, and where it talks nonsense: everything that was posted.
+        // Everything that was posted, unless the entry has a valid number of blocks.
         work.blocks = posted;
         work.header = Header::default();
         (work.done, work.total) = (0, 0);

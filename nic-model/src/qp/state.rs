@@ -1,15 +1,16 @@
-//! The states of a queue pair and what each transition needs (IBTA 10.3.1, table 91 of release 1.2.1).
+//! The states of a queue pair and what each transition needs (IBTA 10.3.1, table 91 of release
+//! 1.2.1).
 
 use nic_abi::admin::{QpMask, QpState};
 
-/// A transition that exists: which attributes must come with it and which may.
+/// A legal transition: the attributes that it requires and those that it allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transition {
     pub required: QpMask,
     pub optional: QpMask,
 }
 
-/// Attributes that may change whenever the queue pair works.
+/// Attributes that may change in RTR, RTS and SQD.
 const ANY_TIME: QpMask = QpMask::ACCESS
     .union(QpMask::QKEY)
     .union(QpMask::MIN_RNR_TIMER)
@@ -21,7 +22,7 @@ const ANY_TIME: QpMask = QpMask::ACCESS
 /// Attributes that may be set before there is a connection.
 const EARLY: QpMask = QpMask::ACCESS.union(QpMask::QKEY).union(QpMask::WATERMARKS).union(QpMask::MAX_MESSAGE);
 
-/// What a receiver must know of its peer.
+/// What a receiver needs for a connection.
 const CONNECT_RECEIVER: QpMask = QpMask::PATH
     .union(QpMask::REMOTE_QPN)
     .union(QpMask::MTU)
@@ -29,14 +30,14 @@ const CONNECT_RECEIVER: QpMask = QpMask::PATH
     .union(QpMask::MAX_DEST_RD_ATOMIC)
     .union(QpMask::MIN_RNR_TIMER);
 
-/// What a sender must know as well.
+/// What a sender needs in addition.
 const CONNECT_SENDER: QpMask = QpMask::SEND_PSN
     .union(QpMask::TIMEOUT)
     .union(QpMask::RETRY_COUNT)
     .union(QpMask::RNR_RETRY)
     .union(QpMask::MAX_RD_ATOMIC);
 
-/// What may change of a path while nothing is sent.
+/// Attributes that may change while nothing is sent.
 const REPATH: QpMask =
     ANY_TIME.union(QpMask::PATH).union(QpMask::TIMEOUT).union(QpMask::RETRY_COUNT).union(QpMask::RNR_RETRY);
 

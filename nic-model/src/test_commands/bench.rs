@@ -1,5 +1,5 @@
-//! Baselines for benchmarks: bare round trips and copies, without queues. Each poll of the device runs one
-//! slice, so that a benchmark delays other work by a bounded time.
+//! Baselines for benchmarks: bare round trips and copies, without queues. Each poll of the device
+//! runs one slice, so that a benchmark delays other work by a bounded time.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -73,8 +73,8 @@ impl BenchRun {
         self.kind == BenchKind::Copy
     }
 
-    /// Whether a copy is over. The poll after the last slice finds that, so that its clock shows when the
-    /// slice was done.
+    /// Whether a copy is over. The poll after the last slice finds that, so that its clock shows
+    /// when the slice was done.
     pub fn copy_is_over(&self) -> bool {
         self.kind == BenchKind::Copy && (self.rounds == 0 || self.length == 0 || self.fault)
     }

@@ -1,4 +1,4 @@
-//! A consumer that calls anything with anything: what it has, and what it makes arguments of.
+//! A consumer that makes any call with any arguments: its objects, and how it chooses arguments.
 
 mod data;
 mod objects;
@@ -11,7 +11,7 @@ use privileged_api::*;
 
 use crate::Input;
 
-/// Handles of each type that were given out, freed or not.
+/// Handles of each type that calls have returned, freed or not.
 #[derive(Clone, Default)]
 struct Pools {
     pz: Vec<u64>,
@@ -25,7 +25,7 @@ struct Pools {
     svc: Vec<u64>,
 }
 
-/// Three IAs, what they have, and what they heard.
+/// Three IAs, their objects, and the events that they got.
 #[derive(Clone)]
 pub(crate) struct Consumer {
     ias: [Ia; 3],
@@ -92,7 +92,7 @@ impl Consumer {
         consumer
     }
 
-    /// Objects to begin with, so that the first calls lead somewhere.
+    /// Creates objects, so that the first calls have valid arguments.
     fn furnish(&mut self, rich: bool) {
         for n in 0..2 {
             let ia = self.ias[n].clone();
@@ -135,7 +135,7 @@ impl Consumer {
     fn handle(&self, input: &mut Input<'_>, pool: impl Fn(&Pools) -> &Vec<u64>) -> u64 {
         let pool = pool(&self.pools);
         match input.below(16) {
-            // Newest first: those are alive.
+            // Newest first: these are the most likely to be alive.
             0..8 => pool.len().checked_sub(1 + input.below(4)).map_or(0, |at| pool[at]),
             8..12 => input.pick(pool).unwrap_or(0),
             12 => 0,
@@ -197,7 +197,8 @@ impl Consumer {
         (0..count)
             .map(|_| {
                 if input.rarely(8) {
-                    // By bus address: only the consumer's own memory, for the device believes it.
+                    // By bus address: only the consumer's own memory, since the device does not
+                    // check it.
                     let (buffer, offset) = (&self.buffers[input.below(2)], input.below(256) as u64);
                     let length = input.number().min(buffer.len() as u64 - offset);
                     return LmrTriplet::direct(IoAddr(buffer.bus() + offset), length);

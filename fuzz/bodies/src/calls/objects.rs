@@ -174,7 +174,7 @@ impl Consumer {
             13 => drop(ia.address_handle_free(AddrHandle::from_raw(self.handle(input, |p| &p.addr)))),
             14 => self.resolution(&ia, input),
             _ => {
-                // Now and then a whole IA goes; the calls go on.
+                // Now and then a whole IA is freed, and the calls go on.
                 if input.rarely(8) {
                     let _ = ia.ia_free();
                 }
