@@ -177,7 +177,7 @@ impl Agent {
             connections: ConnectionManager::new(
                 platform.clone(),
                 identity,
-                nic.attention().clone(),
+                nic.signal().clone(),
                 (config.max_connections, config.max_listens),
                 seed,
             ),
@@ -342,7 +342,7 @@ impl Agent {
     /// Has the client of a CQ told that something may have come.
     pub(crate) fn notice(&self, cq: u32, generation: u32) {
         self.notices.lock().push_back((cq, generation));
-        self.nic.attention().raise();
+        self.nic.signal().raise();
     }
 
     pub(crate) fn take_notice(&self) -> Option<(u32, u32)> {
@@ -398,7 +398,7 @@ impl Agent {
             return;
         }
         self.stopping.store(true, Ordering::Release);
-        self.nic.attention().raise();
+        self.nic.signal().raise();
         let deadline = self.platform.now() + CLOSE_DEADLINE;
         while self.finished.load(Ordering::Acquire) == 0 && !self.in_dispatcher() {
             if self.platform.now() >= deadline {

@@ -1,6 +1,6 @@
 //! One consumer of an agent: an opened IA.
 //!
-//! Locks: `gate` (sleeps; held during an upcall, so that [`Client::detach`] can wait for its end), `objects` (spins, leaf).
+//! Locks: `upcall` (sleeps; held during an upcall, so that [`Client::detach`] can wait for its end), `objects` (spins, leaf).
 
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
@@ -17,12 +17,12 @@ use crate::agent::Counter;
 use crate::cm::{AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId};
 use crate::connect::{Handshake, ResolutionAnswer, ResolveParams};
 use crate::{
-    Admission, Agent, Consumer, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, Srq, Upcalls,
+    Agent, Consumer, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, SlotParams, Srq, Upcalls,
     Window, WindowType,
 };
 
 /// An object that a client has to give back.
-pub(crate) enum Object {
+pub(crate) enum AnyObject {
     Qp(Arc<Qp>),
     Srq(Arc<Srq>),
     Cq(Arc<Cq>),
@@ -39,8 +39,8 @@ pub struct Client {
     detached: AtomicBool,
     /// Connections at once at most.
     max_connections: AtomicU32,
-    gate: SleepLock,
-    objects: Mutex<BTreeMap<(Counter, u32), Object>>,
+    upcall: SleepLock,
+    objects: Mutex<BTreeMap<(Counter, u32), AnyObject>>,
 }
 
 impl Client {
@@ -50,7 +50,7 @@ impl Client {
             upcalls,
             detached: AtomicBool::new(false),
             max_connections: AtomicU32::new(u32::MAX),
-            gate: SleepLock::default(),
+            upcall: SleepLock::default(),
             objects: Mutex::new(BTreeMap::new()),
         })
     }
@@ -77,7 +77,7 @@ impl Client {
         if Arc::ptr_eq(self, other) { Ok(()) } else { Err(Error::Foreign) }
     }
 
-    pub(crate) fn register_object(&self, counter: Counter, number: u32, object: Object) {
+    pub(crate) fn register_object(&self, counter: Counter, number: u32, object: AnyObject) {
         self.objects.lock().insert((counter, number), object);
         if self.upcalls.is_some() {
             self.agent.count(counter, 1);
@@ -94,7 +94,7 @@ impl Client {
 
     /// Makes an upcall, unless the client is detached. In the dispatcher thread, with no lock held.
     pub(crate) fn upcall(&self, call: impl FnOnce(&dyn Upcalls)) {
-        let _gate = self.gate.lock(self.agent.platform());
+        let _upcall = self.upcall.lock(self.agent.platform());
         if self.detached.load(Ordering::Acquire) {
             return;
         }
@@ -126,7 +126,7 @@ impl Client {
             return;
         }
         if !self.agent.in_dispatcher() {
-            drop(self.gate.lock(self.agent.platform()));
+            drop(self.upcall.lock(self.agent.platform()));
         }
         self.agent.connections.detach(self);
         // In the order of Counter, which is the one in which they can go.
@@ -135,12 +135,12 @@ impl Client {
             let object = self.objects.lock().remove(&key);
             let Some(object) = object else { continue };
             let destroyed = match &object {
-                Object::Qp(qp) => qp.destroy(),
-                Object::Srq(srq) => srq.destroy(),
-                Object::Cq(cq) => cq.destroy(),
-                Object::Window(window) => window.destroy(),
-                Object::Region(region) => region.destroy(),
-                Object::Pd(pd) => pd.destroy(),
+                AnyObject::Qp(qp) => qp.destroy(),
+                AnyObject::Srq(srq) => srq.destroy(),
+                AnyObject::Cq(cq) => cq.destroy(),
+                AnyObject::Window(window) => window.destroy(),
+                AnyObject::Region(region) => region.destroy(),
+                AnyObject::Pd(pd) => pd.destroy(),
             };
             if let Err(error) = destroyed
                 && !self.agent.is_dead()
@@ -166,15 +166,15 @@ impl Client {
         Cq::create(self, entries, context, None)
     }
 
-    /// The same, in a gate: [`Error::Busy`] if there is something in it.
+    /// [`Client::create_cq`], in a slot: [`Error::Busy`] if that is not empty.
     pub fn create_cq_in(
         self: &Arc<Client>,
         entries: u32,
         context: u64,
-        admission: Admission<'_, Consumer>,
+        slot_params: SlotParams<'_, Consumer>,
     ) -> Result<Arc<Cq>, Error> {
         self.attached()?;
-        Cq::create(self, entries, context, Some(admission))
+        Cq::create(self, entries, context, Some(slot_params))
     }
 
     /// Creates a queue pair (VIA: a VI) in state RESET.

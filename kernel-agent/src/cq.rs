@@ -14,13 +14,14 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use nic_abi::cqe::{self, CqeFlags};
 use nic_abi::ident;
 use nic_hal::{CompletionQueue, CqParams, Entry, Lease, Outstanding, Taken};
-use platform::SleepLock;
 use platform::use_count::{Counted, UseCount};
 
 use crate::agent::{Counter, EQ_COMPLETIONS};
-use crate::gate::{Admission, Gate, Lodger, Place};
+use crate::client::AnyObject;
+use crate::object::Object;
 use crate::qp::Qp;
-use crate::table::{Number, Table};
+use crate::slot::{OwnerGuard, QueueSlot, SlotOwner, SlotParams};
+use crate::table::{self, Number, Table};
 use crate::{Client, Error, Resource};
 
 /// What an armed CQ tells of.
@@ -70,7 +71,7 @@ pub struct Done {
     pub length: u32,
 }
 
-/// What [`CqGate::take`] found.
+/// What [`CqSlot::take`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Took {
     /// The oldest completion, which is taken.
@@ -98,7 +99,7 @@ struct Known {
     requests: Arc<Outstanding>,
 }
 
-/// The consumer of a CQ, with what it remembers. Lives in a [`CqGate`].
+/// The consumer of a CQ, with what it remembers. Lives in a [`CqSlot`].
 pub struct Consumer {
     queue: CompletionQueue,
     seen: [Option<Arc<Qp>>; REMEMBERED],
@@ -109,7 +110,7 @@ pub struct Consumer {
 }
 
 /// The way to a CQ. It is open from its creation on.
-pub type CqGate = Gate<Consumer>;
+pub type CqSlot = QueueSlot<Consumer>;
 
 impl Known {
     fn nothing(requests: &Arc<Outstanding>) -> Known {
@@ -167,12 +168,12 @@ fn known<'a>(sends: &'a [Known], receives: &'a [Known], entry: &Entry) -> Option
     if known.identity == entry.identity { Some(known) } else { None }
 }
 
-impl CqGate {
+impl CqSlot {
     /// Takes the oldest completion, if `pass` opens the gate and it is the plain success of a request of a queue pair that the CQ remembers.
     #[inline(always)]
-    pub fn take(&self, pass: u64) -> Took {
-        let Some(mut visit) = self.enter(pass) else { return Took::Other };
-        let Some(Consumer { queue, sends, receives, .. }) = visit.content() else { return Took::Other };
+    pub fn take(&self, handle: u64) -> Took {
+        let Some(mut guard) = self.try_lock(handle) else { return Took::Other };
+        let Some(Consumer { queue, sends, receives, .. }) = guard.queue() else { return Took::Other };
         let mut reading = queue.reading();
         let Some(entry) = reading.look() else { return Took::Nothing };
         let Some(known) = known(sends, receives, &entry) else { return Took::Other };
@@ -189,9 +190,9 @@ impl CqGate {
     /// Takes such completions as long as they come and fit, oldest first. Returns how many, and whether something else may come after
     /// them; or the gate is not open.
     #[inline(always)]
-    pub fn take_n<T>(&self, pass: u64, into: &mut [T], make: impl Fn(Done) -> T) -> (usize, bool) {
-        let Some(mut visit) = self.enter(pass) else { return (0, true) };
-        let Some(Consumer { queue, sends, receives, .. }) = visit.content() else { return (0, true) };
+    pub fn take_n<T>(&self, handle: u64, into: &mut [T], make: impl Fn(Done) -> T) -> (usize, bool) {
+        let Some(mut guard) = self.try_lock(handle) else { return (0, true) };
+        let Some(Consumer { queue, sends, receives, .. }) = guard.queue() else { return (0, true) };
         let mut reading = queue.reading();
         let all = into.len();
         let mut left = into;
@@ -226,39 +227,36 @@ impl CqGate {
 /// A completion queue from which one thread takes completions. It must not call the agent meanwhile.
 pub struct Polling<'a> {
     cq: &'a Cq,
-    place: Lodger<'a, Consumer>,
+    guard: OwnerGuard<'a, Consumer>,
 }
 
 impl Polling<'_> {
     /// Takes the oldest completion.
     #[expect(clippy::should_implement_trait, reason = "None is not the end: the device goes on")]
     pub fn next(&mut self) -> Option<Completion> {
-        let consumer = self.place.content()?;
+        let consumer = self.guard.queue()?;
         let entry = consumer.queue.take()?;
         self.cq.judge(consumer, entry)
     }
 
-    /// Bars the CQ's gate for a reason, as [`Gate::bar`] does.
-    pub fn bar(&mut self, reason: u32) {
-        self.place.bar(reason);
+    /// Bars the CQ's gate for a reason, as [`QueueSlot::set_closed`] does.
+    pub fn close(&mut self, reason: u32) {
+        self.guard.close(reason);
     }
 }
 
 /// A completion queue.
 pub struct Cq {
-    client: Arc<Client>,
+    object: Object,
     qps: Arc<Table<Qp>>,
-    number: u32,
     generation: u32,
     context: u64,
-    consumer: Place<Consumer>,
+    consumer: SlotOwner<Consumer>,
     entries: AtomicU32,
     /// The upcall that is under way or asked for: 0 none, else 1 + what it was armed for.
     armed: AtomicU32,
     dropped: AtomicU64,
     failed: AtomicBool,
-    control: SleepLock,
-    uses: UseCount,
 }
 
 const ARMED_SOLICITED: u32 = 1;
@@ -266,7 +264,7 @@ const ARMED_NEXT: u32 = 2;
 
 impl Counted for Cq {
     fn uses(&self) -> &UseCount {
-        &self.uses
+        self.object.uses()
     }
 }
 
@@ -283,7 +281,7 @@ impl Cq {
         client: &Arc<Client>,
         entries: u32,
         context: u64,
-        admission: Option<Admission<'_, Consumer>>,
+        slot_params: Option<SlotParams<'_, Consumer>>,
     ) -> Result<Arc<Cq>, Error> {
         let agent = client.agent();
         agent.alive()?;
@@ -299,17 +297,16 @@ impl Cq {
             }
         };
         let (entries, lease) = (queue.entries(), queue.lease().clone());
-        let owner = u64::from(slot) | u64::from(generation) << 32;
-        let Some(consumer) = Place::new(admission, owner, 0, Consumer::new(queue)) else {
+        let owner = table::identity(slot, generation);
+        let Some(consumer) = SlotOwner::new(slot_params, owner, 0, Consumer::new(queue)) else {
             if agent.nic().destroy_cq(slot, &lease).is_ok() {
                 agent.cqs.give_back(slot);
             }
             return Err(Error::Busy);
         };
         let cq = Arc::new(Cq {
-            client: client.clone(),
+            object: Object::new(client, Counter::Cqs, slot),
             qps: agent.qps.clone(),
-            number: slot,
             generation,
             context,
             entries: AtomicU32::new(entries),
@@ -317,11 +314,9 @@ impl Cq {
             armed: AtomicU32::new(0),
             dropped: AtomicU64::new(0),
             failed: AtomicBool::new(false),
-            control: SleepLock::default(),
-            uses: UseCount::new(),
         });
         agent.cqs.put(slot, cq.clone());
-        client.register_object(Counter::Cqs, slot, crate::client::Object::Cq(cq.clone()));
+        client.register_object(Counter::Cqs, slot, AnyObject::Cq(cq.clone()));
         Ok(cq)
     }
 
@@ -332,7 +327,7 @@ impl Cq {
 
     /// Its number.
     pub fn number(&self) -> u32 {
-        self.number
+        self.object.number()
     }
 
     pub(crate) fn generation(&self) -> u32 {
@@ -340,7 +335,7 @@ impl Cq {
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
-        &self.client
+        self.object.client()
     }
 
     /// The entries it has room for.
@@ -360,7 +355,7 @@ impl Cq {
 
     /// Keeps all others from taking completions until the result is dropped.
     pub fn polling(&self) -> Polling<'_> {
-        Polling { cq: self, place: self.consumer.lock() }
+        Polling { cq: self, guard: self.consumer.lock() }
     }
 
     /// Takes up to `max` completions, oldest first; returns how many. `sink` runs under the CQ's lock: it must not call
@@ -409,7 +404,7 @@ impl Cq {
     /// Finds the work request that an entry is about, and retires it.
     fn resolve(&self, consumer: &mut Consumer, cqe: &cqe::Cqe) -> Option<Completion> {
         let status = cqe::Status::from_byte(cqe.status)?;
-        let identity = u64::from(cqe.qpn) | u64::from(cqe.generation) << 32;
+        let identity = table::identity(cqe.qpn, cqe.generation);
         let place = identity as usize % REMEMBERED;
         let qp = match consumer.seen[place].take_if(|qp| qp.identity() == identity) {
             Some(qp) => qp,
@@ -440,16 +435,16 @@ impl Cq {
 
     /// A queue pair, which is no longer in the table, is gone.
     pub(crate) fn forget(&self, slot: u32) {
-        let forgotten = self.consumer.lock().content().and_then(|consumer| consumer.forget(slot));
+        let forgotten = self.consumer.lock().queue().and_then(|consumer| consumer.forget(slot));
         drop(forgotten);
     }
 
     /// Shows the receive entries that are left of a queue pair that was reset or is gone.
     pub(crate) fn left_by(&self, identity: u64, mut each: impl FnMut(u32)) {
-        let mut place = self.consumer.lock();
-        let Some(consumer) = place.content() else { return };
+        let mut guard = self.consumer.lock();
+        let Some(consumer) = guard.queue() else { return };
         consumer.queue.waiting(|entry| {
-            let whose = u64::from(entry.qpn) | u64::from(entry.generation) << 32;
+            let whose = table::identity(entry.qpn, entry.generation);
             if whose == identity && CqeFlags::from_bits_truncate(entry.flags).contains(CqeFlags::RECEIVE) {
                 each(entry.tag);
             }
@@ -458,7 +453,7 @@ impl Cq {
 
     /// Forgets all queue pairs: they hold on to their CQs.
     pub(crate) fn forget_all(&self) {
-        let forgotten = self.consumer.lock().content().map(|consumer| core::mem::take(&mut consumer.seen));
+        let forgotten = self.consumer.lock().queue().map(|consumer| core::mem::take(&mut consumer.seen));
         drop(forgotten);
     }
 
@@ -471,7 +466,7 @@ impl Cq {
 
     /// How many entries wait, counted up to `limit`. Some may turn out to be dropped when polled.
     pub fn pending(&self, limit: u32) -> u32 {
-        self.consumer.lock().content().map_or(0, |consumer| consumer.queue.pending(limit))
+        self.consumer.lock().queue().map_or(0, |consumer| consumer.queue.pending(limit))
     }
 
     /// Asks for one `Upcalls::completion` when the next entry arrives. Poll once more after it: what arrived
@@ -485,8 +480,8 @@ impl Cq {
             Arm::Next => ARMED_NEXT,
             Arm::Solicited => ARMED_SOLICITED,
         };
-        let mut place = self.consumer.lock();
-        let Some(consumer) = place.content() else { return };
+        let mut guard = self.consumer.lock();
+        let Some(consumer) = guard.queue() else { return };
         if self.armed.fetch_max(level, Ordering::AcqRel) < level {
             consumer.queue.arm(arm == Arm::Solicited);
         }
@@ -500,22 +495,19 @@ impl Cq {
     /// Changes the room to at least `entries`; entries that wait move along. One spurious `Upcalls::completion`
     /// follows.
     pub fn resize(&self, entries: u32) -> Result<(), Error> {
-        let agent = self.client.agent();
+        let agent = self.client().agent();
         agent.alive()?;
         let log = log_entries(entries, agent.identity().max_cqes)?;
-        let _control = self.control.lock(agent.platform());
-        if self.uses.is_closed() {
-            return Err(Error::Gone);
-        }
-        let ring = agent.nic().resize_cq(self.number, log)?;
+        let _control = self.object.control()?;
+        let ring = agent.nic().resize_cq(self.number(), log)?;
         self.entries.store(ring.entries(), Ordering::Relaxed);
         // Pollers went on in the old ring meanwhile; what they took there is not before `head` in the new one.
-        match self.consumer.lock().content() {
+        match self.consumer.lock().queue() {
             Some(consumer) => consumer.queue.move_to(ring),
             None => return Err(Error::Gone),
         }
         // Whoever found the old ring empty and sleeps now would miss what came into the new one before.
-        agent.notice(self.number, self.generation);
+        agent.notice(self.number(), self.generation);
         Ok(())
     }
 
@@ -529,34 +521,18 @@ impl Cq {
     }
 
     fn lease(&self) -> Result<Lease, Error> {
-        let mut place = self.consumer.lock();
-        place.content().map(|consumer| consumer.queue.lease().clone()).ok_or(Error::Gone)
+        let mut guard = self.consumer.lock();
+        guard.queue().map(|consumer| consumer.queue.lease().clone()).ok_or(Error::Gone)
     }
 
     /// Destroys it; [`Error::Busy`] while a queue pair uses it. Entries that wait are lost.
     pub fn destroy(&self) -> Result<(), Error> {
-        let agent = self.client.agent();
-        let _control = self.control.lock(agent.platform());
-        self.uses.close()?;
-        let destroyed = agent.nic().destroy_cq(self.number, &self.lease()?);
-        match destroyed {
-            Err(error @ nic_hal::Error::Command(_)) => {
-                self.uses.reopen();
-                return Err(error.into());
-            }
-            // With the device dead nobody will use the number again.
-            Err(_) => {
-                drop(agent.cqs.remove(self.number));
-                self.client.forget_object(Counter::Cqs, self.number);
-            }
-            Ok(()) => {
-                drop(agent.cqs.remove(self.number));
-                self.client.forget_object(Counter::Cqs, self.number);
-                agent.cqs.give_back(self.number);
-            }
-        }
-        // Last, since whoever is in the gate's queue for it may be one more consumer of this CQ.
-        drop(self.consumer.leave());
+        let destroying = self.object.begin_destroy()?;
+        let agent = self.client().agent();
+        let answer = agent.nic().destroy_cq(self.number(), &self.lease()?);
+        destroying.finish(answer, agent.cqs.numbers(), |_| drop(agent.cqs.remove(self.number())))?;
+        // Last: once the slot is empty, another CQ can be created in it.
+        drop(self.consumer.vacate());
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! The dispatcher thread of an agent: events, management datagrams, timers, the device's heartbeat, and all upcalls.
 //!
-//! It sleeps on the driver's attention word, which each interrupt changes, no longer than until the next timer and no longer than
+//! It sleeps on the driver's signal word, which each interrupt changes, no longer than until the next timer and no longer than
 //! [`WATCH`]. It holds no lock of the agent's while it works, but for the one on its own event queues, which only it and teardown
 //! take.
 
@@ -31,10 +31,10 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     /// Runs until the agent is closed or the device dead.
     pub(crate) fn run(mut self, agent: &Arc<Agent>) {
-        let attention = agent.nic().attention().clone();
+        let signal = agent.nic().signal().clone();
         let mut next_watch = Instant::ZERO;
         loop {
-            let seen = attention.value();
+            let seen = signal.value();
             if agent.stopping.load(Ordering::Acquire) {
                 break;
             }
@@ -64,7 +64,7 @@ impl Dispatcher {
             if self.events(agent) | agent.connections.receive_all() {
                 continue;
             }
-            attention.wait(seen, timer.map_or(next_watch, |at| at.min(next_watch)));
+            signal.wait(seen, Some(timer.map_or(next_watch, |at| at.min(next_watch))));
         }
     }
 

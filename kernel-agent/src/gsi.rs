@@ -73,7 +73,7 @@ impl Gsi {
             max_receive_segments: 1,
             max_message: 0,
             context: 0,
-            gate: None,
+            slot: None,
         };
         let number = Number { slot: ident::QPN_GSI, generation: 1 };
         let qp = Qp::create_as(client, &attributes, ident::QPN_GSI, number)?;

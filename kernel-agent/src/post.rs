@@ -10,8 +10,8 @@ use nic_abi::wqe::{BindArgs, Header, LinkFlags, Opcode, Segment, SendFlags};
 use nic_hal::{Outstanding, Refused, Rung, SendQueue};
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::gate::{Gate, Lodger};
 use crate::qp::{DatagramAddress, Qp, QpType, RECEIVES_FROM, SENDS_FROM};
+use crate::slot::{OwnerGuard, QueueSlot};
 use crate::{Link, Note, PostError, Region, SendRequest, Window};
 
 impl From<Refused> for PostError {
@@ -25,9 +25,9 @@ impl From<Refused> for PostError {
 }
 
 /// The way to a send queue. It is open while requests are taken.
-pub type SendGate = Gate<Sender>;
+pub type SendSlot = QueueSlot<Sender>;
 
-/// What lives in a [`SendGate`].
+/// What lives in a [`SendSlot`].
 pub struct Sender {
     pub(crate) queue: SendQueue,
     pub(crate) sends: Arc<Outstanding>,
@@ -45,20 +45,20 @@ pub struct SegmentLimits {
     pub read: u32,
 }
 
-impl SendGate {
+impl SendSlot {
     /// Posts a Send, RDMA Write or RDMA Read of one segment, if `pass` opens the gate. `None`: nothing was done, for a reason that the long way
     /// finds out. The caller wakes the device if it sleeps.
     #[inline(always)]
     pub fn post_single(
         &self,
-        pass: u64,
+        handle: u64,
         limit: impl Fn(&SegmentLimits) -> u32,
         request: &SendRequest,
         segment: Segment,
         note: Note,
     ) -> Option<Rung> {
-        let mut visit = self.enter(pass)?;
-        let sender = visit.content()?;
+        let mut guard = self.try_lock(handle)?;
+        let sender = guard.queue()?;
         if limit(&sender.limits) == 0 {
             return None;
         }
@@ -70,15 +70,15 @@ impl SendGate {
     #[inline]
     pub fn post<T>(
         &self,
-        pass: u64,
+        handle: u64,
         limit: impl Fn(&SegmentLimits) -> u32,
         request: &SendRequest,
         segments: &[T],
         segment: impl Fn(&T) -> Segment,
         note: Note,
     ) -> Option<Rung> {
-        let mut visit = self.enter(pass)?;
-        let sender = visit.content()?;
+        let mut guard = self.try_lock(handle)?;
+        let sender = guard.queue()?;
         if segments.len() > limit(&sender.limits) as usize {
             return None;
         }
@@ -111,7 +111,7 @@ fn words(args: &(impl IntoBytes + Immutable)) -> [u64; 4] {
 /// Several requests under one doorbell, which is rung when this is dropped. Holds the send queue's lock.
 pub struct SendBatch<'a> {
     qp: &'a Qp,
-    place: Lodger<'a, Sender>,
+    guard: OwnerGuard<'a, Sender>,
 }
 
 impl SendBatch<'_> {
@@ -124,7 +124,7 @@ impl SendBatch<'_> {
         segment: impl Fn(&T) -> Segment,
         note: Note,
     ) -> Result<(), PostError> {
-        let queue = self.qp.may_send(&mut self.place)?;
+        let queue = self.qp.may_send(&mut self.guard)?;
         queue.push(&self.qp.sends, &header(request), segments, segment, note.into())?;
         Ok(())
     }
@@ -133,7 +133,7 @@ impl SendBatch<'_> {
 impl Drop for SendBatch<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(sender) = self.place.content() {
+        if let Some(sender) = self.guard.queue() {
             sender.queue.ring();
         }
     }
@@ -141,10 +141,10 @@ impl Drop for SendBatch<'_> {
 
 impl Qp {
     #[inline]
-    fn may_send<'a>(&self, place: &'a mut Lodger<'_, Sender>) -> Result<&'a mut SendQueue, PostError> {
+    fn may_send<'a>(&self, guard: &'a mut OwnerGuard<'_, Sender>) -> Result<&'a mut SendQueue, PostError> {
         // Looked at under the queue's lock, so that whoever closes the queue pair to posts and then takes the lock knows
         // that there will be none.
-        match place.content() {
+        match guard.queue() {
             Some(sender) if self.state.load(Ordering::Relaxed) >= SENDS_FROM => Ok(&mut sender.queue),
             _ => Err(self.why_not()),
         }
@@ -165,8 +165,8 @@ impl Qp {
         segment: impl Fn(&T) -> Segment,
         note: Note,
     ) -> Result<(), PostError> {
-        let mut place = self.send.lock();
-        let queue = self.may_send(&mut place)?;
+        let mut guard = self.send.lock();
+        let queue = self.may_send(&mut guard)?;
         queue.push(&self.sends, &header(request), segments, segment, note.into())?;
         queue.ring();
         Ok(())
@@ -175,7 +175,7 @@ impl Qp {
     /// Begins a batch of posts with one doorbell.
     #[inline]
     pub fn batch(&self) -> SendBatch<'_> {
-        SendBatch { qp: self, place: self.send.lock() }
+        SendBatch { qp: self, guard: self.send.lock() }
     }
 
     /// Posts a Send of a datagram.
@@ -190,8 +190,8 @@ impl Qp {
         if self.kind == QpType::Rc {
             return Err(PostError::Kind);
         }
-        let mut place = self.send.lock();
-        let queue = self.may_send(&mut place)?;
+        let mut guard = self.send.lock();
+        let queue = self.may_send(&mut guard)?;
         queue.push_datagram(&self.sends, &header(request), words(to), segments, segment, note.into())?;
         queue.ring();
         Ok(())
@@ -205,8 +205,8 @@ impl Qp {
         segments: u32,
         note: nic_hal::Note,
     ) -> Result<u32, PostError> {
-        let mut place = self.send.lock();
-        let queue = self.may_send(&mut place)?;
+        let mut guard = self.send.lock();
+        let queue = self.may_send(&mut guard)?;
         let tag = queue.push_args(&self.sends, header, args, segments, note)?;
         queue.ring();
         Ok(tag)

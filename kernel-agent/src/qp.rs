@@ -18,15 +18,15 @@ use platform::use_count::Use;
 use platform::{Privileged, SleepLock};
 
 use crate::agent::{Counter, EQ_ASYNC};
-use crate::client::Object;
+use crate::client::AnyObject;
 use crate::cm::ConnectionId;
 use crate::cq::Cq;
-use crate::gate::{Admission, CLOSED, Place};
+use crate::object::begin_use;
 use crate::post::{SegmentLimits, Sender};
 use crate::region::Pd;
+use crate::slot::{NOT_READY, SlotOwner, SlotParams};
 use crate::srq::Srq;
-use crate::sync::begin_use;
-use crate::table::Number;
+use crate::table::{self, Number};
 use crate::{Client, Error, Resource};
 
 pub use nic_abi::admin::QpType;
@@ -60,7 +60,7 @@ pub struct QpAttributes<'a> {
     /// Comes back in completions and events.
     pub context: u64,
     /// The gate of the send queue, and what may be posted through it; `None`: it has one that nobody knows.
-    pub gate: Option<(Admission<'a, Sender>, SegmentLimits)>,
+    pub slot: Option<(SlotParams<'a, Sender>, SegmentLimits)>,
 }
 
 /// What the poster wants back in the completion.
@@ -122,7 +122,7 @@ pub struct Qp {
     broken: AtomicBool,
     /// It was reset before, so that events may be of the time before that.
     was_reset: AtomicBool,
-    pub(crate) send: Place<Sender>,
+    pub(crate) send: SlotOwner<Sender>,
     /// What lived in `send`, when that had to be left to a successor.
     withdrawn: Mutex<Option<Sender>>,
     pub(crate) sends: Arc<Outstanding>,
@@ -205,11 +205,11 @@ impl Qp {
         };
         let rings = agent.nic().create_qp(qpn, &params)?;
         let receives = if rings.receive.is_some() { attributes.max_receive_requests } else { 0 };
-        let identity = u64::from(qpn) | u64::from(number.generation) << 32;
+        let identity = table::identity(qpn, number.generation);
         let sends = Arc::new(Outstanding::new(attributes.max_send_requests));
-        let (admission, limits) = attributes.gate.unzip();
+        let (slot_params, limits) = attributes.slot.unzip();
         let sender = Sender { queue: rings.send, sends: sends.clone(), limits: limits.unwrap_or_default() };
-        let Some(send) = Place::new(admission, identity, CLOSED, sender) else {
+        let Some(send) = SlotOwner::new(slot_params, identity, NOT_READY, sender) else {
             let _ = agent.nic().destroy_qp(qpn, &rings.lease);
             return Err(Error::Busy);
         };
@@ -239,7 +239,7 @@ impl Qp {
             connection: AtomicU64::new(0),
         });
         agent.qps.put(number.slot, qp.clone());
-        client.register_object(Counter::Qps, number.slot, Object::Qp(qp.clone()));
+        client.register_object(Counter::Qps, number.slot, AnyObject::Qp(qp.clone()));
         // The device may have died since: then its death was told before the queue pair could hear of it.
         if agent.is_dead() {
             qp.device_died();
@@ -352,7 +352,7 @@ impl Qp {
         agent.nic().modify_qp(self.qpn, modify).map_err(|error| self.state_error(error))?;
         if let Some(state) = state {
             self.state.store(state as u32, Ordering::Release);
-            self.review_gate();
+            self.update_slot();
         }
         // Dead since? Then leave it closed to posts.
         if agent.is_dead() {
@@ -373,7 +373,7 @@ impl Qp {
     /// Nothing can be posted when this returns, and no post is under way.
     fn close_to_posts(&self) -> u32 {
         let before = self.state.swap(QpState::Reset as u32, Ordering::AcqRel);
-        self.review_gate();
+        self.update_slot();
         if let Some(receive) = &self.receive {
             drop(receive.lock());
         }
@@ -381,13 +381,13 @@ impl Qp {
     }
 
     /// Whoever posts through the gate looks at nothing but the gate.
-    fn review_gate(&self) {
-        self.send.close(|| self.state.load(Ordering::Acquire) < SENDS_FROM);
+    fn update_slot(&self) {
+        self.send.set_not_ready(|| self.state.load(Ordering::Acquire) < SENDS_FROM);
     }
 
     /// Leaves the gate of the send queue to a successor, for good: nothing can be posted to the send queue any more. What is outstanding goes on.
     pub fn withdraw(&self) {
-        if let Some(sender) = self.send.leave() {
+        if let Some(sender) = self.send.vacate() {
             *self.withdrawn.lock() = Some(sender);
         }
     }
@@ -399,7 +399,7 @@ impl Qp {
         if let Err(error) = agent.nic().modify_qp(self.qpn, modify) {
             if !agent.is_dead() {
                 self.state.store(before, Ordering::Release);
-                self.review_gate();
+                self.update_slot();
             }
             return Err(self.state_error(error));
         }
@@ -475,7 +475,7 @@ impl Qp {
     pub(crate) fn device_died(&self) {
         self.gone.store(true, Ordering::Release);
         self.state.store(QpState::Reset as u32, Ordering::Release);
-        self.review_gate();
+        self.update_slot();
     }
 
     /// Asks the device.

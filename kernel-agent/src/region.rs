@@ -12,14 +12,13 @@ use nic_abi::admin::{AllocateRegion, AllocateWindow, KeyInfo, ModifyRegion, Regi
 use nic_abi::ident;
 use nic_abi::wqe::{LinkFlags, ListArgs, ListElement};
 use nic_hal::{DeviceMemory, Nic};
-use platform::SleepLock;
 use platform::sync::Mutex;
 use platform::use_count::{Counted, Use, UseCount};
 use zerocopy::IntoBytes;
 
 use crate::agent::{Agent, Counter};
-use crate::client::Object;
-use crate::sync::begin_use;
+use crate::client::AnyObject;
+use crate::object::{Object, begin_use};
 use crate::table::Number;
 use crate::{Client, Error, ListFault, PostError, Resource};
 
@@ -28,15 +27,12 @@ const LINKS: usize = 4;
 
 /// A protection domain (VIA: protection tag).
 pub struct Pd {
-    client: Arc<Client>,
-    number: u32,
-    control: SleepLock,
-    uses: UseCount,
+    object: Object,
 }
 
 impl Counted for Pd {
     fn uses(&self) -> &UseCount {
-        &self.uses
+        self.object.uses()
     }
 }
 
@@ -49,42 +45,25 @@ impl Pd {
             agent.pds.give_back(slot);
             return Err(error.into());
         }
-        let pd = Arc::new(Pd {
-            client: client.clone(),
-            number: slot,
-            control: SleepLock::default(),
-            uses: UseCount::new(),
-        });
-        client.register_object(Counter::Pds, slot, Object::Pd(pd.clone()));
+        let pd = Arc::new(Pd { object: Object::new(client, Counter::Pds, slot) });
+        client.register_object(Counter::Pds, slot, AnyObject::Pd(pd.clone()));
         Ok(pd)
     }
 
     /// Its number.
     pub fn number(&self) -> u32 {
-        self.number
+        self.object.number()
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
-        &self.client
+        self.object.client()
     }
 
     /// Destroys it; [`Error::Busy`] while something uses it.
     pub fn destroy(&self) -> Result<(), Error> {
-        let agent = self.client.agent();
-        let _control = self.control.lock(agent.platform());
-        self.uses.close()?;
-        match agent.nic().destroy_pd(self.number) {
-            Err(error @ nic_hal::Error::Command(_)) => {
-                self.uses.reopen();
-                return Err(error.into());
-            }
-            Err(_) => self.client.forget_object(Counter::Pds, self.number),
-            Ok(()) => {
-                self.client.forget_object(Counter::Pds, self.number);
-                agent.pds.give_back(self.number);
-            }
-        }
-        Ok(())
+        let destroying = self.object.begin_destroy()?;
+        let agent = self.client().agent();
+        destroying.finish(agent.nic().destroy_pd(self.number()), &agent.pds, |_| {})
     }
 }
 
@@ -232,20 +211,11 @@ impl ListBuffer {
 
 /// A memory region: registered for good, or unlinked and linked by work requests.
 pub struct Region {
-    client: Arc<Client>,
-    slot: u32,
+    object: Object,
     key: u32,
     max_elements: u32,
     links: Mutex<Vec<ListBuffer>>,
     pd: Mutex<Option<Use<Pd>>>,
-    control: SleepLock,
-    uses: UseCount,
-}
-
-impl Counted for Region {
-    fn uses(&self) -> &UseCount {
-        &self.uses
-    }
 }
 
 /// A list for a command: the device has read it when the command is answered.
@@ -268,7 +238,7 @@ impl Region {
         let agent = client.agent();
         let nic = agent.nic();
         agent.alive()?;
-        client.owns(&pd.client)?;
+        client.owns(pd.client())?;
         let identity = agent.identity();
         if link.memory.elements() > identity.max_list_elements as usize {
             return Err(Error::OutOfRange("list length"));
@@ -279,7 +249,7 @@ impl Region {
         let pd = begin_use(pd)?;
         let list = list_for_command(&**nic, &link.memory)?;
         let args = RegisterRegion {
-            pd: pd.number,
+            pd: pd.number(),
             flags: link.flags().bits(),
             base: link.base,
             length: link.memory.length(),
@@ -312,15 +282,15 @@ impl Region {
     ) -> Result<Arc<Region>, Error> {
         let agent = client.agent();
         agent.alive()?;
-        client.owns(&pd.client)?;
-        if !Arc::ptr_eq(agent, of.client.agent()) || of.key_with(0) != of_key & !0xff {
+        client.owns(pd.client())?;
+        if !Arc::ptr_eq(agent, of.client().agent()) || of.key_with(0) != of_key & !0xff {
             return Err(Error::Foreign);
         }
         let pd = begin_use(pd)?;
         let number = agent.keys.take().ok_or(Error::NoResources(Resource::Keys))?;
         let key = ident::key(number.slot, number.generation, 0);
         let flags = flags.intersection(RIGHTS).bits();
-        let args = ShareRegion { pd: pd.number, flags, base, of: of_key, reserved: 0 };
+        let args = ShareRegion { pd: pd.number(), flags, base, of: of_key, reserved: 0 };
         if let Err(error) = agent.nic().share_region(key, &args) {
             agent.keys.give_back(number.slot);
             return Err(error.into());
@@ -336,7 +306,7 @@ impl Region {
         let agent = client.agent();
         let nic = agent.nic();
         agent.alive()?;
-        client.owns(&pd.client)?;
+        client.owns(pd.client())?;
         if max_elements > agent.identity().max_list_elements {
             return Err(Error::OutOfRange("list length"));
         }
@@ -350,7 +320,7 @@ impl Region {
         }
         let number = agent.keys.take().ok_or(Error::NoResources(Resource::Keys))?;
         let key = ident::key(number.slot, number.generation, 0);
-        if let Err(error) = nic.allocate_region(key, &AllocateRegion { pd: pd.number, max_elements }) {
+        if let Err(error) = nic.allocate_region(key, &AllocateRegion { pd: pd.number(), max_elements }) {
             agent.keys.give_back(number.slot);
             return Err(error.into());
         }
@@ -366,16 +336,13 @@ impl Region {
         pd: Use<Pd>,
     ) -> Arc<Region> {
         let region = Arc::new(Region {
-            client: client.clone(),
-            slot,
+            object: Object::new(client, Counter::Regions, slot),
             key,
             max_elements,
             links: Mutex::new(links),
             pd: Mutex::new(Some(pd)),
-            control: SleepLock::default(),
-            uses: UseCount::new(),
         });
-        client.register_object(Counter::Regions, slot, Object::Region(region.clone()));
+        client.register_object(Counter::Regions, slot, AnyObject::Region(region.clone()));
         region
     }
 
@@ -395,7 +362,7 @@ impl Region {
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
-        &self.client
+        self.object.client()
     }
 
     /// Copies a link's list to where the device can read it, and has `post` post the link; `post` gets what the
@@ -408,12 +375,10 @@ impl Region {
         if link.memory.elements() > self.max_elements as usize {
             return Err(PostError::BadList(ListFault::TooLong));
         }
-        let agent = self.client.agent();
+        let agent = self.client().agent();
         let mut links = self.links.lock();
         // Under the lock under which the leases end.
-        if self.uses.is_closed() {
-            return Err(PostError::Gone);
-        }
+        self.object.alive().map_err(|_| PostError::Gone)?;
         let bytes = link.memory.bytes();
         if bytes.is_empty() {
             return post(link.memory.args(0)).map(drop);
@@ -430,49 +395,37 @@ impl Region {
 
     /// Asks the device.
     pub fn query(&self) -> Result<KeyInfo, Error> {
-        if self.uses.is_closed() {
-            return Err(Error::Gone);
-        }
-        Ok(self.client.agent().nic().query_key(self.key)?)
+        self.object.alive()?;
+        Ok(self.client().agent().nic().query_key(self.key)?)
     }
 
     /// Gives it another domain and other rights, and a variant of its key, by which older ones open nothing; returns the key. [`Error::Busy`] while a window
     /// is bound to it. What was not linked has no rights until it is.
     pub fn modify(&self, pd: &Arc<Pd>, rights: LinkFlags, variant: u8) -> Result<u32, Error> {
-        let agent = self.client.agent();
-        let _control = self.control.lock(agent.platform());
-        if self.uses.is_closed() {
-            return Err(Error::Gone);
-        }
-        self.client.owns(&pd.client)?;
+        let agent = self.client().agent();
+        let _control = self.object.control()?;
+        self.client().owns(pd.client())?;
         let pd = begin_use(pd)?;
         let key = self.key_with(variant);
-        agent.nic().modify_region(key, &ModifyRegion { pd: pd.number, flags: rights.bits() })?;
+        agent.nic().modify_region(key, &ModifyRegion { pd: pd.number(), flags: rights.bits() })?;
         let former = self.pd.lock().replace(pd);
         drop(former);
         Ok(key)
     }
 
-    /// Deregisters it; [`Error::Busy`] while a window is bound to it. When it returns the device touches the memory no more.
+    /// Deregisters it; [`Error::Busy`] while a window is bound to it. The device does not touch the memory
+    /// after this call has returned.
     pub fn destroy(&self) -> Result<(), Error> {
-        let agent = self.client.agent();
-        let _control = self.control.lock(agent.platform());
-        self.uses.close()?;
-        match agent.nic().destroy_region(self.key) {
-            Err(error @ nic_hal::Error::Command(_)) => {
-                self.uses.reopen();
-                return Err(error.into());
-            }
-            Err(_) => self.client.forget_object(Counter::Regions, self.slot),
-            Ok(()) => {
-                // A link that is still queued finds its key gone before it looks at its list.
+        let destroying = self.object.begin_destroy()?;
+        let agent = self.client().agent();
+        destroying.finish(agent.nic().destroy_region(self.key), &agent.keys, |confirmed| {
+            if confirmed {
+                // The device looks at the key of a link that is still queued before it looks at the list.
                 for list in self.links.lock().iter() {
                     list.memory.lease().end();
                 }
-                self.client.forget_object(Counter::Regions, self.slot);
-                agent.keys.give_back(self.slot);
             }
-        }
+        })?;
         drop(self.pd.lock().take());
         Ok(())
     }
@@ -489,12 +442,9 @@ pub enum WindowType {
 
 /// A memory window (IT-API: RMR).
 pub struct Window {
-    client: Arc<Client>,
-    slot: u32,
+    object: Object,
     key: u32,
     pd: Mutex<Option<Use<Pd>>>,
-    control: SleepLock,
-    uses: UseCount,
 }
 
 impl Window {
@@ -505,7 +455,7 @@ impl Window {
     ) -> Result<Arc<Window>, Error> {
         let agent = client.agent();
         agent.alive()?;
-        client.owns(&pd.client)?;
+        client.owns(pd.client())?;
         let pd = begin_use(pd)?;
         let number = agent.keys.take().ok_or(Error::NoResources(Resource::Keys))?;
         let key = ident::key(number.slot, number.generation, 0);
@@ -513,19 +463,14 @@ impl Window {
             WindowType::Wide => 1,
             WindowType::Narrow => 2,
         };
-        if let Err(error) = agent.nic().allocate_window(key, &AllocateWindow { pd: pd.number, window_type }) {
+        if let Err(error) = agent.nic().allocate_window(key, &AllocateWindow { pd: pd.number(), window_type })
+        {
             agent.keys.give_back(number.slot);
             return Err(error.into());
         }
-        let window = Arc::new(Window {
-            client: client.clone(),
-            slot: number.slot,
-            key,
-            pd: Mutex::new(Some(pd)),
-            control: SleepLock::default(),
-            uses: UseCount::new(),
-        });
-        client.register_object(Counter::Windows, number.slot, Object::Window(window.clone()));
+        let object = Object::new(client, Counter::Windows, number.slot);
+        let window = Arc::new(Window { object, key, pd: Mutex::new(Some(pd)) });
+        client.register_object(Counter::Windows, number.slot, AnyObject::Window(window.clone()));
         Ok(window)
     }
 
@@ -540,33 +485,20 @@ impl Window {
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
-        &self.client
+        self.object.client()
     }
 
     /// Asks the device.
     pub fn query(&self) -> Result<KeyInfo, Error> {
-        if self.uses.is_closed() {
-            return Err(Error::Gone);
-        }
-        Ok(self.client.agent().nic().query_key(self.key)?)
+        self.object.alive()?;
+        Ok(self.client().agent().nic().query_key(self.key)?)
     }
 
     /// Destroys it, bound or not.
     pub fn destroy(&self) -> Result<(), Error> {
-        let agent = self.client.agent();
-        let _control = self.control.lock(agent.platform());
-        self.uses.close()?;
-        match agent.nic().destroy_window(self.key) {
-            Err(error @ nic_hal::Error::Command(_)) => {
-                self.uses.reopen();
-                return Err(error.into());
-            }
-            Err(_) => self.client.forget_object(Counter::Windows, self.slot),
-            Ok(()) => {
-                self.client.forget_object(Counter::Windows, self.slot);
-                agent.keys.give_back(self.slot);
-            }
-        }
+        let destroying = self.object.begin_destroy()?;
+        let agent = self.client().agent();
+        destroying.finish(agent.nic().destroy_window(self.key), &agent.keys, |_| {})?;
         drop(self.pd.lock().take());
         Ok(())
     }

@@ -7,33 +7,29 @@ use alloc::sync::Arc;
 
 use nic_abi::wqe::Segment;
 use nic_hal::{SharedReceiveQueue, SrqParams};
-use platform::SleepLock;
 use platform::sync::Mutex;
 use platform::use_count::{Counted, Use, UseCount};
 
 use crate::agent::{Counter, EQ_ASYNC};
-use crate::client::Object;
+use crate::client::AnyObject;
+use crate::object::{Object, begin_use};
 use crate::region::Pd;
-use crate::sync::begin_use;
 use crate::table::Number;
 use crate::{Client, Error, Note, PostError, Resource};
 
 /// A shared receive queue.
 pub struct Srq {
-    client: Arc<Client>,
-    number: u32,
+    object: Object,
     generation: u32,
     context: u64,
     max_segments: u32,
     queue: Mutex<SharedReceiveQueue>,
     pd: Mutex<Option<Use<Pd>>>,
-    control: SleepLock,
-    uses: UseCount,
 }
 
 impl Counted for Srq {
     fn uses(&self) -> &UseCount {
-        &self.uses
+        self.object.uses()
     }
 }
 
@@ -61,18 +57,15 @@ impl Srq {
             }
         };
         let srq = Arc::new(Srq {
-            client: client.clone(),
-            number: slot,
+            object: Object::new(client, Counter::Srqs, slot),
             generation,
             context,
             max_segments,
             queue: Mutex::new(queue),
             pd: Mutex::new(Some(pd)),
-            control: SleepLock::default(),
-            uses: UseCount::new(),
         });
         agent.srqs.put(slot, srq.clone());
-        client.register_object(Counter::Srqs, slot, Object::Srq(srq.clone()));
+        client.register_object(Counter::Srqs, slot, AnyObject::Srq(srq.clone()));
         Ok(srq)
     }
 
@@ -82,7 +75,7 @@ impl Srq {
     }
 
     pub(crate) fn number(&self) -> u32 {
-        self.number
+        self.object.number()
     }
 
     pub(crate) fn generation(&self) -> u32 {
@@ -90,7 +83,7 @@ impl Srq {
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
-        &self.client
+        self.object.client()
     }
 
     /// Posts a receive.
@@ -101,7 +94,7 @@ impl Srq {
         segment: impl Fn(&T) -> Segment,
         note: Note,
     ) -> Result<(), PostError> {
-        if self.uses.is_closed() || self.client.agent().is_dead() {
+        if self.object.alive().is_err() || self.client().agent().is_dead() {
             return Err(PostError::Gone);
         }
         let mut queue = self.queue.lock();
@@ -121,44 +114,38 @@ impl Srq {
     /// What is posted stays, and queue pairs go on taking it; until the size is changed, there is room for as many as before and afterwards.
     /// [`Error::Busy`] if more are outstanding, [`Error::OutOfRange`] if the limit is above the size.
     pub fn modify(&self, size: Option<u32>, limit: Option<u32>) -> Result<(), Error> {
-        let agent = self.client.agent();
-        let _control = self.control.lock(agent.platform());
-        if self.uses.is_closed() {
-            return Err(Error::Gone);
-        }
+        let agent = self.client().agent();
+        let _control = self.object.control()?;
         if limit.is_some_and(|limit| limit > size.unwrap_or_else(|| self.queue.lock().limit())) {
             return Err(Error::OutOfRange("limit"));
         }
         match (size, limit) {
             (Some(size), limit) => self.resize(size, limit.unwrap_or(0)),
-            (None, Some(limit)) => Ok(agent.nic().modify_srq(self.number, limit)?),
+            (None, Some(limit)) => Ok(agent.nic().modify_srq(self.number(), limit)?),
             (None, None) => Ok(()),
         }
     }
 
     /// With `control` held.
     fn resize(&self, size: u32, limit: u32) -> Result<(), Error> {
-        let agent = self.client.agent();
+        let agent = self.client().agent();
         agent.alive()?;
         let mut ring = agent.nic().shared_ring(size, self.max_segments)?;
         if !self.queue.lock().begin_move(&mut ring) {
             return Err(Error::Busy);
         }
         while self.queue.lock().copy_some() {}
-        let moved = agent.nic().resize_srq(self.number, &ring, limit);
+        let moved = agent.nic().resize_srq(self.number(), &ring, limit);
         self.queue.lock().end_move(&mut ring, moved.is_ok());
         Ok(moved?)
     }
 
     /// How many receives may be outstanding, and the limit, which the device tells: 0 while it is not armed.
     pub fn sizes(&self) -> Result<(u32, u32), Error> {
-        let agent = self.client.agent();
+        let agent = self.client().agent();
         // Neither is changed between the two looks.
-        let _control = self.control.lock(agent.platform());
-        if self.uses.is_closed() {
-            return Err(Error::Gone);
-        }
-        let limit = agent.nic().query_srq(self.number)?.limit;
+        let _control = self.object.control()?;
+        let limit = agent.nic().query_srq(self.number())?.limit;
         Ok((self.queue.lock().limit(), limit))
     }
 
@@ -169,25 +156,11 @@ impl Srq {
 
     /// Destroys it; [`Error::Busy`] while a queue pair uses it.
     pub fn destroy(&self) -> Result<(), Error> {
-        let agent = self.client.agent();
-        let _control = self.control.lock(agent.platform());
-        self.uses.close()?;
+        let destroying = self.object.begin_destroy()?;
+        let agent = self.client().agent();
         let lease = self.queue.lock().lease().clone();
-        match agent.nic().destroy_srq(self.number, &lease) {
-            Err(error @ nic_hal::Error::Command(_)) => {
-                self.uses.reopen();
-                return Err(error.into());
-            }
-            Err(_) => {
-                drop(agent.srqs.remove(self.number));
-                self.client.forget_object(Counter::Srqs, self.number);
-            }
-            Ok(()) => {
-                drop(agent.srqs.remove(self.number));
-                self.client.forget_object(Counter::Srqs, self.number);
-                agent.srqs.give_back(self.number);
-            }
-        }
+        let answer = agent.nic().destroy_srq(self.number(), &lease);
+        destroying.finish(answer, agent.srqs.numbers(), |_| drop(agent.srqs.remove(self.number())))?;
         drop(self.pd.lock().take());
         Ok(())
     }

@@ -24,6 +24,12 @@ pub(crate) struct Number {
     pub(crate) generation: u32,
 }
 
+/// A number and its generation in one word, side by side as in a completion queue entry.
+#[inline(always)]
+pub(crate) fn identity(number: u32, generation: u32) -> u64 {
+    u64::from(number) | u64::from(generation) << 32
+}
+
 /// Slots without what is in them.
 pub(crate) struct Numbers {
     free: Mutex<Free>,
@@ -74,6 +80,10 @@ impl<T> Table<T> {
     /// Slots `first..end` are given out; those below `first` can be filled all the same.
     pub(crate) fn new(first: u32, end: u32) -> Table<T> {
         Table { slots: (0..end).map(|_| Mutex::new(None)).collect(), numbers: Numbers::new(first, end) }
+    }
+
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     pub(crate) fn take(&self) -> Option<Number> {

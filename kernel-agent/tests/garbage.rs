@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 
 use fake::{Fake, identity, success};
 use kernel_agent::{
-    Admission, Agent, AsyncEvent, Client, CmEvent, Config, Cq, CqGate, Death, Done, Error, Note, Pd, Qp,
-    QpAttributes, QpType, Rung, SegmentLimits, SendGate, SendRequest, Took, Upcalls,
+    Agent, AsyncEvent, Client, CmEvent, Config, Cq, CqSlot, Death, Done, Error, Note, Pd, Qp, QpAttributes,
+    QpType, Rung, SegmentLimits, SendRequest, SendSlot, SlotParams, Took, Upcalls,
 };
 use nic_abi::admin::{CreateCq, CreateEq, Opcode, QpState};
 use nic_abi::cqe::{self, CqeFlags, Status};
@@ -60,7 +60,7 @@ fn attributes<'a>(pd: &'a Arc<Pd>, cq: &'a Arc<Cq>, context: u64) -> QpAttribute
         max_receive_segments: 2,
         max_message: 0,
         context,
-        gate: None,
+        slot: None,
     }
 }
 
@@ -90,22 +90,22 @@ impl Scene {
         (qp, cq, ring.ring)
     }
 
-    /// The same with gates that `PASS` opens, ready to send.
-    fn gated(&self, context: u64) -> Gated {
-        let (sends, completions) = (Arc::<SendGate>::default(), Arc::<CqGate>::default());
+    /// The same with gates that `HANDLE` opens, ready to send.
+    fn slotted(&self, context: u64) -> Slotted {
+        let (sends, completions) = (Arc::<SendSlot>::default(), Arc::<CqSlot>::default());
         let pd = self.client.create_pd().unwrap();
-        let admission = Admission { gate: &completions, pass: PASS, bars: 0 };
-        let cq = self.client.create_cq_in(16, context, admission).unwrap();
+        let slot_params = SlotParams { slot: &completions, handle: HANDLE, closed: 0 };
+        let cq = self.client.create_cq_in(16, context, slot_params).unwrap();
         let (_, ring) = self.fake.last::<CreateCq>(Opcode::CreateCq);
         let limits = SegmentLimits { send: 0, write: 1, read: 2 };
         let qp = self.client.create_qp(&QpAttributes {
             max_send_requests: 32,
-            gate: Some((Admission { gate: &sends, pass: PASS, bars: 0 }, limits)),
+            slot: Some((SlotParams { slot: &sends, handle: HANDLE, closed: 0 }, limits)),
             ..attributes(&pd, &cq, context)
         });
         let qp = qp.unwrap();
         qp.to_init(LinkFlags::empty()).unwrap();
-        Gated { qp, cq, ring: ring.ring, sends, completions, written: 0 }
+        Slotted { qp, cq, ring: ring.ring, sends, completions, written: 0 }
     }
 
     fn event_ring(&self, number: u32) -> (u64, u32) {
@@ -127,19 +127,19 @@ impl Scene {
     }
 }
 
-const PASS: u64 = 0x1234_5678;
+const HANDLE: u64 = 0x1234_5678;
 
-struct Gated {
+struct Slotted {
     qp: Arc<Qp>,
     cq: Arc<Cq>,
     ring: u64,
-    sends: Arc<SendGate>,
-    completions: Arc<CqGate>,
+    sends: Arc<SendSlot>,
+    completions: Arc<CqSlot>,
     /// Entries.
     written: u32,
 }
 
-impl Gated {
+impl Slotted {
     fn to(&self, state: QpState) {
         let mask = nic_abi::admin::QpMask::STATE.bits();
         let modify = nic_abi::admin::ModifyQp { mask, state: state as u32, ..Default::default() };
@@ -161,11 +161,11 @@ impl Gated {
         self.written += 1;
     }
 
-    /// What comes through the gate: cookies, and whether more has to be looked at.
+    /// What comes through the slot: cookies, and whether more has to be looked at.
     fn take(&self, most: usize) -> (Vec<u64>, bool) {
         let nothing = Done { context: 0, cookie: 0, data: 0, length: 0 };
         let mut into = vec![nothing; most];
-        let (count, other) = self.completions.take_n(PASS, &mut into, |done| done);
+        let (count, other) = self.completions.take_n(HANDLE, &mut into, |done| done);
         for done in &into[..count] {
             assert_eq!((done.context, done.data, done.length), (9, 3, 5));
         }
@@ -175,7 +175,7 @@ impl Gated {
 
     /// The same, one after the other.
     fn take_one(&self) -> Option<Result<u64, ()>> {
-        match self.completions.take(PASS) {
+        match self.completions.take(HANDLE) {
             Took::Done(done) => Some(Ok(done.cookie)),
             Took::Nothing => None,
             Took::Other => Some(Err(())),
@@ -198,138 +198,141 @@ const READ: SendRequest = SendRequest {
 };
 
 /// A CQ that knows its queue pair, whose requests with tags and cookies 1 to 20 are outstanding.
-fn posted(scene: &Scene) -> Gated {
-    let mut gated = scene.gated(9);
-    gated.to(QpState::Rtr);
-    gated.to(QpState::Rts);
-    (0..=20).for_each(|cookie| assert!(gated.post(PASS, |limits| limits.read, cookie).is_some()));
-    assert_eq!((gated.take_one(), gated.take(4)), (None, (vec![], false)));
-    gated.complete(scene, 0, 0);
-    assert_eq!((gated.take_one(), gated.take(4)), (Some(Err(())), (vec![], true)), "not known yet");
-    assert_eq!(gated.consumed(scene), 0);
-    assert_eq!(gated.cq.poll_one().map(|completion| completion.cookie), Some(0));
-    assert_eq!((gated.take_one(), gated.consumed(scene)), (None, 1));
-    gated
+fn posted(scene: &Scene) -> Slotted {
+    let mut slotted = scene.slotted(9);
+    slotted.to(QpState::Rtr);
+    slotted.to(QpState::Rts);
+    (0..=20).for_each(|cookie| assert!(slotted.post(HANDLE, |limits| limits.read, cookie).is_some()));
+    assert_eq!((slotted.take_one(), slotted.take(4)), (None, (vec![], false)));
+    slotted.complete(scene, 0, 0);
+    assert_eq!((slotted.take_one(), slotted.take(4)), (Some(Err(())), (vec![], true)), "not known yet");
+    assert_eq!(slotted.consumed(scene), 0);
+    assert_eq!(slotted.cq.poll_one().map(|completion| completion.cookie), Some(0));
+    assert_eq!((slotted.take_one(), slotted.consumed(scene)), (None, 1));
+    slotted
 }
 
 #[test]
 fn plain_completions_come_through_the_gate_in_order_and_once() {
     let scene = Scene::new();
-    let mut gated = posted(&scene);
-    (1..=3).for_each(|tag| gated.complete(&scene, tag, 0));
-    assert_eq!(gated.completions.take(PASS + 1), Took::Other);
-    assert_eq!(gated.take_one(), Some(Ok(1)));
-    assert_eq!(gated.take(1), (vec![2], true));
-    assert_eq!(gated.take(4), (vec![3], false));
+    let mut slotted = posted(&scene);
+    (1..=3).for_each(|tag| slotted.complete(&scene, tag, 0));
+    assert_eq!(slotted.completions.take(HANDLE + 1), Took::Other);
+    assert_eq!(slotted.take_one(), Some(Ok(1)));
+    assert_eq!(slotted.take(1), (vec![2], true));
+    assert_eq!(slotted.take(4), (vec![3], false));
     // Over the end of the ring, and some unsignalled ones in between.
     for tag in [5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17] {
-        gated.complete(&scene, tag, 0);
+        slotted.complete(&scene, tag, 0);
     }
-    assert!(gated.written == 16);
-    gated.complete(&scene, 18, 0);
-    gated.complete(&scene, 20, 0);
-    assert_eq!(gated.take(16), (vec![5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 20], false));
-    assert_eq!((gated.consumed(&scene), gated.qp.outstanding()), (18, (0, 0)));
-    assert_eq!((gated.take_one(), gated.cq.poll_one(), gated.cq.dropped()), (None, None, 0));
+    assert!(slotted.written == 16);
+    slotted.complete(&scene, 18, 0);
+    slotted.complete(&scene, 20, 0);
+    assert_eq!(slotted.take(16), (vec![5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 20], false));
+    assert_eq!((slotted.consumed(&scene), slotted.qp.outstanding()), (18, (0, 0)));
+    assert_eq!((slotted.take_one(), slotted.cq.poll_one(), slotted.cq.dropped()), (None, None, 0));
 }
 
 #[test]
 fn the_device_learns_of_room_before_a_poster_has_it_filled() {
     let scene = Scene::new();
-    let mut gated = posted(&scene);
-    (1..=3).for_each(|tag| gated.complete(&scene, tag, 0));
-    let mut polling = gated.cq.polling();
+    let mut slotted = posted(&scene);
+    (1..=3).for_each(|tag| slotted.complete(&scene, tag, 0));
+    let mut polling = slotted.cq.polling();
     for tag in 1..=3 {
         assert_eq!(polling.next().map(|completion| completion.cookie), Some(u64::from(tag)));
-        assert_eq!((gated.consumed(&scene), gated.qp.outstanding()), (1 + tag, (20 - tag, 0)));
+        assert_eq!((slotted.consumed(&scene), slotted.qp.outstanding()), (1 + tag, (20 - tag, 0)));
     }
 }
 
 #[test]
 fn a_run_ends_before_a_tag_that_makes_no_sense() {
     let scene = Scene::new();
-    let mut gated = posted(&scene);
+    let mut slotted = posted(&scene);
     for tag in [1, 2, 2, 21, 3] {
-        gated.complete(&scene, tag, 0);
+        slotted.complete(&scene, tag, 0);
     }
-    assert_eq!(gated.take(8), (vec![1, 2], true));
-    assert_eq!((gated.take(8), gated.take_one()), ((vec![], true), Some(Err(()))));
-    assert_eq!(gated.consumed(&scene), 3);
-    assert_eq!(gated.cq.poll_one().map(|completion| completion.cookie), Some(3));
-    assert_eq!((gated.cq.dropped(), gated.take(8)), (2, (vec![], false)));
+    assert_eq!(slotted.take(8), (vec![1, 2], true));
+    assert_eq!((slotted.take(8), slotted.take_one()), ((vec![], true), Some(Err(()))));
+    assert_eq!(slotted.consumed(&scene), 3);
+    assert_eq!(slotted.cq.poll_one().map(|completion| completion.cookie), Some(3));
+    assert_eq!((slotted.cq.dropped(), slotted.take(8)), (2, (vec![], false)));
 }
 
 #[test]
 fn a_run_ends_before_an_entry_of_a_former_life_or_of_another_queue() {
     let scene = Scene::new();
-    let mut gated = posted(&scene);
-    gated.complete(&scene, 1, 0);
-    gated.complete(&scene, 2, 0);
-    gated.write(&scene, entry(&gated.qp, gated.qp.generation() - 1, 3, 0, 0, 0));
-    assert_eq!(gated.take(8), (vec![1, 2], true));
-    assert_eq!((gated.take_one(), gated.cq.poll_one(), gated.cq.dropped()), (Some(Err(())), None, 1));
-    gated.complete(&scene, 3, 0);
+    let mut slotted = posted(&scene);
+    slotted.complete(&scene, 1, 0);
+    slotted.complete(&scene, 2, 0);
+    slotted.write(&scene, entry(&slotted.qp, slotted.qp.generation() - 1, 3, 0, 0, 0));
+    assert_eq!(slotted.take(8), (vec![1, 2], true));
+    assert_eq!((slotted.take_one(), slotted.cq.poll_one(), slotted.cq.dropped()), (Some(Err(())), None, 1));
+    slotted.complete(&scene, 3, 0);
     let receive = CqeFlags::RECEIVE.bits();
-    gated.write(&scene, entry(&gated.qp, gated.qp.generation(), 4, 0, 0, receive));
-    gated.write(&scene, [0; 4]);
-    assert_eq!(gated.take(8), (vec![3], true));
-    assert_eq!((gated.take(8), gated.cq.poll_one(), gated.cq.dropped()), ((vec![], true), None, 3));
+    slotted.write(&scene, entry(&slotted.qp, slotted.qp.generation(), 4, 0, 0, receive));
+    slotted.write(&scene, [0; 4]);
+    assert_eq!(slotted.take(8), (vec![3], true));
+    assert_eq!((slotted.take(8), slotted.cq.poll_one(), slotted.cq.dropped()), ((vec![], true), None, 3));
     // The queue pair's end is the end of what is known of it.
-    gated.complete(&scene, 5, 0);
-    gated.qp.destroy().unwrap();
-    assert_eq!((gated.take(8), gated.take_one()), ((vec![], true), Some(Err(()))));
-    assert_eq!((gated.cq.poll_one(), gated.cq.dropped()), (None, 4));
+    slotted.complete(&scene, 5, 0);
+    slotted.qp.destroy().unwrap();
+    assert_eq!((slotted.take(8), slotted.take_one()), ((vec![], true), Some(Err(()))));
+    assert_eq!((slotted.cq.poll_one(), slotted.cq.dropped()), (None, 4));
 }
 
 #[test]
 fn a_failure_in_a_run_is_for_the_long_way() {
     let scene = Scene::new();
-    let mut gated = posted(&scene);
-    gated.complete(&scene, 1, 0);
-    gated.complete(&scene, 2, Status::Flushed as u8);
-    gated.complete(&scene, 3, 0);
-    assert_eq!(gated.take(8), (vec![1], true));
-    assert_eq!(gated.take_one(), Some(Err(())));
-    let failed = gated.cq.poll_one().unwrap();
+    let mut slotted = posted(&scene);
+    slotted.complete(&scene, 1, 0);
+    slotted.complete(&scene, 2, Status::Flushed as u8);
+    slotted.complete(&scene, 3, 0);
+    assert_eq!(slotted.take(8), (vec![1], true));
+    assert_eq!(slotted.take_one(), Some(Err(())));
+    let failed = slotted.cq.poll_one().unwrap();
     assert_eq!((failed.cookie, failed.status), (2, Status::Flushed));
-    assert_eq!(gated.take(8), (vec![3], false));
+    assert_eq!(slotted.take(8), (vec![3], false));
 }
 
 #[test]
 fn a_send_gate_is_open_while_requests_are_taken() {
     let scene = Scene::new();
-    let gated = scene.gated(9);
+    let slotted = scene.slotted(9);
     let read = |limits: &SegmentLimits| limits.read;
-    assert_eq!(gated.post(PASS, read, 0), None, "in INIT");
-    gated.to(QpState::Rtr);
-    gated.to(QpState::Rts);
-    assert_eq!(gated.post(PASS, |limits| limits.send, 0), None, "no segment is allowed");
-    assert_eq!(gated.post(PASS ^ 1, read, 0), None);
-    gated.sends.bar(PASS, 1 << 4, || true);
-    assert_eq!(gated.post(PASS, read, 0), None);
-    gated.sends.bar(PASS, 1 << 4, || false);
-    (0..32).for_each(|cookie| assert!(gated.post(PASS, read, cookie).is_some()));
-    assert_eq!((gated.post(PASS, read, 32), gated.qp.outstanding()), (None, (32, 0)), "full");
-    gated.to(QpState::Reset);
-    assert_eq!(gated.post(PASS, read, 0), None);
-    assert_eq!(gated.qp.outstanding(), (0, 0));
-    gated.qp.to_init(LinkFlags::empty()).unwrap();
-    gated.to(QpState::Rtr);
-    gated.to(QpState::Rts);
-    assert!(gated.post(PASS, read, 0).is_some());
+    assert_eq!(slotted.post(HANDLE, read, 0), None, "in INIT");
+    slotted.to(QpState::Rtr);
+    slotted.to(QpState::Rts);
+    assert_eq!(slotted.post(HANDLE, |limits| limits.send, 0), None, "no segment is allowed");
+    assert_eq!(slotted.post(HANDLE ^ 1, read, 0), None);
+    slotted.sends.set_closed(HANDLE, 1 << 4, || true);
+    assert_eq!(slotted.post(HANDLE, read, 0), None);
+    slotted.sends.set_closed(HANDLE, 1 << 4, || false);
+    (0..32).for_each(|cookie| assert!(slotted.post(HANDLE, read, cookie).is_some()));
+    assert_eq!((slotted.post(HANDLE, read, 32), slotted.qp.outstanding()), (None, (32, 0)), "full");
+    slotted.to(QpState::Reset);
+    assert_eq!(slotted.post(HANDLE, read, 0), None);
+    assert_eq!(slotted.qp.outstanding(), (0, 0));
+    slotted.qp.to_init(LinkFlags::empty()).unwrap();
+    slotted.to(QpState::Rtr);
+    slotted.to(QpState::Rts);
+    assert!(slotted.post(HANDLE, read, 0).is_some());
     // One at a time lives in a gate.
     let pd = scene.client.create_pd().unwrap();
     let successor = || {
         scene.client.create_qp(&QpAttributes {
-            gate: Some((Admission { gate: &gated.sends, pass: PASS, bars: 0 }, SegmentLimits::default())),
-            ..attributes(&pd, &gated.cq, 9)
+            slot: Some((
+                SlotParams { slot: &slotted.sends, handle: HANDLE, closed: 0 },
+                SegmentLimits::default(),
+            )),
+            ..attributes(&pd, &slotted.cq, 9)
         })
     };
     assert_eq!(successor().err(), Some(Error::Busy));
-    gated.qp.withdraw();
-    assert_eq!((gated.post(PASS, read, 0), gated.qp.outstanding()), (None, (1, 0)));
+    slotted.qp.withdraw();
+    assert_eq!((slotted.post(HANDLE, read, 0), slotted.qp.outstanding()), (None, (1, 0)));
     successor().unwrap();
-    gated.qp.destroy().unwrap();
+    slotted.qp.destroy().unwrap();
 }
 
 impl Drop for Scene {

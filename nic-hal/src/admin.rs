@@ -14,13 +14,13 @@ use nic_abi::admin::{
 };
 use nic_abi::cqe;
 use platform::sync::{Mutex, Once};
-use platform::{Instant, Platform};
+use platform::{Instant, Platform, Signal};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::doorbell::{ConsumerRecord, Doorbell};
 use crate::life::Life;
 use crate::mapped::Ring;
-use crate::{Attention, CommandError, Death, Error};
+use crate::{CommandError, Death, Error};
 
 /// Entries of both rings as a power of two.
 pub(crate) const LOG_ENTRIES: u32 = 5;
@@ -63,7 +63,7 @@ const MAX_EVENTS: u32 = 64;
 /// The admin queue.
 pub(crate) struct AdminQueue {
     platform: Arc<dyn Platform>,
-    attention: Arc<Attention>,
+    signal: Arc<Signal>,
     commands: CommandRing,
     responses: ResponseRing,
     doorbell: Doorbell,
@@ -86,7 +86,7 @@ struct Submitted {
 impl AdminQueue {
     pub(crate) fn new(
         platform: Arc<dyn Platform>,
-        attention: Arc<Attention>,
+        signal: Arc<Signal>,
         commands: CommandRing,
         responses: ResponseRing,
         doorbell: Doorbell,
@@ -94,7 +94,7 @@ impl AdminQueue {
         let producer = Mutex::new(Producer { tail: 0, busy: 0, next_id: 1, crowded: false });
         AdminQueue {
             platform,
-            attention,
+            signal,
             commands,
             responses,
             doorbell,
@@ -195,7 +195,7 @@ impl AdminQueue {
             core::mem::take(&mut producer.crowded)
         };
         if crowded {
-            self.attention.raise();
+            self.signal.raise();
         }
     }
 
@@ -223,7 +223,7 @@ impl AdminQueue {
     ) -> Result<T, Error> {
         let begin = self.platform.now();
         loop {
-            let seen = self.attention.value();
+            let seen = self.signal.value();
             if let Some(death) = life.death() {
                 return Err(Error::DeviceDead(death));
             }
@@ -250,7 +250,7 @@ impl AdminQueue {
             if let Some(found) = look() {
                 return Ok(found);
             }
-            self.attention.wait(seen, deadline.min(now + slice));
+            self.signal.wait(seen, Some(deadline.min(now + slice)));
         }
     }
 }

@@ -14,7 +14,7 @@ use nic_abi::doorbell::Kind;
 use nic_abi::ident;
 use nic_abi::registers::{self, Control, Identity, State};
 use nic_abi::wqe;
-use platform::{Device, DmaBuffer, Instant, Platform};
+use platform::{Device, DmaBuffer, Instant, Platform, Signal};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::admin::{AdminQueue, CommandRing, LOG_ENTRIES, ResponseRing, result};
@@ -24,7 +24,7 @@ use crate::mapped::{Registers, Ring, Words};
 use crate::memory::{DeviceMemory, Lease, Quarantine};
 use crate::receive::{Entries, ReceiveRing};
 use crate::{
-    Attention, CompletionQueue, CompletionRing, CqParams, Death, Error, EventQueue, Nic, QpParams, QpRings,
+    CompletionQueue, CompletionRing, CqParams, Death, Error, EventQueue, Nic, QpParams, QpRings,
     ReceiveQueue, SendQueue, SharedReceiveQueue, SharedRing, SrqParams,
 };
 
@@ -42,7 +42,7 @@ pub struct RnicDriver {
     platform: Arc<dyn Platform>,
     registers: Arc<Registers>,
     identity: Identity,
-    attention: Arc<Attention>,
+    signal: Arc<Signal>,
     quarantine: Arc<Quarantine>,
     life: Life,
     admin: AdminQueue,
@@ -93,7 +93,7 @@ impl RnicDriver {
     pub fn open(platform: Arc<dyn Platform>, device: Arc<dyn Device>) -> Result<RnicDriver, Error> {
         let registers = Registers::new(device)?;
         let identity = identify(&registers)?;
-        let attention = Attention::new(platform.clone());
+        let signal = Arc::new(Signal::new(platform.clone()));
         control(&*platform, &registers, registers::CONTROL_RESET, None, CONTROL_DEADLINE)?;
 
         let quarantine = Quarantine::new();
@@ -121,17 +121,17 @@ impl RnicDriver {
             return Err(error);
         }
         for vector in 0..registers.device().vectors() {
-            let attention = attention.clone();
-            registers.device().set_vector(vector, Some(Box::new(move || attention.raise())));
+            let signal = signal.clone();
+            registers.device().set_vector(vector, Some(Box::new(move || signal.raise())));
         }
         let doorbell = Doorbell::new(&registers, Kind::Admin, 0)?;
-        let admin = AdminQueue::new(platform.clone(), attention.clone(), commands, responses, doorbell);
-        let life = Life::new(attention.clone());
+        let admin = AdminQueue::new(platform.clone(), signal.clone(), commands, responses, doorbell);
+        let life = Life::new(signal.clone());
         Ok(RnicDriver {
             platform,
             registers,
             identity,
-            attention,
+            signal,
             quarantine,
             life,
             admin,
@@ -263,8 +263,8 @@ impl Nic for RnicDriver {
         self.life.death()
     }
 
-    fn attention(&self) -> &Arc<Attention> {
-        &self.attention
+    fn signal(&self) -> &Arc<Signal> {
+        &self.signal
     }
 
     fn watch(&self, now: Instant) {

@@ -17,7 +17,6 @@ extern crate alloc;
 extern crate std;
 
 mod admin;
-mod attention;
 mod completion;
 mod doorbell;
 mod driver;
@@ -34,7 +33,6 @@ mod send;
 mod shared;
 mod work;
 
-pub use attention::Attention;
 pub use completion::{CompletionQueue, CompletionRing, Entry, Reading};
 pub use doorbell::Rung;
 pub use driver::RnicDriver;

@@ -4,10 +4,10 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use nic_abi::registers::{HEARTBEAT_DEAD_MS, State};
-use platform::Instant;
 use platform::sync::Mutex;
+use platform::{Instant, Signal};
 
-use crate::{Attention, Death};
+use crate::Death;
 
 /// No single look counts for more than this: a driver that was not running does not blame the device.
 const MAX_STEP_NS: u64 = 500_000_000;
@@ -16,7 +16,7 @@ const MAX_STEP_NS: u64 = 500_000_000;
 pub(crate) struct Life {
     /// 0 while alive, else a code and, above 32 bits, a detail.
     death: AtomicU64,
-    attention: Arc<Attention>,
+    signal: Arc<Signal>,
     watch: Mutex<Watch>,
 }
 
@@ -49,8 +49,8 @@ fn decode(code: u64) -> Option<Death> {
 }
 
 impl Life {
-    pub(crate) fn new(attention: Arc<Attention>) -> Life {
-        Life { death: AtomicU64::new(0), attention, watch: Mutex::new(Watch::default()) }
+    pub(crate) fn new(signal: Arc<Signal>) -> Life {
+        Life { death: AtomicU64::new(0), signal, watch: Mutex::new(Watch::default()) }
     }
 
     pub(crate) fn death(&self) -> Option<Death> {
@@ -65,7 +65,7 @@ impl Life {
                 if death != Death::Closed {
                     log::error!("RNIC: {death}");
                 }
-                self.attention.raise();
+                self.signal.raise();
                 death
             }
             Err(earlier) => decode(earlier).unwrap_or(death),

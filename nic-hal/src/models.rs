@@ -8,10 +8,8 @@ use loom::sync::atomic::AtomicU32;
 use loom::thread;
 use nic_abi::model::Checked;
 use nic_abi::protocol;
-use platform::Instant;
-use platform::model::{ModelPlatform, check, finds};
-
-use crate::Attention;
+use platform::Signal;
+use platform::model::{check, finds, platform};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Mutant {
@@ -22,21 +20,21 @@ enum Mutant {
 
 /// The dispatcher (value, look, arm, look, sleep) and the device, whose interrupt raises the word.
 fn dispatcher(mutant: Mutant) {
-    let attention = Attention::new(Arc::new(ModelPlatform::new()));
-    let shared = Arc::new(([AtomicU32::new(0), AtomicU32::new(0)], Checked::<true>::new(0), attention));
+    let signal = Signal::new(platform());
+    let shared = Arc::new(([AtomicU32::new(0), AtomicU32::new(0)], Checked::<true>::new(0), signal));
     let device = thread::spawn({
         let shared = shared.clone();
         move || {
-            let (entries, arm, attention) = &*shared;
+            let (entries, arm, signal) = &*shared;
             for entry in entries {
                 entry.store(1, Ordering::Release);
                 if protocol::disarm(arm, true) {
-                    attention.raise();
+                    signal.raise();
                 }
             }
         }
     });
-    let (entries, arm, attention) = &*shared;
+    let (entries, arm, signal) = &*shared;
     let mut taken = 0;
     let look = |taken: &mut usize| {
         let before = *taken;
@@ -46,7 +44,7 @@ fn dispatcher(mutant: Mutant) {
         *taken > before
     };
     loop {
-        let mut seen = attention.value();
+        let mut seen = signal.value();
         look(&mut taken);
         if taken == 2 {
             break;
@@ -56,9 +54,9 @@ fn dispatcher(mutant: Mutant) {
             continue;
         }
         if mutant == Mutant::ValueAfterLook {
-            seen = attention.value();
+            seen = signal.value();
         }
-        attention.wait(seen, Instant::ZERO);
+        signal.wait(seen, None);
     }
     device.join().unwrap();
 }

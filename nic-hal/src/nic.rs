@@ -7,12 +7,12 @@ use nic_abi::admin::{
     QpType, RegisterRegion, ShareRegion, SrqInfo,
 };
 use nic_abi::registers::Identity;
-use platform::{DmaBuffer, Instant};
+use platform::{DmaBuffer, Instant, Signal};
 
 use crate::memory::{DeviceMemory, Lease};
 use crate::{
-    Attention, CompletionQueue, CompletionRing, Death, Error, EventQueue, ReceiveQueue, SendQueue,
-    SharedReceiveQueue, SharedRing,
+    CompletionQueue, CompletionRing, Death, Error, EventQueue, ReceiveQueue, SendQueue, SharedReceiveQueue,
+    SharedRing,
 };
 
 /// What a completion queue is created with.
@@ -96,7 +96,7 @@ pub trait Nic: Send + Sync {
     fn death(&self) -> Option<Death>;
 
     /// The word that changes with each interrupt.
-    fn attention(&self) -> &Arc<Attention>;
+    fn signal(&self) -> &Arc<Signal>;
 
     /// Looks at the heartbeat and the state; to be called a few times a second. A device that shows no life
     /// for `HEARTBEAT_DEAD_MS` is dead from then on.

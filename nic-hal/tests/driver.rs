@@ -136,12 +136,12 @@ fn a_failed_device_is_dead_and_a_beating_one_is_not() {
         driver.watch(fake.platform.now());
     }
     assert_eq!(driver.death(), None);
-    let seen = driver.attention().value();
+    let seen = driver.signal().value();
     fake.registers().atomic_u32(STATUS_FAULT).unwrap().store(3, Ordering::Release);
     fake.registers().atomic_u32(STATUS_STATE).unwrap().store(2, Ordering::Release);
     driver.watch(fake.platform.now());
     assert_eq!(driver.death(), Some(Death::Failed(3)));
-    assert_ne!(driver.attention().value(), seen);
+    assert_ne!(driver.signal().value(), seen);
     assert_eq!(driver.create_pd(1), Err(Error::DeviceDead(Death::Failed(3))));
 }
 

@@ -16,6 +16,7 @@ pub mod model;
 mod mutex;
 pub mod pages;
 pub mod privilege;
+mod signal;
 pub mod sleep_lock;
 pub mod sync;
 pub mod time;
@@ -24,6 +25,7 @@ pub mod use_count;
 use alloc::boxed::Box;
 pub use memory::{BusExtent, DmaBuffer, OutOfBounds, RawDma, SharedSlice};
 pub use privilege::Privileged;
+pub use signal::Signal;
 pub use sleep_lock::SleepLock;
 pub use time::Instant;
 

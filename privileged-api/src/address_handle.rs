@@ -9,12 +9,12 @@
 
 use alloc::sync::Arc;
 
+use api_core::Context;
 use kernel_agent::{DatagramAddress, datagram_address};
 use roce::{Gid, PKey, PathMtu, QKey, Qpn};
 
 use crate::address::{IbNetEndpoint, NetEndpoint, Path};
 use crate::attributes::AddrParam;
-use crate::context::Context;
 use crate::flags::{AddrParamMask, AhFlags};
 use crate::handle::{AddrHandle, PzHandle};
 use crate::ia::{Core, Ia, SPIGOT};

@@ -1,19 +1,10 @@
 //! Consumer contexts and handle types (pages it_set_consumer_context, it_get_consumer_context, it_get_handle_type).
 
-use platform::sync::Mutex;
+use api_core::Context;
 
 use crate::handle::{Handle, HandleType};
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
-
-/// The consumer's context of an object.
-pub(crate) struct Context(Mutex<Option<u64>>);
-
-impl Context {
-    pub(crate) fn new() -> Context {
-        Context(Mutex::new(None))
-    }
-}
 
 impl Core {
     /// Runs `f` on the context of the object that the handle names.
@@ -56,7 +47,7 @@ impl Ia {
     #[doc(alias = "it_get_consumer_context")]
     pub fn get_consumer_context(&self, handle: impl Into<Handle>) -> Result<u64> {
         let core = self.live()?;
-        core.with_context(handle.into(), |context| *context.0.lock())?.ok_or(Error::NoContext)
+        core.with_context(handle.into(), Context::get)?.ok_or(Error::NoContext)
     }
 
     /// Sets the context of an object, replacing an earlier one; `None` takes it away. A context of 0 is set like any other (erratum SUN3).
@@ -72,6 +63,6 @@ impl Ia {
     ) -> Result<()> {
         let core = self.live()?;
         let context = context.into();
-        core.with_context(handle.into(), |place| *place.0.lock() = context)
+        core.with_context(handle.into(), |place| place.set(context))
     }
 }

@@ -1,31 +1,9 @@
-//! Handles: one word each, checked in constant time (page it_handle_t).
-//!
-//! | bits | what |
-//! |---|---|
-//! | 0..24 | index into the table of its type |
-//! | 24..28 | type, plus one: no handle is zero |
-//! | 28..40 | which IA it belongs to |
-//! | 40..64 | generation: how many times the index was given out |
-//!
-//! A table entry holds the whole word that is valid for it now, so one comparison finds handles that are
-//! null, freed, of another IA or of another type.
+//! Handles: one word each, checked in constant time (page it_handle_t). [`api_core::handle`] says
+//! what the bits mean.
 
 use core::fmt;
 
-/// Bits of the index.
-pub(crate) const INDEX_BITS: u32 = 24;
-const TYPE_SHIFT: u32 = INDEX_BITS;
-const IA_SHIFT: u32 = 28;
-/// Bits of the IA's number.
-pub(crate) const IA_BITS: u32 = 12;
-const GENERATION_SHIFT: u32 = 40;
-/// Generations that fit into a handle.
-pub(crate) const GENERATION_MASK: u32 = (1 << 24) - 1;
-
-/// The generation after this one. 0 is never one, and the last that fits is the direct LMR handle's.
-pub(crate) const fn next_generation(generation: u32) -> u32 {
-    if generation >= GENERATION_MASK - 1 { 1 } else { generation + 1 }
-}
+use api_core::handle::{self, ADAPTER_BITS, GENERATION_MASK, Tag};
 
 /// What kind of object a handle names.
 #[doc(alias = "it_handle_type_enum_t")]
@@ -55,40 +33,26 @@ pub enum HandleType {
 }
 
 impl HandleType {
-    const fn from_bits(bits: u64) -> Option<HandleType> {
-        Some(match bits {
-            1 => HandleType::Addr,
-            2 => HandleType::Ep,
-            3 => HandleType::Evd,
-            4 => HandleType::Ia,
-            5 => HandleType::Listen,
-            6 => HandleType::Lmr,
-            7 => HandleType::Pz,
-            8 => HandleType::Rmr,
-            9 => HandleType::UdSvcReq,
-            10 => HandleType::Srq,
+    /// The tag of such handles.
+    pub(crate) const fn tag(self) -> Tag {
+        Tag::new(self as u32)
+    }
+
+    const fn from_number(number: u32) -> Option<HandleType> {
+        Some(match number {
+            0 => HandleType::Addr,
+            1 => HandleType::Ep,
+            2 => HandleType::Evd,
+            3 => HandleType::Ia,
+            4 => HandleType::Listen,
+            5 => HandleType::Lmr,
+            6 => HandleType::Pz,
+            7 => HandleType::Rmr,
+            8 => HandleType::UdSvcReq,
+            9 => HandleType::Srq,
             _ => return None,
         })
     }
-}
-
-/// The word of the handle for entry `index` of `kind`'s table in IA number `ia`.
-pub(crate) const fn word(kind: HandleType, ia: u32, index: u32, generation: u32) -> u64 {
-    (index & ((1 << INDEX_BITS) - 1)) as u64
-        | (kind as u64 + 1) << TYPE_SHIFT
-        | ((ia & ((1 << IA_BITS) - 1)) as u64) << IA_SHIFT
-        | ((generation & GENERATION_MASK) as u64) << GENERATION_SHIFT
-}
-
-/// The index in a handle's word.
-#[inline(always)]
-pub(crate) const fn index(word: u64) -> usize {
-    (word & ((1 << INDEX_BITS) - 1)) as usize
-}
-
-/// The generation in a handle's word.
-pub(crate) const fn generation(word: u64) -> u32 {
-    (word >> GENERATION_SHIFT) as u32
 }
 
 /// A handle of any type.
@@ -119,7 +83,10 @@ impl Handle {
     /// The type that the word claims; whether such an object lives is for
     /// [`Ia::get_handle_type`](crate::Ia::get_handle_type) to say.
     pub(crate) const fn claimed_type(self) -> Option<HandleType> {
-        HandleType::from_bits(self.0 >> TYPE_SHIFT & 0xf)
+        match handle::tag(self.0) {
+            Some(number) => HandleType::from_number(number),
+            None => None,
+        }
     }
 }
 
@@ -131,9 +98,9 @@ impl fmt::Debug for Handle {
             Some(kind) => write!(
                 f,
                 "{kind:?}({} of IA {}, generation {})",
-                index(self.0),
-                self.0 >> IA_SHIFT & ((1 << IA_BITS) - 1),
-                generation(self.0)
+                handle::index(self.0),
+                handle::adapter(self.0),
+                handle::generation(self.0)
             ),
         }
     }
@@ -229,12 +196,15 @@ handles! {
 }
 
 impl LmrHandle {
-    /// The direct LMR handle: segments that name it are addressed by I/O address (see [`crate::Ia::mem_map`]).
+    /// The direct LMR handle: segments that name it are addressed by I/O address (see
+    /// [`crate::Ia::mem_map`]).
     ///
-    /// Only work requests of privileged endpoints may use it, and never as the sink of an RDMA Read; elsewhere it is a completion error.
-    /// It is the same for all IAs. [`crate::IaInfo::direct_lmr_handle`] says whether an IA has it.
+    /// Only work requests of privileged endpoints may use it, and never as the sink of an RDMA
+    /// Read; elsewhere it is a completion error. It is the same for all IAs.
+    /// [`crate::IaInfo::direct_lmr_handle`] says whether an IA has it.
     #[doc(alias = "direct_lmr_handle")]
-    pub const DIRECT: LmrHandle = LmrHandle(word(HandleType::Lmr, (1 << IA_BITS) - 1, 0, GENERATION_MASK));
+    pub const DIRECT: LmrHandle =
+        LmrHandle(handle::word(HandleType::Lmr.tag(), (1 << ADAPTER_BITS) - 1, 0, GENERATION_MASK));
 }
 
 #[cfg(test)]
@@ -242,17 +212,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_keeps_its_parts_apart() {
-        let word = word(HandleType::Srq, 0xfff, 0xff_ffff, GENERATION_MASK);
-        assert_eq!(index(word), 0xff_ffff);
-        assert_eq!(generation(word), GENERATION_MASK);
-        assert_eq!(Handle::from_raw(word).claimed_type(), Some(HandleType::Srq));
+    fn every_type_comes_back_from_its_tag() {
+        for number in 0..10 {
+            let claimed = Handle::from_raw(handle::word(Tag::new(number), 1, 2, 3)).claimed_type();
+            assert_eq!(claimed.map(|kind| kind as u32), Some(number));
+        }
+        assert_eq!(Handle::from_raw(handle::word(Tag::new(10), 1, 2, 3)).claimed_type(), None);
         assert_eq!(Handle::NULL.claimed_type(), None);
     }
 
     #[test]
     fn typed_handles_only_come_from_words_of_their_type() {
-        let ep = EpHandle::from_raw(word(HandleType::Ep, 1, 2, 3));
+        let ep = EpHandle::from_raw(handle::word(HandleType::Ep.tag(), 1, 2, 3));
         assert_eq!(EpHandle::try_from(Handle::from(ep)), Ok(ep));
         assert_eq!(EvdHandle::try_from(Handle::from(ep)), Err(crate::Error::InvalidHandle));
         assert!(EvdHandle::try_from(Handle::NULL).unwrap().is_null());

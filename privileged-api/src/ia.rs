@@ -1,48 +1,46 @@
-//! The interface adapter: its life, its state and what it can do (pages it_ia_create, it_ia_query, it_ia_free, it_ia_info_t).
+//! The interface adapter: its life, its state and what it can do (pages it_ia_create, it_ia_query,
+//! it_ia_free, it_ia_info_t).
 //!
 //! Owns all objects of the IA. An IA is enabled, disabled (its device died) or freed ([`Life`]).
 //!
-//! Locks, outermost first: an endpoint's operation lock (sleeps), a table entry (an endpoint's before an address handle's), an object's
-//! control lock, a queue's or `unanswered`. `ud_requests` and `mappings` are taken alone.
+//! Locks, outermost first: an endpoint's operation lock (sleeps), a table entry (an endpoint's
+//! before an address handle's), an object's control lock, a queue's or `unanswered`. `ud_requests`
+//! and `mappings` are taken alone.
 
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use kernel_agent::{Agent, Client};
+use api_core::numbers::Number;
+use api_core::{CallbackThread, Context, Life, Slots, Table, handle};
+use kernel_agent::{Agent, Client, Consumer, Sender};
 use nic_abi::ident;
 use nic_abi::registers::Features;
 use platform::Privileged;
-use platform::sync::atomic::AtomicU32;
 use platform::sync::{Mutex, Once};
 
 use crate::address::NetAddr;
 use crate::address_handle::{AddressHandle, MAX_ADDRESS_HANDLES};
 use crate::attributes::ObjectCounts;
+use crate::closed;
 use crate::cm::Unanswered;
-use crate::context::Context;
-use crate::dispatch::{Dispatcher, Shared};
 use crate::ep::Ep;
 use crate::evd::Evd;
 use crate::flags::{ConnQualTypes, IoblTypes, RmrTypes, ServiceTypes};
-use crate::gates::{CqGates, Gates, SendGates, bar};
-use crate::handle::{self, EpHandle, EvdHandle, HandleType, IaHandle, LmrHandle};
+use crate::handle::{EpHandle, EvdHandle, HandleType, IaHandle, LmrHandle};
 use crate::info::{IaInfo, SpigotInfo, TransportType, VendorIb};
-use crate::life::Life;
 use crate::listen::Listen;
 use crate::lmr::Lmr;
 use crate::lmr::keys::Keys;
 use crate::lmr::owners::Owners;
 use crate::mem_map::Mappings;
-use crate::numbers::Number;
-use crate::provider::{Limits, MAJOR, MINOR};
+use crate::provider::{Limits, MAJOR, MINOR, Shared};
 use crate::pz::Pz;
 use crate::rmr::Rmr;
 use crate::srq::Srq;
 use crate::status::{Error, Result};
-use crate::table::Table;
 use crate::ud_service::{MAX_REQUESTS, UdRequests, UdSvcReq};
 
 /// The one spigot that an IA has, numbered as InfiniBand numbers ports.
@@ -78,8 +76,6 @@ pub(crate) struct Core {
     /// What the device can do and the interface lets be used.
     features: Features,
     pub(crate) life: Life,
-    /// Control calls in progress, see [`Call`].
-    calls: AtomicU32,
     /// The IA is about to be freed: no callback begins.
     closing: AtomicBool,
     pub(crate) context: Context,
@@ -91,8 +87,8 @@ pub(crate) struct Core {
     pub(crate) srqs: Table<Srq>,
     pub(crate) evds: Table<Evd>,
     pub(crate) eps: Table<Ep>,
-    pub(crate) evd_gates: CqGates,
-    pub(crate) ep_gates: SendGates,
+    pub(crate) evd_slots: Slots<Consumer>,
+    pub(crate) ep_slots: Slots<Sender>,
     pub(crate) listens: Table<Listen>,
     pub(crate) addrs: Table<AddressHandle>,
     pub(crate) ud_svc_reqs: Table<UdSvcReq>,
@@ -100,7 +96,7 @@ pub(crate) struct Core {
     pub(crate) affiliated: AtomicU64,
     /// The dispatcher of unaffiliated events, or 0.
     pub(crate) unaffiliated: AtomicU64,
-    pub(crate) dispatcher: Dispatcher,
+    pub(crate) callback_thread: CallbackThread,
     pub(crate) unanswered: Mutex<Unanswered>,
     pub(crate) ud_requests: Mutex<UdRequests>,
     pub(crate) mappings: Mutex<Mappings>,
@@ -108,31 +104,25 @@ pub(crate) struct Core {
 
 /// An interface adapter. Cloning it makes another name for the same.
 ///
-/// Every call but [`Ia::ia_free`] returns `InvalidIa` once the IA is freed, and `IaCatastrophe` once its device is dead; these two
-/// are not repeated at each call's list of errors where others are longer.
+/// Every call but [`Ia::ia_free`] returns `InvalidIa` once the IA is freed, and `IaCatastrophe`
+/// once its device is dead; these two are not repeated at each call's list of errors where others
+/// are longer.
 #[derive(Clone)]
 #[doc(alias = "it_ia_handle_t")]
 pub struct Ia(Arc<Core>);
 
-/// A control call in progress. [`Ia::ia_free`] waits for it, so that it finds all that the call makes, and nothing that it is about to take away.
-///
-/// It waits for the device for a bounded time at most, never for an event.
-pub(crate) struct Call<'a>(&'a Arc<Core>);
+/// A call that creates, changes or frees objects, in progress. [`Ia::ia_free`] waits for it, so
+/// that it finds all objects that the call creates and takes nothing away that the call uses.
+pub(crate) struct Call<'a> {
+    core: &'a Arc<Core>,
+    _counted: api_core::Call<'a>,
+}
 
 impl Deref for Call<'_> {
     type Target = Arc<Core>;
 
     fn deref(&self) -> &Arc<Core> {
-        self.0
-    }
-}
-
-impl Drop for Call<'_> {
-    fn drop(&mut self) {
-        let last = self.0.calls.fetch_sub(1, Ordering::AcqRel) == 1;
-        if last && self.0.life.is_freed() {
-            self.0.shared.platform.wake(&self.0.calls);
-        }
+        self.core
     }
 }
 
@@ -148,34 +138,33 @@ impl Core {
         let number = ia.number();
         let id = *agent.identity();
         let keys = id.max_keys.min(ident::MAX_KEYS);
-        let pzs = Table::new(HandleType::Pz, &ia, id.max_pds, 0)?;
-        let lmrs = Table::new(HandleType::Lmr, &ia, keys.saturating_sub(1), 1)?;
-        let evds = Table::new(HandleType::Evd, &ia, id.max_cqs, 0)?;
-        let eps = Table::new(HandleType::Ep, &ia, id.max_qps, 0)?;
-        let (evd_gates, ep_gates) = (Gates::new(id.max_cqs)?, Gates::new(id.max_qps)?);
-        let listens = Table::new(HandleType::Listen, &ia, MAX_LISTENS, 0)?;
-        let addrs = Table::new(HandleType::Addr, &ia, MAX_ADDRESS_HANDLES, 0)?;
-        let ud_svc_reqs = Table::new(HandleType::UdSvcReq, &ia, MAX_REQUESTS, 0)?;
+        let pzs = Table::new(HandleType::Pz.tag(), &ia, id.max_pds, 0)?;
+        let lmrs = Table::new(HandleType::Lmr.tag(), &ia, keys.saturating_sub(1), 1)?;
+        let evds = Table::new(HandleType::Evd.tag(), &ia, id.max_cqs, 0)?;
+        let eps = Table::new(HandleType::Ep.tag(), &ia, id.max_qps, 0)?;
+        let (evd_slots, ep_slots) = (Slots::new(id.max_cqs)?, Slots::new(id.max_qps)?);
+        let listens = Table::new(HandleType::Listen.tag(), &ia, MAX_LISTENS, 0)?;
+        let addrs = Table::new(HandleType::Addr.tag(), &ia, MAX_ADDRESS_HANDLES, 0)?;
+        let ud_svc_reqs = Table::new(HandleType::UdSvcReq.tag(), &ia, MAX_REQUESTS, 0)?;
         let features = Features::from_bits_truncate(id.features) & limits.features;
         let direct = features.contains(Features::RESERVED_KEY);
         let owners = Arc::new(Owners::new(keys)?);
         // Index 0 stands for none in the note of a link.
-        let rmrs = Table::new(HandleType::Rmr, &ia, keys.saturating_sub(1), 1)?;
+        let rmrs = Table::new(HandleType::Rmr.tag(), &ia, keys.saturating_sub(1), 1)?;
         let keys = Keys::new(number, keys, direct)?;
-        let srqs = Table::new(HandleType::Srq, &ia, id.max_srqs, 0)?;
+        let srqs = Table::new(HandleType::Srq.tag(), &ia, id.max_srqs, 0)?;
         let core = Arc::new_cyclic(|me: &Weak<Core>| Core {
-            dispatcher: Dispatcher::new(shared.platform.clone()),
+            callback_thread: CallbackThread::new(shared.platform.clone()),
+            life: Life::new(shared.platform.clone()),
             shared,
             agent,
             client: Once::new(),
             me: me.clone(),
             name: String::from(name),
-            handle: IaHandle::from_raw(handle::word(HandleType::Ia, number, 0, ia.first_generation())),
+            handle: IaHandle::from_raw(handle::word(HandleType::Ia.tag(), number, 0, ia.first_generation())),
             number: ia,
             privileged,
             features,
-            life: Life::new(),
-            calls: AtomicU32::new(0),
             closing: AtomicBool::new(false),
             context: Context::new(),
             pzs,
@@ -186,8 +175,8 @@ impl Core {
             srqs,
             evds,
             eps,
-            evd_gates,
-            ep_gates,
+            evd_slots,
+            ep_slots,
             listens,
             addrs,
             ud_svc_reqs,
@@ -203,9 +192,23 @@ impl Core {
         core.client.call_once(|| client);
         // Only a privileged consumer can attach callbacks.
         if privileged.is_some() {
-            core.dispatcher.start("it-callbacks", core.me.clone())?;
+            core.start_callback_thread()?;
         }
         Ok(Ia(core))
+    }
+
+    /// Starts the thread that runs the callbacks that consumers' calls made due.
+    fn start_callback_thread(&self) -> Result<()> {
+        let me = self.me.clone();
+        let run = move |evd| {
+            let Some(core) = me.upgrade() else { return false };
+            let ia = Ia(core);
+            if let Some(evd) = ia.core().evds.get(evd) {
+                evd.run_callback(&ia);
+            }
+            true
+        };
+        self.callback_thread.start("it-callbacks", run).map_err(|_| Error::Resources)
     }
 
     /// The agent's client.
@@ -213,7 +216,7 @@ impl Core {
         self.client.get().ok_or(Error::InvalidIa)
     }
 
-    /// Another name for this IA, if anybody still has one.
+    /// This IA, if a clone of it still exists.
     pub(crate) fn ia(&self) -> Option<Ia> {
         self.me.upgrade().map(Ia)
     }
@@ -221,7 +224,7 @@ impl Core {
     /// Fails unless the IA is enabled.
     #[inline(always)]
     pub(crate) fn still_live(&self) -> Result<()> {
-        self.life.check()
+        Ok(self.life.check()?)
     }
 
     /// The consumer's privilege.
@@ -234,21 +237,21 @@ impl Core {
         !self.closing.load(Ordering::Acquire)
     }
 
-    /// The device is dead: the IA is disabled for good, and all who wait return.
+    /// Disables the IA for good, as its device is dead. All waiters return.
     pub(crate) fn disable(&self) {
-        if self.life.disable(|| self.bar_gates()) {
+        if self.life.disable(|| self.close_slots()) {
             log::warn!("{}: the device is dead, the IA is disabled", self.name);
             self.wake_all();
         }
     }
 
-    /// From here on each post and each taking of completions looks at the state.
-    fn bar_gates(&self) {
+    /// Closes all slots: each post and each dequeue takes the slow path, which checks the state.
+    fn close_slots(&self) {
         for evd in self.evds.all() {
-            evd.bar(bar::DISABLED, || true);
+            evd.set_closed(closed::DISABLED, || true);
         }
         for ep in self.eps.all() {
-            ep.bar();
+            ep.close_slot();
         }
     }
 
@@ -274,7 +277,8 @@ impl Core {
         }
     }
 
-    /// As [`Core::error`], of a call that can only be refused because its object was freed meanwhile; `invalid` says so.
+    /// As [`Core::error`], of a call that can only be refused because its object was freed
+    /// meanwhile; `invalid` says so.
     pub(crate) fn gone(&self, error: kernel_agent::Error, invalid: Error) -> Error {
         match error {
             kernel_agent::Error::Gone | kernel_agent::Error::Command(_) if !self.agent.is_dead() => invalid,
@@ -306,8 +310,9 @@ impl Core {
         }
     }
 
-    /// As [`Core::not_posted`], of a post that does not hold the endpoint's table entry: a reset may have put another queue pair there meanwhile, and
-    /// an endpoint that was just reset takes no requests.
+    /// As [`Core::not_posted`], of a post that does not hold the endpoint's table entry: a reset
+    /// may have put another queue pair there meanwhile, and an endpoint that was just reset takes
+    /// no requests.
     #[cold]
     pub(crate) fn not_posted_to(&self, ep: EpHandle, error: kernel_agent::PostError) -> Error {
         match self.not_posted(error) {
@@ -321,7 +326,7 @@ impl Core {
         self.features
     }
 
-    /// Frees everything, whoever uses whom last first.
+    /// Frees all objects, users before what they use.
     fn tear_down(&self) {
         for listen in self.listens.all() {
             self.free_listen_point(&listen);
@@ -355,7 +360,7 @@ impl Core {
         if let Some(client) = self.client.get() {
             client.detach();
         }
-        // Now that the agent tells of no more.
+        // Last, when the agent makes no more upcalls.
         self.unanswered.lock().clear();
         self.ud_requests.lock().clear();
     }
@@ -363,8 +368,8 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.dispatcher.stop();
-        // An IA that was never freed goes with its last name.
+        self.callback_thread.stop();
+        // An IA that was never freed ends with its last clone.
         if !self.life.is_freed() {
             self.tear_down();
         }
@@ -385,10 +390,6 @@ impl Drop for Core {
 }
 
 impl Ia {
-    pub(crate) fn of(core: Arc<Core>) -> Ia {
-        Ia(core)
-    }
-
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.0
     }
@@ -402,12 +403,7 @@ impl Ia {
 
     /// The IA's inside for a call that makes, changes or frees objects, if it is enabled.
     pub(crate) fn call(&self) -> Result<Call<'_>> {
-        self.0.calls.fetch_add(1, Ordering::AcqRel);
-        let call = Call(&self.0);
-        // Either this call sees that the IA is freed, or that sees this call.
-        fence(Ordering::SeqCst);
-        self.0.still_live()?;
-        Ok(call)
+        Ok(Call { core: &self.0, _counted: self.0.life.begin_call()? })
     }
 
     /// The IA's handle.
@@ -415,31 +411,33 @@ impl Ia {
         self.0.handle
     }
 
-    /// How many objects there are, for tests and diagnostics. Works on a disabled and on a freed IA, too.
+    /// How many objects there are, for tests and diagnostics. Works on a disabled and on a freed
+    /// IA, too.
     pub fn object_counts(&self) -> ObjectCounts {
         let core = &self.0;
         ObjectCounts {
-            pz: core.pzs.len(),
-            lmr: core.lmrs.len(),
-            rmr: core.rmrs.len(),
-            srq: core.srqs.len(),
-            evd: core.evds.len(),
-            ep: core.eps.len(),
-            listen: core.listens.len(),
+            pz: core.pzs.count(),
+            lmr: core.lmrs.count(),
+            rmr: core.rmrs.count(),
+            srq: core.srqs.count(),
+            evd: core.evds.count(),
+            ep: core.eps.count(),
+            listen: core.listens.count(),
             mappings: core.mappings.lock().len(),
             cn_est: core.unanswered.lock().len(),
-            addr: core.addrs.len(),
-            ud_svc_req: core.ud_svc_reqs.len(),
+            addr: core.addrs.count(),
+            ud_svc_req: core.ud_svc_reqs.count(),
             ud_requests: core.ud_requests.lock().len(),
         }
     }
 
-    /// Frees the IA and all its objects; who waits returns. A failure changes nothing.
+    /// Frees the IA and all its objects. Waiters return. A failure changes nothing.
     ///
     /// When it returns the device touches none of the IA's memory any more.
     ///
-    /// Errors: `InvalidIa` (freed before), `InvalidEvdState` while a callback of the IA runs. Blocks for the device, but not without end.
-    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_ia_free.
+    /// Errors: `InvalidIa` (freed before), `InvalidEvdState` while a callback of the IA runs.
+    /// Blocks for the device, but not without end. Thread-safe: a call that races with it succeeds
+    /// or finds the handle invalid. Page it_ia_free.
     #[doc(alias = "it_ia_free")]
     pub fn ia_free(&self) -> Result<()> {
         let core = &self.0;
@@ -449,28 +447,24 @@ impl Ia {
         let evds = core.evds.all();
         if evds.iter().any(|evd| Core::callback_runs(evd)) {
             core.closing.store(false, Ordering::Release);
-            // Callbacks that were kept from beginning may now.
+            // Callbacks that were due meanwhile may begin now.
             for evd in evds {
-                core.dispatcher.schedule(evd.handle);
+                core.callback_thread.schedule(evd.handle.as_raw());
             }
             return Err(Error::InvalidEvdState);
         }
-        core.life.free(|| core.bar_gates());
-        core.dispatcher.stop();
+        core.life.free(|| core.close_slots());
+        core.callback_thread.stop();
         core.wake_all();
-        loop {
-            match core.calls.load(Ordering::Acquire) {
-                0 => break,
-                calls => _ = core.shared.platform.wait(&core.calls, calls, None),
-            }
-        }
+        core.life.wait_for_calls();
         core.tear_down();
         Ok(())
     }
 
     /// Says what the IA is and can do.
     ///
-    /// Errors: `Resources`, `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks. Thread-safe. Page it_ia_query.
+    /// Errors: `Resources`, `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks.
+    /// Thread-safe. Page it_ia_query.
     #[doc(alias = "it_ia_query")]
     pub fn ia_query(&self) -> Result<IaInfo> {
         let core = self.live()?;

@@ -22,8 +22,6 @@
 #![no_std]
 
 extern crate alloc;
-#[cfg(all(test, ferrovia_model))]
-extern crate std;
 
 /// The code of docs/embed.md compiles.
 #[cfg(doctest)]
@@ -33,35 +31,28 @@ mod embed {}
 mod address;
 mod address_handle;
 mod attributes;
+mod closed;
 mod cm;
 mod context;
-mod dispatch;
 mod ep;
 mod evd;
 mod event;
 mod flags;
-mod gates;
 mod handle;
 mod ia;
 mod info;
 mod iobl;
-mod life;
 mod listen;
 mod lmr;
 mod mem_map;
-#[cfg(all(test, ferrovia_model))]
-mod models;
-mod numbers;
 mod path;
 mod posted;
 mod provider;
 mod pz;
 mod rmr;
-mod signal;
 mod socket;
 mod srq;
 mod status;
-mod table;
 mod ud_service;
 mod upcalls;
 

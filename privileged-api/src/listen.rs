@@ -2,12 +2,12 @@
 
 use alloc::sync::Arc;
 
+use api_core::Context;
 use kernel_agent::ListenId;
 use platform::sync::Mutex;
 
 use crate::address::ConnQual;
 use crate::attributes::ListenParam;
-use crate::context::Context;
 use crate::ep::connect::service;
 use crate::evd::Feed;
 use crate::event::EventType;

@@ -4,14 +4,15 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use api_core::InCallbacks;
 use kernel_agent::Agent;
 use nic_abi::registers::Features;
 use platform::sync::Mutex;
 use platform::{Platform, Privileged};
 
-use crate::dispatch::Shared;
 use crate::ia::{Core, Ia};
 use crate::info::{INTERFACE_NAME_SIZE, Interface, TransportType};
+use crate::lmr::sharing::Shareable;
 use crate::status::{Error, Result};
 
 /// The major version of the API.
@@ -31,6 +32,25 @@ pub struct Limits {
 impl Limits {
     /// All that there is.
     pub const NONE: Limits = Limits { features: Features::all(), connections: u32::MAX };
+}
+
+/// What all IAs of a provider share.
+pub(crate) struct Shared {
+    pub(crate) platform: Arc<dyn Platform>,
+    pub(crate) shareable: Shareable,
+    pub(crate) callbacks: InCallbacks,
+}
+
+impl Shared {
+    fn new(platform: Arc<dyn Platform>) -> Shared {
+        let callbacks = InCallbacks::new(platform.clone());
+        Shared { platform, shareable: Shareable::new(), callbacks }
+    }
+
+    /// Refuses a call that its page excludes from callbacks, if this thread runs one.
+    pub(crate) fn not_in_callback(&self) -> Result<()> {
+        if self.callbacks.contains_this_thread() { Err(Error::CallbackContext) } else { Ok(()) }
+    }
 }
 
 struct Offer {

@@ -2,11 +2,11 @@
 
 use alloc::sync::Arc;
 
+use api_core::Context;
 use kernel_agent::Pd;
 use platform::use_count::{Counted, NotClosed, Use, UseCount};
 
 use crate::attributes::PzParam;
-use crate::context::Context;
 use crate::flags::PzParamMask;
 use crate::handle::PzHandle;
 use crate::ia::{Core, Ia};

@@ -5,11 +5,11 @@
 
 use alloc::sync::Arc;
 
+use api_core::Context;
 use kernel_agent::Note;
 use nic_abi::registers::Features;
 
 use crate::attributes::SrqParam;
-use crate::context::Context;
 use crate::ep::post::{check_recv_flags, data};
 use crate::event::EventType;
 use crate::flags::{DtoFlags, SrqParamMask};

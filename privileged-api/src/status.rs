@@ -3,6 +3,8 @@
 //! The numbers are those of the sample header (appendix G). Codes that pages return but that the header lacks, and
 //! our own [`Error::CallbackContext`], follow after its last value.
 
+use api_core::{Ended, OutOfResources};
+
 /// Why a call failed at once: what was wrong with which argument.
 #[doc(alias = "it_status_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -620,6 +622,21 @@ impl Error {
     /// The name in the specification.
     pub const fn name(self) -> &'static str {
         self.texts().0
+    }
+}
+
+impl From<OutOfResources> for Error {
+    fn from(_: OutOfResources) -> Error {
+        Error::Resources
+    }
+}
+
+impl From<Ended> for Error {
+    fn from(ended: Ended) -> Error {
+        match ended {
+            Ended::Disabled => Error::IaCatastrophe,
+            Ended::Freed => Error::InvalidIa,
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
+use api_core::Context;
 use kernel_agent::{
     ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolutionRequestId, ResolveParams,
 };
@@ -20,7 +21,6 @@ use roce::{Gid, Qpn};
 
 use crate::address::{ConnQual, NetAddr, Path, PrivateData};
 use crate::attributes::UdSvcReqParam;
-use crate::context::Context;
 use crate::ep::connect::{fit, received, service};
 use crate::evd::Feed;
 use crate::evd::callback::Origin;

@@ -17,9 +17,8 @@ use alloc::vec::Vec;
 
 use nic_abi::admin::QpState;
 use nic_abi::registers::Identity;
-use nic_hal::Attention;
 use platform::sync::Mutex;
-use platform::{Instant, Platform};
+use platform::{Instant, Platform, Signal};
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 use roce::{PathMtu, Psn, Qpn};
@@ -41,7 +40,7 @@ pub(crate) struct ConnectionManager {
     platform: Arc<dyn Platform>,
     identity: Identity,
     /// Wakes the dispatcher thread.
-    attention: Arc<Attention>,
+    signal: Arc<Signal>,
     /// QP1 while the agent is open.
     qp1: Mutex<Option<Arc<Gsi>>>,
     tables: Mutex<Tables>,
@@ -186,7 +185,7 @@ impl ConnectionManager {
     pub(crate) fn new(
         platform: Arc<dyn Platform>,
         identity: Identity,
-        attention: Arc<Attention>,
+        signal: Arc<Signal>,
         (connections, listens): (u32, u32),
         seed: u64,
     ) -> ConnectionManager {
@@ -201,7 +200,7 @@ impl ConnectionManager {
         ConnectionManager {
             platform,
             identity,
-            attention,
+            signal,
             qp1: Mutex::new(None),
             tables: Mutex::new(Tables {
                 cm: Cm::new(config),
@@ -261,7 +260,7 @@ impl ConnectionManager {
             }
             Action::Event(event) => {
                 tables.inbox.push_back(Notice::Cm(Box::new(event)));
-                self.attention.raise();
+                self.signal.raise();
             }
         }
     }
@@ -432,7 +431,7 @@ impl ConnectionManager {
         tables.cm.establish(now, id, private_data)?;
         tables.inbox.push_back(Notice::Established(id));
         self.flush(&mut tables);
-        self.attention.raise();
+        self.signal.raise();
         Ok(())
     }
 

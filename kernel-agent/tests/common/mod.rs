@@ -126,7 +126,7 @@ pub fn attributes<'a>(
         max_receive_segments: 4,
         max_message: 0,
         context,
-        gate: None,
+        slot: None,
     }
 }
 

@@ -3,7 +3,8 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8};
 
-use kernel_agent::{Admission, Qp, QpAttributes, QpType, SegmentLimits};
+use api_core::Context;
+use kernel_agent::{Qp, QpAttributes, QpType, SegmentLimits, SlotParams};
 use nic_abi::registers::Features;
 use nic_abi::wqe;
 use platform::SleepLock;
@@ -11,10 +12,9 @@ use platform::sync::Mutex;
 
 use super::{Common, Control, Ep, Limits, Messages, access};
 use crate::attributes::{EpAttributes, EpStateRc, UdAttributes};
-use crate::context::Context;
+use crate::closed;
 use crate::event::EventType;
 use crate::flags::EpFlags;
-use crate::gates::bar;
 use crate::handle::{EpHandle, EvdHandle, PzHandle, SrqHandle};
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
@@ -86,7 +86,7 @@ impl Ia {
         let common = Arc::new(Common {
             handle,
             state: AtomicU8::new(EpStateRc::Unconnected as u8),
-            gate: core.ep_gates.at(handle.as_raw())?.clone(),
+            slot: core.ep_slots.get_or_create(handle.as_raw())?.clone(),
             zone,
             srq,
             request,
@@ -99,7 +99,7 @@ impl Ia {
         });
         let qp = core.new_qp(&common, &limits, &attr)?;
         reservation.fill(Arc::new(Ep { qp, limits, common: common.clone() }));
-        core.life.made(|| common.bar());
+        core.life.created(|| common.close_slot());
         Ok(handle)
     }
 }
@@ -146,14 +146,15 @@ impl Core {
             max_receive_segments: attr.max_recv_segments.max(1) as u32,
             max_message: attr.max_dto_payload_size as u64,
             context: common.handle.as_raw(),
-            gate: None,
+            slot: None,
         })
     }
 
     /// Makes a queue pair for an endpoint, ready for receives.
     pub(super) fn new_qp(&self, common: &Common, limits: &Limits, attr: &EpAttributes) -> Result<Arc<Qp>> {
         // The endpoint has a state that takes no requests.
-        let admission = Admission { gate: &common.gate, pass: common.handle.as_raw(), bars: bar::STATE };
+        let slot_params =
+            SlotParams { slot: &common.slot, handle: common.handle.as_raw(), closed: closed::STATE };
         let most = SegmentLimits {
             send: limits.send_segments as u32,
             write: limits.write_segments as u32,
@@ -161,7 +162,7 @@ impl Core {
         };
         let attributes = QpAttributes {
             max_send_segments: limits.most_send_segments() as u32,
-            gate: Some((admission, most)),
+            slot: Some((slot_params, most)),
             ..self.qp_attributes(QpType::Rc, common, attr)?
         };
         let created = self.client()?.create_qp(&attributes);

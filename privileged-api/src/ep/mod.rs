@@ -20,19 +20,19 @@ use alloc::sync::Arc;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use kernel_agent::{ConnectionId, Qp, SendGate};
+use api_core::Context;
+use kernel_agent::{ConnectionId, Qp, SendSlot};
 use nic_abi::wqe::LinkFlags;
 use platform::SleepLock;
 use platform::sync::{Mutex, MutexGuard};
 
 use crate::address::Path;
 use crate::attributes::{EpAttributes, EpParam, EpState, EpStateRc, EpStateUd};
-use crate::context::Context;
+use crate::closed;
 use crate::evd::callback::Origin;
 use crate::evd::{Evd, Feed};
 use crate::event::{Event, RejectReason};
 use crate::flags::{EpParamMask, ServiceTypes};
-use crate::gates::bar;
 use crate::handle::{EpHandle, EvdHandle, PzHandle};
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::pz::InZone;
@@ -98,7 +98,7 @@ pub(crate) struct Common {
     pub(crate) handle: EpHandle,
     state: AtomicU8,
     /// Through which requests are posted, if nothing speaks against it.
-    pub(crate) gate: Arc<SendGate>,
+    pub(crate) slot: Arc<SendSlot>,
     zone: InZone,
     /// Where Receives come from, instead of a queue of its own.
     srq: Option<Arc<Srq>>,
@@ -151,12 +151,12 @@ impl Common {
     fn set_state(&self, to: EpStateRc) {
         self.state.store(to as u8, Ordering::Release);
         let takes_none = || !state::takes_requests(self.state.load(Ordering::Acquire));
-        self.gate.bar(self.handle.as_raw(), bar::STATE, takes_none);
+        self.slot.set_closed(self.handle.as_raw(), closed::STATE, takes_none);
     }
 
-    /// The IA has ended: nothing is posted through the gate any more.
-    pub(crate) fn bar(&self) {
-        self.gate.bar(self.handle.as_raw(), bar::DISABLED, || true);
+    /// Closes the slot for good, as the IA has ended.
+    pub(crate) fn close_slot(&self) {
+        self.slot.set_closed(self.handle.as_raw(), closed::DISABLED, || true);
     }
 
     /// The control lock, if what is told of a connection is about this endpoint's present one. Whoever lets go of it has to ask again: meanwhile the
@@ -405,7 +405,7 @@ impl Ia {
         let renewed = Arc::new(Ep { qp, limits: ep.limits, common: ep.common.clone() });
         let former = core.eps.replace(ep.handle.as_raw(), renewed);
         // Who bars all did not find the gate open, perhaps: for a moment nobody was in it.
-        core.life.made(|| ep.bar());
+        core.life.created(|| ep.close_slot());
         let former = match former {
             Ok(former) => former,
             Err(late) => {

@@ -6,6 +6,7 @@
 
 use core::sync::atomic::Ordering;
 
+use api_core::Entry;
 use kernel_agent::{Note, PostError, Rung, SegmentLimits, SendRequest};
 use nic_abi::wqe::{Opcode, Segment, SendFlags};
 
@@ -18,7 +19,6 @@ use crate::handle::{EpHandle, Handle, HandleType};
 use crate::ia::{Core, Ia};
 use crate::iobl::LmrTriplet;
 use crate::status::{Error, Result};
-use crate::table::Entry;
 
 /// What an operation is.
 struct Operation {
@@ -29,7 +29,7 @@ struct Operation {
     /// Its limit of segments.
     segments: fn(&Limits) -> usize,
     /// The same, as the gate knows it.
-    at_gate: fn(&SegmentLimits) -> u32,
+    in_slot: fn(&SegmentLimits) -> u32,
 }
 
 /// A Send, Write or Read, but for its endpoint and its segments.
@@ -80,21 +80,21 @@ const SEND: Operation = Operation {
     event: EventType::DTO_SEND_CMPL,
     allowed: SEND_FLAGS,
     segments: |limits| limits.send_segments,
-    at_gate: |limits| limits.send,
+    in_slot: |limits| limits.send,
 };
 const WRITE: Operation = Operation {
     opcode: Opcode::Write,
     event: EventType::DTO_RDMA_WRITE_CMPL,
     allowed: EACH,
     segments: |limits| limits.write_segments,
-    at_gate: |limits| limits.write,
+    in_slot: |limits| limits.write,
 };
 const READ: Operation = Operation {
     opcode: Opcode::Read,
     event: EventType::DTO_RDMA_READ_CMPL,
     allowed: EACH,
     segments: |limits| limits.read_segments,
-    at_gate: |limits| limits.read,
+    in_slot: |limits| limits.read,
 };
 
 /// Refuses flags that the operation does not allow, undefined ones among them, and NOTIFY without COMPLETION.
@@ -239,7 +239,7 @@ impl Core {
         let segment = self.plain_segment(segment)?;
         let (request, note) = wanted.request();
         let pass = ep.as_raw();
-        self.ep_gates.get(pass)?.post_single(pass, wanted.operation.at_gate, &request, segment, note)
+        self.ep_slots.get(pass)?.post_single(pass, wanted.operation.in_slot, &request, segment, note)
     }
 
     /// The same with any number of segments.
@@ -251,7 +251,7 @@ impl Core {
         let (request, note) = wanted.request();
         let segment = |triplet: &LmrTriplet| self.segment(triplet);
         let pass = ep.as_raw();
-        self.ep_gates.get(pass)?.post(pass, wanted.operation.at_gate, &request, segments, segment, note)
+        self.ep_slots.get(pass)?.post(pass, wanted.operation.in_slot, &request, segments, segment, note)
     }
 }
 

@@ -5,6 +5,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use api_core::Context;
 use kernel_agent::{Qp, QpType};
 use nic_abi::admin::{ModifyQp, QpMask, QpState};
 use nic_abi::registers::Features;
@@ -14,7 +15,6 @@ use platform::sync::Mutex;
 
 use super::{Common, Control, Ep, Limits, Messages, RC_ONLY, state};
 use crate::attributes::{EpAttributes, RcAttributes};
-use crate::context::Context;
 use crate::event::EventType;
 use crate::flags::EpParamMask;
 use crate::handle::{EpHandle, EvdHandle, PzHandle};
@@ -91,7 +91,7 @@ impl Ia {
             handle,
             state: AtomicU8::new(state::UD_OPERATIONAL),
             // Nothing is in it: datagrams have another way.
-            gate: Arc::default(),
+            slot: Arc::default(),
             zone,
             srq: None,
             request,

@@ -111,7 +111,7 @@ impl Evd {
             (routine, attached.serial)
         };
         {
-            let _inside = ia.core().shared.enter_callback();
+            let _inside = ia.core().shared.callbacks.enter();
             routine(ia, self.handle);
         }
         let mut left_over = None;
@@ -161,7 +161,7 @@ impl Core {
     pub(crate) fn due(&self, evd: &Evd, origin: Origin<'_>) {
         match origin {
             Origin::Dispatcher(ia) => evd.run_callback(ia),
-            Origin::Call => self.dispatcher.schedule(evd.handle),
+            Origin::Call => self.callback_thread.schedule(evd.handle.as_raw()),
         }
     }
 }

@@ -3,7 +3,9 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use kernel_agent::Admission;
+use api_core::Context;
+use kernel_agent::SlotParams;
+use platform::Signal;
 use platform::SleepLock;
 use platform::sync::Mutex;
 use platform::use_count::UseCount;
@@ -15,13 +17,11 @@ use super::dto::DtoQueue;
 use super::notification::Notifier;
 use super::queue::SoftQueue;
 use super::{Control, Evd, Queue};
-use crate::context::Context;
+use crate::closed;
 use crate::event::EventType;
 use crate::flags::EvdFlags;
-use crate::gates::bar;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
-use crate::signal::Signal;
 use crate::status::{Error, Result};
 
 /// The streams that a simple dispatcher can have.
@@ -140,7 +140,7 @@ impl Ia {
             }
         };
         reservation.fill(evd.clone());
-        core.life.made(|| evd.bar(bar::DISABLED, || true));
+        core.life.created(|| evd.set_closed(closed::DISABLED, || true));
         if !aevd.is_null() {
             // It may have waiters already, who count on being told.
             core.announce(&evd, Origin::Call);
@@ -167,14 +167,14 @@ impl Core {
             return if threshold <= size { Ok(Queue::Soft(queue)) } else { Err(Error::InvalidThreshold) };
         }
         let entries = u32::try_from(size).map_err(|_| Error::ResourceQueueSize)?;
-        let gate = self.evd_gates.at(handle.as_raw())?;
-        let admission = Admission { gate, pass: handle.as_raw(), bars: 0 };
-        let created = self.client()?.create_cq_in(entries, handle.as_raw(), admission);
+        let slot = self.evd_slots.get_or_create(handle.as_raw())?;
+        let slot_params = SlotParams { slot, handle: handle.as_raw(), closed: 0 };
+        let created = self.client()?.create_cq_in(entries, handle.as_raw(), slot_params);
         let cq = created.map_err(|error| match error {
             kernel_agent::Error::OutOfRange(_) => Error::ResourceQueueSize,
             other => self.error(other),
         })?;
-        let made = match DtoQueue::new(cq.clone(), gate.clone(), handle, self.owners.clone()) {
+        let made = match DtoQueue::new(cq.clone(), slot.clone(), handle, self.owners.clone()) {
             Ok(queue) if threshold <= queue.capacity() => Ok(Queue::Dto(queue)),
             Ok(_) => Err(Error::InvalidThreshold),
             Err(error) => Err(error),

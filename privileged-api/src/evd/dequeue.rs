@@ -25,7 +25,7 @@ impl Ia {
     #[inline]
     pub fn evd_dequeue(&self, evd: EvdHandle) -> Result<Event> {
         let core = self.core();
-        match core.evd_gates.get(evd.as_raw()).map(|gate| gate.take(evd.as_raw())) {
+        match core.evd_slots.get(evd.as_raw()).map(|slot| slot.take(evd.as_raw())) {
             Some(Took::Done(done)) => Ok(Event::Dto(dto::plain(done, evd))),
             Some(Took::Nothing) => Err(Error::QueueEmpty),
             Some(Took::Other) | None => self.dequeue_any(evd),
@@ -91,13 +91,13 @@ impl Ia {
 }
 
 impl Core {
-    /// Takes a chunk of the completions with which there is nothing more to do, as [`CqGate::take_n`](kernel_agent::CqGate::take_n) does. A function of its own, for the
+    /// Takes a chunk of the completions with which there is nothing more to do, as [`CqSlot::take_n`](kernel_agent::CqSlot::take_n) does. A function of its own, for the
     /// loop needs all registers.
     #[inline(never)]
     fn take_plain(&self, evd: EvdHandle, into: &mut [DtoCompletion]) -> (usize, bool) {
         let at_once = into.len().min(CHUNK);
-        match (self.evd_gates.get(evd.as_raw()), into.get_mut(..at_once)) {
-            (Some(gate), Some(chunk)) => gate.take_n(evd.as_raw(), chunk, |done| dto::plain(done, evd)),
+        match (self.evd_slots.get(evd.as_raw()), into.get_mut(..at_once)) {
+            (Some(slot), Some(chunk)) => slot.take_n(evd.as_raw(), chunk, |done| dto::plain(done, evd)),
             _ => (0, true),
         }
     }

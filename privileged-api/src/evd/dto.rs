@@ -11,13 +11,13 @@
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-use kernel_agent::{Arm, Completion, Cq, CqGate, Done};
+use kernel_agent::{Arm, Completion, Cq, CqSlot, Done};
 use nic_abi::cqe::{CqeFlags, Status};
 use platform::sync::Mutex;
 
+use crate::closed;
 use crate::event::{DtoCompletion, DtoStatus, EventType};
 use crate::flags::DtoUdFlags;
-use crate::gates::bar;
 use crate::handle::{EpHandle, EvdHandle, Handle};
 use crate::lmr::owners::Owners;
 use crate::status::{Error, Result};
@@ -55,7 +55,7 @@ struct Staged {
 pub(crate) struct DtoQueue {
     cq: Arc<Cq>,
     owners: Arc<Owners>,
-    gate: Arc<CqGate>,
+    slot: Arc<CqSlot>,
     handle: EvdHandle,
     stage: Mutex<Stage>,
 }
@@ -64,7 +64,7 @@ impl DtoQueue {
     /// `gate` is that of the CQ, `handle` opens it.
     pub(crate) fn new(
         cq: Arc<Cq>,
-        gate: Arc<CqGate>,
+        slot: Arc<CqSlot>,
         handle: EvdHandle,
         owners: Arc<Owners>,
     ) -> Result<DtoQueue> {
@@ -72,16 +72,16 @@ impl DtoQueue {
         let mut ready = VecDeque::new();
         ready.try_reserve_exact(capacity).map_err(|_| Error::ResourceQueueSize)?;
         let stage = Mutex::new(Stage { ready, notifications: 0, capacity });
-        Ok(DtoQueue { cq, owners, gate, handle, stage })
+        Ok(DtoQueue { cq, owners, slot, handle, stage })
     }
 
     pub(crate) fn cq(&self) -> &Arc<Cq> {
         &self.cq
     }
 
-    /// Bars the CQ's gate for a reason, or lets go of it.
-    pub(crate) fn bar(&self, reason: u32, holds: impl FnOnce() -> bool) {
-        self.gate.bar(self.handle.as_raw(), reason, holds);
+    /// Closes the CQ's slot for a reason, or removes that reason.
+    pub(crate) fn set_closed(&self, reason: u32, closed: impl FnOnce() -> bool) {
+        self.slot.set_closed(self.handle.as_raw(), reason, closed);
     }
 
     /// The event of a completion of this queue.
@@ -157,7 +157,7 @@ impl DtoQueue {
 
     /// From now on only an aggregate takes from it, or that is over.
     pub(super) fn set_captive(&self, captive: bool) {
-        self.bar(bar::CAPTIVE, || captive);
+        self.set_closed(closed::CAPTIVE, || captive);
     }
 
     /// Stages what there is, until as many are staged as wanted or fit.
@@ -168,7 +168,7 @@ impl DtoQueue {
             for taken in 0..room {
                 let Some(completion) = polling.next() else { break };
                 if taken == 0 {
-                    polling.bar(bar::STAGED);
+                    polling.close(closed::STAGED);
                 }
                 stage.push(completion);
             }
@@ -178,7 +178,7 @@ impl DtoQueue {
     fn pop(&self, stage: &mut Stage) -> Option<Completion> {
         let completion = stage.pop();
         if completion.is_some() && stage.ready.is_empty() {
-            self.bar(bar::STAGED, || false);
+            self.set_closed(closed::STAGED, || false);
         }
         completion
     }

@@ -7,7 +7,7 @@ use platform::use_count::NotClosed;
 use super::callback::Attached;
 use super::notification::Notifier;
 use super::{Control, Evd, Feed, Queue};
-use crate::gates::bar;
+use crate::closed;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
@@ -34,7 +34,7 @@ impl Evd {
     /// name it any more.
     fn shut(&self, control: &mut Control) -> Remains {
         control.gone = true;
-        self.bar(bar::FREED, || true);
+        self.set_closed(closed::FREED, || true);
         Remains {
             callback: control.callback.take(),
             feed: self.part(control),

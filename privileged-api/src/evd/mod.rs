@@ -28,25 +28,25 @@ mod wait;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use platform::SleepLock;
-use platform::sync::Mutex;
-use platform::use_count::UseCount;
-
-use crate::attributes::THRESHOLD_DISABLE;
-use crate::context::Context;
-use crate::event::{Event, EventType};
-use crate::flags::EvdFlags;
-use crate::gates::bar;
-use crate::handle::EvdHandle;
-use crate::ia::Core;
-use crate::signal::Signal;
-use crate::status::{Error, Result};
 use aggregate::Aggregate;
+use api_core::Context;
 use callback::Attached;
 use deliver::OverflowPolicy;
 use dto::DtoQueue;
 use notification::Notifier;
+use platform::Signal;
+use platform::SleepLock;
+use platform::sync::Mutex;
+use platform::use_count::UseCount;
 use queue::SoftQueue;
+
+use crate::attributes::THRESHOLD_DISABLE;
+use crate::closed;
+use crate::event::{Event, EventType};
+use crate::flags::EvdFlags;
+use crate::handle::EvdHandle;
+use crate::ia::Core;
+use crate::status::{Error, Result};
 
 pub(crate) use feed::Feed;
 pub use notification::Notification;
@@ -117,13 +117,13 @@ impl Evd {
     /// Under the control lock.
     fn set_callback(&self, attached: bool) {
         self.callback_attached.store(attached, Ordering::Release);
-        self.bar(bar::CALLBACK, || attached);
+        self.set_closed(closed::CALLBACK, || attached);
     }
 
     /// Bars the way past the table for a reason that has come, or lets go of it.
-    pub(crate) fn bar(&self, reason: u32, holds: impl FnOnce() -> bool) {
+    pub(crate) fn set_closed(&self, reason: u32, closed: impl FnOnce() -> bool) {
         if let Queue::Dto(queue) = &self.queue {
-            queue.bar(reason, holds);
+            queue.set_closed(reason, closed);
         }
     }
 

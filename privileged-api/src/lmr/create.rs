@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicBool;
 
+use api_core::Context;
 use kernel_agent::{Client, MemoryList, Pd, Region};
 use nic_abi::ident;
 use nic_abi::registers::Features;
@@ -17,7 +18,6 @@ use super::{
 };
 use crate::address::RmrContext;
 use crate::attributes::AddrMode;
-use crate::context::Context;
 use crate::flags::{IoblTypes, LmrFlags, MemPriv};
 use crate::handle::{LmrHandle, PzHandle};
 use crate::ia::{Core, Ia};

@@ -10,9 +10,10 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use api_core::handle;
 use nic_abi::ident;
 
-use crate::handle::{self, HandleType, LmrHandle};
+use crate::handle::{HandleType, LmrHandle};
 use crate::status::{Error, Result};
 
 /// A key that no region has: of the reserved key's slot, but not the reserved key.
@@ -35,7 +36,7 @@ impl Keys {
         let count = count.max(1) as usize;
         places.try_reserve_exact(count).map_err(|_| Error::Resources)?;
         places.resize_with(count, || AtomicU64::new(0));
-        let common = handle::word(HandleType::Lmr, ia, 0, 0) as u32;
+        let common = handle::word(HandleType::Lmr.tag(), ia, 0, 0) as u32;
         Ok(Keys { places: places.into_boxed_slice(), common, direct })
     }
 
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     fn lmr(ia: u32, index: u32, generation: u32) -> LmrHandle {
-        LmrHandle::from_raw(handle::word(HandleType::Lmr, ia, index, generation))
+        LmrHandle::from_raw(handle::word(HandleType::Lmr.tag(), ia, index, generation))
     }
 
     #[test]
@@ -99,7 +100,7 @@ mod tests {
             assert_eq!(keys.get(right), NO_KEY);
             keys.set(right, 42);
             assert_eq!(keys.get(right), 42);
-            let wrong_type = LmrHandle::from_raw(handle::word(HandleType::Rmr, ia, 70, 1));
+            let wrong_type = LmrHandle::from_raw(handle::word(HandleType::Rmr.tag(), ia, 70, 1));
             let others = [lmr(ia, 70, 2), lmr(ia ^ 1, 70, 1), lmr(ia ^ 0x10, 70, 1), lmr(ia ^ 0x800, 70, 1)];
             for wrong in
                 others.into_iter().chain([wrong_type, lmr(ia, 71, 1), lmr(ia, 100, 1), lmr(ia, 1 << 23, 1)])

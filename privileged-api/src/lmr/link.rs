@@ -6,6 +6,7 @@
 
 use alloc::sync::Arc;
 
+use api_core::handle::index;
 use kernel_agent::{Link, Note, PostError};
 use nic_abi::ident;
 use nic_abi::registers::Features;
@@ -21,7 +22,7 @@ use crate::ep::post::{LINK_FLAGS, UNLINK_FLAGS, check_flags, data, send_flags};
 use crate::evd::dto::note;
 use crate::event::EventType;
 use crate::flags::{DtoFlags, MemPriv};
-use crate::handle::{EpHandle, LmrHandle, index};
+use crate::handle::{EpHandle, LmrHandle};
 use crate::ia::{Core, Ia};
 use crate::iobl::Iobl;
 use crate::posted::{Left, Posted};

@@ -17,15 +17,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 
+use api_core::Context;
 use kernel_agent::{MemoryList, Region};
 use nic_abi::wqe::{LinkFlags, ListElement};
 use platform::sync::Mutex;
 use platform::{DmaBuffer, SleepLock};
+use sharing::Sharing;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::address::{IoAddr, RmrContext};
 use crate::attributes::{AddrMode, LmrParam};
-use crate::context::Context;
 use crate::flags::{IoblTypes, LmrFlags, LmrParamMask, MemPriv};
 use crate::handle::LmrHandle;
 use crate::ia::{Core, Ia};
@@ -33,7 +34,6 @@ use crate::iobl::{Iobl, IoblList, LmrTriplet};
 use crate::posted::{Keyed, Posted};
 use crate::pz::InZone;
 use crate::status::{Error, Result};
-use sharing::Sharing;
 
 pub use create::LmrMemory;
 

@@ -1,13 +1,12 @@
 //! Modifying regions (page it_lmr_modify).
 
+use super::Lmr;
 use super::{WRITES, is_valid_combination, rights};
 use crate::attributes::{AddrMode, LmrParam};
 use crate::flags::{LmrParamMask, MemPriv};
 use crate::handle::LmrHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
-
-use super::Lmr;
 
 /// What may be modified.
 const MODIFIABLE: LmrParamMask = LmrParamMask::PZ.union(LmrParamMask::MEM_PRIV);

@@ -3,6 +3,7 @@
 //! What can be known of a range is told at once (`Address`, `InvalidLength`); zones, rights, the LMR's addressing and the region's state are judged by
 //! the device when the request's turn comes, and told by the completion. So is a narrow region linked with length 0, as the page asks of InfiniBand.
 
+use api_core::handle::index;
 use kernel_agent::Note;
 use nic_abi::wqe::LinkFlags;
 
@@ -14,7 +15,7 @@ use crate::ep::post::{LINK_FLAGS, UNLINK_FLAGS, check_flags, data, send_flags};
 use crate::evd::dto::note;
 use crate::event::EventType;
 use crate::flags::{DtoFlags, MemPriv};
-use crate::handle::{EpHandle, LmrHandle, RmrHandle, index};
+use crate::handle::{EpHandle, LmrHandle, RmrHandle};
 use crate::ia::{Core, Ia};
 use crate::lmr::remote_rights;
 use crate::status::{Error, Result};

@@ -8,6 +8,7 @@ mod link;
 
 use alloc::sync::Arc;
 
+use api_core::Context;
 use kernel_agent::{Window, WindowType};
 use nic_abi::admin::KeyInfo;
 use nic_abi::registers::Features;
@@ -16,7 +17,6 @@ use platform::sync::Mutex;
 
 use crate::address::RmrContext;
 use crate::attributes::{AddrMode, RmrParam, RmrType};
-use crate::context::Context;
 use crate::flags::{MemPriv, RmrParamMask};
 use crate::handle::{EpHandle, LmrHandle, PzHandle, RmrHandle};
 use crate::ia::{Core, Ia};

@@ -1,12 +1,12 @@
 //! Object tables: bounded, indexed by handle, looked up in constant time without allocating.
 //!
-//! An entry keeps the whole word of the handle that is valid for it now (see [`crate::handle`]); a lookup compares it with the
-//! caller's. Indices are reused first-in first-out, so that a stale handle meets its own generation as
-//! late as possible.
+//! An entry keeps the whole handle that is valid at this moment (see [`crate::handle`]); a lookup
+//! compares it with the caller's. Indices are used again in the order in which they became free, so
+//! that a stale handle meets its own generation as late as possible.
 //!
-//! Locks: an entry's lock is held while the data path uses the object, and for a few instructions when an object is put in or
-//! taken out; the free list's lock is taken alone. Neither is ever held across a wait, and who holds an entry locks no other of the
-//! same table.
+//! Locks: an entry's lock is held while the slow path uses the object, and for a few instructions
+//! when an object is inserted or removed. The free list's lock is taken alone. Neither is ever held
+//! across a wait, and a thread that holds an entry's lock takes no other lock of the same table.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -16,15 +16,16 @@ use alloc::vec::Vec;
 use platform::sync::atomic::{AtomicUsize, Ordering};
 use platform::sync::{Mutex, MutexGuard, Once};
 
-use crate::handle::{self, HandleType};
+use crate::OutOfResources;
+use crate::handle::{self, Tag};
 use crate::numbers::Number;
-use crate::status::{Error, Result};
 
 /// Entries are allocated in chunks of this many.
 const CHUNK: usize = if cfg!(ferrovia_model) { 2 } else { 64 };
 
-pub(crate) struct Entry<T> {
-    /// The valid handle's word; 0 while there is no object.
+/// The place of one object in a [`Table`].
+pub struct Entry<T> {
+    /// The valid handle; 0 while there is no object.
     word: u64,
     object: Option<Arc<T>>,
 }
@@ -32,27 +33,27 @@ pub(crate) struct Entry<T> {
 type Chunk<T> = Box<[Mutex<Entry<T>>; CHUNK]>;
 
 impl<T> Entry<T> {
-    /// The object that was found; there is one in an entry that [`Table::lock`] returns.
+    /// The object. An entry that [`Table::lock`] returns has one.
     #[inline(always)]
-    pub(crate) fn object(&self) -> Option<&Arc<T>> {
+    pub fn object(&self) -> Option<&Arc<T>> {
         self.object.as_ref()
     }
 }
 
 struct Free {
-    /// Freed indices and the generation that comes next for each.
+    /// Freed indices, and the next generation of each.
     queue: VecDeque<(u32, u32)>,
-    /// Indices from here on were never given out.
+    /// The lowest index that was never given out.
     fresh: u32,
-    /// The highest generation that was.
+    /// The highest generation that was given out.
     latest: u32,
 }
 
 /// A table of objects of one type.
-pub(crate) struct Table<T> {
-    kind: HandleType,
+pub struct Table<T> {
+    tag: Tag,
     ia: u32,
-    /// With which each index begins.
+    /// The generation with which each index begins.
     first_generation: u32,
     capacity: u32,
     chunks: Vec<Once<Chunk<T>>>,
@@ -60,24 +61,25 @@ pub(crate) struct Table<T> {
     live: AtomicUsize,
 }
 
-/// An index that is taken but holds no object yet; gives itself back unless it is filled.
-pub(crate) struct Reservation<'a, T> {
+/// An index that is taken but holds no object yet. Dropping it frees the index.
+pub struct Reservation<'a, T> {
     table: &'a Table<T>,
     index: u32,
     generation: u32,
 }
 
 impl<T> Table<T> {
-    /// A table of at most `capacity` objects of the IA with this number; the first `skip` indices are never given out.
-    pub(crate) fn new(kind: HandleType, ia: &Number, capacity: u32, skip: u32) -> Result<Table<T>> {
+    /// A table of at most `capacity` objects of the adapter with this number. The first `skip`
+    /// indices are never given out.
+    pub fn new(tag: Tag, ia: &Number, capacity: u32, skip: u32) -> Result<Table<T>, OutOfResources> {
         let capacity = capacity.saturating_add(skip).min(1 << handle::INDEX_BITS);
         let mut chunks = Vec::new();
         let count = (capacity as usize).div_ceil(CHUNK);
-        chunks.try_reserve_exact(count).map_err(|_| Error::Resources)?;
+        chunks.try_reserve_exact(count)?;
         chunks.resize_with(count, Once::new);
         let free = Mutex::new(Free { queue: VecDeque::new(), fresh: skip, latest: 0 });
         let (ia, first_generation) = (ia.number(), ia.first_generation());
-        Ok(Table { kind, ia, first_generation, capacity, chunks, free, live: AtomicUsize::new(0) })
+        Ok(Table { tag, ia, first_generation, capacity, chunks, free, live: AtomicUsize::new(0) })
     }
 
     #[inline(always)]
@@ -87,28 +89,27 @@ impl<T> Table<T> {
         Some(&chunk[index % CHUNK])
     }
 
-    /// The entry of the object that the handle names: it stays there while the entry is held. The holder must neither wait nor
-    /// lock anything of this table.
+    /// Locks the entry of the object that the handle names. The object cannot be removed meanwhile,
+    /// so the caller must neither wait nor use this table.
     #[inline(always)]
-    pub(crate) fn lock(&self, word: u64) -> Option<MutexGuard<'_, Entry<T>>> {
+    pub fn lock(&self, word: u64) -> Option<MutexGuard<'_, Entry<T>>> {
         let entry = self.entry(word)?.lock();
         if entry.word == word { Some(entry) } else { None }
     }
 
-    /// Runs `f` on the object that the handle names. The object cannot be taken out meanwhile, so `f` must neither wait nor
-    /// use this table.
+    /// Runs `f` on the object that the handle names, under the entry's lock: see [`Table::lock`].
     #[inline(always)]
-    pub(crate) fn with<R>(&self, word: u64, f: impl FnOnce(&T) -> R) -> Option<R> {
+    pub fn with<R>(&self, word: u64, f: impl FnOnce(&T) -> R) -> Option<R> {
         self.lock(word)?.object.as_deref().map(f)
     }
 
     /// The object that the handle names.
-    pub(crate) fn get(&self, word: u64) -> Option<Arc<T>> {
+    pub fn get(&self, word: u64) -> Option<Arc<T>> {
         self.lock(word)?.object.clone()
     }
 
-    /// Takes an index and says what the handle's word will be.
-    pub(crate) fn reserve(&self) -> Result<Reservation<'_, T>> {
+    /// Takes an index, and with it the handle of a new object.
+    pub fn reserve(&self) -> Result<Reservation<'_, T>, OutOfResources> {
         let mut free = self.free.lock();
         let (index, generation) = match free.queue.pop_front() {
             Some(reused) => reused,
@@ -118,29 +119,30 @@ impl<T> Table<T> {
                 // Room for the index to come back without allocating.
                 let given = index as usize + 1;
                 let have = free.queue.len();
-                free.queue.try_reserve(given - have).map_err(|_| Error::Resources)?;
+                free.queue.try_reserve(given - have)?;
                 free.fresh += 1;
                 (index, self.first_generation)
             }
-            None => return Err(Error::Resources),
+            None => return Err(OutOfResources),
         };
         free.latest = free.latest.max(generation);
         Ok(Reservation { table: self, index, generation })
     }
 
-    fn chunk(&self, number: usize) -> Result<()> {
-        let slot = self.chunks.get(number).ok_or(Error::Resources)?;
+    fn chunk(&self, number: usize) -> Result<(), OutOfResources> {
+        let slot = self.chunks.get(number).ok_or(OutOfResources)?;
         slot.try_call_once(|| {
             let mut chunk = Vec::new();
-            chunk.try_reserve_exact(CHUNK).map_err(|_| Error::Resources)?;
+            chunk.try_reserve_exact(CHUNK)?;
             chunk.resize_with(CHUNK, || Mutex::new(Entry { word: 0, object: None }));
-            Chunk::try_from(chunk.into_boxed_slice()).map_err(|_| Error::Resources)
+            Chunk::try_from(chunk.into_boxed_slice()).map_err(|_| OutOfResources)
         })?;
         Ok(())
     }
 
-    /// Puts another object in the place of the one that the handle names; returns that, or the new one if there is none.
-    pub(crate) fn replace(&self, word: u64, object: Arc<T>) -> core::result::Result<Arc<T>, Arc<T>> {
+    /// Replaces the object that the handle names, and returns the former one; returns the new one
+    /// if the handle is invalid.
+    pub fn replace(&self, word: u64, object: Arc<T>) -> core::result::Result<Arc<T>, Arc<T>> {
         let Some(entry) = self.entry(word) else { return Err(object) };
         let mut entry = entry.lock();
         let valid = entry.word == word;
@@ -150,16 +152,16 @@ impl<T> Table<T> {
         }
     }
 
-    /// Takes the object out; the handle is invalid from now on.
-    pub(crate) fn remove(&self, word: u64) -> Option<Arc<T>> {
+    /// Removes the object. Its handle becomes invalid.
+    pub fn remove(&self, word: u64) -> Option<Arc<T>> {
         let object = self.invalidate(word)?;
         self.release(word);
         Some(object)
     }
 
-    /// Takes the object out, but keeps its index back until [`Table::release`]: nothing else is made there while the object still
-    /// holds on to what belongs to the index.
-    pub(crate) fn invalidate(&self, word: u64) -> Option<Arc<T>> {
+    /// Removes the object but keeps its index until [`Table::release`], so that no other object is
+    /// created there while this one still occupies what belongs to the index, such as a queue slot.
+    pub fn invalidate(&self, word: u64) -> Option<Arc<T>> {
         let object = {
             let mut entry = self.entry(word)?.lock();
             if entry.word != word {
@@ -172,45 +174,45 @@ impl<T> Table<T> {
         Some(object)
     }
 
-    /// The index of a handle that was invalidated may be used again. Once only.
-    pub(crate) fn release(&self, word: u64) {
-        self.give_back(handle::index(word) as u32, handle::generation(word));
+    /// Frees the index of a handle that [`Table::invalidate`] made invalid. Once only.
+    pub fn release(&self, word: u64) {
+        self.free_index(handle::index(word) as u32, handle::generation(word));
     }
 
-    fn give_back(&self, index: u32, generation: u32) {
+    fn free_index(&self, index: u32, generation: u32) {
         self.free.lock().queue.push_back((index, handle::next_generation(generation)));
     }
 
-    /// The highest generation of the handles that were given out; 0 if there were none.
-    pub(crate) fn latest_generation(&self) -> u32 {
+    /// The highest generation that was given out; 0 if none was.
+    pub fn latest_generation(&self) -> u32 {
         self.free.lock().latest
     }
 
-    /// How many objects there are.
-    pub(crate) fn len(&self) -> usize {
+    /// The number of objects.
+    pub fn count(&self) -> usize {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// The object at an index, whatever its generation.
-    pub(crate) fn at(&self, index: usize) -> Option<Arc<T>> {
+    /// The object at an index, of any generation.
+    pub fn at(&self, index: usize) -> Option<Arc<T>> {
         self.chunks.get(index / CHUNK)?.get()?[index % CHUNK].lock().object.clone()
     }
 
-    /// All objects of this moment.
-    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+    /// All objects at this moment.
+    pub fn all(&self) -> Vec<Arc<T>> {
         let entries = self.chunks.iter().filter_map(|chunk| chunk.get()).flat_map(|chunk| chunk.iter());
         entries.filter_map(|entry| entry.lock().object.clone()).collect()
     }
 }
 
 impl<T> Reservation<'_, T> {
-    /// The word that the handle will have.
-    pub(crate) fn word(&self) -> u64 {
-        handle::word(self.table.kind, self.table.ia, self.index, self.generation)
+    /// The handle that the object will have.
+    pub fn word(&self) -> u64 {
+        handle::word(self.table.tag, self.table.ia, self.index, self.generation)
     }
 
-    /// Puts the object in; its handle is valid from now on.
-    pub(crate) fn fill(self, object: Arc<T>) -> u64 {
+    /// Inserts the object. Its handle becomes valid.
+    pub fn fill(self, object: Arc<T>) -> u64 {
         let word = self.word();
         if let Some(entry) = self.table.entry(word) {
             let mut entry = entry.lock();
@@ -225,7 +227,7 @@ impl<T> Reservation<'_, T> {
 
 impl<T> Drop for Reservation<'_, T> {
     fn drop(&mut self) {
-        self.table.give_back(self.index, self.generation);
+        self.table.free_index(self.index, self.generation);
     }
 }
 
@@ -234,7 +236,7 @@ mod tests {
     use super::*;
 
     fn table(capacity: u32) -> Table<u32> {
-        Table::new(HandleType::Pz, &Number::take().unwrap(), capacity, 0).unwrap()
+        Table::new(Tag::new(0), &Number::take().unwrap(), capacity, 0).unwrap()
     }
 
     #[test]
@@ -248,7 +250,7 @@ mod tests {
         assert_eq!(table.remove(word).as_deref(), Some(&5));
         assert_eq!(table.get(word), None);
         assert_eq!(table.remove(word), None);
-        assert_eq!(table.len(), 0);
+        assert_eq!(table.count(), 0);
     }
 
     #[test]
@@ -256,7 +258,7 @@ mod tests {
         let table = table(2);
         let first = table.reserve().unwrap().fill(Arc::new(1));
         let second = table.reserve().unwrap().fill(Arc::new(2));
-        assert!(matches!(table.reserve().map(|_| ()), Err(Error::Resources)));
+        assert!(matches!(table.reserve().map(|_| ()), Err(OutOfResources)));
         table.remove(first);
         table.remove(second);
         let third = table.reserve().unwrap().fill(Arc::new(3));
@@ -270,6 +272,6 @@ mod tests {
         let table = table(1);
         let word = table.reserve().unwrap().word();
         assert_ne!(table.reserve().unwrap().word(), word);
-        assert_eq!(table.len(), 0);
+        assert_eq!(table.count(), 0);
     }
 }

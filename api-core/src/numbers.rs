@@ -1,17 +1,19 @@
-//! The numbers by which handles of one IA are told from those of another.
+//! The numbers that tell the handles of one adapter from those of another.
 //!
-//! No two IAs have the same number at once. A number comes round again as late as possible, and whoever has it then goes on with
-//! the generations where the one before stopped: so a handle that outlives its IA names nothing in a later one.
+//! No two adapters, of whatever face, have the same number at the same time. A number is used again
+//! as late as possible, and its next holder continues with the generations where the last one
+//! stopped. So a handle that outlives its adapter names nothing in a later one.
 
-// Of the language, since the model checker has no statics.
+// Of `core`: the model checker cannot have statics.
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::handle;
-use crate::status::{Error, Result};
+use crate::{OutOfResources, handle};
 
-/// How many there are, from 1: the last that fits is the direct LMR handle's.
-const COUNT: u32 = (1 << handle::IA_BITS) - 2;
-/// The number is in use. The bits below are the last generation of its handles.
+/// How many numbers there are, from 1. The last that fits into a handle is not given out, see
+/// [`handle::GENERATION_MASK`].
+const COUNT: u32 = (1 << handle::ADAPTER_BITS) - 2;
+/// The bit that says that a number is in use. The bits below are the last generation of its
+/// handles.
 const TAKEN: u32 = 1 << 31;
 
 struct Numbers<const COUNT: usize> {
@@ -26,7 +28,7 @@ impl<const COUNT: usize> Numbers<COUNT> {
         Numbers { places: [const { AtomicU32::new(0) }; COUNT], turn: AtomicU32::new(0) }
     }
 
-    fn take(&'static self) -> Result<Number> {
+    fn take(&'static self) -> Result<Number, OutOfResources> {
         for _ in 0..COUNT {
             let index = self.turn.fetch_add(1, Ordering::Relaxed) as usize % COUNT;
             let place = &self.places[index];
@@ -36,12 +38,12 @@ impl<const COUNT: usize> Numbers<COUNT> {
                 return Ok(Number { place, number: index as u32 + 1, first, last: first });
             }
         }
-        Err(Error::Resources)
+        Err(OutOfResources)
     }
 }
 
-/// A number; given back when it is dropped.
-pub(crate) struct Number {
+/// An adapter's number. It is free again when this is dropped.
+pub struct Number {
     place: &'static AtomicU32,
     number: u32,
     first: u32,
@@ -49,22 +51,23 @@ pub(crate) struct Number {
 }
 
 impl Number {
-    /// One that no IA has. `Resources` if there is none: an IA has its number until the last name for it is gone.
-    pub(crate) fn take() -> Result<Number> {
+    /// Takes a number that no adapter has. Fails if there is none.
+    pub fn take() -> Result<Number, OutOfResources> {
         NUMBERS.take()
     }
 
-    pub(crate) fn number(&self) -> u32 {
+    /// The number, as handles have it.
+    pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The generation with which handles begin.
-    pub(crate) fn first_generation(&self) -> u32 {
+    /// The generation of the first handles.
+    pub fn first_generation(&self) -> u32 {
         self.first
     }
 
-    /// A table has given out handles up to this generation.
-    pub(crate) fn reached(&mut self, generation: u32) {
+    /// Records that a table gave out handles up to this generation.
+    pub fn reached(&mut self, generation: u32) {
         self.last = self.last.max(generation);
     }
 }
@@ -86,14 +89,14 @@ mod tests {
         let others = [NUMBERS.take().unwrap(), NUMBERS.take().unwrap()];
         assert_eq!([&first, &others[0], &others[1]].map(Number::number), [1, 2, 3]);
         assert_eq!(first.first_generation(), 1);
-        assert!(matches!(NUMBERS.take().map(|_| ()), Err(Error::Resources)));
+        assert!(matches!(NUMBERS.take().map(|_| ()), Err(OutOfResources)));
         first.reached(5);
         first.reached(4);
         drop(first);
         let again = NUMBERS.take().unwrap();
         assert_eq!((again.number(), again.first_generation()), (1, 6));
         drop(others);
-        // Whoever came last goes last.
+        // The number that was freed last is used last.
         drop(again);
         assert_eq!([(); 3].map(|()| NUMBERS.take().unwrap().number()), [2, 3, 1]);
     }

@@ -1,0 +1,94 @@
+//! Handle words: each names one object, and a check takes constant time.
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | 0..24 | index into the table of its type |
+//! | 24..28 | type: the [`Tag`] plus one, so that no handle is zero |
+//! | 28..40 | number of the adapter that it belongs to |
+//! | 40..64 | generation: how many times the index was given out |
+//!
+//! A table entry holds the whole word that is valid at this moment. One comparison therefore
+//! refuses handles that are null, freed, of another adapter or of another type.
+
+/// Bits of the index.
+pub const INDEX_BITS: u32 = 24;
+const TAG_SHIFT: u32 = INDEX_BITS;
+const TAG_BITS: u32 = 4;
+const ADAPTER_SHIFT: u32 = TAG_SHIFT + TAG_BITS;
+/// Bits of the adapter's number.
+pub const ADAPTER_BITS: u32 = 12;
+const GENERATION_SHIFT: u32 = ADAPTER_SHIFT + ADAPTER_BITS;
+/// The highest generation that fits into a handle. No table gives it out, nor the adapter number
+/// with all bits set: a face can use both for a handle that is the same for all of its adapters.
+pub const GENERATION_MASK: u32 = (1 << (64 - GENERATION_SHIFT)) - 1;
+
+const _: () = assert!(GENERATION_SHIFT == 40);
+
+/// The type of object that a handle names. Each face numbers its types from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag(u32);
+
+impl Tag {
+    /// The tag with this number, which must be below 15.
+    pub const fn new(number: u32) -> Tag {
+        assert!(number < (1 << TAG_BITS) - 1);
+        Tag(number)
+    }
+}
+
+/// The handle of entry `index` of a type's table in an adapter.
+pub const fn word(tag: Tag, adapter: u32, index: u32, generation: u32) -> u64 {
+    (index & ((1 << INDEX_BITS) - 1)) as u64
+        | ((tag.0 + 1) as u64) << TAG_SHIFT
+        | ((adapter & ((1 << ADAPTER_BITS) - 1)) as u64) << ADAPTER_SHIFT
+        | ((generation & GENERATION_MASK) as u64) << GENERATION_SHIFT
+}
+
+/// The index in a handle.
+#[inline(always)]
+pub const fn index(word: u64) -> usize {
+    (word & ((1 << INDEX_BITS) - 1)) as usize
+}
+
+/// The number of the tag that a handle claims; `None` for a word that has none.
+pub const fn tag(word: u64) -> Option<u32> {
+    ((word >> TAG_SHIFT & ((1 << TAG_BITS) - 1)) as u32).checked_sub(1)
+}
+
+/// The adapter's number in a handle.
+pub const fn adapter(word: u64) -> u32 {
+    (word >> ADAPTER_SHIFT & ((1 << ADAPTER_BITS) - 1)) as u32
+}
+
+/// The generation in a handle.
+pub const fn generation(word: u64) -> u32 {
+    (word >> GENERATION_SHIFT) as u32
+}
+
+/// The generation that follows. 0 never occurs, nor does [`GENERATION_MASK`].
+pub const fn next_generation(generation: u32) -> u32 {
+    if generation >= GENERATION_MASK - 1 { 1 } else { generation + 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_keeps_its_parts_apart() {
+        let word = word(Tag::new(9), 0xfff, 0xff_ffff, GENERATION_MASK);
+        assert_eq!(index(word), 0xff_ffff);
+        assert_eq!(tag(word), Some(9));
+        assert_eq!(adapter(word), 0xfff);
+        assert_eq!(generation(word), GENERATION_MASK);
+        assert_eq!(tag(0), None);
+    }
+
+    #[test]
+    fn generations_come_round_without_the_reserved_ones() {
+        assert_eq!(next_generation(0), 1);
+        assert_eq!(next_generation(GENERATION_MASK - 2), GENERATION_MASK - 1);
+        assert_eq!(next_generation(GENERATION_MASK - 1), 1);
+        assert_eq!(next_generation(GENERATION_MASK), 1);
+    }
+}
