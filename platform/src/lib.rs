@@ -1,11 +1,13 @@
-//! What Ferrovia asks of any host: memory that a device can reach, time, waiting, threads and interrupts.
+//! What Ferrovia asks of any host: memory that a device can reach, time, waiting, threads and
+//! interrupts.
 //!
-//! Whoever embeds the stack implements [`Platform`] once for their kernel and hands each NIC over as a
-//! [`Device`]. Everything above is `no_std` + `alloc` and asks only this crate, so the same code runs in
-//! our kernel, in an ordinary process and in other people's kernels.
+//! To embed the stack in a kernel, implement [`Platform`] once for that kernel and pass each NIC as
+//! a [`Device`]. All other crates are `no_std` + `alloc` and ask only this crate, so the same code
+//! runs in our kernel, in an ordinary process and in other kernels.
 //!
-//! Unsafe code is confined to [`memory`] (views of shared memory), to [`pages`] (a platform upon another), to [`privilege`] (one `unsafe fn` without
-//! a body to speak of), to [`sync`]'s yield hook and to its mutex.
+//! Unsafe code is confined to [`memory`] (views of shared memory), [`pages`] (a platform built on
+//! another), [`privilege`] (one `unsafe fn` with an empty body), [`sync`]'s yield hook and its
+//! mutex.
 #![no_std]
 
 extern crate alloc;
@@ -34,8 +36,8 @@ use sync::atomic::AtomicU32;
 /// Why a wait returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// The word no longer had the expected value, somebody called [`Platform::wake`], or the wake was
-    /// spurious: look at the condition again.
+    /// The word no longer had the expected value, another thread called [`Platform::wake`], or the
+    /// wake was spurious: look at the condition again.
     Woken,
     /// The deadline passed first.
     TimedOut,
@@ -57,42 +59,43 @@ impl core::error::Error for OutOfMemory {}
 ///
 /// # Safety
 ///
-/// An implementer promises that memory returned by [`Platform::alloc_dma`] is valid for reads and writes,
-/// is aliased by nobody but the holder and devices until [`Platform::free_dma`], and that
-/// [`Platform::translate`] names only memory that stays mapped to the same bus address for as long as the
-/// caller keeps it registered.
+/// An implementer promises that memory returned by [`Platform::alloc_dma`] is valid for reads and
+/// writes, is reached only by its holder and by devices until [`Platform::free_dma`], and that
+/// [`Platform::translate`] names only memory that stays mapped to the same bus address for as long
+/// as the caller keeps it registered.
 #[expect(unsafe_code, reason = "an implementer makes promises about memory")]
 pub unsafe trait Platform: Send + Sync {
     /// Time since some fixed moment; never runs backwards.
     fn now(&self) -> Instant;
 
-    /// Sleeps until `word` is woken, unless it no longer holds `expected`; `None` waits without end.
+    /// Sleeps until `word` is woken, unless it no longer holds `expected`; `None` waits without
+    /// end.
     ///
-    /// The comparison and going to sleep are one step with respect to [`Platform::wake`]. May return
-    /// spuriously. Must not be called from an interrupt handler.
+    /// The comparison and going to sleep are one step with respect to [`Platform::wake`]. May
+    /// return spuriously. Must not be called from an interrupt handler.
     fn wait(&self, word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wake;
 
     /// Wakes every thread that waits on `word`. May be called from an interrupt handler.
     fn wake(&self, word: &AtomicU32);
 
-    /// Starts a thread; its stack is the platform's affair.
+    /// Starts a thread. The platform chooses its stack.
     fn spawn(&self, name: &str, main: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory>;
 
-    /// Names the running thread; no two living threads share a number, and 0 is never one.
+    /// The number of the running thread: unique among living threads, and never 0.
     fn current_thread(&self) -> u64;
 
     /// Allocates zeroed memory that devices can reach, contiguous in bus addresses.
     ///
-    /// `len` is rounded up as the platform likes; `align` is a power of two.
+    /// The platform may round `len` up. `align` is a power of two.
     /// Use [`DmaBuffer::new`], which frees by itself.
     fn alloc_dma(&self, len: usize, align: usize) -> Result<RawDma, OutOfMemory>;
 
-    /// Gives back what [`Platform::alloc_dma`] returned.
+    /// Releases memory that [`Platform::alloc_dma`] returned.
     ///
     /// # Safety
     ///
-    /// `raw` came from this platform's `alloc_dma`, is given back once, and neither a device nor a view
-    /// uses it any more.
+    /// `raw` came from this platform's `alloc_dma`, is released once, and is no longer used by a
+    /// device or a view.
     unsafe fn free_dma(&self, raw: RawDma);
 
     /// The bus address of a virtual address, and how many bytes from there on are contiguous in both;
@@ -104,16 +107,16 @@ pub unsafe trait Platform: Send + Sync {
     fn translate(&self, virt: usize) -> Option<BusExtent>;
 }
 
-/// What runs when a device's interrupt arrives: in interrupt context on a kernel, so it may only touch
-/// atomics and call [`Platform::wake`].
+/// What runs when a device's interrupt arrives. In a kernel it runs in interrupt context, so it may
+/// only access atomics and call [`Platform::wake`].
 pub type InterruptHandler = Box<dyn Fn() + Send + Sync>;
 
-/// One PCI function (or its like) as the platform hands it to a driver.
+/// One PCI function, or an equivalent, as the platform passes it to a driver.
 pub trait Device: Send + Sync {
     /// The device's shared register file.
     fn registers(&self) -> SharedSlice<'_>;
 
-    /// Wakes a device that said it sleeps. The only access that traps.
+    /// Wakes a device that reported that it sleeps. The only access that traps.
     fn kick(&self);
 
     /// How many interrupt vectors the function has.
@@ -121,6 +124,7 @@ pub trait Device: Send + Sync {
 
     /// Routes a vector to `handler`, replacing an earlier one; `None` masks it.
     ///
-    /// When the call returns, the replaced handler runs no more. False if there is no such vector.
+    /// Once the call has returned, the replaced handler does not run. False if there is no such
+    /// vector.
     fn set_vector(&self, vector: u16, handler: Option<InterruptHandler>) -> bool;
 }

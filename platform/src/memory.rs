@@ -1,8 +1,9 @@
-//! Memory that two parties write at once: views of it, and buffers of it.
+//! Memory that two parties write at the same time: views of it, and buffers.
 //!
-//! A [`SharedSlice`] is a bounds-checked window onto memory that a device, or a guest, may change at any
-//! moment. No reference to its bytes is ever formed; bytes are copied in and out, words are atomics.
-//! What was read is an allegation until it is checked, and is never read twice for one decision.
+//! A [`SharedSlice`] is a bounds-checked window onto memory that a device, or a guest, may change
+//! at any moment. No reference to its bytes is ever formed: bytes are copied in and out, words are
+//! atomics. Do not trust a value read from it before it is checked, and do not read it twice for
+//! one decision.
 #![expect(unsafe_code, reason = "the one place where shared memory becomes safe to use")]
 
 use alloc::sync::Arc;
@@ -13,7 +14,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use crate::{OutOfMemory, Platform};
 
-/// An access reached outside of its memory; nothing was touched.
+/// An access was out of bounds. Nothing was read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfBounds;
 
@@ -58,8 +59,8 @@ impl<'a> SharedSlice<'a> {
     ///
     /// # Safety
     ///
-    /// For `'a` the memory is mapped, readable and writable, and within the program is only reached through
-    /// windows like this one, raw copies or atomics; never through a plain reference.
+    /// For `'a` the memory is mapped, readable and writable, and this program reaches it only
+    /// through windows like this one, raw copies or atomics, never through a plain reference.
     pub const unsafe fn from_raw(ptr: NonNull<u8>, len: usize) -> SharedSlice<'a> {
         SharedSlice { ptr, len, memory: PhantomData }
     }
@@ -74,7 +75,7 @@ impl<'a> SharedSlice<'a> {
         self.len == 0
     }
 
-    /// Where it lies in this program's address space.
+    /// The address in this program's address space.
     pub const fn as_ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
@@ -94,7 +95,8 @@ impl<'a> SharedSlice<'a> {
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), OutOfBounds> {
         let from = self.get(offset, into.len())?;
-        // SAFETY: `from` is in bounds, and a `&mut` cannot overlap memory that no reference may point into.
+        // SAFETY: `from` is in bounds, and a `&mut` cannot overlap memory that no reference may
+        // point into.
         unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
         Ok(())
     }
@@ -166,7 +168,8 @@ impl<'a> SharedSlice<'a> {
 
 impl<'a> From<&'a [AtomicU64]> for SharedSlice<'a> {
     fn from(words: &'a [AtomicU64]) -> SharedSlice<'a> {
-        // SAFETY: the words are borrowed for 'a, and a shared reference to atomics allows only atomic accesses and windows.
+        // SAFETY: the words are borrowed for 'a, and a shared reference to atomics allows only
+        // atomic accesses and windows.
         unsafe { SharedSlice::from_raw(NonNull::from(words).cast(), size_of_val(words)) }
     }
 }
@@ -182,15 +185,15 @@ pub struct RawDma {
     pub len: usize,
 }
 
-// SAFETY: it is an address, and owns what it points to.
+// SAFETY: it is an address, and owns the memory at that address.
 unsafe impl Send for RawDma {}
 // SAFETY: as above.
 unsafe impl Sync for RawDma {}
 
-/// Owned, zeroed memory that a device can reach; frees itself.
+/// Owned, zeroed memory that a device can reach. Dropping it frees the memory.
 ///
-/// Whoever frees it must know that no device uses it any more: the owners of rings and regions keep their
-/// buffer until the device has answered the command that destroys the object.
+/// Drop it only when no device uses it. The owners of rings and regions keep their buffer until the
+/// device has answered the command that destroys the object.
 pub struct DmaBuffer {
     raw: Option<RawDma>,
     len: usize,
@@ -236,8 +239,8 @@ impl DmaBuffer {
 
     /// The memory itself.
     pub fn slice(&self) -> SharedSlice<'_> {
-        // SAFETY: the platform promised valid memory until `free_dma`, which only drop calls; this type
-        // never forms a reference to the bytes.
+        // SAFETY: the platform promised valid memory until `free_dma`, which only drop calls; this
+        // type never forms a reference to the bytes.
         unsafe { SharedSlice::from_raw(self.raw().virt, self.len) }
     }
 
@@ -255,7 +258,7 @@ impl DmaBuffer {
 impl Drop for DmaBuffer {
     fn drop(&mut self) {
         if let Some(raw) = self.raw.take() {
-            // SAFETY: it came from this platform, is given back once, and no view outlives `self`.
+            // SAFETY: it came from this platform, is released once, and no view outlives `self`.
             unsafe { self.platform.free_dma(raw) };
         }
     }

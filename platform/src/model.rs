@@ -1,5 +1,5 @@
-//! What the model checker puts in place of the real thing: its mutex with the interface of ours, and a platform whose threads are the
-//! checker's; and what every model needs. Only with `--cfg ferrovia_model`.
+//! Replacements for the model checker: its mutex with the interface of ours, a platform whose
+//! threads are the checker's, and helpers for models. Only with `--cfg ferrovia_model`.
 
 extern crate std;
 
@@ -14,50 +14,51 @@ use loom::cell::UnsafeCell;
 use crate::sync::atomic::AtomicU32;
 use crate::{BusExtent, Instant, OutOfMemory, Platform, RawDma, Wake};
 
-/// Runs a model in all its interleavings with at most three preemptions; panics if one of them fails.
+/// Runs a model in all interleavings with at most three preemptions. Panics if one of them fails.
 pub fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut checker = loom::model::Builder::new();
     checker.preemption_bound = Some(3);
     checker.check(model);
 }
 
-/// Panics unless the checker finds something in a mutant.
+/// Panics unless the checker finds the fault in a mutant.
 pub fn finds(mutant: impl Fn() + Sync + Send + UnwindSafe + 'static) {
     assert!(catch_unwind(move || check(mutant)).is_err(), "the mutant was not found");
 }
 
-/// A platform of this model, as the stack takes it.
+/// A [`ModelPlatform`], as the stack takes it.
 pub fn platform() -> Arc<dyn Platform> {
     Arc::new(ModelPlatform::new())
 }
 
-/// A number that at most one thread may use at a time, or several if none changes it; the checker says if that is not so.
+/// A number that one thread at a time may change, or several may read. The checker reports
+/// violations.
 #[derive(Debug)]
 pub struct Watched(UnsafeCell<u32>);
 
-#[expect(unsafe_code, reason = "the checker watches over every access")]
-// SAFETY: who accesses it together with somebody else fails the model before anything is touched.
+#[expect(unsafe_code, reason = "the checker watches every access")]
+// SAFETY: the checker fails the model before two accesses of which one is a change overlap.
 unsafe impl Sync for Watched {}
 
-#[expect(unsafe_code, reason = "the checker watches over every access")]
+#[expect(unsafe_code, reason = "the checker watches every access")]
 // SAFETY: as above.
 unsafe impl Send for Watched {}
 
 impl Watched {
-    /// Begins with a value.
+    /// A number with this value.
     pub fn new(value: u32) -> Watched {
         Watched(UnsafeCell::new(value))
     }
 
     /// Adds 1.
-    #[expect(unsafe_code, reason = "the checker watches over every access")]
+    #[expect(unsafe_code, reason = "the checker watches every access")]
     pub fn add(&self) {
         // SAFETY: see above.
         self.0.with_mut(|value| unsafe { *value += 1 });
     }
 
     /// The value.
-    #[expect(unsafe_code, reason = "the checker watches over every access")]
+    #[expect(unsafe_code, reason = "the checker watches every access")]
     pub fn get(&self) -> u32 {
         // SAFETY: see above.
         self.0.with(|value| unsafe { *value })
@@ -72,27 +73,27 @@ pub struct Mutex<T>(loom::sync::Mutex<T>);
 pub struct MutexGuard<'a, T>(loom::sync::MutexGuard<'a, T>);
 
 impl<T> Mutex<T> {
-    /// A free one.
+    /// A mutex that is free.
     pub fn new(value: T) -> Mutex<T> {
         Mutex(loom::sync::Mutex::new(value))
     }
 
-    /// Takes it; while another thread has it, that runs.
+    /// Takes the mutex. While another thread has it, the checker runs that thread.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(self.0.lock().expect("a model that panicked is over"))
     }
 
-    /// Takes it if it is free.
+    /// Takes the mutex if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().ok().map(MutexGuard)
     }
 
-    /// What it protects; nobody else can have it.
+    /// The protected value.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().expect("a model that panicked is over")
     }
 
-    /// What it protected.
+    /// The value that was protected.
     pub fn into_inner(self) -> T {
         self.0.into_inner().expect("a model that panicked is over")
     }
@@ -112,8 +113,9 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// A platform for models: waits and wakes as promised, and no time ever passes, so that a lost wake-up is a deadlock. A wake is
-/// heard by all who wait, whatever their word: use one word, or one platform, for each thing that is waited for.
+/// A platform for models. It waits and wakes as [`Platform`] promises. No time passes, so that a
+/// lost wake-up is a deadlock. A wake wakes all waiters, whatever their word: use one word, or one
+/// platform, for each thing that is waited for.
 #[derive(Debug, Default)]
 pub struct ModelPlatform {
     lock: loom::sync::Mutex<()>,
@@ -128,7 +130,7 @@ impl ModelPlatform {
 }
 
 #[expect(unsafe_code, reason = "the trait is unsafe to implement")]
-// SAFETY: it gives no memory away.
+// SAFETY: it allocates and translates no memory.
 unsafe impl Platform for ModelPlatform {
     fn now(&self) -> Instant {
         Instant::ZERO
@@ -178,7 +180,7 @@ mod tests {
     use crate::mutex::Fair;
 
     #[test]
-    fn a_fair_lock_keeps_others_out_and_is_given_on() {
+    fn a_fair_lock_excludes_others_and_goes_to_the_waiter() {
         check(|| {
             let shared = Arc::new((Fair::new(), Watched::new(0)));
             let add = |(lock, cell): &(Fair, Watched)| {
@@ -193,12 +195,12 @@ mod tests {
             add(&shared);
             other.join().unwrap();
             assert_eq!(shared.1.get(), 2);
-            assert!(shared.0.try_take(), "neither held nor waited for");
+            assert!(shared.0.try_take(), "no holder and no waiter");
         });
     }
 
     #[test]
-    fn a_sleep_lock_keeps_others_out_and_wakes_them() {
+    fn a_sleep_lock_excludes_others_and_wakes_them() {
         check(|| {
             let shared = Arc::new((SleepLock::new(), Watched::new(0), platform()));
             let threads = [(); 2].map(|()| {

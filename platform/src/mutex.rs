@@ -1,8 +1,9 @@
-//! A lock for short critical sections, which whoever waits for it gets in the end.
+//! A lock for short critical sections that every waiter gets in the end.
 //!
-//! On a machine with one CPU a thread loses it at the end of a time slice, often in the middle of a critical section when it
-//! does little else: then another one that asks finds the lock taken each time it runs, and a lock that is simply free for
-//! whoever comes next keeps it out for seconds. So waiters are counted, and whoever comes lets them go first.
+//! On a machine with one CPU, a thread that does little but work under the lock mostly loses the
+//! CPU while it holds the lock. Another thread then finds the lock taken each time it runs. If the
+//! lock simply went to the next thread that asks, that thread could wait for seconds. So waiters
+//! are counted, and a thread that comes later lets them go first.
 
 #[cfg(not(ferrovia_model))]
 use lock_api::{GuardSend, RawMutex};
@@ -12,16 +13,17 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::preemption_point;
 use crate::sync::yield_now;
 
-/// Looks before giving up the CPU: longer than any critical section of ours when its holder is running.
+/// Attempts before a waiter gives up the CPU: longer than any critical section while its holder
+/// runs.
 const SPINS: u32 = if cfg!(ferrovia_model) { 1 } else { 64 };
-/// How often one that has just come makes way for those that wait before it counts as one of them.
+/// How often a newcomer gives way to the waiters before it counts as a waiter.
 const COURTESIES: u32 = if cfg!(ferrovia_model) { 1 } else { 4 };
 
 /// A mutual-exclusion lock for short critical sections; never held across a wait, never taken in an
 /// interrupt handler.
 ///
-/// It spins, then yields through the hook of [`set_yield`](crate::sync::set_yield): a holder that was preempted gets the CPU back instead of being
-/// spun against for the rest of a time slice.
+/// It spins, then yields through the hook of [`set_yield`](crate::sync::set_yield), so that a
+/// holder that was preempted gets the CPU back before the waiter's time slice ends.
 #[cfg(not(ferrovia_model))]
 pub type Mutex<T> = lock_api::Mutex<Fair, T>;
 
@@ -29,19 +31,19 @@ pub type Mutex<T> = lock_api::Mutex<Fair, T>;
 #[cfg(not(ferrovia_model))]
 pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, Fair, T>;
 
-/// The lock without what it guards: [`HELD`], and [`WAITS`] for each who waits for it.
+/// The lock without the value that it guards: [`HELD`], plus [`WAITS`] for each waiter.
 #[derive(Debug)]
 pub struct Fair(AtomicU32);
 
-/// Somebody has it.
+/// A thread holds the lock.
 const HELD: u32 = 1;
-/// Somebody waits for it.
+/// One waiter.
 const WAITS: u32 = 2;
 
 #[cfg(not(ferrovia_model))]
-#[expect(unsafe_code, reason = "what such a lock guards relies on its keeping others out")]
-// SAFETY: each way to have it changes the word from one without `HELD` to one with it, in one step, and only whoever has it
-// takes `HELD` away.
+#[expect(unsafe_code, reason = "the guarded value relies on mutual exclusion")]
+// SAFETY: each way to take the lock changes a word without `HELD` to one with it in one step, and
+// only the holder removes `HELD`.
 unsafe impl RawMutex for Fair {
     const INIT: Fair = Fair(AtomicU32::new(0));
 
@@ -53,7 +55,7 @@ unsafe impl RawMutex for Fair {
         self.take();
     }
 
-    /// Takes it if it is free and nobody waits for it.
+    /// Takes the lock if it is free and has no waiters.
     #[inline]
     fn try_lock(&self) -> bool {
         preemption_point();
@@ -67,7 +69,7 @@ unsafe impl RawMutex for Fair {
 }
 
 impl Fair {
-    /// A free one.
+    /// A lock that is free.
     #[cfg(all(test, ferrovia_model))]
     pub(crate) fn new() -> Fair {
         Fair(AtomicU32::new(0))
@@ -85,7 +87,7 @@ impl Fair {
         self.0.compare_exchange(0, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Only for whoever has it.
+    /// Releases the lock. Only for its holder.
     #[inline]
     pub(crate) fn give(&self) {
         self.0.fetch_sub(HELD, Ordering::Release);
@@ -105,7 +107,7 @@ impl Fair {
         }
     }
 
-    /// Takes it if it is free: for one who waits, and then does so no longer.
+    /// Takes the lock if it is free. For a counted waiter, which then no longer counts as one.
     fn take_ahead(&self) -> bool {
         let word = self.0.load(Ordering::Relaxed);
         word & HELD == 0
@@ -116,7 +118,7 @@ impl Fair {
     }
 }
 
-/// Whether one of some attempts in a row succeeded.
+/// Whether one of [`SPINS`] attempts succeeded.
 fn spun(attempt: impl Fn() -> bool) -> bool {
     (0..SPINS).any(|_| {
         let done = attempt();
@@ -139,7 +141,7 @@ mod tests {
     use crate::sync::set_yield;
 
     std::thread_local! {
-        /// What happens while this thread has given up the CPU.
+        /// What runs while this thread has given up the CPU.
         static MEANWHILE: RefCell<Option<std::boxed::Box<dyn FnMut()>>> = const { RefCell::new(None) };
     }
 
@@ -149,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_gets_it_though_others_take_it_again_and_again() {
+    fn a_waiter_gets_the_lock_although_another_thread_takes_it_again_and_again() {
         set_yield(meanwhile);
         static LOCK: Mutex<u32> = Mutex::new(0);
-        // Another thread that has the lock whenever this one runs, as on a machine with one CPU.
+        // Another thread that holds the lock whenever this one runs, as on a machine with one CPU.
         let mut held = LOCK.try_lock();
         let mut turns = 0;
         let other = move || {
@@ -167,12 +169,15 @@ mod tests {
         MEANWHILE.set(Some(std::boxed::Box::new(other)));
         let count = *LOCK.lock();
         MEANWHILE.set(None);
-        assert_eq!(count, COURTESIES, "it had its chances, and no more");
-        assert!(LOCK.try_lock().is_some(), "nobody waits any more");
+        assert_eq!(
+            count, COURTESIES,
+            "the other thread got the lock while this one was a newcomer, and never again"
+        );
+        assert!(LOCK.try_lock().is_some(), "no waiters are left");
     }
 
     #[test]
-    fn one_at_a_time() {
+    fn one_thread_at_a_time_holds_the_lock() {
         const ROUNDS: u32 = if cfg!(miri) { 50 } else { 20_000 };
         let lock = Arc::new(Mutex::new(0));
         let threads = [(); 4].map(|()| {

@@ -1,4 +1,5 @@
-//! A platform on which nothing is contiguous for devices beyond a page, as behind many an IOMMU: for testing what builds lists of memory.
+//! A platform on which memory is contiguous for devices within a page only, as behind many IOMMUs:
+//! for tests of code that builds lists of memory.
 #![expect(unsafe_code, reason = "the trait is unsafe to implement")]
 
 use crate::sync::atomic::AtomicU32;
@@ -10,10 +11,10 @@ use crate::{BusExtent, Instant, OutOfMemory, Platform, RawDma, Wake};
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 
-/// Another platform, whose memory it tells of page by page.
+/// Another platform, whose memory it translates page by page.
 pub struct PageByPage(pub Arc<dyn Platform>);
 
-// SAFETY: what it returns is what the other platform promised, or less of it.
+// SAFETY: it returns what the other platform promised, or a part of it.
 unsafe impl Platform for PageByPage {
     fn now(&self) -> Instant {
         self.0.now()
@@ -40,7 +41,7 @@ unsafe impl Platform for PageByPage {
     }
 
     unsafe fn free_dma(&self, raw: RawDma) {
-        // SAFETY: the caller's promise, and what we allocate is the other platform's.
+        // SAFETY: the caller's promise; all memory comes from the other platform.
         unsafe { self.0.free_dma(raw) };
     }
 

@@ -8,8 +8,8 @@ use crate::{Instant, Platform, Wake};
 /// A word that changes each time it is raised.
 ///
 /// A waiter reads [`Signal::value`], looks for what it waits for, and passes that value to
-/// [`Signal::wait`]. If the signal was raised after the value was read, the wait returns at once, so
-/// that no event can come between the look and the sleep.
+/// [`Signal::wait`]. If the signal was raised after the value was read, the wait returns at once,
+/// so that no event can come between the look and the sleep.
 pub struct Signal {
     word: AtomicU32,
     platform: Arc<dyn Platform>,

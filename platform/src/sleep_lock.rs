@@ -1,24 +1,24 @@
 //! A lock that may be held while a device answers. Never taken on the data path.
 //!
-//! Whoever holds it waits for a bounded time at most, and it goes round in the order in which it was asked for, so waiting for it is bounded,
-//! too.
+//! A holder waits for a bounded time at most, and threads get the lock in the order in which they
+//! asked for it. So waiting for the lock is bounded as well.
 
 use alloc::sync::Arc;
 
 use crate::Platform;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// A lock that sleeps while somebody else has it, as the platform waits.
+/// A lock whose waiters sleep.
 #[derive(Debug, Default)]
 pub struct SleepLock {
-    /// The number that the next one who asks will draw.
+    /// The number that the next thread draws.
     next: AtomicU32,
-    /// The number whose turn it is; those that wait for theirs sleep on it.
+    /// The number that has or may take the lock. Waiters sleep on this word.
     turn: AtomicU32,
 }
 
-/// While it lives, nobody else has the lock.
-#[must_use = "the lock is given back at once"]
+/// The lock is held while this lives.
+#[must_use = "the lock is released at once"]
 pub struct SleepGuard<'a> {
     lock: &'a SleepLock,
     number: u32,
@@ -26,17 +26,19 @@ pub struct SleepGuard<'a> {
 }
 
 impl SleepLock {
-    /// A free one.
+    /// A lock that is free.
     pub fn new() -> SleepLock {
         SleepLock { next: AtomicU32::new(0), turn: AtomicU32::new(0) }
     }
 
-    /// Takes it; sleeps while somebody else has it. Everybody has to come with the same platform.
+    /// Takes the lock; sleeps while another thread holds it. All threads have to pass the same
+    /// platform.
     pub fn lock<'a>(&'a self, platform: &'a Arc<dyn Platform>) -> SleepGuard<'a> {
         #[cfg(not(ferrovia_model))]
         crate::sync::preemption_point();
-        // Whoever gives the turn on looks at this word afterwards, by a change of it, too: that comes later and sees the number, or
-        // comes earlier, and then the turn is seen here.
+        // The thread that releases the lock changes `turn` and then reads `next` by a
+        // read-modify-write. Either that comes after this one and sees the number, so that the
+        // thread wakes us; or it comes before, and we see the new turn.
         let number = self.next.fetch_add(1, Ordering::AcqRel);
         loop {
             let turn = self.turn.load(Ordering::Acquire);

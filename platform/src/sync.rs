@@ -1,7 +1,9 @@
-//! The locks and atomics that the stack uses, in one place, so that a model checker can replace them.
+//! The locks and atomics that the stack uses, in one place, so that a model checker can replace
+//! them.
 //!
-//! With `--cfg ferrovia_model` (`.ci/extra`) atomics and [`Mutex`] are loom's: what is built on them runs within its models
-//! only. Views of shared memory stay as they are; the steps of driver and device are generic over their words.
+//! With `--cfg ferrovia_model` (`.ci/extra`) atomics and [`Mutex`] are loom's, and code that uses
+//! them runs in its models only. Views of shared memory do not change; the steps of driver and
+//! device are generic over their words.
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -19,12 +21,13 @@ pub use crate::mutex::{Mutex, MutexGuard};
 static YIELD: Hook = Hook::new();
 static PREEMPTION: Hook = Hook::new();
 
-/// Tells contended locks how to give up the CPU; without it they only spin.
+/// Sets how a waiter for a lock gives up the CPU. Without it, waiters only spin.
 pub fn set_yield(hook: fn()) {
     YIELD.set(hook);
 }
 
-/// Has a simulation decide, before each lock that is taken, whether another thread runs first. In builds without debug assertions nobody asks.
+/// Sets a hook that runs before each lock is taken, so that a simulation can run another thread
+/// first. Builds without debug assertions never call it.
 pub fn set_preemption(hook: fn()) {
     PREEMPTION.set(hook);
 }
@@ -44,7 +47,7 @@ pub(crate) fn preemption_point() {
     }
 }
 
-/// What the process or kernel does at some point, once somebody has said so.
+/// A function that the process or kernel can set once.
 struct Hook(AtomicPtr<()>);
 
 impl Hook {

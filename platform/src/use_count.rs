@@ -1,8 +1,9 @@
 //! A count of an object's users, for objects that can only be destroyed while nothing uses them.
 //!
-//! Each user enters and leaves. To destroy the object, close the count: this succeeds only while there are no users,
-//! and afterwards no user can enter. One compare-exchange decides whether the count closes and, if not, why. Never
-//! answer that question with a second look: the last user may leave between the two.
+//! Each user enters and leaves. To destroy the object, close the count: this succeeds only while
+//! there are no users, and afterwards no user can enter. One compare-exchange decides whether the
+//! count closes and, if not, why. Never answer that question with a second look: the last user may
+//! leave between the two.
 
 use alloc::sync::Arc;
 use core::ops::Deref;
@@ -43,7 +44,8 @@ impl UseCount {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Closes the count: no user can enter until [`UseCount::reopen`]. Fails without a change while there are users.
+    /// Closes the count: no user can enter until [`UseCount::reopen`]. Fails without a change while
+    /// there are users.
     pub fn close(&self) -> Result<(), NotClosed> {
         match self.0.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
@@ -62,7 +64,8 @@ impl UseCount {
         self.0.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// Whether there are users at this moment: to report, never to explain why [`UseCount::close`] failed.
+    /// Whether there are users at this moment: to report, never to explain why [`UseCount::close`]
+    /// failed.
     pub fn in_use(&self) -> bool {
         self.0.load(Ordering::Acquire) & !CLOSED != 0
     }
@@ -86,7 +89,8 @@ impl<T: Counted> Use<T> {
         object.uses().enter().then(|| Use { object, counted: AtomicBool::new(true) })
     }
 
-    /// Ends the use although this value, or a reference to it, lives on. Does nothing the second time.
+    /// Ends the use although this value, or a reference to it, lives on. Does nothing the second
+    /// time.
     pub fn end(&self) {
         if self.counted.swap(false, Ordering::AcqRel) {
             self.object.uses().leave();
@@ -204,7 +208,8 @@ mod models {
         finds(|| uses_and_closes(true));
     }
 
-    /// A user comes and goes while a thread tries to close the count of an object that nothing else closes.
+    /// A user comes and goes while a thread tries to close the count of an object that nothing else
+    /// closes.
     fn reason(look: impl Fn(&UseCount) -> Result<(), NotClosed>) {
         let count = Arc::new(UseCount::new());
         let user = thread::spawn({

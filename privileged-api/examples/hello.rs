@@ -1,5 +1,6 @@
 //! Brings the stack up in an ordinary process, connects two endpoints and sends a message:
-//! `cargo run -p ferrovia-privileged-api --example hello`. docs/embed.md goes through it step by step.
+//! `cargo run -p ferrovia-privileged-api --example hello`. docs/embed.md goes through it step by
+//! step.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Attributes of objects as calls take and return them: struct literals with defaults
-//! (pages it_ep_attributes_t, it_ep_query, it_evd_query, it_lmr_query, it_listen_query, it_pz_query).
+//! Attributes of objects as calls take and return them: struct literals with defaults (pages
+//! it_ep_attributes_t, it_ep_query, it_evd_query, it_lmr_query, it_listen_query, it_pz_query).
 //!
 //! A query fills the fields that its mask asks for; the others keep their defaults.
 
@@ -102,7 +102,7 @@ pub struct RcAttributes {
     pub rdma_read_ord: u32,
     /// The shared receive queue, with [`EpFlags::SRQ`](crate::EpFlags::SRQ).
     pub srq: SrqHandle,
-    /// Receives in progress above which an event tells; 0 none.
+    /// An event reports that more Receives than this are in progress; 0 for no event.
     pub soft_hi_watermark: usize,
     /// Receives in progress above which the connection breaks.
     pub hard_hi_watermark: usize,
@@ -217,7 +217,8 @@ pub struct EvdParam {
     pub sevd_threshold: usize,
     /// The aggregate dispatcher, or null.
     pub aevd: EvdHandle,
-    /// Whether it has a notification object (`fd` is not -1), which [`Ia::evd_notification`](crate::Ia::evd_notification) gives.
+    /// Whether it has a notification object (`fd` is not -1), which
+    /// [`Ia::evd_notification`](crate::Ia::evd_notification) gives.
     #[doc(alias = "fd")]
     pub has_fd: bool,
     /// Something feeds it.
@@ -244,7 +245,7 @@ pub struct LmrParam {
     pub length: u64,
     /// Privileges.
     pub privs: MemPriv,
-    /// Flags; SHARED tells whether it is.
+    /// Flags. SHARED says whether it is shared.
     pub flags: LmrFlags,
     /// As given at creation.
     pub shared_id: u32,
@@ -320,7 +321,7 @@ pub struct SrqParam {
     pub max_recv_dtos: usize,
     /// Segments of a Receive at most.
     pub max_recv_segs: usize,
-    /// Receives left below which an event tells, while armed; else 0.
+    /// While armed: an event reports that fewer Receives than this are left. Otherwise 0.
     pub low_watermark: usize,
 }
 

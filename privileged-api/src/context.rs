@@ -1,4 +1,5 @@
-//! Consumer contexts and handle types (pages it_set_consumer_context, it_get_consumer_context, it_get_handle_type).
+//! Consumer contexts and handle types (pages it_set_consumer_context, it_get_consumer_context,
+//! it_get_handle_type).
 
 use api_core::Context;
 
@@ -30,8 +31,9 @@ impl Core {
 impl Ia {
     /// Says what kind of object a handle names.
     ///
-    /// Errors: `InvalidHandle`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
-    /// Page it_get_handle_type (lost; by analogy with it_get_consumer_context).
+    /// Errors: `InvalidHandle`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
+    /// callbacks. Thread-safe. Page it_get_handle_type (lost; by analogy with
+    /// it_get_consumer_context).
     #[doc(alias = "it_get_handle_type")]
     pub fn get_handle_type(&self, handle: impl Into<Handle>) -> Result<HandleType> {
         let core = self.live()?;
@@ -42,18 +44,19 @@ impl Ia {
 
     /// Returns the context that was set on the object.
     ///
-    /// Errors: `InvalidHandle`, `NoContext` (never set), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
-    /// Thread-safe. Page it_get_consumer_context.
+    /// Errors: `InvalidHandle`, `NoContext` (never set), `InvalidIa`, `IaCatastrophe`. Does not
+    /// block. May be called in callbacks. Thread-safe. Page it_get_consumer_context.
     #[doc(alias = "it_get_consumer_context")]
     pub fn get_consumer_context(&self, handle: impl Into<Handle>) -> Result<u64> {
         let core = self.live()?;
         core.with_context(handle.into(), Context::get)?.ok_or(Error::NoContext)
     }
 
-    /// Sets the context of an object, replacing an earlier one; `None` takes it away. A context of 0 is set like any other (erratum SUN3).
+    /// Sets the context of an object, replacing an earlier one; `None` takes it away. A context of
+    /// 0 is set like any other (erratum SUN3).
     ///
-    /// Errors: `InvalidHandle`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
-    /// Page it_set_consumer_context.
+    /// Errors: `InvalidHandle`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
+    /// callbacks. Thread-safe. Page it_set_consumer_context.
     #[doc(alias = "it_set_consumer_context")]
     #[doc(alias = "it_context_t")]
     pub fn set_consumer_context(

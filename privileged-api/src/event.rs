@@ -1,5 +1,6 @@
 //! Events (pages it_event_t, it_dto_events, it_dto_status_t, it_cm_req_events, it_cm_msg_events,
-//! it_affiliated_event_t, it_unaffiliated_event_t, it_software_event_t, it_aevd_notification_event_t).
+//! it_affiliated_event_t, it_unaffiliated_event_t, it_software_event_t,
+//! it_aevd_notification_event_t).
 
 use crate::address::{CnEstId, ConnQual, NetAddr, Path, PrivateData};
 use crate::flags::DtoUdFlags;
@@ -77,8 +78,8 @@ event_types! {
     ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE = 0x08004, "IT_ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE", "The affiliated dispatcher overflowed.";
     SOFTWARE_EVENT_STREAM = 0x10000, "IT_SOFTWARE_EVENT_STREAM", "Stream: events of the consumer's own.";
     SOFTWARE = 0x10001, "IT_SOFTWARE_EVENT", "An event that the consumer posted.";
-    AEVD_NOTIFICATION_EVENT_STREAM = 0x20000, "IT_AEVD_NOTIFICATION_EVENT_STREAM", "Stream: makes an aggregate dispatcher.";
-    AEVD_NOTIFICATION = 0x20001, "IT_AEVD_NOTIFICATION_EVENT", "A dispatcher of the aggregate notified.";
+    AEVD_NOTIFICATION_EVENT_STREAM = 0x20000, "IT_AEVD_NOTIFICATION_EVENT_STREAM", "Stream: makes an aggregate event dispatcher.";
+    AEVD_NOTIFICATION = 0x20001, "IT_AEVD_NOTIFICATION_EVENT", "An event dispatcher of the aggregate notified.";
 }
 
 impl EventType {
@@ -145,7 +146,7 @@ pub enum DtoStatus {
     /// The transport gave up.
     #[doc(alias = "IT_DTO_ERR_TRANSPORT")]
     Transport = 9,
-    /// The peer had no resources, too often.
+    /// The peer lacked resources, more often than the retries allow.
     #[doc(alias = "IT_DTO_ERR_RECEIVER_NOT_READY")]
     ReceiverNotReady = 10,
     /// Data was cut off (not on IB).
@@ -189,11 +190,14 @@ pub struct DtoCompletion {
 }
 
 impl DtoCompletion {
-    /// The incomplete path to the sender of a datagram, for [`Ia::address_handle_create`](crate::Ia::address_handle_create)
-    /// without [`AhFlags::PATH_COMPLETE`](crate::AhFlags::PATH_COMPLETE). `header` is what came in the first 40 bytes of the Receive.
+    /// The incomplete path to the sender of a datagram, for
+    /// [`Ia::address_handle_create`](crate::Ia::address_handle_create) without
+    /// [`AhFlags::PATH_COMPLETE`](crate::AhFlags::PATH_COMPLETE). `header` is what came in the
+    /// first 40 bytes of the Receive.
     ///
-    /// RoCE has neither LIDs nor service levels, so both are 0 here as in each path; the sender is known by the GID in the header. None if
-    /// this is no datagram that was received, or there are fewer bytes. Page it_dto_events.
+    /// RoCE has neither LIDs nor service levels, so both are 0 here as in each path; the sender is
+    /// known by the GID in the header. None if this is no datagram that was received, or there are
+    /// fewer bytes. Page it_dto_events.
     pub fn src_path(&self, header: &[u8]) -> Option<Path> {
         let came = self.event_number == EventType::DTO_UD_RECV_CMPL
             && self.dto_status == DtoStatus::Success
@@ -320,7 +324,7 @@ pub struct UdServiceReply {
 /// What an affiliated asynchronous event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AffiliatedCause {
-    /// A dispatcher.
+    /// An event dispatcher.
     Sevd(EvdHandle),
     /// An endpoint.
     Ep(EpHandle),
@@ -434,7 +438,7 @@ pub enum Event {
     },
     /// A dispatcher of an aggregate notified.
     AevdNotification {
-        /// The aggregate dispatcher.
+        /// The aggregate event dispatcher.
         aevd: EvdHandle,
         /// The simple one.
         sevd: EvdHandle,

@@ -9,7 +9,7 @@ bitflags! {
     #[doc(alias = "it_dto_flags_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct DtoFlags: u32 {
-        /// Success, too, makes a completion event.
+        /// Success makes a completion event as well.
         #[doc(alias = "IT_COMPLETION_FLAG")]
         const COMPLETION = 0x01;
         /// The completion event is a notification event. Needs [`DtoFlags::COMPLETION`].
@@ -144,7 +144,7 @@ bitflags! {
         /// Established when the passive side accepts.
         #[doc(alias = "IT_CONNECT_FLAG_TWO_WAY")]
         const TWO_WAY = 0x0001;
-        /// Established when the active side accepts, too.
+        /// Established when the active side has accepted as well.
         #[doc(alias = "IT_CONNECT_FLAG_THREE_WAY")]
         const THREE_WAY = 0x0002;
         /// No IRD/ORD negotiation.

@@ -65,7 +65,7 @@ pub struct SpigotInfo {
     pub net_addr: Vec<NetAddr>,
 }
 
-/// Who made the IA.
+/// The IA's vendor.
 #[doc(alias = "it_vendor_ib_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VendorIb {
@@ -91,7 +91,7 @@ pub struct IaInfo {
     pub sw_major_version: u32,
     /// Minor version of this library.
     pub sw_minor_version: u32,
-    /// Who made it.
+    /// The vendor.
     pub vendor: VendorIb,
     /// Buffers aligned to this are fastest.
     pub dto_alignment_hint: u32,
@@ -105,7 +105,7 @@ pub struct IaInfo {
     pub three_way_handshake_support: bool,
     /// Whether there is private data.
     pub private_data_support: bool,
-    /// Whether requests tell the peer's message size.
+    /// Whether connection requests carry the peer's message size.
     pub max_message_size_support: bool,
     /// Whether there are IRD and ORD.
     pub ird_ord_ia_support: bool,

@@ -20,17 +20,17 @@ pub(crate) const MAJOR: u32 = 2;
 /// The newest minor version of the API.
 pub(crate) const MINOR: u32 = 1;
 
-/// How much of a NIC an interface's consumers get ([`Provider::add_limited`]).
+/// What the consumers of an interface may use of its NIC ([`Provider::add_limited`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// What they may use of what the NIC can do; it_ia_query tells no more.
+    /// The NIC's features that they may use. it_ia_query returns no others.
     pub features: Features,
-    /// Connections of one IA at once at most, those that are being made among them.
+    /// The most connections of one IA at the same time, including those that are being established.
     pub connections: u32,
 }
 
 impl Limits {
-    /// All that there is.
+    /// No limits.
     pub const NONE: Limits = Limits { features: Features::all(), connections: u32::MAX };
 }
 
@@ -64,7 +64,8 @@ struct Inner {
     interfaces: Mutex<Vec<Offer>>,
 }
 
-/// The interfaces of a machine. Boot code makes it once and adds the agents of its NICs; cloning it makes another name for the same.
+/// The interfaces of a machine. Boot code makes it once and adds the agents of its NICs; cloning it
+/// makes another name for the same.
 #[derive(Clone)]
 pub struct Provider(Arc<Inner>);
 
@@ -80,8 +81,9 @@ impl Provider {
         self.add_limited(name, agent, Limits::NONE)
     }
 
-    /// Adds an interface of a NIC whose consumers get no more than the limits say: for consumers that are not trusted with all of it, and for
-    /// sharing it out. One NIC may have several interfaces. `InvalidName` if the name is empty, too long or taken.
+    /// Adds an interface of a NIC whose consumers get no more than the limits say: for consumers
+    /// that are not trusted with all of it, and for sharing it out. One NIC may have several
+    /// interfaces. `InvalidName` if the name is empty, too long or taken.
     pub fn add_limited(&self, name: &str, agent: Arc<Agent>, limits: Limits) -> Result<()> {
         if name.is_empty() || name.len() >= INTERFACE_NAME_SIZE || name.contains('\0') {
             return Err(Error::InvalidName);
@@ -94,9 +96,11 @@ impl Provider {
         Ok(())
     }
 
-    /// The interfaces whose NIC works now: at most `num_interfaces` of them, and how many there are.
+    /// The interfaces whose NIC works now: at most `num_interfaces` of them, and how many there
+    /// are.
     ///
-    /// Errors: none. Does not block. May be called in callbacks. Thread-safe. Page it_interface_list.
+    /// Errors: none. Does not block. May be called in callbacks. Thread-safe. Page
+    /// it_interface_list.
     #[doc(alias = "it_interface_list")]
     pub fn interface_list(&self, num_interfaces: usize) -> (Vec<Interface>, usize) {
         let interfaces = self.0.interfaces.lock();
@@ -108,7 +112,7 @@ impl Provider {
             name: offer.name.clone(),
         });
         let list: Vec<_> = list.collect();
-        // One may have died meanwhile.
+        // A NIC may have died meanwhile.
         let total = working().count().max(list.len());
         (list, total)
     }
@@ -117,8 +121,9 @@ impl Provider {
     ///
     /// Versions 2.0 and 2.1 of the API are supported.
     ///
-    /// Errors: `InvalidName` (no such interface, or its NIC does not work), `InvalidMajorVersion`, `InvalidMinorVersion`, `Resources`. May block
-    /// for the device. Not for callbacks. Thread-safe. Page it_ia_create.
+    /// Errors: `InvalidName` (no such interface, or its NIC does not work), `InvalidMajorVersion`,
+    /// `InvalidMinorVersion`, `Resources`. May block for the device. Not for callbacks.
+    /// Thread-safe. Page it_ia_create.
     #[doc(alias = "it_ia_create")]
     pub fn ia_create(
         &self,

@@ -47,7 +47,8 @@ impl Core {
 impl Ia {
     /// Creates a protection zone.
     ///
-    /// Errors: `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe. Page it_pz_create.
+    /// Errors: `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks.
+    /// Thread-safe. Page it_pz_create.
     #[doc(alias = "it_pz_create")]
     pub fn pz_create(&self) -> Result<PzHandle> {
         let core = self.call()?;
@@ -61,8 +62,8 @@ impl Ia {
 
     /// Says what a protection zone is like.
     ///
-    /// Errors: `InvalidPz`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
-    /// Page it_pz_query.
+    /// Errors: `InvalidPz`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Does not block. May be
+    /// called in callbacks. Thread-safe. Page it_pz_query.
     #[doc(alias = "it_pz_query")]
     pub fn pz_query(&self, pz: PzHandle, mask: PzParamMask) -> Result<PzParam> {
         let core = self.live()?;
@@ -79,9 +80,9 @@ impl Ia {
 
     /// Destroys a protection zone.
     ///
-    /// Errors: `InvalidPz`, `PzBusy` while an object is in the zone, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in
-    /// callbacks.
-    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_pz_free.
+    /// Errors: `InvalidPz`, `PzBusy` while an object is in the zone, `InvalidIa`, `IaCatastrophe`.
+    /// Blocks for the device. May be called in callbacks. Thread-safe: a call that races with it
+    /// succeeds or finds the handle invalid. Page it_pz_free.
     #[doc(alias = "it_pz_free")]
     pub fn pz_free(&self, pz: PzHandle) -> Result<()> {
         let core = self.call()?;

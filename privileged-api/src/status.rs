@@ -1,7 +1,7 @@
 //! The immediate errors of all calls (page it_status_t; `IT_SUCCESS` is `Ok`).
 //!
-//! The numbers are those of the sample header (appendix G). Codes that pages return but that the header lacks, and
-//! our own [`Error::CallbackContext`], follow after its last value.
+//! The numbers are those of the sample header (appendix G). Codes that pages return but that the
+//! header lacks, and our own [`Error::CallbackContext`], follow after its last value.
 
 use api_core::{Ended, OutOfResources};
 
@@ -46,7 +46,7 @@ pub enum Error {
     /// Evd_handle: event streams still feed the event dispatcher.
     #[doc(alias = "IT_ERR_EVD_BUSY")]
     EvdBusy = 12,
-    /// Evd_handle: somebody waits on the event dispatcher.
+    /// Evd_handle: a thread waits on the event dispatcher.
     #[doc(alias = "IT_ERR_EVD_WAIT")]
     EvdWait = 13,
     /// Evd_handle: the queue is full.

@@ -1,4 +1,5 @@
-//! What the agent tells the IA. All of it comes from the agent's dispatcher thread, one after the other, without a lock.
+//! The agent's upcalls to the IA. They come from the agent's dispatcher thread, one after the
+//! other, without a lock.
 
 use kernel_agent::{AsyncEvent, CmEvent, Death, ResolutionEvent, Upcalls};
 use nic_abi::eqe::{EventType as Nic, NO_COMPLETION};
@@ -33,7 +34,8 @@ impl Upcalls for Core {
                 let cause = AffiliatedCause::Srq(SrqHandle::from_raw(context));
                 self.tell_affiliated(EventType::ASYNC_AFF_SRQ_LOW_WATERMARK, cause, origin);
             }
-            // Its memory failed: each endpoint that wants a Receive of it fails in turn, and tells.
+            // Its memory failed. Each endpoint that needs a Receive from it fails in turn, and
+            // reports that.
             AsyncEvent::Srq { context, .. } => {
                 log::warn!("{:?} failed", SrqHandle::from_raw(context));
             }
@@ -64,10 +66,11 @@ impl Upcalls for Core {
 }
 
 impl Core {
-    /// Something happened to a queue pair. What a completion says (`completes`) is told by that; all else is an affiliated event, and so is
-    /// a peer's reaching for what it may not reach (it_affiliated_event_t, table for InfiniBand).
+    /// Handles an event of a queue pair. If a completion reports it (`completes`), no event does.
+    /// All else, and an access of the peer without the right to it, is an affiliated event
+    /// (it_affiliated_event_t, table for InfiniBand).
     fn queue_pair(&self, ep: EpHandle, qpn: u32, event: Nic, completes: bool, ia: &Ia) {
-        let told = match event {
+        let reported = match event {
             Nic::QpFatal | Nic::QpInvalidRequest if completes => None,
             Nic::QpFatal => Some(EventType::ASYNC_AFF_EP_FAILURE),
             Nic::QpInvalidRequest => Some(EventType::ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE),
@@ -75,9 +78,9 @@ impl Core {
             _ => return,
         };
         let origin = Origin::Dispatcher(ia);
-        // The state changes before anything is told.
+        // The state changes before the event is queued.
         self.broken(ep, Some(qpn), origin);
-        if let Some(event_number) = told {
+        if let Some(event_number) = reported {
             self.tell_affiliated(event_number, AffiliatedCause::Ep(ep), origin);
         }
     }

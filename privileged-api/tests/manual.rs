@@ -1,8 +1,10 @@
-//! The documentation as a reference manual: each call of the specification says the same things of itself.
+//! The documentation as a reference manual: each call of the specification says the same things of
+//! itself.
 
 use std::path::{Path, PathBuf};
 
-/// What the documentation of a call has to speak of: the name of it, and words of which one has to be there.
+/// What the documentation of a call has to speak of: the name of it, and words of which one has to
+/// be there.
 const TOPICS: [(&str, &[&str]); 5] = [
     ("errors", &["Errors"]),
     ("blocking", &["block", "Blocks", "wait"]),

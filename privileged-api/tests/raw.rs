@@ -10,7 +10,8 @@ use support::*;
 /// The whole of a region of 64 bytes at `addr`.
 #[expect(unsafe_code, reason = "the call under test")]
 fn create(a: &Side, addr: usize) -> Result<(LmrHandle, Option<RmrContext>)> {
-    // SAFETY: what can be reached by the device is the arena's, which outlives the IA, and no reference to it is made.
+    // SAFETY: what can be reached by the device is the arena's, which outlives the IA, and no
+    // reference to it is made.
     unsafe { a.ia.lmr_create_raw(a.pz, addr, 64, AddrMode::Absolute, MemPriv::LOCAL, LmrFlags::NONE, 0) }
 }
 

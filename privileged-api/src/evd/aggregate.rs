@@ -1,16 +1,19 @@
-//! Aggregate dispatchers: what simple ones feed them, and which of those notified (pages it_evd_create, it_evd_wait, it_evd_dequeue,
-//! it_aevd_notification_event_t).
+//! Aggregate EVDs: the simple EVDs that feed them, and which of those notified (pages
+//! it_evd_create, it_evd_wait, it_evd_dequeue, it_aevd_notification_event_t).
 //!
-//! An aggregate has no queue that could overflow, only a place for each dispatcher that feeds it and the order in which they notified.
-//! A simple dispatcher tells its aggregate when it announces an event, never when one is taken from it: whoever takes from the
-//! aggregate looks whether what notified still does.
+//! An aggregate has no queue that could overflow. It has a seat for each EVD that feeds it, and the
+//! order in which they notified. A simple EVD notifies its aggregate when it announces an event,
+//! but not when an event is taken from it. So a thread that takes from the aggregate checks whether
+//! an EVD that notified is still in the notification criteria.
 //!
-//! Not every arrival is announced (a CQ announces when it is armed), so whoever begins to take looks around first, at all that
-//! are enabled. That is done when nobody is known to have notified, and else once every [`ROUND`] takings, so that it costs little and
-//! nobody starves. A waiter that slept does not look around again in an aggregate that names its dispatchers: it would be told once
-//! more what another waiter was told a moment ago.
+//! Not every arrival is announced: a CQ announces only while it is armed. So a thread that begins
+//! to take first looks at all enabled EVDs. It does so when no EVD is known to have notified, and
+//! otherwise once every [`ROUND`] events, so that it costs little and no EVD starves. In an
+//! aggregate that names its EVDs, a waiter that slept does not look at all of them again: it would
+//! return a notification that another waiter has just returned.
 //!
-//! Locks: the simple dispatcher's control lock, then the aggregate's state here, then the simple one's queue.
+//! Locks: the simple dispatcher's control lock, then the aggregate's state here, then the simple
+//! one's queue.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -23,32 +26,32 @@ use super::take::Taken;
 use super::{Control, Evd, Feed, Queue};
 use crate::status::{Error, Result};
 
-/// Takings after which all are looked at again.
+/// Events taken before all EVDs are looked at again.
 const ROUND: usize = 16;
 
 pub(crate) struct Aggregate {
-    /// Its events name the dispatcher that notified; otherwise they are that one's own.
+    /// Its events name the EVD that notified; otherwise they are that EVD's own events.
     names: bool,
     state: Mutex<State>,
 }
 
 struct State {
     seats: Vec<Option<Member>>,
-    /// Seats of those that notified, the longest waiting first; each once.
+    /// Seats of the EVDs that notified, the longest waiting first, each once.
     ready: VecDeque<usize>,
-    /// Where the next look around begins.
+    /// The seat at which the next look at all EVDs begins.
     next: usize,
-    /// Takings since the last one.
+    /// Events taken since the last look at all EVDs.
     taken: usize,
-    /// Seats that somebody is about to take.
+    /// Seats that were promised and are not taken yet.
     promised: usize,
 }
 
-/// A seat that an aggregate promised to a dispatcher: taking it cannot fail.
+/// A seat that an aggregate promised to an EVD: taking it cannot fail.
 pub(super) struct Promise(Option<Feed>);
 
 impl Promise {
-    /// Begins to feed an aggregate. Fails if it is none, or is going.
+    /// Begins to feed an aggregate. Fails if it is no aggregate, or is being freed.
     pub(super) fn of(aevd: Arc<Evd>) -> Result<Promise> {
         let aggregate = aevd.aggregate().ok_or(Error::InvalidAevd)?;
         aggregate.promise()?;
@@ -61,7 +64,7 @@ impl Promise {
         }
     }
 
-    /// The dispatcher takes the seat.
+    /// Gives the seat to the EVD.
     fn redeem(mut self, sevd: &Arc<Evd>) -> Option<Feed> {
         let feed = self.0.take()?;
         feed.aggregate()?.join(sevd);
@@ -83,13 +86,13 @@ struct Member {
     ready: bool,
 }
 
-/// What a taker looks at.
+/// The EVDs that a thread looks at before it takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     /// All that are enabled.
     Around,
-    /// Those that notified since somebody looked around.
-    Told,
+    /// Those that notified since the last look at all.
+    Notified,
 }
 
 impl Aggregate {
@@ -102,7 +105,7 @@ impl Aggregate {
         self.names
     }
 
-    /// Promises a seat, which then can be had without allocating.
+    /// Promises a seat, and allocates what it needs.
     fn promise(&self) -> Result<()> {
         let mut state = self.state.lock();
         let promised = state.promised + 1;
@@ -113,12 +116,12 @@ impl Aggregate {
         Ok(())
     }
 
-    /// A seat that was promised is not wanted.
+    /// Takes a promise back.
     fn decline(&self) {
         self.state.lock().promised -= 1;
     }
 
-    /// Gives a dispatcher a seat that was promised.
+    /// Gives an EVD a seat that was promised.
     fn join(&self, sevd: &Arc<Evd>) {
         let mut state = self.state.lock();
         state.promised -= 1;
@@ -136,7 +139,7 @@ impl Aggregate {
         sevd.seat.store(seat, Ordering::Relaxed);
     }
 
-    /// Takes a dispatcher's seat away; that it notified is forgotten.
+    /// Takes an EVD's seat away, and with it the record that it notified.
     pub(super) fn leave(&self, sevd: &Evd) {
         let left = {
             let mut state = self.state.lock();
@@ -157,28 +160,30 @@ impl Aggregate {
         drop(seats);
     }
 
-    /// A dispatcher notified; nothing happens if it is no longer one of these.
-    pub(super) fn told(&self, sevd: &Evd) {
+    /// Records that an EVD notified, if it still feeds this aggregate.
+    pub(super) fn notified_by(&self, sevd: &Evd) {
         let mut state = self.state.lock();
         if let Some(seat) = state.seat(sevd) {
             state.enqueue(seat);
         }
     }
 
-    /// Takes what there is if one notified. `shared` says that others wait, too, and have to be told of what comes after this.
+    /// Takes an event if an EVD notified. `shared` says that there are other waiters, which have to
+    /// learn of the events that follow.
     pub(super) fn take_notified(&self, look: Look, shared: bool) -> Option<Taken> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        let mut looked = look == Look::Told;
+        let mut looked = look == Look::Notified;
         if !looked && state.taken >= ROUND {
             state.look_around();
             looked = true;
         }
         loop {
-            if let Some(taken) = self.take_told(state, shared) {
+            if let Some(taken) = self.take_from_ready(state, shared) {
                 return Some(taken);
             }
-            // Perhaps none that notified still does, but another one that nobody told of.
+            // The EVDs that notified may be empty by now, but another one may have an event that
+            // was not announced.
             if core::mem::replace(&mut looked, true) {
                 return None;
             }
@@ -186,9 +191,9 @@ impl Aggregate {
         }
     }
 
-    /// Takes what there is of one that is known to have notified, and still does.
-    fn take_told(&self, state: &mut State, shared: bool) -> Option<Taken> {
-        // Each twice at most, whatever the device goes on writing.
+    /// Takes an event from an EVD that is recorded to have notified, and is still in the criteria.
+    fn take_from_ready(&self, state: &mut State, shared: bool) -> Option<Taken> {
+        // Each EVD twice at most, even if the device goes on writing.
         for _ in 0..2 * state.ready.len() {
             let seat = state.ready.pop_front()?;
             let Some(member) = state.seats.get_mut(seat).and_then(Option::as_mut) else { continue };
@@ -200,7 +205,8 @@ impl Aggregate {
             };
             let again = match (&taken, self.names) {
                 _ if !sevd.is_enabled() => false,
-                // That it still notifies is seen by the next who looks around; what comes from now on is told.
+                // The next look at all EVDs finds that it is still in the criteria. What comes from
+                // now on is announced if it is armed.
                 (Some(_), true) => {
                     if shared {
                         sevd.arm();
@@ -221,7 +227,7 @@ impl Aggregate {
         None
     }
 
-    /// Takes the oldest event of any that has one, notifying or not.
+    /// Takes the oldest event of any EVD, whether that notifies or not.
     pub(super) fn take_any(&self) -> Option<Taken> {
         let mut state = self.state.lock();
         let seats = state.seats.len();
@@ -237,7 +243,7 @@ impl Aggregate {
         None
     }
 
-    /// Whether one notified and still does.
+    /// Whether an EVD is in the notification criteria.
     pub(super) fn notified(&self) -> bool {
         let mut state = self.state.lock();
         state.look_around();
@@ -257,7 +263,7 @@ impl Aggregate {
         state.seats.iter().flatten().all(|member| member.sevd.is_empty())
     }
 
-    /// Has all that are enabled announce what comes next.
+    /// Arms all enabled EVDs: each announces its next event.
     pub(super) fn arm(&self) {
         let state = self.state.lock();
         for member in state.seats.iter().flatten().filter(|member| member.sevd.is_enabled()) {
@@ -267,14 +273,14 @@ impl Aggregate {
 }
 
 impl State {
-    /// The seat of a dispatcher that has one.
+    /// The seat of an EVD, if it has one.
     fn seat(&self, sevd: &Evd) -> Option<usize> {
         let seat = sevd.seat.load(Ordering::Relaxed);
         let member = self.seats.get(seat)?.as_ref()?;
         core::ptr::eq(Arc::as_ptr(&member.sevd), sevd).then_some(seat)
     }
 
-    /// Puts a seat at the end of those that notified; there is room for all.
+    /// Appends a seat to those that notified. There is room for all.
     fn enqueue(&mut self, seat: usize) {
         if let Some(Some(member)) = self.seats.get_mut(seat)
             && !core::mem::replace(&mut member.ready, true)
@@ -283,7 +289,7 @@ impl State {
         }
     }
 
-    /// Finds all that are enabled and notify.
+    /// Finds all enabled EVDs that are in the notification criteria.
     fn look_around(&mut self) {
         self.taken = 0;
         let seats = self.seats.len();
@@ -306,7 +312,8 @@ impl State {
 }
 
 impl Evd {
-    /// Feeds this aggregate from now on, and no other; none if there is none. Fails without a change if it is freed.
+    /// Makes the EVD feed this aggregate and no other, or none. Fails without a change if the EVD
+    /// is freed.
     pub(super) fn join(self: &Arc<Evd>, promise: Option<Promise>) -> Result<()> {
         let former = {
             let mut control = self.control.lock();
@@ -325,7 +332,8 @@ impl Evd {
         Ok(())
     }
 
-    /// Feeds no aggregate any more; that it notified is forgotten there. The result is to be dropped without the lock.
+    /// Ends feeding the aggregate, which also forgets that the EVD notified. Drop the result
+    /// without the lock.
     pub(super) fn part(&self, control: &mut Control) -> Option<Feed> {
         let feed = control.aevd.take()?;
         if let Some(aggregate) = feed.aggregate() {
@@ -336,7 +344,7 @@ impl Evd {
         Some(feed)
     }
 
-    /// Whether only its aggregate may take its events.
+    /// Sets whether only its aggregate may take its events.
     fn set_captive(&self, captive: bool) {
         self.captive.store(captive, Ordering::Release);
         if let Queue::Dto(queue) = &self.queue {
@@ -344,7 +352,7 @@ impl Evd {
         }
     }
 
-    /// The aggregate, if it is one.
+    /// The aggregate part, if this is an aggregate.
     pub(super) fn aggregate(&self) -> Option<&Aggregate> {
         match &self.queue {
             Queue::Aggregate(aggregate) => Some(aggregate),
@@ -352,7 +360,7 @@ impl Evd {
         }
     }
 
-    /// Whether it alone takes the events of what feeds it.
+    /// Whether only this aggregate takes the events of the EVDs that feed it.
     pub(super) fn captures(&self) -> bool {
         self.aggregate().is_some_and(|aggregate| !aggregate.names)
     }

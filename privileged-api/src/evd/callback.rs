@@ -1,16 +1,18 @@
-//! Callback routines: when one is due, and who runs it (pages it_evd_callback_attach, it_evd_callback_detach).
+//! Callback routines: when one is due, and which thread runs it (pages it_evd_callback_attach,
+//! it_evd_callback_detach).
 //!
 //! | phase | meaning | leaves when |
 //! |---|---|---|
 //! | NotDrained | attached to a queue with events, or ran | the queue was seen empty: Armed |
 //! | Armed | the notification criteria were absent | they are present: Scheduled |
-//! | Scheduled | somebody is about to run it | it runs: Running |
+//! | Scheduled | a thread is about to run it | it runs: Running |
 //! | Running | the routine runs | it returns: Armed if the queue was seen empty meanwhile, else NotDrained |
 //!
-//! The agent's dispatcher thread runs it where the event came from the NIC, the IA's own dispatcher thread where a
-//! call of a consumer made it due: never inside a call of a consumer's.
+//! The agent's dispatcher thread runs it if the event came from the NIC, the IA's callback thread
+//! if a consumer's call made it due. It never runs inside a consumer's call.
 //!
-//! Locks: `changes` (to attach), the dispatcher's control lock, then the queue's. The routine itself runs without any.
+//! Locks: `changes` (to attach), the EVD's control lock, then the queue's. The routine runs without
+//! locks.
 
 use alloc::boxed::Box;
 
@@ -19,10 +21,12 @@ use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
-/// What may be run when an event dispatcher notifies.
+/// A routine that runs when an event dispatcher notifies.
 ///
-/// It runs in a dispatcher thread with interrupts on, never twice at once. While it runs, other events of the NIC may have to wait,
-/// so it should not wait itself; the calls that the page excludes return [`Error::CallbackContext`](crate::Error::CallbackContext).
+/// It runs in the agent's dispatcher thread or in the IA's callback thread, with interrupts on, and
+/// never twice at the same time. While it runs, other events of the NIC may have to wait, so it
+/// should not wait itself. Calls that the page excludes return
+/// [`Error::CallbackContext`](crate::Error::CallbackContext).
 #[doc(alias = "it_evd_callback_rtn_t")]
 pub type EvdCallback = Box<dyn FnMut(&Ia, EvdHandle) + Send>;
 
@@ -36,12 +40,12 @@ pub(crate) enum Phase {
 
 /// A routine that is attached.
 pub(crate) struct Attached {
-    /// The routine; not here while it runs.
+    /// The routine; `None` while it runs.
     routine: Option<EvdCallback>,
     phase: Phase,
-    /// While running: the queue was seen empty.
+    /// The queue was seen empty while the routine ran.
     drained: bool,
-    /// Tells it from a routine that was attached before.
+    /// Differs from that of every routine that was attached before.
     serial: u64,
 }
 
@@ -52,8 +56,10 @@ impl Attached {
 }
 
 impl Evd {
-    /// Events may have been taken: sees whether the queue is drained, and so whether the callback gets armed. `empty` says that the consumer
-    /// was told so: for them it is drained, whatever has come since. True if the callback is due at once; the caller then sees to it that it runs.
+    /// Checks, after events may have been taken, whether the queue is drained, and arms the
+    /// callback if it is. `empty` says that a dequeue returned QueueEmpty: for the consumer the
+    /// queue is drained then, even if events came since. True if the callback is due at once; the
+    /// caller then has to have it run.
     pub(crate) fn drained(&self, empty: bool) -> bool {
         let mut control = self.control.lock();
         let Some(attached) = &mut control.callback else { return false };
@@ -70,7 +76,8 @@ impl Evd {
         }
     }
 
-    /// An event came, or the dispatcher was enabled. True if the callback is due; the caller then sees to it that it runs.
+    /// An event came, or the EVD was enabled. True if the callback is due; the caller then has to
+    /// have it run.
     pub(crate) fn came(&self) -> bool {
         let mut control = self.control.lock();
         match &mut control.callback {
@@ -79,7 +86,7 @@ impl Evd {
         }
     }
 
-    /// Moves Armed to Scheduled if the criteria are present; arms the CQ if not.
+    /// Moves Armed to Scheduled if the notification criteria are present; arms the CQ if not.
     fn due(&self, attached: &mut Attached) -> bool {
         if attached.phase != Phase::Armed || !self.is_enabled() {
             return false;
@@ -138,7 +145,8 @@ impl Evd {
 }
 
 impl Core {
-    /// Wakes who waits, runs or schedules the callback and tells whom the dispatcher is linked to, after an event was queued.
+    /// After an event was queued: wakes waiters, runs or schedules the callback, and notifies the
+    /// aggregate or the notification object that the EVD is linked to.
     pub(crate) fn announce(&self, evd: &Evd, origin: Origin<'_>) {
         evd.wake();
         if evd.has_callback() && evd.came() {
@@ -150,14 +158,14 @@ impl Core {
             if let Some(aevd) = aevd
                 && let Some(aggregate) = aevd.aggregate()
             {
-                aggregate.told(evd);
-                // It feeds no other, so this goes no further.
+                aggregate.notified_by(evd);
+                // An aggregate feeds no other EVD, so the recursion ends here.
                 self.announce(&aevd, origin);
             }
         }
     }
 
-    /// Sees to it that a callback that is due runs.
+    /// Runs a callback that is due, or schedules it.
     pub(crate) fn due(&self, evd: &Evd, origin: Origin<'_>) {
         match origin {
             Origin::Dispatcher(ia) => evd.run_callback(ia),
@@ -166,26 +174,30 @@ impl Core {
     }
 }
 
-/// Who queued an event.
+/// Where an event was queued.
 #[derive(Clone, Copy)]
 pub(crate) enum Origin<'a> {
-    /// A dispatcher thread, outside of all locks: callbacks run here and now.
+    /// In the agent's dispatcher thread, without locks: callbacks run at once.
     Dispatcher(&'a Ia),
-    /// A consumer's call: callbacks run elsewhere.
+    /// In a consumer's call: callbacks run in the IA's callback thread.
     Call,
 }
 
 impl Ia {
-    /// Attaches a routine that runs when the dispatcher notifies. A queue that is empty now counts as drained.
+    /// Attaches a routine that runs when the EVD notifies. A queue that is empty now counts as
+    /// drained.
     ///
-    /// The routine runs once when the notification criteria become present, then not before all events were taken again.
+    /// The routine runs once when the notification criteria become present, and not again before
+    /// all events were taken.
     ///
-    /// An aggregate counts as drained when a dequeue would find nothing: with [`DEQUEUE_NOTIFICATIONS`](crate::EvdFlags::DEQUEUE_NOTIFICATIONS)
-    /// when none of its dispatchers notifies, without when all are empty.
+    /// An aggregate counts as drained when a dequeue would find nothing: with
+    /// [`DEQUEUE_NOTIFICATIONS`](crate::EvdFlags::DEQUEUE_NOTIFICATIONS) when none of its EVDs
+    /// notifies, without it when all are empty.
     ///
-    /// Errors, in this order: `InvalidEvd`, `NoPermission` (the consumer is not privileged), `CallbackExists`, `EvdWait`,
-    /// `InvalidEvdState` (it feeds an aggregate or has a notification object); also `InvalidIa`, `IaCatastrophe`. Does not block, but for a
-    /// modification that is under way. May be called in callbacks. Thread-safe. Page it_evd_callback_attach.
+    /// Errors, in this order: `InvalidEvd`, `NoPermission` (the consumer is not privileged),
+    /// `CallbackExists`, `EvdWait`, `InvalidEvdState` (it feeds an aggregate or has a notification
+    /// object); also `InvalidIa`, `IaCatastrophe`. Blocks only for a modification in progress. May
+    /// be called in callbacks. Thread-safe. Page it_evd_callback_attach.
     #[doc(alias = "it_evd_callback_attach")]
     pub fn evd_callback_attach(&self, evd: EvdHandle, callback: EvdCallback) -> Result<()> {
         let core = self.live()?;
@@ -216,10 +228,12 @@ impl Ia {
         Ok(())
     }
 
-    /// Detaches the callback routine; one that runs now is not waited for. May be called in the routine itself.
+    /// Detaches the callback routine. Does not wait for a routine that runs now. May be called in
+    /// the routine itself.
     ///
-    /// Errors: `InvalidEvd`, `NoPermission`, `InvalidEvdState` (none is attached), `InvalidIa`, `IaCatastrophe`. Does not block.
-    /// May be called in callbacks. Thread-safe. Page it_evd_callback_detach.
+    /// Errors: `InvalidEvd`, `NoPermission`, `InvalidEvdState` (none is attached), `InvalidIa`,
+    /// `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page
+    /// it_evd_callback_detach.
     #[doc(alias = "it_evd_callback_detach")]
     pub fn evd_callback_detach(&self, evd: EvdHandle) -> Result<()> {
         let core = self.live()?;

@@ -24,7 +24,7 @@ use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
-/// The streams that a simple dispatcher can have.
+/// The streams that a simple event dispatcher can have.
 fn is_simple(stream: EventType) -> bool {
     matches!(
         stream,
@@ -37,7 +37,7 @@ fn is_simple(stream: EventType) -> bool {
     )
 }
 
-/// Flags that only a simple dispatcher has.
+/// Flags that only a simple event dispatcher has.
 const SIMPLE: EvdFlags =
     EvdFlags::OVERFLOW_DEFAULT.union(EvdFlags::OVERFLOW_NOTIFY).union(EvdFlags::OVERFLOW_AUTO_RESET);
 
@@ -45,17 +45,20 @@ impl Ia {
     /// Creates an event dispatcher, enabled: a simple one for one event stream, or an aggregate
     /// ([`EventType::AEVD_NOTIFICATION_EVENT_STREAM`]) that simple ones feed.
     ///
-    /// `sevd_queue_size` events fit at least; a size of 0 stands for 1. `sevd_threshold` matters to completions only; 0
-    /// ([`THRESHOLD_DISABLE`](crate::THRESHOLD_DISABLE)) means that only notification events notify. `aevd` is the aggregate that the new one feeds,
-    /// or null. An aggregate has neither size nor threshold: both are ignored.
+    /// At least `sevd_queue_size` events fit; a size of 0 stands for 1. `sevd_threshold` matters
+    /// for completions only; 0 ([`THRESHOLD_DISABLE`](crate::THRESHOLD_DISABLE)) means that only
+    /// notification events notify. `aevd` is the aggregate that the new one feeds, or null. An
+    /// aggregate has neither size nor threshold: both are ignored.
     ///
-    /// From an aggregate with [`EvdFlags::DEQUEUE_NOTIFICATIONS`] come events that name the dispatcher that notified; from one without
-    /// come the dispatchers' own events, which then cannot be taken from them directly. With [`EvdFlags::CREATE_FD`] the dispatcher has a
-    /// [`Notification`](crate::Notification), which [`Ia::evd_notification`] gives.
+    /// An aggregate with [`EvdFlags::DEQUEUE_NOTIFICATIONS`] returns events that name the event
+    /// dispatcher that notified. One without returns the event dispatchers' own events, which then
+    /// cannot be taken from them directly. With [`EvdFlags::CREATE_FD`] the event dispatcher has a
+    /// [`Notification`](crate::Notification), see [`Ia::evd_notification`].
     ///
-    /// Errors: `InvalidEvdType`; `AevdNotAllowed` (an aggregate feeds no other); `MismatchFd` (both an aggregate and a notification object);
-    /// `InvalidFlags` (also for a flag that is not for this stream or kind); `InvalidAevd`; `InvalidThreshold`;
-    /// `AsyncAffEvdExists`; `AsyncUnaffEvdExists`; `ResourceQueueSize`; `Resources`; `InvalidIa`; `IaCatastrophe`.
+    /// Errors: `InvalidEvdType`; `AevdNotAllowed` (an aggregate feeds no other); `MismatchFd` (both
+    /// an aggregate and a notification object); `InvalidFlags` (also for a flag that is not for
+    /// this stream or kind); `InvalidAevd`; `InvalidThreshold`; `AsyncAffEvdExists`;
+    /// `AsyncUnaffEvdExists`; `ResourceQueueSize`; `Resources`; `InvalidIa`; `IaCatastrophe`.
     /// Blocks for the device (completions). Not for callbacks. Thread-safe. Page it_evd_create.
     #[doc(alias = "it_evd_create")]
     pub fn evd_create(
@@ -142,7 +145,7 @@ impl Ia {
         reservation.fill(evd.clone());
         core.life.created(|| evd.set_closed(closed::DISABLED, || true));
         if !aevd.is_null() {
-            // It may have waiters already, who count on being told.
+            // The aggregate may already have waiters that expect a notification.
             core.announce(&evd, Origin::Call);
         }
         Ok(handle)

@@ -1,5 +1,5 @@
-//! Events that software makes: queueing them, and what becomes of those that find no room (pages it_evd_create, it_evd_post_se,
-//! it_affiliated_event_t, it_unaffiliated_event_t).
+//! Events that software makes: how they are queued, and what happens if there is no room (pages
+//! it_evd_create, it_evd_post_se, it_affiliated_event_t, it_unaffiliated_event_t).
 
 use core::sync::atomic::Ordering;
 
@@ -15,13 +15,13 @@ use crate::status::{Error, Result};
 /// What an overflow does.
 #[derive(Clone, Copy)]
 pub(super) struct OverflowPolicy {
-    /// An event tells of it.
+    /// An event reports it.
     pub(super) notify: bool,
-    /// Room in the queue ends it.
+    /// It ends when there is room in the queue.
     pub(super) auto_reset: bool,
 }
 
-/// What the flags ask for, or the stream's page has for a default.
+/// The policy that the flags ask for, or the default of the stream's page.
 pub(super) fn policy(stream: EventType, flags: EvdFlags) -> Result<OverflowPolicy> {
     let default = flags.contains(EvdFlags::OVERFLOW_DEFAULT);
     let notify = flags.contains(EvdFlags::OVERFLOW_NOTIFY);
@@ -57,7 +57,7 @@ impl Evd {
 }
 
 impl Core {
-    /// Queues an event that software made; an overflow is dealt with as the dispatcher was told.
+    /// Queues an event that software made. An overflow is handled by the EVD's policy.
     pub(crate) fn deliver(&self, evd: &Evd, event: Event, origin: Origin<'_>) {
         if evd.push(event) {
             self.announce(evd, origin);
@@ -66,7 +66,7 @@ impl Core {
         }
     }
 
-    /// A dispatcher could not take an event.
+    /// Handles an event for which an EVD had no room.
     pub(crate) fn overflow(&self, evd: &Evd, origin: Origin<'_>) {
         // The unaffiliated stream loses events silently (it_unaffiliated_event_t).
         if evd.stream == EventType::ASYNC_UNAFF_EVENT_STREAM {
@@ -84,7 +84,7 @@ impl Core {
         }
     }
 
-    /// Queues an affiliated event, if a dispatcher takes them.
+    /// Queues an affiliated event, if there is an EVD for them.
     pub(crate) fn tell_affiliated(
         &self,
         event_number: EventType,
@@ -96,7 +96,7 @@ impl Core {
         }
     }
 
-    /// Queues an unaffiliated event, if a dispatcher takes them.
+    /// Queues an unaffiliated event, if there is an EVD for them.
     pub(crate) fn tell_unaffiliated(&self, event_number: EventType, origin: Origin<'_>) {
         if let Some(evd) = self.evds.get(self.unaffiliated.load(Ordering::Acquire)) {
             let (ia, spigot_id) = (self.handle, crate::ia::SPIGOT);
@@ -109,8 +109,8 @@ impl Core {
 impl Ia {
     /// Posts a software event; `data` comes back in it.
     ///
-    /// Errors: `EvdQueueFull`, `InvalidEvd`, `InvalidSoftEvd`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
-    /// Thread-safe. Page it_evd_post_se.
+    /// Errors: `EvdQueueFull`, `InvalidEvd`, `InvalidSoftEvd`, `InvalidIa`, `IaCatastrophe`. Does
+    /// not block. May be called in callbacks. Thread-safe. Page it_evd_post_se.
     #[doc(alias = "it_evd_post_se")]
     pub fn evd_post_se(&self, evd: EvdHandle, data: usize) -> Result<()> {
         let core = self.live()?;

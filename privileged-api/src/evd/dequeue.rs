@@ -1,4 +1,5 @@
-//! Taking events: one, or many completions at once (page it_evd_dequeue), and what a taken failure entails.
+//! Taking events: one, or many completions at once (page it_evd_dequeue), and the effects of a
+//! failure.
 
 use kernel_agent::{Completion, Took};
 use nic_abi::cqe::Status;
@@ -10,17 +11,20 @@ use crate::handle::{EpHandle, EvdHandle};
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
-/// Completions that are taken under one hold of the locks.
+/// Completions that are taken while the locks are held once.
 const CHUNK: usize = 16;
 
 impl Ia {
-    /// Takes the oldest event. From an aggregate: a notification that names a dispatcher that is in the notification criteria, or an event of
-    /// any of its dispatchers, as it was created; one after the other, so that none starves.
+    /// Takes the oldest event. From an aggregate, as it was created: a notification that names an
+    /// event dispatcher that is in the notification criteria, or an event of one of its event
+    /// dispatchers. They take turns, so that none starves.
     ///
-    /// When a completion of an endpoint is returned, all that was posted before it to the same queue is complete, too.
+    /// When a completion of an endpoint is returned, all earlier requests of the same queue are
+    /// complete.
     ///
-    /// Errors: `QueueEmpty`, `InvalidEvd`, `InvalidEvdState` (its events are its aggregate's), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
-    /// Page it_evd_dequeue.
+    /// Errors: `QueueEmpty`, `InvalidEvd`, `InvalidEvdState` (only its aggregate takes its events),
+    /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page
+    /// it_evd_dequeue.
     #[doc(alias = "it_evd_dequeue")]
     #[inline]
     pub fn evd_dequeue(&self, evd: EvdHandle) -> Result<Event> {
@@ -32,10 +36,11 @@ impl Ia {
         }
     }
 
-    /// Takes many completions at once, oldest first; returns how many, at least one. An extension.
+    /// Takes many completions at once, oldest first. Returns how many, at least one. An extension.
     ///
-    /// Errors: `QueueEmpty`; `InvalidEvd`; `InvalidEvdState` (its events are its aggregate's); `InvalidEvdType` if it is no dispatcher of completions; `InvalidIa`; `IaCatastrophe`. Does not
-    /// block. May be called in callbacks. Thread-safe.
+    /// Errors: `QueueEmpty`; `InvalidEvd`; `InvalidEvdState` (only its aggregate takes its events);
+    /// `InvalidEvdType` if it is not for completions; `InvalidIa`; `IaCatastrophe`. Does not block.
+    /// May be called in callbacks. Thread-safe.
     #[inline]
     pub fn evd_dequeue_n(&self, evd: EvdHandle, into: &mut [DtoCompletion]) -> Result<usize> {
         match self.core().take_plain(evd, into) {
@@ -45,7 +50,7 @@ impl Ia {
         }
     }
 
-    /// Takes the oldest event, whatever it is; and says what is wrong.
+    /// The slow path: takes the oldest event of any kind, or finds the error.
     #[inline(never)]
     fn dequeue_any(&self, evd: EvdHandle) -> Result<Event> {
         let core = self.live()?;
@@ -58,7 +63,7 @@ impl Ia {
         event.ok_or(Error::QueueEmpty)
     }
 
-    /// Takes completions, whatever they are, after the first `taken`; and says what is wrong.
+    /// The slow path: takes completions of any kind after the first `taken`, or finds the error.
     #[inline(never)]
     fn dequeue_any_n(&self, evd: EvdHandle, into: &mut [DtoCompletion], mut taken: usize) -> Result<usize> {
         let found = self.live().and_then(|core| Ok((core, core.evd(evd)?)));
@@ -81,18 +86,18 @@ impl Ia {
             let (Some(completion), Some(place)) = (queue.take(), into.get_mut(taken)) else { break };
             *place = queue.event(&completion);
             taken += 1;
-            // What failed is dealt with before what comes after it is taken.
+            // The effects of a failure come before later completions are taken.
             core.failed(&completion);
         }
-        // There is room left only where the queue was found empty.
+        // There is room left only if the queue was found empty.
         core.taken(&evd, taken < into.len());
         if taken == 0 { Err(Error::QueueEmpty) } else { Ok(taken) }
     }
 }
 
 impl Core {
-    /// Takes a chunk of the completions with which there is nothing more to do, as [`CqSlot::take_n`](kernel_agent::CqSlot::take_n) does. A function of its own, for the
-    /// loop needs all registers.
+    /// Takes a chunk of plain completions by [`CqSlot::take_n`](kernel_agent::CqSlot::take_n). A
+    /// function of its own, since the loop needs all registers.
     #[inline(never)]
     fn take_plain(&self, evd: EvdHandle, into: &mut [DtoCompletion]) -> (usize, bool) {
         let at_once = into.len().min(CHUNK);
@@ -102,14 +107,15 @@ impl Core {
         }
     }
 
-    /// What there is to do after a consumer took events, or found none (`empty`).
+    /// The effects on the callback after a consumer took events, or found none (`empty`).
     pub(super) fn taken(&self, evd: &Evd, empty: bool) {
         if evd.has_callback() && evd.drained(empty) {
             self.due(evd, Origin::Call);
         }
     }
 
-    /// A completion was taken. If it failed, its connection breaks and its link never was.
+    /// The effects of a failed completion: its connection breaks, and its link never came into
+    /// force.
     pub(crate) fn failed(&self, completion: &Completion) {
         if completion.status == Status::Success {
             return;
@@ -119,7 +125,8 @@ impl Core {
             EventType::RMR_LINK_CMPL => self.rmr_link_failed(completion.qpn, completion.data),
             _ => {}
         }
-        // What was flushed says that the endpoint is non-operational already, for a reason that is told elsewhere.
+        // A flushed request means that the endpoint is already non-operational; another event
+        // reports the reason.
         if completion.status != Status::Flushed {
             let ep = EpHandle::from_raw(completion.context);
             self.broken(ep, Some(completion.qpn), Origin::Call);

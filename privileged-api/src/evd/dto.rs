@@ -1,12 +1,14 @@
-//! The queue of a dispatcher of completions: the NIC's CQ, with a stage in front.
+//! The queue of an EVD for completions: the NIC's CQ, with a stage in front.
 //!
-//! A plain dequeue takes from the CQ. Who has to know whether a notification event is queued (a wait or a callback with a
-//! threshold other than one) moves entries to the stage first and counts them there: so notification sticks to
-//! the event, as appendix A asks.
+//! A plain dequeue takes from the CQ. A wait or a callback with a threshold other than one has to
+//! know whether a notification event is queued. It moves entries to the stage and counts them
+//! there, so that the notification belongs to the event, as appendix A asks.
 //!
-//! Owns the stage and the CQ. Locks: the stage's, then inside the agent the CQ's; nothing is called back under them.
-//! The stage only grows under both, and while there is something in it the CQ's gate is barred: so who gets through the gate takes from
-//! the CQ without the stage's lock, and overtakes nothing. The gate of a captive queue, from which only an aggregate takes, is barred, too.
+//! Owns the stage and the CQ. Locks: the stage's, then inside the agent the CQ's. Nothing is called
+//! back under them. The stage grows only under both locks, and the CQ's slot is closed while the
+//! stage is not empty. So the fast path takes from the CQ without the stage's lock, and overtakes
+//! no staged completion. The slot of a captive queue, from which only an aggregate takes, is closed
+//! as well.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -22,9 +24,10 @@ use crate::handle::{EpHandle, EvdHandle, Handle};
 use crate::lmr::owners::Owners;
 use crate::status::{Error, Result};
 
-/// The word that goes along with each work request, and comes back in its completion.
+/// The word that is posted with each work request and comes back in its completion.
 ///
-/// Bits 0..4 the event's number, bit 4 notify, bits 8..16 the variant of a link, bits 16..32 the index of its region.
+/// Bits 0..4 the event's number, bit 4 notify, bits 8..16 the variant of a link, bits 16..32 the
+/// index of its region.
 pub(crate) mod note {
     pub(crate) const EVENT: u32 = 0xf;
     pub(crate) const NOTIFY: u32 = 1 << 4;
@@ -61,7 +64,7 @@ pub(crate) struct DtoQueue {
 }
 
 impl DtoQueue {
-    /// `gate` is that of the CQ, `handle` opens it.
+    /// `slot` is the CQ's, `handle` the one that is valid for it.
     pub(crate) fn new(
         cq: Arc<Cq>,
         slot: Arc<CqSlot>,
@@ -84,7 +87,7 @@ impl DtoQueue {
         self.slot.set_closed(self.handle.as_raw(), reason, closed);
     }
 
-    /// The event of a completion of this queue.
+    /// The event that a completion of this queue makes.
     pub(crate) fn event(&self, completion: &Completion) -> DtoCompletion {
         event(completion, self.handle, &self.owners)
     }
@@ -98,22 +101,23 @@ impl DtoQueue {
         }
     }
 
-    /// Takes the oldest completion if one notifies, or `threshold` are queued (0: never by count).
+    /// Takes the oldest completion if a notification event or `threshold` completions are queued
+    /// (0: never by count).
     pub(crate) fn take_if_notified(&self, threshold: usize) -> Option<Completion> {
         let mut stage = self.stage.lock();
         self.fill(&mut stage, usize::MAX);
         if stage.notified(threshold) { self.pop(&mut stage) } else { None }
     }
 
-    /// Whether one notifies, or `threshold` are queued (0: never by count).
+    /// Whether a notification event or `threshold` completions are queued (0: never by count).
     pub(crate) fn notified(&self, threshold: usize) -> bool {
         let mut stage = self.stage.lock();
-        // What is not staged is reaped in fewer steps.
+        // Completions that are not staged take fewer steps.
         self.fill(&mut stage, if threshold == 1 { 1 } else { usize::MAX });
         stage.notified(threshold)
     }
 
-    /// How many are queued.
+    /// The number of completions that are queued.
     pub(crate) fn len(&self) -> usize {
         let mut stage = self.stage.lock();
         self.fill(&mut stage, usize::MAX);
@@ -134,7 +138,7 @@ impl DtoQueue {
         self.cq.entries() as usize
     }
 
-    /// Changes the CQ's room. Blocks until the device answers.
+    /// Changes the CQ's size. Blocks until the device answers.
     pub(crate) fn resize(&self, entries: usize) -> Result<()> {
         let wanted = u32::try_from(entries).map_err(|_| Error::ResourceQueueSize)?;
         if entries < self.len() {
@@ -148,19 +152,19 @@ impl DtoQueue {
         let capacity = self.cq.entries() as usize;
         let mut stage = self.stage.lock();
         let more = capacity.saturating_sub(stage.ready.len());
-        // Without room the stage stays as it is: it only notifies somewhat early then.
+        // If the stage cannot grow, it only notifies somewhat early.
         if stage.ready.try_reserve_exact(more).is_ok() {
             stage.capacity = capacity;
         }
         Ok(())
     }
 
-    /// From now on only an aggregate takes from it, or that is over.
+    /// Sets whether only an aggregate may take from it.
     pub(super) fn set_captive(&self, captive: bool) {
         self.set_closed(closed::CAPTIVE, || captive);
     }
 
-    /// Stages what there is, until as many are staged as wanted or fit.
+    /// Stages completions until as many are staged as wanted, or as fit.
     fn fill(&self, stage: &mut Stage, wanted: usize) {
         let room = stage.capacity.min(wanted).saturating_sub(stage.ready.len());
         if room > 0 {
@@ -197,7 +201,8 @@ impl Stage {
         Some(staged.completion)
     }
 
-    /// A full stage notifies, since what lies behind it cannot be seen (appendix A allows being eager).
+    /// A full stage notifies, since the completions behind it cannot be looked at (appendix A
+    /// allows to notify early).
     fn notified(&self, threshold: usize) -> bool {
         let queued = self.ready.len();
         self.notifications > 0
@@ -213,7 +218,7 @@ fn notifies(completion: &Completion) -> bool {
         || completion.flags.contains(CqeFlags::RECEIVE | CqeFlags::SOLICITED)
 }
 
-/// The event of a success with nothing more to say.
+/// The event of a success without further details.
 #[inline(always)]
 pub(crate) fn plain(done: Done, evd: EvdHandle) -> DtoCompletion {
     DtoCompletion {
@@ -262,10 +267,11 @@ pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) ->
     }
 }
 
-/// What the specification calls a failure of the NIC's (it_dto_status_t, table for InfiniBand).
+/// The specification's status for a failure that the NIC reports (it_dto_status_t, table for
+/// InfiniBand).
 ///
-/// What the peer refuses as an invalid request is a condition of its length or endpoint, not of protection. What goes wrong with a link is a memory
-/// management error, whatever the NIC blames.
+/// A request that the peer refuses as invalid violates a limit of length or of the endpoint, not
+/// protection. A failed link is a memory management error, whatever field the NIC reports.
 #[cold]
 fn failure(status: Status, event: EventType) -> DtoStatus {
     match status {
@@ -277,7 +283,7 @@ fn failure(status: Status, event: EventType) -> DtoStatus {
         Status::LocalProtection | Status::LocalAccess => DtoStatus::LocalProtection,
         Status::WindowBind => DtoStatus::RmrOperationFailed,
         Status::BadResponse => DtoStatus::BadResponse,
-        // A Send reaches for nothing but what it unlinks (it_post_send_and_unlink).
+        // A Send accesses no remote region but the one that it unlinks (it_post_send_and_unlink).
         Status::RemoteAccess if event == EventType::DTO_SEND_CMPL => DtoStatus::RemoteResponder,
         Status::RemoteAccess => DtoStatus::RemoteAccess,
         Status::RemoteInvalidRequest | Status::RemoteOperation => DtoStatus::RemoteResponder,

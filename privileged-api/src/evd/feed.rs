@@ -1,5 +1,5 @@
-//! What feeds a dispatcher: endpoints, listen points, service requests, and simple dispatchers an aggregate. While anything does, it
-//! cannot be freed.
+//! What feeds an EVD: endpoints, listen points and service requests; and simple EVDs feed an
+//! aggregate. An EVD cannot be freed while something feeds it.
 
 use platform::use_count::{Counted, Use, UseCount};
 
@@ -16,7 +16,7 @@ impl Counted for Evd {
     }
 }
 
-/// That an object feeds an event dispatcher: while it does, the dispatcher cannot be freed.
+/// An object's use of the EVD that it feeds.
 pub(crate) type Feed = Use<Evd>;
 
 impl Core {
@@ -25,7 +25,7 @@ impl Core {
         Promise::of(self.evds.get(aevd.as_raw()).ok_or(Error::InvalidAevd)?)
     }
 
-    /// Begins to feed a dispatcher, which must be of this stream.
+    /// Begins to feed an EVD, which must be of this stream.
     pub(crate) fn feed(&self, evd: EvdHandle, stream: EventType, invalid: Error) -> Result<Feed> {
         let evd = self.evds.get(evd.as_raw()).ok_or(invalid)?;
         if evd.stream != stream {

@@ -13,16 +13,18 @@ use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
 impl Evd {
-    /// Gives the NIC's queue back.
+    /// Destroys the NIC's queue.
     pub(super) fn destroy_queue(&self) {
         if let Queue::Dto(queue) = &self.queue {
-            // Nothing uses it any more, so this can only fail with the device, and then the CQ is gone, too.
+            // Nothing uses it any more, so this can only fail with the device, and then the CQ is
+            // gone, too.
             let _ = queue.cq().destroy();
         }
     }
 }
 
-/// What an event dispatcher has to drop when it is freed: without its control lock, as it may own anything.
+/// What an event dispatcher has to drop when it is freed: without its control lock, as it may own
+/// anything.
 struct Remains {
     callback: Option<Attached>,
     feed: Option<Feed>,
@@ -30,8 +32,8 @@ struct Remains {
 }
 
 impl Evd {
-    /// Ends all that the control lock guards: no callback begins, nothing can be attached, and its aggregate does not
-    /// name it any more.
+    /// Ends all that the control lock guards: no callback begins, nothing can be attached, and its
+    /// aggregate does not name it any more.
     fn shut(&self, control: &mut Control) -> Remains {
         control.gone = true;
         self.set_closed(closed::FREED, || true);
@@ -42,8 +44,9 @@ impl Evd {
         }
     }
 
-    /// Shuts the dispatcher unless it is used. One critical section decides that: a callback that has not begun cannot
-    /// begin afterwards, and a refused call leaves nothing that others could see.
+    /// Shuts the EVD unless it is used. One critical section decides that: a callback that
+    /// has not begun cannot begin afterwards, and a refused call leaves nothing that others could
+    /// see.
     fn shut_unless_used(&self) -> Result<Remains> {
         let mut control = self.control.lock();
         if control.running {
@@ -58,7 +61,7 @@ impl Evd {
 }
 
 impl Core {
-    /// Frees a dispatcher, used or not.
+    /// Frees an EVD, whether it is used or not.
     pub(crate) fn bury_evd(&self, evd: &Evd) {
         let remains = evd.shut(&mut evd.control.lock());
         self.bury_shut_evd(evd, remains);
@@ -74,7 +77,7 @@ impl Core {
         let Remains { callback, feed, notifier } = remains;
         drop((callback, feed));
         if let Some(aggregate) = evd.aggregate() {
-            // There are some only if the IA goes.
+            // It has seats only if the IA is being freed.
             aggregate.dismiss();
         }
         evd.wake();
@@ -82,7 +85,7 @@ impl Core {
             notifier.wake();
         }
         evd.destroy_queue();
-        // Only now is its gate free.
+        // Only now is its slot empty.
         if removed {
             self.evds.release(evd.handle.as_raw());
         }
@@ -90,13 +93,14 @@ impl Core {
 }
 
 impl Ia {
-    /// Destroys an event dispatcher; events that are queued are lost, waiters return [`Error::Abort`]. A simple one leaves its aggregate, which
-    /// does not name it any more.
+    /// Destroys an event dispatcher; events that are queued are lost, waiters return
+    /// [`Error::Abort`]. A simple one leaves its aggregate, which does not name it any more.
     ///
-    /// Errors: `InvalidEvd`; `InvalidEvdState` while its callback runs; `EvdBusy` while anything feeds it (an aggregate: while a
-    /// simple dispatcher does);
-    /// `InvalidIa`; `IaCatastrophe`. Blocks for the device (completions). May be called in a callback of another dispatcher.
-    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_evd_free.
+    /// Errors: `InvalidEvd`; `InvalidEvdState` while its callback runs; `EvdBusy` while anything
+    /// feeds it (an aggregate: while a simple dispatcher does); `InvalidIa`; `IaCatastrophe`.
+    /// Blocks for the device (completions). May be called in a callback of another dispatcher.
+    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page
+    /// it_evd_free.
     #[doc(alias = "it_evd_free")]
     pub fn evd_free(&self, evd: EvdHandle) -> Result<()> {
         let core = self.call()?;

@@ -1,15 +1,18 @@
 //! Event dispatchers.
 //!
-//! One file, one subject: `create`, `modify` (and query), `free`: a dispatcher's life; `queue` and `dto`: where its events are; `aggregate`:
-//! dispatchers that collect what others notify; `feed`: what feeds one; `deliver`: events that software makes; `dequeue`, `wait`, `take`: taking them; `callback` and
-//! `notification`: who else is told.
+//! One file, one subject: `create`, `modify` (and query), `free`: the life of an event dispatcher
+//! (EVD); `queue` and `dto`: where its events are; `aggregate`: EVDs that collect the notifications
+//! of others; `feed`: what feeds an EVD; `deliver`: events that software makes; `dequeue`, `wait`,
+//! `take`: taking events; `callback` and `notification`: other ways to learn of events.
 //!
-//! An event that came is announced ([`Core::announce`]): waiters look again, a callback may be due, and what the dispatcher is linked to,
-//! an aggregate or a notification object, is told. A taken event is nobody's business but a callback's.
+//! An event that arrives is announced ([`Core::announce`]): waiters look again, a callback may be
+//! due, and the aggregate or notification object that the EVD is linked to is notified. When an
+//! event is taken, only a callback has to learn of it.
 //!
-//! Locks, outermost first: `changes` (sleeps; one modification at a time), the table entry (shared), a dispatcher's `control`, the state of an aggregate,
-//! a simple dispatcher's queue. Of two dispatchers' control locks one at most is held. The platform is never waited on under any but the first,
-//! and nobody else's code is called.
+//! Locks, outermost first: `changes` (sleeps; one modification at a time), the table entry
+//! (shared), an EVD's `control`, the state of an aggregate, a simple EVD's queue. At most one EVD's
+//! control lock is held at a time. Only under `changes` may a thread wait, and no consumer's code
+//! runs under a lock.
 
 mod aggregate;
 pub(crate) mod callback;
@@ -61,10 +64,10 @@ pub(crate) enum Queue {
 struct Control {
     waiters: usize,
     callback: Option<Attached>,
-    /// A routine runs now, attached still or not.
+    /// A routine runs now, whether it is still attached or not.
     running: bool,
     serials: u64,
-    /// The aggregate that it feeds.
+    /// The aggregate that this EVD feeds.
     aevd: Option<Feed>,
     notifier: Option<Notifier>,
     gone: bool,
@@ -73,25 +76,25 @@ struct Control {
 pub(crate) struct Evd {
     pub(crate) handle: EvdHandle,
     pub(crate) stream: EventType,
-    /// But for CREATE_FD, which goes when the notification object is closed.
+    /// Without CREATE_FD, which is cleared when the notification object is closed.
     flags: EvdFlags,
     queue: Queue,
     policy: OverflowPolicy,
     threshold: AtomicUsize,
     enabled: AtomicBool,
     overflowed: AtomicBool,
-    /// Endpoints, listen points and simple dispatchers that feed it.
+    /// Counts the endpoints, listen points, service requests and simple EVDs that feed it.
     pub(crate) feeds: UseCount,
     control: Mutex<Control>,
     callback_attached: AtomicBool,
     /// It feeds an aggregate or has a notification object.
     linked: AtomicBool,
-    /// The aggregate that it feeds alone takes its events.
+    /// Only its aggregate takes its events.
     captive: AtomicBool,
-    /// Its place in the aggregate; written under that one's lock.
+    /// Its seat in the aggregate; written under the aggregate's lock.
     seat: AtomicUsize,
     changes: SleepLock,
-    /// Changes when a waiter should look again.
+    /// Raised when waiters should look again.
     signal: Signal,
     pub(crate) context: Context,
 }
@@ -101,7 +104,7 @@ impl Evd {
         self.overflowed.load(Ordering::Acquire)
     }
 
-    /// The NIC's queue, of a dispatcher of completions.
+    /// The NIC's queue, if this EVD is for completions.
     pub(crate) fn cq(&self) -> Option<&Arc<kernel_agent::Cq>> {
         match &self.queue {
             Queue::Dto(queue) => Some(queue.cq()),
@@ -120,7 +123,7 @@ impl Evd {
         self.set_closed(closed::CALLBACK, || attached);
     }
 
-    /// Bars the way past the table for a reason that has come, or lets go of it.
+    /// Closes the CQ's slot for a reason, or removes that reason.
     pub(crate) fn set_closed(&self, reason: u32, closed: impl FnOnce() -> bool) {
         if let Queue::Dto(queue) = &self.queue {
             queue.set_closed(reason, closed);
@@ -131,7 +134,7 @@ impl Evd {
         self.enabled.load(Ordering::Acquire)
     }
 
-    /// Whether it tells an aggregate or a notification object of its events, if it is enabled.
+    /// Whether it notifies an aggregate or a notification object of its events while it is enabled.
     fn is_linked(&self) -> bool {
         self.linked.load(Ordering::Acquire)
     }
@@ -181,7 +184,7 @@ impl Evd {
         }
     }
 
-    /// Has the next event announced, where that does not go without saying.
+    /// Has the next event announced. A queue of software events always announces.
     fn arm(&self) {
         match &self.queue {
             Queue::Dto(queue) => queue.arm(),
@@ -190,7 +193,7 @@ impl Evd {
         }
     }
 
-    /// Whether the notification criteria are present; if not, the next event is announced.
+    /// Whether the notification criteria are present. If not, has the next event announced.
     fn watch(&self) -> bool {
         if self.notified() {
             return true;
@@ -199,16 +202,16 @@ impl Evd {
             return false;
         }
         self.arm();
-        // What came before it was armed is not told.
+        // What came before it was armed is not announced.
         self.notified()
     }
 
-    /// Makes waiters look again.
+    /// Wakes waiters.
     pub(crate) fn wake(&self) {
         self.signal.raise();
     }
 
-    /// Whether events of software can come at any time.
+    /// Whether software can queue events at any time.
     fn feeds_itself(&self) -> bool {
         matches!(
             self.stream,
@@ -218,7 +221,7 @@ impl Evd {
         )
     }
 
-    /// Queues an event that software made; false if the queue is full.
+    /// Queues an event that software made. False if the queue is full.
     pub(crate) fn push(&self, event: Event) -> bool {
         match &self.queue {
             Queue::Soft(queue) => queue.push(event),
@@ -232,7 +235,8 @@ impl Core {
         self.evds.get(evd.as_raw()).ok_or(Error::InvalidEvd)
     }
 
-    /// Where the dispatcher of an asynchronous stream is noted.
+    /// Where the one EVD of an asynchronous stream is recorded, and the error if there is one
+    /// already.
     fn singleton(&self, stream: EventType) -> Option<(&core::sync::atomic::AtomicU64, Error)> {
         match stream {
             EventType::ASYNC_AFF_EVENT_STREAM => Some((&self.affiliated, Error::AsyncAffEvdExists)),
@@ -241,7 +245,7 @@ impl Core {
         }
     }
 
-    /// Whether the dispatcher's callback runs at this moment.
+    /// Whether the EVD's callback runs at this moment.
     pub(crate) fn callback_runs(evd: &Evd) -> bool {
         evd.control.lock().running
     }

@@ -11,18 +11,20 @@ use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
-/// What can be changed of every dispatcher.
+/// What can be changed of every event dispatcher.
 const OF_ALL: EvdParamMask = EvdParamMask::ENABLED.union(EvdParamMask::OVERFLOWED);
-/// What can be changed of simple ones, too.
+/// What else can be changed of simple ones.
 const OF_SIMPLE: EvdParamMask =
     EvdParamMask::QUEUE_SIZE.union(EvdParamMask::THRESHOLD).union(EvdParamMask::AEVD_HANDLE);
 
 impl Ia {
-    /// Says what an event dispatcher is like now. Size and threshold of an aggregate are 0. Whether there is a notification object stands for the file
-    /// descriptor; [`Ia::evd_notification`] gives it.
+    /// Says what an event dispatcher is like now. Size and threshold of an aggregate are 0. Whether
+    /// there is a notification object stands for the file descriptor; [`Ia::evd_notification`]
+    /// gives it.
     ///
-    /// Errors: `InvalidEvd`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Waits for a modification under way. Does not block, but for a modification that is under way. May be called in callbacks.
-    /// Thread-safe. Page it_evd_query.
+    /// Errors: `InvalidEvd`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Waits for a modification
+    /// under way. Does not block, but for a modification that is under way. May be called in
+    /// callbacks. Thread-safe. Page it_evd_query.
     #[doc(alias = "it_evd_query")]
     pub fn evd_query(&self, evd: EvdHandle, mask: EvdParamMask) -> Result<EvdParam> {
         let core = self.live()?;
@@ -75,20 +77,27 @@ impl Ia {
         Ok(param)
     }
 
-    /// Changes an event dispatcher: queue size, threshold, the aggregate that it feeds, enabled, overflowed. All or nothing; what is given
-    /// together is checked together. Overflow of a dispatcher of completions cannot be cleared: that part is without effect there, as is
-    /// setting it, and both of an aggregate.
+    /// Changes an event dispatcher: queue size, threshold, the aggregate that it feeds, enabled,
+    /// overflowed. Changes all or nothing; parameters that are given together are checked together.
+    /// The overflow of an event dispatcher for completions cannot be cleared: clearing and setting
+    /// it have no effect there, nor do they for an aggregate.
     ///
-    /// The aggregate can be changed while the dispatcher is disabled (or is disabled by this call) and has no notification object, unless it feeds
-    /// one without [`EvdFlags::DEQUEUE_NOTIFICATIONS`]: that one it feeds until it is freed. Null for one that feeds none is without effect.
-    /// What it notified its former aggregate of is forgotten there.
+    /// The aggregate can be changed while the event dispatcher is disabled (or is disabled by this
+    /// call) and has no notification object. An aggregate without
+    /// [`EvdFlags::DEQUEUE_NOTIFICATIONS`] cannot be changed: the event dispatcher feeds it until
+    /// it is freed. Null has no effect if it feeds none. The former aggregate forgets what it was
+    /// notified of.
     ///
-    /// An enabled dispatcher notifies its aggregate, callback or notification object, at once if it is in the notification criteria; who waits on it while
-    /// it begins to notify an aggregate or notification object returns `InvalidEvdState`. What it notified before it is disabled stays.
+    /// When it is enabled, it notifies its aggregate, callback or notification object, at once if
+    /// it is in the notification criteria. Threads that wait on it when it begins to notify an
+    /// aggregate or a notification object return `InvalidEvdState`. Notifications made before it is
+    /// disabled remain.
     ///
-    /// Errors: `InvalidEvd`, `InvalidMask` (also for what an aggregate does not have), `InvalidAevd`, `CallbackExists` (one is attached, so it can feed no
-    /// aggregate), `InvalidEvdState` (the aggregate cannot be changed now), `InvalidQueueSize`, `InvalidThreshold`, `ResourceQueueSize`, `Resources`,
-    /// `InvalidIa`, `IaCatastrophe`. Blocks for the device (size of completions). Not for callbacks. Thread-safe. Page it_evd_modify.
+    /// Errors: `InvalidEvd`, `InvalidMask` (also for what an aggregate does not have),
+    /// `InvalidAevd`, `CallbackExists` (one is attached, so it can feed no aggregate),
+    /// `InvalidEvdState` (the aggregate cannot be changed now), `InvalidQueueSize`,
+    /// `InvalidThreshold`, `ResourceQueueSize`, `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks
+    /// for the device (size of completions). Not for callbacks. Thread-safe. Page it_evd_modify.
     #[doc(alias = "it_evd_modify")]
     pub fn evd_modify(&self, evd: EvdHandle, mask: EvdParamMask, params: &EvdParam) -> Result<()> {
         let core = self.call()?;
@@ -114,17 +123,17 @@ impl Ia {
             return Err(Error::InvalidQueueSize);
         }
         if let Some(size) = resize {
-            // A queue that is gone meanwhile cannot be resized for another reason.
+            // If the EVD was freed meanwhile, that is why its queue cannot be resized.
             let invalid = |error| if core.evd(evd.handle).is_err() { Error::InvalidEvd } else { error };
             core.resize(&evd, size).map_err(invalid)?;
         }
         if switch == Some(false) && evd.is_enabled() && evd.is_linked() {
-            // What notifies now is told, and stays so.
+            // Notifies while it is still enabled, and records that it was ready.
             core.announce(&evd, Origin::Call);
             evd.keep_ready(evd.notified());
         }
         if let Some(feed) = feed {
-            // Refused only if it was freed meanwhile: a callback is attached before all this, or after it.
+            // Fails only if the EVD was freed meanwhile: `changes` excludes attaching a callback.
             evd.join(feed)?;
         }
         if let Some(enabled) = switch {
@@ -139,14 +148,14 @@ impl Ia {
         {
             evd.overflowed.store(false, Ordering::Release);
         }
-        // Waiters, the callback and what it is linked to look again, by the new parameters.
+        // Waiters, the callback, and the aggregate or notification object apply the new parameters.
         core.announce(&evd, Origin::Call);
         Ok(())
     }
 }
 
 impl Core {
-    /// The aggregate that a dispatcher may feed from now on: `None` if it goes on as it is, `Some(None)` if it feeds none.
+    /// The aggregate that an EVD is to feed: `None` for no change, `Some(None)` for no aggregate.
     fn other_aggregate(&self, evd: &Evd, aevd: EvdHandle, disabled: bool) -> Result<Option<Option<Promise>>> {
         let feed = if aevd.is_null() { None } else { Some(self.feed_aggregate(aevd)?) };
         let control = evd.control.lock();

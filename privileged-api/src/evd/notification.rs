@@ -1,9 +1,11 @@
-//! Notification objects: what a kernel has where others have file descriptors (IT_EVD_CREATE_FD of page it_evd_create).
+//! Notification objects: a kernel's equivalent of the file descriptor of IT_EVD_CREATE_FD (page
+//! it_evd_create).
 //!
-//! One is ready while its dispatcher, enabled, is in the notification criteria; reading it takes nothing away. An embedder looks
-//! at it, waits for it, or has a waker called: so it fits into a loop over many dispatchers, IAs and other sources.
+//! A notification object is ready while its EVD is enabled and in the notification criteria.
+//! Reading it takes no event. An embedder polls it, waits for it, or has a waker called, so it fits
+//! into a loop over many EVDs, IAs and other sources.
 //!
-//! Locks: the dispatcher's control lock, then its queue's. Wakers are called without any.
+//! Locks: the EVD's control lock, then its queue's. Wakers are called without locks.
 
 use alloc::sync::{Arc, Weak};
 use core::future::{Future, poll_fn};
@@ -19,22 +21,25 @@ use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
-/// The dispatcher's side of its notification object.
+/// The EVD's side of its notification object.
 #[derive(Default)]
 pub(super) struct Notifier {
-    /// It was ready when the dispatcher was disabled, and stays so until the criteria are absent.
+    /// It was ready when the EVD was disabled, and remains ready until the criteria are absent.
     kept: bool,
     waker: Option<Waker>,
 }
 
-/// An object that is ready while an event dispatcher notifies; stands for the file descriptor of IT_EVD_CREATE_FD.
+/// An object that is ready while an event dispatcher notifies: the equivalent of the file
+/// descriptor of IT_EVD_CREATE_FD.
 ///
-/// It belongs to one dispatcher and is ready while that is enabled and in the notification criteria, until so many events have been
-/// taken that it is not. What made it ready before the dispatcher was disabled keeps it ready until then, too. Cloning it makes another name for
-/// the same object. It keeps neither the dispatcher nor the IA.
+/// It belongs to one event dispatcher. It is ready while that is enabled and in the notification
+/// criteria, until enough events were taken. If it was ready when the event dispatcher was
+/// disabled, it also remains ready until then. A clone is the same object. It keeps neither the
+/// event dispatcher nor the IA alive.
 ///
-/// All methods return `InvalidEvd` once the dispatcher is freed, `InvalidEvdState` once the object is closed, `InvalidIa` and `IaCatastrophe`.
-/// All are thread-safe, and may be called in callbacks unless they say otherwise.
+/// All methods return `InvalidEvd` once the event dispatcher is freed, `InvalidEvdState` once the
+/// object is closed, `InvalidIa` and `IaCatastrophe`. All are thread-safe, and may be called in
+/// callbacks unless they say otherwise.
 #[derive(Clone)]
 pub struct Notification {
     core: Weak<Core>,
@@ -42,7 +47,7 @@ pub struct Notification {
 }
 
 impl Notification {
-    /// The dispatcher.
+    /// The event dispatcher.
     pub fn evd(&self) -> EvdHandle {
         self.evd.handle
     }
@@ -54,15 +59,17 @@ impl Notification {
         self.evd.ready()
     }
 
-    /// Waits until it is ready. `timeout` is in microseconds: 0 looks once, [`TIMEOUT_INFINITE`] waits without end.
+    /// Waits until it is ready. `timeout` is in microseconds: 0 looks once, [`TIMEOUT_INFINITE`]
+    /// waits without end.
     ///
-    /// Errors: `TimeoutExpired`; `Abort` if the dispatcher or the IA was freed meanwhile. Blocks. Not for callbacks.
+    /// Errors: `TimeoutExpired`; `Abort` if the dispatcher or the IA was freed meanwhile. Blocks.
+    /// Not for callbacks.
     pub fn wait(&self, timeout: u64) -> Result<()> {
         let core = self.core.upgrade().ok_or(Error::InvalidIa)?;
         core.shared.not_in_callback()?;
         core.still_live()?;
         let platform = core.shared.platform.clone();
-        // Who waits must not keep the IA.
+        // A waiter must not keep the IA alive.
         drop(core);
         let deadline = match timeout {
             TIMEOUT_INFINITE => None,
@@ -85,11 +92,12 @@ impl Notification {
         }
     }
 
-    /// As [`Notification::is_ready`]; if it is not, the task's waker is called when it is worth another look. One task at a time:
-    /// the last waker counts. Wakers are called in dispatcher threads and in calls of consumers, and must not wait.
+    /// As [`Notification::is_ready`]. If it is not ready, the task's waker is called when it may
+    /// be. For one task at a time: only the last waker is called. Wakers are called in the agent's
+    /// dispatcher thread and in consumers' calls, and must not wait.
     pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
         let waker = context.waker().clone();
-        // Cloned and dropped without the lock: it is the embedder's code.
+        // Cloned and dropped without the lock, as that runs the embedder's code.
         let before = match &mut self.evd.control.lock().notifier {
             Some(notifier) => notifier.waker.replace(waker),
             None => None,
@@ -107,8 +115,9 @@ impl Notification {
         poll_fn(|context| self.poll_ready(context))
     }
 
-    /// Parts it from the dispatcher, for all its names: [`EvdFlags::CREATE_FD`](crate::EvdFlags::CREATE_FD) is cleared. Who waits for it
-    /// returns `InvalidEvdState`. Does not block.
+    /// Separates it, and all its clones, from the event dispatcher:
+    /// [`EvdFlags::CREATE_FD`](crate::EvdFlags::CREATE_FD) is cleared. Its waiters return
+    /// `InvalidEvdState`. Does not block.
     pub fn close(&self) -> Result<()> {
         let core = self.core.upgrade().ok_or(Error::InvalidIa)?;
         core.still_live()?;
@@ -128,7 +137,7 @@ impl Notification {
 }
 
 impl Notifier {
-    /// Has its task look again.
+    /// Wakes its task.
     pub(super) fn wake(self) {
         if let Some(waker) = self.waker {
             waker.wake();
@@ -157,14 +166,14 @@ impl Evd {
         Ok(ready)
     }
 
-    /// It is about to be disabled: what notified before stays (or no longer does).
+    /// Sets whether the object remains ready although the EVD is, or is about to be, disabled.
     pub(super) fn keep_ready(&self, kept: bool) {
         if let Some(notifier) = &mut self.control.lock().notifier {
             notifier.kept = kept;
         }
     }
 
-    /// Has the task that waits for the notification object look again.
+    /// Wakes the task that waits for the notification object.
     pub(crate) fn wake_task(&self) {
         let waker = self.control.lock().notifier.as_mut().and_then(|notifier| notifier.waker.take());
         if let Some(waker) = waker {
@@ -174,11 +183,13 @@ impl Evd {
 }
 
 impl Ia {
-    /// The notification object of a dispatcher that was created with [`EvdFlags::CREATE_FD`](crate::EvdFlags::CREATE_FD): what it_evd_create and
-    /// it_evd_query give as `fd`.
+    /// The notification object of an event dispatcher that was created with
+    /// [`EvdFlags::CREATE_FD`](crate::EvdFlags::CREATE_FD): the `fd` of it_evd_create and
+    /// it_evd_query.
     ///
-    /// Errors: `InvalidEvd`; `InvalidEvdState` (there is none, or it was closed); `InvalidIa`; `IaCatastrophe`. Does not block. May be called in
-    /// callbacks. Thread-safe. Pages it_evd_create, it_evd_query.
+    /// Errors: `InvalidEvd`; `InvalidEvdState` (there is none, or it was closed); `InvalidIa`;
+    /// `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Pages
+    /// it_evd_create, it_evd_query.
     pub fn evd_notification(&self, evd: EvdHandle) -> Result<Notification> {
         let core = self.live()?;
         let evd = core.evd(evd)?;

@@ -1,4 +1,4 @@
-//! The queue of a dispatcher whose events software makes: bounded, allocated at creation.
+//! The queue of an EVD whose events software makes: bounded, allocated at creation.
 //!
 //! Owns the events. Its one lock is the innermost and held for a few instructions.
 

@@ -1,4 +1,5 @@
-//! Taking an event in two steps: what came out, under the dispatcher's locks, and what it means, without any.
+//! Taking an event in two steps: what came out, under the dispatcher's locks, and what it means,
+//! without any.
 
 use kernel_agent::Completion;
 
@@ -8,14 +9,14 @@ use crate::event::{DtoStatus, Event};
 use crate::handle::EvdHandle;
 use crate::ia::Core;
 
-/// What was taken from a dispatcher.
+/// What was taken from an EVD.
 #[expect(clippy::large_enum_variant, reason = "taking allocates nothing; it is on its way to the caller")]
 pub(super) enum Taken {
     /// An event that software made.
     Soft(Event),
     /// A completion, and the dispatcher on which it was queued.
     Completion(EvdHandle, Completion),
-    /// A notification of this dispatcher.
+    /// A notification of this EVD.
     Name(EvdHandle),
 }
 
@@ -32,7 +33,8 @@ impl Evd {
         }
     }
 
-    /// Takes the oldest event if the notification criteria are present. `look` matters to an aggregate, of which the caller is a waiter.
+    /// Takes the oldest event if the notification criteria are present. `look` matters to an
+    /// aggregate, of which the caller is a waiter.
     pub(super) fn take_if_notified(&self, look: Look) -> Option<Taken> {
         match &self.queue {
             Queue::Soft(queue) => self.take_soft(queue).map(Taken::Soft),

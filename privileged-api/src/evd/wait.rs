@@ -1,7 +1,7 @@
 //! Waiting for events (page it_evd_wait).
 //!
-//! A waiter looks, arms the CQ, looks again and then sleeps on the dispatcher's signal word. In between it spins for a
-//! moment, since a completion is often under way.
+//! A waiter looks, arms the CQ, looks again, and then sleeps on the EVD's signal. Before it sleeps
+//! it spins for a moment, since a completion often arrives shortly.
 
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -22,7 +22,7 @@ const SPIN: Duration = Duration::from_micros(10);
 /// A failed [`Ia::evd_wait`]: why, and (after a timeout) how many events are queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitError {
-    /// Why.
+    /// The reason.
     pub error: Error,
     /// Events queued; defined after [`Error::TimeoutExpired`].
     pub nmore: usize,
@@ -69,7 +69,7 @@ impl<'a> Waiter<'a> {
         if evd.notifies_elsewhere(&control) {
             return Err(Error::InvalidEvdState);
         }
-        // Of simple ones, only a threshold of one allows several waiters.
+        // A simple EVD allows several waiters only with a threshold of one.
         if control.waiters > 0 && evd.threshold() != 1 && evd.aggregate().is_none() {
             return Err(Error::WaiterLimit);
         }
@@ -85,16 +85,23 @@ impl Drop for Waiter<'_> {
 }
 
 impl Ia {
-    /// Waits until the dispatcher notifies, and takes the oldest event. Returns it with the number of events that are still queued.
+    /// Waits until the event dispatcher notifies, and takes the oldest event. Returns the event and
+    /// the number of events that are still queued.
     ///
-    /// It returns when a notification event is queued or as many events as the threshold says; of an aggregate, when one of its dispatchers that
-    /// are enabled is in that state. Then a notification comes that names it, or its oldest event, as the aggregate was created; the number
-    /// is 0. A waiter that sleeps is told of what comes, not again of what another waiter was told. `timeout` is in microseconds:
-    /// 0 looks once, [`TIMEOUT_INFINITE`] waits without end. After `TimeoutExpired` the error holds the number of events that are queued.
+    /// It returns when a notification event is queued, or as many events as the threshold says. For
+    /// an aggregate, it returns when one of its enabled event dispatchers is in that state, with a
+    /// notification that names it or with its oldest event, as the aggregate was created; the
+    /// number is 0. A waiter that sleeps returns events that come later, and does not repeat a
+    /// notification that another waiter returned. `timeout` is in microseconds: 0 looks once,
+    /// [`TIMEOUT_INFINITE`] waits without end. After `TimeoutExpired` the error holds the number of
+    /// events that are queued.
     ///
-    /// Errors: `WaiterLimit` (with a threshold other than one, one waiter is all), `InvalidEvd`, `InvalidEvdState` (its events are its aggregate's; or it
-    /// is enabled and notifies an aggregate or a notification object, from the start or from now on), `Abort` (the dispatcher or the IA was freed meanwhile),
-    /// `TimeoutExpired`, `CallbackExists`, `InvalidIa`, `IaCatastrophe`. May block for a remote event. Not for callbacks. Thread-safe. Page it_evd_wait.
+    /// Errors: `WaiterLimit` (with a threshold other than one there can be one waiter),
+    /// `InvalidEvd`, `InvalidEvdState` (only its aggregate takes its events; or it is enabled and
+    /// notifies an aggregate or a notification object, now or before), `Abort` (the event
+    /// dispatcher or the IA was freed meanwhile), `TimeoutExpired`, `CallbackExists`, `InvalidIa`,
+    /// `IaCatastrophe`. May block for a remote event. Not for callbacks. Thread-safe. Page
+    /// it_evd_wait.
     #[doc(alias = "it_evd_wait")]
     pub fn evd_wait(&self, evd: EvdHandle, timeout: u64) -> Result<(Event, usize), WaitError> {
         let core = self.live()?;
@@ -127,7 +134,7 @@ impl Ia {
             }
             if look == Look::Around && !matches!(evd.queue, Queue::Soft(_)) {
                 evd.arm();
-                // What came before it was armed is not told.
+                // What came before it was armed is not announced.
                 if let Some(taken) = take(look) {
                     return Ok(taken);
                 }
@@ -142,7 +149,7 @@ impl Ia {
                 };
             }
             if evd.aggregate().is_some_and(Aggregate::names) {
-                look = Look::Told;
+                look = Look::Notified;
             }
             spin_until = Instant::ZERO;
         }
@@ -154,12 +161,12 @@ fn passed(core: &Arc<Core>, deadline: Option<Instant>) -> bool {
 }
 
 impl Evd {
-    /// Whether it feeds an aggregate or a notification object in such a way that nobody may wait on it.
+    /// Whether it notifies an aggregate or a notification object, so that no thread may wait on it.
     fn notifies_elsewhere(&self, control: &Control) -> bool {
         self.is_captive() || self.is_enabled() && (control.aevd.is_some() || control.notifier.is_some())
     }
 
-    /// Fails if waiting on it has no sense any more.
+    /// Fails if a waiter has to give up.
     fn still_waits(&self) -> Result<(), Error> {
         let control = self.control.lock();
         if control.gone {
