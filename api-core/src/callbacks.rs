@@ -115,6 +115,8 @@ impl Due {
     fn run(&self, run: impl Fn(u64) -> bool) {
         loop {
             let seen = self.signal.value();
+            // Read before the queue: what was scheduled before the stop is found then.
+            let stopped = self.stopped.load(Ordering::Acquire);
             loop {
                 let next = self.handles.lock().pop_front();
                 let Some(handle) = next else { break };
@@ -122,7 +124,7 @@ impl Due {
                     return;
                 }
             }
-            if self.stopped.load(Ordering::Acquire) {
+            if stopped {
                 return;
             }
             self.signal.wait(seen, None);
