@@ -1,7 +1,9 @@
-//! The agent of one NIC: its tables, its bringing-up and its end.
+//! The agent of one NIC: its tables, how it is opened, and how it is closed.
 //!
-//! Locks: `clients`, `notices`, `own` (spin, leaves). Objects have their own, see there. In general: sleeping locks of objects
-//! before spinning ones, a CQ's before a queue pair's slot before an SRQ's, the connections' before QP1's; no lock of one object is taken under another of its kind.
+//! Locks: `clients`, `notices`, `own` (spin, leaves). Objects have their own locks. In
+//! general: sleeping locks of objects before spinning ones, a CQ's before a queue pair's table
+//! entry before an SRQ's, the connections' before QP1's. A thread that holds a lock of one object
+//! takes none of another object of the same type.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -31,25 +33,27 @@ use crate::{Client, Error, Resource, Upcalls};
 pub(crate) const EQ_ASYNC: u32 = 0;
 /// The event queue of completions.
 pub(crate) const EQ_COMPLETIONS: u32 = 1;
-/// Events that one CQ can have in its queue at once: of both ways to arm it and one more that overtook, and its error.
+/// Events of one CQ that can be in its event queue at the same time: one for each way to arm it,
+/// one more that was on its way when the CQ was armed again, and its error.
 const EVENTS_PER_CQ: u32 = 4;
-/// Asynchronous events for which there is room: some for each queue pair would be too much memory for a case that
-/// does not come up, all of them breaking while the dispatcher is held up.
+/// The most room for asynchronous events. Room for every queue pair would only be needed if all of
+/// them broke while the dispatcher thread is held up.
 const ASYNC_EVENTS: u32 = 1 << 14;
 /// Clients of one agent at most.
 const MAX_CLIENTS: usize = 256;
-/// How long close waits for an upcall to return.
+/// How long [`Agent::close`] waits for an upcall to return.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// CQs unless more are asked for: each has room in the event queue, whether it exists or not.
+/// The default number of CQs. The event queue has room for each, whether the CQ exists or not.
 const USUAL_CQS: u32 = 1 << 12;
 
-/// How large the agent's tables are; 0 stands for what the device allows.
+/// How large the agent's tables may become; 0 stands for the device's limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// Queue pairs, not counting the agent's own.
     pub max_qps: u32,
-    /// Completion queues, not counting the agent's own; 0 stands for 4096 here, if the device allows so many.
+    /// Completion queues, not counting the agent's own; here 0 stands for 4096, or the device's
+    /// limit if that is lower.
     pub max_cqs: u32,
     /// Shared receive queues.
     pub max_srqs: u32,
@@ -57,17 +61,17 @@ pub struct Config {
     pub max_pds: u32,
     /// Regions and windows together.
     pub max_keys: u32,
-    /// Connections, counting those that time out their end.
+    /// Connections, counting those in time-wait.
     pub max_connections: u32,
     /// Listening points.
     pub max_listens: u32,
 }
 
 impl Config {
-    /// What is in force with a device.
+    /// The sizes that are in force with this device.
     fn within(self, identity: &Identity) -> Config {
         let least = |asked: u32, most: u32| if asked == 0 { most } else { asked.min(most) };
-        // Slots 0 and 1 are no client's; nor are one CQ and protection domain 0 and 1.
+        // Queue pairs 0 and 1, one CQ, and protection domains 0 and 1 belong to no client.
         let cqs = if self.max_cqs == 0 { USUAL_CQS } else { self.max_cqs };
         Config {
             max_qps: least(self.max_qps, identity.max_qps - 2),
@@ -100,13 +104,14 @@ pub struct Counts {
     pub windows: u32,
     /// Listening points.
     pub listens: u32,
-    /// Connections that are being made, stand or are being ended; not those in time-wait.
+    /// Connections that are being established, are established or are being released; not those in
+    /// time-wait.
     pub connections: u32,
-    /// Service resolutions: ours, and peers' that wait for an answer.
+    /// Service resolutions: our own, and those of peers that wait for an answer.
     pub resolutions: u32,
 }
 
-/// What is counted; in the order in which a client's objects can be destroyed.
+/// The types of objects, in the order in which a client's objects can be destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Counter {
     Qps,
@@ -119,7 +124,7 @@ pub(crate) enum Counter {
 
 /// The Kernel Agent of one NIC.
 ///
-/// It lives until [`Agent::close`]: its thread and its clients keep it.
+/// It lives until [`Agent::close`]: its thread and its clients have references to it.
 pub struct Agent {
     platform: Arc<dyn Platform>,
     nic: Arc<dyn Nic>,
@@ -134,15 +139,15 @@ pub struct Agent {
     pub(crate) connections: ConnectionManager,
     counts: [AtomicU32; 6],
     clients: Mutex<Vec<Arc<Client>>>,
-    /// CQs (number, generation) whose clients are to be told.
+    /// CQs (number, generation) whose clients are to be notified.
     notices: Mutex<VecDeque<(u32, u32)>>,
     /// The client that QP1 belongs to.
     own: Mutex<Option<Arc<Client>>>,
     pub(crate) stopping: AtomicBool,
     closed: AtomicBool,
-    /// The dispatcher's thread; 0 when it does not run.
+    /// The number of the dispatcher thread; 0 when it does not run.
     dispatcher: AtomicU64,
-    /// 1 when the dispatcher has ended and let go of the agent.
+    /// 1 when the dispatcher thread has ended and dropped its reference to the agent.
     finished: Arc<sync::atomic::AtomicU32>,
 }
 
@@ -158,7 +163,7 @@ impl Agent {
         Agent::on(platform, Arc::new(driver), number, config)
     }
 
-    /// As [`Agent::open`], on a NIC that is up and that nobody else uses.
+    /// As [`Agent::open`], on a NIC that is up and has no other user.
     pub fn on(
         platform: Arc<dyn Platform>,
         nic: Arc<dyn Nic>,
@@ -230,7 +235,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Who the device is and what it can do: the copy that was judged when it was opened.
+    /// The device's identity and capabilities: the copy that was checked when it was opened.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -272,7 +277,7 @@ impl Agent {
         self.nic.port_up()
     }
 
-    /// The tables' sizes that are in force.
+    /// The table sizes in force.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -295,8 +300,8 @@ impl Agent {
         }
     }
 
-    /// Work requests that are posted and have not completed, on all queues: those of QP1 among them, but not the receives
-    /// that it always has posted. Looks at every queue.
+    /// Work requests on all queues that are posted and have not completed. Counts QP1's, except the
+    /// receives that it always has posted. Looks at every queue.
     pub fn outstanding(&self) -> u32 {
         let qps = self.qps.all();
         let qps = qps.iter().filter(|qp| qp.qpn() != ident::QPN_GSI);
@@ -313,7 +318,8 @@ impl Agent {
     pub fn attach(self: &Arc<Agent>, upcalls: Weak<dyn Upcalls>) -> Result<Arc<Client>, Error> {
         let client = Client::new(self, Some(upcalls));
         let mut clients = self.clients.lock();
-        // Under the lock: whoever tells of the death takes it afterwards, and then finds the client.
+        // Checked under the lock: the thread that reports the device's death takes the lock
+        // afterwards, and then finds the client.
         self.alive()?;
         if clients.len() >= MAX_CLIENTS {
             return Err(Error::NoResources(Resource::Clients));
@@ -339,7 +345,7 @@ impl Agent {
         self.dispatcher.load(Ordering::Acquire) == self.platform.current_thread()
     }
 
-    /// Has the client of a CQ told that something may have come.
+    /// Has the dispatcher thread notify the client of a CQ that entries may have arrived.
     pub(crate) fn notice(&self, cq: u32, generation: u32) {
         self.notices.lock().push_back((cq, generation));
         self.nic.signal().raise();
@@ -349,7 +355,8 @@ impl Agent {
         self.notices.lock().pop_front()
     }
 
-    /// QP1 went to ERROR: without it nobody can connect, so it is made ready again, or the device is given up.
+    /// Handles that QP1 went to ERROR. No consumer can connect without it, so it is made ready
+    /// again. If that fails, the device is declared dead.
     pub(crate) fn gsi_broke(&self) {
         let Some(qp1) = self.connections.qp1() else { return };
         log::warn!("agent {}: QP1 broke", self.number);
@@ -359,14 +366,15 @@ impl Agent {
         }
     }
 
-    /// A CQ failed, for good. If it is QP1's, so has the device: there is room in it for all that QP1 can have under way.
+    /// Handles that a CQ failed for good. If it is QP1's, the device is faulty: the CQ has room for
+    /// all of QP1's requests.
     pub(crate) fn cq_failed(&self, cq: &Arc<Cq>) {
         if self.connections.qp1().is_some_and(|qp1| qp1.is_on(cq)) {
             self.nic.condemn();
         }
     }
 
-    /// Closes all queue pairs to posts and tells all clients, once.
+    /// Closes all queue pairs to posts and notifies all clients, once.
     pub(crate) fn device_died(&self, death: Death) {
         for qp in self.qps.all() {
             qp.device_died();
@@ -376,12 +384,14 @@ impl Agent {
         }
     }
 
-    /// Keeps a consumer's buffer alive until the device confirms a reset: for regions that could not be destroyed because it died.
+    /// Keeps a consumer's buffer alive until the device confirms a reset: for regions that could
+    /// not be destroyed because the device died.
     pub fn keep(&self, buffer: Arc<DmaBuffer>) {
         self.nic.keep(buffer);
     }
 
-    /// Makes the device misbehave, for tests; `object` is a queue pair's number where the injection is about one.
+    /// Makes the device misbehave, for tests; `object` is a queue pair's number where the injection
+    /// is about one.
     pub fn inject(&self, object: u32, what: Injection, count: u32, value: u64) -> Result<(), Error> {
         Ok(self.nic.inject(object, what, count, value)?)
     }
@@ -391,8 +401,9 @@ impl Agent {
         Ok(self.nic.bench(bench)?)
     }
 
-    /// Tears everything down: connections, objects, the device (reset) and the dispatcher thread. Clients that are still
-    /// attached see the agent dead. Never hangs, also when the device is dead. Not to be called in an upcall.
+    /// Ends the connections, the objects, the device (by a reset) and the dispatcher thread.
+    /// Clients that are still attached find the agent dead. Returns within a bounded time even if
+    /// the device is dead. Must not be called in an upcall.
     pub fn close(&self) {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
@@ -417,7 +428,7 @@ impl Agent {
         }
         self.device_died(Death::Closed);
         self.connections.clear();
-        // These keep the agent, and it them.
+        // These and the agent refer to each other.
         let qp1 = self.connections.stop();
         let own = self.own.lock().take();
         let clients = core::mem::take(&mut *self.clients.lock());

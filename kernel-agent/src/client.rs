@@ -1,6 +1,7 @@
 //! One consumer of an agent: an opened IA.
 //!
-//! Locks: `upcall` (sleeps; held during an upcall, so that [`Client::detach`] can wait for its end), `objects` (spins, leaf).
+//! Locks: `upcall` (sleeps; held during an upcall, so that [`Client::detach`] can wait for its
+//! end), `objects` (spins, leaf).
 
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
@@ -21,7 +22,7 @@ use crate::{
     Window, WindowType,
 };
 
-/// An object that a client has to give back.
+/// An object that is destroyed with its client.
 pub(crate) enum AnyObject {
     Qp(Arc<Qp>),
     Srq(Arc<Srq>),
@@ -37,7 +38,7 @@ pub struct Client {
     /// `None` for the agent's own client.
     upcalls: Option<Weak<dyn Upcalls>>,
     detached: AtomicBool,
-    /// Connections at once at most.
+    /// The most connections at the same time.
     max_connections: AtomicU32,
     upcall: SleepLock,
     objects: Mutex<BTreeMap<(Counter, u32), AnyObject>>,
@@ -55,13 +56,13 @@ impl Client {
         })
     }
 
-    /// Lets the client have so many connections at once from now on, those that are being made among them: asking for one more is refused, and
-    /// a peer that asks is.
+    /// Limits the client's connections at the same time, including those that are being
+    /// established. Beyond the limit, its own requests fail and a peer's are rejected.
     pub fn limit_connections(&self, most: u32) {
         self.max_connections.store(most, Ordering::Relaxed);
     }
 
-    /// Connections at once at most.
+    /// The most connections at the same time.
     pub(crate) fn max_connections(&self) -> u32 {
         self.max_connections.load(Ordering::Relaxed)
     }
@@ -72,7 +73,7 @@ impl Client {
         &self.agent
     }
 
-    /// An object's client must be this one.
+    /// Fails unless an object's client is this one.
     pub(crate) fn owns(self: &Arc<Client>, other: &Arc<Client>) -> Result<(), Error> {
         if Arc::ptr_eq(self, other) { Ok(()) } else { Err(Error::Foreign) }
     }
@@ -84,7 +85,8 @@ impl Client {
         }
     }
 
-    /// Before the number is given back: its next owner may be entered at once.
+    /// To be called before the number can be given out again: its next owner is registered under
+    /// the same key.
     pub(crate) fn forget_object(&self, counter: Counter, number: u32) {
         let object = self.objects.lock().remove(&(counter, number));
         if object.is_some() && self.upcalls.is_some() {
@@ -103,7 +105,7 @@ impl Client {
         }
     }
 
-    /// Lets go of all objects, when the agent is closed.
+    /// Drops all objects, when the agent is closed.
     pub(crate) fn drop_objects(&self) {
         let objects = core::mem::take(&mut *self.objects.lock());
         if self.upcalls.is_some() {
@@ -118,9 +120,10 @@ impl Client {
         if self.detached.load(Ordering::Acquire) { Err(Error::Gone) } else { Ok(()) }
     }
 
-    /// Closes the client: destroys what it still has, in an order that works (connections and listening points, queue pairs,
-    /// SRQs, CQs, windows, regions, protection domains). No upcall comes any more when it returns, unless it is called in an upcall:
-    /// so hold no lock that an upcall takes.
+    /// Closes the client and destroys its objects, users before what they use: connections and
+    /// listening points, queue pairs, SRQs, CQs, windows, regions, protection domains. It waits for
+    /// an upcall in progress, unless it is called in an upcall, and no upcall begins afterwards. So
+    /// hold no lock that an upcall takes.
     pub fn detach(&self) {
         if self.detached.swap(true, Ordering::AcqRel) {
             return;
@@ -196,8 +199,8 @@ impl Client {
         Srq::create(self, pd, max_requests, max_segments, limit, context)
     }
 
-    /// Registers memory. `flags` are rights and [`LinkFlags::RELATIVE`] (the list's form is filled in); `base` is the
-    /// address of the first byte in the key's address space unless relative.
+    /// Registers memory. `flags` are rights and [`LinkFlags::RELATIVE`] (the list's form is filled
+    /// in); `base` is the address of the first byte in the key's address space unless relative.
     pub fn register(
         self: &Arc<Client>,
         pd: &Arc<Pd>,
@@ -209,8 +212,9 @@ impl Client {
         Region::register(self, pd, &Link { flags, base, memory: *memory })
     }
 
-    /// Registers the memory of a linked region once more, without translations of its own. `of` may be another client's; `of_key` is its key with the link in force.
-    /// Neither region can be invalidated from then on. Fails if that link is in force no more.
+    /// Registers the memory of a linked region once more, without translations of its own. `of` may
+    /// belong to another client; `of_key` is its key with the link in force. Neither region can be
+    /// invalidated afterwards. Fails if that link is no longer in force.
     pub fn share(
         self: &Arc<Client>,
         pd: &Arc<Pd>,
@@ -223,7 +227,8 @@ impl Client {
         Region::share(self, pd, flags, base, of, of_key)
     }
 
-    /// Registers `length` bytes of virtual memory, which must stay mapped as it is until the region is destroyed.
+    /// Registers `length` bytes of virtual memory. Its mapping must not change until the region is
+    /// destroyed.
     pub fn register_virtual(
         self: &Arc<Client>,
         pd: &Arc<Pd>,
@@ -331,9 +336,9 @@ impl Client {
         self.agent.connections.establish(self, connection, initiator_depth, private_data)
     }
 
-    /// Ends a connection, or gives up one that is being made. A queue pair that is connected goes to
-    /// ERROR before this returns, so what is outstanding flushes. If the connection was established,
-    /// `CmEventKind::Disconnected` follows; otherwise no event follows.
+    /// Ends a connection, or gives up one that is being made. A queue pair that is connected goes
+    /// to ERROR before this returns, so what is outstanding flushes. If the connection was
+    /// established, `CmEventKind::Disconnected` follows; otherwise no event follows.
     pub fn disconnect(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
         self.agent.connections.disconnect(self, connection, private_data)
     }
@@ -388,9 +393,9 @@ impl Client {
 impl Agent {
     /// Finds the bus addresses of virtual memory, as runs that are as long as can be.
     ///
-    /// Asks the platform for at most `max_list_elements` extents (see [`Agent::identity`]), so that a consumer cannot
-    /// hold a CPU by the length that it gives. Memory that is in more extents is [`Error::TooScattered`], however many
-    /// of them could be joined.
+    /// Asks the platform for at most `max_list_elements` extents (see [`Agent::identity`]), so that
+    /// a consumer cannot hold a CPU by the length that it gives. Memory that is in more extents is
+    /// [`Error::TooScattered`], however many of them could be joined.
     pub fn translate(
         &self,
         virt: usize,

@@ -1,8 +1,9 @@
-//! Numbered objects: slots that are used again in the order in which they became free, with a generation each.
+//! Numbered objects: slots that are used again in the order in which they became free, with a
+//! generation each.
 //!
-//! The table itself never moves or shrinks, so a number that the device wrote can be looked up at any time: an
-//! index, the slot's lock, a comparison. Locks: a slot's (see [`Table::lock`]) and the free list's (leaf); neither is
-//! taken under the other.
+//! The table itself never moves or shrinks, so a number that the device wrote can be looked up at
+//! any time: an index, the slot's lock, a comparison. Locks: a slot's (see [`Table::lock`]) and the
+//! free list's (leaf); neither is taken under the other.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
