@@ -115,8 +115,8 @@ impl Drop for Call<'_> {
     fn drop(&mut self) {
         let last = self.0.calls.fetch_sub(1, Ordering::AcqRel) == 1;
         // Either this thread sees that the adapter was freed, or the thread that frees it sees that
-        // the call has ended. Without the fence both may miss the other's write, and nobody wakes
-        // the one that waits.
+        // the call has ended. Without the fence both may miss the other's write, and no thread
+        // wakes the one that waits.
         fence(Ordering::SeqCst);
         if last && self.0.is_freed() {
             self.0.platform.wake(&self.0.calls);

@@ -44,24 +44,32 @@ event_types! {
     LMR_LINK_CMPL = 0x00009, "IT_LMR_LINK_CMPL_EVENT", "An LMR link or unlink is complete.";
     CM_REQ_EVENT_STREAM = 0x01000, "IT_CM_REQ_EVENT_STREAM", "Stream: requests of peers.";
     CM_REQ_CONN_REQUEST = 0x01001, "IT_CM_REQ_CONN_REQUEST_EVENT", "A peer wants to connect.";
-    CM_REQ_UD_SERVICE_REQUEST = 0x01002, "IT_CM_REQ_UD_SERVICE_REQUEST_EVENT", "A peer looks for a UD service.";
+    CM_REQ_UD_SERVICE_REQUEST = 0x01002, "IT_CM_REQ_UD_SERVICE_REQUEST_EVENT",
+        "A peer looks for a UD service.";
     CM_MSG_EVENT_STREAM = 0x02000, "IT_CM_MSG_EVENT_STREAM", "Stream: what becomes of connections.";
-    CM_MSG_CONN_ACCEPT_ARRIVAL = 0x02001, "IT_CM_MSG_CONN_ACCEPT_ARRIVAL_EVENT", "The passive side accepted (three-way).";
+    CM_MSG_CONN_ACCEPT_ARRIVAL = 0x02001, "IT_CM_MSG_CONN_ACCEPT_ARRIVAL_EVENT",
+        "The passive side accepted (three-way).";
     CM_MSG_CONN_ESTABLISHED = 0x02002, "IT_CM_MSG_CONN_ESTABLISHED_EVENT", "The connection is established.";
     CM_MSG_CONN_DISCONNECT = 0x02003, "IT_CM_MSG_CONN_DISCONNECT_EVENT", "One of the consumers disconnected.";
     CM_MSG_CONN_PEER_REJECT = 0x02004, "IT_CM_MSG_CONN_PEER_REJECT_EVENT", "The peer's consumer rejected.";
-    CM_MSG_CONN_NONPEER_REJECT = 0x02005, "IT_CM_MSG_CONN_NONPEER_REJECT_EVENT", "The connection could not be established.";
+    CM_MSG_CONN_NONPEER_REJECT = 0x02005, "IT_CM_MSG_CONN_NONPEER_REJECT_EVENT",
+        "The connection could not be established.";
     CM_MSG_CONN_BROKEN = 0x02006, "IT_CM_MSG_CONN_BROKEN_EVENT", "The connection broke.";
-    CM_MSG_UD_SERVICE_REPLY = 0x02007, "IT_CM_MSG_UD_SERVICE_REPLY_EVENT", "The answer to a UD service request.";
-    ASYNC_AFF_EVENT_STREAM = 0x04000, "IT_ASYNC_AFF_EVENT_STREAM", "Stream: asynchronous events of an object.";
+    CM_MSG_UD_SERVICE_REPLY = 0x02007, "IT_CM_MSG_UD_SERVICE_REPLY_EVENT",
+        "The answer to a UD service request.";
+    ASYNC_AFF_EVENT_STREAM = 0x04000, "IT_ASYNC_AFF_EVENT_STREAM",
+        "Stream: asynchronous events of an object.";
     ASYNC_AFF_SEVD_ENQUEUE_FAILURE = 0x04001, "IT_ASYNC_AFF_SEVD_ENQUEUE_FAILURE", "A dispatcher overflowed.";
-    ASYNC_AFF_EP_FAILURE = 0x04002, "IT_ASYNC_AFF_EP_FAILURE", "An endpoint failed, and no completion says why.";
-    ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE = 0x04003, "IT_ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE", "A peer's request was malformed.";
+    ASYNC_AFF_EP_FAILURE = 0x04002, "IT_ASYNC_AFF_EP_FAILURE",
+        "An endpoint failed, and no completion says why.";
+    ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE = 0x04003, "IT_ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE",
+        "A peer's request was malformed.";
     ASYNC_AFF_EP_REQ_DROPPED = 0x04005, "IT_ASYNC_AFF_EP_REQ_DROPPED", "A Send found no Receive (not on IB).";
     ASYNC_AFF_EP_RDMAW_ACCESS_VIOLATION = 0x04006, "IT_ASYNC_AFF_EP_RDMAW_ACCESS_VIOLATION", "Not on IB.";
     ASYNC_AFF_EP_RDMAW_CORRUPT_DATA = 0x04007, "IT_ASYNC_AFF_EP_RDMAW_CORRUPT_DATA", "Not on IB.";
     ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION = 0x04008, "IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION", "Not on IB.";
-    ASYNC_AFF_EP_L_ACCESS_VIOLATION = 0x04020, "IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION", "A peer's request broke access rights here.";
+    ASYNC_AFF_EP_L_ACCESS_VIOLATION = 0x04020, "IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION",
+        "A peer's request broke access rights here.";
     ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION = 0x04021, "IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION", "Not on IB.";
     ASYNC_AFF_EP_L_IRRQ_ACCESS_VIOLATION = 0x04022, "IT_ASYNC_AFF_EP_L_IRRQ_ACCESS_VIOLATION", "Not on IB.";
     ASYNC_AFF_EP_L_TRANSPORT_ERROR = 0x04023, "IT_ASYNC_AFF_EP_L_TRANSPORT_ERROR", "Not on IB.";
@@ -71,15 +79,20 @@ event_types! {
     ASYNC_AFF_EP_R_RECV_ACCESS_VIOLATION = 0x04042, "IT_ASYNC_AFF_EP_R_RECV_ACCESS_VIOLATION", "Not on IB.";
     ASYNC_AFF_EP_R_RECV_LENGTH_ERROR = 0x04043, "IT_ASYNC_AFF_EP_R_RECV_LENGTH_ERROR", "Not on IB.";
     ASYNC_AFF_EP_SOFT_HI_WATERMARK = 0x04060, "IT_ASYNC_AFF_EP_SOFT_HI_WATERMARK", "Not on IB.";
-    ASYNC_AFF_SRQ_LOW_WATERMARK = 0x04100, "IT_ASYNC_AFF_SRQ_LOW_WATERMARK", "A shared receive queue runs low.";
-    ASYNC_UNAFF_EVENT_STREAM = 0x08000, "IT_ASYNC_UNAFF_EVENT_STREAM", "Stream: asynchronous events of the IA.";
+    ASYNC_AFF_SRQ_LOW_WATERMARK = 0x04100, "IT_ASYNC_AFF_SRQ_LOW_WATERMARK",
+        "A shared receive queue runs low.";
+    ASYNC_UNAFF_EVENT_STREAM = 0x08000, "IT_ASYNC_UNAFF_EVENT_STREAM",
+        "Stream: asynchronous events of the IA.";
     ASYNC_UNAFF_SPIGOT_ONLINE = 0x08002, "IT_ASYNC_UNAFF_SPIGOT_ONLINE", "A spigot came up.";
     ASYNC_UNAFF_SPIGOT_OFFLINE = 0x08003, "IT_ASYNC_UNAFF_SPIGOT_OFFLINE", "A spigot went down.";
-    ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE = 0x08004, "IT_ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE", "The affiliated dispatcher overflowed.";
+    ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE = 0x08004, "IT_ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE",
+        "The affiliated dispatcher overflowed.";
     SOFTWARE_EVENT_STREAM = 0x10000, "IT_SOFTWARE_EVENT_STREAM", "Stream: events of the consumer's own.";
     SOFTWARE = 0x10001, "IT_SOFTWARE_EVENT", "An event that the consumer posted.";
-    AEVD_NOTIFICATION_EVENT_STREAM = 0x20000, "IT_AEVD_NOTIFICATION_EVENT_STREAM", "Stream: makes an aggregate event dispatcher.";
-    AEVD_NOTIFICATION = 0x20001, "IT_AEVD_NOTIFICATION_EVENT", "An event dispatcher of the aggregate notified.";
+    AEVD_NOTIFICATION_EVENT_STREAM = 0x20000, "IT_AEVD_NOTIFICATION_EVENT_STREAM",
+        "Stream: makes an aggregate event dispatcher.";
+    AEVD_NOTIFICATION = 0x20001, "IT_AEVD_NOTIFICATION_EVENT",
+        "An event dispatcher of the aggregate notified.";
 }
 
 impl EventType {

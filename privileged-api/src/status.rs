@@ -34,7 +34,7 @@ pub enum Error {
     /// Ep_handle: one of its DTO event dispatchers overflowed, which is for good.
     #[doc(alias = "IT_ERR_CANNOT_RESET")]
     CannotReset = 8,
-    /// Conn_qual: somebody listens there already.
+    /// Conn_qual: another consumer listens there already.
     #[doc(alias = "IT_ERR_CONN_QUAL_BUSY")]
     ConnQualBusy = 9,
     /// Ep_handle: a narrow RMR is still bound to the endpoint.
@@ -376,7 +376,9 @@ impl Error {
                 "IT_ERR_CANNOT_RESET",
                 "ep_handle: one of its DTO event dispatchers overflowed, which is for good",
             ),
-            Error::ConnQualBusy => ("IT_ERR_CONN_QUAL_BUSY", "conn_qual: somebody listens there already"),
+            Error::ConnQualBusy => {
+                ("IT_ERR_CONN_QUAL_BUSY", "conn_qual: another consumer listens there already")
+            }
             Error::EpBusy => ("IT_ERR_EP_BUSY", "ep_handle: a narrow RMR is still bound to the endpoint"),
             Error::EpTimewait => (
                 "IT_ERR_EP_TIMEWAIT",

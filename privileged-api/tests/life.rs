@@ -86,7 +86,7 @@ fn a_rejection_is_told_and_flushes_receives() {
     assert_eq!(a.state(), EpState::Rc(EpStateRc::Nonoperational));
     let flushed = a.completion(a.receives);
     assert_eq!((flushed.cookie, flushed.dto_status), (7, DtoStatus::Flushed));
-    // Nobody listens any more.
+    // The listen point was freed.
     a.ia.ep_reset(a.ep).unwrap();
     a.ia.ep_connect(a.ep, &path(&a.ia, &b.ia), None, &SERVICE, CnEstFlags::TWO_WAY, &[]).unwrap();
     let event = a.wait(a.connection);
@@ -145,7 +145,7 @@ fn a_callback_runs_once_for_each_drain() {
     ia.evd_callback_detach(evd).unwrap();
     assert_eq!(ia.evd_callback_detach(evd), Err(Error::InvalidEvdState));
     ia.pz_create().unwrap();
-    // The routine has told of its run before it returns.
+    // The routine reports its run before it returns.
     while ia.ia_free() == Err(Error::InvalidEvdState) {
         std::thread::yield_now();
     }

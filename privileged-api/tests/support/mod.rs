@@ -155,7 +155,7 @@ pub fn done(world: &World, sides: &[&Side]) {
         loop {
             match side.ia.ia_free() {
                 Ok(()) | Err(Error::InvalidIa) => break,
-                // A routine has told the test all that it had to tell, but has not returned yet.
+                // A routine has reported to the test, but may not have returned yet.
                 Err(Error::InvalidEvdState) => std::thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }
