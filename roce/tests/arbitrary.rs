@@ -17,7 +17,11 @@ fn cm_datagram() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 20 } else { 2000 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 20 } else { 2000 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn any_bytes_are_parsed_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
@@ -33,7 +37,10 @@ proptest! {
     }
 
     #[test]
-    fn an_accepted_packet_is_stable(mut bytes in prop::collection::vec(any::<u8>(), 12..120), op in 0..0x18_u8) {
+    fn an_accepted_packet_is_stable(
+        mut bytes in prop::collection::vec(any::<u8>(), 12..120),
+        op in 0..0x18_u8,
+    ) {
         bytes[0] = op;
         bytes[1] &= 0xf0;
         if let Ok(parsed) = packet::Repr::parse(&bytes) {

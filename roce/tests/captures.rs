@@ -99,7 +99,8 @@ fn every_frame_is_emitted_as_it_was() {
     }
     // The captures are known to have these; a reader that skips frames would miss some.
     println!(
-        "{packets} packets, {datagrams} datagrams, opcodes {opcodes:x?}, attributes {attributes:x?}, {naks} NAKs"
+        "{packets} packets, {datagrams} datagrams, opcodes {opcodes:x?}, attributes {attributes:x?}, \
+         {naks} NAKs"
     );
     assert!(packets > 500 && datagrams > 30 && naks > 0);
     assert_eq!(attributes, BTreeSet::from([0x10, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]));

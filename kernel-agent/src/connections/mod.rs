@@ -266,7 +266,7 @@ impl ConnectionManager {
     }
 
     /// Carries out actions that were held back.
-    fn release(&self, held_back: Vec<Action>) {
+    fn carry_out_all(&self, held_back: Vec<Action>) {
         let mut tables = self.tables.lock();
         for action in held_back {
             self.carry_out(&mut tables, action);
@@ -402,7 +402,7 @@ impl ConnectionManager {
             // the accept took effect, and the event that reports the end follows it.
             return if self.abandon(id) { Err(error) } else { Ok(()) };
         }
-        self.release(held_back);
+        self.carry_out_all(held_back);
         Ok(())
     }
 
@@ -478,7 +478,7 @@ impl ConnectionManager {
             None => Ok(()),
         };
         drop(removed);
-        self.release(held_back);
+        self.carry_out_all(held_back);
         match result {
             // Destroyed at the same time.
             Err(Error::Gone) => Ok(()),

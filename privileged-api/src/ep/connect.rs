@@ -25,9 +25,9 @@ impl Ia {
     /// Asks the peer's service for a connection of the endpoint, which goes from UNCONNECTED to
     /// ACTIVE1_CONNECTION_PENDING.
     ///
-    /// The result is an event on the endpoint's connect dispatcher. `cn_est_flags` selects the
-    /// two-way or the three-way handshake. Without `conn_attr` the timeouts are chosen so that they
-    /// fit the path's. After an error the endpoint is as before.
+    /// The result is an event on the endpoint's connect event dispatcher. `cn_est_flags` selects
+    /// the two-way or the three-way handshake. Without `conn_attr` the timeouts are chosen so that
+    /// they fit the path's. After an error the endpoint is as before.
     ///
     /// Errors: `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidCnEstFlags`,
     /// `InvalidPdataLength`, `InvalidSpigot`, `InvalidSourcePath`, `InvalidConnQual`,
@@ -85,8 +85,8 @@ impl Ia {
     /// Accepts a connection request with an endpoint in UNCONNECTED (passive side), or the peer's
     /// accept with the endpoint that asked for the connection (active side, three-way).
     ///
-    /// The established event follows on the connect dispatcher, or a non-peer reject if the active
-    /// side has given up meanwhile. The identifier is used up, unless an error is returned.
+    /// The established event follows on the connect event dispatcher, or a non-peer reject if the
+    /// active side has given up meanwhile. The identifier is used up, unless an error is returned.
     ///
     /// Read depths are compared on the active side only: the passive side of the InfiniBand
     /// transport cannot know whether the active side is going to adapt (three-way). In the two-way

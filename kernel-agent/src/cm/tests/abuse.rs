@@ -41,10 +41,12 @@ fn op() -> impl Strategy<Value = Op> {
     // Three bytes of four are 0.
     let byte = any::<u16>().prop_map(|word| if word & 0x300 == 0 { word as u8 } else { 0 });
     let body = prop::collection::vec(byte, 232);
+    let datagram =
+        (0x10u8..0x1b, body, any::<bool>(), any::<usize>(), any::<bool>(), prop::bool::weighted(0.1));
     prop_oneof![
-        6 => (0x10u8..0x1b, body, any::<bool>(), any::<usize>(), any::<bool>(), prop::bool::weighted(0.1)).prop_map(
-            |(attr, body, known, pick, flip, stranger)| Op::Datagram { attr, body, known, pick, flip, stranger }
-        ),
+        6 => datagram.prop_map(|(attr, body, known, pick, flip, stranger)| {
+            Op::Datagram { attr, body, known, pick, flip, stranger }
+        }),
         1 => prop::collection::vec(any::<u8>(), 0..300).prop_map(Op::Raw),
         6 => (0u8..16, any::<usize>(), 2u32..8).prop_map(|(which, pick, qp)| Op::Call { which, pick, qp }),
         2 => (0u32..5_000).prop_map(Op::Pass),
@@ -222,10 +224,16 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 600 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { 600 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn no_sequence_of_datagrams_and_calls_breaks_it(ops in prop::collection::vec(op(), 1..if cfg!(miri) { 12 } else { 120 })) {
+    fn no_sequence_of_datagrams_and_calls_breaks_it(
+        ops in prop::collection::vec(op(), 1..if cfg!(miri) { 12 } else { 120 }),
+    ) {
         let mut world = World::new();
         for op in ops {
             world.apply(op);
