@@ -449,10 +449,13 @@ pub(crate) const TESTS: &[Test] = &[
         let (each, length) = (12, PAGE as u64);
         let taken: Arc<Mutex<Vec<u64>>> = Arc::new(Mutex::new(Vec::new()));
         let mut bodies: Vec<Body<Outcome>> = Vec::new();
+        // A list keeps no memory alive: the buffers must outlive the links that are under way.
+        let mut buffers = Vec::new();
         for thread in 0..2 {
             let end = pair.b.clone();
             let lmr = end.ia.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0)?;
             let (buffer, taken) = (f.buffer(PAGE)?, taken.clone());
+            buffers.push(buffer.clone());
             bodies.push(Box::new(move || {
                 let pages = [IoAddr(buffer.bus())];
                 let (iobl, mode) = (Iobl::pages(&pages, length, 0), AddrMode::Absolute);
