@@ -19,7 +19,8 @@
 //! - When the device dies, the IA is disabled: all calls but [`Ia::ia_free`] return
 //!   `IaCatastrophe`, and all waiters return.
 //!
-//! docs/embed.md says how to bring the stack into a kernel; examples/hello.rs is a whole program.
+//! docs/embed.md says how to bring the stack into a kernel. A whole program is the example `hello`
+//! of the crate `ferrovia`.
 //!
 //! What the specification leaves open is decided where the call is documented, and listed in
 //! docs/decisions.md.
@@ -32,11 +33,6 @@
 #![no_std]
 
 extern crate alloc;
-
-/// The code of docs/embed.md compiles.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/embed.md")]
-mod embed {}
 
 mod address;
 mod address_handle;

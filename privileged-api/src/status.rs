@@ -40,7 +40,8 @@ pub enum Error {
     /// Ep_handle: a narrow RMR is still bound to the endpoint.
     #[doc(alias = "IT_ERR_EP_BUSY")]
     EpBusy = 10,
-    /// Ep_handle: the endpoint is in the TimeWait condition towards this peer.
+    /// Ep_handle: the endpoint is in the TimeWait condition towards this peer. Never returned: a reset
+    /// gives the endpoint another queue pair, so no consumer sees TimeWait.
     #[doc(alias = "IT_ERR_EP_TIMEWAIT")]
     EpTimewait = 11,
     /// Evd_handle: event streams still feed the event dispatcher.
@@ -61,7 +62,7 @@ pub enum Error {
     /// The IA had a catastrophic error; all that is left is to free it.
     #[doc(alias = "IT_ERR_IA_CATASTROPHE")]
     IaCatastrophe = 17,
-    /// The wait was ended by a signal.
+    /// The wait was ended by a signal. Never returned: there are no signals in a kernel.
     #[doc(alias = "IT_ERR_INTERRUPT")]
     Interrupt = 18,
     /// Addr_mode: invalid or not supported.
@@ -76,10 +77,12 @@ pub enum Error {
     /// Address handle: null, freed, foreign or of another type.
     #[doc(alias = "IT_ERR_INVALID_AH")]
     InvalidAh = 22,
-    /// Conn_attr.local_ack_timeout: out of range.
+    /// Conn_attr.local_ack_timeout: out of range. Page it_ep_connect and the sample header name it
+    /// `IT_ERR_INVALID_ETIMEOUT`; the value is the same.
     #[doc(alias = "IT_ERR_INVALID_ATIMEOUT")]
+    #[doc(alias = "IT_ERR_INVALID_ETIMEOUT")]
     InvalidAtimeout = 23,
-    /// Op: no such atomic operation.
+    /// Op: no such atomic operation. Never returned: [`AtomicOp`](crate::AtomicOp) has no other values.
     #[doc(alias = "IT_ERR_INVALID_ATOMIC_OP")]
     InvalidAtomicOp = 24,
     /// Conn_attr.max_cm_retries: out of range.
@@ -238,7 +241,9 @@ pub enum Error {
     /// Ud_svc_req_id: no pending service request has this identifier.
     #[doc(alias = "IT_ERR_INVALID_UD_SVC_REQ_ID")]
     InvalidUdSvcReqId = 76,
-    /// Watermark: more than the shared receive queue holds, or zero.
+    /// Soft_hi_watermark: more than the shared receive queue holds, or zero. Never returned: InfiniBand
+    /// has no high watermarks of endpoints, and [`Error::SoftHiWatermark`] and
+    /// [`Error::HardHiWatermark`] refuse them.
     #[doc(alias = "IT_ERR_INVALID_WATERMARK")]
     InvalidWatermark = 77,
     /// Lmr_handle: an RMR is linked to the region.
@@ -250,7 +255,9 @@ pub enum Error {
     /// Handle: no context was ever set.
     #[doc(alias = "IT_ERR_NO_CONTEXT")]
     NoContext = 80,
-    /// The consumer is not privileged, or may not do this.
+    /// The consumer is not privileged, or may not do this. it_address_handle_create,
+    /// it_address_handle_modify and it_ep_connect, whose pages list it, never return it: any consumer
+    /// may reach any address.
     #[doc(alias = "IT_ERR_NO_PERMISSION")]
     NoPermission = 81,
     /// This IA does not support the operation.
@@ -259,7 +266,7 @@ pub enum Error {
     /// Max_dto_payload_size: more than the transport carries.
     #[doc(alias = "IT_ERR_PAYLOAD_SIZE")]
     PayloadSize = 83,
-    /// Private_data: not supported by this IA.
+    /// Private_data: not supported by this IA. Never returned: every IA supports private data.
     #[doc(alias = "IT_ERR_PDATA_NOT_SUPPORTED")]
     PdataNotSupported = 84,
     /// This IA has no privileged mode operations.
@@ -280,7 +287,7 @@ pub enum Error {
     /// Rdma_read_ird: more than the IA can give.
     #[doc(alias = "IT_ERR_RESOURCE_IRD")]
     ResourceIrd = 90,
-    /// Length: more than the IA can give.
+    /// Length: more than the IA can give, or memory in more extents than a region's list can have.
     #[doc(alias = "IT_ERR_RESOURCE_LMR_LENGTH")]
     ResourceLmrLength = 91,
     /// Rdma_read_ord: more than the IA can give.
@@ -328,13 +335,15 @@ pub enum Error {
     /// Evd_handle: no more waiters are permitted.
     #[doc(alias = "IT_ERR_WAITER_LIMIT")]
     WaiterLimit = 106,
-    /// Connect_qual: the local port is in use.
+    /// Connect_qual: the local port is in use. Never returned: a qualifier with a local port is of
+    /// iWARP, and [`Error::InvalidConnQual`] refuses it.
     #[doc(alias = "IT_ERR_INVALID_IANA_LR_PORT")]
     InvalidIanaLrPort = 107,
-    /// Sd: not a socket.
+    /// Sd: not a socket. Never returned: it_socket_convert is of iWARP, and
+    /// [`Error::OpNotSupported`] refuses it.
     #[doc(alias = "IT_ERR_INVALID_SD")]
     InvalidSd = 108,
-    /// Sd: the state of the socket does not allow this.
+    /// Sd: the state of the socket does not allow this. Never returned, as [`Error::InvalidSd`].
     #[doc(alias = "IT_ERR_INVALID_SD_STATE")]
     InvalidSdState = 109,
     /// Iobl_num_elts: more than the IA can give.

@@ -1,13 +1,12 @@
 //! Brings the stack up in an ordinary process, connects two endpoints and sends a message:
-//! `cargo run -p ferrovia-privileged-api --example hello`. docs/embed.md goes through it step by
-//! step.
+//! `cargo run -p ferrovia --example hello`. docs/embed.md goes through it step by step.
 
 use std::error::Error;
 use std::sync::Arc;
 
-use ferrovia_privileged_api::*;
-use kernel_agent::{Agent, Config};
-use platform::{DmaBuffer, Platform};
+use ferrovia::it_api::*;
+use ferrovia::platform::DmaBuffer;
+use ferrovia::{Agent, Config, Platform};
 
 /// The service that the listener offers.
 const SERVICE: ConnQual = ConnQual::port(4711);
