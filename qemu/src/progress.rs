@@ -1,6 +1,7 @@
 //! What the user sees during a wait: a bar on a terminal, and elsewhere a line now and then.
 //!
-//! A wait of less than [`FIRST`] shows nothing. Everything goes to standard error. With `NO_COLOR`
+//! A wait of less than [`FIRST`] shows nothing, and no line comes while there is other output.
+//! Everything goes to standard error. With `NO_COLOR`
 //! set or `TERM=dumb` a terminal gets lines too, so that no escape sequence is written.
 //! Whatever else is printed meanwhile has to go through [`aside`], or it would tear the bar.
 
@@ -21,12 +22,16 @@ const TICK: Duration = Duration::from_millis(100);
 /// The bar that is on the terminal now.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
+/// When something was last printed.
+static PRINTED: Mutex<Option<Instant>> = Mutex::new(None);
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `write`, which may print, without the bar in its way.
 pub fn aside<T>(write: impl FnOnce() -> T) -> T {
+    *lock(&PRINTED) = Some(Instant::now());
     let bar = lock(&SHOWN).clone();
     match bar {
         Some(bar) => bar.suspend(write),
@@ -138,8 +143,13 @@ impl Shared {
     fn show_lines(&self) {
         let mut time = FIRST;
         while let Some(state) = self.next(time) {
-            complain!("ferrovia: {}", state.line(state.begun.elapsed()));
-            time = BETWEEN;
+            let printed = lock(&PRINTED).filter(|printed| *printed > state.begun);
+            let silence = printed.map_or(BETWEEN, |printed| printed.elapsed());
+            time = BETWEEN.saturating_sub(silence);
+            if time.is_zero() {
+                complain!("ferrovia: {}", state.line(state.begun.elapsed()));
+                time = BETWEEN;
+            }
         }
     }
 
