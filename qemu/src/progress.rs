@@ -1,9 +1,9 @@
 //! What the user sees during a wait: a bar on a terminal, and elsewhere a line now and then.
 //!
 //! A wait of less than [`FIRST`] shows nothing, and no line comes while there is other output.
-//! Everything goes to standard error. With `NO_COLOR`
-//! set or `TERM=dumb` a terminal gets lines too, so that no escape sequence is written.
-//! Whatever else is printed meanwhile has to go through [`aside`], or it would tear the bar.
+//! Everything goes to standard error. With `NO_COLOR` set or `TERM=dumb` a terminal gets lines too,
+//! so that no escape sequence is written. All other output has to go through [`aside`], or it would
+//! tear the bar.
 
 use std::io::IsTerminal;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
