@@ -27,6 +27,21 @@
 //! to another CPU at any time. Entries of page tables and the mappings of stacks are never removed,
 //! so no TLB ever holds a stale entry and no CPU has to flush one. Interrupts of devices are spread
 //! over the CPUs.
+//!
+//! # Files
+//! From the lowest floor up; a file imports only files of lower floors.
+//!
+//! | files | subject |
+//! |---|---|
+//! | `acpi`, `args`, `clock`, `cpu`, `lock`, `random`, `region` | need no other file |
+//! | `console`, `launcher`, `pvh` | the serial port, messages to the launcher, what the monitor left |
+//! | `memory` | RAM, page tables, stacks, the heap |
+//! | `apic` | the local APIC |
+//! | `calibrate`, `shutdown`, `thread` | the clock's rate, the guest's end, threads |
+//! | `panic`, `services` | reports of panics, the kernel as a [`platform::Platform`] |
+//! | `interrupts` | vectors, handlers, faults |
+//! | `pci`, `smp` | devices, the other CPUs |
+//! | `start`, `boot` | the order of boot, the entry point |
 #![no_std]
 
 extern crate alloc;
