@@ -6,7 +6,7 @@
 //!
 //! ```
 //! let outcome = |seed| {
-//!     sim::run(seed, 1, |world| {
+//!     ferrovia_sim::run(seed, 1, |world| {
 //!         let platform = world.platform();
 //!         platform.now()
 //!     })
