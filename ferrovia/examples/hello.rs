@@ -45,7 +45,7 @@ impl End {
         LmrTriplet::new(self.lmr, self.buffer.addr() as u64, len as u64)
     }
 
-    /// Waits for a transfer to end; how many bytes it moved.
+    /// Waits for a transfer to end, and returns how many bytes it moved.
     fn transferred(&self) -> Result<usize, Box<dyn Error>> {
         match self.ia.evd_wait(self.transfers, PATIENCE)?.0 {
             Event::Dto(done) if done.dto_status == DtoStatus::Success => Ok(done.transferred_length as usize),
@@ -54,7 +54,7 @@ impl End {
     }
 }
 
-/// Boots, connects, and says hello.
+/// Boots, connects, and sends a message.
 pub fn main() -> Result<(), Box<dyn Error>> {
     // Boot code: a platform, an agent for each of its NICs, and the token of privileged consumers.
     let machine = host::Machine::new(2);
@@ -64,10 +64,10 @@ pub fn main() -> Result<(), Box<dyn Error>> {
         let agent = Agent::open(platform.clone(), device, number, Config::default())?;
         provider.add(&format!("rnic{number}"), agent)?;
     }
-    // Consumers: an IA on each NIC, and an endpoint with all that it needs.
+    // Consumers: an IA on each NIC, and an endpoint with the objects that it needs.
     let a = End::new(provider.ia_create("rnic0", 2, 1, Some(privileged))?, &platform)?;
     let b = End::new(provider.ia_create("rnic1", 2, 1, Some(privileged))?, &platform)?;
-    // b listens, a connects, b accepts. The receive is there before a message can be.
+    // b listens, a connects, b accepts. The receive is posted before a message can arrive.
     let requests = evd(&b.ia, EventType::CM_REQ_EVENT_STREAM)?;
     let spigot = b.ia.ia_query()?.spigot_info.remove(0);
     b.ia.listen_create(spigot.spigot_id, requests, ListenFlags::CONN_QUAL_INPUT, Some(&SERVICE))?;

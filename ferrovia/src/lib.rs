@@ -1,7 +1,9 @@
-//! RDMA for Rust kernels and unikernels: the Interconnect Transport API (IT-API 2.1) for privileged
-//! consumers, on a kernel agent after the Virtual Interface Architecture, which drives an RDMA NIC.
+//! RDMA for Rust kernels and unikernels: the Interconnect Transport API (IT-API 2.1) for
+//! privileged consumers, on a kernel agent after the Virtual Interface Architecture, which drives
+//! an RDMA NIC.
 //!
-//! This crate re-exports what a kernel that embeds the stack needs. Everything is `no_std` + `alloc`.
+//! This crate re-exports what a kernel that embeds the stack needs. Everything is `no_std` +
+//! `alloc`.
 //!
 //! | who | uses |
 //! |---|---|
@@ -9,8 +11,8 @@
 //! | its boot code | opens an [`Agent`] on each NIC, adds the agents to a [`Provider`], and makes the [`Privileged`] token |
 //! | consumers | open an [`it_api::Ia`] of the provider and call the specification's routines on it |
 //!
-//! The page docs/embed.md of the repository implements both traits step by step and says what each part
-//! costs. `cargo run -p ferrovia --example hello` sends a message in an ordinary process.
+//! The page docs/embed.md of the repository implements both traits step by step and says what each
+//! part costs. `cargo run -p ferrovia --example hello` sends a message in an ordinary process.
 //!
 //! # Example
 //!
@@ -54,7 +56,6 @@
 //! let buffer = Arc::new(DmaBuffer::new(&platform, 4096, 4096).expect("a page"));
 //! share(&provider, machine.privileged(), &buffer).expect("no error");
 //! ```
-//!
 #![no_std]
 
 /// IT-API 2.1: all that consumers use.

@@ -135,8 +135,8 @@ impl Ia {
     /// port is down. No message is sent to find it, so the peer need not be reachable.
     ///
     /// Errors: `InvalidSpigot`, `InvalidAddress` (no node has this address), `InvalidNetaddr` (a
-    /// type that is not known here), `InvalidIa`, `IaCatastrophe`. Does not block.
-    /// Not for callbacks. Thread-safe. Page it_get_pathinfo.
+    /// type that is not known here), `InvalidIa`, `IaCatastrophe`; `Interrupt` cannot happen, as
+    /// there are no signals. Does not block. Not for callbacks. Thread-safe. Page it_get_pathinfo.
     #[doc(alias = "it_get_pathinfo")]
     pub fn get_pathinfo(
         &self,
@@ -163,8 +163,8 @@ impl Ia {
     /// maps an IPv4 address has that too.
     ///
     /// Errors: `InvalidConversion`, `InvalidNetaddr` (the source's type is not known here),
-    /// `InvalidAddress`, `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks.
-    /// Thread-safe. Page it_convert_net_addr.
+    /// `InvalidAddress`, `InvalidIa`, `IaCatastrophe`; `Interrupt` cannot happen, as there are no
+    /// signals. Does not block. Not for callbacks. Thread-safe. Page it_convert_net_addr.
     #[doc(alias = "it_convert_net_addr")]
     pub fn convert_net_addr(&self, source_addr: &NetAddr, addr_type: NetAddrType) -> Result<NetAddr> {
         let core = self.live()?;

@@ -34,8 +34,9 @@ impl Ia {
     /// `InvalidRtimeout` (also if the path's timeout is shorter than one answer may take),
     /// `InvalidLtimeout`, `InvalidRetry`, `InvalidRnrRetry`, `InvalidCmRetry`, `InvalidAtimeout`
     /// (the page calls it IT_ERR_INVALID_ETIMEOUT, it_status_t IT_ERR_INVALID_ATIMEOUT),
-    /// `Resources`, `InvalidIa`, `IaCatastrophe`; `NoPermission` and `PdataNotSupported` cannot
-    /// happen. Does not wait for the peer. Not for callbacks. Thread-safe. Page it_ep_connect.
+    /// `Resources`, `InvalidIa`, `IaCatastrophe`; `NoPermission`, `PdataNotSupported` and
+    /// `InvalidIanaLrPort` cannot happen. Does not wait for the peer. Not for callbacks.
+    /// Thread-safe. Page it_ep_connect.
     #[doc(alias = "it_ep_connect")]
     pub fn ep_connect(
         &self,
@@ -93,10 +94,10 @@ impl Ia {
     /// handshake the active side rejects depths that do not fit.
     ///
     /// Errors: `InvalidEp`, `InvalidEpType`, `InvalidCnEstId`, `InvalidPdataLength`,
-    /// `InvalidEpState`, `InvalidEpAttr`, `InvalidIa`, `IaCatastrophe`; `PdataNotSupported` cannot
-    /// happen. Does not wait for the peer. May be called in callbacks. Thread-safe: of two answers
-    /// to one identifier the later one waits for the earlier one, and finds the identifier used up
-    /// unless the earlier one was refused. Page it_ep_accept.
+    /// `InvalidEpState`, `InvalidEpAttr`, `InvalidIa`, `IaCatastrophe`; `PdataNotSupported` and
+    /// `EpTimewait` cannot happen. Does not wait for the peer. May be called in callbacks.
+    /// Thread-safe: of two answers to one identifier the later one waits for the earlier one, and
+    /// finds the identifier used up unless the earlier one was refused. Page it_ep_accept.
     #[doc(alias = "it_ep_accept")]
     pub fn ep_accept(&self, ep: EpHandle, cn_est_id: CnEstId, private_data: &[u8]) -> Result<()> {
         let core = self.call()?;

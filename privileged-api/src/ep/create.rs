@@ -26,10 +26,13 @@ impl Ia {
     /// InfiniBand has none. All attributes are given exactly as asked for. Receives may be posted at once. `EpFlags::REUSEADDR` has no effect: a connection in TimeWait
     /// does not hinder the endpoint. `priv_ops_enable` makes a privileged mode endpoint, for privileged consumers.
     ///
-    /// Errors: `InvalidPz`, `InvalidReqEvd`, `InvalidRecvEvd`, `InvalidConnEvd`, `InvalidEvdType`, `InvalidReqEvdState`, `InvalidRecvEvdState`,
-    /// `InvalidFlags`, `InvalidSrq`, `SoftHiWatermark`, `HardHiWatermark`, `PrivOpsUnavailable`, `NoPermission`, `PayloadSize`, `ResourceReqDto`, `ResourceRecvDto`, `ResourceSseg`,
-    /// `ResourceRseg`, `ResourceRrseg`, `ResourceRwseg`, `ResourceIrd`, `ResourceOrd`, `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device.
-    /// Not for callbacks. Thread-safe. Page it_ep_rc_create.
+    /// Errors: `InvalidPz`, `InvalidReqEvd`, `InvalidRecvEvd`, `InvalidConnEvd`, `InvalidEvdType`,
+    /// `InvalidReqEvdState`, `InvalidRecvEvdState`, `InvalidFlags`, `InvalidSrq`,
+    /// `SoftHiWatermark`, `HardHiWatermark`, `PrivOpsUnavailable`, `NoPermission`, `PayloadSize`,
+    /// `ResourceReqDto`, `ResourceRecvDto`, `ResourceSseg`, `ResourceRseg`, `ResourceRrseg`,
+    /// `ResourceRwseg`, `ResourceIrd`, `ResourceOrd`, `Resources`, `InvalidIa`, `IaCatastrophe`;
+    /// `InvalidWatermark` and `EpTimewait` cannot happen. Blocks for the device. Not for callbacks.
+    /// Thread-safe. Page it_ep_rc_create.
     #[doc(alias = "it_ep_rc_create")]
     pub fn ep_rc_create(
         &self,

@@ -39,9 +39,11 @@ impl Ia {
     ///
     /// A mask of nothing changes nothing.
     ///
-    /// Errors: `InvalidEp`, `InvalidMask`, `InvalidEpState`, `InvalidEpType`, `PayloadSize`, `InvalidRecvDto` (it has an SRQ), `ResourceIrd`, `ResourceOrd`, `SoftHiWatermark`,
-    /// `HardHiWatermark`, `InvalidEpKey` (a key that is for privileged consumers), `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks.
-    /// Thread-safe. Page it_ep_modify.
+    /// Errors: `InvalidEp`, `InvalidMask`, `InvalidEpState`, `InvalidEpType`, `PayloadSize`,
+    /// `InvalidRecvDto` (it has an SRQ), `ResourceIrd`, `ResourceOrd`, `SoftHiWatermark`,
+    /// `HardHiWatermark`, `InvalidEpKey` (a key that is for privileged consumers), `InvalidIa`,
+    /// `IaCatastrophe`; `InvalidWatermark` cannot happen, as endpoints have no high watermarks.
+    /// Blocks for the device. Not for callbacks. Thread-safe. Page it_ep_modify.
     #[doc(alias = "it_ep_modify")]
     pub fn ep_modify(&self, ep: EpHandle, mask: EpParamMask, ep_attr: &EpAttributes) -> Result<()> {
         let core = self.call()?;

@@ -100,8 +100,8 @@ impl Ia {
     /// `InvalidEvd`, `InvalidEvdState` (only its aggregate takes its events; or it is enabled and
     /// notifies an aggregate or a notification object, now or before), `Abort` (the event
     /// dispatcher or the IA was freed meanwhile), `TimeoutExpired`, `CallbackExists`, `InvalidIa`,
-    /// `IaCatastrophe`. May block for a remote event. Not for callbacks. Thread-safe. Page
-    /// it_evd_wait.
+    /// `IaCatastrophe`; `Interrupt` cannot happen, as there are no signals. May block for a remote
+    /// event. Not for callbacks. Thread-safe. Page it_evd_wait.
     #[doc(alias = "it_evd_wait")]
     pub fn evd_wait(&self, evd: EvdHandle, timeout: u64) -> Result<(Event, usize), WaitError> {
         let core = self.live()?;
