@@ -1,6 +1,6 @@
 //! What the user sees during a wait: a bar on a terminal, and elsewhere a line now and then.
 //!
-//! A wait of less than [`FIRST`] shows nothing, and no line comes while there is other output.
+//! A wait of less than a second shows nothing, and no line comes while there is other output.
 //! Everything goes to standard error. With `NO_COLOR` set or `TERM=dumb` a terminal gets lines too,
 //! so that no escape sequence is written. All other output has to go through [`aside`], or it would
 //! tear the bar.

@@ -243,7 +243,7 @@ mod tests {
     fn pieces_are_loaded_in_order_and_the_digest_is_of_all_of_them() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("file");
-        let contents: Vec<u8> = (0..2 * MIB + 5).map(|n| (n * n >> 7) as u8).collect();
+        let contents: Vec<u8> = (0..2 * MIB + 5).map(|n| ((n * n) >> 7) as u8).collect();
         fs::write(&path, &contents).expect("write");
         let memory = ram();
         let mut payload = Payload::of_file(&path).expect("a file");
