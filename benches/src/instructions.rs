@@ -43,7 +43,7 @@ impl Bench {
     fn new() -> Result<Bench, Failure> {
         // The machine lives until the process ends, which is the end of the benchmark.
         let machine: &'static Machine = Box::leak(Box::new(Machine::new(1)));
-        let node = Node::start(machine.platform(), machine.privileged(), machine.devices())?;
+        let node = Node::start(machine.platform(), machine.privileged(), machine.transports())?;
         let pair = Pair::connect(node.ia(0)?, node.ia(0)?, Sizes { requests: 64, message: 1 << 20 })?;
         let memory = || {
             DmaBuffer::new(&node.platform, PAGES * PAGE, PAGE)

@@ -60,7 +60,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     let machine = host::Machine::new(2);
     let (platform, privileged) = (machine.platform(), machine.privileged());
     let provider = Provider::new(platform.clone());
-    for (number, device) in (0..).zip(machine.devices()) {
+    for (number, device) in (0..).zip(machine.transports()) {
         let agent = Agent::open(platform.clone(), device, number, Config::default())?;
         provider.add(&format!("rnic{number}"), agent)?;
     }

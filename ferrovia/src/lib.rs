@@ -52,7 +52,7 @@
 //! // A machine with one NIC in this process; your kernel has its own.
 //! let machine = host::Machine::new(1);
 //! let platform = machine.platform();
-//! let provider = start(platform.clone(), machine.device(0));
+//! let provider = start(platform.clone(), machine.transport(0));
 //! let buffer = Arc::new(DmaBuffer::new(&platform, 4096, 4096).expect("a page"));
 //! share(&provider, machine.privileged(), &buffer).expect("no error");
 //! ```
@@ -68,5 +68,6 @@ pub use kernel_agent;
 pub use platform;
 
 pub use kernel_agent::{Agent, Config};
-pub use platform::{Device as Transport, InterruptHandler, Platform, Privileged};
+pub use nic_hal::{InterruptHandler, Transport};
+pub use platform::{Platform, Privileged};
 pub use privileged_api::Provider;

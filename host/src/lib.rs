@@ -5,9 +5,9 @@
 //! ```
 //! let machine = ferrovia_host::Machine::new(1);
 //! let platform = machine.platform();
-//! let device = machine.device(0);
-//! assert_eq!(device.registers().len(), nic_abi::registers::SIZE);
-//! # drop((platform, device));
+//! let transport = machine.transport(0);
+//! assert_eq!(transport.registers().len(), nic_abi::registers::SIZE);
+//! # drop((platform, transport));
 //! ```
 //!
 //! A bus address is an offset into the arena. An address outside of it is an error, never undefined behaviour.

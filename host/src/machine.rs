@@ -4,8 +4,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use nic_hal::Transport;
 use nic_model::{Fabric, NicConfig, NicId, Progress};
-use platform::{Device, Platform, Privileged};
+use platform::{Platform, Privileged};
 
 use crate::nic::{InProcessNic, Port};
 use crate::platform::SLOWER;
@@ -115,18 +116,18 @@ impl Machine {
         self.platform.arena()
     }
 
-    /// NIC `n`.
+    /// The way to NIC `n`.
     ///
     /// # Panics
     ///
     /// If there is none.
-    pub fn device(&self, n: usize) -> Arc<dyn Device> {
+    pub fn transport(&self, n: usize) -> Arc<dyn Transport> {
         self.nics[n].clone()
     }
 
-    /// All NICs.
-    pub fn devices(&self) -> Vec<Arc<dyn Device>> {
-        (0..self.nics.len()).map(|n| self.device(n)).collect()
+    /// The ways to all NICs.
+    pub fn transports(&self) -> Vec<Arc<dyn Transport>> {
+        (0..self.nics.len()).map(|n| self.transport(n)).collect()
     }
 
     /// The token of privileged consumers: whoever builds a machine is its boot code.

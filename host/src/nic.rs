@@ -1,10 +1,11 @@
-//! One NIC of an in-process device: the driver's side ([`platform::Device`]) and the model's ([`nic_model::Frontend`]).
+//! One NIC of an in-process device: the driver's side ([`nic_hal::Transport`]) and the model's ([`nic_model::Frontend`]).
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use nic_abi::registers::{self, Identity};
+use nic_hal::{InterruptHandler, Transport};
 use nic_model::Frontend;
-use platform::{Device, InterruptHandler, SharedSlice};
+use platform::SharedSlice;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Arena;
@@ -50,7 +51,7 @@ impl InProcessNic {
     }
 }
 
-impl Device for InProcessNic {
+impl Transport for InProcessNic {
     fn registers(&self) -> SharedSlice<'_> {
         self.registers.slice()
     }

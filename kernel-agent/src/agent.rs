@@ -13,12 +13,11 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
-use nic_abi::admin::{Bench, Injection};
 use nic_abi::ident;
 use nic_abi::registers::Identity;
-use nic_hal::{Death, Nic, RnicDriver};
+use nic_hal::{Death, Nic, Transport};
 use platform::sync::{self, Mutex};
-use platform::{Device, DmaBuffer, Platform};
+use platform::{DmaBuffer, Platform};
 
 use crate::connections::ConnectionManager;
 use crate::cq::Cq;
@@ -127,7 +126,7 @@ pub(crate) enum Counter {
 /// It lives until [`Agent::close`]: its thread and its clients have references to it.
 pub struct Agent {
     platform: Arc<dyn Platform>,
-    nic: Arc<dyn Nic>,
+    nic: Nic,
     identity: Identity,
     number: u32,
     config: Config,
@@ -155,21 +154,11 @@ impl Agent {
     /// Brings the NIC up and starts the dispatcher thread, named "agent-`number`".
     pub fn open(
         platform: Arc<dyn Platform>,
-        device: Arc<dyn Device>,
+        transport: Arc<dyn Transport>,
         number: u32,
         config: Config,
     ) -> Result<Arc<Agent>, Error> {
-        let driver = RnicDriver::open(platform.clone(), device)?;
-        Agent::on(platform, Arc::new(driver), number, config)
-    }
-
-    /// As [`Agent::open`], on a NIC that is up and has no other user.
-    pub fn on(
-        platform: Arc<dyn Platform>,
-        nic: Arc<dyn Nic>,
-        number: u32,
-        config: Config,
-    ) -> Result<Arc<Agent>, Error> {
+        let nic = Nic::open(platform.clone(), transport)?;
         let identity = *nic.identity();
         let config = config.within(&identity);
         let seed = platform.now().as_nanos() ^ identity.node_guid.rotate_left(17);
@@ -250,8 +239,8 @@ impl Agent {
         &self.platform
     }
 
-    /// The NIC's control path, for benchmarks and tests.
-    pub fn nic(&self) -> &Arc<dyn Nic> {
+    /// The driver of the NIC.
+    pub(crate) fn nic(&self) -> &Nic {
         &self.nic
     }
 
@@ -388,17 +377,6 @@ impl Agent {
     /// not be destroyed because the device died.
     pub fn keep(&self, buffer: Arc<DmaBuffer>) {
         self.nic.keep(buffer);
-    }
-
-    /// Makes the device misbehave, for tests; `object` is a queue pair's number where the injection
-    /// is about one.
-    pub fn inject(&self, object: u32, what: Injection, count: u32, value: u64) -> Result<(), Error> {
-        Ok(self.nic.inject(object, what, count, value)?)
-    }
-
-    /// Runs a baseline in the device; the value is the first word of its result.
-    pub fn bench(&self, bench: &Bench) -> Result<u64, Error> {
-        Ok(self.nic.bench(bench)?)
     }
 
     /// Ends the connections, the objects, the device (by a reset) and the dispatcher thread.

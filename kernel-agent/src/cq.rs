@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use nic_abi::cqe::{self, CqeFlags};
 use nic_abi::ident;
-use nic_hal::{CompletionQueue, CqParams, Entry, Lease, Outstanding, Taken};
+use nic_hal::{CompletionQueue, CqParams, Entry, Lease, Outstanding, Retired};
 use platform::use_count::{Counted, UseCount};
 
 use crate::agent::{Counter, EQ_COMPLETIONS};
@@ -119,8 +119,8 @@ impl Known {
 }
 
 #[inline(always)]
-fn done(context: u64, taken: &Taken, entry: &Entry) -> Done {
-    Done { context, cookie: taken.cookie, data: taken.data(), length: entry.length(taken) }
+fn done(context: u64, retired: &Retired, entry: &Entry) -> Done {
+    Done { context, cookie: retired.cookie, data: retired.data(), length: entry.length(retired) }
 }
 
 impl Consumer {
@@ -182,7 +182,7 @@ impl CqSlot {
         let done = done(known.context, &taken, &entry);
         reading.advance(1);
         // The device learns of the room, then the poster does, who has it filled.
-        reading.tell();
+        reading.commit();
         drop(requests);
         Took::Done(done)
     }
@@ -217,7 +217,7 @@ impl CqSlot {
             left = left.get_mut(came..).unwrap_or_default();
             reading.advance(came as u32);
             // As above.
-            reading.tell();
+            reading.commit();
             drop(requests);
         };
         (all - left.len(), other)
@@ -412,22 +412,22 @@ impl Cq {
         };
         let flags = CqeFlags::from_bits_truncate(cqe.flags);
         let receive = flags.contains(CqeFlags::RECEIVE);
-        let note = qp.retire(self, cqe.tag, receive);
-        if note.is_some() {
+        let retired = qp.retire(self, cqe.tag, receive);
+        if retired.is_some() {
             consumer.learn(self, &qp, receive);
         }
         let context = qp.context();
         consumer.seen[place] = Some(qp);
-        let note = note?;
+        let retired = retired?;
         Some(Completion {
             context,
-            cookie: note.cookie,
-            data: note.data,
+            cookie: retired.cookie,
+            data: retired.data(),
             qpn: cqe.qpn,
             status,
             flags,
             opcode: cqe.opcode,
-            length: cqe.length.min(note.length),
+            length: cqe.length.min(retired.length()),
             immediate: cqe.immediate,
             source_or_field: cqe.source_or_field,
         })

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use nic_abi::cqe;
-use nic_abi::eqe::{Eqe, EventType};
+use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION};
 use nic_abi::ident;
 use nic_hal::EventQueue;
 use platform::Instant;
@@ -177,7 +177,7 @@ fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
         qpn: qp.qpn(),
         event: kind,
         status: cqe::Status::from_byte(event.status).filter(|&status| status != cqe::Status::Success),
-        detail: event.detail,
+        completes: event.detail != NO_COMPLETION,
     };
     qp.client().upcall(|up| up.asynchronous(told));
     if fatal {

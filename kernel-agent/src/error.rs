@@ -118,7 +118,7 @@ pub enum ListFault {
 }
 
 // It comes back in a register.
-const _: () = assert!(size_of::<Result<(), PostError>>() == 1);
+const _: () = assert!(size_of::<Result<u32, PostError>>() == 8);
 
 impl From<nic_hal::Error> for Error {
     fn from(error: nic_hal::Error) -> Error {

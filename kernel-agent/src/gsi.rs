@@ -8,8 +8,8 @@ use nic_abi::admin::{ModifyQp, QpMask, QpState, QpType};
 use nic_abi::cqe::{self, CqeFlags};
 use nic_abi::ident;
 use nic_abi::registers::Identity;
-use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
-use nic_hal::DeviceMemory;
+use nic_abi::wqe::{LinkFlags, Segment, SendFlags};
+use nic_hal::{DeviceMemory, Operation, Request, Shadow};
 use platform::sync::Mutex;
 use roce::{Gid, Path, QKey, Qpn, mad};
 
@@ -19,7 +19,7 @@ use crate::cq::{Arm, Cq};
 use crate::qp::{Qp, QpAttributes};
 use crate::region::Pd;
 use crate::table::Number;
-use crate::{Client, Error, Note, SendRequest};
+use crate::{Client, Error};
 
 /// Datagrams that may be outstanding in the send queue.
 const SENDS: u32 = 256;
@@ -125,9 +125,9 @@ impl Gsi {
 
     fn post_receive(&self, index: u32) {
         let segment = self.segment(receive_offset(index), GRH + mad::LEN);
-        let note = Note { cookie: u64::from(index), data: 0 };
+        let shadow = Shadow { cookie: u64::from(index), data: 0 };
         // The receive was in use until now, so there is room for it; a dead device refuses it.
-        let _ = self.qp.post_receive(false, &[segment], |&segment| segment, note);
+        let _ = self.qp.post_receive(false, &[segment], |&segment| segment, shadow);
     }
 
     /// Sends a datagram. If that is not possible the datagram is lost, as any datagram may be.
@@ -135,13 +135,8 @@ impl Gsi {
         let source_gid = gid_index(identity, outgoing.local_gid).unwrap_or(0);
         let path = Path::new(outgoing.local_gid, outgoing.remote_gid);
         let to = datagram_address(&path, source_gid, Qpn::GSI, QKey::GSI);
-        let request = SendRequest {
-            opcode: Opcode::Send,
-            flags: SendFlags::SIGNALED,
-            immediate: 0,
-            remote_key: 0,
-            remote_addr: 0,
-        };
+        let operation = Operation::Datagram { to };
+        let request = Request { operation, flags: SendFlags::SIGNALED, shadow: Shadow::default() };
         let mut next = self.next.lock();
         // The buffers form a ring and requests complete in order, so a request for which the queue
         // has room has a free buffer.
@@ -152,7 +147,7 @@ impl Gsi {
         let offset = send_offset(*next % limit);
         let written = self.memory.buffer().write(offset, &outgoing.mad);
         let segment = self.segment(offset, mad::LEN);
-        let posted = self.qp.post_datagram(&request, &to, &[segment], |&segment| segment, Note::default());
+        let posted = self.qp.post(&request, &[segment], |&segment| segment);
         if written.is_ok() && posted.is_ok() {
             *next = (*next + 1) % limit;
         }

@@ -7,7 +7,10 @@
 //! VIA's names and ours: VI = [`Qp`], completion queue = [`Cq`], protection tag = [`Pd`], memory handle = the key of a
 //! [`Region`], error handler = [`Upcalls`].
 //!
-//! Posting and reaping ([`Qp::post_send`], [`Cq::poll_one`], …) neither allocate nor take a lock that two queues share.
+//! What the NIC and a face have in common (features, flags, statuses, segments) is of the NIC's own types,
+//! which this crate exports under the names that a face uses: a face needs no other crate below this one.
+//!
+//! Posting and reaping ([`Qp::post`], [`Cq::poll_one`], …) neither allocate nor take a lock that two queues share.
 #![no_std]
 
 extern crate alloc;
@@ -24,6 +27,7 @@ mod cq;
 mod dispatch;
 mod error;
 mod gsi;
+pub mod key;
 mod object;
 mod post;
 mod qp;
@@ -31,6 +35,7 @@ mod region;
 mod slot;
 mod srq;
 mod table;
+mod testing;
 mod upcalls;
 
 pub use agent::{Agent, Config, Counts};
@@ -39,10 +44,17 @@ pub use cm::{AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, 
 pub use connect::{Handshake, ResolutionAnswer, ResolveParams, datagram_address, gid_index};
 pub use cq::{Arm, Completion, Consumer, Cq, CqSlot, Done, Polling, Took};
 pub use error::{Error, ListFault, PostError, Resource};
-pub use nic_hal::{Death, Rung};
-pub use post::{SegmentLimits, SendBatch, SendSlot, Sender};
-pub use qp::{DatagramAddress, Note, Qp, QpAttributes, QpType, SendRequest};
+pub use nic_abi::admin::KeyInfo;
+pub use nic_abi::cqe::{CqeFlags as CompletionFlags, Status as CompletionStatus};
+pub use nic_abi::eqe::EventType as NicEvent;
+pub use nic_abi::pci::IVSHMEM_DEVICE as PCI_DEVICE;
+pub use nic_abi::registers::{Features, Identity};
+pub use nic_abi::wqe::{AddressVector as DatagramAddress, LinkFlags, ListElement, Segment, SendFlags};
+pub use nic_hal::{Death, Operation, Remote, Request, Shadow, send_blocks};
+pub use post::{Bind, SegmentLimits, SendSlot, Sender};
+pub use qp::{Qp, QpAttributes, QpChanges, QpType};
 pub use region::{Link, MemoryList, Pd, Region, Window, WindowType};
 pub use slot::{QueueSlot, SlotParams};
 pub use srq::Srq;
+pub use testing::TestHandle;
 pub use upcalls::{AsyncEvent, CmEvent, CmEventKind, ResolutionEvent, ResolutionEventKind, Upcalls};

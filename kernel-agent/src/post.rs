@@ -1,18 +1,17 @@
-//! Posting: from a request to the send or receive queue's ring.
+//! Posting: from a request to the ring of a send or receive queue.
 //!
-//! Nothing here allocates; the one lock is that of the queue's gate. Each post rings the doorbell, but for those of a [`SendBatch`],
-//! which rings it once.
+//! Nothing here allocates. Each post takes one lock, that of its queue (a send queue's is its slot's), and
+//! rings the doorbell.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use nic_abi::wqe::{BindArgs, Header, LinkFlags, Opcode, Segment, SendFlags};
-use nic_hal::{Outstanding, Refused, Rung, SendQueue};
-use zerocopy::{Immutable, IntoBytes};
+use nic_abi::wqe::{LinkFlags, Segment, SendFlags};
+use nic_hal::{Operation, Outstanding, Refused, Request, SendQueue, Shadow};
 
-use crate::qp::{DatagramAddress, Qp, QpType, RECEIVES_FROM, SENDS_FROM};
+use crate::qp::{Qp, QpType, RECEIVES_FROM, SENDS_FROM};
 use crate::slot::{OwnerGuard, QueueSlot};
-use crate::{Link, Note, PostError, Region, SendRequest, Window};
+use crate::{Link, PostError, Region, Window};
 
 impl From<Refused> for PostError {
     #[inline]
@@ -24,17 +23,17 @@ impl From<Refused> for PostError {
     }
 }
 
-/// The way to a send queue. It is open while requests are taken.
+/// The slot of a send queue. It is open while the queue pair takes requests.
 pub type SendSlot = QueueSlot<Sender>;
 
-/// What lives in a [`SendSlot`].
+/// The queue in a [`SendSlot`].
 pub struct Sender {
     pub(crate) queue: SendQueue,
     pub(crate) sends: Arc<Outstanding>,
     pub(crate) limits: SegmentLimits,
 }
 
-/// Segments at most of what is posted through a gate.
+/// Segments at most of a request that is posted through a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentLimits {
     /// Of a Send.
@@ -46,104 +45,70 @@ pub struct SegmentLimits {
 }
 
 impl SendSlot {
-    /// Posts a Send, RDMA Write or RDMA Read of one segment, if `pass` opens the gate. `None`: nothing was done, for a reason that the long way
-    /// finds out. The caller wakes the device if it sleeps.
+    /// Posts a Send, RDMA Write or RDMA Read of one segment, if `handle` is the slot's and the
+    /// slot is open.
+    ///
+    /// `None`: nothing was posted, for a reason that [`Qp::post`] finds.
     #[inline(always)]
     pub fn post_single(
         &self,
         handle: u64,
         limit: impl Fn(&SegmentLimits) -> u32,
-        request: &SendRequest,
+        request: &Request,
         segment: Segment,
-        note: Note,
-    ) -> Option<Rung> {
+    ) -> Option<()> {
         let mut guard = self.try_lock(handle)?;
         let sender = guard.queue()?;
         if limit(&sender.limits) == 0 {
             return None;
         }
-        sender.queue.push_single(&sender.sends, &header(request), segment, note.into()).ok()?;
-        Some(sender.queue.ring_only())
+        sender.queue.push_single(&sender.sends, request, segment).ok()?;
+        sender.queue.ring();
+        Some(())
     }
 
-    /// The same with any number of segments.
+    /// Posts a Send, RDMA Write or RDMA Read of any number of segments, as [`SendSlot::post_single`] does.
     #[inline]
     pub fn post<T>(
         &self,
         handle: u64,
         limit: impl Fn(&SegmentLimits) -> u32,
-        request: &SendRequest,
+        request: &Request,
         segments: &[T],
         segment: impl Fn(&T) -> Segment,
-        note: Note,
-    ) -> Option<Rung> {
+    ) -> Option<()> {
         let mut guard = self.try_lock(handle)?;
         let sender = guard.queue()?;
         if segments.len() > limit(&sender.limits) as usize {
             return None;
         }
-        sender.queue.push(&sender.sends, &header(request), segments, segment, note.into()).ok()?;
-        Some(sender.queue.ring_only())
+        sender.queue.push(&sender.sends, request, segments, segment).ok()?;
+        sender.queue.ring();
+        Some(())
     }
 }
 
-#[inline]
-fn header(request: &SendRequest) -> Header {
-    Header {
-        opcode: request.opcode as u8,
-        flags: request.flags.bits(),
-        immediate: request.immediate,
-        remote_key: request.remote_key,
-        remote_addr: request.remote_addr,
-        ..Header::default()
-    }
+/// A range of a region to which a window is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// The region's key.
+    pub region: u32,
+    /// Remote rights and addressing.
+    pub flags: LinkFlags,
+    /// The first address in the region's address space.
+    pub addr: u64,
+    /// Bytes; 0 unbinds a wide window.
+    pub length: u64,
 }
 
-/// The words of a 32-byte argument.
-fn words(args: &(impl IntoBytes + Immutable)) -> [u64; 4] {
-    let mut words = [0; 4];
-    for (word, bytes) in words.iter_mut().zip(args.as_bytes().chunks_exact(8)) {
-        *word = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
-    }
-    words
-}
-
-/// Several requests under one doorbell, which is rung when this is dropped. Holds the send queue's lock.
-pub struct SendBatch<'a> {
-    qp: &'a Qp,
-    guard: OwnerGuard<'a, Sender>,
-}
-
-impl SendBatch<'_> {
-    /// Posts a Send, RDMA Write or RDMA Read.
-    #[inline]
-    pub fn post_send<T>(
-        &mut self,
-        request: &SendRequest,
-        segments: &[T],
-        segment: impl Fn(&T) -> Segment,
-        note: Note,
-    ) -> Result<(), PostError> {
-        let queue = self.qp.may_send(&mut self.guard)?;
-        queue.push(&self.qp.sends, &header(request), segments, segment, note.into())?;
-        Ok(())
-    }
-}
-
-impl Drop for SendBatch<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(sender) = self.guard.queue() {
-            sender.queue.ring();
-        }
-    }
-}
+/// Segments of a request that has none.
+const NONE: [Segment; 0] = [];
 
 impl Qp {
     #[inline]
     fn may_send<'a>(&self, guard: &'a mut OwnerGuard<'_, Sender>) -> Result<&'a mut SendQueue, PostError> {
-        // Looked at under the queue's lock, so that whoever closes the queue pair to posts and then takes the lock knows
-        // that there will be none.
+        // Read under the queue's lock: a thread that closes the queue pair to posts and takes the lock
+        // afterwards knows that no post is under way.
         match guard.queue() {
             Some(sender) if self.state.load(Ordering::Relaxed) >= SENDS_FROM => Ok(&mut sender.queue),
             _ => Err(self.why_not()),
@@ -156,146 +121,73 @@ impl Qp {
         if self.is_gone() { PostError::Gone } else { PostError::State }
     }
 
-    /// Posts a Send, RDMA Write or RDMA Read; `segment` turns the caller's own kind of segment into the device's.
-    #[inline]
-    pub fn post_send<T>(
+    /// Posts a request to the send queue; `segment` converts the caller's kind of segment. Returns the
+    /// request's tag.
+    ///
+    /// Inlined, since most callers have a constant operation.
+    #[inline(always)]
+    pub fn post<T>(
         &self,
-        request: &SendRequest,
+        request: &Request,
         segments: &[T],
         segment: impl Fn(&T) -> Segment,
-        note: Note,
-    ) -> Result<(), PostError> {
-        let mut guard = self.send.lock();
-        let queue = self.may_send(&mut guard)?;
-        queue.push(&self.sends, &header(request), segments, segment, note.into())?;
-        queue.ring();
-        Ok(())
-    }
-
-    /// Begins a batch of posts with one doorbell.
-    #[inline]
-    pub fn batch(&self) -> SendBatch<'_> {
-        SendBatch { qp: self, guard: self.send.lock() }
-    }
-
-    /// Posts a Send of a datagram.
-    pub fn post_datagram<T>(
-        &self,
-        request: &SendRequest,
-        to: &DatagramAddress,
-        segments: &[T],
-        segment: impl Fn(&T) -> Segment,
-        note: Note,
-    ) -> Result<(), PostError> {
-        if self.kind == QpType::Rc {
+    ) -> Result<u32, PostError> {
+        if self.kind == QpType::Rc && matches!(request.operation, Operation::Datagram { .. }) {
             return Err(PostError::Kind);
         }
         let mut guard = self.send.lock();
         let queue = self.may_send(&mut guard)?;
-        queue.push_datagram(&self.sends, &header(request), words(to), segments, segment, note.into())?;
-        queue.ring();
-        Ok(())
-    }
-
-    /// Posts a request of one block whose arguments are not plain segments; returns its tag.
-    fn post_args(
-        &self,
-        header: &Header,
-        args: [u64; 4],
-        segments: u32,
-        note: nic_hal::Note,
-    ) -> Result<u32, PostError> {
-        let mut guard = self.send.lock();
-        let queue = self.may_send(&mut guard)?;
-        let tag = queue.push_args(&self.sends, header, args, segments, note)?;
+        let tag = queue.push(&self.sends, request, segments, segment)?;
         queue.ring();
         Ok(tag)
     }
 
-    /// Posts a compare-and-swap (`compare_add` compared, `swap` stored) or fetch-and-add (`compare_add` added).
-    pub fn post_atomic(
-        &self,
-        request: &SendRequest,
-        sink: Segment,
-        compare_add: u64,
-        swap: u64,
-        note: Note,
-    ) -> Result<(), PostError> {
-        let args = [sink.addr, u64::from(sink.length) | u64::from(sink.key) << 32, compare_add, swap];
-        let note = nic_hal::Note { length: sink.length, ..note.into() };
-        self.post_args(&header(request), args, 1, note).map(drop)
+    /// Posts a request that has no segments, as [`Qp::post`] does.
+    #[inline(always)]
+    pub fn post_plain(&self, request: &Request) -> Result<u32, PostError> {
+        self.post(request, &NONE, |&none| none)
     }
 
     /// Posts a link (fast register) of an unlinked region; returns its key with `variant`.
-    /// The list is copied; the copy is in use until the request is known to have completed.
+    ///
+    /// The list is copied. The copy is in use until the request is known to have completed.
     pub fn post_link(
         &self,
         region: &Region,
         link: &Link<'_>,
         variant: u8,
         flags: SendFlags,
-        note: Note,
+        shadow: Shadow,
     ) -> Result<u32, PostError> {
         if !Arc::ptr_eq(self.client(), region.client()) {
             return Err(PostError::Gone);
         }
         let key = region.key_with(variant);
         region.link(link, |list| {
-            let header = Header {
-                opcode: Opcode::FastRegister as u8,
-                flags: flags.bits(),
-                immediate: key,
-                remote_key: link.flags().bits(),
-                remote_addr: link.base,
-                length: link.memory.length(),
-                ..Header::default()
-            };
-            let tag = self.post_args(&header, words(&list), 0, note.into())?;
+            let (base, length) = (link.base, link.memory.length());
+            let operation = Operation::FastRegister { key, flags: link.flags(), base, length, list };
+            let tag = self.post_plain(&Request { operation, flags, shadow })?;
             Ok((self.slot(), self.generation(), tag))
         })?;
         Ok(key)
     }
 
-    /// Posts an unlink (local invalidate) of a region's or window's key.
-    pub fn post_invalidate(&self, key: u32, flags: SendFlags, note: Note) -> Result<(), PostError> {
-        let header = Header {
-            opcode: Opcode::LocalInvalidate as u8,
-            flags: flags.bits(),
-            immediate: key,
-            ..Header::default()
-        };
-        self.post_args(&header, [0; 4], 0, note.into()).map(drop)
-    }
-
-    /// Posts a bind of a window to `length` bytes at `addr` of the region with key `region_key`; returns the window's
-    /// key with `variant`.
-    #[expect(clippy::too_many_arguments, reason = "a bind names two keys and a range")]
+    /// Posts a bind of a window; returns the window's key with `variant`.
     pub fn post_bind(
         &self,
         window: &Window,
         variant: u8,
-        region_key: u32,
-        rights: LinkFlags,
-        addr: u64,
-        length: u64,
+        to: Bind,
         flags: SendFlags,
-        note: Note,
+        shadow: Shadow,
     ) -> Result<u32, PostError> {
         if !Arc::ptr_eq(self.client(), window.client()) {
             return Err(PostError::Gone);
         }
         let key = window.key_with(variant);
-        let header = Header {
-            opcode: Opcode::BindWindow as u8,
-            flags: flags.bits(),
-            immediate: key,
-            remote_key: region_key,
-            remote_addr: addr,
-            length,
-            ..Header::default()
-        };
-        let args = BindArgs { flags: rights.bits(), reserved: [0; 7] };
-        self.post_args(&header, words(&args), 0, note.into())?;
+        let Bind { region, flags: rights, addr, length } = to;
+        let operation = Operation::BindWindow { key, region, flags: rights, addr, length };
+        self.post_plain(&Request { operation, flags, shadow })?;
         Ok(key)
     }
 
@@ -306,14 +198,14 @@ impl Qp {
         solicited: bool,
         segments: &[T],
         segment: impl Fn(&T) -> Segment,
-        note: Note,
+        shadow: Shadow,
     ) -> Result<(), PostError> {
         let Some(receive) = &self.receive else { return Err(PostError::Kind) };
         let mut queue = receive.lock();
         if self.state.load(Ordering::Relaxed) < RECEIVES_FROM {
             return Err(self.why_not());
         }
-        queue.push(&self.receives, solicited, segments, segment, note.into())?;
+        queue.push(&self.receives, solicited, segments, segment, shadow)?;
         queue.ring();
         Ok(())
     }

@@ -11,8 +11,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use nic_abi::admin::{ModifyQp, QpFlags, QpInfo, QpMask, QpState};
 use nic_abi::ident;
-use nic_abi::wqe::{AddressVector, LinkFlags, Opcode, SendFlags};
-use nic_hal::{Lease, Outstanding, QpParams, ReceiveQueue};
+use nic_abi::wqe::LinkFlags;
+use nic_hal::{Lease, Outstanding, QpParams, ReceiveQueue, Retired};
 use platform::sync::Mutex;
 use platform::use_count::Use;
 use platform::{Privileged, SleepLock};
@@ -30,8 +30,6 @@ use crate::table::{self, Number};
 use crate::{Client, Error, Resource};
 
 pub use nic_abi::admin::QpType;
-/// Where a datagram goes.
-pub type DatagramAddress = AddressVector;
 
 /// What a queue pair is created with.
 pub struct QpAttributes<'a> {
@@ -63,35 +61,39 @@ pub struct QpAttributes<'a> {
     pub slot: Option<(SlotParams<'a, Sender>, SegmentLimits)>,
 }
 
-/// What the poster wants back in the completion.
+/// What to change of a queue pair; `None` leaves an attribute as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Note {
-    /// The consumer's.
-    pub cookie: u64,
-    /// The API's.
-    pub data: u32,
+pub struct QpChanges {
+    /// Rights that the peer has at most.
+    pub access: Option<LinkFlags>,
+    /// Queue key of a datagram queue pair.
+    pub qkey: Option<u32>,
+    /// RDMA Reads and atomics outstanding at most as initiator.
+    pub initiator_depth: Option<u8>,
+    /// RDMA Reads and atomics served at once at most as responder.
+    pub responder_resources: Option<u8>,
+    /// Payload of one message at most.
+    pub max_message: Option<u64>,
 }
 
-impl From<Note> for nic_hal::Note {
-    #[inline]
-    fn from(note: Note) -> nic_hal::Note {
-        nic_hal::Note { cookie: note.cookie, data: note.data, length: 0 }
+impl QpChanges {
+    fn modify(&self) -> ModifyQp {
+        let mut mask = QpMask::empty();
+        mask.set(QpMask::ACCESS, self.access.is_some());
+        mask.set(QpMask::QKEY, self.qkey.is_some());
+        mask.set(QpMask::MAX_RD_ATOMIC, self.initiator_depth.is_some());
+        mask.set(QpMask::MAX_DEST_RD_ATOMIC, self.responder_resources.is_some());
+        mask.set(QpMask::MAX_MESSAGE, self.max_message.is_some());
+        ModifyQp {
+            mask: mask.bits(),
+            access: self.access.unwrap_or(LinkFlags::empty()).bits(),
+            qkey: self.qkey.unwrap_or_default(),
+            max_rd_atomic: self.initiator_depth.unwrap_or_default(),
+            max_dest_rd_atomic: self.responder_resources.unwrap_or_default(),
+            max_message: self.max_message.unwrap_or_default(),
+            ..ModifyQp::default()
+        }
     }
-}
-
-/// A send-queue request but for its segments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SendRequest {
-    /// Send…, Write…, Read….
-    pub opcode: Opcode,
-    /// Options.
-    pub flags: SendFlags,
-    /// Immediate data as it goes on the wire, or the receiver's key to invalidate.
-    pub immediate: u32,
-    /// The remote key.
-    pub remote_key: u32,
-    /// The remote address.
-    pub remote_addr: u64,
 }
 
 /// What a queue pair holds on to while it lives.
@@ -301,7 +303,7 @@ impl Qp {
 
     /// Retires the request that an entry of `cq` names; under that CQ's lock. `None` if the entry makes no sense.
     #[inline(always)]
-    pub(crate) fn retire(&self, cq: &Cq, tag: u32, receive: bool) -> Option<nic_hal::Note> {
+    pub(crate) fn retire(&self, cq: &Cq, tag: u32, receive: bool) -> Option<Retired> {
         if receive {
             if !core::ptr::eq(cq, &*self.receive_cq) {
                 return None;
@@ -359,6 +361,23 @@ impl Qp {
             self.device_died();
         }
         Ok(())
+    }
+
+    /// Changes attributes: all of them, or none. Asks the device only if there is something to change.
+    pub fn change(&self, changes: &QpChanges) -> Result<(), Error> {
+        if *changes == QpChanges::default() {
+            return Ok(());
+        }
+        self.modify(&changes.modify())
+    }
+
+    /// Makes a new datagram queue pair with this queue key ready to receive and send.
+    pub fn start_datagrams(&self, qkey: u32) -> Result<(), Error> {
+        let key = QpChanges { qkey: Some(qkey), ..QpChanges::default() }.modify();
+        let mask = key.mask | QpMask::STATE.bits();
+        self.modify(&ModifyQp { mask, state: QpState::Init as u32, ..key })?;
+        self.to_state(QpState::Rtr)?;
+        self.to_state(QpState::Rts)
     }
 
     fn state_error(&self, error: nic_hal::Error) -> Error {

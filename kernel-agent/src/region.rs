@@ -219,7 +219,7 @@ pub struct Region {
 }
 
 /// A list for a command: the device has read it when the command is answered.
-fn list_for_command(nic: &dyn Nic, memory: &MemoryList<'_>) -> Result<Option<DeviceMemory>, Error> {
+fn list_for_command(nic: &Nic, memory: &MemoryList<'_>) -> Result<Option<DeviceMemory>, Error> {
     let bytes = memory.bytes();
     if bytes.is_empty() {
         return Ok(None);
@@ -247,7 +247,7 @@ impl Region {
             return Err(Error::OutOfRange("region length"));
         }
         let pd = begin_use(pd)?;
-        let list = list_for_command(&**nic, &link.memory)?;
+        let list = list_for_command(nic, &link.memory)?;
         let args = RegisterRegion {
             pd: pd.number(),
             flags: link.flags().bits(),

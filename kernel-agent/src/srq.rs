@@ -6,7 +6,7 @@
 use alloc::sync::Arc;
 
 use nic_abi::wqe::Segment;
-use nic_hal::{SharedReceiveQueue, SrqParams};
+use nic_hal::{Retired, Shadow, SharedReceiveQueue, SrqParams};
 use platform::sync::Mutex;
 use platform::use_count::{Counted, Use, UseCount};
 
@@ -15,7 +15,7 @@ use crate::client::AnyObject;
 use crate::object::{Object, begin_use};
 use crate::region::Pd;
 use crate::table::Number;
-use crate::{Client, Error, Note, PostError, Resource};
+use crate::{Client, Error, PostError, Resource};
 
 /// A shared receive queue.
 pub struct Srq {
@@ -92,20 +92,20 @@ impl Srq {
         solicited: bool,
         segments: &[T],
         segment: impl Fn(&T) -> Segment,
-        note: Note,
+        shadow: Shadow,
     ) -> Result<(), PostError> {
         if self.object.alive().is_err() || self.client().agent().is_dead() {
             return Err(PostError::Gone);
         }
         let mut queue = self.queue.lock();
-        queue.push(solicited, segments, segment, note.into())?;
+        queue.push(solicited, segments, segment, shadow)?;
         queue.ring();
         Ok(())
     }
 
     /// Retires the receive that a completion names. Not inlined: the code for other receives is the better for it.
     #[inline(never)]
-    pub(crate) fn retire(&self, tag: u32) -> Option<nic_hal::Note> {
+    pub(crate) fn retire(&self, tag: u32) -> Option<Retired> {
         self.queue.lock().retire(tag)
     }
 

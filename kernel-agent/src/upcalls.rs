@@ -23,8 +23,8 @@ pub enum AsyncEvent {
         event: EventType,
         /// Why, where the event reports a failed request.
         status: Option<cqe::Status>,
-        /// More, by event.
-        detail: u32,
+        /// Whether a completion of the queue pair says what went wrong.
+        completes: bool,
     },
     /// A CQ overflowed or failed; it takes no more entries. Its queue pairs go to ERROR.
     Cq {

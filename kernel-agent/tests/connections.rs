@@ -9,8 +9,8 @@ use std::sync::Arc;
 use common::*;
 use host::Machine;
 use kernel_agent::{
-    AcceptParams, Agent, AsyncEvent, CmEventKind, ConnectParams, ConnectionId, Error, Handshake, Note,
-    PostError, Qp,
+    AcceptParams, Agent, AsyncEvent, CmEventKind, ConnectParams, ConnectionId, Error, Handshake, PostError,
+    Qp, Shadow,
 };
 use nic_abi::admin::{Injection, QpState};
 use nic_abi::cqe::{CqeFlags, Status};
@@ -41,7 +41,7 @@ fn end(agent: &Agent, nodes: &[&Node]) {
     }
     assert_eq!(agent.counts(), Default::default());
     agent.close();
-    assert_eq!(agent.nic().quarantined(), 0);
+    assert_eq!(agent.test_handle().quarantined(), 0);
 }
 
 /// Both sides answer each message within 4.096 us * 2^`code`.
@@ -229,7 +229,7 @@ fn a_queue_pair_connects_again_after_reset() {
             qp.to_reset().unwrap();
             assert_eq!(qp.state(), QpState::Reset);
             assert_eq!(qp.outstanding(), (0, 0));
-            let refused = qp.post_receive(false, &[Segment::default()], |&s| s, Note::default());
+            let refused = qp.post_receive(false, &[Segment::default()], |&s| s, Shadow::default());
             assert_eq!(refused, Err(PostError::State));
             qp.to_init(nic_abi::wqe::LinkFlags::empty()).unwrap();
         }
@@ -244,7 +244,7 @@ fn lost_datagrams_are_sent_again() {
     let (_machine, agent, a, b) = pair();
     b.client.listen(ServiceId(1), 5).unwrap();
     let (qa, qb) = (a.qp(1), b.qp(2));
-    agent.inject(0, Injection::DropManagement, 1, 0).unwrap();
+    agent.test_handle().inject(0, Injection::DropManagement, 1, 0).unwrap();
     // 4.096 us * 2^12: 17 ms.
     let asked = with_timeout(params(&a, &b, 1), 12);
     let ca = a.client.connect(&qa, &asked, Handshake::TwoWay, b"").unwrap();
@@ -260,7 +260,7 @@ fn the_management_queue_pair_breaks_and_is_made_ready_again() {
     let (_machine, agent, a, b) = pair();
     for service in 1..4 {
         let failure = nic_abi::cqe::Status::LocalQpOperation as u64;
-        agent.inject(nic_abi::ident::QPN_GSI, Injection::Failure, 1, failure).unwrap();
+        agent.test_handle().inject(nic_abi::ident::QPN_GSI, Injection::Failure, 1, failure).unwrap();
         b.client.listen(ServiceId(service), 5).unwrap();
         let (qa, qb) = (a.qp(1), b.qp(2));
         // The first datagram breaks QP1, and others are lost until QP1 is ready again.
@@ -286,13 +286,13 @@ fn the_management_queue_pair_breaks_and_is_made_ready_again() {
 fn an_attempt_that_the_peer_does_not_answer_ends_as_unreachable() {
     let (_machine, agent, a, b) = pair();
     let qp = a.qp(1);
-    agent.inject(0, Injection::DropManagement, 1000, 0).unwrap();
+    agent.test_handle().inject(0, Injection::DropManagement, 1000, 0).unwrap();
     let asked = ConnectParams { max_cm_retries: 2, ..with_timeout(params(&a, &b, 1), 8) };
     let id = a.client.connect(&qp, &asked, Handshake::TwoWay, b"").unwrap();
     let event = a.ears.cm("the end", |kind| *kind == CmEventKind::Unreachable);
     assert_eq!(event.0, id);
     assert_eq!(qp.state(), QpState::Error);
-    agent.inject(0, Injection::DropManagement, 0, 0).unwrap();
+    agent.test_handle().inject(0, Injection::DropManagement, 0, 0).unwrap();
     end(&agent, &[&a, &b]);
 }
 
@@ -385,12 +385,7 @@ fn teardown_with_everything_under_way() {
             0 => {
                 qa.destroy().unwrap();
                 assert_eq!(qa.destroy(), Err(Error::Gone));
-                let gone = qa.post_send(
-                    &common::request(Opcode::Send, None),
-                    &[],
-                    |s: &Segment| *s,
-                    Note::default(),
-                );
+                let gone = qa.post(&common::request(Opcode::Send, None), &[], |s: &Segment| *s);
                 assert_eq!(gone, Err(PostError::Gone));
                 assert_eq!(qa.to_error(), Err(Error::Gone));
                 // Its completions, if any were written, are gone with it.
@@ -407,7 +402,7 @@ fn teardown_with_everything_under_way() {
                 a.client.detach();
                 b.client.detach();
                 assert_eq!(agent.counts(), Default::default());
-                assert_eq!(agent.nic().quarantined(), 0);
+                assert_eq!(agent.test_handle().quarantined(), 0);
             }
         }
     }

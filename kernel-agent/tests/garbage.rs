@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 
 use fake::{Fake, identity, success};
 use kernel_agent::{
-    Agent, AsyncEvent, Client, CmEvent, Config, Cq, CqSlot, Death, Done, Error, Note, Pd, Qp, QpAttributes,
-    QpType, Rung, SegmentLimits, SendRequest, SendSlot, SlotParams, Took, Upcalls,
+    Agent, AsyncEvent, Client, CmEvent, Config, Cq, CqSlot, Death, Done, Error, Operation, Pd, Qp,
+    QpAttributes, QpType, Remote, Request, SegmentLimits, SendSlot, Shadow, SlotParams, Took, Upcalls,
 };
 use nic_abi::admin::{CreateCq, CreateEq, Opcode, QpState};
 use nic_abi::cqe::{self, CqeFlags, Status};
@@ -74,7 +74,7 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let fake = Fake::new(identity(), success);
-        let agent = Agent::open(fake.platform.clone(), fake.device(), 0, Config::default()).unwrap();
+        let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, Config::default()).unwrap();
         let counting = Arc::new(Counting::default());
         let weak: Weak<dyn Upcalls> = Arc::downgrade(&(counting.clone() as Arc<dyn Upcalls>));
         let client = agent.attach(weak).unwrap();
@@ -146,9 +146,9 @@ impl Slotted {
         self.qp.modify(&modify).unwrap();
     }
 
-    fn post(&self, pass: u64, limit: fn(&SegmentLimits) -> u32, cookie: u64) -> Option<Rung> {
+    fn post(&self, pass: u64, limit: fn(&SegmentLimits) -> u32, cookie: u64) -> Option<()> {
         let segment = Segment { addr: 0, length: 100, key: 0 };
-        self.sends.post_single(pass, limit, &READ, segment, Note { cookie, data: 3 })
+        self.sends.post_single(pass, limit, &read(cookie, 3), segment)
     }
 
     /// Completes the request with this tag.
@@ -189,13 +189,10 @@ impl Slotted {
     }
 }
 
-const READ: SendRequest = SendRequest {
-    opcode: nic_abi::wqe::Opcode::Read,
-    flags: SendFlags::SIGNALED,
-    immediate: 0,
-    remote_key: 0,
-    remote_addr: 0,
-};
+fn read(cookie: u64, data: u32) -> Request {
+    let operation = Operation::Read { from: Remote::default() };
+    Request { operation, flags: SendFlags::SIGNALED, shadow: Shadow { cookie, data } }
+}
 
 /// A CQ that knows its queue pair, whose requests with tags and cookies 1 to 20 are outstanding.
 fn posted(scene: &Scene) -> Slotted {
@@ -340,7 +337,7 @@ impl Drop for Scene {
         self.client.detach();
         assert_eq!(self.agent.counts(), Default::default());
         self.agent.close();
-        assert_eq!(self.agent.nic().quarantined(), 0);
+        assert_eq!(self.agent.test_handle().quarantined(), 0);
         assert_eq!(self.counting.deaths.load(Ordering::Relaxed), 0);
     }
 }
@@ -356,7 +353,7 @@ fn entry(qp: &Qp, generation: u32, tag: u32, length: u32, status: u8, flags: u8)
 
 fn send(qp: &Qp, cookie: u64) {
     let segment = Segment { addr: 0, length: 100, key: 0 };
-    qp.post_send(&READ, &[segment], |&s| s, Note { cookie, data: 0 }).unwrap();
+    qp.post(&read(cookie, 0), &[segment], |&s| s).unwrap();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::*;
 use host::Machine;
 use kernel_agent::{
-    Agent, CmEventKind, Config, Death, Error, Handshake, MemoryList, Note, PostError, QpAttributes, Resource,
+    Agent, CmEventKind, Config, Death, Error, Handshake, MemoryList, PostError, QpAttributes, Resource,
     WindowType,
 };
 use nic_abi::admin::Injection;
@@ -165,7 +165,7 @@ fn arguments_beyond_the_limits_change_nothing() {
     assert_eq!(machine.arena().available(), available);
     node.client.detach();
     agent.close();
-    assert_eq!(agent.nic().quarantined(), 0);
+    assert_eq!(agent.test_handle().quarantined(), 0);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_translation_asks_the_platform_for_no_more_extents_than_a_list_can_have() {
     let machine = Machine::with_memory(1, GIB + (16 << 20));
     let platform: Arc<dyn Platform> = Arc::new(PageByPage(machine.platform()));
     let addr = DmaBuffer::new(&platform, PAGE, PAGE).unwrap().addr();
-    let agent = Agent::open(platform, machine.device(0), 0, Config::default()).unwrap();
+    let agent = Agent::open(platform, machine.transport(0), 0, Config::default()).unwrap();
     let most = u64::from(agent.identity().max_list_elements) * PAGE as u64;
     assert_eq!(most, GIB as u64);
     let mut runs = Vec::new();
@@ -193,7 +193,7 @@ fn memory_that_runs_out_changes_nothing() {
     for megabytes in [0, 1, 2, 3, 4, 6, 8] {
         let machine = Machine::with_memory(1, (megabytes << 20) + (64 << 10));
         let available = machine.arena().available();
-        match Agent::open(machine.platform(), machine.device(0), 0, Config::default()) {
+        match Agent::open(machine.platform(), machine.transport(0), 0, Config::default()) {
             Ok(agent) => {
                 opened += 1;
                 let node = Node::new(&machine, &agent);
@@ -248,7 +248,7 @@ fn dies(kill: impl FnOnce(&mut Machine, &Agent), expected: impl Fn(Death) -> boo
     assert_eq!(a.client.create_pd().err(), Some(Error::DeviceDead(death)));
     assert_eq!(a.client.create_qp(&a.attributes(1)).err(), Some(Error::DeviceDead(death)));
     assert_eq!(a.client.disconnect(ca, b""), Err(Error::DeviceDead(death)));
-    let post = qa.post_send(&request(Opcode::Send, None), &[segment(&from, &ra)], |&s| s, Note::default());
+    let post = qa.post(&request(Opcode::Send, None), &[segment(&from, &ra)], |&s| s);
     assert_eq!(post, Err(PostError::Gone));
     assert_eq!(ra.destroy(), Ok(()));
     assert_eq!(qa.destroy(), Err(Error::DeviceDead(death)));
@@ -267,18 +267,24 @@ fn the_device_is_killed() {
 
 #[test]
 fn the_device_falls_silent() {
-    dies(|_, agent| agent.inject(0, Injection::Mute, 1, 0).unwrap(), |death| death == Death::Heartbeat);
+    dies(
+        |_, agent| agent.test_handle().inject(0, Injection::Mute, 1, 0).unwrap(),
+        |death| death == Death::Heartbeat,
+    );
 }
 
 #[test]
 fn the_device_falls_silent_and_deaf() {
-    dies(|_, agent| agent.inject(0, Injection::Mute, 1, 1).unwrap(), |death| death == Death::Heartbeat);
+    dies(
+        |_, agent| agent.test_handle().inject(0, Injection::Mute, 1, 1).unwrap(),
+        |death| death == Death::Heartbeat,
+    );
 }
 
 #[test]
 fn the_device_gives_up() {
     dies(
-        |_, agent| agent.inject(0, Injection::Fail, 1, 0).unwrap(),
+        |_, agent| agent.test_handle().inject(0, Injection::Fail, 1, 0).unwrap(),
         |death| matches!(death, Death::Failed(_)),
     );
 }
@@ -288,14 +294,14 @@ fn commands_to_a_silent_device_end() {
     let machine = Machine::new(1);
     let agent = open(&machine, 0);
     let node = Node::new(&machine, &agent);
-    agent.inject(0, Injection::Mute, 1, 0).unwrap();
+    agent.test_handle().inject(0, Injection::Mute, 1, 0).unwrap();
     let started = std::time::Instant::now();
     assert!(matches!(node.client.create_pd(), Err(Error::DeviceDead(_))));
     assert!(matches!(node.client.create_pd(), Err(Error::DeviceDead(_))));
     assert!(started.elapsed().as_secs() < 10);
     // It still hears a reset: its memory comes back, and it can be opened anew.
     agent.close();
-    assert_eq!(agent.nic().quarantined(), 0);
+    assert_eq!(agent.test_handle().quarantined(), 0);
     let agent = open(&machine, 0);
     let node = Node::new(&machine, &agent);
     node.qp(1).destroy().unwrap();
@@ -332,7 +338,7 @@ fn a_port_event_reaches_every_client() {
     let agent = open(&machine, 0);
     let (a, b) = (Node::new(&machine, &agent), Node::new(&machine, &agent));
     for up in [false, true] {
-        agent.inject(0, Injection::Port, 1, u64::from(up)).unwrap();
+        agent.test_handle().inject(0, Injection::Port, 1, u64::from(up)).unwrap();
         for node in [&a, &b] {
             let heard = node.ears.wait_for("the port", |heard| match heard {
                 Heard::Async(kernel_agent::AsyncEvent::Port { up }) => Some(*up),

@@ -6,7 +6,9 @@ mod common;
 
 use common::*;
 use host::Machine;
-use kernel_agent::{CmEventKind, Link, MemoryList, Note, PostError, WindowType};
+use kernel_agent::{
+    Bind, CmEventKind, Link, MemoryList, Operation, PostError, Remote, Request, Shadow, WindowType,
+};
 use nic_abi::cqe::Status;
 use nic_abi::ident::KEY_RESERVED;
 use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
@@ -33,7 +35,7 @@ fn two_nics_and_one(check: impl Fn(&Machine, &Node, &Node)) {
         for agent in agents {
             assert_eq!(agent.counts(), Default::default());
             agent.close();
-            assert_eq!(agent.nic().quarantined(), 0);
+            assert_eq!(agent.test_handle().quarantined(), 0);
         }
     }
 }
@@ -98,8 +100,8 @@ fn a_linked_region_can_be_written_through_each_kind_of_list() {
         ];
         for (variant, memory) in (1u8..).zip(lists) {
             let link = Link { flags: rights | LinkFlags::RELATIVE, base: 0, memory };
-            let note = Note { cookie: 7, data: 7 };
-            let key = qb.post_link(&region, &link, variant, SendFlags::SIGNALED, note).unwrap();
+            let (flags, shadow) = (SendFlags::SIGNALED, Shadow { cookie: 7, data: 7 });
+            let key = qb.post_link(&region, &link, variant, flags, shadow).unwrap();
             let linked = b.completion();
             assert_eq!((linked.cookie, linked.status), (7, Status::Success), "{memory:?}");
             assert_eq!(key as u8, variant);
@@ -119,7 +121,8 @@ fn a_linked_region_can_be_written_through_each_kind_of_list() {
                 MemoryList::Variable { .. } => [&bytes[505..1005], &bytes[4096..4096 + 7692]].concat(),
             };
             assert!(placed == expected, "{memory:?}");
-            qb.post_invalidate(key, SendFlags::SIGNALED, note).unwrap();
+            let operation = Operation::LocalInvalidate { key };
+            qb.post_plain(&Request { operation, flags, shadow }).unwrap();
             assert_eq!(b.completion().status, Status::Success);
         }
     });
@@ -139,19 +142,19 @@ fn links_in_flight_are_bounded_and_lists_checked() {
             memory: MemoryList::Pages { pages: &two, page_size: 4096, first_byte_offset: 0, length: 4096 },
             ..link
         };
-        let note = Note::default();
-        let refused = qa.post_link(&region, &long, 1, SendFlags::SIGNALED, note);
+        let shadow = Shadow::default();
+        let refused = qa.post_link(&region, &long, 1, SendFlags::SIGNALED, shadow);
         assert!(matches!(refused, Err(PostError::BadList(_))));
         let mut paused = machine.pause();
         let links: Vec<_> =
-            (1..=5).map(|v| qa.post_link(&region, &link, v, SendFlags::SIGNALED, note)).collect();
+            (1..=5).map(|v| qa.post_link(&region, &link, v, SendFlags::SIGNALED, shadow)).collect();
         assert!(links[..4].iter().all(Result::is_ok));
         assert_eq!(links[4], Err(PostError::LinksInFlight));
         paused.step();
         drop(paused);
         assert_eq!(a.completion().status, Status::Success);
         // The first has completed: its list is free again. (The region is linked, so the link itself fails.)
-        assert!(qa.post_link(&region, &link, 9, SendFlags::SIGNALED, note).is_ok());
+        assert!(qa.post_link(&region, &link, 9, SendFlags::SIGNALED, shadow).is_ok());
         assert_eq!(a.completion().status, Status::MemoryManagement);
     });
 }
@@ -169,7 +172,8 @@ fn many_segments_atomics_and_windows() {
                 .collect();
             let remote = Segment { addr: to.addr() as u64, length: 0, key: rb.key() };
             let sent = request(Opcode::Write, Some(remote));
-            qa.post_send(&sent, &pieces, |&piece| piece, Note { cookie: count as u64, data: 0 }).unwrap();
+            let sent = Request { shadow: Shadow { cookie: count as u64, data: 0 }, ..sent };
+            qa.post(&sent, &pieces, |&piece| piece).unwrap();
             let done = a.completion();
             assert_eq!((done.cookie, done.status), (count as u64, Status::Success));
             let bytes = contents(&to);
@@ -178,13 +182,15 @@ fn many_segments_atomics_and_windows() {
             }
         }
         let nine = [segment(&from, &ra); 9];
-        let refused = qa.post_send(&request(Opcode::Send, None), &nine, |&s| s, Note::default());
+        let refused = qa.post(&request(Opcode::Send, None), &nine, |&s| s);
         assert_eq!(refused, Err(PostError::Segments));
 
         to.write(0, &40u64.to_le_bytes()).unwrap();
         let sink = Segment { addr: from.addr() as u64, length: 8, key: ra.key() };
         let remote = Segment { addr: to.addr() as u64, length: 8, key: rb.key() };
-        qa.post_atomic(&request(Opcode::FetchAdd, Some(remote)), sink, 2, 0, Note::default()).unwrap();
+        let at = Remote { addr: remote.addr, key: remote.key };
+        let operation = Operation::FetchAdd { remote: at, sink, add: 2 };
+        qa.post_plain(&Request { operation, ..request(Opcode::Send, None) }).unwrap();
         let done = a.completion();
         assert_eq!((done.status, done.length), (Status::Success, 8));
         assert_eq!(contents(&from)[..8], 40u64.to_le_bytes());
@@ -196,12 +202,9 @@ fn many_segments_atomics_and_windows() {
             .post_bind(
                 &window,
                 1,
-                rb.key(),
-                rights,
-                to.addr() as u64,
-                64,
+                Bind { region: rb.key(), flags: rights, addr: to.addr() as u64, length: 64 },
                 SendFlags::SIGNALED,
-                Note::default(),
+                Shadow::default(),
             )
             .unwrap();
         assert_eq!(b.completion().status, Status::Success);
@@ -217,8 +220,8 @@ fn many_segments_atomics_and_windows() {
 }
 
 #[test]
-fn one_doorbell_for_many_and_unsignalled_ones_are_retired() {
-    two_nics_and_one(|_, a, b| {
+fn a_completion_retires_the_unsignalled_requests_before_it() {
+    two_nics_and_one(|machine, a, b| {
         let (qa, _, _, _) = connect(a, b, 5);
         let (from, to) = (a.buffer(64), b.buffer(64));
         let (ra, rb) = (a.register(&from), b.register(&to));
@@ -227,14 +230,15 @@ fn one_doorbell_for_many_and_unsignalled_ones_are_retired() {
         quiet.flags = SendFlags::empty();
         let signalled = request(Opcode::Write, Some(sb));
         for round in 0..10 {
-            let mut batch = qa.batch();
+            let paused = machine.pause();
             for cookie in 0..15 {
-                batch.post_send(&quiet, &[sa], |&s| s, Note { cookie, data: 0 }).unwrap();
+                let shadow = Shadow { cookie, data: 0 };
+                qa.post(&Request { shadow, ..quiet }, &[sa], |&s| s).unwrap();
             }
-            batch.post_send(&signalled, &[sa], |&s| s, Note { cookie: round, data: 1 }).unwrap();
-            let full = batch.post_send(&signalled, &[sa], |&s| s, Note::default());
-            assert_eq!(full, Err(PostError::QueueFull));
-            drop(batch);
+            let shadow = Shadow { cookie: round, data: 1 };
+            qa.post(&Request { shadow, ..signalled }, &[sa], |&s| s).unwrap();
+            assert_eq!(qa.post(&signalled, &[sa], |&s| s), Err(PostError::QueueFull));
+            drop(paused);
             assert_eq!(qa.outstanding().0, 16);
             let done = a.completion();
             assert_eq!((done.cookie, done.data, done.status), (round, 1, Status::Success));
@@ -263,11 +267,11 @@ fn a_shared_receive_queue_serves_two_connections() {
         let (ra, rb) = (a.register(&from), b.register(&to));
         let into = |i: u64| Segment { addr: to.addr() as u64 + 64 * i, length: 64, key: rb.key() };
         for i in 0..8 {
-            srq.post_receive(false, &[into(i)], |&s| s, Note { cookie: i, data: 0 }).unwrap();
+            srq.post_receive(false, &[into(i)], |&s| s, Shadow { cookie: i, data: 0 }).unwrap();
         }
-        let full = srq.post_receive(false, &[into(0)], |&s| s, Note::default());
+        let full = srq.post_receive(false, &[into(0)], |&s| s, Shadow::default());
         assert_eq!(full, Err(PostError::QueueFull));
-        assert_eq!(q1.post_receive(false, &[into(0)], |&s| s, Note::default()), Err(PostError::Kind));
+        assert_eq!(q1.post_receive(false, &[into(0)], |&s| s, Shadow::default()), Err(PostError::Kind));
         let mut cookies = Vec::new();
         for (qp, context) in [(&p1, 21), (&p2, 22), (&p1, 21), (&p2, 22)] {
             post(qp, Opcode::Send, segment(&from, &ra), None, 1);
@@ -280,7 +284,7 @@ fn a_shared_receive_queue_serves_two_connections() {
         assert_eq!(cookies, [0, 1, 2, 3]);
         assert_eq!(srq.outstanding(), 4);
         for i in 0..4 {
-            srq.post_receive(false, &[into(i)], |&s| s, Note { cookie: 8 + i, data: 0 }).unwrap();
+            srq.post_receive(false, &[into(i)], |&s| s, Shadow { cookie: 8 + i, data: 0 }).unwrap();
         }
         assert_eq!(srq.outstanding(), 8);
     });
@@ -295,9 +299,9 @@ fn what_was_taken_of_a_shared_queue_before_a_reset_is_forgotten() {
         let q = b.client.create_qp(&attributes).unwrap();
         let (from, to) = (a.buffer(64), b.buffer(64));
         let (ra, rb) = (a.register(&from), b.register(&to));
-        let note = |cookie| Note { cookie, data: 0 };
+        let shadow = |cookie| Shadow { cookie, data: 0 };
         for cookie in 0..8 {
-            srq.post_receive(false, &[segment(&to, &rb)], |&s| s, note(cookie)).unwrap();
+            srq.post_receive(false, &[segment(&to, &rb)], |&s| s, shadow(cookie)).unwrap();
         }
         let mut peers = Vec::new();
         for life in 0..2 {

@@ -5,7 +5,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use platform::{Device, OutOfMemory, Platform, Privileged};
+use nic_hal::Transport;
+use platform::{OutOfMemory, Platform, Privileged};
 
 use crate::pvh::{BadStartInfo, StartData};
 use crate::services::Services;
@@ -19,7 +20,7 @@ pub struct Boot {
     /// Proof that this is boot code; only privileged consumers should get it.
     pub privileged: Privileged,
     /// The NICs, in order of bus, device and function.
-    pub nics: Vec<Arc<dyn Device>>,
+    pub nics: Vec<Arc<dyn Transport>>,
 }
 
 /// The moments of boot, as values of the time-stamp counter (see [`clock::at`]).

@@ -1,9 +1,10 @@
 //! The admin queue: commands to the device and their answers.
 //!
-//! Several threads may have commands under way; each waits for its own answer. A command that is not answered in time,
-//! or answered with nonsense, is the device's death: nobody can tell any more what it has done.
+//! Several threads may have commands under way; each waits for its own answer. A device that does
+//! not answer a command in time, or answers with nonsense, is declared dead: what it has done is
+//! unknown.
 //!
-//! Locks: the queue's (leaf), for writing a command only.
+//! Locks: the queue's (leaf), only while a command is written.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -36,28 +37,29 @@ pub(crate) type CommandRing = Ring<COMMAND_WORDS>;
 /// The ring of answers.
 pub(crate) type ResponseRing = Ring<RESPONSE_WORDS>;
 
-/// A device that takes longer than this for a command is dead.
+/// A device that takes longer than this for a command is declared dead.
 const DEADLINE: Duration = Duration::from_millis(2000);
-/// A benchmark runs in the device for as long as it was told to.
+/// The same limit for a benchmark, whose length is an argument.
 const BENCH_DEADLINE: Duration = Duration::from_secs(120);
-/// How long to look for the answer before sleeping.
+/// How long a thread polls for the answer before it sleeps.
 const SPIN: Duration = Duration::from_micros(10);
-/// Longest sleep without another look: interrupts end it earlier, where there are any.
+/// Longest sleep between two looks. An interrupt ends it earlier, where the device raises one.
 const SLICE: Duration = Duration::from_millis(5);
-/// The same where no event will tell of the answer.
-const SLICE_UNTOLD: Duration = Duration::from_micros(200);
+/// Longest sleep between two looks if no event follows the answer.
+const SLICE_WITHOUT_EVENT: Duration = Duration::from_micros(200);
 
 struct Producer {
     tail: u32,
-    /// Bit i: the command at entry i awaits its answer or has one that was not read.
+    /// Bit i: the command at entry i has no answer yet, or one that was not read.
     busy: u32,
     next_id: u32,
-    /// Somebody waits for a free entry.
+    /// A thread waits for a free entry.
     crowded: bool,
 }
 
-/// Commands whose event nobody has taken yet, beyond which commands are sent without: the event queue must not overflow
-/// when its reader is held up, even by a caller of ours.
+/// Limit of commands whose event was not taken. Beyond it, commands ask for no event: the event
+/// queue must not overflow while its reader is held up, possibly by the thread that sends the
+/// command.
 const MAX_EVENTS: u32 = 64;
 
 /// The admin queue.
@@ -68,9 +70,9 @@ pub(crate) struct AdminQueue {
     responses: ResponseRing,
     doorbell: Doorbell,
     producer: Mutex<Producer>,
-    /// The record of event queue 0, once there is one.
+    /// The record of event queue 0, once the queue exists.
     events: Once<ConsumerRecord>,
-    /// Commands whose event has not been taken.
+    /// Commands whose event was not taken.
     untaken: Arc<AtomicU32>,
 }
 
@@ -79,8 +81,8 @@ pub(crate) struct AdminQueue {
 struct Submitted {
     index: u32,
     id: u32,
-    /// An event will tell of the answer.
-    told: bool,
+    /// The device raises an event for the answer.
+    event: bool,
 }
 
 impl AdminQueue {
@@ -104,12 +106,12 @@ impl AdminQueue {
         }
     }
 
-    /// What event queue 0 counts down with each [`nic_abi::eqe::EventType::Admin`].
+    /// The count that event queue 0 decrements for each [`nic_abi::eqe::EventType::Admin`].
     pub(crate) fn untaken(&self) -> &Arc<AtomicU32> {
         &self.untaken
     }
 
-    /// From now on answers are told by event queue 0, whose record this is.
+    /// From now on commands ask for an event in event queue 0, whose record this is.
     pub(crate) fn use_events(&self, record: ConsumerRecord) {
         self.events.call_once(|| record);
     }
@@ -124,8 +126,8 @@ impl AdminQueue {
     ) -> Result<[u8; RESULT_SIZE], Error> {
         let limit = if opcode == Opcode::Bench { BENCH_DEADLINE } else { DEADLINE };
         let deadline = self.platform.now() + limit;
-        let Submitted { index, id, told } = self.submit(life, opcode, object, args.as_bytes(), deadline)?;
-        let words = self.wait(life, deadline, told, || self.answer(index))?;
+        let Submitted { index, id, event } = self.submit(life, opcode, object, args.as_bytes(), deadline)?;
+        let words = self.wait(life, deadline, event, || self.answer(index))?;
         self.release(index);
         let [first, ..] = words;
         let (answered, status, field) = ((words[0] as u32), (first >> 32) as u16, (first >> 48) as u16);
@@ -153,8 +155,8 @@ impl AdminQueue {
     ) -> Result<Submitted, Error> {
         let mut words = [0u64; COMMAND_WORDS];
         let (head, rest) = words.split_at_mut(ARGS_OFFSET / 8);
-        let told = self.events.is_completed() && self.untaken.load(Ordering::Acquire) < MAX_EVENTS;
-        let flags = if told { FLAG_EVENT } else { 0 };
+        let event = self.events.is_completed() && self.untaken.load(Ordering::Acquire) < MAX_EVENTS;
+        let flags = if event { FLAG_EVENT } else { 0 };
         head[1] = u64::from(object);
         let mut bytes = [0u8; ARGS_SIZE];
         let len = args.len().min(ARGS_SIZE);
@@ -179,15 +181,15 @@ impl AdminQueue {
             for (to, word) in entry.iter().zip(words).skip(1) {
                 to.store(word, Ordering::Relaxed);
             }
-            if told {
+            if event {
                 self.untaken.fetch_add(1, Ordering::AcqRel);
             }
             self.doorbell.ring(producer.tail);
-            Some(Submitted { index, id, told })
+            Some(Submitted { index, id, event })
         })
     }
 
-    /// The answer at `index` was read.
+    /// Frees the entry at `index`, whose answer was read.
     fn release(&self, index: u32) {
         let crowded = {
             let mut producer = self.producer.lock();
@@ -199,7 +201,8 @@ impl AdminQueue {
         }
     }
 
-    /// The answer at `index`, but for the word with the phase.
+    /// The answer at `index` without the word that has the phase; `None` until the device has
+    /// written it.
     fn answer(&self, index: u32) -> Option<[u64; 1 + RESULT_WORDS]> {
         let entry = self.responses.at(index);
         let last = entry[RESPONSE_WORDS - 1].load(Ordering::Acquire);
@@ -213,12 +216,13 @@ impl AdminQueue {
         Some(words)
     }
 
-    /// Waits until `look` finds something: spins a little, then sleeps between interrupts.
+    /// Waits until `look` finds something: polls for a short time, then sleeps until an interrupt.
+    /// `event`: the device raises an event for it.
     fn wait<T>(
         &self,
         life: &Life,
         deadline: Instant,
-        told: bool,
+        event: bool,
         look: impl Fn() -> Option<T>,
     ) -> Result<T, Error> {
         let begin = self.platform.now();
@@ -238,13 +242,14 @@ impl AdminQueue {
                 core::hint::spin_loop();
                 continue;
             }
-            let slice = match self.events.get().filter(|_| told) {
+            let slice = match self.events.get().filter(|_| event) {
                 Some(record) => {
-                    // The dispatcher may be busy, even with the very upcall that waits here: arm for it.
+                    // The dispatcher thread may be busy, or be the very thread that waits here, in
+                    // an upcall. So the waiter arms the queue itself.
                     record.arm(false);
                     SLICE
                 }
-                None => SLICE_UNTOLD,
+                None => SLICE_WITHOUT_EVENT,
             };
             fence(Ordering::SeqCst);
             if let Some(found) = look() {
@@ -255,7 +260,7 @@ impl AdminQueue {
     }
 }
 
-/// Reads a result.
+/// Reads a command's result.
 pub(crate) fn result<T: FromBytes>(bytes: &[u8; RESULT_SIZE]) -> Result<T, Error> {
     T::read_from_prefix(bytes).map(|(value, _)| value).map_err(|_| Error::OutOfRange("result"))
 }

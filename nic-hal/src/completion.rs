@@ -7,9 +7,9 @@ use nic_abi::cqe::{self, Cqe};
 use crate::doorbell::ConsumerRecord;
 use crate::mapped::Ring;
 use crate::memory::Lease;
-use crate::work::Taken;
+use crate::outstanding::Retired;
 
-/// The consumer of a completion queue. Its lock is the owner's.
+/// The consumer of a completion queue. Its owner brings the lock.
 pub struct CompletionQueue {
     pub(crate) ring: Ring<{ cqe::WORDS }>,
     shift: u32,
@@ -18,19 +18,21 @@ pub struct CompletionQueue {
     record: ConsumerRecord,
 }
 
-/// By how much the bit of an index that counts the passes over a ring of `1 << log` entries is away from where the phase is.
+/// In an index into a ring of `1 << log` entries one bit counts the passes over the ring. This is
+/// the distance from that bit to the bit of the phase.
 const fn shift(log: u32) -> u32 {
     cqe::PHASE.ilog2() - log
 }
 
-/// Whether the entry at the free-running index `index` is written, by its last word: the phase is the opposite of the bit that counts the
-/// passes.
+/// Whether the device has written the entry at the free-running index `index`, by the entry's last
+/// word: the phase is the opposite of the bit that counts the passes.
 #[inline(always)]
 const fn is_written(end: u64, index: u32, shift: u32) -> bool {
     (end ^ (index as u64).wrapping_shl(shift)) & cqe::PHASE != 0
 }
 
-/// What matters most of an entry that was taken. Whatever it says is the device's.
+/// The words of an entry that identify its request and its outcome. The device wrote them, so the
+/// caller checks them.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// The queue pair's number, and in the upper half its generation.
@@ -39,22 +41,22 @@ pub struct Entry {
     request: u64,
     /// Status, flags, opcode, from the lowest byte on.
     end: u64,
-    /// Where it is; as wide as the rest, so that nothing is packed.
+    /// The entry's index; as wide as the other fields, so that the compiler packs nothing.
     index: u64,
 }
 
 impl Entry {
-    /// Names the request.
+    /// The tag of the request.
     #[inline(always)]
     pub fn tag(&self) -> u32 {
         self.request as u32
     }
 
-    /// Bytes transferred, but no more than the request names.
+    /// Bytes transferred, limited to what the request named.
     #[inline(always)]
-    pub fn length(&self, note: &Taken) -> u32 {
-        // The upper halves decide.
-        (self.request.min(note.rest) >> 32) as u32
+    pub fn length(&self, of: &Retired) -> u32 {
+        // The lengths are in the upper halves, so they decide which word is the smaller one.
+        (self.request.min(of.rest) >> 32) as u32
     }
 
     /// A [`cqe::Status`], and in the upper half [`cqe::CqeFlags`].
@@ -64,7 +66,7 @@ impl Entry {
     }
 }
 
-/// Reads entries in a row; the queue learns of it by [`Reading::tell`].
+/// Reads entries in a row. [`Reading::commit`] takes them from the queue.
 pub struct Reading<'a> {
     queue: &'a mut CompletionQueue,
     head: u32,
@@ -85,14 +87,16 @@ impl Reading<'_> {
         Some(Entry { identity, request, end, index: u64::from(self.head) })
     }
 
-    /// Goes on behind so many entries.
+    /// Skips `count` entries.
     #[inline(always)]
     pub fn advance(&mut self, count: u32) {
         self.head = self.head.wrapping_add(count);
     }
 
-    /// Lays the next entries beside `places`: from `first`, which is the next one, on, as long as they are written, are of the same queue pair
-    /// and say the same of what `mask` has of their outcomes; up to the end of this pass over the ring.
+    /// Pairs the next entries with `places`, beginning with `first`, which is the next entry.
+    ///
+    /// Ends at the first entry that is not written, is of another queue pair, or whose outcome
+    /// differs in the bits of `mask`; and at the end of the ring.
     #[inline(always)]
     pub fn beside<'p, T>(
         &self,
@@ -101,12 +105,13 @@ impl Reading<'_> {
         places: &'p mut [T],
     ) -> impl Iterator<Item = (&'p mut T, Entry)> {
         let Entry { identity, index, .. } = *first;
-        // The phase, which is the same for the whole pass, goes below the outcome: so one comparison does for both.
+        // The phase is the same up to the end of the ring. Rotated below the outcome, one
+        // comparison checks both.
         const { assert!(cqe::PHASE.rotate_left(1) == 1) };
         let mask = u32::from(mask) << 1 | 1;
         let wanted = first.end.rotate_left(1) as u32 & mask;
         let entries = self.queue.ring.from(index as u32);
-        // As many of both, so that the end of both is one.
+        // Cut both to one length, so that the loop checks for one end only.
         let count = entries.len().min(places.len());
         let places = places.get_mut(..count).unwrap_or_default();
         let entries = entries.get(..count).unwrap_or_default();
@@ -121,15 +126,16 @@ impl Reading<'_> {
         })
     }
 
-    /// The entries before the next one are taken, and the device is told: before a poster is, who has the room filled.
+    /// Takes the entries that were read, and gives their room to the device. To be called before
+    /// the requests' room becomes visible to posters, who have it filled again.
     #[inline(always)]
-    pub fn tell(&mut self) {
+    pub fn commit(&mut self) {
         self.queue.head = self.head;
         self.queue.consumed();
     }
 }
 
-/// The memory to which a completion queue is moved.
+/// The ring to which a completion queue moves.
 pub struct CompletionRing {
     pub(crate) ring: Ring<{ cqe::WORDS }>,
     pub(crate) log: u32,
@@ -147,14 +153,14 @@ impl CompletionQueue {
         CompletionQueue { ring, shift: shift(log), head: 0, record }
     }
 
-    /// Takes the next entry, as the device wrote it; the caller judges what it says. [`CompletionQueue::consumed`]
-    /// gives the room back.
+    /// Takes the next entry as the device wrote it; the caller checks it.
+    /// [`CompletionQueue::consumed`] gives the room to the device.
     #[inline]
     pub fn poll(&mut self) -> Option<Cqe> {
         self.take().map(|entry| self.read(entry))
     }
 
-    /// The same, of which only the words are read that tell whose it is and how it ended.
+    /// Takes the next entry, and reads only the words that identify its request and its outcome.
     #[inline]
     pub fn take(&mut self) -> Option<Entry> {
         let mut reading = self.reading();
@@ -164,13 +170,13 @@ impl CompletionQueue {
         Some(entry)
     }
 
-    /// Reads on from where the queue is.
+    /// Reads entries from the next one on.
     #[inline(always)]
     pub fn reading(&mut self) -> Reading<'_> {
         Reading { head: self.head, shift: self.shift, queue: self }
     }
 
-    /// The rest of an entry that was taken, too: only until [`CompletionQueue::consumed`].
+    /// All of an entry that was taken. To be called before [`CompletionQueue::consumed`].
     #[inline]
     pub fn read(&self, entry: Entry) -> Cqe {
         let Entry { identity, request, end, .. } = entry;
@@ -195,14 +201,15 @@ impl CompletionQueue {
         self.ring.at(entry.index as u32)[2].load(Ordering::Relaxed)
     }
 
-    /// Tells the device what was taken. To be called before the request is retired: its poster may post another one then, and all that is
-    /// outstanding has to find room.
+    /// Gives the room of all taken entries to the device. To be called before the requests are
+    /// retired: their poster may then post again, and each outstanding request needs room for its
+    /// completion.
     #[inline(always)]
     pub fn consumed(&self) {
         self.record.consumed(self.head);
     }
 
-    /// How many entries wait, counted up to `limit`.
+    /// How many entries are written and not taken, counted up to `limit`.
     pub fn pending(&self, limit: u32) -> u32 {
         let limit = limit.min(self.ring.entries());
         let mut count = 0;
@@ -217,7 +224,7 @@ impl CompletionQueue {
         count
     }
 
-    /// Shows the entries that wait, oldest first; none is taken.
+    /// Calls `each` with the entries that are written and not taken, oldest first.
     pub fn waiting(&self, mut each: impl FnMut(&Cqe)) {
         for offset in 0..self.pending(u32::MAX) {
             let index = self.head.wrapping_add(offset);
@@ -228,7 +235,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Asks for an event at the next entry (that is solicited or an error). Look at the queue once more after it.
+    /// Arms the queue for the next entry; with `solicited`, for the next one that is solicited or
+    /// an error. Look at the queue once more afterwards.
     #[inline]
     pub fn arm(&self, solicited: bool) {
         self.record.arm(solicited);
@@ -239,7 +247,7 @@ impl CompletionQueue {
         self.ring.entries()
     }
 
-    /// Goes on in the ring to which the device has moved the queue. The old one is free.
+    /// Goes on in the ring to which the device has moved the queue. Frees the old ring.
     pub fn move_to(&mut self, ring: CompletionRing) {
         let old = core::mem::replace(&mut self.ring, ring.ring);
         self.shift = shift(ring.log);
@@ -257,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_written_in_the_pass_that_its_phase_says() {
+    fn an_entry_counts_as_written_only_in_the_pass_of_its_phase() {
         for log in [0, 1, 4, 16, 30] {
             let entries = 1u32 << log;
             for index in [0, entries - 1, entries, 2 * entries - 1, 2 * entries, u32::MAX] {

@@ -1,4 +1,4 @@
-//! Doorbells: telling the device of work, and of what was consumed (`nic_abi::doorbell`).
+//! Doorbells: how the driver publishes posted work and consumed entries (`nic_abi::doorbell`).
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -9,19 +9,9 @@ use nic_abi::{protocol, registers};
 use crate::Error;
 use crate::mapped::{FifoRegisters, Record, Registers};
 
-/// Whether somebody has to wake the device.
-#[must_use = "the device may sleep"]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rung {
-    /// It is awake, or about to wake.
-    Awake,
-    /// It sleeps until it is kicked: [`crate::Nic::kick`].
-    Asleep,
-}
-
 /// The doorbell of a work queue.
 pub(crate) struct Doorbell {
-    /// The tail, and whether the device wants to be told.
+    /// The tail, and whether the queue is armed.
     record: Record,
     fifo: FifoRegisters,
     /// The queue's FIFO entry without the phase.
@@ -43,25 +33,15 @@ impl Doorbell {
         })
     }
 
-    /// Makes everything posted up to `tail` known to the device, and wakes it if it sleeps.
-    #[inline]
-    pub(crate) fn ring(&self, tail: u32) {
-        if self.ring_only(tail) == Rung::Asleep {
-            self.fifo.registers().kick();
-        }
-    }
-
-    /// Makes everything posted up to `tail` known to the device.
+    /// Publishes everything posted up to `tail`, and wakes the device if it sleeps.
     #[inline(always)]
-    pub(crate) fn ring_only(&self, tail: u32) -> Rung {
+    pub(crate) fn ring(&self, tail: u32) {
         let [posted, armed] = self.record.words();
         let fifo = &self.fifo;
         if protocol::post(posted, armed, tail)
             && protocol::push(fifo.tail(), |index| fifo.entry(index), fifo.event(), self.entry)
         {
-            Rung::Asleep
-        } else {
-            Rung::Awake
+            fifo.registers().kick();
         }
     }
 }
@@ -82,7 +62,7 @@ impl ConsumerRecord {
         Record::new(registers, offset).map(ConsumerRecord)
     }
 
-    /// Tells what was consumed.
+    /// Publishes how many entries were consumed.
     #[inline(always)]
     pub(crate) fn consumed(&self, head: u32) {
         let [consumed, _] = self.0.words();
@@ -90,7 +70,7 @@ impl ConsumerRecord {
         consumed.store(head, Ordering::Release);
     }
 
-    /// Asks to be told of the next entry; the caller looks at the ring once more afterwards.
+    /// Arms the queue for the next entry. The caller looks at the ring once more afterwards.
     #[inline]
     pub(crate) fn arm(&self, solicited: bool) {
         let [_, arm] = self.0.words();

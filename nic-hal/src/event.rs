@@ -10,24 +10,24 @@ use crate::doorbell::ConsumerRecord;
 use crate::mapped::Ring;
 use crate::memory::Lease;
 
-/// The consumer of an event queue. Its lock is the owner's.
+/// The consumer of an event queue. Its owner brings the lock.
 pub struct EventQueue {
     pub(crate) ring: Ring<{ eqe::WORDS }>,
     pub(crate) log: u32,
     pub(crate) head: u32,
     pub(crate) number: u32,
     pub(crate) record: ConsumerRecord,
-    /// Of queue 0: commands whose event has not been taken.
+    /// Queue 0 only: how many commands have an event that was not taken.
     pub(crate) untaken: Option<Arc<AtomicU32>>,
 }
 
 impl EventQueue {
-    /// How many events there is room for.
+    /// How many events the queue has room for.
     pub fn capacity(&self) -> usize {
         1 << self.log
     }
 
-    /// Takes the next event, as the device wrote it; the caller judges what it says.
+    /// Takes the next event as the device wrote it; the caller checks it.
     pub fn poll(&mut self) -> Option<Eqe> {
         let entry = self.ring.at(self.head);
         // Acquire: the word with the phase was written last.
@@ -41,7 +41,7 @@ impl EventQueue {
         if let Some(untaken) = &self.untaken
             && first as u8 == EventType::Admin as u8
         {
-            // The device may tell of commands that nobody gave.
+            // The device may report more commands than the driver gave.
             let less = |count: u32| count.checked_sub(1);
             let _ = untaken.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
         }
@@ -55,7 +55,7 @@ impl EventQueue {
         })
     }
 
-    /// Asks for an interrupt at the next event. Look at the queue once more after it.
+    /// Arms the queue: the next event raises an interrupt. Look at the queue once more afterwards.
     pub fn arm(&self) {
         self.record.arm(false);
     }

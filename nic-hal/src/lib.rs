@@ -1,12 +1,13 @@
 //! How an RDMA NIC is driven.
 //!
-//! Control path: [`Nic`], a trait that the RNIC's driver ([`RnicDriver`]) implements. Data path: the concrete
-//! rings ([`SendQueue`], [`ReceiveQueue`], [`SharedReceiveQueue`], [`CompletionQueue`], [`EventQueue`]) that `Nic` hands
-//! out; they are plain `&mut self` objects, whoever owns them brings the lock.
+//! Control path: [`Nic`], the driver of one device. Data path: the rings that it returns
+//! ([`SendQueue`], [`ReceiveQueue`], [`SharedReceiveQueue`], [`CompletionQueue`], [`EventQueue`]).
+//! They are plain `&mut self` objects; their owner brings the lock. How a device is reached differs
+//! between machines: [`Transport`].
 //!
-//! Nothing that the device wrote is trusted: the rings keep shadow state of their own ([`Outstanding`]), and each index,
-//! tag, number, length and status is checked against it before it is used. Memory goes back to the platform only when
-//! the device is known to be done with it ([`Lease`]).
+//! The driver does not trust what the device wrote. The rings keep shadow state ([`Outstanding`]),
+//! and check each index, tag, number, length and status against it before they use it. Memory
+//! returns to the platform only when the device is known to be done with it ([`Lease`]).
 //!
 //! Unsafe code: `mapped` only.
 #![no_std]
@@ -18,8 +19,8 @@ extern crate std;
 
 mod admin;
 mod completion;
+mod control;
 mod doorbell;
-mod driver;
 mod error;
 mod event;
 mod life;
@@ -28,19 +29,27 @@ mod memory;
 #[cfg(all(test, ferrovia_model))]
 mod models;
 mod nic;
+mod objects;
+mod outstanding;
+mod params;
 mod receive;
+mod request;
 mod send;
 mod shared;
-mod work;
+mod testing;
+mod transport;
 
 pub use completion::{CompletionQueue, CompletionRing, Entry, Reading};
-pub use doorbell::Rung;
-pub use driver::RnicDriver;
 pub use error::{CommandError, Death, Error};
 pub use event::EventQueue;
 pub use memory::{DeviceMemory, Lease};
-pub use nic::{CqParams, Nic, QpParams, QpRings, SrqParams};
+pub use nic::Nic;
+pub use objects::send_blocks;
+pub use outstanding::{Outstanding, Retired, Retiring, Shadow};
+pub use params::{CqParams, QpParams, QpRings, SrqParams};
 pub use receive::ReceiveQueue;
+pub use request::{Operation, Remote, Request};
 pub use send::{Refused, SendQueue};
 pub use shared::{SharedReceiveQueue, SharedRing};
-pub use work::{Note, Outstanding, Retiring, Taken};
+pub use testing::TestHandle;
+pub use transport::{InterruptHandler, Transport};

@@ -1,4 +1,4 @@
-//! Whether the device is alive, as the driver sees it.
+//! Whether the device is alive, as far as the driver can see.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,11 @@ use platform::{Instant, Signal};
 
 use crate::Death;
 
-/// No single look counts for more than this: a driver that was not running does not blame the device.
+/// The longest time that one look counts for: if the driver did not run, the device is not to
+/// blame.
 const MAX_STEP_NS: u64 = 500_000_000;
 
-/// The device's life. Its death is final.
+/// The device's life. Death is final.
 pub(crate) struct Life {
     /// 0 while alive, else a code and, above 32 bits, a detail.
     death: AtomicU64,
@@ -57,7 +58,7 @@ impl Life {
         decode(self.death.load(Ordering::Acquire))
     }
 
-    /// Declares the device dead, once, and wakes everybody. Returns the reason that holds.
+    /// Declares the device dead and wakes all waiters. The first reason holds, and is returned.
     pub(crate) fn end(&self, death: Death) -> Death {
         let code = encode(death);
         match self.death.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire) {
@@ -72,7 +73,7 @@ impl Life {
         }
     }
 
-    /// Judges the device by its status page.
+    /// Declares the device dead if its status page says so, or if its heartbeat stopped.
     pub(crate) fn watch(&self, now: Instant, state: u32, fault: u32, heartbeat: u32) {
         if self.death().is_some() {
             return;

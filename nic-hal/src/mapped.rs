@@ -1,6 +1,7 @@
-//! Views of shared memory kept beside their owner, so that the data path looks nothing up.
+//! Views of shared memory, kept beside their owner so that the data path looks nothing up.
 //!
-//! The only unsafe code of this crate: each type here holds what it points into, and hands out borrows of itself.
+//! The only unsafe code of this crate. Each type owns what it points into, and lends borrows of
+//! itself.
 #![expect(unsafe_code, reason = "pointers into memory that the same value keeps alive")]
 
 use alloc::boxed::Box;
@@ -10,50 +11,52 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use nic_abi::doorbell::RECORD_BYTES;
 use nic_abi::registers::{FIFO, FIFO_ENTRIES, FIFO_EVENT, FIFO_TAIL, SIZE};
-use platform::{Device, SharedSlice};
+use platform::SharedSlice;
 
-use crate::Error;
 use crate::memory::{DeviceMemory, Lease};
+use crate::{Error, Transport};
 
-/// The register file and the device that it belongs to.
+/// The register file, and the transport that reaches it.
 pub(crate) struct Registers {
-    device: Arc<dyn Device>,
+    transport: Arc<dyn Transport>,
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the pointer is into the registers of `device`, which are shared memory, and Device is Send + Sync.
+// SAFETY: the pointer is into the register file of `transport`, which is shared memory, and
+// Transport is Send + Sync.
 unsafe impl Send for Registers {}
 // SAFETY: as above.
 unsafe impl Sync for Registers {}
 
 impl Registers {
-    pub(crate) fn new(device: Arc<dyn Device>) -> Result<Arc<Registers>, Error> {
-        let slice = device.registers();
+    pub(crate) fn new(transport: Arc<dyn Transport>) -> Result<Arc<Registers>, Error> {
+        let slice = transport.registers();
         if slice.len() < SIZE || !slice.as_ptr().addr().is_multiple_of(8) {
             return Err(Error::BadLimit("register file"));
         }
         let len = slice.len();
         let base = NonNull::new(slice.as_ptr()).ok_or(Error::BadLimit("register file"))?;
-        Ok(Arc::new(Registers { device, base, len }))
+        Ok(Arc::new(Registers { transport, base, len }))
     }
 
     /// All registers.
     pub(crate) fn slice(&self) -> SharedSlice<'_> {
-        // SAFETY: `Device::registers` lent this memory for as long as the device is borrowed, and a shared borrow
-        // of it lasts as long as `self.device`: nobody can borrow it mutably while this Arc exists.
+        // SAFETY: `Transport::registers` lent this memory for as long as the transport is borrowed.
+        // A shared borrow of it may last as long as `self.transport`, since no mutable borrow is
+        // possible while this Arc exists.
         unsafe { SharedSlice::from_raw(self.base, self.len) }
     }
 
-    pub(crate) fn device(&self) -> &Arc<dyn Device> {
-        &self.device
+    pub(crate) fn transport(&self) -> &dyn Transport {
+        &*self.transport
     }
 
     /// Wakes the device.
     #[cold]
     #[inline(never)]
     pub(crate) fn kick(&self) {
-        self.device.kick();
+        self.transport.kick();
     }
 }
 
@@ -79,7 +82,8 @@ impl Record {
 
     #[inline(always)]
     pub(crate) fn words(&self) -> &[AtomicU32; 2] {
-        // SAFETY: `new` made sure of both words, aligned, in memory that lives as long as `_registers`.
+        // SAFETY: `new` checked that both words are aligned and in memory that lives as long as
+        // `_registers`.
         unsafe { self.words.as_ref() }
     }
 }
@@ -110,8 +114,8 @@ impl FifoRegisters {
     /// The index of the next entry.
     #[inline(always)]
     pub(crate) fn tail(&self) -> &AtomicU32 {
-        // SAFETY: the offset is aligned and within every register file, as was checked above and in `Registers::new`; and the memory lives
-        // as long as `registers`.
+        // SAFETY: the offset is aligned and within the register file, as the assertions above and
+        // `Registers::new` check. The memory lives as long as `registers`.
         unsafe { self.base.byte_add(FIFO_TAIL).cast().as_ref() }
     }
 
@@ -135,7 +139,7 @@ impl FifoRegisters {
     }
 }
 
-/// Values of the driver's own, a power of two of them, found by free-running index.
+/// A power of two of values in the driver's own memory, found by free-running index.
 pub(crate) struct Circle<T> {
     places: Box<[T]>,
     mask: u32,
@@ -153,7 +157,7 @@ impl<T> Circle<T> {
     /// The value at the free-running index `index`.
     #[inline(always)]
     pub(crate) fn at(&self, index: u32) -> &T {
-        // SAFETY: there are `mask + 1` places, which nobody changes after `new`.
+        // SAFETY: there are `mask + 1` places, a number that does not change after `new`.
         unsafe { self.places.get_unchecked((index & self.mask) as usize) }
     }
 }
@@ -191,12 +195,12 @@ impl<const W: usize> Ring<W> {
     /// The entry at the free-running index `index`.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> &[AtomicU64; W] {
-        // SAFETY: the mask keeps the index below the number of entries, `new` checked that they all lie in
-        // `memory`, aligned, and the array has the layout of its words.
+        // SAFETY: the mask keeps the index below the number of entries. `new` checked that all
+        // entries lie in `memory`, aligned. An array has the layout of its words.
         unsafe { self.entries.add((index & self.mask) as usize).as_ref() }
     }
 
-    /// The entries from the free-running index `index` on, to the end of this pass.
+    /// The entries from the free-running index `index` on, to the end of the ring.
     #[inline(always)]
     pub(crate) fn from(&self, index: u32) -> &[[AtomicU64; W]] {
         let first = index & self.mask;
@@ -212,7 +216,7 @@ impl<const W: usize> Ring<W> {
         self.mask + 1
     }
 
-    /// Where the ring is for the device.
+    /// The ring's bus address.
     pub(crate) fn bus(&self) -> u64 {
         self.memory.buffer().bus()
     }
@@ -242,7 +246,8 @@ impl Words {
 
     #[inline]
     pub(crate) fn get(&self) -> &[AtomicU64] {
-        // SAFETY: made from a reference to the whole of `memory`, which lives as long as `self`.
+        // SAFETY: `new` made the pointer from a reference to all of `memory`, which lives as long
+        // as `self`.
         unsafe { self.words.as_ref() }
     }
 

@@ -1,9 +1,10 @@
-//! Memory that the device may be using, and when it may be given back.
+//! Memory that the device uses, and when it returns to the platform.
 //!
-//! A device that died with a command half done may still write to the rings it was given. So memory goes back to the
-//! platform only when its [`Lease`] has ended: the device answered the command that destroys the object, or
-//! refused the one that creates it, or acknowledged a reset. Memory that is dropped before waits in the
-//! [`Quarantine`]; if no reset is ever confirmed it is leaked, since nothing else is safe.
+//! A device that died in the middle of a command may still write to its rings. So memory returns to
+//! the platform only when its [`Lease`] has ended: the device answered the command that destroys
+//! the object, or refused the command that creates it, or acknowledged a reset. Memory that is
+//! dropped earlier waits in the [`Quarantine`]. If the device never confirms a reset, the memory is
+//! leaked: nothing else is safe.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,16 +15,16 @@ use platform::{DmaBuffer, Platform};
 
 use crate::Error;
 
-/// Where dropped memory waits that a device may still write.
+/// Dropped memory that the device may still write.
 pub(crate) struct Quarantine {
     reset: AtomicBool,
     held: Mutex<Vec<Held>>,
 }
 
-/// Memory that waits.
+/// A buffer in the quarantine.
 enum Held {
     Own(DmaBuffer),
-    /// A consumer's: it stays alive as long as it waits here.
+    /// A consumer's buffer: the reference keeps it alive.
     Lent(Arc<DmaBuffer>),
 }
 
@@ -32,7 +33,7 @@ impl Quarantine {
         Arc::new(Quarantine { reset: AtomicBool::new(false), held: Mutex::new(Vec::new()) })
     }
 
-    /// The device acknowledged a reset: it uses nothing any more.
+    /// Releases all memory: the device acknowledged a reset, so it uses none.
     pub(crate) fn release(&self) {
         self.reset.store(true, Ordering::Release);
         let held = core::mem::take(&mut *self.held.lock());
@@ -43,19 +44,20 @@ impl Quarantine {
         self.reset.load(Ordering::Acquire)
     }
 
-    /// Buffers that wait.
+    /// How many buffers wait.
     pub(crate) fn held(&self) -> usize {
         self.held.lock().len()
     }
 
-    /// As for memory of our own, of which the device was told by a region.
+    /// Keeps a consumer's buffer, whose address the device has by a region.
     pub(crate) fn keep(&self, buffer: Arc<DmaBuffer>) {
         self.take(Held::Lent(buffer));
     }
 
     fn take(&self, buffer: Held) {
         let mut held = self.held.lock();
-        // Looked at under the lock: a release in between would leave the buffer behind.
+        // Read under the lock: a release between the read and the push would leave the buffer
+        // behind.
         if self.reset.load(Ordering::Acquire) {
             drop(held);
             drop(buffer);
@@ -76,7 +78,7 @@ impl Drop for Quarantine {
     }
 }
 
-/// The time for which the device uses an object's memory.
+/// The time in which the device uses an object's memory. Clones are one lease.
 #[derive(Clone)]
 pub struct Lease(Arc<LeaseState>);
 
@@ -86,22 +88,23 @@ struct LeaseState {
 }
 
 impl Lease {
-    /// A lease that has not begun.
+    /// A lease that has not started.
     pub(crate) fn new(quarantine: &Arc<Quarantine>) -> Lease {
         Lease(Arc::new(LeaseState { running: AtomicBool::new(false), quarantine: quarantine.clone() }))
     }
 
-    /// The device is about to be told of the memory.
+    /// Starts the lease. To be called before the device gets to know the memory's address.
     pub fn start(&self) {
         self.0.running.store(true, Ordering::Release);
     }
 
-    /// The device is known to be done with the memory.
+    /// Ends the lease: the device is known to be done with the memory.
     pub fn end(&self) {
         self.0.running.store(false, Ordering::Release);
     }
 
-    /// Begins with a command that tells the device of the memory, and does not go on if the device refuses it.
+    /// Starts the lease with a command that names the memory to the device; a command that the
+    /// device refuses ends it.
     pub(crate) fn start_with<T>(&self, command: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         self.start();
         let result = command();
@@ -116,7 +119,7 @@ impl Lease {
     }
 }
 
-/// A buffer that the device uses for as long as its lease lasts.
+/// A buffer that the device uses while its lease lasts.
 pub struct DeviceMemory {
     buffer: Option<DmaBuffer>,
     lease: Lease,

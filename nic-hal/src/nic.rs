@@ -1,208 +1,179 @@
-//! What the layers above ask of a NIC, apart from its rings.
+//! The driver of one RNIC: its opening, its life and its closing. `objects` has the commands that
+//! create and destroy objects.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use nic_abi::admin::{
-    AllocateRegion, AllocateWindow, Bench, Injection, KeyInfo, ModifyQp, ModifyRegion, QpFlags, QpInfo,
-    QpType, RegisterRegion, ShareRegion, SrqInfo,
-};
-use nic_abi::registers::Identity;
-use platform::{DmaBuffer, Instant, Signal};
+use nic_abi::admin::{self, Opcode};
+use nic_abi::doorbell::Kind;
+use nic_abi::registers::{self, Control, Identity};
+use platform::{DmaBuffer, Instant, Platform, Signal};
+use zerocopy::{Immutable, IntoBytes};
 
-use crate::memory::{DeviceMemory, Lease};
-use crate::{
-    CompletionQueue, CompletionRing, Death, Error, EventQueue, ReceiveQueue, SendQueue, SharedReceiveQueue,
-    SharedRing,
-};
+use crate::admin::{AdminQueue, CommandRing, LOG_ENTRIES, ResponseRing};
+use crate::control;
+use crate::doorbell::Doorbell;
+use crate::life::Life;
+use crate::mapped::Registers;
+use crate::memory::{DeviceMemory, Lease, Quarantine};
+use crate::{Death, Error, Transport};
 
-/// What a completion queue is created with.
-#[derive(Clone, Copy, Debug)]
-pub struct CqParams {
-    /// Entries as a power of two.
-    pub log_entries: u32,
-    /// The event queue.
-    pub eq: u32,
-    /// Comes back in events.
-    pub generation: u32,
-}
+/// Rings are aligned to this.
+pub(crate) const RING_ALIGN: usize = 4096;
 
-/// What a shared receive queue is created with.
-#[derive(Clone, Copy, Debug)]
-pub struct SrqParams {
-    /// Receives outstanding at most.
-    pub max_requests: u32,
-    /// Segments of a receive at most.
-    pub max_segments: u32,
-    /// The protection domain.
-    pub pd: u32,
-    /// Comes back in events.
-    pub generation: u32,
-    /// An event when fewer entries are left; 0 never.
-    pub limit: u32,
-    /// The event queue.
-    pub eq: u32,
-}
-
-/// What a queue pair is created with.
-#[derive(Clone, Copy, Debug)]
-pub struct QpParams {
-    /// The transport.
-    pub qp_type: QpType,
-    /// Fixed properties; [`QpFlags::SRQ`] follows from `srq`.
-    pub flags: QpFlags,
-    /// The protection domain.
-    pub pd: u32,
-    /// Comes back in completions and events.
-    pub generation: u32,
-    /// CQ of the send queue.
-    pub send_cq: u32,
-    /// CQ of the receive queue.
-    pub receive_cq: u32,
-    /// Where receives come from instead of a receive queue.
-    pub srq: Option<u32>,
-    /// Requests outstanding at most.
-    pub max_send_requests: u32,
-    /// Segments of a request at most.
-    pub max_send_segments: u32,
-    /// Receives outstanding at most.
-    pub max_receive_requests: u32,
-    /// Segments of a receive at most.
-    pub max_receive_segments: u32,
-    /// Event queue for the queue pair's events.
-    pub eq: u32,
-    /// Payload of one message at most.
-    pub max_message: u64,
-}
-
-/// A queue pair's rings.
-pub struct QpRings {
-    /// The send queue.
-    pub send: SendQueue,
-    /// The receive queue, unless there is an SRQ.
-    pub receive: Option<ReceiveQueue>,
-    /// For how long the device uses them.
-    pub lease: Lease,
-}
-
-/// A NIC's control path. Numbers (of queues, domains, keys) are the caller's choice, within the identity's limits.
+/// The driver of one NIC: its control path. The rings that it returns are the data path.
 ///
-/// All methods may be called by any thread, not in an interrupt handler; those that talk to the device block for a
-/// bounded time and fail with [`Error::DeviceDead`] from the moment of its death on.
-pub trait Nic: Send + Sync {
-    /// Who the device is and what it can do; judged once, at discovery.
-    fn identity(&self) -> &Identity;
+/// Numbers (of queues, domains, keys) are the caller's choice, within the identity's limits.
+///
+/// All methods may be called by any thread, but not in an interrupt handler. Methods that send a
+/// command to the device block for a bounded time; from the device's death on they fail with
+/// [`Error::DeviceDead`].
+pub struct Nic {
+    pub(crate) platform: Arc<dyn Platform>,
+    pub(crate) registers: Arc<Registers>,
+    pub(crate) identity: Identity,
+    pub(crate) admin: AdminQueue,
+    pub(crate) quarantine: Arc<Quarantine>,
+    signal: Arc<Signal>,
+    life: Life,
+    closed: AtomicBool,
+}
 
-    /// Whether and why the device is dead.
-    fn death(&self) -> Option<Death>;
+impl Nic {
+    /// Checks that the device is an RNIC that this driver can drive, resets it and starts it.
+    pub fn open(platform: Arc<dyn Platform>, transport: Arc<dyn Transport>) -> Result<Nic, Error> {
+        let registers = Registers::new(transport)?;
+        let identity = control::identify(&registers)?;
+        let signal = Arc::new(Signal::new(platform.clone()));
+        control::reset(&*platform, &registers, control::DEADLINE)?;
 
-    /// The word that changes with each interrupt.
-    fn signal(&self) -> &Arc<Signal>;
+        let quarantine = Quarantine::new();
+        let lease = Lease::new(&quarantine);
+        let memory = DeviceMemory::new(&platform, CommandRing::bytes(LOG_ENTRIES), RING_ALIGN, &lease)?;
+        let commands = CommandRing::new(memory, LOG_ENTRIES)?;
+        let memory = DeviceMemory::new(&platform, ResponseRing::bytes(LOG_ENTRIES), RING_ALIGN, &lease)?;
+        let responses = ResponseRing::new(memory, LOG_ENTRIES)?;
+        let start = Control {
+            request: 0,
+            command: registers::CONTROL_START,
+            driver_version: u32::from(nic_abi::VERSION_MAJOR) << 16 | u32::from(nic_abi::VERSION_MINOR),
+            admin_log_entries: LOG_ENTRIES,
+            admin_commands: commands.bus(),
+            admin_responses: responses.bus(),
+        };
+        lease.start();
+        if let Err(error) = control::start(&*platform, &registers, start) {
+            // The device may have started all the same, and late.
+            if control::reset(&*platform, &registers, control::DEAD_DEADLINE).is_ok() {
+                quarantine.release();
+            }
+            return Err(error);
+        }
+        for vector in 0..registers.transport().vectors() {
+            let signal = signal.clone();
+            registers.transport().set_vector(vector, Some(Box::new(move || signal.raise())));
+        }
+        let doorbell = Doorbell::new(&registers, Kind::Admin, 0)?;
+        let admin = AdminQueue::new(platform.clone(), signal.clone(), commands, responses, doorbell);
+        let life = Life::new(signal.clone());
+        let closed = AtomicBool::new(false);
+        Ok(Nic { platform, registers, identity, admin, quarantine, signal, life, closed })
+    }
 
-    /// Looks at the heartbeat and the state; to be called a few times a second. A device that shows no life
-    /// for `HEARTBEAT_DEAD_MS` is dead from then on.
-    fn watch(&self, now: Instant);
+    fn status(&self, offset: usize) -> u32 {
+        self.registers.slice().atomic_u32(offset).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    /// Sends a command and waits for its answer's result.
+    pub(crate) fn command(
+        &self,
+        opcode: Opcode,
+        object: u32,
+        args: &(impl IntoBytes + Immutable),
+    ) -> Result<[u8; admin::RESULT_SIZE], Error> {
+        self.admin.command(&self.life, opcode, object, args)
+    }
+
+    /// What the device is and what it can do: the copy that [`Nic::open`] checked.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Why the device is dead; `None` while it is alive.
+    pub fn death(&self) -> Option<Death> {
+        self.life.death()
+    }
+
+    /// The signal that each interrupt raises, and the device's death.
+    pub fn signal(&self) -> &Arc<Signal> {
+        &self.signal
+    }
+
+    /// Looks at the device's heartbeat and state; to be called a few times a second. A device whose
+    /// heartbeat has not changed for `HEARTBEAT_DEAD_MS` is dead from then on.
+    pub fn watch(&self, now: Instant) {
+        let state = self.status(registers::STATUS_STATE);
+        let fault = self.status(registers::STATUS_FAULT);
+        self.life.watch(now, state, fault, self.status(registers::STATUS_HEARTBEAT));
+    }
 
     /// Whether the port is up.
-    fn port_up(&self) -> bool;
+    pub fn port_up(&self) -> bool {
+        self.status(registers::STATUS_PORT_UP) == 1
+    }
 
-    /// Creates an event queue; number 0 is told of answered commands.
-    fn create_eq(&self, number: u32, log_entries: u32, vector: u16) -> Result<EventQueue, Error>;
+    /// Allocates memory for the device to use, at least `len` bytes. Start its lease before the
+    /// device gets to know the address.
+    pub fn allocate(&self, len: usize, align: usize) -> Result<DeviceMemory, Error> {
+        let lease = Lease::new(&self.quarantine);
+        // Whole words, so that the memory can be read and written by words.
+        DeviceMemory::new(&self.platform, len.next_multiple_of(8), align, &lease)
+    }
 
-    /// Destroys an event queue that no CQ uses.
-    fn destroy_eq(&self, eq: &EventQueue) -> Result<(), Error>;
+    /// Declares the device dead because it broke the protocol, when a layer above finds that out.
+    pub fn condemn(&self) {
+        self.life.end(Death::Protocol);
+    }
 
-    /// Creates a protection domain.
-    fn create_pd(&self, pd: u32) -> Result<(), Error>;
+    /// Ends all use of the device: masks its interrupts and resets it. The device is dead from then
+    /// on.
+    ///
+    /// Returns true if the device confirmed the reset. Only then does memory that it was using
+    /// return to the platform.
+    pub fn close(&self) -> bool {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return self.quarantine.is_released();
+        }
+        let limit = match self.life.end(Death::Closed) {
+            Death::Closed => control::DEADLINE,
+            _ => control::DEAD_DEADLINE,
+        };
+        let transport = self.registers.transport();
+        for vector in 0..transport.vectors() {
+            transport.set_vector(vector, None);
+        }
+        let reset = control::reset(&*self.platform, &self.registers, limit);
+        if reset.is_ok() {
+            self.quarantine.release();
+        }
+        reset.is_ok()
+    }
 
-    /// Destroys a protection domain that nothing uses.
-    fn destroy_pd(&self, pd: u32) -> Result<(), Error>;
+    /// Keeps a buffer alive until the device confirms a reset: for memory whose address the device
+    /// has and which it did not confirm to be done with.
+    pub fn keep(&self, buffer: Arc<DmaBuffer>) {
+        self.quarantine.keep(buffer);
+    }
 
-    /// Registers a region. The list's memory is the caller's; the device has read it when this returns.
-    fn register_region(&self, key: u32, region: &RegisterRegion) -> Result<(), Error>;
+    /// How many buffers wait for a reset that the device confirms.
+    pub fn quarantined(&self) -> usize {
+        self.quarantine.held()
+    }
+}
 
-    /// Allocates an unlinked region.
-    fn allocate_region(&self, key: u32, region: &AllocateRegion) -> Result<(), Error>;
-
-    /// Destroys a region to which no window is bound.
-    fn destroy_region(&self, key: u32) -> Result<(), Error>;
-
-    /// Allocates a window.
-    fn allocate_window(&self, key: u32, window: &AllocateWindow) -> Result<(), Error>;
-
-    /// Destroys a window.
-    fn destroy_window(&self, key: u32) -> Result<(), Error>;
-
-    /// Gives a region without windows another domain, other rights, and `key` with its variant.
-    fn modify_region(&self, key: u32, region: &ModifyRegion) -> Result<(), Error>;
-
-    /// Registers a region over the memory of another.
-    fn share_region(&self, key: u32, region: &ShareRegion) -> Result<(), Error>;
-
-    /// Tells of a key.
-    fn query_key(&self, key: u32) -> Result<KeyInfo, Error>;
-
-    /// Creates a completion queue.
-    fn create_cq(&self, number: u32, params: &CqParams) -> Result<CompletionQueue, Error>;
-
-    /// Moves a completion queue to a new ring, which is returned: hand it to [`CompletionQueue::move_to`].
-    fn resize_cq(&self, number: u32, log_entries: u32) -> Result<CompletionRing, Error>;
-
-    /// Destroys a completion queue that no queue pair uses; its lease ends.
-    fn destroy_cq(&self, number: u32, lease: &Lease) -> Result<(), Error>;
-
-    /// Creates a shared receive queue.
-    fn create_srq(&self, number: u32, params: &SrqParams) -> Result<SharedReceiveQueue, Error>;
-
-    /// Memory for a shared receive queue of another size. To move one there: [`SharedReceiveQueue::begin_move`],
-    /// [`SharedReceiveQueue::copy_some`] to the end, [`Nic::resize_srq`], [`SharedReceiveQueue::end_move`].
-    fn shared_ring(&self, max_requests: u32, max_segments: u32) -> Result<SharedRing, Error>;
-
-    /// Has the device go on in another ring, and sets the limit unless it is 0.
-    fn resize_srq(&self, number: u32, ring: &SharedRing, limit: u32) -> Result<(), Error>;
-
-    /// Sets a shared receive queue's limit.
-    fn modify_srq(&self, number: u32, limit: u32) -> Result<(), Error>;
-
-    /// Tells of a shared receive queue.
-    fn query_srq(&self, number: u32) -> Result<SrqInfo, Error>;
-
-    /// Destroys a shared receive queue that no queue pair uses; its lease ends.
-    fn destroy_srq(&self, number: u32, lease: &Lease) -> Result<(), Error>;
-
-    /// Creates a queue pair.
-    fn create_qp(&self, qpn: u32, params: &QpParams) -> Result<QpRings, Error>;
-
-    /// Changes a queue pair.
-    fn modify_qp(&self, qpn: u32, modify: &ModifyQp) -> Result<(), Error>;
-
-    /// Tells of a queue pair.
-    fn query_qp(&self, qpn: u32) -> Result<QpInfo, Error>;
-
-    /// Destroys a queue pair; its lease ends.
-    fn destroy_qp(&self, qpn: u32, lease: &Lease) -> Result<(), Error>;
-
-    /// Makes the device misbehave.
-    fn inject(&self, object: u32, what: Injection, count: u32, value: u64) -> Result<(), Error>;
-
-    /// Runs a baseline; returns the first word of the result.
-    fn bench(&self, bench: &Bench) -> Result<u64, Error>;
-
-    /// Allocates memory for the device to use, at least `len` bytes. Start its lease before telling the device of it.
-    fn allocate(&self, len: usize, align: usize) -> Result<DeviceMemory, Error>;
-
-    /// Takes the device for dead, as one that broke the protocol: for what only the layers above can find out.
-    fn condemn(&self);
-
-    /// Wakes the device, for benchmarks: the rings kick by themselves.
-    fn kick(&self);
-
-    /// Ends all use of the device: masks interrupts and resets it. The device is dead from then on. True if it confirmed the
-    /// reset; only then does memory that it was using go back to the platform.
-    fn close(&self) -> bool;
-
-    /// Keeps a buffer alive until a reset is confirmed: the device was told of it and did not confirm that it is done with it.
-    fn keep(&self, buffer: Arc<DmaBuffer>);
-
-    /// Buffers that wait for a confirmed reset.
-    fn quarantined(&self) -> usize;
+impl Drop for Nic {
+    fn drop(&mut self) {
+        self.close();
+    }
 }

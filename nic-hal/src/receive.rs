@@ -1,4 +1,4 @@
-//! The producer of a receive queue, and the ring that it has in common with shared ones.
+//! The producer of a receive queue, and the ring that receive queues and SRQs have in common.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,20 +7,20 @@ use nic_abi::wqe::{ReceiveFlags, Segment};
 use crate::doorbell::Doorbell;
 use crate::mapped::Words;
 use crate::memory::Lease;
+use crate::outstanding::{Outstanding, Shadow};
 use crate::send::Refused;
-use crate::work::{Note, Outstanding};
 
 /// The entries of a ring, all of one size.
 pub(crate) struct Entries {
     words: Words,
-    /// Entries less one.
+    /// The number of entries minus one.
     mask: u32,
     /// Words of an entry.
     stride: u32,
 }
 
 impl Entries {
-    /// A power of two of entries of `stride` bytes, in memory that has room for them.
+    /// `count` entries, a power of two, of `stride` bytes each, in memory that has room for them.
     pub(crate) fn new(words: Words, count: u32, stride: u32) -> Entries {
         Entries { words, mask: count - 1, stride: stride / 8 }
     }
@@ -52,7 +52,7 @@ impl Entries {
     }
 }
 
-/// The ring that both kinds share.
+/// The ring of receive queues and shared receive queues.
 pub(crate) struct ReceiveRing {
     pub(crate) entries: Entries,
     pub(crate) tail: u32,
@@ -94,13 +94,14 @@ impl ReceiveRing {
     }
 }
 
-/// The producer of a receive queue. Its lock is the owner's.
+/// The producer of a receive queue. Its owner brings the lock.
 pub struct ReceiveQueue {
     pub(crate) ring: ReceiveRing,
 }
 
 impl ReceiveQueue {
-    /// Writes a receive; [`ReceiveQueue::ring`] makes it known.
+    /// Writes a receive; `segment` converts the caller's kind of segment. Returns the receive's
+    /// tag. The device sees it after [`ReceiveQueue::ring`].
     #[inline]
     pub fn push<T>(
         &mut self,
@@ -108,18 +109,18 @@ impl ReceiveQueue {
         solicited: bool,
         segments: &[T],
         segment: impl Fn(&T) -> Segment,
-        mut note: Note,
+        shadow: Shadow,
     ) -> Result<u32, Refused> {
         if segments.len() > self.ring.max_segments as usize {
             return Err(Refused::Segments);
         }
         let tag = outstanding.next().ok_or(Refused::Full)?;
-        note.length = self.ring.push(tag, solicited, segments, segment);
-        outstanding.add(tag, note);
+        let length = self.ring.push(tag, solicited, segments, segment);
+        outstanding.add(tag, shadow, length);
         Ok(tag)
     }
 
-    /// Makes all that was pushed known to the device.
+    /// Makes all that was pushed known to the device, and wakes the device if it sleeps.
     #[inline]
     pub fn ring(&self) {
         self.ring.doorbell.ring(self.ring.tail);

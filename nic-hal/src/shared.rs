@@ -1,8 +1,14 @@
 //! The producer of a shared receive queue, and its move to a ring of another size.
 //!
-//! A queue moves while its consumers post and the device takes: from the beginning of the move on, each receive that is posted is written into both
-//! rings, at the index that it has in all of them; those that were posted before are copied, some at a time, so that nobody waits long for
-//! the lock; and then the device is told. Until the end no more receives may be outstanding than fit into both.
+//! A queue moves while consumers post and the device takes receives:
+//!
+//! 1. From the beginning of the move on, the driver writes each posted receive into both rings. A
+//!    receive has the same free-running index in both.
+//! 2. The driver copies the receives that were posted before, a chunk at a time, so that no thread
+//!    waits long for the lock.
+//! 3. The driver commands the device to go on in the new ring.
+//!
+//! Until the end, no more receives may be outstanding than fit into both rings.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -11,50 +17,52 @@ use nic_abi::wqe::Segment;
 
 use crate::Error;
 use crate::memory::Lease;
+use crate::outstanding::{Retired, Shadow};
 use crate::receive::{Entries, ReceiveRing};
 use crate::send::Refused;
-use crate::work::Note;
 
-/// Entries that are copied under one hold of the lock.
+/// How many entries are copied under one hold of the lock.
 const CHUNK: u32 = 64;
 
 #[derive(Clone, Copy, Default)]
 struct Slot {
     /// The tag while posted.
     tag: Option<u32>,
-    note: Note,
+    shadow: Shadow,
+    length: u32,
 }
 
-/// A shared receive queue: its producer and, as completions come in any order, its tags. Its lock is the
-/// owner's, for posting and retiring alike.
+/// A shared receive queue: its producer, and its outstanding receives. Completions come in any
+/// order, so each receive has a slot. The owner brings the lock, for posting and retiring alike.
 ///
-/// A tag is a slot in the low bits and a count of its uses above, so that a completion that comes twice is not taken for
-/// the slot's next receive.
+/// A tag has the slot in its low bits and a count of the slot's uses above them. So a completion
+/// that comes twice does not retire the slot's next receive.
 pub struct SharedReceiveQueue {
     ring: ReceiveRing,
     moving: Option<Moving>,
-    /// Never fewer than before.
+    /// A move never makes them fewer.
     slots: Vec<Slot>,
     free: VecDeque<u32>,
     /// Receives that may be outstanding.
     limit: u32,
-    /// Of a tag, the slot.
+    /// The bits of a tag that are the slot.
     slot_mask: u32,
 }
 
-/// A move to another ring.
+/// A move to another ring that is under way.
 struct Moving {
     to: Entries,
-    /// The next entry to copy, and the one before which all others are.
+    /// The next entry to copy, and the end of the entries to copy.
     next: u32,
     end: u32,
     /// The limits before and after.
     limits: (u32, u32),
 }
 
-/// A ring to which a shared receive queue can move, and whatever else a queue of its size needs.
+/// A ring to which a shared receive queue can move, and the other memory that a queue of its size
+/// needs.
 pub struct SharedRing {
-    /// Before the move: the new ring. Afterwards: the ring that is not used any more.
+    /// Before the move the new ring, afterwards the ring that is not used any more.
     entries: Option<Entries>,
     bus: u64,
     log: u32,
@@ -72,7 +80,7 @@ fn reserved(limit: u32) -> Result<(Vec<Slot>, VecDeque<u32>), Error> {
 }
 
 impl SharedRing {
-    /// For `limit` receives.
+    /// Memory for `limit` receives.
     pub(crate) fn new(entries: Entries, limit: u32) -> Result<SharedRing, Error> {
         let (slots, free) = reserved(limit)?;
         let (bus, log, lease) = (entries.bus(), entries.count().ilog2(), entries.lease().clone());
@@ -93,7 +101,7 @@ impl SharedRing {
 }
 
 impl SharedReceiveQueue {
-    /// For `limit` receives, of `most` that any queue of this device may have.
+    /// A queue of `limit` receives; `most` is the limit of any queue of this device.
     pub(crate) fn new(ring: ReceiveRing, limit: u32, most: u32) -> Result<SharedReceiveQueue, Error> {
         let (mut slots, mut free) = reserved(limit)?;
         slots.resize(limit as usize, Slot::default());
@@ -102,44 +110,45 @@ impl SharedReceiveQueue {
         Ok(SharedReceiveQueue { ring, moving: None, slots, free, limit, slot_mask })
     }
 
-    /// Writes a receive; [`SharedReceiveQueue::ring`] makes it known.
+    /// Writes a receive; `segment` converts the caller's kind of segment. Returns the receive's
+    /// tag. The device sees it after [`SharedReceiveQueue::ring`].
     pub fn push<T>(
         &mut self,
         solicited: bool,
         segments: &[T],
         segment: impl Fn(&T) -> Segment,
-        mut note: Note,
+        shadow: Shadow,
     ) -> Result<u32, Refused> {
         if segments.len() > self.ring.max_segments as usize {
             return Err(Refused::Segments);
         }
-        // What is posted and not completed always fits into the ring, as entries are taken in order.
+        // Outstanding receives always fit into the ring, since the device takes entries in order.
         if self.outstanding() >= self.limit {
             return Err(Refused::Full);
         }
         let tag = self.free.pop_front().ok_or(Refused::Full)?;
         let index = self.ring.tail;
-        note.length = self.ring.push(tag, solicited, segments, segment);
+        let length = self.ring.push(tag, solicited, segments, segment);
         if let Some(moving) = &self.moving {
             moving.to.copy(&self.ring.entries, index);
         }
         if let Some(slot) = self.slots.get_mut((tag & self.slot_mask) as usize) {
-            *slot = Slot { tag: Some(tag), note };
+            *slot = Slot { tag: Some(tag), shadow, length };
         }
         Ok(tag)
     }
 
-    /// Retires the receive that a completion names; `None` if it is not outstanding.
-    pub fn retire(&mut self, tag: u32) -> Option<Note> {
+    /// Retires the receive that a completion names. `None` if no such receive is outstanding.
+    pub fn retire(&mut self, tag: u32) -> Option<Retired> {
         let slot = self.slots.get_mut((tag & self.slot_mask) as usize)?;
         if slot.tag != Some(tag) {
             return None;
         }
         slot.tag = None;
-        let note = slot.note;
-        // The list has room for every slot from the start on.
+        let retired = Retired::new(slot.shadow, slot.length);
+        // The list was created with room for every slot.
         self.free.push_back(tag.wrapping_add(self.slot_mask).wrapping_add(1));
-        Some(note)
+        Some(retired)
     }
 
     /// How many receives are outstanding.
@@ -152,18 +161,19 @@ impl SharedReceiveQueue {
         self.limit
     }
 
-    /// Makes all that was pushed known to the device.
+    /// Makes all that was pushed known to the device, and wakes the device if it sleeps.
     #[inline]
     pub fn ring(&self) {
         self.ring.doorbell.ring(self.ring.tail);
     }
 
-    /// For how long the device uses the ring.
+    /// How long the device uses the ring.
     pub fn lease(&self) -> &Lease {
         self.ring.entries.lease()
     }
 
-    /// Begins a move to `ring`. False, and nothing changed, if more receives are outstanding than it is for; or if a move is under way.
+    /// Begins a move to `ring`. Returns false and changes nothing if more receives are outstanding
+    /// than `ring` is for, or if a move is under way.
     #[must_use]
     pub fn begin_move(&mut self, ring: &mut SharedRing) -> bool {
         let outstanding = self.outstanding();
@@ -186,14 +196,16 @@ impl SharedReceiveQueue {
         true
     }
 
-    /// Copies some of the entries that were there before the move. True while there are more.
+    /// Copies a chunk of the entries that were posted before the move. Returns true while there are
+    /// more.
     pub fn copy_some(&mut self) -> bool {
         let Some(moving) = &mut self.moving else { return false };
         for _ in 0..CHUNK {
             if moving.next == moving.end {
                 return false;
             }
-            // One that is further behind than the new ring is long was taken, and its place has another by now.
+            // If the entry is further behind the tail than the new ring is long, the device has
+            // taken it, and its place has a later entry.
             if self.ring.tail.wrapping_sub(moving.next) <= moving.to.count() {
                 moving.to.copy(&self.ring.entries, moving.next);
             }
@@ -202,7 +214,8 @@ impl SharedReceiveQueue {
         true
     }
 
-    /// Ends the move: the device has gone over to the new ring, or has refused to. What is not used any more is in `ring`, to be dropped without the lock.
+    /// Ends the move, after the device has gone over to the new ring (`moved`) or has refused to.
+    /// Puts the memory that is not used any more into `ring`, to be dropped without the lock.
     pub fn end_move(&mut self, ring: &mut SharedRing, moved: bool) {
         let Some(moving) = self.moving.take() else { return };
         let (before, after) = moving.limits;

@@ -10,14 +10,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use fake::{Fake, identity, success};
 use nic_abi::admin::{CreateCq, CreateQp, Opcode, QpFlags, QpType, Status};
 use nic_abi::registers::{Identity, STATUS_FAULT, STATUS_STATE};
-use nic_abi::wqe::{Header, ReceiveHeader, Segment};
+use nic_abi::wqe::{Header, ReceiveHeader, Segment, SendFlags};
 use nic_hal::{
-    CommandError, CqParams, Death, Error, Nic, Note, Outstanding, QpParams, Refused, RnicDriver, SrqParams,
+    CommandError, CqParams, Death, Error, Nic, Operation, Outstanding, QpParams, Refused, Remote, Request,
+    Shadow, SrqParams,
 };
 use zerocopy::FromBytes;
 
-fn open(fake: &Fake) -> Result<RnicDriver, Error> {
-    RnicDriver::open(fake.platform.clone(), fake.device())
+fn open(fake: &Fake) -> Result<Nic, Error> {
+    Nic::open(fake.platform.clone(), fake.transport())
 }
 
 #[test]
@@ -145,7 +146,7 @@ fn a_failed_device_is_dead_and_a_beating_one_is_not() {
     assert_eq!(driver.create_pd(1), Err(Error::DeviceDead(Death::Failed(3))));
 }
 
-fn cq_of(driver: &RnicDriver, log_entries: u32) -> nic_hal::CompletionQueue {
+fn cq_of(driver: &Nic, log_entries: u32) -> nic_hal::CompletionQueue {
     driver.create_cq(3, &CqParams { log_entries, eq: 0, generation: 1 }).unwrap()
 }
 
@@ -229,6 +230,11 @@ fn qp_params() -> QpParams {
     }
 }
 
+fn send(cookie: u64) -> Request {
+    let shadow = Shadow { cookie, data: 0 };
+    Request { operation: Operation::Send { immediate: None }, flags: SendFlags::empty(), shadow }
+}
+
 fn pieces(count: u32) -> Vec<Segment> {
     (0..count).map(|i| Segment { addr: 0x1000 + u64::from(i), length: 10 + i, key: 0x100 + i }).collect()
 }
@@ -263,8 +269,11 @@ fn work_requests_are_laid_out_as_the_device_reads_them() {
             remote_addr: 0x1234_5678_9abc,
             ..Header::default()
         };
-        let note = Note { cookie: u64::from(round), data: 5, length: 0 };
-        let tag = rings.send.push(&sends, &header, &list, |&s| s, note).unwrap();
+        let shadow = Shadow { cookie: u64::from(round), data: 5 };
+        let to = Remote { addr: header.remote_addr, key: header.remote_key };
+        let operation = Operation::Write { to, immediate: Some(round) };
+        let request = Request { operation, flags: SendFlags::SIGNALED, shadow };
+        let tag = rings.send.push(&sends, &request, &list, |&s| s).unwrap();
         rings.send.ring();
         assert_eq!(tag, round);
         let mut bytes = [0; 32];
@@ -280,20 +289,20 @@ fn work_requests_are_laid_out_as_the_device_reads_them() {
         let tail = fake.registers().atomic_u32(nic_abi::registers::SQ_RECORDS + 2 * 8).unwrap();
         assert_eq!(tail.load(Ordering::Relaxed), block);
         let length = list.iter().map(|piece| piece.length).sum();
-        assert_eq!(sends.retire(tag), Some(Note { length, ..note }));
+        let retired = sends.retire(tag).unwrap();
+        assert_eq!((retired.cookie, retired.data(), retired.length()), (shadow.cookie, 5, length));
     }
-    let header = Header::default();
-    assert_eq!(rings.send.push(&sends, &header, &pieces(8), |&s| s, Note::default()), Err(Refused::Segments));
+    assert_eq!(rings.send.push(&sends, &send(0), &pieces(8), |&s| s), Err(Refused::Segments));
     for _ in 0..3 {
-        rings.send.push(&sends, &header, &pieces(7), |&s| s, Note::default()).unwrap();
+        rings.send.push(&sends, &send(0), &pieces(7), |&s| s).unwrap();
     }
-    assert_eq!(rings.send.push(&sends, &header, &pieces(0), |&s| s, Note::default()), Err(Refused::Full));
+    assert_eq!(rings.send.push(&sends, &send(0), &pieces(0), |&s| s), Err(Refused::Full));
 
     let receives = Outstanding::new(4);
     let queue = rings.receive.as_mut().unwrap();
     for round in 0..10u32 {
         let list = pieces(round % 4);
-        let tag = queue.push(&receives, round % 2 == 1, &list, |&s| s, Note::default()).unwrap();
+        let tag = queue.push(&receives, round % 2 == 1, &list, |&s| s, Shadow::default()).unwrap();
         queue.ring();
         let at = args.receive_ring + u64::from(round % 4) * u64::from(nic_abi::wqe::receive_stride(3));
         let mut bytes = [0; 64];
@@ -313,10 +322,7 @@ fn only_what_is_outstanding_can_be_retired() {
     let driver = open(&fake).unwrap();
     let mut rings = driver.create_qp(2, &qp_params()).unwrap();
     let sends = Outstanding::new(3);
-    let mut push = |cookie| {
-        let note = Note { cookie, ..Note::default() };
-        rings.send.push(&sends, &Header::default(), &pieces(1), |&s| s, note).unwrap()
-    };
+    let mut push = |cookie| rings.send.push(&sends, &send(cookie), &pieces(1), |&s| s).unwrap();
     assert_eq!(sends.retire(0), None);
     let tags = [push(10), push(11), push(12)];
     assert_eq!(tags, [0, 1, 2]);
@@ -324,7 +330,7 @@ fn only_what_is_outstanding_can_be_retired() {
         assert_eq!(sends.retire(tag), None);
     }
     // A later one takes the earlier with it.
-    assert_eq!(sends.retire(1).map(|note| note.cookie), Some(11));
+    assert_eq!(sends.retire(1).map(|retired| retired.cookie), Some(11));
     assert_eq!(sends.retire(0), None);
     assert_eq!(sends.retire(1), None);
     assert_eq!(sends.len(), 1);
@@ -342,18 +348,18 @@ fn shared_receives_complete_in_any_order_and_once() {
     let params = SrqParams { max_requests: 3, max_segments: 2, pd: 1, generation: 1, limit: 0, eq: 0 };
     let mut srq = driver.create_srq(5, &params).unwrap();
     let push = |srq: &mut nic_hal::SharedReceiveQueue, cookie| {
-        srq.push(false, &pieces(2), |&s| s, Note { cookie, ..Note::default() })
+        srq.push(false, &pieces(2), |&s| s, Shadow { cookie, data: 0 })
     };
     let tags: Vec<u32> = (0..3).map(|cookie| push(&mut srq, cookie).unwrap()).collect();
     assert_eq!(push(&mut srq, 9), Err(Refused::Full));
-    assert_eq!(srq.retire(tags[2]).map(|note| (note.cookie, note.length)), Some((2, 21)));
+    assert_eq!(srq.retire(tags[2]).map(|retired| (retired.cookie, retired.length())), Some((2, 21)));
     assert_eq!(srq.retire(tags[2]), None);
     let again = push(&mut srq, 4).unwrap();
     assert_ne!(again, tags[2]);
     // The old name of the same slot names nothing.
     assert_eq!(srq.retire(tags[2]), None);
     for (tag, cookie) in [(again, 4), (tags[0], 0), (tags[1], 1)] {
-        assert_eq!(srq.retire(tag).map(|note| note.cookie), Some(cookie));
+        assert_eq!(srq.retire(tag).map(|retired| retired.cookie), Some(cookie));
     }
     for tag in [3, 77, u32::MAX] {
         assert_eq!(srq.retire(tag), None);
@@ -368,7 +374,7 @@ fn a_shared_queue_moves_with_all_that_is_posted() {
     let params = SrqParams { max_requests: 4, max_segments: 1, pd: 1, generation: 1, limit: 0, eq: 0 };
     let mut srq = driver.create_srq(5, &params).unwrap();
     let push = |srq: &mut nic_hal::SharedReceiveQueue, cookie| {
-        srq.push(false, &pieces(1), |&s| s, Note { cookie, ..Note::default() })
+        srq.push(false, &pieces(1), |&s| s, Shadow { cookie, data: 0 })
     };
     // What is outstanding, under its tag.
     let mut posted = std::collections::VecDeque::new();
@@ -378,7 +384,7 @@ fn a_shared_queue_moves_with_all_that_is_posted() {
         let room = before.min(size);
         while srq.outstanding() + 2 > room {
             let (tag, cookie) = posted.pop_front().unwrap();
-            assert_eq!(srq.retire(tag).map(|note| note.cookie), Some(cookie));
+            assert_eq!(srq.retire(tag).map(|retired| retired.cookie), Some(cookie));
         }
         let mut ring = driver.shared_ring(size, 1).unwrap();
         assert!(srq.begin_move(&mut ring));
@@ -406,7 +412,7 @@ fn a_shared_queue_moves_with_all_that_is_posted() {
     }
     assert_eq!(srq.outstanding() as usize, posted.len());
     for (tag, cookie) in posted {
-        assert_eq!(srq.retire(tag).map(|note| note.cookie), Some(cookie));
+        assert_eq!(srq.retire(tag).map(|retired| retired.cookie), Some(cookie));
         assert_eq!(srq.retire(tag), None);
     }
     // More than fit are not moved.

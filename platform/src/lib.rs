@@ -1,9 +1,9 @@
 //! What Ferrovia asks of any host: memory that a device can reach, time, waiting, threads and
 //! interrupts.
 //!
-//! To embed the stack in a kernel, implement [`Platform`] once for that kernel and pass each NIC as
-//! a [`Device`]. All other crates are `no_std` + `alloc` and ask only this crate, so the same code
-//! runs in our kernel, in an ordinary process and in other kernels.
+//! To embed the stack in a kernel, implement [`Platform`] once for that kernel, and
+//! `nic_hal::Transport` for the way to a NIC. All other crates are `no_std` + `alloc` and ask only
+//! this crate, so the same code runs in our kernel, in an ordinary process and in other kernels.
 //!
 //! Unsafe code is confined to [`memory`] (views of shared memory), [`pages`] (a platform built on
 //! another), [`privilege`] (one `unsafe fn` with an empty body), [`sync`]'s yield hook and its
@@ -105,26 +105,4 @@ pub unsafe trait Platform: Send + Sync {
     /// extent of other memory may end sooner than it could, but each costs an element of a region's list,
     /// whose number the NIC bounds.
     fn translate(&self, virt: usize) -> Option<BusExtent>;
-}
-
-/// What runs when a device's interrupt arrives. In a kernel it runs in interrupt context, so it may
-/// only access atomics and call [`Platform::wake`].
-pub type InterruptHandler = Box<dyn Fn() + Send + Sync>;
-
-/// One PCI function, or an equivalent, as the platform passes it to a driver.
-pub trait Device: Send + Sync {
-    /// The device's shared register file.
-    fn registers(&self) -> SharedSlice<'_>;
-
-    /// Wakes a device that reported that it sleeps. The only access that traps.
-    fn kick(&self);
-
-    /// How many interrupt vectors the function has.
-    fn vectors(&self) -> u16;
-
-    /// Routes a vector to `handler`, replacing an earlier one; `None` masks it.
-    ///
-    /// Once the call has returned, the replaced handler does not run. False if there is no such
-    /// vector.
-    fn set_vector(&self, vector: u16, handler: Option<InterruptHandler>) -> bool;
 }

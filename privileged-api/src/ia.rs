@@ -15,9 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use api_core::numbers::Number;
 use api_core::{CallbackThread, Context, Life, Slots, Table, handle};
-use kernel_agent::{Agent, Client, Consumer, Sender};
-use nic_abi::ident;
-use nic_abi::registers::Features;
+use kernel_agent::{Agent, Client, Consumer, Features, PCI_DEVICE, Sender, key};
 use platform::Privileged;
 use platform::sync::{Mutex, Once};
 
@@ -137,7 +135,7 @@ impl Core {
         let ia = Number::take()?;
         let number = ia.number();
         let id = *agent.identity();
-        let keys = id.max_keys.min(ident::MAX_KEYS);
+        let keys = id.max_keys.min(key::MAX);
         let pzs = Table::new(HandleType::Pz.tag(), &ia, id.max_pds, 0)?;
         let lmrs = Table::new(HandleType::Lmr.tag(), &ia, keys.saturating_sub(1), 1)?;
         let evds = Table::new(HandleType::Evd.tag(), &ia, id.max_cqs, 0)?;
@@ -494,7 +492,7 @@ impl Ia {
             sw_minor_version: 1,
             vendor: VendorIb {
                 vendor: (id.node_guid >> 40) as u32,
-                device: nic_abi::pci::IVSHMEM_DEVICE,
+                device: PCI_DEVICE,
                 revision: id.revision,
             },
             dto_alignment_hint: 64,

@@ -76,9 +76,9 @@ pub use handle::{
 pub use ia::Ia;
 pub use info::*;
 pub use iobl::*;
+pub use kernel_agent::Features;
 pub use lmr::LmrMemory;
 pub use mem_map::ASPACE_KERNEL;
-pub use nic_abi::registers::Features;
 pub use platform::Privileged;
 pub use provider::{Limits, Provider};
 pub use status::{Error, Result};

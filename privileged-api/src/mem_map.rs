@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use nic_abi::wqe::ListElement;
+use kernel_agent::ListElement;
 
 use crate::address::IoAddr;
 use crate::ia::Ia;

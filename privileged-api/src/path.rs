@@ -2,8 +2,7 @@
 
 use alloc::vec::Vec;
 
-use kernel_agent::gid_index;
-use nic_abi::registers::Identity;
+use kernel_agent::{Identity, gid_index};
 use roce::cm::redirection::Redirection;
 use roce::cm::rej::Reason;
 use roce::{Gid, PKey, PathMtu};

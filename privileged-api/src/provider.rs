@@ -5,8 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use api_core::InCallbacks;
-use kernel_agent::Agent;
-use nic_abi::registers::Features;
+use kernel_agent::{Agent, Features};
 use platform::sync::Mutex;
 use platform::{Platform, Privileged};
 

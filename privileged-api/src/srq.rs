@@ -6,8 +6,7 @@
 use alloc::sync::Arc;
 
 use api_core::Context;
-use kernel_agent::Note;
-use nic_abi::registers::Features;
+use kernel_agent::{Features, Shadow};
 
 use crate::attributes::SrqParam;
 use crate::ep::post::{check_recv_flags, data};
@@ -47,8 +46,8 @@ impl Srq {
         if core.lacks_direct(segments) {
             return Err(Error::InvalidLmr);
         }
-        let note = Note { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
-        let posted = self.srq.post_receive(false, segments, |triplet| core.segment(triplet), note);
+        let shadow = Shadow { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
+        let posted = self.srq.post_receive(false, segments, |triplet| core.segment(triplet), shadow);
         posted.map_err(|error| match core.not_posted(error) {
             Error::InvalidEp => Error::InvalidSrq,
             other => other,

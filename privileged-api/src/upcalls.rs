@@ -1,8 +1,7 @@
 //! The agent's upcalls to the IA. They come from the agent's dispatcher thread, one after the
 //! other, without a lock.
 
-use kernel_agent::{AsyncEvent, CmEvent, Death, ResolutionEvent, Upcalls};
-use nic_abi::eqe::{EventType as Nic, NO_COMPLETION};
+use kernel_agent::{AsyncEvent, CmEvent, Death, NicEvent, ResolutionEvent, Upcalls};
 
 use crate::evd::callback::Origin;
 use crate::event::{AffiliatedCause, EventType};
@@ -20,8 +19,8 @@ impl Upcalls for Core {
         let Some(ia) = self.ia() else { return };
         let origin = Origin::Dispatcher(&ia);
         match event {
-            AsyncEvent::Qp { context, qpn, event, detail, .. } => {
-                self.queue_pair(EpHandle::from_raw(context), qpn, event, detail != NO_COMPLETION, &ia);
+            AsyncEvent::Qp { context, qpn, event, completes, .. } => {
+                self.queue_pair(EpHandle::from_raw(context), qpn, event, completes, &ia);
             }
             AsyncEvent::Cq { context } => {
                 if let Some(evd) = self.evds.get(context) {
@@ -30,7 +29,7 @@ impl Upcalls for Core {
                     evd.wake();
                 }
             }
-            AsyncEvent::Srq { context, event: Nic::SrqLimit } => {
+            AsyncEvent::Srq { context, event: NicEvent::SrqLimit } => {
                 let cause = AffiliatedCause::Srq(SrqHandle::from_raw(context));
                 self.tell_affiliated(EventType::ASYNC_AFF_SRQ_LOW_WATERMARK, cause, origin);
             }
@@ -69,12 +68,12 @@ impl Core {
     /// Handles an event of a queue pair. If a completion reports it (`completes`), no event does.
     /// All else, and an access of the peer without the right to it, is an affiliated event
     /// (it_affiliated_event_t, table for InfiniBand).
-    fn queue_pair(&self, ep: EpHandle, qpn: u32, event: Nic, completes: bool, ia: &Ia) {
+    fn queue_pair(&self, ep: EpHandle, qpn: u32, event: NicEvent, completes: bool, ia: &Ia) {
         let reported = match event {
-            Nic::QpFatal | Nic::QpInvalidRequest if completes => None,
-            Nic::QpFatal => Some(EventType::ASYNC_AFF_EP_FAILURE),
-            Nic::QpInvalidRequest => Some(EventType::ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE),
-            Nic::QpAccessError => Some(EventType::ASYNC_AFF_EP_L_ACCESS_VIOLATION),
+            NicEvent::QpFatal | NicEvent::QpInvalidRequest if completes => None,
+            NicEvent::QpFatal => Some(EventType::ASYNC_AFF_EP_FAILURE),
+            NicEvent::QpInvalidRequest => Some(EventType::ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE),
+            NicEvent::QpAccessError => Some(EventType::ASYNC_AFF_EP_L_ACCESS_VIOLATION),
             _ => return,
         };
         let origin = Origin::Dispatcher(ia);

@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use host::Arena;
 use nic_abi::registers;
+use nic_hal::{InterruptHandler, Transport};
 use nic_model::{Fabric, Frontend, GuestMemory, NicId, Progress};
-use platform::{Device, Instant, InterruptHandler, SharedSlice};
+use platform::{Instant, SharedSlice};
 
 use crate::scheduler::{Next, Scheduler, Task};
 
@@ -43,7 +44,7 @@ impl SimNic {
     }
 }
 
-impl Device for SimNic {
+impl Transport for SimNic {
     fn registers(&self) -> SharedSlice<'_> {
         self.register_file()
     }

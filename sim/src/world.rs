@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use host::{Arena, HostPlatform};
+use nic_hal::Transport;
 use nic_model::{Fabric, NicConfig};
-use platform::{Device, Platform, Privileged};
+use platform::{Platform, Privileged};
 
 use crate::nic::{Model, Port, SimNic};
 use crate::scheduler::{Scheduler, Simulated};
@@ -14,7 +15,7 @@ const ARENA: usize = 256 << 20;
 /// What is there in a simulation.
 pub struct World {
     platform: Arc<dyn Platform>,
-    nics: Vec<Arc<dyn Device>>,
+    nics: Vec<Arc<dyn Transport>>,
     fronts: Vec<Arc<SimNic>>,
     memory: Arc<Arena>,
     scheduler: Arc<Scheduler>,
@@ -55,7 +56,7 @@ pub fn run<T>(seed: u64, nics: u8, scenario: impl FnOnce(&World) -> T) -> Outcom
         fronts.push(nic);
     }
     scheduler.set_device(Box::new(model));
-    let nics = fronts.iter().map(|nic| nic.clone() as Arc<dyn Device>).collect();
+    let nics = fronts.iter().map(|nic| nic.clone() as Arc<dyn Transport>).collect();
     let world = World { platform, nics, fronts, memory: arena, scheduler: scheduler.clone() };
     let value = scenario(&world);
     scheduler.settle();
@@ -70,8 +71,8 @@ impl World {
         self.platform.clone()
     }
 
-    /// All NICs.
-    pub fn devices(&self) -> Vec<Arc<dyn Device>> {
+    /// The ways to all NICs.
+    pub fn transports(&self) -> Vec<Arc<dyn Transport>> {
         self.nics.clone()
     }
 

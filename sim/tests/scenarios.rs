@@ -16,10 +16,10 @@ const MESSAGES: usize = 20;
 /// Brings two nodes up, connects them while datagrams of the connection manager get lost, sends messages while requests and answers get
 /// lost, and takes everything down again. Returns how many messages arrived.
 fn a_life_with_losses(world: &World) -> usize {
-    let node = Node::start(world.platform(), world.privileged(), world.devices())
+    let node = Node::start(world.platform(), world.privileged(), world.transports())
         .unwrap_or_else(|failure| panic!("{failure}"));
     let lost = (world.random() % 3) as u32;
-    node.agents[0].inject(0, Injection::DropManagement, lost, 0).expect("fault injection");
+    node.agents[0].test_handle().inject(0, Injection::DropManagement, lost, 0).expect("fault injection");
     let sizes = Sizes { requests: 16, message: 1 << 16 };
     let pair = node.ia(0).and_then(|a| Pair::connect(a, node.ia(1)?, sizes));
     let pair = pair.unwrap_or_else(|failure| panic!("{failure}"));
@@ -49,7 +49,10 @@ fn talk(world: &World, node: &Node, pair: &Pair) -> Result<usize, common::Failur
             let what = [Injection::DropRequests, Injection::DropResponses][(world.random() % 2) as usize];
             // Fewer than the connection retries.
             let qpn = pair.a.ia.ep_qpn(pair.a.ep).trying("it_ep_query")?;
-            node.agents[0].inject(qpn, what, 1 + (world.random() % 2) as u32, 0).trying("fault injection")?;
+            node.agents[0]
+                .test_handle()
+                .inject(qpn, what, 1 + (world.random() % 2) as u32, 0)
+                .trying("fault injection")?;
         }
         let (send, receive) = (n as u8, 2048);
         buffer.write(0, &[send; 64]).map_err(|_| "bounds").trying("buffer")?;
@@ -96,7 +99,7 @@ fn a_seed_decides_everything() {
 
 /// Kills the device at a moment that the seed picks: every wait ends, every call says so, and everything can be freed.
 fn a_life_cut_short(world: &World) -> bool {
-    let node = Node::start(world.platform(), world.privileged(), world.devices())
+    let node = Node::start(world.platform(), world.privileged(), world.transports())
         .unwrap_or_else(|failure| panic!("{failure}"));
     let sizes = Sizes { requests: 16, message: 1 << 16 };
     let pair = node.ia(0).and_then(|a| Pair::connect(a, node.ia(1)?, sizes));

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
 
 fn on_a_new_machine(test: &Test, nics: u8) -> Result<(), String> {
     let machine = Machine::new(nics);
-    let (platform, privileged, devices) = (machine.platform(), machine.privileged(), machine.devices());
+    let (platform, privileged, devices) = (machine.platform(), machine.privileged(), machine.transports());
     let arena = machine.arena().clone();
     let machine = Arc::new(Mutex::new(machine));
     let kill = {

@@ -63,7 +63,7 @@ fn simulated(test: &Test, seed: u64) -> Result<(), String> {
         // The simulation allocates from the same heap, so the stack's own use is unknown.
         let memory = Box::new(move || Memory { heap: 0, dma: arena.lent(), requests: 0 });
         let kill = Box::new(world.killer());
-        let setup = Setup::new(world.platform(), world.privileged(), world.devices(), kill, memory);
+        let setup = Setup::new(world.platform(), world.privileged(), world.transports(), kill, memory);
         let setup = Arc::new(setup.map_err(|failure| failure.to_string())?);
         let outcome = conformance::run(test, &setup).map_err(|failure| failure.to_string());
         setup.close();

@@ -40,7 +40,7 @@ pub(crate) fn run(bytes: &[u8]) {
 /// A machine with a connected pair and an unprivileged consumer.
 pub(crate) fn set_up(world: &World, input: &mut Input<'_>) -> (Node, Consumer) {
     let start = || {
-        let node = Node::start(world.platform(), world.privileged(), world.devices())?;
+        let node = Node::start(world.platform(), world.privileged(), world.transports())?;
         let sizes = Sizes { requests: 8, message: 1 << 16 };
         let (a, b) = (node.ia(0)?, node.ia(0)?);
         let other = node.provider.ia_create("rnic0", 2, 1, None).expect("an unprivileged IA");

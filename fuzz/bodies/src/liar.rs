@@ -57,7 +57,7 @@ struct Liar<'a> {
 impl Liar<'_> {
     fn control(&self) -> Control {
         let mut bytes = [0; size_of::<Control>()];
-        self.world.devices()[0].registers().read(CONTROL, &mut bytes).expect("the register file");
+        self.world.transports()[0].registers().read(CONTROL, &mut bytes).expect("the register file");
         Control::read_from_bytes(&bytes).expect("its size")
     }
 
@@ -142,7 +142,7 @@ impl Liar<'_> {
                 self.write(at, &words);
             }
             6 => {
-                let device = &self.world.devices()[0];
+                let device = &self.world.transports()[0];
                 let registers = device.registers();
                 let at = match input.below(4) {
                     0 => registers::STATUS_STATE,

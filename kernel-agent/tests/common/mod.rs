@@ -8,8 +8,8 @@ use std::time::Duration;
 use host::Machine;
 use kernel_agent::{
     AcceptParams, Agent, AsyncEvent, Client, CmEvent, CmEventKind, Completion, Config, ConnectParams,
-    ConnectionId, Cq, Death, Error, Handshake, Note, Pd, Qp, QpAttributes, QpType, Region, ResolutionEvent,
-    ResolutionEventKind, SendRequest, Upcalls,
+    ConnectionId, Cq, Death, Error, Handshake, Operation, Pd, Qp, QpAttributes, QpType, Region, Remote,
+    Request, ResolutionEvent, ResolutionEventKind, Shadow, Upcalls,
 };
 use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
 use platform::DmaBuffer;
@@ -147,7 +147,7 @@ pub fn open(machine: &Machine, nic: usize) -> Arc<Agent> {
 }
 
 pub fn open_with(machine: &Machine, nic: usize, config: Config) -> Arc<Agent> {
-    Agent::open(machine.platform(), machine.device(nic), nic as u32, config).expect("the NIC comes up")
+    Agent::open(machine.platform(), machine.transport(nic), nic as u32, config).expect("the NIC comes up")
 }
 
 impl Node {
@@ -208,23 +208,24 @@ pub fn segment(buffer: &DmaBuffer, region: &Region) -> Segment {
 }
 
 pub fn post(qp: &Qp, opcode: Opcode, local: Segment, remote: Option<Segment>, cookie: u64) {
-    let request = request(opcode, remote);
-    qp.post_send(&request, &[local], |&segment| segment, Note { cookie, data: opcode as u32 }).unwrap();
+    let shadow = Shadow { cookie, data: opcode as u32 };
+    qp.post(&Request { shadow, ..request(opcode, remote) }, &[local], |&segment| segment).unwrap();
 }
 
-pub fn request(opcode: Opcode, remote: Option<Segment>) -> SendRequest {
-    let remote = remote.unwrap_or_default();
-    SendRequest {
-        opcode,
-        flags: SendFlags::SIGNALED,
-        immediate: 0,
-        remote_key: remote.key,
-        remote_addr: remote.addr,
-    }
+pub fn request(opcode: Opcode, remote: Option<Segment>) -> Request {
+    let Segment { addr, key, .. } = remote.unwrap_or_default();
+    let remote = Remote { addr, key };
+    let operation = match opcode {
+        Opcode::Send => Operation::Send { immediate: None },
+        Opcode::Write => Operation::Write { to: remote, immediate: None },
+        Opcode::Read => Operation::Read { from: remote },
+        other => unreachable!("{other:?}"),
+    };
+    Request { operation, flags: SendFlags::SIGNALED, shadow: Shadow::default() }
 }
 
 pub fn receive(qp: &Qp, local: Segment, cookie: u64) {
-    qp.post_receive(false, &[local], |&segment| segment, Note { cookie, data: 0 }).unwrap();
+    qp.post_receive(false, &[local], |&segment| segment, Shadow { cookie, data: 0 }).unwrap();
 }
 
 const DEPTHS: ReadDepths = ReadDepths { responder_resources: 4, initiator_depth: 4 };

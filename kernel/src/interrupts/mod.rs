@@ -16,7 +16,7 @@ use alloc::boxed::Box;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use platform::InterruptHandler;
+use nic_hal::InterruptHandler;
 use spin::Once;
 use x86_64::VirtAddr;
 use x86_64::instructions::port::Port;

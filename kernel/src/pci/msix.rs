@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use platform::InterruptHandler;
+use nic_hal::InterruptHandler;
 use platform::sync::Mutex;
 use volatile::VolatilePtr;
 
@@ -85,7 +85,7 @@ impl Msix {
         }
     }
 
-    /// See [`platform::Device::set_vector`]. Also false when there is no vector left.
+    /// See [`nic_hal::Transport::set_vector`]. Also false when there is no vector left.
     pub(super) fn set(&self, index: u16, handler: Option<InterruptHandler>) -> bool {
         let mut vectors = self.vectors.lock();
         let Some(slot) = vectors.get_mut(usize::from(index)) else { return false };

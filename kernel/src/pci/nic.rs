@@ -9,7 +9,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 
-use platform::{Device, InterruptHandler, SharedSlice};
+use nic_hal::{InterruptHandler, Transport};
+use platform::SharedSlice;
 use spin::Once;
 use volatile::VolatilePtr;
 use volatile::access::WriteOnly;
@@ -65,7 +66,7 @@ impl Nic {
     }
 }
 
-impl Device for Nic {
+impl Transport for Nic {
     fn registers(&self) -> SharedSlice<'_> {
         self.registers
     }
@@ -85,17 +86,17 @@ impl Device for Nic {
     }
 }
 
-static NICS: Once<Vec<Arc<dyn Device>>> = Once::new();
+static NICS: Once<Vec<Arc<dyn Transport>>> = Once::new();
 
 /// The NICs in this machine, in order of bus, device and function.
-pub fn nics() -> Vec<Arc<dyn Device>> {
+pub fn nics() -> Vec<Arc<dyn Transport>> {
     NICS.get().cloned().unwrap_or_default()
 }
 
 /// Finds the NICs.
 pub(crate) fn attach() {
     NICS.call_once(|| {
-        let mut nics: Vec<Arc<dyn Device>> = Vec::new();
+        let mut nics: Vec<Arc<dyn Transport>> = Vec::new();
         for function in functions() {
             let (vendor, device) = (function.vendor, function.device);
             let Some(identity) = IDENTITIES.iter().find(|i| (i.vendor, i.device) == (vendor, device)) else {

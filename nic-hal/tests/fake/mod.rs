@@ -1,5 +1,5 @@
-//! A device that does as it is told: it answers commands by a closure, and writes whatever a test wants into the
-//! driver's queues.
+//! A device that does as it is told: it answers commands by a closure, and writes whatever a test
+//! wants into the driver's queues.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::sync::atomic::Ordering;
@@ -10,8 +10,9 @@ use host::{Arena, Machine};
 use nic_abi::admin::{Command, PHASE, RESPONSE_SIZE, Response};
 use nic_abi::registers::{self, CONTROL_RESET, CONTROL_START, Control, Identity, State};
 use nic_abi::{cqe, doorbell, ident};
+use nic_hal::{InterruptHandler, Transport};
 use nic_model::GuestMemory;
-use platform::{Device, DmaBuffer, InterruptHandler, Platform, SharedSlice};
+use platform::{DmaBuffer, Platform, SharedSlice};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// What the device does with a command: `None` for no answer at all.
@@ -50,7 +51,7 @@ pub struct Fake {
 
 struct Handle(Arc<Shared>);
 
-impl Device for Handle {
+impl Transport for Handle {
     fn registers(&self) -> SharedSlice<'_> {
         self.0.registers.slice()
     }
@@ -136,7 +137,7 @@ impl Fake {
         Fake { shared, thread: Some(thread), commands, platform, machine }
     }
 
-    pub fn device(&self) -> Arc<dyn Device> {
+    pub fn transport(&self) -> Arc<dyn Transport> {
         Arc::new(Handle(self.shared.clone()))
     }
 

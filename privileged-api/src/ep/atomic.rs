@@ -1,8 +1,6 @@
 //! Posting atomic operations (page it_post_atomic).
 
-use kernel_agent::{Note, SendRequest};
-use nic_abi::registers::Features;
-use nic_abi::wqe::{Opcode, Segment};
+use kernel_agent::{Features, Operation, Remote, Request, Segment, Shadow};
 
 use super::post::{ATOMIC_FLAGS, check_flags, data, send_flags};
 use crate::address::{RdmaAddr, RmrContext};
@@ -61,24 +59,24 @@ impl Ia {
         let ep = core.rc(ep)?;
         check_flags(dto_flags, ATOMIC_FLAGS)?;
         ep.takes_requests()?;
-        let (opcode, event, compare_add, swap) = match op {
-            AtomicOp::CompareAndSwap => {
-                (Opcode::CompareSwap, EventType::DTO_CMP_SWAP_CMPL, compare, swap_or_add)
-            }
-            AtomicOp::FetchAndAdd => (Opcode::FetchAdd, EventType::DTO_FETCH_ADD_CMPL, swap_or_add, 0),
-        };
-        let request = SendRequest {
-            opcode,
-            flags: send_flags(dto_flags),
-            immediate: 0,
-            remote_key: rmr_context.key(),
-            remote_addr: rdma_addr.to_host(),
-        };
         let sink = core.segment(result);
-        // Of a longer buffer the first eight bytes are used; a shorter one is too short for the device.
+        // The device uses the first eight bytes of a longer buffer. A shorter one is too short for it.
         let sink = Segment { length: sink.length.min(BYTES), ..sink };
-        let note = Note { cookie, data: data(dto_flags, event) };
-        let posted = ep.qp.post_atomic(&request, sink, compare_add, swap, note);
-        posted.map_err(|error| core.not_posted(error))
+        let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
+        let (operation, event) = match op {
+            AtomicOp::CompareAndSwap => (
+                Operation::CompareSwap { remote, sink, compare, swap: swap_or_add },
+                EventType::DTO_CMP_SWAP_CMPL,
+            ),
+            AtomicOp::FetchAndAdd => {
+                (Operation::FetchAdd { remote, sink, add: swap_or_add }, EventType::DTO_FETCH_ADD_CMPL)
+            }
+        };
+        let shadow = Shadow { cookie, data: data(dto_flags, event) };
+        let request = Request { operation, flags: send_flags(dto_flags), shadow };
+        match ep.qp.post_plain(&request) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(core.not_posted(error)),
+        }
     }
 }

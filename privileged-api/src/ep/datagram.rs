@@ -3,8 +3,7 @@
 //! As in `post`: nothing here allocates, waits or formats. The endpoint's table entry and that of the address handle are held shared
 //! for as long as the post takes.
 
-use kernel_agent::{Note, SendRequest};
-use nic_abi::wqe::Opcode;
+use kernel_agent::{Operation, Request, Shadow};
 
 use super::Ep;
 use super::post::{RECV_FLAGS, check_flags, check_recv_flags, data, send_flags};
@@ -42,16 +41,10 @@ impl Ep {
             address.is_in(&self.zone).then(|| address.to(ud_ep_id, ud_ep_key))
         });
         let to = vector.flatten().ok_or(Error::InvalidAh)?;
-        let request = SendRequest {
-            opcode: Opcode::Send,
-            flags: send_flags(flags),
-            immediate: 0,
-            remote_key: 0,
-            remote_addr: 0,
-        };
-        let note = Note { cookie, data: data(flags, EventType::DTO_SEND_CMPL) };
-        match self.qp.post_datagram(&request, &to, segments, |triplet| core.segment(triplet), note) {
-            Ok(()) => Ok(()),
+        let shadow = Shadow { cookie, data: data(flags, EventType::DTO_SEND_CMPL) };
+        let request = Request { operation: Operation::Datagram { to }, flags: send_flags(flags), shadow };
+        match self.qp.post(&request, segments, |triplet| core.segment(triplet)) {
+            Ok(_) => Ok(()),
             Err(error) => Err(core.not_posted(error)),
         }
     }
@@ -73,8 +66,8 @@ impl Ep {
         if core.lacks_direct(segments) {
             return Err(Error::InvalidLmr);
         }
-        let note = Note { cookie, data: data(flags, EventType::DTO_UD_RECV_CMPL) };
-        match self.qp.post_receive(false, segments, |triplet| core.segment(triplet), note) {
+        let shadow = Shadow { cookie, data: data(flags, EventType::DTO_UD_RECV_CMPL) };
+        match self.qp.post_receive(false, segments, |triplet| core.segment(triplet), shadow) {
             Ok(()) => Ok(()),
             Err(error) => Err(core.not_posted(error)),
         }

@@ -21,8 +21,7 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use api_core::Context;
-use kernel_agent::{ConnectionId, Qp, SendSlot};
-use nic_abi::wqe::LinkFlags;
+use kernel_agent::{ConnectionId, LinkFlags, Qp, SendSlot};
 use platform::SleepLock;
 use platform::sync::{Mutex, MutexGuard};
 

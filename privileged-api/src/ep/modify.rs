@@ -1,6 +1,6 @@
 //! Modifying endpoints (pages it_ep_modify, it_ep_attributes_t).
 
-use nic_abi::admin::{ModifyQp, QpMask};
+use kernel_agent::QpChanges;
 
 use super::{Control, Ep, access};
 use crate::attributes::{EpAttributes, EpStateRc};
@@ -57,16 +57,14 @@ impl Ia {
         }
         let _operation = found.operation.lock(&core.shared.platform);
         let ep = core.as_it_is(&found)?;
-        let (wanted, modify) = {
+        let (wanted, changes) = {
             let control = ep.control.lock();
             match ep.is_ud() {
                 true => core.check_ud(&control, mask, ep_attr)?,
                 false => core.check(&ep, &control, mask, ep_attr)?,
             }
         };
-        if modify.mask != 0 {
-            ep.qp.modify(&modify).map_err(|error| core.error(error))?;
-        }
+        ep.qp.change(&changes).map_err(|error| core.error(error))?;
         ep.control.lock().attr = wanted;
         Ok(())
     }
@@ -80,12 +78,11 @@ impl Core {
         control: &Control,
         mask: EpParamMask,
         new: &EpAttributes,
-    ) -> Result<(EpAttributes, ModifyQp)> {
+    ) -> Result<(EpAttributes, QpChanges)> {
         use EpStateRc as S;
         let state = ep.state();
         let mut attr = control.attr;
-        let mut modify = ModifyQp::default();
-        let mut bits = QpMask::empty();
+        let mut changes = QpChanges::default();
         if mask.contains(EpParamMask::MAX_RECV_DTO) && ep.srq.is_some() {
             return Err(Error::InvalidRecvDto);
         }
@@ -106,8 +103,7 @@ impl Core {
                 return Err(Error::PayloadSize);
             }
             attr.max_dto_payload_size = new.max_dto_payload_size;
-            modify.max_message = new.max_dto_payload_size as u64;
-            bits |= QpMask::MAX_MESSAGE;
+            changes.max_message = Some(new.max_dto_payload_size as u64);
         }
         if mask.contains(EpParamMask::MAX_IRD) {
             if !matches!(state, S::Unconnected | S::Active2ConnectionPending) {
@@ -117,8 +113,7 @@ impl Core {
             attr.rc.rdma_read_ird = new.rc.rdma_read_ird;
             // Without a connection the depth goes along when one is made.
             if state == S::Active2ConnectionPending {
-                modify.max_dest_rd_atomic = new.rc.rdma_read_ird as u8;
-                bits |= QpMask::MAX_DEST_RD_ATOMIC;
+                changes.responder_resources = Some(new.rc.rdma_read_ird as u8);
             }
         }
         if mask.contains(EpParamMask::MAX_ORD) {
@@ -128,8 +123,7 @@ impl Core {
             self.check_depth(new.rc.rdma_read_ord, Error::ResourceOrd)?;
             attr.rc.rdma_read_ord = new.rc.rdma_read_ord;
             if state == S::Connected {
-                modify.max_rd_atomic = new.rc.rdma_read_ord as u8;
-                bits |= QpMask::MAX_RD_ATOMIC;
+                changes.initiator_depth = Some(new.rc.rdma_read_ord as u8);
             }
         }
         if mask.intersects(ENABLES) {
@@ -142,10 +136,8 @@ impl Core {
             if mask.contains(EpParamMask::ATOMICS_ENABLE) {
                 attr.rc.atomics_enable = new.rc.atomics_enable;
             }
-            modify.access = access(&attr).bits();
-            bits |= QpMask::ACCESS;
+            changes.access = Some(access(&attr));
         }
-        modify.mask = bits.bits();
-        Ok((attr, modify))
+        Ok((attr, changes))
     }
 }

@@ -7,8 +7,7 @@
 use core::sync::atomic::Ordering;
 
 use api_core::Entry;
-use kernel_agent::{Note, PostError, Rung, SegmentLimits, SendRequest};
-use nic_abi::wqe::{Opcode, Segment, SendFlags};
+use kernel_agent::{Operation, PostError, Remote, Request, Segment, SegmentLimits, SendFlags, Shadow};
 
 use super::{Common, Ep, Limits, state};
 use crate::address::{RdmaAddr, RmrContext};
@@ -20,44 +19,38 @@ use crate::ia::{Core, Ia};
 use crate::iobl::LmrTriplet;
 use crate::status::{Error, Result};
 
-/// What an operation is.
-struct Operation {
-    opcode: Opcode,
+/// The kind of a transfer.
+struct Kind {
+    operation: fn(Remote) -> Operation,
     event: EventType,
-    /// The flags that it may have.
+    /// The flags that the call may have.
     allowed: DtoFlags,
-    /// Its limit of segments.
+    /// The endpoint's limit of segments.
     segments: fn(&Limits) -> usize,
-    /// The same, as the gate knows it.
+    /// The same limit, as the slot has it.
     in_slot: fn(&SegmentLimits) -> u32,
 }
 
 /// A Send, Write or Read, but for its endpoint and its segments.
 #[derive(Clone, Copy)]
 struct Wanted {
-    operation: &'static Operation,
+    kind: &'static Kind,
     cookie: u64,
     flags: DtoFlags,
-    remote: (RdmaAddr, RmrContext),
+    remote: Remote,
 }
 
 impl Wanted {
     #[inline(always)]
     fn check_flags(&self) -> Result<()> {
-        check_flags(self.flags, self.operation.allowed)
+        check_flags(self.flags, self.kind.allowed)
     }
 
-    /// The request, and what comes back with its completion.
     #[inline(always)]
-    fn request(&self) -> (SendRequest, Note) {
-        let request = SendRequest {
-            opcode: self.operation.opcode,
-            flags: send_flags(self.flags),
-            immediate: 0,
-            remote_key: self.remote.1.key(),
-            remote_addr: self.remote.0.to_host(),
-        };
-        (request, Note { cookie: self.cookie, data: data(self.flags, self.operation.event) })
+    fn request(&self) -> Request {
+        let shadow = Shadow { cookie: self.cookie, data: data(self.flags, self.kind.event) };
+        let operation = (self.kind.operation)(self.remote);
+        Request { operation, flags: send_flags(self.flags), shadow }
     }
 }
 
@@ -75,22 +68,22 @@ pub(super) const SEND_FLAGS: DtoFlags = EACH.union(DtoFlags::SOLICITED_WAIT);
 pub(crate) const RECV_FLAGS: DtoFlags =
     DtoFlags::COMPLETION.union(DtoFlags::NOTIFY).union(DtoFlags::COALESCE);
 
-const SEND: Operation = Operation {
-    opcode: Opcode::Send,
+const SEND: Kind = Kind {
+    operation: |_| Operation::Send { immediate: None },
     event: EventType::DTO_SEND_CMPL,
     allowed: SEND_FLAGS,
     segments: |limits| limits.send_segments,
     in_slot: |limits| limits.send,
 };
-const WRITE: Operation = Operation {
-    opcode: Opcode::Write,
+const WRITE: Kind = Kind {
+    operation: |to| Operation::Write { to, immediate: None },
     event: EventType::DTO_RDMA_WRITE_CMPL,
     allowed: EACH,
     segments: |limits| limits.write_segments,
     in_slot: |limits| limits.write,
 };
-const READ: Operation = Operation {
-    opcode: Opcode::Read,
+const READ: Kind = Kind {
+    operation: |from| Operation::Read { from },
     event: EventType::DTO_RDMA_READ_CMPL,
     allowed: EACH,
     segments: |limits| limits.read_segments,
@@ -186,16 +179,15 @@ impl Ep {
     #[inline(always)]
     fn post(&self, core: &Core, wanted: &Wanted, segments: &[LmrTriplet]) -> Result<()> {
         wanted.check_flags()?;
-        if segments.len() > (wanted.operation.segments)(&self.limits) {
+        if segments.len() > (wanted.kind.segments)(&self.limits) {
             return Err(Error::InvalidNumSegments);
         }
         self.takes_requests()?;
         if core.lacks_direct(segments) {
             return Err(Error::InvalidLmr);
         }
-        let (request, note) = wanted.request();
-        match self.qp.post_send(&request, segments, |triplet| core.segment(triplet), note) {
-            Ok(()) => Ok(()),
+        match self.qp.post(&wanted.request(), segments, |triplet| core.segment(triplet)) {
+            Ok(_) => Ok(()),
             Err(error) => Err(core.not_posted(error)),
         }
     }
@@ -214,8 +206,8 @@ impl Ep {
         if core.lacks_direct(segments) {
             return Err(Error::InvalidLmr);
         }
-        let note = Note { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
-        match self.qp.post_receive(false, segments, |triplet| core.segment(triplet), note) {
+        let shadow = Shadow { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
+        match self.qp.post_receive(false, segments, |triplet| core.segment(triplet), shadow) {
             Ok(()) => Ok(()),
             // It has no receive queue of its own.
             Err(PostError::Kind) => Err(Error::InvalidSrq),
@@ -225,33 +217,24 @@ impl Ep {
 }
 
 impl Core {
-    #[cold]
-    #[inline(never)]
-    fn wake_device(&self) -> Result<()> {
-        self.agent.nic().kick();
-        Ok(())
-    }
-
     /// Posts a request of one segment through the gate. `None`: nothing was done.
     #[inline(always)]
-    fn post_single(&self, wanted: &Wanted, ep: EpHandle, segment: &LmrTriplet) -> Option<Rung> {
+    fn post_single(&self, wanted: &Wanted, ep: EpHandle, segment: &LmrTriplet) -> Option<()> {
         wanted.check_flags().ok()?;
         let segment = self.plain_segment(segment)?;
-        let (request, note) = wanted.request();
         let pass = ep.as_raw();
-        self.ep_slots.get(pass)?.post_single(pass, wanted.operation.in_slot, &request, segment, note)
+        self.ep_slots.get(pass)?.post_single(pass, wanted.kind.in_slot, &wanted.request(), segment)
     }
 
     /// The same with any number of segments.
-    fn post_through(&self, wanted: &Wanted, ep: EpHandle, segments: &[LmrTriplet]) -> Option<Rung> {
+    fn post_through(&self, wanted: &Wanted, ep: EpHandle, segments: &[LmrTriplet]) -> Option<()> {
         wanted.check_flags().ok()?;
         if self.lacks_direct(segments) {
             return None;
         }
-        let (request, note) = wanted.request();
         let segment = |triplet: &LmrTriplet| self.segment(triplet);
         let pass = ep.as_raw();
-        self.ep_slots.get(pass)?.post(pass, wanted.operation.in_slot, &request, segments, segment, note)
+        self.ep_slots.get(pass)?.post(pass, wanted.kind.in_slot, &wanted.request(), segments, segment)
     }
 }
 
@@ -260,9 +243,9 @@ impl Ia {
     fn post(&self, wanted: Wanted, ep: EpHandle, segments: &[LmrTriplet]) -> Result<()> {
         let core = self.core();
         if let [segment] = segments
-            && let Some(rung) = core.post_single(&wanted, ep, segment)
+            && core.post_single(&wanted, ep, segment).is_some()
         {
-            return if rung == Rung::Awake { Ok(()) } else { core.wake_device() };
+            return Ok(());
         }
         self.post_any(wanted, ep, segments)
     }
@@ -272,8 +255,8 @@ impl Ia {
     #[inline(never)]
     fn post_any(&self, wanted: Wanted, ep: EpHandle, segments: &[LmrTriplet]) -> Result<()> {
         let core = self.live()?;
-        if let Some(rung) = core.post_through(&wanted, ep, segments) {
-            return if rung == Rung::Awake { Ok(()) } else { core.wake_device() };
+        if core.post_through(&wanted, ep, segments).is_some() {
+            return Ok(());
         }
         let entry = core.eps.lock(ep.as_raw());
         let Some(ep) = entry.as_deref().and_then(Entry::object) else { return Err(Error::InvalidEp) };
@@ -296,8 +279,8 @@ impl Ia {
         cookie: u64,
         dto_flags: DtoFlags,
     ) -> Result<()> {
-        let remote = (RdmaAddr(0), RmrContext(0));
-        self.post(Wanted { operation: &SEND, cookie, flags: dto_flags, remote }, ep, local_segments)
+        let remote = Remote::default();
+        self.post(Wanted { kind: &SEND, cookie, flags: dto_flags, remote }, ep, local_segments)
     }
 
     /// Posts an RDMA Write of all segments, in order, to `rdma_addr` of the peer's region.
@@ -319,8 +302,8 @@ impl Ia {
         rdma_addr: RdmaAddr,
         rmr_context: RmrContext,
     ) -> Result<()> {
-        let remote = (rdma_addr, rmr_context);
-        self.post(Wanted { operation: &WRITE, cookie, flags: dto_flags, remote }, ep, local_segments)
+        let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
+        self.post(Wanted { kind: &WRITE, cookie, flags: dto_flags, remote }, ep, local_segments)
     }
 
     /// Posts an RDMA Read from `rdma_addr` of the peer's region to all segments, in order.
@@ -342,8 +325,8 @@ impl Ia {
         rdma_addr: RdmaAddr,
         rmr_context: RmrContext,
     ) -> Result<()> {
-        let remote = (rdma_addr, rmr_context);
-        self.post(Wanted { operation: &READ, cookie, flags: dto_flags, remote }, ep, local_segments)
+        let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
+        self.post(Wanted { kind: &READ, cookie, flags: dto_flags, remote }, ep, local_segments)
     }
 
     /// Posts a Receive: the segments take one message. `handle` is an endpoint, or a shared receive queue: then one of the endpoints that use it takes the

@@ -6,10 +6,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use api_core::Context;
-use kernel_agent::{Qp, QpType};
-use nic_abi::admin::{ModifyQp, QpMask, QpState};
-use nic_abi::registers::Features;
-use nic_abi::wqe;
+use kernel_agent::{Features, Qp, QpChanges, QpType, send_blocks};
 use platform::SleepLock;
 use platform::sync::Mutex;
 
@@ -124,17 +121,7 @@ impl Core {
         let attributes = self.qp_attributes(QpType::Ud, common, attr)?;
         let created = self.client()?.create_qp(&attributes);
         let qp = created.map_err(|error| self.error(error))?;
-        let key = ModifyQp {
-            mask: (QpMask::STATE | QpMask::QKEY).bits(),
-            state: QpState::Init as u32,
-            qkey: attr.ud.ep_info.ud_ep_key,
-            ..ModifyQp::default()
-        };
-        let to = |state: QpState| {
-            let mask = QpMask::STATE.bits();
-            qp.modify(&ModifyQp { mask, state: state as u32, ..ModifyQp::default() })
-        };
-        let ready = qp.modify(&key).and_then(|()| to(QpState::Rtr)).and_then(|()| to(QpState::Rts));
+        let ready = qp.start_datagrams(attr.ud.ep_info.ud_ep_key);
         ready.map_err(|error| {
             let _ = qp.destroy();
             self.error(error)
@@ -161,7 +148,7 @@ impl Core {
         if let Some((_, error)) = checks.iter().find(|(holds, _)| !holds) {
             return Err(*error);
         }
-        let blocks = wqe::datagram_blocks(attr.max_send_segments.max(1) as u32) as usize;
+        let blocks = send_blocks(QpType::Ud, attr.max_send_segments.max(1) as u32) as usize;
         match attr.max_request_dtos.checked_mul(blocks) {
             Some(needed) if needed <= id.max_sq_blocks as usize => Ok(()),
             _ => Err(Error::ResourceReqDto),
@@ -174,7 +161,7 @@ impl Core {
         control: &Control,
         mask: EpParamMask,
         new: &EpAttributes,
-    ) -> Result<(EpAttributes, ModifyQp)> {
+    ) -> Result<(EpAttributes, QpChanges)> {
         // The payload size can be set at creation only; there is no state in which it could be later.
         if mask.intersects(RC_ONLY.union(EpParamMask::MAX_PAYLOAD)) {
             return Err(Error::InvalidEpType);
@@ -183,14 +170,13 @@ impl Core {
             return Err(Error::InvalidEpState);
         }
         let mut attr = control.attr;
-        let mut modify = ModifyQp::default();
+        let mut changes = QpChanges::default();
         if mask.contains(EpParamMask::EP_KEY) {
             let key = new.ud.ep_info.ud_ep_key;
             self.check_key(key)?;
             attr.ud.ep_info.ud_ep_key = key;
-            modify.qkey = key;
-            modify.mask = QpMask::QKEY.bits();
+            changes.qkey = Some(key);
         }
-        Ok((attr, modify))
+        Ok((attr, changes))
     }
 }

@@ -1,8 +1,6 @@
 //! Transfers that unlink a region on the way (pages it_post_send_and_unlink, it_post_rdma_read_to_rmr).
 
-use kernel_agent::{Note, SendRequest};
-use nic_abi::registers::Features;
-use nic_abi::wqe::Opcode;
+use kernel_agent::{Features, Operation, Request, Shadow};
 
 use super::Ep;
 use super::post::{SEND_FLAGS, check_flags, data, send_flags};
@@ -31,16 +29,13 @@ impl Ep {
         if core.lacks_direct(segments) {
             return Err(Error::InvalidLmr);
         }
-        let request = SendRequest {
-            opcode: Opcode::SendInvalidate,
-            flags: send_flags(flags),
-            immediate: context.key(),
-            remote_key: 0,
-            remote_addr: 0,
-        };
-        let note = Note { cookie, data: data(flags, EventType::DTO_SEND_CMPL) };
-        let posted = self.qp.post_send(&request, segments, |triplet| core.segment(triplet), note);
-        posted.map_err(|error| core.not_posted(error))
+        let shadow = Shadow { cookie, data: data(flags, EventType::DTO_SEND_CMPL) };
+        let operation = Operation::SendInvalidate { key: context.key() };
+        let request = Request { operation, flags: send_flags(flags), shadow };
+        match self.qp.post(&request, segments, |triplet| core.segment(triplet)) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(core.not_posted(error)),
+        }
     }
 }
 

@@ -1,8 +1,7 @@
 //! Taking events: one, or many completions at once (page it_evd_dequeue), and the effects of a
 //! failure.
 
-use kernel_agent::{Completion, Took};
-use nic_abi::cqe::Status;
+use kernel_agent::{Completion, CompletionStatus, Took};
 
 use super::callback::Origin;
 use super::{Evd, Queue, dto};
@@ -117,7 +116,7 @@ impl Core {
     /// The effects of a failed completion: its connection breaks, and its link never came into
     /// force.
     pub(crate) fn failed(&self, completion: &Completion) {
-        if completion.status == Status::Success {
+        if completion.status == CompletionStatus::Success {
             return;
         }
         match EventType(completion.data & dto::note::EVENT) {
@@ -127,7 +126,7 @@ impl Core {
         }
         // A flushed request means that the endpoint is already non-operational; another event
         // reports the reason.
-        if completion.status != Status::Flushed {
+        if completion.status != CompletionStatus::Flushed {
             let ep = EpHandle::from_raw(completion.context);
             self.broken(ep, Some(completion.qpn), Origin::Call);
         }

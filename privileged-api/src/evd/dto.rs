@@ -13,8 +13,7 @@
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-use kernel_agent::{Arm, Completion, Cq, CqSlot, Done};
-use nic_abi::cqe::{CqeFlags, Status};
+use kernel_agent::{Arm, Completion, CompletionFlags, CompletionStatus, Cq, CqSlot, Done};
 use platform::sync::Mutex;
 
 use crate::closed;
@@ -214,8 +213,8 @@ impl Stage {
 /// Whether a completion is a notification event (it_evd_create).
 fn notifies(completion: &Completion) -> bool {
     completion.data & note::NOTIFY != 0
-        || completion.status != Status::Success
-        || completion.flags.contains(CqeFlags::RECEIVE | CqeFlags::SOLICITED)
+        || completion.status != CompletionStatus::Success
+        || completion.flags.contains(CompletionFlags::RECEIVE | CompletionFlags::SOLICITED)
 }
 
 /// The event of a success without further details.
@@ -239,19 +238,19 @@ pub(crate) fn plain(done: Done, evd: EvdHandle) -> DtoCompletion {
 pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) -> DtoCompletion {
     let event_number = EventType(completion.data & note::EVENT);
     let dto_status = match completion.status {
-        Status::Success => DtoStatus::Success,
+        CompletionStatus::Success => DtoStatus::Success,
         failed => failure(failed, event_number),
     };
     let mut flags = DtoUdFlags::empty();
     let mut ud_ep_id = 0;
     if event_number == EventType::DTO_UD_RECV_CMPL {
         ud_ep_id = completion.source_or_field;
-        if completion.flags.contains(CqeFlags::GRH) {
+        if completion.flags.contains(CompletionFlags::GRH) {
             flags = DtoUdFlags::IB_GRH_PRESENT;
         }
     }
     let mut unlinked_mr_handle = Handle::NULL;
-    if completion.flags.contains(CqeFlags::INVALIDATED) {
+    if completion.flags.contains(CompletionFlags::INVALIDATED) {
         unlinked_mr_handle = owners.get(completion.immediate);
     }
     DtoCompletion {
@@ -273,23 +272,25 @@ pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) ->
 /// A request that the peer refuses as invalid violates a limit of length or of the endpoint, not
 /// protection. A failed link is a memory management error, whatever field the NIC reports.
 #[cold]
-fn failure(status: Status, event: EventType) -> DtoStatus {
+fn failure(status: CompletionStatus, event: EventType) -> DtoStatus {
     match status {
-        Status::Success => DtoStatus::Success,
-        Status::Flushed => DtoStatus::Flushed,
+        CompletionStatus::Success => DtoStatus::Success,
+        CompletionStatus::Flushed => DtoStatus::Flushed,
         _ if event == EventType::LMR_LINK_CMPL => DtoStatus::LocalMmOperation,
-        Status::LocalLength => DtoStatus::LocalLength,
-        Status::LocalQpOperation => DtoStatus::LocalEp,
-        Status::LocalProtection | Status::LocalAccess => DtoStatus::LocalProtection,
-        Status::WindowBind => DtoStatus::RmrOperationFailed,
-        Status::BadResponse => DtoStatus::BadResponse,
+        CompletionStatus::LocalLength => DtoStatus::LocalLength,
+        CompletionStatus::LocalQpOperation => DtoStatus::LocalEp,
+        CompletionStatus::LocalProtection | CompletionStatus::LocalAccess => DtoStatus::LocalProtection,
+        CompletionStatus::WindowBind => DtoStatus::RmrOperationFailed,
+        CompletionStatus::BadResponse => DtoStatus::BadResponse,
         // A Send accesses no remote region but the one that it unlinks (it_post_send_and_unlink).
-        Status::RemoteAccess if event == EventType::DTO_SEND_CMPL => DtoStatus::RemoteResponder,
-        Status::RemoteAccess => DtoStatus::RemoteAccess,
-        Status::RemoteInvalidRequest | Status::RemoteOperation => DtoStatus::RemoteResponder,
-        Status::RetryExceeded => DtoStatus::Transport,
-        Status::RnrRetryExceeded => DtoStatus::ReceiverNotReady,
-        Status::MemoryManagement => DtoStatus::LocalMmOperation,
+        CompletionStatus::RemoteAccess if event == EventType::DTO_SEND_CMPL => DtoStatus::RemoteResponder,
+        CompletionStatus::RemoteAccess => DtoStatus::RemoteAccess,
+        CompletionStatus::RemoteInvalidRequest | CompletionStatus::RemoteOperation => {
+            DtoStatus::RemoteResponder
+        }
+        CompletionStatus::RetryExceeded => DtoStatus::Transport,
+        CompletionStatus::RnrRetryExceeded => DtoStatus::ReceiverNotReady,
+        CompletionStatus::MemoryManagement => DtoStatus::LocalMmOperation,
     }
 }
 
@@ -301,17 +302,23 @@ mod tests {
     fn an_invalid_request_is_no_matter_of_access() {
         let ways = [EventType::DTO_RDMA_READ_CMPL, EventType::DTO_FETCH_ADD_CMPL, EventType::DTO_SEND_CMPL];
         for way in ways {
-            assert_eq!(failure(Status::RemoteInvalidRequest, way), DtoStatus::RemoteResponder);
+            assert_eq!(failure(CompletionStatus::RemoteInvalidRequest, way), DtoStatus::RemoteResponder);
         }
-        assert_eq!(failure(Status::RemoteAccess, EventType::DTO_RDMA_READ_CMPL), DtoStatus::RemoteAccess);
-        assert_eq!(failure(Status::RemoteAccess, EventType::DTO_SEND_CMPL), DtoStatus::RemoteResponder);
+        assert_eq!(
+            failure(CompletionStatus::RemoteAccess, EventType::DTO_RDMA_READ_CMPL),
+            DtoStatus::RemoteAccess
+        );
+        assert_eq!(
+            failure(CompletionStatus::RemoteAccess, EventType::DTO_SEND_CMPL),
+            DtoStatus::RemoteResponder
+        );
     }
 
     #[test]
     fn a_link_fails_as_memory_management_or_is_flushed() {
         let link = EventType::LMR_LINK_CMPL;
-        assert_eq!(failure(Status::LocalProtection, link), DtoStatus::LocalMmOperation);
-        assert_eq!(failure(Status::Flushed, link), DtoStatus::Flushed);
+        assert_eq!(failure(CompletionStatus::LocalProtection, link), DtoStatus::LocalMmOperation);
+        assert_eq!(failure(CompletionStatus::Flushed, link), DtoStatus::Flushed);
     }
 
     #[test]

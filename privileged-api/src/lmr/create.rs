@@ -5,10 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::AtomicBool;
 
 use api_core::Context;
-use kernel_agent::{Client, MemoryList, Pd, Region};
-use nic_abi::ident;
-use nic_abi::registers::Features;
-use nic_abi::wqe::{LinkFlags, ListElement};
+use kernel_agent::{Client, Features, LinkFlags, ListElement, MemoryList, Pd, Region};
 use platform::sync::Mutex;
 use platform::{DmaBuffer, SleepLock};
 
@@ -361,7 +358,7 @@ impl Core {
             shared_id,
             links: Mutex::new(Links {
                 posted: Posted::new(linking),
-                variant: ident::key(0, 0, key as u8) as u8,
+                variant: kernel_agent::key::variant(key),
                 now_runs: memory.runs,
                 before_runs: Runs::new(),
                 gone: false,

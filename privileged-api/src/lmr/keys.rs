@@ -11,13 +11,11 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use api_core::handle;
-use nic_abi::ident;
+use kernel_agent::key;
 
 use crate::handle::{HandleType, LmrHandle};
 use crate::status::{Error, Result};
 
-/// A key that no region has: of the reserved key's slot, but not the reserved key.
-const NO_KEY: u32 = ident::key(0, 0xff, 0xff);
 /// Of a handle.
 const UPPER: u64 = !0 << 32;
 
@@ -79,7 +77,7 @@ impl Keys {
 
     #[cold]
     fn other(&self, lmr: LmrHandle) -> u32 {
-        if self.direct && lmr == LmrHandle::DIRECT { ident::KEY_RESERVED } else { NO_KEY }
+        if self.direct && lmr == LmrHandle::DIRECT { key::RESERVED } else { key::NONE }
     }
 }
 
@@ -97,7 +95,7 @@ mod tests {
         for ia in [1, 0x21, 0xfff] {
             let keys = Keys::new(ia, 100, true).unwrap();
             let right = lmr(ia, 70, 1);
-            assert_eq!(keys.get(right), NO_KEY);
+            assert_eq!(keys.get(right), key::NONE);
             keys.set(right, 42);
             assert_eq!(keys.get(right), 42);
             let wrong_type = LmrHandle::from_raw(handle::word(HandleType::Rmr.tag(), ia, 70, 1));
@@ -105,11 +103,11 @@ mod tests {
             for wrong in
                 others.into_iter().chain([wrong_type, lmr(ia, 71, 1), lmr(ia, 100, 1), lmr(ia, 1 << 23, 1)])
             {
-                assert_eq!(keys.get(wrong), NO_KEY, "{wrong:?}");
+                assert_eq!(keys.get(wrong), key::NONE, "{wrong:?}");
             }
             keys.clear(right);
-            assert_eq!(keys.get(right), NO_KEY);
-            assert_eq!(keys.get(LmrHandle::NULL), NO_KEY);
+            assert_eq!(keys.get(right), key::NONE);
+            assert_eq!(keys.get(LmrHandle::NULL), key::NONE);
         }
     }
 
@@ -117,9 +115,9 @@ mod tests {
     fn the_direct_handle_is_the_reserved_key() {
         // With some IA numbers the lower half of the direct handle is like that of the IA's own first region.
         for ia in 1..0xfff {
-            assert_eq!(Keys::new(ia, 1, true).unwrap().get(LmrHandle::DIRECT), ident::KEY_RESERVED);
-            assert_eq!(Keys::new(ia, 1, false).unwrap().get(LmrHandle::DIRECT), NO_KEY);
+            assert_eq!(Keys::new(ia, 1, true).unwrap().get(LmrHandle::DIRECT), key::RESERVED);
+            assert_eq!(Keys::new(ia, 1, false).unwrap().get(LmrHandle::DIRECT), key::NONE);
         }
-        assert_ne!(NO_KEY, ident::KEY_RESERVED);
+        assert_ne!(key::NONE, key::RESERVED);
     }
 }

@@ -7,9 +7,7 @@
 use alloc::sync::Arc;
 
 use api_core::handle::index;
-use kernel_agent::{Link, Note, PostError};
-use nic_abi::ident;
-use nic_abi::registers::Features;
+use kernel_agent::{Features, Link, Operation, PostError, Request, Shadow, key};
 
 use super::{
     LINKS, Linking, Lmr, check_list, first_byte, is_remote, is_valid_combination, memory_list, put_runs,
@@ -126,13 +124,16 @@ impl Ia {
 impl Core {
     /// Posts a request that the device refuses as a memory management error.
     fn post_refused(&self, ep: &Ep, cookie: u64, flags: DtoFlags) -> Result<()> {
-        self.post_invalidate(ep, ident::KEY_RESERVED, cookie, flags)
+        self.post_invalidate(ep, key::RESERVED, cookie, flags)
     }
 
     fn post_invalidate(&self, ep: &Ep, key: u32, cookie: u64, flags: DtoFlags) -> Result<()> {
-        let note = Note { cookie, data: data(flags, EventType::LMR_LINK_CMPL) };
-        let posted = ep.qp().post_invalidate(key, send_flags(flags), note);
-        posted.map_err(|error| self.not_posted_to(ep.handle, error))
+        let shadow = Shadow { cookie, data: data(flags, EventType::LMR_LINK_CMPL) };
+        let operation = Operation::LocalInvalidate { key };
+        match ep.qp().post_plain(&Request { operation, flags: send_flags(flags), shadow }) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.not_posted_to(ep.handle, error)),
+        }
     }
 
     /// Posts a link; the region's key is the new one from now on. `None` if the list turned out to be one that completes in error.
@@ -160,8 +161,8 @@ impl Core {
             let variant = links.variant.checked_add(1).unwrap_or(1);
             let word =
                 data(flags, EventType::LMR_LINK_CMPL) | note::link(index(lmr.handle.as_raw()), variant);
-            let note = Note { cookie, data: word };
-            let posted = ep.qp().post_link(&lmr.region, &link, variant, send_flags(flags), note);
+            let shadow = Shadow { cookie, data: word };
+            let posted = ep.qp().post_link(&lmr.region, &link, variant, send_flags(flags), shadow);
             if let Ok(key) = posted {
                 linking.key = key;
                 links.variant = variant;

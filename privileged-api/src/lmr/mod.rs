@@ -18,8 +18,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 
 use api_core::Context;
-use kernel_agent::{MemoryList, Region};
-use nic_abi::wqe::{LinkFlags, ListElement};
+use kernel_agent::{LinkFlags, ListElement, MemoryList, Region};
 use platform::sync::Mutex;
 use platform::{DmaBuffer, SleepLock};
 use sharing::Sharing;

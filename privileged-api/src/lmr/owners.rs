@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use nic_abi::ident;
+use kernel_agent::key;
 use platform::sync::Once;
 
 use crate::handle::Handle;
@@ -35,13 +35,13 @@ impl Owners {
     }
 
     fn place(&self, key: u32) -> Option<&Owner> {
-        let slot = ident::key_slot(key) as usize;
+        let slot = key::slot(key) as usize;
         self.chunks.get(slot / CHUNK)?.get()?.get(slot % CHUNK)
     }
 
     /// Notes whose key it is, whatever its variant.
     pub(crate) fn set(&self, key: u32, owner: Handle) -> Result<()> {
-        let slot = ident::key_slot(key) as usize;
+        let slot = key::slot(key) as usize;
         let chunk = self.chunks.get(slot / CHUNK).ok_or(Error::Resources)?;
         chunk.try_call_once(|| {
             let mut owners = Vec::new();
@@ -82,16 +82,16 @@ mod tests {
     #[test]
     fn a_key_finds_its_owner_with_every_variant_and_no_other_generation() {
         let owners = Owners::new(128).unwrap();
-        let key = ident::key(70, 3, 0);
+        let key = key::new(70, 3, 0);
         assert!(owners.get(key).is_null());
         owners.set(key, Handle::from_raw(42)).unwrap();
-        assert_eq!(owners.get(ident::key(70, 3, 9)), Handle::from_raw(42));
-        assert!(owners.get(ident::key(70, 4, 0)).is_null());
-        assert!(owners.get(ident::key(71, 3, 0)).is_null());
+        assert_eq!(owners.get(key::new(70, 3, 9)), Handle::from_raw(42));
+        assert!(owners.get(key::new(70, 4, 0)).is_null());
+        assert!(owners.get(key::new(71, 3, 0)).is_null());
         owners.clear(key, Handle::from_raw(41));
         assert!(!owners.get(key).is_null(), "another's key");
         owners.clear(key, Handle::from_raw(42));
         assert!(owners.get(key).is_null());
-        assert_eq!(owners.set(ident::key(128, 0, 0), Handle::from_raw(1)), Err(Error::Resources));
+        assert_eq!(owners.set(key::new(128, 0, 0), Handle::from_raw(1)), Err(Error::Resources));
     }
 }

@@ -10,8 +10,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use kernel_agent::Region;
-use nic_abi::wqe::LinkFlags;
+use kernel_agent::{LinkFlags, Region};
 use platform::SleepLock;
 use platform::sync::Mutex;
 

@@ -4,8 +4,7 @@
 //! the device when the request's turn comes, and told by the completion. So is a narrow region linked with length 0, as the page asks of InfiniBand.
 
 use api_core::handle::index;
-use kernel_agent::Note;
-use nic_abi::wqe::LinkFlags;
+use kernel_agent::{Bind, LinkFlags, Operation, Request, Shadow};
 
 use super::{Linking, Rmr};
 use crate::address::RmrContext;
@@ -65,8 +64,8 @@ impl Ia {
         let linking = Linking { key: 0, qpn, lmr, privs, ep: ep.handle };
         let key = region.with_range(addr, length, |region_key| {
             ep.takes_requests()?;
-            let range = (region_key, addr as u64, length);
-            core.post_bind(&ep, &rmr, range, rights, linking, cookie, dto_flags)
+            let to = Bind { region: region_key, flags: rights, addr: addr as u64, length };
+            core.post_bind(&ep, &rmr, to, linking, cookie, dto_flags)
         })?;
         Ok(RmrContext::from_key(key))
     }
@@ -91,25 +90,28 @@ impl Ia {
         ep.takes_requests()?;
         if rmr.narrow {
             let links = rmr.links.lock();
-            let note = Note { cookie, data: data(dto_flags, EventType::RMR_LINK_CMPL) };
-            let posted = ep.qp().post_invalidate(links.posted.now().key, send_flags(dto_flags), note);
-            return posted.map_err(|error| core.not_posted_to(ep.handle, error));
+            let shadow = Shadow { cookie, data: data(dto_flags, EventType::RMR_LINK_CMPL) };
+            let operation = Operation::LocalInvalidate { key: links.posted.now().key };
+            let request = Request { operation, flags: send_flags(dto_flags), shadow };
+            return match ep.qp().post_plain(&request) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(core.not_posted_to(ep.handle, error)),
+            };
         }
         let nothing = Linking { qpn: ep.qp().qpn(), ..Linking::none(0) };
         // A bind of no bytes needs no region.
-        core.post_bind(&ep, &rmr, (0, 0, 0), LinkFlags::empty(), nothing, cookie, dto_flags).map(|_| ())
+        let to = Bind { region: 0, flags: LinkFlags::empty(), addr: 0, length: 0 };
+        core.post_bind(&ep, &rmr, to, nothing, cookie, dto_flags).map(|_| ())
     }
 }
 
 impl Core {
-    /// Posts a bind to a range: a region's key, an address in it and a length. Returns the window's key with it.
-    #[expect(clippy::too_many_arguments, reason = "what the two calls have in common")]
+    /// Posts a bind to a range of a region. Returns the window's new key.
     fn post_bind(
         &self,
         ep: &Ep,
         rmr: &Rmr,
-        (region_key, addr, length): (u32, u64, u64),
-        rights: LinkFlags,
+        to: Bind,
         mut linking: Linking,
         cookie: u64,
         flags: DtoFlags,
@@ -118,9 +120,8 @@ impl Core {
         // Variant 0 is that of a region before its first link.
         let variant = links.variant.checked_add(1).unwrap_or(1);
         let word = data(flags, EventType::RMR_LINK_CMPL) | note::link(index(rmr.handle.as_raw()), variant);
-        let note = Note { cookie, data: word };
-        let flags = send_flags(flags);
-        let posted = ep.qp().post_bind(&rmr.window, variant, region_key, rights, addr, length, flags, note);
+        let shadow = Shadow { cookie, data: word };
+        let posted = ep.qp().post_bind(&rmr.window, variant, to, send_flags(flags), shadow);
         let key = posted.map_err(|error| self.not_posted_to(ep.handle, error))?;
         linking.key = key;
         links.variant = variant;

@@ -9,10 +9,7 @@ mod link;
 use alloc::sync::Arc;
 
 use api_core::Context;
-use kernel_agent::{Window, WindowType};
-use nic_abi::admin::KeyInfo;
-use nic_abi::registers::Features;
-use nic_abi::wqe::LinkFlags;
+use kernel_agent::{Features, KeyInfo, LinkFlags, Window, WindowType};
 use platform::sync::Mutex;
 
 use crate::address::RmrContext;

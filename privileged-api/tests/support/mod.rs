@@ -22,7 +22,7 @@ impl World {
         let machine = Machine::new(nics);
         let provider = Provider::new(machine.platform());
         let mut agents = Vec::new();
-        for (number, device) in machine.devices().into_iter().enumerate() {
+        for (number, device) in machine.transports().into_iter().enumerate() {
             let agent =
                 Agent::open(machine.platform(), device, number as u32, Config::default()).expect("an agent");
             provider.add(&format!("rnic{number}"), agent.clone()).expect("a name");

@@ -41,7 +41,7 @@ pub fn run(node: &Node, pair: &Pair) -> Result<(), Failure> {
             target: sink,
             length: MESSAGE as u64,
         };
-        let nanoseconds = node.agents[0].bench(&copy).trying("the device's copy")?;
+        let nanoseconds = node.agents[0].test_handle().bench(&copy).trying("the device's copy")?;
         // The first round warms up.
         if round > 0 {
             writes.push(rate(seconds));

@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use common::{Failure, Node, Pair, Trying};
 use kernel::clock;
 use nic_abi::admin::{Bench, BenchKind};
-use nic_hal::{Nic, RnicDriver};
-use platform::{Device, Platform, Wake};
+use nic_hal::{Nic, Transport};
+use platform::{Platform, Wake};
 use privileged_api::{DtoFlags, Error};
 
 use crate::Target;
@@ -54,7 +54,7 @@ impl Signal {
 }
 
 /// Measures and prints.
-pub fn run(node: &Node, spare: &Arc<dyn Device>, pair: &Pair, target: &Target) -> Result<(), Failure> {
+pub fn run(node: &Node, spare: &Arc<dyn Transport>, pair: &Pair, target: &Target) -> Result<(), Failure> {
     let bare = bare_interrupt(node, spare)?;
     report("bare doorbell and MSI-X, guest halted", bare, None);
 
@@ -85,8 +85,8 @@ pub fn run(node: &Node, spare: &Arc<dyn Device>, pair: &Pair, target: &Target) -
 }
 
 /// A kick that the device answers with an interrupt and nothing else.
-fn bare_interrupt(node: &Node, spare: &Arc<dyn Device>) -> Result<Summary, Failure> {
-    let nic = RnicDriver::open(node.platform.clone(), spare.clone()).trying("opening the spare NIC")?;
+fn bare_interrupt(node: &Node, spare: &Arc<dyn Transport>) -> Result<Summary, Failure> {
+    let nic = Nic::open(node.platform.clone(), spare.clone()).trying("opening the spare NIC")?;
     let rounds = ROUNDS + ROUNDS / 10;
     let bench = Bench {
         kind: BenchKind::EchoInterrupt as u32,
@@ -95,7 +95,7 @@ fn bare_interrupt(node: &Node, spare: &Arc<dyn Device>) -> Result<Summary, Failu
         target: 0,
         length: 0,
     };
-    nic.bench(&bench).trying("starting the echo")?;
+    nic.testing().bench(&bench).trying("starting the echo")?;
     // From here on the driver needs no interrupt, so this handler may replace the driver's.
     let signal = Arc::new(Signal::default());
     let (platform, given) = (node.platform.clone(), signal.clone());

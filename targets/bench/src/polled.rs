@@ -52,7 +52,7 @@ fn bare_word(node: &Node) -> Result<Summary, Failure> {
         target: memory.bus(),
         length: 0,
     };
-    node.agents[0].bench(&bench).trying("starting the echo")?;
+    node.agents[0].test_handle().bench(&bench).trying("starting the echo")?;
     let mut round = 0;
     let samples = Samples::take(ROUNDS, || {
         round += 1;

@@ -12,7 +12,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use kernel_agent::{Agent, Config};
-use platform::{Device, Platform, Privileged};
+use nic_hal::Transport;
+use platform::{Platform, Privileged};
 use privileged_api::{Ia, Provider};
 
 pub use pair::{Pair, Side, Sizes};
@@ -61,7 +62,7 @@ impl Node {
     pub fn start(
         platform: Arc<dyn Platform>,
         privileged: Privileged,
-        nics: impl IntoIterator<Item = Arc<dyn Device>>,
+        nics: impl IntoIterator<Item = Arc<dyn Transport>>,
     ) -> Result<Node, Failure> {
         let provider = Provider::new(platform.clone());
         let mut agents = Vec::new();

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use kernel::{clock, interrupts, thread};
 use nic_abi::admin::{Bench, BenchKind};
-use nic_hal::{Nic, RnicDriver};
+use nic_hal::Nic;
 use platform::Wake;
 
 use crate::{Failure, Machine, Outcome, Test, check};
@@ -53,11 +53,11 @@ fn vectors(m: &Machine) -> Outcome {
 fn interrupts_are_spread(m: &Machine) -> Outcome {
     const ROUNDS: u32 = 50;
     for (number, device) in m.nics.iter().enumerate() {
-        let nic = RnicDriver::open(m.platform.clone(), device.clone())
+        let nic = Nic::open(m.platform.clone(), device.clone())
             .map_err(|_| Failure::new("the NIC does not start"))?;
         let count = Arc::new((AtomicU32::new(0), AtomicU32::new(0)));
         let bench = Bench { kind: BenchKind::EchoInterrupt as u32, rounds: ROUNDS, ..Bench::default() };
-        check(nic.bench(&bench).is_ok(), "the NIC refuses the benchmark")?;
+        check(nic.testing().bench(&bench).is_ok(), "the NIC refuses the benchmark")?;
         let (theirs, platform) = (count.clone(), m.platform.clone());
         device.set_vector(
             0,

@@ -19,7 +19,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use kernel::{Boot, args, clock, println};
-use platform::{Device, Platform};
+use nic_hal::Transport;
+use platform::Platform;
 
 kernel::entry!(main);
 
@@ -28,7 +29,7 @@ pub struct Machine {
     /// The kernel's services.
     pub platform: Arc<dyn Platform>,
     /// The NICs.
-    pub nics: Vec<Arc<dyn Device>>,
+    pub nics: Vec<Arc<dyn Transport>>,
 }
 
 /// Why a test failed, and at which line.

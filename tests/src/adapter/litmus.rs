@@ -25,7 +25,7 @@ pub(crate) const TESTS: &[Test] = &[
             target: memory.bus() + counter,
             length: 0,
         };
-        f.setup.a.agent.bench(&bench)?;
+        f.setup.a.agent.test_handle().bench(&bench)?;
         let mut adders = Vec::new();
         for _ in 0..2 {
             let memory = memory.clone();

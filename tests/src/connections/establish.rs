@@ -60,7 +60,7 @@ fn free_all(end: End) -> Outcome {
 
 /// Drops the next `count` management datagrams of the passive side; 0 stops that.
 fn lose(f: &Fixture, count: u32) -> Outcome {
-    Ok(f.setup.b.agent.inject(0, Injection::DropManagement, count, 0)?)
+    Ok(f.setup.b.agent.test_handle().inject(0, Injection::DropManagement, count, 0)?)
 }
 
 /// Accepts, rejects and hands off the same identifier, each in a thread of its own.

@@ -17,7 +17,7 @@ use crate::thread::{Signal, Thread, eventually};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 fn inject(f: &Fixture, what: Injection, value: u64) -> Outcome {
-    match f.setup.a.agent.inject(0, what, 1, value) {
+    match f.setup.a.agent.test_handle().inject(0, what, 1, value) {
         // The device may die before the agent has taken its answer.
         Ok(()) | Err(kernel_agent::Error::DeviceDead(_)) => Ok(()),
         Err(error) => Err(Failure::new(alloc::format!("{what:?}: {error:?}"))),

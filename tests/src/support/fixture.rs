@@ -17,8 +17,9 @@ use core::result::Result;
 
 use kernel_agent::{Agent, Config, Counts};
 use nic_abi::admin::Injection;
+use nic_hal::Transport;
 use platform::sync::Mutex;
-use platform::{Device, DmaBuffer, Platform};
+use platform::{DmaBuffer, Platform};
 use privileged_api::*;
 
 use crate::check::{Failure, Outcome, some};
@@ -99,7 +100,7 @@ impl Setup {
     pub fn new(
         platform: Arc<dyn Platform>,
         privileged: Privileged,
-        nics: impl IntoIterator<Item = Arc<dyn Device>>,
+        nics: impl IntoIterator<Item = Arc<dyn Transport>>,
         kill: Box<dyn Fn() + Send + Sync>,
         memory: Box<dyn Fn() -> Memory + Send + Sync>,
     ) -> Result<Setup, Failure> {
@@ -348,7 +349,7 @@ impl Fixture {
     /// Injects a fault into the device of `a`.
     #[track_caller]
     pub fn inject(&self, object: u32, what: Injection, count: u32, value: u64) -> Outcome {
-        match self.setup.a.agent.inject(object, what, count, value) {
+        match self.setup.a.agent.test_handle().inject(object, what, count, value) {
             Ok(()) => Ok(()),
             Err(error) => Err(Failure::new(format!("{what:?}: {error:?}"))),
         }

@@ -1,8 +1,9 @@
-//! The driver's own memory of what is outstanding on a work queue.
+//! The driver's shadow state: what it remembers of the requests that are outstanding on a work
+//! queue.
 //!
-//! Entries are in the order of posting, and a completion retires its request together with all earlier ones. One
-//! thread at a time posts (the queue's lock) and one at a time retires (the lock of the queue's owner); the two
-//! meet in `head` and `tail` only.
+//! Requests are in the order of posting, and a completion retires its request together with all
+//! earlier ones. One thread at a time posts (under the queue's lock) and one at a time retires
+//! (under the CQ's lock). They share only `head` and `tail`.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -10,19 +11,45 @@ use crate::mapped::Circle;
 
 /// What the poster gets back with the completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Note {
+pub struct Shadow {
     /// The consumer's word.
     pub cookie: u64,
-    /// A word of the caller's.
+    /// The word of the layer that posts.
     pub data: u32,
-    /// Bytes of local memory that the request names: no completion can be longer.
-    pub length: u32,
+}
+
+/// What the driver remembered of a request that is retired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retired {
+    /// The consumer's word.
+    pub cookie: u64,
+    /// The data, and in the upper half the length.
+    pub(crate) rest: u64,
+}
+
+impl Retired {
+    #[inline]
+    pub(crate) fn new(shadow: Shadow, length: u32) -> Retired {
+        Retired { cookie: shadow.cookie, rest: u64::from(shadow.data) | u64::from(length) << 32 }
+    }
+
+    /// The word of the layer that posted.
+    #[inline(always)]
+    pub fn data(&self) -> u32 {
+        self.rest as u32
+    }
+
+    /// Bytes of local memory that the request named: no completion can be longer.
+    #[inline(always)]
+    pub fn length(&self) -> u32 {
+        (self.rest >> 32) as u32
+    }
 }
 
 #[derive(Default)]
 struct Cell {
     cookie: AtomicU64,
-    // data | length << 32
+    /// As in [`Retired`].
     rest: AtomicU64,
 }
 
@@ -57,32 +84,35 @@ impl Outstanding {
         self.limit
     }
 
-    /// The tag of the next request; `None` if as many as may be are outstanding.
+    /// The tag of the next request; `None` if the queue is full.
     #[inline]
     pub(crate) fn next(&self) -> Option<u32> {
         let tail = self.tail.load(Ordering::Relaxed);
-        // Acquire: the retiring thread has read the cell before it is written anew.
+        // Acquire: the retiring thread has read the cell before the poster writes it again.
         let head = self.head.load(Ordering::Acquire);
         if tail.wrapping_sub(head) < self.limit { Some(tail) } else { None }
     }
 
-    /// Makes the request with the tag that [`Outstanding::next`] gave outstanding. Before the doorbell.
+    /// Makes the request with the tag that [`Outstanding::next`] returned outstanding. To be called
+    /// before the doorbell rings.
     #[inline]
-    pub(crate) fn add(&self, tag: u32, note: Note) {
+    pub(crate) fn add(&self, tag: u32, shadow: Shadow, length: u32) {
         let cell = self.cells.at(tag);
-        cell.cookie.store(note.cookie, Ordering::Relaxed);
-        cell.rest.store(u64::from(note.data) | u64::from(note.length) << 32, Ordering::Relaxed);
-        // Release: whoever sees the tag as outstanding sees its cell.
+        let Retired { cookie, rest } = Retired::new(shadow, length);
+        cell.cookie.store(cookie, Ordering::Relaxed);
+        cell.rest.store(rest, Ordering::Relaxed);
+        // Release: a thread that sees the tag as outstanding sees its cell.
         self.tail.store(tag.wrapping_add(1), Ordering::Release);
     }
 
-    /// Retires the request that a completion names, and all earlier ones; `None` if no such request is outstanding.
+    /// Retires the request that a completion names, and all earlier ones. `None` if no such request
+    /// is outstanding.
     #[inline]
-    pub fn retire(&self, tag: u32) -> Option<Note> {
-        self.retiring().retire(tag).map(Note::from)
+    pub fn retire(&self, tag: u32) -> Option<Retired> {
+        self.retiring().retire(tag)
     }
 
-    /// Retires one request after the other; nobody else may retire or clear meanwhile.
+    /// Retires several requests in a row. No other thread may retire or clear meanwhile.
     #[inline(always)]
     pub fn retiring(&self) -> Retiring<'_> {
         let tail = self.tail.load(Ordering::Acquire);
@@ -96,50 +126,29 @@ impl Outstanding {
         tag.wrapping_sub(head) < tail.wrapping_sub(head)
     }
 
-    /// Forgets all that is outstanding, when the device has.
+    /// Forgets all outstanding requests, after the device has forgotten them.
     pub fn clear(&self) {
         self.head.store(self.tail.load(Ordering::Acquire), Ordering::Release);
     }
 }
 
-/// What is noted of a request that was retired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
-    /// The consumer's word.
-    pub cookie: u64,
-    /// [`Note::data`], and in the upper half [`Note::length`].
-    pub(crate) rest: u64,
-}
-
-impl Taken {
-    /// The word of the caller's.
-    #[inline(always)]
-    pub fn data(&self) -> u32 {
-        self.rest as u32
-    }
-}
-
-impl From<Taken> for Note {
-    #[inline]
-    fn from(taken: Taken) -> Note {
-        Note { cookie: taken.cookie, data: taken.data(), length: (taken.rest >> 32) as u32 }
-    }
-}
-
-/// Several requests of one queue that are retired in a row. The poster learns of the room when this is dropped.
+/// Requests of one queue that are retired in a row. Dropping this makes their room visible to the
+/// poster.
 pub struct Retiring<'a> {
     requests: &'a Outstanding,
-    /// The tag after the last one that was posted when this began: what was posted since is for the next of these.
+    /// The tag after the last one that was posted when this began. Later requests are for the next
+    /// `Retiring`.
     tail: u32,
-    /// How many were outstanding then and are not retired yet.
+    /// How many of the requests that were outstanding then are not retired yet.
     left: u32,
 }
 
 impl Retiring<'_> {
-    /// Retires the request that a completion names, and all earlier ones; `None` if no such request was outstanding at the beginning.
+    /// Retires the request that a completion names, and all earlier ones. `None` if no such request
+    /// was outstanding at the beginning.
     #[inline(always)]
-    pub fn retire(&mut self, tag: u32) -> Option<Taken> {
-        // How many remain after it.
+    pub fn retire(&mut self, tag: u32) -> Option<Retired> {
+        // How many requests remain after it.
         let remain = self.tail.wrapping_sub(1).wrapping_sub(tag);
         if remain >= self.left {
             return None;
@@ -147,14 +156,14 @@ impl Retiring<'_> {
         self.left = remain;
         let cell = self.requests.cells.at(tag);
         let rest = cell.rest.load(Ordering::Relaxed);
-        Some(Taken { cookie: cell.cookie.load(Ordering::Relaxed), rest })
+        Some(Retired { cookie: cell.cookie.load(Ordering::Relaxed), rest })
     }
 }
 
 impl Drop for Retiring<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Release: the cells were read before the poster may write them anew.
+        // Release: the cells were read before the poster may write them again.
         self.requests.head.store(self.tail.wrapping_sub(self.left), Ordering::Release);
     }
 }
@@ -165,11 +174,11 @@ mod tests {
 
     fn post(requests: &Outstanding, cookie: u64) -> Option<u32> {
         let tag = requests.next()?;
-        requests.add(tag, Note { cookie, data: 7, length: 9 });
+        requests.add(tag, Shadow { cookie, data: 7 }, 9);
         Some(tag)
     }
 
-    /// With all counters about to wrap.
+    /// Requests whose counters are about to wrap.
     fn outstanding(limit: u32) -> Outstanding {
         let requests = Outstanding::new(limit);
         requests.head.store(u32::MAX - 1, Ordering::Relaxed);
@@ -182,37 +191,37 @@ mod tests {
         let requests = outstanding(4);
         let tags: [u32; 4] = core::array::from_fn(|n| post(&requests, n as u64).unwrap());
         assert_eq!((post(&requests, 9), requests.len()), (None, 4));
-        let note = requests.retire(tags[2]);
-        assert_eq!(note, Some(Note { cookie: 2, data: 7, length: 9 }));
+        let retired = requests.retire(tags[2]).unwrap();
+        assert_eq!((retired.cookie, retired.data(), retired.length()), (2, 7, 9));
         assert_eq!(requests.len(), 1);
         for earlier in &tags[..3] {
             assert_eq!(requests.retire(*earlier), None);
         }
         assert_eq!(requests.retire(tags[3].wrapping_add(1)), None, "never posted");
-        assert_eq!(requests.retire(tags[3]).map(|note| note.cookie), Some(3));
+        assert_eq!(requests.retire(tags[3]).map(|retired| retired.cookie), Some(3));
         assert!(requests.is_empty());
     }
 
     #[test]
-    fn a_bad_tag_ends_a_run_without_harm() {
+    fn a_bad_tag_retires_nothing() {
         let requests = outstanding(8);
         let tags: [u32; 4] = core::array::from_fn(|n| post(&requests, n as u64).unwrap());
         let mut run = requests.retiring();
-        assert_eq!(run.retire(tags[0]).map(|taken| taken.cookie), Some(0));
+        assert_eq!(run.retire(tags[0]).map(|retired| retired.cookie), Some(0));
         for bad in [tags[0], tags[3].wrapping_add(1), tags[0].wrapping_sub(1), tags[1] ^ 1 << 31] {
             assert_eq!(run.retire(bad), None);
         }
-        assert_eq!(run.retire(tags[1]).map(|taken| taken.cookie), Some(1));
-        // Posted meanwhile: the next run knows it.
+        assert_eq!(run.retire(tags[1]).map(|retired| retired.cookie), Some(1));
+        // Posted meanwhile: only the next run can retire it.
         let late = post(&requests, 4).unwrap();
         assert_eq!(run.retire(late), None);
         drop(run);
         assert_eq!(requests.len(), 3);
-        assert_eq!(requests.retire(late).map(|note| note.cookie), Some(4));
+        assert_eq!(requests.retire(late).map(|retired| retired.cookie), Some(4));
     }
 
     #[test]
-    fn room_comes_back_at_the_end_of_a_run() {
+    fn the_room_of_a_run_is_visible_when_the_run_ends() {
         let requests = outstanding(2);
         let (first, _) = (post(&requests, 0).unwrap(), post(&requests, 1).unwrap());
         let mut run = requests.retiring();
@@ -223,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_forgotten_is_not_retired() {
+    fn a_cleared_request_is_not_retired() {
         let requests = outstanding(4);
         let tag = post(&requests, 0).unwrap();
         requests.clear();

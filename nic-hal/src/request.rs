@@ -1,0 +1,174 @@
+//! Requests to a send queue, and the first block of their entry (`nic_abi::wqe`).
+
+use nic_abi::wqe::{AddressVector, BindArgs, Header, LinkFlags, ListArgs, Opcode, Segment, SendFlags};
+use zerocopy::transmute;
+
+use crate::Shadow;
+
+/// A request to a send queue, but for its local segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What the device does.
+    pub operation: Operation,
+    /// Options.
+    pub flags: SendFlags,
+    /// What the poster gets back with the completion.
+    pub shadow: Shadow,
+}
+
+/// An address in a peer's region or window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remote {
+    /// The address in the key's address space.
+    pub addr: u64,
+    /// The key.
+    pub key: u32,
+}
+
+/// What a request makes the device do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Sends the segments as one message.
+    Send {
+        /// Immediate data as it goes on the wire.
+        immediate: Option<u32>,
+    },
+    /// Sends the segments as one message, and invalidates a key of the receiver.
+    SendInvalidate {
+        /// The receiver's key.
+        key: u32,
+    },
+    /// Writes the segments to the peer's memory.
+    Write {
+        /// Where the first byte goes.
+        to: Remote,
+        /// Immediate data as it goes on the wire.
+        immediate: Option<u32>,
+    },
+    /// Reads from the peer's memory into the segments.
+    Read {
+        /// Where the first byte is.
+        from: Remote,
+    },
+    /// Sends the segments as a datagram.
+    Datagram {
+        /// The destination.
+        to: AddressVector,
+    },
+    /// Stores `swap` in eight bytes of the peer's memory if they are equal to `compare`.
+    CompareSwap {
+        /// The eight bytes.
+        remote: Remote,
+        /// Where their value from before goes.
+        sink: Segment,
+        /// The value to compare with.
+        compare: u64,
+        /// The new value.
+        swap: u64,
+    },
+    /// Adds to eight bytes of the peer's memory.
+    FetchAdd {
+        /// The eight bytes.
+        remote: Remote,
+        /// Where their value from before goes.
+        sink: Segment,
+        /// The value to add.
+        add: u64,
+    },
+    /// Links a region to memory.
+    FastRegister {
+        /// The region's new key.
+        key: u32,
+        /// Rights, addressing and the list's form.
+        flags: LinkFlags,
+        /// The address of the first byte.
+        base: u64,
+        /// Bytes of the memory.
+        length: u64,
+        /// The memory.
+        list: ListArgs,
+    },
+    /// Unlinks a region or window.
+    LocalInvalidate {
+        /// Its key.
+        key: u32,
+    },
+    /// Binds a window to a range of a region.
+    BindWindow {
+        /// The window's new key.
+        key: u32,
+        /// The region's key.
+        region: u32,
+        /// Remote rights and addressing.
+        flags: LinkFlags,
+        /// The range's first address in the region's address space.
+        addr: u64,
+        /// Bytes of the range; 0 unbinds a wide window.
+        length: u64,
+    },
+}
+
+/// What follows the header in the first block.
+pub(crate) enum Args {
+    /// The request's segments.
+    Segments,
+    /// These words; the request's segments follow in further blocks.
+    Address([u64; 4]),
+    /// These words. The request has no segments but the sink that the words may hold.
+    Words([u64; 4], Option<Segment>),
+}
+
+impl Request {
+    /// The header, but for what the queue fills in (tag, segments, blocks), and what follows it.
+    ///
+    /// Inlined: where the operation is known, nothing is left of the choice.
+    #[inline(always)]
+    pub(crate) fn encode(&self) -> (Header, Args) {
+        let header = |opcode, immediate, Remote { addr, key }, length| Header {
+            opcode: opcode as u8,
+            flags: self.flags.bits(),
+            immediate,
+            remote_key: key,
+            remote_addr: addr,
+            length,
+            ..Header::default()
+        };
+        let plain = |opcode, immediate, remote| (header(opcode, immediate, remote, 0), Args::Segments);
+        let none = Remote { addr: 0, key: 0 };
+        let atomic = |opcode, remote, sink: Segment, compare_add, swap| {
+            let words = [sink.addr, length_and_key(sink), compare_add, swap];
+            (header(opcode, 0, remote, 0), Args::Words(words, Some(sink)))
+        };
+        match self.operation {
+            Operation::Send { immediate: None } => plain(Opcode::Send, 0, none),
+            Operation::Send { immediate: Some(data) } => plain(Opcode::SendImmediate, data, none),
+            Operation::SendInvalidate { key } => plain(Opcode::SendInvalidate, key, none),
+            Operation::Write { to, immediate: None } => plain(Opcode::Write, 0, to),
+            Operation::Write { to, immediate: Some(data) } => plain(Opcode::WriteImmediate, data, to),
+            Operation::Read { from } => plain(Opcode::Read, 0, from),
+            Operation::Datagram { to } => (header(Opcode::Send, 0, none, 0), Args::Address(transmute!(to))),
+            Operation::CompareSwap { remote, sink, compare, swap } => {
+                atomic(Opcode::CompareSwap, remote, sink, compare, swap)
+            }
+            Operation::FetchAdd { remote, sink, add } => atomic(Opcode::FetchAdd, remote, sink, add, 0),
+            Operation::FastRegister { key, flags, base, length, list } => {
+                let rights = Remote { addr: base, key: flags.bits() };
+                (header(Opcode::FastRegister, key, rights, length), Args::Words(transmute!(list), None))
+            }
+            Operation::LocalInvalidate { key } => {
+                (header(Opcode::LocalInvalidate, key, none, 0), Args::Words([0; 4], None))
+            }
+            Operation::BindWindow { key, region, flags, addr, length } => {
+                let args = BindArgs { flags: flags.bits(), reserved: [0; 7] };
+                let range = Remote { addr, key: region };
+                (header(Opcode::BindWindow, key, range, length), Args::Words(transmute!(args), None))
+            }
+        }
+    }
+}
+
+/// The second word of a segment.
+#[inline(always)]
+pub(crate) fn length_and_key(segment: Segment) -> u64 {
+    u64::from(segment.length) | u64::from(segment.key) << 32
+}
