@@ -90,8 +90,8 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Threads may set the context of one object without synchronisation.
     test("context::set_by_many_threads", &["it_set_consumer_context.B05"], |f| {
-        // Four threads set contexts without any order between them. A get must never return a mix
-        // of two values, and no call waits for another.
+        // Four threads set and get contexts at the same time. A get must never return a mix of two
+        // values.
         let pz = f.a.pz_create()?;
         f.a.set_consumer_context(pz, 0)?;
         let mut threads = Vec::new();

@@ -257,11 +257,11 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             let ia = f.another(Some(f.setup.privileged))?;
-            let (world, alias) = (Objects::new(f, &ia)?, ia.clone());
+            let (objects, alias) = (Objects::new(f, &ia)?, ia.clone());
             ia.ia_free()?;
             refused(ia.ia_free(), Error::InvalidIa)?;
             refused(alias.ia_free(), Error::InvalidIa)?;
-            world.all_refused(Error::InvalidIa)?;
+            objects.all_refused(Error::InvalidIa)?;
             check_eq!(Error::InvalidIa as u32, 42);
             Ok(())
         },

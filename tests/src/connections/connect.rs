@@ -527,7 +527,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // The state of a connection does not depend on the consumer taking its events.
     test("connect::states_do_not_wait_for_the_consumer", &["it_ep_state_t.B03", "it_ep_state_t.B02"], |f| {
-        // The events of one connection are not dequeued. The state changes nevertheless.
+        // No event is dequeued before the third connection has ended.
         let (active, passive, listener) = sides(f)?;
         for _ in 0..3 {
             f.dial(&active, &listener, TWO_WAY, &[])?;

@@ -50,7 +50,8 @@ fn read(f: &Fixture, active: &End, passive: &End, count: usize) -> core::result:
     Ok(good)
 }
 
-fn within(f: &Fixture, active: &End, passive: &End) -> Outcome {
+/// Checks that twelve reads, which are more than may be outstanding, all succeed.
+fn reads_succeed(f: &Fixture, active: &End, passive: &End) -> Outcome {
     check_eq!(read(f, active, passive, 12)?, 12, "Reads that succeeded");
     Ok(())
 }
@@ -89,12 +90,12 @@ pub(crate) const TESTS: &[Test] = &[
             };
             check_eq!((rdma_read_ird, rdma_read_ord), (5, 2));
             check_eq!(depths_of(&active)?, (5, 1));
-            within(f, &active, &passive)?;
+            reads_succeed(f, &active, &passive)?;
             // While connected, ORD can be changed within what the peer accepted.
             for ord in [2, 1, 2] {
                 set(&active, EpParamMask::MAX_ORD, 0, ord)?;
                 check_eq!(depths_of(&active)?, (5, ord));
-                within(f, &active, &passive)?;
+                reads_succeed(f, &active, &passive)?;
             }
             // IRD can be changed without a connection only.
             check_eq!(set(&active, EpParamMask::MAX_IRD, 1, 0), Err(Error::InvalidEpState));

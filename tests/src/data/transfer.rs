@@ -134,7 +134,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.idle()
         },
     ),
-    // A write changes exactly the bytes that it names, and consumes no Receive.
+    // A write changes exactly the bytes that it names, and causes no event at the peer.
     test(
         "data::rdma_write",
         &[
@@ -173,7 +173,8 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.idle()
         },
     ),
-    // A read fetches exactly the bytes that it names, and the segment list can be reused at once.
+    // Each read brings exactly the bytes that it names, completes with its own cookie, and causes
+    // no event at the peer.
     test(
         "data::rdma_read",
         &[
@@ -334,7 +335,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // One segment more than the endpoint's maximum is refused for each operation.
+    // As many segments as the endpoint's maximum are accepted, and one more is refused, for each
+    // operation.
     test(
         "data::too_many_segments",
         &[
@@ -413,7 +415,7 @@ pub(crate) const TESTS: &[Test] = &[
         post(&pair.b, Way::Read, &segments, 3, SIGNALLED, from)?;
         pair.b.done(3, DtoStatus::Success)
     }),
-    // A message of the largest size arrives as a whole.
+    // Messages of 1 MiB arrive as a whole, for each operation.
     test(
         "data::large_messages",
         &["it_post_send.B02", "it_post_rdma_write.B02", "it_post_rdma_read.B02", "it_ep_attributes_t.F03"],
@@ -456,7 +458,8 @@ pub(crate) const TESTS: &[Test] = &[
             pair.b.recv_done(1, DtoStatus::Success)
         },
     ),
-    // One request more than the queue has room for is refused, for each operation.
+    // One request more than the queue has room for is refused, for each operation, and each
+    // completion makes room again.
     test(
         "data::full_queues",
         &[
@@ -532,7 +535,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // Both ends send and receive at the same time, and every message arrives.
+    // Both ends send and receive at the same time, and every Send and Receive completes in the
+    // order of posting.
     test("data::both_directions_at_once", &["it_post_recv.B25", "it_ep_rc_create.B05"], |f| {
         let (pair, a, b) = ready(f, 64 * 64)?;
         b.fill(2);

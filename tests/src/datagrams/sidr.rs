@@ -154,7 +154,8 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!((done.dto_status, done.ud_ep_id), (DtoStatus::Success, client.info.ud_ep_id));
         Ok(())
     }),
-    // Each status of a reply arrives, and the one that is reserved for redirection is refused.
+    // Each status of a reply arrives. Redirection, which is not supported, and an endpoint number
+    // that cannot exist are refused.
     test(
         "sidr::every_status",
         &[

@@ -96,7 +96,8 @@ pub(crate) const TESTS: &[Test] = &[
             two.b.works(true)
         },
     ),
-    // Each length from zero to the spigot's maximum arrives, in the order of posting.
+    // Messages of length zero up to the spigot's maximum arrive in Receives of exactly that room,
+    // and datagrams arrive in the order of posting.
     test(
         "ud::every_length",
         &[

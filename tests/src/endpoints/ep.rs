@@ -399,7 +399,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // Each bit that is undefined, or that cannot be modified, is refused.
+    // A mask with a bit that is undefined, or that cannot be modified, is refused.
     test(
         "ep::undefined_mask_bits",
         &[

@@ -262,7 +262,8 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(second.state()?, EpStateRc::Connected);
         Ok(())
     }),
-    // An RC endpoint has the RC attributes only; those of datagrams cannot be queried.
+    // An endpoint of either service type reports the attributes of its type, and a query for one of
+    // the other type's is refused.
     test("ep::attributes_of_the_service_type", &["it_ep_attributes_t.B01"], |f| {
         let (rc, ud) = (f.end(&f.a, &attributes())?, peer(&f.a, &datagrams())?);
         let of_rc = f.a.ep_query(rc.ep, EpParamMask::ALL)?;

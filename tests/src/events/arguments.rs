@@ -42,7 +42,7 @@ impl<'f> Objects<'f> {
         let ia = &f.a;
         let (naming, gathering) = (naming(ia)?, gathering(ia)?);
         let noted = ia.evd_create(SOFTWARE, EvdFlags::CREATE_FD, 4, 1, EvdHandle::NULL)?;
-        let world = Objects {
+        let objects = Objects {
             f,
             pair: f.pair()?,
             plain: software(ia, 4)?,
@@ -55,12 +55,12 @@ impl<'f> Objects<'f> {
             notification: ia.evd_notification(noted)?,
             called: software(ia, 4)?,
         };
-        enable(ia, world.idle, false)?;
-        ia.evd_post_se(world.plain, 1)?;
-        ia.evd_post_se(world.plain, 2)?;
-        ia.evd_post_se(world.gathered, 3)?;
-        count(f, world.called)?;
-        Ok(world)
+        enable(ia, objects.idle, false)?;
+        ia.evd_post_se(objects.plain, 1)?;
+        ia.evd_post_se(objects.plain, 2)?;
+        ia.evd_post_se(objects.gathered, 3)?;
+        count(f, objects.called)?;
+        Ok(objects)
     }
 
     fn ia(&self) -> &Ia {

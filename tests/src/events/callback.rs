@@ -390,7 +390,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // Each call on the page's list is refused in a callback, without effect.
+    // Calls that are on the page's list are refused in a callback, and create nothing.
     test("callback::forbidden_calls", &["it_evd_callback_attach.L02"], |f| {
         let end = f.end(&f.a, &attributes())?;
         let software = software(&f.a)?;
@@ -444,7 +444,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.ia_query()?;
         Ok(())
     }),
-    // Each call that is not on the page's list works in a callback.
+    // Calls that are not on the page's list work in a callback.
     test("callback::allowed_calls", &["it_evd_callback_attach.B12", "it_evd_callback_attach.V05"], |f| {
         let pair = f.pair()?;
         let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;

@@ -78,8 +78,7 @@ pub(crate) fn queue_plain(f: &Fixture, pair: &Pair, count: u64) -> Outcome {
 pub(crate) const PLAIN: DtoFlags = DtoFlags::COMPLETION;
 
 pub(crate) const TESTS: &[Test] = &[
-    // An EVD of each stream is enabled and empty, and a query returns its parameters for each bit
-    // of the mask.
+    // A new EVD of each stream is enabled and empty, and a query returns what it was created with.
     test(
         "evd::create_and_query_every_stream",
         &[
@@ -152,7 +151,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // Each forbidden combination of flags, and each undefined bit, is refused.
+    // Combinations of flags that the page forbids, and undefined bits, are refused.
     test(
         "evd::forbidden_flags",
         &[
@@ -343,7 +342,7 @@ pub(crate) const TESTS: &[Test] = &[
                 expect_software(&f.a, evd, data)?;
             }
             refused(f.a.evd_dequeue(evd), Error::QueueEmpty)?;
-            // More events than the queue has entries raise through it, one at a time.
+            // More events than the queue has entries pass through it, one at a time.
             for data in 0..1000 {
                 f.a.evd_post_se(evd, data)?;
                 expect_software(&f.a, evd, data)?;
@@ -454,7 +453,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // An EVD cannot be freed while an endpoint, a listen point or a service request uses it.
+    // An EVD cannot be freed while an endpoint or a listen point uses it.
     test(
         "evd::busy_while_fed",
         &[
@@ -492,7 +491,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // EVDs of the asynchronous and software streams can be freed with events in them.
+    // A software EVD can be freed with an event in it, and the EVDs of the asynchronous streams can
+    // be freed although they are bound.
     test(
         "evd::asynchronous_and_software_evds_can_be_freed_any_time",
         &["it_evd_free.B01", "it_evd_free.B02", "it_evd_create.B07"],

@@ -181,11 +181,11 @@ pub(crate) const TESTS: &[Test] = &[
             "it_status_t.F18",
         ],
         |f| {
-            let world = Objects::new(f, &f.a)?;
+            let objects = Objects::new(f, &f.a)?;
             let before = f.a.object_counts();
             inject(f, Injection::Fail, 0)?;
             disabled(f, &f.a)?;
-            world.all_refused(Error::IaCatastrophe)?;
+            objects.all_refused(Error::IaCatastrophe)?;
             check_eq!(f.a.object_counts(), before, "objects of a disabled IA");
             check_eq!(Error::IaCatastrophe as u32, 17);
             f.a.ia_free()?;

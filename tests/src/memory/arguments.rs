@@ -33,12 +33,12 @@ impl Objects {
         let pages = [crate::memory::iobl::map(&f.b, &region.buffer)?];
         let linkable = f.b.lmr_create_unlinked(pair.b.pz, 1, LmrFlags::NONE, 0)?;
         let rmr = f.b.rmr_create(pair.b.pz, RmrType::Wide)?;
-        let world = Objects { pair, region, linkable, pages, rmr };
-        world.window().part(0, 64).made(&world.pair.b)?;
-        for handle in [Handle::from(world.pair.b.pz), world.region.lmr.into(), world.rmr.into()] {
+        let objects = Objects { pair, region, linkable, pages, rmr };
+        objects.window().part(0, 64).made(&objects.pair.b)?;
+        for handle in [Handle::from(objects.pair.b.pz), objects.region.lmr.into(), objects.rmr.into()] {
             f.b.set_consumer_context(handle, handle.as_raw())?;
         }
-        Ok(world)
+        Ok(objects)
     }
 
     fn ia(&self) -> &Ia {
@@ -269,7 +269,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.refuses(&[call("lmr_modify", modify)], &undefined(0x24), Error::InvalidMask)
         },
     ),
-    // Every undefined or forbidden flag and privilege, in every call that takes them.
+    // Every undefined flag and privilege, in every call that takes them.
     test(
         "memory_arguments::flags_and_privileges",
         &[

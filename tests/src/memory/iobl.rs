@@ -345,7 +345,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // Repeated calls map a whole buffer, piece by piece, and the pieces make a valid list.
+    // Repeated calls map a whole buffer piece by piece, and each I/O address is the one of that
+    // place in the buffer.
     test(
         "mem_map::pieces_cover_the_buffer",
         &["it_mem_map.B02", "it_mem_map.B04", "it_mem_map.L01", "it_mem_unmap.B02", "it_io_addr_t.F01"],

@@ -10,14 +10,14 @@ use crate::fixture::{CONFIG, OPEN, PAGE, Region, SIGNALLED, pattern};
 use crate::{Test, check, check_eq, refused, test};
 
 /// InfiniBand's rules for the privileges of a region: local read is always granted, and remote
-/// write and atomics need local write.
+/// write needs local write.
 fn legal(privs: MemPriv) -> bool {
     privs.contains(MemPriv::LOCAL_READ)
         && (!privs.contains(MemPriv::REMOTE_WRITE) || privs.contains(MemPriv::LOCAL_WRITE))
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // A query returns what the region was created with, for each bit of the mask.
+    // A query returns what the region was created with, and only the fields that its mask names.
     test(
         "lmr::create_and_query",
         &[
@@ -82,7 +82,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.a.lmr_query(region.lmr, LmrParamMask::ALL), Error::InvalidLmr)
         },
     ),
-    // Each undefined bit of the mask is refused.
+    // A mask with an undefined bit is refused.
     test("lmr::undefined_mask_bits", &["it_lmr_query.IT_ERR_INVALID_MASK"], |f| {
         let pz = f.a.pz_create()?;
         let region = f.region(&f.a, pz, 64, OPEN)?;
@@ -146,7 +146,7 @@ pub(crate) const TESTS: &[Test] = &[
         check!(region.context.is_some());
         Ok(())
     }),
-    // Every defined flag is accepted, alone or combined; undefined bits are refused.
+    // Flags are accepted alone and combined; undefined bits are refused.
     test(
         "lmr::flags",
         &[
@@ -224,7 +224,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // A range that is not all mapped memory is refused.
+    // A range that does not lie within its buffer is refused.
     test(
         "lmr::memory_that_is_not_there",
         &["it_lmr_create.B02", "it_lmr_create.IT_ERR_FAULT", "it_status_t.F16"],

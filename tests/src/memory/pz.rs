@@ -35,7 +35,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.a.pz_free(pz), Error::InvalidPz)
         },
     ),
-    // Each undefined bit of the mask is refused.
+    // A mask with an undefined bit is refused.
     test("pz::undefined_mask_bits", &["it_pz_query.IT_ERR_INVALID_MASK"], |f| {
         let pz = f.a.pz_create()?;
         for bits in [0x04, 0x80, 0x8000_0000, u32::MAX] {

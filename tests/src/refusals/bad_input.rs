@@ -85,7 +85,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Every call that takes an RC endpoint. With `both`, also those that take a datagram endpoint.
+    /// Every call that takes an RC endpoint only.
     fn of_endpoint(&self, ia: &Ia, ep: EpHandle) -> Vec<Refusal> {
         let (at, context, segment) =
             (self.there.remote(0), self.there.context.unwrap_or_default(), [self.own.segment(0, 8)]);

@@ -71,7 +71,7 @@ pub(crate) fn fails_on(pair: &Pair, link: &Link<'_>) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // A new linkable region has no memory and no context, and cannot be used.
+    // A new linkable region is not linked, and a request that names it fails.
     test(
         "link::a_new_region_is_unlinked",
         &[
@@ -365,7 +365,8 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.broken()
         },
     ),
-    // A region can be linked and unlinked many times, each time with another context.
+    // A region can be linked and unlinked many times, each time with another context than the time
+    // before.
     test(
         "link::again_after_unlink",
         &["it_lmr_link.B19", "it_lmr_create_unlinked.S03", "it_lmr_link.S03"],
@@ -416,7 +417,7 @@ pub(crate) const TESTS: &[Test] = &[
             pair.a.done(5, DtoStatus::RemoteAccess)
         },
     ),
-    // A read through the context of a freed region fails.
+    // A write through the context of a freed region fails and changes nothing.
     test("link::freeing_a_linked_region_ends_access", &["it_lmr_link.S03", "it_lmr_free.S01"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;

@@ -35,7 +35,7 @@ fn completed(end: &End, cookie: u64, flags: DtoFlags) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // A link with undefined privileges is refused and leaves the earlier link as it was.
+    // A link with undefined privileges is refused, and the region stays unlinked.
     test("link::undefined_privileges", &["it_lmr_link.IT_ERR_INVALID_PRIVS", "it_lmr_link.S05"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
@@ -49,9 +49,10 @@ pub(crate) const TESTS: &[Test] = &[
         Link::pages(lmr, &memory.pieces).post(&pair.a, 2)?;
         pair.a.done(2, DtoStatus::Success)
     }),
-    // Links are refused unless the endpoint is connected or nonoperational, where they are flushed.
+    // Links and unlinks are refused while the endpoint is unconnected or connecting, and flushed
+    // while it is nonoperational.
     test(
-        "link::in_every_state",
+        "link::in_states_without_a_connection",
         &[
             "it_lmr_unlink.S01",
             "it_lmr_link.S06",
@@ -194,7 +195,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // A link that finds the send queue full is refused and changes nothing.
+    // A link or unlink that finds the send queue full is refused and changes nothing.
     test(
         "link::a_full_queue",
         &["it_lmr_link.IT_ERR_TOO_MANY_POSTS", "it_lmr_unlink.IT_ERR_TOO_MANY_POSTS"],

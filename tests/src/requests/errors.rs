@@ -153,7 +153,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    // A segment whose handle names no region fails, or is refused where the call can see it.
+    // A segment whose handle is null, freed, foreign or made up fails each operation.
     test(
         "errors::segments_of_no_region",
         &["it_dto_status_t.A01", "it_post_rdma_read.A15", "4.7.B02", "4.8.B01"],
@@ -461,7 +461,7 @@ pub(crate) const TESTS: &[Test] = &[
                 f.a.post_rdma_write(pair.a.ep, &[own.segment(0, 100)], 5, SIGNALLED, there.0, there.1)?;
                 pair.a.done(5, DtoStatus::Success)?;
                 fails(f, &pair, way, own.segment(0, 101), DtoStatus::LocalLength)?;
-                // The sum of the segments' lengths overflows.
+                // A message that is much too long.
                 let pair = f.pair_of(&short, &attributes())?;
                 let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
                 fails(f, &pair, way, own.segment(0, PAGE), DtoStatus::LocalLength)?;
