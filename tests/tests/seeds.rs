@@ -20,7 +20,7 @@ use runner::Place;
 /// The seeds, unless `--seeds` asks for others.
 const SEEDS: Range<u64> = 0..4;
 
-/// Tests that cannot raise in the simulation, and why.
+/// Tests that cannot pass in the simulation, and why.
 const SKIPPED: &[(&str, &str)] = &[(
     "data::posts_allocate_nothing",
     "the simulation itself allocates from the heap that the test watches",

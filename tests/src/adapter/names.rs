@@ -19,8 +19,10 @@ const NO_NODE: [NetAddr; 7] = [
     NetAddr::IbGid([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
 ];
 
+/// An address of a type that InfiniBand does not have.
 const VIA: NetAddr = NetAddr::ViaHostaddr(ViaNetAddr { len: 4, hostaddr: [1; MAX_VIA_ADDR_LEN] });
 
+/// Every type of address.
 const TYPES: [NetAddrType; 4] =
     [NetAddrType::Ipv4, NetAddrType::Ipv6, NetAddrType::IbGid, NetAddrType::ViaHostaddr];
 

@@ -26,6 +26,7 @@ pub(crate) enum Way {
     Read,
 }
 
+/// Posts this operation. `to` is used by reads and writes only.
 pub(crate) fn post(
     end: &End,
     way: Way,
@@ -43,6 +44,7 @@ pub(crate) fn post(
     }
 }
 
+/// A remote address and context of no memory, for reads and writes of no bytes.
 pub(crate) const NOWHERE: (RdmaAddr, RmrContext) = (RdmaAddr(0), RmrContext(0));
 
 /// Cuts `0..len` into `count` segments of unequal lengths, none of them aligned.

@@ -101,10 +101,12 @@ impl Peer<'_> {
         some(request, "a connection request")
     }
 
+    /// Rejects a connection with this reason and additional information.
     fn reject(&self, id: ConnectionId, reason: Reason, information: &[u8]) -> Outcome {
         Ok(self.client.reject_because(id, reason, information, b"no")?)
     }
 
+    /// The identifier and the status of the next UD service request, as the agent reports it.
     #[track_caller]
     fn resolving(&self) -> Result<(ResolutionRequestId, u8), Failure> {
         let mut request = None;

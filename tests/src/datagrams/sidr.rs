@@ -23,6 +23,7 @@ pub(crate) struct Asking {
     pub handle: UdSvcReqHandle,
 }
 
+/// Makes a listen point of `b` and a request handle of `a` for it.
 #[track_caller]
 pub(crate) fn asking(f: &Fixture, private_data: &[u8]) -> Result<Asking, Failure> {
     let listener = f.listen(&f.b)?;

@@ -16,6 +16,7 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 pub(crate) const KEY: u32 = 0x1234_5678;
 /// Bytes in front of each received message, which hold the GRH.
 pub(crate) const FRONT: usize = 40;
+/// The flags with which these tests post Receives.
 pub(crate) const RECV: DtoFlags = SIGNALLED;
 
 /// A datagram endpoint with its zone and EVDs.
@@ -58,6 +59,7 @@ pub(crate) fn address(ia: &Ia, pz: PzHandle, to: &Ia) -> Result<AddrHandle, Fail
 }
 
 impl Peer {
+    /// The state of the endpoint.
     #[track_caller]
     pub(crate) fn state(&self) -> Result<EpState, Failure> {
         Ok(self.ia.ep_query(self.ep, EpParamMask::STATE)?.ep_state)
@@ -73,6 +75,7 @@ impl Peer {
         }
     }
 
+    /// Takes the next completion of the send queue, which must have this cookie and status.
     #[track_caller]
     pub(crate) fn sent(&self, cookie: u64, status: DtoStatus) -> Outcome {
         let done = completion(&self.ia, self.request)?;
@@ -81,6 +84,7 @@ impl Peer {
         Ok(())
     }
 
+    /// Takes the next completion of the receive queue, which must have this cookie and status.
     #[track_caller]
     pub(crate) fn received(&self, cookie: u64, status: DtoStatus) -> Result<DtoCompletion, Failure> {
         let done = completion(&self.ia, self.recv)?;
@@ -117,6 +121,7 @@ pub(crate) struct Two {
     pub into: Region,
 }
 
+/// Two endpoints with these attributes.
 #[track_caller]
 pub(crate) fn two_of(f: &Fixture, a: &EpAttributes, b: &EpAttributes) -> Result<Two, Failure> {
     let (a, b) = (peer(&f.a, a)?, peer(&f.b, b)?);
@@ -126,11 +131,13 @@ pub(crate) fn two_of(f: &Fixture, a: &EpAttributes, b: &EpAttributes) -> Result<
     Ok(Two { a, b, to_b, from, into })
 }
 
+/// Two privileged endpoints.
 #[track_caller]
 pub(crate) fn two(f: &Fixture) -> Result<Two, Failure> {
     two_of(f, &datagrams(), &datagrams())
 }
 
+/// The same address with its endpoint number or key changed.
 pub(crate) fn with_info(to: &DgRemoteEpAddr, change: impl FnOnce(&mut RemoteEpInfo)) -> DgRemoteEpAddr {
     let DgRemoteEpAddr::IbUd { addr, mut ep_info } = *to;
     change(&mut ep_info);

@@ -14,6 +14,7 @@ fn create(end: &End, attributes: &EpAttributes) -> Result<EpHandle, Error> {
     end.ia.ep_rc_create(end.pz, end.request, end.recv, end.conn, EpFlags::empty(), attributes)
 }
 
+/// All parameters of the endpoint.
 pub(crate) fn query(end: &End) -> Result<EpParam, Failure> {
     Ok(end.ia.ep_query(end.ep, EpParamMask::ALL)?)
 }
@@ -29,6 +30,7 @@ pub(crate) fn posts(end: &End) -> [Result<(), Error>; 4] {
     ]
 }
 
+/// What [`posts`] returns where only Receives can be posted.
 pub(crate) const ONLY_RECEIVES: [Result<(), Error>; 4] = {
     let no = Err(Error::InvalidEpState);
     [Ok(()), no, no, no]

@@ -61,12 +61,14 @@ struct Windows {
 }
 
 impl Windows {
+    /// A region and two RMRs in the zone of the endpoint.
     fn new(f: &Fixture, end: &End) -> Result<Windows, Failure> {
         let region = f.region(&end.ia, end.pz, PAGE, MemPriv::LOCAL)?;
         let rmrs = [end.ia.rmr_create(end.pz, RmrType::Wide)?, end.ia.rmr_create(end.pz, RmrType::Narrow)?];
         Ok(Windows { region, rmrs })
     }
 
+    /// Posts a link of one of the RMRs to the region.
     fn link(&self, end: &End, which: usize, cookie: u64) -> Result<RmrContext, Error> {
         let (addr, mode, privs) = (self.region.buffer.addr(), AddrMode::Absolute, MemPriv::REMOTE);
         let (rmr, lmr) = (self.rmrs[which], self.region.lmr);

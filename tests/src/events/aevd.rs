@@ -10,6 +10,7 @@ use crate::events::evd::{expect_software, software};
 use crate::fixture::{End, attributes, evd_param};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
+/// The flag of an aggregate EVD that names the EVDs with events instead of returning the events.
 const NAMES: EvdFlags = EvdFlags::DEQUEUE_NOTIFICATIONS;
 const AGGREGATE: EventType = EventType::AEVD_NOTIFICATION_EVENT_STREAM;
 

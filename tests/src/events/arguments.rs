@@ -87,6 +87,7 @@ impl<'f> Objects<'f> {
         self.ia().evd_create(stream, flags, size, threshold, EvdHandle::NULL).map(drop)
     }
 
+    /// Modifies one EVD.
     fn modify(&self, evd: EvdHandle, mask: EvdParamMask, change: EvdParam) -> Result<(), Error> {
         self.ia().evd_modify(evd, mask, &change)
     }

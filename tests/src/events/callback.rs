@@ -15,6 +15,7 @@ use crate::fixture::{Fixture, OPEN, PAGE, Pair, SIGNALLED, attributes, evd_param
 use crate::thread::{Signal, Thread, eventually};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
+/// An EVD for 64 software events.
 fn software(ia: &Ia) -> Result<EvdHandle, Failure> {
     Ok(ia.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 64, 1, EvdHandle::NULL)?)
 }

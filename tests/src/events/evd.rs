@@ -75,6 +75,7 @@ pub(crate) fn queue_plain(f: &Fixture, pair: &Pair, count: u64) -> Outcome {
     queued(f, &f.a, pair.a.request, count as usize)
 }
 
+/// Flags of a request that completes with an event that does not notify.
 pub(crate) const PLAIN: DtoFlags = DtoFlags::COMPLETION;
 
 pub(crate) const TESTS: &[Test] = &[

@@ -18,6 +18,7 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
+    /// Starts `count` threads that wait on the EVD.
     pub(crate) fn new(f: &Fixture, evd: EvdHandle, count: usize) -> Result<Waiters, Failure> {
         let done = Signal::new(f.platform());
         let mut threads = Vec::new();

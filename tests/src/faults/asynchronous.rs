@@ -57,17 +57,20 @@ struct Watermark {
 }
 
 impl Watermark {
+    /// A new queue, and an EVD of this size for its events.
     fn new(ia: &Ia, size: usize) -> Result<Watermark, Failure> {
         let evd = sevd(ia, EventType::ASYNC_AFF_EVENT_STREAM, size, 1)?;
         let srq = ia.srq_create(ia.pz_create()?, 1, 8)?;
         Ok(Watermark { ia: ia.clone(), evd, srq })
     }
 
+    /// Arms the low watermark, which causes one event.
     fn trigger(&self) -> Outcome {
         let mark = SrqParam { low_watermark: 1, ..SrqParam::default() };
         Ok(self.ia.srq_modify(self.srq, SrqParamMask::LOW_WATERMARK, &mark)?)
     }
 
+    /// Takes the next event, which must be that of this queue's low watermark.
     #[track_caller]
     fn expect_event(&self) -> Outcome {
         let (event, _) = self.ia.evd_wait(self.evd, WAIT)?;

@@ -16,6 +16,7 @@ use crate::support::every_call::Objects;
 use crate::thread::{Signal, Thread, eventually};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
+/// Injects a fault into the device of `a`.
 fn inject(f: &Fixture, what: Injection, value: u64) -> Outcome {
     match f.setup.a.agent.test_handle().inject(0, what, 1, value) {
         // The device may die before the agent has taken its answer.

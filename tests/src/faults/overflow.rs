@@ -19,10 +19,11 @@ pub(crate) struct EndpointsOnOneEvd {
 }
 
 impl EndpointsOnOneEvd {
+    /// Makes the EVD with these flags, and more endpoints than it has room for events.
     pub(crate) fn new(f: &Fixture, flags: EvdFlags) -> Result<EndpointsOnOneEvd, Failure> {
         let conn = f.a.evd_create(EventType::CM_MSG_EVENT_STREAM, flags, 1, 1, EvdHandle::NULL)?;
         let room = evd_param(&f.a, conn)?.sevd_queue_size;
-        check_crowd(room)?;
+        check_room(room)?;
         let dto = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?;
         let pz = f.a.pz_create()?;
         let mut ends = Vec::new();
@@ -44,7 +45,7 @@ impl EndpointsOnOneEvd {
 }
 
 /// Checks that there are enough endpoints to fill the queue.
-fn check_crowd(room: usize) -> Outcome {
+fn check_room(room: usize) -> Outcome {
     check!(room <= 40, "the smallest queue holds {room} events");
     Ok(())
 }

@@ -59,6 +59,7 @@ impl Objects {
         RmrLink::of(self.rmr, &self.region)
     }
 
+    /// Creates a region over the buffer.
     fn create(&self, pz: PzHandle, length: u64, privs: MemPriv, flags: LmrFlags) -> Result<(), Error> {
         let mode = AddrMode::Absolute;
         self.ia().lmr_create(pz, self.memory(), length, mode, privs, flags, 0).map(drop)
@@ -88,6 +89,7 @@ impl Queried for Objects {
     }
 }
 
+/// What the queries of the objects return.
 #[derive(Debug, PartialEq)]
 struct Answers {
     counts: ObjectCounts,

@@ -50,6 +50,7 @@ pub(crate) fn scattered(
     Ok(Scattered { buffer, pieces, offsets })
 }
 
+/// Fails if the pieces overlap.
 fn check_sizes(len: usize, stride: usize) -> Outcome {
     check!(len <= stride);
     Ok(())

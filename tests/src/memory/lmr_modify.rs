@@ -8,14 +8,17 @@ use crate::check::some;
 use crate::fixture::{Fixture, OPEN, PAGE, Pair, Region, SIGNALLED};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
+/// Parameters with these privileges.
 fn privileges(privs: MemPriv) -> LmrParam {
     LmrParam { privs, ..LmrParam::default() }
 }
 
+/// Parameters with this zone.
 fn zone(pz: PzHandle) -> LmrParam {
     LmrParam { pz, ..LmrParam::default() }
 }
 
+/// All parameters of a region of `b`.
 fn all(f: &Fixture, lmr: LmrHandle) -> Result<LmrParam, Failure> {
     Ok(f.b.lmr_query(lmr, LmrParamMask::ALL)?)
 }

@@ -27,6 +27,7 @@ fn over(
     Ok(Region { buffer: buffer.clone(), lmr, context })
 }
 
+/// Whether a query says that the region is shared.
 fn is_shared(ia: &Ia, lmr: LmrHandle) -> Result<bool, Failure> {
     Ok(ia.lmr_query(lmr, LmrParamMask::FLAG)?.flags.contains(LmrFlags::SHARED))
 }

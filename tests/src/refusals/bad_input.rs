@@ -59,6 +59,7 @@ impl Objects {
         })
     }
 
+    /// Queries all of these objects.
     fn seen(&self, f: &Fixture) -> Result<Seen, Failure> {
         let all = |ia: &Ia, ep| ia.ep_query(ep, EpParamMask::ALL);
         Ok(Seen {

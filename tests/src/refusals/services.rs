@@ -36,10 +36,12 @@ struct Objects {
 }
 
 impl Objects {
+    /// The objects on `a`.
     fn new(f: &Fixture) -> Result<Objects, Failure> {
         Objects::of(f, &f.a, &f.b)
     }
 
+    /// The objects on `ia`, with an address handle for `other`.
     fn of(f: &Fixture, ia: &Ia, other: &Ia) -> Result<Objects, Failure> {
         let listener = f.listen(ia)?;
         let (end, peer) = (f.end(ia, &attributes())?, peer(ia, &datagrams())?);
@@ -81,26 +83,32 @@ impl Objects {
         crate::refused(ia.evd_dequeue(self.listener.evd), Error::QueueEmpty)
     }
 
+    /// Creates a UD service request handle.
     fn ask(&self, qual: &ConnQual, evd: EvdHandle, way: &Path, private_data: &[u8]) -> Result<(), Error> {
         self.ia().ud_service_request_handle_create(qual, evd, way, private_data).map(drop)
     }
 
+    /// Creates a listen point.
     fn listen(&self, evd: EvdHandle, flags: ListenFlags, qual: Option<&ConnQual>) -> Result<(), Error> {
         self.ia().listen_create(self.way.spigot_id, evd, flags, qual).map(drop)
     }
 
+    /// Connects the endpoint.
     fn dial(&self, way: &Path, qual: &ConnQual) -> Result<(), Error> {
         self.ia().ep_connect(self.end.ep, way, None, qual, CnEstFlags::TWO_WAY, &[])
     }
 
+    /// Modifies the path of an address handle.
     fn lead(&self, addr: AddrHandle, mask: AddrParamMask, path: Path) -> Result<(), Error> {
         self.ia().address_handle_modify(addr, mask, &AddrParam { path, ..AddrParam::default() })
     }
 
+    /// Replies to a UD service request.
     fn reply(&self, id: u64, status: UdSvcStatus, ud_ep_id: u32, private_data: &[u8]) -> Result<(), Error> {
         self.ia().ud_service_reply(id, status, RemoteEpInfo { ud_ep_id, ud_ep_key: 1 }, private_data)
     }
 
+    /// Sets the low watermark of a shared receive queue.
     fn arm(&self, srq: SrqHandle, mask: SrqParamMask, low_watermark: usize) -> Result<(), Error> {
         self.ia().srq_modify(srq, mask, &SrqParam { low_watermark, ..SrqParam::default() })
     }

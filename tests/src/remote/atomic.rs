@@ -21,12 +21,14 @@ fn ready(f: &Fixture) -> Result<(Pair, Region, Region), Failure> {
     Ok((pair, sink, target))
 }
 
+/// The word at this offset.
 fn word(region: &Region, offset: usize) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&region.bytes(offset, 8));
     u64::from_ne_bytes(bytes)
 }
 
+/// Sets the word at this offset.
 fn set(region: &Region, offset: usize, value: u64) {
     region.write(offset, &value.to_ne_bytes());
 }

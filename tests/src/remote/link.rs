@@ -11,6 +11,7 @@ use crate::memory::iobl::{map, scattered};
 use crate::{Failure, Outcome, Test, check, check_eq, test};
 
 pub(crate) const PAGE_LEN: u64 = PAGE as u64;
+/// The address at which these tests link regions. It is that of no memory.
 pub(crate) const BASE: usize = 0x7100_0000_0000;
 
 /// The arguments of a link. Tests of bad arguments change one of them.
@@ -26,22 +27,26 @@ pub(crate) struct Link<'a> {
 }
 
 impl<'a> Link<'a> {
+    /// A valid link to a list of whole pages.
     pub(crate) fn pages(lmr: LmrHandle, pages: &'a [IoAddr]) -> Link<'a> {
         let length = pages.len() as u64 * PAGE_LEN;
         let iobl = Iobl::pages(pages, PAGE_LEN, 0);
         Link { lmr, addr: BASE, iobl, length, mode: AddrMode::Absolute, privs: OPEN, flags: SIGNALLED }
     }
 
+    /// Posts the link on this endpoint.
     pub(crate) fn post(&self, end: &End, cookie: u64) -> Result<Option<RmrContext>, Error> {
         let Link { lmr, addr, iobl, length, mode, privs, flags } = self;
         end.ia.lmr_link(*lmr, *addr, iobl, *length, *mode, *privs, end.ep, cookie, *flags)
     }
 }
 
+/// Whether the region is linked.
 pub(crate) fn linked(ia: &Ia, lmr: LmrHandle) -> Result<bool, Failure> {
     Ok(ia.lmr_query(lmr, LmrParamMask::LINKED)?.linked)
 }
 
+/// A new region in the zone of the endpoint, for lists of this many elements.
 pub(crate) fn unlinked(end: &End, elements: usize) -> Result<LmrHandle, Failure> {
     Ok(end.ia.lmr_create_unlinked(end.pz, elements, LmrFlags::NONE, 0)?)
 }
@@ -62,6 +67,7 @@ pub(crate) fn peer_reads(
     Ok(())
 }
 
+/// Checks that the link completes in error on the active side and breaks the connection.
 pub(crate) fn fails_on(pair: &Pair, link: &Link<'_>) -> Outcome {
     link.post(&pair.a, 44)?;
     let done = pair.a.reap()?;

@@ -8,6 +8,7 @@ use privileged_api::*;
 use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attributes, pattern};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
+/// Both types of RMR.
 pub(crate) const TYPES: [RmrType; 2] = [RmrType::Narrow, RmrType::Wide];
 
 /// The arguments of a link. Tests of bad arguments change one of them.
@@ -35,6 +36,7 @@ impl Link {
         Link { addr: self.addr + offset, length, ..self }
     }
 
+    /// Posts the link on this endpoint.
     pub(crate) fn post(&self, end: &End, cookie: u64) -> Result<RmrContext, Error> {
         let Link { rmr, lmr, addr, length, mode, privs, flags } = *self;
         end.ia.rmr_link(rmr, lmr, addr, length, mode, privs, end.ep, cookie, flags)
@@ -63,6 +65,8 @@ impl Link {
     }
 }
 
+/// Takes the completion of a link or unlink, which must have this status, and checks that the
+/// connection broke.
 pub(crate) fn failed(end: &End, cookie: u64, status: DtoStatus) -> Outcome {
     let done = end.reap()?;
     check_eq!((done.cookie, done.dto_status), (cookie, status));
@@ -70,14 +74,17 @@ pub(crate) fn failed(end: &End, cookie: u64, status: DtoStatus) -> Outcome {
     end.broken()
 }
 
+/// All parameters of the RMR.
 pub(crate) fn param(end: &End, rmr: RmrHandle) -> Result<RmrParam, Failure> {
     Ok(end.ia.rmr_query(rmr, RmrParamMask::ALL)?)
 }
 
+/// The same parameters without a link.
 fn unlinked(param: RmrParam) -> RmrParam {
     RmrParam { ia: param.ia, pz: param.pz, rmr_type: param.rmr_type, ..RmrParam::default() }
 }
 
+/// Unlinks the RMR and takes the completion, which must be a success.
 #[track_caller]
 pub(crate) fn unlink(end: &End, rmr: RmrHandle) -> Outcome {
     end.ia.rmr_unlink(rmr, end.ep, 501, SIGNALLED)?;

@@ -32,6 +32,7 @@ fn linked_rmr(f: &Fixture, end: &End, rmr_type: RmrType) -> Result<(RmrHandle, R
     Ok((rmr, Region { context: Some(context), ..region }))
 }
 
+/// Whether the region is linked.
 pub(crate) fn is_linked(ia: &Ia, lmr: LmrHandle) -> Result<bool, Failure> {
     Ok(ia.lmr_query(lmr, LmrParamMask::LINKED)?.linked)
 }

@@ -26,6 +26,7 @@ enum Call {
     Recvfrom,
 }
 
+/// All of them.
 const CALLS: [Call; 12] = [
     Call::Send,
     Call::SendAndUnlink,
@@ -78,6 +79,7 @@ fn operands(f: &Fixture) -> Result<Operands, Failure> {
 }
 
 impl Operands {
+    /// Makes the call.
     fn post(&self, call: Call, cookie: u64, flags: DtoFlags) -> Result<(), Error> {
         let End { ia, ep, .. } = &self.pair.a;
         let (segment, mode) = (self.own.segment(0, 8), AddrMode::Absolute);
@@ -162,11 +164,13 @@ impl Operands {
         Ok(())
     }
 
+    /// Makes the call with the usual flags and takes its completion, which must be a success.
     fn plain(&self, call: Call) -> Outcome {
         self.post(call, 9, SIGNALLED)?;
         self.pair.a.done(9, DtoStatus::Success)
     }
 
+    /// Takes the completion of a datagram, which must be a success.
     fn sent(&self, cookie: u64) -> Outcome {
         let done = crate::fixture::completion(&self.two.a.ia, self.two.a.request)?;
         check_eq!((done.cookie, done.dto_status), (cookie, DtoStatus::Success));

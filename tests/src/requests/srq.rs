@@ -36,10 +36,12 @@ fn impatient(f: &Fixture, srq: SrqHandle) -> Result<Pair, Failure> {
     Ok(pair)
 }
 
+/// The low watermark.
 pub(crate) fn low(f: &Fixture, srq: SrqHandle) -> Result<usize, Failure> {
     Ok(f.b.srq_query(srq, SrqParamMask::LOW_WATERMARK)?.low_watermark)
 }
 
+/// Sets the low watermark.
 fn arm(f: &Fixture, srq: SrqHandle, low_watermark: usize) -> Result<(), Error> {
     let params = SrqParam { low_watermark, ..SrqParam::default() };
     f.b.srq_modify(srq, SrqParamMask::LOW_WATERMARK, &params)
@@ -53,6 +55,7 @@ pub(crate) fn one(f: &Fixture, pair: &Pair) -> Result<DtoCompletion, Failure> {
     pair.b.reap_recv()
 }
 
+/// Posts a Receive for each of these cookies.
 pub(crate) fn fill(f: &Fixture, srq: SrqHandle, cookies: core::ops::Range<u64>) -> Outcome {
     for cookie in cookies {
         f.b.post_recv(srq, &[], cookie, DtoFlags::COMPLETION)?;
@@ -60,8 +63,9 @@ pub(crate) fn fill(f: &Fixture, srq: SrqHandle, cookies: core::ops::Range<u64>) 
     Ok(())
 }
 
+/// Takes the next event, which must be that of this queue's low watermark.
 #[track_caller]
-fn crossed(f: &Fixture, evd: EvdHandle, srq: SrqHandle) -> Outcome {
+fn expect_watermark_event(f: &Fixture, evd: EvdHandle, srq: SrqHandle) -> Outcome {
     let (event, _) = f.b.evd_wait(evd, WAIT)?;
     let event_number = EventType::ASYNC_AFF_SRQ_LOW_WATERMARK;
     match event == (Event::Affiliated { event_number, evd, cause: AffiliatedCause::Srq(srq) }) {
@@ -70,7 +74,8 @@ fn crossed(f: &Fixture, evd: EvdHandle, srq: SrqHandle) -> Outcome {
     }
 }
 
-fn quiet(f: &Fixture, evd: EvdHandle) -> Outcome {
+/// Fails if an event arrives.
+fn expect_no_event(f: &Fixture, evd: EvdHandle) -> Outcome {
     match f.b.evd_wait(evd, MOMENT) {
         Err(error) if error == Error::TimeoutExpired => Ok(()),
         other => Err(Failure::new(alloc::format!("expected no event, got {other:?}"))),
@@ -552,15 +557,15 @@ pub(crate) const TESTS: &[Test] = &[
             fill(f, srq, 0..8)?;
             // The watermark is not armed, so there is no event.
             one(f, &pair)?;
-            quiet(f, aff)?;
+            expect_no_event(f, aff)?;
             arm(f, srq, 6)?;
             check_eq!(low(f, srq)?, 6);
             // Six Receives are left, which is at the mark and not below it.
             one(f, &pair)?;
-            quiet(f, aff)?;
+            expect_no_event(f, aff)?;
             check_eq!(low(f, srq)?, 6);
             one(f, &pair)?;
-            crossed(f, aff, srq)?;
+            expect_watermark_event(f, aff, srq)?;
             check_eq!(low(f, srq)?, 0);
             // The event comes once, although the number of Receives rises and falls again.
             one(f, &pair)?;
@@ -568,10 +573,10 @@ pub(crate) const TESTS: &[Test] = &[
             for _ in 0..10 {
                 one(f, &pair)?;
             }
-            quiet(f, aff)?;
+            expect_no_event(f, aff)?;
             // It is armed again with the same value, and fewer Receives are left already.
             arm(f, srq, 6)?;
-            crossed(f, aff, srq)?;
+            expect_watermark_event(f, aff, srq)?;
             // The value changes while the watermark is armed.
             fill(f, srq, 16..26)?;
             arm(f, srq, 4)?;
@@ -582,8 +587,8 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(low(f, srq)?, 11);
             one(f, &pair)?;
             one(f, &pair)?;
-            crossed(f, aff, srq)?;
-            quiet(f, aff)
+            expect_watermark_event(f, aff, srq)?;
+            expect_no_event(f, aff)
         },
     ),
     // Each bad argument is refused, and then nothing is changed.

@@ -14,10 +14,12 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 const SIZE: SrqParamMask = SrqParamMask::MAX_RECV_DTO;
 const BOTH: SrqParamMask = SIZE.union(SrqParamMask::LOW_WATERMARK);
 
+/// Changes the size of the queue.
 fn resize(f: &Fixture, srq: SrqHandle, max_recv_dtos: usize) -> Result<(), Error> {
     f.b.srq_modify(srq, SIZE, &SrqParam { max_recv_dtos, ..SrqParam::default() })
 }
 
+/// The size of the queue.
 fn size(f: &Fixture, srq: SrqHandle) -> Result<usize, Failure> {
     Ok(f.b.srq_query(srq, SIZE)?.max_recv_dtos)
 }

@@ -37,6 +37,7 @@ fn operands(f: &Fixture) -> Result<Operands, Failure> {
 }
 
 impl Operands {
+    /// Posts the request on the active side.
     #[track_caller]
     fn post(&self, way: Way, cookie: u64) -> Outcome {
         let End { ia, ep, .. } = &self.pair.a;

@@ -93,6 +93,7 @@ impl Objects {
         Ok(())
     }
 
+    /// Calls on handles, names and protection zones.
     fn handles(&self) -> Vec<Refusal> {
         let (ia, pz, at) = (&self.ia, self.end.pz, self.way.spigot_id);
         let address = &self.listener.address;
@@ -109,6 +110,7 @@ impl Objects {
         ])
     }
 
+    /// Calls on EVDs.
     fn events(&self) -> Vec<Refusal> {
         let (ia, evd, notification) = (&self.ia, self.end.request, &self.notification);
         let (none, stream) = (EvdFlags::empty(), EventType::SOFTWARE_EVENT_STREAM);
@@ -135,6 +137,7 @@ impl Objects {
         ])
     }
 
+    /// Calls on regions, RMRs and mappings.
     fn memory(&self) -> Vec<Refusal> {
         let (ia, End { pz, ep, .. }) = (&self.ia, self.end.clone());
         let (region, lmr, (bus, mapped)) = (&self.region, self.region.lmr, self.mapped);
@@ -162,6 +165,7 @@ impl Objects {
         ])
     }
 
+    /// Calls on endpoints and connections.
     fn endpoints(&self) -> Vec<Refusal> {
         let (ia, End { pz, request, recv, conn, .. }) = (&self.ia, self.end.clone());
         let (ep, idle, peer, at) = (self.end.ep, self.idle.ep, &self.peer, self.way.spigot_id);
@@ -188,6 +192,7 @@ impl Objects {
         ])
     }
 
+    /// Calls that post work requests.
     fn posts(&self) -> Vec<Refusal> {
         let (ia, ep, region) = (&self.ia, self.end.ep, &self.region);
         let (segments, at, context) =
@@ -209,6 +214,7 @@ impl Objects {
         ])
     }
 
+    /// Calls on services, shared receive queues and address handles.
     fn services(&self) -> Vec<Refusal> {
         let (ia, qual, way, asked) = (&self.ia, &self.listener.conn_qual, &self.way, self.asked);
         let (evd, listen) = (self.listener.evd, self.listener.listen);

@@ -376,6 +376,7 @@ impl Fixture {
     }
 }
 
+/// An endpoint in this zone, on these EVDs and a new EVD for its connection events.
 #[track_caller]
 fn made(
     ia: &Ia,
@@ -531,6 +532,7 @@ impl End {
     }
 }
 
+/// Fails unless the completion has this cookie and status.
 #[track_caller]
 fn ended(completion: DtoCompletion, cookie: u64, status: DtoStatus) -> Outcome {
     match (completion.cookie, completion.dto_status) == (cookie, status) {

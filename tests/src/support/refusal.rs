@@ -14,6 +14,7 @@ use crate::{Failure, Outcome, check_eq};
 /// A call with one argument left open, and its name.
 pub(crate) type Call<'a, T> = (&'static str, Box<dyn Fn(T) -> Result<(), Error> + 'a>);
 
+/// A call with this name.
 pub(crate) fn call<'a, T>(name: &'static str, call: impl Fn(T) -> Result<(), Error> + 'a) -> Call<'a, T> {
     (name, Box::new(call))
 }
