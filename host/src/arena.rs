@@ -1,7 +1,7 @@
-//! Memory that a device can reach: a region of the process, handed out in pieces.
+//! Memory that a device can reach: one allocation of the process, of which pieces are allocated.
 //!
-//! [`Memory`] owns zeroed memory to which nobody holds a plain
-//! reference; [`Arena`] lends pieces of it by offset.
+//! [`Memory`] owns zeroed memory to which no plain reference exists; [`Arena`] allocates pieces of
+//! it by offset.
 #![expect(unsafe_code, reason = "owned memory becomes a shared slice")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -12,39 +12,40 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nic_model::{DmaError, GuestMemory};
 use platform::{BusExtent, OutOfMemory, RawDma, SharedSlice};
 
-/// Alignment of everything that is mapped: a page.
+/// The alignment of all of it: a page.
 const PAGE: usize = 4096;
 
-/// Owned, zeroed, page-aligned memory that is only reached through shared slices.
+/// Owned, zeroed, page-aligned memory that is accessed through shared slices only.
 pub(crate) struct Memory {
-    /// As allocated.
+    /// The allocation.
     raw: NonNull<u8>,
     layout: Layout,
-    /// Its first whole page, and the bytes from there on.
+    /// The first whole page of it, and the number of bytes from there on.
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: it is reached only through `SharedSlice`, which any thread may use.
+// SAFETY: it is accessed only through `SharedSlice`, which any thread may use.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Memory {
     pub(crate) fn new(len: usize) -> Memory {
-        // Aligned by hand: for a large alignment the standard library fills the memory itself instead of taking
-        // zero pages from the system, and a gigabyte that nobody uses would cost half a second.
+        // Aligned here and not by the layout: for a large alignment the standard library fills the
+        // memory itself instead of taking zero pages from the system, and an unused gigabyte would
+        // cost half a second.
         let layout = Layout::from_size_align(len + PAGE, 16).expect("a size that fits the address space");
         // SAFETY: the layout's size is not zero.
         let Some(raw) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
         let skip = raw.as_ptr().align_offset(PAGE).min(PAGE);
-        // SAFETY: at most a page, which was allocated on top.
+        // SAFETY: at most a page, by which the allocation is longer.
         let base = unsafe { raw.add(skip) };
         Memory { raw, layout, base, len }
     }
 
     pub(crate) fn slice(&self) -> SharedSlice<'_> {
-        // SAFETY: the memory is ours until drop, and no reference to it is ever formed.
+        // SAFETY: `self` owns the memory, and no reference to it is ever formed.
         unsafe { SharedSlice::from_raw(self.base, self.len) }
     }
 }
@@ -56,15 +57,16 @@ impl Drop for Memory {
     }
 }
 
-/// DMA memory. A bus address is an offset into it; the first page is never handed out, so that 0 is nobody's.
+/// DMA memory. A bus address is an offset into it. The first page is never allocated, so that no
+/// bus address is 0.
 pub struct Arena {
     memory: Memory,
-    /// Free runs: offset to length. No two touch.
+    /// Free runs: offset to length. Neighbours are merged.
     free: Mutex<BTreeMap<usize, usize>>,
 }
 
 impl Arena {
-    /// An arena of `len` bytes; what is never touched costs nothing on the usual systems.
+    /// An arena of `len` bytes. On the usual systems pages that are never used cost nothing.
     pub fn new(len: usize) -> Arena {
         let memory = Memory::new(len);
         let free = BTreeMap::from([(PAGE, len.saturating_sub(PAGE))]);
@@ -75,22 +77,22 @@ impl Arena {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that are not handed out.
+    /// The number of bytes that are not allocated.
     pub fn available(&self) -> usize {
         self.free_runs().values().sum()
     }
 
-    /// Bytes that are handed out.
+    /// The number of bytes that are allocated.
     pub fn lent(&self) -> usize {
         self.memory.slice().len().saturating_sub(PAGE) - self.available()
     }
 
-    /// First address that is not the arena's.
+    /// The first address after the arena.
     pub fn limit(&self) -> u64 {
         self.memory.slice().len() as u64
     }
 
-    /// Hands out `len` zeroed bytes, aligned to `align` (a power of two).
+    /// Allocates `len` zeroed bytes, aligned to `align` (a power of two).
     pub fn alloc(&self, len: usize, align: usize) -> Result<RawDma, OutOfMemory> {
         // Runs are multiples of a cache line, so that two buffers never share one.
         let len = len.max(1).checked_next_multiple_of(64).ok_or(OutOfMemory)?;
@@ -117,8 +119,8 @@ impl Arena {
         Ok(RawDma { virt, bus: offset as u64, len })
     }
 
-    /// Takes back what [`Arena::alloc`] handed out.
-    pub fn give_back(&self, raw: &RawDma) {
+    /// Releases what [`Arena::alloc`] returned.
+    pub fn release(&self, raw: &RawDma) {
         let mut free = self.free_runs();
         let (mut start, mut end) = (raw.bus as usize, raw.bus as usize + raw.len);
         if let Some((&before, &run)) = free.range(..start).next_back()
@@ -133,7 +135,7 @@ impl Arena {
         free.insert(start, end - start);
     }
 
-    /// The bus address of an address of this process, if it is the arena's.
+    /// The bus address of an address of this process, if that lies in the arena.
     pub fn translate(&self, virt: usize) -> Option<BusExtent> {
         let all = self.memory.slice();
         let offset = virt.checked_sub(all.as_ptr() as usize)?;
@@ -157,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_do_not_overlap_and_come_back() {
+    fn pieces_do_not_overlap_and_are_released_whole() {
         let arena = Arena::new(1 << 20);
         let whole = arena.available();
         assert_eq!(arena.lent(), 0);
@@ -172,18 +174,18 @@ mod tests {
         assert_eq!(arena.lent(), whole - arena.available());
         assert!(arena.lent() >= 21_000);
         for piece in pieces.iter().step_by(2).chain(pieces.iter().skip(1).step_by(2)) {
-            arena.give_back(piece);
+            arena.release(piece);
         }
         assert_eq!(arena.available(), whole);
-        assert_eq!(arena.free_runs().len(), 1, "neighbours were joined again");
+        assert_eq!(arena.free_runs().len(), 1, "neighbours are merged again");
     }
 
     #[test]
-    fn a_piece_that_comes_back_is_zeroed_again() {
+    fn a_released_piece_is_zeroed_before_its_next_use() {
         let arena = Arena::new(1 << 16);
         let piece = arena.alloc(64, 64).expect("room");
         arena.write(piece.bus, &[7; 64]).expect("inside");
-        arena.give_back(&piece);
+        arena.release(&piece);
         let again = arena.alloc(64, 64).expect("room");
         let mut bytes = [1; 64];
         arena.read(again.bus, &mut bytes).expect("inside");
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_is_an_error() {
+    fn an_access_outside_is_an_error() {
         let arena = Arena::new(1 << 16);
         for (addr, len) in
             [(1 << 16, 1), ((1 << 16) - 1, 2), (u64::MAX, 1), (u64::MAX, u64::MAX), (0, u64::MAX)]

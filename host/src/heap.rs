@@ -1,33 +1,33 @@
-//! The process's heap, counted: what is left when a machine is gone was leaked.
+//! The process's heap with counts: what is left after a machine is gone was leaked.
 #![expect(unsafe_code, reason = "an allocator")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The system's heap that counts the bytes that live objects asked for. To be made the `#[global_allocator]` of
-/// a test program.
+/// The system's heap, with a count of the bytes that live objects asked for. A test program makes
+/// it its `#[global_allocator]`.
 pub struct CountedHeap {
     used: AtomicUsize,
     requests: AtomicU64,
 }
 
 impl CountedHeap {
-    /// Nothing is in use yet.
+    /// A heap of which nothing is in use yet.
     pub const fn new() -> CountedHeap {
         CountedHeap { used: AtomicUsize::new(0), requests: AtomicU64::new(0) }
     }
 
-    /// Bytes that live objects asked for.
+    /// The bytes that live objects asked for.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// How often memory was asked for.
+    /// The number of requests so far.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    fn note(&self, layout: Layout) {
+    fn count(&self, layout: Layout) {
         self.used.fetch_add(layout.size(), Ordering::Relaxed);
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
@@ -39,17 +39,17 @@ impl Default for CountedHeap {
     }
 }
 
-// SAFETY: every request is the system's affair; only its size is noted.
+// SAFETY: the system serves every request; only the size is counted here.
 unsafe impl GlobalAlloc for CountedHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.note(layout);
+        self.count(layout);
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        self.note(layout);
-        // SAFETY: the caller's promise. Not left to the default, which would touch every page.
+        self.count(layout);
+        // SAFETY: the caller's promise. The default implementation would touch every page.
         unsafe { System.alloc_zeroed(layout) }
     }
 

@@ -1,6 +1,7 @@
-//! The platform on an ordinary operating system: std threads, an arena as DMA memory, and an in-process NIC.
+//! The platform on an ordinary operating system: std threads, an arena as DMA memory, and NICs in
+//! the same process.
 //!
-//! Tests, simulations, fuzzing and instruction counts run the whole stack on it, in one process:
+//! Tests, simulations, fuzzing and instruction counts run the whole stack on it:
 //!
 //! ```
 //! let machine = ferrovia_host::Machine::new(1);
@@ -10,7 +11,8 @@
 //! # drop((platform, transport));
 //! ```
 //!
-//! A bus address is an offset into the arena. An address outside of it is an error, never undefined behaviour.
+//! A bus address is an offset into the arena. An access outside of the arena is an error, never
+//! undefined behaviour.
 
 mod arena;
 mod heap;

@@ -1,4 +1,4 @@
-//! A machine in one process: a platform, its NICs, and the thread that is the device.
+//! A machine in one process: a platform, its NICs, and the device's thread.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -12,24 +12,24 @@ use crate::nic::{InProcessNic, Port};
 use crate::platform::SLOWER;
 use crate::{Arena, HostPlatform};
 
-/// Size of a machine's DMA memory unless said otherwise; pages that nobody touches cost nothing.
+/// The default size of a machine's DMA memory; pages that are never used cost nothing.
 const ARENA: usize = if cfg!(miri) { 16 << 20 } else { 1 << 30 };
 /// How long an idle device spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(10);
-/// Pieces of work between two looks at the requests to stop or pause.
+/// How many pieces of work the device does between two checks for requests to stop or pause.
 const BUDGET: u32 = 64;
 
 #[derive(Default)]
 struct Requests {
-    /// Which NICs were kicked since the device last looked.
+    /// The NICs that were kicked since the device last checked.
     kicked: Vec<bool>,
     stop: bool,
     paused: bool,
-    /// The device is not polling, on account of `paused`.
+    /// The device does not poll, because of `paused`.
     parked: bool,
 }
 
-/// What wakes a sleeping device.
+/// Wakes a sleeping device.
 #[derive(Default)]
 pub(crate) struct Doorbell {
     requests: Mutex<Requests>,
@@ -57,7 +57,7 @@ impl Doorbell {
 
 type Model = Fabric<Port>;
 
-/// A platform with NICs that are joined to each other.
+/// A platform with NICs that are all connected with each other.
 pub struct Machine {
     platform: Arc<HostPlatform>,
     nics: Vec<Arc<InProcessNic>>,
@@ -67,12 +67,13 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine with `nics` NICs, each joined to each, and the device running in a thread of its own.
+    /// A machine with `nics` NICs, all connected with each other, whose device runs in a thread of
+    /// its own.
     pub fn new(nics: u8) -> Machine {
         Machine::with_memory(nics, ARENA)
     }
 
-    /// As [`Machine::new`], with so many bytes of DMA memory.
+    /// As [`Machine::new`], with `bytes` bytes of DMA memory.
     pub fn with_memory(nics: u8, bytes: usize) -> Machine {
         let arena = Arc::new(Arena::new(bytes));
         let platform = Arc::new(HostPlatform::new(arena.clone()));
@@ -87,7 +88,7 @@ impl Machine {
                 Arc::new(InProcessNic::new(arena.clone(), doorbell.clone(), usize::from(n), config.vectors));
             let id = model.add_nic(config, Port(nic.clone())).expect("a configuration of our own is valid");
             if cfg!(miri) {
-                nic.promise_less();
+                nic.announce_less();
             }
             for &other in &ids {
                 model.connect(other, id);
@@ -116,36 +117,37 @@ impl Machine {
         self.platform.arena()
     }
 
-    /// The way to NIC `n`.
+    /// The transport of NIC number `n`.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If there is no such NIC.
     pub fn transport(&self, n: usize) -> Arc<dyn Transport> {
         self.nics[n].clone()
     }
 
-    /// The ways to all NICs.
+    /// The transports of all NICs.
     pub fn transports(&self) -> Vec<Arc<dyn Transport>> {
         (0..self.nics.len()).map(|n| self.transport(n)).collect()
     }
 
-    /// The token of privileged consumers: whoever builds a machine is its boot code.
+    /// The token of privileged consumers: the maker of a machine is its boot code.
     pub fn privileged(&self) -> Privileged {
         privileged()
     }
 
-    /// Ends the device as if its process had been killed: from now on nothing answers. All its DMA is over when
-    /// this returns.
+    /// Ends the device as if its process had been killed: it answers nothing any more. When this
+    /// returns, all its DMA is over.
     pub fn kill(&mut self) {
         self.doorbell.change(|requests| requests.stop = true);
         if let Some(device) = self.device.take() {
-            // A device that panicked is as dead as one that was killed, and its panic was printed.
+            // A device that panicked counts as killed; its panic was printed.
             let _ = device.join();
         }
     }
 
-    /// Stops the device's thread until the result is dropped; meanwhile [`Paused::step`] runs the device.
+    /// Stops the device's thread until the result is dropped. Meanwhile [`Paused::step`] runs the
+    /// device.
     pub fn pause(&self) -> Paused<'_> {
         self.doorbell.change(|requests| requests.paused = true);
         let mut requests = self.doorbell.requests();
@@ -164,23 +166,23 @@ impl Drop for Machine {
     }
 }
 
-/// The token of privileged consumers. In a process of our own every NIC reaches an arena and nothing else.
+/// The token of privileged consumers. In this process every NIC reaches an arena and nothing else.
 pub fn privileged() -> Privileged {
     #[expect(unsafe_code, reason = "the maker of a machine is its boot code")]
-    // SAFETY: see above: the token gives no memory away that its holder does not have already.
+    // SAFETY: the token gives its holder no memory that the process does not have already.
     unsafe {
         Privileged::assert()
     }
 }
 
-/// A machine whose device runs only when told to.
+/// A machine whose device runs only on [`Paused::step`].
 pub struct Paused<'a> {
     machine: &'a Machine,
     model: MutexGuard<'a, Model>,
 }
 
 impl Paused<'_> {
-    /// Runs the device until it has nothing more to do just now.
+    /// Runs the device until it has nothing to do.
     pub fn step(&mut self) {
         while self.model.poll(self.machine.platform.now(), BUDGET) == Progress::Worked {}
     }
@@ -221,7 +223,8 @@ fn run_device(model: &Mutex<Model>, doorbell: &Doorbell, platform: &HostPlatform
         idle_since = None;
         if model.prepare_sleep() {
             let deadline = model.next_deadline();
-            // Nobody else may need the model while the device sleeps but `Machine::pause`, which wakes it first.
+            // Only `Machine::pause` may need the model while the device sleeps, and it wakes the
+            // device first.
             sleep(doorbell, platform, deadline);
             for (id, kicked) in ids.iter().zip(&mut doorbell.requests().kicked) {
                 if std::mem::take(kicked) {

@@ -1,4 +1,5 @@
-//! One NIC of an in-process device: the driver's side ([`nic_hal::Transport`]) and the model's ([`nic_model::Frontend`]).
+//! One NIC of a device in this process: the driver's side ([`nic_hal::Transport`]) and the model's
+//! ([`nic_model::Frontend`]).
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -16,7 +17,7 @@ use crate::machine::Doorbell;
 pub struct InProcessNic {
     registers: Memory,
     arena: Arc<Arena>,
-    /// By vector. Read-locked while a handler runs, so that replacing one waits for it.
+    /// By vector. Read-locked while a handler runs, so that replacing a handler waits for it.
     handlers: RwLock<Vec<Option<InterruptHandler>>>,
     doorbell: Arc<Doorbell>,
     index: usize,
@@ -33,18 +34,19 @@ impl InProcessNic {
         InProcessNic { registers: Memory::new(registers::SIZE), arena, handlers, doorbell, index }
     }
 
-    /// Has the identity say less than the device can do. Each consumer of a NIC makes tables of the size of the NIC's, which
-    /// takes Miri minutes. To be called before a driver looks.
-    pub(crate) fn promise_less(&self) {
+    /// Makes the identity register announce less than the device can do. Each agent makes tables of
+    /// the announced size, which takes Miri minutes. Must be called before a driver reads the
+    /// identity.
+    pub(crate) fn announce_less(&self) {
         let file = self.registers.slice();
         let mut identity = Identity::new_zeroed();
         file.read(registers::IDENTITY, identity.as_mut_bytes())
             .expect("the identity is within the register file");
-        // As much as the suite's agents ask for.
+        // As much as the suite's agents need.
         identity.max_qps = 66;
         identity.max_cqs = 97;
         identity.max_keys = 129;
-        // An agent posts as many receives as it may when it is opened.
+        // An agent posts as many receives as the queue holds when it is opened.
         identity.max_rq_entries = 64;
         file.write(registers::IDENTITY, identity.as_bytes())
             .expect("the identity is within the register file");
@@ -72,7 +74,7 @@ impl Transport for InProcessNic {
     }
 }
 
-/// The model's end of a NIC.
+/// The model's side of a NIC.
 pub(crate) struct Port(pub(crate) Arc<InProcessNic>);
 
 impl Frontend for Port {

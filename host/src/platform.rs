@@ -1,4 +1,4 @@
-//! [`platform::Platform`]: memory from an arena, everything else from an [`Os`].
+//! [`platform::Platform`] with memory from an arena, and all else from an [`Os`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,8 @@ use platform::{BusExtent, Instant, OutOfMemory, Platform, RawDma, Wake};
 use crate::Arena;
 use crate::wait::Waiters;
 
-/// Time, waiting and threads, as [`Platform`] describes them: what differs between running on std and being simulated.
+/// Time, waiting and threads, as [`Platform`] describes them. A process on std and a simulation
+/// differ in these.
 pub trait Os: Send + Sync {
     /// [`Platform::now`].
     fn now(&self) -> Instant;
@@ -31,13 +32,13 @@ pub struct HostPlatform {
 }
 
 impl HostPlatform {
-    /// The platform with this memory, on std.
+    /// A platform with this memory, on std.
     pub(crate) fn new(arena: Arc<Arena>) -> HostPlatform {
         platform::sync::set_yield(std::thread::yield_now);
         HostPlatform::on(arena, Box::new(Std { waiters: Waiters::new(), start: StdInstant::now() }))
     }
 
-    /// The platform with this memory and this operating system.
+    /// A platform with this memory and this operating system.
     pub fn on(arena: Arc<Arena>, os: Box<dyn Os>) -> HostPlatform {
         HostPlatform { arena, os }
     }
@@ -49,7 +50,8 @@ impl HostPlatform {
 }
 
 #[expect(unsafe_code, reason = "the trait is unsafe to implement")]
-// SAFETY: the arena hands out each byte once until it comes back, and its memory lives as long as the platform.
+// SAFETY: the arena allocates each byte to one holder at a time, and its memory lives as long as
+// the platform.
 unsafe impl Platform for HostPlatform {
     fn now(&self) -> Instant {
         self.os.now()
@@ -76,7 +78,7 @@ unsafe impl Platform for HostPlatform {
     }
 
     unsafe fn free_dma(&self, raw: RawDma) {
-        self.arena.give_back(&raw);
+        self.arena.release(&raw);
     }
 
     fn translate(&self, virt: usize) -> Option<BusExtent> {
@@ -91,13 +93,14 @@ thread_local! {
     };
 }
 
-/// How much slower than the clock a machine's time runs: Miri interprets, and no deadline is to pass while it does.
+/// How many times slower than the clock a machine's time runs. Miri interprets, and deadlines
+/// should not pass because of that.
 pub const SLOWER: u32 = if cfg!(miri) { 200 } else { 1 };
-/// No wait ends by time sooner than this: who looks again every few microseconds until a deadline of seconds takes Miri minutes,
-/// whose clock jumps while all wait.
+/// No wait times out sooner than this. A thread that waits again every few microseconds until a
+/// deadline of seconds would take Miri minutes, since its clock jumps while all threads wait.
 const SHORTEST: Duration = if cfg!(miri) { Duration::from_millis(10) } else { Duration::ZERO };
 
-/// The real thing.
+/// Time, waiting and threads of std.
 struct Std {
     waiters: Waiters,
     start: StdInstant,

@@ -1,4 +1,5 @@
-//! Waiting on a word, as a futex does: buckets of a lock and a condition by the word's address.
+//! Waiting on a word, as with a futex: buckets of a lock and a condition variable, by the word's
+//! address.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,7 +15,7 @@ struct Bucket {
     changed: Condvar,
 }
 
-/// All words that threads of one machine wait on.
+/// The words that threads of one machine wait on.
 pub(crate) struct Waiters(Vec<Bucket>);
 
 impl Waiters {
@@ -26,11 +27,11 @@ impl Waiters {
         &self.0[(std::ptr::from_ref(word) as usize >> 2) % BUCKETS]
     }
 
-    /// `left` is how long to wait at most.
+    /// Waits for at most `left`.
     pub(crate) fn wait(&self, word: &AtomicU32, expected: u32, left: Option<Duration>) -> Wake {
         let bucket = self.bucket(word);
         let guard = bucket.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever changes the word and then wakes takes the lock in between, so no wake-up is lost.
+        // A waker changes the word first and then takes the lock, so no wake is lost.
         if word.load(Ordering::SeqCst) != expected {
             return Wake::Woken;
         }

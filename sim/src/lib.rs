@@ -1,8 +1,8 @@
-//! Whole nodes and the network between them, in one process, under one seed.
+//! Whole nodes and the network between them, in one process, decided by one seed.
 //!
-//! The stack runs as it is, threads and all, but only one thread runs at a time and a seeded scheduler picks which; the time is
-//! virtual, and the device is one more task of the scheduler's. So a seed decides everything that happens, and a failing
-//! seed replays:
+//! The stack runs unchanged, with all its threads, but only one thread runs at a time, and a seeded
+//! scheduler picks which. Time is virtual, and the device is one more task of the scheduler. So a
+//! seed decides everything that happens, and a seed that fails once fails again:
 //!
 //! ```
 //! let outcome = |seed| {

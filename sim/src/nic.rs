@@ -1,4 +1,4 @@
-//! A NIC of a simulation, and the model as the scheduler's task.
+//! A NIC of a simulation, and the device model as a task of the scheduler.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,12 +10,12 @@ use platform::{Instant, SharedSlice};
 
 use crate::scheduler::{Next, Scheduler, Task};
 
-/// Pieces of work in one go.
+/// How many pieces of work the device does each time it runs.
 const BUDGET: u32 = 4;
 
 /// The driver's side of a NIC.
 pub(crate) struct SimNic {
-    /// Memory of its own, of which only the register file is used.
+    /// An arena of its own that holds the register file, and the address of that file.
     registers: (Arena, u64),
     arena: Arc<Arena>,
     handlers: Mutex<Vec<Option<InterruptHandler>>>,

@@ -1,6 +1,6 @@
-//! The seed's consequences.
+//! Random numbers that a seed decides.
 
-/// Numbers that look random and are decided by a seed (splitmix64).
+/// A pseudo-random sequence (splitmix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

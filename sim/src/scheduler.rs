@@ -1,10 +1,12 @@
-//! One thread at a time, picked by the seed; and virtual time.
+//! Runs one thread at a time, as the seed decides, on virtual time.
 //!
-//! A simulated thread is a real one that runs only while it holds the baton ([`State::running`]). It may lose it whenever it calls the
-//! platform: when it waits, and now and then when it asks for the time, wakes somebody or yields; and before it takes a lock of the stack's. When nobody can
-//! run, the time jumps to the next deadline; if there is none, the simulation has found a deadlock and panics.
+//! A simulated thread is a real one that runs only while it is the running thread
+//! ([`State::running`]). It may be preempted when it calls the platform (it always is when it has
+//! to wait, and sometimes when it reads the time, wakes a word or yields), and before it takes a
+//! lock of the stack. When no thread can run, time jumps to the next deadline. If there is no
+//! deadline either, the simulation has found a deadlock and panics.
 //!
-//! The device is no thread but a task ([`Task`]) that whoever holds the baton runs when it is picked.
+//! The device is not a thread but a task ([`Task`]). The running thread runs it when it is picked.
 
 use std::cell::{Cell, RefCell};
 use std::panic::AssertUnwindSafe;
@@ -16,19 +18,23 @@ use platform::{Instant, OutOfMemory, Wake};
 
 use crate::random::Random;
 
-/// What a look at the clock costs: no loop that waits for time to pass can go on for ever.
+/// The virtual time that reading the clock takes, so that each loop that waits for time to pass
+/// ends.
 const TICK: u64 = 100;
-/// What giving up the CPU costs, so that it also passes for those who do nothing else.
+/// The virtual time that yielding takes, so that time also passes for threads that only yield.
 const YIELD: u64 = 10_000;
-/// One platform call, or lock, in two gives up the CPU in one simulation, in others one in the powers of two up to this one: some mistakes
-/// take quick changes to and fro, others that a thread gets far before it stands still.
+/// How rare preemption can be. A simulation preempts at one platform call or lock in two, or in
+/// another power of two, up to this exponent. Some mistakes need frequent switches; others need
+/// that a thread gets far before it is preempted.
 const RAREST: u64 = 6;
-/// With priorities, one choice in so many gives somebody another one: a loop that waits for who has a lesser one ends.
+/// With priorities, one choice in so many changes the priority of a thread or of the device. So a
+/// loop ends that waits for a thread of lower priority.
 const CHANGES: u64 = 24;
 
-/// Something that runs between the threads: the device.
+/// Work that runs between the threads: the device.
 pub(crate) trait Task: Send {
-    /// Does a piece of work. Returns when it wants to run again: at once, at some time, or when it is kicked.
+    /// Does a piece of work. Returns when it wants to run again: now, at a time, or when it is
+    /// kicked.
     fn run(&mut self, now: Instant) -> Next;
     /// A driver kicked NIC `nic`.
     fn kicked(&mut self, nic: usize);
@@ -43,12 +49,12 @@ pub(crate) enum Next {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
     Ready,
-    /// Waits on the word at this address.
+    /// It waits on the word at this address.
     Waiting {
         word: usize,
         deadline: Option<u64>,
     },
-    /// Was waiting, and the deadline passed.
+    /// It was waiting, and the deadline passed.
     TimedOut,
     Ended,
 }
@@ -56,44 +62,46 @@ enum Condition {
 struct Thread {
     name: String,
     condition: Condition,
-    baton: Arc<Condvar>,
+    /// Notified when it becomes the running thread.
+    resumed: Arc<Condvar>,
     priority: u64,
 }
 
 struct State {
     now: u64,
     random: Random,
-    /// One chance in so many that a thread loses the CPU where it may.
+    /// The running thread is preempted at one opportunity in so many.
     preemption: u64,
-    /// Whether who is next is decided by priorities, so that one may stand still for long while others run; else each choice is a new one.
+    /// Whether priorities decide which thread runs next, so that a thread may be kept waiting for
+    /// long while others run. Otherwise each choice is random.
     by_priority: bool,
     device_priority: u64,
     threads: Vec<Thread>,
     running: usize,
-    /// When the device wants to run; `None` only when kicked.
+    /// When the device wants to run; `None` if only when it is kicked.
     device_at: Option<u64>,
     kicks: Vec<bool>,
     device_dead: bool,
-    /// Why the first thread must panic.
+    /// The failure with which the first thread must panic.
     failure: Option<String>,
-    /// A digest of all choices: two runs with the same digest did the same.
+    /// A digest of all choices. Two runs with equal digests made the same choices.
     trace: u64,
 }
 
-/// Everything of one simulation that its threads share.
+/// The state that the threads of one simulation share.
 pub(crate) struct Scheduler {
     state: Mutex<State>,
     device: Mutex<Option<Box<dyn Task>>>,
 }
 
 thread_local! {
-    /// The running thread's index in its simulation.
+    /// This thread's index in its simulation.
     static ME: Cell<Option<usize>> = const { Cell::new(None) };
-    /// The simulation that it belongs to.
+    /// This thread's simulation.
     static HOME: RefCell<Option<Arc<Scheduler>>> = const { RefCell::new(None) };
 }
 
-/// What happens before a lock of the stack is taken: perhaps somebody else runs first.
+/// Called before a lock of the stack is taken: may run another thread first.
 fn preempt() {
     HOME.with_borrow(|home| {
         if let Some(scheduler) = home {
@@ -102,14 +110,14 @@ fn preempt() {
     });
 }
 
-/// What a contended lock of the stack does: lets somebody else run.
+/// Called while a lock of the stack is contended: lets other threads run.
 fn yield_now() {
     match HOME.with_borrow(Clone::clone) {
         Some(scheduler) => {
             if let Some(me) = ME.get() {
                 let mut state = scheduler.state();
                 state.now += YIELD;
-                // Whoever has the lock may have a lesser priority.
+                // The holder of the lock may have a lower priority.
                 state.threads[me].priority = 0;
             }
             scheduler.give_up(Condition::Ready);
@@ -129,7 +137,7 @@ impl Scheduler {
         let main = Thread {
             name: "main".into(),
             condition: Condition::Ready,
-            baton: Arc::new(Condvar::new()),
+            resumed: Arc::new(Condvar::new()),
             priority: u64::MAX / 2,
         };
         let mut random = Random::new(seed);
@@ -161,13 +169,13 @@ impl Scheduler {
         *self.device.lock().unwrap_or_else(PoisonError::into_inner) = Some(device);
     }
 
-    /// The simulation is over.
+    /// Ends the simulation's device, which refers to the scheduler through its NICs.
     pub(crate) fn take_device(&self) {
         let device = self.device.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(device);
     }
 
-    /// From now on the device does nothing.
+    /// Makes the device do nothing from now on.
     pub(crate) fn kill_device(&self) {
         self.state().device_dead = true;
     }
@@ -179,31 +187,31 @@ impl Scheduler {
         self.maybe_switch();
     }
 
-    /// Does what the device would do: nobody else gets the CPU meanwhile.
+    /// Runs `act` as if it were the device's work: no thread is preempted meanwhile.
     pub(crate) fn as_device(&self, act: impl FnOnce()) {
         let device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
         act();
         drop(device);
     }
 
-    /// A number that the seed decides.
+    /// A random number, decided by the seed.
     pub(crate) fn random(&self) -> u64 {
         self.state().random.next()
     }
 
-    /// The digest of all that happened.
+    /// The digest of all choices so far.
     pub(crate) fn trace(&self) -> u64 {
         self.state().trace
     }
 
-    /// Names of the threads, but for the first, that have not ended.
+    /// The names of the threads that have not ended, without the first.
     pub(crate) fn alive(&self) -> Vec<String> {
         let state = self.state();
         let alive = state.threads.iter().skip(1).filter(|t| t.condition != Condition::Ended);
         alive.map(|t| t.name.clone()).collect()
     }
 
-    /// Lets others run until all of them wait or have ended.
+    /// Lets other threads run until all of them wait or have ended.
     pub(crate) fn settle(&self) {
         loop {
             let state = self.state();
@@ -220,9 +228,9 @@ impl Scheduler {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The running thread may lose the CPU here.
+    /// May preempt the running thread.
     fn maybe_switch(&self) {
-        // The device's interrupt must not lose it in the middle of the device's work.
+        // The device is at work, and its interrupt handlers must not be preempted.
         if self.device.try_lock().is_err() {
             return;
         }
@@ -237,10 +245,11 @@ impl Scheduler {
         }
     }
 
-    /// Leaves the CPU in this condition; returns the condition in which it got it back.
+    /// Sets the calling thread's condition and lets others run. Returns the condition with which
+    /// the thread runs again.
     fn give_up(&self, condition: Condition) -> Condition {
         let Some(me) = ME.get() else {
-            // Not one of ours: a lock of the stack that is contended outside of any simulation.
+            // A thread that is in no simulation, at a lock that is contended.
             std::thread::yield_now();
             return Condition::Ready;
         };
@@ -260,13 +269,13 @@ impl Scheduler {
             }
         }
         if state.running != me {
-            state.threads[state.running].baton.notify_one();
+            state.threads[state.running].resumed.notify_one();
             if condition == Condition::Ended {
                 return condition;
             }
-            let baton = state.threads[me].baton.clone();
+            let resumed = state.threads[me].resumed.clone();
             while state.running != me {
-                state = baton.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = resumed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
         }
         let failure = if me == 0 { state.failure.take() } else { None };
@@ -278,7 +287,7 @@ impl Scheduler {
     }
 
     fn run_device(&self) {
-        // The caller holds the baton, so nobody else wants the device.
+        // Only the running thread takes this lock, so it is free.
         let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(device) = device.as_mut() else { return };
         let (now, kicks) = {
@@ -297,7 +306,7 @@ impl Scheduler {
 }
 
 impl State {
-    /// Who runs next. Lets the time pass if nobody can run now.
+    /// Chooses what runs next. Advances time if nothing can run now.
     fn choose(&mut self) -> Choice {
         loop {
             let now = self.now;
@@ -330,7 +339,7 @@ impl State {
             match deadlines.chain(device_at).min() {
                 Some(at) => self.now = at,
                 None => {
-                    // The first thread tells, wherever it waits.
+                    // The first thread reports it, wherever it waits.
                     let stuck = self.threads.iter().filter(|t| t.condition != Condition::Ended);
                     let stuck: Vec<_> = stuck.map(|t| (&t.name, t.condition)).collect();
                     self.failure.get_or_insert(format!("deadlock of {stuck:?}"));
@@ -340,7 +349,8 @@ impl State {
         }
     }
 
-    /// Which of these, or the device behind them, has the highest priority.
+    /// The index of the thread in `threads` with the highest priority, or their number if the
+    /// device's is higher.
     fn most_urgent(&mut self, threads: &[usize], device: bool) -> u64 {
         let candidates = threads.len() + usize::from(device);
         if self.random.below(CHANGES) == 0 {
@@ -374,7 +384,7 @@ impl Os for Simulated {
     }
 
     fn wait(&self, word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wake {
-        // Nobody else runs between this look and going to sleep.
+        // No other thread runs between this check and the wait.
         if word.load(Ordering::SeqCst) != expected {
             return Wake::Woken;
         }
@@ -397,14 +407,14 @@ impl Os for Simulated {
     }
 
     fn spawn(&self, name: &str, main: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory> {
-        let baton = Arc::new(Condvar::new());
+        let resumed = Arc::new(Condvar::new());
         let me = {
             let mut state = self.0.state();
             let priority = state.random.next();
             state.threads.push(Thread {
                 name: name.into(),
                 condition: Condition::Ready,
-                baton: baton.clone(),
+                resumed: resumed.clone(),
                 priority,
             });
             state.threads.len() - 1
@@ -414,7 +424,7 @@ impl Os for Simulated {
             ME.set(Some(me));
             let mut state = scheduler.state();
             while state.running != me {
-                state = baton.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = resumed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             drop(state);
             HOME.set(Some(scheduler.clone()));

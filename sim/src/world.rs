@@ -1,4 +1,4 @@
-//! A simulation from its beginning to its end.
+//! A simulation from start to end.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::scheduler::{Scheduler, Simulated};
 
 const ARENA: usize = 256 << 20;
 
-/// What is there in a simulation.
+/// The platform and the NICs of a simulation.
 pub struct World {
     platform: Arc<dyn Platform>,
     nics: Vec<Arc<dyn Transport>>,
@@ -21,22 +21,22 @@ pub struct World {
     scheduler: Arc<Scheduler>,
 }
 
-/// How a simulation ended.
+/// The result of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome<T> {
-    /// What the scenario returned.
+    /// The scenario's result.
     pub value: T,
-    /// A digest of every choice that was made on the way.
+    /// A digest of all choices that the scheduler made.
     pub trace: u64,
-    /// Threads that had not ended.
+    /// The names of threads that have not ended.
     pub left: Vec<String>,
 }
 
-/// Runs `scenario` with `nics` NICs, each joined to each, under `seed`.
+/// Runs `scenario` with `nics` NICs, all connected with each other, as `seed` decides.
 ///
 /// # Panics
 ///
-/// If all threads wait for ever: a deadlock. Whatever goes wrong, the same seed makes it go wrong again.
+/// If all threads wait for ever, which is a deadlock. The same seed repeats every failure.
 pub fn run<T>(seed: u64, nics: u8, scenario: impl FnOnce(&World) -> T) -> Outcome<T> {
     let arena = Arc::new(Arena::new(ARENA));
     let scheduler = Scheduler::new(seed, usize::from(nics));
@@ -60,7 +60,7 @@ pub fn run<T>(seed: u64, nics: u8, scenario: impl FnOnce(&World) -> T) -> Outcom
     let world = World { platform, nics, fronts, memory: arena, scheduler: scheduler.clone() };
     let value = scenario(&world);
     scheduler.settle();
-    // It holds on to the scheduler, by its NICs.
+    // The device refers to the scheduler through its NICs.
     scheduler.take_device();
     Outcome { value, trace: scheduler.trace(), left: scheduler.alive() }
 }
@@ -71,39 +71,40 @@ impl World {
         self.platform.clone()
     }
 
-    /// The ways to all NICs.
+    /// The transports of all NICs.
     pub fn transports(&self) -> Vec<Arc<dyn Transport>> {
         self.nics.clone()
     }
 
-    /// The token of privileged consumers: whoever builds a world is its boot code.
+    /// The token of privileged consumers: the maker of a world is its boot code.
     pub fn privileged(&self) -> Privileged {
         host::privileged()
     }
 
-    /// A number that the seed decides.
+    /// A random number, decided by the seed.
     pub fn random(&self) -> u64 {
         self.scheduler.random()
     }
 
-    /// The machine's memory, as a device reaches it.
+    /// The machine's memory, as the device accesses it.
     pub fn memory(&self) -> &Arc<Arena> {
         &self.memory
     }
 
-    /// An interrupt of a NIC, whether it has a cause or not; of a vector that there is not, nothing.
+    /// Raises an interrupt of a NIC, whether it has a cause or not. A vector that does not exist
+    /// has no effect.
     pub fn interrupt(&self, nic: usize, vector: u16) {
         if let Some(nic) = self.fronts.get(nic) {
             self.scheduler.as_device(|| nic.interrupt(vector));
         }
     }
 
-    /// Ends the device, with all NICs, as if its process had been killed.
+    /// Ends the device and so all NICs, as if its process had been killed.
     pub fn kill_device(&self) {
         self.killer()();
     }
 
-    /// What does that, for somebody else to call.
+    /// A function that does what [`World::kill_device`] does.
     pub fn killer(&self) -> impl Fn() + Send + Sync + use<> {
         let scheduler = self.scheduler.clone();
         move || scheduler.kill_device()

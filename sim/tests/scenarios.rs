@@ -1,4 +1,4 @@
-//! Whole lives of two nodes under many seeds.
+//! Two nodes from start to end, under many seeds.
 
 extern crate ferrovia_sim as sim;
 
@@ -13,8 +13,9 @@ use sim::World;
 const SEEDS: u64 = 40;
 const MESSAGES: usize = 20;
 
-/// Brings two nodes up, connects them while datagrams of the connection manager get lost, sends messages while requests and answers get
-/// lost, and takes everything down again. Returns how many messages arrived.
+/// Starts two nodes, connects them while datagrams of the connection manager are lost, sends
+/// messages while requests and responses are lost, and frees everything. Returns how many messages
+/// arrived.
 fn a_life_with_losses(world: &World) -> usize {
     let node = Node::start(world.platform(), world.privileged(), world.transports())
         .unwrap_or_else(|failure| panic!("{failure}"));
@@ -47,7 +48,7 @@ fn talk(world: &World, node: &Node, pair: &Pair) -> Result<usize, common::Failur
     for n in 0..MESSAGES {
         if world.random().is_multiple_of(4) {
             let what = [Injection::DropRequests, Injection::DropResponses][(world.random() % 2) as usize];
-            // Fewer than the connection retries.
+            // Fewer losses than the connection has retries.
             let qpn = pair.a.ia.ep_qpn(pair.a.ep).trying("it_ep_query")?;
             node.agents[0]
                 .test_handle()
@@ -79,7 +80,7 @@ fn talk(world: &World, node: &Node, pair: &Pair) -> Result<usize, common::Failur
 }
 
 #[test]
-fn losses_are_made_good_and_nothing_is_left() {
+fn lost_packets_are_sent_again_and_nothing_is_left() {
     for seed in 0..SEEDS {
         eprintln!("seed {seed}");
         let outcome = sim::run(seed, 2, a_life_with_losses);
@@ -97,7 +98,8 @@ fn a_seed_decides_everything() {
     assert_ne!(one.trace, other.trace, "seeds differ in what happens");
 }
 
-/// Kills the device at a moment that the seed picks: every wait ends, every call says so, and everything can be freed.
+/// Kills the device before or after a wait, as the seed decides. The wait must end, and everything
+/// can be freed.
 fn a_life_cut_short(world: &World) -> bool {
     let node = Node::start(world.platform(), world.privileged(), world.transports())
         .unwrap_or_else(|failure| panic!("{failure}"));
@@ -114,7 +116,10 @@ fn a_life_cut_short(world: &World) -> bool {
     }
     let woken = match wait {
         Err(failure) => failure.error,
-        Ok((event, _)) => panic!("an event out of nothing: {event:?}", event = Event::event_number(&event)),
+        Ok((event, _)) => {
+            let event = Event::event_number(&event);
+            panic!("an event that nothing caused: {event:?}")
+        }
     };
     if killed_before {
         assert_eq!(woken, Error::IaCatastrophe);
