@@ -15,6 +15,7 @@
 //! undefined behaviour.
 
 mod arena;
+mod doorbell;
 mod heap;
 mod machine;
 mod nic;

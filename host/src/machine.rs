@@ -1,6 +1,6 @@
 //! A machine in one process: a platform, its NICs, and the device's thread.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use nic_hal::Transport;
 use nic_model::{Fabric, NicConfig, NicId, Progress};
 use platform::{Platform, Privileged};
 
+use crate::doorbell::Doorbell;
 use crate::nic::{InProcessNic, Port};
 use crate::platform::SLOWER;
 use crate::{Arena, HostPlatform};
@@ -18,42 +19,6 @@ const ARENA: usize = if cfg!(miri) { 16 << 20 } else { 1 << 30 };
 const SPIN: Duration = Duration::from_micros(10);
 /// How many pieces of work the device does between two checks for requests to stop or pause.
 const BUDGET: u32 = 64;
-
-#[derive(Default)]
-struct Requests {
-    /// The NICs that were kicked since the device last checked.
-    kicked: Vec<bool>,
-    stop: bool,
-    paused: bool,
-    /// The device does not poll, because of `paused`.
-    parked: bool,
-}
-
-/// Wakes a sleeping device.
-#[derive(Default)]
-pub(crate) struct Doorbell {
-    requests: Mutex<Requests>,
-    changed: Condvar,
-}
-
-impl Doorbell {
-    fn requests(&self) -> MutexGuard<'_, Requests> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Requests)) {
-        change(&mut self.requests());
-        self.changed.notify_all();
-    }
-
-    pub(crate) fn ring(&self, nic: usize) {
-        self.change(|requests| {
-            if let Some(kicked) = requests.kicked.get_mut(nic) {
-                *kicked = true;
-            }
-        });
-    }
-}
 
 type Model = Fabric<Port>;
 

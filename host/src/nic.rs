@@ -11,7 +11,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Arena;
 use crate::arena::Memory;
-use crate::machine::Doorbell;
+use crate::doorbell::Doorbell;
 
 /// A NIC in this process.
 pub struct InProcessNic {
