@@ -19,7 +19,7 @@ pub struct Boot {
     pub platform: Arc<dyn Platform>,
     /// Proof that this is boot code; only privileged consumers should get it.
     pub privileged: Privileged,
-    /// The NICs, in order of bus, device and function.
+    /// The transports of the NICs, in order of bus, device and function.
     pub nics: Vec<Arc<dyn Transport>>,
 }
 

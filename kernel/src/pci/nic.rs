@@ -1,8 +1,9 @@
-//! Our NICs on PCI: which functions they are, and how their registers, kick and interrupts are reached.
+//! The transport of NICs on PCI: finds their functions, and reaches their registers, doorbell and
+//! interrupts.
 //!
-//! The NIC itself is described by its register file, in whatever memory BAR that lies. Over ivshmem-doorbell
-//! the function is QEMU's own, with the register file in BAR 2 and a doorbell to the device process in
-//! BAR 0. A NIC with a PCI identity of its own is one more entry in [`IDENTITIES`].
+//! The NIC's register file describes the NIC. It lies in a memory BAR. Over ivshmem-doorbell the
+//! function is QEMU's own, with the register file in BAR 2 and a doorbell to the device process in
+//! BAR 0. A NIC with a PCI identity of its own needs one more entry in [`IDENTITIES`].
 #![expect(unsafe_code, reason = "device memory")]
 
 use alloc::sync::Arc;
@@ -19,24 +20,25 @@ use super::config::{Function, functions};
 use super::msix::Msix;
 use crate::memory::Cache;
 
-/// What a kind of function is like.
+/// How a NIC lies in a kind of PCI function.
 struct Identity {
     vendor: u16,
     device: u16,
-    /// The BAR of the register file: shared memory.
+    /// The BAR of the register file, which is shared memory.
     registers: u8,
-    /// The BAR and offset of the register whose writing wakes the device, and what to write.
+    /// The doorbell: its BAR, its offset, and the value that wakes the device when it is written
+    /// there.
     kick: (u8, u32, u32),
 }
 
 const IDENTITIES: &[Identity] = &[
-    // QEMU's docs/specs/ivshmem-spec: the doorbell takes the peer in the upper and its vector in the lower
-    // half. The device process is peer 0, vector 0.
+    // QEMU's docs/specs/ivshmem-spec: the doorbell takes the peer in the upper half and the peer's
+    // vector in the lower half. The device process is peer 0, vector 0.
     Identity { vendor: 0x1af4, device: 0x1110, registers: 2, kick: (0, 12, 0) },
 ];
 
-/// A function that is a NIC of ours.
-struct Nic {
+/// The transport of a function that is a NIC.
+struct PciTransport {
     registers: SharedSlice<'static>,
     kick: NonNull<u32>,
     kick_value: u32,
@@ -44,17 +46,17 @@ struct Nic {
 }
 
 // SAFETY: the pointer leads to a device register, which any thread may write at any time.
-unsafe impl Send for Nic {}
+unsafe impl Send for PciTransport {}
 // SAFETY: as above.
-unsafe impl Sync for Nic {}
+unsafe impl Sync for PciTransport {}
 
-impl Nic {
-    fn new(function: &Function, identity: &Identity) -> Option<Nic> {
+impl PciTransport {
+    fn new(function: &Function, identity: &Identity) -> Option<PciTransport> {
         let bars = function.memory_bars()?;
         function.enable();
         let bar = bars.map(identity.registers, Cache::WriteBack)?;
         let start = NonNull::new(bar.address as *mut u8)?;
-        // SAFETY: just mapped, for good, and everybody reaches it through this window.
+        // SAFETY: just mapped, for good, and accessed through this slice only.
         let registers = unsafe { SharedSlice::from_raw(start, usize::try_from(bar.size).ok()?) };
         let (slot, offset, kick_value) = identity.kick;
         let bar = bars.map(slot, Cache::Off)?;
@@ -62,18 +64,19 @@ impl Nic {
             return None;
         }
         let kick = NonNull::new((bar.address + u64::from(offset)) as *mut u32)?;
-        Some(Nic { registers, kick, kick_value, msix: Msix::new(function, &bars)? })
+        Some(PciTransport { registers, kick, kick_value, msix: Msix::new(function, &bars)? })
     }
 }
 
-impl Transport for Nic {
+impl Transport for PciTransport {
     fn registers(&self) -> SharedSlice<'_> {
         self.registers
     }
 
     fn kick(&self) {
-        // SAFETY: a mapped register. A volatile store is not reordered with the fences that callers put
-        // before it, and the CPU does not pass stores to uncached memory by earlier ones.
+        // SAFETY: a mapped register. The compiler does not move a volatile store across the fences
+        // that callers put before it, and the CPU does not move a store to uncached memory before
+        // earlier stores.
         unsafe { VolatilePtr::new_restricted(WriteOnly, self.kick) }.write(self.kick_value);
     }
 
@@ -93,7 +96,7 @@ pub fn nics() -> Vec<Arc<dyn Transport>> {
     NICS.get().cloned().unwrap_or_default()
 }
 
-/// Finds the NICs.
+/// Finds the NICs and maps their registers.
 pub(crate) fn attach() {
     NICS.call_once(|| {
         let mut nics: Vec<Arc<dyn Transport>> = Vec::new();
@@ -102,13 +105,16 @@ pub(crate) fn attach() {
             let Some(identity) = IDENTITIES.iter().find(|i| (i.vendor, i.device) == (vendor, device)) else {
                 continue;
             };
-            match Nic::new(&function, identity) {
+            match PciTransport::new(&function, identity) {
                 Some(nic) => {
                     let (len, vectors) = (nic.registers.len(), nic.vectors());
                     log::info!("nic {} at {}: {len} bytes, {vectors} vectors", nics.len(), function.address);
                     nics.push(Arc::new(nic));
                 }
-                None => log::warn!("nic at {}: BARs or MSI-X unusable", function.address),
+                None => log::warn!(
+                    "the NIC at {} is ignored: its BARs or its MSI-X table cannot be mapped",
+                    function.address
+                ),
             }
         }
         nics
