@@ -35,7 +35,8 @@ fn each_call_documents_errors_blocking_callbacks_threads_and_its_page() {
         for line in std::fs::read_to_string(&file).unwrap().lines() {
             let line = line.trim();
             if line.starts_with("///") || line.starts_with("#[") {
-                above += line;
+                // Without the slashes, so that words are found across the end of a line.
+                above += line.trim_start_matches("///").trim_start();
                 above.push(' ');
                 continue;
             }

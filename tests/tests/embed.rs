@@ -157,7 +157,7 @@ impl Machine {
             let (kernel, killed) = (kernel.clone(), killed.clone());
             std::thread::Builder::new()
                 .name("device".into())
-                .spawn(move || run_device(&mut fabric, &bells, &*kernel, &killed))
+                .spawn(move || run_device(&mut fabric, &bells, &kernel, &killed))
                 .expect("a thread for the device")
         };
         Machine { kernel, nics, killed, device: Mutex::new(Some(device)) }
