@@ -1,12 +1,14 @@
-//! Completion queues: polled by any thread, resolved to the work requests' cookies.
+//! Completion queues: any thread polls them; entries are resolved to the work requests' cookies.
 //!
-//! What the device wrote is checked before it is believed: number and generation against the queue pair in that slot,
-//! the queue pair's CQ against this one, the tag against what is outstanding, the length against what was posted.
+//! The agent checks what the device wrote: number and generation against the queue pair in that
+//! slot, the queue pair's CQ against this one, the tag against the outstanding requests, the length
+//! against the request's.
 //!
-//! A CQ remembers the queue pairs that it last saw, so that it need not look them up; one that is destroyed makes its CQs forget it.
+//! A CQ caches the queue pairs of its last entries. The destruction of a queue pair removes it from
+//! its CQs' caches.
 //!
-//! Locks, in this order: `control` (sleeps; destroy and resize), the gate of `consumer` (spins), then a queue pair's slot in the table, then
-//! an SRQ's.
+//! Locks, in this order: `control` (sleeps; destroy and resize), the slot of `consumer` (spins),
+//! then a queue pair's slot in the table, then an SRQ's.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -24,7 +26,7 @@ use crate::slot::{OwnerGuard, QueueSlot, SlotOwner, SlotParams};
 use crate::table::{self, Number, Table};
 use crate::{Client, Error, Resource};
 
-/// What an armed CQ tells of.
+/// Which entry an armed CQ reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arm {
     /// The next entry.
@@ -44,21 +46,22 @@ pub struct Completion {
     pub data: u32,
     /// The queue pair's number.
     pub qpn: u32,
-    /// How it ended.
+    /// The outcome.
     pub status: cqe::Status,
-    /// What else it says, [`cqe::CqeFlags::RECEIVE`] among it.
+    /// Further properties, [`cqe::CqeFlags::RECEIVE`] among them.
     pub flags: cqe::CqeFlags,
     /// A send-queue completion's `nic_abi::wqe::Opcode`, unchecked; 0 for receives.
     pub opcode: u8,
     /// Bytes transferred; never more than the request's segments hold.
     pub length: u32,
-    /// Immediate data or the invalidated key, where the flags say so.
+    /// Immediate data or the invalidated key, if the flags say so.
     pub immediate: u32,
-    /// Datagrams: the sender's queue pair. On an error: offset of the field to blame in the entry.
+    /// Datagrams: the sender's queue pair. Errors: the offset in the descriptor of the field at
+    /// fault.
     pub source_or_field: u32,
 }
 
-/// A work request that succeeded, with nothing more to say.
+/// A work request that succeeded, and whose completion has nothing else to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// The context given when the queue pair was created.
@@ -74,42 +77,43 @@ pub struct Done {
 /// What [`CqSlot::take`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Took {
-    /// The oldest completion, which is taken.
+    /// The oldest completion; it was taken.
     Done(Done),
-    /// There is none.
+    /// The queue is empty.
     Nothing,
-    /// Something that the long way has to deal with.
+    /// The slow path is needed; nothing was taken.
     Other,
 }
 
-/// The flag of an entry's outcome that tells the two work queues of a queue pair apart.
+/// The flag in an entry's outcome that says which work queue of the queue pair it is of.
 const RECEIVE: u16 = (CqeFlags::RECEIVE.bits() as u16) << 8;
-/// What an outcome has none of if there is nothing more to say: an error, or a flag that asks for a look at the rest.
+/// The bits of an outcome that need the slow path: an error, or a flag that makes the rest of the
+/// entry matter.
 const SPECIAL: u16 = 0xff | ((CqeFlags::GRH.bits() | CqeFlags::INVALIDATED.bits()) as u16) << 8;
 const _: () = assert!(cqe::Status::Success as u8 == 0);
 
-/// Queue pairs that a CQ remembers, by the low bits of their slot.
+/// Size of a CQ's caches, which are indexed by the low bits of a queue pair's slot.
 const REMEMBERED: usize = 8;
 
-/// A work queue whose plain entries need no look at its queue pair.
+/// A cached work queue: its plain entries are resolved without its queue pair.
 struct Known {
-    /// The queue pair's; 0 for none, as no queue pair has the number 0.
+    /// The queue pair's identity; 0 for none, since no queue pair has the number 0.
     identity: u64,
     context: u64,
     requests: Arc<Outstanding>,
 }
 
-/// The consumer of a CQ, with what it remembers. Lives in a [`CqSlot`].
+/// The consumer of a CQ, with its caches. It is in a [`CqSlot`].
 pub struct Consumer {
     queue: CompletionQueue,
     seen: [Option<Arc<Qp>>; REMEMBERED],
     sends: [Known; REMEMBERED],
     receives: [Known; REMEMBERED],
-    /// Of nothing; what a place has that knows no queue.
+    /// No requests: for the cache's empty places.
     nothing: Arc<Outstanding>,
 }
 
-/// The way to a CQ. It is open from its creation on.
+/// The slot of a CQ. It is open from the creation of the CQ on.
 pub type CqSlot = QueueSlot<Consumer>;
 
 impl Known {
@@ -135,7 +139,7 @@ impl Consumer {
         }
     }
 
-    /// Remembers one of the work queues of a queue pair of which a plain entry has come.
+    /// Caches a work queue of a queue pair, after an entry of it was resolved.
     fn learn(&mut self, cq: &Cq, qp: &Qp, receive: bool) {
         let Some(requests) = qp.plain_requests(cq, receive) else { return };
         let known = if receive { &mut self.receives } else { &mut self.sends };
@@ -145,7 +149,8 @@ impl Consumer {
         }
     }
 
-    /// The place of a queue pair that is gone.
+    /// Removes a queue pair that is gone from the caches; returns the reference, to be dropped
+    /// without the lock.
     fn forget(&mut self, slot: u32) -> Option<Arc<Qp>> {
         let place = slot as usize % REMEMBERED;
         for known in [&mut self.sends[place], &mut self.receives[place]] {
@@ -157,7 +162,7 @@ impl Consumer {
     }
 }
 
-/// Where the queue pair of an entry is remembered, if it is.
+/// The cached work queue of an entry, if the entry is plain and its queue is cached.
 #[inline(always)]
 fn known<'a>(sends: &'a [Known], receives: &'a [Known], entry: &Entry) -> Option<&'a Known> {
     if entry.outcome() & SPECIAL != 0 {
@@ -169,7 +174,8 @@ fn known<'a>(sends: &'a [Known], receives: &'a [Known], entry: &Entry) -> Option
 }
 
 impl CqSlot {
-    /// Takes the oldest completion, if `pass` opens the gate and it is the plain success of a request of a queue pair that the CQ remembers.
+    /// Takes the oldest completion, if `handle` is the slot's, the slot is open, and the completion
+    /// is a plain success of a work queue in the CQ's cache.
     #[inline(always)]
     pub fn take(&self, handle: u64) -> Took {
         let Some(mut guard) = self.try_lock(handle) else { return Took::Other };
@@ -181,14 +187,15 @@ impl CqSlot {
         let Some(taken) = requests.retire(entry.tag()) else { return Took::Other };
         let done = done(known.context, &taken, &entry);
         reading.advance(1);
-        // The device learns of the room, then the poster does, who has it filled.
+        // First the device gets the room, then the poster, who has it filled again.
         reading.commit();
         drop(requests);
         Took::Done(done)
     }
 
-    /// Takes such completions as long as they come and fit, oldest first. Returns how many, and whether something else may come after
-    /// them; or the gate is not open.
+    /// Takes completions as [`CqSlot::take`] does while they are plain and `into` has room, oldest
+    /// first. Returns how many, and whether the slow path has to look for more: at a completion
+    /// that is not plain, or because the slot is closed.
     #[inline(always)]
     pub fn take_n<T>(&self, handle: u64, into: &mut [T], make: impl Fn(Done) -> T) -> (usize, bool) {
         let Some(mut guard) = self.try_lock(handle) else { return (0, true) };
@@ -196,7 +203,8 @@ impl CqSlot {
         let mut reading = queue.reading();
         let all = into.len();
         let mut left = into;
-        // A turn for each run of entries of one work queue. Each turn takes something, or is the last.
+        // One turn for each run of entries of one work queue. Each turn takes an entry, or is the
+        // last.
         let other = loop {
             if left.is_empty() {
                 break true;
@@ -224,7 +232,8 @@ impl CqSlot {
     }
 }
 
-/// A completion queue from which one thread takes completions. It must not call the agent meanwhile.
+/// A completion queue, locked for one thread that takes completions. The thread must not call the
+/// agent while it holds this.
 pub struct Polling<'a> {
     cq: &'a Cq,
     guard: OwnerGuard<'a, Consumer>,
@@ -239,7 +248,7 @@ impl Polling<'_> {
         self.cq.judge(consumer, entry)
     }
 
-    /// Bars the CQ's gate for a reason, as [`QueueSlot::set_closed`] does.
+    /// Closes the CQ's slot for a reason, as [`QueueSlot::set_closed`] does.
     pub fn close(&mut self, reason: u32) {
         self.guard.close(reason);
     }
@@ -253,7 +262,7 @@ pub struct Cq {
     context: u64,
     consumer: SlotOwner<Consumer>,
     entries: AtomicU32,
-    /// The upcall that is under way or asked for: 0 none, else 1 + what it was armed for.
+    /// The level at which the CQ is armed, until the upcall begins: 0 or one of `ARMED_…`.
     armed: AtomicU32,
     dropped: AtomicU64,
     failed: AtomicBool,
@@ -338,12 +347,12 @@ impl Cq {
         self.object.client()
     }
 
-    /// The entries it has room for.
+    /// How many entries the CQ has room for.
     pub fn entries(&self) -> u32 {
         self.entries.load(Ordering::Relaxed)
     }
 
-    /// Entries that were dropped: of queue pairs that are gone, or senseless.
+    /// How many entries were dropped: of queue pairs that are gone, or senseless.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -353,18 +362,18 @@ impl Cq {
         self.polling().next()
     }
 
-    /// Keeps all others from taking completions until the result is dropped.
+    /// Locks the queue: no other thread takes completions until the result is dropped.
     pub fn polling(&self) -> Polling<'_> {
         Polling { cq: self, guard: self.consumer.lock() }
     }
 
-    /// Takes up to `max` completions, oldest first; returns how many. `sink` runs under the CQ's lock: it must not call
-    /// the agent.
+    /// Takes up to `max` completions, oldest first; returns how many. `sink` runs under the CQ's
+    /// lock and must not call the agent.
     #[inline]
     pub fn poll(&self, max: usize, mut sink: impl FnMut(Completion)) -> usize {
         let mut polling = self.polling();
         let mut count = 0;
-        // The device may write as fast as we read, so there is an end to it.
+        // The device may write as fast as this loop reads, so the loop is bounded.
         let max = max.min(self.entries() as usize);
         while count < max {
             let Some(completion) = polling.next() else { break };
@@ -380,7 +389,8 @@ impl Cq {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What an entry says that was taken or, if that makes no sense, the next one that does.
+    /// Resolves an entry that was taken. An entry that makes no sense is dropped, and the next one
+    /// is taken.
     #[inline(never)]
     fn judge(&self, consumer: &mut Consumer, mut entry: Entry) -> Option<Completion> {
         let mut dropped = 0;
@@ -393,7 +403,8 @@ impl Cq {
             }
             self.drop_one();
             dropped += 1;
-            // As many looks as there are entries: a device that goes on writing cannot hold us here.
+            // At most one turn for each entry: a device that goes on writing must not keep a thread
+            // here.
             if dropped == consumer.queue.entries() {
                 return None;
             }
@@ -401,7 +412,7 @@ impl Cq {
         }
     }
 
-    /// Finds the work request that an entry is about, and retires it.
+    /// Finds the work request of an entry, and retires it.
     fn resolve(&self, consumer: &mut Consumer, cqe: &cqe::Cqe) -> Option<Completion> {
         let status = cqe::Status::from_byte(cqe.status)?;
         let identity = table::identity(cqe.qpn, cqe.generation);
@@ -433,13 +444,14 @@ impl Cq {
         })
     }
 
-    /// A queue pair, which is no longer in the table, is gone.
+    /// Removes a queue pair from the caches, after it was removed from the table.
     pub(crate) fn forget(&self, slot: u32) {
         let forgotten = self.consumer.lock().queue().and_then(|consumer| consumer.forget(slot));
         drop(forgotten);
     }
 
-    /// Shows the receive entries that are left of a queue pair that was reset or is gone.
+    /// Calls `each` with the tags of receive entries that were not polled, of a queue pair that was
+    /// reset or is gone.
     pub(crate) fn left_by(&self, identity: u64, mut each: impl FnMut(u32)) {
         let mut guard = self.consumer.lock();
         let Some(consumer) = guard.queue() else { return };
@@ -451,29 +463,30 @@ impl Cq {
         });
     }
 
-    /// Forgets all queue pairs: they hold on to their CQs.
+    /// Empties the cache of queue pairs: they hold references to their CQs.
     pub(crate) fn forget_all(&self) {
         let forgotten = self.consumer.lock().queue().map(|consumer| core::mem::take(&mut consumer.seen));
         drop(forgotten);
     }
 
-    /// Runs while nobody polls.
+    /// Calls `run` while no thread polls.
     pub(crate) fn excluding_polls(&self, run: impl FnOnce()) {
         let consumer = self.consumer.lock();
         run();
         drop(consumer);
     }
 
-    /// How many entries wait, counted up to `limit`. Some may turn out to be dropped when polled.
+    /// How many entries are written and not polled, counted up to `limit`. A poll may drop some of
+    /// them.
     pub fn pending(&self, limit: u32) -> u32 {
         self.consumer.lock().queue().map_or(0, |consumer| consumer.queue.pending(limit))
     }
 
-    /// Asks for one `Upcalls::completion` when the next entry arrives. Poll once more after it: what arrived
-    /// before is not told.
+    /// Arms the CQ: one `Upcalls::completion` follows when the next entry arrives. Poll once more
+    /// afterwards, since entries that arrived before cause no upcall.
     ///
-    /// Arming again before the upcall has begun does nothing, unless it asks for more: so a CQ has a few events
-    /// under way at most, and the event queue cannot overflow whatever the consumers do.
+    /// Arming again before the upcall has begun does nothing, unless it asks for more. So a CQ has
+    /// few events under way, and the event queue cannot overflow whatever consumers do.
     #[inline]
     pub fn arm(&self, arm: Arm) {
         let level = match arm {
@@ -487,13 +500,13 @@ impl Cq {
         }
     }
 
-    /// The event that the CQ was armed for has come: from here on it can be armed again.
+    /// Notes that the event for which the CQ was armed has come: it can be armed again.
     pub(crate) fn disarmed(&self) {
         self.armed.store(0, Ordering::Release);
     }
 
-    /// Changes the room to at least `entries`; entries that wait move along. One spurious `Upcalls::completion`
-    /// follows.
+    /// Changes the size to at least `entries`; entries that were not polled move along. One
+    /// spurious `Upcalls::completion` follows.
     pub fn resize(&self, entries: u32) -> Result<(), Error> {
         let agent = self.client().agent();
         agent.alive()?;
@@ -501,17 +514,18 @@ impl Cq {
         let _control = self.object.control()?;
         let ring = agent.nic().resize_cq(self.number(), log)?;
         self.entries.store(ring.entries(), Ordering::Relaxed);
-        // Pollers went on in the old ring meanwhile; what they took there is not before `head` in the new one.
+        // Pollers went on in the old ring meanwhile. In the new ring, the entries that they took
+        // there are before `head`.
         match self.consumer.lock().queue() {
             Some(consumer) => consumer.queue.move_to(ring),
             None => return Err(Error::Gone),
         }
-        // Whoever found the old ring empty and sleeps now would miss what came into the new one before.
+        // A thread that found the old ring empty may sleep now, although the new ring has entries.
         agent.notice(self.number(), self.generation);
         Ok(())
     }
 
-    /// Whether it overflowed or failed.
+    /// Whether the CQ overflowed or failed.
     pub fn failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
@@ -525,7 +539,8 @@ impl Cq {
         guard.queue().map(|consumer| consumer.queue.lease().clone()).ok_or(Error::Gone)
     }
 
-    /// Destroys it; [`Error::Busy`] while a queue pair uses it. Entries that wait are lost.
+    /// Destroys the CQ; [`Error::Busy`] while a queue pair uses it. Entries that were not polled
+    /// are lost.
     pub fn destroy(&self) -> Result<(), Error> {
         let destroying = self.object.begin_destroy()?;
         let agent = self.client().agent();

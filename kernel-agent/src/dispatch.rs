@@ -1,8 +1,8 @@
-//! The dispatcher thread of an agent: events, management datagrams, timers, the device's heartbeat, and all upcalls.
+//! The dispatcher thread of an agent: events, management datagrams, timers, the device's heartbeat,
+//! and all upcalls.
 //!
-//! It sleeps on the driver's signal word, which each interrupt changes, no longer than until the next timer and no longer than
-//! [`WATCH`]. It holds no lock of the agent's while it works, but for the one on its own event queues, which only it and teardown
-//! take.
+//! It sleeps on the driver's signal, which each interrupt raises, until the next timer and for
+//! [`WATCH`] at most. It holds no lock of the agent while it works.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -17,19 +17,19 @@ use platform::Instant;
 use crate::agent::Agent;
 use crate::{AsyncEvent, Upcalls};
 
-/// How often the device's heartbeat is looked at.
+/// Time between two looks at the device's heartbeat.
 const WATCH: Duration = Duration::from_millis(250);
-/// Events of one queue that are acted on before anything else gets its turn.
+/// How many events of one queue the thread handles before the other sources of work get their turn.
 const BATCH: usize = 64;
 
-/// What the dispatcher owns.
+/// What the dispatcher thread owns.
 pub(crate) struct Dispatcher {
     pub(crate) asynchronous: EventQueue,
     pub(crate) completions: EventQueue,
 }
 
 impl Dispatcher {
-    /// Runs until the agent is closed or the device dead.
+    /// Runs until the agent is closed or the device is dead.
     pub(crate) fn run(mut self, agent: &Arc<Agent>) {
         let signal = agent.nic().signal().clone();
         let mut next_watch = Instant::ZERO;
@@ -50,7 +50,8 @@ impl Dispatcher {
             let mut worked = self.events(agent);
             worked |= agent.connections.receive_all();
             let timer = agent.connections.poll(now);
-            // A queue pair that broke here did so before the peer could say goodbye for it: that goes first, and is what is told.
+            // If a queue pair here broke, it did so before the peer's disconnect for it arrived. So
+            // its event comes first, and is what consumers get.
             worked |= self.asynchronous_events(agent);
             worked |= agent.connections.dispatch();
             worked |= notices(agent);
@@ -60,7 +61,7 @@ impl Dispatcher {
             self.completions.arm();
             self.asynchronous.arm();
             agent.connections.arm();
-            // What came before the arming is not told.
+            // Events that came before the arming raise no interrupt.
             if self.events(agent) | agent.connections.receive_all() {
                 continue;
             }
@@ -78,7 +79,8 @@ impl Dispatcher {
         for _ in 0..BATCH {
             let Some(event) = self.asynchronous.poll() else { break };
             any = true;
-            // A CQ that failed did so before the queue pairs on it broke; that is told in the other queue.
+            // A CQ failed before its queue pairs broke. The event of its failure is in the other
+            // queue, and has to come first.
             let all = self.completions.capacity();
             act(&mut self.completions, all, agent);
             on_event(agent, &event);
@@ -87,7 +89,7 @@ impl Dispatcher {
     }
 }
 
-/// Acts on what is in an event queue, on so many events at most. Returns whether there was any.
+/// Handles up to `most` events of a queue. Returns whether there were any.
 fn act(queue: &mut EventQueue, most: usize, agent: &Arc<Agent>) -> bool {
     let mut any = false;
     for _ in 0..most {
@@ -98,7 +100,7 @@ fn act(queue: &mut EventQueue, most: usize, agent: &Arc<Agent>) -> bool {
     any
 }
 
-/// Upcalls that somebody asked for.
+/// Makes an upcall that another thread asked for.
 fn notices(agent: &Agent) -> bool {
     let Some((number, generation)) = agent.take_notice() else { return false };
     on_completion(agent, number, generation);
@@ -111,7 +113,7 @@ fn on_completion(agent: &Agent, number: u32, generation: u32) {
     cq.client().upcall(|up| up.completion(cq.context()));
 }
 
-/// Acts on an event, whose every field is the device's word only.
+/// Handles an event. The device wrote it, so each field is checked.
 fn on_event(agent: &Arc<Agent>, event: &Eqe) {
     let Some(kind) = EventType::from_byte(event.event) else {
         log::warn!("agent {}: event of unknown type {:#x}", agent.number(), event.event);
@@ -119,7 +121,7 @@ fn on_event(agent: &Arc<Agent>, event: &Eqe) {
     };
     match kind {
         EventType::Completion => on_completion(agent, event.number, event.generation),
-        // Whoever waits for the answer was woken by the interrupt.
+        // The interrupt has woken the thread that waits for the answer.
         EventType::Admin => {}
         EventType::CqError => {
             let cq = agent.cqs.get(event.number).filter(|cq| cq.generation() == event.generation);
@@ -172,14 +174,14 @@ fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
     if kind == EventType::CommunicationEstablished {
         agent.connections.communication_established(&qp);
     }
-    let told = AsyncEvent::Qp {
+    let event = AsyncEvent::Qp {
         context: qp.context(),
         qpn: qp.qpn(),
         event: kind,
         status: cqe::Status::from_byte(event.status).filter(|&status| status != cqe::Status::Success),
         completes: event.detail != NO_COMPLETION,
     };
-    qp.client().upcall(|up| up.asynchronous(told));
+    qp.client().upcall(|up| up.asynchronous(event));
     if fatal {
         agent.connections.broke(&qp);
     }

@@ -5,7 +5,7 @@ use nic_hal::{CommandError, Death};
 use platform::use_count::NotClosed;
 use thiserror::Error;
 
-/// What there is no more of.
+/// A resource that ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// Queue pairs.
@@ -26,7 +26,7 @@ pub enum Resource {
     Resolutions,
     /// Clients.
     Clients,
-    /// Whatever the device ran out of.
+    /// A resource of the device.
     Device,
 }
 
@@ -42,10 +42,10 @@ pub enum Error {
     /// No memory.
     #[error("out of memory")]
     OutOfMemory,
-    /// An argument is beyond what the NIC can do.
+    /// An argument exceeds what the NIC can do.
     #[error("{0} is out of range")]
     OutOfRange(&'static str),
-    /// Something still uses the object.
+    /// Another object uses the object.
     #[error("the object is in use")]
     Busy,
     /// The object was destroyed before.
@@ -54,13 +54,13 @@ pub enum Error {
     /// The queue pair's state does not allow it.
     #[error("not allowed in state {0:?}")]
     QpState(QpState),
-    /// There is no such connection, or it is not in a state that allows it.
+    /// There is no such connection, or its state does not allow the call.
     #[error("the connection does not allow it")]
     ConnectionState,
-    /// The service is already listened for.
+    /// A listening point has the service already.
     #[error("the service id is taken")]
     ServiceInUse,
-    /// Private data is longer than the message has room for.
+    /// Private data does not fit into the message.
     #[error("private data is too long: at most {0} bytes")]
     PrivateData(usize),
     /// An object belongs to another client or agent.
@@ -69,16 +69,16 @@ pub enum Error {
     /// A memory list or address is wrong.
     #[error("bad memory list: {0}")]
     BadList(&'static str),
-    /// A part of the memory cannot be reached by the device.
+    /// The device cannot reach a part of the memory.
     #[error("memory cannot be reached by the device")]
     NotReachable,
     /// The memory is in more extents than a region's list can have elements.
     #[error("memory is in too many extents")]
     TooScattered,
-    /// The device is no RNIC that this driver can drive.
+    /// The device is not an RNIC that this driver can drive.
     #[error("the device cannot be driven: {0}")]
     Unusable(nic_hal::Error),
-    /// The device refused a command for a reason that should not occur.
+    /// The device refused a command for a reason that the agent rules out.
     #[error(transparent)]
     Command(CommandError),
 }
@@ -86,13 +86,13 @@ pub enum Error {
 /// Why a work request was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PostError {
-    /// As many requests as were asked for at creation are outstanding.
+    /// As many requests as the queue was created for are outstanding.
     #[error("the queue is full")]
     QueueFull,
     /// The queue pair's state does not allow it.
     #[error("the queue pair's state does not allow it")]
     State,
-    /// More segments than were asked for at creation.
+    /// More segments than the queue was created for.
     #[error("too many segments")]
     Segments,
     /// The queue pair has no such queue (it takes receives from an SRQ, or is of another type).
@@ -101,15 +101,15 @@ pub enum PostError {
     /// The queue pair or SRQ is gone, or the device is dead.
     #[error("the queue is gone")]
     Gone,
-    /// All list buffers of the region are in use by links that have not completed.
+    /// Outstanding links use all list buffers of the region.
     #[error("too many links of the region in flight")]
     LinksInFlight,
-    /// The link's list cannot be given to the device.
+    /// The device cannot take the link's list.
     #[error("bad memory list: {0}")]
     BadList(ListFault),
 }
 
-/// What is wrong with a link's list.
+/// What is wrong with the list of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ListFault {
     /// It has more elements than the region was created for.
@@ -117,7 +117,7 @@ pub enum ListFault {
     TooLong,
 }
 
-// It comes back in a register.
+// A post returns it in a register.
 const _: () = assert!(size_of::<Result<u32, PostError>>() == 8);
 
 impl From<nic_hal::Error> for Error {

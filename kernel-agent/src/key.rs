@@ -1,7 +1,7 @@
 //! Memory keys: what names a region or window to the NIC.
 //!
-//! A key is made of the slot of its region or window, a generation, and the variant, which changes with
-//! each link.
+//! A key is made of the slot of its region or window, a generation, and the variant, which changes
+//! with each link.
 
 pub use nic_abi::ident::{KEY_RESERVED as RESERVED, MAX_KEYS as MAX, key as new, key_slot as slot};
 

@@ -1,7 +1,7 @@
 //! Posting: from a request to the ring of a send or receive queue.
 //!
-//! Nothing here allocates. Each post takes one lock, that of its queue (a send queue's is its slot's), and
-//! rings the doorbell.
+//! Nothing here allocates. Each post takes one lock, that of its queue (a send queue's is its
+//! slot's), and rings the doorbell.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -67,7 +67,8 @@ impl SendSlot {
         Some(())
     }
 
-    /// Posts a Send, RDMA Write or RDMA Read of any number of segments, as [`SendSlot::post_single`] does.
+    /// Posts a Send, RDMA Write or RDMA Read of any number of segments, as
+    /// [`SendSlot::post_single`] does.
     #[inline]
     pub fn post<T>(
         &self,
@@ -107,8 +108,8 @@ const NONE: [Segment; 0] = [];
 impl Qp {
     #[inline]
     fn may_send<'a>(&self, guard: &'a mut OwnerGuard<'_, Sender>) -> Result<&'a mut SendQueue, PostError> {
-        // Read under the queue's lock: a thread that closes the queue pair to posts and takes the lock
-        // afterwards knows that no post is under way.
+        // Read under the queue's lock: a thread that closes the queue pair to posts and takes the
+        // lock afterwards knows that no post is under way.
         match guard.queue() {
             Some(sender) if self.state.load(Ordering::Relaxed) >= SENDS_FROM => Ok(&mut sender.queue),
             _ => Err(self.why_not()),
@@ -121,8 +122,8 @@ impl Qp {
         if self.is_gone() { PostError::Gone } else { PostError::State }
     }
 
-    /// Posts a request to the send queue; `segment` converts the caller's kind of segment. Returns the
-    /// request's tag.
+    /// Posts a request to the send queue; `segment` converts the caller's kind of segment. Returns
+    /// the request's tag.
     ///
     /// Inlined, since most callers have a constant operation.
     #[inline(always)]

@@ -1,10 +1,11 @@
 //! Queue pairs (VIA: VIs): their life and state. Posting is in `post`.
 //!
-//! `state` is what the driver last moved the queue pair to, or learnt of by an event; the device has the last word. It gates posting
-//! without asking the device. A queue pair that is gone has state RESET, in which nothing can be posted.
+//! `state` is the state to which the agent last moved the queue pair, or that an event reported.
+//! Posts read it instead of asking the device, which decides in the end. A queue pair that is gone
+//! has state RESET, in which it takes no posts.
 //!
-//! Locks: `control` (sleeps; modify, destroy), then the gate of `send`, and `receive` (spin; posting). Completions are retired
-//! under their CQ's lock, without any of these.
+//! Locks: `control` (sleeps; modify, destroy), then the slot of `send`, and `receive` (spin;
+//! posting). Completions are retired under their CQ's lock, without any of these.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -33,9 +34,9 @@ pub use nic_abi::admin::QpType;
 
 /// What a queue pair is created with.
 pub struct QpAttributes<'a> {
-    /// Its transport: RC or UD.
+    /// Its type of service: RC or UD.
     pub qp_type: QpType,
-    /// With it, the queue pair may use the reserved key and link regions.
+    /// With the token, the queue pair may use the reserved key and link regions.
     pub privileged: Option<Privileged>,
     /// Protection domain.
     pub pd: &'a Arc<Pd>,
@@ -43,7 +44,7 @@ pub struct QpAttributes<'a> {
     pub send_cq: &'a Arc<Cq>,
     /// CQ of the receive queue.
     pub receive_cq: &'a Arc<Cq>,
-    /// Where receives come from, instead of a receive queue.
+    /// The shared receive queue that replaces the receive queue.
     pub srq: Option<&'a Arc<Srq>>,
     /// Send-queue requests outstanding at most.
     pub max_send_requests: u32,
@@ -55,9 +56,10 @@ pub struct QpAttributes<'a> {
     pub max_receive_segments: u32,
     /// Payload of one message at most; 0 stands for what the NIC allows.
     pub max_message: u64,
-    /// Comes back in completions and events.
+    /// The agent repeats it in completions and events.
     pub context: u64,
-    /// The gate of the send queue, and what may be posted through it; `None`: it has one that nobody knows.
+    /// The slot for the send queue, and the segments of what is posted through it. `None`: the
+    /// queue pair has a slot of its own, without a fast path.
     pub slot: Option<(SlotParams<'a, Sender>, SegmentLimits)>,
 }
 
@@ -96,7 +98,7 @@ impl QpChanges {
     }
 }
 
-/// What a queue pair holds on to while it lives.
+/// The objects that a queue pair uses while it lives.
 struct Parents {
     _pd: Use<Pd>,
     _send_cq: Use<Cq>,
@@ -111,7 +113,7 @@ pub struct Qp {
     qpn: u32,
     slot: u32,
     generation: u32,
-    /// Number and generation, as they are side by side in a completion.
+    /// Number and generation, in the form of a completion's first word.
     identity: u64,
     context: u64,
     send_cq: Arc<Cq>,
@@ -120,9 +122,9 @@ pub struct Qp {
     pub(crate) state: AtomicU32,
     /// Destroyed, or the device is dead.
     gone: AtomicBool,
-    /// The device said that it is in ERROR. Ends with RESET only.
+    /// The device reported that the queue pair is in ERROR. Only a reset clears it.
     broken: AtomicBool,
-    /// It was reset before, so that events may be of the time before that.
+    /// The queue pair was reset before, so an event may be from before the reset.
     was_reset: AtomicBool,
     pub(crate) send: SlotOwner<Sender>,
     /// What lived in `send`, when that had to be left to a successor.
@@ -162,7 +164,7 @@ impl Qp {
         created
     }
 
-    /// Creates it under a number that was taken or is reserved.
+    /// Creates a queue pair under a number that was taken or is reserved.
     pub(crate) fn create_as(
         client: &Arc<Client>,
         attributes: &QpAttributes<'_>,
@@ -242,7 +244,8 @@ impl Qp {
         });
         agent.qps.put(number.slot, qp.clone());
         client.register_object(Counter::Qps, number.slot, AnyObject::Qp(qp.clone()));
-        // The device may have died since: then its death was told before the queue pair could hear of it.
+        // If the device has died meanwhile, its death was reported before this queue pair was in
+        // the table.
         if agent.is_dead() {
             qp.device_died();
         }
@@ -274,7 +277,7 @@ impl Qp {
         &self.client
     }
 
-    /// The state that the driver last moved it to, or learnt of by an event.
+    /// The state to which the agent last moved the queue pair, or that an event reported.
     pub fn state(&self) -> QpState {
         if self.broken.load(Ordering::Acquire) {
             return QpState::Error;
@@ -282,7 +285,7 @@ impl Qp {
         QpState::from_word(self.state.load(Ordering::Acquire)).unwrap_or(QpState::Reset)
     }
 
-    /// Whether it was destroyed or the device is dead.
+    /// Whether the queue pair was destroyed or the device is dead.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
@@ -301,7 +304,8 @@ impl Qp {
         self.identity
     }
 
-    /// Retires the request that an entry of `cq` names; under that CQ's lock. `None` if the entry makes no sense.
+    /// Retires the request that an entry of `cq` names; to be called under that CQ's lock. `None`
+    /// if the entry makes no sense.
     #[inline(always)]
     pub(crate) fn retire(&self, cq: &Cq, tag: u32, receive: bool) -> Option<Retired> {
         if receive {
@@ -320,8 +324,8 @@ impl Qp {
         }
     }
 
-    /// The requests that plain entries of `cq` may retire; under that CQ's lock. `None` if there are none: those of an SRQ have its
-    /// lock, and a datagram that was received is not plain.
+    /// The requests that plain entries of `cq` may retire; under that CQ's lock. `None` if there
+    /// are none: those of an SRQ have its lock, and a datagram that was received is not plain.
     pub(crate) fn plain_requests(&self, cq: &Cq, receive: bool) -> Option<&Arc<Outstanding>> {
         let (own, requests) =
             if receive { (&self.receive_cq, &self.receives) } else { (&self.send_cq, &self.sends) };
@@ -363,7 +367,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Changes attributes: all of them, or none. Asks the device only if there is something to change.
+    /// Changes attributes: all of them, or none. Asks the device only if there is something to
+    /// change.
     pub fn change(&self, changes: &QpChanges) -> Result<(), Error> {
         if *changes == QpChanges::default() {
             return Ok(());
@@ -389,7 +394,7 @@ impl Qp {
         }
     }
 
-    /// Nothing can be posted when this returns, and no post is under way.
+    /// Closes both queues to posts. When this returns, no post is under way.
     fn close_to_posts(&self) -> u32 {
         let before = self.state.swap(QpState::Reset as u32, Ordering::AcqRel);
         self.update_slot();
@@ -399,19 +404,21 @@ impl Qp {
         before
     }
 
-    /// Whoever posts through the gate looks at nothing but the gate.
+    /// Closes or reopens the slot by the state: the fast path checks nothing but the slot.
     fn update_slot(&self) {
         self.send.set_not_ready(|| self.state.load(Ordering::Acquire) < SENDS_FROM);
     }
 
-    /// Leaves the gate of the send queue to a successor, for good: nothing can be posted to the send queue any more. What is outstanding goes on.
+    /// Leaves the send queue's slot to a successor for good: the send queue takes no posts any
+    /// more. Outstanding requests go on.
     pub fn withdraw(&self) {
         if let Some(sender) = self.send.vacate() {
             *self.withdrawn.lock() = Some(sender);
         }
     }
 
-    /// With `control` held: the device takes the doorbells' present tails for its heads, so nobody may post meanwhile.
+    /// Resets the queue pair, with `control` held. The device takes the doorbells' present tails
+    /// for its heads, so no thread may post meanwhile.
     fn reset(&self, modify: &ModifyQp) -> Result<(), Error> {
         let agent = self.client.agent();
         let before = self.close_to_posts();
@@ -424,15 +431,15 @@ impl Qp {
         }
         self.was_reset.store(true, Ordering::Release);
         self.broken.store(false, Ordering::Release);
-        // Under the CQ's lock: completions that nobody has polled yet find their requests forgotten.
+        // Under the CQ's lock: completions that were not polled find their requests forgotten.
         self.send_cq.excluding_polls(|| self.sends.clear());
         self.receive_cq.excluding_polls(|| self.receives.clear());
         self.give_back_shared();
         Ok(())
     }
 
-    /// What the queue pair took of its SRQ in the life that is over, and nobody has heard of, is outstanding no more: completions that nobody has
-    /// polled yet find it retired. The device has flushed what was in progress.
+    /// Retires the receives that the queue pair took from its SRQ before the reset and whose
+    /// completions were not polled. The device has flushed the receives that were in progress.
     fn give_back_shared(&self) {
         if let Some(srq) = &self.srq {
             self.receive_cq.left_by(self.identity, |tag| {
@@ -446,7 +453,8 @@ impl Qp {
         self.modify(&ModifyQp { mask, state: state as u32, ..ModifyQp::default() })
     }
 
-    /// RESET to INIT, with the rights that the connected peer has at all (`LinkFlags::REMOTE_*`): receives may be posted.
+    /// RESET to INIT: receives may be posted. `access` are the rights that the connected peer has
+    /// at most (`LinkFlags::REMOTE_*`).
     pub fn to_init(&self, access: LinkFlags) -> Result<(), Error> {
         let mask = match self.kind {
             QpType::Rc => QpMask::STATE | QpMask::ACCESS,
@@ -456,20 +464,21 @@ impl Qp {
         self.modify(&ModifyQp { mask: mask.bits(), state, access: access.bits(), ..ModifyQp::default() })
     }
 
-    /// Any state to ERROR: all outstanding work is flushed.
+    /// Any state to ERROR: the device flushes all outstanding work.
     pub fn to_error(&self) -> Result<(), Error> {
         self.to_state(QpState::Error)
     }
 
-    /// Any state to RESET: outstanding work and completions that were not polled are forgotten.
+    /// Any state to RESET: the agent forgets outstanding work and completions that were not polled.
     pub fn to_reset(&self) -> Result<(), Error> {
         self.to_state(QpState::Reset)
     }
 
-    /// The device says that it went to ERROR by itself. False if that was before it was last reset.
+    /// Notes the event that the queue pair went to ERROR by itself. Returns false if the event is
+    /// from before the last reset.
     pub(crate) fn broke(&self) -> bool {
         if self.was_reset.load(Ordering::Acquire) {
-            // Rare enough to ask: is it this life that broke?
+            // The event may be from before the reset. Such events are rare, so ask the device.
             let _control = self.control.lock(self.client.agent().platform());
             match self.query() {
                 Ok(info) if info.state == QpState::Error as u32 => {}
@@ -484,20 +493,21 @@ impl Qp {
 
     fn set_broken(&self) {
         self.broken.store(true, Ordering::Release);
-        // Posts are taken and flushed, as in ERROR; unless it is closed to posts, for being reset or gone.
+        // In ERROR the device takes posts and flushes them. A queue pair that is closed to posts
+        // (it is reset or gone) stays closed.
         let error = QpState::Error as u32;
         let to_error = |state| if state == QpState::Reset as u32 { None } else { Some(error) };
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, to_error);
     }
 
-    /// No post is taken any more.
+    /// Closes the queue pair to posts for good: the device is dead.
     pub(crate) fn device_died(&self) {
         self.gone.store(true, Ordering::Release);
         self.state.store(QpState::Reset as u32, Ordering::Release);
         self.update_slot();
     }
 
-    /// Asks the device.
+    /// What the device knows of the queue pair.
     pub fn query(&self) -> Result<QpInfo, Error> {
         let agent = self.client.agent();
         if self.is_gone() {
@@ -507,13 +517,16 @@ impl Qp {
         Ok(agent.nic().query_qp(self.qpn)?)
     }
 
-    /// Requests posted and not known to have completed: of the send queue and of the receive queue.
+    /// How many requests are outstanding: of the send queue and of the receive queue.
     pub fn outstanding(&self) -> (u32, u32) {
         (self.sends.len(), self.receives.len())
     }
 
-    /// Destroys it, ending its connection if it has one. When it returns the device touches its memory no more, and no completion of it
-    /// will be polled. Never fails for a living queue pair but by the device's death, and then it is gone all the same.
+    /// Destroys the queue pair, and ends its connection. When this returns, the device does not
+    /// touch the queue pair's memory, and polls return no completion of it.
+    ///
+    /// [`Error::Gone`] if it was destroyed before. Otherwise it fails only if the device is dead,
+    /// and the queue pair is gone all the same.
     pub fn destroy(&self) -> Result<(), Error> {
         let agent = self.client.agent();
         if let Some(connection) = self.connection() {
@@ -528,7 +541,8 @@ impl Qp {
             agent.connections.abandon(connection);
         }
         let result = agent.nic().destroy_qp(self.qpn, &self.lease);
-        // Whoever resolves a completion of it at this moment holds the CQ's lock; nobody does afterwards.
+        // A thread that resolves a completion of this queue pair holds the CQ's lock, which
+        // `forget` takes. After the two calls no thread resolves one.
         let removed = agent.qps.remove(self.slot);
         self.send_cq.forget(self.slot);
         self.receive_cq.forget(self.slot);

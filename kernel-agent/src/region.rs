@@ -1,9 +1,11 @@
-//! Protection domains, regions and windows: what may be reached, and by whom.
+//! Protection domains, regions and windows: which memory a queue pair or a peer may reach.
 //!
-//! A key's slot and generation are the agent's; its variant is the linking consumer's. The lists that links hand to the device are copies
-//! in memory that the agent allocated with the region, so that a link never fails for want of memory.
+//! The agent chooses a key's slot and generation; the consumer that links chooses its variant. A
+//! link passes the device a copy of the list, in memory that was allocated with the region. So a
+//! link never fails for lack of memory.
 //!
-//! Locks: an object's `control` (sleeps), a region's `links` (spins; before a queue pair's slot and send queue).
+//! Locks: an object's `control` (sleeps), a region's `links` (spins; before a queue pair's slot and
+//! send queue).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -22,7 +24,7 @@ use crate::object::{Object, begin_use};
 use crate::table::Number;
 use crate::{Client, Error, ListFault, PostError, Resource};
 
-/// Links of one region that may be under way at once.
+/// How many links of one region may be outstanding.
 const LINKS: usize = 4;
 
 /// A protection domain (VIA: protection tag).
@@ -59,7 +61,7 @@ impl Pd {
         self.object.client()
     }
 
-    /// Destroys it; [`Error::Busy`] while something uses it.
+    /// Destroys the domain; [`Error::Busy`] while an object uses it.
     pub fn destroy(&self) -> Result<(), Error> {
         let destroying = self.object.begin_destroy()?;
         let agent = self.client().agent();
@@ -149,7 +151,7 @@ impl MemoryList<'_> {
         }
     }
 
-    /// What the device is told, when the list itself is at `list`.
+    /// The device's description of the list, whose elements are at bus address `list`.
     fn args(&self, list: u64) -> ListArgs {
         let elements = self.elements() as u32;
         match *self {
@@ -165,7 +167,7 @@ impl MemoryList<'_> {
     }
 }
 
-/// What a link gives to a region.
+/// What a link makes of a region.
 #[derive(Clone, Copy, Debug)]
 pub struct Link<'a> {
     /// Rights and [`LinkFlags::RELATIVE`].
@@ -176,18 +178,18 @@ pub struct Link<'a> {
     pub memory: MemoryList<'a>,
 }
 
-/// All flags but the list's form, which follows from the list.
+/// All flags but those of the list's form, which follows from the list.
 const RIGHTS: LinkFlags =
     LinkFlags::PAGES.union(LinkFlags::VARIABLE).union(LinkFlags::CONTIGUOUS).complement();
 
 impl Link<'_> {
-    /// The flags that the device is told.
+    /// All flags, the list's form among them.
     pub(crate) fn flags(&self) -> LinkFlags {
         self.flags.intersection(RIGHTS) | self.memory.form()
     }
 }
 
-/// The request that a list buffer was last given to.
+/// The request that uses a list buffer, or was the last to use it.
 #[derive(Clone, Copy)]
 struct LinkUse {
     slot: u32,
@@ -209,7 +211,7 @@ impl ListBuffer {
     }
 }
 
-/// A memory region: registered for good, or unlinked and linked by work requests.
+/// A memory region: registered by a command, or allocated unlinked and linked by work requests.
 pub struct Region {
     object: Object,
     key: u32,
@@ -218,7 +220,7 @@ pub struct Region {
     pd: Mutex<Option<Use<Pd>>>,
 }
 
-/// A list for a command: the device has read it when the command is answered.
+/// The list of a command. The device has read it when it answers the command.
 fn list_for_command(nic: &Nic, memory: &MemoryList<'_>) -> Result<Option<DeviceMemory>, Error> {
     let bytes = memory.bytes();
     if bytes.is_empty() {
@@ -271,7 +273,8 @@ impl Region {
         Ok(Region::new(client, number.slot, key, 0, Vec::new(), pd))
     }
 
-    /// A region over the memory of another one of this agent, whoever's, as it was when that had the key `of_key`.
+    /// A region over the memory of a region of any client of this agent, which must still have the
+    /// link with key `of_key`.
     pub(crate) fn share(
         client: &Arc<Client>,
         pd: &Arc<Pd>,
@@ -346,12 +349,13 @@ impl Region {
         region
     }
 
-    /// The key: for a registered region local and remote key at once; for an unlinked one its key with variant 0.
+    /// The key. For a registered region it is the local and the remote key; for an unlinked region
+    /// it has variant 0.
     pub fn key(&self) -> u32 {
         self.key
     }
 
-    /// The elements that a link may have; 0 for a registered region.
+    /// How many elements a link may have; 0 for a registered region.
     pub fn max_elements(&self) -> u32 {
         self.max_elements
     }
@@ -365,8 +369,9 @@ impl Region {
         self.object.client()
     }
 
-    /// Copies a link's list to where the device can read it, and has `post` post the link; `post` gets what the
-    /// device is told and returns the queue pair's slot, generation and the request's tag.
+    /// Copies a link's list to memory that the device can read, and calls `post` with the device's
+    /// description of it. `post` posts the link and returns the queue pair's slot, its generation
+    /// and the request's tag.
     pub(crate) fn link(
         &self,
         link: &Link<'_>,
@@ -377,7 +382,7 @@ impl Region {
         }
         let agent = self.client().agent();
         let mut links = self.links.lock();
-        // Under the lock under which the leases end.
+        // Checked under the lock under which the leases end.
         self.object.alive().map_err(|_| PostError::Gone)?;
         let bytes = link.memory.bytes();
         if bytes.is_empty() {
@@ -386,21 +391,22 @@ impl Region {
         let free = links.iter_mut().find(|list| !list.busy(agent)).ok_or(PostError::LinksInFlight)?;
         let buffer = free.memory.buffer();
         buffer.write(0, bytes).map_err(|_| PostError::BadList(ListFault::TooLong))?;
-        // Until the region is destroyed.
+        // The lease lasts until the region is destroyed.
         free.memory.lease().start();
         let (slot, generation, tag) = post(link.memory.args(buffer.bus()))?;
         free.used_by = Some(LinkUse { slot, generation, tag });
         Ok(())
     }
 
-    /// Asks the device.
+    /// What the device knows of the key.
     pub fn query(&self) -> Result<KeyInfo, Error> {
         self.object.alive()?;
         Ok(self.client().agent().nic().query_key(self.key)?)
     }
 
-    /// Gives it another domain and other rights, and a variant of its key, by which older ones open nothing; returns the key. [`Error::Busy`] while a window
-    /// is bound to it. What was not linked has no rights until it is.
+    /// Gives the region another domain, other rights and another variant of its key; returns the
+    /// key. Keys with other variants are invalid from then on. A region that is not linked gets
+    /// rights with its next link. [`Error::Busy`] while a window is bound to it.
     pub fn modify(&self, pd: &Arc<Pd>, rights: LinkFlags, variant: u8) -> Result<u32, Error> {
         let agent = self.client().agent();
         let _control = self.object.control()?;
@@ -413,14 +419,15 @@ impl Region {
         Ok(key)
     }
 
-    /// Deregisters it; [`Error::Busy`] while a window is bound to it. The device does not touch the memory
-    /// after this call has returned.
+    /// Destroys the region; [`Error::Busy`] while a window is bound to it. The device does not
+    /// touch the memory after this call has returned.
     pub fn destroy(&self) -> Result<(), Error> {
         let destroying = self.object.begin_destroy()?;
         let agent = self.client().agent();
         destroying.finish(agent.nic().destroy_region(self.key), &agent.keys, |confirmed| {
             if confirmed {
-                // The device looks at the key of a link that is still queued before it looks at the list.
+                // The device looks at the key of a link that is still queued before it looks at the
+                // list.
                 for list in self.links.lock().iter() {
                     list.memory.lease().end();
                 }
@@ -434,9 +441,9 @@ impl Region {
 /// Which queue pairs may use a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowType {
-    /// All of its domain (type 1).
+    /// All queue pairs of its domain (type 1).
     Wide,
-    /// The one that bound it (type 2).
+    /// The queue pair that bound it (type 2).
     Narrow,
 }
 
@@ -488,13 +495,13 @@ impl Window {
         self.object.client()
     }
 
-    /// Asks the device.
+    /// What the device knows of the key.
     pub fn query(&self) -> Result<KeyInfo, Error> {
         self.object.alive()?;
         Ok(self.client().agent().nic().query_key(self.key)?)
     }
 
-    /// Destroys it, bound or not.
+    /// Destroys the window, bound or not.
     pub fn destroy(&self) -> Result<(), Error> {
         let destroying = self.object.begin_destroy()?;
         let agent = self.client().agent();

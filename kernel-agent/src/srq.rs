@@ -1,7 +1,7 @@
 //! Shared receive queues.
 //!
-//! Locks: `queue` (leaf; taken under a CQ's and a queue pair's slot when a receive is retired), `control` (sleeps; before `queue`): whatever the device
-//! is told of the queue.
+//! Locks: `control` (sleeps; commands to the device), then `queue` (leaf). When a receive is
+//! retired, `queue` is taken under the lock of a CQ and of a queue pair's slot.
 
 use alloc::sync::Arc;
 
@@ -86,7 +86,7 @@ impl Srq {
         self.object.client()
     }
 
-    /// Posts a receive.
+    /// Posts a receive; `segment` converts the caller's kind of segment.
     pub fn post_receive<T>(
         &self,
         solicited: bool,
@@ -103,16 +103,20 @@ impl Srq {
         Ok(())
     }
 
-    /// Retires the receive that a completion names. Not inlined: the code for other receives is the better for it.
+    /// Retires the receive that a completion names. Not inlined: the code for other receives is the
+    /// better for it.
     #[inline(never)]
     pub(crate) fn retire(&self, tag: u32) -> Option<Retired> {
         self.queue.lock().retire(tag)
     }
 
-    /// Changes how many receives may be outstanding; sets the limit and arms its event once (0 disarms, but not together with a size). Both or neither.
+    /// Changes how many receives may be outstanding, sets the limit and arms its event once, or
+    /// both. A limit of 0 disarms the event, but not together with a size. If one of both fails,
+    /// neither is changed.
     ///
-    /// What is posted stays, and queue pairs go on taking it; until the size is changed, there is room for as many as before and afterwards.
-    /// [`Error::Busy`] if more are outstanding, [`Error::OutOfRange`] if the limit is above the size.
+    /// Posted receives stay, and queue pairs go on taking them. While the size changes, the smaller
+    /// of the old and the new size holds. [`Error::Busy`] if more receives are outstanding,
+    /// [`Error::OutOfRange`] if the limit is above the size.
     pub fn modify(&self, size: Option<u32>, limit: Option<u32>) -> Result<(), Error> {
         let agent = self.client().agent();
         let _control = self.object.control()?;
@@ -126,7 +130,7 @@ impl Srq {
         }
     }
 
-    /// With `control` held.
+    /// Moves the queue to a ring of another size, with `control` held.
     fn resize(&self, size: u32, limit: u32) -> Result<(), Error> {
         let agent = self.client().agent();
         agent.alive()?;
@@ -140,21 +144,22 @@ impl Srq {
         Ok(moved?)
     }
 
-    /// How many receives may be outstanding, and the limit, which the device tells: 0 while it is not armed.
+    /// How many receives may be outstanding, and the limit by the device: 0 while its event is not
+    /// armed.
     pub fn sizes(&self) -> Result<(u32, u32), Error> {
         let agent = self.client().agent();
-        // Neither is changed between the two looks.
+        // Neither changes between the two reads.
         let _control = self.object.control()?;
         let limit = agent.nic().query_srq(self.number())?.limit;
         Ok((self.queue.lock().limit(), limit))
     }
 
-    /// Receives posted and not completed.
+    /// How many receives are outstanding.
     pub fn outstanding(&self) -> u32 {
         self.queue.lock().outstanding()
     }
 
-    /// Destroys it; [`Error::Busy`] while a queue pair uses it.
+    /// Destroys the SRQ; [`Error::Busy`] while a queue pair uses it.
     pub fn destroy(&self) -> Result<(), Error> {
         let destroying = self.object.begin_destroy()?;
         let agent = self.client().agent();

@@ -19,8 +19,8 @@ impl Agent {
 }
 
 impl TestHandle<'_> {
-    /// Makes the device misbehave. `object` is a queue pair's number where the fault is one of a queue
-    /// pair; `count` and `value` mean what `what` says.
+    /// Makes the device misbehave. `object` is a queue pair's number where the fault is one of a
+    /// queue pair; `count` and `value` mean what `what` says.
     pub fn inject(&self, object: u32, what: Injection, count: u32, value: u64) -> Result<(), Error> {
         Ok(self.0.inject(object, what, count, value)?)
     }

@@ -12,8 +12,8 @@ use crate::handle::{LmrHandle, RmrHandle};
 pub struct LmrTriplet {
     /// The region.
     pub lmr: LmrHandle,
-    /// Where in it: an absolute address, an offset in a region with relative addressing, or an I/O address with
-    /// [`LmrHandle::DIRECT`].
+    /// Where in the region: an absolute address, an offset in a region with relative addressing, or
+    /// an I/O address with [`LmrHandle::DIRECT`].
     pub addr: u64,
     /// Bytes.
     pub length: u64,
@@ -31,13 +31,13 @@ impl LmrTriplet {
     }
 }
 
-/// A piece of a remote memory region of our own, as the sink of an RDMA Read (iWARP only).
+/// A piece of an RMR of this side, as the sink of an RDMA Read (iWARP only).
 #[doc(alias = "it_rmr_triplet_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RmrTriplet {
     /// The region.
     pub rmr: RmrHandle,
-    /// Where in it: an absolute address, or an offset in a region with relative addressing.
+    /// Where in the region: an absolute address, or an offset in a region with relative addressing.
     pub addr: u64,
     /// Bytes.
     pub length: u64,
@@ -48,7 +48,7 @@ pub struct RmrTriplet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct IoblVeElt {
-    /// Where it begins.
+    /// The first I/O address.
     pub io_addr: IoAddr,
     /// Its length.
     pub elt_len: u64,
@@ -57,7 +57,7 @@ pub struct IoblVeElt {
 /// The elements of an I/O buffer list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoblList<'a> {
-    /// Pages of one size: a power of two, and aligned to it.
+    /// Pages of one size: a power of two, to which they are aligned.
     #[doc(alias = "IT_IOBL_PAGE_LIST")]
     Pages {
         /// The pages.
@@ -65,7 +65,7 @@ pub enum IoblList<'a> {
         /// Their size.
         elt_len: u64,
     },
-    /// Blocks of one length, anywhere.
+    /// Blocks of one length, at any address.
     #[doc(alias = "IT_IOBL_BLOCK_LIST")]
     Blocks {
         /// The blocks.

@@ -8,25 +8,26 @@ use crate::address::IoAddr;
 use crate::ia::Ia;
 use crate::status::{Error, Result};
 
-/// The address space of the kernel: the only one there is.
+/// The kernel's address space, which is the only one.
 pub const ASPACE_KERNEL: u64 = 0;
 
-/// What was mapped and not unmapped.
+/// The mappings that were not unmapped.
 pub(crate) type Mappings = Vec<(IoAddr, usize)>;
 
 impl Ia {
     /// Finds the I/O address of a virtually addressed buffer, and how many bytes from there are
     /// contiguous for the device: at least one.
     ///
-    /// To build an I/O buffer list, go on behind the bytes that were mapped. The memory must stay where
-    /// it is until it is unmapped. `aspace_id` is [`ASPACE_KERNEL`]. Privileged consumers only.
+    /// To build an I/O buffer list, go on behind the bytes that were mapped. The memory must stay
+    /// where it is until it is unmapped. `aspace_id` is [`ASPACE_KERNEL`]. Privileged consumers
+    /// only.
     ///
-    /// The call looks at the whole buffer, extent by extent, but at no more extents than an I/O buffer
-    /// list can have elements (262,144 for this NIC): map a buffer in more extents in parts.
+    /// The call looks at the whole buffer, extent by extent, but at no more extents than an I/O
+    /// buffer list can have elements (262,144 for this NIC): map a buffer in more extents in parts.
     ///
-    /// Errors: `NoPermission`, `Fault` (part or all of it is no memory for the device or it is in too many
-    /// extents, no such address space, or `len` is 0), `InvalidIa`, `IaCatastrophe`. Does not block. May be
-    /// called in callbacks. Thread-safe. Page it_mem_map.
+    /// Errors: `NoPermission`, `Fault` (part or all of it is no memory for the device or it is in
+    /// too many extents, no such address space, or `len` is 0), `InvalidIa`, `IaCatastrophe`. Does
+    /// not block. May be called in callbacks. Thread-safe. Page it_mem_map.
     #[doc(alias = "it_mem_map")]
     pub fn mem_map(&self, vaddr: usize, aspace_id: u64, len: usize) -> Result<(IoAddr, usize)> {
         let core = self.call()?;
@@ -50,10 +51,12 @@ impl Ia {
         Ok((io_addr, mapped))
     }
 
-    /// Undoes a mapping, which must be named exactly as [`Ia::mem_map`] returned it. Privileged consumers only.
+    /// Undoes a mapping. The arguments must be exactly what [`Ia::mem_map`] returned. Privileged
+    /// consumers only.
     ///
-    /// Errors: `NoPermission`, `Fault` (no such mapping), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
-    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_mem_unmap.
+    /// Errors: `NoPermission`, `Fault` (no such mapping), `InvalidIa`, `IaCatastrophe`. Does not
+    /// block. May be called in callbacks. Thread-safe: a call that races with it succeeds or finds
+    /// the handle invalid. Page it_mem_unmap.
     #[doc(alias = "it_mem_unmap")]
     pub fn mem_unmap(&self, io_addr: IoAddr, mapped_len: usize) -> Result<()> {
         let core = self.call()?;

@@ -1,29 +1,31 @@
-//! The links of a region, local or remote, that were posted: the last one, and those before it of which one is in force if the last ones fail.
+//! The links of a region (LMR or RMR) that were posted: the last one, and earlier ones, since an
+//! earlier link stays in force if the later ones fail.
 //!
-//! Completions of links that succeed are not looked at, so which one is in force is the device's knowledge: it tells the key.
+//! Completions of links that succeed are not examined. So only the device knows which link is in
+//! force: a query returns its key.
 
 use heapless::Vec;
 
-/// Variants of a key are told apart by these bits.
+/// The bits of a key that are its variant.
 const VARIANT: u32 = 0xff;
 
-/// What a link is known by.
+/// What identifies a link.
 pub(crate) trait Keyed: Copy {
     /// The region's key with that link.
     fn key(&self) -> u32;
 
-    /// The queue pair that it was posted to.
+    /// The queue pair to which it was posted.
     fn qpn(&self) -> u32;
 }
 
-/// The last link, and up to `N` before it.
+/// The last link, and up to `N` links before it.
 pub(crate) struct Posted<T, const N: usize> {
     now: T,
     /// The oldest first.
     older: Vec<T, N>,
 }
 
-/// Which of the last two links are left when some were taken out.
+/// Which of the last two links remain after some links were removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     /// Both.
@@ -37,49 +39,50 @@ pub(crate) enum Left {
 }
 
 impl<T: Keyed, const N: usize> Posted<T, N> {
-    /// A region as it was made.
+    /// The links of a new region.
     pub(crate) const fn new(first: T) -> Posted<T, N> {
         Posted { now: first, older: Vec::new() }
     }
 
-    /// The link that was posted last.
+    /// The last link.
     pub(crate) fn now(&self) -> T {
         self.now
     }
 
-    /// The one before it.
+    /// The link before the last one.
     pub(crate) fn before(&self) -> Option<T> {
         self.older.last().copied()
     }
 
-    /// One more was posted.
+    /// Adds a link that was posted.
     pub(crate) fn push(&mut self, link: T) {
         let before = core::mem::replace(&mut self.now, link);
         if self.older.is_full() {
             self.older.remove(0);
         }
-        // There is room now, unless none are kept.
+        // There is room now, unless `N` is 0.
         let _ = self.older.push(before);
     }
 
-    /// The region has this one and no other.
+    /// Replaces all links by this one.
     fn reset(&mut self, link: T) {
         self.now = link;
         self.older.clear();
     }
 
-    /// The link with this key, if it is not too long ago.
+    /// The link with this key, unless it is so old that it was dropped.
     pub(crate) fn find(&self, key: u32) -> Option<T> {
         let all = core::iter::once(&self.now).chain(self.older.iter().rev());
         all.copied().find(|link| link.key() == key)
     }
 
-    /// Whether there is such a link.
+    /// Whether there is a link for which `is` holds.
     pub(crate) fn any(&self, is: impl Fn(&T) -> bool) -> bool {
         is(&self.now) || self.older.iter().any(is)
     }
 
-    /// The link with this key has become another one, and those before it are history. Tells whether it is the last one.
+    /// Replaces the link with this key, and drops all before it. Returns whether it is the last
+    /// link.
     pub(crate) fn changed(&mut self, key: u32, link: T) -> bool {
         if self.now.key() == key {
             self.reset(link);
@@ -94,14 +97,15 @@ impl<T: Keyed, const N: usize> Posted<T, N> {
         false
     }
 
-    /// The link with this variant of the key that was posted to this queue pair failed; those before it stay.
+    /// Removes the link with this variant that was posted to this queue pair: it failed.
     pub(crate) fn failed(&mut self, qpn: u32, variant: u8) -> Left {
         let failed = |link: &T| link.qpn() == qpn && link.key() & VARIANT == u32::from(variant);
         self.take_out(failed, None)
     }
 
-    /// A queue pair is gone: of what was posted to it only the link with the key that the device tells may be in force. `device` is for what is
-    /// left if that is nothing: it has this key.
+    /// Removes the links that were posted to a queue pair that is gone, but for the link with the
+    /// key that the device reports. If no link remains, `device`, which has that key, becomes the
+    /// last one.
     pub(crate) fn dropped(&mut self, qpn: u32, device: T) -> Left {
         self.take_out(|link| link.qpn() == qpn && link.key() != device.key(), Some(device))
     }
@@ -146,7 +150,7 @@ mod tests {
     const ONE: u32 = 71;
     const OTHER: u32 = 72;
 
-    /// Links with these variants, the odd ones by one queue pair and the even ones by the other.
+    /// Links with these variants: odd ones posted to one queue pair, even ones to the other.
     fn posted(links: core::ops::RangeInclusive<u32>) -> Posted<Link, 4> {
         let mut posted = Posted::new(FIRST);
         links.for_each(|link| posted.push(Link(0x500 + link, if link % 2 == 1 { ONE } else { OTHER })));
@@ -154,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_when_all_fail_is_the_first() {
+    fn if_all_links_fail_the_first_one_remains() {
         for order in [[1, 2, 3], [3, 2, 1], [2, 3, 1]] {
             let mut links = posted(1..=3);
             for variant in order {
@@ -165,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_tell_what_is_left() {
+    fn a_failure_reports_which_links_remain() {
         let mut links = posted(1..=3);
         assert_eq!(links.failed(ONE, 1), Left::Both);
         assert_eq!(links.failed(ONE, 2), Left::Both, "another queue pair's");
@@ -177,18 +181,18 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_pair_that_goes_leaves_what_the_device_has_done() {
-        // The second of its links is in force, and another queue pair's comes after that.
+    fn a_queue_pair_that_is_gone_leaves_the_link_that_the_device_reports() {
+        // The second of its links is in force, and a link of the other queue pair comes after it.
         let mut links = posted(1..=4);
         assert_eq!(links.dropped(ONE, Link(0x503, 0)), Left::Both);
         assert_eq!((links.find(0x501), links.find(0x503)), (None, Some(Link(0x503, ONE))));
-        // None of them is.
+        // None of its links is in force.
         let mut links = posted(1..=3);
         assert_eq!(links.dropped(ONE, FIRST), Left::Before);
         assert_eq!((links.now(), links.before()), (Link(0x502, OTHER), Some(FIRST)));
         assert_eq!(links.dropped(OTHER, FIRST), Left::Before);
         assert_eq!((links.now(), links.before()), (FIRST, None));
-        // Nothing is left of which anything is known.
+        // No known link remains.
         let mut links = posted(1..=9);
         links.dropped(OTHER, Link(0x500, 0));
         assert_eq!(links.dropped(ONE, Link(0x500, 0)), Left::Neither);

@@ -1,7 +1,8 @@
 //! Shared receive queues (pages it_srq_create, it_srq_query, it_srq_modify, it_srq_free).
 //!
-//! Owns the agent's SRQ. The low watermark is the device's limit: it is armed while it is not 0, and disarms itself when its event is
-//! raised. An endpoint's queue pair holds on to the SRQ, so one that is in use cannot go.
+//! Owns the agent's SRQ. The low watermark is the device's limit: it is armed while it is not 0,
+//! and the device disarms it when it raises its event. An endpoint's queue pair counts as a use of
+//! the SRQ, so an SRQ that is in use cannot be destroyed.
 
 use alloc::sync::Arc;
 
@@ -27,7 +28,7 @@ pub(crate) struct Srq {
 }
 
 impl Srq {
-    /// The agent's.
+    /// The agent's SRQ.
     pub(crate) fn inner(&self) -> &Arc<kernel_agent::Srq> {
         &self.srq
     }
@@ -60,7 +61,7 @@ impl Core {
         self.srqs.get(srq.as_raw()).ok_or(Error::InvalidSrq)
     }
 
-    /// What the agent's error means to a call about an SRQ.
+    /// The IT-API error for an agent's error of an SRQ.
     fn srq_error(&self, error: kernel_agent::Error) -> Error {
         match error {
             kernel_agent::Error::Gone if !self.agent.is_dead() => Error::InvalidSrq,
@@ -72,9 +73,9 @@ impl Core {
     pub(crate) fn bury_srq(&self, srq: &Srq) -> Result<()> {
         match srq.srq.destroy() {
             Err(kernel_agent::Error::Busy) => return Err(Error::SrqBusy),
-            // Somebody else is about to free it.
+            // Another call is about to free it.
             Err(kernel_agent::Error::Gone) => return Err(Error::InvalidSrq),
-            // Otherwise this can only fail with the device.
+            // Any other failure means that the device is dead.
             Ok(()) | Err(_) => {}
         }
         self.srqs.remove(srq.handle.as_raw());
@@ -84,10 +85,12 @@ impl Core {
 }
 
 impl Ia {
-    /// Creates a shared receive queue. Its limits are those asked for, and room for one Receive at least. The low watermark is not armed.
+    /// Creates a shared receive queue with these limits, and with room for one Receive at least.
+    /// The low watermark is not armed.
     ///
-    /// Errors: `SrqNotSupported`, `InvalidPz`, `ResourceRecvDto`, `ResourceRseg`, `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device.
-    /// Not for callbacks. Thread-safe. Page it_srq_create.
+    /// Errors: `SrqNotSupported`, `InvalidPz`, `ResourceRecvDto`, `ResourceRseg`, `Resources`,
+    /// `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe. Page
+    /// it_srq_create.
     #[doc(alias = "it_srq_create")]
     pub fn srq_create(
         &self,
@@ -124,10 +127,10 @@ impl Ia {
         Ok(handle)
     }
 
-    /// Says what a shared receive queue is like. The low watermark is 0 while it is not armed.
+    /// Returns a shared receive queue's parameters. The low watermark is 0 while it is not armed.
     ///
-    /// Errors: `InvalidSrq`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks. Thread-safe.
-    /// Page it_srq_query.
+    /// Errors: `InvalidSrq`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Blocks for the device.
+    /// May be called in callbacks. Thread-safe. Page it_srq_query.
     #[doc(alias = "it_srq_query")]
     pub fn srq_query(&self, srq: SrqHandle, mask: SrqParamMask) -> Result<SrqParam> {
         let core = self.live()?;
@@ -156,15 +159,19 @@ impl Ia {
         Ok(param)
     }
 
-    /// Changes the low watermark, the number of Receives that may be outstanding, or both; both or neither.
+    /// Changes the low watermark, the number of Receives that may be outstanding, or both. If one
+    /// of both fails, neither changes.
     ///
-    /// Setting the low watermark arms it, once: when fewer Receives are left, `IT_ASYNC_AFF_SRQ_LOW_WATERMARK` is told on the affiliated dispatcher;
-    /// at once if fewer are left already. Receives that are posted outlive a change of the size, and endpoints go on taking them; until it is done
-    /// no more may be outstanding than before and afterwards. Nothing else can be modified; a mask of nothing changes nothing.
+    /// Setting the low watermark arms it once: when fewer Receives are left,
+    /// `IT_ASYNC_AFF_SRQ_LOW_WATERMARK` is queued on the affiliated EVD; at once if fewer are left
+    /// already. A change of the size keeps posted Receives, and endpoints go on taking them; while
+    /// the size changes, the smaller of the old and the new size holds. Nothing else can be
+    /// modified. An empty mask changes nothing.
     ///
-    /// Errors: `InvalidSrq`, `InvalidMask` (`MAX_RECV_DTO` among them on an IA whose `srq_resizable` is false), `InvalidSrqSize` (more Receives are outstanding),
-    /// `SrqLowWatermark`, `Resources` (beyond the IA's limit, too), `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe.
-    /// Page it_srq_modify.
+    /// Errors: `InvalidSrq`, `InvalidMask` (`MAX_RECV_DTO` among them on an IA whose
+    /// `srq_resizable` is false), `InvalidSrqSize` (more Receives are outstanding),
+    /// `SrqLowWatermark`, `Resources` (beyond the IA's limit, too), `InvalidIa`, `IaCatastrophe`.
+    /// Blocks for the device. Not for callbacks. Thread-safe. Page it_srq_modify.
     #[doc(alias = "it_srq_modify")]
     pub fn srq_modify(&self, srq: SrqHandle, mask: SrqParamMask, params: &SrqParam) -> Result<()> {
         let core = self.call()?;
@@ -178,7 +185,7 @@ impl Ia {
         }
         let max_recv_dtos = mask.contains(size).then_some(params.max_recv_dtos.max(1));
         let low_watermark = mask.contains(mark).then_some(params.low_watermark);
-        // What is beyond 32 bits is beyond every limit.
+        // A number beyond 32 bits is beyond every limit.
         let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         if low_watermark == Some(0) {
             return Err(Error::SrqLowWatermark);
@@ -195,10 +202,12 @@ impl Ia {
         })
     }
 
-    /// Destroys a shared receive queue; Receives that are left never complete. When it returns, the device touches their buffers no more.
+    /// Destroys a shared receive queue. Receives that are left never complete. When this returns,
+    /// the device does not touch their buffers.
     ///
-    /// Errors: `InvalidSrq`, `SrqBusy` while an endpoint uses it, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks.
-    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_srq_free.
+    /// Errors: `InvalidSrq`, `SrqBusy` while an endpoint uses it, `InvalidIa`, `IaCatastrophe`.
+    /// Blocks for the device. May be called in callbacks. Thread-safe: a call that races with it
+    /// succeeds or finds the handle invalid. Page it_srq_free.
     #[doc(alias = "it_srq_free")]
     pub fn srq_free(&self, srq: SrqHandle) -> Result<()> {
         let core = self.call()?;

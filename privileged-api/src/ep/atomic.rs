@@ -16,10 +16,10 @@ use crate::status::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum AtomicOp {
-    /// Stores another value where the present one is the one compared with.
+    /// Stores another value if the present one is equal to the compared one.
     #[doc(alias = "IT_COMPARE_AND_SWAP")]
     CompareAndSwap = 0,
-    /// Adds, and wraps around.
+    /// Adds, with wrap-around.
     #[doc(alias = "IT_FETCH_AND_ADD")]
     FetchAndAdd = 1,
 }
@@ -28,16 +28,20 @@ pub enum AtomicOp {
 const BYTES: u32 = 8;
 
 impl Ia {
-    /// Posts an atomic operation on the eight bytes at `rdma_addr` of the peer's region, which has to be open to remote reads, writes and atomics; the value
-    /// from before goes to the first eight bytes of `result`, whether a compared value was equal or not.
+    /// Posts an atomic operation on the eight bytes at `rdma_addr` of the peer's region, which must
+    /// allow remote reads, writes and atomics. The value from before goes to the first eight bytes
+    /// of `result`, also if a compared value was not equal.
     ///
-    /// Values are in host byte order on both sides. Atomic with respect to other atomic operations of that NIC, and to those of its host's processors.
-    /// Completes as `IT_DTO_CMP_SWAP_CMPL_EVENT` or `IT_DTO_FETCH_ADD_CMPL_EVENT` on the endpoint's request dispatcher. A bad or short sink (the direct
-    /// LMR handle among them) or remote address is a completion error. In NONOPERATIONAL it is flushed.
+    /// Values are in host byte order on both sides. The operation is atomic with respect to other
+    /// atomic operations of that NIC, and to those of its host's processors. Completes as
+    /// `IT_DTO_CMP_SWAP_CMPL_EVENT` or `IT_DTO_FETCH_ADD_CMPL_EVENT` on the endpoint's request EVD.
+    /// A bad or short sink (the direct LMR handle among them) or a bad remote address is a
+    /// completion error. In NONOPERATIONAL the request is flushed.
     ///
-    /// Errors: `OpNotSupported` (an IA without atomics), `InvalidEp`, `InvalidDtoFlags`, `InvalidEpState`, `InvalidEpType`, `TooManyPosts`, `InvalidIa`,
-    /// `IaCatastrophe`; `InvalidAtomicOp` cannot happen, as [`AtomicOp`] has no other values. Does not block. May be called in callbacks.
-    /// Thread-safe. Page it_post_atomic.
+    /// Errors: `OpNotSupported` (an IA without atomics), `InvalidEp`, `InvalidDtoFlags`,
+    /// `InvalidEpState`, `InvalidEpType`, `TooManyPosts`, `InvalidIa`, `IaCatastrophe`;
+    /// `InvalidAtomicOp` cannot happen, as [`AtomicOp`] has no other values. Does not block. May be
+    /// called in callbacks. Thread-safe. Page it_post_atomic.
     #[doc(alias = "it_post_atomic")]
     #[expect(clippy::too_many_arguments, reason = "the page has them")]
     pub fn post_atomic(
@@ -60,7 +64,8 @@ impl Ia {
         check_flags(dto_flags, ATOMIC_FLAGS)?;
         ep.takes_requests()?;
         let sink = core.segment(result);
-        // The device uses the first eight bytes of a longer buffer. A shorter one is too short for it.
+        // The device uses the first eight bytes of a longer buffer. A shorter one is too short for
+        // it.
         let sink = Segment { length: sink.length.min(BYTES), ..sink };
         let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
         let (operation, event) = match op {

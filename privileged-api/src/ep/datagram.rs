@@ -1,7 +1,7 @@
 //! Posting datagrams (pages it_post_sendto, it_post_recvfrom, it_dg_remote_ep_addr_t).
 //!
-//! As in `post`: nothing here allocates, waits or formats. The endpoint's table entry and that of the address handle are held shared
-//! for as long as the post takes.
+//! As in `post`, nothing here allocates, waits or formats. A post holds the table entries of the
+//! endpoint and of the address handle shared.
 
 use kernel_agent::{Operation, Request, Shadow};
 
@@ -75,15 +75,19 @@ impl Ep {
 }
 
 impl Ia {
-    /// Posts a Send of all segments, in order, as one datagram to a remote endpoint; no segments make an empty one.
+    /// Posts a Send of all segments, in order, as one datagram to a remote endpoint; no segments
+    /// make an empty one.
     ///
-    /// Completes as `IT_DTO_SEND_CMPL_EVENT` on the endpoint's request dispatcher once the datagram is out; whether it arrives is not told. A bad
-    /// segment, a message that is too long, and an endpoint ID of more than 24 bits are completion errors. The address handle must be of the endpoint's
-    /// protection zone. A `ud_ep_key` with the top bit set stands for the endpoint's own (InfiniBand's rule). In NONOPERATIONAL it is flushed.
+    /// Completes as `IT_DTO_SEND_CMPL_EVENT` on the endpoint's request EVD once the datagram is
+    /// out; nothing reports whether it arrives. A bad segment, a message that is too long, and an
+    /// endpoint ID of more than 24 bits are completion errors. The address handle must be of the
+    /// endpoint's protection zone. A `ud_ep_key` with the top bit set stands for the endpoint's own
+    /// key (InfiniBand's rule). In NONOPERATIONAL the request is flushed.
     ///
-    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidNumSegments`, `InvalidAh` (also one of another protection zone), `TooManyPosts`,
-    /// `InvalidLmr` (the direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
-    /// Page it_post_sendto.
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidNumSegments`, `InvalidAh`
+    /// (also one of another protection zone), `TooManyPosts`, `InvalidLmr` (the direct LMR handle
+    /// on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
+    /// Thread-safe. Page it_post_sendto.
     #[doc(alias = "it_post_sendto")]
     #[inline]
     pub fn post_sendto(
@@ -101,15 +105,20 @@ impl Ia {
         posted.unwrap_or(Err(Error::InvalidEp))
     }
 
-    /// Posts a Receive for one datagram. The message comes behind 40 bytes, in which its header is
-    /// ([`DtoUdFlags::IB_GRH_PRESENT`](crate::DtoUdFlags::IB_GRH_PRESENT)); `transferred_length` counts them.
+    /// Posts a Receive for one datagram. 40 bytes with the datagram's header precede the message
+    /// ([`DtoUdFlags::IB_GRH_PRESENT`](crate::DtoUdFlags::IB_GRH_PRESENT)); `transferred_length`
+    /// counts them.
     ///
-    /// Needs [`DtoFlags::COMPLETION`]. Completes as `IT_DTO_UD_RECV_CMPL_EVENT` on the endpoint's receive dispatcher. A datagram that does not fit, or is
-    /// longer than the endpoint's payload size, completes it as `LocalLength`, and the endpoint goes to NONOPERATIONAL; one for which no Receive is there
-    /// is lost without a word. In NONOPERATIONAL it is flushed.
+    /// Needs [`DtoFlags::COMPLETION`]. Completes as `IT_DTO_UD_RECV_CMPL_EVENT` on the endpoint's
+    /// receive EVD. A datagram that does not fit, or is longer than the endpoint's payload size,
+    /// completes it as `LocalLength`, and the endpoint goes to NONOPERATIONAL. A datagram for which
+    /// no Receive is posted is lost, and nothing reports it. In NONOPERATIONAL the Receive is
+    /// flushed.
     ///
-    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidNumSegments` (also none), `TooManyPosts`, `InvalidLmr` (the direct LMR handle on
-    /// an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_post_recvfrom.
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidNumSegments` (also none),
+    /// `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA without), `InvalidIa`,
+    /// `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page
+    /// it_post_recvfrom.
     #[doc(alias = "it_post_recvfrom")]
     #[inline]
     pub fn post_recvfrom(

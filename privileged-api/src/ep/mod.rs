@@ -1,10 +1,13 @@
-//! Endpoints: the object, query, reset, freeing (pages it_ep_query, it_ep_reset, it_ep_free, it_ep_attributes_t).
+//! Endpoints: the object, query, reset, freeing (pages it_ep_query, it_ep_reset, it_ep_free,
+//! it_ep_attributes_t).
 //!
-//! An endpoint is reliable connected, with the states of `state`, or an unreliable datagram endpoint (`ud`, `datagram`), which
-//! either works or does not. Calls for one service type alone look endpoints up by [`Core::rc`].
+//! An endpoint is reliable connected, with the states of `state`, or an unreliable datagram
+//! endpoint (`ud`, `datagram`), which is operational or not. Calls for connected endpoints only
+//! look endpoints up by [`Core::rc`].
 //!
-//! Owns the queue pair. Locks, outermost first: `operation` (sleeps; held by calls that change the endpoint), an
-//! identifier's turn (see `cm`), the table entry, `control`, a dispatcher's queue, the gate or the IA's `unanswered`. The dispatcher thread takes only `control` and what is behind it.
+//! Owns the queue pair. Locks, outermost first: `operation` (sleeps; held by calls that change the
+//! endpoint), an identifier's turn (see `cm`), the table entry, `control`, an EVD's queue, the slot
+//! or the IA's `unanswered`. The dispatcher thread takes only `control` and the locks after it.
 
 pub(crate) mod atomic;
 pub(crate) mod connect;
@@ -39,7 +42,7 @@ use crate::srq::Srq;
 use crate::status::{Error, Result};
 use state::Trigger;
 
-/// Where an endpoint's connection events go. A datagram endpoint has none.
+/// The EVD of an endpoint's connection events. A datagram endpoint has none.
 pub(crate) struct Messages(Option<Feed>);
 
 impl Messages {
@@ -47,7 +50,8 @@ impl Messages {
         self.0.as_ref().map_or(EvdHandle::NULL, |feed| feed.handle)
     }
 
-    /// Queues an event of a change under the lock that it was made under, so that events come in the order of the changes. [`Core::queued`] has to follow.
+    /// Queues the event of a change under the lock under which the change was made, so that events
+    /// are in the order of changes. The caller calls [`Core::queued`] afterwards.
     pub(crate) fn queue(&self, _control: &mut Control, event: Event) -> Queued {
         Queued(self.0.as_ref().map(|feed| feed.push(event)))
     }
@@ -59,7 +63,7 @@ impl Messages {
     }
 }
 
-/// Whether an event found room; none where there is nobody to tell.
+/// Whether an event found room in its EVD; none if there is no EVD.
 #[must_use]
 pub(crate) struct Queued(Option<bool>);
 
@@ -68,44 +72,44 @@ pub(crate) struct Queued(Option<bool>);
 pub(crate) struct Limits {
     send_segments: usize,
     receive_segments: usize,
-    /// One more than the segments of it_post_recv; 0 where that is not for the endpoint.
+    /// The limit of segments of it_post_recv plus one; 0 if the call is not for the endpoint.
     recv_end: usize,
     read_segments: usize,
     write_segments: usize,
 }
 
-/// What changes.
+/// The state of an endpoint that changes.
 pub(crate) struct Control {
     pub(crate) attr: EpAttributes,
-    /// The connection that is made or stands.
+    /// The connection that is being made or is established.
     pub(crate) connection: Option<ConnectionId>,
-    /// The last connection that is over: what is still told of it is ignored.
+    /// The last connection that is over: its events are ignored.
     pub(crate) past: Option<ConnectionId>,
     pub(crate) path: Path,
 }
 
-/// An endpoint with its present queue pair. A reset puts another one with a new queue pair in its place: so nothing of an earlier connection, TimeWait
-/// included, is in the next one's way.
+/// An endpoint with its present queue pair. A reset replaces it with one that has a new queue pair.
+/// So nothing of an earlier connection, TimeWait included, hinders the next one.
 pub(crate) struct Ep {
     qp: Arc<Qp>,
     limits: Limits,
     common: Arc<Common>,
 }
 
-/// What stays the same when an endpoint is reset.
+/// The state of an endpoint that a reset keeps.
 pub(crate) struct Common {
     pub(crate) handle: EpHandle,
     state: AtomicU8,
-    /// Through which requests are posted, if nothing speaks against it.
+    /// The slot of the send queue: the fast path of posts.
     pub(crate) slot: Arc<SendSlot>,
     zone: InZone,
-    /// Where Receives come from, instead of a queue of its own.
+    /// The shared receive queue that replaces the receive queue.
     srq: Option<Arc<Srq>>,
     pub(crate) request: Feed,
     pub(crate) recv: Feed,
     pub(crate) connect: Messages,
     pub(crate) control: Mutex<Control>,
-    /// A dispatcher of completions overflowed: the endpoint can only be freed.
+    /// An EVD of the endpoint's completions overflowed: the endpoint can only be freed.
     lost: AtomicBool,
     operation: SleepLock,
     pub(crate) context: Context,
@@ -125,12 +129,12 @@ impl Common {
         state::from_raw(self.state.load(Ordering::Acquire))
     }
 
-    /// Whether it is a datagram endpoint.
+    /// Whether this is a datagram endpoint.
     pub(crate) fn is_ud(&self) -> bool {
         state::is_ud(self.state.load(Ordering::Acquire))
     }
 
-    /// The state as a query tells it.
+    /// The state as a query returns it.
     fn told_state(&self) -> EpState {
         match state::ud_from_raw(self.state.load(Ordering::Acquire)) {
             Some(state) => EpState::Ud(state),
@@ -138,7 +142,7 @@ impl Common {
         }
     }
 
-    /// Moves on, under the control lock.
+    /// Makes a transition; to be called under the control lock.
     pub(crate) fn advance(&self, _control: &mut Control, trigger: Trigger) -> Result<EpStateRc> {
         let from = self.state();
         let to = state::next(from, trigger)?;
@@ -146,7 +150,7 @@ impl Common {
         Ok(from)
     }
 
-    /// Under the control lock.
+    /// Sets the state; to be called under the control lock. Closes or reopens the slot.
     fn set_state(&self, to: EpStateRc) {
         self.state.store(to as u8, Ordering::Release);
         let takes_none = || !state::takes_requests(self.state.load(Ordering::Acquire));
@@ -158,14 +162,15 @@ impl Common {
         self.slot.set_closed(self.handle.as_raw(), closed::DISABLED, || true);
     }
 
-    /// The control lock, if what is told of a connection is about this endpoint's present one. Whoever lets go of it has to ask again: meanwhile the
-    /// endpoint may be reset and have another connection under way.
+    /// The control lock, if `connection` is the endpoint's present one. A caller that releases the
+    /// lock has to ask again: the endpoint may be reset and have another connection by then.
     pub(crate) fn concerned(&self, connection: ConnectionId) -> Option<MutexGuard<'_, Control>> {
         let mut control = self.control.lock();
         if control.past.is_some_and(|past| connection <= past) {
             return None;
         }
-        // The agent may tell of a connection before the call that asks for it has returned.
+        // An event of the connection may come before the call that asks for the connection has
+        // returned.
         if control.connection.is_none() && state::is_pending(self.state()) {
             control.connection = Some(connection);
         }
@@ -180,12 +185,12 @@ impl Ep {
 }
 
 impl Control {
-    /// Of a new endpoint: no connection was made yet.
+    /// The state of a new endpoint, which never had a connection.
     pub(super) fn new(attr: EpAttributes) -> Control {
         Control { attr, connection: None, past: None, path: Path::default() }
     }
 
-    /// The connection is over.
+    /// Ends the connection; its events are ignored from now on.
     pub(crate) fn part(&mut self) -> Option<ConnectionId> {
         let connection = self.connection.take();
         self.past = self.past.max(connection);
@@ -193,7 +198,7 @@ impl Control {
     }
 }
 
-/// Rights that peers have at all.
+/// Rights that peers have at most.
 pub(crate) fn access(attr: &EpAttributes) -> LinkFlags {
     let mut access = LinkFlags::empty();
     access.set(LinkFlags::REMOTE_READ, attr.rc.rdma_read_enable);
@@ -207,31 +212,32 @@ impl Core {
         self.eps.get(ep.as_raw()).ok_or(Error::InvalidEp)
     }
 
-    /// An endpoint that must be reliable connected.
+    /// A reliable connected endpoint; fails for a datagram endpoint.
     pub(crate) fn rc(&self, ep: EpHandle) -> Result<Arc<Ep>> {
         let ep = self.ep(ep)?;
         if ep.is_ud() { Err(Error::InvalidEpType) } else { Ok(ep) }
     }
 
-    /// The endpoint as it is now that its operation lock is held: somebody else may have reset it before, so that it has another queue pair, or
-    /// freed it.
+    /// The endpoint as it is now that its operation lock is held: another call may have reset it,
+    /// so that it has another queue pair, or freed it.
     pub(crate) fn as_it_is(&self, ep: &Ep) -> Result<Arc<Ep>> {
         self.ep(ep.handle)
     }
 
-    /// An endpoint fails by itself: the state changes, then the one event that tells of it is queued. `qpn` is the queue pair that failed;
-    /// the one that the endpoint had before a reset does not count.
+    /// Handles an endpoint's failure: changes the state, then queues the one event that reports it.
+    /// `qpn` is the queue pair that failed; if the endpoint had it before a reset, nothing happens.
     pub(crate) fn broken(&self, ep: EpHandle, qpn: Option<u32>, origin: Origin<'_>) {
         let Some(ep) = self.eps.get(ep.as_raw()) else { return };
         let queued = {
             let mut control = ep.control.lock();
-            // Looked at here: it may have been reset, and begun another connection, until the lock was had.
+            // Checked under the lock: until then the endpoint may be reset and begin another
+            // connection.
             let failed = |ep: Arc<Ep>| qpn.is_none_or(|qpn| qpn == ep.qp.qpn());
             if !self.as_it_is(&ep).is_ok_and(failed) {
                 return;
             }
             if ep.is_ud() {
-                // Nothing tells of it but what has gone wrong.
+                // No event reports it but the one of the failure itself.
                 ep.fail();
                 return;
             }
@@ -248,7 +254,7 @@ impl Core {
         self.queued(&ep, queued, origin);
     }
 
-    /// A dispatcher of completions failed: all its endpoints are lost for good.
+    /// Breaks all endpoints of an EVD of completions that failed. They can only be freed.
     pub(crate) fn lose_endpoints(&self, evd: &Evd, origin: Origin<'_>) {
         for ep in self.eps.all() {
             if ep.request.handle == evd.handle || ep.recv.handle == evd.handle {
@@ -263,16 +269,16 @@ impl Core {
         let Some(ep) = self.eps.invalidate(ep.as_raw()) else { return };
         {
             let mut control = ep.control.lock();
-            // From here on nothing is told of it, and no identifier is made for it.
+            // From here on no event of the endpoint is queued, and no identifier is made for it.
             if !ep.is_ud() {
                 ep.state.store(EpStateRc::Nonoperational as u8, Ordering::Release);
             }
             control.part();
         }
         self.unanswered.lock().forget_ep(ep.handle);
-        // Ends its connection as well; can only fail with the device.
+        // Ends the connection as well. Fails only if the device is dead.
         let _ = ep.qp.destroy();
-        // Only now is its gate free.
+        // Only now is its slot free.
         self.eps.release(ep.handle.as_raw());
         ep.request.end();
         ep.recv.end();
@@ -280,13 +286,14 @@ impl Core {
         ep.zone.end();
     }
 
-    /// Links that were posted to a queue pair that is gone are what the device made of them, whether or not their completions were seen.
+    /// Asks the device what became of links that were posted to a queue pair that is gone, whether
+    /// or not their completions were dequeued.
     fn forget_links(&self, qp: &Qp) {
         self.drop_links(qp.qpn());
         self.drop_rmr_links(qp.qpn());
     }
 
-    /// Wakes whoever waits for an event that was queued.
+    /// Wakes the waiters of an event that was queued.
     pub(crate) fn queued(&self, ep: &Ep, queued: Queued, origin: Origin<'_>) {
         let Some(evd) = ep.connect.0.as_deref() else { return };
         match queued.0 {
@@ -296,7 +303,8 @@ impl Core {
         }
     }
 
-    /// Queues an event of an endpoint, unless the endpoint is freed: once that has returned, no event of it comes.
+    /// Queues an event of an endpoint, unless the endpoint is freed: no event of it is queued after
+    /// it_ep_free has returned.
     pub(crate) fn tell(&self, ep: &Ep, event: Event, origin: Origin<'_>) {
         let Some(evd) = ep.connect.0.as_deref() else { return };
         match self.eps.with(ep.handle.as_raw(), |_| evd.push(event)) {
@@ -308,11 +316,12 @@ impl Core {
 }
 
 impl Ia {
-    /// Says what an endpoint is like now. Fields of the other service type cannot be asked for, but `ALL` leaves them out; of a datagram endpoint
-    /// `connect_sevd` is null and `dst_path` not defined.
+    /// Returns the endpoint's present parameters. A mask with fields of the other service type is
+    /// an error, but `ALL` leaves them out. For a datagram endpoint `connect_sevd` is null and
+    /// `dst_path` undefined.
     ///
-    /// Errors: `InvalidEp`, `InvalidMask`, `InvalidEpType`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
-    /// Thread-safe. Page it_ep_query.
+    /// Errors: `InvalidEp`, `InvalidMask`, `InvalidEpType`, `InvalidIa`, `IaCatastrophe`. Does not
+    /// block. May be called in callbacks. Thread-safe. Page it_ep_query.
     #[doc(alias = "it_ep_query")]
     pub fn ep_query(&self, ep: EpHandle, mask: EpParamMask) -> Result<EpParam> {
         let core = self.live()?;
@@ -365,17 +374,19 @@ impl Ia {
 
     /// The number of the endpoint's queue pair, for fault injection and diagnostics. An extension.
     ///
-    /// Errors: `InvalidEp`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    /// Errors: `InvalidEp`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
+    /// callbacks. Thread-safe.
     pub fn ep_qpn(&self, ep: EpHandle) -> Result<u32> {
         let core = self.live()?;
         core.ep(ep).map(|ep| ep.qp.qpn())
     }
 
-    /// Resets an endpoint that is in NONOPERATIONAL to UNCONNECTED; its attributes stay. Completions that were not taken are lost.
+    /// Resets an endpoint from NONOPERATIONAL to UNCONNECTED; its attributes stay. Completions that
+    /// were not dequeued are lost.
     ///
-    /// Errors: `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `CannotReset` (a dispatcher of its completions overflowed), `InvalidIa`,
-    /// `IaCatastrophe`. Blocks for the device. May be called in callbacks.
-    /// Thread-safe. Page it_ep_reset.
+    /// Errors: `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `CannotReset` (an EVD of its
+    /// completions overflowed), `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called
+    /// in callbacks. Thread-safe. Page it_ep_reset.
     #[doc(alias = "it_ep_reset")]
     pub fn ep_reset(&self, ep: EpHandle) -> Result<()> {
         let core = self.call()?;
@@ -391,10 +402,10 @@ impl Ia {
             return Err(Error::CannotReset);
         }
         ep.control.lock().part();
-        // What is posted from here on is posted to the new one, or refused.
+        // Requests from here on are posted to the new queue pair, or refused.
         ep.qp.withdraw();
         let qp = match core.new_qp(&ep.common, &ep.limits, &attr) {
-            // The old one may hold the last there is.
+            // The old queue pair may be the last one that the device has room for.
             Err(Error::Resources) => {
                 let _ = ep.qp.destroy();
                 core.new_qp(&ep.common, &ep.limits, &attr)?
@@ -403,7 +414,8 @@ impl Ia {
         };
         let renewed = Arc::new(Ep { qp, limits: ep.limits, common: ep.common.clone() });
         let former = core.eps.replace(ep.handle.as_raw(), renewed);
-        // Who bars all did not find the gate open, perhaps: for a moment nobody was in it.
+        // The slot was empty for a moment. If the IA's end closed all slots then, it missed this
+        // one.
         core.life.created(|| ep.close_slot());
         let former = match former {
             Ok(former) => former,
@@ -412,9 +424,9 @@ impl Ia {
                 return Err(Error::InvalidEp);
             }
         };
-        // What the consumer did not answer it cannot answer any more.
+        // Identifiers that the consumer did not answer end.
         core.unanswered.lock().forget_ep(ep.handle);
-        // Ends what is left of its connection; it may be gone already.
+        // Ends what is left of the old connection. The queue pair may be gone already.
         let _ = former.qp.destroy();
         core.forget_links(&former.qp);
         let mut control = ep.control.lock();
@@ -423,14 +435,16 @@ impl Ia {
         Ok(())
     }
 
-    /// Destroys an endpoint in any state; no event of it comes any more, and the device touches none of its buffers.
+    /// Destroys an endpoint in any state. When this returns, no event of it is queued any more, and
+    /// the device touches none of its buffers.
     ///
-    /// Completions that were not taken are lost: to see them all, disconnect, take the disconnect event, then take completions
-    /// until that of the last work request.
+    /// Completions that were not dequeued are lost. To get them all: disconnect, dequeue the
+    /// disconnect event, then dequeue completions up to that of the last work request.
     ///
-    /// Errors: `InvalidEp`, `EpBusy` while a narrow RMR is linked through the endpoint (unlink or free that first), `InvalidIa`, `IaCatastrophe`.
-    /// Blocks for the device. May be called in callbacks.
-    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_ep_free.
+    /// Errors: `InvalidEp`, `EpBusy` while a narrow RMR is linked through the endpoint (unlink or
+    /// free that first), `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in
+    /// callbacks. Thread-safe: a call that races with it succeeds or finds the handle invalid. Page
+    /// it_ep_free.
     #[doc(alias = "it_ep_free")]
     pub fn ep_free(&self, ep: EpHandle) -> Result<()> {
         let core = self.call()?;

@@ -1,8 +1,12 @@
-//! Posting work requests (pages it_post_send, it_post_recv, it_post_rdma_write, it_post_rdma_read, it_dto_flags_t).
+//! Posting work requests (pages it_post_send, it_post_recv, it_post_rdma_write, it_post_rdma_read,
+//! it_dto_flags_t).
 //!
-//! Nothing here allocates, waits or formats. Sends, Writes and Reads go through the endpoint's gate, under its one lock. Where that is barred or
-//! held by somebody, or anything is wrong, the long way is taken: the endpoint's table entry is held for as long as the post takes; the queue pair
-//! has a lock of its own for each queue. Local keys are looked up without a check: a bad one becomes a completion error.
+//! Nothing here allocates, waits or formats.
+//!
+//! Sends, Writes and Reads take the fast path: the slot of the endpoint's send queue, under the
+//! slot's lock. If the slot is closed or its lock is held, or if anything is wrong, they take the
+//! slow path: it holds the endpoint's table entry during the post, and finds the error. Local keys
+//! are looked up without a check: a bad key becomes a completion error.
 
 use core::sync::atomic::Ordering;
 
@@ -31,7 +35,7 @@ struct Kind {
     in_slot: fn(&SegmentLimits) -> u32,
 }
 
-/// A Send, Write or Read, but for its endpoint and its segments.
+/// A Send, Write or Read, without its endpoint and its segments.
 #[derive(Clone, Copy)]
 struct Wanted {
     kind: &'static Kind,
@@ -90,7 +94,7 @@ const READ: Kind = Kind {
     in_slot: |limits| limits.read,
 };
 
-/// Refuses flags that the operation does not allow, undefined ones among them, and NOTIFY without COMPLETION.
+/// Refuses flags that the operation does not allow, undefined flags, and NOTIFY without COMPLETION.
 #[inline(always)]
 pub(crate) const fn check_flags(flags: DtoFlags, allowed: DtoFlags) -> Result<()> {
     const BOTH: u32 = DtoFlags::NOTIFY.bits() | DtoFlags::COMPLETION.bits();
@@ -101,7 +105,7 @@ pub(crate) const fn check_flags(flags: DtoFlags, allowed: DtoFlags) -> Result<()
     Ok(())
 }
 
-/// The same for a Receive, which has to ask for its completion.
+/// Refuses flags as [`check_flags`] does, and a Receive without COMPLETION.
 #[inline(always)]
 pub(crate) const fn check_recv_flags(flags: DtoFlags) -> Result<()> {
     if flags.bits() & DtoFlags::COMPLETION.bits() == 0 {
@@ -110,7 +114,7 @@ pub(crate) const fn check_recv_flags(flags: DtoFlags) -> Result<()> {
     check_flags(flags, RECV_FLAGS)
 }
 
-/// What the device is told of the flags. It executes at once, so nothing is held back ([`DtoFlags::COALESCE`]).
+/// The device's flags. The device executes at once, so [`DtoFlags::COALESCE`] has no effect.
 #[inline(always)]
 pub(crate) const fn send_flags(flags: DtoFlags) -> SendFlags {
     const fn moved(flags: DtoFlags, from: DtoFlags, to: SendFlags) -> u8 {
@@ -125,7 +129,7 @@ pub(crate) const fn send_flags(flags: DtoFlags) -> SendFlags {
     )
 }
 
-/// The word that comes back in the completion.
+/// The data word that the completion returns: the event's number, and whether to notify.
 #[inline(always)]
 pub(crate) const fn data(flags: DtoFlags, event: EventType) -> u32 {
     let notify = flags.bits() & DtoFlags::NOTIFY.bits() != 0;
@@ -133,7 +137,8 @@ pub(crate) const fn data(flags: DtoFlags, event: EventType) -> u32 {
 }
 
 impl Core {
-    /// A segment as the device wants it. One that is too long for it is too long for every endpoint, and stays so.
+    /// A segment in the device's form. A length beyond 32 bits, which is too long for every
+    /// endpoint, becomes the largest length.
     #[inline(always)]
     pub(crate) fn segment(&self, triplet: &LmrTriplet) -> Segment {
         Segment {
@@ -143,7 +148,7 @@ impl Core {
         }
     }
 
-    /// The same, where there is nothing to say about it.
+    /// A segment in the device's form, if its handle names a region and its length fits.
     #[inline(always)]
     fn plain_segment(&self, triplet: &LmrTriplet) -> Option<Segment> {
         let key = self.keys.find(triplet.lmr)?;
@@ -209,7 +214,7 @@ impl Ep {
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
         match self.qp.post_receive(false, segments, |triplet| core.segment(triplet), shadow) {
             Ok(()) => Ok(()),
-            // It has no receive queue of its own.
+            // The endpoint takes its Receives from an SRQ.
             Err(PostError::Kind) => Err(Error::InvalidSrq),
             Err(error) => Err(core.not_posted(error)),
         }
@@ -217,7 +222,7 @@ impl Ep {
 }
 
 impl Core {
-    /// Posts a request of one segment through the gate. `None`: nothing was done.
+    /// Posts a request of one segment on the fast path. `None`: nothing was posted.
     #[inline(always)]
     fn post_single(&self, wanted: &Wanted, ep: EpHandle, segment: &LmrTriplet) -> Option<()> {
         wanted.check_flags().ok()?;
@@ -226,7 +231,7 @@ impl Core {
         self.ep_slots.get(pass)?.post_single(pass, wanted.kind.in_slot, &wanted.request(), segment)
     }
 
-    /// The same with any number of segments.
+    /// Posts a request of any number of segments on the fast path. `None`: nothing was posted.
     fn post_through(&self, wanted: &Wanted, ep: EpHandle, segments: &[LmrTriplet]) -> Option<()> {
         wanted.check_flags().ok()?;
         if self.lacks_direct(segments) {
@@ -250,8 +255,8 @@ impl Ia {
         self.post_any(wanted, ep, segments)
     }
 
-    /// Any request: so it is this one who says what is wrong. It is given by value: of a reference the short way would have to make a place in memory
-    /// (6 instructions of 120).
+    /// Posts any request, and finds what is wrong with it. `wanted` is passed by value: for a
+    /// reference the caller's fast path would have to write it to memory (6 instructions of 120).
     #[inline(never)]
     fn post_any(&self, wanted: Wanted, ep: EpHandle, segments: &[LmrTriplet]) -> Result<()> {
         let core = self.live()?;
@@ -265,11 +270,13 @@ impl Ia {
 
     /// Posts a Send of all segments, in order, as one message; no segments make an empty one.
     ///
-    /// Completes as `IT_DTO_SEND_CMPL_EVENT` on the endpoint's request dispatcher. A bad segment is a completion error. In NONOPERATIONAL it is
-    /// flushed.
+    /// Completes as `IT_DTO_SEND_CMPL_EVENT` on the endpoint's request EVD. A bad segment is a
+    /// completion error. In NONOPERATIONAL it is flushed.
     ///
-    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr`
-    /// (the direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_post_send.
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
+    /// `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA without),
+    /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page
+    /// it_post_send.
     #[doc(alias = "it_post_send")]
     #[inline]
     pub fn post_send(
@@ -285,12 +292,14 @@ impl Ia {
 
     /// Posts an RDMA Write of all segments, in order, to `rdma_addr` of the peer's region.
     ///
-    /// Completes as `IT_DTO_RDMA_WRITE_CMPL_EVENT` on the endpoint's request dispatcher. A bad segment or remote address is a completion error,
-    /// except where no byte is moved. In NONOPERATIONAL it is flushed.
+    /// Completes as `IT_DTO_RDMA_WRITE_CMPL_EVENT` on the endpoint's request EVD. A bad segment or
+    /// remote address is a completion error, except where no byte is moved. In NONOPERATIONAL the
+    /// request is flushed.
     ///
-    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr`
-    /// (the direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
-    /// Page it_post_rdma_write.
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
+    /// `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA without),
+    /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page
+    /// it_post_rdma_write.
     #[doc(alias = "it_post_rdma_write")]
     #[inline]
     pub fn post_rdma_write(
@@ -308,12 +317,14 @@ impl Ia {
 
     /// Posts an RDMA Read from `rdma_addr` of the peer's region to all segments, in order.
     ///
-    /// Completes as `IT_DTO_RDMA_READ_CMPL_EVENT` on the endpoint's request dispatcher. A bad segment or remote address is a completion error,
-    /// except where no byte is moved; so is the direct LMR handle. In NONOPERATIONAL it is flushed.
+    /// Completes as `IT_DTO_RDMA_READ_CMPL_EVENT` on the endpoint's request EVD. A bad segment or
+    /// remote address is a completion error, except where no byte is moved; so is the direct LMR
+    /// handle. In NONOPERATIONAL the request is flushed.
     ///
-    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr`
-    /// (the direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
-    /// Page it_post_rdma_read.
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
+    /// `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA without),
+    /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page
+    /// it_post_rdma_read.
     #[doc(alias = "it_post_rdma_read")]
     #[inline]
     pub fn post_rdma_read(
@@ -329,15 +340,18 @@ impl Ia {
         self.post(Wanted { kind: &READ, cookie, flags: dto_flags, remote }, ep, local_segments)
     }
 
-    /// Posts a Receive: the segments take one message. `handle` is an endpoint, or a shared receive queue: then one of the endpoints that use it takes the
-    /// Receive, and tells of it; that endpoint's privilege counts, and the queue's protection zone.
+    /// Posts a Receive: the segments take one message. `handle` is an endpoint or a shared receive
+    /// queue. A Receive of a shared receive queue is taken by one of its endpoints, and completes
+    /// there; that endpoint's privilege and the queue's protection zone hold for it.
     ///
-    /// Needs [`DtoFlags::COMPLETION`]. Completes as `IT_DTO_RC_RECV_CMPL_EVENT` on the endpoint's receive dispatcher. A bad segment is a
-    /// completion error. May be posted in every state; in NONOPERATIONAL it is flushed.
+    /// Needs [`DtoFlags::COMPLETION`]. Completes as `IT_DTO_RC_RECV_CMPL_EVENT` on the endpoint's
+    /// receive EVD. A bad segment is a completion error. May be posted in every state; in
+    /// NONOPERATIONAL it is flushed.
     ///
-    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidSrq` (freed; an endpoint that takes its Receives from one), `InvalidNumSegments`,
-    /// `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
-    /// Thread-safe. Page it_post_recv.
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidSrq` (freed; an endpoint
+    /// that takes its Receives from one), `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the
+    /// direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be
+    /// called in callbacks. Thread-safe. Page it_post_recv.
     #[doc(alias = "it_post_recv")]
     #[inline]
     pub fn post_recv(
@@ -358,7 +372,7 @@ impl Ia {
 }
 
 impl Core {
-    /// Posts a Receive to what is no endpoint.
+    /// Posts a Receive to a handle that names no endpoint.
     #[inline(never)]
     fn post_shared(
         &self,
@@ -408,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn the_device_hears_of_each_flag() {
+    fn each_flag_reaches_the_device() {
         let flags = DtoFlags::COMPLETION | DtoFlags::SOLICITED_WAIT | DtoFlags::BARRIER_FENCE;
         assert_eq!(send_flags(flags), SendFlags::SIGNALED | SendFlags::SOLICITED | SendFlags::FENCE_READS);
         assert_eq!(send_flags(DtoFlags::UNLINK_FENCE), SendFlags::FENCE_ALL);

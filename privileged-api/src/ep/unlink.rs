@@ -1,4 +1,5 @@
-//! Transfers that unlink a region on the way (pages it_post_send_and_unlink, it_post_rdma_read_to_rmr).
+//! Transfers that unlink a region on the way (pages it_post_send_and_unlink,
+//! it_post_rdma_read_to_rmr).
 
 use kernel_agent::{Features, Operation, Request, Shadow};
 
@@ -40,17 +41,21 @@ impl Ep {
 }
 
 impl Ia {
-    /// Posts a Send that also unlinks the peer's region with this context, after its data is in place. The peer's Receive completes with the handle
-    /// of the region ([`DtoCompletion::unlinked_mr_handle`](crate::DtoCompletion::unlinked_mr_handle)).
+    /// Posts a Send that also unlinks the peer's region with this context, after its data is in
+    /// place. The peer's Receive completes with the handle of the region
+    /// ([`DtoCompletion::unlinked_mr_handle`](crate::DtoCompletion::unlinked_mr_handle)).
     ///
-    /// Can be unlinked: a narrow RMR that is linked through the peer's endpoint, and an LMR that was created unlinked, is linked with privileges for peers
-    /// and has no RMR on it; both in the zone of the peer's endpoint. Anything else fails: the peer's Receive with `LocalProtection`, the
-    /// Send with `RemoteResponder`, the connection breaks, and the region stays linked. Completes as `IT_DTO_SEND_CMPL_EVENT` on the endpoint's request
-    /// dispatcher. In NONOPERATIONAL it is flushed.
+    /// Two kinds of regions can be unlinked, both in the zone of the peer's endpoint: a narrow RMR
+    /// that is linked through that endpoint, and an LMR that was created unlinked, is linked with
+    /// privileges for peers, and has no RMR linked to it. With any other region the peer's Receive
+    /// fails with `LocalProtection` and the Send with `RemoteResponder`, the connection breaks, and
+    /// the region stays linked. Completes as `IT_DTO_SEND_CMPL_EVENT` on the endpoint's request
+    /// EVD. In NONOPERATIONAL the request is flushed.
     ///
-    /// Errors: `OpNotSupported` (an IA without), `InvalidEp`, `InvalidDtoFlags`, `InvalidNumSegments`, `InvalidEpState`, `InvalidEpType`, `TooManyPosts`,
-    /// `InvalidLmr` (the direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
-    /// Page it_post_send_and_unlink.
+    /// Errors: `OpNotSupported` (an IA without), `InvalidEp`, `InvalidDtoFlags`,
+    /// `InvalidNumSegments`, `InvalidEpState`, `InvalidEpType`, `TooManyPosts`, `InvalidLmr` (the
+    /// direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be
+    /// called in callbacks. Thread-safe. Page it_post_send_and_unlink.
     #[doc(alias = "it_post_send_and_unlink")]
     pub fn post_send_and_unlink(
         &self,
@@ -67,11 +72,12 @@ impl Ia {
         core.rc(ep)?.post_send_and_unlink(core, local_segments, cookie, dto_flags, rmr_context)
     }
 
-    /// Would read to remote memory regions of our own. Only iWARP has it: `OpNotSupported`, whatever the other arguments are, as
+    /// Would read into RMRs of this side. Only iWARP has this operation. Returns `OpNotSupported`
+    /// for all arguments, as
     /// [`IaInfo::rdma_read_local_extensions`](crate::IaInfo::rdma_read_local_extensions) says.
     ///
-    /// Errors: `OpNotSupported`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
-    /// Page it_post_rdma_read_to_rmr.
+    /// Errors: `OpNotSupported`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
+    /// callbacks. Thread-safe. Page it_post_rdma_read_to_rmr.
     #[doc(alias = "it_post_rdma_read_to_rmr")]
     #[expect(unused_variables, reason = "the page has them")]
     pub fn post_rdma_read_to_rmr(

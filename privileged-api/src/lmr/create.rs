@@ -23,17 +23,18 @@ use crate::posted::Posted;
 use crate::pz::InZone;
 use crate::status::{Error, Result};
 
-/// Where the memory of a region comes from.
+/// The memory of a region.
 #[derive(Clone, Copy)]
 pub enum LmrMemory<'a> {
-    /// An owned buffer, from `offset` on. The region keeps it alive; its base address is the buffer's virtual address there.
+    /// An owned buffer, from `offset` on. The region keeps the buffer alive. The base address is
+    /// the virtual address of the buffer's byte `offset`.
     Buffer {
         /// The buffer.
         buffer: &'a Arc<DmaBuffer>,
-        /// Where the region begins.
+        /// The region's first byte.
         offset: usize,
     },
-    /// Constants: memory that the consumer may read, but not write, and neither may the device.
+    /// Constants: memory that neither the consumer nor the device may write.
     Static(&'static [u8]),
     /// An I/O buffer list, for privileged consumers.
     Iobl {
@@ -51,7 +52,7 @@ impl<'a> LmrMemory<'a> {
     }
 }
 
-/// What all ways to create a region have in common.
+/// The arguments that all ways to create a region have in common.
 pub(super) struct Wanted {
     pub(super) zone: InZone,
     pub(super) length: u64,
@@ -61,7 +62,7 @@ pub(super) struct Wanted {
     pub(super) shared_id: u32,
 }
 
-/// What differs.
+/// The arguments that differ.
 pub(super) struct Memory {
     pub(super) buffer: Option<Arc<DmaBuffer>>,
     pub(super) read_only: bool,
@@ -78,17 +79,23 @@ impl Memory {
 }
 
 impl Ia {
-    /// Registers memory with the IA. Returns the region's handle and, with privileges for peers, the context that lets them in.
+    /// Registers memory with the IA. Returns the region's handle and, if peers have privileges, the
+    /// context with which they reach it.
     ///
-    /// Memory of an owned buffer stays alive with the region; for memory that the caller answers for, see [`Ia::lmr_create_raw`]. A region of no bytes
-    /// can be made; it grants nothing. With `LmrFlags::NONCOHERENT` the consumer has to call [`Ia::lmr_flush_to_mem`] and [`Ia::lmr_refresh_from_mem`].
+    /// The region keeps the memory of an owned buffer alive. For memory that the caller keeps
+    /// alive, see [`Ia::lmr_create_raw`]. A region may have no bytes; it grants nothing. With
+    /// `LmrFlags::NONCOHERENT` the consumer has to call [`Ia::lmr_flush_to_mem`] and
+    /// [`Ia::lmr_refresh_from_mem`].
     ///
-    /// With `LmrFlags::SHARED` the region takes no translations of its own if there is one of the same memory, `shared_id` and coherency that is not
-    /// `NON_SHAREABLE`, whoever's on this adapter. Both are shared from then on, and so never unlinked.
+    /// With `LmrFlags::SHARED` the region takes no translations of its own if any consumer of this
+    /// adapter has a region with the same memory, `shared_id` and coherency that is not
+    /// `NON_SHAREABLE`. Both are shared from then on, and so are never unlinked.
     ///
-    /// Errors: `InvalidPz`, `InvalidFlags`, `InvalidPrivs` (undefined bits; none; no local read; remote write or atomic without local write),
-    /// `InvalidAddrMode`, `Access` (privileges to write constants), `Fault` (not within the buffer, or the device cannot reach it), `InvalidIobl`, `InvalidLength` (longer
-    /// than the list), `PrivOpsUnavailable`, `NoPermission` (a list, and the consumer is not privileged), `ResourceLmrLength`, `Resources`, `InvalidIa`,
+    /// Errors: `InvalidPz`, `InvalidFlags`, `InvalidPrivs` (undefined bits; none; no local read;
+    /// remote write or atomic without local write), `InvalidAddrMode`, `Access` (privileges to
+    /// write constants), `Fault` (not within the buffer, or the device cannot reach it),
+    /// `InvalidIobl`, `InvalidLength` (longer than the list), `PrivOpsUnavailable`, `NoPermission`
+    /// (a list, and the consumer is not privileged), `ResourceLmrLength`, `Resources`, `InvalidIa`,
     /// `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe. Page it_lmr_create.
     #[doc(alias = "it_lmr_create")]
     #[expect(clippy::too_many_arguments, reason = "the page has them")]
@@ -162,13 +169,16 @@ impl Ia {
         }
     }
 
-    /// Allocates a region without memory, to be linked to lists of up to `iobl_num_elts` elements by [`Ia::lmr_link`]. Privileged consumers only.
+    /// Allocates a region without memory, which [`Ia::lmr_link`] links to lists of up to
+    /// `iobl_num_elts` elements. Privileged consumers only.
     ///
-    /// `LmrFlags::SHARED` is refused: what has no memory cannot match. While it is linked another region may come to share its memory, unless it is `NON_SHAREABLE`;
-    /// then it stays linked until it is freed. At least one element is allocated.
+    /// `LmrFlags::SHARED` is refused: a region without memory matches none. While the region is
+    /// linked, another region may come to share its memory, unless it is `NON_SHAREABLE`; then it
+    /// stays linked until it is freed. The region has room for one element at least.
     ///
-    /// Errors: `InvalidFlags`, `InvalidPz`, `OpNotSupported`, `NoPermission`, `ResourceIoblLength`, `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the
-    /// device. May be called in callbacks. Thread-safe. Page it_lmr_create_unlinked.
+    /// Errors: `InvalidFlags`, `InvalidPz`, `OpNotSupported`, `NoPermission`, `ResourceIoblLength`,
+    /// `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in
+    /// callbacks. Thread-safe. Page it_lmr_create_unlinked.
     #[doc(alias = "it_lmr_create_unlinked")]
     pub fn lmr_create_unlinked(
         &self,
@@ -235,7 +245,7 @@ impl Ia {
 }
 
 impl Core {
-    /// Fails if the IA does not take lists of this type.
+    /// Fails if the IA does not support lists of this type.
     pub(super) fn check_type(&self, iobl: &Iobl<'_>) -> Result<()> {
         let features = self.features();
         let needed = match iobl.iobl_type() {
@@ -246,7 +256,7 @@ impl Core {
         if features.contains(needed) { Ok(()) } else { Err(Error::InvalidIobl) }
     }
 
-    /// Fails if the IA has no such addressing.
+    /// Fails if the IA does not support the addressing.
     pub(crate) fn check_mode(&self, addr_mode: AddrMode) -> Result<()> {
         if addr_mode == AddrMode::Absolute || self.features().contains(Features::RELATIVE) {
             Ok(())
@@ -281,7 +291,8 @@ impl Core {
         Ok(Wanted { zone, length, addr_mode, privs, flags, shared_id })
     }
 
-    /// The device's region: one that shares a match's translations, or what `register` makes. Tells whether it is shared. `base` is the address of the first byte.
+    /// The device's region, and whether it is shared: a region that shares a match's translations,
+    /// or the one that `register` makes. `base` is the address of the first byte.
     pub(super) fn region(
         &self,
         wanted: &Wanted,
@@ -315,7 +326,7 @@ impl Core {
         if full { Err(Error::Resources) } else { Ok(Memory::plain(addr, runs)) }
     }
 
-    /// As [`Core::region`], for memory by its virtual addresses.
+    /// As [`Core::region`], for memory given by virtual addresses.
     pub(super) fn virtual_region(&self, wanted: &Wanted, memory: &Memory) -> Result<(Arc<Region>, bool)> {
         let mut elements = Vec::new();
         elements.try_reserve_exact(memory.runs.len()).map_err(|_| Error::Resources)?;
@@ -374,7 +385,7 @@ impl Core {
         Ok((handle, is_remote(privs).then(|| RmrContext::from_key(key))))
     }
 
-    /// Notes whose key a new region's is.
+    /// Records which region has the new region's key.
     fn own(&self, region: &Region, handle: LmrHandle) -> Result<()> {
         self.owners.set(region.key(), handle.into()).inspect_err(|_| {
             let _ = region.destroy();

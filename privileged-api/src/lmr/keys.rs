@@ -1,10 +1,13 @@
-//! From a region's handle to the key that the device knows, for the data path: one load, without a lock and without an error.
+//! From a region's handle to its key, for the data path: one load, without a lock and without an
+//! error.
 //!
-//! A handle that names no region gives a key that the device refuses, so that the work request completes in error, as the pages ask.
+//! A handle that names no region gives a key that the device refuses. So the work request completes
+//! in error, as the pages require.
 //!
-//! Each index has one word: the upper half of the handle that is valid for it, and the key. The lower half of a handle is its
-//! index, its type and part of its IA, which are the same for all regions of this IA; so the two halves are compared with
-//! what they have to be, and together that is the whole handle.
+//! Each index has one word: the upper half of the handle that is valid for it, and the key. The
+//! lower half of a handle has its index, its type and a part of its IA's number; all but the index
+//! are the same for all regions of this IA. So both halves are compared, and together they are the
+//! whole handle.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,19 +19,19 @@ use kernel_agent::key;
 use crate::handle::{HandleType, LmrHandle};
 use crate::status::{Error, Result};
 
-/// Of a handle.
+/// The upper half of a handle.
 const UPPER: u64 = !0 << 32;
 
 pub(crate) struct Keys {
-    /// By the handles' index; 0 where there is no region (no handle's generation is 0).
+    /// By the handles' index; 0 if there is no region (no handle has generation 0).
     places: Box<[AtomicU64]>,
-    /// The lower half of every handle of this IA's regions, but for the index.
+    /// The lower half of all handles of this IA's regions, without the index.
     common: u32,
     direct: bool,
 }
 
 impl Keys {
-    /// Room for `count` regions of IA number `ia`; the first place is that of the direct LMR handle.
+    /// Room for `count` regions of IA number `ia`. The first place is for the direct LMR handle.
     pub(crate) fn new(ia: u32, count: u32, direct: bool) -> Result<Keys> {
         let mut places = Vec::new();
         let count = count.max(1) as usize;
@@ -38,13 +41,13 @@ impl Keys {
         Ok(Keys { places: places.into_boxed_slice(), common, direct })
     }
 
-    /// Whether the direct LMR handle can be used.
+    /// Whether the IA has the direct LMR handle.
     #[inline(always)]
     pub(crate) fn has_direct(&self) -> bool {
         self.direct
     }
 
-    /// Notes the key of a region.
+    /// Sets the key of a region.
     pub(crate) fn set(&self, lmr: LmrHandle, key: u32) {
         let word = lmr.as_raw();
         if let Some(place) = self.places.get(handle::index(word)) {
@@ -52,14 +55,14 @@ impl Keys {
         }
     }
 
-    /// The region is gone.
+    /// Removes a region.
     pub(crate) fn clear(&self, lmr: LmrHandle) {
         if let Some(place) = self.places.get(handle::index(lmr.as_raw())) {
             place.store(0, Ordering::Release);
         }
     }
 
-    /// The key of a region, or one that no region has.
+    /// The key of a region, or [`key::NONE`].
     #[inline(always)]
     pub(crate) fn get(&self, lmr: LmrHandle) -> u32 {
         self.find(lmr).unwrap_or_else(|| self.other(lmr))
@@ -69,7 +72,8 @@ impl Keys {
     #[inline(always)]
     pub(crate) fn find(&self, lmr: LmrHandle) -> Option<u32> {
         let word = lmr.as_raw();
-        // What is no region of this IA, null included, gives an index out of bounds, or its upper half differs.
+        // For a handle that names no region of this IA (null among them) the index is out of
+        // bounds, or the upper half differs.
         let index = (word as u32 ^ self.common) as usize;
         let place = self.places.get(index)?.load(Ordering::Acquire);
         if (place ^ word) & UPPER == 0 { Some(place as u32) } else { None }
@@ -91,7 +95,7 @@ mod tests {
 
     #[test]
     fn only_the_right_handle_finds_a_key() {
-        // Numbers whose bits are in both halves of the handle.
+        // IA numbers whose bits are in both halves of the handle.
         for ia in [1, 0x21, 0xfff] {
             let keys = Keys::new(ia, 100, true).unwrap();
             let right = lmr(ia, 70, 1);
@@ -113,7 +117,8 @@ mod tests {
 
     #[test]
     fn the_direct_handle_is_the_reserved_key() {
-        // With some IA numbers the lower half of the direct handle is like that of the IA's own first region.
+        // With some IA numbers the lower half of the direct handle is equal to that of the IA's
+        // first region.
         for ia in 1..0xfff {
             assert_eq!(Keys::new(ia, 1, true).unwrap().get(LmrHandle::DIRECT), key::RESERVED);
             assert_eq!(Keys::new(ia, 1, false).unwrap().get(LmrHandle::DIRECT), key::NONE);

@@ -1,8 +1,11 @@
-//! Linking regions to memory and unlinking them, by work requests (pages it_lmr_link, it_lmr_unlink).
+//! Linking regions to memory and unlinking them, by work requests (pages it_lmr_link,
+//! it_lmr_unlink).
 //!
-//! Each fault is told in one way. At once: handles, states, flags, undefined privilege bits, an empty list or one of a type that the IA does not take.
-//! By the completion: everything else that is wrong with list, length, privileges, zone, endpoint or the region's state. What is
-//! known here not to work is posted as a request that the device must refuse, so that it completes in its place among the others.
+//! Each fault is reported in one way. By the call: bad handles, states and flags, undefined
+//! privilege bits, a list that is empty or of a type that the IA does not support. By the
+//! completion: any other fault of list, length, privileges, zone, endpoint or the region's state. A
+//! link whose fault is known here is posted as a request that the device refuses, so that it
+//! completes in its order.
 
 use alloc::sync::Arc;
 
@@ -27,16 +30,19 @@ use crate::posted::{Left, Posted};
 use crate::status::{Error, Result};
 
 impl Ia {
-    /// Posts the link of an unlinked region to `length` bytes of a list. Returns, with privileges for peers, the context that lets them in once the link is
-    /// complete.
+    /// Posts the link of an unlinked region to `length` bytes of a list. If peers have privileges,
+    /// returns the context with which they reach the region once the link is complete.
     ///
-    /// What is posted to the endpoint afterwards waits for the link, and may use the region. `addr` is the base address with absolute
-    /// addressing. Completes as `IT_LMR_LINK_CMPL_EVENT` on the endpoint's request dispatcher. If it fails, an earlier link stays in force. The endpoint must be
-    /// in privileged mode, else the request completes in error.
+    /// Requests that are posted to the endpoint afterwards wait for the link, and may use the
+    /// region. `addr` is the base address with absolute addressing. Completes as
+    /// `IT_LMR_LINK_CMPL_EVENT` on the endpoint's request EVD. If it fails, an earlier link stays
+    /// in force. The endpoint must be in privileged mode, else the request completes in error.
     ///
-    /// Errors: `InvalidAddrMode`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidDtoFlags`, `InvalidIobl` (empty, or of a type that the IA does not
-    /// take), `InvalidLmr`, `InvalidPrivs` (undefined bits), `OpNotSupported`, `Resources` (several links of this region are under way), `TooManyPosts`,
-    /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_lmr_link.
+    /// Errors: `InvalidAddrMode`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
+    /// `InvalidDtoFlags`, `InvalidIobl` (empty, or of a type that the IA does not support),
+    /// `InvalidLmr`, `InvalidPrivs` (undefined bits), `OpNotSupported`, `Resources` (several links
+    /// of this region are outstanding), `TooManyPosts`, `InvalidIa`, `IaCatastrophe`. Does not
+    /// block. May be called in callbacks. Thread-safe. Page it_lmr_link.
     #[doc(alias = "it_lmr_link")]
     #[expect(clippy::too_many_arguments, reason = "the page has them")]
     pub fn lmr_link(
@@ -96,11 +102,14 @@ impl Ia {
 
     /// Posts the unlink of a region from its memory. Needs no privilege.
     ///
-    /// What is posted afterwards does not wait for it. Completes as `IT_LMR_LINK_CMPL_EVENT` on the endpoint's request dispatcher. If it fails, the link
-    /// stays in force. It fails for a region that was made with its memory (InfiniBand's other class), for one that has been shared, and while RMRs are linked to it.
+    /// Requests that are posted afterwards do not wait for it. Completes as
+    /// `IT_LMR_LINK_CMPL_EVENT` on the endpoint's request EVD. If it fails, the link stays in
+    /// force. It fails for a region that was created with its memory (InfiniBand's other class),
+    /// for a region that has been shared, and while RMRs are linked to the region.
     ///
-    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidLmr`, `OpNotSupported`, `TooManyPosts`, `InvalidIa`,
-    /// `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_lmr_unlink.
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidLmr`,
+    /// `OpNotSupported`, `TooManyPosts`, `InvalidIa`, `IaCatastrophe`. Does not block. May be
+    /// called in callbacks. Thread-safe. Page it_lmr_unlink.
     #[doc(alias = "it_lmr_unlink")]
     pub fn lmr_unlink(&self, lmr: LmrHandle, ep: EpHandle, cookie: u64, dto_flags: DtoFlags) -> Result<()> {
         let core = self.live()?;
@@ -122,7 +131,7 @@ impl Ia {
 }
 
 impl Core {
-    /// Posts a request that the device refuses as a memory management error.
+    /// Posts a request that the device refuses with a memory management error.
     fn post_refused(&self, ep: &Ep, cookie: u64, flags: DtoFlags) -> Result<()> {
         self.post_invalidate(ep, key::RESERVED, cookie, flags)
     }
@@ -136,7 +145,8 @@ impl Core {
         }
     }
 
-    /// Posts a link; the region's key is the new one from now on. `None` if the list turned out to be one that completes in error.
+    /// Posts a link and returns the region's key, which is another one from now on. `None` if the
+    /// list is one that completes in error.
     fn post_link(
         &self,
         ep: &Ep,
@@ -157,7 +167,7 @@ impl Core {
             if links.gone {
                 return Err(Error::InvalidLmr);
             }
-            // Variant 0 is that of the region before its first link.
+            // A region has variant 0 before its first link.
             let variant = links.variant.checked_add(1).unwrap_or(1);
             let word =
                 data(flags, EventType::LMR_LINK_CMPL) | note::link(index(lmr.handle.as_raw()), variant);
@@ -183,7 +193,8 @@ impl Core {
         }
     }
 
-    /// A link that was posted to this queue pair failed: one before it is still in force.
+    /// Removes a link that was posted to this queue pair and failed: an earlier one is still in
+    /// force.
     pub(crate) fn link_failed(&self, qpn: u32, word: u32) {
         let (place, variant) = note::linked(word);
         if place == 0 {
@@ -193,20 +204,21 @@ impl Core {
         self.unpost(&lmr, |posted| posted.failed(qpn, variant));
     }
 
-    /// A queue pair is gone, with what was under way through it: what it has not linked it never will.
+    /// Removes the links of a queue pair that is gone, but for the one that is in force:
+    /// outstanding links are never executed.
     pub(crate) fn drop_links(&self, qpn: u32) {
         for lmr in self.lmrs.all() {
             if !lmr.links.lock().posted.any(|link| link.qpn == qpn) {
                 continue;
             }
-            // The device knows what it has done.
+            // The device knows which link is in force.
             if let Ok(info) = lmr.region.query() {
                 self.unpost(&lmr, |posted| posted.dropped(qpn, Linking::none(info.key)));
             }
         }
     }
 
-    /// Takes links out of those that were posted.
+    /// Removes links, and corrects what depends on the last two.
     fn unpost(&self, lmr: &Lmr, take: impl FnOnce(&mut Posted<Linking, LINKS>) -> Left) {
         let mut links = lmr.links.lock();
         let links = &mut *links;

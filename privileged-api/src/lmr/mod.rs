@@ -1,9 +1,10 @@
-//! Local memory regions: the object, query, freeing (pages it_lmr_query, it_lmr_free, it_lmr_flush_to_mem, it_lmr_refresh_from_mem,
-//! it_mem_priv_t).
+//! Local memory regions: the object, query, freeing (pages it_lmr_query, it_lmr_free,
+//! it_lmr_flush_to_mem, it_lmr_refresh_from_mem, it_mem_priv_t).
 //!
-//! Owns the agent's region and keeps the memory of owned buffers alive until the device has let go of it.
-//! Locks, outermost first: a region's `changes` (sleeps), its `links`, then those of an RMR, then a queue pair's send queue (inside the agent); `buffer`
-//! is taken alone.
+//! Owns the agent's region, and keeps the memory of owned buffers alive while the device uses it.
+//!
+//! Locks, outermost first: a region's `changes` (sleeps), its `links`, the `links` of an RMR, a
+//! queue pair's send queue (inside the agent). `buffer` is taken alone.
 
 mod create;
 pub(crate) mod keys;
@@ -36,11 +37,11 @@ use crate::status::{Error, Result};
 
 pub use create::LmrMemory;
 
-/// What a region is linked to.
+/// A link of a region to memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Linking {
     key: u32,
-    /// The queue pair that it was posted to; 0 for none.
+    /// The queue pair to which the link was posted; 0 for none.
     qpn: u32,
     addr: usize,
     length: u64,
@@ -49,7 +50,7 @@ pub(crate) struct Linking {
     iobl_type: IoblTypes,
 }
 
-/// Memory as runs of bus addresses, adjacent ones joined: address and length.
+/// Memory as runs of bus addresses (address and length); adjacent runs are joined.
 pub(crate) type Runs = Vec<(u64, u64)>;
 
 impl Keyed for Linking {
@@ -63,7 +64,7 @@ impl Keyed for Linking {
 }
 
 impl Linking {
-    /// Of a region that is not linked.
+    /// The link of a region that is not linked.
     const fn none(key: u32) -> Linking {
         Linking {
             key,
@@ -77,27 +78,27 @@ impl Linking {
     }
 }
 
-/// As many links of a region may be under way at once in the agent.
+/// How many links of a region the agent allows to be outstanding.
 const LINKS: usize = 4;
 
 struct Links {
     posted: Posted<Linking, LINKS>,
     variant: u8,
-    /// The memory of the link that was posted last, where the region may be shared.
+    /// The memory of the last link, if the region may be shared.
     now_runs: Runs,
-    /// The memory of the one before it; empty if that is not known.
+    /// The memory of the link before it; empty if unknown.
     before_runs: Runs,
-    /// The region is freed, and its place in the IA's keys may be another's.
+    /// The region is freed, and another region may have its place in the IA's keys.
     gone: bool,
 }
 
 impl Links {
-    /// The link that was posted last.
+    /// The last link.
     fn now(&self) -> Linking {
         self.posted.now()
     }
 
-    /// The link with the key that the device tells.
+    /// The link with the key that the device reports.
     fn in_force(&self, key: u32) -> Linking {
         self.posted.find(key).unwrap_or_else(|| self.now())
     }
@@ -109,20 +110,21 @@ pub(crate) struct Lmr {
     region: Arc<Region>,
     /// Keeps the memory alive.
     buffer: Mutex<Option<Arc<DmaBuffer>>>,
-    /// The consumer itself may only read the memory.
+    /// Whether the consumer itself may only read the memory.
     read_only: bool,
     flags: LmrFlags,
     shared_id: u32,
     links: Mutex<Links>,
-    /// It was matched with another.
+    /// Whether the region shares translations with another one.
     shared: AtomicBool,
     sharing: Option<Sharing>,
     pub(crate) context: Context,
-    /// Held by it_lmr_modify, by it_lmr_query, so that what is modified together is seen together, and by it_lmr_free, so that a region is freed once.
+    /// Held by it_lmr_modify; by it_lmr_query, so that it sees a modification whole; and by
+    /// it_lmr_free, so that a region is freed once.
     changes: SleepLock,
 }
 
-/// Rights as the device knows them. Windows may always be bound (appendix A).
+/// The device's form of local privileges. Windows may always be bound (appendix A).
 fn rights(privs: MemPriv, addr_mode: AddrMode) -> LinkFlags {
     let mut flags = LinkFlags::BIND;
     flags.set(LinkFlags::LOCAL_READ, privs.contains(MemPriv::LOCAL_READ));
@@ -131,8 +133,8 @@ fn rights(privs: MemPriv, addr_mode: AddrMode) -> LinkFlags {
     flags | remote_rights(privs)
 }
 
-/// Rights of peers as the device knows them. An atomic operation reads and writes, so it needs these two privileges besides its own
-/// (it_post_atomic, it_mem_priv_t).
+/// The device's form of privileges of peers. An atomic operation reads and writes, so it needs
+/// these two privileges besides its own (it_post_atomic, it_mem_priv_t).
 pub(crate) fn remote_rights(privs: MemPriv) -> LinkFlags {
     let mut flags = LinkFlags::empty();
     flags.set(LinkFlags::REMOTE_READ, privs.contains(MemPriv::REMOTE_READ));
@@ -141,24 +143,24 @@ pub(crate) fn remote_rights(privs: MemPriv) -> LinkFlags {
     flags
 }
 
-/// Privileges with which the memory is written.
+/// Privileges that let the memory be written.
 const WRITES: MemPriv = MemPriv::LOCAL_WRITE.union(MemPriv::REMOTE_WRITE).union(MemPriv::ATOMIC);
 
-/// Whether peers get a context.
+/// Whether the privileges give peers a context.
 fn is_remote(privs: MemPriv) -> bool {
     privs.intersects(MemPriv::REMOTE | MemPriv::ATOMIC)
 }
 
-/// Whether the privileges may be given together: some at all, and those that let peers write only with local write.
+/// Whether the privileges are a valid set: not empty, and with local write if peers may write.
 fn is_valid_combination(privs: MemPriv) -> bool {
     let writes = privs.intersects(MemPriv::REMOTE_WRITE | MemPriv::ATOMIC);
     !privs.is_empty() && (!writes || privs.contains(MemPriv::LOCAL_WRITE))
 }
 
-/// A list as the agent takes it; the elements stay where they are.
+/// The agent's form of a list; the elements are not copied.
 fn memory_list<'a>(iobl: &Iobl<'a>, length: u64) -> MemoryList<'a> {
     let first_byte_offset = iobl.fbo;
-    // They have the same layout, so this cannot fail.
+    // Both types have the same layout, so this cannot fail.
     let words = |elements: &'a [IoAddr]| <[u64]>::ref_from_bytes(elements.as_bytes()).unwrap_or_default();
     match iobl.list {
         IoblList::Pages { elements, elt_len: page_size } => {
@@ -183,26 +185,28 @@ fn first_byte(iobl: &Iobl<'_>) -> usize {
     first.map_or(0, |addr| addr.0.wrapping_add(iobl.fbo) as usize)
 }
 
-/// Why a list is wrong.
+/// What is wrong with a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListFault {
-    /// It is no list of its type (`IT_ERR_INVALID_IOBL`).
+    /// The list is not valid for its type (`IT_ERR_INVALID_IOBL`).
     Iobl,
     /// The region is longer than the list.
     Length,
 }
 
-/// Whether a page list may have this element: the length is a page's, and the address a multiple of it.
+/// Whether a page list may have this element: its length is that of a page, and its address is a
+/// multiple of the length.
 fn is_page(addr: IoAddr, length: u64) -> bool {
     length >= 4096 && length.is_power_of_two() && addr.0.is_multiple_of(length)
 }
 
-/// Whether the base address, with absolute addressing, lies in its page as the first byte does in the first element.
+/// Whether the base address, with absolute addressing, has the same offset in its page as the first
+/// byte has in the first element.
 fn agrees(addr: Option<usize>, page: u64, fbo: u64) -> bool {
     addr.is_none_or(|addr| (addr as u64).checked_rem(page) == Some(fbo))
 }
 
-/// Checks a list: `addr` is the base address, with absolute addressing.
+/// Checks a list. `addr` is the base address with absolute addressing.
 pub(crate) fn check_list(
     iobl: &Iobl<'_>,
     addr: Option<usize>,
@@ -222,7 +226,7 @@ pub(crate) fn check_list(
         }
         IoblList::Blocks { elt_len, .. } => (elt_len, elt_len.checked_mul(number as u64)),
         IoblList::VePages { elements } => {
-            // A page list, too (page it_iobl_t).
+            // Also a page list (page it_iobl_t).
             let first = elements.first().map_or(0, |element| element.elt_len);
             if !elements.iter().all(|element| is_page(element.io_addr, element.elt_len))
                 || !agrees(addr, first, iobl.fbo)
@@ -240,7 +244,8 @@ pub(crate) fn check_list(
     if length > total - iobl.fbo { Err(ListFault::Length) } else { Ok(()) }
 }
 
-/// The memory of a list. Allocates nothing if `runs` has room for as many as the list has elements.
+/// Puts the memory of a list into `runs`. Allocates nothing if `runs` has room for as many runs as
+/// the list has elements.
 fn put_runs(runs: &mut Runs, iobl: &Iobl<'_>, length: u64) {
     runs.clear();
     let mut skip = iobl.fbo;
@@ -266,19 +271,21 @@ fn put_runs(runs: &mut Runs, iobl: &Iobl<'_>, length: u64) {
 }
 
 impl Lmr {
-    /// Whether it was created without memory.
+    /// Whether the region was created without memory.
     fn is_linkable(&self) -> bool {
         self.region.max_elements() > 0
     }
 
-    /// Runs `post` with the key of the link that was posted last. No other link is posted meanwhile, so what is posted names the link before it.
+    /// Calls `post` with the key of the last link. No other link is posted meanwhile, so the
+    /// request that `post` posts names the link before it in the queue.
     pub(crate) fn with_key<R>(&self, post: impl FnOnce(u32) -> R) -> R {
         let links = self.links.lock();
         post(links.now().key)
     }
 
-    /// The same, unless a range is not within the region (it_rmr_link). Whether a region with relative addressing, or one that is
-    /// not linked, can have ranges is for the device to say.
+    /// Calls `post` with the key of the last link, unless the range is not within the region
+    /// (it_rmr_link). The device decides whether a region with relative addressing, or one that is
+    /// not linked, can have ranges.
     pub(crate) fn with_range<R>(
         &self,
         addr: usize,
@@ -305,7 +312,7 @@ impl Linking {
 }
 
 impl Lmr {
-    /// Whether a segment is within the bounds of the link that was posted last.
+    /// Whether a segment is within the bounds of the last link.
     fn spans(&self, segment: &LmrTriplet) -> bool {
         let now = self.links.lock().now();
         let offset = match now.addr_mode {
@@ -326,12 +333,13 @@ impl Core {
         self.lmrs.get(lmr.as_raw()).ok_or(Error::InvalidLmr)
     }
 
-    /// A region that is still there, now that its lock `changes` is held.
+    /// The region, if it still exists now that its lock `changes` is held.
     fn still(&self, lmr: &Lmr) -> Result<()> {
         self.lmrs.with(lmr.handle.as_raw(), |_| ()).ok_or(Error::InvalidLmr)
     }
 
-    /// Frees a region that no window is on; false if the device says that one is. With `changes` held, or when there are no calls any more.
+    /// Frees a region to which no window is bound; returns false if the device says that one is. To
+    /// be called with `changes` held, or when no calls are in progress any more.
     pub(crate) fn bury_lmr(&self, lmr: &Lmr) -> bool {
         use kernel_agent::Error as Agent;
         let destroyed = lmr.region.destroy();
@@ -347,12 +355,12 @@ impl Core {
         self.lmrs.remove(lmr.handle.as_raw());
         self.shared.shareable.forget(lmr);
         lmr.zone.lock().end();
-        // At once, though somebody may still hold the object for a moment.
+        // Now, since another thread may still hold the object for a moment.
         let buffer = lmr.buffer.lock().take();
         if let (Some(buffer), Err(error)) = (buffer, destroyed)
             && error != Agent::Gone
         {
-            // It may not be as dead as it looks.
+            // A device that seems dead may still access the memory.
             self.agent.keep(buffer);
         }
         true
@@ -360,10 +368,11 @@ impl Core {
 }
 
 impl Ia {
-    /// Says what a region is like now. Of one that is not linked, address, length, privileges and context are not defined.
+    /// Returns a region's present parameters. If it is not linked, address, length, privileges and
+    /// context are undefined.
     ///
-    /// Errors: `InvalidLmr`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks. Thread-safe.
-    /// Page it_lmr_query.
+    /// Errors: `InvalidLmr`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Blocks for the device.
+    /// May be called in callbacks. Thread-safe. Page it_lmr_query.
     #[doc(alias = "it_lmr_query")]
     pub fn lmr_query(&self, lmr: LmrHandle, mask: LmrParamMask) -> Result<LmrParam> {
         let core = self.live()?;
@@ -427,10 +436,11 @@ impl Ia {
         Ok(param)
     }
 
-    /// Destroys a region, linked or not. When it returns, the device touches the memory no more.
+    /// Destroys a region, linked or not. When this returns, the device does not touch the memory.
     ///
-    /// Errors: `InvalidLmr`, `LmrBusy` while an RMR is linked to it, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks.
-    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_lmr_free.
+    /// Errors: `InvalidLmr`, `LmrBusy` while an RMR is linked to it, `InvalidIa`, `IaCatastrophe`.
+    /// Blocks for the device. May be called in callbacks. Thread-safe: a call that races with it
+    /// succeeds or finds the handle invalid. Page it_lmr_free.
     #[doc(alias = "it_lmr_free")]
     pub fn lmr_free(&self, lmr: LmrHandle) -> Result<()> {
         let core = self.call()?;
@@ -440,27 +450,32 @@ impl Ia {
         if core.bury_lmr(&lmr) { Ok(()) } else { Err(Error::LmrBusy) }
     }
 
-    /// Makes changes of memory visible to incoming RDMA Reads and atomic operations. Needed for regions that were created with
-    /// `LmrFlags::NONCOHERENT` only; others are passed over, and so is what names no region.
+    /// Makes changes of memory visible to incoming RDMA Reads and atomic operations. Only regions
+    /// that were created with `LmrFlags::NONCOHERENT` need it; segments of other regions, or of
+    /// none, are skipped.
     ///
-    /// Errors: `Range` (a segment is not within its region, which is non-coherent; nothing was done), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
-    /// callbacks. Thread-safe. Page it_lmr_flush_to_mem.
+    /// Errors: `Range` (a segment is not within its region, which is non-coherent; nothing was
+    /// done), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
+    /// Thread-safe. Page it_lmr_flush_to_mem.
     #[doc(alias = "it_lmr_flush_to_mem")]
     pub fn lmr_flush_to_mem(&self, local_segments: &[LmrTriplet]) -> Result<()> {
         self.synchronize(local_segments)
     }
 
-    /// Makes what incoming RDMA Writes and atomic operations changed visible to the consumer, and orders the consumer's own writes with them. Needed for regions that were
-    /// created with `LmrFlags::NONCOHERENT` only; others are passed over, and so is what names no region.
+    /// Makes changes by incoming RDMA Writes and atomic operations visible to the consumer, and
+    /// orders the consumer's own writes with them. Only regions that were created with
+    /// `LmrFlags::NONCOHERENT` need it; segments of other regions, or of none, are skipped.
     ///
-    /// Errors: `Range` (a segment is not within its region, which is non-coherent; nothing was done), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
-    /// callbacks. Thread-safe. Page it_lmr_refresh_from_mem.
+    /// Errors: `Range` (a segment is not within its region, which is non-coherent; nothing was
+    /// done), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
+    /// Thread-safe. Page it_lmr_refresh_from_mem.
     #[doc(alias = "it_lmr_refresh_from_mem")]
     pub fn lmr_refresh_from_mem(&self, local_segments: &[LmrTriplet]) -> Result<()> {
         self.synchronize(local_segments)
     }
 
-    /// A platform's DMA memory is coherent with its caches, so ordering is all that is to be done.
+    /// Orders memory accesses. A platform's DMA memory is coherent with its caches, so nothing else
+    /// is needed.
     fn synchronize(&self, local_segments: &[LmrTriplet]) -> Result<()> {
         let core = self.live()?;
         let mut any = false;

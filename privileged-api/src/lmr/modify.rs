@@ -8,18 +8,21 @@ use crate::handle::LmrHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
-/// What may be modified.
+/// The parameters that may be modified.
 const MODIFIABLE: LmrParamMask = LmrParamMask::PZ.union(LmrParamMask::MEM_PRIV);
 
 impl Ia {
-    /// Gives a region another protection zone, other privileges, or both. With privileges for peers it has a new context afterwards, which
-    /// [`Ia::lmr_query`] tells; the old one opens nothing.
+    /// Gives a region another protection zone, other privileges, or both. If peers have privileges,
+    /// the region has a new context afterwards, which [`Ia::lmr_query`] returns; the old context is
+    /// invalid.
     ///
-    /// Errors that change nothing: `InvalidLmr`, `InvalidMask` (what cannot be modified; privileges of a region that was created unlinked, which are given by its links), `LmrBusy` while an
-    /// RMR is linked to it. All others free the region: `InvalidPz`, `InvalidPrivs` (undefined bits), `Access` (privileges that a region cannot have together, or that the
-    /// consumer itself does not have on the memory),
-    /// `Resources`. A dead device (`IaCatastrophe`) and a freed IA (`InvalidIa`) change nothing. Blocks for the device. Not for callbacks. Thread-safe.
-    /// Page it_lmr_modify.
+    /// Errors that change nothing: `InvalidLmr`, `InvalidMask` (a parameter that cannot be
+    /// modified; privileges of a region that was created unlinked, which its links define),
+    /// `LmrBusy` while an RMR is linked to it. All others free the region: `InvalidPz`,
+    /// `InvalidPrivs` (undefined bits), `Access` (privileges that a region cannot have together, or
+    /// that the consumer itself does not have on the memory), `Resources`. A dead device
+    /// (`IaCatastrophe`) and a freed IA (`InvalidIa`) change nothing. Blocks for the device. Not
+    /// for callbacks. Thread-safe. Page it_lmr_modify.
     #[doc(alias = "it_lmr_modify")]
     pub fn lmr_modify(&self, lmr: LmrHandle, mask: LmrParamMask, params: &LmrParam) -> Result<()> {
         let core = self.call()?;
@@ -42,7 +45,7 @@ impl Ia {
             return Ok(());
         }
         match core.modify(&lmr, info.key, mask, params) {
-            // A window may have come since it was looked at.
+            // A window may have been bound since the check.
             Err(error) if error != Error::IaCatastrophe && !core.bury_lmr(&lmr) => Err(Error::LmrBusy),
             modified => modified,
         }
@@ -54,7 +57,7 @@ impl Core {
     fn modify(&self, lmr: &Lmr, key: u32, mask: LmrParamMask, params: &LmrParam) -> Result<()> {
         let handle = lmr.zone.lock().handle;
         let zone = self.enter_zone(if mask.contains(LmrParamMask::PZ) { params.pz } else { handle })?;
-        // A link that is posted meanwhile gets another variant, and comes after this.
+        // A link that is posted meanwhile gets another variant, and executes after this.
         let (mut now, variant) = {
             let mut links = lmr.links.lock();
             links.variant = links.variant.checked_add(1).unwrap_or(1);
@@ -73,7 +76,7 @@ impl Core {
             }
             now.privs = privs;
         }
-        // Addressing stays as it is.
+        // The addressing does not change.
         let rights = rights(now.privs, AddrMode::Absolute);
         let modified = lmr.region.modify(&zone.pd, rights, variant);
         now.key = modified.map_err(|error| self.error(error))?;

@@ -1,4 +1,5 @@
-//! From a key to the region that has it, LMR or RMR: for Receives that say which one the peer unlinked. Looked up without a lock.
+//! From a key to the handle of the region (LMR or RMR) that has it: for Receives that report which
+//! region the peer unlinked. A lookup takes no lock.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,7 +26,7 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// Room for the keys of a device that has `count` of them.
+    /// Room for the keys of a device with `count` keys.
     pub(crate) fn new(count: u32) -> Result<Owners> {
         let mut chunks = Vec::new();
         let wanted = (count.max(1) as usize).div_ceil(CHUNK);
@@ -39,7 +40,7 @@ impl Owners {
         self.chunks.get(slot / CHUNK)?.get()?.get(slot % CHUNK)
     }
 
-    /// Notes whose key it is, whatever its variant.
+    /// Records which region has a key, for all variants of the key.
     pub(crate) fn set(&self, key: u32, owner: Handle) -> Result<()> {
         let slot = key::slot(key) as usize;
         let chunk = self.chunks.get(slot / CHUNK).ok_or(Error::Resources)?;
@@ -56,7 +57,7 @@ impl Owners {
         Ok(())
     }
 
-    /// The key is this one's no more. The slot may have gone to another one already.
+    /// Removes a region's key, unless another region has the key's slot already.
     pub(crate) fn clear(&self, key: u32, owner: Handle) {
         if let Some(place) = self.place(key) {
             let _ = place.word.compare_exchange(owner.as_raw(), 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -69,7 +70,7 @@ impl Owners {
         let Some(place) = self.place(key) else { return Handle::NULL };
         let before = place.word.load(Ordering::Acquire);
         let same = place.key.load(Ordering::Acquire) == key & !VARIANT;
-        // Read again: the slot may have gone to another region in between.
+        // Read again: another region may have got the slot in between.
         let after = place.word.load(Ordering::Acquire);
         if same && before == after { Handle::from_raw(before) } else { Handle::NULL }
     }

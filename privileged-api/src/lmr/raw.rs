@@ -1,4 +1,4 @@
-//! Registering memory that the caller answers for: the one unsafe call of the API.
+//! Registering memory whose lifetime the caller guarantees: the one unsafe call of the API.
 #![expect(unsafe_code, reason = "the caller promises that the memory stays valid")]
 
 use crate::address::RmrContext;
@@ -9,7 +9,7 @@ use crate::ia::Ia;
 use crate::status::Result;
 
 impl Ia {
-    /// Registers `length` bytes of virtual memory at `addr`. Like [`Ia::lmr_create`] otherwise.
+    /// Registers `length` bytes of virtual memory at `addr`; otherwise as [`Ia::lmr_create`].
     ///
     /// Errors: those of [`Ia::lmr_create`]; `Fault` where the device cannot reach the memory,
     /// `ResourceLmrLength` also if it is in more extents than a list can have elements (262,144).
@@ -17,8 +17,9 @@ impl Ia {
     ///
     /// # Safety
     ///
-    /// Until the region is freed (or the IA is), the memory stays mapped as it is, and it is used for nothing that the device's reads and
-    /// writes, within the privileges given, would make undefined: no Rust reference to what the device may write.
+    /// Until the region or the IA is freed, the memory stays mapped as it is, and no use of it is
+    /// made undefined by the device's reads and writes within the privileges: there is no Rust
+    /// reference to memory that the device may write.
     #[doc(alias = "it_lmr_create")]
     #[expect(clippy::too_many_arguments, reason = "the page has them")]
     pub unsafe fn lmr_create_raw(

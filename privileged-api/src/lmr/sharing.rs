@@ -1,9 +1,10 @@
 //! Regions that share translations (pages it_lmr_create, it_lmr_create_unlinked).
 //!
-//! Owns the list of the regions that may be shared, of all IAs of a provider: a match may be another consumer's. What has been shared stays linked
-//! until it is freed; the device sees to that.
+//! Owns the list of the regions that may be shared, of all IAs of a provider: a match may be of
+//! another consumer. The device keeps a region that has been shared linked until it is freed.
 //!
-//! Locks, outermost first: `searching` (sleeps; so that two who register the same memory at once find each other), `regions`, a region's `links`.
+//! Locks, outermost first: `searching` (sleeps; of two threads that register the same memory at
+//! once, the later one finds the earlier one's region), `regions`, a region's `links`.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
@@ -19,16 +20,16 @@ use super::{Lmr, Runs};
 use crate::flags::LmrFlags;
 use crate::ia::Core;
 
-/// What must be equal for two regions to match, besides their memory.
+/// The properties that two matching regions have in common, besides their memory.
 pub(crate) struct Sharing {
-    /// Of this region alone.
+    /// Identifies this region.
     serial: u64,
     shared_id: u32,
     noncoherent: bool,
 }
 
 impl Sharing {
-    /// Of a region with these flags; `None` if it is never to be shared.
+    /// The properties of a region with these flags; `None` if it must not be shared.
     pub(crate) fn new(flags: LmrFlags, shared_id: u32) -> Option<Sharing> {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         (!flags.contains(LmrFlags::NON_SHAREABLE)).then(|| Sharing {
@@ -42,7 +43,7 @@ impl Sharing {
 /// The regions that may be shared.
 pub(crate) struct Shareable {
     pub(super) searching: SleepLock,
-    /// By shared_id, then in order of creation.
+    /// Sorted by shared_id, then in order of creation.
     regions: Mutex<BTreeMap<(u32, u64), Weak<Lmr>>>,
 }
 
@@ -51,21 +52,21 @@ impl Shareable {
         Shareable { searching: SleepLock::new(), regions: Mutex::new(BTreeMap::new()) }
     }
 
-    /// A region is there from now on.
+    /// Adds a region.
     pub(super) fn add(&self, lmr: &Arc<Lmr>) {
         if let Some(Sharing { serial, shared_id, .. }) = lmr.sharing {
             self.regions.lock().insert((shared_id, serial), Arc::downgrade(lmr));
         }
     }
 
-    /// A region goes.
+    /// Removes a region.
     pub(super) fn forget(&self, lmr: &Lmr) {
         if let Some(Sharing { serial, shared_id, .. }) = lmr.sharing {
             self.regions.lock().remove(&(shared_id, serial));
         }
     }
 
-    /// Those that are, or soon may be, linked to this memory.
+    /// The regions that are linked to this memory, or have a link to it outstanding.
     fn matches(&self, wanted: &Wanted, runs: &Runs) -> Vec<Arc<Lmr>> {
         let regions = self.regions.lock();
         let alike = regions.range((wanted.shared_id, 0)..=(wanted.shared_id, u64::MAX));
@@ -75,7 +76,7 @@ impl Shareable {
 }
 
 impl Lmr {
-    /// The key of the link to this memory, if there is one that may be in force.
+    /// The key of the link to this memory, if such a link may be in force.
     fn link_to(&self, wanted: &Wanted, runs: &Runs) -> Option<u32> {
         let sharing = self.sharing.as_ref()?;
         if sharing.noncoherent != wanted.flags.contains(LmrFlags::NONCOHERENT) {
@@ -90,7 +91,8 @@ impl Lmr {
 }
 
 impl Core {
-    /// A region over this memory that shares the translations of one that matches; `None` if there is none.
+    /// A region over this memory that shares the translations of a matching region; `None` if none
+    /// matches.
     pub(super) fn share(
         &self,
         wanted: &Wanted,
@@ -104,11 +106,12 @@ impl Core {
         let client = self.client().ok()?;
         self.shared.shareable.matches(wanted, runs).into_iter().find_map(|lmr| {
             let key = lmr.link_to(wanted, runs)?;
-            // Fails if that link is in force no more, or the region is another adapter's.
+            // Fails if the link is not in force any more, or if the region is of another adapter.
             let region = client.share(&wanted.zone.pd, rights, base, &lmr.region, key).ok()?;
-            // For the device it is, whatever becomes of this one.
+            // The device counts the match as shared, whatever becomes of the new region.
             lmr.shared.store(true, Ordering::Release);
-            // Variants come round: the key may have been that of another link by then. From now on it stays.
+            // Variants recur: the key may have become that of another link. From now on it does not
+            // change.
             if lmr.link_to(wanted, runs) == Some(key) {
                 return Some(region);
             }

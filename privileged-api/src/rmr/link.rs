@@ -1,7 +1,10 @@
-//! Linking remote memory regions to parts of local ones and unlinking them, by work requests (pages it_rmr_link, it_rmr_unlink).
+//! Linking remote memory regions to parts of local ones and unlinking them, by work requests (pages
+//! it_rmr_link, it_rmr_unlink).
 //!
-//! What can be known of a range is told at once (`Address`, `InvalidLength`); zones, rights, the LMR's addressing and the region's state are judged by
-//! the device when the request's turn comes, and told by the completion. So is a narrow region linked with length 0, as the page asks of InfiniBand.
+//! A call reports faults of the range (`Address`, `InvalidLength`). The device checks zones,
+//! rights, the LMR's addressing and the region's state when it executes the request, and the
+//! completion reports faults. It also reports a narrow region that is linked with length 0, as the
+//! page requires of InfiniBand.
 
 use api_core::handle::index;
 use kernel_agent::{Bind, LinkFlags, Operation, Request, Shadow};
@@ -20,15 +23,19 @@ use crate::lmr::remote_rights;
 use crate::status::{Error, Result};
 
 impl Ia {
-    /// Posts the link of a remote memory region to `length` bytes at `addr` of a local one. Returns the context that lets peers in once the link is complete.
+    /// Posts the link of a remote memory region to `length` bytes at `addr` of a local one. Returns
+    /// the context with which peers reach it once the link is complete.
     ///
-    /// What is posted to the endpoint afterwards waits for the link. A wide region may be linked again while linked. Local privileges are
-    /// ignored; without remote ones the link lets nobody in. Completes as `IT_RMR_LINK_CMPL_EVENT` on the endpoint's request dispatcher. If it fails, or is
-    /// refused, an earlier link and its context stay in force.
+    /// Requests that are posted to the endpoint afterwards wait for the link. A wide region may be
+    /// linked again while it is linked. Local privileges are ignored; without remote privileges
+    /// peers reach nothing. Completes as `IT_RMR_LINK_CMPL_EVENT` on the endpoint's request EVD. If
+    /// it fails, or the call does, an earlier link and its context stay in force.
     ///
-    /// Errors: `InvalidEp`, `InvalidDtoFlags`, `InvalidRmr`, `InvalidLmr`, `InvalidAddrMode` (relative and not supported, or a wide region),
-    /// `InvalidPrivs` (undefined bits), `Address`, `InvalidLength` (past the end; 0 of a wide region), `InvalidEpState`, `InvalidEpType`,
-    /// `TooManyPosts`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_rmr_link.
+    /// Errors: `InvalidEp`, `InvalidDtoFlags`, `InvalidRmr`, `InvalidLmr`, `InvalidAddrMode`
+    /// (relative and not supported, or a wide region), `InvalidPrivs` (undefined bits), `Address`,
+    /// `InvalidLength` (past the end; 0 of a wide region), `InvalidEpState`, `InvalidEpType`,
+    /// `TooManyPosts`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
+    /// Thread-safe. Page it_rmr_link.
     #[doc(alias = "it_rmr_link")]
     #[expect(clippy::too_many_arguments, reason = "the page has them")]
     pub fn rmr_link(
@@ -72,18 +79,20 @@ impl Ia {
 
     /// Posts the unlink of a remote memory region, which need not be linked.
     ///
-    /// What is posted to the endpoint afterwards waits for it. Completes as `IT_RMR_LINK_CMPL_EVENT` on the endpoint's request dispatcher. If it fails, the link
-    /// and its context stay in force. The unlink fence is for narrow regions only.
+    /// Requests that are posted to the endpoint afterwards wait for it. Completes as
+    /// `IT_RMR_LINK_CMPL_EVENT` on the endpoint's request EVD. If it fails, the link and its
+    /// context stay in force. The unlink fence is for narrow regions only.
     ///
-    /// Errors: `InvalidEp`, `InvalidDtoFlags`, `InvalidRmr`, `InvalidEpState`, `InvalidEpType`, `TooManyPosts`, `InvalidIa`, `IaCatastrophe`. Does not
-    /// block. May be called in callbacks. Thread-safe. Page it_rmr_unlink.
+    /// Errors: `InvalidEp`, `InvalidDtoFlags`, `InvalidRmr`, `InvalidEpState`, `InvalidEpType`,
+    /// `TooManyPosts`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
+    /// Thread-safe. Page it_rmr_unlink.
     #[doc(alias = "it_rmr_unlink")]
     pub fn rmr_unlink(&self, rmr: RmrHandle, ep: EpHandle, cookie: u64, dto_flags: DtoFlags) -> Result<()> {
         let core = self.live()?;
         let ep = core.rc(ep)?;
         check_flags(dto_flags, UNLINK_FLAGS)?;
         let rmr = core.rmr(rmr)?;
-        // InfiniBand only (it_dto_flags_t): a wide one is unlinked by a bind, which has no such fence.
+        // InfiniBand only (it_dto_flags_t): a bind unlinks a wide region, and has no such fence.
         if dto_flags.contains(DtoFlags::UNLINK_FENCE) && !rmr.narrow {
             return Err(Error::InvalidDtoFlags);
         }
@@ -117,7 +126,7 @@ impl Core {
         flags: DtoFlags,
     ) -> Result<u32> {
         let mut links = rmr.links.lock();
-        // Variant 0 is that of a region before its first link.
+        // A region has variant 0 before its first link.
         let variant = links.variant.checked_add(1).unwrap_or(1);
         let word = data(flags, EventType::RMR_LINK_CMPL) | note::link(index(rmr.handle.as_raw()), variant);
         let shadow = Shadow { cookie, data: word };
@@ -129,7 +138,8 @@ impl Core {
         Ok(key)
     }
 
-    /// A link that was posted to this queue pair failed: one before it is still in force.
+    /// Removes a link that was posted to this queue pair and failed: an earlier one is still in
+    /// force.
     pub(crate) fn rmr_link_failed(&self, qpn: u32, word: u32) {
         let (place, variant) = note::linked(word);
         if place == 0 {
@@ -139,13 +149,14 @@ impl Core {
         rmr.links.lock().posted.failed(qpn, variant);
     }
 
-    /// A queue pair is gone, with what was under way through it: what it has not linked it never will.
+    /// Removes the links of a queue pair that is gone, but for the one that is in force:
+    /// outstanding links are never executed.
     pub(crate) fn drop_rmr_links(&self, qpn: u32) {
         for rmr in self.rmrs.all() {
             if !rmr.links.lock().posted.any(|link| link.qpn == qpn) {
                 continue;
             }
-            // The device knows what it has done.
+            // The device knows which link is in force.
             if let Ok(info) = rmr.window.query() {
                 rmr.links.lock().posted.dropped(qpn, Linking::none(info.key));
             }

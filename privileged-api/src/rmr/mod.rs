@@ -1,8 +1,12 @@
-//! Remote memory regions: the object, creating, query, freeing (pages it_rmr_create, it_rmr_query, it_rmr_free, it_rmr_type_t).
+//! Remote memory regions: the object, creating, query, freeing (pages it_rmr_create, it_rmr_query,
+//! it_rmr_free, it_rmr_type_t).
 //!
-//! Owns the agent's window. What a region is linked to is the device's knowledge; only what the device cannot know (the LMR's handle,
-//! privileges as they were given, the endpoint) is noted beside the key of each link.
-//! Locks, outermost first: an LMR's `links`, a region's `links`, then a queue pair's send queue (inside the agent).
+//! Owns the agent's window. The device knows to what a region is linked. What the device does not
+//! know (the LMR's handle, the privileges as given, the endpoint) is recorded with the key of each
+//! link.
+//!
+//! Locks, outermost first: an LMR's `links`, an RMR's `links`, a queue pair's send queue (inside
+//! the agent).
 
 mod link;
 
@@ -21,12 +25,12 @@ use crate::posted::{Keyed, Posted};
 use crate::pz::InZone;
 use crate::status::{Error, Result};
 
-/// What a link was posted with.
+/// A link of an RMR, as it was posted.
 #[derive(Clone, Copy)]
 struct Linking {
-    /// The window's key with this link; the device tells by it which link is in force.
+    /// The window's key with this link. The device reports the key of the link that is in force.
     key: u32,
-    /// The queue pair that it was posted to; 0 for none.
+    /// The queue pair to which the link was posted; 0 for none.
     qpn: u32,
     lmr: LmrHandle,
     privs: MemPriv,
@@ -44,13 +48,13 @@ impl Keyed for Linking {
 }
 
 impl Linking {
-    /// Of a region that is not linked.
+    /// The link of a region that is not linked.
     const fn none(key: u32) -> Linking {
         Linking { key, qpn: 0, lmr: LmrHandle::NULL, privs: MemPriv::empty(), ep: EpHandle::NULL }
     }
 }
 
-/// Links that are remembered besides the last one.
+/// How many links are remembered besides the last one.
 const RECENT: usize = 8;
 
 /// The links and unlinks that were posted.
@@ -69,13 +73,15 @@ pub(crate) struct Rmr {
 }
 
 impl Core {
-    /// What the device says of a region, and what is known of the link that is in force; `None` if it is not linked.
+    /// What the device knows of a region, and the link that is in force. `None` if the region is
+    /// not linked.
     fn linking(&self, rmr: &Rmr) -> core::result::Result<Option<(KeyInfo, Linking)>, kernel_agent::Error> {
         let info = rmr.window.query()?;
         if info.linked == 0 {
             return Ok(None);
         }
-        // Of one so long ago that it is forgotten here, though the last to be executed, the device knows enough.
+        // The link in force may be so old that it is not remembered. Then the device's knowledge
+        // suffices.
         let linking = rmr.links.lock().posted.find(info.key).unwrap_or_else(|| Linking {
             key: info.key,
             qpn: 0,
@@ -101,7 +107,7 @@ impl Core {
         self.rmrs.get(rmr.as_raw()).ok_or(Error::InvalidRmr)
     }
 
-    /// Which types of RMR the device has.
+    /// Fails if the device does not have this type of RMR.
     fn has(&self, narrow: bool) -> bool {
         let needed = if narrow { Features::WINDOWS_NARROW } else { Features::WINDOWS_WIDE };
         self.features().contains(needed)
@@ -109,7 +115,7 @@ impl Core {
 
     /// Frees a region, linked or not.
     pub(crate) fn bury_rmr(&self, rmr: &Rmr) {
-        // Windows go at any time, so this can only fail with the device.
+        // A window can be destroyed at any time, so this fails only if the device is dead.
         let _ = rmr.window.destroy();
         self.owners.clear(rmr.window.key(), rmr.handle.into());
         self.rmrs.remove(rmr.handle.as_raw());
@@ -128,8 +134,8 @@ impl Core {
 impl Ia {
     /// Creates a remote memory region, not linked. `Default` makes a wide one.
     ///
-    /// Errors: `InvalidPz`, `InvalidRmrType` (the IA does not have it), `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for
-    /// callbacks. Thread-safe. Page it_rmr_create.
+    /// Errors: `InvalidPz`, `InvalidRmrType` (the IA does not have it), `Resources`, `InvalidIa`,
+    /// `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe. Page it_rmr_create.
     #[doc(alias = "it_rmr_create")]
     pub fn rmr_create(&self, pz: PzHandle, rmr_type: RmrType) -> Result<RmrHandle> {
         let core = self.call()?;
@@ -163,12 +169,14 @@ impl Ia {
         Ok(handle)
     }
 
-    /// Says what a remote memory region is like now. Of one that is not linked, only IA, zone, type and `linked` are defined.
+    /// Returns a remote memory region's present parameters. If it is not linked, only IA, zone,
+    /// type and `linked` are defined.
     ///
-    /// Between the execution of a link or unlink and the dequeuing of its completion the new state is told already.
+    /// From the execution of a link or unlink on, the result is the new state, also before the
+    /// completion is dequeued.
     ///
-    /// Errors: `InvalidRmr`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks. Thread-safe.
-    /// Page it_rmr_query.
+    /// Errors: `InvalidRmr`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Blocks for the device.
+    /// May be called in callbacks. Thread-safe. Page it_rmr_query.
     #[doc(alias = "it_rmr_query")]
     pub fn rmr_query(&self, rmr: RmrHandle, mask: RmrParamMask) -> Result<RmrParam> {
         let core = self.live()?;
@@ -214,10 +222,12 @@ impl Ia {
         Ok(param)
     }
 
-    /// Destroys a remote memory region, linked or not, whatever became of the endpoint that linked it. When it returns, its context lets nobody in.
+    /// Destroys a remote memory region, linked or not, in any state of the endpoint that linked it.
+    /// When this returns, its context is invalid.
     ///
-    /// Errors: `InvalidRmr`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in callbacks.
-    /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page it_rmr_free.
+    /// Errors: `InvalidRmr`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in
+    /// callbacks. Thread-safe: a call that races with it succeeds or finds the handle invalid. Page
+    /// it_rmr_free.
     #[doc(alias = "it_rmr_free")]
     pub fn rmr_free(&self, rmr: RmrHandle) -> Result<()> {
         let core = self.call()?;
