@@ -16,6 +16,8 @@
 
 mod arena;
 mod doorbell;
+#[cfg(feature = "testing")]
+pub mod fake;
 mod heap;
 mod machine;
 mod nic;

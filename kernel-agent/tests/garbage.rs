@@ -2,13 +2,10 @@
 
 extern crate ferrovia_kernel_agent as kernel_agent;
 
-#[path = "../../nic-hal/tests/fake/mod.rs"]
-mod fake;
-
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use fake::{Fake, identity, success};
+use host::fake::{Fake, identity, success};
 use kernel_agent::{
     Agent, AsyncEvent, Client, CmEvent, Config, Cq, CqSlot, Death, Done, Error, Operation, Pd, Qp,
     QpAttributes, QpType, Remote, Request, SegmentLimits, SendSlot, Shadow, SlotParams, Took, Upcalls,

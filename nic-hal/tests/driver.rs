@@ -2,12 +2,10 @@
 
 extern crate ferrovia_nic_hal as nic_hal;
 
-mod fake;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use fake::{Fake, identity, success};
+use host::fake::{Fake, identity, success};
 use nic_abi::admin::{CreateCq, CreateQp, Opcode, QpFlags, QpType, Status};
 use nic_abi::registers::{Identity, STATUS_FAULT, STATUS_STATE};
 use nic_abi::wqe::{Header, ReceiveHeader, Segment, SendFlags};

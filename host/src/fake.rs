@@ -1,12 +1,10 @@
-//! A device that does as it is told: it answers commands by a closure, and writes whatever a test
-//! wants into the driver's queues.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+//! A device for tests of drivers: a closure answers its commands, and a test writes any entries into
+//! the driver's queues. Only with the feature `testing`.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
-use host::{Arena, Machine};
 use nic_abi::admin::{Command, PHASE, RESPONSE_SIZE, Response};
 use nic_abi::registers::{self, CONTROL_RESET, CONTROL_START, Control, Identity, State};
 use nic_abi::{cqe, doorbell, ident};
@@ -15,10 +13,12 @@ use nic_model::GuestMemory;
 use platform::{DmaBuffer, Platform, SharedSlice};
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::{Arena, Machine, SLOWER};
+
 /// What the device does with a command: `None` for no answer at all.
 pub type Answer = Box<dyn FnMut(&Command) -> Option<Response> + Send>;
 
-/// The answer of a device to which everything is fine.
+/// The answer of a device that carries out every command.
 pub fn success(command: &Command) -> Option<Response> {
     Some(Response { id: command.id, field: nic_abi::admin::NO_FIELD, ..Response::new_zeroed() })
 }
@@ -40,13 +40,16 @@ struct Shared {
     beats: bool,
 }
 
-/// What the platform sees of it.
+/// A device, with the machine that it is in.
 pub struct Fake {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// The commands that the device has answered, or not answered.
     pub commands: Arc<Mutex<Vec<Command>>>,
+    /// The machine's platform.
     pub platform: Arc<dyn Platform>,
-    machine: Machine,
+    /// Kept until the device is dropped.
+    _machine: Machine,
 }
 
 struct Handle(Arc<Shared>);
@@ -107,6 +110,7 @@ pub fn identity() -> Identity {
 }
 
 impl Fake {
+    /// A device that acknowledges resets and starts.
     pub fn new(
         identity: Identity,
         answer: impl FnMut(&Command) -> Option<Response> + Send + 'static,
@@ -114,7 +118,7 @@ impl Fake {
         Fake::with(identity, Box::new(answer), true)
     }
 
-    /// A device that does not even answer a reset, if it does not obey.
+    /// A device that ignores resets and starts unless it `obeys`.
     pub fn with(identity: Identity, answer: Answer, obeys: bool) -> Fake {
         let machine = Machine::with_memory(0, 64 << 20);
         let (arena, platform) = (machine.arena().clone(), machine.platform());
@@ -134,22 +138,25 @@ impl Fake {
             let (shared, commands) = (shared.clone(), commands.clone());
             std::thread::spawn(move || run(&shared, answer, &commands))
         };
-        Fake { shared, thread: Some(thread), commands, platform, machine }
+        Fake { shared, thread: Some(thread), commands, platform, _machine: machine }
     }
 
+    /// How a driver reaches the device.
     pub fn transport(&self) -> Arc<dyn Transport> {
         Arc::new(Handle(self.shared.clone()))
     }
 
+    /// The register file.
     pub fn registers(&self) -> SharedSlice<'_> {
         self.shared.registers.slice()
     }
 
+    /// The machine's memory.
     pub fn arena(&self) -> &Arc<Arena> {
         &self.shared.arena
     }
 
-    /// Memory of the driver's.
+    /// Memory of the driver.
     pub fn memory(&self, bus: u64, len: u64) -> SharedSlice<'_> {
         self.shared.arena.get(bus, len).unwrap()
     }
@@ -171,6 +178,7 @@ impl Fake {
         }
     }
 
+    /// Raises an interrupt.
     pub fn interrupt(&self, vector: usize) {
         if let Some(handler) = &self.shared.vectors.lock().unwrap()[vector] {
             handler();
@@ -195,8 +203,8 @@ fn run(shared: &Shared, mut answer: Answer, commands: &Mutex<Vec<Command>>) {
     loop {
         {
             let bell = shared.bell.lock().unwrap();
-            // The time-out is the heartbeat's.
-            let beat = std::time::Duration::from_millis(20) * host::SLOWER;
+            // The device changes its heartbeat with this period, too.
+            let beat = std::time::Duration::from_millis(20) * SLOWER;
             let (mut bell, _) = shared.rung.wait_timeout_while(bell, beat, |b| !b.kicked && !b.stop).unwrap();
             if bell.stop {
                 return;
