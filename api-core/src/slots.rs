@@ -1,23 +1,21 @@
 //! The queue slots of one type of object, by the index of its handle: the fast path past the
 //! tables.
 //!
-//! A slot is created when its index is first used, and is never removed. Only the handle that is
+//! Slots are created as their indices come into use, and are never removed. Only the handle that is
 //! valid for the index opens it. It is closed while there is more to do for its object than to use
 //! its queue; a caller that finds it closed takes the slow path through the table, as does every
 //! error.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use kernel_agent::QueueSlot;
-use platform::sync::Once;
+use platform::Growing;
 
 use crate::{OutOfResources, handle};
 
 /// The slots of one type of object.
 pub struct Slots<T> {
-    slots: Box<[Once<Arc<QueueSlot<T>>>]>,
+    slots: Growing<Arc<QueueSlot<T>>>,
 }
 
 impl<T> Slots<T> {
@@ -25,21 +23,19 @@ impl<T> Slots<T> {
     pub fn new(count: u32) -> Result<Slots<T>, OutOfResources> {
         // The word with all bits set, which is no handle, has an index beyond.
         let count = count.min((1 << handle::INDEX_BITS) - 1) as usize;
-        let mut slots = Vec::new();
-        slots.try_reserve_exact(count)?;
-        slots.resize_with(count, Once::new);
-        Ok(Slots { slots: slots.into_boxed_slice() })
+        Ok(Slots { slots: Growing::new(count)? })
     }
 
     /// The slot at a handle's index, if that was used before.
     #[inline(always)]
     pub fn get(&self, word: u64) -> Option<&QueueSlot<T>> {
-        Some(self.slots.get(handle::index(word))?.get()?)
+        Some(self.slots.get(handle::index(word))?)
     }
 
     /// The slot at a handle's index.
     pub fn get_or_create(&self, word: u64) -> Result<&Arc<QueueSlot<T>>, OutOfResources> {
-        let slot = self.slots.get(handle::index(word)).ok_or(OutOfResources)?;
-        Ok(slot.call_once(Arc::default))
+        let index = handle::index(word);
+        self.slots.reach(index, Arc::clone, Arc::default)?;
+        self.slots.get(index).ok_or(OutOfResources)
     }
 }

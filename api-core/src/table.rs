@@ -8,13 +8,13 @@
 //! when an object is inserted or removed. The free list's lock is taken alone. Neither is ever held
 //! across a wait, and a thread that holds an entry's lock takes no other lock of the same table.
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use platform::Chunks;
 use platform::sync::atomic::{AtomicUsize, Ordering};
-use platform::sync::{Mutex, MutexGuard, Once};
+use platform::sync::{Mutex, MutexGuard};
 
 use crate::OutOfResources;
 use crate::handle::{self, Tag};
@@ -29,8 +29,6 @@ pub struct Entry<T> {
     word: u64,
     object: Option<Arc<T>>,
 }
-
-type Chunk<T> = Box<[Mutex<Entry<T>>; CHUNK]>;
 
 impl<T> Entry<T> {
     /// The object. An entry that [`Table::lock`] returns has one.
@@ -55,8 +53,7 @@ pub struct Table<T> {
     ia: u32,
     /// The generation with which each index begins.
     first_generation: u32,
-    capacity: u32,
-    chunks: Vec<Once<Chunk<T>>>,
+    entries: Chunks<Mutex<Entry<T>>, CHUNK>,
     free: Mutex<Free>,
     live: AtomicUsize,
 }
@@ -73,20 +70,15 @@ impl<T> Table<T> {
     /// indices are never given out.
     pub fn new(tag: Tag, ia: &Number, capacity: u32, skip: u32) -> Result<Table<T>, OutOfResources> {
         let capacity = capacity.saturating_add(skip).min(1 << handle::INDEX_BITS);
-        let mut chunks = Vec::new();
-        let count = (capacity as usize).div_ceil(CHUNK);
-        chunks.try_reserve_exact(count)?;
-        chunks.resize_with(count, Once::new);
+        let entries = Chunks::new(capacity as usize)?;
         let free = Mutex::new(Free { queue: VecDeque::new(), fresh: skip, latest: 0 });
         let (ia, first_generation) = (ia.number(), ia.first_generation());
-        Ok(Table { tag, ia, first_generation, capacity, chunks, free, live: AtomicUsize::new(0) })
+        Ok(Table { tag, ia, first_generation, entries, free, live: AtomicUsize::new(0) })
     }
 
     #[inline(always)]
     fn entry(&self, word: u64) -> Option<&Mutex<Entry<T>>> {
-        let index = handle::index(word);
-        let chunk = self.chunks.get(index / CHUNK)?.get()?;
-        Some(&chunk[index % CHUNK])
+        self.entries.get(handle::index(word))
     }
 
     /// Locks the entry of the object that the handle names. The object cannot be removed meanwhile,
@@ -113,9 +105,10 @@ impl<T> Table<T> {
         let mut free = self.free.lock();
         let (index, generation) = match free.queue.pop_front() {
             Some(reused) => reused,
-            None if free.fresh < self.capacity => {
+            None => {
                 let index = free.fresh;
-                self.chunk(index as usize / CHUNK)?;
+                // Fails at the capacity.
+                self.entries.get_or_create(index as usize, || Mutex::new(Entry { word: 0, object: None }))?;
                 // Room for the index to come back without allocating.
                 let given = index as usize + 1;
                 let have = free.queue.len();
@@ -123,21 +116,9 @@ impl<T> Table<T> {
                 free.fresh += 1;
                 (index, self.first_generation)
             }
-            None => return Err(OutOfResources),
         };
         free.latest = free.latest.max(generation);
         Ok(Reservation { table: self, index, generation })
-    }
-
-    fn chunk(&self, number: usize) -> Result<(), OutOfResources> {
-        let slot = self.chunks.get(number).ok_or(OutOfResources)?;
-        slot.try_call_once(|| {
-            let mut chunk = Vec::new();
-            chunk.try_reserve_exact(CHUNK)?;
-            chunk.resize_with(CHUNK, || Mutex::new(Entry { word: 0, object: None }));
-            Chunk::try_from(chunk.into_boxed_slice()).map_err(|_| OutOfResources)
-        })?;
-        Ok(())
     }
 
     /// Replaces the object that the handle names, and returns the former one; returns the new one
@@ -195,13 +176,12 @@ impl<T> Table<T> {
 
     /// The object at an index, of any generation.
     pub fn at(&self, index: usize) -> Option<Arc<T>> {
-        self.chunks.get(index / CHUNK)?.get()?[index % CHUNK].lock().object.clone()
+        self.entries.get(index)?.lock().object.clone()
     }
 
     /// All objects at this moment.
     pub fn all(&self) -> Vec<Arc<T>> {
-        let entries = self.chunks.iter().filter_map(|chunk| chunk.get()).flat_map(|chunk| chunk.iter());
-        entries.filter_map(|entry| entry.lock().object.clone()).collect()
+        self.entries.iter().filter_map(|entry| entry.lock().object.clone()).collect()
     }
 }
 

@@ -163,9 +163,9 @@ impl Agent {
         let config = config.within(&identity);
         let seed = platform.now().as_nanos() ^ identity.node_guid.rotate_left(17);
         let agent = Arc::new(Agent {
-            qps: Arc::new(Table::new(2, config.max_qps + 2)),
-            cqs: Table::new(0, config.max_cqs + 1),
-            srqs: Table::new(0, config.max_srqs),
+            qps: Arc::new(Table::new(2, config.max_qps + 2)?),
+            cqs: Table::new(0, config.max_cqs + 1)?,
+            srqs: Table::new(0, config.max_srqs)?,
             pds: Numbers::new(1, config.max_pds + 2),
             keys: Numbers::new(1, config.max_keys + 1),
             connections: ConnectionManager::new(

@@ -5,16 +5,19 @@
 //! any time: an index, the slot's lock, a comparison. Locks: a slot's (see [`Table::lock`]) and the
 //! free list's (leaf); neither is taken under the other.
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use platform::sync::{Mutex, MutexGuard};
+use platform::{Chunks, OutOfMemory};
+
+/// Slots are allocated in chunks of this many.
+const CHUNK: usize = 64;
 
 /// A table of at most so many objects.
 pub(crate) struct Table<T> {
-    slots: Box<[Mutex<Option<Arc<T>>>]>,
+    slots: Chunks<Mutex<Option<Arc<T>>>, CHUNK>,
     numbers: Numbers,
 }
 
@@ -79,16 +82,30 @@ impl Numbers {
 
 impl<T> Table<T> {
     /// Slots `first..end` are given out; those below `first` can be filled all the same.
-    pub(crate) fn new(first: u32, end: u32) -> Table<T> {
-        Table { slots: (0..end).map(|_| Mutex::new(None)).collect(), numbers: Numbers::new(first, end) }
+    pub(crate) fn new(first: u32, end: u32) -> Result<Table<T>, OutOfMemory> {
+        let table = Table { slots: Chunks::new(end as usize)?, numbers: Numbers::new(first, end) };
+        if first > 0 {
+            table.reach(first - 1)?;
+        }
+        Ok(table)
+    }
+
+    fn reach(&self, slot: u32) -> Result<(), OutOfMemory> {
+        self.slots.get_or_create(slot as usize, || Mutex::new(None)).map(|_| ())
     }
 
     pub(crate) fn numbers(&self) -> &Numbers {
         &self.numbers
     }
 
+    /// Takes a slot; `None` if all have owners, or there is no memory.
     pub(crate) fn take(&self) -> Option<Number> {
-        self.numbers.take()
+        let number = self.numbers.take()?;
+        if self.reach(number.slot).is_err() {
+            self.numbers.give_back(number.slot);
+            return None;
+        }
+        Some(number)
     }
 
     pub(crate) fn give_back(&self, slot: u32) {
@@ -124,7 +141,7 @@ impl<T> Table<T> {
 
     /// Empties the table.
     pub(crate) fn clear(&self) {
-        for slot in &self.slots {
+        for slot in self.slots.iter() {
             // Dropped after the lock.
             let content = slot.lock().take();
             drop(content);
@@ -150,7 +167,8 @@ mod tests {
 
     #[test]
     fn a_number_beyond_the_table_is_nothing() {
-        let table: Table<u32> = Table::new(0, 2);
+        let table: Table<u32> = Table::new(0, 2).unwrap();
+        assert_eq!(table.take().map(|number| number.slot), Some(0));
         table.put(1, Arc::new(7));
         assert_eq!(table.get(1).as_deref(), Some(&7));
         assert!(table.get(2).is_none());

@@ -12,6 +12,8 @@
 
 extern crate alloc;
 
+mod chunks;
+mod growing;
 pub mod memory;
 #[cfg(ferrovia_model)]
 pub mod model;
@@ -25,6 +27,8 @@ pub mod time;
 pub mod use_count;
 
 use alloc::boxed::Box;
+pub use chunks::Chunks;
+pub use growing::Growing;
 pub use memory::{BusExtent, DmaBuffer, OutOfBounds, RawDma, SharedSlice};
 pub use privilege::Privileged;
 pub use signal::Signal;

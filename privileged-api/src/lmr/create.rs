@@ -202,6 +202,7 @@ impl Ia {
         }
         let reservation = core.lmrs.reserve()?;
         let handle = LmrHandle::from_raw(reservation.word());
+        core.keys.reach(handle)?;
         let elements = iobl_num_elts.max(1) as u32;
         let sharing = Sharing::new(flags, shared_id);
         let (mut now_runs, mut before_runs) = (Runs::new(), Runs::new());
@@ -350,6 +351,7 @@ impl Core {
     ) -> Result<(LmrHandle, Option<RmrContext>)> {
         let reservation = self.lmrs.reserve()?;
         let handle = LmrHandle::from_raw(reservation.word());
+        self.keys.reach(handle)?;
         let shareable = &self.shared.shareable;
         let searches = wanted.flags.contains(LmrFlags::SHARED);
         let _searching = searches.then(|| shareable.searching.lock(&self.shared.platform));

@@ -9,12 +9,11 @@
 //! are the same for all regions of this IA. So both halves are compared, and together they are the
 //! whole handle.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use api_core::handle;
 use kernel_agent::key;
+use platform::Growing;
 
 use crate::handle::{HandleType, LmrHandle};
 use crate::status::{Error, Result};
@@ -24,7 +23,7 @@ const UPPER: u64 = !0 << 32;
 
 pub(crate) struct Keys {
     /// By the handles' index; 0 if there is no region (no handle has generation 0).
-    places: Box<[AtomicU64]>,
+    places: Growing<AtomicU64>,
     /// The lower half of all handles of this IA's regions, without the index.
     common: u32,
     direct: bool,
@@ -33,12 +32,9 @@ pub(crate) struct Keys {
 impl Keys {
     /// Room for `count` regions of IA number `ia`. The first place is for the direct LMR handle.
     pub(crate) fn new(ia: u32, count: u32, direct: bool) -> Result<Keys> {
-        let mut places = Vec::new();
-        let count = count.max(1) as usize;
-        places.try_reserve_exact(count).map_err(|_| Error::Resources)?;
-        places.resize_with(count, || AtomicU64::new(0));
+        let places = Growing::new(count.max(1) as usize).map_err(|_| Error::Resources)?;
         let common = handle::word(HandleType::Lmr.tag(), ia, 0, 0) as u32;
-        Ok(Keys { places: places.into_boxed_slice(), common, direct })
+        Ok(Keys { places, common, direct })
     }
 
     /// Whether the IA has the direct LMR handle.
@@ -47,19 +43,23 @@ impl Keys {
         self.direct
     }
 
-    /// Sets the key of a region.
-    pub(crate) fn set(&self, lmr: LmrHandle, key: u32) {
-        let word = lmr.as_raw();
-        if let Some(place) = self.places.get(handle::index(word)) {
-            place.store(word & UPPER | u64::from(key), Ordering::Release);
-        }
+    /// Makes room for the key of a region that is about to be created.
+    pub(crate) fn reach(&self, lmr: LmrHandle) -> Result<()> {
+        let copy = |place: &AtomicU64| AtomicU64::new(place.load(Ordering::Acquire));
+        let reached = self.places.reach(handle::index(lmr.as_raw()), copy, || AtomicU64::new(0));
+        reached.map_err(|_| Error::Resources)
     }
 
-    /// Removes a region.
+    /// Records the key of a region, for which [`Keys::reach`] made room. One call at a time for a
+    /// region.
+    pub(crate) fn set(&self, lmr: LmrHandle, key: u32) {
+        let word = lmr.as_raw() & UPPER | u64::from(key);
+        self.places.store(handle::index(lmr.as_raw()), |place| place.store(word, Ordering::Release));
+    }
+
+    /// Removes the key of a region that is being freed.
     pub(crate) fn clear(&self, lmr: LmrHandle) {
-        if let Some(place) = self.places.get(handle::index(lmr.as_raw())) {
-            place.store(0, Ordering::Release);
-        }
+        self.places.store(handle::index(lmr.as_raw()), |place| place.store(0, Ordering::Release));
     }
 
     /// The key of a region, or [`key::NONE`].
@@ -100,6 +100,7 @@ mod tests {
             let keys = Keys::new(ia, 100, true).unwrap();
             let right = lmr(ia, 70, 1);
             assert_eq!(keys.get(right), key::NONE);
+            keys.reach(right).unwrap();
             keys.set(right, 42);
             assert_eq!(keys.get(right), 42);
             let wrong_type = LmrHandle::from_raw(handle::word(HandleType::Rmr.tag(), ia, 70, 1));

@@ -1,11 +1,10 @@
 //! From a key to the handle of the region (LMR or RMR) that has it: for Receives that report which
 //! region the peer unlinked. A lookup takes no lock.
 
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use kernel_agent::key;
-use platform::sync::Once;
+use platform::Chunks;
 
 use crate::handle::Handle;
 use crate::status::{Error, Result};
@@ -22,38 +21,26 @@ struct Owner {
 }
 
 pub(crate) struct Owners {
-    chunks: Vec<Once<Vec<Owner>>>,
+    owners: Chunks<Owner, CHUNK>,
 }
 
 impl Owners {
     /// Room for the keys of a device with `count` keys.
     pub(crate) fn new(count: u32) -> Result<Owners> {
-        let mut chunks = Vec::new();
-        let wanted = (count.max(1) as usize).div_ceil(CHUNK);
-        chunks.try_reserve_exact(wanted).map_err(|_| Error::Resources)?;
-        chunks.resize_with(wanted, Once::new);
-        Ok(Owners { chunks })
+        Ok(Owners { owners: Chunks::new(count.max(1) as usize).map_err(|_| Error::Resources)? })
     }
 
     fn place(&self, key: u32) -> Option<&Owner> {
-        let slot = key::slot(key) as usize;
-        self.chunks.get(slot / CHUNK)?.get()?.get(slot % CHUNK)
+        self.owners.get(key::slot(key) as usize)
     }
 
     /// Records which region has a key, for all variants of the key.
     pub(crate) fn set(&self, key: u32, owner: Handle) -> Result<()> {
-        let slot = key::slot(key) as usize;
-        let chunk = self.chunks.get(slot / CHUNK).ok_or(Error::Resources)?;
-        chunk.try_call_once(|| {
-            let mut owners = Vec::new();
-            owners.try_reserve_exact(CHUNK).map_err(|_| Error::Resources)?;
-            owners.resize_with(CHUNK, || Owner { key: AtomicU32::new(0), word: AtomicU64::new(0) });
-            Ok::<_, Error>(owners)
-        })?;
-        if let Some(place) = self.place(key) {
-            place.key.store(key & !VARIANT, Ordering::Release);
-            place.word.store(owner.as_raw(), Ordering::Release);
-        }
+        let create = || Owner { key: AtomicU32::new(0), word: AtomicU64::new(0) };
+        let place = self.owners.get_or_create(key::slot(key) as usize, create);
+        let place = place.map_err(|_| Error::Resources)?;
+        place.key.store(key & !VARIANT, Ordering::Release);
+        place.word.store(owner.as_raw(), Ordering::Release);
         Ok(())
     }
 
