@@ -5,10 +5,10 @@
 use roce::{Gid, PKey, PathMtu};
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::event::RemoteEpInfo;
 use crate::handle::AddrHandle;
-use crate::path::PACKET_LIFETIME;
 
+/// Packet lifetime on RoCE: 4.096 us * 2^14, 67 ms.
+pub(crate) const PACKET_LIFETIME: u8 = 14;
 /// The most bytes of private data that any message carries.
 #[doc(alias = "IT_MAX_PRIV_DATA")]
 pub const MAX_PRIV_DATA: usize = 256;
@@ -339,6 +339,16 @@ impl core::fmt::Debug for PrivateData {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "PrivateData({} bytes)", self.len)
     }
+}
+
+/// Names a remote datagram endpoint.
+#[doc(alias = "it_remote_ep_info_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct RemoteEpInfo {
+    /// Endpoint ID (QP number).
+    pub ud_ep_id: u32,
+    /// Endpoint key (Q_Key).
+    pub ud_ep_key: u32,
 }
 
 /// The destination of a datagram.

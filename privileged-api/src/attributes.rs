@@ -3,8 +3,8 @@
 //!
 //! A query fills the fields that its mask asks for; the others keep their defaults.
 
-use crate::address::{ConnQual, Path, PrivateData, RmrContext};
-use crate::event::{EventType, RemoteEpInfo};
+use crate::address::{ConnQual, Path, PrivateData, RemoteEpInfo, RmrContext};
+use crate::event::EventType;
 use crate::flags::{EvdFlags, IoblTypes, LmrFlags, MemPriv};
 use crate::handle::{EvdHandle, IaHandle, LmrHandle, PzHandle, SrqHandle};
 

@@ -2,7 +2,7 @@
 //! it_affiliated_event_t, it_unaffiliated_event_t, it_software_event_t,
 //! it_aevd_notification_event_t).
 
-use crate::address::{CnEstId, ConnQual, NetAddr, Path, PrivateData};
+use crate::address::{CnEstId, ConnQual, NetAddr, Path, PrivateData, RemoteEpInfo};
 use crate::flags::DtoUdFlags;
 use crate::handle::{EpHandle, EvdHandle, Handle, IaHandle, SrqHandle, UdSvcReqHandle};
 
@@ -262,16 +262,6 @@ pub enum UdSvcStatus {
     NoEpAvailable = 3,
     /// Ask elsewhere.
     Redirected = 4,
-}
-
-/// Names a remote datagram endpoint.
-#[doc(alias = "it_remote_ep_info_t")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct RemoteEpInfo {
-    /// Endpoint ID (QP number).
-    pub ud_ep_id: u32,
-    /// Endpoint key (Q_Key).
-    pub ud_ep_key: u32,
 }
 
 /// A peer wants to connect.

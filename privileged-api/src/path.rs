@@ -13,8 +13,6 @@ use crate::status::{Error, Result};
 
 /// How long a connection establishment may take unless the consumer changes it.
 pub(crate) const DEFAULT_TIMEOUT_US: u64 = 10_000_000;
-/// Packet lifetime on RoCE: 4.096 us * 2^14, 67 ms.
-pub(crate) const PACKET_LIFETIME: u8 = 14;
 /// Partition keys of the port's table, with and without full membership.
 const PARTITION_KEYS: [u16; 2] = [0xffff, 0x7fff];
 

@@ -19,12 +19,12 @@ use roce::cm::redirection::Redirection;
 use roce::cm::sidr;
 use roce::{Gid, Qpn};
 
-use crate::address::{ConnQual, NetAddr, Path, PrivateData};
+use crate::address::{ConnQual, NetAddr, Path, PrivateData, RemoteEpInfo};
 use crate::attributes::UdSvcReqParam;
 use crate::ep::connect::{fit, received, service};
 use crate::evd::Feed;
 use crate::evd::callback::Origin;
-use crate::event::{Event, EventType, RemoteEpInfo, UdServiceReply, UdServiceRequest, UdSvcStatus};
+use crate::event::{Event, EventType, UdServiceReply, UdServiceRequest, UdSvcStatus};
 use crate::flags::UdSvcReqParamMask;
 use crate::handle::{EvdHandle, ListenHandle, UdSvcReqHandle};
 use crate::ia::{Core, Ia, SPIGOT, private_data};

@@ -7,8 +7,8 @@ use kernel_agent::{Operation, Request, Shadow};
 
 use super::Ep;
 use super::post::{RECV_FLAGS, check_flags, check_recv_flags, data, send_flags};
-use crate::address::DgRemoteEpAddr;
-use crate::event::{EventType, RemoteEpInfo};
+use crate::address::{DgRemoteEpAddr, RemoteEpInfo};
+use crate::event::EventType;
 use crate::flags::DtoFlags;
 use crate::handle::EpHandle;
 use crate::ia::{Core, Ia};
