@@ -212,10 +212,10 @@ impl DtoCompletion {
     /// known by the GID in the header. None if this is no datagram that was received, or there are
     /// fewer bytes. Page it_dto_events.
     pub fn src_path(&self, header: &[u8]) -> Option<Path> {
-        let came = self.event_number == EventType::DTO_UD_RECV_CMPL
+        let received = self.event_number == EventType::DTO_UD_RECV_CMPL
             && self.dto_status == DtoStatus::Success
             && self.flags.contains(DtoUdFlags::IB_GRH_PRESENT);
-        if came { Path::of_sender(header) } else { None }
+        if received { Path::of_sender(header) } else { None }
     }
 }
 

@@ -147,7 +147,7 @@ impl Core {
         let features = Features::from_bits_truncate(id.features) & limits.features;
         let direct = features.contains(Features::RESERVED_KEY);
         let owners = Arc::new(Owners::new(keys)?);
-        // Index 0 stands for none in the note of a link.
+        // Index 0 stands for none in the tag of a link.
         let rmrs = Table::new(HandleType::Rmr.tag(), &ia, keys.saturating_sub(1), 1)?;
         let keys = Keys::new(number, keys, direct)?;
         let srqs = Table::new(HandleType::Srq.tag(), &ia, id.max_srqs, 0)?;
@@ -264,13 +264,13 @@ impl Core {
     pub(crate) fn error(&self, error: kernel_agent::Error) -> Error {
         use kernel_agent::Error as Agent;
         match error {
-            Agent::DeviceDead(_) => self.judge(Error::IaCatastrophe),
+            Agent::DeviceDead(_) => self.disable_on_catastrophe(Error::IaCatastrophe),
             Agent::QpState(_) => Error::InvalidEpState,
             Agent::PrivateData(_) => Error::InvalidPdataLength,
             Agent::NotReachable => Error::Fault,
             Agent::TooScattered => Error::ResourceLmrLength,
             Agent::BadList(_) => Error::InvalidIobl,
-            Agent::Gone if self.agent.is_dead() => self.judge(Error::IaCatastrophe),
+            Agent::Gone if self.agent.is_dead() => self.disable_on_catastrophe(Error::IaCatastrophe),
             _ => Error::Resources,
         }
     }
@@ -285,7 +285,7 @@ impl Core {
     }
 
     /// Disables the IA if the error says so.
-    pub(crate) fn judge(&self, error: Error) -> Error {
+    pub(crate) fn disable_on_catastrophe(&self, error: Error) -> Error {
         if error == Error::IaCatastrophe {
             self.disable();
         }
@@ -303,7 +303,7 @@ impl Core {
             PostError::Kind => Error::InvalidEpType,
             PostError::LinksInFlight => Error::Resources,
             PostError::BadList(_) => Error::InvalidIobl,
-            PostError::Gone if self.agent.is_dead() => self.judge(Error::IaCatastrophe),
+            PostError::Gone if self.agent.is_dead() => self.disable_on_catastrophe(Error::IaCatastrophe),
             PostError::Gone => Error::InvalidEp,
         }
     }
@@ -333,27 +333,27 @@ impl Core {
             self.free_ud_svc_req(&request);
         }
         for ep in self.eps.all() {
-            self.bury_ep(ep.handle);
+            self.free_ep(ep.handle);
         }
         for address in self.addrs.all() {
             self.free_address_handle(&address);
         }
         for srq in self.srqs.all() {
             // No endpoint is left that could use it.
-            let _ = self.bury_srq(&srq);
+            let _ = self.free_srq(&srq);
         }
         for rmr in self.rmrs.all() {
-            self.bury_rmr(&rmr);
+            self.free_rmr(&rmr);
         }
         for lmr in self.lmrs.all() {
-            self.bury_lmr(&lmr);
+            self.free_lmr(&lmr);
         }
         self.mappings.lock().clear();
         for evd in self.evds.all() {
-            self.bury_evd(&evd);
+            self.free_evd(&evd);
         }
         for pz in self.pzs.all() {
-            self.bury_pz(&pz);
+            self.free_pz(&pz);
         }
         if let Some(client) = self.client.get() {
             client.detach();

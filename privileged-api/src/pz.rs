@@ -37,7 +37,7 @@ impl Core {
     }
 
     /// Frees a zone that nothing is in.
-    pub(crate) fn bury_pz(&self, pz: &Pz) {
+    pub(crate) fn free_pz(&self, pz: &Pz) {
         self.pzs.remove(pz.handle.as_raw());
         // Nothing uses it, so this can only fail with the device.
         let _ = pz.pd.destroy();
@@ -91,7 +91,7 @@ impl Ia {
             NotClosed::InUse => Error::PzBusy,
             NotClosed::AlreadyClosed => Error::InvalidPz,
         })?;
-        core.bury_pz(&pz);
+        core.free_pz(&pz);
         Ok(())
     }
 }

@@ -70,7 +70,7 @@ impl Core {
     }
 
     /// Frees an SRQ that no endpoint uses.
-    pub(crate) fn bury_srq(&self, srq: &Srq) -> Result<()> {
+    pub(crate) fn free_srq(&self, srq: &Srq) -> Result<()> {
         match srq.srq.destroy() {
             Err(kernel_agent::Error::Busy) => return Err(Error::SrqBusy),
             // Another call is about to free it.
@@ -212,6 +212,6 @@ impl Ia {
     pub fn srq_free(&self, srq: SrqHandle) -> Result<()> {
         let core = self.call()?;
         let srq = core.srq(srq)?;
-        core.bury_srq(&srq)
+        core.free_srq(&srq)
     }
 }

@@ -31,7 +31,7 @@ impl Upcalls for Core {
             }
             AsyncEvent::Srq { context, event: NicEvent::SrqLimit } => {
                 let cause = AffiliatedCause::Srq(SrqHandle::from_raw(context));
-                self.tell_affiliated(EventType::ASYNC_AFF_SRQ_LOW_WATERMARK, cause, origin);
+                self.report_affiliated(EventType::ASYNC_AFF_SRQ_LOW_WATERMARK, cause, origin);
             }
             // Its memory failed. Each endpoint that needs a Receive from it fails in turn, and
             // reports that.
@@ -39,10 +39,10 @@ impl Upcalls for Core {
                 log::warn!("{:?} failed", SrqHandle::from_raw(context));
             }
             AsyncEvent::Port { up: true } => {
-                self.tell_unaffiliated(EventType::ASYNC_UNAFF_SPIGOT_ONLINE, origin)
+                self.report_unaffiliated(EventType::ASYNC_UNAFF_SPIGOT_ONLINE, origin)
             }
             AsyncEvent::Port { up: false } => {
-                self.tell_unaffiliated(EventType::ASYNC_UNAFF_SPIGOT_OFFLINE, origin);
+                self.report_unaffiliated(EventType::ASYNC_UNAFF_SPIGOT_OFFLINE, origin);
             }
         }
     }
@@ -80,7 +80,7 @@ impl Core {
         // The state changes before the event is queued.
         self.broken(ep, Some(qpn), origin);
         if let Some(event_number) = reported {
-            self.tell_affiliated(event_number, AffiliatedCause::Ep(ep), origin);
+            self.report_affiliated(event_number, AffiliatedCause::Ep(ep), origin);
         }
     }
 }

@@ -265,7 +265,7 @@ impl Core {
     }
 
     /// Frees an endpoint in any state.
-    pub(crate) fn bury_ep(&self, ep: EpHandle) {
+    pub(crate) fn free_ep(&self, ep: EpHandle) {
         let Some(ep) = self.eps.invalidate(ep.as_raw()) else { return };
         {
             let mut control = ep.control.lock();
@@ -454,7 +454,7 @@ impl Ia {
         if core.has_narrow_rmr(ep.handle) {
             return Err(Error::EpBusy);
         }
-        core.bury_ep(ep.handle);
+        core.free_ep(ep.handle);
         core.forget_links(&ep.qp);
         core.still_live().or_else(|error| if error == Error::IaCatastrophe { Ok(()) } else { Err(error) })
     }

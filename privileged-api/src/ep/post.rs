@@ -15,7 +15,7 @@ use kernel_agent::{Operation, PostError, Remote, Request, Segment, SegmentLimits
 
 use super::{Common, Ep, Limits, state};
 use crate::address::{RdmaAddr, RmrContext};
-use crate::evd::dto::note;
+use crate::evd::dto::tag;
 use crate::event::EventType;
 use crate::flags::DtoFlags;
 use crate::handle::{EpHandle, Handle, HandleType};
@@ -133,7 +133,7 @@ pub(crate) const fn send_flags(flags: DtoFlags) -> SendFlags {
 #[inline(always)]
 pub(crate) const fn data(flags: DtoFlags, event: EventType) -> u32 {
     let notify = flags.bits() & DtoFlags::NOTIFY.bits() != 0;
-    event.0 | (notify as u32 * note::NOTIFY)
+    event.0 | (notify as u32 * tag::NOTIFY)
 }
 
 impl Core {
@@ -410,7 +410,7 @@ mod tests {
         let both = DtoFlags::NOTIFY | DtoFlags::COMPLETION;
         assert_eq!(check_flags(DtoFlags::NOTIFY, WRITE.allowed), Err(Error::InvalidDtoFlags));
         assert_eq!(check_flags(both, WRITE.allowed), Ok(()));
-        assert_eq!(data(both, WRITE.event), 0x04 | note::NOTIFY);
+        assert_eq!(data(both, WRITE.event), 0x04 | tag::NOTIFY);
     }
 
     #[test]

@@ -44,38 +44,38 @@ struct State {
     /// Events taken since the last look at all EVDs.
     taken: usize,
     /// Seats that were promised and are not taken yet.
-    promised: usize,
+    reserved: usize,
 }
 
 /// A seat that an aggregate promised to an EVD: taking it cannot fail.
-pub(super) struct Promise(Option<Feed>);
+pub(super) struct Reservation(Option<Feed>);
 
-impl Promise {
+impl Reservation {
     /// Begins to feed an aggregate. Fails if it is no aggregate, or is being freed.
-    pub(super) fn of(aevd: Arc<Evd>) -> Result<Promise> {
+    pub(super) fn of(aevd: Arc<Evd>) -> Result<Reservation> {
         let aggregate = aevd.aggregate().ok_or(Error::InvalidAevd)?;
-        aggregate.promise()?;
+        aggregate.reserve()?;
         match Feed::begin(aevd.clone()) {
-            Some(feed) => Ok(Promise(Some(feed))),
+            Some(feed) => Ok(Reservation(Some(feed))),
             None => {
-                aggregate.decline();
+                aggregate.cancel();
                 Err(Error::InvalidAevd)
             }
         }
     }
 
     /// Gives the seat to the EVD.
-    fn redeem(mut self, sevd: &Arc<Evd>) -> Option<Feed> {
+    fn fill(mut self, sevd: &Arc<Evd>) -> Option<Feed> {
         let feed = self.0.take()?;
-        feed.aggregate()?.join(sevd);
+        feed.aggregate()?.add(sevd);
         Some(feed)
     }
 }
 
-impl Drop for Promise {
+impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some(aggregate) = self.0.as_ref().and_then(|feed| feed.aggregate()) {
-            aggregate.decline();
+            aggregate.cancel();
         }
     }
 }
@@ -90,14 +90,14 @@ struct Member {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     /// All that are enabled.
-    Around,
+    All,
     /// Those that notified since the last look at all.
     Notified,
 }
 
 impl Aggregate {
     pub(super) fn new(names: bool) -> Aggregate {
-        let state = State { seats: Vec::new(), ready: VecDeque::new(), next: 0, taken: 0, promised: 0 };
+        let state = State { seats: Vec::new(), ready: VecDeque::new(), next: 0, taken: 0, reserved: 0 };
         Aggregate { names, state: Mutex::new(state) }
     }
 
@@ -106,25 +106,25 @@ impl Aggregate {
     }
 
     /// Promises a seat, and allocates what it needs.
-    fn promise(&self) -> Result<()> {
+    fn reserve(&self) -> Result<()> {
         let mut state = self.state.lock();
-        let promised = state.promised + 1;
-        state.seats.try_reserve(promised).map_err(|_| Error::Resources)?;
-        let more = state.seats.len() + promised - state.ready.len();
+        let reserved = state.reserved + 1;
+        state.seats.try_reserve(reserved).map_err(|_| Error::Resources)?;
+        let more = state.seats.len() + reserved - state.ready.len();
         state.ready.try_reserve(more).map_err(|_| Error::Resources)?;
-        state.promised = promised;
+        state.reserved = reserved;
         Ok(())
     }
 
     /// Takes a promise back.
-    fn decline(&self) {
-        self.state.lock().promised -= 1;
+    fn cancel(&self) {
+        self.state.lock().reserved -= 1;
     }
 
     /// Gives an EVD a seat that was promised.
-    fn join(&self, sevd: &Arc<Evd>) {
+    fn add(&self, sevd: &Arc<Evd>) {
         let mut state = self.state.lock();
-        state.promised -= 1;
+        state.reserved -= 1;
         let member = Some(Member { sevd: sevd.clone(), ready: false });
         let seat = match state.seats.iter().position(Option::is_none) {
             Some(free) => {
@@ -140,7 +140,7 @@ impl Aggregate {
     }
 
     /// Takes an EVD's seat away, and with it the record that it notified.
-    pub(super) fn leave(&self, sevd: &Evd) {
+    pub(super) fn remove(&self, sevd: &Evd) {
         let left = {
             let mut state = self.state.lock();
             let Some(seat) = state.seat(sevd) else { return };
@@ -151,7 +151,7 @@ impl Aggregate {
     }
 
     /// Takes all seats away.
-    pub(super) fn dismiss(&self) {
+    pub(super) fn remove_all(&self) {
         let seats = {
             let mut state = self.state.lock();
             state.ready.clear();
@@ -175,7 +175,7 @@ impl Aggregate {
         let state = &mut *guard;
         let mut looked = look == Look::Notified;
         if !looked && state.taken >= ROUND {
-            state.look_around();
+            state.look_at_all();
             looked = true;
         }
         loop {
@@ -187,7 +187,7 @@ impl Aggregate {
             if core::mem::replace(&mut looked, true) {
                 return None;
             }
-            state.look_around();
+            state.look_at_all();
         }
     }
 
@@ -201,7 +201,7 @@ impl Aggregate {
             let sevd = &member.sevd;
             let taken = match self.names {
                 true => sevd.notified().then_some(Taken::Name(sevd.handle)),
-                false => sevd.take_if_notified(Look::Around),
+                false => sevd.take_if_notified(Look::All),
             };
             let again = match (&taken, self.names) {
                 _ if !sevd.is_enabled() => false,
@@ -220,7 +220,7 @@ impl Aggregate {
                 state.enqueue(seat);
             }
             if taken.is_some() {
-                state.took(seat);
+                state.count_taken(seat);
                 return taken;
             }
         }
@@ -236,7 +236,7 @@ impl Aggregate {
             let Some(Some(member)) = state.seats.get(seat) else { continue };
             let taken = member.sevd.take();
             if taken.is_some() {
-                state.took(seat);
+                state.count_taken(seat);
                 return taken;
             }
         }
@@ -246,7 +246,7 @@ impl Aggregate {
     /// Whether an EVD is in the notification criteria.
     pub(super) fn notified(&self) -> bool {
         let mut state = self.state.lock();
-        state.look_around();
+        state.look_at_all();
         state
             .ready
             .iter()
@@ -290,7 +290,7 @@ impl State {
     }
 
     /// Finds all enabled EVDs that are in the notification criteria.
-    fn look_around(&mut self) {
+    fn look_at_all(&mut self) {
         self.taken = 0;
         let seats = self.seats.len();
         for offset in 0..seats {
@@ -305,7 +305,7 @@ impl State {
         }
     }
 
-    fn took(&mut self, seat: usize) {
+    fn count_taken(&mut self, seat: usize) {
         self.next = seat + 1;
         self.taken += 1;
     }
@@ -314,14 +314,14 @@ impl State {
 impl Evd {
     /// Makes the EVD feed this aggregate and no other, or none. Fails without a change if the EVD
     /// is freed.
-    pub(super) fn join(self: &Arc<Evd>, promise: Option<Promise>) -> Result<()> {
+    pub(super) fn set_aggregate(self: &Arc<Evd>, reservation: Option<Reservation>) -> Result<()> {
         let former = {
             let mut control = self.control.lock();
             if control.gone {
                 return Err(Error::InvalidEvd);
             }
-            let former = self.part(&mut control);
-            if let Some(feed) = promise.and_then(|promise| promise.redeem(self)) {
+            let former = self.leave_aggregate(&mut control);
+            if let Some(feed) = reservation.and_then(|reservation| reservation.fill(self)) {
                 self.set_captive(feed.captures());
                 control.aevd = Some(feed);
                 self.linked.store(true, Ordering::Release);
@@ -334,10 +334,10 @@ impl Evd {
 
     /// Ends feeding the aggregate, which also forgets that the EVD notified. Drop the result
     /// without the lock.
-    pub(super) fn part(&self, control: &mut Control) -> Option<Feed> {
+    pub(super) fn leave_aggregate(&self, control: &mut Control) -> Option<Feed> {
         let feed = control.aevd.take()?;
         if let Some(aggregate) = feed.aggregate() {
-            aggregate.leave(self);
+            aggregate.remove(self);
         }
         self.linked.store(control.notifier.is_some(), Ordering::Release);
         self.set_captive(false);

@@ -66,7 +66,7 @@ impl Evd {
         match attached.phase {
             Phase::NotDrained if empty || self.is_empty() => {
                 attached.phase = Phase::Armed;
-                self.due(attached)
+                self.schedule_if_due(attached)
             }
             Phase::Running if empty || self.is_empty() => {
                 attached.drained = true;
@@ -78,16 +78,16 @@ impl Evd {
 
     /// An event came, or the EVD was enabled. True if the callback is due; the caller then has to
     /// have it run.
-    pub(crate) fn came(&self) -> bool {
+    pub(crate) fn check_callback(&self) -> bool {
         let mut control = self.control.lock();
         match &mut control.callback {
-            Some(attached) => self.due(attached),
+            Some(attached) => self.schedule_if_due(attached),
             None => false,
         }
     }
 
     /// Moves Armed to Scheduled if the notification criteria are present; arms the CQ if not.
-    fn due(&self, attached: &mut Attached) -> bool {
+    fn schedule_if_due(&self, attached: &mut Attached) -> bool {
         if attached.phase != Phase::Armed || !self.is_enabled() {
             return false;
         }
@@ -130,7 +130,7 @@ impl Evd {
                 Some(attached) if attached.serial == serial => {
                     attached.routine = Some(routine);
                     attached.phase = if attached.drained { Phase::Armed } else { Phase::NotDrained };
-                    self.due(attached)
+                    self.schedule_if_due(attached)
                 }
                 other => {
                     left_over = Some(routine);
@@ -149,8 +149,8 @@ impl Core {
     /// aggregate or the notification object that the EVD is linked to.
     pub(crate) fn announce(&self, evd: &Evd, origin: Origin<'_>) {
         evd.wake();
-        if evd.has_callback() && evd.came() {
-            self.due(evd, origin);
+        if evd.has_callback() && evd.check_callback() {
+            self.run_or_schedule(evd, origin);
         }
         if evd.is_linked() && evd.is_enabled() && evd.watch() {
             evd.wake_task();
@@ -166,7 +166,7 @@ impl Core {
     }
 
     /// Runs a callback that is due, or schedules it.
-    pub(crate) fn due(&self, evd: &Evd, origin: Origin<'_>) {
+    pub(crate) fn run_or_schedule(&self, evd: &Evd, origin: Origin<'_>) {
         match origin {
             Origin::Dispatcher(ia) => evd.run_callback(ia),
             Origin::Call => self.callback_thread.schedule(evd.handle.as_raw()),
@@ -224,7 +224,7 @@ impl Ia {
             control.callback = Some(Attached::new(callback, control.serials));
             evd.set_callback(true);
         }
-        core.taken(&evd, false);
+        core.after_taking(&evd, false);
         Ok(())
     }
 

@@ -125,7 +125,7 @@ impl Ia {
                 signal: Signal::new(core.shared.platform.clone()),
                 context: Context::new(),
             });
-            match evd.join(feed) {
+            match evd.set_aggregate(feed) {
                 Ok(()) => Ok(evd),
                 Err(error) => {
                     evd.destroy_queue();

@@ -77,15 +77,15 @@ impl Core {
             return;
         }
         if evd.stream == EventType::ASYNC_AFF_EVENT_STREAM {
-            self.tell_unaffiliated(EventType::ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE, origin);
+            self.report_unaffiliated(EventType::ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE, origin);
         } else {
             let cause = AffiliatedCause::Sevd(evd.handle);
-            self.tell_affiliated(EventType::ASYNC_AFF_SEVD_ENQUEUE_FAILURE, cause, origin);
+            self.report_affiliated(EventType::ASYNC_AFF_SEVD_ENQUEUE_FAILURE, cause, origin);
         }
     }
 
     /// Queues an affiliated event, if there is an EVD for them.
-    pub(crate) fn tell_affiliated(
+    pub(crate) fn report_affiliated(
         &self,
         event_number: EventType,
         cause: AffiliatedCause,
@@ -97,7 +97,7 @@ impl Core {
     }
 
     /// Queues an unaffiliated event, if there is an EVD for them.
-    pub(crate) fn tell_unaffiliated(&self, event_number: EventType, origin: Origin<'_>) {
+    pub(crate) fn report_unaffiliated(&self, event_number: EventType, origin: Origin<'_>) {
         if let Some(evd) = self.evds.get(self.unaffiliated.load(Ordering::Acquire)) {
             let (ia, spigot_id) = (self.handle, crate::ia::SPIGOT);
             let event = Event::Unaffiliated { event_number, evd: evd.handle, ia, spigot_id };

@@ -58,7 +58,7 @@ impl Ia {
             return Err(Error::InvalidEvdState);
         }
         let event = evd.take().map(|taken| core.event(&evd, taken));
-        core.taken(&evd, event.is_none());
+        core.after_taking(&evd, event.is_none());
         event.ok_or(Error::QueueEmpty)
     }
 
@@ -86,10 +86,10 @@ impl Ia {
             *place = queue.event(&completion);
             taken += 1;
             // The effects of a failure come before later completions are taken.
-            core.failed(&completion);
+            core.completion_failed(&completion);
         }
         // There is room left only if the queue was found empty.
-        core.taken(&evd, taken < into.len());
+        core.after_taking(&evd, taken < into.len());
         if taken == 0 { Err(Error::QueueEmpty) } else { Ok(taken) }
     }
 }
@@ -107,19 +107,19 @@ impl Core {
     }
 
     /// The effects on the callback after a consumer took events, or found none (`empty`).
-    pub(super) fn taken(&self, evd: &Evd, empty: bool) {
+    pub(super) fn after_taking(&self, evd: &Evd, empty: bool) {
         if evd.has_callback() && evd.drained(empty) {
-            self.due(evd, Origin::Call);
+            self.run_or_schedule(evd, Origin::Call);
         }
     }
 
     /// The effects of a failed completion: its connection breaks, and its link never came into
     /// force.
-    pub(crate) fn failed(&self, completion: &Completion) {
+    pub(crate) fn completion_failed(&self, completion: &Completion) {
         if completion.status == CompletionStatus::Success {
             return;
         }
-        match EventType(completion.data & dto::note::EVENT) {
+        match EventType(completion.data & dto::tag::EVENT) {
             EventType::LMR_LINK_CMPL => self.link_failed(completion.qpn, completion.data),
             EventType::RMR_LINK_CMPL => self.rmr_link_failed(completion.qpn, completion.data),
             _ => {}

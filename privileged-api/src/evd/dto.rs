@@ -27,7 +27,7 @@ use crate::status::{Error, Result};
 ///
 /// Bits 0..4 the event's number, bit 4 notify, bits 8..16 the variant of a link, bits 16..32 the
 /// index of its region.
-pub(crate) mod note {
+pub(crate) mod tag {
     pub(crate) const EVENT: u32 = 0xf;
     pub(crate) const NOTIFY: u32 = 1 << 4;
 
@@ -212,7 +212,7 @@ impl Stage {
 
 /// Whether a completion is a notification event (it_evd_create).
 fn notifies(completion: &Completion) -> bool {
-    completion.data & note::NOTIFY != 0
+    completion.data & tag::NOTIFY != 0
         || completion.status != CompletionStatus::Success
         || completion.flags.contains(CompletionFlags::RECEIVE | CompletionFlags::SOLICITED)
 }
@@ -221,7 +221,7 @@ fn notifies(completion: &Completion) -> bool {
 #[inline(always)]
 pub(crate) fn plain(done: Done, evd: EvdHandle) -> DtoCompletion {
     DtoCompletion {
-        event_number: EventType(done.data & note::EVENT),
+        event_number: EventType(done.data & tag::EVENT),
         dto_status: DtoStatus::Success,
         evd,
         ep: EpHandle::from_raw(done.context),
@@ -236,7 +236,7 @@ pub(crate) fn plain(done: Done, evd: EvdHandle) -> DtoCompletion {
 /// The event that a completion makes.
 #[inline(never)]
 pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) -> DtoCompletion {
-    let event_number = EventType(completion.data & note::EVENT);
+    let event_number = EventType(completion.data & tag::EVENT);
     let dto_status = match completion.status {
         CompletionStatus::Success => DtoStatus::Success,
         failed => failure(failed, event_number),
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_invalid_request_is_no_matter_of_access() {
+    fn a_request_refused_as_invalid_is_not_an_access_error() {
         let ways = [EventType::DTO_RDMA_READ_CMPL, EventType::DTO_FETCH_ADD_CMPL, EventType::DTO_SEND_CMPL];
         for way in ways {
             assert_eq!(failure(CompletionStatus::RemoteInvalidRequest, way), DtoStatus::RemoteResponder);
@@ -322,9 +322,9 @@ mod tests {
     }
 
     #[test]
-    fn a_note_keeps_index_and_variant() {
-        let word = note::link(0xfffe, 0x81) | EventType::LMR_LINK_CMPL.0 | note::NOTIFY;
-        assert_eq!(note::linked(word), (0xfffe, 0x81));
-        assert_eq!(word & note::EVENT, EventType::LMR_LINK_CMPL.0);
+    fn a_tag_keeps_index_and_variant() {
+        let word = tag::link(0xfffe, 0x81) | EventType::LMR_LINK_CMPL.0 | tag::NOTIFY;
+        assert_eq!(tag::linked(word), (0xfffe, 0x81));
+        assert_eq!(word & tag::EVENT, EventType::LMR_LINK_CMPL.0);
     }
 }

@@ -4,7 +4,7 @@
 use platform::use_count::{Counted, Use, UseCount};
 
 use super::Evd;
-use super::aggregate::Promise;
+use super::aggregate::Reservation;
 use crate::event::EventType;
 use crate::handle::EvdHandle;
 use crate::ia::Core;
@@ -21,8 +21,8 @@ pub(crate) type Feed = Use<Evd>;
 
 impl Core {
     /// Begins to feed an aggregate, which promises a seat.
-    pub(super) fn feed_aggregate(&self, aevd: EvdHandle) -> Result<Promise> {
-        Promise::of(self.evds.get(aevd.as_raw()).ok_or(Error::InvalidAevd)?)
+    pub(super) fn feed_aggregate(&self, aevd: EvdHandle) -> Result<Reservation> {
+        Reservation::of(self.evds.get(aevd.as_raw()).ok_or(Error::InvalidAevd)?)
     }
 
     /// Begins to feed an EVD, which must be of this stream.

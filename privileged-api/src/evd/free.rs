@@ -34,12 +34,12 @@ struct Remains {
 impl Evd {
     /// Ends all that the control lock guards: no callback begins, nothing can be attached, and its
     /// aggregate does not name it any more.
-    fn shut(&self, control: &mut Control) -> Remains {
+    fn close(&self, control: &mut Control) -> Remains {
         control.gone = true;
         self.set_closed(closed::FREED, || true);
         Remains {
             callback: control.callback.take(),
-            feed: self.part(control),
+            feed: self.leave_aggregate(control),
             notifier: control.notifier.take(),
         }
     }
@@ -47,7 +47,7 @@ impl Evd {
     /// Shuts the EVD unless it is used. One critical section decides that: a callback that
     /// has not begun cannot begin afterwards, and a refused call leaves nothing that others could
     /// see.
-    fn shut_unless_used(&self) -> Result<Remains> {
+    fn close_unless_used(&self) -> Result<Remains> {
         let mut control = self.control.lock();
         if control.running {
             return Err(Error::InvalidEvdState);
@@ -56,18 +56,18 @@ impl Evd {
             NotClosed::InUse => Error::EvdBusy,
             NotClosed::AlreadyClosed => Error::InvalidEvd,
         })?;
-        Ok(self.shut(&mut control))
+        Ok(self.close(&mut control))
     }
 }
 
 impl Core {
     /// Frees an EVD, whether it is used or not.
-    pub(crate) fn bury_evd(&self, evd: &Evd) {
-        let remains = evd.shut(&mut evd.control.lock());
-        self.bury_shut_evd(evd, remains);
+    pub(crate) fn free_evd(&self, evd: &Evd) {
+        let remains = evd.close(&mut evd.control.lock());
+        self.free_closed_evd(evd, remains);
     }
 
-    fn bury_shut_evd(&self, evd: &Evd, remains: Remains) {
+    fn free_closed_evd(&self, evd: &Evd, remains: Remains) {
         if let Some((place, _)) = self.singleton(evd.stream) {
             let _ = place.compare_exchange(evd.handle.as_raw(), 0, Ordering::AcqRel, Ordering::Relaxed);
         }
@@ -78,7 +78,7 @@ impl Core {
         drop((callback, feed));
         if let Some(aggregate) = evd.aggregate() {
             // It has seats only if the IA is being freed.
-            aggregate.dismiss();
+            aggregate.remove_all();
         }
         evd.wake();
         if let Some(notifier) = notifier {
@@ -105,8 +105,8 @@ impl Ia {
     pub fn evd_free(&self, evd: EvdHandle) -> Result<()> {
         let core = self.call()?;
         let evd = core.evd(evd)?;
-        let remains = evd.shut_unless_used()?;
-        core.bury_shut_evd(&evd, remains);
+        let remains = evd.close_unless_used()?;
+        core.free_closed_evd(&evd, remains);
         Ok(())
     }
 }

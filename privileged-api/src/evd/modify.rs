@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::aggregate::Promise;
+use super::aggregate::Reservation;
 use super::callback::Origin;
 use super::{Evd, Queue};
 use crate::attributes::EvdParam;
@@ -134,7 +134,7 @@ impl Ia {
         }
         if let Some(feed) = feed {
             // Fails only if the EVD was freed meanwhile: `changes` excludes attaching a callback.
-            evd.join(feed)?;
+            evd.set_aggregate(feed)?;
         }
         if let Some(enabled) = switch {
             evd.enabled.store(enabled, Ordering::Release);
@@ -156,7 +156,12 @@ impl Ia {
 
 impl Core {
     /// The aggregate that an EVD is to feed: `None` for no change, `Some(None)` for no aggregate.
-    fn other_aggregate(&self, evd: &Evd, aevd: EvdHandle, disabled: bool) -> Result<Option<Option<Promise>>> {
+    fn other_aggregate(
+        &self,
+        evd: &Evd,
+        aevd: EvdHandle,
+        disabled: bool,
+    ) -> Result<Option<Option<Reservation>>> {
         let feed = if aevd.is_null() { None } else { Some(self.feed_aggregate(aevd)?) };
         let control = evd.control.lock();
         if feed.is_none() && control.aevd.is_none() {
@@ -173,7 +178,7 @@ impl Core {
 
     fn resize(&self, evd: &Evd, size: usize) -> Result<()> {
         match &evd.queue {
-            Queue::Dto(queue) => queue.resize(size).map_err(|error| self.judge(error))?,
+            Queue::Dto(queue) => queue.resize(size).map_err(|error| self.disable_on_catastrophe(error))?,
             Queue::Soft(queue) => queue.resize(size)?,
             Queue::Aggregate(_) => return Err(Error::InvalidMask),
         }

@@ -27,7 +27,7 @@ impl Evd {
             Queue::Soft(queue) => self.take_soft(queue).map(Taken::Soft),
             Queue::Dto(queue) => Some(Taken::Completion(self.handle, queue.take()?)),
             Queue::Aggregate(aggregate) if aggregate.names() => {
-                aggregate.take_notified(Look::Around, self.waiters() > 0)
+                aggregate.take_notified(Look::All, self.waiters() > 0)
             }
             Queue::Aggregate(aggregate) => aggregate.take_any(),
         }
@@ -59,7 +59,7 @@ impl Core {
             Taken::Completion(sevd, completion) => {
                 let event = dto::event(&completion, sevd, &self.owners);
                 if event.dto_status != DtoStatus::Success {
-                    self.failed(&completion);
+                    self.completion_failed(&completion);
                 }
                 Event::Dto(event)
             }

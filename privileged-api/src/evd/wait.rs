@@ -114,7 +114,7 @@ impl Ia {
             micros => now.checked_add(Duration::from_micros(micros)),
         };
         let mut spin_until = now + SPIN;
-        let mut look = Look::Around;
+        let mut look = Look::All;
         let take = |look| {
             let event = core.event(&evd, evd.take_if_notified(look)?);
             Some((event, evd.len()))
@@ -132,7 +132,7 @@ impl Ia {
                     continue;
                 }
             }
-            if look == Look::Around && !matches!(evd.queue, Queue::Soft(_)) {
+            if look == Look::All && !matches!(evd.queue, Queue::Soft(_)) {
                 evd.arm();
                 // What came before it was armed is not announced.
                 if let Some(taken) = take(look) {

@@ -340,7 +340,7 @@ impl Core {
 
     /// Frees a region to which no window is bound; returns false if the device says that one is. To
     /// be called with `changes` held, or when no calls are in progress any more.
-    pub(crate) fn bury_lmr(&self, lmr: &Lmr) -> bool {
+    pub(crate) fn free_lmr(&self, lmr: &Lmr) -> bool {
         use kernel_agent::Error as Agent;
         let destroyed = lmr.region.destroy();
         if destroyed == Err(Agent::Busy) {
@@ -447,7 +447,7 @@ impl Ia {
         let lmr = core.lmr(lmr)?;
         let _changes = lmr.changes.lock(&core.shared.platform);
         core.still(&lmr)?;
-        if core.bury_lmr(&lmr) { Ok(()) } else { Err(Error::LmrBusy) }
+        if core.free_lmr(&lmr) { Ok(()) } else { Err(Error::LmrBusy) }
     }
 
     /// Makes changes of memory visible to incoming RDMA Reads and atomic operations. Only regions

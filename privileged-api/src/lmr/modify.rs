@@ -46,7 +46,7 @@ impl Ia {
         }
         match core.modify(&lmr, info.key, mask, params) {
             // A window may have been bound since the check.
-            Err(error) if error != Error::IaCatastrophe && !core.bury_lmr(&lmr) => Err(Error::LmrBusy),
+            Err(error) if error != Error::IaCatastrophe && !core.free_lmr(&lmr) => Err(Error::LmrBusy),
             modified => modified,
         }
     }

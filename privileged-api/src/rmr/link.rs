@@ -14,7 +14,7 @@ use crate::address::RmrContext;
 use crate::attributes::AddrMode;
 use crate::ep::Ep;
 use crate::ep::post::{LINK_FLAGS, UNLINK_FLAGS, check_flags, data, send_flags};
-use crate::evd::dto::note;
+use crate::evd::dto::tag;
 use crate::event::EventType;
 use crate::flags::{DtoFlags, MemPriv};
 use crate::handle::{EpHandle, LmrHandle, RmrHandle};
@@ -128,7 +128,7 @@ impl Core {
         let mut links = rmr.links.lock();
         // A region has variant 0 before its first link.
         let variant = links.variant.checked_add(1).unwrap_or(1);
-        let word = data(flags, EventType::RMR_LINK_CMPL) | note::link(index(rmr.handle.as_raw()), variant);
+        let word = data(flags, EventType::RMR_LINK_CMPL) | tag::link(index(rmr.handle.as_raw()), variant);
         let shadow = Shadow { cookie, data: word };
         let posted = ep.qp().post_bind(&rmr.window, variant, to, send_flags(flags), shadow);
         let key = posted.map_err(|error| self.not_posted_to(ep.handle, error))?;
@@ -141,7 +141,7 @@ impl Core {
     /// Removes a link that was posted to this queue pair and failed: an earlier one is still in
     /// force.
     pub(crate) fn rmr_link_failed(&self, qpn: u32, word: u32) {
-        let (place, variant) = note::linked(word);
+        let (place, variant) = tag::linked(word);
         if place == 0 {
             return;
         }

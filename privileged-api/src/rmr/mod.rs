@@ -114,7 +114,7 @@ impl Core {
     }
 
     /// Frees a region, linked or not.
-    pub(crate) fn bury_rmr(&self, rmr: &Rmr) {
+    pub(crate) fn free_rmr(&self, rmr: &Rmr) {
         // A window can be destroyed at any time, so this fails only if the device is dead.
         let _ = rmr.window.destroy();
         self.owners.clear(rmr.window.key(), rmr.handle.into());
@@ -232,7 +232,7 @@ impl Ia {
     pub fn rmr_free(&self, rmr: RmrHandle) -> Result<()> {
         let core = self.call()?;
         let rmr = core.rmrs.remove(rmr.as_raw()).ok_or(Error::InvalidRmr)?;
-        core.bury_rmr(&rmr);
+        core.free_rmr(&rmr);
         core.still_live().or_else(|error| if error == Error::IaCatastrophe { Ok(()) } else { Err(error) })
     }
 }
