@@ -1,19 +1,20 @@
 //! Aggregate EVDs: the simple EVDs that feed them, and which of those notified (pages
 //! it_evd_create, it_evd_wait, it_evd_dequeue, it_aevd_notification_event_t).
 //!
-//! An aggregate has no queue that could overflow. It has a seat for each EVD that feeds it, and the
-//! order in which they notified. A simple EVD notifies its aggregate when it announces an event,
-//! but not when an event is taken from it. So a thread that takes from the aggregate checks whether
-//! an EVD that notified is still in the notification criteria.
+//! An aggregate has no queue, so it cannot overflow. It has a seat (an index in its list) for each
+//! simple EVD that feeds it, and records the order in which they notified. A simple EVD notifies
+//! its aggregate when it announces an event, but not when an event is taken from it. So a thread
+//! that takes from the aggregate checks whether an EVD that notified still meets the notification
+//! criteria.
 //!
-//! Not every arrival is announced: a CQ announces only while it is armed. So a thread that begins
-//! to take first looks at all enabled EVDs. It does so when no EVD is known to have notified, and
-//! otherwise once every [`ROUND`] events, so that it costs little and no EVD starves. In an
-//! aggregate that names its EVDs, a waiter that slept does not look at all of them again: it would
-//! return a notification that another waiter has just returned.
+//! Not every arrival is announced: a CQ announces only while it is armed. So a thread that takes
+//! from the aggregate also checks all enabled EVDs: when no EVD is recorded to have notified, and
+//! otherwise once every [`ROUND`] events, which costs little and lets no EVD starve. In an
+//! aggregate whose events name the EVDs, a waiter that slept does not check all of them again: it
+//! would return a notification that another waiter has just returned.
 //!
-//! Locks: the simple dispatcher's control lock, then the aggregate's state here, then the simple
-//! one's queue.
+//! Locks, outermost first: the simple EVD's control lock, the aggregate's state in this file, the
+//! simple EVD's queue.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -26,32 +27,35 @@ use super::take::Taken;
 use super::{Control, Evd, Feed, Queue};
 use crate::status::{Error, Result};
 
-/// Events taken before all EVDs are looked at again.
+/// The number of events that are taken before all EVDs are checked again.
 const ROUND: usize = 16;
 
 pub(crate) struct Aggregate {
-    /// Its events name the EVD that notified; otherwise they are that EVD's own events.
+    /// The aggregate's events name the simple EVD that notified. If false, the aggregate returns
+    /// the events of the simple EVDs themselves.
     names: bool,
     state: Mutex<State>,
 }
 
 struct State {
     seats: Vec<Option<Member>>,
-    /// Seats of the EVDs that notified, the longest waiting first, each once.
+    /// Seats of the EVDs that notified, in the order in which they did. Each seat appears once.
     ready: VecDeque<usize>,
-    /// The seat at which the next look at all EVDs begins.
+    /// The seat at which the next check of all EVDs begins.
     next: usize,
-    /// Events taken since the last look at all EVDs.
+    /// The number of events taken since the last check of all EVDs.
     taken: usize,
-    /// Seats that were promised and are not taken yet.
+    /// The number of seats that are reserved and not filled yet.
     reserved: usize,
 }
 
-/// A seat that an aggregate promised to an EVD: taking it cannot fail.
+/// A seat that is reserved in an aggregate: filling it cannot fail. Dropping this cancels the
+/// reservation.
 pub(super) struct Reservation(Option<Feed>);
 
 impl Reservation {
-    /// Begins to feed an aggregate. Fails if it is no aggregate, or is being freed.
+    /// Reserves a seat in an aggregate and begins to use it. Fails with `InvalidAevd` if `aevd` is
+    /// not an aggregate or is being freed.
     pub(super) fn of(aevd: Arc<Evd>) -> Result<Reservation> {
         let aggregate = aevd.aggregate().ok_or(Error::InvalidAevd)?;
         aggregate.reserve()?;
@@ -64,7 +68,7 @@ impl Reservation {
         }
     }
 
-    /// Gives the seat to the EVD.
+    /// Puts the EVD in the reserved seat.
     fn fill(mut self, sevd: &Arc<Evd>) -> Option<Feed> {
         let feed = self.0.take()?;
         feed.aggregate()?.add(sevd);
@@ -82,16 +86,16 @@ impl Drop for Reservation {
 
 struct Member {
     sevd: Arc<Evd>,
-    /// It is in `ready`.
+    /// The seat is in [`State::ready`].
     ready: bool,
 }
 
-/// The EVDs that a thread looks at before it takes.
+/// The EVDs that a thread checks before it takes an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
-    /// All that are enabled.
+    /// All enabled EVDs.
     All,
-    /// Those that notified since the last look at all.
+    /// The EVDs that notified since the last check of all.
     Notified,
 }
 
@@ -105,7 +109,7 @@ impl Aggregate {
         self.names
     }
 
-    /// Promises a seat, and allocates what it needs.
+    /// Reserves a seat, and allocates the memory for it.
     fn reserve(&self) -> Result<()> {
         let mut state = self.state.lock();
         let reserved = state.reserved + 1;
@@ -116,12 +120,12 @@ impl Aggregate {
         Ok(())
     }
 
-    /// Takes a promise back.
+    /// Cancels the reservation of a seat.
     fn cancel(&self) {
         self.state.lock().reserved -= 1;
     }
 
-    /// Gives an EVD a seat that was promised.
+    /// Puts an EVD in a seat that was reserved.
     fn add(&self, sevd: &Arc<Evd>) {
         let mut state = self.state.lock();
         state.reserved -= 1;
@@ -139,7 +143,7 @@ impl Aggregate {
         sevd.seat.store(seat, Ordering::Relaxed);
     }
 
-    /// Takes an EVD's seat away, and with it the record that it notified.
+    /// Removes an EVD, and the record that it notified.
     pub(super) fn remove(&self, sevd: &Evd) {
         let left = {
             let mut state = self.state.lock();
@@ -150,7 +154,7 @@ impl Aggregate {
         drop(left);
     }
 
-    /// Takes all seats away.
+    /// Removes all EVDs.
     pub(super) fn remove_all(&self) {
         let seats = {
             let mut state = self.state.lock();
@@ -168,8 +172,8 @@ impl Aggregate {
         }
     }
 
-    /// Takes an event if an EVD notified. `shared` says that there are other waiters, which have to
-    /// learn of the events that follow.
+    /// Takes an event of an EVD that notified. `shared` says that there are other waiters: the EVD
+    /// is then armed, so that its next event wakes them.
     pub(super) fn take_notified(&self, look: Look, shared: bool) -> Option<Taken> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -182,7 +186,7 @@ impl Aggregate {
             if let Some(taken) = self.take_from_ready(state, shared) {
                 return Some(taken);
             }
-            // The EVDs that notified may be empty by now, but another one may have an event that
+            // The EVDs that notified may be empty by now, but another EVD may have an event that
             // was not announced.
             if core::mem::replace(&mut looked, true) {
                 return None;
@@ -191,9 +195,10 @@ impl Aggregate {
         }
     }
 
-    /// Takes an event from an EVD that is recorded to have notified, and is still in the criteria.
+    /// Takes an event of the first EVD in `ready` that still meets the notification criteria.
     fn take_from_ready(&self, state: &mut State, shared: bool) -> Option<Taken> {
-        // Each EVD twice at most, even if the device goes on writing.
+        // The loop checks each EVD at most twice, so it ends even if the device keeps writing
+        // completions.
         for _ in 0..2 * state.ready.len() {
             let seat = state.ready.pop_front()?;
             let Some(member) = state.seats.get_mut(seat).and_then(Option::as_mut) else { continue };
@@ -205,8 +210,8 @@ impl Aggregate {
             };
             let again = match (&taken, self.names) {
                 _ if !sevd.is_enabled() => false,
-                // The next look at all EVDs finds that it is still in the criteria. What comes from
-                // now on is announced if it is armed.
+                // If the EVD still meets the criteria, the next check of all EVDs finds that. Other
+                // waiters sleep until an event is announced, so arm the EVD for them.
                 (Some(_), true) => {
                     if shared {
                         sevd.arm();
@@ -227,7 +232,7 @@ impl Aggregate {
         None
     }
 
-    /// Takes the oldest event of any EVD, whether that notifies or not.
+    /// Takes the oldest event of the next EVD that has one, whether or not it meets the criteria.
     pub(super) fn take_any(&self) -> Option<Taken> {
         let mut state = self.state.lock();
         let seats = state.seats.len();
@@ -243,7 +248,7 @@ impl Aggregate {
         None
     }
 
-    /// Whether an EVD is in the notification criteria.
+    /// Whether an EVD meets the notification criteria.
     pub(super) fn notified(&self) -> bool {
         let mut state = self.state.lock();
         state.look_at_all();
@@ -280,7 +285,8 @@ impl State {
         core::ptr::eq(Arc::as_ptr(&member.sevd), sevd).then_some(seat)
     }
 
-    /// Appends a seat to those that notified. There is room for all.
+    /// Appends a seat to those that notified, unless it is there already. Does not allocate:
+    /// `reserve` made room for all seats.
     fn enqueue(&mut self, seat: usize) {
         if let Some(Some(member)) = self.seats.get_mut(seat)
             && !core::mem::replace(&mut member.ready, true)
@@ -289,7 +295,7 @@ impl State {
         }
     }
 
-    /// Finds all enabled EVDs that are in the notification criteria.
+    /// Appends all enabled EVDs that meet the notification criteria to those that notified.
     fn look_at_all(&mut self) {
         self.taken = 0;
         let seats = self.seats.len();
@@ -305,6 +311,7 @@ impl State {
         }
     }
 
+    /// Counts an event that was taken, and begins the next search behind this seat.
     fn count_taken(&mut self, seat: usize) {
         self.next = seat + 1;
         self.taken += 1;
@@ -312,8 +319,8 @@ impl State {
 }
 
 impl Evd {
-    /// Makes the EVD feed this aggregate and no other, or none. Fails without a change if the EVD
-    /// is freed.
+    /// Replaces the aggregate that this EVD feeds; `None` for no aggregate. Fails without a change
+    /// if the EVD is freed.
     pub(super) fn set_aggregate(self: &Arc<Evd>, reservation: Option<Reservation>) -> Result<()> {
         let former = {
             let mut control = self.control.lock();
@@ -332,8 +339,8 @@ impl Evd {
         Ok(())
     }
 
-    /// Ends feeding the aggregate, which also forgets that the EVD notified. Drop the result
-    /// without the lock.
+    /// Ends feeding the aggregate, and removes the record there that this EVD notified. The caller
+    /// drops the result after it has released the control lock.
     pub(super) fn leave_aggregate(&self, control: &mut Control) -> Option<Feed> {
         let feed = control.aevd.take()?;
         if let Some(aggregate) = feed.aggregate() {
@@ -344,7 +351,7 @@ impl Evd {
         Some(feed)
     }
 
-    /// Sets whether only its aggregate may take its events.
+    /// Sets whether the consumer can take the events only from the aggregate.
     fn set_captive(&self, captive: bool) {
         self.captive.store(captive, Ordering::Release);
         if let Queue::Dto(queue) = &self.queue {
@@ -360,7 +367,8 @@ impl Evd {
         }
     }
 
-    /// Whether only this aggregate takes the events of the EVDs that feed it.
+    /// Whether the events of the EVDs that feed this EVD can be taken only from it: it is an
+    /// aggregate that returns their events.
     pub(super) fn captures(&self) -> bool {
         self.aggregate().is_some_and(|aggregate| !aggregate.names)
     }

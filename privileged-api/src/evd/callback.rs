@@ -1,18 +1,19 @@
 //! Callback routines: when one is due, and which thread runs it (pages it_evd_callback_attach,
 //! it_evd_callback_detach).
 //!
-//! | phase | meaning | leaves when |
+//! | phase | meaning | ends when |
 //! |---|---|---|
-//! | NotDrained | attached to a queue with events, or ran | the queue was seen empty: Armed |
+//! | NotDrained | the routine was attached or has run, and the queue was not yet seen empty | the queue is seen empty: Armed |
 //! | Armed | the notification criteria were absent | they are present: Scheduled |
-//! | Scheduled | a thread is about to run it | it runs: Running |
-//! | Running | the routine runs | it returns: Armed if the queue was seen empty meanwhile, else NotDrained |
+//! | Scheduled | the dispatcher thread or the callback thread is to run the routine | the thread calls it: Running |
+//! | Running | the routine runs | the routine returns: Armed if the queue was seen empty meanwhile, else NotDrained |
 //!
-//! The agent's dispatcher thread runs it if the event came from the NIC, the IA's callback thread
-//! if a consumer's call made it due. It never runs inside a consumer's call.
+//! The agent's dispatcher thread runs the routine if an event of the NIC made it due. The IA's
+//! callback thread runs it if a consumer's call made it due. It never runs inside a consumer's
+//! call.
 //!
-//! Locks: `changes` (to attach), the EVD's control lock, then the queue's. The routine runs without
-//! locks.
+//! Locks, outermost first: `changes` (to attach), the EVD's control lock, the queue's lock. The
+//! routine runs without locks.
 
 use alloc::boxed::Box;
 
@@ -45,7 +46,7 @@ pub(crate) struct Attached {
     phase: Phase,
     /// The queue was seen empty while the routine ran.
     drained: bool,
-    /// Differs from that of every routine that was attached before.
+    /// The serial number, which no earlier routine of this EVD had.
     serial: u64,
 }
 
@@ -58,8 +59,8 @@ impl Attached {
 impl Evd {
     /// Checks, after events may have been taken, whether the queue is drained, and arms the
     /// callback if it is. `empty` says that a dequeue returned QueueEmpty: for the consumer the
-    /// queue is drained then, even if events came since. True if the callback is due at once; the
-    /// caller then has to have it run.
+    /// queue is drained then, even if events have arrived since. True if the callback is due at
+    /// once; the caller then calls [`Core::run_or_schedule`].
     pub(crate) fn drained(&self, empty: bool) -> bool {
         let mut control = self.control.lock();
         let Some(attached) = &mut control.callback else { return false };
@@ -76,8 +77,8 @@ impl Evd {
         }
     }
 
-    /// An event came, or the EVD was enabled. True if the callback is due; the caller then has to
-    /// have it run.
+    /// Checks the callback after an event was queued or the EVD was enabled. True if it is due; the
+    /// caller then calls [`Core::run_or_schedule`].
     pub(crate) fn check_callback(&self) -> bool {
         let mut control = self.control.lock();
         match &mut control.callback {
@@ -86,7 +87,8 @@ impl Evd {
         }
     }
 
-    /// Moves Armed to Scheduled if the notification criteria are present; arms the CQ if not.
+    /// Moves from Armed to Scheduled if the notification criteria are present, and arms the EVD if
+    /// they are not. True if the routine was scheduled.
     fn schedule_if_due(&self, attached: &mut Attached) -> bool {
         if attached.phase != Phase::Armed || !self.is_enabled() {
             return false;
@@ -98,7 +100,7 @@ impl Evd {
         true
     }
 
-    /// Runs the routine if it is scheduled, and again if it becomes due meanwhile.
+    /// Runs the routine if it is scheduled, and again as long as it became due while it ran.
     pub(crate) fn run_callback(&self, ia: &Ia) {
         while self.run_once(ia) {}
     }
@@ -138,15 +140,15 @@ impl Evd {
                 }
             }
         };
-        // Dropped without the lock: it may own anything.
+        // Drop the routine without the lock, since dropping it runs the consumer's code.
         drop(left_over);
         again
     }
 }
 
 impl Core {
-    /// After an event was queued: wakes waiters, runs or schedules the callback, and notifies the
-    /// aggregate or the notification object that the EVD is linked to.
+    /// Called after an event was queued: wakes the waiters, runs or schedules the callback if it is
+    /// due, and notifies the aggregate or the notification object of the EVD.
     pub(crate) fn announce(&self, evd: &Evd, origin: Origin<'_>) {
         evd.wake();
         if evd.has_callback() && evd.check_callback() {
@@ -165,7 +167,7 @@ impl Core {
         }
     }
 
-    /// Runs a callback that is due, or schedules it.
+    /// Runs a callback that is due, or hands it to the callback thread.
     pub(crate) fn run_or_schedule(&self, evd: &Evd, origin: Origin<'_>) {
         match origin {
             Origin::Dispatcher(ia) => evd.run_callback(ia),
@@ -177,34 +179,36 @@ impl Core {
 /// Where an event was queued.
 #[derive(Clone, Copy)]
 pub(crate) enum Origin<'a> {
-    /// In the agent's dispatcher thread, without locks: callbacks run at once.
+    /// In the agent's dispatcher thread, which holds no locks: it runs callbacks itself.
     Dispatcher(&'a Ia),
-    /// In a consumer's call: callbacks run in the IA's callback thread.
+    /// In a consumer's call: the IA's callback thread runs callbacks.
     Call,
 }
 
 impl Ia {
-    /// Attaches a routine that runs when the EVD notifies. A queue that is empty now counts as
-    /// drained.
+    /// Attaches a callback routine to an event dispatcher, which runs it when it notifies. A queue
+    /// that is empty now counts as drained.
     ///
-    /// The routine runs once when the notification criteria become present, and not again before
-    /// all events were taken.
+    /// The routine runs once when the notification criteria become present, and not again until all
+    /// events have been taken.
     ///
     /// An aggregate counts as drained when a dequeue would find nothing: with
-    /// [`DEQUEUE_NOTIFICATIONS`](crate::EvdFlags::DEQUEUE_NOTIFICATIONS) when none of its EVDs
-    /// notifies, without it when all are empty.
+    /// [`DEQUEUE_NOTIFICATIONS`](crate::EvdFlags::DEQUEUE_NOTIFICATIONS) when none of its event
+    /// dispatchers notifies, and without that flag when all of them are empty.
     ///
     /// Errors, in this order: `InvalidEvd`, `NoPermission` (the consumer is not privileged),
-    /// `CallbackExists`, `EvdWait`, `InvalidEvdState` (it feeds an aggregate or has a notification
-    /// object); also `InvalidIa`, `IaCatastrophe`. Blocks only for a modification in progress. May
-    /// be called in callbacks. Thread-safe. Page it_evd_callback_attach.
+    /// `CallbackExists`, `EvdWait`, `InvalidEvdState` (the event dispatcher feeds an aggregate or
+    /// has a notification object); also `InvalidIa`, `IaCatastrophe`. Blocks only for a
+    /// modification in progress. May be called in callbacks. Thread-safe. Page
+    /// it_evd_callback_attach.
     #[doc(alias = "it_evd_callback_attach")]
     pub fn evd_callback_attach(&self, evd: EvdHandle, callback: EvdCallback) -> Result<()> {
         let core = self.live()?;
         let evd = core.evd(evd)?;
         core.privileged()?;
         {
-            // A modification that makes it feed an aggregate does all of that or nothing.
+            // evd_modify checks that no callback is attached before it links the EVD to an
+            // aggregate. It holds `changes` meanwhile, so no callback can be attached in between.
             let _changes = evd.changes.lock(&core.shared.platform);
             let mut guard = evd.control.lock();
             let control = &mut *guard;
@@ -228,8 +232,8 @@ impl Ia {
         Ok(())
     }
 
-    /// Detaches the callback routine. Does not wait for a routine that runs now. May be called in
-    /// the routine itself.
+    /// Detaches the callback routine. Does not wait until a routine that runs now returns. The
+    /// routine itself may make this call.
     ///
     /// Errors: `InvalidEvd`, `NoPermission`, `InvalidEvdState` (none is attached), `InvalidIa`,
     /// `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page

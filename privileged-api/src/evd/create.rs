@@ -24,7 +24,7 @@ use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
-/// The streams that a simple event dispatcher can have.
+/// Whether a simple event dispatcher can have this stream.
 fn is_simple(stream: EventType) -> bool {
     matches!(
         stream,
@@ -37,29 +37,33 @@ fn is_simple(stream: EventType) -> bool {
     )
 }
 
-/// Flags that only a simple event dispatcher has.
+/// Flags that only a simple event dispatcher can have.
 const SIMPLE: EvdFlags =
     EvdFlags::OVERFLOW_DEFAULT.union(EvdFlags::OVERFLOW_NOTIFY).union(EvdFlags::OVERFLOW_AUTO_RESET);
 
 impl Ia {
-    /// Creates an event dispatcher, enabled: a simple one for one event stream, or an aggregate
-    /// ([`EventType::AEVD_NOTIFICATION_EVENT_STREAM`]) that simple ones feed.
+    /// Creates an event dispatcher: a simple one for one event stream, or an aggregate
+    /// ([`EventType::AEVD_NOTIFICATION_EVENT_STREAM`]), which simple event dispatchers feed. The
+    /// new event dispatcher is enabled.
     ///
-    /// At least `sevd_queue_size` events fit; a size of 0 stands for 1. `sevd_threshold` matters
-    /// for completions only; 0 ([`THRESHOLD_DISABLE`](crate::THRESHOLD_DISABLE)) means that only
-    /// notification events notify. `aevd` is the aggregate that the new one feeds, or null. An
-    /// aggregate has neither size nor threshold: both are ignored.
+    /// The queue has room for at least `sevd_queue_size` events; a size of 0 means 1.
+    /// `sevd_threshold` applies to completions only; 0
+    /// ([`THRESHOLD_DISABLE`](crate::THRESHOLD_DISABLE)) means that only notification events
+    /// notify. `aevd` is the aggregate that the new event dispatcher feeds, or null. An aggregate
+    /// has neither size nor threshold: both are ignored.
     ///
     /// An aggregate with [`EvdFlags::DEQUEUE_NOTIFICATIONS`] returns events that name the event
-    /// dispatcher that notified. One without returns the event dispatchers' own events, which then
-    /// cannot be taken from them directly. With [`EvdFlags::CREATE_FD`] the event dispatcher has a
-    /// [`Notification`](crate::Notification), see [`Ia::evd_notification`].
+    /// dispatcher that notified. Without this flag it returns the events of its event dispatchers,
+    /// and the consumer cannot take these from the event dispatchers directly. With
+    /// [`EvdFlags::CREATE_FD`] the event dispatcher has a [`Notification`](crate::Notification),
+    /// see [`Ia::evd_notification`].
     ///
-    /// Errors: `InvalidEvdType`; `AevdNotAllowed` (an aggregate feeds no other); `MismatchFd` (both
-    /// an aggregate and a notification object); `InvalidFlags` (also for a flag that is not for
-    /// this stream or kind); `InvalidAevd`; `InvalidThreshold`; `AsyncAffEvdExists`;
-    /// `AsyncUnaffEvdExists`; `ResourceQueueSize`; `Resources`; `InvalidIa`; `IaCatastrophe`.
-    /// Blocks for the device (completions). Not for callbacks. Thread-safe. Page it_evd_create.
+    /// Errors: `InvalidEvdType`; `AevdNotAllowed` (an aggregate cannot feed an aggregate);
+    /// `MismatchFd` (both an aggregate and a notification object); `InvalidFlags` (also for a flag
+    /// that this stream or kind does not allow); `InvalidAevd`; `InvalidThreshold`;
+    /// `AsyncAffEvdExists`; `AsyncUnaffEvdExists`; `ResourceQueueSize`; `Resources`; `InvalidIa`;
+    /// `IaCatastrophe`. Blocks for the device (completions). Not for callbacks. Thread-safe. Page
+    /// it_evd_create.
     #[doc(alias = "it_evd_create")]
     pub fn evd_create(
         &self,

@@ -1,4 +1,4 @@
-//! Events that software makes: how they are queued, and what happens if there is no room (pages
+//! Events that software makes: how they are queued, and what happens if the queue is full (pages
 //! it_evd_create, it_evd_post_se, it_affiliated_event_t, it_unaffiliated_event_t).
 
 use core::sync::atomic::Ordering;
@@ -12,16 +12,17 @@ use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
-/// What an overflow does.
+/// The effects of an overflow of an EVD's queue.
 #[derive(Clone, Copy)]
 pub(super) struct OverflowPolicy {
-    /// An event reports it.
+    /// An asynchronous event reports the overflow.
     pub(super) notify: bool,
-    /// It ends when there is room in the queue.
+    /// The overflowed state ends when an event is taken or the queue is resized.
     pub(super) auto_reset: bool,
 }
 
-/// The policy that the flags ask for, or the default of the stream's page.
+/// The policy that the flags specify, or the default for the stream (it_evd_create). Fails with
+/// `InvalidFlags` if the flags contradict each other or the stream does not allow them.
 pub(super) fn policy(stream: EventType, flags: EvdFlags) -> Result<OverflowPolicy> {
     let default = flags.contains(EvdFlags::OVERFLOW_DEFAULT);
     let notify = flags.contains(EvdFlags::OVERFLOW_NOTIFY);
@@ -46,7 +47,7 @@ pub(super) fn policy(stream: EventType, flags: EvdFlags) -> Result<OverflowPolic
 }
 
 impl Evd {
-    /// Takes the oldest event of a software queue.
+    /// Takes the oldest event of a queue of software events.
     pub(super) fn take_soft(&self, queue: &SoftQueue) -> Option<Event> {
         let event = queue.pop()?;
         if self.policy.auto_reset {
@@ -57,7 +58,7 @@ impl Evd {
 }
 
 impl Core {
-    /// Queues an event that software made. An overflow is handled by the EVD's policy.
+    /// Queues an event that software made. If the queue is full, applies the EVD's overflow policy.
     pub(crate) fn deliver(&self, evd: &Evd, event: Event, origin: Origin<'_>) {
         if evd.push(event) {
             self.announce(evd, origin);
@@ -66,7 +67,7 @@ impl Core {
         }
     }
 
-    /// Handles an event for which an EVD had no room.
+    /// Applies the EVD's overflow policy after an event that did not fit in its queue.
     pub(crate) fn overflow(&self, evd: &Evd, origin: Origin<'_>) {
         // The unaffiliated stream loses events silently (it_unaffiliated_event_t).
         if evd.stream == EventType::ASYNC_UNAFF_EVENT_STREAM {
@@ -84,7 +85,7 @@ impl Core {
         }
     }
 
-    /// Queues an affiliated event, if there is an EVD for them.
+    /// Queues an affiliated event, if the IA has an EVD for affiliated events.
     pub(crate) fn report_affiliated(
         &self,
         event_number: EventType,
@@ -96,7 +97,7 @@ impl Core {
         }
     }
 
-    /// Queues an unaffiliated event, if there is an EVD for them.
+    /// Queues an unaffiliated event, if the IA has an EVD for unaffiliated events.
     pub(crate) fn report_unaffiliated(&self, event_number: EventType, origin: Origin<'_>) {
         if let Some(evd) = self.evds.get(self.unaffiliated.load(Ordering::Acquire)) {
             let (ia, spigot_id) = (self.handle, crate::ia::SPIGOT);
@@ -107,7 +108,7 @@ impl Core {
 }
 
 impl Ia {
-    /// Posts a software event; `data` comes back in it.
+    /// Posts a software event. The event carries `data`.
     ///
     /// Errors: `EvdQueueFull`, `InvalidEvd`, `InvalidSoftEvd`, `InvalidIa`, `IaCatastrophe`. Does
     /// not block. May be called in callbacks. Thread-safe. Page it_evd_post_se.

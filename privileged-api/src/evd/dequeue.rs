@@ -1,5 +1,5 @@
-//! Taking events: one, or many completions at once (page it_evd_dequeue), and the effects of a
-//! failure.
+//! Taking events (page it_evd_dequeue): a single event, or many completions at once; and the
+//! effects of a failed completion.
 
 use kernel_agent::{Completion, CompletionStatus, Took};
 
@@ -10,20 +10,22 @@ use crate::handle::{EpHandle, EvdHandle};
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
-/// Completions that are taken while the locks are held once.
+/// The most completions that are taken while the lock is held once.
 const CHUNK: usize = 16;
 
 impl Ia {
-    /// Takes the oldest event. From an aggregate, as it was created: a notification that names an
-    /// event dispatcher that is in the notification criteria, or an event of one of its event
-    /// dispatchers. They take turns, so that none starves.
+    /// Takes the oldest event. An aggregate with
+    /// [`EvdFlags::DEQUEUE_NOTIFICATIONS`](crate::EvdFlags::DEQUEUE_NOTIFICATIONS) returns a
+    /// notification that names an event dispatcher that meets the notification criteria. An
+    /// aggregate without it returns an event of one of its event dispatchers. The event dispatchers
+    /// of an aggregate take turns, so that none starves.
     ///
     /// When a completion of an endpoint is returned, all earlier requests of the same queue are
     /// complete.
     ///
-    /// Errors: `QueueEmpty`, `InvalidEvd`, `InvalidEvdState` (only its aggregate takes its events),
-    /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page
-    /// it_evd_dequeue.
+    /// Errors: `QueueEmpty`, `InvalidEvd`, `InvalidEvdState` (its events can be taken only from its
+    /// aggregate), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
+    /// Thread-safe. Page it_evd_dequeue.
     #[doc(alias = "it_evd_dequeue")]
     #[inline]
     pub fn evd_dequeue(&self, evd: EvdHandle) -> Result<Event> {
@@ -35,11 +37,12 @@ impl Ia {
         }
     }
 
-    /// Takes many completions at once, oldest first. Returns how many, at least one. An extension.
+    /// Takes as many completions at once as `into` has room for, oldest first. Returns how many it
+    /// took, at least one. An extension of the API.
     ///
-    /// Errors: `QueueEmpty`; `InvalidEvd`; `InvalidEvdState` (only its aggregate takes its events);
-    /// `InvalidEvdType` if it is not for completions; `InvalidIa`; `IaCatastrophe`. Does not block.
-    /// May be called in callbacks. Thread-safe.
+    /// Errors: `QueueEmpty`; `InvalidEvd`; `InvalidEvdState` (its events can be taken only from its
+    /// aggregate); `InvalidEvdType` (the event dispatcher is not for completions); `InvalidIa`;
+    /// `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
     #[inline]
     pub fn evd_dequeue_n(&self, evd: EvdHandle, into: &mut [DtoCompletion]) -> Result<usize> {
         match self.core().take_plain(evd, into) {
@@ -49,7 +52,7 @@ impl Ia {
         }
     }
 
-    /// The slow path: takes the oldest event of any kind, or finds the error.
+    /// The slow path: takes the oldest event of any kind, or determines the error.
     #[inline(never)]
     fn dequeue_any(&self, evd: EvdHandle) -> Result<Event> {
         let core = self.live()?;
@@ -62,7 +65,8 @@ impl Ia {
         event.ok_or(Error::QueueEmpty)
     }
 
-    /// The slow path: takes completions of any kind after the first `taken`, or finds the error.
+    /// The slow path, after the fast path took `taken` completions: takes completions of any kind,
+    /// or determines the error.
     #[inline(never)]
     fn dequeue_any_n(&self, evd: EvdHandle, into: &mut [DtoCompletion], mut taken: usize) -> Result<usize> {
         let found = self.live().and_then(|core| Ok((core, core.evd(evd)?)));
@@ -85,18 +89,19 @@ impl Ia {
             let (Some(completion), Some(place)) = (queue.take(), into.get_mut(taken)) else { break };
             *place = queue.event(&completion);
             taken += 1;
-            // The effects of a failure come before later completions are taken.
+            // Apply the effects of a failure before later completions are taken.
             core.completion_failed(&completion);
         }
-        // There is room left only if the queue was found empty.
+        // If `into` is not full, the queue was empty.
         core.after_taking(&evd, taken < into.len());
         if taken == 0 { Err(Error::QueueEmpty) } else { Ok(taken) }
     }
 }
 
 impl Core {
-    /// Takes a chunk of plain completions by [`CqSlot::take_n`](kernel_agent::CqSlot::take_n). A
-    /// function of its own, since the loop needs all registers.
+    /// The fast path: takes at most a chunk of plain completions with
+    /// [`CqSlot::take_n`](kernel_agent::CqSlot::take_n). Not inlined, since its loop needs all
+    /// registers.
     #[inline(never)]
     fn take_plain(&self, evd: EvdHandle, into: &mut [DtoCompletion]) -> (usize, bool) {
         let at_once = into.len().min(CHUNK);
@@ -106,15 +111,16 @@ impl Core {
         }
     }
 
-    /// The effects on the callback after a consumer took events, or found none (`empty`).
+    /// Updates the callback after a consumer took events. `empty` says that the consumer found the
+    /// queue empty.
     pub(super) fn after_taking(&self, evd: &Evd, empty: bool) {
         if evd.has_callback() && evd.drained(empty) {
             self.run_or_schedule(evd, Origin::Call);
         }
     }
 
-    /// The effects of a failed completion: its connection breaks, and its link never came into
-    /// force.
+    /// Applies the effects of a failed completion: the connection breaks, and a link that failed is
+    /// undone. Does nothing for a success.
     pub(crate) fn completion_failed(&self, completion: &Completion) {
         if completion.status == CompletionStatus::Success {
             return;

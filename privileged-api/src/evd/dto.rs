@@ -1,14 +1,15 @@
-//! The queue of an EVD for completions: the NIC's CQ, with a stage in front.
+//! The queue of an EVD for completions: the NIC's CQ, and a stage that holds completions that were
+//! taken from the CQ ahead of the consumer.
 //!
 //! A plain dequeue takes from the CQ. A wait or a callback with a threshold other than one has to
-//! know whether a notification event is queued. It moves entries to the stage and counts them
-//! there, so that the notification belongs to the event, as appendix A asks.
+//! determine whether a notification event is queued. It moves completions from the CQ to the stage
+//! and counts them there. So the notification is part of the queued event, as appendix A requires.
 //!
-//! Owns the stage and the CQ. Locks: the stage's, then inside the agent the CQ's. Nothing is called
-//! back under them. The stage grows only under both locks, and the CQ's slot is closed while the
-//! stage is not empty. So the fast path takes from the CQ without the stage's lock, and overtakes
-//! no staged completion. The slot of a captive queue, from which only an aggregate takes, is closed
-//! as well.
+//! Owns the stage and the CQ. Locks, outermost first: the stage's, then the CQ's inside the agent.
+//! No callback and no upcall runs under them. Completions are added to the stage only under both
+//! locks, and the CQ's slot is closed while the stage is not empty. So the fast path can take from
+//! the CQ without the stage's lock, and never returns a completion before an older one in the
+//! stage. The slot is also closed while only an aggregate may take from the queue.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -23,15 +24,19 @@ use crate::handle::{EpHandle, EvdHandle, Handle};
 use crate::lmr::owners::Owners;
 use crate::status::{Error, Result};
 
-/// The word that is posted with each work request and comes back in its completion.
+/// The word that is posted with each work request and returned in its completion.
 ///
-/// Bits 0..4 the event's number, bit 4 notify, bits 8..16 the variant of a link, bits 16..32 the
-/// index of its region.
+/// | bits | meaning |
+/// |---|---|
+/// | 0..4 | the number of the event |
+/// | 4 | the completion is a notification event |
+/// | 8..16 | the variant of a link |
+/// | 16..32 | the index of the region of a link |
 pub(crate) mod tag {
     pub(crate) const EVENT: u32 = 0xf;
     pub(crate) const NOTIFY: u32 = 1 << 4;
 
-    /// The word of a link of variant `variant` of the region at `index`.
+    /// The bits for a link of variant `variant` of the region at `index`.
     pub(crate) const fn link(index: usize, variant: u8) -> u32 {
         (variant as u32) << 8 | (index as u32) << 16
     }
@@ -43,7 +48,9 @@ pub(crate) mod tag {
 }
 
 struct Stage {
+    /// The staged completions, oldest first.
     ready: VecDeque<Staged>,
+    /// The number of staged completions that are notification events.
     notifications: usize,
     capacity: usize,
 }
@@ -63,7 +70,7 @@ pub(crate) struct DtoQueue {
 }
 
 impl DtoQueue {
-    /// `slot` is the CQ's, `handle` the one that is valid for it.
+    /// Makes the queue of the EVD `handle`, whose CQ is in `slot`.
     pub(crate) fn new(
         cq: Arc<Cq>,
         slot: Arc<CqSlot>,
@@ -81,12 +88,12 @@ impl DtoQueue {
         &self.cq
     }
 
-    /// Closes the CQ's slot for a reason, or removes that reason.
+    /// Adds or removes one of the reasons for which the CQ's slot is closed.
     pub(crate) fn set_closed(&self, reason: u32, closed: impl FnOnce() -> bool) {
         self.slot.set_closed(self.handle.as_raw(), reason, closed);
     }
 
-    /// The event that a completion of this queue makes.
+    /// The event for a completion of this queue.
     pub(crate) fn event(&self, completion: &Completion) -> DtoCompletion {
         event(completion, self.handle, &self.owners)
     }
@@ -111,7 +118,8 @@ impl DtoQueue {
     /// Whether a notification event or `threshold` completions are queued (0: never by count).
     pub(crate) fn notified(&self, threshold: usize) -> bool {
         let mut stage = self.stage.lock();
-        // Completions that are not staged take fewer steps.
+        // With a threshold of 1, one completion decides. It costs less to take the others directly
+        // from the CQ.
         self.fill(&mut stage, if threshold == 1 { 1 } else { usize::MAX });
         stage.notified(threshold)
     }
@@ -151,19 +159,20 @@ impl DtoQueue {
         let capacity = self.cq.entries() as usize;
         let mut stage = self.stage.lock();
         let more = capacity.saturating_sub(stage.ready.len());
-        // If the stage cannot grow, it only notifies somewhat early.
+        // If the stage cannot grow, a full stage notifies before the threshold is reached.
         if stage.ready.try_reserve_exact(more).is_ok() {
             stage.capacity = capacity;
         }
         Ok(())
     }
 
-    /// Sets whether only an aggregate may take from it.
+    /// Sets whether only an aggregate may take from the queue.
     pub(super) fn set_captive(&self, captive: bool) {
         self.set_closed(closed::CAPTIVE, || captive);
     }
 
-    /// Stages completions until as many are staged as wanted, or as fit.
+    /// Moves completions from the CQ to the stage until `wanted` are staged, the stage is full or
+    /// the CQ is empty.
     fn fill(&self, stage: &mut Stage, wanted: usize) {
         let room = stage.capacity.min(wanted).saturating_sub(stage.ready.len());
         if room > 0 {
@@ -178,6 +187,7 @@ impl DtoQueue {
         }
     }
 
+    /// Takes the oldest staged completion. Reopens the CQ's slot when the stage is empty.
     fn pop(&self, stage: &mut Stage) -> Option<Completion> {
         let completion = stage.pop();
         if completion.is_some() && stage.ready.is_empty() {
@@ -200,8 +210,8 @@ impl Stage {
         Some(staged.completion)
     }
 
-    /// A full stage notifies, since the completions behind it cannot be looked at (appendix A
-    /// allows to notify early).
+    /// Whether the notification criteria are present. A full stage notifies, since the completions
+    /// that are still in the CQ cannot be checked (appendix A allows early notification).
     fn notified(&self, threshold: usize) -> bool {
         let queued = self.ready.len();
         self.notifications > 0
@@ -217,7 +227,7 @@ fn notifies(completion: &Completion) -> bool {
         || completion.flags.contains(CompletionFlags::RECEIVE | CompletionFlags::SOLICITED)
 }
 
-/// The event of a success without further details.
+/// The event for a successful completion that needs no further fields.
 #[inline(always)]
 pub(crate) fn plain(done: Done, evd: EvdHandle) -> DtoCompletion {
     DtoCompletion {
@@ -233,7 +243,7 @@ pub(crate) fn plain(done: Done, evd: EvdHandle) -> DtoCompletion {
     }
 }
 
-/// The event that a completion makes.
+/// The event for a completion.
 #[inline(never)]
 pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) -> DtoCompletion {
     let event_number = EventType(completion.data & tag::EVENT);
@@ -266,11 +276,11 @@ pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) ->
     }
 }
 
-/// The specification's status for a failure that the NIC reports (it_dto_status_t, table for
-/// InfiniBand).
+/// The event's status for a failure that the NIC reports (it_dto_status_t, table for InfiniBand).
 ///
-/// A request that the peer refuses as invalid violates a limit of length or of the endpoint, not
-/// protection. A failed link is a memory management error, whatever field the NIC reports.
+/// A request that the peer refuses as invalid violates a length limit or a rule of the endpoint,
+/// not memory protection. A failed link is always a memory management error, regardless of the
+/// status that the NIC reports.
 #[cold]
 fn failure(status: CompletionStatus, event: EventType) -> DtoStatus {
     match status {
@@ -282,7 +292,8 @@ fn failure(status: CompletionStatus, event: EventType) -> DtoStatus {
         CompletionStatus::LocalProtection | CompletionStatus::LocalAccess => DtoStatus::LocalProtection,
         CompletionStatus::WindowBind => DtoStatus::RmrOperationFailed,
         CompletionStatus::BadResponse => DtoStatus::BadResponse,
-        // A Send accesses no remote region but the one that it unlinks (it_post_send_and_unlink).
+        // The only remote region that a Send accesses is the one that it unlinks
+        // (it_post_send_and_unlink).
         CompletionStatus::RemoteAccess if event == EventType::DTO_SEND_CMPL => DtoStatus::RemoteResponder,
         CompletionStatus::RemoteAccess => DtoStatus::RemoteAccess,
         CompletionStatus::RemoteInvalidRequest | CompletionStatus::RemoteOperation => {

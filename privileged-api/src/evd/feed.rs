@@ -1,5 +1,5 @@
-//! What feeds an EVD: endpoints, listen points and service requests; and simple EVDs feed an
-//! aggregate. An EVD cannot be freed while something feeds it.
+//! The objects that feed an EVD: endpoints, listen points and UD service requests feed a simple
+//! EVD, and simple EVDs feed an aggregate. An EVD cannot be freed while an object feeds it.
 
 use platform::use_count::{Counted, Use, UseCount};
 
@@ -16,16 +16,17 @@ impl Counted for Evd {
     }
 }
 
-/// An object's use of the EVD that it feeds.
+/// The use count's record that an object feeds an EVD.
 pub(crate) type Feed = Use<Evd>;
 
 impl Core {
-    /// Begins to feed an aggregate, which promises a seat.
+    /// Begins to feed an aggregate, and reserves a seat in it.
     pub(super) fn feed_aggregate(&self, aevd: EvdHandle) -> Result<Reservation> {
         Reservation::of(self.evds.get(aevd.as_raw()).ok_or(Error::InvalidAevd)?)
     }
 
-    /// Begins to feed an EVD, which must be of this stream.
+    /// Begins to feed an EVD. Fails with `InvalidEvdType` if its stream is not `stream`, and with
+    /// `invalid` if the handle is not valid.
     pub(crate) fn feed(&self, evd: EvdHandle, stream: EventType, invalid: Error) -> Result<Feed> {
         let evd = self.evds.get(evd.as_raw()).ok_or(invalid)?;
         if evd.stream != stream {

@@ -1,4 +1,4 @@
-//! The end of an event dispatcher (page it_evd_free).
+//! Freeing an event dispatcher (page it_evd_free).
 
 use core::sync::atomic::Ordering;
 
@@ -16,15 +16,15 @@ impl Evd {
     /// Destroys the NIC's queue.
     pub(super) fn destroy_queue(&self) {
         if let Queue::Dto(queue) = &self.queue {
-            // Nothing uses it any more, so this can only fail with the device, and then the CQ is
-            // gone, too.
+            // Nothing uses the CQ, so this fails only if the device is dead, and then the CQ is
+            // destroyed with the device.
             let _ = queue.cq().destroy();
         }
     }
 }
 
-/// What an event dispatcher has to drop when it is freed: without its control lock, as it may own
-/// anything.
+/// What is left to drop after an EVD was closed. It is dropped without the control lock, since that
+/// may run the consumer's code.
 struct Remains {
     callback: Option<Attached>,
     feed: Option<Feed>,
@@ -32,8 +32,8 @@ struct Remains {
 }
 
 impl Evd {
-    /// Ends all that the control lock guards: no callback begins, nothing can be attached, and its
-    /// aggregate does not name it any more.
+    /// Closes the EVD: from now on no callback begins, nothing can be attached, and its aggregate
+    /// returns no notification of it. The caller holds the control lock.
     fn close(&self, control: &mut Control) -> Remains {
         control.gone = true;
         self.set_closed(closed::FREED, || true);
@@ -44,9 +44,9 @@ impl Evd {
         }
     }
 
-    /// Shuts the EVD unless it is used. One critical section decides that: a callback that
-    /// has not begun cannot begin afterwards, and a refused call leaves nothing that others could
-    /// see.
+    /// Closes the EVD unless its callback runs or an object feeds it. Checks and closes in one
+    /// critical section: a callback that has not begun cannot begin afterwards, and a call that
+    /// fails changes nothing.
     fn close_unless_used(&self) -> Result<Remains> {
         let mut control = self.control.lock();
         if control.running {
@@ -67,6 +67,7 @@ impl Core {
         self.free_closed_evd(evd, remains);
     }
 
+    /// Frees an EVD that [`Evd::close`] has closed.
     fn free_closed_evd(&self, evd: &Evd, remains: Remains) {
         if let Some((place, _)) = self.singleton(evd.stream) {
             let _ = place.compare_exchange(evd.handle.as_raw(), 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -77,7 +78,7 @@ impl Core {
         let Remains { callback, feed, notifier } = remains;
         drop((callback, feed));
         if let Some(aggregate) = evd.aggregate() {
-            // It has seats only if the IA is being freed.
+            // EVDs still feed it only if the whole IA is being freed.
             aggregate.remove_all();
         }
         evd.wake();
@@ -85,7 +86,7 @@ impl Core {
             notifier.wake();
         }
         evd.destroy_queue();
-        // Only now is its slot empty.
+        // The index can be reused only after the CQ was destroyed, which empties its slot.
         if removed {
             self.evds.release(evd.handle.as_raw());
         }
@@ -93,12 +94,12 @@ impl Core {
 }
 
 impl Ia {
-    /// Destroys an event dispatcher; events that are queued are lost, waiters return
-    /// [`Error::Abort`]. A simple one leaves its aggregate, which does not name it any more.
+    /// Frees an event dispatcher. Queued events are lost, and waiters return [`Error::Abort`]. A
+    /// simple event dispatcher no longer feeds its aggregate, which returns no notification of it.
     ///
-    /// Errors: `InvalidEvd`; `InvalidEvdState` while its callback runs; `EvdBusy` while anything
-    /// feeds it (an aggregate: while a simple dispatcher does); `InvalidIa`; `IaCatastrophe`.
-    /// Blocks for the device (completions). May be called in a callback of another dispatcher.
+    /// Errors: `InvalidEvd`; `InvalidEvdState` while its callback runs; `EvdBusy` while an object
+    /// feeds it (for an aggregate: a simple event dispatcher); `InvalidIa`; `IaCatastrophe`. Blocks
+    /// for the device (completions). May be called in a callback of another event dispatcher.
     /// Thread-safe: a call that races with it succeeds or finds the handle invalid. Page
     /// it_evd_free.
     #[doc(alias = "it_evd_free")]

@@ -1,18 +1,21 @@
 //! Event dispatchers.
 //!
-//! One file, one subject: `create`, `modify` (and query), `free`: the life of an event dispatcher
-//! (EVD); `queue` and `dto`: where its events are; `aggregate`: EVDs that collect the notifications
-//! of others; `feed`: what feeds an EVD; `deliver`: events that software makes; `dequeue`, `wait`,
-//! `take`: taking events; `callback` and `notification`: other ways to learn of events.
+//! - `create`, `modify` (and query), `free`: the life of an event dispatcher (EVD).
+//! - `queue`, `dto`: the two kinds of queue, for events that software makes and for completions.
+//! - `aggregate`: aggregate EVDs, which collect the notifications of simple EVDs.
+//! - `feed`: counts the objects that feed an EVD.
+//! - `deliver`: queues events that software makes.
+//! - `dequeue`, `wait`, `take`: take events.
+//! - `callback`, `notification`: callback routines and notification objects.
 //!
-//! An event that arrives is announced ([`Core::announce`]): waiters look again, a callback may be
-//! due, and the aggregate or notification object that the EVD is linked to is notified. When an
-//! event is taken, only a callback has to learn of it.
+//! [`Core::announce`] runs after an event was queued: it wakes the waiters, runs or schedules the
+//! callback if it is due, and notifies the aggregate or the notification object of the EVD. After
+//! an event was taken, only the phase of the callback changes ([`Core::after_taking`]).
 //!
 //! Locks, outermost first: `changes` (sleeps; one modification at a time), the table entry
 //! (shared), an EVD's `control`, the state of an aggregate, a simple EVD's queue. At most one EVD's
-//! control lock is held at a time. Only under `changes` may a thread wait, and no consumer's code
-//! runs under a lock.
+//! control lock is held at a time. A thread may sleep only while it holds `changes` and no other of
+//! these locks. No code of the consumer runs under a lock.
 
 mod aggregate;
 pub(crate) mod callback;
@@ -64,37 +67,39 @@ pub(crate) enum Queue {
 struct Control {
     waiters: usize,
     callback: Option<Attached>,
-    /// A routine runs now, whether it is still attached or not.
+    /// A callback routine runs now. It may have been detached since it began.
     running: bool,
+    /// The serial number of the latest callback routine.
     serials: u64,
     /// The aggregate that this EVD feeds.
     aevd: Option<Feed>,
     notifier: Option<Notifier>,
+    /// The EVD is freed.
     gone: bool,
 }
 
 pub(crate) struct Evd {
     pub(crate) handle: EvdHandle,
     pub(crate) stream: EventType,
-    /// Without CREATE_FD, which is cleared when the notification object is closed.
+    /// The flags at creation, without CREATE_FD: a query derives that flag from `notifier`.
     flags: EvdFlags,
     queue: Queue,
     policy: OverflowPolicy,
     threshold: AtomicUsize,
     enabled: AtomicBool,
     overflowed: AtomicBool,
-    /// Counts the endpoints, listen points, service requests and simple EVDs that feed it.
+    /// Counts the endpoints, listen points, UD service requests and simple EVDs that feed this EVD.
     pub(crate) feeds: UseCount,
     control: Mutex<Control>,
     callback_attached: AtomicBool,
-    /// It feeds an aggregate or has a notification object.
+    /// This EVD feeds an aggregate or has a notification object.
     linked: AtomicBool,
-    /// Only its aggregate takes its events.
+    /// The consumer can take the events of this EVD only from its aggregate.
     captive: AtomicBool,
-    /// Its seat in the aggregate; written under the aggregate's lock.
+    /// The index of this EVD's seat in its aggregate. Written under the aggregate's lock.
     seat: AtomicUsize,
     changes: SleepLock,
-    /// Raised when waiters should look again.
+    /// Raised when waiters should check the queue again.
     signal: Signal,
     pub(crate) context: Context,
 }
@@ -117,13 +122,15 @@ impl Evd {
         self.callback_attached.load(Ordering::Acquire)
     }
 
-    /// Under the control lock.
+    /// Records whether a callback is attached, and closes the CQ's slot while one is. The caller
+    /// holds the control lock.
     fn set_callback(&self, attached: bool) {
         self.callback_attached.store(attached, Ordering::Release);
         self.set_closed(closed::CALLBACK, || attached);
     }
 
-    /// Closes the CQ's slot for a reason, or removes that reason.
+    /// Adds or removes one of the reasons for which the CQ's slot is closed. Does nothing if this
+    /// EVD has no CQ.
     pub(crate) fn set_closed(&self, reason: u32, closed: impl FnOnce() -> bool) {
         if let Queue::Dto(queue) = &self.queue {
             queue.set_closed(reason, closed);
@@ -134,7 +141,7 @@ impl Evd {
         self.enabled.load(Ordering::Acquire)
     }
 
-    /// Whether it notifies an aggregate or a notification object of its events while it is enabled.
+    /// Whether this EVD notifies an aggregate or a notification object while it is enabled.
     fn is_linked(&self) -> bool {
         self.linked.load(Ordering::Acquire)
     }
@@ -184,7 +191,8 @@ impl Evd {
         }
     }
 
-    /// Has the next event announced. A queue of software events always announces.
+    /// Arms the CQ, so that the next event is announced. A queue of software events needs no
+    /// arming: all its events are announced.
     fn arm(&self) {
         match &self.queue {
             Queue::Dto(queue) => queue.arm(),
@@ -193,7 +201,7 @@ impl Evd {
         }
     }
 
-    /// Whether the notification criteria are present. If not, has the next event announced.
+    /// Whether the notification criteria are present. If they are not, arms the EVD.
     fn watch(&self) -> bool {
         if self.notified() {
             return true;
@@ -202,7 +210,7 @@ impl Evd {
             return false;
         }
         self.arm();
-        // What came before it was armed is not announced.
+        // An event that arrived before the EVD was armed is not announced.
         self.notified()
     }
 
@@ -235,8 +243,8 @@ impl Core {
         self.evds.get(evd.as_raw()).ok_or(Error::InvalidEvd)
     }
 
-    /// Where the one EVD of an asynchronous stream is recorded, and the error if there is one
-    /// already.
+    /// For an asynchronous stream, which can have one EVD: the word that records this EVD's handle,
+    /// and the error if the stream already has an EVD.
     fn singleton(&self, stream: EventType) -> Option<(&core::sync::atomic::AtomicU64, Error)> {
         match stream {
             EventType::ASYNC_AFF_EVENT_STREAM => Some((&self.affiliated, Error::AsyncAffEvdExists)),
@@ -251,4 +259,4 @@ impl Core {
     }
 }
 
-const _: () = assert!(THRESHOLD_DISABLE == 0, "notified() takes 0 for never");
+const _: () = assert!(THRESHOLD_DISABLE == 0, "notified() takes a threshold of 0 for never");

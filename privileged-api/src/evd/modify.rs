@@ -1,4 +1,4 @@
-//! Asking an event dispatcher what it is like, and changing it (pages it_evd_query, it_evd_modify).
+//! Querying and changing the parameters of an event dispatcher (pages it_evd_query, it_evd_modify).
 
 use core::sync::atomic::Ordering;
 
@@ -11,20 +11,20 @@ use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
-/// What can be changed of every event dispatcher.
+/// The parameters of every event dispatcher that can be changed.
 const OF_ALL: EvdParamMask = EvdParamMask::ENABLED.union(EvdParamMask::OVERFLOWED);
-/// What else can be changed of simple ones.
+/// Further parameters that can be changed, of simple event dispatchers only.
 const OF_SIMPLE: EvdParamMask =
     EvdParamMask::QUEUE_SIZE.union(EvdParamMask::THRESHOLD).union(EvdParamMask::AEVD_HANDLE);
 
 impl Ia {
-    /// Says what an event dispatcher is like now. Size and threshold of an aggregate are 0. Whether
-    /// there is a notification object stands for the file descriptor; [`Ia::evd_notification`]
-    /// gives it.
+    /// Returns the parameters of an event dispatcher. Size and threshold of an aggregate are 0. In
+    /// place of the file descriptor, `has_fd` says whether there is a notification object;
+    /// [`Ia::evd_notification`] returns the object.
     ///
-    /// Errors: `InvalidEvd`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Waits for a modification
-    /// under way. Does not block, but for a modification that is under way. May be called in
-    /// callbacks. Thread-safe. Page it_evd_query.
+    /// Errors: `InvalidEvd`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Blocks only while another
+    /// call modifies the event dispatcher. May be called in callbacks. Thread-safe. Page
+    /// it_evd_query.
     #[doc(alias = "it_evd_query")]
     pub fn evd_query(&self, evd: EvdHandle, mask: EvdParamMask) -> Result<EvdParam> {
         let core = self.live()?;
@@ -32,7 +32,7 @@ impl Ia {
         if EvdParamMask::from_bits(mask.bits()).is_none() {
             return Err(Error::InvalidMask);
         }
-        // What is modified together is seen together.
+        // Under this lock the query returns either all changes of an evd_modify or none.
         let _changes = evd.changes.lock(&core.shared.platform);
         let wants = |bit| mask.intersects(bit | EvdParamMask::ALL);
         let (aevd, has_fd) = {
@@ -77,27 +77,28 @@ impl Ia {
         Ok(param)
     }
 
-    /// Changes an event dispatcher: queue size, threshold, the aggregate that it feeds, enabled,
-    /// overflowed. Changes all or nothing; parameters that are given together are checked together.
-    /// The overflow of an event dispatcher for completions cannot be cleared: clearing and setting
-    /// it have no effect there, nor do they for an aggregate.
+    /// Changes parameters of an event dispatcher: queue size, threshold, the aggregate that it
+    /// feeds, enabled, overflowed. Changes all or nothing; parameters that are given together are
+    /// checked together. The overflowed state of an event dispatcher for completions cannot be
+    /// cleared: setting or clearing it has no effect there, nor for an aggregate.
     ///
     /// The aggregate can be changed while the event dispatcher is disabled (or is disabled by this
     /// call) and has no notification object. An aggregate without
     /// [`EvdFlags::DEQUEUE_NOTIFICATIONS`] cannot be changed: the event dispatcher feeds it until
-    /// it is freed. Null has no effect if it feeds none. The former aggregate forgets what it was
-    /// notified of.
+    /// the event dispatcher is freed. A null aggregate has no effect if the event dispatcher feeds
+    /// none. The former aggregate loses the notifications of this event dispatcher.
     ///
-    /// When it is enabled, it notifies its aggregate, callback or notification object, at once if
-    /// it is in the notification criteria. Threads that wait on it when it begins to notify an
-    /// aggregate or a notification object return `InvalidEvdState`. Notifications made before it is
-    /// disabled remain.
+    /// An event dispatcher that is enabled and meets the notification criteria at once notifies its
+    /// aggregate, callback or notification object. Threads that wait on it when it begins to notify
+    /// an aggregate or a notification object return `InvalidEvdState`. Notifications that were made
+    /// before the event dispatcher is disabled remain.
     ///
-    /// Errors: `InvalidEvd`, `InvalidMask` (also for what an aggregate does not have),
-    /// `InvalidAevd`, `CallbackExists` (one is attached, so it can feed no aggregate),
+    /// Errors: `InvalidEvd`, `InvalidMask` (also for a parameter that an aggregate does not have),
+    /// `InvalidAevd`, `CallbackExists` (an event dispatcher with a callback can feed no aggregate),
     /// `InvalidEvdState` (the aggregate cannot be changed now), `InvalidQueueSize`,
     /// `InvalidThreshold`, `ResourceQueueSize`, `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks
-    /// for the device (size of completions). Not for callbacks. Thread-safe. Page it_evd_modify.
+    /// for the device (to change the size of a queue of completions). Not for callbacks.
+    /// Thread-safe. Page it_evd_modify.
     #[doc(alias = "it_evd_modify")]
     pub fn evd_modify(&self, evd: EvdHandle, mask: EvdParamMask, params: &EvdParam) -> Result<()> {
         let core = self.call()?;
@@ -123,12 +124,13 @@ impl Ia {
             return Err(Error::InvalidQueueSize);
         }
         if let Some(size) = resize {
-            // If the EVD was freed meanwhile, that is why its queue cannot be resized.
+            // If the EVD was freed meanwhile, its queue cannot be resized for that reason.
             let invalid = |error| if core.evd(evd.handle).is_err() { Error::InvalidEvd } else { error };
             core.resize(&evd, size).map_err(invalid)?;
         }
         if switch == Some(false) && evd.is_enabled() && evd.is_linked() {
-            // Notifies while it is still enabled, and records that it was ready.
+            // Notify while the EVD is still enabled, and record whether the notification object was
+            // ready.
             core.announce(&evd, Origin::Call);
             evd.keep_ready(evd.notified());
         }
@@ -148,14 +150,15 @@ impl Ia {
         {
             evd.overflowed.store(false, Ordering::Release);
         }
-        // Waiters, the callback, and the aggregate or notification object apply the new parameters.
+        // The new parameters may make the notification criteria present.
         core.announce(&evd, Origin::Call);
         Ok(())
     }
 }
 
 impl Core {
-    /// The aggregate that an EVD is to feed: `None` for no change, `Some(None)` for no aggregate.
+    /// The new aggregate of an EVD: `None` for no change, `Some(None)` for no aggregate. `disabled`
+    /// says that the EVD is disabled, or is about to be.
     fn other_aggregate(
         &self,
         evd: &Evd,

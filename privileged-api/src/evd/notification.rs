@@ -1,11 +1,12 @@
 //! Notification objects: a kernel's equivalent of the file descriptor of IT_EVD_CREATE_FD (page
 //! it_evd_create).
 //!
-//! A notification object is ready while its EVD is enabled and in the notification criteria.
-//! Reading it takes no event. An embedder polls it, waits for it, or has a waker called, so it fits
-//! into a loop over many EVDs, IAs and other sources.
+//! A notification object is ready while its EVD is enabled and meets the notification criteria.
+//! Checking it takes no event. A consumer polls it, waits for it, or registers a waker, so one loop
+//! can serve many EVDs, IAs and other sources.
 //!
-//! Locks: the EVD's control lock, then its queue's. Wakers are called without locks.
+//! Locks, outermost first: the EVD's control lock, its queue's lock. Wakers are called without
+//! locks.
 
 use alloc::sync::{Arc, Weak};
 use core::future::{Future, poll_fn};
@@ -21,10 +22,11 @@ use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
-/// The EVD's side of its notification object.
+/// The EVD's state for its notification object.
 #[derive(Default)]
 pub(super) struct Notifier {
-    /// It was ready when the EVD was disabled, and remains ready until the criteria are absent.
+    /// The object was ready when the EVD was disabled, and remains ready until the notification
+    /// criteria are absent.
     kept: bool,
     waker: Option<Waker>,
 }
@@ -32,10 +34,10 @@ pub(super) struct Notifier {
 /// An object that is ready while an event dispatcher notifies: the equivalent of the file
 /// descriptor of IT_EVD_CREATE_FD.
 ///
-/// It belongs to one event dispatcher. It is ready while that is enabled and in the notification
-/// criteria, until enough events were taken. If it was ready when the event dispatcher was
-/// disabled, it also remains ready until then. A clone is the same object. It keeps neither the
-/// event dispatcher nor the IA alive.
+/// It belongs to one event dispatcher. It is ready while the event dispatcher is enabled and meets
+/// the notification criteria. If it was ready when the event dispatcher was disabled, it remains
+/// ready until so many events were taken that the criteria are absent. A clone is the same object.
+/// The object keeps neither the event dispatcher nor the IA alive.
 ///
 /// All methods return `InvalidEvd` once the event dispatcher is freed, `InvalidEvdState` once the
 /// object is closed, `InvalidIa` and `IaCatastrophe`. All are thread-safe, and may be called in
@@ -47,23 +49,23 @@ pub struct Notification {
 }
 
 impl Notification {
-    /// The event dispatcher.
+    /// The event dispatcher that the object belongs to.
     pub fn evd(&self) -> EvdHandle {
         self.evd.handle
     }
 
-    /// Whether it is ready. Does not block.
+    /// Whether the object is ready. Does not block.
     pub fn is_ready(&self) -> Result<bool> {
         let core = self.core.upgrade().ok_or(Error::InvalidIa)?;
         core.still_live()?;
         self.evd.ready()
     }
 
-    /// Waits until it is ready. `timeout` is in microseconds: 0 looks once, [`TIMEOUT_INFINITE`]
-    /// waits without end.
+    /// Waits until the object is ready. `timeout` is in microseconds: 0 only checks once,
+    /// [`TIMEOUT_INFINITE`] sets no limit.
     ///
-    /// Errors: `TimeoutExpired`; `Abort` if the dispatcher or the IA was freed meanwhile. Blocks.
-    /// Not for callbacks.
+    /// Errors: `TimeoutExpired`; `Abort` if the event dispatcher or the IA was freed meanwhile.
+    /// Blocks. Not for callbacks.
     pub fn wait(&self, timeout: u64) -> Result<()> {
         let core = self.core.upgrade().ok_or(Error::InvalidIa)?;
         core.shared.not_in_callback()?;
@@ -92,12 +94,13 @@ impl Notification {
         }
     }
 
-    /// As [`Notification::is_ready`]. If it is not ready, the task's waker is called when it may
-    /// be. For one task at a time: only the last waker is called. Wakers are called in the agent's
-    /// dispatcher thread and in consumers' calls, and must not wait.
+    /// Returns what [`Notification::is_ready`] returns, and registers the task's waker, which is
+    /// called when the object may have become ready. For one task at a time: a waker replaces the
+    /// earlier one. Wakers are called in the agent's dispatcher thread and in consumers' calls, and
+    /// must not wait.
     pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
         let waker = context.waker().clone();
-        // Cloned and dropped without the lock, as that runs the embedder's code.
+        // Clone and drop wakers without the lock, since both run the consumer's code.
         let before = match &mut self.evd.control.lock().notifier {
             Some(notifier) => notifier.waker.replace(waker),
             None => None,
@@ -110,14 +113,14 @@ impl Notification {
         }
     }
 
-    /// Completes when it is ready; one task at a time.
+    /// A future that completes when the object is ready. For one task at a time.
     pub fn ready(&self) -> impl Future<Output = Result<()>> + '_ {
         poll_fn(|context| self.poll_ready(context))
     }
 
-    /// Separates it, and all its clones, from the event dispatcher:
-    /// [`EvdFlags::CREATE_FD`](crate::EvdFlags::CREATE_FD) is cleared. Its waiters return
-    /// `InvalidEvdState`. Does not block.
+    /// Closes the object and all its clones. The event dispatcher's flag
+    /// [`EvdFlags::CREATE_FD`](crate::EvdFlags::CREATE_FD) is cleared, and threads that wait for
+    /// the object return `InvalidEvdState`. Does not block.
     pub fn close(&self) -> Result<()> {
         let core = self.core.upgrade().ok_or(Error::InvalidIa)?;
         core.still_live()?;
@@ -137,7 +140,7 @@ impl Notification {
 }
 
 impl Notifier {
-    /// Wakes its task.
+    /// Wakes the task that waits for the object, after the EVD was freed or the object was closed.
     pub(super) fn wake(self) {
         if let Some(waker) = self.waker {
             waker.wake();
@@ -146,7 +149,7 @@ impl Notifier {
 }
 
 impl Evd {
-    /// Whether the notification object is ready. If it is not, the next event is announced.
+    /// Whether the notification object is ready. If it is not, arms the EVD, unless it is disabled.
     fn ready(&self) -> Result<bool> {
         let enabled = self.is_enabled();
         {
@@ -166,7 +169,7 @@ impl Evd {
         Ok(ready)
     }
 
-    /// Sets whether the object remains ready although the EVD is, or is about to be, disabled.
+    /// Sets whether the object remains ready while the EVD is disabled.
     pub(super) fn keep_ready(&self, kept: bool) {
         if let Some(notifier) = &mut self.control.lock().notifier {
             notifier.kept = kept;
@@ -183,13 +186,13 @@ impl Evd {
 }
 
 impl Ia {
-    /// The notification object of an event dispatcher that was created with
+    /// Returns the notification object of an event dispatcher that was created with
     /// [`EvdFlags::CREATE_FD`](crate::EvdFlags::CREATE_FD): the `fd` of it_evd_create and
     /// it_evd_query.
     ///
-    /// Errors: `InvalidEvd`; `InvalidEvdState` (there is none, or it was closed); `InvalidIa`;
-    /// `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Pages
-    /// it_evd_create, it_evd_query.
+    /// Errors: `InvalidEvd`; `InvalidEvdState` (it has no notification object, or the object was
+    /// closed); `InvalidIa`; `IaCatastrophe`. Does not block. May be called in callbacks.
+    /// Thread-safe. Pages it_evd_create, it_evd_query.
     pub fn evd_notification(&self, evd: EvdHandle) -> Result<Notification> {
         let core = self.live()?;
         let evd = core.evd(evd)?;

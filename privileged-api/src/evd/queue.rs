@@ -1,6 +1,7 @@
-//! The queue of an EVD whose events software makes: bounded, allocated at creation.
+//! The queue of an EVD whose events software makes. It is bounded, and its memory is allocated when
+//! it is created or resized.
 //!
-//! Owns the events. Its one lock is the innermost and held for a few instructions.
+//! Owns the events. Its lock is the innermost, and is held for a few instructions.
 
 use alloc::collections::VecDeque;
 
@@ -9,7 +10,7 @@ use platform::sync::Mutex;
 use crate::event::Event;
 use crate::status::{Error, Result};
 
-/// Events that such a queue holds at most.
+/// The largest capacity of such a queue.
 pub(crate) const MAX_EVENTS: usize = 1 << 15;
 
 pub(crate) struct SoftQueue {
@@ -23,7 +24,7 @@ struct Ring {
 
 impl SoftQueue {
     pub(crate) fn new(capacity: usize) -> Result<SoftQueue> {
-        Ok(SoftQueue { ring: Mutex::new(Ring { events: room(capacity)?, capacity }) })
+        Ok(SoftQueue { ring: Mutex::new(Ring { events: allocate(capacity)?, capacity }) })
     }
 
     /// Appends an event; false if the queue is full.
@@ -49,16 +50,16 @@ impl SoftQueue {
         self.ring.lock().capacity
     }
 
-    /// Changes the capacity; refuses one that is too small for what is queued.
+    /// Changes the capacity. Fails with `InvalidQueueSize` if more events are queued than fit.
     pub(crate) fn resize(&self, capacity: usize) -> Result<()> {
-        let mut events = room(capacity)?;
+        let mut events = allocate(capacity)?;
         let mut ring = self.ring.lock();
         if ring.events.len() > capacity {
             return Err(Error::InvalidQueueSize);
         }
         events.append(&mut ring.events);
         ring.capacity = capacity;
-        // The old buffer is freed after the lock.
+        // Release the old buffer without the lock.
         let old = core::mem::replace(&mut ring.events, events);
         drop(ring);
         drop(old);
@@ -66,7 +67,7 @@ impl SoftQueue {
     }
 }
 
-fn room(capacity: usize) -> Result<VecDeque<Event>> {
+fn allocate(capacity: usize) -> Result<VecDeque<Event>> {
     if capacity > MAX_EVENTS {
         return Err(Error::ResourceQueueSize);
     }
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_what_was_asked_for_and_no_more() {
+    fn a_queue_holds_as_many_events_as_its_capacity() {
         let queue = SoftQueue::new(2).unwrap();
         assert!(queue.push(event(1)) && queue.push(event(2)));
         assert!(!queue.push(event(3)));
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn resizing_keeps_order_and_refuses_to_lose_events() {
+    fn resizing_keeps_the_order_and_fails_if_events_do_not_fit() {
         let queue = SoftQueue::new(2).unwrap();
         assert!(queue.push(event(1)) && queue.push(event(2)));
         assert_eq!(queue.resize(1), Err(Error::InvalidQueueSize));

@@ -1,5 +1,5 @@
-//! Taking an event in two steps: what came out, under the dispatcher's locks, and what it means,
-//! without any.
+//! Taking an event in two steps: the first removes it from the queue under the EVD's locks, the
+//! second makes the consumer's event and applies the effects without locks.
 
 use kernel_agent::Completion;
 
@@ -10,13 +10,16 @@ use crate::handle::EvdHandle;
 use crate::ia::Core;
 
 /// What was taken from an EVD.
-#[expect(clippy::large_enum_variant, reason = "taking allocates nothing; it is on its way to the caller")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "boxing would allocate on each dequeue; the value lives only until it is returned"
+)]
 pub(super) enum Taken {
     /// An event that software made.
     Soft(Event),
-    /// A completion, and the dispatcher on which it was queued.
+    /// A completion, and the EVD on which it was queued.
     Completion(EvdHandle, Completion),
-    /// A notification of this EVD.
+    /// A notification that names this EVD.
     Name(EvdHandle),
 }
 
@@ -33,8 +36,8 @@ impl Evd {
         }
     }
 
-    /// Takes the oldest event if the notification criteria are present. `look` matters to an
-    /// aggregate, of which the caller is a waiter.
+    /// Takes the oldest event if the notification criteria are present. `look` applies only to an
+    /// aggregate. The caller is one of the aggregate's waiters.
     pub(super) fn take_if_notified(&self, look: Look) -> Option<Taken> {
         match &self.queue {
             Queue::Soft(queue) => self.take_soft(queue).map(Taken::Soft),
@@ -51,7 +54,8 @@ impl Evd {
 }
 
 impl Core {
-    /// The event that was taken from `evd`, and all that follows from it. The caller holds no lock.
+    /// Makes the event that was taken from `evd`, and applies the effects of a failed completion.
+    /// The caller holds no lock.
     pub(super) fn event(&self, evd: &Evd, taken: Taken) -> Event {
         match taken {
             Taken::Soft(event) => event,

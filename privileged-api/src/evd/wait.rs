@@ -1,7 +1,7 @@
 //! Waiting for events (page it_evd_wait).
 //!
-//! A waiter looks, arms the CQ, looks again, and then sleeps on the EVD's signal. Before it sleeps
-//! it spins for a moment, since a completion often arrives shortly.
+//! A waiter first spins for a moment, since a completion often arrives soon. Then it arms the CQ,
+//! checks the queue again, and sleeps on the EVD's signal.
 
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -19,12 +19,13 @@ use crate::status::Error;
 /// How long a waiter spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(10);
 
-/// A failed [`Ia::evd_wait`]: why, and (after a timeout) how many events are queued.
+/// The failure of an [`Ia::evd_wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitError {
     /// The reason.
     pub error: Error,
-    /// Events queued; defined after [`Error::TimeoutExpired`].
+    /// The number of events that are queued. Defined only if the error is
+    /// [`Error::TimeoutExpired`].
     pub nmore: usize,
 }
 
@@ -54,7 +55,7 @@ impl PartialEq<Error> for WaitError {
     }
 }
 
-/// Counts a waiter while it lives.
+/// Counts a waiter of the EVD until it is dropped.
 struct Waiter<'a>(&'a Evd);
 
 impl<'a> Waiter<'a> {
@@ -88,20 +89,22 @@ impl Ia {
     /// Waits until the event dispatcher notifies, and takes the oldest event. Returns the event and
     /// the number of events that are still queued.
     ///
-    /// It returns when a notification event is queued, or as many events as the threshold says. For
-    /// an aggregate, it returns when one of its enabled event dispatchers is in that state, with a
-    /// notification that names it or with its oldest event, as the aggregate was created; the
-    /// number is 0. A waiter that sleeps returns events that come later, and does not repeat a
-    /// notification that another waiter returned. `timeout` is in microseconds: 0 looks once,
-    /// [`TIMEOUT_INFINITE`] waits without end. After `TimeoutExpired` the error holds the number of
-    /// events that are queued.
+    /// The call returns when a notification event is queued, or as many events as the threshold. On
+    /// an aggregate, it returns when one of its enabled event dispatchers meets these criteria. An
+    /// aggregate with [`EvdFlags::DEQUEUE_NOTIFICATIONS`](crate::EvdFlags::DEQUEUE_NOTIFICATIONS)
+    /// returns a notification that names that event dispatcher; an aggregate without it returns the
+    /// oldest event of that event dispatcher. In both cases the number is 0. A waiter that slept
+    /// returns an event that arrived later, and does not repeat a notification that another waiter
+    /// returned. `timeout` is in microseconds: 0 only checks once, [`TIMEOUT_INFINITE`] sets no
+    /// limit. After `TimeoutExpired` the error holds the number of events that are queued.
     ///
-    /// Errors: `WaiterLimit` (with a threshold other than one there can be one waiter),
-    /// `InvalidEvd`, `InvalidEvdState` (only its aggregate takes its events; or it is enabled and
-    /// notifies an aggregate or a notification object, now or before), `Abort` (the event
-    /// dispatcher or the IA was freed meanwhile), `TimeoutExpired`, `CallbackExists`, `InvalidIa`,
-    /// `IaCatastrophe`; `Interrupt` cannot happen, as there are no signals. May block for a remote
-    /// event. Not for callbacks. Thread-safe. Page it_evd_wait.
+    /// Errors: `WaiterLimit` (with a threshold other than one there can be only one waiter),
+    /// `InvalidEvd`, `InvalidEvdState` (its events can be taken only from its aggregate; or it is
+    /// enabled and feeds an aggregate or has a notification object, when the call begins or while
+    /// it waits), `Abort` (the event dispatcher or the IA was freed meanwhile), `TimeoutExpired`,
+    /// `CallbackExists`, `InvalidIa`, `IaCatastrophe`; `Interrupt` cannot happen, as kernel threads
+    /// receive no POSIX signals. May block for a remote event. Not for callbacks. Thread-safe. Page
+    /// it_evd_wait.
     #[doc(alias = "it_evd_wait")]
     pub fn evd_wait(&self, evd: EvdHandle, timeout: u64) -> Result<(Event, usize), WaitError> {
         let core = self.live()?;
@@ -134,7 +137,7 @@ impl Ia {
             }
             if look == Look::All && !matches!(evd.queue, Queue::Soft(_)) {
                 evd.arm();
-                // What came before it was armed is not announced.
+                // An event that arrived before the EVD was armed is not announced.
                 if let Some(taken) = take(look) {
                     return Ok(taken);
                 }
@@ -161,12 +164,13 @@ fn passed(core: &Arc<Core>, deadline: Option<Instant>) -> bool {
 }
 
 impl Evd {
-    /// Whether it notifies an aggregate or a notification object, so that no thread may wait on it.
+    /// Whether the EVD notifies an aggregate or a notification object, so that no thread may wait
+    /// on it.
     fn notifies_elsewhere(&self, control: &Control) -> bool {
         self.is_captive() || self.is_enabled() && (control.aevd.is_some() || control.notifier.is_some())
     }
 
-    /// Fails if a waiter has to give up.
+    /// Fails if waiters of this EVD must return an error.
     fn still_waits(&self) -> Result<(), Error> {
         let control = self.control.lock();
         if control.gone {
