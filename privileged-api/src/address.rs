@@ -223,7 +223,7 @@ pub enum IwarpNetEndpoint {
 /// The part of a path that depends on the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NetEndpoint {
-    /// InfiniBand: what our IAs use.
+    /// InfiniBand, which the IAs of this stack use.
     Ib(IbNetEndpoint),
     /// VIA.
     Via(ViaNetAddr),
@@ -250,7 +250,7 @@ pub struct Path {
 }
 
 impl Path {
-    /// The InfiniBand part, if it is one.
+    /// The InfiniBand part, if the path has one.
     pub const fn ib(&self) -> Option<&IbNetEndpoint> {
         match &self.remote {
             NetEndpoint::Ib(ib) => Some(ib),
@@ -258,7 +258,7 @@ impl Path {
         }
     }
 
-    /// The InfiniBand part to change, if it is one.
+    /// The InfiniBand part for changes, if the path has one.
     pub const fn ib_mut(&mut self) -> Option<&mut IbNetEndpoint> {
         match &mut self.remote {
             NetEndpoint::Ib(ib) => Some(ib),
@@ -305,7 +305,7 @@ impl Default for ConnAttributes {
 pub struct CnEstId(pub u64);
 
 /// Private data of a received connection message: the whole field, padded with zeros. A field of
-/// nothing but zeros counts as none, since InfiniBand's messages always have the field.
+/// zeros only counts as no private data, because InfiniBand's messages always have the field.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PrivateData {
     bytes: [u8; MAX_PRIV_DATA],
@@ -417,14 +417,14 @@ impl core::fmt::Debug for RmrContext {
     }
 }
 
-/// Makes the RDMA address of a local address, for a region with absolute addressing. Checks
-/// nothing, always succeeds.
+/// Makes the RDMA address of a local address, for a region with absolute addressing. Checks nothing
+/// and always succeeds.
 #[doc(alias = "it_make_rdma_addr_absolute")]
 pub const fn make_rdma_addr_absolute(addr: usize) -> RdmaAddr {
     RdmaAddr(hton64(addr as u64))
 }
 
-/// Makes the RDMA address of an offset, for a region with relative addressing. Checks nothing,
+/// Makes the RDMA address of an offset, for a region with relative addressing. Checks nothing and
 /// always succeeds.
 #[doc(alias = "it_make_rdma_addr_relative")]
 pub const fn make_rdma_addr_relative(offset: u64) -> RdmaAddr {

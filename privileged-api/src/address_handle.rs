@@ -22,11 +22,11 @@ use crate::path::path_to;
 use crate::pz::{InZone, Pz};
 use crate::status::{Error, Result};
 
-/// Address handles of an IA at most.
+/// The most address handles that an IA can have.
 pub(crate) const MAX_ADDRESS_HANDLES: u32 = 4096;
 
 pub(crate) struct AddressHandle {
-    /// All but the destination's queue pair and key.
+    /// The address vector, except the queue pair and key of the destination.
     vector: DatagramAddress,
     path: Path,
     common: Arc<Common>,
@@ -44,7 +44,7 @@ impl AddressHandle {
         &self.common.context
     }
 
-    /// Whether an endpoint in this zone may use it.
+    /// Whether an endpoint in this zone may use the handle.
     pub(crate) fn is_in(&self, pz: &Pz) -> bool {
         self.common.zone.handle == pz.handle
     }
@@ -84,7 +84,7 @@ impl Core {
         self.addrs.get(handle.as_raw()).ok_or(Error::InvalidAh)
     }
 
-    /// Frees an address handle; false if another call did.
+    /// Frees an address handle; false if another call freed it first.
     pub(crate) fn free_address_handle(&self, address: &AddressHandle) -> bool {
         let freed = self.addrs.remove(address.common.handle.as_raw()).is_some();
         if freed {
@@ -98,8 +98,8 @@ impl Ia {
     /// Creates an address handle in a protection zone, for datagrams of endpoints in that zone.
     ///
     /// With [`AhFlags::PATH_COMPLETE`] the path is used as it is; a path from [`Ia::get_pathinfo`]
-    /// is complete. Without it, only the path's destination and service level count, and the other
-    /// members are chosen. That is meant for the sender of a received datagram, whose path
+    /// is complete. Without it, only the path's destination and service level count, and the IA
+    /// chooses the other members. That is meant for the sender of a received datagram, whose path
     /// [`Path::of_sender`](crate::Path::of_sender) makes. (RoCE has no LIDs, by which InfiniBand's
     /// incomplete paths name the sender; its GID is in the header in front of each datagram.)
     ///
@@ -109,9 +109,9 @@ impl Ia {
     /// effect on RoCE, where each datagram has a GRH. Each member must fit into its bits.
     ///
     /// Errors: `InvalidPz`, `InvalidFlags`, `InvalidSpigot`, `InvalidSourcePath` (also for a
-    /// destination that cannot be any node's), `Resources`, `InvalidIa`, `IaCatastrophe`;
-    /// `NoPermission` cannot happen, as any consumer may send datagrams. Does not block.
-    /// Not for callbacks. Thread-safe. Page it_address_handle_create.
+    /// destination that no node can have), `Resources`, `InvalidIa`, `IaCatastrophe`;
+    /// `NoPermission` cannot happen, as any consumer may send datagrams. Does not block. Not for
+    /// callbacks. Thread-safe. Page it_address_handle_create.
     #[doc(alias = "it_address_handle_create")]
     pub fn address_handle_create(
         &self,

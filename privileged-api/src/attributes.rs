@@ -8,26 +8,26 @@ use crate::event::EventType;
 use crate::flags::{EvdFlags, IoblTypes, LmrFlags, MemPriv};
 use crate::handle::{EvdHandle, IaHandle, LmrHandle, PzHandle, SrqHandle};
 
-/// No limit to the receives in progress of an endpoint.
+/// No limit on the Receives in progress of an endpoint.
 #[doc(alias = "IT_HARD_HI_WATERMARK_DISABLE")]
 pub const HARD_HI_WATERMARK_DISABLE: usize = usize::MAX;
-/// The threshold that is never reached: only notification events notify.
+/// A threshold that is never reached: only notification events notify.
 #[doc(alias = "IT_THRESHOLD_DISABLE")]
 pub const THRESHOLD_DISABLE: usize = 0;
-/// The timeout that never comes.
+/// A timeout that never expires.
 #[doc(alias = "IT_TIMEOUT_INFINITE")]
 pub const TIMEOUT_INFINITE: u64 = u64::MAX;
 
-/// How addresses in a region are meant.
+/// The addressing mode of a region.
 #[doc(alias = "it_addr_mode_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u32)]
 pub enum AddrMode {
-    /// From the base address.
+    /// Absolute addresses: the first byte has the base address.
     #[default]
     #[doc(alias = "IT_ADDR_MODE_ABSOLUTE")]
     Absolute = 0,
-    /// From zero.
+    /// Offsets: the first byte has the address 0.
     #[doc(alias = "IT_ADDR_MODE_RELATIVE")]
     Relative = 1,
 }
@@ -47,7 +47,7 @@ pub enum EpState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u32)]
 pub enum EpStateRc {
-    /// Neither connected nor about to be.
+    /// Neither connected nor establishing a connection.
     #[default]
     #[doc(alias = "IT_EP_STATE_UNCONNECTED")]
     Unconnected = 0,
@@ -57,13 +57,13 @@ pub enum EpStateRc {
     /// The passive side accepted (three-way).
     #[doc(alias = "IT_EP_STATE_ACTIVE2_CONNECTION_PENDING")]
     Active2ConnectionPending = 2,
-    /// The passive side accepted and waits.
+    /// The passive side accepted, and waits until the connection is established.
     #[doc(alias = "IT_EP_STATE_PASSIVE_CONNECTION_PENDING")]
     PassiveConnectionPending = 3,
     /// Connected.
     #[doc(alias = "IT_EP_STATE_CONNECTED")]
     Connected = 4,
-    /// Everything is flushed.
+    /// Not operational: all requests are flushed.
     #[doc(alias = "IT_EP_STATE_NONOPERATIONAL")]
     Nonoperational = 5,
     /// iWARP only.
@@ -76,10 +76,10 @@ pub enum EpStateRc {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum EpStateUd {
-    /// Everything is flushed.
+    /// Not operational: all requests are flushed.
     #[doc(alias = "IT_EP_STATE_UD_NONOPERATIONAL")]
     Nonoperational = 0,
-    /// It works.
+    /// Operational.
     #[doc(alias = "IT_EP_STATE_UD_OPERATIONAL")]
     Operational = 1,
 }
@@ -191,11 +191,11 @@ pub struct EpParam {
     pub dst_path: Path,
     /// Protection zone.
     pub pz: PzHandle,
-    /// Dispatcher of the send queue.
+    /// The EVD of the send queue.
     pub request_sevd: EvdHandle,
-    /// Dispatcher of the receive queue.
+    /// The EVD of the receive queue.
     pub recv_sevd: EvdHandle,
-    /// Dispatcher of connection events; null for UD.
+    /// The EVD of connection events; null for UD.
     pub connect_sevd: EvdHandle,
     /// Attributes.
     pub attr: EpAttributes,
@@ -211,19 +211,19 @@ pub struct EvdParam {
     pub event_number: EventType,
     /// Flags.
     pub evd_flag: EvdFlags,
-    /// Events that the queue holds; 0 of an aggregate one.
+    /// Size of the queue in events; 0 for an aggregate EVD.
     pub sevd_queue_size: usize,
-    /// Events that make a notification; 0 of an aggregate one.
+    /// Threshold: the number of events that make a notification; 0 for an aggregate EVD.
     pub sevd_threshold: usize,
-    /// The aggregate dispatcher, or null.
+    /// The aggregate EVD, or null.
     pub aevd: EvdHandle,
     /// Whether it has a notification object (`fd` is not -1), which
     /// [`Ia::evd_notification`](crate::Ia::evd_notification) gives.
     #[doc(alias = "fd")]
     pub has_fd: bool,
-    /// Something feeds it.
+    /// An event stream or another EVD feeds it.
     pub evd_bound: bool,
-    /// It notifies an aggregate dispatcher, callback or notification object.
+    /// It is enabled: it notifies an aggregate EVD, a callback or a notification object.
     pub evd_enabled: bool,
     /// It overflowed.
     pub evd_overflowed: bool,
@@ -245,9 +245,9 @@ pub struct LmrParam {
     pub length: u64,
     /// Privileges.
     pub privs: MemPriv,
-    /// Flags. SHARED says whether it is shared.
+    /// Flags. SHARED is set while the region is shared.
     pub flags: LmrFlags,
-    /// As given at creation.
+    /// The identifier that was given at creation.
     pub shared_id: u32,
     /// RMR context, if peers have access.
     pub rmr_context: Option<RmrContext>,
@@ -259,9 +259,9 @@ pub struct LmrParam {
     pub addr_mode: AddrMode,
     /// Linked to memory.
     pub linked: bool,
-    /// Elements that a list may have.
+    /// The most elements that a list may have.
     pub iobl_num_elts: usize,
-    /// The type of list that is linked; none if not linked to a list.
+    /// The type of the linked list; empty if the region is not linked to a list.
     pub iobl_type: IoblTypes,
 }
 
@@ -270,7 +270,7 @@ pub struct LmrParam {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u32)]
 pub enum RmrType {
-    /// One that the IA has; only to create a region.
+    /// A type that the IA supports; only for the creation of a region.
     #[default]
     #[doc(alias = "IT_RMR_TYPE_DEFAULT")]
     Default = 0,
@@ -290,17 +290,17 @@ pub struct RmrParam {
     pub ia: IaHandle,
     /// Protection zone.
     pub pz: PzHandle,
-    /// Linked to an LMR. What follows but for the type is defined only then.
+    /// Linked to an LMR. If it is not, all following members except the type are undefined.
     pub linked: bool,
     /// The LMR.
     pub lmr: LmrHandle,
-    /// Base address; absolute, whatever the addressing mode.
+    /// Base address: absolute in both addressing modes.
     pub addr: usize,
     /// Length.
     pub length: u64,
     /// Privileges of peers.
     pub privs: MemPriv,
-    /// Lets a peer reach it.
+    /// The context with which peers reach the region.
     pub rmr_context: Option<RmrContext>,
     /// Type: narrow or wide.
     #[doc(alias = "type")]
@@ -321,7 +321,7 @@ pub struct SrqParam {
     pub max_recv_dtos: usize,
     /// Segments of a Receive at most.
     pub max_recv_segs: usize,
-    /// While armed: an event reports that fewer Receives than this are left. Otherwise 0.
+    /// If fewer Receives than this are left, an event reports that; 0 while it is not armed.
     pub low_watermark: usize,
 }
 
@@ -341,7 +341,7 @@ pub struct ListenParam {
     pub ia_handle: IaHandle,
     /// The spigot.
     pub spigot_id: usize,
-    /// The dispatcher of connection requests.
+    /// The EVD of connection requests.
     pub connect_evd: EvdHandle,
     /// The qualifier.
     pub connect_qual: ConnQual,
@@ -355,7 +355,7 @@ pub struct AddrParam {
     pub ia: IaHandle,
     /// Protection zone.
     pub pz: PzHandle,
-    /// Where datagrams go, and how.
+    /// The path of the datagrams.
     pub path: Path,
 }
 
@@ -365,15 +365,15 @@ pub struct AddrParam {
 pub struct UdSvcReqParam {
     /// The IA.
     pub ia: IaHandle,
-    /// What names the request at the peer, each time that it is made.
+    /// The identifier of the request at the peer, equal each time that the request is made.
     pub request_id: u32,
-    /// The dispatcher of replies.
+    /// The EVD of replies.
     pub reply_evd: EvdHandle,
     /// The service.
     pub conn_qual: ConnQual,
-    /// Where the request goes.
+    /// The path to the peer.
     pub destination_path: Path,
-    /// The private data that goes along; exactly the consumer's bytes.
+    /// The private data of the request: exactly the consumer's bytes.
     pub private_data: Option<PrivateData>,
     /// Its length.
     pub private_data_length: usize,
@@ -409,7 +409,7 @@ pub struct ObjectCounts {
 }
 
 impl ObjectCounts {
-    /// Whether there is none at all.
+    /// Whether the IA has no objects.
     pub fn is_empty(&self) -> bool {
         *self == ObjectCounts::default()
     }

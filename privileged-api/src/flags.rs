@@ -9,7 +9,7 @@ bitflags! {
     #[doc(alias = "it_dto_flags_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct DtoFlags: u32 {
-        /// Success makes a completion event as well.
+        /// A request that succeeds also makes a completion event.
         #[doc(alias = "IT_COMPLETION_FLAG")]
         const COMPLETION = 0x01;
         /// The completion event is a notification event. Needs [`DtoFlags::COMPLETION`].
@@ -18,23 +18,23 @@ bitflags! {
         /// The peer's matching receive completes with notification.
         #[doc(alias = "IT_SOLICITED_WAIT_FLAG")]
         const SOLICITED_WAIT = 0x04;
-        /// Does not start before earlier RDMA Reads are complete.
+        /// The request does not start before earlier RDMA Reads are complete.
         #[doc(alias = "IT_BARRIER_FENCE_FLAG")]
         const BARRIER_FENCE = 0x08;
         /// An unlink does not start before earlier work requests are complete.
         #[doc(alias = "IT_UNLINK_FENCE_FLAG")]
         const UNLINK_FENCE = 0x10;
-        /// The local sink is unlinked when done.
+        /// The local sink is unlinked when the request is complete.
         #[doc(alias = "IT_UNLINK_LOCAL_SINK")]
         const UNLINK_LOCAL_SINK = 0x20;
-        /// May be held back until one without this flag is posted.
+        /// The request may be delayed until a request without this flag is posted.
         #[doc(alias = "IT_COALESCE_WR_FLAG")]
         const COALESCE = 0x40;
     }
 }
 
 bitflags! {
-    /// What may be done with a region.
+    /// Privileges on a region.
     #[doc(alias = "it_mem_priv_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct MemPriv: u32 {
@@ -44,7 +44,7 @@ bitflags! {
         /// Sink of local Receives and RDMA Reads.
         #[doc(alias = "IT_PRIV_LOCAL_WRITE")]
         const LOCAL_WRITE = 0x0002;
-        /// Both local ones.
+        /// Local read and local write.
         #[doc(alias = "IT_PRIV_LOCAL")]
         const LOCAL = 0x0003;
         /// Source of incoming RDMA Reads.
@@ -53,33 +53,33 @@ bitflags! {
         /// Sink of incoming RDMA Writes.
         #[doc(alias = "IT_PRIV_REMOTE_WRITE")]
         const REMOTE_WRITE = 0x0008;
-        /// Both remote ones.
+        /// Remote read and remote write.
         #[doc(alias = "IT_PRIV_REMOTE")]
         const REMOTE = 0x000c;
         /// Target of incoming atomic operations.
         #[doc(alias = "IT_PRIV_ATOMIC")]
         const ATOMIC = 0x0010;
-        /// Everything.
+        /// All privileges.
         #[doc(alias = "IT_PRIV_ALL")]
         const ALL = 0x001f;
     }
 }
 
 bitflags! {
-    /// Options of a local memory region. [`LmrFlags::NONE`] is a bit of its own, without effect.
+    /// Options of a local memory region. [`LmrFlags::NONE`] is a separate bit without effect.
     #[doc(alias = "it_lmr_flag_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct LmrFlags: u32 {
         /// No option.
         #[doc(alias = "IT_LMR_FLAG_NONE")]
         const NONE = 0x0001;
-        /// Share translation resources with a matching region.
+        /// The region shares translation resources with a matching region.
         #[doc(alias = "IT_LMR_FLAG_SHARED")]
         const SHARED = 0x0002;
         /// Non-coherent mode.
         #[doc(alias = "IT_LMR_FLAG_NONCOHERENT")]
         const NONCOHERENT = 0x0004;
-        /// Others may not share with it.
+        /// Other regions may not share its translation resources.
         #[doc(alias = "IT_LMR_FLAG_NON_SHAREABLE")]
         const NON_SHAREABLE = 0x0008;
     }
@@ -90,19 +90,19 @@ bitflags! {
     #[doc(alias = "it_evd_flags_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct EvdFlags: u32 {
-        /// The aggregate dispatcher delivers notification events.
+        /// The aggregate event dispatcher returns notification events.
         #[doc(alias = "IT_EVD_DEQUEUE_NOTIFICATIONS")]
         const DEQUEUE_NOTIFICATIONS = 0x01;
-        /// Make a notification object.
+        /// The event dispatcher gets a notification object.
         #[doc(alias = "IT_EVD_CREATE_FD")]
         const CREATE_FD = 0x02;
-        /// The stream's default overflow behaviour.
+        /// Overflow behaviour: the stream's default.
         #[doc(alias = "IT_EVD_OVERFLOW_DEFAULT")]
         const OVERFLOW_DEFAULT = 0x04;
         /// An overflow makes an event on the asynchronous stream.
         #[doc(alias = "IT_EVD_OVERFLOW_NOTIFY")]
         const OVERFLOW_NOTIFY = 0x08;
-        /// Room in the queue ends the overflow by itself.
+        /// An overflow ends when the queue has room again.
         #[doc(alias = "IT_EVD_OVERFLOW_AUTO_RESET")]
         const OVERFLOW_AUTO_RESET = 0x10;
     }
@@ -154,7 +154,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Types of I/O buffer list that an IA takes.
+    /// Types of I/O buffer list that an IA supports.
     #[doc(alias = "it_iobl_type_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct IoblTypes: u32 {
@@ -184,7 +184,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Types of connection qualifier that a spigot takes.
+    /// Types of connection qualifier that a spigot supports.
     #[doc(alias = "it_conn_qual_type_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct ConnQualTypes: u32 {
@@ -218,7 +218,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// What a datagram's completion adds.
+    /// Properties of a received datagram, in its completion.
     #[doc(alias = "it_dto_ud_flags_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct DtoUdFlags: u32 {
@@ -233,7 +233,7 @@ bitflags! {
     #[doc(alias = "it_ep_param_mask_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct EpParamMask: u32 {
-        /// All of them.
+        /// All parameters.
         const ALL = 0x0000_0001;
         /// `ia`
         const IA = 0x0000_0002;
@@ -297,7 +297,7 @@ bitflags! {
     #[doc(alias = "it_evd_param_mask_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct EvdParamMask: u32 {
-        /// All of them.
+        /// All parameters.
         const ALL = 0x000001;
         /// `ia`
         const IA = 0x000002;
@@ -329,7 +329,7 @@ bitflags! {
     #[doc(alias = "it_lmr_param_mask_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct LmrParamMask: u32 {
-        /// All of them.
+        /// All parameters.
         const ALL = 0x000001;
         /// `ia`
         const IA = 0x000002;
@@ -367,7 +367,7 @@ bitflags! {
     #[doc(alias = "it_rmr_param_mask_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct RmrParamMask: u32 {
-        /// All of them.
+        /// All parameters.
         const ALL = 0x000001;
         /// `ia`
         const IA = 0x000002;
@@ -398,7 +398,7 @@ bitflags! {
     #[doc(alias = "it_srq_param_mask_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct SrqParamMask: u32 {
-        /// All of them.
+        /// All parameters.
         const ALL = 0x000001;
         /// `ia`
         const IA = 0x000002;
@@ -418,7 +418,7 @@ bitflags! {
     #[doc(alias = "it_pz_param_mask_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct PzParamMask: u32 {
-        /// All of them.
+        /// All parameters.
         const ALL = 0x01;
         /// `ia`
         const IA = 0x02;
@@ -430,7 +430,7 @@ bitflags! {
     #[doc(alias = "it_listen_param_mask_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct ListenParamMask: u32 {
-        /// All of them.
+        /// All parameters.
         const ALL = 0x0001;
         /// `ia`
         const IA_HANDLE = 0x0002;
@@ -448,7 +448,7 @@ bitflags! {
     #[doc(alias = "it_ah_flags_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct AhFlags: u32 {
-        /// The path is complete; otherwise what is missing is chosen.
+        /// The path is complete; without this flag the IA chooses the missing members.
         #[doc(alias = "IT_AH_PATH_COMPLETE")]
         const PATH_COMPLETE = 0x1;
     }
@@ -459,7 +459,7 @@ bitflags! {
     #[doc(alias = "it_addr_param_mask_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct AddrParamMask: u32 {
-        /// All of them.
+        /// All parameters.
         const ALL = 0x0001;
         /// `ia`
         const IA = 0x0002;
@@ -475,7 +475,7 @@ bitflags! {
     #[doc(alias = "it_ud_svc_req_param_mask_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct UdSvcReqParamMask: u32 {
-        /// All of them.
+        /// All parameters.
         const ALL = 0x01;
         /// `ia`
         const IA_HANDLE = 0x02;

@@ -1,5 +1,5 @@
-//! Handles: one word each, checked in constant time (page it_handle_t). [`api_core::handle`] says
-//! what the bits mean.
+//! Handles: one word each, checked in constant time (page it_handle_t). [`api_core::handle`]
+//! defines the bits.
 
 use core::fmt;
 
@@ -33,7 +33,7 @@ pub enum HandleType {
 }
 
 impl HandleType {
-    /// The tag of such handles.
+    /// The tag of handles of this type.
     pub(crate) const fn tag(self) -> Tag {
         Tag::new(self as u32)
     }
@@ -80,8 +80,8 @@ impl Handle {
         self.0 == 0
     }
 
-    /// The type that the word claims; whether such an object lives is for
-    /// [`Ia::get_handle_type`](crate::Ia::get_handle_type) to say.
+    /// The type that the word claims. [`Ia::get_handle_type`](crate::Ia::get_handle_type) also
+    /// checks that such an object exists.
     pub(crate) const fn claimed_type(self) -> Option<HandleType> {
         match handle::tag(self.0) {
             Some(number) => HandleType::from_number(number),
@@ -200,7 +200,7 @@ impl LmrHandle {
     /// [`crate::Ia::mem_map`]).
     ///
     /// Only work requests of privileged endpoints may use it, and never as the sink of an RDMA
-    /// Read; elsewhere it is a completion error. It is the same for all IAs.
+    /// Read; elsewhere it is a completion error. The handle has one value for all IAs.
     /// [`crate::IaInfo::direct_lmr_handle`] says whether an IA has it.
     #[doc(alias = "direct_lmr_handle")]
     pub const DIRECT: LmrHandle =

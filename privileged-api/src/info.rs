@@ -1,4 +1,4 @@
-//! What an IA is and can do (pages it_ia_info_t, it_interface_list).
+//! The properties of an IA (pages it_ia_info_t, it_interface_list).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,11 +24,11 @@ pub enum TransportType {
     ViaFc = 3,
     /// iWARP over TCP.
     IwarpTcp = 4,
-    /// The vendor's own.
+    /// A transport of the vendor's own.
     Vendor = 1000,
 }
 
-/// An interface that an IA can be created on.
+/// An interface on which an IA can be created.
 #[doc(alias = "it_interface_t")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
@@ -77,7 +77,7 @@ pub struct VendorIb {
     pub revision: u32,
 }
 
-/// What an IA is and can do.
+/// The properties of an IA.
 #[doc(alias = "it_ia_info_t")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IaInfo {
@@ -103,11 +103,11 @@ pub struct IaInfo {
     pub ep_work_queues_resizable: bool,
     /// Whether three-way establishment is possible.
     pub three_way_handshake_support: bool,
-    /// Whether there is private data.
+    /// Whether connection messages carry private data.
     pub private_data_support: bool,
     /// Whether connection requests carry the peer's message size.
     pub max_message_size_support: bool,
-    /// Whether there are IRD and ORD.
+    /// Whether endpoints have IRD and ORD.
     pub ird_ord_ia_support: bool,
     /// Whether their negotiation can be suppressed.
     pub ird_ord_suppressible: bool,
@@ -130,9 +130,9 @@ pub struct IaInfo {
     /// Spigots.
     #[doc(alias = "num_spigots")]
     pub spigot_info: Vec<SpigotInfo>,
-    /// The dispatcher of affiliated asynchronous events, or null.
+    /// The EVD of affiliated asynchronous events, or null.
     pub affiliated_err_evd: EvdHandle,
-    /// The dispatcher of unaffiliated asynchronous events, or null.
+    /// The EVD of unaffiliated asynchronous events, or null.
     pub unaffiliated_err_evd: EvdHandle,
     /// Shared receive queues.
     pub srq_support: bool,
@@ -154,13 +154,13 @@ pub struct IaInfo {
     pub rmr_types_supported: RmrTypes,
     /// Relative addressing.
     pub addr_mode_relative_support: bool,
-    /// Whether the sink of an RDMA Read needs remote write.
+    /// Whether the sink of an RDMA Read needs the remote write privilege.
     pub rdma_read_requires_remote_write: bool,
-    /// Whether RDMA enables can be modified.
+    /// Whether `rdma_read_enable` and `rdma_write_enable` can be modified.
     pub ep_rdma_enables_modifiable: bool,
     /// RDMA Read to an RMR, and unlinking the local sink.
     pub rdma_read_local_extensions: bool,
-    /// Whether overflow of DTO dispatchers is detected.
+    /// Whether overflow of DTO EVDs is detected.
     pub dto_evd_overflow_detection: bool,
     /// Atomic operations.
     pub atomic_support: bool,
@@ -182,7 +182,7 @@ pub struct IaInfo {
     pub iobl_types_supported: IoblTypes,
 }
 
-/// Gives the memory of an [`IaInfo`] back. (Dropping it does the same.)
+/// Releases the memory of an [`IaInfo`]. Dropping it has this effect, too.
 ///
 /// Errors: none. Does not block. May be called in callbacks. Thread-safe. Page it_ia_info_free.
 #[doc(alias = "it_ia_info_free")]

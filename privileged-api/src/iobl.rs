@@ -31,7 +31,7 @@ impl LmrTriplet {
     }
 }
 
-/// A piece of an RMR of this side, as the sink of an RDMA Read (iWARP only).
+/// A piece of a local RMR, as the sink of an RDMA Read (iWARP only).
 #[doc(alias = "it_rmr_triplet_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RmrTriplet {
@@ -50,7 +50,7 @@ pub struct RmrTriplet {
 pub struct IoblVeElt {
     /// The first I/O address.
     pub io_addr: IoAddr,
-    /// Its length.
+    /// The length of the element in bytes.
     pub elt_len: u64,
 }
 

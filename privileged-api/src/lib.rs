@@ -1,33 +1,33 @@
 //! IT-API 2.1 (The Open Group, 2006) for the privileged consumer, on the VIA Kernel Agent.
 //!
-//! Boot code makes a [`Provider`], adds the agent of each NIC, and hands it out. A consumer creates
-//! an [`Ia`] and calls the specification's routines on it, without their prefix `it_`:
-//! `it_post_send(ep, …)` is [`Ia::post_send`]. Searching the documentation for the specification's
-//! names works.
+//! Boot code makes a [`Provider`], adds the agent of each NIC, and passes the provider to
+//! consumers. A consumer creates an [`Ia`] and calls the specification's routines on it, without
+//! their prefix `it_`: `it_post_send(ep, …)` is [`Ia::post_send`]. Searching the documentation for
+//! the specification's names works.
 //!
-//! - Handles are words that each call checks in constant time; a freed, foreign or null one is the
-//!   page's error.
+//! - Handles are words that each call checks in constant time; a freed, foreign or null handle
+//!   returns the error that the page names.
 //! - Output parameters are return values, `IT_NO_ADDR` is `None`, return codes are [`Error`] with
 //!   the header's numbers.
 //! - Privilege is the [`Privileged`] token given to [`Provider::ia_create`]; without it each
 //!   privileged call fails as its page says.
 //! - Posting and dequeuing neither allocate, wait, format nor take a lock that two queues share.
-//!   All calls are thread-safe, freeing included (model "strongly thread safe" of chapter 4.2, and
-//!   more).
+//!   All calls are thread-safe, freeing included (more than the model "strongly thread safe" of
+//!   chapter 4.2 asks).
 //! - Callbacks run in the agent's dispatcher thread or the IA's callback thread, never inside a
-//!   call, and never twice at the same time for one event dispatcher.
+//!   call. For one event dispatcher at most one callback runs at a time.
 //! - When the device dies, the IA is disabled: all calls but [`Ia::ia_free`] return
 //!   `IaCatastrophe`, and all waiters return.
 //!
 //! docs/embed.md says how to bring the stack into a kernel. A whole program is the example `hello`
 //! of the crate `ferrovia`.
 //!
-//! What the specification leaves open is decided where the call is documented, and listed in
-//! docs/decisions.md.
+//! Where the specification leaves a choice, the documentation of the call states the choice made
+//! here; docs/decisions.md lists all choices.
 //!
-//! One file, one subject: `handle` (typed handles), `evd` (events), `ep` (endpoints, their state
-//! machine and the data path), `srq` (Receives shared by endpoints), `address_handle` and
-//! `ud_service` (destinations of datagrams), `lmr`, `rmr` and `mem_map` (memory), `listen` and `cm`
+//! The modules are `handle` (typed handles), `evd` (events), `ep` (endpoints, their state machine
+//! and the data path), `srq` (Receives shared by endpoints), `address_handle` and `ud_service`
+//! (destinations of datagrams), `lmr`, `rmr` and `mem_map` (memory), `listen` and `cm`
 //! (connections), `upcalls` (events of the agent). Handle words, object tables, queue slots, the
 //! life of an IA and callback threads are in `api-core`.
 #![no_std]

@@ -16,7 +16,7 @@ pub(crate) const DEFAULT_TIMEOUT_US: u64 = 10_000_000;
 /// Partition keys of the port's table, with and without full membership.
 const PARTITION_KEYS: [u16; 2] = [0xffff, 0x7fff];
 
-/// The GID that an address names, if it can be one node's.
+/// The GID that an address names, if a single node can have it.
 fn gid(addr: &NetAddr) -> Result<Gid> {
     let gid = match addr {
         NetAddr::Ipv4(ipv4) => Gid::from_ipv4((*ipv4).into()),
@@ -125,15 +125,15 @@ impl Path {
 }
 
 impl Ia {
-    /// Finds paths to a network address. Returns at most `num_paths` of them, and the number of
-    /// all.
+    /// Finds paths to a network address. Returns at most `num_paths` of them, and the number of all
+    /// paths.
     ///
     /// There is one path to each address, from the port's GID of the same kind, and none while the
     /// port is down. No message is sent to find it, so the peer need not be reachable.
     ///
-    /// Errors: `InvalidSpigot`, `InvalidAddress` (no node has this address), `InvalidNetaddr` (a
-    /// type that is not known here), `InvalidIa`, `IaCatastrophe`; `Interrupt` cannot happen, as
-    /// there are no signals. Does not block. Not for callbacks. Thread-safe. Page it_get_pathinfo.
+    /// Errors: `InvalidSpigot`, `InvalidAddress` (no node has this address), `InvalidNetaddr` (the
+    /// type is not supported), `InvalidIa`, `IaCatastrophe`; `Interrupt` cannot happen, as there
+    /// are no signals. Does not block. Not for callbacks. Thread-safe. Page it_get_pathinfo.
     #[doc(alias = "it_get_pathinfo")]
     pub fn get_pathinfo(
         &self,
@@ -157,9 +157,9 @@ impl Ia {
     }
 
     /// Converts a network address to another type: each GID has an IPv6 address, and a GID that
-    /// maps an IPv4 address has that too.
+    /// maps an IPv4 address also has that address.
     ///
-    /// Errors: `InvalidConversion`, `InvalidNetaddr` (the source's type is not known here),
+    /// Errors: `InvalidConversion`, `InvalidNetaddr` (the source's type is not supported),
     /// `InvalidAddress`, `InvalidIa`, `IaCatastrophe`; `Interrupt` cannot happen, as there are no
     /// signals. Does not block. Not for callbacks. Thread-safe. Page it_convert_net_addr.
     #[doc(alias = "it_convert_net_addr")]

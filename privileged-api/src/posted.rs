@@ -103,9 +103,9 @@ impl<T: Keyed, const N: usize> Posted<T, N> {
         self.take_out(failed, None)
     }
 
-    /// Removes the links that were posted to a queue pair that is gone, but for the link with the
-    /// key that the device reports. If no link remains, `device`, which has that key, becomes the
-    /// last one.
+    /// Removes the links that were posted to a destroyed queue pair, except the link with the key
+    /// that the device reports. If no link remains, `device`, which has that key, becomes the last
+    /// one.
     pub(crate) fn dropped(&mut self, qpn: u32, device: T) -> Left {
         self.take_out(|link| link.qpn() == qpn && link.key() != device.key(), Some(device))
     }
@@ -172,7 +172,7 @@ mod tests {
     fn a_failure_reports_which_links_remain() {
         let mut links = posted(1..=3);
         assert_eq!(links.failed(ONE, 1), Left::Both);
-        assert_eq!(links.failed(ONE, 2), Left::Both, "another queue pair's");
+        assert_eq!(links.failed(ONE, 2), Left::Both, "posted to another queue pair");
         assert_eq!(links.failed(OTHER, 2), Left::Last);
         assert_eq!((links.now(), links.before()), (Link(0x503, ONE), Some(FIRST)));
         assert_eq!(links.failed(ONE, 3), Left::Before);

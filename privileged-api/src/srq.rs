@@ -85,7 +85,7 @@ impl Core {
 }
 
 impl Ia {
-    /// Creates a shared receive queue with these limits, and with room for one Receive at least.
+    /// Creates a shared receive queue with these limits, and with room for at least one Receive.
     /// The low watermark is not armed.
     ///
     /// Errors: `SrqNotSupported`, `InvalidPz`, `ResourceRecvDto`, `ResourceRseg`, `Resources`,
@@ -160,7 +160,7 @@ impl Ia {
     }
 
     /// Changes the low watermark, the number of Receives that may be outstanding, or both. If one
-    /// of both fails, neither changes.
+    /// change fails, neither is made.
     ///
     /// Setting the low watermark arms it once: when fewer Receives are left,
     /// `IT_ASYNC_AFF_SRQ_LOW_WATERMARK` is queued on the affiliated EVD; at once if fewer are left
@@ -170,8 +170,8 @@ impl Ia {
     ///
     /// Errors: `InvalidSrq`, `InvalidMask` (`MAX_RECV_DTO` among them on an IA whose
     /// `srq_resizable` is false), `InvalidSrqSize` (more Receives are outstanding),
-    /// `SrqLowWatermark`, `Resources` (beyond the IA's limit, too), `InvalidIa`, `IaCatastrophe`.
-    /// Blocks for the device. Not for callbacks. Thread-safe. Page it_srq_modify.
+    /// `SrqLowWatermark`, `Resources` (also for a size beyond the IA's limit), `InvalidIa`,
+    /// `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe. Page it_srq_modify.
     #[doc(alias = "it_srq_modify")]
     pub fn srq_modify(&self, srq: SrqHandle, mask: SrqParamMask, params: &SrqParam) -> Result<()> {
         let core = self.call()?;
@@ -202,8 +202,8 @@ impl Ia {
         })
     }
 
-    /// Destroys a shared receive queue. Receives that are left never complete. When this returns,
-    /// the device does not touch their buffers.
+    /// Destroys a shared receive queue. Receives that are left never complete. After this call the
+    /// device does not access their buffers.
     ///
     /// Errors: `InvalidSrq`, `SrqBusy` while an endpoint uses it, `InvalidIa`, `IaCatastrophe`.
     /// Blocks for the device. May be called in callbacks. Thread-safe: a call that races with it

@@ -5,7 +5,7 @@
 
 use api_core::{Ended, OutOfResources};
 
-/// Why a call failed at once: what was wrong with which argument.
+/// The error of a call that failed at once: the argument, and what is wrong with it.
 #[doc(alias = "it_status_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -31,7 +31,7 @@ pub enum Error {
     /// Evd_handle: a callback routine is attached.
     #[doc(alias = "IT_ERR_CALLBACK_EXISTS")]
     CallbackExists = 7,
-    /// Ep_handle: one of its DTO event dispatchers overflowed, which is for good.
+    /// Ep_handle: one of its DTO event dispatchers overflowed; it can only be freed.
     #[doc(alias = "IT_ERR_CANNOT_RESET")]
     CannotReset = 8,
     /// Conn_qual: another consumer listens there already.
@@ -40,8 +40,8 @@ pub enum Error {
     /// Ep_handle: a narrow RMR is still bound to the endpoint.
     #[doc(alias = "IT_ERR_EP_BUSY")]
     EpBusy = 10,
-    /// Ep_handle: the endpoint is in the TimeWait condition towards this peer. Never returned: a reset
-    /// gives the endpoint another queue pair, so no consumer sees TimeWait.
+    /// Ep_handle: the endpoint is in the TimeWait condition with this peer. It is never returned: a
+    /// reset gives the endpoint another queue pair, so no consumer sees TimeWait.
     #[doc(alias = "IT_ERR_EP_TIMEWAIT")]
     EpTimewait = 11,
     /// Evd_handle: event streams still feed the event dispatcher.
@@ -59,7 +59,7 @@ pub enum Error {
     /// Hard_hi_watermark: not supported by this IA, must be zero.
     #[doc(alias = "IT_ERR_HARD_HI_WATERMARK")]
     HardHiWatermark = 16,
-    /// The IA had a catastrophic error; all that is left is to free it.
+    /// The IA had a catastrophic error; it can only be freed.
     #[doc(alias = "IT_ERR_IA_CATASTROPHE")]
     IaCatastrophe = 17,
     /// The wait was ended by a signal. Never returned: there are no signals in a kernel.
@@ -127,7 +127,7 @@ pub enum Error {
     /// Evd_handle: the state of the event dispatcher does not allow this.
     #[doc(alias = "IT_ERR_INVALID_EVD_STATE")]
     InvalidEvdState = 38,
-    /// The event stream of the event dispatcher is not the one wanted here.
+    /// The event dispatcher has another event stream than the call needs.
     #[doc(alias = "IT_ERR_INVALID_EVD_TYPE")]
     InvalidEvdType = 39,
     /// Flags: undefined bits, or a combination that is not allowed.
@@ -166,7 +166,7 @@ pub enum Error {
     /// Name: no such interface.
     #[doc(alias = "IT_ERR_INVALID_NAME")]
     InvalidName = 51,
-    /// Net_addr: the type of address is not known here.
+    /// Net_addr: the type of address is not supported.
     #[doc(alias = "IT_ERR_INVALID_NETADDR")]
     InvalidNetaddr = 52,
     /// Local_segments: more than the endpoint or shared receive queue takes.
@@ -223,7 +223,8 @@ pub enum Error {
     /// Spigot_id: no such spigot.
     #[doc(alias = "IT_ERR_INVALID_SPIGOT")]
     InvalidSpigot = 70,
-    /// Srq_handle: null, freed, foreign, of another type, or in the way.
+    /// Srq_handle: null, freed, foreign or of another type; or the endpoint takes its Receives from
+    /// a shared receive queue.
     #[doc(alias = "IT_ERR_INVALID_SRQ")]
     InvalidSrq = 71,
     /// Max_recv_dtos: less than what is posted.
@@ -241,8 +242,8 @@ pub enum Error {
     /// Ud_svc_req_id: no pending service request has this identifier.
     #[doc(alias = "IT_ERR_INVALID_UD_SVC_REQ_ID")]
     InvalidUdSvcReqId = 76,
-    /// Soft_hi_watermark: more than the shared receive queue holds, or zero. Never returned: InfiniBand
-    /// has no high watermarks of endpoints, and [`Error::SoftHiWatermark`] and
+    /// Soft_hi_watermark: more than the shared receive queue holds, or zero. It is never returned:
+    /// InfiniBand has no high watermarks of endpoints, and [`Error::SoftHiWatermark`] and
     /// [`Error::HardHiWatermark`] refuse them.
     #[doc(alias = "IT_ERR_INVALID_WATERMARK")]
     InvalidWatermark = 77,
@@ -255,9 +256,9 @@ pub enum Error {
     /// Handle: no context was ever set.
     #[doc(alias = "IT_ERR_NO_CONTEXT")]
     NoContext = 80,
-    /// The consumer is not privileged, or may not do this. it_address_handle_create,
-    /// it_address_handle_modify and it_ep_connect, whose pages list it, never return it: any consumer
-    /// may reach any address.
+    /// The consumer is not privileged, or may not do this. The pages it_address_handle_create,
+    /// it_address_handle_modify and it_ep_connect list it, but these calls never return it: any
+    /// consumer may reach any address.
     #[doc(alias = "IT_ERR_NO_PERMISSION")]
     NoPermission = 81,
     /// This IA does not support the operation.
@@ -326,7 +327,7 @@ pub enum Error {
     /// This IA has no shared receive queues.
     #[doc(alias = "IT_ERR_SRQ_NOT_SUPPORTED")]
     SrqNotSupported = 103,
-    /// Timeout: it passed first.
+    /// Timeout: expired before an event came.
     #[doc(alias = "IT_ERR_TIMEOUT_EXPIRED")]
     TimeoutExpired = 104,
     /// Ep_handle: the work queue is full.
@@ -335,11 +336,11 @@ pub enum Error {
     /// Evd_handle: no more waiters are permitted.
     #[doc(alias = "IT_ERR_WAITER_LIMIT")]
     WaiterLimit = 106,
-    /// Connect_qual: the local port is in use. Never returned: a qualifier with a local port is of
+    /// Connect_qual: the local port is in use. Never returned: a qualifier with a local port is for
     /// iWARP, and [`Error::InvalidConnQual`] refuses it.
     #[doc(alias = "IT_ERR_INVALID_IANA_LR_PORT")]
     InvalidIanaLrPort = 107,
-    /// Sd: not a socket. Never returned: it_socket_convert is of iWARP, and
+    /// Sd: not a socket. Never returned: it_socket_convert is for iWARP, and
     /// [`Error::OpNotSupported`] refuses it.
     #[doc(alias = "IT_ERR_INVALID_SD")]
     InvalidSd = 108,
@@ -360,7 +361,7 @@ impl Error {
         self as u32
     }
 
-    /// The name in the specification, and what it says of which argument.
+    /// The name in the specification, and a text that names the argument and what is wrong with it.
     const fn texts(self) -> (&'static str, &'static str) {
         match self {
             Error::Abort => ("IT_ERR_ABORT", "the event dispatcher was destroyed while it was waited on"),
@@ -383,27 +384,26 @@ impl Error {
             Error::CallbackExists => ("IT_ERR_CALLBACK_EXISTS", "evd_handle: a callback routine is attached"),
             Error::CannotReset => (
                 "IT_ERR_CANNOT_RESET",
-                "ep_handle: one of its DTO event dispatchers overflowed, which is for good",
+                "ep_handle: one of its DTO event dispatchers overflowed; it can only be freed",
             ),
             Error::ConnQualBusy => {
                 ("IT_ERR_CONN_QUAL_BUSY", "conn_qual: another consumer listens there already")
             }
             Error::EpBusy => ("IT_ERR_EP_BUSY", "ep_handle: a narrow RMR is still bound to the endpoint"),
-            Error::EpTimewait => (
-                "IT_ERR_EP_TIMEWAIT",
-                "ep_handle: the endpoint is in the TimeWait condition towards this peer",
-            ),
+            Error::EpTimewait => {
+                ("IT_ERR_EP_TIMEWAIT", "ep_handle: the endpoint is in the TimeWait condition with this peer")
+            }
             Error::EvdBusy => {
                 ("IT_ERR_EVD_BUSY", "evd_handle: event streams still feed the event dispatcher")
             }
-            Error::EvdWait => ("IT_ERR_EVD_WAIT", "evd_handle: somebody waits on the event dispatcher"),
+            Error::EvdWait => ("IT_ERR_EVD_WAIT", "evd_handle: a thread waits on the event dispatcher"),
             Error::EvdQueueFull => ("IT_ERR_EVD_QUEUE_FULL", "evd_handle: the queue is full"),
             Error::Fault => ("IT_ERR_FAULT", "part or all of the address range is invalid"),
             Error::HardHiWatermark => {
                 ("IT_ERR_HARD_HI_WATERMARK", "hard_hi_watermark: not supported by this IA, must be zero")
             }
             Error::IaCatastrophe => {
-                ("IT_ERR_IA_CATASTROPHE", "the IA had a catastrophic error; all that is left is to free it")
+                ("IT_ERR_IA_CATASTROPHE", "the IA had a catastrophic error; it can only be freed")
             }
             Error::Interrupt => ("IT_ERR_INTERRUPT", "the wait was ended by a signal"),
             Error::InvalidAddrMode => ("IT_ERR_INVALID_ADDR_MODE", "addr_mode: invalid or not supported"),
@@ -460,7 +460,7 @@ impl Error {
             ),
             Error::InvalidEvdType => (
                 "IT_ERR_INVALID_EVD_TYPE",
-                "the event stream of the event dispatcher is not the one wanted here",
+                "the event dispatcher has another event stream than the call needs",
             ),
             Error::InvalidFlags => {
                 ("IT_ERR_INVALID_FLAGS", "flags: undefined bits, or a combination that is not allowed")
@@ -492,7 +492,7 @@ impl Error {
             }
             Error::InvalidName => ("IT_ERR_INVALID_NAME", "name: no such interface"),
             Error::InvalidNetaddr => {
-                ("IT_ERR_INVALID_NETADDR", "net_addr: the type of address is not known here")
+                ("IT_ERR_INVALID_NETADDR", "net_addr: the type of address is not supported")
             }
             Error::InvalidNumSegments => (
                 "IT_ERR_INVALID_NUM_SEGMENTS",
@@ -542,9 +542,10 @@ impl Error {
                 ("IT_ERR_INVALID_SOURCE_PATH", "path: its local part does not name this IA")
             }
             Error::InvalidSpigot => ("IT_ERR_INVALID_SPIGOT", "spigot_id: no such spigot"),
-            Error::InvalidSrq => {
-                ("IT_ERR_INVALID_SRQ", "srq_handle: null, freed, foreign, of another type, or in the way")
-            }
+            Error::InvalidSrq => (
+                "IT_ERR_INVALID_SRQ",
+                "srq_handle: null, freed or foreign, or the endpoint takes Receives from one",
+            ),
             Error::InvalidSrqSize => ("IT_ERR_INVALID_SRQ_SIZE", "max_recv_dtos: less than what is posted"),
             Error::InvalidThreshold => {
                 ("IT_ERR_INVALID_THRESHOLD", "sevd_threshold: more than the queue size")

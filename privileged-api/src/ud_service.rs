@@ -1,10 +1,10 @@
-//! UD service requests and replies, InfiniBand's SIDR: a request asks a node which endpoint a
-//! datagram service has (pages it_ud_service_request_handle_create,
-//! it_ud_service_request_handle_query, it_ud_service_request_handle_free, it_ud_service_request,
-//! it_ud_service_reply).
+//! UD service requests and replies, InfiniBand's SIDR: a request asks a node for the endpoint of a
+//! datagram service (pages it_ud_service_request_handle_create, it_ud_service_request_handle_query,
+//! it_ud_service_request_handle_free, it_ud_service_request, it_ud_service_reply).
 //!
-//! Owns the request handles, and the peers' requests that wait for a reply. Their number is
-//! bounded; when there are too many, the oldest is dropped, as any datagram may be.
+//! Owns the request handles, and the peers' requests that wait for a reply. The number of waiting
+//! requests is bounded: a request beyond the bound replaces the oldest one, which counts as a lost
+//! datagram.
 //!
 //! Locks: the lock of the waiting requests is taken alone.
 
@@ -30,9 +30,9 @@ use crate::handle::{EvdHandle, ListenHandle, UdSvcReqHandle};
 use crate::ia::{Core, Ia, SPIGOT, private_data};
 use crate::status::{Error, Result};
 
-/// Request handles of an IA at most.
+/// The most request handles that an IA can have.
 pub(crate) const MAX_REQUESTS: u32 = 1024;
-/// Peers' requests that may wait for a reply.
+/// The most peers' requests that wait for a reply.
 const MAX_WAITING: usize = 64;
 
 /// A request handle.
@@ -50,8 +50,8 @@ pub(crate) struct UdSvcReq {
 
 /// A peer's request that waits for a reply.
 struct Waiting {
-    /// The consumer's identifier: made of the id that the peer gave the request, so the same for
-    /// each repetition.
+    /// The consumer's identifier. It is made of the id that the peer gave the request, so
+    /// repetitions of the request have it as well.
     id: u64,
     from: [u8; 16],
     request: ResolutionRequestId,
@@ -74,7 +74,7 @@ impl UdRequests {
     /// make room.
     ///
     /// Two peers may give their requests the same id. The reply names only the identifier, so the
-    /// second peer's request gets another one.
+    /// second peer's request gets another identifier.
     fn add(
         &mut self,
         name: u32,
@@ -112,7 +112,7 @@ impl Core {
         self.ud_svc_reqs.get(handle.as_raw()).ok_or(Error::InvalidUdSvc)
     }
 
-    /// Frees a request handle; false if another call did.
+    /// Frees a request handle; false if another call freed it first.
     pub(crate) fn free_ud_svc_req(&self, request: &UdSvcReq) -> bool {
         if self.ud_svc_reqs.remove(request.handle.as_raw()).is_none() {
             return false;
@@ -135,7 +135,7 @@ impl Core {
                 let ep_info = RemoteEpInfo { ud_ep_id: qpn, ud_ep_key: qkey };
                 self.ud_replied(event, resolution, (status, ep_info, redirection), ia);
             }
-            // No event reports it: the consumer asks again (it_ud_service_request).
+            // No event reports a timeout: the consumer asks again (it_ud_service_request).
             ResolutionEventKind::TimedOut { .. } => {}
         }
     }
@@ -192,7 +192,7 @@ impl Core {
             sidr::Status::ServiceIdNotSupported => UdSvcStatus::IdNotSupported,
             sidr::Status::NoQp => UdSvcStatus::NoEpAvailable,
             sidr::Status::Redirected if dst_path.is_some() => UdSvcStatus::Redirected,
-            // A redirection to a port that no path leads to is as good as a rejection.
+            // A redirection to a port that no path leads to is reported as a rejection.
             sidr::Status::Rejected | sidr::Status::Redirected | sidr::Status::VersionNotSupported => {
                 UdSvcStatus::Rejected
             }
@@ -223,8 +223,8 @@ impl Core {
 }
 
 impl Ia {
-    /// Prepares a request for a UD service: which endpoint at the end of a path has it? Sends
-    /// nothing yet.
+    /// Prepares a request that asks the node at the end of a path for the endpoint of a UD service.
+    /// Sends nothing yet.
     ///
     /// A reply is an `IT_CM_MSG_UD_SERVICE_REPLY_EVENT` on `reply_evd`. The path's local part is
     /// checked; its `timeout` is how long one request is repeated.
@@ -316,7 +316,8 @@ impl Ia {
         Ok(param)
     }
 
-    /// Frees a request handle: later replies are dropped. Reply events that are queued stay.
+    /// Frees a request handle: later replies are dropped. Reply events that are already queued stay
+    /// in the queue.
     ///
     /// Errors: `InvalidUdSvc`, `InvalidIa`, `IaCatastrophe`. Does not block.
     /// May be called in callbacks. Thread-safe. Page it_ud_service_request_handle_free.
@@ -344,7 +345,7 @@ impl Ia {
         })
     }
 
-    /// Answers a peer's request, which uses its identifier up, unless an error is returned.
+    /// Answers a peer's request. The identifier is invalid afterwards, unless an error is returned.
     /// `ep_info` counts only with [`UdSvcStatus::EpInfoValid`]. Consumers cannot use
     /// [`UdSvcStatus::Redirected`].
     ///

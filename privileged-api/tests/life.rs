@@ -1,4 +1,4 @@
-//! Connections come and go, callbacks run, waiters wake, devices die.
+//! Connections, callbacks, waiters, changes of attributes, and the death of a device.
 
 extern crate ferrovia_privileged_api as privileged_api;
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use privileged_api::*;
 use support::*;
 
-/// Adapters are opened and closed more often than there are numbers for them.
+/// Opens and closes adapters more often than there are IA numbers, so that numbers are used again.
 #[test]
 fn handles_of_one_adapter_name_nothing_in_another() {
     let world = World::new(1);
@@ -68,12 +68,12 @@ fn three_way_establishment_asks_the_active_side() {
     assert!(matches!(a.wait(a.connection), Event::ConnDisconnect { private_data: None, .. }));
     let Event::ConnDisconnect { private_data: Some(data), .. } = b.wait(b.connection) else { panic!() };
     assert_eq!(&data[..3], b"bye");
-    assert_eq!(a.ia.ep_disconnect(a.ep, b""), Ok(()), "nothing happens any more");
+    assert_eq!(a.ia.ep_disconnect(a.ep, b""), Ok(()), "a second disconnect has no effect");
     done(&world, &[&a, &b]);
 }
 
 #[test]
-fn a_rejection_is_told_and_flushes_receives() {
+fn a_rejection_is_reported_and_flushes_receives() {
     let world = World::new(1);
     let a = Side::new(world.ia(0), attributes());
     let b = Side::new(world.ia(0), attributes());
@@ -122,7 +122,7 @@ fn a_callback_runs_once_for_each_drain() {
     ia.evd_callback_attach(
         evd,
         Box::new(move |ia, evd| {
-            // What the page excludes is refused here, and only here.
+            // The calls that the page excludes are refused inside a callback only.
             assert_eq!(ia.pz_create(), Err(Error::CallbackContext));
             ran.lock().unwrap().send(evd).unwrap();
         }),
@@ -139,7 +139,7 @@ fn a_callback_runs_once_for_each_drain() {
     assert_eq!(runs.recv_timeout(Duration::from_secs(20)), Ok(evd));
     ia.evd_post_se(evd, 4).unwrap();
     while ia.evd_dequeue(evd).is_ok() {}
-    assert!(runs.try_recv().is_err(), "once until it is drained");
+    assert!(runs.try_recv().is_err(), "a second callback before the EVD is drained");
     ia.evd_post_se(evd, 5).unwrap();
     assert_eq!(runs.recv_timeout(Duration::from_secs(20)), Ok(evd));
     ia.evd_callback_detach(evd).unwrap();
@@ -153,7 +153,7 @@ fn a_callback_runs_once_for_each_drain() {
 }
 
 #[test]
-fn a_callback_that_runs_keeps_its_dispatcher() {
+fn an_evd_cannot_be_freed_while_its_callback_runs() {
     let world = World::new(1);
     let ia = world.ia(0);
     let evd = evd(&ia, EventType::SOFTWARE_EVENT_STREAM);
@@ -211,7 +211,7 @@ fn completions_run_callbacks_by_threshold() {
     a.success(a.requests);
     a.ia.post_send(a.ep, &[], 2, SIGNALED).unwrap();
     runs.recv_timeout(Duration::from_secs(20)).unwrap();
-    // One that notifies does not wait for a second.
+    // A completion that notifies runs the callback without waiting for the threshold.
     a.ia.post_send(a.ep, &[], 3, SIGNALED | DtoFlags::SOLICITED_WAIT).unwrap();
     runs.recv_timeout(Duration::from_secs(20)).unwrap();
     assert_eq!(*taken.lock().unwrap(), [0, 1, 2]);
@@ -219,7 +219,7 @@ fn completions_run_callbacks_by_threshold() {
 }
 
 #[test]
-fn a_wait_ends_with_an_event_a_timeout_or_the_dispatcher() {
+fn an_event_a_timeout_or_freeing_the_evd_ends_a_wait() {
     let world = World::new(1);
     let ia = world.ia(0);
     let evd = evd(&ia, EventType::SOFTWARE_EVENT_STREAM);
@@ -241,7 +241,7 @@ fn a_wait_ends_with_an_event_a_timeout_or_the_dispatcher() {
     }
     ia.evd_free(evd).unwrap();
     let ended = waiter.join().unwrap().unwrap_err();
-    // The waiter may have come when a callback was attached for a moment.
+    // The wait may have begun while a callback was attached for a moment.
     assert!(ended == Error::Abort || ended == Error::CallbackExists, "{ended:?}");
     ia.ia_free().unwrap();
 }
@@ -265,12 +265,12 @@ fn a_full_threshold_wait_counts_and_keeps_notification() {
     let (event, nmore) = a.ia.evd_wait(a.requests, PATIENCE).unwrap();
     assert_eq!((event.dto().unwrap().cookie, nmore), (1, 1));
     let (event, _) = a.ia.evd_wait(a.requests, 0).unwrap();
-    assert_eq!(event.dto().unwrap().cookie, 2, "the notification sticks to its event");
+    assert_eq!(event.dto().unwrap().cookie, 2, "the notification belongs to its event");
     done(&world, &[&a, &b]);
 }
 
 #[test]
-fn death_of_the_device_disables_the_ia_and_wakes_everybody() {
+fn the_death_of_the_device_disables_the_ia_and_wakes_all_waiters() {
     let mut world = World::new(1);
     let (a, b) = pair(&world, [0, 0]);
     let buffer = world.buffer(64);
@@ -302,7 +302,7 @@ fn death_of_the_device_disables_the_ia_and_wakes_everybody() {
 }
 
 #[test]
-fn attributes_change_all_or_none() {
+fn a_modification_changes_all_attributes_or_none() {
     let world = World::new(1);
     let a = Side::new(world.ia(0), attributes());
     let all = EpParamMask::ALL;
@@ -317,7 +317,7 @@ fn attributes_change_all_or_none() {
     wanted.rc.rdma_read_ird = 2;
     a.ia.ep_modify(a.ep, mask, &wanted).unwrap();
     assert_eq!(a.ia.ep_query(a.ep, all).unwrap().attr, wanted);
-    // The device minds the new limit.
+    // The device enforces the new limit.
     let b = Side::new(world.ia(0), attributes());
     a.ia.ep_modify(a.ep, EpParamMask::MAX_IRD | EpParamMask::MAX_ORD, &attributes()).unwrap();
     connect(&a, &b);
@@ -329,7 +329,7 @@ fn attributes_change_all_or_none() {
 }
 
 #[test]
-fn an_overflowed_dispatcher_loses_its_endpoints() {
+fn the_overflow_of_an_evd_breaks_its_endpoints_for_good() {
     let world = World::new(1);
     let ia = world.ia(0);
     let affiliated = evd(&ia, EventType::ASYNC_AFF_EVENT_STREAM);

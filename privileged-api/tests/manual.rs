@@ -1,10 +1,10 @@
-//! The documentation as a reference manual: each call of the specification says the same things of
-//! itself.
+//! The documentation is a reference manual: that of each call of the specification states its
+//! errors, blocking, use in callbacks, thread safety and page.
 
 use std::path::{Path, PathBuf};
 
-/// What the documentation of a call has to speak of: the name of it, and words of which one has to
-/// be there.
+/// The topics that the documentation of a call must state: the name of a topic, and words of which
+/// at least one must occur.
 const TOPICS: [(&str, &[&str]); 5] = [
     ("errors", &["Errors"]),
     ("blocking", &["block", "Blocks", "wait"]),
@@ -45,7 +45,7 @@ fn each_call_documents_errors_blocking_callbacks_threads_and_its_page() {
                 calls += 1;
                 for (topic, words) in TOPICS {
                     if !words.iter().any(|word| above.contains(word)) {
-                        gaps.push(format!("{}: {line}: nothing of {topic}", file.display()));
+                        gaps.push(format!("{}: {line}: does not state {topic}", file.display()));
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! Registering memory that the caller answers for: the one unsafe call.
+//! Registering memory whose lifetime the caller guarantees: the only unsafe call.
 
 extern crate ferrovia_privileged_api as privileged_api;
 
@@ -10,20 +10,20 @@ use support::*;
 /// The whole of a region of 64 bytes at `addr`.
 #[expect(unsafe_code, reason = "the call under test")]
 fn create(a: &Side, addr: usize) -> Result<(LmrHandle, Option<RmrContext>)> {
-    // SAFETY: what can be reached by the device is the arena's, which outlives the IA, and no
-    // reference to it is made.
+    // SAFETY: the device can reach only memory of the arena, which outlives the IA, and no
+    // reference to that memory is made.
     unsafe { a.ia.lmr_create_raw(a.pz, addr, 64, AddrMode::Absolute, MemPriv::LOCAL, LmrFlags::NONE, 0) }
 }
 
 #[test]
-fn the_device_reaches_it_until_it_is_freed() {
+fn the_device_reaches_raw_memory_until_the_region_is_freed() {
     let world = World::new(1);
     let (a, b) = pair(&world, [0, 0]);
     let (from, into) = (world.buffer(64), world.buffer(64));
     from.write(0, &[7; 64]).unwrap();
     let (source, context) = create(&a, from.addr()).unwrap();
     let (sink, _) = b.lmr(&into, MemPriv::LOCAL);
-    assert_eq!(context, None, "for nobody but us");
+    assert_eq!(context, None, "peers have no privileges");
     let post = |cookie| {
         b.ia.post_recv(b.ep, &[LmrTriplet::new(sink, into.addr() as u64, 64)], cookie, SIGNALED).unwrap();
         a.ia.post_send(a.ep, &[LmrTriplet::new(source, from.addr() as u64, 64)], cookie, SIGNALED).unwrap();
@@ -40,12 +40,12 @@ fn the_device_reaches_it_until_it_is_freed() {
 }
 
 #[test]
-fn refused_it_leaves_nothing() {
+fn a_refused_registration_leaves_no_object() {
     let mut world = World::new(1);
     let a = Side::new(world.ia(0), attributes());
     let buffer = world.buffer(64);
     let before = a.ia.object_counts();
-    // What the device cannot reach, and what does not end.
+    // Memory that the device cannot reach, and ranges beyond the end of the address space.
     for addr in [0, 8, &raw const buffer as usize, usize::MAX - 62, usize::MAX] {
         assert_eq!(create(&a, addr), Err(Error::Fault), "{addr:#x}");
         assert_eq!(a.ia.object_counts(), before);

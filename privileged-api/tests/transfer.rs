@@ -1,4 +1,4 @@
-//! Data moves all ways, between IAs of one NIC and of two.
+//! Sends, RDMA Writes and RDMA Reads between IAs of one NIC and of two NICs.
 
 extern crate ferrovia_privileged_api as privileged_api;
 
@@ -111,7 +111,7 @@ fn all_ways(world: &World, a: &Side, b: &Side) {
 }
 
 #[test]
-fn on_one_nic() {
+fn data_moves_between_ias_of_one_nic() {
     let world = World::new(1);
     let (a, b) = pair(&world, [0, 0]);
     all_ways(&world, &a, &b);
@@ -119,7 +119,7 @@ fn on_one_nic() {
 }
 
 #[test]
-fn on_two_nics() {
+fn data_moves_between_ias_of_two_nics() {
     let world = World::new(2);
     let (a, b) = pair(&world, [0, 1]);
     all_ways(&world, &a, &b);
@@ -140,17 +140,17 @@ fn a_freed_region_is_a_completion_error_and_breaks_the_connection() {
     // The state has changed already, and the one event is queued.
     assert_eq!(a.state(), EpState::Rc(EpStateRc::Nonoperational));
     assert_eq!(a.wait(a.connection), Event::ConnBroken { evd: a.connection, ep: a.ep });
-    // What is posted now is flushed.
+    // Requests that are posted now are flushed.
     a.ia.post_send(a.ep, &[], 2, SIGNALED).unwrap();
     assert_eq!(a.completion(a.requests).dto_status, DtoStatus::Flushed);
     let event = b.wait(b.connection);
     assert!(matches!(event, Event::ConnDisconnect { .. } | Event::ConnBroken { .. }), "{event:?}");
-    // Reset makes it new.
+    // After a reset the endpoint can be connected again.
     a.ia.ep_reset(a.ep).unwrap();
     b.ia.ep_reset(b.ep).unwrap();
     connect(&a, &b);
     a.ia.post_send(a.ep, &[], 3, DtoFlags::empty()).unwrap();
-    assert_eq!(a.ia.evd_wait(a.connection, 0).unwrap_err(), Error::TimeoutExpired, "never two events");
+    assert_eq!(a.ia.evd_wait(a.connection, 0).unwrap_err(), Error::TimeoutExpired, "a second event");
     done(&world, &[&a, &b]);
 }
 
@@ -205,13 +205,14 @@ fn a_failed_link_leaves_the_old_one_valid() {
         a.ia.lmr_link(lmr, 0, &list, length, AddrMode::Relative, privs, a.ep, 9, DtoFlags::empty()).unwrap()
     };
     let first = link(8192).unwrap();
-    // Already linked: the completion says so, without having been asked for.
+    // The region is linked already. The request completes in error, although no completion was
+    // requested.
     link(4096);
     assert_eq!(a.completion(a.requests).dto_status, DtoStatus::LocalMmOperation);
     let query = a.ia.lmr_query(lmr, LmrParamMask::ALL).unwrap();
     assert!(query.linked);
     assert_eq!((query.length, query.rmr_context), (8192, Some(first)));
-    // Local use works with the old link: over a connection of another endpoint of the zone.
+    // The old link still serves local use by another endpoint of the zone.
     let event = b.wait(b.connection);
     assert!(!matches!(event, Event::ConnEstablished { .. }));
     a.ia.ep_reset(a.ep).unwrap();

@@ -29,8 +29,8 @@ const BYTES: u32 = 8;
 
 impl Ia {
     /// Posts an atomic operation on the eight bytes at `rdma_addr` of the peer's region, which must
-    /// allow remote reads, writes and atomics. The value from before goes to the first eight bytes
-    /// of `result`, also if a compared value was not equal.
+    /// allow remote reads, writes and atomics. The previous value goes to the first eight bytes of
+    /// `result`, also if the comparison failed.
     ///
     /// Values are in host byte order on both sides. The operation is atomic with respect to other
     /// atomic operations of that NIC, and to those of its host's processors. Completes as
@@ -38,7 +38,7 @@ impl Ia {
     /// A bad or short sink (the direct LMR handle among them) or a bad remote address is a
     /// completion error. In NONOPERATIONAL the request is flushed.
     ///
-    /// Errors: `OpNotSupported` (an IA without atomics), `InvalidEp`, `InvalidDtoFlags`,
+    /// Errors: `OpNotSupported` (the IA has no atomics), `InvalidEp`, `InvalidDtoFlags`,
     /// `InvalidEpState`, `InvalidEpType`, `TooManyPosts`, `InvalidIa`, `IaCatastrophe`;
     /// `InvalidAtomicOp` cannot happen, as [`AtomicOp`] has no other values. Does not block. May be
     /// called in callbacks. Thread-safe. Page it_post_atomic.
@@ -64,8 +64,7 @@ impl Ia {
         check_flags(dto_flags, ATOMIC_FLAGS)?;
         ep.takes_requests()?;
         let sink = core.segment(result);
-        // The device uses the first eight bytes of a longer buffer. A shorter one is too short for
-        // it.
+        // The device uses the first eight bytes of a longer buffer, and refuses a shorter one.
         let sink = Segment { length: sink.length.min(BYTES), ..sink };
         let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
         let (operation, event) = match op {

@@ -1,7 +1,8 @@
 //! Connecting, accepting, disconnecting (pages it_ep_connect, it_ep_accept, it_ep_disconnect).
 //!
-//! A call changes the endpoint's state first and undoes that if the agent refuses. Upcalls of the
-//! agent meanwhile wait for neither.
+//! A call changes the endpoint's state before it calls the agent, and restores the state if the
+//! agent returns an error. The agent's upcalls do not wait for such a call: they may come before it
+//! has returned.
 
 use core::time::Duration;
 
@@ -26,8 +27,8 @@ impl Ia {
     /// ACTIVE1_CONNECTION_PENDING.
     ///
     /// The result is an event on the endpoint's connect event dispatcher. `cn_est_flags` selects
-    /// the two-way or the three-way handshake. Without `conn_attr` the timeouts are chosen so that
-    /// they fit the path's. After an error the endpoint is as before.
+    /// the two-way or the three-way handshake. Without `conn_attr` the IA chooses timeouts so that
+    /// they fit the path's timeout. After an error the endpoint is as before.
     ///
     /// Errors: `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidCnEstFlags`,
     /// `InvalidPdataLength`, `InvalidSpigot`, `InvalidSourcePath`, `InvalidConnQual`,
@@ -144,7 +145,7 @@ impl Ia {
         };
         core.unanswered.lock().forget_ep(ep.handle);
         if let (Some(connection), Ok(client)) = (connection, core.client()) {
-            // It may be over already.
+            // The connection may be over already.
             let _ = client.disconnect(connection, private_data);
         }
         let flushed = ep.qp.to_error().map_err(|error| core.error(error));
@@ -160,7 +161,7 @@ impl Core {
         let mut control = ep.control.lock();
         match asked {
             Ok(connection) => {
-                // The connection may be over already, or an upcall may have recorded it already.
+                // By now the connection may be over, or an upcall may have recorded it.
                 let is_past = control.past.is_some_and(|past| connection <= past);
                 if !is_past && ep.state() != EpStateRc::Nonoperational {
                     control.connection = Some(connection);
@@ -191,8 +192,8 @@ impl Core {
         let accepted = self.client().and_then(|client| {
             let params = AcceptParams { depths, ..AcceptParams::default() };
             match client.accept(connection, &ep.qp, &params, private_data) {
-                // The peer gave up before the accept. To the consumer that is the same as if the
-                // peer had given up just after it.
+                // The peer gave up before the accept. The consumer gets the event that it gets when
+                // the peer gives up just after the accept.
                 Err(kernel_agent::Error::ConnectionState) => {
                     self.not_established(ep, connection, nonpeer(ep, RejectReason::Other), Origin::Call);
                     Ok(())
@@ -222,11 +223,11 @@ impl Core {
             if !own.fit(peer) {
                 return Err(Error::InvalidEpAttr);
             }
-            // The consumer may have modified it since it asked for the connection.
+            // The consumer may have changed the depth since it asked for the connection.
             own.initiator_depth
         };
         self.client()?.establish(connection, ord, private_data).map_err(|error| match error {
-            // It is over; the event that reports that is on its way.
+            // The connection is over; the agent's upcall queues the event that reports it.
             kernel_agent::Error::ConnectionState => Error::InvalidEpState,
             other => self.error(other),
         })
@@ -290,7 +291,7 @@ fn set_timing(
     params.rnr_retry_count = within(attributes.rnr_retry_count, 7, Error::InvalidRnrRetry)?;
     params.max_cm_retries = within(attributes.max_cm_retries, 15, Error::InvalidCmRetry)?;
     params.local_ack_timeout = code(attributes.local_ack_timeout, Error::InvalidAtimeout)?;
-    // An answer must be able to come before the path's timeout.
+    // The path's timeout must leave time for one answer.
     if Duration::from_micros(timeout_us) < remote_cm_timeout.duration() {
         return Err(Error::InvalidRtimeout);
     }

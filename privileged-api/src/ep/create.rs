@@ -20,9 +20,11 @@ use crate::status::{Error, Result};
 impl Ia {
     /// Creates an RC endpoint in UNCONNECTED.
     ///
-    /// With `EpFlags::SRQ` Receives come from `ep_attr.rc.srq`, and `max_recv_dtos` and `max_recv_segments` are ignored; high watermarks must be 0, as
-    /// InfiniBand has none. All attributes are given exactly as asked for. Receives may be posted at once. `EpFlags::REUSEADDR` has no effect: a connection in TimeWait
-    /// does not hinder the endpoint. `priv_ops_enable` makes a privileged mode endpoint, for privileged consumers.
+    /// With `EpFlags::SRQ` Receives come from `ep_attr.rc.srq`, and `max_recv_dtos` and
+    /// `max_recv_segments` are ignored; high watermarks must be 0, as InfiniBand has none. The
+    /// endpoint gets exactly the attributes that were asked for. Receives may be posted at once.
+    /// `EpFlags::REUSEADDR` has no effect: a connection in TimeWait does not hinder the endpoint.
+    /// `priv_ops_enable` makes a privileged mode endpoint, for privileged consumers.
     ///
     /// Errors: `InvalidPz`, `InvalidReqEvd`, `InvalidRecvEvd`, `InvalidConnEvd`, `InvalidEvdType`,
     /// `InvalidReqEvdState`, `InvalidRecvEvdState`, `InvalidFlags`, `InvalidSrq`,
@@ -58,7 +60,7 @@ impl Ia {
             return Err(Error::InvalidFlags);
         }
         let srq = if flags.contains(EpFlags::SRQ) { Some(core.srq(ep_attr.rc.srq)?) } else { None };
-        // On InfiniBand one Receive at most is in progress, so there is nothing to watch.
+        // At most one Receive of an InfiniBand endpoint is in progress, so a watermark has no use.
         if srq.is_some() && ep_attr.rc.soft_hi_watermark != 0 {
             return Err(Error::SoftHiWatermark);
         }
@@ -79,7 +81,7 @@ impl Ia {
         let limits = Limits {
             send_segments: ep_attr.max_send_segments,
             receive_segments: attr.max_recv_segments,
-            // One with an SRQ takes none, whatever their number.
+            // With an SRQ, the queue pair refuses every Receive, whatever its segments.
             recv_end: if srq.is_some() { usize::MAX } else { attr.max_recv_segments + 1 },
             read_segments: ep_attr.rc.max_rdma_read_segments,
             write_segments: ep_attr.rc.max_rdma_write_segments,
@@ -106,14 +108,15 @@ impl Ia {
 }
 
 impl Limits {
-    /// Segments of any send-queue request at most.
+    /// The most segments that a request in the send queue can have.
     fn most_send_segments(&self) -> usize {
         self.send_segments.max(self.read_segments).max(self.write_segments).max(1)
     }
 }
 
 impl Core {
-    /// Fails unless an endpoint may be in privileged mode, if it is to be.
+    /// Fails if the attributes ask for privileged mode and the device lacks it or the consumer is
+    /// not privileged.
     pub(super) fn check_privilege(&self, attr: &EpAttributes) -> Result<()> {
         if attr.priv_ops_enable {
             if !self.features().intersects(Features::FAST_REGISTER | Features::RESERVED_KEY) {
@@ -124,7 +127,8 @@ impl Core {
         Ok(())
     }
 
-    /// What the queue pair of an endpoint of either kind is asked to be: without a gate, and with segments for Sends alone.
+    /// The attributes of the queue pair of an RC or UD endpoint: without a slot, and with room for
+    /// the segments of Sends only.
     pub(super) fn qp_attributes<'a>(
         &self,
         qp_type: QpType,
@@ -151,9 +155,9 @@ impl Core {
         })
     }
 
-    /// Makes a queue pair for an endpoint, ready for receives.
+    /// Creates a queue pair for an endpoint, ready for Receives.
     pub(super) fn new_qp(&self, common: &Common, limits: &Limits, attr: &EpAttributes) -> Result<Arc<Qp>> {
-        // The endpoint has a state that takes no requests.
+        // The slot begins closed, because the endpoint's state takes no requests.
         let slot_params =
             SlotParams { slot: &common.slot, handle: common.handle.as_raw(), closed: closed::STATE };
         let most = SegmentLimits {
@@ -175,7 +179,7 @@ impl Core {
         Ok(qp)
     }
 
-    /// Checks attributes against what the device can do.
+    /// Checks attributes against the limits of the device.
     fn check_limits(&self, attr: &EpAttributes) -> Result<()> {
         let id = self.agent.identity();
         let segments = id.max_sges as usize;
@@ -192,7 +196,7 @@ impl Core {
             (attr.rc.rdma_read_ord <= depth, Error::ResourceOrd),
             (attr.max_recv_dtos <= id.max_rq_entries as usize, Error::ResourceRecvDto),
             (
-                // Segments are in bounds when this is looked at.
+                // `find` below reaches this check only if the segments are within their limit.
                 most > segments
                     || attr
                         .max_request_dtos

@@ -76,18 +76,18 @@ impl Ep {
 
 impl Ia {
     /// Posts a Send of all segments, in order, as one datagram to a remote endpoint; no segments
-    /// make an empty one.
+    /// make an empty datagram.
     ///
     /// Completes as `IT_DTO_SEND_CMPL_EVENT` on the endpoint's request EVD once the datagram is
-    /// out; nothing reports whether it arrives. A bad segment, a message that is too long, and an
+    /// sent; nothing reports whether it arrives. A bad segment, a message that is too long, and an
     /// endpoint ID of more than 24 bits are completion errors. The address handle must be of the
     /// endpoint's protection zone. A `ud_ep_key` with the top bit set stands for the endpoint's own
     /// key (InfiniBand's rule). In NONOPERATIONAL the request is flushed.
     ///
     /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidNumSegments`, `InvalidAh`
     /// (also one of another protection zone), `TooManyPosts`, `InvalidLmr` (the direct LMR handle
-    /// on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
-    /// Thread-safe. Page it_post_sendto.
+    /// on an IA that lacks it), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
+    /// callbacks. Thread-safe. Page it_post_sendto.
     #[doc(alias = "it_post_sendto")]
     #[inline]
     pub fn post_sendto(
@@ -116,7 +116,7 @@ impl Ia {
     /// flushed.
     ///
     /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidNumSegments` (also none),
-    /// `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA without), `InvalidIa`,
+    /// `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA that lacks it), `InvalidIa`,
     /// `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page
     /// it_post_recvfrom.
     #[doc(alias = "it_post_recvfrom")]

@@ -63,7 +63,7 @@ impl Messages {
     }
 }
 
-/// Whether an event found room in its EVD; none if there is no EVD.
+/// Whether the EVD had room for an event; `None` if the endpoint has no EVD for it.
 #[must_use]
 pub(crate) struct Queued(Option<bool>);
 
@@ -81,7 +81,7 @@ pub(crate) struct Limits {
 /// The state of an endpoint that changes.
 pub(crate) struct Control {
     pub(crate) attr: EpAttributes,
-    /// The connection that is being made or is established.
+    /// The present connection: established or being established.
     pub(crate) connection: Option<ConnectionId>,
     /// The last connection that is over: its events are ignored.
     pub(crate) past: Option<ConnectionId>,
@@ -89,7 +89,7 @@ pub(crate) struct Control {
 }
 
 /// An endpoint with its present queue pair. A reset replaces it with one that has a new queue pair.
-/// So nothing of an earlier connection, TimeWait included, hinders the next one.
+/// So an earlier connection, in TimeWait for example, does not affect the next one.
 pub(crate) struct Ep {
     qp: Arc<Qp>,
     limits: Limits,
@@ -109,7 +109,7 @@ pub(crate) struct Common {
     pub(crate) recv: Feed,
     pub(crate) connect: Messages,
     pub(crate) control: Mutex<Control>,
-    /// An EVD of the endpoint's completions overflowed: the endpoint can only be freed.
+    /// An EVD for the endpoint's completions overflowed: the endpoint can only be freed.
     lost: AtomicBool,
     operation: SleepLock,
     pub(crate) context: Context,
@@ -157,13 +157,14 @@ impl Common {
         self.slot.set_closed(self.handle.as_raw(), closed::STATE, takes_none);
     }
 
-    /// Closes the slot for good, as the IA has ended.
+    /// Closes the slot until the endpoint is freed, because the IA has ended.
     pub(crate) fn close_slot(&self) {
         self.slot.set_closed(self.handle.as_raw(), closed::DISABLED, || true);
     }
 
-    /// The control lock, if `connection` is the endpoint's present one. A caller that releases the
-    /// lock has to ask again: the endpoint may be reset and have another connection by then.
+    /// Takes the control lock and returns its guard if `connection` is the endpoint's present one.
+    /// A caller that releases the lock must call this again, because another call may then have
+    /// reset the endpoint.
     pub(crate) fn concerned(&self, connection: ConnectionId) -> Option<MutexGuard<'_, Control>> {
         let mut control = self.control.lock();
         if control.past.is_some_and(|past| connection <= past) {
@@ -190,7 +191,7 @@ impl Control {
         Control { attr, connection: None, past: None, path: Path::default() }
     }
 
-    /// Ends the connection; its events are ignored from now on.
+    /// Ends the connection; from now on upcalls about it have no effect.
     pub(crate) fn part(&mut self) -> Option<ConnectionId> {
         let connection = self.connection.take();
         self.past = self.past.max(connection);
@@ -198,7 +199,7 @@ impl Control {
     }
 }
 
-/// Rights that peers have at most.
+/// The most rights that peers can have through the endpoint.
 pub(crate) fn access(attr: &EpAttributes) -> LinkFlags {
     let mut access = LinkFlags::empty();
     access.set(LinkFlags::REMOTE_READ, attr.rc.rdma_read_enable);
@@ -218,8 +219,8 @@ impl Core {
         if ep.is_ud() { Err(Error::InvalidEpType) } else { Ok(ep) }
     }
 
-    /// The endpoint as it is now that its operation lock is held: another call may have reset it,
-    /// so that it has another queue pair, or freed it.
+    /// Looks the endpoint up again, for a caller that has taken its operation lock: before that,
+    /// another call may have freed the endpoint, or reset it, so that it has another queue pair.
     pub(crate) fn as_it_is(&self, ep: &Ep) -> Result<Arc<Ep>> {
         self.ep(ep.handle)
     }
@@ -230,14 +231,14 @@ impl Core {
         let Some(ep) = self.eps.get(ep.as_raw()) else { return };
         let queued = {
             let mut control = ep.control.lock();
-            // Checked under the lock: until then the endpoint may be reset and begin another
-            // connection.
+            // Checked under the lock: before, another call may have reset the endpoint, which may
+            // have another connection by now.
             let failed = |ep: Arc<Ep>| qpn.is_none_or(|qpn| qpn == ep.qp.qpn());
             if !self.as_it_is(&ep).is_ok_and(failed) {
                 return;
             }
             if ep.is_ud() {
-                // No event reports it but the one of the failure itself.
+                // The change of state has no event; the event of the failure itself reports it.
                 ep.fail();
                 return;
             }
@@ -254,7 +255,7 @@ impl Core {
         self.queued(&ep, queued, origin);
     }
 
-    /// Breaks all endpoints of an EVD of completions that failed. They can only be freed.
+    /// Breaks all endpoints whose completions go to an EVD that failed. They can only be freed.
     pub(crate) fn lose_endpoints(&self, evd: &Evd, origin: Origin<'_>) {
         for ep in self.eps.all() {
             if ep.request.handle == evd.handle || ep.recv.handle == evd.handle {
@@ -276,9 +277,9 @@ impl Core {
             control.part();
         }
         self.unanswered.lock().forget_ep(ep.handle);
-        // Ends the connection as well. Fails only if the device is dead.
+        // Also ends the connection. Fails only if the device is dead.
         let _ = ep.qp.destroy();
-        // Only now is its slot free.
+        // Another endpoint may get the index only after the queue pair is destroyed.
         self.eps.release(ep.handle.as_raw());
         ep.request.end();
         ep.recv.end();
@@ -286,8 +287,8 @@ impl Core {
         ep.zone.end();
     }
 
-    /// Asks the device what became of links that were posted to a queue pair that is gone, whether
-    /// or not their completions were dequeued.
+    /// Forgets links that were posted to a destroyed queue pair, except those in force, whether or
+    /// not their completions were dequeued. Queries the device for the links in force.
     fn forget_links(&self, qp: &Qp) {
         self.drop_links(qp.qpn());
         self.drop_rmr_links(qp.qpn());
@@ -402,7 +403,7 @@ impl Ia {
             return Err(Error::CannotReset);
         }
         ep.control.lock().part();
-        // Requests from here on are posted to the new queue pair, or refused.
+        // From here on, requests are refused until they go to the new queue pair.
         ep.qp.withdraw();
         let qp = match core.new_qp(&ep.common, &ep.limits, &attr) {
             // The old queue pair may be the last one that the device has room for.
@@ -414,8 +415,8 @@ impl Ia {
         };
         let renewed = Arc::new(Ep { qp, limits: ep.limits, common: ep.common.clone() });
         let former = core.eps.replace(ep.handle.as_raw(), renewed);
-        // The slot was empty for a moment. If the IA's end closed all slots then, it missed this
-        // one.
+        // The slot had no queue pair for a moment. If the IA ended then, it closed all slots but
+        // this one, which is closed here.
         core.life.created(|| ep.close_slot());
         let former = match former {
             Ok(former) => former,
@@ -424,9 +425,9 @@ impl Ia {
                 return Err(Error::InvalidEp);
             }
         };
-        // Identifiers that the consumer did not answer end.
+        // Identifiers of the endpoint that the consumer did not answer become invalid.
         core.unanswered.lock().forget_ep(ep.handle);
-        // Ends what is left of the old connection. The queue pair may be gone already.
+        // Ends the old connection. The queue pair may be destroyed already.
         let _ = former.qp.destroy();
         core.forget_links(&former.qp);
         let mut control = ep.control.lock();
@@ -442,7 +443,7 @@ impl Ia {
     /// disconnect event, then dequeue completions up to that of the last work request.
     ///
     /// Errors: `InvalidEp`, `EpBusy` while a narrow RMR is linked through the endpoint (unlink or
-    /// free that first), `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in
+    /// free the RMR first), `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in
     /// callbacks. Thread-safe: a call that races with it succeeds or finds the handle invalid. Page
     /// it_ep_free.
     #[doc(alias = "it_ep_free")]
@@ -460,7 +461,7 @@ impl Ia {
     }
 }
 
-/// Attributes of RC endpoints alone.
+/// Attributes that only RC endpoints have.
 const RC_ONLY: EpParamMask = EpParamMask::RDMA_RD_ENABLE
     .union(EpParamMask::RDMA_WR_ENABLE)
     .union(EpParamMask::MAX_RDMA_READ_SEG)
@@ -471,7 +472,7 @@ const RC_ONLY: EpParamMask = EpParamMask::RDMA_RD_ENABLE
     .union(EpParamMask::SOFT_HI_WATERMARK)
     .union(EpParamMask::HARD_HI_WATERMARK)
     .union(EpParamMask::ATOMICS_ENABLE);
-/// Attributes of UD endpoints alone.
+/// Attributes that only UD endpoints have.
 const UD_ONLY: EpParamMask = EpParamMask::EP_ID.union(EpParamMask::EP_KEY);
 
 /// Copies the attributes that the mask asks for.

@@ -9,7 +9,8 @@ use crate::handle::EpHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
-/// What may be modified. `ATOMICS_ENABLE` is not on the page's list, but it_ep_attributes_t says that it can be.
+/// The attributes that may be modified. `ATOMICS_ENABLE` is not on the page's list, but
+/// it_ep_attributes_t lists it as modifiable.
 const MODIFIABLE: EpParamMask = EpParamMask::MAX_PAYLOAD
     .union(EpParamMask::MAX_REQ_DTO)
     .union(EpParamMask::MAX_RECV_DTO)
@@ -37,7 +38,7 @@ impl Ia {
     /// | `max_request_dtos`, `max_recv_dtos` | none: queues cannot be resized (`InvalidEpState`) |
     /// | `ud_ep_key` | all, of a datagram endpoint, whose other attributes are fixed (`InvalidEpType`) |
     ///
-    /// A mask of nothing changes nothing.
+    /// An empty mask changes nothing.
     ///
     /// Errors: `InvalidEp`, `InvalidMask`, `InvalidEpState`, `InvalidEpType`, `PayloadSize`,
     /// `InvalidRecvDto` (it has an SRQ), `ResourceIrd`, `ResourceOrd`, `SoftHiWatermark`,
@@ -71,7 +72,8 @@ impl Ia {
 }
 
 impl Core {
-    /// Checks a change in the endpoint's present state; returns the attributes after it and what the device must know of it.
+    /// Checks a change in the endpoint's present state; returns the attributes after the change,
+    /// and the changes of the queue pair.
     fn check(
         &self,
         ep: &Ep,
@@ -111,7 +113,7 @@ impl Core {
             }
             self.check_depth(new.rc.rdma_read_ird, Error::ResourceIrd)?;
             attr.rc.rdma_read_ird = new.rc.rdma_read_ird;
-            // Without a connection the depth goes along when one is made.
+            // In other states the queue pair gets the depth when a connection is established.
             if state == S::Active2ConnectionPending {
                 changes.responder_resources = Some(new.rc.rdma_read_ird as u8);
             }

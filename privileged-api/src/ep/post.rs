@@ -31,7 +31,7 @@ struct Kind {
     allowed: DtoFlags,
     /// The endpoint's limit of segments.
     segments: fn(&Limits) -> usize,
-    /// The same limit, as the slot has it.
+    /// That limit in the slot, for the fast path.
     in_slot: fn(&SegmentLimits) -> u32,
 }
 
@@ -255,8 +255,9 @@ impl Ia {
         self.post_any(wanted, ep, segments)
     }
 
-    /// Posts any request, and finds what is wrong with it. `wanted` is passed by value: for a
-    /// reference the caller's fast path would have to write it to memory (6 instructions of 120).
+    /// Posts any request, and returns the error if the request is not valid. `wanted` is passed by
+    /// value: for a reference the caller's fast path would have to write it to memory (6
+    /// instructions of 120).
     #[inline(never)]
     fn post_any(&self, wanted: Wanted, ep: EpHandle, segments: &[LmrTriplet]) -> Result<()> {
         let core = self.live()?;
@@ -274,9 +275,9 @@ impl Ia {
     /// completion error. In NONOPERATIONAL it is flushed.
     ///
     /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
-    /// `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA without),
-    /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page
-    /// it_post_send.
+    /// `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA that
+    /// lacks it), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
+    /// Thread-safe. Page it_post_send.
     #[doc(alias = "it_post_send")]
     #[inline]
     pub fn post_send(
@@ -297,9 +298,9 @@ impl Ia {
     /// request is flushed.
     ///
     /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
-    /// `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA without),
-    /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page
-    /// it_post_rdma_write.
+    /// `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA that
+    /// lacks it), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
+    /// Thread-safe. Page it_post_rdma_write.
     #[doc(alias = "it_post_rdma_write")]
     #[inline]
     pub fn post_rdma_write(
@@ -322,9 +323,9 @@ impl Ia {
     /// handle. In NONOPERATIONAL the request is flushed.
     ///
     /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
-    /// `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA without),
-    /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page
-    /// it_post_rdma_read.
+    /// `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA that
+    /// lacks it), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
+    /// Thread-safe. Page it_post_rdma_read.
     #[doc(alias = "it_post_rdma_read")]
     #[inline]
     pub fn post_rdma_read(
@@ -341,17 +342,17 @@ impl Ia {
     }
 
     /// Posts a Receive: the segments take one message. `handle` is an endpoint or a shared receive
-    /// queue. A Receive of a shared receive queue is taken by one of its endpoints, and completes
-    /// there; that endpoint's privilege and the queue's protection zone hold for it.
+    /// queue. One of the endpoints of a shared receive queue takes its Receive, which completes
+    /// there; the privilege of that endpoint and the protection zone of the queue apply to it.
     ///
     /// Needs [`DtoFlags::COMPLETION`]. Completes as `IT_DTO_RC_RECV_CMPL_EVENT` on the endpoint's
     /// receive EVD. A bad segment is a completion error. May be posted in every state; in
     /// NONOPERATIONAL it is flushed.
     ///
-    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidSrq` (freed; an endpoint
-    /// that takes its Receives from one), `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the
-    /// direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be
-    /// called in callbacks. Thread-safe. Page it_post_recv.
+    /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidSrq` (the queue is freed,
+    /// or the endpoint takes its Receives from a shared receive queue), `InvalidNumSegments`,
+    /// `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA that lacks it), `InvalidIa`,
+    /// `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_post_recv.
     #[doc(alias = "it_post_recv")]
     #[inline]
     pub fn post_recv(

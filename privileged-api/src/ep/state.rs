@@ -1,20 +1,21 @@
-//! The states of an RC endpoint (page it_ep_state_t): one enum, one table.
+//! The states of an RC endpoint and the transitions between them (page it_ep_state_t).
 //!
-//! The state changes before the event that tells of it is queued. An immediate error leaves the state as it was.
+//! The state changes before the event that reports the change is queued. A call that fails at once
+//! does not change the state.
 
 use core::fmt;
 
 use crate::attributes::{EpStateRc, EpStateUd};
 use crate::status::Error;
 
-/// What moves an endpoint.
+/// The cause of a transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trigger {
     /// it_ep_connect was called.
     Connect,
     /// it_ep_accept was called on the passive side.
     Accept,
-    /// The accept of the passive side arrived, three-way.
+    /// The accept of the passive side arrived, in a three-way handshake.
     AcceptArrival,
     /// The connection is established.
     Established,
@@ -26,7 +27,7 @@ pub(crate) enum Trigger {
     Reset,
 }
 
-/// A transition that the page does not have.
+/// A transition that the page does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IllegalTransition {
     pub(crate) from: EpStateRc,
@@ -51,7 +52,7 @@ impl From<IllegalTransition> for Error {
     }
 }
 
-/// Where a trigger leads.
+/// The state to which a trigger leads.
 const fn target(trigger: Trigger) -> EpStateRc {
     match trigger {
         Trigger::Connect => EpStateRc::Active1ConnectionPending,
@@ -87,7 +88,7 @@ pub(crate) const fn next(from: EpStateRc, trigger: Trigger) -> Result<EpStateRc,
     if legal { Ok(target(trigger)) } else { Err(IllegalTransition { from, trigger }) }
 }
 
-/// Whether a connection is being made.
+/// Whether a connection is being established.
 pub(crate) const fn is_pending(state: EpStateRc) -> bool {
     matches!(
         state,
@@ -111,7 +112,8 @@ pub(crate) const fn from_raw(raw: u8) -> EpStateRc {
     }
 }
 
-/// Send-queue requests are taken in CONNECTED and NONOPERATIONAL only: these values have this bit pattern alone.
+/// Whether a state takes requests for the send queue: only CONNECTED and NONOPERATIONAL do. Their
+/// values differ in the lowest bit alone, so the test is one comparison.
 #[inline(always)]
 pub(crate) const fn takes_requests(raw: u8) -> bool {
     matches!(raw, CONNECTED | NONOPERATIONAL)
@@ -120,7 +122,7 @@ pub(crate) const fn takes_requests(raw: u8) -> bool {
 const CONNECTED: u8 = EpStateRc::Connected as u8;
 const NONOPERATIONAL: u8 = EpStateRc::Nonoperational as u8;
 
-/// A datagram endpoint that works. It never has a state of the other type.
+/// A datagram endpoint that works. The values differ from those of all RC states.
 pub(crate) const UD_OPERATIONAL: u8 = 8;
 /// A datagram endpoint that can only be freed.
 pub(crate) const UD_NONOPERATIONAL: u8 = 9;
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_survives_its_number() {
+    fn every_state_is_restored_from_its_number() {
         for state in STATES {
             assert_eq!(from_raw(state as u8), state);
             assert!(!is_ud(state as u8) && ud_from_raw(state as u8).is_none());

@@ -1,6 +1,8 @@
-//! Datagram endpoints: creating them, their key, and their end (pages it_ep_ud_create, it_ep_attributes_t, it_ep_state_t).
+//! Datagram endpoints: creation, key and failure (pages it_ep_ud_create, it_ep_attributes_t,
+//! it_ep_state_t).
 //!
-//! A new one works; when something goes wrong it works no more, all its work is flushed, and it can only be freed.
+//! A new datagram endpoint is operational. After a failure it is nonoperational: all its requests
+//! are flushed, and it can only be freed.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -18,10 +20,10 @@ use crate::handle::{EpHandle, EvdHandle, PzHandle};
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::status::{Error, Result};
 
-/// Keys with this bit are for privileged consumers (IBTA 10.2.5).
+/// Endpoint keys with this bit are for privileged consumers (IBTA 10.2.5).
 const CONTROLLED: u32 = 1 << 31;
 
-/// RC attributes of an endpoint that has none.
+/// The RC attributes that a query of a datagram endpoint returns.
 const NO_RC: RcAttributes = RcAttributes {
     rdma_read_enable: false,
     rdma_write_enable: false,
@@ -36,16 +38,20 @@ const NO_RC: RcAttributes = RcAttributes {
 };
 
 impl Ia {
-    /// Creates a datagram endpoint; it works at once.
+    /// Creates a datagram endpoint, which is operational at once.
     ///
-    /// All attributes are given exactly as asked for; those of RC endpoints are ignored, and so is `ud_ep_id`, which a query tells. A message has to fit
-    /// into one packet: `max_dto_payload_size` is at most the spigot's `max_ud_send_len`. `ud_ep_key` is what a sender must know; one with the top bit
-    /// set is for privileged consumers. `priv_ops_enable` makes a privileged mode endpoint, for privileged consumers.
+    /// The endpoint gets exactly the attributes that were asked for. Those of RC endpoints are
+    /// ignored, and so is `ud_ep_id`; a query returns the ID that the endpoint got. A message must
+    /// fit into one packet: `max_dto_payload_size` is at most the spigot's `max_ud_send_len`.
+    /// `ud_ep_key` is the key that senders must use; a key with the top bit set is for privileged
+    /// consumers. `priv_ops_enable` makes a privileged mode endpoint, for privileged consumers.
     ///
-    /// Errors: `InvalidPz`, `InvalidReqEvd`, `InvalidRecvEvd`, `InvalidEvdType`, `InvalidReqEvdState`, `InvalidRecvEvdState`, `InvalidSpigot` (also on an
-    /// IA without the UD service), `InvalidEpKey`, `PrivOpsUnavailable`, `NoPermission`, `PayloadSize`, `ResourceReqDto`, `ResourceRecvDto`,
-    /// `ResourceSseg`, `ResourceRseg`, `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe.
-    /// Page it_ep_ud_create.
+    /// Errors: `InvalidPz`, `InvalidReqEvd`, `InvalidRecvEvd`, `InvalidEvdType`,
+    /// `InvalidReqEvdState`, `InvalidRecvEvdState`, `InvalidSpigot` (also if the IA lacks the UD
+    /// service), `InvalidEpKey`, `PrivOpsUnavailable`, `NoPermission`, `PayloadSize`,
+    /// `ResourceReqDto`, `ResourceRecvDto`, `ResourceSseg`, `ResourceRseg`, `Resources`,
+    /// `InvalidIa`, `IaCatastrophe`. Blocks for the device. Not for callbacks. Thread-safe. Page
+    /// it_ep_ud_create.
     #[doc(alias = "it_ep_ud_create")]
     pub fn ep_ud_create(
         &self,
@@ -79,7 +85,7 @@ impl Ia {
             send_segments: ep_attr.max_send_segments,
             receive_segments: ep_attr.max_recv_segments,
             recv_end: 0,
-            // Refused for another reason than their segments.
+            // RDMA is refused for the type of the endpoint, not for the segments.
             read_segments: usize::MAX,
             write_segments: usize::MAX,
         };
@@ -87,7 +93,7 @@ impl Ia {
         let common = Arc::new(Common {
             handle,
             state: AtomicU8::new(state::UD_OPERATIONAL),
-            // Nothing is in it: datagrams have another way.
+            // Stays empty: datagrams do not take the fast path.
             slot: Arc::default(),
             zone,
             srq: None,
@@ -107,16 +113,16 @@ impl Ia {
 }
 
 impl Common {
-    /// A datagram endpoint works no more.
+    /// Makes a datagram endpoint nonoperational.
     pub(super) fn fail(&self) {
         let (from, to) = (state::UD_OPERATIONAL, state::UD_NONOPERATIONAL);
-        // Failing twice is failing once.
+        // A second failure changes nothing.
         let _ = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
 impl Core {
-    /// Makes a queue pair for a datagram endpoint, ready for everything.
+    /// Creates a queue pair for a datagram endpoint, ready for Sends and Receives.
     fn new_ud_qp(&self, common: &Common, attr: &EpAttributes) -> Result<Arc<Qp>> {
         let attributes = self.qp_attributes(QpType::Ud, common, attr)?;
         let created = self.client()?.create_qp(&attributes);
@@ -134,7 +140,7 @@ impl Core {
         if key & CONTROLLED != 0 && self.privileged().is_err() { Err(Error::InvalidEpKey) } else { Ok(()) }
     }
 
-    /// Checks attributes against what the device can do.
+    /// Checks attributes against the limits of the device.
     fn check_ud_limits(&self, attr: &EpAttributes) -> Result<()> {
         let id = self.agent.identity();
         let segments = id.max_sges as usize;
@@ -155,14 +161,15 @@ impl Core {
         }
     }
 
-    /// Checks a change of a datagram endpoint; returns the attributes after it and what the device must know of it.
+    /// Checks a change of a datagram endpoint; returns the attributes after the change, and the
+    /// changes of the queue pair.
     pub(super) fn check_ud(
         &self,
         control: &Control,
         mask: EpParamMask,
         new: &EpAttributes,
     ) -> Result<(EpAttributes, QpChanges)> {
-        // The payload size can be set at creation only; there is no state in which it could be later.
+        // The payload size can be set only at creation.
         if mask.intersects(RC_ONLY.union(EpParamMask::MAX_PAYLOAD)) {
             return Err(Error::InvalidEpType);
         }

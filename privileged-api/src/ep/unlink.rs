@@ -1,5 +1,4 @@
-//! Transfers that unlink a region on the way (pages it_post_send_and_unlink,
-//! it_post_rdma_read_to_rmr).
+//! Transfers that also unlink a region (pages it_post_send_and_unlink, it_post_rdma_read_to_rmr).
 
 use kernel_agent::{Features, Operation, Request, Shadow};
 
@@ -52,10 +51,10 @@ impl Ia {
     /// the region stays linked. Completes as `IT_DTO_SEND_CMPL_EVENT` on the endpoint's request
     /// EVD. In NONOPERATIONAL the request is flushed.
     ///
-    /// Errors: `OpNotSupported` (an IA without), `InvalidEp`, `InvalidDtoFlags`,
+    /// Errors: `OpNotSupported` (the IA lacks this operation), `InvalidEp`, `InvalidDtoFlags`,
     /// `InvalidNumSegments`, `InvalidEpState`, `InvalidEpType`, `TooManyPosts`, `InvalidLmr` (the
-    /// direct LMR handle on an IA without), `InvalidIa`, `IaCatastrophe`. Does not block. May be
-    /// called in callbacks. Thread-safe. Page it_post_send_and_unlink.
+    /// direct LMR handle on an IA that lacks it), `InvalidIa`, `IaCatastrophe`. Does not block. May
+    /// be called in callbacks. Thread-safe. Page it_post_send_and_unlink.
     #[doc(alias = "it_post_send_and_unlink")]
     pub fn post_send_and_unlink(
         &self,
@@ -72,7 +71,7 @@ impl Ia {
         core.rc(ep)?.post_send_and_unlink(core, local_segments, cookie, dto_flags, rmr_context)
     }
 
-    /// Would read into RMRs of this side. Only iWARP has this operation. Returns `OpNotSupported`
+    /// Not supported: an RDMA Read into local RMRs, which only iWARP has. Returns `OpNotSupported`
     /// for all arguments, as
     /// [`IaInfo::rdma_read_local_extensions`](crate::IaInfo::rdma_read_local_extensions) says.
     ///

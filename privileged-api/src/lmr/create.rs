@@ -62,7 +62,7 @@ pub(super) struct Wanted {
     pub(super) shared_id: u32,
 }
 
-/// The arguments that differ.
+/// The memory of a region to be created.
 pub(super) struct Memory {
     pub(super) buffer: Option<Arc<DmaBuffer>>,
     pub(super) read_only: bool,
@@ -83,15 +83,15 @@ impl Ia {
     /// context with which they reach it.
     ///
     /// The region keeps the memory of an owned buffer alive. For memory that the caller keeps
-    /// alive, see [`Ia::lmr_create_raw`]. A region may have no bytes; it grants nothing. With
-    /// `LmrFlags::NONCOHERENT` the consumer has to call [`Ia::lmr_flush_to_mem`] and
+    /// alive, see [`Ia::lmr_create_raw`]. A region may have no bytes; then it grants no access.
+    /// With `LmrFlags::NONCOHERENT` the consumer has to call [`Ia::lmr_flush_to_mem`] and
     /// [`Ia::lmr_refresh_from_mem`].
     ///
     /// With `LmrFlags::SHARED` the region takes no translations of its own if any consumer of this
     /// adapter has a region with the same memory, `shared_id` and coherency that is not
-    /// `NON_SHAREABLE`. Both are shared from then on, and so are never unlinked.
+    /// `NON_SHAREABLE`. Both are shared from then on, and cannot be unlinked any more.
     ///
-    /// Errors: `InvalidPz`, `InvalidFlags`, `InvalidPrivs` (undefined bits; none; no local read;
+    /// Errors: `InvalidPz`, `InvalidFlags`, `InvalidPrivs` (undefined bits; no bits; no local read;
     /// remote write or atomic without local write), `InvalidAddrMode`, `Access` (privileges to
     /// write constants), `Fault` (not within the buffer, or the device cannot reach it),
     /// `InvalidIobl`, `InvalidLength` (longer than the list), `PrivOpsUnavailable`, `NoPermission`
@@ -172,9 +172,9 @@ impl Ia {
     /// Allocates a region without memory, which [`Ia::lmr_link`] links to lists of up to
     /// `iobl_num_elts` elements. Privileged consumers only.
     ///
-    /// `LmrFlags::SHARED` is refused: a region without memory matches none. While the region is
-    /// linked, another region may come to share its memory, unless it is `NON_SHAREABLE`; then it
-    /// stays linked until it is freed. The region has room for one element at least.
+    /// `LmrFlags::SHARED` is refused, since a region without memory matches no other. While a
+    /// region without `NON_SHAREABLE` is linked, another region may begin to share its memory; from
+    /// then on it stays linked until it is freed. Each region has room for at least one element.
     ///
     /// Errors: `InvalidFlags`, `InvalidPz`, `OpNotSupported`, `NoPermission`, `ResourceIoblLength`,
     /// `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in
@@ -292,8 +292,8 @@ impl Core {
         Ok(Wanted { zone, length, addr_mode, privs, flags, shared_id })
     }
 
-    /// The device's region, and whether it is shared: a region that shares a match's translations,
-    /// or the one that `register` makes. `base` is the address of the first byte.
+    /// Returns the device's region, and whether it is shared. It shares the translations of a
+    /// region that matches, or `register` makes it. `base` is the address of the first byte.
     pub(super) fn region(
         &self,
         wanted: &Wanted,
@@ -313,7 +313,7 @@ impl Core {
         Ok((registered.map_err(|error| self.error(error))?, false))
     }
 
-    /// Memory by its virtual addresses.
+    /// The memory at a range of virtual addresses.
     pub(super) fn virtual_memory(&self, addr: usize, length: u64) -> Result<Memory> {
         let mut runs = Runs::new();
         let mut full = false;
@@ -343,7 +343,7 @@ impl Core {
         })
     }
 
-    /// Makes the object of a region that `make` registers.
+    /// Creates the object of a region that `make` registers.
     pub(super) fn register(
         &self,
         wanted: Wanted,
@@ -387,7 +387,7 @@ impl Core {
         Ok((handle, is_remote(privs).then(|| RmrContext::from_key(key))))
     }
 
-    /// Records which region has the new region's key.
+    /// Records that this handle has the key of the new region.
     fn own(&self, region: &Region, handle: LmrHandle) -> Result<()> {
         self.owners.set(region.key(), handle.into()).inspect_err(|_| {
             let _ = region.destroy();

@@ -1,13 +1,12 @@
-//! From a region's handle to its key, for the data path: one load, without a lock and without an
-//! error.
+//! Finds a region's key by its handle, for the data path: one load, without a lock or an error.
 //!
-//! A handle that names no region gives a key that the device refuses. So the work request completes
-//! in error, as the pages require.
+//! For a handle that names no region the result is a key that the device refuses. So the work
+//! request completes in error, as the pages require.
 //!
 //! Each index has one word: the upper half of the handle that is valid for it, and the key. The
-//! lower half of a handle has its index, its type and a part of its IA's number; all but the index
-//! are the same for all regions of this IA. So both halves are compared, and together they are the
-//! whole handle.
+//! lower half of a handle has its index, its type and a part of its IA's number; type and number
+//! are equal for all regions of this IA. A lookup gets the index by removing them from the lower
+//! half, and then compares the upper half: this checks the whole handle.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +21,7 @@ use crate::status::{Error, Result};
 const UPPER: u64 = !0 << 32;
 
 pub(crate) struct Keys {
-    /// By the handles' index; 0 if there is no region (no handle has generation 0).
+    /// Indexed as the handles are; 0 if there is no region (no handle has generation 0).
     places: Growing<AtomicU64>,
     /// The lower half of all handles of this IA's regions, without the index.
     common: u32,
@@ -30,7 +29,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Room for `count` regions of IA number `ia`. The first place is for the direct LMR handle.
+    /// Makes room for `count` regions of IA number `ia`. Index 0 is for the direct LMR handle.
     pub(crate) fn new(ia: u32, count: u32, direct: bool) -> Result<Keys> {
         let places = Growing::new(count.max(1) as usize).map_err(|_| Error::Resources)?;
         let common = handle::word(HandleType::Lmr.tag(), ia, 0, 0) as u32;
@@ -50,8 +49,8 @@ impl Keys {
         reached.map_err(|_| Error::Resources)
     }
 
-    /// Records the key of a region, for which [`Keys::reach`] made room. One call at a time for a
-    /// region.
+    /// Records the key of a region, for which [`Keys::reach`] made room. Calls for one region must
+    /// not run at the same time.
     pub(crate) fn set(&self, lmr: LmrHandle, key: u32) {
         let word = lmr.as_raw() & UPPER | u64::from(key);
         self.places.store(handle::index(lmr.as_raw()), |place| place.store(word, Ordering::Release));

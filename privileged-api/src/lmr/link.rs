@@ -1,11 +1,10 @@
 //! Linking regions to memory and unlinking them, by work requests (pages it_lmr_link,
 //! it_lmr_unlink).
 //!
-//! Each fault is reported in one way. By the call: bad handles, states and flags, undefined
-//! privilege bits, a list that is empty or of a type that the IA does not support. By the
-//! completion: any other fault of list, length, privileges, zone, endpoint or the region's state. A
-//! link whose fault is known here is posted as a request that the device refuses, so that it
-//! completes in its order.
+//! The call itself reports bad handles, states and flags, undefined privilege bits, and a list that
+//! is empty or of a type that the IA does not support. The completion reports any other fault of
+//! list, length, privileges, zone, endpoint or the region's state. If the call finds such a fault,
+//! it posts a request that the device refuses, so that the completion comes in order.
 
 use alloc::sync::Arc;
 
@@ -145,8 +144,8 @@ impl Core {
         }
     }
 
-    /// Posts a link and returns the region's key, which is another one from now on. `None` if the
-    /// list is one that completes in error.
+    /// Posts a link and returns the region's new key. `None` if the list is not valid and the
+    /// request completes in error.
     fn post_link(
         &self,
         ep: &Ep,
@@ -203,8 +202,8 @@ impl Core {
         self.unpost(&lmr, |posted| posted.failed(qpn, variant));
     }
 
-    /// Removes the links of a queue pair that is gone, but for the one that is in force:
-    /// outstanding links are never executed.
+    /// Removes the links of a destroyed queue pair, except the link in force: outstanding links are
+    /// never executed.
     pub(crate) fn drop_links(&self, qpn: u32) {
         for lmr in self.lmrs.all() {
             if !lmr.links.lock().posted.any(|link| link.qpn == qpn) {

@@ -88,7 +88,7 @@ struct Links {
     now_runs: Runs,
     /// The memory of the link before it; empty if unknown.
     before_runs: Runs,
-    /// The region is freed, and another region may have its place in the IA's keys.
+    /// The region is freed, and another region may have its index in the IA's keys.
     gone: bool,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Lmr {
     handle: LmrHandle,
     zone: Mutex<InZone>,
     region: Arc<Region>,
-    /// Keeps the memory alive.
+    /// Keeps the memory of an owned buffer alive.
     buffer: Mutex<Option<Arc<DmaBuffer>>>,
     /// Whether the consumer itself may only read the memory.
     read_only: bool,
@@ -185,7 +185,7 @@ fn first_byte(iobl: &Iobl<'_>) -> usize {
     first.map_or(0, |addr| addr.0.wrapping_add(iobl.fbo) as usize)
 }
 
-/// What is wrong with a list.
+/// The error of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListFault {
     /// The list is not valid for its type (`IT_ERR_INVALID_IOBL`).
@@ -226,7 +226,7 @@ pub(crate) fn check_list(
         }
         IoblList::Blocks { elt_len, .. } => (elt_len, elt_len.checked_mul(number as u64)),
         IoblList::VePages { elements } => {
-            // Also a page list (page it_iobl_t).
+            // A variable list has the rules of a page list (page it_iobl_t).
             let first = elements.first().map_or(0, |element| element.elt_len);
             if !elements.iter().all(|element| is_page(element.io_addr, element.elt_len))
                 || !agrees(addr, first, iobl.fbo)
@@ -244,7 +244,7 @@ pub(crate) fn check_list(
     if length > total - iobl.fbo { Err(ListFault::Length) } else { Ok(()) }
 }
 
-/// Puts the memory of a list into `runs`. Allocates nothing if `runs` has room for as many runs as
+/// Writes the memory of a list to `runs`. Allocates nothing if `runs` has room for as many runs as
 /// the list has elements.
 fn put_runs(runs: &mut Runs, iobl: &Iobl<'_>, length: u64) {
     runs.clear();
@@ -276,8 +276,8 @@ impl Lmr {
         self.region.max_elements() > 0
     }
 
-    /// Calls `post` with the key of the last link. No other link is posted meanwhile, so the
-    /// request that `post` posts names the link before it in the queue.
+    /// Calls `post` with the key of the last link. No other link is posted meanwhile, so the key is
+    /// valid when the device executes the request that `post` posts.
     pub(crate) fn with_key<R>(&self, post: impl FnOnce(u32) -> R) -> R {
         let links = self.links.lock();
         post(links.now().key)
@@ -333,7 +333,7 @@ impl Core {
         self.lmrs.get(lmr.as_raw()).ok_or(Error::InvalidLmr)
     }
 
-    /// The region, if it still exists now that its lock `changes` is held.
+    /// Fails if another call freed the region before the caller took its lock `changes`.
     fn still(&self, lmr: &Lmr) -> Result<()> {
         self.lmrs.with(lmr.handle.as_raw(), |_| ()).ok_or(Error::InvalidLmr)
     }
@@ -355,7 +355,7 @@ impl Core {
         self.lmrs.remove(lmr.handle.as_raw());
         self.shared.shareable.forget(lmr);
         lmr.zone.lock().end();
-        // Now, since another thread may still hold the object for a moment.
+        // Taken out here, because another thread may keep the object itself alive for a moment.
         let buffer = lmr.buffer.lock().take();
         if let (Some(buffer), Err(error)) = (buffer, destroyed)
             && error != Agent::Gone
@@ -436,7 +436,7 @@ impl Ia {
         Ok(param)
     }
 
-    /// Destroys a region, linked or not. When this returns, the device does not touch the memory.
+    /// Destroys a region, linked or not. After this call the device does not access the memory.
     ///
     /// Errors: `InvalidLmr`, `LmrBusy` while an RMR is linked to it, `InvalidIa`, `IaCatastrophe`.
     /// Blocks for the device. May be called in callbacks. Thread-safe: a call that races with it
@@ -450,9 +450,9 @@ impl Ia {
         if core.free_lmr(&lmr) { Ok(()) } else { Err(Error::LmrBusy) }
     }
 
-    /// Makes changes of memory visible to incoming RDMA Reads and atomic operations. Only regions
-    /// that were created with `LmrFlags::NONCOHERENT` need it; segments of other regions, or of
-    /// none, are skipped.
+    /// Makes the consumer's changes of memory visible to incoming RDMA Reads and atomic operations.
+    /// Only regions that were created with `LmrFlags::NONCOHERENT` need it; segments in other
+    /// regions, or in no region, are skipped.
     ///
     /// Errors: `Range` (a segment is not within its region, which is non-coherent; nothing was
     /// done), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
@@ -464,7 +464,7 @@ impl Ia {
 
     /// Makes changes by incoming RDMA Writes and atomic operations visible to the consumer, and
     /// orders the consumer's own writes with them. Only regions that were created with
-    /// `LmrFlags::NONCOHERENT` need it; segments of other regions, or of none, are skipped.
+    /// `LmrFlags::NONCOHERENT` need it; segments in other regions, or in no region, are skipped.
     ///
     /// Errors: `Range` (a segment is not within its region, which is non-coherent; nothing was
     /// done), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
@@ -514,7 +514,7 @@ mod tests {
         assert_eq!(check_list(&list(0, 0), None, 1, 2), Err(ListFault::Iobl), "no size");
         assert_eq!(check_list(&list(4096, 0), None, 1, 1), Err(ListFault::Iobl), "too many");
         let askew = [IoAddr(0x4001)];
-        assert_eq!(check_list(&Iobl::pages(&askew, 4096, 0), None, 1, 2), Err(ListFault::Iobl), "askew");
+        assert_eq!(check_list(&Iobl::pages(&askew, 4096, 0), None, 1, 2), Err(ListFault::Iobl), "alignment");
     }
 
     #[test]
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_join_what_is_adjacent() {
+    fn adjacent_runs_are_joined() {
         let adjacent = [IoAddr(0x4000), IoAddr(0x5000), IoAddr(0x8000)];
         let iobl = Iobl::pages(&adjacent, 4096, 16);
         let mut runs = Runs::new();
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn privileges_of_peers_to_write_need_our_own() {
+    fn remote_write_and_atomics_need_local_write() {
         assert!(!is_valid_combination(MemPriv::empty()));
         assert!(!is_valid_combination(MemPriv::REMOTE_WRITE | MemPriv::LOCAL_READ));
         assert!(!is_valid_combination(MemPriv::ATOMIC | MemPriv::LOCAL_READ));

@@ -12,13 +12,13 @@ use crate::status::{Error, Result};
 const MODIFIABLE: LmrParamMask = LmrParamMask::PZ.union(LmrParamMask::MEM_PRIV);
 
 impl Ia {
-    /// Gives a region another protection zone, other privileges, or both. If peers have privileges,
+    /// Changes the protection zone of a region, its privileges, or both. If peers have privileges,
     /// the region has a new context afterwards, which [`Ia::lmr_query`] returns; the old context is
     /// invalid.
     ///
     /// Errors that change nothing: `InvalidLmr`, `InvalidMask` (a parameter that cannot be
     /// modified; privileges of a region that was created unlinked, which its links define),
-    /// `LmrBusy` while an RMR is linked to it. All others free the region: `InvalidPz`,
+    /// `LmrBusy` while an RMR is linked to it. All other errors free the region: `InvalidPz`,
     /// `InvalidPrivs` (undefined bits), `Access` (privileges that a region cannot have together, or
     /// that the consumer itself does not have on the memory), `Resources`. A dead device
     /// (`IaCatastrophe`) and a freed IA (`InvalidIa`) change nothing. Blocks for the device. Not
@@ -57,7 +57,8 @@ impl Core {
     fn modify(&self, lmr: &Lmr, key: u32, mask: LmrParamMask, params: &LmrParam) -> Result<()> {
         let handle = lmr.zone.lock().handle;
         let zone = self.enter_zone(if mask.contains(LmrParamMask::PZ) { params.pz } else { handle })?;
-        // A link that is posted meanwhile gets another variant, and executes after this.
+        // A link that another thread posts meanwhile gets another variant, and is executed after
+        // this change.
         let (mut now, variant) = {
             let mut links = lmr.links.lock();
             links.variant = links.variant.checked_add(1).unwrap_or(1);

@@ -1,4 +1,4 @@
-//! From a key to the handle of the region (LMR or RMR) that has it: for Receives that report which
+//! Finds the handle of the region (LMR or RMR) that has a key, for Receives that report which
 //! region the peer unlinked. A lookup takes no lock.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// Room for the keys of a device with `count` keys.
+    /// Makes room for the keys of a device with `count` keys.
     pub(crate) fn new(count: u32) -> Result<Owners> {
         Ok(Owners { owners: Chunks::new(count.max(1) as usize).map_err(|_| Error::Resources)? })
     }
@@ -57,7 +57,7 @@ impl Owners {
         let Some(place) = self.place(key) else { return Handle::NULL };
         let before = place.word.load(Ordering::Acquire);
         let same = place.key.load(Ordering::Acquire) == key & !VARIANT;
-        // Read again: another region may have got the slot in between.
+        // Read again: another region may have got the key's slot between the two reads.
         let after = place.word.load(Ordering::Acquire);
         if same && before == after { Handle::from_raw(before) } else { Handle::NULL }
     }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_finds_its_owner_with_every_variant_and_no_other_generation() {
+    fn all_variants_of_a_key_find_its_owner_but_other_generations_do_not() {
         let owners = Owners::new(128).unwrap();
         let key = key::new(70, 3, 0);
         assert!(owners.get(key).is_null());
@@ -77,7 +77,7 @@ mod tests {
         assert!(owners.get(key::new(70, 4, 0)).is_null());
         assert!(owners.get(key::new(71, 3, 0)).is_null());
         owners.clear(key, Handle::from_raw(41));
-        assert!(!owners.get(key).is_null(), "another's key");
+        assert!(!owners.get(key).is_null(), "the key of another region");
         owners.clear(key, Handle::from_raw(42));
         assert!(owners.get(key).is_null());
         assert_eq!(owners.set(key::new(128, 0, 0), Handle::from_raw(1)), Err(Error::Resources));

@@ -12,14 +12,14 @@ impl Ia {
     /// Registers `length` bytes of virtual memory at `addr`; otherwise as [`Ia::lmr_create`].
     ///
     /// Errors: those of [`Ia::lmr_create`]; `Fault` where the device cannot reach the memory,
-    /// `ResourceLmrLength` also if it is in more extents than a list can have elements (262,144).
-    /// Blocks for the device. Not for callbacks. Thread-safe. Page it_lmr_create.
+    /// `ResourceLmrLength` also if the memory is in more extents than a list can have elements
+    /// (262,144). Blocks for the device. Not for callbacks. Thread-safe. Page it_lmr_create.
     ///
     /// # Safety
     ///
-    /// Until the region or the IA is freed, the memory stays mapped as it is, and no use of it is
-    /// made undefined by the device's reads and writes within the privileges: there is no Rust
-    /// reference to memory that the device may write.
+    /// Until the region or the IA is freed, the memory must stay mapped as it is, and the device's
+    /// reads and writes within the privileges must not make any use of the memory undefined: there
+    /// must be no Rust reference to memory that the device may write.
     #[doc(alias = "it_lmr_create")]
     #[expect(clippy::too_many_arguments, reason = "the page has them")]
     pub unsafe fn lmr_create_raw(

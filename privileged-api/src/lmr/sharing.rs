@@ -1,7 +1,8 @@
 //! Regions that share translations (pages it_lmr_create, it_lmr_create_unlinked).
 //!
-//! Owns the list of the regions that may be shared, of all IAs of a provider: a match may be of
-//! another consumer. The device keeps a region that has been shared linked until it is freed.
+//! Owns the list of the regions that may be shared. It has the regions of all IAs of a provider,
+//! because regions of two consumers may match. The device does not unlink a region that has been
+//! shared.
 //!
 //! Locks, outermost first: `searching` (sleeps; of two threads that register the same memory at
 //! once, the later one finds the earlier one's region), `regions`, a region's `links`.
@@ -91,8 +92,8 @@ impl Lmr {
 }
 
 impl Core {
-    /// A region over this memory that shares the translations of a matching region; `None` if none
-    /// matches.
+    /// Creates a region over this memory that shares the translations of a matching region; `None`
+    /// if no region matches.
     pub(super) fn share(
         &self,
         wanted: &Wanted,
@@ -106,12 +107,12 @@ impl Core {
         let client = self.client().ok()?;
         self.shared.shareable.matches(wanted, runs).into_iter().find_map(|lmr| {
             let key = lmr.link_to(wanted, runs)?;
-            // Fails if the link is not in force any more, or if the region is of another adapter.
+            // Fails if the link is not in force any more, or if the region is on another adapter.
             let region = client.share(&wanted.zone.pd, rights, base, &lmr.region, key).ok()?;
-            // The device counts the match as shared, whatever becomes of the new region.
+            // The device treats the matching region as shared, even if the new region is destroyed.
             lmr.shared.store(true, Ordering::Release);
-            // Variants recur: the key may have become that of another link. From now on it does not
-            // change.
+            // Variants recur, so the key may belong to a later link by now. The key of a shared
+            // region does not change any more, so this check is final.
             if lmr.link_to(wanted, runs) == Some(key) {
                 return Some(region);
             }

@@ -3,8 +3,8 @@
 //!
 //! A call reports faults of the range (`Address`, `InvalidLength`). The device checks zones,
 //! rights, the LMR's addressing and the region's state when it executes the request, and the
-//! completion reports faults. It also reports a narrow region that is linked with length 0, as the
-//! page requires of InfiniBand.
+//! completion reports faults. The completion also reports a link of a narrow region with length 0
+//! as a fault, as the page requires for InfiniBand.
 
 use api_core::handle::index;
 use kernel_agent::{Bind, LinkFlags, Operation, Request, Shadow};
@@ -33,7 +33,7 @@ impl Ia {
     ///
     /// Errors: `InvalidEp`, `InvalidDtoFlags`, `InvalidRmr`, `InvalidLmr`, `InvalidAddrMode`
     /// (relative and not supported, or a wide region), `InvalidPrivs` (undefined bits), `Address`,
-    /// `InvalidLength` (past the end; 0 of a wide region), `InvalidEpState`, `InvalidEpType`,
+    /// `InvalidLength` (past the end; 0 for a wide region), `InvalidEpState`, `InvalidEpType`,
     /// `TooManyPosts`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
     /// Thread-safe. Page it_rmr_link.
     #[doc(alias = "it_rmr_link")]
@@ -92,7 +92,8 @@ impl Ia {
         let ep = core.rc(ep)?;
         check_flags(dto_flags, UNLINK_FLAGS)?;
         let rmr = core.rmr(rmr)?;
-        // InfiniBand only (it_dto_flags_t): a bind unlinks a wide region, and has no such fence.
+        // On InfiniBand a bind unlinks a wide region, and binds have no unlink fence
+        // (it_dto_flags_t).
         if dto_flags.contains(DtoFlags::UNLINK_FENCE) && !rmr.narrow {
             return Err(Error::InvalidDtoFlags);
         }
@@ -149,8 +150,8 @@ impl Core {
         rmr.links.lock().posted.failed(qpn, variant);
     }
 
-    /// Removes the links of a queue pair that is gone, but for the one that is in force:
-    /// outstanding links are never executed.
+    /// Removes the links of a destroyed queue pair, except the link in force: outstanding links are
+    /// never executed.
     pub(crate) fn drop_rmr_links(&self, qpn: u32) {
         for rmr in self.rmrs.all() {
             if !rmr.links.lock().posted.any(|link| link.qpn == qpn) {

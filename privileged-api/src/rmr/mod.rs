@@ -54,7 +54,7 @@ impl Linking {
     }
 }
 
-/// How many links are remembered besides the last one.
+/// How many links before the last one are recorded.
 const RECENT: usize = 8;
 
 /// The links and unlinks that were posted.
@@ -73,15 +73,15 @@ pub(crate) struct Rmr {
 }
 
 impl Core {
-    /// What the device knows of a region, and the link that is in force. `None` if the region is
-    /// not linked.
+    /// The device's information about a region, and the link that is in force. `None` if the region
+    /// is not linked.
     fn linking(&self, rmr: &Rmr) -> core::result::Result<Option<(KeyInfo, Linking)>, kernel_agent::Error> {
         let info = rmr.window.query()?;
         if info.linked == 0 {
             return Ok(None);
         }
-        // The link in force may be so old that it is not remembered. Then the device's knowledge
-        // suffices.
+        // If the link in force is too old to be recorded, the device's information replaces the
+        // record.
         let linking = rmr.links.lock().posted.find(info.key).unwrap_or_else(|| Linking {
             key: info.key,
             qpn: 0,
@@ -93,7 +93,7 @@ impl Core {
     }
 }
 
-/// The privileges that these rights come from.
+/// The privileges that correspond to these rights.
 fn privileges(rights: LinkFlags) -> MemPriv {
     let mut privs = MemPriv::empty();
     privs.set(MemPriv::REMOTE_READ, rights.contains(LinkFlags::REMOTE_READ));
@@ -107,7 +107,7 @@ impl Core {
         self.rmrs.get(rmr.as_raw()).ok_or(Error::InvalidRmr)
     }
 
-    /// Fails if the device does not have this type of RMR.
+    /// Whether the device has this type of RMR.
     fn has(&self, narrow: bool) -> bool {
         let needed = if narrow { Features::WINDOWS_NARROW } else { Features::WINDOWS_WIDE };
         self.features().contains(needed)

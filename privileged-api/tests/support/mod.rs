@@ -8,7 +8,7 @@ use kernel_agent::{Agent, Config};
 use platform::DmaBuffer;
 use privileged_api::*;
 
-/// Long enough for everything that is going to happen.
+/// Longer than any event of these tests takes.
 pub const PATIENCE: u64 = 20_000_000;
 
 pub struct World {
@@ -55,7 +55,7 @@ pub struct Side {
 }
 
 pub fn evd(ia: &Ia, stream: EventType) -> EvdHandle {
-    ia.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 64, 1, EvdHandle::NULL).expect("a dispatcher")
+    ia.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 64, 1, EvdHandle::NULL).expect("an event dispatcher")
 }
 
 impl Side {
@@ -149,13 +149,13 @@ pub fn pair(world: &World, nics: [usize; 2]) -> (Side, Side) {
     (a, b)
 }
 
-/// Frees the IAs and sees that nothing is left anywhere.
+/// Frees the IAs and checks that no object is left.
 pub fn done(world: &World, sides: &[&Side]) {
     for side in sides {
         loop {
             match side.ia.ia_free() {
                 Ok(()) | Err(Error::InvalidIa) => break,
-                // A routine has reported to the test, but may not have returned yet.
+                // A callback routine has reported to the test, but may not have returned yet.
                 Err(Error::InvalidEvdState) => std::thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }
