@@ -3,11 +3,11 @@
 //! A face opens the agent as a client, names its objects by handles, and has a fast path from a
 //! handle to a queue. This crate has the parts that do not depend on the specification:
 //!
-//! - [`handle`]: the word that names an object, and [`numbers`]: the numbers that tell the handles
-//!   of one adapter from those of another;
+//! - [`handle`]: the word that names an object, and [`numbers`]: the numbers that distinguish the
+//!   handles of one adapter from those of another;
 //! - [`Table`]: objects by handle; [`Slots`]: queue slots by handle, for the fast path;
 //! - [`Life`]: whether an adapter is enabled, disabled or freed, and the calls in progress;
-//! - [`CallbackThread`] and [`InCallbacks`]: who runs the consumer's callbacks;
+//! - [`CallbackThread`] and [`InCallbacks`]: the threads that run the consumer's callbacks;
 //! - [`Context`]: the consumer's context of an object.
 //!
 //! An adapter is one opening of the agent by a consumer: IT-API's IA, VIPL's NIC handle.

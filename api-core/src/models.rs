@@ -134,7 +134,7 @@ fn frees(waits: bool) {
 }
 
 #[test]
-fn model_an_adapter_is_freed_after_its_calls_and_nobody_sleeps_for_ever() {
+fn model_an_adapter_is_freed_after_its_calls_and_no_thread_sleeps_for_ever() {
     check(|| frees(true));
 }
 

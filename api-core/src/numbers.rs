@@ -1,8 +1,8 @@
-//! The numbers that tell the handles of one adapter from those of another.
+//! The numbers that distinguish the handles of one adapter from those of another.
 //!
-//! No two adapters, of whatever face, have the same number at the same time. A number is used again
-//! as late as possible, and its next holder continues with the generations where the last one
-//! stopped. So a handle that outlives its adapter names nothing in a later one.
+//! At any time each adapter, of whatever face, has a number of its own. A number is used again as
+//! late as possible, and its next holder continues with the generations where the last one stopped.
+//! So a handle that outlives its adapter names nothing in a later one.
 
 // Of `core`: the model checker cannot have statics.
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,5 @@
-//! A device for tests of drivers: a closure answers its commands, and a test writes any entries into
-//! the driver's queues. Only with the feature `testing`.
+//! A device for tests of drivers: a closure answers its commands, and a test writes any entries
+//! into the driver's queues. Only with the feature `testing`.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
@@ -44,7 +44,7 @@ struct Shared {
 pub struct Fake {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// The commands that the device has answered, or not answered.
+    /// The commands that the device has received.
     pub commands: Arc<Mutex<Vec<Command>>>,
     /// The machine's platform.
     pub platform: Arc<dyn Platform>,
@@ -203,7 +203,7 @@ fn run(shared: &Shared, mut answer: Answer, commands: &Mutex<Vec<Command>>) {
     loop {
         {
             let bell = shared.bell.lock().unwrap();
-            // The device changes its heartbeat with this period, too.
+            // Without a kick the device looks again after this time. It changes its heartbeat then.
             let beat = std::time::Duration::from_millis(20) * SLOWER;
             let (mut bell, _) = shared.rung.wait_timeout_while(bell, beat, |b| !b.kicked && !b.stop).unwrap();
             if bell.stop {
@@ -235,7 +235,7 @@ fn run(shared: &Shared, mut answer: Answer, commands: &Mutex<Vec<Command>>) {
         }
         let Some(control) = admin else { continue };
         loop {
-            // Asks for a kick for whatever comes next, then looks.
+            // Asks for a kick at the next doorbell, then looks.
             let tail = word(registers::FIFO_TAIL).load(Ordering::Acquire);
             word(registers::FIFO_EVENT).store(tail, Ordering::SeqCst);
             word(registers::ADMIN_RECORD + 4).store(1, Ordering::SeqCst);

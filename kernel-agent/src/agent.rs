@@ -391,7 +391,7 @@ impl Agent {
         let deadline = self.platform.now() + CLOSE_DEADLINE;
         while self.finished.load(Ordering::Acquire) == 0 && !self.in_dispatcher() {
             if self.platform.now() >= deadline {
-                log::error!("agent {}: an upcall does not return", self.number);
+                log::error!("agent {}: an upcall has not returned in time", self.number);
                 break;
             }
             self.platform.wait(&self.finished, 0, Some(deadline));
@@ -399,7 +399,7 @@ impl Agent {
         let confirmed = self.nic.close();
         if !confirmed {
             log::warn!(
-                "agent {}: the device did not confirm its reset; {} buffers stay with it",
+                "agent {}: the device did not confirm its reset; {} buffers stay in quarantine",
                 self.number,
                 self.nic.quarantined()
             );

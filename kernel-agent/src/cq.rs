@@ -187,7 +187,8 @@ impl CqSlot {
         let Some(taken) = requests.retire(entry.tag()) else { return Took::Other };
         let done = done(known.context, &taken, &entry);
         reading.advance(1);
-        // First the device gets the room, then the poster, who has it filled again.
+        // The device has to get the room before the poster does: the poster's next request may
+        // complete at once, and its completion needs room.
         reading.commit();
         drop(requests);
         Took::Done(done)
@@ -352,7 +353,7 @@ impl Cq {
         self.entries.load(Ordering::Relaxed)
     }
 
-    /// How many entries were dropped: of queue pairs that are gone, or senseless.
+    /// How many entries were dropped: of queue pairs that are gone, or invalid.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -389,8 +390,7 @@ impl Cq {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Resolves an entry that was taken. An entry that makes no sense is dropped, and the next one
-    /// is taken.
+    /// Resolves an entry that was taken. Drops an entry that is invalid, and takes the next one.
     #[inline(never)]
     fn judge(&self, consumer: &mut Consumer, mut entry: Entry) -> Option<Completion> {
         let mut dropped = 0;
@@ -500,7 +500,7 @@ impl Cq {
         }
     }
 
-    /// Notes that the event for which the CQ was armed has come: it can be armed again.
+    /// Records that the event for which the CQ was armed has come: it can be armed again.
     pub(crate) fn disarmed(&self) {
         self.armed.store(0, Ordering::Release);
     }

@@ -64,7 +64,7 @@ pub enum Error {
     #[error("private data is too long: at most {0} bytes")]
     PrivateData(usize),
     /// An object belongs to another client or agent.
-    #[error("the object is foreign")]
+    #[error("the object belongs to another client or agent")]
     Foreign,
     /// A memory list or address is wrong.
     #[error("bad memory list: {0}")]

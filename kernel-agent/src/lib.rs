@@ -1,16 +1,19 @@
 //! The VIA Kernel Agent: the privileged party that owns a NIC (VI Architecture 1.0, chapter 11.3).
 //!
-//! It owns the NIC's resources (queue pairs, completion queues, protection domains, regions, windows), translation and
-//! protection, connections and asynchronous errors. One [`Agent`] serves one NIC; each consumer of it (an
-//! opened IA) is a [`Client`], which creates the objects and hears of events through its [`Upcalls`].
+//! It owns the NIC's resources (queue pairs, completion queues, protection domains, regions,
+//! windows), translates and protects memory, makes connections, and reports asynchronous errors.
+//! One [`Agent`] serves one NIC. Each opening of the agent by a face (an IA, for example) is a
+//! [`Client`]: it creates the objects, and the agent reports events to it by its [`Upcalls`].
 //!
-//! VIA's names and ours: VI = [`Qp`], completion queue = [`Cq`], protection tag = [`Pd`], memory handle = the key of a
-//! [`Region`], error handler = [`Upcalls`].
+//! VIA's names and ours: VI = [`Qp`], completion queue = [`Cq`], protection tag = [`Pd`], memory
+//! handle = the key of a [`Region`], error handler = [`Upcalls`].
 //!
-//! What the NIC and a face have in common (features, flags, statuses, segments) is of the NIC's own types,
-//! which this crate exports under the names that a face uses: a face needs no other crate below this one.
+//! Features, flags, statuses and segments are the same for the NIC and for a face. This crate
+//! exports the NIC's own types for them, under the names that a face uses, so a face depends on no
+//! crate below this one.
 //!
-//! Posting and reaping ([`Qp::post`], [`Cq::poll_one`], …) neither allocate nor take a lock that two queues share.
+//! Posting and reaping ([`Qp::post`], [`Cq::poll_one`], …) neither allocate nor take a lock that
+//! two queues share.
 #![no_std]
 
 extern crate alloc;

@@ -127,7 +127,7 @@ pub struct Qp {
     /// The queue pair was reset before, so an event may be from before the reset.
     was_reset: AtomicBool,
     pub(crate) send: SlotOwner<Sender>,
-    /// What lived in `send`, when that had to be left to a successor.
+    /// The queue that was in `send`, after the slot was left to a successor.
     withdrawn: Mutex<Option<Sender>>,
     pub(crate) sends: Arc<Outstanding>,
     pub(crate) receive: Option<Mutex<ReceiveQueue>>,
@@ -360,7 +360,7 @@ impl Qp {
             self.state.store(state as u32, Ordering::Release);
             self.update_slot();
         }
-        // Dead since? Then leave it closed to posts.
+        // If the device has died since, the queue pair stays closed to posts.
         if agent.is_dead() {
             self.device_died();
         }
@@ -474,7 +474,7 @@ impl Qp {
         self.to_state(QpState::Reset)
     }
 
-    /// Notes the event that the queue pair went to ERROR by itself. Returns false if the event is
+    /// Records the event that the queue pair went to ERROR by itself. Returns false if the event is
     /// from before the last reset.
     pub(crate) fn broke(&self) -> bool {
         if self.was_reset.load(Ordering::Acquire) {
@@ -507,7 +507,7 @@ impl Qp {
         self.update_slot();
     }
 
-    /// What the device knows of the queue pair.
+    /// The queue pair's attributes and state, as the device has them.
     pub fn query(&self) -> Result<QpInfo, Error> {
         let agent = self.client.agent();
         if self.is_gone() {
@@ -525,8 +525,8 @@ impl Qp {
     /// Destroys the queue pair, and ends its connection. When this returns, the device does not
     /// touch the queue pair's memory, and polls return no completion of it.
     ///
-    /// [`Error::Gone`] if it was destroyed before. Otherwise it fails only if the device is dead,
-    /// and the queue pair is gone all the same.
+    /// [`Error::Gone`] if it was destroyed before. Otherwise it fails only if the device is dead;
+    /// the queue pair is destroyed in that case as well.
     pub fn destroy(&self) -> Result<(), Error> {
         let agent = self.client.agent();
         if let Some(connection) = self.connection() {

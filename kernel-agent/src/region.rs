@@ -398,7 +398,7 @@ impl Region {
         Ok(())
     }
 
-    /// What the device knows of the key.
+    /// What the key names, as the device has it.
     pub fn query(&self) -> Result<KeyInfo, Error> {
         self.object.alive()?;
         Ok(self.client().agent().nic().query_key(self.key)?)
@@ -495,7 +495,7 @@ impl Window {
         self.object.client()
     }
 
-    /// What the device knows of the key.
+    /// What the key names, as the device has it.
     pub fn query(&self) -> Result<KeyInfo, Error> {
         self.object.alive()?;
         Ok(self.client().agent().nic().query_key(self.key)?)

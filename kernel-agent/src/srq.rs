@@ -103,8 +103,8 @@ impl Srq {
         Ok(())
     }
 
-    /// Retires the receive that a completion names. Not inlined: the code for other receives is the
-    /// better for it.
+    /// Retires the receive that a completion names. Not inlined, so that the
+    /// code for other receives stays small.
     #[inline(never)]
     pub(crate) fn retire(&self, tag: u32) -> Option<Retired> {
         self.queue.lock().retire(tag)

@@ -74,14 +74,14 @@ impl Numbers {
         Some(Number { slot, generation })
     }
 
-    /// Gives a slot back that [`Numbers::take`] gave, and to which nothing refers any more.
+    /// Frees a slot that [`Numbers::take`] returned. Nothing may refer to the slot any more.
     pub(crate) fn give_back(&self, slot: u32) {
         self.free.lock().used.push_back(slot);
     }
 }
 
 impl<T> Table<T> {
-    /// Slots `first..end` are given out; those below `first` can be filled all the same.
+    /// `take` returns slots `first..end` only; those below `first` can be filled as well.
     pub(crate) fn new(first: u32, end: u32) -> Result<Table<T>, OutOfMemory> {
         let table = Table { slots: Chunks::new(end as usize)?, numbers: Numbers::new(first, end) };
         if first > 0 {

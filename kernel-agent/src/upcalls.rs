@@ -131,7 +131,7 @@ pub enum ResolutionEventKind {
     Request {
         /// The id to answer with.
         request: ResolutionRequestId,
-        /// The id that the peer gave the request: the same each time that it asks again.
+        /// The id that the peer gave the request; it does not change when the peer asks again.
         request_id: u32,
         /// The peer's GID.
         remote_gid: [u8; 16],

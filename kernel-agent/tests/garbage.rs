@@ -1,4 +1,4 @@
-//! A device that says yes to every command and then writes nonsense into every queue.
+//! A device that accepts every command and then writes invalid entries into every queue.
 
 extern crate ferrovia_kernel_agent as kernel_agent;
 
@@ -42,7 +42,7 @@ impl Upcalls for Counting {
     }
 }
 
-/// Of a small unprivileged queue pair.
+/// Attributes of a small unprivileged queue pair.
 fn attributes<'a>(pd: &'a Arc<Pd>, cq: &'a Arc<Cq>, context: u64) -> QpAttributes<'a> {
     QpAttributes {
         qp_type: QpType::Rc,
@@ -87,7 +87,7 @@ impl Scene {
         (qp, cq, ring.ring)
     }
 
-    /// The same with gates that `HANDLE` opens, ready to send.
+    /// A queue pair in INIT and its CQ, each in a slot that is open for `HANDLE`.
     fn slotted(&self, context: u64) -> Slotted {
         let (sends, completions) = (Arc::<SendSlot>::default(), Arc::<CqSlot>::default());
         let pd = self.client.create_pd().unwrap();
@@ -132,7 +132,7 @@ struct Slotted {
     ring: u64,
     sends: Arc<SendSlot>,
     completions: Arc<CqSlot>,
-    /// Entries.
+    /// How many entries were written to the CQ.
     written: u32,
 }
 
@@ -158,7 +158,8 @@ impl Slotted {
         self.written += 1;
     }
 
-    /// What comes through the slot: cookies, and whether more has to be looked at.
+    /// Takes up to `most` completions through the slot: their cookies, and whether the slow path
+    /// has to look for more.
     fn take(&self, most: usize) -> (Vec<u64>, bool) {
         let nothing = Done { context: 0, cookie: 0, data: 0, length: 0 };
         let mut into = vec![nothing; most];
@@ -170,7 +171,7 @@ impl Slotted {
         (into[..count].iter().map(|done| done.cookie).collect(), other)
     }
 
-    /// The same, one after the other.
+    /// Takes one completion through the slot; `Some(Err(()))` if the slow path is needed.
     fn take_one(&self) -> Option<Result<u64, ()>> {
         match self.completions.take(HANDLE) {
             Took::Done(done) => Some(Ok(done.cookie)),
@@ -179,7 +180,7 @@ impl Slotted {
         }
     }
 
-    /// How far the device was told.
+    /// How many entries the driver has reported to the device as consumed.
     fn consumed(&self, scene: &Scene) -> u32 {
         let head = scene.fake.registers().atomic_u32(CQ_RECORDS + self.cq.number() as usize * 8).unwrap();
         head.load(Ordering::Acquire)
@@ -191,7 +192,8 @@ fn read(cookie: u64, data: u32) -> Request {
     Request { operation, flags: SendFlags::SIGNALED, shadow: Shadow { cookie, data } }
 }
 
-/// A CQ that knows its queue pair, whose requests with tags and cookies 1 to 20 are outstanding.
+/// A CQ with its queue pair in its cache. The requests with tags and cookies 1 to 20 are
+/// outstanding.
 fn posted(scene: &Scene) -> Slotted {
     let mut slotted = scene.slotted(9);
     slotted.to(QpState::Rtr);
@@ -199,7 +201,11 @@ fn posted(scene: &Scene) -> Slotted {
     (0..=20).for_each(|cookie| assert!(slotted.post(HANDLE, |limits| limits.read, cookie).is_some()));
     assert_eq!((slotted.take_one(), slotted.take(4)), (None, (vec![], false)));
     slotted.complete(scene, 0, 0);
-    assert_eq!((slotted.take_one(), slotted.take(4)), (Some(Err(())), (vec![], true)), "not known yet");
+    assert_eq!(
+        (slotted.take_one(), slotted.take(4)),
+        (Some(Err(())), (vec![], true)),
+        "the queue pair is not cached yet"
+    );
     assert_eq!(slotted.consumed(scene), 0);
     assert_eq!(slotted.cq.poll_one().map(|completion| completion.cookie), Some(0));
     assert_eq!((slotted.take_one(), slotted.consumed(scene)), (None, 1));
@@ -207,7 +213,7 @@ fn posted(scene: &Scene) -> Slotted {
 }
 
 #[test]
-fn plain_completions_come_through_the_gate_in_order_and_once() {
+fn plain_completions_are_taken_through_the_slot_in_order_and_once() {
     let scene = Scene::new();
     let mut slotted = posted(&scene);
     (1..=3).for_each(|tag| slotted.complete(&scene, tag, 0));
@@ -215,7 +221,7 @@ fn plain_completions_come_through_the_gate_in_order_and_once() {
     assert_eq!(slotted.take_one(), Some(Ok(1)));
     assert_eq!(slotted.take(1), (vec![2], true));
     assert_eq!(slotted.take(4), (vec![3], false));
-    // Over the end of the ring, and some unsignalled ones in between.
+    // Beyond the end of the ring, with unsignalled requests between the signalled ones.
     for tag in [5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17] {
         slotted.complete(&scene, tag, 0);
     }
@@ -228,7 +234,7 @@ fn plain_completions_come_through_the_gate_in_order_and_once() {
 }
 
 #[test]
-fn the_device_learns_of_room_before_a_poster_has_it_filled() {
+fn the_device_gets_room_in_a_cq_before_the_poster_of_the_request() {
     let scene = Scene::new();
     let mut slotted = posted(&scene);
     (1..=3).for_each(|tag| slotted.complete(&scene, tag, 0));
@@ -240,7 +246,7 @@ fn the_device_learns_of_room_before_a_poster_has_it_filled() {
 }
 
 #[test]
-fn a_run_ends_before_a_tag_that_makes_no_sense() {
+fn a_run_of_completions_ends_before_an_invalid_tag() {
     let scene = Scene::new();
     let mut slotted = posted(&scene);
     for tag in [1, 2, 2, 21, 3] {
@@ -254,7 +260,7 @@ fn a_run_ends_before_a_tag_that_makes_no_sense() {
 }
 
 #[test]
-fn a_run_ends_before_an_entry_of_a_former_life_or_of_another_queue() {
+fn a_run_of_completions_ends_before_an_entry_of_a_former_queue_pair_or_another_queue() {
     let scene = Scene::new();
     let mut slotted = posted(&scene);
     slotted.complete(&scene, 1, 0);
@@ -268,7 +274,7 @@ fn a_run_ends_before_an_entry_of_a_former_life_or_of_another_queue() {
     slotted.write(&scene, [0; 4]);
     assert_eq!(slotted.take(8), (vec![3], true));
     assert_eq!((slotted.take(8), slotted.cq.poll_one(), slotted.cq.dropped()), ((vec![], true), None, 3));
-    // The queue pair's end is the end of what is known of it.
+    // Destroying the queue pair removes it from the CQ's cache.
     slotted.complete(&scene, 5, 0);
     slotted.qp.destroy().unwrap();
     assert_eq!((slotted.take(8), slotted.take_one()), ((vec![], true), Some(Err(()))));
@@ -276,7 +282,7 @@ fn a_run_ends_before_an_entry_of_a_former_life_or_of_another_queue() {
 }
 
 #[test]
-fn a_failure_in_a_run_is_for_the_long_way() {
+fn a_failure_in_a_run_of_completions_needs_the_slow_path() {
     let scene = Scene::new();
     let mut slotted = posted(&scene);
     slotted.complete(&scene, 1, 0);
@@ -290,7 +296,7 @@ fn a_failure_in_a_run_is_for_the_long_way() {
 }
 
 #[test]
-fn a_send_gate_is_open_while_requests_are_taken() {
+fn a_send_slot_is_open_while_the_queue_pair_takes_requests() {
     let scene = Scene::new();
     let slotted = scene.slotted(9);
     let read = |limits: &SegmentLimits| limits.read;
@@ -311,7 +317,7 @@ fn a_send_gate_is_open_while_requests_are_taken() {
     slotted.to(QpState::Rtr);
     slotted.to(QpState::Rts);
     assert!(slotted.post(HANDLE, read, 0).is_some());
-    // One at a time lives in a gate.
+    // A slot has one owner at a time.
     let pd = scene.client.create_pd().unwrap();
     let successor = || {
         scene.client.create_qp(&QpAttributes {
@@ -354,7 +360,7 @@ fn send(qp: &Qp, cookie: u64) {
 }
 
 #[test]
-fn completions_that_make_no_sense_are_dropped_and_counted() {
+fn invalid_completions_are_dropped_and_counted() {
     let scene = Scene::new();
     let (qp, cq, ring) = scene.qp(1);
     let (other, other_cq, other_ring) = scene.qp(2);
@@ -384,21 +390,21 @@ fn completions_that_make_no_sense_are_dropped_and_counted() {
     }
     assert_eq!(cq.poll_one(), None);
     assert_eq!(cq.dropped(), 8);
-    // A completion in somebody else's CQ is not believed either.
+    // A completion in another queue pair's CQ is dropped as well.
     scene.fake.write_entry(other_ring, 4, 0, entry(&qp, qp.generation(), 0, 0, 0, 0));
     assert_eq!((other_cq.poll_one(), other_cq.dropped()), (None, 1));
     assert_eq!(qp.outstanding(), (2, 0));
-    // Longer than what was posted cannot be.
+    // A completion's length is limited to what was posted.
     scene.fake.write_entry(ring, 4, index, entry(&qp, qp.generation(), 0, u32::MAX, 0, 0));
     let completion = cq.poll_one().unwrap();
     assert_eq!((completion.cookie, completion.length, completion.status), (10, 100, Status::Success));
-    // Told twice, and then of the next.
+    // The device repeats a completion, and then writes the next one.
     scene.fake.write_entry(ring, 4, index + 1, entry(&qp, qp.generation(), 0, 0, 0, 0));
     scene.fake.write_entry(ring, 4, index + 2, entry(&qp, qp.generation(), 1, 7, 4, 0));
     let completion = cq.poll_one().unwrap();
     assert_eq!((completion.cookie, completion.length, completion.status), (11, 7, Status::Flushed));
     assert_eq!(cq.dropped(), 9);
-    // After its destruction.
+    // A completion after the queue pair was destroyed.
     send(&qp, 12);
     qp.destroy().unwrap();
     scene.fake.write_entry(ring, 4, index + 3, entry(&qp, qp.generation(), 2, 0, 0, 0));
@@ -406,10 +412,10 @@ fn completions_that_make_no_sense_are_dropped_and_counted() {
 }
 
 #[test]
-fn a_device_that_writes_without_end_cannot_hold_a_poller() {
+fn a_device_that_never_stops_writing_cannot_keep_a_thread_in_poll() {
     let scene = Scene::new();
     let (qp, cq, ring) = scene.qp(1);
-    // All sixteen entries, junk, again and again without regard for the consumer.
+    // The device writes invalid entries over the whole ring, whatever was consumed.
     for pass in 0..10u32 {
         for i in 0..16 {
             let words = entry(&qp, qp.generation() + 1, pass, 0, 0, 0);
@@ -428,7 +434,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 #[test]
-fn events_that_make_no_sense_change_nothing() {
+fn invalid_events_change_nothing() {
     let scene = Scene::new();
     let (qp, cq, _) = scene.qp(1);
     let mut seed = 0x1234_5678_9abc_def1;
@@ -445,7 +451,7 @@ fn events_that_make_no_sense_change_nothing() {
                 EventType::LastWqeReached,
             ][random(&mut seed) as usize % 6] as u8,
         };
-        // Never a port event, and never a generation that is in use.
+        // No port events, and no generation that is in use: those events would be valid.
         let kind = if kind == 0x30 || kind == 0x31 { 0 } else { kind };
         let number = random(&mut seed) % 4;
         let word = u64::from(kind) | random(&mut seed) & 0xffff_ff00 | number << 32;
@@ -458,7 +464,7 @@ fn events_that_make_no_sense_change_nothing() {
     assert_eq!(counting.events.load(Ordering::Relaxed), 0);
     assert_eq!(qp.state(), QpState::Init);
     assert!(!cq.failed());
-    // One that is right arrives.
+    // A valid event still arrives.
     let word = EventType::Completion as u64 | u64::from(cq.number()) << 32;
     scene.event(1, 1000, [word, 1, 0, 0]);
     while counting.completions.load(Ordering::Relaxed) == 0 {
@@ -467,7 +473,7 @@ fn events_that_make_no_sense_change_nothing() {
 }
 
 #[test]
-fn datagrams_that_make_no_sense_are_lost() {
+fn invalid_datagrams_are_dropped() {
     let scene = Scene::new();
     scene.client.listen(roce::ServiceId(1), 1).unwrap();
     let commands = scene.fake.commands.lock().unwrap().clone();

@@ -113,7 +113,7 @@ fn connections_run_out() {
     let (a, b) = (Node::new(&machine, &agent), Node::new(&machine, &agent));
     b.client.listen(ServiceId(1), 0).unwrap();
     let (q1, q2) = (a.qp(1), a.qp(2));
-    // Both ends of one are all that there is room for.
+    // There is room for both ends of one connection, and no more.
     dial(&a, &q1, &b, 1, b"").unwrap();
     b.ears.cm("the request", |kind| matches!(kind, CmEventKind::Request { .. }));
     let full = dial(&a, &q2, &b, 1, b"");
@@ -179,7 +179,7 @@ fn a_translation_asks_the_platform_for_no_more_extents_than_a_list_can_have() {
     assert_eq!(most, GIB as u64);
     let mut runs = Vec::new();
     agent.translate(addr, most, |run| runs.push(run.length)).unwrap();
-    assert_eq!(runs, [most], "neighbours are joined");
+    assert_eq!(runs, [most], "adjacent extents are joined");
     for length in [most + 1, 1 << 48, u64::MAX] {
         assert_eq!(agent.translate(addr, length, |_| ()), Err(Error::TooScattered));
     }
@@ -188,7 +188,7 @@ fn a_translation_asks_the_platform_for_no_more_extents_than_a_list_can_have() {
 
 #[test]
 fn memory_that_runs_out_changes_nothing() {
-    // Not enough for the agent itself, and then just enough.
+    // From too little memory for the agent itself to just enough for all.
     let mut opened = 0;
     for megabytes in [0, 1, 2, 3, 4, 6, 8] {
         let machine = Machine::with_memory(1, (megabytes << 20) + (64 << 10));
@@ -243,7 +243,7 @@ fn dies(kill: impl FnOnce(&mut Machine, &Agent), expected: impl Fn(Death) -> boo
     });
     assert_eq!(again, death);
     assert_eq!(agent.death(), Some(death));
-    // Everything fails at once from here on, and nothing hangs.
+    // From here on every call fails at once, and none blocks.
     assert_eq!(qa.to_error(), Err(Error::DeviceDead(death)));
     assert_eq!(a.client.create_pd().err(), Some(Error::DeviceDead(death)));
     assert_eq!(a.client.create_qp(&a.attributes(1)).err(), Some(Error::DeviceDead(death)));
@@ -255,7 +255,7 @@ fn dies(kill: impl FnOnce(&mut Machine, &Agent), expected: impl Fn(Death) -> boo
     a.client.detach();
     b.client.detach();
     assert_eq!(agent.counts(), Default::default());
-    assert!(a.ears.all().iter().all(|heard| !matches!(heard, Heard::Dead(_))), "told once");
+    assert!(a.ears.all().iter().all(|heard| !matches!(heard, Heard::Dead(_))), "one report only");
     agent.close();
     assert!(matches!(agent.attach(Arc::downgrade(&(a.ears.clone() as _))), Err(Error::DeviceDead(_))));
 }
@@ -299,7 +299,7 @@ fn commands_to_a_silent_device_end() {
     assert!(matches!(node.client.create_pd(), Err(Error::DeviceDead(_))));
     assert!(matches!(node.client.create_pd(), Err(Error::DeviceDead(_))));
     assert!(started.elapsed().as_secs() < 10);
-    // It still hears a reset: its memory comes back, and it can be opened anew.
+    // It still carries out a reset: its memory is released, and it can be opened again.
     agent.close();
     assert_eq!(agent.test_handle().quarantined(), 0);
     let agent = open(&machine, 0);
@@ -385,7 +385,8 @@ fn a_cq_that_overflows_fails_and_says_so() {
 #[test]
 fn an_upcall_may_give_more_commands_than_the_event_queue_has_room_for() {
     let machine = Machine::new(1);
-    // With so few queue pairs the queue has room for a few hundred events, which nobody takes meanwhile.
+    // With so few queue pairs the queue has room for a few hundred events. The dispatcher thread,
+    // which is in the upcall, takes none meanwhile.
     let agent = open_with(&machine, 0, Config { max_qps: 4, ..Config::default() });
     let (a, b) = (Node::new(&machine, &agent), Node::new(&machine, &agent));
     b.client.listen(ServiceId(1), 5).unwrap();

@@ -1,4 +1,4 @@
-//! Data from one queue pair to another, in all the ways.
+//! Data transfer from one queue pair to another, by every operation.
 
 extern crate ferrovia_kernel_agent as kernel_agent;
 
@@ -153,7 +153,8 @@ fn links_in_flight_are_bounded_and_lists_checked() {
         paused.step();
         drop(paused);
         assert_eq!(a.completion().status, Status::Success);
-        // The first has completed: its list is free again. (The region is linked, so the link itself fails.)
+        // The first has completed, so its list is free again. (The link itself fails, because the
+        // region is linked.)
         assert!(qa.post_link(&region, &link, 9, SendFlags::SIGNALED, shadow).is_ok());
         assert_eq!(a.completion().status, Status::MemoryManagement);
     });
@@ -314,7 +315,7 @@ fn what_was_taken_of_a_shared_queue_before_a_reset_is_forgotten() {
                 assert_eq!(a.completion().status, Status::Success);
             }
             if life == 0 {
-                // One is known, two are not.
+                // The consumer takes one of the three completions.
                 assert_eq!(b.completion().cookie, 0);
                 a.client.disconnect(connection, b"").unwrap();
                 b.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
@@ -345,7 +346,7 @@ fn a_cq_can_be_resized_with_entries_waiting() {
                 post(&qa, Opcode::Write, sa, Some(sb), next);
                 next += 1;
             }
-            // Some taken before, some after.
+            // Takes some entries before the resize, and leaves the others for after it.
             for _ in 0..5 {
                 assert_eq!(a.completion().cookie, reaped);
                 reaped += 1;

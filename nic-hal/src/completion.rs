@@ -105,8 +105,8 @@ impl Reading<'_> {
         places: &'p mut [T],
     ) -> impl Iterator<Item = (&'p mut T, Entry)> {
         let Entry { identity, index, .. } = *first;
-        // The phase is the same up to the end of the ring. Rotated below the outcome, one
-        // comparison checks both.
+        // The phase does not change before the end of the ring. It is rotated below the outcome,
+        // so that one comparison checks both.
         const { assert!(cqe::PHASE.rotate_left(1) == 1) };
         let mask = u32::from(mask) << 1 | 1;
         let wanted = first.end.rotate_left(1) as u32 & mask;
@@ -127,7 +127,8 @@ impl Reading<'_> {
     }
 
     /// Takes the entries that were read, and gives their room to the device. To be called before
-    /// the requests' room becomes visible to posters, who have it filled again.
+    /// the requests' room becomes visible to posters, whose next requests need room for their
+    /// completions.
     #[inline(always)]
     pub fn commit(&mut self) {
         self.queue.head = self.head;

@@ -42,13 +42,13 @@ pub enum Error {
     #[error("the device is dead: {0}")]
     DeviceDead(Death),
     /// The function is not an RNIC.
-    #[error("no RNIC: magic {0:#018x}")]
+    #[error("not an RNIC: magic {0:#018x}")]
     NotAnRnic(u64),
     /// The device has another version of the interface.
-    #[error("interface version {0}.{1} is not spoken here")]
+    #[error("interface version {0}.{1} is not supported")]
     Version(u16, u16),
     /// The device states an impossible limit.
-    #[error("the device names an impossible {0}")]
+    #[error("the device states an impossible {0}")]
     BadLimit(&'static str),
     /// The device did not carry out a reset or start in time.
     #[error("the device did not answer {0}")]

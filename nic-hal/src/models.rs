@@ -1,5 +1,5 @@
-//! The word on which everybody waits for the device, together with an armed event queue, under the model checker (`.ci/extra`).
-//! The steps of arming alone are checked in `nic-abi`.
+//! The dispatcher thread's sleep on the driver's signal, with an armed event queue, under the model
+//! checker (`.ci/extra`). The models of `nic-abi` check the steps of arming alone.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -18,7 +18,8 @@ enum Mutant {
     ValueAfterLook,
 }
 
-/// The dispatcher (value, look, arm, look, sleep) and the device, whose interrupt raises the word.
+/// The dispatcher thread reads the signal's value, looks at the queue, arms it, looks again, and
+/// sleeps. The device writes events, and its interrupt raises the signal.
 fn dispatcher(mutant: Mutant) {
     let signal = Signal::new(platform());
     let shared = Arc::new(([AtomicU32::new(0), AtomicU32::new(0)], Checked::<true>::new(0), signal));
@@ -62,7 +63,7 @@ fn dispatcher(mutant: Mutant) {
 }
 
 #[test]
-fn no_event_is_slept_on() {
+fn the_thread_never_sleeps_while_an_event_waits() {
     check(|| dispatcher(Mutant::None));
 }
 
@@ -72,6 +73,6 @@ fn mutant_that_does_not_look_after_arming() {
 }
 
 #[test]
-fn mutant_that_reads_the_word_after_the_look() {
+fn mutant_that_reads_the_value_after_the_look() {
     finds(|| dispatcher(Mutant::ValueAfterLook));
 }

@@ -64,7 +64,7 @@ impl Nic {
         };
         lease.start();
         if let Err(error) = control::start(&*platform, &registers, start) {
-            // The device may have started all the same, and late.
+            // The device may have started without acknowledging in time.
             if control::reset(&*platform, &registers, control::DEAD_DEADLINE).is_ok() {
                 quarantine.release();
             }

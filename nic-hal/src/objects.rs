@@ -157,7 +157,7 @@ impl Nic {
         self.command(Opcode::ModifyRegion, key, region).map(|_| ())
     }
 
-    /// What the device knows of a key.
+    /// What a key names, as the device has it.
     pub fn query_key(&self, key: u32) -> Result<KeyInfo, Error> {
         result(&self.command(Opcode::QueryKey, key, &())?)
     }
@@ -238,7 +238,7 @@ impl Nic {
         self.command(Opcode::ModifySrq, number, &ModifySrq { limit, reserved: 0 }).map(|_| ())
     }
 
-    /// What the device knows of a shared receive queue.
+    /// A shared receive queue's attributes, as the device has them.
     pub fn query_srq(&self, number: u32) -> Result<SrqInfo, Error> {
         result(&self.command(Opcode::QuerySrq, number, &())?)
     }
@@ -303,7 +303,7 @@ impl Nic {
         self.command(Opcode::ModifyQp, qpn, modify).map(|_| ())
     }
 
-    /// What the device knows of a queue pair.
+    /// A queue pair's attributes and state, as the device has them.
     pub fn query_qp(&self, qpn: u32) -> Result<QpInfo, Error> {
         result(&self.command(Opcode::QueryQp, qpn, &())?)
     }

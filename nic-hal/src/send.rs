@@ -21,7 +21,7 @@ pub enum Refused {
 /// The producer of a send queue. Its owner brings the lock.
 ///
 /// The ring is as large as `limit` requests of `max_segments` segments need, so the number of
-/// outstanding requests tells whether there is room.
+/// outstanding requests decides whether there is room.
 pub struct SendQueue {
     pub(crate) ring: Ring<BLOCK_WORDS>,
     /// Free-running index of the next block.
@@ -131,7 +131,7 @@ impl SendQueue {
     }
 
     /// Writes segments into the blocks from `first` on. Returns the number of blocks and the sum of
-    /// the lengths. Not inlined: the code for one segment is the better for it.
+    /// the lengths. Not inlined, so that the code for one segment stays small.
     #[inline(never)]
     fn put_more<T>(&self, first: u32, segments: &[T], segment: &impl Fn(&T) -> Segment) -> (u32, u32) {
         let mut length = 0u32;

@@ -40,7 +40,7 @@ struct Slot {
 pub struct SharedReceiveQueue {
     ring: ReceiveRing,
     moving: Option<Moving>,
-    /// A move never makes them fewer.
+    /// By slot number. A move never removes slots.
     slots: Vec<Slot>,
     free: VecDeque<u32>,
     /// Receives that may be outstanding.

@@ -20,7 +20,7 @@ fn open(fake: &Fake) -> Result<Nic, Error> {
 }
 
 #[test]
-fn a_function_that_is_no_rnic_is_left_alone() {
+fn opening_a_function_that_is_no_rnic_writes_no_request() {
     let refuse = |change: fn(&mut Identity)| {
         let mut identity = identity();
         change(&mut identity);
@@ -44,19 +44,19 @@ fn a_function_that_is_no_rnic_is_left_alone() {
 }
 
 #[test]
-fn a_newer_minor_version_is_fine() {
+fn a_device_with_a_newer_minor_version_can_be_opened() {
     let fake = Fake::new(Identity { version_minor: 99, ..identity() }, success);
     assert!(open(&fake).is_ok());
 }
 
 #[test]
-fn a_device_that_does_not_answer_a_reset_is_given_up() {
+fn opening_a_device_that_does_not_answer_a_reset_fails() {
     let fake = Fake::with(identity(), Box::new(success), false);
     assert_eq!(open(&fake).err(), Some(Error::NoAnswer("a reset")));
 }
 
 #[test]
-fn a_refusal_names_the_field() {
+fn a_refused_command_names_the_field() {
     let fake = Fake::new(identity(), |command| {
         let mut response = success(command)?;
         (response.status, response.field) = (Status::BadField as u16, 24);
@@ -66,7 +66,7 @@ fn a_refusal_names_the_field() {
     let refused = CommandError { opcode: Opcode::CreatePd, status: Status::BadField, field: 24 };
     assert_eq!(driver.create_pd(3), Err(Error::Command(refused)));
     assert_eq!(driver.death(), None);
-    // A ring that was refused goes back.
+    // The memory of a ring that the device refused is released.
     let before = fake.arena().available();
     let params = CqParams { log_entries: 4, eq: 0, generation: 1 };
     assert!(driver.create_cq(0, &params).is_err());
@@ -75,7 +75,7 @@ fn a_refusal_names_the_field() {
 }
 
 #[test]
-fn nonsense_in_an_answer_is_death() {
+fn an_invalid_answer_makes_the_device_dead() {
     let nonsense: [fn(&mut nic_abi::admin::Response); 2] = [|r| r.id ^= 1, |r| r.status = 999];
     for change in nonsense {
         let fake = Fake::new(identity(), move |command| {
@@ -91,7 +91,7 @@ fn nonsense_in_an_answer_is_death() {
 }
 
 #[test]
-fn an_unanswered_command_is_death_for_everybody() {
+fn an_unanswered_command_makes_the_device_dead_for_all_threads() {
     let fake = Fake::new(identity(), |_| None);
     let driver = Arc::new(open(&fake).unwrap());
     let waiters: Vec<_> = (0..4)
@@ -106,7 +106,7 @@ fn an_unanswered_command_is_death_for_everybody() {
 }
 
 #[test]
-fn more_threads_than_entries() {
+fn more_threads_than_the_admin_queue_has_entries_send_commands() {
     const ROUNDS: u32 = if cfg!(miri) { 2 } else { 20 };
     let count = Arc::new(AtomicU32::new(0));
     let fake = {
@@ -128,7 +128,7 @@ fn more_threads_than_entries() {
 }
 
 #[test]
-fn a_failed_device_is_dead_and_a_beating_one_is_not() {
+fn a_device_is_dead_once_it_reports_a_failure() {
     let fake = Fake::new(identity(), success);
     let driver = open(&fake).unwrap();
     for _ in 0..3 {
@@ -150,7 +150,7 @@ fn cq_of(driver: &Nic, log_entries: u32) -> nic_hal::CompletionQueue {
 
 #[test]
 fn memory_waits_for_the_reset_of_a_dead_device() {
-    // What no reset releases is leaked on purpose, and Miri would report it.
+    // Without a reset the driver leaks the memory on purpose, which Miri would report.
     let cases: &[bool] = if cfg!(miri) { &[true] } else { &[true, false] };
     for &obeys in cases {
         let answered = Arc::new(AtomicU32::new(0));
@@ -174,7 +174,7 @@ fn memory_waits_for_the_reset_of_a_dead_device() {
             drop(driver);
             assert_eq!(fake.arena().available(), before);
         } else {
-            // It went on without us: the memory is lost rather than given to somebody else.
+            // The device may go on without the driver: the memory is leaked rather than used again.
             let shared = fake.registers();
             shared.atomic_u32(nic_abi::registers::STATUS_ACKNOWLEDGED).unwrap().store(0, Ordering::Relaxed);
             drop(fake);
@@ -327,7 +327,7 @@ fn only_what_is_outstanding_can_be_retired() {
     for tag in [3, 4, u32::MAX, 1 << 31] {
         assert_eq!(sends.retire(tag), None);
     }
-    // A later one takes the earlier with it.
+    // Retiring a request retires the earlier ones as well.
     assert_eq!(sends.retire(1).map(|retired| retired.cookie), Some(11));
     assert_eq!(sends.retire(0), None);
     assert_eq!(sends.retire(1), None);
@@ -354,7 +354,7 @@ fn shared_receives_complete_in_any_order_and_once() {
     assert_eq!(srq.retire(tags[2]), None);
     let again = push(&mut srq, 4).unwrap();
     assert_ne!(again, tags[2]);
-    // The old name of the same slot names nothing.
+    // The slot's former tag names no receive.
     assert_eq!(srq.retire(tags[2]), None);
     for (tag, cookie) in [(again, 4), (tags[0], 0), (tags[1], 1)] {
         assert_eq!(srq.retire(tag).map(|retired| retired.cookie), Some(cookie));
@@ -374,7 +374,7 @@ fn a_shared_queue_moves_with_all_that_is_posted() {
     let push = |srq: &mut nic_hal::SharedReceiveQueue, cookie| {
         srq.push(false, &pieces(1), |&s| s, Shadow { cookie, data: 0 })
     };
-    // What is outstanding, under its tag.
+    // The tags and cookies of outstanding receives.
     let mut posted = std::collections::VecDeque::new();
     let mut cookies = 0..;
     for (size, works) in [(100, true), (64, false), (7, true), (200, true), (200, false), (3, true)] {
@@ -387,7 +387,7 @@ fn a_shared_queue_moves_with_all_that_is_posted() {
         let mut ring = driver.shared_ring(size, 1).unwrap();
         assert!(srq.begin_move(&mut ring));
         assert!(!srq.begin_move(&mut driver.shared_ring(size, 1).unwrap()), "one at a time");
-        // Posts go on: before the copies, between them, and after them.
+        // Receives are posted before, between and after the copies.
         loop {
             let more = srq.copy_some();
             if srq.outstanding() < room {
@@ -413,7 +413,7 @@ fn a_shared_queue_moves_with_all_that_is_posted() {
         assert_eq!(srq.retire(tag).map(|retired| retired.cookie), Some(cookie));
         assert_eq!(srq.retire(tag), None);
     }
-    // More than fit are not moved.
+    // A queue does not move to a ring with less room than it has receives.
     for _ in 0..3 {
         push(&mut srq, 0).unwrap();
     }

@@ -2,7 +2,7 @@
 //!
 //! The values are copied into a larger array when they no longer fit. A reader may have the former
 //! array at that moment, so all arrays live as long as the whole: together they take less than
-//! twice the memory of the last one. Reading takes one load more than reading a slice.
+//! twice the memory of the last one. A read takes one load more than a read of a slice.
 //!
 //! Locks: `arrays` (spins, leaf), for changes only.
 

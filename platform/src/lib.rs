@@ -2,8 +2,9 @@
 //! interrupts.
 //!
 //! To embed the stack in a kernel, implement [`Platform`] once for that kernel, and
-//! `nic_hal::Transport` for the way to a NIC. All other crates are `no_std` + `alloc` and ask only
-//! this crate, so the same code runs in our kernel, in an ordinary process and in other kernels.
+//! `nic_hal::Transport` for the way to a NIC. The crates of the stack are `no_std` + `alloc` and
+//! use the host only through this crate, so the same code runs in our kernel, in an ordinary
+//! process and in other kernels.
 //!
 //! Unsafe code is confined to [`memory`] (views of shared memory), [`pages`] (a platform built on
 //! another), [`privilege`] (one `unsafe fn` with an empty body), [`sync`]'s yield hook and its
@@ -102,11 +103,11 @@ pub unsafe trait Platform: Send + Sync {
     /// device or a view.
     unsafe fn free_dma(&self, raw: RawDma);
 
-    /// The bus address of a virtual address, and how many bytes from there on are contiguous in both;
-    /// `None` if no device can reach it.
+    /// The bus address of a virtual address, and how many bytes from there on are contiguous in
+    /// both address spaces; `None` if no device can reach the address.
     ///
-    /// The extent of memory that [`Platform::alloc_dma`] returned goes on to the end of that memory. An
-    /// extent of other memory may end sooner than it could, but each costs an element of a region's list,
-    /// whose number the NIC bounds.
+    /// In memory that [`Platform::alloc_dma`] returned, the extent reaches to the end of that
+    /// memory. In other memory a platform may return shorter extents than it could. But each extent
+    /// takes an element of a region's list, and the NIC bounds the number of elements.
     fn translate(&self, virt: usize) -> Option<BusExtent>;
 }

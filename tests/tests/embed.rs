@@ -1,8 +1,8 @@
-//! The conformance suite on the platform of docs/embed.md, with one NIC: the page's code is the code
-//! in `embed`, and this program checks that the page quotes it as it is.
+//! The conformance suite on the platform of docs/embed.md, with one NIC. The page quotes the code
+//! in `embed`, and this program checks that the quotations are exact.
 //!
-//! The device is the model in a thread of its own. It reaches memory at the addresses that the
-//! page's platform puts on the bus, and its interrupts and its doorbell are those of the page's NIC.
+//! The device is the model in a thread of its own. It reaches memory at the bus addresses that the
+//! page's platform returns, and its interrupts and its doorbell are those of the page's NIC.
 
 extern crate ferrovia_conformance as conformance;
 

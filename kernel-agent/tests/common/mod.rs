@@ -1,4 +1,4 @@
-//! A machine, agents on its NICs, and clients that remember what they hear.
+//! A machine, agents on its NICs, and clients that record the upcalls they get.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use roce::{Gid, Path, ServiceId};
 /// Nothing here takes this long; a test that waits longer has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a client heard.
+/// An upcall that a client got.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
     Completion(u64),
@@ -45,7 +45,7 @@ impl Ears {
         self.more.notify_all();
     }
 
-    /// Waits for something that `pick` accepts, and forgets it; the rest stays.
+    /// Waits for an upcall that `pick` accepts, and removes it from the record.
     pub fn wait_for<T>(&self, what: &str, pick: impl Fn(&Heard) -> Option<T>) -> T {
         let mut heard = self.heard.lock().unwrap();
         loop {
@@ -54,7 +54,7 @@ impl Ears {
             }
             let (guard, timeout) = self.more.wait_timeout(heard, PATIENCE).unwrap();
             heard = guard;
-            assert!(!timeout.timed_out(), "waited in vain for {what}; heard {heard:?}");
+            assert!(!timeout.timed_out(), "{what} did not come in time; the client heard {heard:?}");
         }
     }
 
@@ -106,7 +106,7 @@ impl Upcalls for Ears {
     }
 }
 
-/// Of an everyday queue pair.
+/// Attributes of an ordinary queue pair.
 pub fn attributes<'a>(
     token: platform::Privileged,
     pd: &'a Arc<Pd>,

@@ -13,7 +13,7 @@ pub fn start(
         let agent = Agent::open(platform.clone(), nic, number, Config::default())?;
         provider.add(&format!("rnic{number}"), agent).expect("the name is not taken");
     }
-    // SAFETY: this is boot code, and it gives the token only to consumers that may reach all memory.
+    // SAFETY: this is boot code. It gives the token only to consumers that may reach all memory.
     let privileged = unsafe { Privileged::assert() };
     Ok((provider, privileged))
 }

@@ -19,7 +19,8 @@ pub struct MyKernel {
 
 impl MyKernel {
     pub fn new() -> MyKernel {
-        // A contended lock of the stack calls this to give up the CPU; without it, the lock only spins.
+        // A contended lock of the stack calls this to give up the CPU. Without it, the lock only
+        // spins.
         ferrovia::platform::sync::set_yield(std::thread::yield_now);
         MyKernel {
             boot: std::time::Instant::now(),

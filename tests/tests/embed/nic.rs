@@ -40,7 +40,8 @@ impl Transport for MyNic {
     }
 
     fn kick(&self) {
-        // In a kernel `write_volatile` to uncached memory: the access that traps under a hypervisor.
+        // A kernel uses `write_volatile` to uncached memory: the access that traps under a
+        // hypervisor.
         self.doorbell.store(0, Ordering::Release);
     }
 

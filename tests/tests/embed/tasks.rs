@@ -1,6 +1,6 @@
 use ferrovia::it_api::{Error, EvdHandle, Event, Ia};
 
-/// The next event of a dispatcher that was created with `EvdFlags::CREATE_FD`.
+/// The next event of an EVD that was created with `EvdFlags::CREATE_FD`.
 pub async fn next_event(ia: &Ia, evd: EvdHandle) -> Result<Event, Error> {
     let notification = ia.evd_notification(evd)?;
     loop {
