@@ -218,14 +218,14 @@ pub struct EvdParam {
     /// The aggregate EVD, or null.
     pub aevd: EvdHandle,
     /// Whether it has a notification object (`fd` is not -1), which
-    /// [`Ia::evd_notification`](crate::Ia::evd_notification) gives.
+    /// [`Ia::evd_notification`](crate::Ia::evd_notification) returns.
     #[doc(alias = "fd")]
     pub has_fd: bool,
     /// An event stream or another EVD feeds it.
     pub evd_bound: bool,
     /// It is enabled: it notifies an aggregate EVD, a callback or a notification object.
     pub evd_enabled: bool,
-    /// It overflowed.
+    /// The queue overflowed.
     pub evd_overflowed: bool,
     /// A callback is attached.
     pub evd_callback: bool,

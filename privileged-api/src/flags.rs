@@ -144,7 +144,7 @@ bitflags! {
         /// Established when the passive side accepts.
         #[doc(alias = "IT_CONNECT_FLAG_TWO_WAY")]
         const TWO_WAY = 0x0001;
-        /// Established when the active side has accepted as well.
+        /// Established when the active side has also accepted.
         #[doc(alias = "IT_CONNECT_FLAG_THREE_WAY")]
         const THREE_WAY = 0x0002;
         /// No IRD/ORD negotiation.

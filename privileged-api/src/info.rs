@@ -182,7 +182,7 @@ pub struct IaInfo {
     pub iobl_types_supported: IoblTypes,
 }
 
-/// Releases the memory of an [`IaInfo`]. Dropping it has this effect, too.
+/// Releases the memory of an [`IaInfo`]. Dropping it also releases the memory.
 ///
 /// Errors: none. Does not block. May be called in callbacks. Thread-safe. Page it_ia_info_free.
 #[doc(alias = "it_ia_info_free")]

@@ -1,8 +1,8 @@
 //! The links of a region (LMR or RMR) that were posted: the last one, and earlier ones, since an
 //! earlier link stays in force if the later ones fail.
 //!
-//! Completions of links that succeed are not examined. So only the device knows which link is in
-//! force: a query returns its key.
+//! Completions of links that succeed are not examined. So only the device has the link in force: a
+//! query of the device returns its key.
 
 use heapless::Vec;
 

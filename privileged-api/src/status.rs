@@ -31,7 +31,7 @@ pub enum Error {
     /// Evd_handle: a callback routine is attached.
     #[doc(alias = "IT_ERR_CALLBACK_EXISTS")]
     CallbackExists = 7,
-    /// Ep_handle: one of its DTO event dispatchers overflowed; it can only be freed.
+    /// Ep_handle: one of its DTO event dispatchers overflowed; the endpoint can only be freed.
     #[doc(alias = "IT_ERR_CANNOT_RESET")]
     CannotReset = 8,
     /// Conn_qual: another consumer listens there already.
@@ -40,8 +40,8 @@ pub enum Error {
     /// Ep_handle: a narrow RMR is still bound to the endpoint.
     #[doc(alias = "IT_ERR_EP_BUSY")]
     EpBusy = 10,
-    /// Ep_handle: the endpoint is in the TimeWait condition with this peer. It is never returned: a
-    /// reset gives the endpoint another queue pair, so no consumer sees TimeWait.
+    /// Ep_handle: the endpoint is in the TimeWait condition with this peer. Never returned: a reset
+    /// gives the endpoint another queue pair, so no consumer sees TimeWait.
     #[doc(alias = "IT_ERR_EP_TIMEWAIT")]
     EpTimewait = 11,
     /// Evd_handle: event streams still feed the event dispatcher.
@@ -59,7 +59,7 @@ pub enum Error {
     /// Hard_hi_watermark: not supported by this IA, must be zero.
     #[doc(alias = "IT_ERR_HARD_HI_WATERMARK")]
     HardHiWatermark = 16,
-    /// The IA had a catastrophic error; it can only be freed.
+    /// The IA had a catastrophic error, and can only be freed.
     #[doc(alias = "IT_ERR_IA_CATASTROPHE")]
     IaCatastrophe = 17,
     /// The wait was ended by a signal. Never returned: there are no signals in a kernel.
@@ -242,7 +242,7 @@ pub enum Error {
     /// Ud_svc_req_id: no pending service request has this identifier.
     #[doc(alias = "IT_ERR_INVALID_UD_SVC_REQ_ID")]
     InvalidUdSvcReqId = 76,
-    /// Soft_hi_watermark: more than the shared receive queue holds, or zero. It is never returned:
+    /// Soft_hi_watermark: more than the shared receive queue holds, or zero. Never returned:
     /// InfiniBand has no high watermarks of endpoints, and [`Error::SoftHiWatermark`] and
     /// [`Error::HardHiWatermark`] refuse them.
     #[doc(alias = "IT_ERR_INVALID_WATERMARK")]
@@ -384,7 +384,7 @@ impl Error {
             Error::CallbackExists => ("IT_ERR_CALLBACK_EXISTS", "evd_handle: a callback routine is attached"),
             Error::CannotReset => (
                 "IT_ERR_CANNOT_RESET",
-                "ep_handle: one of its DTO event dispatchers overflowed; it can only be freed",
+                "ep_handle: one of its DTO event dispatchers overflowed; the endpoint can only be freed",
             ),
             Error::ConnQualBusy => {
                 ("IT_ERR_CONN_QUAL_BUSY", "conn_qual: another consumer listens there already")
@@ -403,7 +403,7 @@ impl Error {
                 ("IT_ERR_HARD_HI_WATERMARK", "hard_hi_watermark: not supported by this IA, must be zero")
             }
             Error::IaCatastrophe => {
-                ("IT_ERR_IA_CATASTROPHE", "the IA had a catastrophic error; it can only be freed")
+                ("IT_ERR_IA_CATASTROPHE", "the IA had a catastrophic error, and can only be freed")
             }
             Error::Interrupt => ("IT_ERR_INTERRUPT", "the wait was ended by a signal"),
             Error::InvalidAddrMode => ("IT_ERR_INVALID_ADDR_MODE", "addr_mode: invalid or not supported"),

@@ -50,8 +50,8 @@ pub(crate) struct UdSvcReq {
 
 /// A peer's request that waits for a reply.
 struct Waiting {
-    /// The consumer's identifier. It is made of the id that the peer gave the request, so
-    /// repetitions of the request have it as well.
+    /// The consumer's identifier. It is made of the id that the peer gave the request, so all
+    /// repetitions of the request have one identifier.
     id: u64,
     from: [u8; 16],
     request: ResolutionRequestId,

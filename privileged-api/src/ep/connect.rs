@@ -119,9 +119,10 @@ impl Ia {
         })
     }
 
-    /// Ends a connection, or gives up one that is being made: the endpoint goes to NONOPERATIONAL,
-    /// all its work is flushed, and a disconnect event is queued here and, unless messages are
-    /// lost, at the peer, with the private data. In NONOPERATIONAL the call has no effect.
+    /// Ends a connection, or abandons one that is being established: the endpoint goes to
+    /// NONOPERATIONAL, all its work is flushed, and a disconnect event is queued here and, unless
+    /// messages are lost, at the peer, with the private data. In NONOPERATIONAL the call has no
+    /// effect.
     ///
     /// Errors: `InvalidEp`, `InvalidEpState` (UNCONNECTED), `InvalidEpType`, `InvalidPdataLength`,
     /// `InvalidIa`, `IaCatastrophe`; `PdataNotSupported` cannot happen. Does not wait for the peer.

@@ -174,7 +174,7 @@ impl Ia {
     ///
     /// `LmrFlags::SHARED` is refused, since a region without memory matches no other. While a
     /// region without `NON_SHAREABLE` is linked, another region may begin to share its memory; from
-    /// then on it stays linked until it is freed. Each region has room for at least one element.
+    /// then on it stays linked until it is freed. With 0 elements the region has room for one.
     ///
     /// Errors: `InvalidFlags`, `InvalidPz`, `OpNotSupported`, `NoPermission`, `ResourceIoblLength`,
     /// `Resources`, `InvalidIa`, `IaCatastrophe`. Blocks for the device. May be called in

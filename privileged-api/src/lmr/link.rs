@@ -209,7 +209,7 @@ impl Core {
             if !lmr.links.lock().posted.any(|link| link.qpn == qpn) {
                 continue;
             }
-            // The device knows which link is in force.
+            // Only the device has the key of the link in force.
             if let Ok(info) = lmr.region.query() {
                 self.unpost(&lmr, |posted| posted.dropped(qpn, Linking::none(info.key)));
             }

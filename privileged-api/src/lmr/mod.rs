@@ -185,7 +185,7 @@ fn first_byte(iobl: &Iobl<'_>) -> usize {
     first.map_or(0, |addr| addr.0.wrapping_add(iobl.fbo) as usize)
 }
 
-/// The error of a list.
+/// Why a list is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListFault {
     /// The list is not valid for its type (`IT_ERR_INVALID_IOBL`).
@@ -276,8 +276,8 @@ impl Lmr {
         self.region.max_elements() > 0
     }
 
-    /// Calls `post` with the key of the last link. No other link is posted meanwhile, so the key is
-    /// valid when the device executes the request that `post` posts.
+    /// Calls `post` with the key of the last link. No other link is posted meanwhile, so the
+    /// request that `post` posts names the last link that was posted before it.
     pub(crate) fn with_key<R>(&self, post: impl FnOnce(u32) -> R) -> R {
         let links = self.links.lock();
         post(links.now().key)
@@ -382,7 +382,7 @@ impl Ia {
         }
         let _changes = lmr.changes.lock(&core.shared.platform);
         let info = lmr.region.query().map_err(|error| core.gone(error, Error::InvalidLmr))?;
-        // The device knows which link is in force.
+        // Only the device has the key of the link in force.
         let linking = lmr.links.lock().in_force(info.key);
         let linked = info.linked != 0;
         let wants = |bit| mask.intersects(bit | LmrParamMask::ALL);

@@ -157,7 +157,7 @@ impl Core {
             if !rmr.links.lock().posted.any(|link| link.qpn == qpn) {
                 continue;
             }
-            // The device knows which link is in force.
+            // Only the device has the key of the link in force.
             if let Ok(info) = rmr.window.query() {
                 rmr.links.lock().posted.dropped(qpn, Linking::none(info.key));
             }

@@ -1,9 +1,8 @@
 //! Remote memory regions: the object, creating, query, freeing (pages it_rmr_create, it_rmr_query,
 //! it_rmr_free, it_rmr_type_t).
 //!
-//! Owns the agent's window. The device knows to what a region is linked. What the device does not
-//! know (the LMR's handle, the privileges as given, the endpoint) is recorded with the key of each
-//! link.
+//! Owns the agent's window. The device keeps the link of each region. What it does not keep (the
+//! LMR's handle, the privileges as given, the endpoint) is recorded here with the key of each link.
 //!
 //! Locks, outermost first: an LMR's `links`, an RMR's `links`, a queue pair's send queue (inside
 //! the agent).
