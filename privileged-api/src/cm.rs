@@ -1,12 +1,13 @@
 //! The agent's upcalls about connections, and the identifiers with which consumers answer (pages
 //! it_reject, it_handoff, it_cm_req_events, it_cm_msg_events).
 //!
-//! Owns the requests and replies that wait for the consumer's answer. An identifier is never used
-//! twice, and only a call of the consumer uses it up: the connection may be over by then, because
-//! the peer gave up (appendix A, it_ep_state_t).
+//! Owns the peers' requests and accepts that the consumer has not answered yet. Each of them has an
+//! identifier. A number never names two of them, and an identifier stays valid until a call of the
+//! consumer uses it up, even if the connection has ended because the peer gave up (appendix A,
+//! it_ep_state_t).
 //!
-//! Locks: `turn` of an identifier (sleeps; held by the call that answers it), then the table's,
-//! which is taken alone.
+//! Locks, outermost first: `turn` of an identifier (sleeps; held by the call that answers it), the
+//! lock of the table of identifiers. A thread that holds the latter takes no other lock.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -29,31 +30,31 @@ use crate::listen::Listen;
 use crate::path::DEFAULT_TIMEOUT_US;
 use crate::status::{Error, Result};
 
-/// What waits for an answer.
+/// What the consumer has to answer.
 pub(crate) enum Side {
-    /// A peer's request.
+    /// A peer's connection request.
     Passive(Box<PeerRequest>),
-    /// A peer's accept, three-way.
+    /// A peer's accept of our request, in a three-way handshake.
     Active {
-        /// The endpoint that asked for the connection.
+        /// The endpoint that requested the connection.
         ep: EpHandle,
         /// The peer's read depths.
         peer: ReadDepths,
     },
 }
 
-/// A peer's request.
+/// A peer's connection request.
 pub(crate) struct PeerRequest {
     /// The path back to the peer.
     pub(crate) path: Path,
-    /// The event that reported it.
+    /// The event that reports the request.
     pub(crate) request: ConnRequest,
 }
 
 pub(crate) struct Pending {
     pub(crate) connection: ConnectionId,
     pub(crate) side: Side,
-    /// Serializes answers.
+    /// Serializes the calls that answer it.
     turn: SleepLock,
 }
 
@@ -63,7 +64,7 @@ impl Pending {
     }
 }
 
-/// The requests and replies that wait for the consumer's answer, by identifier.
+/// The peers' requests and accepts that the consumer has not answered yet, by identifier.
 #[derive(Default)]
 pub(crate) struct Unanswered {
     pending: BTreeMap<u64, Arc<Pending>>,
@@ -79,7 +80,7 @@ impl Unanswered {
         self.pending.clear();
     }
 
-    /// Adds what `make` returns for its new identifier.
+    /// Makes a new identifier, and adds what `make` returns for it.
     fn add(&mut self, make: impl FnOnce(CnEstId) -> Pending) -> CnEstId {
         self.last += 1;
         let id = CnEstId(self.last);
@@ -88,7 +89,7 @@ impl Unanswered {
         id
     }
 
-    /// Fails unless the identifier waits for an answer.
+    /// Fails if the identifier is not valid, or is used up.
     pub(crate) fn check(&self, id: CnEstId) -> Result<()> {
         if self.pending.contains_key(&id.0) { Ok(()) } else { Err(Error::InvalidCnEstId) }
     }
@@ -102,7 +103,7 @@ impl Unanswered {
         self.pending.remove(&id.0);
     }
 
-    /// Removes what waits for an answer about an endpoint.
+    /// Removes the accepts that the consumer has not answered for this endpoint.
     pub(crate) fn forget_ep(&mut self, ep: EpHandle) {
         self.pending
             .retain(|_, pending| !matches!(pending.side, Side::Active { ep: owner, .. } if owner == ep));
@@ -110,9 +111,10 @@ impl Unanswered {
 }
 
 impl Ia {
-    /// Rejects a connection request (passive side), or the peer's accept (active side, three-way:
-    /// the endpoint goes to NONOPERATIONAL). The identifier is used up, unless an error is
-    /// returned. If the connection is over already, the call only uses the identifier up.
+    /// Rejects a connection request (passive side), or the peer's accept (active side of a
+    /// three-way handshake: the endpoint goes to NONOPERATIONAL). The identifier is used up, unless
+    /// an error is returned. If the connection has already ended, the call only uses the identifier
+    /// up.
     ///
     /// Errors: `InvalidCnEstId`, `InvalidPdataLength`, `InvalidIa`, `IaCatastrophe`;
     /// `PdataNotSupported` cannot happen. Does not wait for the peer. May be called in callbacks.
@@ -127,7 +129,7 @@ impl Ia {
         }
         core.answer(cn_est_id, |pending| {
             match core.client()?.reject(pending.connection, private_data) {
-                // The peer ended it first.
+                // The connection ended before this call.
                 Ok(()) | Err(kernel_agent::Error::ConnectionState) => {}
                 Err(error) => return Err(core.error(error)),
             }
@@ -140,8 +142,8 @@ impl Ia {
         })
     }
 
-    /// Hands a connection request on to another listen point of this IA, which gets a request event
-    /// of its own. The identifier is used up, unless an error is returned.
+    /// Hands a connection request over to another listen point of this IA, whose event dispatcher
+    /// gets a new request event. The identifier is used up, unless an error is returned.
     ///
     /// Errors: `InvalidCnEstId`, `InvalidSpigot`, `InvalidConnQual` (also if there is no listen
     /// point), `InvalidIa`, `IaCatastrophe`. Blocks only while another answer to the identifier is
@@ -168,8 +170,9 @@ impl Ia {
 }
 
 impl Core {
-    /// Answers what waits under this identifier, which is used up unless the answer is refused.
-    /// Several answers to one identifier take turns, so a refused answer does not hinder the next.
+    /// Runs `answer` for an identifier. The identifier is used up unless `answer` fails. Several
+    /// calls that answer one identifier run one after the other, so the next call can answer it if
+    /// one fails.
     pub(crate) fn answer(&self, id: CnEstId, answer: impl FnOnce(&Pending) -> Result<()>) -> Result<()> {
         let pending = self.unanswered.lock().get(id)?;
         let _turn = pending.turn.lock(&self.shared.platform);
@@ -179,8 +182,8 @@ impl Core {
         Ok(())
     }
 
-    /// Queues a request event. A request whose event finds the queue full is not answered, so that
-    /// the peer times out (it_listen_create).
+    /// Queues a request event. If the queue is full, the request is not answered, so that the peer
+    /// times out (it_listen_create).
     fn request(
         &self,
         connection: ConnectionId,
@@ -206,7 +209,7 @@ impl Core {
         }
     }
 
-    /// Rejects a request whose listen point is gone.
+    /// Rejects a request whose listen point is freed.
     fn no_listen_point(&self, connection: ConnectionId) {
         if let Ok(client) = self.client() {
             // Fails only if the peer withdrew the request.
@@ -214,7 +217,7 @@ impl Core {
         }
     }
 
-    /// Ends the attempt of an endpoint whose consumer rejected the peer's accept.
+    /// Ends the connection attempt of an endpoint after the consumer rejected the peer's accept.
     fn reject_accept(&self, ep: &Ep, connection: ConnectionId) {
         {
             let Some(mut control) = ep.concerned(connection) else { return };
@@ -223,15 +226,15 @@ impl Core {
             }
             control.part();
         }
-        // The agent has flushed the queue pair already, unless the connection was over before.
+        // The agent has already flushed the queue pair, unless the connection had ended before.
         let _ = ep.qp().to_error();
     }
 
-    /// Acts on the agent's upcall about a connection.
+    /// Handles the agent's upcall about a connection.
     pub(crate) fn connection_event(&self, event: &CmEvent<'_>, ia: &Ia) {
         match event.kind {
             CmEventKind::Request { .. } => self.requested(event, ia),
-            // The call that answers it will find that out.
+            // The agent then refuses the answer, and the call that answers handles that.
             CmEventKind::Withdrawn => {}
             _ => {
                 if let Some(ep) = self.eps.get(event.context) {
@@ -287,7 +290,8 @@ impl Core {
         }
     }
 
-    /// Three-way: the passive side accepted, and our consumer has to confirm or reject that.
+    /// In a three-way handshake the passive side has accepted. Queues the event, after which the
+    /// consumer confirms or rejects the connection.
     fn accept_arrived(&self, ep: &Ep, event: &CmEvent<'_>, peer: ReadDepths, ia: &Ia) {
         let connection = event.connection;
         let queued = {
@@ -296,7 +300,8 @@ impl Core {
                 return;
             }
             let side = Side::Active { ep: ep.handle, peer };
-            // A call that frees the endpoint or ends the connection comes before this, or finds the
+            // A call that frees the endpoint or ends the connection takes the control lock. It runs
+            // before this, and then `advance` fails, or after this, and then removes the
             // identifier.
             let cn_est_id = self.unanswered.lock().add(|_| Pending::new(connection, side));
             let arrival = Event::ConnAcceptArrival {
@@ -330,7 +335,8 @@ impl Core {
         self.queued(ep, queued, Origin::Dispatcher(ia));
     }
 
-    /// The connection was not made: flushes the queue pair, changes the state, queues the event.
+    /// Handles a connection that could not be established: flushes the queue pair, changes the
+    /// endpoint's state and queues the event.
     pub(crate) fn not_established(
         &self,
         ep: &Ep,
@@ -353,7 +359,7 @@ impl Core {
         self.queued(ep, queued, origin);
     }
 
-    /// The connection ended without a call of our consumer.
+    /// Handles the end of a connection that our consumer did not disconnect.
     fn disconnected(&self, ep: &Ep, event: &CmEvent<'_>, by_peer: bool, ia: &Ia) {
         let queued = {
             let Some(mut control) = ep.concerned(event.connection) else { return };
@@ -379,7 +385,7 @@ pub(crate) fn nonpeer(ep: &Ep, reject_reason_code: RejectReason) -> Event {
     Event::ConnNonpeerReject { evd, ep, reject_reason_code, dst_path: None }
 }
 
-/// The reject reason of a REJ message's reason code (it_cm_msg_events, table 8).
+/// Maps the reason code of a REJ message (it_cm_msg_events, table 8).
 fn reject_code(reason: Reason) -> RejectReason {
     match reason.0 {
         1 | 3 => RejectReason::Resources,

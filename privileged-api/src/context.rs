@@ -8,7 +8,8 @@ use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
 impl Core {
-    /// Runs `f` on the context of the object that the handle names.
+    /// Runs `f` on the context of the object that the handle names. Fails with `InvalidHandle` if
+    /// there is no such object.
     fn with_context<R>(&self, handle: Handle, f: impl FnOnce(&Context) -> R) -> Result<R> {
         let word = handle.as_raw();
         let done = match handle.claimed_type() {
@@ -29,10 +30,10 @@ impl Core {
 }
 
 impl Ia {
-    /// Says what kind of object a handle names.
+    /// Returns the type of the object that a handle names.
     ///
     /// Errors: `InvalidHandle`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
-    /// callbacks. Thread-safe. Page it_get_handle_type (lost; by analogy with
+    /// callbacks. Thread-safe. Page it_get_handle_type (that page is lost; the call follows
     /// it_get_consumer_context).
     #[doc(alias = "it_get_handle_type")]
     pub fn get_handle_type(&self, handle: impl Into<Handle>) -> Result<HandleType> {
@@ -42,9 +43,9 @@ impl Ia {
         handle.claimed_type().ok_or(Error::InvalidHandle)
     }
 
-    /// Returns the context that was set on the object.
+    /// Returns the context of an object.
     ///
-    /// Errors: `InvalidHandle`, `NoContext` (never set), `InvalidIa`, `IaCatastrophe`. Does not
+    /// Errors: `InvalidHandle`, `NoContext` (none is set), `InvalidIa`, `IaCatastrophe`. Does not
     /// block. May be called in callbacks. Thread-safe. Page it_get_consumer_context.
     #[doc(alias = "it_get_consumer_context")]
     pub fn get_consumer_context(&self, handle: impl Into<Handle>) -> Result<u64> {
@@ -52,8 +53,8 @@ impl Ia {
         core.with_context(handle.into(), Context::get)?.ok_or(Error::NoContext)
     }
 
-    /// Sets the context of an object, replacing an earlier one; `None` takes it away. A context of
-    /// 0 is set like any other (erratum SUN3).
+    /// Sets the context of an object, in place of an earlier one; `None` removes it. 0 is a context
+    /// like any other value (erratum SUN3).
     ///
     /// Errors: `InvalidHandle`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
     /// callbacks. Thread-safe. Page it_set_consumer_context.

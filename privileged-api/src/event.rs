@@ -43,15 +43,15 @@ event_types! {
     DTO_CMP_SWAP_CMPL = 0x00008, "IT_DTO_CMP_SWAP_CMPL_EVENT", "A compare-and-swap is complete.";
     LMR_LINK_CMPL = 0x00009, "IT_LMR_LINK_CMPL_EVENT", "An LMR link or unlink is complete.";
     CM_REQ_EVENT_STREAM = 0x01000, "IT_CM_REQ_EVENT_STREAM", "Stream: requests of peers.";
-    CM_REQ_CONN_REQUEST = 0x01001, "IT_CM_REQ_CONN_REQUEST_EVENT", "A peer wants to connect.";
+    CM_REQ_CONN_REQUEST = 0x01001, "IT_CM_REQ_CONN_REQUEST_EVENT", "A peer requests a connection.";
     CM_REQ_UD_SERVICE_REQUEST = 0x01002, "IT_CM_REQ_UD_SERVICE_REQUEST_EVENT",
-        "A peer looks for a UD service.";
-    CM_MSG_EVENT_STREAM = 0x02000, "IT_CM_MSG_EVENT_STREAM", "Stream: what becomes of connections.";
+        "A peer requests a UD service.";
+    CM_MSG_EVENT_STREAM = 0x02000, "IT_CM_MSG_EVENT_STREAM", "Stream: changes of connections.";
     CM_MSG_CONN_ACCEPT_ARRIVAL = 0x02001, "IT_CM_MSG_CONN_ACCEPT_ARRIVAL_EVENT",
-        "The passive side accepted (three-way).";
+        "The passive side accepted, in a three-way handshake.";
     CM_MSG_CONN_ESTABLISHED = 0x02002, "IT_CM_MSG_CONN_ESTABLISHED_EVENT", "The connection is established.";
     CM_MSG_CONN_DISCONNECT = 0x02003, "IT_CM_MSG_CONN_DISCONNECT_EVENT", "One of the consumers disconnected.";
-    CM_MSG_CONN_PEER_REJECT = 0x02004, "IT_CM_MSG_CONN_PEER_REJECT_EVENT", "The peer's consumer rejected.";
+    CM_MSG_CONN_PEER_REJECT = 0x02004, "IT_CM_MSG_CONN_PEER_REJECT_EVENT", "The peer's consumer rejected it.";
     CM_MSG_CONN_NONPEER_REJECT = 0x02005, "IT_CM_MSG_CONN_NONPEER_REJECT_EVENT",
         "The connection could not be established.";
     CM_MSG_CONN_BROKEN = 0x02006, "IT_CM_MSG_CONN_BROKEN_EVENT", "The connection broke.";
@@ -59,9 +59,9 @@ event_types! {
         "The answer to a UD service request.";
     ASYNC_AFF_EVENT_STREAM = 0x04000, "IT_ASYNC_AFF_EVENT_STREAM",
         "Stream: asynchronous events of an object.";
-    ASYNC_AFF_SEVD_ENQUEUE_FAILURE = 0x04001, "IT_ASYNC_AFF_SEVD_ENQUEUE_FAILURE", "A dispatcher overflowed.";
+    ASYNC_AFF_SEVD_ENQUEUE_FAILURE = 0x04001, "IT_ASYNC_AFF_SEVD_ENQUEUE_FAILURE", "An EVD overflowed.";
     ASYNC_AFF_EP_FAILURE = 0x04002, "IT_ASYNC_AFF_EP_FAILURE",
-        "An endpoint failed, and no completion says why.";
+        "An endpoint failed, and no completion reports the reason.";
     ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE = 0x04003, "IT_ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE",
         "A peer's request was malformed.";
     ASYNC_AFF_EP_REQ_DROPPED = 0x04005, "IT_ASYNC_AFF_EP_REQ_DROPPED", "A Send found no Receive (not on IB).";
@@ -69,7 +69,7 @@ event_types! {
     ASYNC_AFF_EP_RDMAW_CORRUPT_DATA = 0x04007, "IT_ASYNC_AFF_EP_RDMAW_CORRUPT_DATA", "Not on IB.";
     ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION = 0x04008, "IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION", "Not on IB.";
     ASYNC_AFF_EP_L_ACCESS_VIOLATION = 0x04020, "IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION",
-        "A peer's request broke access rights here.";
+        "A peer's request violated access rights of local memory.";
     ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION = 0x04021, "IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION", "Not on IB.";
     ASYNC_AFF_EP_L_IRRQ_ACCESS_VIOLATION = 0x04022, "IT_ASYNC_AFF_EP_L_IRRQ_ACCESS_VIOLATION", "Not on IB.";
     ASYNC_AFF_EP_L_TRANSPORT_ERROR = 0x04023, "IT_ASYNC_AFF_EP_L_TRANSPORT_ERROR", "Not on IB.";
@@ -80,19 +80,20 @@ event_types! {
     ASYNC_AFF_EP_R_RECV_LENGTH_ERROR = 0x04043, "IT_ASYNC_AFF_EP_R_RECV_LENGTH_ERROR", "Not on IB.";
     ASYNC_AFF_EP_SOFT_HI_WATERMARK = 0x04060, "IT_ASYNC_AFF_EP_SOFT_HI_WATERMARK", "Not on IB.";
     ASYNC_AFF_SRQ_LOW_WATERMARK = 0x04100, "IT_ASYNC_AFF_SRQ_LOW_WATERMARK",
-        "A shared receive queue runs low.";
+        "A shared receive queue holds fewer Receives than its low watermark.";
     ASYNC_UNAFF_EVENT_STREAM = 0x08000, "IT_ASYNC_UNAFF_EVENT_STREAM",
         "Stream: asynchronous events of the IA.";
     ASYNC_UNAFF_SPIGOT_ONLINE = 0x08002, "IT_ASYNC_UNAFF_SPIGOT_ONLINE", "A spigot came up.";
     ASYNC_UNAFF_SPIGOT_OFFLINE = 0x08003, "IT_ASYNC_UNAFF_SPIGOT_OFFLINE", "A spigot went down.";
     ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE = 0x08004, "IT_ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE",
-        "The affiliated dispatcher overflowed.";
-    SOFTWARE_EVENT_STREAM = 0x10000, "IT_SOFTWARE_EVENT_STREAM", "Stream: events of the consumer's own.";
+        "The EVD for affiliated events overflowed.";
+    SOFTWARE_EVENT_STREAM = 0x10000, "IT_SOFTWARE_EVENT_STREAM",
+        "Stream: software events, which the consumer posts.";
     SOFTWARE = 0x10001, "IT_SOFTWARE_EVENT", "An event that the consumer posted.";
     AEVD_NOTIFICATION_EVENT_STREAM = 0x20000, "IT_AEVD_NOTIFICATION_EVENT_STREAM",
-        "Stream: makes an aggregate event dispatcher.";
+        "Stream: the notifications of an aggregate event dispatcher.";
     AEVD_NOTIFICATION = 0x20001, "IT_AEVD_NOTIFICATION_EVENT",
-        "An event dispatcher of the aggregate notified.";
+        "A simple event dispatcher notified its aggregate.";
 }
 
 impl EventType {
@@ -103,7 +104,7 @@ impl EventType {
     #[doc(alias = "IT_ASYNC_AFF_EP_LOCAL_ACCESS_VIOLATION")]
     pub const ASYNC_AFF_EP_LOCAL_ACCESS_VIOLATION: EventType = EventType::ASYNC_AFF_EP_L_ACCESS_VIOLATION;
 
-    /// The stream that the event belongs to.
+    /// The stream to which the event belongs.
     pub const fn stream(self) -> EventType {
         EventType(self.0 & !0xfff)
     }
@@ -123,46 +124,46 @@ impl core::fmt::Debug for EventType {
     }
 }
 
-/// How a work request ended.
+/// The result of a work request.
 #[doc(alias = "it_dto_status_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u32)]
 pub enum DtoStatus {
-    /// It worked.
+    /// The operation succeeded.
     #[default]
     #[doc(alias = "IT_DTO_SUCCESS")]
     Success = 0,
-    /// A message was longer than the endpoint's payload size, or than the Receive.
+    /// A message was longer than the endpoint's payload size or the Receive's buffers.
     #[doc(alias = "IT_DTO_ERR_LOCAL_LENGTH")]
     LocalLength = 1,
-    /// The endpoint is inconsistent.
+    /// The endpoint's state is inconsistent.
     #[doc(alias = "IT_DTO_ERR_LOCAL_EP")]
     LocalEp = 2,
-    /// A local segment may not be used like this.
+    /// A local segment does not allow this access.
     #[doc(alias = "IT_DTO_ERR_LOCAL_PROTECTION")]
     LocalProtection = 3,
-    /// The endpoint became non-operational first.
+    /// The endpoint became non-operational before the operation was done.
     #[doc(alias = "IT_DTO_ERR_FLUSHED")]
     Flushed = 4,
-    /// An RMR operation broke protection.
+    /// An RMR operation violated memory protection.
     #[doc(alias = "IT_RMR_OPERATION_FAILED")]
     RmrOperationFailed = 5,
-    /// The peer answered with something unexpected.
+    /// The peer's response was invalid.
     #[doc(alias = "IT_DTO_ERR_BAD_RESPONSE")]
     BadResponse = 6,
-    /// The peer's memory may not be used like this.
+    /// The peer's memory does not allow this access.
     #[doc(alias = "IT_DTO_ERR_REMOTE_ACCESS")]
     RemoteAccess = 7,
-    /// The peer could not complete it.
+    /// The peer could not complete the operation.
     #[doc(alias = "IT_DTO_ERR_REMOTE_RESPONDER")]
     RemoteResponder = 8,
-    /// The transport gave up.
+    /// The peer did not acknowledge, even after all retries.
     #[doc(alias = "IT_DTO_ERR_TRANSPORT")]
     Transport = 9,
-    /// The peer lacked resources, more often than the retries allow.
+    /// The peer was not ready to receive, even after all retries.
     #[doc(alias = "IT_DTO_ERR_RECEIVER_NOT_READY")]
     ReceiverNotReady = 10,
-    /// Data was cut off (not on IB).
+    /// Data was truncated. Does not occur on InfiniBand.
     #[doc(alias = "IT_DTO_ERR_PARTIAL_PACKET")]
     PartialPacket = 11,
     /// A link or unlink failed.
@@ -182,35 +183,36 @@ impl DtoStatus {
 #[doc(alias = "it_all_dto_cmpl_event_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct DtoCompletion {
-    /// Which operation.
+    /// The event's number, which names the operation.
     pub event_number: EventType,
-    /// How it ended.
+    /// The result.
     pub dto_status: DtoStatus,
-    /// The dispatcher on which it was queued.
+    /// The event dispatcher on which the event was queued.
     pub evd: EvdHandle,
-    /// The endpoint to which it was posted; of a Receive, the one to which the message came.
+    /// The endpoint to which the request was posted. For a Receive of a shared receive queue, the
+    /// endpoint that received the message.
     pub ep: EpHandle,
-    /// The consumer's cookie.
+    /// The cookie that the consumer posted with the request.
     pub cookie: u64,
-    /// Bytes received; only of a successful Receive.
+    /// The number of bytes received. Only for a successful Receive.
     pub transferred_length: u32,
-    /// Datagrams: what is in the first 40 bytes.
+    /// For a datagram: whether the first 40 bytes are a header.
     pub flags: DtoUdFlags,
-    /// Datagrams: the sender's endpoint ID.
+    /// For a datagram: the sender's endpoint ID.
     pub ud_ep_id: u32,
-    /// The LMR or RMR that the peer unlinked, else null.
+    /// The LMR or RMR that the peer unlinked with this message, or null.
     pub unlinked_mr_handle: Handle,
 }
 
 impl DtoCompletion {
     /// The incomplete path to the sender of a datagram, for
     /// [`Ia::address_handle_create`](crate::Ia::address_handle_create) without
-    /// [`AhFlags::PATH_COMPLETE`](crate::AhFlags::PATH_COMPLETE). `header` is what came in the
-    /// first 40 bytes of the Receive.
+    /// [`AhFlags::PATH_COMPLETE`](crate::AhFlags::PATH_COMPLETE). `header` is the first 40 bytes
+    /// that the Receive stored.
     ///
-    /// RoCE has neither LIDs nor service levels, so both are 0 here as in each path; the sender is
-    /// known by the GID in the header. None if this is no datagram that was received, or there are
-    /// fewer bytes. Page it_dto_events.
+    /// RoCE has neither LIDs nor service levels, so both are 0 here as in each path. The GID in the
+    /// header identifies the sender. Returns `None` if this is not the completion of a received
+    /// datagram, or if `header` is shorter than 40 bytes. Page it_dto_events.
     pub fn src_path(&self, header: &[u8]) -> Option<Path> {
         let received = self.event_number == EventType::DTO_UD_RECV_CMPL
             && self.dto_status == DtoStatus::Success
@@ -224,19 +226,19 @@ impl DtoCompletion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum RejectReason {
-    /// None of the others.
+    /// Any other reason.
     Other = 0,
-    /// It took longer than the path's timeout.
+    /// The connection was not established within the path's timeout.
     Timeout = 1,
-    /// The peer refused the path; the event carries a better one.
+    /// The peer refused the path. The event carries the path that the peer suggests.
     BadPath = 2,
-    /// The peer still has an old connection of this endpoint.
+    /// The peer still has a former connection of this endpoint.
     StaleConn = 3,
     /// The active side did not accept the read depth.
     BadOrd = 4,
     /// The peer lacks resources.
     Resources = 5,
-    /// Not on IB.
+    /// Invalid connection parameters. Does not occur on InfiniBand.
     BadConnParms = 6,
 }
 
@@ -247,30 +249,30 @@ impl RejectReason {
     }
 }
 
-/// How a UD service request ended.
+/// The result of a UD service request.
 #[doc(alias = "it_ud_svc_req_status_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum UdSvcStatus {
     /// The reply names an endpoint.
     EpInfoValid = 0,
-    /// No such service.
+    /// The peer has no such service.
     IdNotSupported = 1,
-    /// Rejected.
+    /// The peer's consumer rejected the request.
     Rejected = 2,
     /// The peer is out of resources.
     NoEpAvailable = 3,
-    /// Ask elsewhere.
+    /// The request should be sent to another address.
     Redirected = 4,
 }
 
-/// A peer wants to connect.
+/// A peer's request for a connection.
 #[doc(alias = "it_conn_request_event_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnRequest {
-    /// The dispatcher on which it was queued.
+    /// The event dispatcher on which the event was queued.
     pub evd: EvdHandle,
-    /// Names the request to accept, reject and handoff.
+    /// The identifier of the request, for it_ep_accept, it_reject and it_handoff.
     pub cn_est_id: CnEstId,
     /// The qualifier that the peer named.
     pub conn_qual: ConnQual,
@@ -278,7 +280,8 @@ pub struct ConnRequest {
     pub source_addr: NetAddr,
     /// The spigot at which it arrived.
     pub spigot_id: usize,
-    /// Longest message of the peer's endpoint; only if the IA's `max_message_size_support`.
+    /// The longest message of the peer's endpoint. Valid only with the IA's attribute
+    /// `max_message_size_support`.
     pub max_message_size: u32,
     /// The peer's inbound read depth.
     pub rdma_read_ird: u32,
@@ -288,13 +291,13 @@ pub struct ConnRequest {
     pub private_data: Option<PrivateData>,
 }
 
-/// A peer looks for a UD service.
+/// A peer's request for a UD service.
 #[doc(alias = "it_ud_svc_request_event_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdServiceRequest {
-    /// The dispatcher on which it was queued.
+    /// The event dispatcher on which the event was queued.
     pub evd: EvdHandle,
-    /// Names the request to the reply.
+    /// The identifier of the request, for the reply.
     pub ud_svc_req_id: u64,
     /// The qualifier that the peer named.
     pub conn_qual: ConnQual,
@@ -310,21 +313,21 @@ pub struct UdServiceRequest {
 #[doc(alias = "it_ud_svc_reply_event_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdServiceReply {
-    /// The dispatcher on which it was queued.
+    /// The event dispatcher on which the event was queued.
     pub evd: EvdHandle,
-    /// The request.
+    /// The request that the reply answers.
     pub ud_svc: UdSvcReqHandle,
-    /// How it ended.
+    /// The result.
     pub status: UdSvcStatus,
     /// The endpoint, if the status is [`UdSvcStatus::EpInfoValid`].
     pub ep_info: RemoteEpInfo,
-    /// Where to ask, if the status is [`UdSvcStatus::Redirected`].
+    /// The address to send the request to, if the status is [`UdSvcStatus::Redirected`].
     pub dst_path: Option<Path>,
     /// The peer's private data.
     pub private_data: Option<PrivateData>,
 }
 
-/// What an affiliated asynchronous event is about.
+/// The object that an affiliated asynchronous event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AffiliatedCause {
     /// An event dispatcher.
@@ -342,17 +345,17 @@ pub enum AffiliatedCause {
 pub enum Event {
     /// A work request is complete.
     Dto(DtoCompletion),
-    /// A peer wants to connect.
+    /// A peer requests a connection.
     ConnRequest(ConnRequest),
-    /// A peer looks for a UD service.
+    /// A peer requests a UD service.
     UdServiceRequest(UdServiceRequest),
-    /// The passive side accepted; the endpoint is in ACTIVE2_CONNECTION_PENDING.
+    /// The passive side accepted the connection. The endpoint is in ACTIVE2_CONNECTION_PENDING.
     ConnAcceptArrival {
-        /// The dispatcher on which it was queued.
+        /// The event dispatcher on which the event was queued.
         evd: EvdHandle,
         /// The endpoint.
         ep: EpHandle,
-        /// Names the reply to accept and reject.
+        /// The identifier of the peer's accept, for it_ep_accept and it_reject.
         cn_est_id: CnEstId,
         /// The peer's inbound read depth.
         rdma_read_ird: u32,
@@ -363,7 +366,7 @@ pub enum Event {
     },
     /// The connection is established; the endpoint is in CONNECTED.
     ConnEstablished {
-        /// The dispatcher on which it was queued.
+        /// The event dispatcher on which the event was queued.
         evd: EvdHandle,
         /// The endpoint.
         ep: EpHandle,
@@ -376,16 +379,16 @@ pub enum Event {
     },
     /// One of the consumers disconnected; the endpoint is in NONOPERATIONAL.
     ConnDisconnect {
-        /// The dispatcher on which it was queued.
+        /// The event dispatcher on which the event was queued.
         evd: EvdHandle,
         /// The endpoint.
         ep: EpHandle,
         /// The peer's private data.
         private_data: Option<PrivateData>,
     },
-    /// The peer's consumer rejected; the endpoint is in NONOPERATIONAL.
+    /// The peer's consumer rejected the connection; the endpoint is in NONOPERATIONAL.
     ConnPeerReject {
-        /// The dispatcher on which it was queued.
+        /// The event dispatcher on which the event was queued.
         evd: EvdHandle,
         /// The endpoint.
         ep: EpHandle,
@@ -394,56 +397,56 @@ pub enum Event {
     },
     /// The connection could not be established; the endpoint is in NONOPERATIONAL.
     ConnNonpeerReject {
-        /// The dispatcher on which it was queued.
+        /// The event dispatcher on which the event was queued.
         evd: EvdHandle,
         /// The endpoint.
         ep: EpHandle,
-        /// Why.
+        /// The reason.
         reject_reason_code: RejectReason,
         /// The path that the peer suggests, with [`RejectReason::BadPath`].
         dst_path: Option<Path>,
     },
     /// The connection broke; the endpoint is in NONOPERATIONAL.
     ConnBroken {
-        /// The dispatcher on which it was queued.
+        /// The event dispatcher on which the event was queued.
         evd: EvdHandle,
         /// The endpoint.
         ep: EpHandle,
     },
     /// The answer to a UD service request.
     UdServiceReply(UdServiceReply),
-    /// Something happened to an object.
+    /// An affiliated asynchronous event, which concerns one object.
     Affiliated {
-        /// What.
+        /// The event's number.
         event_number: EventType,
-        /// The dispatcher on which it was queued.
+        /// The event dispatcher on which the event was queued.
         evd: EvdHandle,
-        /// To which object.
+        /// The object.
         cause: AffiliatedCause,
     },
-    /// Something happened to the IA.
+    /// An unaffiliated asynchronous event, which concerns the IA.
     Unaffiliated {
-        /// What.
+        /// The event's number.
         event_number: EventType,
-        /// The dispatcher on which it was queued.
+        /// The event dispatcher on which the event was queued.
         evd: EvdHandle,
         /// The IA.
         ia: IaHandle,
-        /// The spigot, of spigot events.
+        /// The spigot. Only for spigot events.
         spigot_id: usize,
     },
-    /// The consumer posted it.
+    /// A software event, which the consumer posted.
     Software {
-        /// The dispatcher on which it was queued.
+        /// The event dispatcher on which the event was queued.
         evd: EvdHandle,
-        /// What the consumer gave.
+        /// The data that the consumer passed to it_evd_post_se.
         data: usize,
     },
-    /// A dispatcher of an aggregate notified.
+    /// A simple event dispatcher notified its aggregate.
     AevdNotification {
         /// The aggregate event dispatcher.
         aevd: EvdHandle,
-        /// The simple one.
+        /// The simple event dispatcher that notified.
         sevd: EvdHandle,
     },
 }
@@ -470,7 +473,7 @@ impl Event {
         }
     }
 
-    /// The dispatcher on which it was queued.
+    /// The event dispatcher on which the event was queued.
     pub const fn evd(&self) -> EvdHandle {
         match self {
             Event::Dto(completion) => completion.evd,
@@ -490,7 +493,7 @@ impl Event {
         }
     }
 
-    /// The completion, if it is one.
+    /// The completion, if the event is one.
     pub const fn dto(&self) -> Option<&DtoCompletion> {
         match self {
             Event::Dto(completion) => Some(completion),

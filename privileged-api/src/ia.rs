@@ -1,11 +1,11 @@
-//! The interface adapter: its life, its state and what it can do (pages it_ia_create, it_ia_query,
-//! it_ia_free, it_ia_info_t).
+//! The interface adapter (IA): creation, state, attributes and end (pages it_ia_create,
+//! it_ia_query, it_ia_free, it_ia_info_t).
 //!
 //! Owns all objects of the IA. An IA is enabled, disabled (its device died) or freed ([`Life`]).
 //!
 //! Locks, outermost first: an endpoint's operation lock (sleeps), a table entry (an endpoint's
-//! before an address handle's), an object's control lock, a queue's or `unanswered`. `ud_requests`
-//! and `mappings` are taken alone.
+//! before an address handle's), an object's control lock, a queue's lock or `unanswered`. A thread
+//! that holds `ud_requests` or `mappings` holds no other lock.
 
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
@@ -43,10 +43,10 @@ use crate::ud_service::{MAX_REQUESTS, UdRequests, UdSvcReq};
 
 /// The one spigot that an IA has, numbered as InfiniBand numbers ports.
 pub(crate) const SPIGOT: usize = 1;
-/// Listen points of an IA at most.
+/// The most listen points of an IA.
 const MAX_LISTENS: u32 = 1024;
 
-/// Private data that the InfiniBand messages carry (IBTA 12.6, 12.11).
+/// The bytes of private data that InfiniBand's messages carry (IBTA 12.6, 12.11).
 pub(crate) mod private_data {
     /// REQ.
     pub(crate) const CONNECT: usize = 92;
@@ -71,10 +71,10 @@ pub(crate) struct Core {
     number: Number,
     pub(crate) handle: IaHandle,
     privileged: Option<Privileged>,
-    /// What the device can do and the interface lets be used.
+    /// The device's features that the limits of the interface allow.
     features: Features,
     pub(crate) life: Life,
-    /// The IA is about to be freed: no callback begins.
+    /// The IA is being freed: no callback may begin.
     closing: AtomicBool,
     pub(crate) context: Context,
     pub(crate) pzs: Table<Pz>,
@@ -90,9 +90,9 @@ pub(crate) struct Core {
     pub(crate) listens: Table<Listen>,
     pub(crate) addrs: Table<AddressHandle>,
     pub(crate) ud_svc_reqs: Table<UdSvcReq>,
-    /// The dispatcher of affiliated events, or 0.
+    /// The handle of the EVD for affiliated events, or 0.
     pub(crate) affiliated: AtomicU64,
-    /// The dispatcher of unaffiliated events, or 0.
+    /// The handle of the EVD for unaffiliated events, or 0.
     pub(crate) unaffiliated: AtomicU64,
     pub(crate) callback_thread: CallbackThread,
     pub(crate) unanswered: Mutex<Unanswered>,
@@ -100,17 +100,16 @@ pub(crate) struct Core {
     pub(crate) mappings: Mutex<Mappings>,
 }
 
-/// An interface adapter. Cloning it makes another name for the same.
+/// An interface adapter (IA). A clone is the same IA.
 ///
 /// Every call but [`Ia::ia_free`] returns `InvalidIa` once the IA is freed, and `IaCatastrophe`
-/// once its device is dead; these two are not repeated at each call's list of errors where others
-/// are longer.
+/// once its device is dead. Long lists of errors do not repeat these two.
 #[derive(Clone)]
 #[doc(alias = "it_ia_handle_t")]
 pub struct Ia(Arc<Core>);
 
-/// A call that creates, changes or frees objects, in progress. [`Ia::ia_free`] waits for it, so
-/// that it finds all objects that the call creates and takes nothing away that the call uses.
+/// A call in progress that creates, changes or frees objects. [`Ia::ia_free`] waits until it ends:
+/// so it frees also the objects that the call creates, and frees no object that the call uses.
 pub(crate) struct Call<'a> {
     core: &'a Arc<Core>,
     _counted: api_core::Call<'a>,
@@ -147,7 +146,7 @@ impl Core {
         let features = Features::from_bits_truncate(id.features) & limits.features;
         let direct = features.contains(Features::RESERVED_KEY);
         let owners = Arc::new(Owners::new(keys)?);
-        // Index 0 stands for none in the tag of a link.
+        // In the tag of a link, index 0 means no region.
         let rmrs = Table::new(HandleType::Rmr.tag(), &ia, keys.saturating_sub(1), 1)?;
         let keys = Keys::new(number, keys, direct)?;
         let srqs = Table::new(HandleType::Srq.tag(), &ia, id.max_srqs, 0)?;
@@ -195,7 +194,7 @@ impl Core {
         Ok(Ia(core))
     }
 
-    /// Starts the thread that runs the callbacks that consumers' calls made due.
+    /// Starts the callback thread, which runs the callbacks that consumers' calls made due.
     fn start_callback_thread(&self) -> Result<()> {
         let me = self.me.clone();
         let run = move |evd| {
@@ -225,7 +224,7 @@ impl Core {
         Ok(self.life.check()?)
     }
 
-    /// The consumer's privilege.
+    /// Fails with `NoPermission` unless the consumer is privileged.
     pub(crate) fn privileged(&self) -> Result<Privileged> {
         self.privileged.ok_or(Error::NoPermission)
     }
@@ -235,7 +234,7 @@ impl Core {
         !self.closing.load(Ordering::Acquire)
     }
 
-    /// Disables the IA for good, as its device is dead. All waiters return.
+    /// Disables the IA after its device died, and wakes all waiters, which then return.
     pub(crate) fn disable(&self) {
         if self.life.disable(|| self.close_slots()) {
             log::warn!("{}: the device is dead, the IA is disabled", self.name);
@@ -243,7 +242,8 @@ impl Core {
         }
     }
 
-    /// Closes all slots: each post and each dequeue takes the slow path, which checks the state.
+    /// Closes all slots: each post and each dequeue then takes the slow path, which checks the
+    /// state of the IA.
     fn close_slots(&self) {
         for evd in self.evds.all() {
             evd.set_closed(closed::DISABLED, || true);
@@ -253,6 +253,7 @@ impl Core {
         }
     }
 
+    /// Wakes all threads and tasks that wait for events.
     fn wake_all(&self) {
         for evd in self.evds.all() {
             evd.wake();
@@ -260,7 +261,8 @@ impl Core {
         }
     }
 
-    /// What the agent's error means where no page says more.
+    /// Maps an error of the agent, for the calls whose page names no more specific error. Disables
+    /// the IA if the device is dead.
     pub(crate) fn error(&self, error: kernel_agent::Error) -> Error {
         use kernel_agent::Error as Agent;
         match error {
@@ -275,8 +277,8 @@ impl Core {
         }
     }
 
-    /// As [`Core::error`], of a call that can only be refused because its object was freed
-    /// meanwhile; `invalid` says so.
+    /// Maps an error of the agent, for a call that the agent can refuse only because another call
+    /// freed the object meanwhile: then returns `invalid`. Otherwise as [`Core::error`].
     pub(crate) fn gone(&self, error: kernel_agent::Error, invalid: Error) -> Error {
         match error {
             kernel_agent::Error::Gone | kernel_agent::Error::Command(_) if !self.agent.is_dead() => invalid,
@@ -284,7 +286,7 @@ impl Core {
         }
     }
 
-    /// Disables the IA if the error says so.
+    /// Disables the IA if the error is `IaCatastrophe`. Returns the error.
     pub(crate) fn disable_on_catastrophe(&self, error: Error) -> Error {
         if error == Error::IaCatastrophe {
             self.disable();
@@ -292,7 +294,7 @@ impl Core {
         error
     }
 
-    /// What became of a work request that was not posted.
+    /// Maps the agent's error for a work request that was not posted.
     #[cold]
     pub(crate) fn not_posted(&self, error: kernel_agent::PostError) -> Error {
         use kernel_agent::PostError;
@@ -308,9 +310,10 @@ impl Core {
         }
     }
 
-    /// As [`Core::not_posted`], of a post that does not hold the endpoint's table entry: a reset
-    /// may have put another queue pair there meanwhile, and an endpoint that was just reset takes
-    /// no requests.
+    /// Maps the agent's error as [`Core::not_posted`], for a post that does not hold the endpoint's
+    /// table entry. Meanwhile a reset may have replaced the queue pair. If the endpoint still
+    /// exists, the error is `InvalidEpState`, since an endpoint that was just reset accepts no
+    /// requests.
     #[cold]
     pub(crate) fn not_posted_to(&self, ep: EpHandle, error: kernel_agent::PostError) -> Error {
         match self.not_posted(error) {
@@ -319,12 +322,12 @@ impl Core {
         }
     }
 
-    /// What the consumer can use.
+    /// The features that the consumer can use.
     pub(crate) fn features(&self) -> Features {
         self.features
     }
 
-    /// Frees all objects, users before what they use.
+    /// Frees all objects. An object is freed before those that it uses.
     fn tear_down(&self) {
         for listen in self.listens.all() {
             self.free_listen_point(&listen);
@@ -339,7 +342,7 @@ impl Core {
             self.free_address_handle(&address);
         }
         for srq in self.srqs.all() {
-            // No endpoint is left that could use it.
+            // Cannot fail: all endpoints, which could use the SRQ, are freed.
             let _ = self.free_srq(&srq);
         }
         for rmr in self.rmrs.all() {
@@ -358,7 +361,7 @@ impl Core {
         if let Some(client) = self.client.get() {
             client.detach();
         }
-        // Last, when the agent makes no more upcalls.
+        // Only after `detach` does the agent make no more upcalls, which could add to these.
         self.unanswered.lock().clear();
         self.ud_requests.lock().clear();
     }
@@ -367,7 +370,7 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         self.callback_thread.stop();
-        // An IA that was never freed ends with its last clone.
+        // An IA that was never freed is freed with its last clone.
         if !self.life.is_freed() {
             self.tear_down();
         }
@@ -392,14 +395,14 @@ impl Ia {
         &self.0
     }
 
-    /// The IA's inside, if it is enabled.
+    /// The IA's state. Fails unless the IA is enabled.
     #[inline(always)]
     pub(crate) fn live(&self) -> Result<&Arc<Core>> {
         self.0.still_live()?;
         Ok(&self.0)
     }
 
-    /// The IA's inside for a call that makes, changes or frees objects, if it is enabled.
+    /// Begins a call that creates, changes or frees objects. Fails unless the IA is enabled.
     pub(crate) fn call(&self) -> Result<Call<'_>> {
         Ok(Call { core: &self.0, _counted: self.0.life.begin_call()? })
     }
@@ -409,8 +412,8 @@ impl Ia {
         self.0.handle
     }
 
-    /// How many objects there are, for tests and diagnostics. Works on a disabled and on a freed
-    /// IA, too.
+    /// Counts the IA's objects, for tests and diagnostics. Also works after the IA was disabled or
+    /// freed.
     pub fn object_counts(&self) -> ObjectCounts {
         let core = &self.0;
         ObjectCounts {
@@ -431,11 +434,11 @@ impl Ia {
 
     /// Frees the IA and all its objects. Waiters return. A failure changes nothing.
     ///
-    /// When it returns the device touches none of the IA's memory any more.
+    /// After the call the device accesses none of the IA's memory.
     ///
-    /// Errors: `InvalidIa` (freed before), `InvalidEvdState` while a callback of the IA runs.
-    /// Blocks for the device, but not without end. Thread-safe: a call that races with it succeeds
-    /// or finds the handle invalid. Page it_ia_free.
+    /// Errors: `InvalidIa` (it is already freed), `InvalidEvdState` while a callback of the IA
+    /// runs. Blocks for the device, for a limited time. Thread-safe: a call that races with it
+    /// succeeds or finds the handle invalid. Page it_ia_free.
     #[doc(alias = "it_ia_free")]
     pub fn ia_free(&self) -> Result<()> {
         let core = &self.0;
@@ -445,7 +448,7 @@ impl Ia {
         let evds = core.evds.all();
         if evds.iter().any(|evd| Core::callback_runs(evd)) {
             core.closing.store(false, Ordering::Release);
-            // Callbacks that were due meanwhile may begin now.
+            // Callbacks that became due while `closing` was set could not begin. Schedule them.
             for evd in evds {
                 core.callback_thread.schedule(evd.handle.as_raw());
             }
@@ -459,7 +462,7 @@ impl Ia {
         Ok(())
     }
 
-    /// Says what the IA is and can do.
+    /// Returns the attributes of the IA.
     ///
     /// Errors: `Resources`, `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks.
     /// Thread-safe. Page it_ia_query.

@@ -11,23 +11,23 @@ use crate::status::{Error, Result};
 /// The kernel's address space, which is the only one.
 pub const ASPACE_KERNEL: u64 = 0;
 
-/// The mappings that were not unmapped.
+/// The mappings that mem_map made and mem_unmap has not removed yet.
 pub(crate) type Mappings = Vec<(IoAddr, usize)>;
 
 impl Ia {
-    /// Finds the I/O address of a virtually addressed buffer, and how many bytes from there are
+    /// Returns the I/O address of a virtually addressed buffer, and how many bytes from there are
     /// contiguous for the device: at least one.
     ///
-    /// To build an I/O buffer list, go on behind the bytes that were mapped. The memory must stay
-    /// where it is until it is unmapped. `aspace_id` is [`ASPACE_KERNEL`]. Privileged consumers
-    /// only.
+    /// To build an I/O buffer list, call it again for the rest of the buffer, behind the bytes that
+    /// were mapped. The memory must not be moved or released before it is unmapped. `aspace_id` is
+    /// [`ASPACE_KERNEL`]. Privileged consumers only.
     ///
-    /// The call looks at the whole buffer, extent by extent, but at no more extents than an I/O
-    /// buffer list can have elements (262,144 for this NIC): map a buffer in more extents in parts.
+    /// The call checks all extents of the buffer. It fails if there are more of them than an I/O
+    /// buffer list can have elements (262,144 for this NIC); map such a buffer in parts.
     ///
-    /// Errors: `NoPermission`, `Fault` (part or all of it is no memory for the device or it is in
-    /// too many extents, no such address space, or `len` is 0), `InvalidIa`, `IaCatastrophe`. Does
-    /// not block. May be called in callbacks. Thread-safe. Page it_mem_map.
+    /// Errors: `NoPermission`, `Fault` (the device cannot access a part of the buffer, the buffer
+    /// has too many extents, there is no such address space, or `len` is 0), `InvalidIa`,
+    /// `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_mem_map.
     #[doc(alias = "it_mem_map")]
     pub fn mem_map(&self, vaddr: usize, aspace_id: u64, len: usize) -> Result<(IoAddr, usize)> {
         let core = self.call()?;
@@ -37,7 +37,7 @@ impl Ia {
         }
         let limit = core.agent.identity().dma_limit;
         let mut reachable = true;
-        // All of it is looked at, though what is mapped ends with the first extent.
+        // Check the whole buffer, although the mapping ends with the first extent.
         let translated = core.agent.translate(vaddr, len as u64, |run: ListElement| {
             reachable &= run.addr.checked_add(run.length).is_some_and(|end| end <= limit);
         });
@@ -51,12 +51,12 @@ impl Ia {
         Ok((io_addr, mapped))
     }
 
-    /// Undoes a mapping. The arguments must be exactly what [`Ia::mem_map`] returned. Privileged
+    /// Removes a mapping. The arguments must be exactly what [`Ia::mem_map`] returned. Privileged
     /// consumers only.
     ///
     /// Errors: `NoPermission`, `Fault` (no such mapping), `InvalidIa`, `IaCatastrophe`. Does not
-    /// block. May be called in callbacks. Thread-safe: a call that races with it succeeds or finds
-    /// the handle invalid. Page it_mem_unmap.
+    /// block. May be called in callbacks. Thread-safe: of two calls that remove the same mapping,
+    /// one returns `Fault`. Page it_mem_unmap.
     #[doc(alias = "it_mem_unmap")]
     pub fn mem_unmap(&self, io_addr: IoAddr, mapped_len: usize) -> Result<()> {
         let core = self.call()?;

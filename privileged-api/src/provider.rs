@@ -19,10 +19,10 @@ pub(crate) const MAJOR: u32 = 2;
 /// The newest minor version of the API.
 pub(crate) const MINOR: u32 = 1;
 
-/// What the consumers of an interface may use of its NIC ([`Provider::add_limited`]).
+/// Limits on the use of a NIC by the consumers of one interface ([`Provider::add_limited`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The NIC's features that they may use. it_ia_query returns no others.
+    /// The NIC's features that the consumers may use. it_ia_query returns no other features.
     pub features: Features,
     /// The most connections of one IA at the same time, including those that are being established.
     pub connections: u32,
@@ -33,7 +33,7 @@ impl Limits {
     pub const NONE: Limits = Limits { features: Features::all(), connections: u32::MAX };
 }
 
-/// What all IAs of a provider share.
+/// The state that all IAs of a provider share.
 pub(crate) struct Shared {
     pub(crate) platform: Arc<dyn Platform>,
     pub(crate) shareable: Shareable,
@@ -46,7 +46,8 @@ impl Shared {
         Shared { platform, shareable: Shareable::new(), callbacks }
     }
 
-    /// Refuses a call that its page excludes from callbacks, if this thread runs one.
+    /// Fails with `CallbackContext` if this thread runs a callback. For the calls that their pages
+    /// exclude from callbacks.
     pub(crate) fn not_in_callback(&self) -> Result<()> {
         if self.callbacks.contains_this_thread() { Err(Error::CallbackContext) } else { Ok(()) }
     }
@@ -63,26 +64,28 @@ struct Inner {
     interfaces: Mutex<Vec<Offer>>,
 }
 
-/// The interfaces of a machine. Boot code makes it once and adds the agents of its NICs; cloning it
-/// makes another name for the same.
+/// The interfaces of a machine. Boot code creates it once and adds the agents of the NICs. A clone
+/// is the same provider.
 #[derive(Clone)]
 pub struct Provider(Arc<Inner>);
 
 impl Provider {
-    /// A machine without interfaces.
+    /// Creates a provider without interfaces.
     pub fn new(platform: Arc<dyn Platform>) -> Provider {
         let shared = Arc::new(Shared::new(platform));
         Provider(Arc::new(Inner { shared, interfaces: Mutex::new(Vec::new()) }))
     }
 
-    /// Adds a NIC. `InvalidName` if the name is empty, too long or taken.
+    /// Adds an interface of a NIC, without limits. Fails with `InvalidName` if the name is empty,
+    /// too long, contains a NUL or is in use.
     pub fn add(&self, name: &str, agent: Arc<Agent>) -> Result<()> {
         self.add_limited(name, agent, Limits::NONE)
     }
 
-    /// Adds an interface of a NIC whose consumers get no more than the limits say: for consumers
-    /// that are not trusted with all of it, and for sharing it out. One NIC may have several
-    /// interfaces. `InvalidName` if the name is empty, too long or taken.
+    /// Adds an interface of a NIC, with limits for its consumers: for consumers that are not
+    /// trusted to use the whole NIC, or to divide a NIC among several. One NIC may have several
+    /// interfaces. Fails with `InvalidName` if the name is empty, too long, contains a NUL or is in
+    /// use.
     pub fn add_limited(&self, name: &str, agent: Arc<Agent>, limits: Limits) -> Result<()> {
         if name.is_empty() || name.len() >= INTERFACE_NAME_SIZE || name.contains('\0') {
             return Err(Error::InvalidName);
@@ -95,8 +98,8 @@ impl Provider {
         Ok(())
     }
 
-    /// The interfaces whose NIC works now: at most `num_interfaces` of them, and how many there
-    /// are.
+    /// Lists the interfaces whose NIC works: at most `num_interfaces` of them, and the number of
+    /// all of them.
     ///
     /// Errors: none. Does not block. May be called in callbacks. Thread-safe. Page
     /// it_interface_list.
@@ -111,12 +114,12 @@ impl Provider {
             name: offer.name.clone(),
         });
         let list: Vec<_> = list.collect();
-        // A NIC may have died meanwhile.
+        // A NIC may have died since the list was made.
         let total = working().count().max(list.len());
         (list, total)
     }
 
-    /// Creates an interface adapter. With `privileged`, its consumer is a privileged consumer.
+    /// Creates an interface adapter. `privileged` makes its consumer a privileged consumer.
     ///
     /// Versions 2.0 and 2.1 of the API are supported.
     ///

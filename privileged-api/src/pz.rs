@@ -15,7 +15,7 @@ use crate::status::{Error, Result};
 pub(crate) struct Pz {
     pub(crate) handle: PzHandle,
     pub(crate) pd: Arc<Pd>,
-    /// Objects in the zone.
+    /// Counts the objects in the zone.
     uses: UseCount,
     pub(crate) context: Context,
 }
@@ -26,20 +26,22 @@ impl Counted for Pz {
     }
 }
 
-/// An object's place in a protection zone: while it is held, the zone cannot be freed.
+/// The record that an object is in a protection zone. The zone cannot be freed before it is
+/// dropped.
 pub(crate) type InZone = Use<Pz>;
 
 impl Core {
-    /// Enters a zone.
+    /// Counts an object into a zone. Fails with `InvalidPz` if the zone does not exist or is being
+    /// freed.
     pub(crate) fn enter_zone(&self, pz: PzHandle) -> Result<InZone> {
         let pz = self.pzs.get(pz.as_raw()).ok_or(Error::InvalidPz)?;
         InZone::begin(pz).ok_or(Error::InvalidPz)
     }
 
-    /// Frees a zone that nothing is in.
+    /// Frees a zone in which there are no objects.
     pub(crate) fn free_pz(&self, pz: &Pz) {
         self.pzs.remove(pz.handle.as_raw());
-        // Nothing uses it, so this can only fail with the device.
+        // No object uses it, so this fails only if the device is dead.
         let _ = pz.pd.destroy();
     }
 }
@@ -60,7 +62,7 @@ impl Ia {
         Ok(handle)
     }
 
-    /// Says what a protection zone is like.
+    /// Returns the parameters of a protection zone.
     ///
     /// Errors: `InvalidPz`, `InvalidMask`, `InvalidIa`, `IaCatastrophe`. Does not block. May be
     /// called in callbacks. Thread-safe. Page it_pz_query.
@@ -78,7 +80,7 @@ impl Ia {
         Ok(param)
     }
 
-    /// Destroys a protection zone.
+    /// Frees a protection zone.
     ///
     /// Errors: `InvalidPz`, `PzBusy` while an object is in the zone, `InvalidIa`, `IaCatastrophe`.
     /// Blocks for the device. May be called in callbacks. Thread-safe: a call that races with it

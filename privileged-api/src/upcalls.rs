@@ -1,5 +1,5 @@
-//! The agent's upcalls to the IA. They come from the agent's dispatcher thread, one after the
-//! other, without a lock.
+//! The agent's upcalls to the IA. The agent's dispatcher thread makes them one at a time, and holds
+//! no lock meanwhile.
 
 use kernel_agent::{AsyncEvent, CmEvent, Death, NicEvent, ResolutionEvent, Upcalls};
 
@@ -33,8 +33,8 @@ impl Upcalls for Core {
                 let cause = AffiliatedCause::Srq(SrqHandle::from_raw(context));
                 self.report_affiliated(EventType::ASYNC_AFF_SRQ_LOW_WATERMARK, cause, origin);
             }
-            // Its memory failed. Each endpoint that needs a Receive from it fails in turn, and
-            // reports that.
+            // The NIC could not access the SRQ's memory. Each endpoint that needs a Receive from
+            // the SRQ fails in turn, and its own event reports that.
             AsyncEvent::Srq { context, .. } => {
                 log::warn!("{:?} failed", SrqHandle::from_raw(context));
             }
@@ -65,9 +65,10 @@ impl Upcalls for Core {
 }
 
 impl Core {
-    /// Handles an event of a queue pair. If a completion reports it (`completes`), no event does.
-    /// All else, and an access of the peer without the right to it, is an affiliated event
-    /// (it_affiliated_event_t, table for InfiniBand).
+    /// Handles an event of a queue pair. If a completion reports the failure (`completes`), no
+    /// asynchronous event does. Any other failure is reported by an affiliated event
+    /// (it_affiliated_event_t, table for InfiniBand). So is an access by the peer for which it has
+    /// no right.
     fn queue_pair(&self, ep: EpHandle, qpn: u32, event: NicEvent, completes: bool, ia: &Ia) {
         let reported = match event {
             NicEvent::QpFatal | NicEvent::QpInvalidRequest if completes => None,
@@ -77,7 +78,8 @@ impl Core {
             _ => return,
         };
         let origin = Origin::Dispatcher(ia);
-        // The state changes before the event is queued.
+        // Change the endpoint's state before the event is queued, so that a consumer that takes the
+        // event sees the new state.
         self.broken(ep, Some(qpn), origin);
         if let Some(event_number) = reported {
             self.report_affiliated(event_number, AffiliatedCause::Ep(ep), origin);
