@@ -88,10 +88,11 @@ impl Ia {
     /// the event dispatcher is freed. A null aggregate has no effect if the event dispatcher feeds
     /// none. The former aggregate loses the notifications of this event dispatcher.
     ///
-    /// An event dispatcher that is enabled and meets the notification criteria at once notifies its
-    /// aggregate, callback or notification object. Threads that wait on it when it begins to notify
-    /// an aggregate or a notification object return `InvalidEvdState`. Notifications that were made
-    /// before the event dispatcher is disabled remain.
+    /// While it is enabled, an event dispatcher notifies its aggregate, callback or notification
+    /// object. If it meets the notification criteria when it is enabled, it notifies at once.
+    /// Threads that wait on it when it begins to notify an aggregate or a notification object
+    /// return `InvalidEvdState`. Notifications that were made before the event dispatcher is
+    /// disabled remain.
     ///
     /// Errors: `InvalidEvd`, `InvalidMask` (also for a parameter that an aggregate does not have),
     /// `InvalidAevd`, `CallbackExists` (an event dispatcher with a callback can feed no aggregate),
