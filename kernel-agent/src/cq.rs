@@ -246,7 +246,7 @@ impl Polling<'_> {
     pub fn next(&mut self) -> Option<Completion> {
         let consumer = self.guard.queue()?;
         let entry = consumer.queue.take()?;
-        self.cq.judge(consumer, entry)
+        self.cq.check_entry(consumer, entry)
     }
 
     /// Closes the CQ's slot for a reason, as [`QueueSlot::set_closed`] does.
@@ -302,7 +302,7 @@ impl Cq {
         let queue = match agent.nic().create_cq(slot, &params) {
             Ok(queue) => queue,
             Err(error) => {
-                agent.cqs.give_back(slot);
+                agent.cqs.release(slot);
                 return Err(error.into());
             }
         };
@@ -310,7 +310,7 @@ impl Cq {
         let owner = table::identity(slot, generation);
         let Some(consumer) = SlotOwner::new(slot_params, owner, 0, Consumer::new(queue)) else {
             if agent.nic().destroy_cq(slot, &lease).is_ok() {
-                agent.cqs.give_back(slot);
+                agent.cqs.release(slot);
             }
             return Err(Error::Busy);
         };
@@ -392,7 +392,7 @@ impl Cq {
 
     /// Resolves an entry that was taken. Drops an entry that is invalid, and takes the next one.
     #[inline(never)]
-    fn judge(&self, consumer: &mut Consumer, mut entry: Entry) -> Option<Completion> {
+    fn check_entry(&self, consumer: &mut Consumer, mut entry: Entry) -> Option<Completion> {
         let mut dropped = 0;
         loop {
             let cqe = consumer.queue.read(entry);

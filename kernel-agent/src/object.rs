@@ -87,7 +87,7 @@ impl Destroying<'_> {
         remove(answer.is_ok());
         client.forget_object(*counter, *number);
         if answer.is_ok() {
-            numbers.give_back(*number);
+            numbers.release(*number);
         }
         Ok(())
     }

@@ -159,7 +159,7 @@ impl Qp {
         let qpn = ident::qpn(number.slot, number.generation);
         let created = Qp::create_as(client, attributes, qpn, number);
         if created.is_err() {
-            agent.qps.give_back(number.slot);
+            agent.qps.release(number.slot);
         }
         created
     }
@@ -555,7 +555,7 @@ impl Qp {
         drop(sender);
         self.client.forget_object(Counter::Qps, self.slot);
         if result.is_ok() && self.qpn != ident::QPN_GSI {
-            agent.qps.give_back(self.slot);
+            agent.qps.release(self.slot);
         }
         drop(parents);
         Ok(result?)

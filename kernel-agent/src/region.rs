@@ -44,7 +44,7 @@ impl Pd {
         agent.alive()?;
         let Number { slot, .. } = agent.pds.take().ok_or(Error::NoResources(Resource::Pds))?;
         if let Err(error) = agent.nic().create_pd(slot) {
-            agent.pds.give_back(slot);
+            agent.pds.release(slot);
             return Err(error.into());
         }
         let pd = Arc::new(Pd { object: Object::new(client, Counter::Pds, slot) });
@@ -267,7 +267,7 @@ impl Region {
             list.lease().end();
         }
         if let Err(error) = registered {
-            agent.keys.give_back(number.slot);
+            agent.keys.release(number.slot);
             return Err(error.into());
         }
         Ok(Region::new(client, number.slot, key, 0, Vec::new(), pd))
@@ -295,7 +295,7 @@ impl Region {
         let flags = flags.intersection(RIGHTS).bits();
         let args = ShareRegion { pd: pd.number(), flags, base, of: of_key, reserved: 0 };
         if let Err(error) = agent.nic().share_region(key, &args) {
-            agent.keys.give_back(number.slot);
+            agent.keys.release(number.slot);
             return Err(error.into());
         }
         Ok(Region::new(client, number.slot, key, 0, Vec::new(), pd))
@@ -324,7 +324,7 @@ impl Region {
         let number = agent.keys.take().ok_or(Error::NoResources(Resource::Keys))?;
         let key = ident::key(number.slot, number.generation, 0);
         if let Err(error) = nic.allocate_region(key, &AllocateRegion { pd: pd.number(), max_elements }) {
-            agent.keys.give_back(number.slot);
+            agent.keys.release(number.slot);
             return Err(error.into());
         }
         Ok(Region::new(client, number.slot, key, max_elements, links, pd))
@@ -472,7 +472,7 @@ impl Window {
         };
         if let Err(error) = agent.nic().allocate_window(key, &AllocateWindow { pd: pd.number(), window_type })
         {
-            agent.keys.give_back(number.slot);
+            agent.keys.release(number.slot);
             return Err(error.into());
         }
         let object = Object::new(client, Counter::Windows, number.slot);

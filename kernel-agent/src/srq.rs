@@ -52,7 +52,7 @@ impl Srq {
         let queue = match agent.nic().create_srq(slot, &params) {
             Ok(queue) => queue,
             Err(error) => {
-                agent.srqs.give_back(slot);
+                agent.srqs.release(slot);
                 return Err(error.into());
             }
         };

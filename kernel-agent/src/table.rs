@@ -75,7 +75,7 @@ impl Numbers {
     }
 
     /// Frees a slot that [`Numbers::take`] returned. Nothing may refer to the slot any more.
-    pub(crate) fn give_back(&self, slot: u32) {
+    pub(crate) fn release(&self, slot: u32) {
         self.free.lock().used.push_back(slot);
     }
 }
@@ -102,14 +102,14 @@ impl<T> Table<T> {
     pub(crate) fn take(&self) -> Option<Number> {
         let number = self.numbers.take()?;
         if self.reach(number.slot).is_err() {
-            self.numbers.give_back(number.slot);
+            self.numbers.release(number.slot);
             return None;
         }
         Some(number)
     }
 
-    pub(crate) fn give_back(&self, slot: u32) {
-        self.numbers.give_back(slot);
+    pub(crate) fn release(&self, slot: u32) {
+        self.numbers.release(slot);
     }
 
     /// The slot's content, which stays as it is while the guard lives.
@@ -158,8 +158,8 @@ mod tests {
         let numbers = Numbers::new(1, 4);
         let taken: Vec<Number> = core::iter::from_fn(|| numbers.take()).collect();
         assert_eq!(taken.iter().map(|n| n.slot).collect::<Vec<_>>(), [1, 2, 3]);
-        numbers.give_back(2);
-        numbers.give_back(1);
+        numbers.release(2);
+        numbers.release(1);
         assert_eq!(numbers.take(), Some(Number { slot: 2, generation: 2 }));
         assert_eq!(numbers.take(), Some(Number { slot: 1, generation: 2 }));
         assert_eq!(numbers.take(), None);

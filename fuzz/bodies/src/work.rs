@@ -433,7 +433,7 @@ impl Scene {
             let (mut send_cq, mut receive_cq) = (queue.qp.send_cq, queue.qp.receive_cq);
             for (direction, cq) in [&mut send_cq, &mut receive_cq].into_iter().enumerate() {
                 while let Some(entry) = self.rig.poll_cq(cq) {
-                    judge(&entry, &queue.qp, direction);
+                    check_entry(&entry, &queue.qp, direction);
                     queue.completions[direction] += 1;
                 }
             }
@@ -502,7 +502,7 @@ impl Scene {
     }
 }
 
-fn judge(entry: &Cqe, qp: &Qp, direction: usize) {
+fn check_entry(entry: &Cqe, qp: &Qp, direction: usize) {
     assert_eq!((entry.qpn, entry.generation), (qp.qpn, qp.generation));
     assert!(cqe::Status::from_byte(entry.status).is_some());
     let flags = cqe::CqeFlags::from_bits(entry.flags).expect("known flags");

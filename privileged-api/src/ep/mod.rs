@@ -135,7 +135,7 @@ impl Common {
     }
 
     /// The state as a query returns it.
-    fn told_state(&self) -> EpState {
+    fn reported_state(&self) -> EpState {
         match state::ud_from_raw(self.state.load(Ordering::Acquire)) {
             Some(state) => EpState::Ud(state),
             None => EpState::Rc(self.state()),
@@ -337,7 +337,7 @@ impl Ia {
         let wants = |bit| mask.intersects(bit | EpParamMask::ALL);
         let handle = |bit, handle| if wants(bit) { handle } else { EvdHandle::NULL };
         let control = ep.control.lock();
-        let state = ep.told_state();
+        let state = ep.reported_state();
         let connecting = state != EpState::Rc(EpStateRc::Unconnected);
         let unknown =
             if ud { EpState::Ud(EpStateUd::Nonoperational) } else { EpState::Rc(EpStateRc::default()) };
