@@ -1,8 +1,8 @@
 //! How much of the specifications the suite shows: the rows of the catalogue, by document and page.
 //!
 //! tests/catalogue/DOCUMENT.tsv has a row for each requirement; not-applicable.tsv lists the rows
-//! that can't apply, with reasons. A row is shown when a test that passed on every machine of this
-//! run names it.
+//! that can't apply, with reasons. A row is shown when tests of this run name it and all of them
+//! passed on every machine. Each row of the IT-API has to be shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,13 +11,13 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::launch::print_line;
 use crate::options::Options;
-use crate::runner;
+use crate::runner::{self, Summary};
 use crate::sources;
 use crate::suite::Outcome;
 
 /// The file of the rows that can't apply.
 const REASONED: &str = "not-applicable.tsv";
-/// The documents that the closing line counts begin so: those of the IT-API itself.
+/// The documents whose rows have to be shown begin so: those of the IT-API itself.
 const COUNTED: &str = "it-api-";
 
 /// One requirement.
@@ -74,12 +74,25 @@ impl Catalogue {
         }
     }
 
+    /// The rows that have to be shown and are not.
+    fn missing(&self, shown: &BTreeSet<String>) -> Vec<&Row> {
+        let counted = self.documents.iter().filter(|(document, _)| document.starts_with(COUNTED));
+        let rows = counted.flat_map(|(_, rows)| rows);
+        rows.filter(|row| self.applies(row) && !shown.contains(&row.id)).collect()
+    }
+
     fn applies(&self, row: &Row) -> bool {
         !self.reasoned.contains_key(&row.id)
     }
 
+    /// What is wrong with the rows that the tests of a run name.
+    fn objections(&self, summary: &Summary) -> BTreeSet<String> {
+        let results = summary.results.iter().map(|ran| &ran.result);
+        results.flat_map(|result| self.objections_to(&result.name, &result.rows)).collect()
+    }
+
     /// What is wrong with the rows that a test names.
-    fn objections(&self, test: &str, rows: &[String]) -> Vec<String> {
+    fn objections_to(&self, test: &str, rows: &[String]) -> Vec<String> {
         let known = |id: &String| self.documents.values().flatten().any(|row| row.id == *id);
         rows.iter()
             .filter_map(|id| {
@@ -176,24 +189,44 @@ fn parse_reasons(text: &str) -> Result<BTreeMap<String, String>> {
     Ok(reasons)
 }
 
+/// The catalogue of the sources.
+fn catalogue() -> Result<Catalogue> {
+    Catalogue::load(&sources::root()?.join("tests/catalogue"))
+}
+
 /// Runs the suite in the kernel and prints which rows it shows; returns the process's status.
 pub fn conformance(options: &Options, missing: bool) -> Result<u8> {
-    let catalogue = Catalogue::load(&sources::root()?.join("tests/catalogue"))?;
+    let catalogue = catalogue()?;
     let summary = runner::run_suite(options, &[], false, |ran| match ran.result.outcome {
         Outcome::Passed => Ok(()),
         Outcome::Failed(_) => runner::print_result(ran),
     })?;
-    let results = summary.results.iter().map(|ran| &ran.result);
-    let objections: BTreeSet<String> =
-        results.flat_map(|result| catalogue.objections(&result.name, &result.rows)).collect();
-    for objection in &objections {
-        complain!("ferrovia: catalogue: {objection}");
-    }
     runner::print_closing(&summary)?;
     for line in catalogue.report(&summary.shown(), missing) {
         print_line(&line)?;
     }
-    Ok(if summary.is_success() && objections.is_empty() { 0 } else { 1 })
+    let complete = complain_about(&catalogue, &summary);
+    Ok(if summary.is_success() && complete { 0 } else { 1 })
+}
+
+/// Whether a run of all tests shows every row; prints the closing line, and what is wrong.
+pub fn is_complete(summary: &Summary) -> Result<bool> {
+    let catalogue = catalogue()?;
+    if let Some(closing) = catalogue.report(&summary.shown(), false).last() {
+        print_line(closing)?;
+    }
+    Ok(complain_about(&catalogue, summary))
+}
+
+/// Prints what is wrong with the rows of a run; whether nothing is.
+fn complain_about(catalogue: &Catalogue, summary: &Summary) -> bool {
+    let (shown, mut objections) = (summary.shown(), catalogue.objections(summary));
+    let missing = catalogue.missing(&shown);
+    objections.extend(missing.iter().map(|row| format!("{} is not shown: {}", row.id, row.requirement)));
+    for objection in &objections {
+        complain!("ferrovia: catalogue: {objection}");
+    }
+    objections.is_empty()
 }
 
 #[cfg(test)]
@@ -246,12 +279,23 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_it_api_that_applies_and_is_not_shown_is_missing() {
+        let (_dir, catalogue) = catalogue();
+        let catalogue = catalogue.expect("good");
+        let missing = |ids: &[&str]| {
+            catalogue.missing(&shown(ids)).iter().map(|row| row.id.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(missing(&["b.B02", "c.B01"]), ["b.B01", "a.B01"]);
+        assert!(missing(&["a.B01", "b.B01", "b.B02", "c.B01"]).is_empty());
+    }
+
+    #[test]
     fn a_test_can_name_only_rows_that_apply() {
         let (_dir, catalogue) = catalogue();
         let catalogue = catalogue.expect("good");
         let named = ["a.B01", "c.B02", "z.B01"].map(str::to_owned);
         assert_eq!(
-            catalogue.objections("t", &named),
+            catalogue.objections_to("t", &named),
             [
                 "test t names c.B02, which not-applicable.tsv says can't apply",
                 "test t names z.B01, which is no row"
