@@ -12,6 +12,7 @@ use kernel_agent::{
 };
 use nic_abi::admin::{CreateCq, CreateEq, Opcode, QpState};
 use nic_abi::cqe::{self, CqeFlags, Status};
+use nic_abi::doorbell::record;
 use nic_abi::eqe::EventType;
 use nic_abi::registers::{CQ_RECORDS, EQ_RECORDS};
 use nic_abi::wqe::{LinkFlags, Segment, SendFlags};
@@ -116,7 +117,7 @@ impl Scene {
     fn event(&self, number: u32, index: u32, words: [u64; 4]) {
         let (ring, log) = self.event_ring(number);
         self.fake.write_entry(ring, log, index, words);
-        let head: &AtomicU32 = self.fake.registers().atomic_u32(EQ_RECORDS + number as usize * 8).unwrap();
+        let head: &AtomicU32 = self.fake.registers().atomic_u32(record(EQ_RECORDS, number)).unwrap();
         while head.load(Ordering::Acquire) != index + 1 {
             self.fake.interrupt(number as usize);
             std::thread::yield_now();
@@ -182,7 +183,7 @@ impl Slotted {
 
     /// How many entries the driver has reported to the device as consumed.
     fn consumed(&self, scene: &Scene) -> u32 {
-        let head = scene.fake.registers().atomic_u32(CQ_RECORDS + self.cq.number() as usize * 8).unwrap();
+        let head = scene.fake.registers().atomic_u32(record(CQ_RECORDS, self.cq.number())).unwrap();
         head.load(Ordering::Acquire)
     }
 }
@@ -479,7 +480,7 @@ fn invalid_datagrams_are_dropped() {
     let commands = scene.fake.commands.lock().unwrap().clone();
     let create = commands.iter().find(|c| c.opcode == Opcode::CreateCq as u16).unwrap();
     let (args, _) = <CreateCq as zerocopy::FromBytes>::read_from_prefix(&create.args).unwrap();
-    let head = scene.fake.registers().atomic_u32(CQ_RECORDS + create.object as usize * 8).unwrap();
+    let head = scene.fake.registers().atomic_u32(record(CQ_RECORDS, create.object)).unwrap();
     let mut seed = 0xfeed_beef_1234_5677;
     for index in 0..2000u32 {
         let length = if index % 3 == 0 { random(&mut seed) as u32 } else { 296 };

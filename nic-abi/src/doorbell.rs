@@ -1,6 +1,6 @@
 //! Doorbells: how the driver announces work without an access that traps.
 //!
-//! Each queue has a record of two words in the register file, by its slot:
+//! Each queue has a record of two words in the register file, by its slot ([`record`]):
 //!
 //! | | word 0 | word 1 |
 //! |---|---|---|
@@ -48,6 +48,29 @@ pub const ARM_SOLICITED: u32 = 2;
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 8;
 
+/// Bytes from the record of a slot to the record of the next one: two cache lines, since CPUs fetch
+/// lines in pairs. So two threads that post to neighbouring queues never write to the same line, nor
+/// to a line that the other thread's CPU has fetched as the second of a pair.
+const STRIDE: usize = 128;
+/// The slots that are so far apart. The records of the next ones follow those of the first.
+const ROW: u32 = 1 << 10;
+
+/// Slots that a table of records has places for.
+pub const RECORD_SLOTS: u32 = ROW * (STRIDE / RECORD_BYTES) as u32;
+/// Bytes of a table of records.
+pub const RECORD_TABLE: usize = RECORD_SLOTS as usize * RECORD_BYTES;
+
+/// The offset in the register file of the record of `slot`, in the table that begins at `records`.
+///
+/// The records of slots 0 to 1,023 are 128 bytes apart. Those of the next 1,024 slots follow them by
+/// 8 bytes, and so on. So the numbers of two queues whose records share a cache line differ by at
+/// least 1,024.
+#[inline]
+pub const fn record(records: usize, slot: u32) -> usize {
+    let slot = slot % RECORD_SLOTS;
+    records + (slot % ROW) as usize * STRIDE + (slot / ROW) as usize * RECORD_BYTES
+}
+
 const PHASE: u32 = 1 << 31;
 const KIND_SHIFT: u32 = 28;
 const SLOT_MASK: u32 = (1 << 24) - 1;
@@ -83,4 +106,30 @@ pub const fn decode(word: u32) -> Option<(Kind, u32)> {
         _ => return None,
     };
     Some((kind, word & SLOT_MASK))
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_slot_has_a_record_of_its_own_within_the_table() {
+        let places: BTreeSet<usize> = (0..RECORD_SLOTS).map(|slot| record(0, slot)).collect();
+        assert_eq!(places.len(), RECORD_SLOTS as usize);
+        assert!(places.iter().all(|at| at % RECORD_BYTES == 0 && at + RECORD_BYTES <= RECORD_TABLE));
+        assert_eq!(record(0x6_0000, 0), 0x6_0000);
+    }
+
+    #[test]
+    fn records_of_near_slots_share_no_pair_of_cache_lines() {
+        for slot in 0..RECORD_SLOTS {
+            for other in slot + 1..(slot + ROW).min(RECORD_SLOTS) {
+                assert_ne!(record(0, slot) / STRIDE, record(0, other) / STRIDE, "{slot} and {other}");
+            }
+        }
+    }
 }

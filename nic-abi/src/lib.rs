@@ -21,9 +21,9 @@ pub mod registers;
 pub mod wqe;
 
 /// Incremented when an older driver can no longer work.
-pub const VERSION_MAJOR: u16 = 1;
+pub const VERSION_MAJOR: u16 = 2;
 /// Incremented when something is added.
-pub const VERSION_MINOR: u16 = 2;
+pub const VERSION_MINOR: u16 = 0;
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("the layouts are little-endian");

@@ -8,7 +8,7 @@
 //! | [`FIFO_TAIL`] | 4 B | driver | producer index of the doorbell FIFO (see [`crate::doorbell`]) |
 //! | [`FIFO_EVENT`] | 4 B | device | index of the entry for which the device wants a kick |
 //! | [`FIFO`] | 256 KiB | driver | doorbell FIFO entries |
-//! | [`SQ_RECORDS`] … [`EQ_RECORDS`] | | both | doorbell records, 8 bytes a queue, by slot |
+//! | [`SQ_RECORDS`] … [`EQ_RECORDS`] | | both | doorbell records, 8 bytes a queue, at [`doorbell::record`] |
 //!
 //! Both sides can write all of this memory. A device must not trust what it reads from its own
 //! pages, and a driver must copy the identity once and check the copy.
@@ -16,6 +16,7 @@
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::doorbell::{self, RECORD_SLOTS, RECORD_TABLE};
 use crate::ident;
 
 /// Size of the register file in bytes.
@@ -48,11 +49,11 @@ pub const EQ_RECORDS: usize = 0xe_0000;
 pub const ADMIN_RECORD: usize = 0xf_0000;
 
 const _: () = assert!(FIFO + FIFO_ENTRIES as usize * 4 <= SQ_RECORDS);
-const _: () = assert!(SQ_RECORDS + ident::MAX_QPS as usize * 8 <= RQ_RECORDS);
-const _: () = assert!(RQ_RECORDS + ident::MAX_QPS as usize * 8 <= SRQ_RECORDS);
-const _: () = assert!(SRQ_RECORDS + ident::MAX_SRQS as usize * 8 <= CQ_RECORDS);
-const _: () = assert!(CQ_RECORDS + ident::MAX_CQS as usize * 8 <= EQ_RECORDS);
-const _: () = assert!(EQ_RECORDS + ident::MAX_EQS as usize * 8 <= ADMIN_RECORD);
+const _: () = assert!(SQ_RECORDS + RECORD_TABLE <= RQ_RECORDS && RQ_RECORDS + RECORD_TABLE <= SRQ_RECORDS);
+const _: () = assert!(SRQ_RECORDS + RECORD_TABLE <= CQ_RECORDS && CQ_RECORDS + RECORD_TABLE <= EQ_RECORDS);
+const _: () = assert!(doorbell::record(EQ_RECORDS, ident::MAX_EQS - 1) < ADMIN_RECORD);
+const _: () = assert!(ident::MAX_QPS <= RECORD_SLOTS && ident::MAX_CQS <= RECORD_SLOTS);
+const _: () = assert!(ident::MAX_SRQS <= RECORD_SLOTS);
 const _: () = assert!(2 * ident::MAX_QPS + ident::MAX_SRQS < FIFO_ENTRIES);
 
 /// [`Identity::magic`]: "FERRNIC1".

@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use nic_abi::doorbell::{self, Kind, RECORD_BYTES};
+use nic_abi::doorbell::{self, Kind};
 use nic_abi::{protocol, registers};
 
 use crate::Error;
@@ -27,7 +27,7 @@ impl Doorbell {
             Kind::Admin => registers::ADMIN_RECORD,
         };
         Ok(Doorbell {
-            record: Record::new(registers, base + slot as usize * RECORD_BYTES)?,
+            record: Record::new(registers, doorbell::record(base, slot))?,
             fifo: FifoRegisters::new(registers),
             entry: doorbell::entry(kind, slot, registers::FIFO_ENTRIES),
         })
@@ -51,11 +51,11 @@ pub(crate) struct ConsumerRecord(Record);
 
 impl ConsumerRecord {
     pub(crate) fn cq(registers: &Arc<Registers>, number: u32) -> Result<ConsumerRecord, Error> {
-        Self::at(registers, registers::CQ_RECORDS + number as usize * RECORD_BYTES)
+        Self::at(registers, doorbell::record(registers::CQ_RECORDS, number))
     }
 
     pub(crate) fn eq(registers: &Arc<Registers>, number: u32) -> Result<ConsumerRecord, Error> {
-        Self::at(registers, registers::EQ_RECORDS + number as usize * RECORD_BYTES)
+        Self::at(registers, doorbell::record(registers::EQ_RECORDS, number))
     }
 
     fn at(registers: &Arc<Registers>, offset: usize) -> Result<ConsumerRecord, Error> {

@@ -190,7 +190,8 @@ fn entries_are_taken_once_and_in_order_over_many_passes() {
     let driver = open(&fake).unwrap();
     let mut cq = cq_of(&driver, 2);
     let (_, args) = fake.last::<CreateCq>(Opcode::CreateCq);
-    let head = fake.registers().atomic_u32(nic_abi::registers::CQ_RECORDS + 3 * 8).unwrap();
+    let head =
+        fake.registers().atomic_u32(nic_abi::doorbell::record(nic_abi::registers::CQ_RECORDS, 3)).unwrap();
     for index in 0..50u32 {
         assert_eq!(cq.poll(), None);
         assert_eq!(cq.pending(9), 0);
@@ -284,7 +285,10 @@ fn work_requests_are_laid_out_as_the_device_reads_them() {
             assert_eq!(read_segment(args.send_ring, 16, block, nth as u32), *piece);
         }
         block += blocks;
-        let tail = fake.registers().atomic_u32(nic_abi::registers::SQ_RECORDS + 2 * 8).unwrap();
+        let tail = fake
+            .registers()
+            .atomic_u32(nic_abi::doorbell::record(nic_abi::registers::SQ_RECORDS, 2))
+            .unwrap();
         assert_eq!(tail.load(Ordering::Relaxed), block);
         let length = list.iter().map(|piece| piece.length).sum();
         let retired = sends.retire(tag).unwrap();

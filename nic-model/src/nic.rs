@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use alloc::vec::Vec;
-use nic_abi::doorbell::RECORD_BYTES;
+use nic_abi::doorbell;
 use nic_abi::registers::{
     Fault, GIDS, SIZE, STATUS_ACKNOWLEDGED, STATUS_FAULT, STATUS_HEARTBEAT, STATUS_PORT_UP, STATUS_STATE,
     State,
@@ -118,7 +118,7 @@ impl<F: Frontend> Nic<F> {
     /// A word of a doorbell record.
     #[inline]
     pub fn record(&self, records: usize, slot: u32, word: usize) -> &AtomicU32 {
-        self.register(records + slot as usize * RECORD_BYTES + 4 * word)
+        self.register(doorbell::record(records, slot) + 4 * word)
     }
 
     /// Puts a doorbell record into its first state.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::AtomicU32;
 
-use nic_abi::doorbell::RECORD_BYTES;
+use nic_abi::doorbell;
 use platform::SharedSlice;
 
 /// The words of the record of the queue in `slot`, in the table at `records`: `tail` and `armed`,
@@ -13,6 +13,6 @@ pub(crate) fn record<'a>(
     records: usize,
     slot: u32,
 ) -> Option<[&'a AtomicU32; 2]> {
-    let at = records + slot as usize * RECORD_BYTES;
+    let at = doorbell::record(records, slot);
     Some([registers.atomic_u32(at).ok()?, registers.atomic_u32(at + 4).ok()?])
 }

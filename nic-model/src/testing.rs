@@ -324,7 +324,7 @@ impl Rig {
             Kind::SharedReceive => registers::SRQ_RECORDS,
             Kind::Admin => registers::ADMIN_RECORD,
         };
-        let at = records + slot as usize * doorbell::RECORD_BYTES;
+        let at = doorbell::record(records, slot);
         self.register(n, at).store(tail, Ordering::Release);
         self.register(n, at + 4).swap(0, Ordering::AcqRel) == 1 && self.push_doorbell(n, kind, slot)
     }
@@ -684,7 +684,7 @@ impl Rig {
             return None;
         }
         cq.ring.head += 1;
-        let record = registers::CQ_RECORDS + cq.number as usize * doorbell::RECORD_BYTES;
+        let record = doorbell::record(registers::CQ_RECORDS, cq.number);
         self.register(cq.nic, record).store(cq.ring.head, Ordering::Release);
         Some(entry)
     }
@@ -705,7 +705,7 @@ impl Rig {
 
     /// Arms a CQ.
     pub fn arm_cq(&self, cq: &Cq, how: u32) {
-        let record = registers::CQ_RECORDS + cq.number as usize * doorbell::RECORD_BYTES;
+        let record = doorbell::record(registers::CQ_RECORDS, cq.number);
         self.register(cq.nic, record + 4).store(how, Ordering::SeqCst);
     }
 

@@ -267,7 +267,7 @@ impl Scene {
         let words = registers::SIZE / 4;
         let at = match input.below(4) {
             0 => registers::CONTROL / 4 + input.below(16),
-            1 => registers::CQ_RECORDS / 4 + input.below(16),
+            1 => registers::CQ_RECORDS / 4 + 16 * input.below(16) + input.below(2),
             2 => registers::ADMIN_RECORD / 4 + input.below(4),
             _ => input.number() as usize % words,
         };

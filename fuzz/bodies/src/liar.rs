@@ -147,7 +147,7 @@ impl Liar<'_> {
                 let at = match input.below(4) {
                     0 => registers::STATUS_STATE,
                     1 => registers::STATUS_HEARTBEAT,
-                    2 => registers::CQ_RECORDS + 4 * input.below(64),
+                    2 => registers::CQ_RECORDS + 64 * input.below(64) + 4 * input.below(2),
                     _ => 4 * (input.number() as usize % (registers::SIZE / 4)),
                 };
                 let word = registers.atomic_u32(at).expect("a register");

@@ -6,6 +6,7 @@ use nic_abi::admin::{
     self, Bench, BenchKind, Command, CreateCq, CreateEq, CreateQp, CreateSrq, Inject, ModifyQp, ModifySrq,
     Opcode, QpFlags, QpMask, QpState, QpType, ResizeCq, ResizeSrq, Status,
 };
+use nic_abi::doorbell;
 use nic_abi::ident::{MAX_CQS, MAX_EQS, MAX_PDS, MAX_SRQS};
 use nic_abi::registers;
 use nic_abi::wqe;
@@ -127,7 +128,7 @@ fn completion_queue_commands_are_checked() {
         assert_eq!(rig.command(0, opcode, 4, &resize), Err((Status::NoSuchObject, OBJECT)));
     }
     // With an impossible consumer index, the entries to move are unknown.
-    rig.register(0, registers::CQ_RECORDS + 3 * 8).store(77, Ordering::Relaxed);
+    rig.register(0, doorbell::record(registers::CQ_RECORDS, 3)).store(77, Ordering::Relaxed);
     assert_eq!(rig.command(0, Opcode::ResizeCq, 3, &resize), Err((Status::BadState, OBJECT)));
     rig.command(0, Opcode::DestroyCq, 3, &()).unwrap();
 }

@@ -7,7 +7,7 @@ use nic_abi::admin::{
     Status,
 };
 use nic_abi::cqe::{self, CqeFlags};
-use nic_abi::doorbell::{ARM_NEXT, ARM_NONE, ARM_SOLICITED, Kind};
+use nic_abi::doorbell::{self, ARM_NEXT, ARM_NONE, ARM_SOLICITED, Kind};
 use nic_abi::eqe::EventType;
 use nic_abi::registers;
 use nic_abi::wqe::{self, AddressVector, Header, SendFlags};
@@ -67,7 +67,7 @@ fn a_cq_wraps_while_it_is_consumed() {
 fn an_impossible_consumer_index_is_an_overflow() {
     let mut rig = Rig::new(2);
     let (mut a, _b) = rig.pair();
-    let record = registers::CQ_RECORDS + a.send_cq.number as usize * 8;
+    let record = doorbell::record(registers::CQ_RECORDS, a.send_cq.number);
     rig.register(0, record).store(0x8000_0000, Ordering::Release);
     for tag in 0..300 {
         rig.post(&mut a, rdma(wqe::Opcode::Write, tag, 0, 0), &[]);
@@ -94,7 +94,7 @@ fn an_armed_cq_raises_one_event_for_the_next_entry() {
     assert_eq!(rig.event_types(0), [(EventType::Completion, cq.number)]);
     assert_eq!(rig.raised(0, 1), 1);
     assert_eq!(
-        rig.register(0, registers::CQ_RECORDS + cq.number as usize * 8 + 4).load(Ordering::Relaxed),
+        rig.register(0, doorbell::record(registers::CQ_RECORDS, cq.number) + 4).load(Ordering::Relaxed),
         ARM_NONE
     );
 }
