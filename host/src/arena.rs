@@ -5,15 +5,18 @@
 #![expect(unsafe_code, reason = "owned memory becomes a shared slice")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nic_model::{DmaError, GuestMemory};
+use platform::extents::{Extents, Node, Nodes};
 use platform::{BusExtent, OutOfMemory, RawDma, SharedSlice};
 
 /// The alignment of all of it: a page.
 const PAGE: usize = 4096;
+/// Pieces are multiples of a cache line, so that two buffers never share one.
+const LINE: usize = 64;
 
 /// Owned, zeroed, page-aligned memory that is accessed through shared slices only.
 pub(crate) struct Memory {
@@ -61,25 +64,46 @@ impl Drop for Memory {
 /// bus address is 0.
 pub struct Arena {
     memory: Memory,
-    /// Free runs: offset to length. Neighbours are merged.
-    free: Mutex<BTreeMap<usize, usize>>,
+    free: Mutex<Extents<Aside>>,
+}
+
+/// Nodes that lie in a table: memory that a device can reach is no place for them.
+#[derive(Default)]
+struct Aside(HashMap<usize, Node>);
+
+impl Nodes for Aside {
+    fn load(&self, addr: usize) -> Node {
+        self.0[&addr]
+    }
+
+    fn store(&mut self, addr: usize, node: Node) {
+        self.0.insert(addr, node);
+    }
+
+    fn forget(&mut self, addr: usize) {
+        self.0.remove(&addr);
+    }
 }
 
 impl Arena {
     /// An arena of `len` bytes. On the usual systems pages that are never used cost nothing.
     pub fn new(len: usize) -> Arena {
+        let len = len & !(LINE - 1);
         let memory = Memory::new(len);
-        let free = BTreeMap::from([(PAGE, len.saturating_sub(PAGE))]);
+        let mut free = Extents::new(Aside::default(), LINE);
+        if len > PAGE {
+            free.release(PAGE, len - PAGE);
+        }
         Arena { memory, free: Mutex::new(free) }
     }
 
-    fn free_runs(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
+    fn free(&self) -> MutexGuard<'_, Extents<Aside>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of bytes that are not allocated.
     pub fn available(&self) -> usize {
-        self.free_runs().values().sum()
+        self.free().free_bytes()
     }
 
     /// The number of bytes that are allocated.
@@ -94,25 +118,8 @@ impl Arena {
 
     /// Allocates `len` zeroed bytes, aligned to `align` (a power of two).
     pub fn alloc(&self, len: usize, align: usize) -> Result<RawDma, OutOfMemory> {
-        // Runs are multiples of a cache line, so that two buffers never share one.
-        let len = len.max(1).checked_next_multiple_of(64).ok_or(OutOfMemory)?;
-        let align = align.max(64);
-        let offset = {
-            let mut free = self.free_runs();
-            let found = free.iter().find_map(|(&start, &run)| {
-                let at = start.checked_next_multiple_of(align)?;
-                (at - start <= run && len <= run - (at - start)).then_some((start, run, at))
-            });
-            let (start, run, at) = found.ok_or(OutOfMemory)?;
-            free.remove(&start);
-            if at > start {
-                free.insert(start, at - start);
-            }
-            if start + run > at + len {
-                free.insert(at + len, start + run - (at + len));
-            }
-            at
-        };
+        let len = len.max(1).checked_next_multiple_of(LINE).ok_or(OutOfMemory)?;
+        let offset = self.free().allocate(len, align).ok_or(OutOfMemory)?;
         let piece = self.memory.slice().get(offset, len).map_err(|_| OutOfMemory)?;
         piece.fill(0);
         let virt = NonNull::new(piece.as_ptr()).ok_or(OutOfMemory)?;
@@ -121,18 +128,7 @@ impl Arena {
 
     /// Releases what [`Arena::alloc`] returned.
     pub fn release(&self, raw: &RawDma) {
-        let mut free = self.free_runs();
-        let (mut start, mut end) = (raw.bus as usize, raw.bus as usize + raw.len);
-        if let Some((&before, &run)) = free.range(..start).next_back()
-            && before + run == start
-        {
-            free.remove(&before);
-            start = before;
-        }
-        if let Some(run) = free.remove(&end) {
-            end += run;
-        }
-        free.insert(start, end - start);
+        self.free().release(raw.bus as usize, raw.len);
     }
 
     /// The bus address of an address of this process, if that lies in the arena.
@@ -177,7 +173,7 @@ mod tests {
             arena.release(piece);
         }
         assert_eq!(arena.available(), whole);
-        assert_eq!(arena.free_runs().len(), 1, "neighbours are merged again");
+        assert!(arena.alloc(whole, 64).is_ok(), "neighbours are merged again");
     }
 
     #[test]

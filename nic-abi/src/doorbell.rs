@@ -49,8 +49,8 @@ pub const ARM_SOLICITED: u32 = 2;
 pub const RECORD_BYTES: usize = 8;
 
 /// Bytes from the record of a slot to the record of the next one: two cache lines, since CPUs fetch
-/// lines in pairs. So two threads that post to neighbouring queues never write to the same line, nor
-/// to a line that the other thread's CPU has fetched as the second of a pair.
+/// lines in pairs. So two threads that post to neighbouring queues never write to the same line,
+/// nor to a line that the other thread's CPU has fetched as the second of a pair.
 const STRIDE: usize = 128;
 /// The slots that are so far apart. The records of the next ones follow those of the first.
 const ROW: u32 = 1 << 10;
@@ -62,9 +62,9 @@ pub const RECORD_TABLE: usize = RECORD_SLOTS as usize * RECORD_BYTES;
 
 /// The offset in the register file of the record of `slot`, in the table that begins at `records`.
 ///
-/// The records of slots 0 to 1,023 are 128 bytes apart. Those of the next 1,024 slots follow them by
-/// 8 bytes, and so on. So the numbers of two queues whose records share a cache line differ by at
-/// least 1,024.
+/// The records of slots 0 to 1,023 are 128 bytes apart. Those of the next 1,024 slots follow them
+/// by 8 bytes, and so on. So the numbers of two queues whose records share a cache line differ by
+/// at least 1,024.
 #[inline]
 pub const fn record(records: usize, slot: u32) -> usize {
     let slot = slot % RECORD_SLOTS;

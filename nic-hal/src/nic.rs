@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use nic_abi::admin::{self, Opcode};
 use nic_abi::doorbell::Kind;
 use nic_abi::registers::{self, Control, Identity};
-use platform::{DmaBuffer, Instant, Platform, Signal};
+use platform::{DmaBuffer, Instant, Packed, Platform, Signal};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::admin::{AdminQueue, CommandRing, LOG_ENTRIES, ResponseRing};
@@ -31,6 +31,8 @@ pub(crate) const RING_ALIGN: usize = 4096;
 /// [`Error::DeviceDead`].
 pub struct Nic {
     pub(crate) platform: Arc<dyn Platform>,
+    /// Where memory for the device comes from: `platform`, with small pieces packed.
+    pub(crate) dma: Arc<dyn Platform>,
     pub(crate) registers: Arc<Registers>,
     pub(crate) identity: Identity,
     pub(crate) admin: AdminQueue,
@@ -50,9 +52,10 @@ impl Nic {
 
         let quarantine = Quarantine::new();
         let lease = Lease::new(&quarantine);
-        let memory = DeviceMemory::new(&platform, CommandRing::bytes(LOG_ENTRIES), RING_ALIGN, &lease)?;
+        let dma: Arc<dyn Platform> = Arc::new(Packed::new(platform.clone()));
+        let memory = DeviceMemory::new(&dma, CommandRing::bytes(LOG_ENTRIES), RING_ALIGN, &lease)?;
         let commands = CommandRing::new(memory, LOG_ENTRIES)?;
-        let memory = DeviceMemory::new(&platform, ResponseRing::bytes(LOG_ENTRIES), RING_ALIGN, &lease)?;
+        let memory = DeviceMemory::new(&dma, ResponseRing::bytes(LOG_ENTRIES), RING_ALIGN, &lease)?;
         let responses = ResponseRing::new(memory, LOG_ENTRIES)?;
         let start = Control {
             request: 0,
@@ -78,7 +81,7 @@ impl Nic {
         let admin = AdminQueue::new(platform.clone(), signal.clone(), commands, responses, doorbell);
         let life = Life::new(signal.clone());
         let closed = AtomicBool::new(false);
-        Ok(Nic { platform, registers, identity, admin, quarantine, signal, life, closed })
+        Ok(Nic { platform, dma, registers, identity, admin, quarantine, signal, life, closed })
     }
 
     fn status(&self, offset: usize) -> u32 {
@@ -128,7 +131,7 @@ impl Nic {
     pub fn allocate(&self, len: usize, align: usize) -> Result<DeviceMemory, Error> {
         let lease = Lease::new(&self.quarantine);
         // Whole words, so that the memory can be read and written by words.
-        DeviceMemory::new(&self.platform, len.next_multiple_of(8), align, &lease)
+        DeviceMemory::new(&self.dma, len.next_multiple_of(8), align, &lease)
     }
 
     /// Declares the device dead because it broke the protocol, when a layer above finds that out.

@@ -40,7 +40,7 @@ impl Nic {
     }
 
     fn memory(&self, len: usize, lease: &Lease) -> Result<DeviceMemory, Error> {
-        DeviceMemory::new(&self.platform, len, RING_ALIGN, lease)
+        DeviceMemory::new(&self.dma, len, RING_ALIGN, lease)
     }
 
     fn new_ring<const W: usize>(&self, log: u32, lease: &Lease) -> Result<Ring<W>, Error> {

@@ -6,19 +6,21 @@
 //! use the host only through this crate, so the same code runs in our kernel, in an ordinary
 //! process and in other kernels.
 //!
-//! Unsafe code is confined to [`memory`] (views of shared memory), [`pages`] (a platform built on
-//! another), [`privilege`] (one `unsafe fn` with an empty body), [`sync`]'s yield hook and its
-//! mutex.
+//! Unsafe code is confined to [`memory`] (views of shared memory), [`pages`] and [`Packed`]
+//! (platforms built on another), [`privilege`] (one `unsafe fn` with an empty body), [`sync`]'s
+//! yield hook and its mutex.
 #![no_std]
 
 extern crate alloc;
 
 mod chunks;
+pub mod extents;
 mod growing;
 pub mod memory;
 #[cfg(ferrovia_model)]
 pub mod model;
 mod mutex;
+mod packed;
 pub mod pages;
 pub mod privilege;
 mod signal;
@@ -31,6 +33,7 @@ use alloc::boxed::Box;
 pub use chunks::Chunks;
 pub use growing::Growing;
 pub use memory::{BusExtent, DmaBuffer, OutOfBounds, RawDma, SharedSlice};
+pub use packed::Packed;
 pub use privilege::Privileged;
 pub use signal::Signal;
 pub use sleep_lock::SleepLock;
