@@ -48,13 +48,10 @@ impl Machine {
         let mut ids: Vec<NicId> = Vec::new();
         let mut fronts = Vec::new();
         for n in 0..nics {
-            let config = NicConfig::numbered(n, arena.limit());
+            let config = NicConfig { announce_less: cfg!(miri), ..NicConfig::numbered(n, arena.limit()) };
             let nic =
                 Arc::new(InProcessNic::new(arena.clone(), doorbell.clone(), usize::from(n), config.vectors));
             let id = model.add_nic(config, Port(nic.clone())).expect("a configuration of our own is valid");
-            if cfg!(miri) {
-                nic.announce_less();
-            }
             for &other in &ids {
                 model.connect(other, id);
             }

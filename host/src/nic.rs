@@ -3,11 +3,10 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use nic_abi::registers::{self, Identity};
+use nic_abi::registers;
 use nic_hal::{InterruptHandler, Transport};
 use nic_model::Frontend;
 use platform::SharedSlice;
-use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Arena;
 use crate::arena::Memory;
@@ -32,24 +31,6 @@ impl InProcessNic {
     ) -> InProcessNic {
         let handlers = RwLock::new((0..vectors).map(|_| None).collect());
         InProcessNic { registers: Memory::new(registers::SIZE), arena, handlers, doorbell, index }
-    }
-
-    /// Makes the identity register announce less than the device can do. Each agent makes tables of
-    /// the announced size, which takes Miri minutes. Must be called before a driver reads the
-    /// identity.
-    pub(crate) fn announce_less(&self) {
-        let file = self.registers.slice();
-        let mut identity = Identity::new_zeroed();
-        file.read(registers::IDENTITY, identity.as_mut_bytes())
-            .expect("the identity is within the register file");
-        // As much as the suite's agents need.
-        identity.max_qps = 66;
-        identity.max_cqs = 97;
-        identity.max_keys = 129;
-        // An agent posts as many receives as the queue holds when it is opened.
-        identity.max_rq_entries = 64;
-        file.write(registers::IDENTITY, identity.as_bytes())
-            .expect("the identity is within the register file");
     }
 }
 

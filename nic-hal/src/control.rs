@@ -18,8 +18,10 @@ pub(crate) const DEAD_DEADLINE: Duration = Duration::from_millis(200);
 /// Time between two looks at the acknowledgement; the device raises no interrupt for it.
 const SLICE: Duration = Duration::from_micros(100);
 
-/// Copies the identity out of the register file, and checks the copy.
-pub(crate) fn identify(registers: &Registers) -> Result<Identity, Error> {
+/// Copies the identity out of the register file, and checks that it is the identity of an RNIC with
+/// an interface that this driver speaks. A reset restores the rest of the identity, which an
+/// earlier driver may have overwritten.
+pub(crate) fn recognise(registers: &Registers) -> Result<Identity, Error> {
     let mut identity = Identity::new_zeroed();
     let read = registers.slice().read(registers::IDENTITY, identity.as_mut_bytes());
     read.map_err(|_| Error::BadLimit("register file"))?;
@@ -29,6 +31,12 @@ pub(crate) fn identify(registers: &Registers) -> Result<Identity, Error> {
     if identity.version_major != nic_abi::VERSION_MAJOR {
         return Err(Error::Version(identity.version_major, identity.version_minor));
     }
+    Ok(identity)
+}
+
+/// As [`recognise`], and checks all limits.
+pub(crate) fn identify(registers: &Registers) -> Result<Identity, Error> {
+    let identity = recognise(registers)?;
     let limits: [(&'static str, u32, u32, u32); 12] = [
         ("number of queue pairs", identity.max_qps, 3, ident::MAX_QPS),
         ("number of CQs", identity.max_cqs, 2, ident::MAX_CQS),

@@ -46,9 +46,10 @@ impl Nic {
     /// Checks that the device is an RNIC that this driver can drive, resets it and starts it.
     pub fn open(platform: Arc<dyn Platform>, transport: Arc<dyn Transport>) -> Result<Nic, Error> {
         let registers = Registers::new(transport)?;
-        let identity = control::identify(&registers)?;
+        control::recognise(&registers)?;
         let signal = Arc::new(Signal::new(platform.clone()));
         control::reset(&*platform, &registers, control::DEADLINE)?;
+        let identity = control::identify(&registers)?;
 
         let quarantine = Quarantine::new();
         let lease = Lease::new(&quarantine);

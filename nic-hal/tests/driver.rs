@@ -19,21 +19,35 @@ fn open(fake: &Fake) -> Result<Nic, Error> {
     Nic::open(fake.platform.clone(), fake.transport())
 }
 
+/// Why a device with a changed identity is refused, and how many requests were written.
+fn refused(change: fn(&mut Identity)) -> (Error, u32) {
+    let mut identity = identity();
+    change(&mut identity);
+    let fake = Fake::new(identity, success);
+    let error = open(&fake).err().expect("refused");
+    let request = fake.registers().atomic_u32(nic_abi::registers::CONTROL_REQUEST).unwrap();
+    (error, request.load(Ordering::Relaxed))
+}
+
 #[test]
 fn opening_a_function_that_is_no_rnic_writes_no_request() {
-    let refuse = |change: fn(&mut Identity)| {
-        let mut identity = identity();
-        change(&mut identity);
-        let fake = Fake::new(identity, success);
-        let error = open(&fake).err().expect("refused");
-        assert_eq!(
-            fake.registers().atomic_u32(nic_abi::registers::CONTROL_REQUEST).unwrap().load(Ordering::Relaxed),
-            0
-        );
-        error
-    };
-    assert_eq!(refuse(|id| id.magic = 3), Error::NotAnRnic(3));
-    assert_eq!(refuse(|id| id.version_major = 9), Error::Version(9, nic_abi::VERSION_MINOR));
+    assert_eq!(refused(|id| id.magic = 3), (Error::NotAnRnic(3), 0));
+    assert_eq!(refused(|id| id.version_major = 9), (Error::Version(9, nic_abi::VERSION_MINOR), 0));
+}
+
+#[test]
+fn an_identity_that_was_overwritten_is_read_after_the_reset() {
+    let machine = host::Machine::new(1);
+    let announced = Nic::open(machine.platform(), machine.transport(0)).expect("it opens").identity().max_qps;
+    let word = core::mem::offset_of!(Identity, max_qps);
+    machine.transport(0).registers().atomic_u32(word).expect("aligned").store(1, Ordering::Relaxed);
+    let nic = Nic::open(machine.platform(), machine.transport(0)).expect("a reset restores the identity");
+    assert_eq!(nic.identity().max_qps, announced);
+}
+
+#[test]
+fn an_impossible_limit_is_refused() {
+    let refuse = |change| refused(change).0;
     assert_eq!(refuse(|id| id.max_qps = 2), Error::BadLimit("number of queue pairs"));
     assert_eq!(refuse(|id| id.max_qps = u32::MAX), Error::BadLimit("number of queue pairs"));
     assert_eq!(refuse(|id| id.max_cqs = 0), Error::BadLimit("number of CQs"));

@@ -13,6 +13,9 @@ pub struct NicConfig {
     pub vectors: u16,
     /// The first bus address that the device cannot reach.
     pub dma_limit: u64,
+    /// Announce far fewer objects than the device can have: a driver makes tables of the announced
+    /// sizes, which takes an interpreter minutes.
+    pub announce_less: bool,
 }
 
 impl NicConfig {
@@ -25,6 +28,7 @@ impl NicConfig {
             mtu: 1024,
             vectors: nic_abi::pci::VECTORS,
             dma_limit,
+            announce_less: false,
         }
     }
 }

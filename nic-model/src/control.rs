@@ -7,14 +7,15 @@ use core::time::Duration;
 use nic_abi::admin::{COMMAND_SIZE, RESPONSE_SIZE};
 use nic_abi::registers::{
     ADMIN_RECORD, CONTROL, CONTROL_REQUEST, CONTROL_RESET, CONTROL_START, Control, FIFO_TAIL, Fault,
-    HEARTBEAT_MS, SIZE, STATUS_FAULT, STATUS_HEARTBEAT, State,
+    HEARTBEAT_MS, IDENTITY, Identity, SIZE, STATUS, STATUS_FAULT, STATUS_HEARTBEAT, State, Status,
 };
 use platform::Instant;
+use zerocopy::IntoBytes;
 
 use crate::Frontend;
 use crate::admin::command::AdminQueue;
 use crate::keys::Keys;
-use crate::limits::RING_ALIGN;
+use crate::limits::{self, RING_ALIGN};
 use crate::memory::GuestMemory;
 use crate::nic::Nic;
 use crate::node::Node;
@@ -46,7 +47,7 @@ impl<F: Frontend> Nic<F> {
         u64::from(self.control_word(offset)) | u64::from(self.control_word(offset + 4)) << 32
     }
 
-    /// Forgets everything and clears what the driver may write, except the control page.
+    /// Forgets everything, and restores the register file except the control page.
     fn reset(&mut self) {
         self.state = State::Idle;
         self.mute = Mute::No;
@@ -61,11 +62,27 @@ impl<F: Frontend> Nic<F> {
         self.failed_cqs.clear();
         self.drop_management = 0;
         self.bench = None;
-        if let Ok(rest) = self.frontend.registers().get(FIFO_TAIL, SIZE - FIFO_TAIL) {
-            rest.fill(0);
-        }
+        self.clear_registers(FIFO_TAIL, SIZE);
+        self.identify();
         self.register(STATUS_FAULT).store(Fault::None as u32, Ordering::Relaxed);
         fence(Ordering::Release);
+    }
+
+    /// Writes the identity, and clears the rest of the device's own pages: a driver can write
+    /// there, and what an earlier one wrote must not hide the NIC from the next.
+    pub fn identify(&self) {
+        let identity = limits::identity(&self.config);
+        // The register file was checked when the NIC was added.
+        let _ = self.frontend.registers().write(IDENTITY, identity.as_bytes());
+        self.clear_registers(IDENTITY + size_of::<Identity>(), STATUS);
+        self.clear_registers(STATUS + size_of::<Status>(), CONTROL);
+    }
+
+    /// Clears the registers from one offset to another.
+    fn clear_registers(&self, from: usize, to: usize) {
+        if let Ok(registers) = self.frontend.registers().get(from, to - from) {
+            registers.fill(0);
+        }
     }
 
     /// Starts the admin queue that the control page describes.

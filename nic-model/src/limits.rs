@@ -38,7 +38,7 @@ pub(crate) fn gids(config: &NicConfig) -> [[u8; 16]; GIDS] {
 
 /// The identity page.
 pub(crate) fn identity(config: &NicConfig) -> Identity {
-    Identity {
+    let identity = Identity {
         magic: MAGIC,
         version_major: nic_abi::VERSION_MAJOR,
         version_minor: nic_abi::VERSION_MINOR,
@@ -67,5 +67,11 @@ pub(crate) fn identity(config: &NicConfig) -> Identity {
         dma_limit: config.dma_limit,
         vectors: u32::from(config.vectors),
         link_mbps: 100_000,
+    };
+    match config.announce_less {
+        // As much as the suite's agents need. An agent posts as many receives as the queue holds
+        // when it is opened.
+        true => Identity { max_qps: 66, max_cqs: 97, max_keys: 129, max_rq_entries: 64, ..identity },
+        false => identity,
     }
 }

@@ -9,7 +9,6 @@ use nic_abi::registers::{
     State,
 };
 use platform::Instant;
-use zerocopy::IntoBytes;
 
 use crate::admin::command::AdminQueue;
 use crate::config::{NicConfig, Stats};
@@ -77,7 +76,6 @@ impl<F: Frontend> Nic<F> {
             return Err(AddError::Registers);
         }
         registers.fill(0);
-        registers.write(0, limits::identity(&config).as_bytes()).map_err(|_| AddError::Registers)?;
         let nic = Nic {
             id,
             gids: limits::gids(&config),
@@ -102,6 +100,7 @@ impl<F: Frontend> Nic<F> {
             bench: None,
             stats: Stats::default(),
         };
+        nic.identify();
         nic.show_status();
         Ok(nic)
     }

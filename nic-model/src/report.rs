@@ -27,8 +27,11 @@ pub(crate) const fn event(event: EventType, number: u32, generation: u32, detail
 impl<F: Frontend> Nic<F> {
     /// Writes an event into an event queue, and raises the interrupt if the queue is armed; returns
     /// the event's index. An event that does not fit fails the NIC: a driver that missed an event
-    /// can rely on nothing.
+    /// can rely on nothing. A NIC that does not run writes none.
     pub fn post_event(&mut self, number: u32, event: Eqe) -> Option<u32> {
+        if !self.running() {
+            return None;
+        }
         let eq = self.eqs.get_mut(number)?;
         let record = record(&self.frontend.registers(), EQ_RECORDS, number)?;
         match eq.push(self.frontend.memory(), record, event) {
@@ -47,9 +50,13 @@ impl<F: Frontend> Nic<F> {
     }
 
     /// Writes a completion, and the CQ's event if the CQ is armed for it. A CQ that has failed
-    /// takes no entries any more; when it fails now, its number goes to [`Nic::failed_cqs`].
+    /// takes no entries any more; when it fails now, its number goes to [`Nic::failed_cqs`]. A NIC
+    /// that does not run writes none: an event of the same request may have failed it.
     #[inline]
     pub fn post_cqe(&mut self, number: u32, entry: Cqe) {
+        if !self.running() {
+            return;
+        }
         let Some(cq) = self.cqs.get_mut(number) else { return };
         if cq.failed {
             self.stats.lost_completions += 1;

@@ -373,16 +373,7 @@ impl Rig {
         object: u32,
         args: &A,
     ) -> Result<[u8; admin::RESULT_SIZE], (Status, u16)> {
-        let mut command = Command {
-            opcode: opcode as u16,
-            flags: 0,
-            id: 77,
-            object,
-            reserved: 0,
-            args: [0; admin::ARGS_SIZE],
-        };
-        let bytes = args.as_bytes();
-        command.args[..bytes.len()].copy_from_slice(bytes);
+        let command = Command { object, ..command(opcode, args) };
         let response = self.raw_command(n, &command).expect("an answer");
         assert_eq!(response.id, 77);
         match Status::from_word(response.status).expect("a status") {
@@ -755,6 +746,21 @@ impl Rig {
         self.memory.read(addr, &mut bytes).expect("memory");
         bytes
     }
+}
+
+/// A command with these arguments, about object 0.
+pub fn command<A: IntoBytes + Immutable>(opcode: Opcode, args: &A) -> Command {
+    let mut command = Command {
+        opcode: opcode as u16,
+        flags: 0,
+        id: 77,
+        object: 0,
+        reserved: 0,
+        args: [0; admin::ARGS_SIZE],
+    };
+    let bytes = args.as_bytes();
+    command.args[..bytes.len()].copy_from_slice(bytes);
+    command
 }
 
 /// Bytes of a receive entry of the rig's queues.

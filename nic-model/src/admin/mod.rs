@@ -114,7 +114,8 @@ impl<F: Frontend> Nic<F> {
 
     /// Writes the answer to the command at `index`.
     pub fn answer(&mut self, index: u32, command: &Command, answer: &Answer) {
-        let Some(admin) = &self.admin else { return };
+        // An event that the command raised may have failed the NIC.
+        let Some(admin) = self.admin.as_ref().filter(|_| self.running()) else { return };
         let (status, field, result) = match answer {
             Ok(result) => (Status::Success, NO_FIELD, *result),
             Err(refusal) => {

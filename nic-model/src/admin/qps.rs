@@ -58,6 +58,9 @@ impl<F: Frontend> Node<F> {
         let nic = &mut self.nic;
         nic.check_sizes(&a, shared)?;
         nic.check_uses(&a, shared)?;
+        if let Some(field) = nic.failed_queue(a.send_cq, a.receive_cq, shared.then_some(a.srq)) {
+            return Err(Refusal::new(Status::BadState, field));
+        }
         for cq in [a.send_cq, a.receive_cq] {
             if let Some(cq) = nic.cqs.get_mut(cq) {
                 cq.users += 1;
@@ -145,6 +148,11 @@ impl<F: Frontend> Node<F> {
             return Err(Refusal::field(at!(ModifyQp, mask)));
         }
         nic.check_attributes(mask, &a)?;
+        // Completions of a queue pair on a failed CQ would vanish, so it stays out of service.
+        let serves = !matches!(to, QpState::Reset | QpState::Error);
+        if serves && nic.failed_queue(qp.send_cq, qp.receive_cq, qp.srq).is_some() {
+            return Err(Refusal::new(Status::BadState, at!(ModifyQp, state)));
+        }
         // Nothing below fails.
         if mask.contains(QpMask::STATE) && to == QpState::Reset {
             self.flush_shared(qpn_slot(command.object), schedule);
@@ -229,6 +237,18 @@ impl<F: Frontend> Nic<F> {
         exists(self.cqs.contains(a.receive_cq), at!(CreateQp, receive_cq))?;
         exists(!shared || self.srqs.contains(a.srq), at!(CreateQp, srq))?;
         exists(self.eqs.contains(a.eq), at!(CreateQp, eq))
+    }
+
+    /// The field of CreateQp that names the first of these queues that has failed.
+    fn failed_queue(&self, send_cq: u32, receive_cq: u32, srq: Option<u32>) -> Option<usize> {
+        let cq_failed = |number| self.cqs.get(number).is_some_and(|cq| cq.failed);
+        if cq_failed(send_cq) {
+            return Some(at!(CreateQp, send_cq));
+        }
+        if cq_failed(receive_cq) {
+            return Some(at!(CreateQp, receive_cq));
+        }
+        srq.and_then(|number| self.srqs.get(number)).filter(|srq| srq.failed).map(|_| at!(CreateQp, srq))
     }
 
     /// Checks the attributes that a modify brings.

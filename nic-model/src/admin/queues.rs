@@ -195,6 +195,9 @@ impl<F: Frontend> Nic<F> {
         if a.reserved != 0 {
             return Err(Refusal::field(at!(ModifySrq, reserved)));
         }
+        if srq.failed {
+            return Err(Refusal::new(Status::BadState, at!(command.object)));
+        }
         srq.limit = a.limit;
         self.check_srq_limit(command.object);
         Ok(DONE)

@@ -94,6 +94,10 @@ impl<F: Frontend> Fabric<F> {
                 let answer = to.and_then(|to| self.ask(to, &request));
                 let garbled = request.garbled;
                 let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+                // The responder may have failed the NIC, if it is on the same one.
+                if !nic.running() {
+                    return Step::Idle;
+                }
                 let outcome = match answer {
                     Some(answer) => {
                         qp.faults.bad_requests -= u32::from(garbled);

@@ -21,6 +21,10 @@ impl Qp {
     /// Flushes some entries of a queue pair in the error state. True if there may be more.
     pub fn flush<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
         for _ in 0..BATCH {
+            // A completion's event may fail the NIC.
+            if !nic.running() {
+                return false;
+            }
             if !self.flush_send(nic) && !self.flush_receive(nic) {
                 self.report_last_wqe(nic);
                 return false;

@@ -126,6 +126,9 @@ impl<F: Frontend> Responder<'_, F> {
         if !self.qp.inbound.established && self.qp.state == QpState::Rtr {
             self.qp.inbound.established = true;
             self.qp.post_event(self.nic, EventType::CommunicationEstablished, Status::Success, 0);
+            if !self.nic.running() {
+                return Answer::None;
+            }
         }
         let result = match request.opcode {
             Opcode::Read | Opcode::ReadInvalidate => self.read(request),
@@ -317,6 +320,8 @@ impl<F: Frontend> Responder<'_, F> {
     #[inline]
     fn need_receive(&mut self) -> Result<(), Stop> {
         match self.qp.take_receive(self.nic) {
+            // The SRQ's limit event may have failed the NIC.
+            Ok(()) if !self.nic.running() => Err(Stop::Answer(Answer::None)),
             Ok(()) => Ok(()),
             Err(NoReceive::Empty) => {
                 self.nic.stats.not_ready += 1;

@@ -115,14 +115,19 @@ impl<F: Frontend> Nic<F> {
         self.bench.as_ref().is_some_and(BenchRun::answers_later)
     }
 
+    /// The benchmark, while the NIC runs: a mute NIC's benchmark rests until the reset.
+    fn running_bench(&self) -> Option<&BenchRun> {
+        self.bench.as_ref().filter(|_| self.running())
+    }
+
     /// Whether the device must not sleep.
     pub(crate) fn bench_spins(&self) -> bool {
-        self.bench.as_ref().is_some_and(|b| b.kind != BenchKind::EchoInterrupt)
+        self.running_bench().is_some_and(|b| b.kind != BenchKind::EchoInterrupt)
     }
 
     /// When a benchmark that sleeps gives up.
     pub(crate) fn bench_deadline(&self) -> Option<Instant> {
-        self.bench.as_ref().map(BenchRun::deadline)
+        self.running_bench().map(BenchRun::deadline)
     }
 
     /// The driver kicked.
