@@ -10,7 +10,7 @@
 use alloc::sync::Arc;
 
 use api_core::Context;
-use kernel_agent::{DatagramAddress, datagram_address};
+use kernel_agent::{DatagramAddress, Features, datagram_address};
 use roce::{Gid, PKey, PathMtu, QKey, Qpn};
 
 use crate::address::{IbNetEndpoint, NetEndpoint, Path};
@@ -106,12 +106,13 @@ impl Ia {
     /// Members that count: `spigot_id`, `partition_key` (must be in the port's table), `sl`,
     /// `flow_label`, `hop_limit`, `traffic_class`, `local_port_gid`, `remote_port_gid`,
     /// `local_port_lid` (must be 0). `remote_port_lid`, `packet_rate` and `subnet_local` have no
-    /// effect on RoCE, where each datagram has a GRH. Each member must fit into its bits.
+    /// effect on RoCE, where each datagram has a GRH and is sent at the link's rate. Each member
+    /// must fit into its bits.
     ///
-    /// Errors: `InvalidPz`, `InvalidFlags`, `InvalidSpigot`, `InvalidSourcePath` (also for a
-    /// destination that no node can have), `Resources`, `InvalidIa`, `IaCatastrophe`;
-    /// `NoPermission` cannot happen, as any consumer may send datagrams. Does not block. Not for
-    /// callbacks. Thread-safe. Page it_address_handle_create.
+    /// Errors: `InvalidPz`, `InvalidFlags`, `InvalidSpigot` (also if the IA lacks the UD service),
+    /// `InvalidSourcePath` (also for a destination that no node can have), `Resources`,
+    /// `InvalidIa`, `IaCatastrophe`; `NoPermission` cannot happen, as any consumer may send
+    /// datagrams. Does not block. Not for callbacks. Thread-safe. Page it_address_handle_create.
     #[doc(alias = "it_address_handle_create")]
     pub fn address_handle_create(
         &self,
@@ -124,6 +125,9 @@ impl Ia {
         let zone = core.enter_zone(pz)?;
         if AhFlags::from_bits(ah_flags.bits()).is_none() {
             return Err(Error::InvalidFlags);
+        }
+        if !core.features().contains(Features::UD) {
+            return Err(Error::InvalidSpigot);
         }
         let path = match ah_flags.contains(AhFlags::PATH_COMPLETE) {
             true => *destination_path,

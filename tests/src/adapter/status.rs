@@ -145,7 +145,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Codes for features that an interface does not offer.
     test(
         "status::of_what_an_interface_lacks",
-        &["it_status_t.F67", "it_status_t.F86", "it_status_t.F104"],
+        &["it_status_t.F67", "it_status_t.F86", "it_status_t.F104", "it_srq_create.IT_ERR_SRQ_NOT_SUPPORTED"],
         |f| {
             // The same NIC with few of its features.
             let provider = Provider::new(f.platform().clone());

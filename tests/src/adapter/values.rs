@@ -124,6 +124,7 @@ pub(crate) const TESTS: &[Test] = &[
         "values::status_codes",
         &[
             "it_status_t.V01",
+            "it_ep_connect.V06",
             "it_status_t.V02",
             "it_status_t.V03",
             "it_status_t.F01",

@@ -268,45 +268,35 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // The negotiation of depths can be suppressed exactly if the info says so; otherwise the flags
-    // for it are refused.
+    // The adapter always negotiates the depths, so a consumer that suppresses this is refused.
     test(
-        "connect::depths_suppressed",
+        "connect::depths_cannot_be_suppressed",
         &[
             "it_ep_connect.V07",
-            "it_ep_connect.F03",
-            "it_ep_connect.O01",
-            "it_listen_create.F04",
             "it_ia_info_t.F41",
             "it_ia_info_t.B03",
             "it_ep_connect.B05",
-            "it_ep_connect.V06",
             "it_listen_create.B07",
             "it_listen_create.V01",
-            "5.1.1.O01",
         ],
         |f| {
-            let suppressible = f.a.ia_query()?.ird_ord_suppressible;
-            let (active, passive, listener) = sides(f)?;
-            let route = path(&f.a, &listener.address)?;
-            let flags = TWO_WAY | CnEstFlags::SUPPRESS_IRD_ORD;
+            let info = f.a.ia_query()?;
+            check!(info.ird_ord_ia_support && !info.ird_ord_suppressible);
             check_eq!((CnEstFlags::SUPPRESS_IRD_ORD.bits(), ListenFlags::SUPPRESS_IRD_ORD.bits()), (4, 2));
-            let dial = f.a.ep_connect(active.ep, &route, None, &listener.conn_qual, flags, &[]);
+            let (active, _, listener) = sides(f)?;
+            let route = path(&f.a, &listener.address)?;
+            for flags in [CnEstFlags::TWO_WAY, CnEstFlags::THREE_WAY] {
+                let flags = flags | CnEstFlags::SUPPRESS_IRD_ORD;
+                let dial = f.a.ep_connect(active.ep, &route, None, &listener.conn_qual, flags, &[]);
+                refused(dial, Error::InvalidCnEstFlags)?;
+            }
             let evd = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 4, 1)?;
             let id = spigot(&f.b)?.spigot_id;
             let listen = f.b.listen_create(id, evd, ListenFlags::SUPPRESS_IRD_ORD, None);
-            if !suppressible {
-                refused(dial, Error::InvalidCnEstFlags)?;
-                refused(listen, Error::InvalidFlags)?;
-                check_eq!(active.state()?, EpStateRc::Unconnected);
-                return Ok(());
-            }
-            dial?;
-            listen?;
-            f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
-            active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-            passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-            exchange_messages(&active, &passive)
+            refused(listen, Error::InvalidFlags)?;
+            check_eq!(active.state()?, EpStateRc::Unconnected);
+            check_eq!(f.b.object_counts().listen, 1);
+            refused(f.b.evd_dequeue(listener.evd), Error::QueueEmpty)
         },
     ),
 ];

@@ -48,21 +48,27 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // A read into a bus address fails, even on a privileged endpoint.
+    // A read into a bus address fails, even on a privileged endpoint, in whichever segment it
+    // stands.
     test(
         "data::direct_handle_is_no_sink_of_a_read",
         &["it_post_rdma_read.B08", "it_post_rdma_read.A24"],
         |f| {
-            let pair = f.pair()?;
             let buffer = f.buffer(PAGE)?;
             let sink = crate::memory::iobl::map(&f.a, &buffer)?;
-            let source = f.region(&f.b, pair.b.pz, 64, OPEN)?;
-            source.fill(1);
-            let from = (source.remote(0), source.context()?);
-            post(&pair.a, Way::Read, &[LmrTriplet::direct(sink, 64)], 1, SIGNALLED, from)?;
-            pair.a.done(1, DtoStatus::LocalProtection)?;
-            pair.a.broken()?;
-            check!(crate::fixture::read(&buffer, 0, PAGE).iter().all(|&byte| byte == 0));
+            for at in 0..3 {
+                let pair = f.pair()?;
+                let source = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+                let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+                source.fill(1);
+                let from = (source.remote(0), source.context()?);
+                let mut segments = [own.segment(0, 16), own.segment(16, 16), own.segment(32, 16)];
+                segments[at] = LmrTriplet::direct(sink, 16);
+                post(&pair.a, Way::Read, &segments, 1, SIGNALLED, from)?;
+                pair.a.done(1, DtoStatus::LocalProtection)?;
+                pair.a.broken()?;
+                check!(crate::fixture::read(&buffer, 0, PAGE).iter().all(|&byte| byte == 0));
+            }
             Ok(())
         },
     ),

@@ -180,7 +180,6 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "data::rdma_read",
         &[
-            "it_post_rdma_read.B01",
             "it_post_rdma_read.B02",
             "it_post_rdma_read.B09",
             "it_post_rdma_read.B11",

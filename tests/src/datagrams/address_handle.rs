@@ -120,6 +120,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_address_handle_create.V02",
             "it_address_handle_create.B06",
             "it_address_handle_create.F07",
+            "it_address_handle_create.F09",
             "it_address_handle_create.F10",
             "it_address_handle_create.F12",
         ],
@@ -165,6 +166,24 @@ pub(crate) const TESTS: &[Test] = &[
             let taken = f.a.address_handle_query(handle, AddrParamMask::PATH)?.path;
             check_eq!(some(taken.ib(), "an InfiniBand path")?.sl, 15);
             f.a.address_handle_free(handle)?;
+            // The packet rate of a complete path is kept and has to fit into its six bits; that of
+            // an incomplete path does not count.
+            for rate in [0, 2, 63, 64, 255] {
+                let path = with(&way, |ib| ib.packet_rate = rate);
+                let handle = f.a.address_handle_create(pz, &path, AhFlags::empty())?;
+                let chosen = f.a.address_handle_query(handle, AddrParamMask::PATH)?.path;
+                check_eq!(chosen.ib().map(|ib| ib.packet_rate), way.ib().map(|ib| ib.packet_rate));
+                f.a.address_handle_free(handle)?;
+                let created = f.a.address_handle_create(pz, &path, AhFlags::PATH_COMPLETE);
+                if rate > 63 {
+                    refused(created, Error::InvalidSourcePath)?;
+                    continue;
+                }
+                let handle = created?;
+                let taken = f.a.address_handle_query(handle, AddrParamMask::PATH)?.path;
+                check_eq!(taken.ib().map(|ib| ib.packet_rate), Some(rate));
+                f.a.address_handle_free(handle)?;
+            }
             for gid in [[0; 16], [0xff; 16]] {
                 let path = with(&way, |ib| ib.remote_port_gid = gid);
                 let created = f.a.address_handle_create(pz, &path, AhFlags::empty());

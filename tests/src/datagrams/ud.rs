@@ -324,6 +324,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_post_recv.IT_ERR_INVALID_EP_TYPE",
             "it_post_rdma_write.IT_ERR_INVALID_EP_TYPE",
             "it_post_rdma_read.IT_ERR_INVALID_EP_TYPE",
+            "it_post_rdma_read.B01",
             "it_lmr_unlink.IT_ERR_INVALID_EP_TYPE",
             "it_ep_reset.V01",
             "it_ep_state_t.V02",

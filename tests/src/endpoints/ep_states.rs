@@ -1,11 +1,50 @@
 //! RC endpoints in each of their states: which calls they take, and how they are reset and freed
 //! (pages it_ep_state_t, it_ep_reset, it_ep_free).
 
+use alloc::vec::Vec;
+
 use privileged_api::*;
 
 use crate::endpoints::ep::{ONLY_RECEIVES, accepted, nonoperational, posts, query};
-use crate::fixture::{OPEN, PAGE, SIGNALLED, attributes};
-use crate::{Test, check, check_eq, refused, test};
+use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, SIGNALLED, attributes};
+use crate::{Failure, Test, check, check_eq, refused, test};
+
+/// An endpoint in each state, and the state. The endpoints that are being connected together come
+/// one after the other, the passive one last.
+fn in_each_state(f: &Fixture) -> core::result::Result<Vec<(EpStateRc, End)>, Failure> {
+    let new = || f.end(&f.a, &attributes());
+    let (active1, active2) = (new()?, new()?);
+    f.dial(&active1, &f.listen(&f.b)?, CnEstFlags::TWO_WAY, &[])?;
+    let listener = f.listen(&f.b)?;
+    f.dial(&active2, &listener, CnEstFlags::THREE_WAY, b"living")?;
+    let passive = accepted(f, &listener, &active2)?;
+    Ok(Vec::from([
+        (EpStateRc::Unconnected, new()?),
+        (EpStateRc::Active1ConnectionPending, active1),
+        (EpStateRc::Active2ConnectionPending, active2),
+        (EpStateRc::PassiveConnectionPending, passive),
+        (EpStateRc::Connected, f.pair()?.a),
+        (EpStateRc::Nonoperational, nonoperational(f)?),
+    ]))
+}
+
+/// Endpoints that became nonoperational in each of the ways, and the ways: by their own disconnect,
+/// by the peer's, by a failed request, by a rejection.
+fn nonoperational_in_each_way(f: &Fixture) -> core::result::Result<[(&'static str, End); 4], Failure> {
+    let Pair { a: left, b: other } = f.pair()?;
+    other.ia.ep_disconnect(other.ep, &[])?;
+    left.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+    let failed = f.pair()?.a;
+    let nothing = LmrTriplet::new(LmrHandle::NULL, 0, 1);
+    failed.ia.post_send(failed.ep, &[nothing], 0, SIGNALLED)?;
+    failed.done(0, DtoStatus::LocalProtection)?;
+    failed.broken()?;
+    let (rejected, listener) = (f.end(&f.a, &attributes())?, f.listen(&f.b)?);
+    f.dial(&rejected, &listener, CnEstFlags::TWO_WAY, &[])?;
+    f.b.reject(listener.request()?.cn_est_id, &[])?;
+    rejected.expect(EventType::CM_MSG_CONN_PEER_REJECT)?;
+    Ok([("left", nonoperational(f)?), ("was left", left), ("failed", failed), ("rejected", rejected)])
+}
 
 pub(crate) const TESTS: &[Test] = &[
     // An unconnected endpoint takes Receives only, and can be neither disconnected nor reset.
@@ -18,12 +57,8 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ep_disconnect.IT_ERR_INVALID_EP_STATE",
             "it_ep_reset.IT_ERR_INVALID_EP_STATE",
             "it_ep_reset.L01",
-            "it_post_recv.S01",
-            "it_post_send.S01",
             "it_post_send.IT_ERR_INVALID_EP_STATE",
-            "it_post_rdma_write.S01",
             "it_post_rdma_write.IT_ERR_INVALID_EP_STATE",
-            "it_post_rdma_read.S01",
             "it_post_rdma_read.IT_ERR_INVALID_EP_STATE",
             "it_status_t.F36",
         ],
@@ -39,6 +74,51 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Receives can be posted in every state, other requests only while the endpoint is connected or
+    // nonoperational.
+    test(
+        "ep::posts_in_each_state",
+        &["it_post_recv.S01", "it_post_send.S01", "it_post_rdma_write.S01", "it_post_rdma_read.S01"],
+        |f| {
+            for (state, end) in in_each_state(f)? {
+                check_eq!(end.state()?, state);
+                let takes_all = matches!(state, EpStateRc::Connected | EpStateRc::Nonoperational);
+                let expected = if takes_all { [Ok(()); 4] } else { ONLY_RECEIVES };
+                check_eq!(posts(&end), expected, "{state:?}");
+                check_eq!(end.state()?, state);
+            }
+            Ok(())
+        },
+    ),
+    // An endpoint can be disconnected in every state except when it is unconnected, and again after
+    // that.
+    test("ep::disconnects_in_each_state", &["it_ep_disconnect.B05"], |f| {
+        for (state, end) in in_each_state(f)? {
+            if state == EpStateRc::Unconnected {
+                refused(end.ia.ep_disconnect(end.ep, &[]), Error::InvalidEpState)?;
+                check_eq!(end.state()?, state);
+                continue;
+            }
+            for call in ["first", "second"] {
+                check_eq!(end.ia.ep_disconnect(end.ep, &[]), Ok(()), "the {call} in {state:?}");
+            }
+            check_eq!(end.state()?, EpStateRc::Nonoperational, "from {state:?}");
+        }
+        Ok(())
+    }),
+    // A nonoperational endpoint takes every request and flushes it, whatever ended its connection.
+    test("ep::flushes_whatever_ended_the_connection", &["it_ep_state_t.A05"], |f| {
+        for (how, end) in nonoperational_in_each_way(f)? {
+            check_eq!(end.state()?, EpStateRc::Nonoperational, "{how}");
+            check_eq!(posts(&end), [Ok(()); 4], "{how}");
+            end.recv_done(1, DtoStatus::Flushed)?;
+            for cookie in 2..=4 {
+                end.done(cookie, DtoStatus::Flushed)?;
+            }
+            end.idle()?;
+        }
+        Ok(())
+    }),
     // An endpoint that is being connected takes Receives only, and no second connection request.
     test(
         "ep::while_connecting",
@@ -105,7 +185,6 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ep_state_t.S04",
             "it_ep_state_t.S09",
             "it_ep_state_t.S39",
-            "it_ep_state_t.A05",
             "it_ep_state_t.B08",
             "it_ep_state_t.V09",
             "it_post_send.A04",
@@ -172,7 +251,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
                 first.ia.ep_disconnect(first.ep, &[])?;
                 for end in [first, second] {
-                    end.event()?;
+                    end.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
                     end.ia.ep_reset(end.ep)?;
                 }
             }

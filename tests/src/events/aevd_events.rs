@@ -55,7 +55,6 @@ pub(crate) const TESTS: &[Test] = &[
             "it_evd_create.B20",
             "it_evd_create.B56",
             "it_evd_dequeue.B05",
-            "it_evd_dequeue.B07",
             "it_evd_dequeue.B08",
             "it_evd_wait.B10",
             "it_evd_wait.B16",

@@ -108,7 +108,7 @@ pub(crate) const TESTS: &[Test] = &[
                     }
                 }
                 affiliated(&f.b, evd, number, pair.b.ep)?;
-                check!(pair.a.reap()?.dto_status != DtoStatus::Success);
+                pair.a.done(1, DtoStatus::RemoteResponder)?;
                 pair.b.recv_done(5, DtoStatus::Flushed)?;
                 pair.a.broken()?;
                 pair.b.broken()?;
@@ -193,11 +193,14 @@ pub(crate) const TESTS: &[Test] = &[
                 pair.b.broken()?;
             }
             // An answer that makes no sense, and no answer at all.
-            for what in [Injection::BadResponse, Injection::DropRequests] {
+            for (what, status) in [
+                (Injection::BadResponse, DtoStatus::BadResponse),
+                (Injection::DropRequests, DtoStatus::Transport),
+            ] {
                 let pair = impatient(f, once)?;
                 f.inject_into(&pair.a, what, 1000, 0)?;
                 f.a.post_rdma_write(pair.a.ep, &[], 4, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
-                check!(pair.a.reap()?.dto_status != DtoStatus::Success);
+                pair.a.done(4, status)?;
                 pair.a.broken()?;
             }
             // A write and a read that the responder does not allow: only the responder's IA gets an

@@ -280,10 +280,6 @@ pub(crate) const TESTS: &[Test] = &[
             "it_lmr_create_unlinked.IT_ERR_INVALID_FLAGS",
             "it_lmr_link.IT_ERR_INVALID_PRIVS",
             "it_rmr_link.IT_ERR_INVALID_PRIVS",
-            "it_lmr_link.IT_ERR_INVALID_DTO_FLAGS",
-            "it_lmr_unlink.IT_ERR_INVALID_DTO_FLAGS",
-            "it_rmr_link.IT_ERR_INVALID_DTO_FLAGS",
-            "it_rmr_unlink.IT_ERR_INVALID_DTO_FLAGS",
         ],
         |f| {
             let w = Objects::new(f)?;

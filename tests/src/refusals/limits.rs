@@ -3,6 +3,7 @@
 
 use privileged_api::*;
 
+use crate::check::some;
 use crate::datagrams::ud::{address, datagrams};
 use crate::fixture::{End, Listener, OPEN, PAGE, SIGNALLED, attributes, path, sevd, spigot};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
@@ -16,6 +17,38 @@ fn without(features: Features) -> Limits {
 
 /// The features of privileged mode.
 const PRIVILEGED_OPS: Features = Features::FAST_REGISTER.union(Features::RESERVED_KEY);
+
+/// A change of an adapter's info.
+type Change = fn(&mut IaInfo);
+
+/// The features that an interface can leave out, and what its info then says.
+const LACKS: &[(Features, Change)] = &[
+    (Features::UD, |info| info.supported_service_types = ServiceTypes::RC),
+    (Features::SRQ, |info| (info.srq_support, info.srq_resizable) = (false, false)),
+    (Features::SRQ_RESIZE, |info| info.srq_resizable = false),
+    (Features::ATOMICS, |info| info.atomic_support = false),
+    (Features::FAST_REGISTER, |info| {
+        info.lmr_link_support = false;
+        info.post_send_unlink_remote_support = false;
+        info.unlink_fence_support = false;
+    }),
+    (Features::WINDOWS_NARROW, |info| {
+        info.rmr_types_supported = RmrTypes::WIDE;
+        info.narrow_rmr_unlink_support = false;
+    }),
+    (Features::WINDOWS_WIDE, |info| {
+        info.rmr_types_supported = RmrTypes::NARROW;
+        info.wide_rmr_unlink_support = false;
+    }),
+    (Features::RELATIVE, |info| info.addr_mode_relative_support = false),
+    (Features::PAGE_LIST, |info| info.iobl_types_supported.remove(IoblTypes::PAGE_LIST)),
+    (Features::BLOCK_LIST, |info| info.iobl_types_supported.remove(IoblTypes::BLOCK_LIST)),
+    (Features::VARIABLE_LIST, |info| info.iobl_types_supported.remove(IoblTypes::VE_PAGE_LIST)),
+    (Features::RESERVED_KEY, |info| {
+        info.direct_lmr_handle_support = false;
+        info.direct_lmr_handle = LmrHandle::NULL;
+    }),
+];
 
 /// Attributes of an unprivileged endpoint.
 fn plain() -> EpAttributes {
@@ -49,9 +82,8 @@ pub(crate) const TESTS: &[Test] = &[
                 let rc = ia.ep_rc_create(pz, request, recv, conn, none, &attributes()).map(drop);
                 let ud = ia.ep_ud_create(pz, request, recv, &datagrams(), there).map(drop);
                 for created in [rc, ud] {
-                    // Without the privilege and without the feature, either error may be returned.
-                    let both = privileged.is_none() && created == Err(Error::NoPermission);
-                    check!(both || created == Err(Error::PrivOpsUnavailable), "{created:?}");
+                    // Without the privilege and without the feature, this error comes first.
+                    refused(created, Error::PrivOpsUnavailable)?;
                 }
                 check_eq!(ia.object_counts().ep, 1);
             }
@@ -99,8 +131,16 @@ pub(crate) const TESTS: &[Test] = &[
     // Atomics and Sends that unlink are refused where the interface does not support them.
     test(
         "limits::what_is_not_supported",
-        &["it_post_atomic.V01", "it_post_send_and_unlink.V03", "it_ia_info_t.F69"],
+        &[
+            "it_post_atomic.O01",
+            "it_post_atomic.V01",
+            "it_post_send_and_unlink.V03",
+            "it_ia_info_t.F69",
+            "it_ia_info_t.F73",
+        ],
         |f| {
+            let full = f.a.ia_query()?;
+            check!(full.atomic_support && full.post_send_unlink_remote_support && full.lmr_link_support);
             let features = Features::ATOMICS | Features::FAST_REGISTER;
             let ia = f.limited(without(features), Some(f.setup.privileged))?;
             let info = ia.ia_query()?;
@@ -116,9 +156,76 @@ pub(crate) const TESTS: &[Test] = &[
             }
             refused(ia.post_send_and_unlink(end.ep, &[], 1, SIGNALLED, context), no)?;
             refused(ia.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0), no)?;
+            // Where atomics are supported, they are for RC endpoints only.
+            let datagram = crate::datagrams::ud::peer(&f.a, &datagrams())?;
+            let sink = f.region(&f.a, datagram.pz, 8, OPEN)?;
+            for op in [AtomicOp::FetchAndAdd, AtomicOp::CompareAndSwap] {
+                let posted = f.a.post_atomic(datagram.ep, op, 1, 0, &sink.whole(), 1, SIGNALLED, at, context);
+                refused(posted, Error::InvalidEpType)?;
+            }
             there.untouched()?;
             end.idle()?;
             check_eq!(end.state()?, EpStateRc::Connected);
+            Ok(())
+        },
+    ),
+    // For each feature that an interface leaves out, exactly the fields of the info that tell of it
+    // change.
+    test(
+        "limits::the_info_follows_the_features",
+        &["it_ia_info_t.F35", "it_ia_info_t.F54", "it_ia_info_t.F57", "it_ia_info_t.F63", "it_ia_info_t.F77"],
+        |f| {
+            let full = f.a.ia_query()?;
+            check_eq!(full.iobl_types_supported, IoblTypes::all());
+            check!(full.srq_support && full.srq_resizable && full.addr_mode_relative_support);
+            for (feature, lack) in LACKS {
+                let ia = f.limited(without(*feature), Some(f.setup.privileged))?;
+                let mut expected = IaInfo { ia_name: "limited".into(), ..full.clone() };
+                lack(&mut expected);
+                check_eq!(ia.ia_query()?, expected, "without {feature:?}");
+            }
+            Ok(())
+        },
+    ),
+    // An interface without the UD service has neither datagram endpoints nor address handles.
+    test(
+        "limits::no_datagrams",
+        &[
+            "it_ia_info_t.F35",
+            "it_ep_ud_create.V01",
+            "it_address_handle_create.B01",
+            "it_address_handle_create.V01",
+        ],
+        |f| {
+            let ia = f.limited(without(Features::UD), Some(f.setup.privileged))?;
+            check_eq!(ia.ia_query()?.supported_service_types, ServiceTypes::RC);
+            let (end, there) = (f.end(&ia, &attributes())?, spigot(&ia)?);
+            let created = ia.ep_ud_create(end.pz, end.request, end.recv, &datagrams(), there.spigot_id);
+            refused(created, Error::InvalidSpigot)?;
+            let way = path(&ia, &some(there.net_addr.first().copied(), "an address")?)?;
+            for flags in [AhFlags::PATH_COMPLETE, AhFlags::empty()] {
+                refused(ia.address_handle_create(end.pz, &way, flags), Error::InvalidSpigot)?;
+            }
+            check_eq!((ia.object_counts().ep, ia.object_counts().addr), (1, 0));
+            // Connections still work.
+            let peer = f.end(&f.b, &attributes())?;
+            f.connect(&end, &peer)
+        },
+    ),
+    // An interface without shared receive queues refuses to create one, with any arguments.
+    test(
+        "limits::no_shared_receive_queues",
+        &["it_srq_create.O01", "it_srq_create.IT_ERR_SRQ_NOT_SUPPORTED", "it_ia_info_t.F54"],
+        |f| {
+            check!(f.a.ia_query()?.srq_support);
+            f.a.srq_free(f.a.srq_create(f.a.pz_create()?, 1, 4)?)?;
+            let ia = f.limited(without(Features::SRQ), Some(f.setup.privileged))?;
+            check!(!ia.ia_query()?.srq_support);
+            let pz = ia.pz_create()?;
+            for (pz, segments, dtos) in [(pz, 1, 1), (pz, 0, 0), (pz, usize::MAX, usize::MAX)] {
+                refused(ia.srq_create(pz, segments, dtos), Error::SrqNotSupported)?;
+            }
+            check_eq!(ia.object_counts().srq, 0);
             Ok(())
         },
     ),

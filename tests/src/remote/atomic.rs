@@ -73,7 +73,6 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "atomic::fetch_and_add",
         &[
-            "it_post_atomic.O01",
             "it_post_atomic.F02",
             "it_post_atomic.F03",
             "it_post_atomic.B01",

@@ -180,35 +180,55 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // A type of RMR that the adapter does not support is refused.
-    test("limited::types_of_window", &["it_rmr_create.IT_ERR_INVALID_RMR_TYPE", "it_rmr_unlink.V02"], |f| {
-        let (narrow, wide) = (Features::WINDOWS_NARROW, Features::WINDOWS_WIDE);
-        for missing in [narrow, wide, narrow | wide] {
-            let ia = lacking(f, missing, Some(f.setup.privileged))?;
-            let info = ia.ia_query()?;
-            let pz = ia.pz_create()?;
-            for (feature, rmr_type, listed, unlinks) in [
-                (narrow, RmrType::Narrow, RmrTypes::NARROW, info.narrow_rmr_unlink_support),
-                (wide, RmrType::Wide, RmrTypes::WIDE, info.wide_rmr_unlink_support),
-            ] {
-                let has = !missing.contains(feature);
-                // A type of RMR that cannot be unlinked cannot be created either.
-                check_eq!((unlinks, info.rmr_types_supported.contains(listed)), (has, has));
-                match has {
-                    true => drop(ia.rmr_create(pz, rmr_type)?),
-                    false => refused(ia.rmr_create(pz, rmr_type), Error::InvalidRmrType)?,
+    // A type of RMR that the adapter does not support is refused; one that it supports can be
+    // linked and unlinked.
+    test(
+        "limited::types_of_window",
+        &[
+            "it_rmr_create.IT_ERR_INVALID_RMR_TYPE",
+            "it_rmr_unlink.V02",
+            "it_ia_info_t.F62",
+            "it_ia_info_t.F74",
+            "it_ia_info_t.F75",
+        ],
+        |f| {
+            let (narrow, wide) = (Features::WINDOWS_NARROW, Features::WINDOWS_WIDE);
+            for missing in [Features::empty(), narrow, wide, narrow | wide] {
+                let ia = lacking(f, missing, Some(f.setup.privileged))?;
+                let info = ia.ia_query()?;
+                let (end, region) = connected(f, &ia)?;
+                let pz = end.pz;
+                for (feature, rmr_type, listed, unlinks) in [
+                    (narrow, RmrType::Narrow, RmrTypes::NARROW, info.narrow_rmr_unlink_support),
+                    (wide, RmrType::Wide, RmrTypes::WIDE, info.wide_rmr_unlink_support),
+                ] {
+                    let has = !missing.contains(feature);
+                    // A type of RMR that cannot be unlinked cannot be created either.
+                    check_eq!((unlinks, info.rmr_types_supported.contains(listed)), (has, has));
+                    if !has {
+                        refused(ia.rmr_create(pz, rmr_type), Error::InvalidRmrType)?;
+                        continue;
+                    }
+                    let rmr = ia.rmr_create(pz, rmr_type)?;
+                    let (addr, mode) = (region.buffer.addr(), AddrMode::Absolute);
+                    ia.rmr_link(rmr, region.lmr, addr, 64, mode, MemPriv::REMOTE, end.ep, 1, SIGNALLED)?;
+                    end.done(1, DtoStatus::Success)?;
+                    ia.rmr_unlink(rmr, end.ep, 2, SIGNALLED)?;
+                    end.done(2, DtoStatus::Success)?;
+                    check!(!ia.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
+                    ia.rmr_free(rmr)?;
                 }
+                let one = ia.rmr_create(pz, RmrType::Default);
+                if missing == narrow | wide {
+                    refused(one, Error::InvalidRmrType)?;
+                    check_eq!(ia.object_counts().rmr, 0);
+                } else {
+                    let rmr_type = ia.rmr_query(one?, RmrParamMask::TYPE)?.rmr_type;
+                    check_eq!(rmr_type, if missing == wide { RmrType::Narrow } else { RmrType::Wide });
+                }
+                ia.ia_free()?;
             }
-            let one = ia.rmr_create(pz, RmrType::Default);
-            if missing == narrow | wide {
-                refused(one, Error::InvalidRmrType)?;
-                check_eq!(ia.object_counts().rmr, 0);
-            } else {
-                let rmr_type = ia.rmr_query(one?, RmrParamMask::TYPE)?.rmr_type;
-                check_eq!(rmr_type, if missing == narrow { RmrType::Wide } else { RmrType::Narrow });
-            }
-            ia.ia_free()?;
-        }
-        Ok(())
-    }),
+            Ok(())
+        },
+    ),
 ];

@@ -81,6 +81,17 @@ pub(crate) const TESTS: &[Test] = &[
             end.done(2, DtoStatus::Flushed)?;
             end.done(3, DtoStatus::Flushed)?;
             check!(!linked(&f.a, lmr)?);
+            // A region that was linked before the connection ended stays linked when the unlink is
+            // flushed.
+            let pair = f.pair()?;
+            let lmr = unlinked(&pair.a, 1)?;
+            Link::pages(lmr, &memory.pieces).post(&pair.a, 1)?;
+            pair.a.done(1, DtoStatus::Success)?;
+            f.a.ep_disconnect(pair.a.ep, &[])?;
+            pair.a.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+            f.a.lmr_unlink(lmr, pair.a.ep, 2, SIGNALLED)?;
+            pair.a.done(2, DtoStatus::Flushed)?;
+            check!(linked(&f.a, lmr)?);
             Ok(())
         },
     ),
@@ -89,7 +100,9 @@ pub(crate) const TESTS: &[Test] = &[
         "link::legal_flags",
         &[
             "it_lmr_link.F03",
+            "it_lmr_link.IT_ERR_INVALID_DTO_FLAGS",
             "it_lmr_unlink.F01",
+            "it_lmr_unlink.IT_ERR_INVALID_DTO_FLAGS",
             "it_dto_flags_t.B23",
             "it_dto_flags_t.B24",
             "it_dto_flags_t.B29",
@@ -132,34 +145,25 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Undefined flags are refused.
-    test(
-        "link::undefined_flags",
-        &[
-            "it_lmr_link.IT_ERR_INVALID_DTO_FLAGS",
-            "it_lmr_unlink.IT_ERR_INVALID_DTO_FLAGS",
-            "it_lmr_unlink.S04",
-            "it_status_t.F32",
-        ],
-        |f| {
-            let pair = f.pair()?;
-            let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
-            let lmr = unlinked(&pair.a, 1)?;
-            for bits in [0x80, 0x101, 0x8000_0003] {
-                let flags = DtoFlags::from_bits_retain(bits);
-                let link = Link { flags, ..Link::pages(lmr, &memory.pieces) };
-                refused(link.post(&pair.a, 1), Error::InvalidDtoFlags)?;
-            }
-            Link::pages(lmr, &memory.pieces).post(&pair.a, 2)?;
-            pair.a.done(2, DtoStatus::Success)?;
-            for bits in [0x80, 0x101, 0x8000_0003] {
-                let flags = DtoFlags::from_bits_retain(bits);
-                refused(f.a.lmr_unlink(lmr, pair.a.ep, 3, flags), Error::InvalidDtoFlags)?;
-            }
-            check!(linked(&f.a, lmr)?);
-            check_eq!(Error::InvalidDtoFlags as u32, 31);
-            Ok(())
-        },
-    ),
+    test("link::undefined_flags", &["it_lmr_unlink.S04", "it_status_t.F32"], |f| {
+        let pair = f.pair()?;
+        let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
+        let lmr = unlinked(&pair.a, 1)?;
+        for bits in [0x80, 0x101, 0x8000_0003] {
+            let flags = DtoFlags::from_bits_retain(bits);
+            let link = Link { flags, ..Link::pages(lmr, &memory.pieces) };
+            refused(link.post(&pair.a, 1), Error::InvalidDtoFlags)?;
+        }
+        Link::pages(lmr, &memory.pieces).post(&pair.a, 2)?;
+        pair.a.done(2, DtoStatus::Success)?;
+        for bits in [0x80, 0x101, 0x8000_0003] {
+            let flags = DtoFlags::from_bits_retain(bits);
+            refused(f.a.lmr_unlink(lmr, pair.a.ep, 3, flags), Error::InvalidDtoFlags)?;
+        }
+        check!(linked(&f.a, lmr)?);
+        check_eq!(Error::InvalidDtoFlags as u32, 31);
+        Ok(())
+    }),
     // Null, freed, foreign and made-up handles are refused.
     test(
         "link::bad_handles",

@@ -170,8 +170,6 @@ pub(crate) const TESTS: &[Test] = &[
             "it_rmr_type_t.B08",
             "it_rmr_type_t.O01",
             "it_rmr_type_t.B09",
-            "it_ia_info_t.F74",
-            "it_ia_info_t.F75",
             "it_handle_t.F08",
             "it_status_t.F65",
         ],

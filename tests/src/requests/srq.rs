@@ -107,7 +107,6 @@ pub(crate) const TESTS: &[Test] = &[
             "it_srq_query.IT_ERR_INVALID_MASK",
             "it_srq_free.B01",
             "it_srq_free.IT_ERR_INVALID_SRQ",
-            "it_ia_info_t.F54",
             "it_handle_t.F10",
         ],
         |f| {
@@ -192,7 +191,6 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "srq::many_endpoints",
         &[
-            "it_srq_create.O01",
             "it_srq_create.B03",
             "it_srq_create.B07",
             "it_post_recv.B01",
@@ -405,9 +403,7 @@ pub(crate) const TESTS: &[Test] = &[
         pairs[0].b.broken()?;
         // No Receive is posted for longer than the sender waits.
         f.a.post_send(pairs[1].a.ep, &[], 3, SIGNALLED)?;
-        let done = pairs[1].a.reap()?;
-        check_eq!(done.cookie, 3);
-        check!(done.dto_status != DtoStatus::Success);
+        pairs[1].a.done(3, DtoStatus::ReceiverNotReady)?;
         pairs[1].a.broken()?;
         // The third connection is not affected.
         fill(f, srq, 7..8)?;
