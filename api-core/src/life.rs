@@ -6,15 +6,15 @@
 //!   thread that sees the new state finds no slot open, and closes them once more afterwards. A
 //!   thread that creates an object with a slot looks at the state once the slot and the table entry
 //!   exist ([`Life::created`]). So one of the two closes the new slot.
-//! - A call that creates, changes or frees objects counts itself first and looks at the state then
-//!   ([`Life::begin_call`]). The thread that frees the adapter changes the state first and then
-//!   waits until no call is counted ([`Life::wait_for_calls`]). So either the call fails, or the
-//!   thread waits for it.
+//! - A call that creates, changes or frees objects passes a [`Gate`] first ([`Life::begin_call`]).
+//!   The thread that frees the adapter closes the gate and waits until no call is inside
+//!   ([`Life::wait_for_calls`]). So either the call fails, or the thread waits for it.
 
 use alloc::sync::Arc;
 
-use platform::Platform;
-use platform::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
+use platform::gate::Inside;
+use platform::sync::atomic::{AtomicU8, Ordering, fence};
+use platform::{Gate, Platform};
 
 const ENABLED: u8 = 0;
 const DISABLED: u8 = 1;
@@ -23,8 +23,7 @@ const FREED: u8 = 2;
 /// The state of an adapter, and its calls in progress.
 pub struct Life {
     state: AtomicU8,
-    calls: AtomicU32,
-    platform: Arc<dyn Platform>,
+    calls: Gate,
 }
 
 /// Why an adapter takes no calls.
@@ -39,7 +38,7 @@ pub enum Ended {
 impl Life {
     /// The life of an adapter that is enabled.
     pub fn new(platform: Arc<dyn Platform>) -> Life {
-        Life { state: AtomicU8::new(ENABLED), calls: AtomicU32::new(0), platform }
+        Life { state: AtomicU8::new(ENABLED), calls: Gate::new(platform) }
     }
 
     /// Fails unless the adapter is enabled.
@@ -87,41 +86,22 @@ impl Life {
 
     /// Begins a call that creates, changes or frees objects; fails unless the adapter is enabled.
     pub fn begin_call(&self) -> Result<Call<'_>, Ended> {
-        self.calls.fetch_add(1, Ordering::AcqRel);
-        let call = Call(self);
-        // Either this thread sees that the adapter was freed, or the thread that frees it sees this
-        // call.
-        fence(Ordering::SeqCst);
+        let inside = self.calls.enter().ok_or(Ended::Freed)?;
         self.check()?;
-        Ok(call)
+        Ok(Call { _counted: inside })
     }
 
     /// Waits until no call is in progress, after [`Life::free`]. A call waits for the device at
     /// most, for a bounded time, and never for an event.
     pub fn wait_for_calls(&self) {
-        loop {
-            match self.calls.load(Ordering::Acquire) {
-                0 => return,
-                calls => _ = self.platform.wait(&self.calls, calls, None),
-            }
-        }
+        self.calls.close();
+        self.calls.wait();
     }
 }
 
 /// A call in progress; it ends when this is dropped.
-pub struct Call<'a>(&'a Life);
-
-impl Drop for Call<'_> {
-    fn drop(&mut self) {
-        let last = self.0.calls.fetch_sub(1, Ordering::AcqRel) == 1;
-        // Either this thread sees that the adapter was freed, or the thread that frees it sees that
-        // the call has ended. Without the fence both may miss the other's write, and no thread
-        // wakes the one that waits.
-        fence(Ordering::SeqCst);
-        if last && self.0.is_freed() {
-            self.0.platform.wake(&self.0.calls);
-        }
-    }
+pub struct Call<'a> {
+    _counted: Inside<'a>,
 }
 
 #[cold]

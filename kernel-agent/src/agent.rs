@@ -16,8 +16,8 @@ use core::time::Duration;
 use nic_abi::ident;
 use nic_abi::registers::Identity;
 use nic_hal::{Death, Nic, Transport};
-use platform::sync::{self, Mutex};
-use platform::{DmaBuffer, Platform};
+use platform::sync::Mutex;
+use platform::{DmaBuffer, Platform, Signal};
 
 use crate::connections::ConnectionManager;
 use crate::cq::Cq;
@@ -146,8 +146,8 @@ pub struct Agent {
     closed: AtomicBool,
     /// The number of the dispatcher thread; 0 when it does not run.
     dispatcher: AtomicU64,
-    /// 1 when the dispatcher thread has ended and dropped its reference to the agent.
-    finished: Arc<sync::atomic::AtomicU32>,
+    /// Raised once: the dispatcher thread has ended and dropped its reference to the agent.
+    finished: Arc<Signal>,
 }
 
 impl Agent {
@@ -182,7 +182,7 @@ impl Agent {
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             dispatcher: AtomicU64::new(0),
-            finished: Arc::new(sync::atomic::AtomicU32::new(0)),
+            finished: Arc::new(Signal::new(platform.clone())),
             platform,
             nic,
             identity,
@@ -190,7 +190,7 @@ impl Agent {
             config,
         });
         if let Err(error) = agent.start() {
-            agent.finished.store(1, Ordering::Release);
+            agent.finished.raise();
             agent.close();
             return Err(error);
         }
@@ -215,10 +215,9 @@ impl Agent {
             agent.dispatcher.store(agent.platform.current_thread(), Ordering::Release);
             dispatcher.run(&agent);
             agent.dispatcher.store(0, Ordering::Release);
-            let (finished, platform) = (agent.finished.clone(), agent.platform.clone());
+            let finished = agent.finished.clone();
             drop(agent);
-            finished.store(1, Ordering::Release);
-            platform.wake(&finished);
+            finished.raise();
         };
         self.platform.spawn(&format!("agent-{}", self.number), Box::new(main))?;
         Ok(())
@@ -292,10 +291,9 @@ impl Agent {
     /// Work requests on all queues that are posted and have not completed. Counts QP1's, except the
     /// receives that it always has posted. Looks at every queue.
     pub fn outstanding(&self) -> u32 {
-        let qps = self.qps.all();
-        let qps = qps.iter().filter(|qp| qp.qpn() != ident::QPN_GSI);
+        let qps = self.qps.all().filter(|qp| qp.qpn() != ident::QPN_GSI);
         let qps: u32 = qps.map(|qp| qp.sends.len() + qp.receives.len()).sum();
-        let srqs: u32 = self.srqs.all().iter().map(|srq| srq.outstanding()).sum();
+        let srqs: u32 = self.srqs.all().map(|srq| srq.outstanding()).sum();
         qps + srqs + self.connections.qp1().map_or(0, |qp1| qp1.outstanding())
     }
 
@@ -363,10 +361,14 @@ impl Agent {
         }
     }
 
-    /// Closes all queue pairs to posts and notifies all clients, once.
+    /// Closes all queues to posts and notifies all clients, once. When this returns, no post is
+    /// under way.
     pub(crate) fn device_died(&self, death: Death) {
         for qp in self.qps.all() {
             qp.device_died();
+        }
+        for srq in self.srqs.all() {
+            srq.device_died();
         }
         if death != Death::Closed {
             self.for_each_client(|client| client.upcall(|up| up.catastrophic(death)));
@@ -389,12 +391,25 @@ impl Agent {
         self.stopping.store(true, Ordering::Release);
         self.nic.signal().raise();
         let deadline = self.platform.now() + CLOSE_DEADLINE;
-        while self.finished.load(Ordering::Acquire) == 0 && !self.in_dispatcher() {
+        while self.finished.value() == 0 && !self.in_dispatcher() {
             if self.platform.now() >= deadline {
                 log::error!("agent {}: an upcall has not returned in time", self.number);
                 break;
             }
-            self.platform.wait(&self.finished, 0, Some(deadline));
+            self.finished.wait(0, Some(deadline));
+        }
+        // Another agent may open the NIC as soon as it is reset. So before that, nothing may be
+        // left that writes to its registers: no call with a command under way, no poster, no
+        // reaper.
+        self.nic.retire();
+        let own = self.own.lock().take();
+        let clients = core::mem::take(&mut *self.clients.lock());
+        for client in clients.iter().chain(&own) {
+            client.end_calls();
+        }
+        self.device_died(Death::Closed);
+        for cq in self.cqs.all() {
+            cq.leave();
         }
         let confirmed = self.nic.close();
         if !confirmed {
@@ -404,20 +419,14 @@ impl Agent {
                 self.nic.quarantined()
             );
         }
-        self.device_died(Death::Closed);
         self.connections.clear();
         // These and the agent refer to each other.
         let qp1 = self.connections.stop();
-        let own = self.own.lock().take();
-        let clients = core::mem::take(&mut *self.clients.lock());
         for client in clients.iter().chain(&own) {
             client.drop_objects();
         }
         drop((qp1, own, clients));
         self.qps.clear();
-        for cq in self.cqs.all() {
-            cq.forget_all();
-        }
         self.cqs.clear();
         self.srqs.clear();
     }

@@ -1,15 +1,19 @@
 //! One consumer of an agent: an opened IA.
 //!
-//! Locks: `upcall` (sleeps; held during an upcall, so that [`Client::detach`] can wait for its
-//! end), `objects` (spins, leaf).
+//! Two gates let the end of a client wait for its users: `calls`, which each call passes that makes
+//! an object, a connection or a listening point, and `in_upcall`, which each upcall passes. So what
+//! a call makes is either found and destroyed by the end, or not made.
+//!
+//! Locks: `objects` (spins, leaf).
 
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use nic_abi::wqe::{LinkFlags, ListElement};
-use platform::SleepLock;
+use platform::Gate;
+use platform::gate::Inside;
 use platform::sync::Mutex;
 use roce::cm::redirection::Redirection;
 use roce::cm::rej::Reason;
@@ -37,10 +41,13 @@ pub struct Client {
     agent: Arc<Agent>,
     /// `None` for the agent's own client.
     upcalls: Option<Weak<dyn Upcalls>>,
-    detached: AtomicBool,
     /// The most connections at the same time.
     max_connections: AtomicU32,
-    upcall: SleepLock,
+    /// Calls in progress that make something of the client's. Closed when the client is detached,
+    /// or the agent closed.
+    calls: Gate,
+    /// The upcall in progress. Closed when the client is detached.
+    in_upcall: Gate,
     objects: Mutex<BTreeMap<(Counter, u32), AnyObject>>,
 }
 
@@ -49,9 +56,9 @@ impl Client {
         Arc::new(Client {
             agent: agent.clone(),
             upcalls,
-            detached: AtomicBool::new(false),
             max_connections: AtomicU32::new(u32::MAX),
-            upcall: SleepLock::default(),
+            calls: Gate::new(agent.platform().clone()),
+            in_upcall: Gate::new(agent.platform().clone()),
             objects: Mutex::new(BTreeMap::new()),
         })
     }
@@ -96,10 +103,7 @@ impl Client {
 
     /// Makes an upcall, unless the client is detached. In the dispatcher thread, with no lock held.
     pub(crate) fn upcall(&self, call: impl FnOnce(&dyn Upcalls)) {
-        let _upcall = self.upcall.lock(self.agent.platform());
-        if self.detached.load(Ordering::Acquire) {
-            return;
-        }
+        let Some(_inside) = self.in_upcall.enter() else { return };
         if let Some(upcalls) = self.upcalls.as_ref().and_then(Weak::upgrade) {
             call(&*upcalls);
         }
@@ -116,8 +120,20 @@ impl Client {
         drop(objects);
     }
 
-    fn attached(&self) -> Result<(), Error> {
-        if self.detached.load(Ordering::Acquire) { Err(Error::Gone) } else { Ok(()) }
+    /// Begins a call that makes something of the client's. Fails once the client is detached or
+    /// the agent closed.
+    fn call(&self) -> Result<Inside<'_>, Error> {
+        self.calls.enter().ok_or_else(|| match self.agent.death() {
+            Some(death) if !self.in_upcall.is_closed() => Error::DeviceDead(death),
+            _ => Error::Gone,
+        })
+    }
+
+    /// Refuses further calls that make something of the client's, and waits for those in progress.
+    /// They wait for the device at most, and not at all if that is dead.
+    pub(crate) fn end_calls(&self) {
+        self.calls.close();
+        self.calls.wait();
     }
 
     /// Closes the client and destroys its objects, users before what they use: connections and
@@ -125,12 +141,13 @@ impl Client {
     /// an upcall in progress, unless it is called in an upcall, and no upcall begins afterwards. So
     /// hold no lock that an upcall takes.
     pub fn detach(&self) {
-        if self.detached.swap(true, Ordering::AcqRel) {
+        if !self.in_upcall.close() {
             return;
         }
         if !self.agent.in_dispatcher() {
-            drop(self.upcall.lock(self.agent.platform()));
+            self.in_upcall.wait();
         }
+        self.end_calls();
         self.agent.connections.detach(self);
         // In the order of Counter, which is the one in which they can go.
         let objects: Vec<(Counter, u32)> = self.objects.lock().keys().copied().collect();
@@ -159,13 +176,13 @@ impl Client {
 
     /// Creates a protection domain (VIA: a protection tag).
     pub fn create_pd(self: &Arc<Client>) -> Result<Arc<Pd>, Error> {
-        self.attached()?;
+        let _call = self.call()?;
         Pd::create(self)
     }
 
     /// Creates a CQ with room for at least `entries`.
     pub fn create_cq(self: &Arc<Client>, entries: u32, context: u64) -> Result<Arc<Cq>, Error> {
-        self.attached()?;
+        let _call = self.call()?;
         Cq::create(self, entries, context, None)
     }
 
@@ -176,13 +193,13 @@ impl Client {
         context: u64,
         slot_params: SlotParams<'_, Consumer>,
     ) -> Result<Arc<Cq>, Error> {
-        self.attached()?;
+        let _call = self.call()?;
         Cq::create(self, entries, context, Some(slot_params))
     }
 
     /// Creates a queue pair (VIA: a VI) in state RESET.
     pub fn create_qp(self: &Arc<Client>, attributes: &QpAttributes<'_>) -> Result<Arc<Qp>, Error> {
-        self.attached()?;
+        let _call = self.call()?;
         Qp::create(self, attributes)
     }
 
@@ -195,7 +212,7 @@ impl Client {
         limit: u32,
         context: u64,
     ) -> Result<Arc<Srq>, Error> {
-        self.attached()?;
+        let _call = self.call()?;
         Srq::create(self, pd, max_requests, max_segments, limit, context)
     }
 
@@ -208,7 +225,7 @@ impl Client {
         base: u64,
         memory: &MemoryList<'_>,
     ) -> Result<Arc<Region>, Error> {
-        self.attached()?;
+        let _call = self.call()?;
         Region::register(self, pd, &Link { flags, base, memory: *memory })
     }
 
@@ -223,7 +240,7 @@ impl Client {
         of: &Region,
         of_key: u32,
     ) -> Result<Arc<Region>, Error> {
-        self.attached()?;
+        let _call = self.call()?;
         Region::share(self, pd, flags, base, of, of_key)
     }
 
@@ -253,7 +270,7 @@ impl Client {
         pd: &Arc<Pd>,
         max_elements: u32,
     ) -> Result<Arc<Region>, Error> {
-        self.attached()?;
+        let _call = self.call()?;
         Region::allocate(self, pd, max_elements)
     }
 
@@ -263,13 +280,13 @@ impl Client {
         pd: &Arc<Pd>,
         window_type: WindowType,
     ) -> Result<Arc<Window>, Error> {
-        self.attached()?;
+        let _call = self.call()?;
         Window::allocate(self, pd, window_type)
     }
 
     /// Listens for a service. Requests come as `CmEventKind::Request` with `context`.
     pub fn listen(self: &Arc<Client>, service: roce::ServiceId, context: u64) -> Result<ListenId, Error> {
-        self.attached()?;
+        let _call = self.call()?;
         self.agent.connections.listen(self, service, context)
     }
 
@@ -288,7 +305,7 @@ impl Client {
         handshake: Handshake,
         private_data: &[u8],
     ) -> Result<ConnectionId, Error> {
-        self.attached()?;
+        let _call = self.call()?;
         self.agent.connections.connect(self, qp, params, handshake, private_data)
     }
 
@@ -302,7 +319,8 @@ impl Client {
         params: &AcceptParams,
         private_data: &[u8],
     ) -> Result<(), Error> {
-        self.attached()?;
+        let _call = self.call()?;
+        let _call = self.call()?;
         self.agent.connections.accept(self, connection, qp, params, private_data)
     }
 
@@ -350,7 +368,7 @@ impl Client {
         params: &ResolveParams<'_>,
         context: u64,
     ) -> Result<(ResolutionId, u32), Error> {
-        self.attached()?;
+        let _call = self.call()?;
         self.agent.connections.open_resolution(self, params, context)
     }
 

@@ -463,10 +463,10 @@ impl Cq {
         });
     }
 
-    /// Empties the cache of queue pairs: they hold references to their CQs.
-    pub(crate) fn forget_all(&self) {
-        let forgotten = self.consumer.lock().queue().map(|consumer| core::mem::take(&mut consumer.seen));
-        drop(forgotten);
+    /// Takes the queue out of its slot, with the caches: the queue pairs in them have references to
+    /// their CQs. When this returns, no thread takes completions or arms the CQ.
+    pub(crate) fn leave(&self) {
+        drop(self.consumer.vacate());
     }
 
     /// Calls `run` while no thread polls.

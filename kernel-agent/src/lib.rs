@@ -34,6 +34,7 @@ pub mod key;
 mod object;
 mod post;
 mod qp;
+mod qp_state;
 mod region;
 mod slot;
 mod srq;

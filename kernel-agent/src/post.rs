@@ -4,12 +4,11 @@
 //! slot's), and rings the doorbell.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
 
 use nic_abi::wqe::{LinkFlags, Segment, SendFlags};
 use nic_hal::{Operation, Outstanding, Refused, Request, SendQueue, Shadow};
 
-use crate::qp::{Qp, QpType, RECEIVES_FROM, SENDS_FROM};
+use crate::qp::{Qp, QpType};
 use crate::slot::{OwnerGuard, QueueSlot};
 use crate::{Link, PostError, Region, Window};
 
@@ -111,7 +110,7 @@ impl Qp {
         // Read under the queue's lock: a thread that closes the queue pair to posts and takes the
         // lock afterwards knows that no post is under way.
         match guard.queue() {
-            Some(sender) if self.state.load(Ordering::Relaxed) >= SENDS_FROM => Ok(&mut sender.queue),
+            Some(sender) if self.state.takes_sends() => Ok(&mut sender.queue),
             _ => Err(self.why_not()),
         }
     }
@@ -203,7 +202,7 @@ impl Qp {
     ) -> Result<(), PostError> {
         let Some(receive) = &self.receive else { return Err(PostError::Kind) };
         let mut queue = receive.lock();
-        if self.state.load(Ordering::Relaxed) < RECEIVES_FROM {
+        if !self.state.takes_receives() {
             return Err(self.why_not());
         }
         queue.push(&self.receives, solicited, segments, segment, shadow)?;

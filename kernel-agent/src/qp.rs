@@ -1,19 +1,16 @@
 //! Queue pairs (VIA: VIs): their life and state. Posting is in `post`.
 //!
-//! `state` is the state to which the agent last moved the queue pair, or that an event reported.
-//! Posts read it instead of asking the device, which decides in the end. A queue pair that is gone
-//! has state RESET, in which it takes no posts.
-//!
 //! Locks: `control` (sleeps; modify, destroy), then the slot of `send`, and `receive` (spin;
 //! posting). Completions are retired under their CQ's lock, without any of these.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nic_abi::admin::{ModifyQp, QpFlags, QpInfo, QpMask, QpState};
 use nic_abi::ident;
 use nic_abi::wqe::LinkFlags;
 use nic_hal::{Lease, Outstanding, QpParams, ReceiveQueue, Retired};
+use platform::sleep_lock::SleepGuard;
 use platform::sync::Mutex;
 use platform::use_count::Use;
 use platform::{Privileged, SleepLock};
@@ -24,6 +21,7 @@ use crate::cm::ConnectionId;
 use crate::cq::Cq;
 use crate::object::begin_use;
 use crate::post::{SegmentLimits, Sender};
+use crate::qp_state::PostState;
 use crate::region::Pd;
 use crate::slot::{NOT_READY, SlotOwner, SlotParams};
 use crate::srq::Srq;
@@ -118,11 +116,9 @@ pub struct Qp {
     context: u64,
     send_cq: Arc<Cq>,
     receive_cq: Arc<Cq>,
-    /// A [`QpState`].
-    pub(crate) state: AtomicU32,
-    /// Destroyed, or the device is dead.
-    gone: AtomicBool,
-    /// The device reported that the queue pair is in ERROR. Only a reset clears it.
+    pub(crate) state: PostState,
+    /// The device reported that the queue pair is in ERROR. Only a reset clears it. Changed with
+    /// `control` held, so that the mark cannot get into the queue pair's next life.
     broken: AtomicBool,
     /// The queue pair was reset before, so an event may be from before the reset.
     was_reset: AtomicBool,
@@ -139,14 +135,6 @@ pub struct Qp {
     /// Its connection's id plus one; 0 for none.
     connection: AtomicU64,
 }
-
-/// States from here on let sends be posted.
-pub(crate) const SENDS_FROM: u32 = QpState::Rts as u32;
-/// States from here on let receives be posted.
-pub(crate) const RECEIVES_FROM: u32 = QpState::Init as u32;
-const _: () = assert!(QpState::Reset as u32 == 0 && (QpState::Init as u32) < QpState::Rtr as u32);
-const _: () = assert!((QpState::Rtr as u32) < SENDS_FROM && SENDS_FROM < QpState::Sqd as u32);
-const _: () = assert!((QpState::Sqd as u32) < QpState::Error as u32);
 
 impl Qp {
     pub(crate) fn create(client: &Arc<Client>, attributes: &QpAttributes<'_>) -> Result<Arc<Qp>, Error> {
@@ -227,8 +215,7 @@ impl Qp {
             context: attributes.context,
             send_cq: attributes.send_cq.clone(),
             receive_cq: attributes.receive_cq.clone(),
-            state: AtomicU32::new(QpState::Reset as u32),
-            gone: AtomicBool::new(false),
+            state: PostState::new(),
             broken: AtomicBool::new(false),
             was_reset: AtomicBool::new(false),
             send,
@@ -282,12 +269,12 @@ impl Qp {
         if self.broken.load(Ordering::Acquire) {
             return QpState::Error;
         }
-        QpState::from_word(self.state.load(Ordering::Acquire)).unwrap_or(QpState::Reset)
+        self.state.get().unwrap_or(QpState::Reset)
     }
 
     /// Whether the queue pair was destroyed or the device is dead.
     pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+        self.state.is_gone()
     }
 
     pub(crate) fn connection(&self) -> Option<ConnectionId> {
@@ -357,12 +344,8 @@ impl Qp {
         }
         agent.nic().modify_qp(self.qpn, modify).map_err(|error| self.state_error(error))?;
         if let Some(state) = state {
-            self.state.store(state as u32, Ordering::Release);
+            let _ = self.state.set(state);
             self.update_slot();
-        }
-        // If the device has died since, the queue pair stays closed to posts.
-        if agent.is_dead() {
-            self.device_died();
         }
         Ok(())
     }
@@ -394,19 +377,24 @@ impl Qp {
         }
     }
 
-    /// Closes both queues to posts. When this returns, no post is under way.
-    fn close_to_posts(&self) -> u32 {
-        let before = self.state.swap(QpState::Reset as u32, Ordering::AcqRel);
+    /// Waits until no post that began before the last change of `state` is under way, on either
+    /// queue.
+    fn settle_posts(&self) {
         self.update_slot();
         if let Some(receive) = &self.receive {
             drop(receive.lock());
         }
-        before
+    }
+
+    /// Closes the queue pair to posts for good. When this returns, no post is under way.
+    fn end_posts(&self) {
+        self.state.end();
+        self.settle_posts();
     }
 
     /// Closes or reopens the slot by the state: the fast path checks nothing but the slot.
     fn update_slot(&self) {
-        self.send.set_not_ready(|| self.state.load(Ordering::Acquire) < SENDS_FROM);
+        self.send.set_not_ready(|| !self.state.takes_sends());
     }
 
     /// Leaves the send queue's slot to a successor for good: the send queue takes no posts any
@@ -421,10 +409,11 @@ impl Qp {
     /// for its heads, so no thread may post meanwhile.
     fn reset(&self, modify: &ModifyQp) -> Result<(), Error> {
         let agent = self.client.agent();
-        let before = self.close_to_posts();
+        let Some(before) = self.state.set(QpState::Reset) else { return Err(Error::Gone) };
+        self.settle_posts();
         if let Err(error) = agent.nic().modify_qp(self.qpn, modify) {
             if !agent.is_dead() {
-                self.state.store(before, Ordering::Release);
+                let _ = self.state.set(before);
                 self.update_slot();
             }
             return Err(self.state_error(error));
@@ -477,34 +466,26 @@ impl Qp {
     /// Records the event that the queue pair went to ERROR by itself. Returns false if the event is
     /// from before the last reset.
     pub(crate) fn broke(&self) -> bool {
+        let control = self.control.lock(self.client.agent().platform());
         if self.was_reset.load(Ordering::Acquire) {
             // The event may be from before the reset. Such events are rare, so ask the device.
-            let _control = self.control.lock(self.client.agent().platform());
             match self.query() {
                 Ok(info) if info.state == QpState::Error as u32 => {}
                 _ => return false,
             }
-            self.set_broken();
-        } else {
-            self.set_broken();
         }
+        self.set_broken(&control);
         true
     }
 
-    fn set_broken(&self) {
+    fn set_broken(&self, _control: &SleepGuard<'_>) {
         self.broken.store(true, Ordering::Release);
-        // In ERROR the device takes posts and flushes them. A queue pair that is closed to posts
-        // (it is reset or gone) stays closed.
-        let error = QpState::Error as u32;
-        let to_error = |state| if state == QpState::Reset as u32 { None } else { Some(error) };
-        let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, to_error);
+        self.state.broke();
     }
 
     /// Closes the queue pair to posts for good: the device is dead.
     pub(crate) fn device_died(&self) {
-        self.gone.store(true, Ordering::Release);
-        self.state.store(QpState::Reset as u32, Ordering::Release);
-        self.update_slot();
+        self.end_posts();
     }
 
     /// The queue pair's attributes and state, as the device has them.
@@ -534,12 +515,9 @@ impl Qp {
         }
         let _control = self.control.lock(agent.platform());
         let Some(parents) = self.parents.lock().take() else { return Err(Error::Gone) };
-        self.gone.store(true, Ordering::Release);
-        self.close_to_posts();
+        self.end_posts();
         // A connection that was made meanwhile.
-        if let Some(connection) = self.connection() {
-            agent.connections.abandon(connection);
-        }
+        agent.connections.abandon_of(self);
         let result = agent.nic().destroy_qp(self.qpn, &self.lease);
         // A thread that resolves a completion of this queue pair holds the CQ's lock, which
         // `forget` takes. After the two calls no thread resolves one.

@@ -1,5 +1,8 @@
 //! Shared receive queues.
 //!
+//! `queue` is closed to posts when the SRQ is destroyed or the device dies. A post checks that
+//! under the queue's lock, so it cannot ring the doorbell of the SRQ that gets the number next.
+//!
 //! Locks: `control` (sleeps; commands to the device), then `queue` (leaf). When a receive is
 //! retired, `queue` is taken under the lock of a CQ and of a queue pair's slot.
 
@@ -7,6 +10,7 @@ use alloc::sync::Arc;
 
 use nic_abi::wqe::Segment;
 use nic_hal::{Retired, Shadow, SharedReceiveQueue, SrqParams};
+use platform::Closable;
 use platform::sync::Mutex;
 use platform::use_count::{Counted, Use, UseCount};
 
@@ -23,7 +27,7 @@ pub struct Srq {
     generation: u32,
     context: u64,
     max_segments: u32,
-    queue: Mutex<SharedReceiveQueue>,
+    queue: Closable<SharedReceiveQueue>,
     pd: Mutex<Option<Use<Pd>>>,
 }
 
@@ -61,11 +65,16 @@ impl Srq {
             generation,
             context,
             max_segments,
-            queue: Mutex::new(queue),
+            queue: Closable::new(queue),
             pd: Mutex::new(Some(pd)),
         });
         agent.srqs.put(slot, srq.clone());
         client.register_object(Counter::Srqs, slot, AnyObject::Srq(srq.clone()));
+        // If the device has died meanwhile, its death was reported before this SRQ was in the
+        // table.
+        if agent.is_dead() {
+            srq.device_died();
+        }
         Ok(srq)
     }
 
@@ -94,10 +103,7 @@ impl Srq {
         segment: impl Fn(&T) -> Segment,
         shadow: Shadow,
     ) -> Result<(), PostError> {
-        if self.object.alive().is_err() || self.client().agent().is_dead() {
-            return Err(PostError::Gone);
-        }
-        let mut queue = self.queue.lock();
+        let mut queue = self.queue.enter().ok_or(PostError::Gone)?;
         queue.push(solicited, segments, segment, shadow)?;
         queue.ring();
         Ok(())
@@ -154,6 +160,12 @@ impl Srq {
         Ok((self.queue.lock().limit(), limit))
     }
 
+    /// Closes the queue to posts for good: the device is dead. When this returns, no post is under
+    /// way.
+    pub(crate) fn device_died(&self) {
+        self.queue.close();
+    }
+
     /// How many receives are outstanding.
     pub fn outstanding(&self) -> u32 {
         self.queue.lock().outstanding()
@@ -163,8 +175,12 @@ impl Srq {
     pub fn destroy(&self) -> Result<(), Error> {
         let destroying = self.object.begin_destroy()?;
         let agent = self.client().agent();
+        self.queue.close();
         let lease = self.queue.lock().lease().clone();
         let answer = agent.nic().destroy_srq(self.number(), &lease);
+        if let Err(nic_hal::Error::Command(_)) = answer {
+            self.queue.reopen();
+        }
         destroying.finish(answer, agent.srqs.numbers(), |_| drop(agent.srqs.remove(self.number())))?;
         drop(self.pd.lock().take());
         Ok(())

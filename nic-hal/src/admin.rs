@@ -167,6 +167,10 @@ impl AdminQueue {
         let first = u64::from(opcode as u16) | u64::from(flags) << 16;
         self.wait(life, deadline, false, || {
             let mut producer = self.producer.lock();
+            // Under the lock: once the device is closed, another driver may use its doorbells.
+            if life.death().is_some() {
+                return None;
+            }
             let (index, bit) = (producer.tail, 1 << (producer.tail & MASK));
             if producer.busy & bit != 0 {
                 producer.crowded = true;
@@ -187,6 +191,11 @@ impl AdminQueue {
             self.doorbell.ring(producer.tail);
             Some(Submitted { index, id, event })
         })
+    }
+
+    /// Waits until no thread writes a command. After the device's death none begins to.
+    pub(crate) fn settle(&self) {
+        drop(self.producer.lock());
     }
 
     /// Frees the entry at `index`, whose answer was read.

@@ -140,6 +140,13 @@ impl Nic {
         self.life.end(Death::Protocol);
     }
 
+    /// Declares the device dead because its use ends. When this returns, no thread writes a
+    /// command.
+    pub fn retire(&self) {
+        self.life.end(Death::Closed);
+        self.admin.settle();
+    }
+
     /// Ends all use of the device: masks its interrupts and resets it. The device is dead from then
     /// on.
     ///
@@ -149,6 +156,7 @@ impl Nic {
         if self.closed.swap(true, Ordering::AcqRel) {
             return self.quarantine.is_released();
         }
+        self.retire();
         let limit = match self.life.end(Death::Closed) {
             Death::Closed => control::DEADLINE,
             _ => control::DEAD_DEADLINE,

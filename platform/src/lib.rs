@@ -14,7 +14,9 @@
 extern crate alloc;
 
 mod chunks;
+mod closable;
 pub mod extents;
+pub mod gate;
 mod growing;
 pub mod memory;
 #[cfg(ferrovia_model)]
@@ -31,6 +33,8 @@ pub mod use_count;
 
 use alloc::boxed::Box;
 pub use chunks::Chunks;
+pub use closable::{Closable, ClosableGuard};
+pub use gate::Gate;
 pub use growing::Growing;
 pub use memory::{BusExtent, DmaBuffer, OutOfBounds, RawDma, SharedSlice};
 pub use packed::Packed;

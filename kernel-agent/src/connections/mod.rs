@@ -316,7 +316,7 @@ impl ConnectionManager {
         handshake: Handshake,
         private_data: &[u8],
     ) -> Result<ConnectionId, Error> {
-        let qpn = connectable(client, qp)?;
+        connectable(client, qp)?;
         let source_gid =
             gid_index(&self.identity, params.path.local_gid).ok_or(Error::OutOfRange("source GID"))?;
         self.check_depths(params.depths)?;
@@ -324,6 +324,8 @@ impl ConnectionManager {
         let mtu = params.path_mtu.min(PathMtu::at_most(self.identity.mtu));
         let now = self.platform.now();
         let mut tables = self.tables.lock();
+        // Again under the lock, since the queue pair may be destroyed: see `abandon_of`.
+        let qpn = connectable(client, qp)?;
         if !tables.admits(client) {
             return Err(Error::NoResources(Resource::Connections));
         }
@@ -370,11 +372,13 @@ impl ConnectionManager {
         params: &AcceptParams,
         private_data: &[u8],
     ) -> Result<(), Error> {
-        let qpn = connectable(client, qp)?;
+        connectable(client, qp)?;
         self.check_depths(params.depths)?;
         let now = self.platform.now();
         let (held_back, modify) = {
             let mut tables = self.tables.lock();
+            // As in `connect`.
+            let qpn = connectable(client, qp)?;
             let end = tables.end(client, id)?;
             if end.qp.is_some() {
                 return Err(Error::ConnectionState);
@@ -491,6 +495,17 @@ impl ConnectionManager {
         let end = self.give_up(&mut self.tables.lock(), id);
         // Dropped without the lock.
         end.is_some()
+    }
+
+    /// [`ConnectionManager::abandon`] for the connection of a queue pair that is gone. It looks for
+    /// the connection under the lock under which connections are made, so none is made afterwards.
+    pub(crate) fn abandon_of(&self, qp: &Qp) {
+        let end = {
+            let mut tables = self.tables.lock();
+            qp.connection().and_then(|id| self.give_up(&mut tables, id))
+        };
+        // Dropped without the lock.
+        drop(end);
     }
 
     /// Ends all connections, listening points and service resolutions of a client.

@@ -1,0 +1,321 @@
+//! Objects are made, used and connected while what they stand on ends: whichever thread is first,
+//! nothing is left, and nothing reaches what comes next in the same place.
+
+extern crate ferrovia_sim as sim;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use kernel_agent::{
+    Agent, AsyncEvent, Client, CmEvent, Config, ConnectParams, Counts, Cq, Death, Error, Handshake,
+    LinkFlags, Operation, Pd, Qp, QpAttributes, QpType, Request, ResolutionEvent, SendFlags, Shadow, Srq,
+    Upcalls,
+};
+use nic_abi::registers;
+use nic_hal::Transport;
+use platform::{Platform, Signal};
+use roce::{Gid, Path, ServiceId};
+use sim::World;
+
+const SEEDS: u64 = 150;
+
+/// A client that hears nothing.
+struct Deaf;
+
+impl Upcalls for Deaf {
+    fn completion(&self, _: u64) {}
+    fn asynchronous(&self, _: AsyncEvent) {}
+    fn connection(&self, _: CmEvent<'_>) {}
+    fn resolution(&self, _: ResolutionEvent<'_>) {}
+    fn catastrophic(&self, _: Death) {}
+}
+
+/// An agent of the only NIC, with a client.
+struct Node {
+    platform: Arc<dyn Platform>,
+    device: Arc<dyn Transport>,
+    agent: Arc<Agent>,
+    client: Arc<Client>,
+    _upcalls: Arc<dyn Upcalls>,
+}
+
+impl Node {
+    fn new(world: &World) -> Node {
+        let (platform, device) = (world.platform(), world.transports().remove(0));
+        // One SRQ, so that the next one has the same number.
+        let config = Config { max_srqs: 1, ..Config::default() };
+        let agent = Agent::open(platform.clone(), device.clone(), 0, config).expect("an agent");
+        let upcalls: Arc<dyn Upcalls> = Arc::new(Deaf);
+        let client = agent.attach(Arc::downgrade(&upcalls)).expect("a client");
+        Node { platform, device, agent, client, _upcalls: upcalls }
+    }
+
+    /// Runs `body` in a thread of its own.
+    fn spawn(&self, body: impl FnOnce() + Send + 'static) -> Running {
+        let (ended, platform) = (Arc::new(Signal::new(self.platform.clone())), self.platform.clone());
+        let end = ended.clone();
+        let body = move || {
+            body();
+            end.raise();
+        };
+        platform.spawn("other", Box::new(body)).expect("a thread");
+        Running(ended)
+    }
+
+    /// Lets other threads run for a moment that the seed decides.
+    fn pause(&self, world: &World) {
+        for _ in 0..world.random() % 40 {
+            self.platform.now();
+        }
+    }
+
+    fn pd(&self) -> Arc<Pd> {
+        self.client.create_pd().expect("a domain")
+    }
+
+    fn cq(&self) -> Arc<Cq> {
+        self.client.create_cq(16, 0).expect("a CQ")
+    }
+
+    fn qp(&self, pd: &Arc<Pd>, cq: &Arc<Cq>) -> Arc<Qp> {
+        let qp = self.client.create_qp(&attributes(pd, cq)).expect("a queue pair");
+        qp.to_init(LinkFlags::empty()).expect("INIT");
+        qp
+    }
+
+    fn srq(&self, pd: &Arc<Pd>) -> Arc<Srq> {
+        self.client.create_srq(pd, 16, 1, 0, 0).expect("an SRQ")
+    }
+
+    /// How many receives the only SRQ's doorbell record reports as posted.
+    fn posted_to_srq(&self) -> u32 {
+        let mut tail = [0; 4];
+        self.device.registers().read(registers::SRQ_RECORDS, &mut tail).expect("a register");
+        u32::from_le_bytes(tail)
+    }
+
+    /// The doorbell FIFO's producer index, and all doorbell records.
+    fn doorbells(&self) -> Vec<u8> {
+        let records = registers::SIZE - registers::SQ_RECORDS;
+        let mut bytes = vec![0; 4 + records];
+        let (tail, rest) = bytes.split_at_mut(4);
+        self.device.registers().read(registers::FIFO_TAIL, tail).expect("a register");
+        self.device.registers().read(registers::SQ_RECORDS, rest).expect("registers");
+        bytes
+    }
+}
+
+struct Running(Arc<Signal>);
+
+impl Running {
+    fn join(self) {
+        while self.0.value() == 0 {
+            self.0.wait(0, None);
+        }
+    }
+}
+
+fn attributes<'a>(pd: &'a Arc<Pd>, cq: &'a Arc<Cq>) -> QpAttributes<'a> {
+    QpAttributes {
+        qp_type: QpType::Rc,
+        privileged: None,
+        pd,
+        send_cq: cq,
+        receive_cq: cq,
+        srq: None,
+        max_send_requests: 8,
+        max_send_segments: 1,
+        max_receive_requests: 8,
+        max_receive_segments: 1,
+        max_message: 0,
+        context: 0,
+        slot: None,
+    }
+}
+
+fn receive(cookie: u64) -> Shadow {
+    Shadow { cookie, data: 0 }
+}
+
+/// Makes objects of each type again and again, until that is refused.
+fn make_until_refused(client: &Arc<Client>) -> Error {
+    let mut round = 0;
+    loop {
+        round += 1;
+        let made = client.create_pd().and_then(|pd| {
+            let cq = client.create_cq(4, 0)?;
+            let qp = client.create_qp(&attributes(&pd, &cq))?;
+            let region = client.allocate_region(&pd, 1)?;
+            let window = client.allocate_window(&pd, kernel_agent::WindowType::Wide)?;
+            let listen = client.listen(ServiceId(100 + round), 0)?;
+            client.stop_listening(listen)?;
+            client.listen(ServiceId(100_000 + round), 0)?;
+            window.destroy()?;
+            region.destroy()?;
+            qp.destroy()?;
+            cq.destroy()?;
+            pd.destroy()
+        });
+        if let Err(error) = made {
+            return error;
+        }
+    }
+}
+
+fn each_seed(scenario: impl Fn(&World)) {
+    for seed in 0..SEEDS {
+        eprintln!("seed {seed}");
+        let outcome = sim::run(seed, 1, &scenario);
+        assert_eq!(outcome.left, Vec::<String>::new(), "seed {seed}: threads that did not end");
+    }
+}
+
+/// Drops the node. Nothing may keep the agent.
+fn nothing_keeps(node: Node) {
+    let agent: Weak<Agent> = Arc::downgrade(&node.agent);
+    drop(node);
+    assert!(agent.upgrade().is_none(), "objects that refer to each other keep the agent");
+}
+
+#[test]
+fn what_is_made_while_a_client_is_detached_is_destroyed() {
+    each_seed(|world| {
+        let node = Node::new(world);
+        let client = node.client.clone();
+        let maker = node.spawn(move || assert_eq!(make_until_refused(&client), Error::Gone));
+        node.pause(world);
+        node.client.detach();
+        maker.join();
+        assert_eq!(node.agent.counts(), Counts::default());
+        node.agent.close();
+        nothing_keeps(node);
+    });
+}
+
+#[test]
+fn what_is_made_while_an_agent_is_closed_goes_with_it() {
+    each_seed(|world| {
+        let node = Node::new(world);
+        let client = node.client.clone();
+        let maker = node.spawn(move || {
+            let refused = make_until_refused(&client);
+            // An object may be gone before the call that uses it finds the device dead.
+            assert!(matches!(refused, Error::DeviceDead(Death::Closed) | Error::Gone), "{refused:?}");
+        });
+        let listeners = [1u64, 2].map(|number| {
+            let client = node.client.clone();
+            node.spawn(move || {
+                let listen = |n| client.listen(ServiceId(number << 32 | n), 0);
+                let refused = (0..).find_map(|n| listen(n).and_then(|id| client.stop_listening(id)).err());
+                let refused = refused.expect("an end");
+                let ended = matches!(refused, Error::DeviceDead(_) | Error::Gone | Error::ConnectionState);
+                assert!(ended, "{refused:?}");
+            })
+        });
+        node.pause(world);
+        node.agent.close();
+        maker.join();
+        listeners.into_iter().for_each(Running::join);
+        assert_eq!(node.agent.counts(), Counts::default());
+        nothing_keeps(node);
+    });
+}
+
+#[test]
+fn a_post_to_an_srq_that_is_destroyed_does_not_ring_for_its_successor() {
+    each_seed(|world| {
+        let node = Node::new(world);
+        let pd = node.pd();
+        let former = node.srq(&pd);
+        let poster = node.spawn({
+            let former = former.clone();
+            move || while former.post_receive(false, &[], |&segment| segment, receive(1)).is_ok() {}
+        });
+        node.pause(world);
+        former.destroy().expect("no queue pair uses it");
+        let next = node.srq(&pd);
+        poster.join();
+        assert_eq!(node.posted_to_srq(), 0, "a doorbell of the successor");
+        next.destroy().expect("no queue pair uses it");
+        node.client.detach();
+        node.agent.close();
+    });
+}
+
+#[test]
+fn nothing_rings_once_the_agent_is_closed() {
+    each_seed(|world| {
+        let node = Node::new(world);
+        let pd = node.pd();
+        let (cq, srq) = (node.cq(), node.srq(&pd));
+        let qp = node.qp(&pd, &cq);
+        let ended = Arc::new(AtomicBool::new(false));
+        let mut running = Vec::new();
+        // Posters and reapers go on until some time after the agent is closed.
+        let until_the_end = |mut act: Box<dyn FnMut() + Send>| {
+            let (ended, platform) = (ended.clone(), node.platform.clone());
+            node.spawn(move || {
+                while !ended.load(Ordering::Acquire) {
+                    act();
+                    platform.now();
+                }
+                for _ in 0..4 {
+                    act();
+                }
+            })
+        };
+        let shared = srq.clone();
+        running.push(until_the_end(Box::new(move || {
+            let _ = shared.post_receive(false, &[], |&segment| segment, receive(1));
+        })));
+        let own = qp.clone();
+        running.push(until_the_end(Box::new(move || {
+            let _ = own.post_receive(false, &[], |&segment| segment, receive(2));
+            let operation = Operation::Send { immediate: None };
+            let request = Request { operation, flags: SendFlags::SIGNALED, shadow: Shadow::default() };
+            let _ = own.post_plain(&request);
+        })));
+        let (queue, poller) = (qp.clone(), cq.clone());
+        running.push(until_the_end(Box::new(move || {
+            // The receives flush, so that there is something to poll.
+            let _ = queue.to_error();
+            poller.arm(kernel_agent::Arm::Next);
+            poller.poll(16, |_| {});
+            let _ = queue.to_reset();
+            let _ = queue.to_init(LinkFlags::empty());
+        })));
+        node.pause(world);
+        node.agent.close();
+        let before = node.doorbells();
+        ended.store(true, Ordering::Release);
+        running.into_iter().for_each(Running::join);
+        assert!(node.doorbells() == before, "a doorbell of a NIC that another agent may have opened");
+        drop((pd, cq, srq, qp));
+        nothing_keeps(node);
+    });
+}
+
+#[test]
+fn a_queue_pair_that_is_destroyed_while_it_connects_leaves_no_connection() {
+    each_seed(|world| {
+        let node = Node::new(world);
+        let (pd, cq) = (node.pd(), node.cq());
+        let qp = node.qp(&pd, &cq);
+        let gid = Gid(node.agent.identity().gids[1]);
+        let connector = node.spawn({
+            let (client, qp) = (node.client.clone(), qp.clone());
+            move || {
+                let params = ConnectParams::new(Path::new(gid, gid), ServiceId(7));
+                let _ = client.connect(&qp, &params, Handshake::TwoWay, &[]);
+            }
+        });
+        node.pause(world);
+        qp.destroy().expect("the device works");
+        connector.join();
+        assert_eq!(node.agent.counts().connections, 0);
+        node.client.detach();
+        node.agent.close();
+        drop((pd, cq, qp));
+        nothing_keeps(node);
+    });
+}
