@@ -83,7 +83,7 @@ fn creates(looks: bool) {
     let death = thread::spawn({
         let shared = shared.clone();
         move || {
-            let close_all = || shared.1.all().iter().for_each(|object: &Arc<Object>| object.close());
+            let close_all = || shared.1.all().for_each(|object: Arc<Object>| object.close());
             assert!(shared.0.disable(close_all));
         }
     });

@@ -10,7 +10,6 @@
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use platform::Chunks;
 use platform::sync::atomic::{AtomicUsize, Ordering};
@@ -179,9 +178,9 @@ impl<T> Table<T> {
         self.entries.get(index)?.lock().object.clone()
     }
 
-    /// All objects at this moment.
-    pub fn all(&self) -> Vec<Arc<T>> {
-        self.entries.iter().filter_map(|entry| entry.lock().object.clone()).collect()
+    /// All objects, each as it is when its turn comes. Allocates nothing.
+    pub fn all(&self) -> impl Iterator<Item = Arc<T>> {
+        self.entries.iter().filter_map(|entry| entry.lock().object.clone())
     }
 }
 

@@ -158,12 +158,12 @@ impl Ia {
             return Err(Error::InvalidSpigot);
         }
         let wanted = service(conn_qual)?;
-        let listens = core.listens.all();
-        let listen = listens.iter().find(|listen| listen.service == wanted).ok_or(Error::InvalidConnQual)?;
+        let listen = core.listens.all().find(|listen| listen.service == wanted);
+        let listen = listen.ok_or(Error::InvalidConnQual)?;
         core.answer(cn_est_id, |pending| {
             let Side::Passive(asked) = &pending.side else { return Err(Error::InvalidCnEstId) };
             let request = ConnRequest { evd: listen.feed.handle, conn_qual: listen.qual, ..asked.request };
-            core.request(pending.connection, asked.path, request, listen, Origin::Call);
+            core.request(pending.connection, asked.path, request, &listen, Origin::Call);
             Ok(())
         })
     }

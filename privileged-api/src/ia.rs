@@ -16,8 +16,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use api_core::numbers::Number;
 use api_core::{CallbackThread, Context, Life, Slots, Table, handle};
 use kernel_agent::{Agent, Client, Consumer, Features, PCI_DEVICE, Sender, key};
-use platform::Privileged;
 use platform::sync::{Mutex, Once};
+use platform::{Privileged, SleepLock};
 
 use crate::address::NetAddr;
 use crate::address_handle::{AddressHandle, MAX_ADDRESS_HANDLES};
@@ -76,6 +76,8 @@ pub(crate) struct Core {
     pub(crate) life: Life,
     /// The IA is being freed: no callback may begin.
     closing: AtomicBool,
+    /// Held by a call that decides whether the IA can be freed.
+    freeing: SleepLock,
     pub(crate) context: Context,
     pub(crate) pzs: Table<Pz>,
     pub(crate) lmrs: Table<Lmr>,
@@ -163,6 +165,7 @@ impl Core {
             privileged,
             features,
             closing: AtomicBool::new(false),
+            freeing: SleepLock::new(),
             context: Context::new(),
             pzs,
             lmrs,
@@ -442,19 +445,7 @@ impl Ia {
     #[doc(alias = "it_ia_free")]
     pub fn ia_free(&self) -> Result<()> {
         let core = &self.0;
-        if core.life.is_freed() || core.closing.swap(true, Ordering::AcqRel) {
-            return Err(Error::InvalidIa);
-        }
-        let evds = core.evds.all();
-        if evds.iter().any(|evd| Core::callback_runs(evd)) {
-            core.closing.store(false, Ordering::Release);
-            // Callbacks that became due while `closing` was set could not begin. Schedule them.
-            for evd in evds {
-                core.callback_thread.schedule(evd.handle.as_raw());
-            }
-            return Err(Error::InvalidEvdState);
-        }
-        core.life.free(|| core.close_slots());
+        core.decide_to_free()?;
         core.callback_thread.stop();
         core.wake_all();
         core.life.wait_for_calls();
@@ -546,6 +537,28 @@ impl Ia {
 }
 
 impl Core {
+    /// Marks the IA as freed, unless that was done before or a callback runs. Of several calls one
+    /// decides after the other: a call that came while another one looks for callbacks must not
+    /// find the IA gone that then lives on.
+    fn decide_to_free(&self) -> Result<()> {
+        let _freeing = self.freeing.lock(&self.shared.platform);
+        if self.life.is_freed() {
+            return Err(Error::InvalidIa);
+        }
+        // From here on no callback begins: see `Evd::run_callback`.
+        self.closing.store(true, Ordering::Release);
+        if self.evds.all().any(|evd| Core::callback_runs(&evd)) {
+            self.closing.store(false, Ordering::Release);
+            // Callbacks that became due while `closing` was set could not begin. Schedule them.
+            for evd in self.evds.all() {
+                self.callback_thread.schedule(evd.handle.as_raw());
+            }
+            return Err(Error::InvalidEvdState);
+        }
+        self.life.free(|| self.close_slots());
+        Ok(())
+    }
+
     fn spigots(&self) -> Result<Vec<SpigotInfo>> {
         let id = self.agent.identity();
         let mut net_addr = Vec::new();

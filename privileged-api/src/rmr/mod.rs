@@ -123,9 +123,9 @@ impl Core {
 
     /// Whether a narrow region is linked through this endpoint.
     pub(crate) fn has_narrow_rmr(&self, ep: EpHandle) -> bool {
-        self.rmrs.all().iter().filter(|rmr| rmr.narrow).any(|rmr| {
+        self.rmrs.all().filter(|rmr| rmr.narrow).any(|rmr| {
             let named = rmr.links.lock().posted.any(|linking| linking.ep == ep);
-            named && matches!(self.linking(rmr), Ok(Some((_, linking))) if linking.ep == ep)
+            named && matches!(self.linking(&rmr), Ok(Some((_, linking))) if linking.ep == ep)
         })
     }
 }

@@ -3,15 +3,17 @@
 //! after the free, so it succeeds or its handle is invalid, and nothing is left behind.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::result::Result;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use privileged_api::*;
 
 use crate::datagrams::ud::{address, datagrams, peer};
 use crate::fixture::{End, Fixture, OPEN, SIGNALLED, WAIT, attributes, path, sevd};
-use crate::thread::{Body, Signal, breathe, together};
+use crate::thread::{Body, Signal, Thread, breathe, eventually, together};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// How often each race is run.
@@ -163,6 +165,93 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .limit(120),
+    // A thread frees an EVD while another thread makes its callback due again and again. Once the
+    // free has succeeded, the callback neither runs nor begins to run.
+    test(
+        "threads::an_evd_that_was_freed_runs_no_callback",
+        &["it_evd_free.IT_ERR_INVALID_EVD_STATE", "it_evd_free.B07"],
+        |f| {
+            for _ in 0..ROUNDS {
+                let stream = EventType::SOFTWARE_EVENT_STREAM;
+                let evd = f.a.evd_create(stream, EvdFlags::empty(), 16, 1, EvdHandle::NULL)?;
+                let (inside, late) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+                let freed = Arc::new(AtomicBool::new(false));
+                let ran = Signal::new(f.platform());
+                let routine: EvdCallback = {
+                    let (inside, late, freed) = (inside.clone(), late.clone(), freed.clone());
+                    let (ran, platform) = (ran.clone(), f.platform().clone());
+                    Box::new(move |ia, evd| {
+                        inside.store(true, Ordering::SeqCst);
+                        late.fetch_or(freed.load(Ordering::SeqCst), Ordering::SeqCst);
+                        while ia.evd_dequeue(evd).is_ok() {}
+                        breathe(&platform);
+                        inside.store(false, Ordering::SeqCst);
+                        ran.raise();
+                    })
+                };
+                f.a.evd_callback_attach(evd, routine)?;
+                let (ia, platform) = (f.a.clone(), f.platform().clone());
+                let poster = Thread::spawn(f.platform(), "poster", move || {
+                    loop {
+                        breathe(&platform);
+                        match ia.evd_post_se(evd, 1) {
+                            Ok(()) | Err(Error::EvdQueueFull) => {}
+                            other => return other,
+                        }
+                    }
+                })?;
+                ran.wait(1)?;
+                let outcome = loop {
+                    match f.a.evd_free(evd) {
+                        Err(Error::InvalidEvdState) => breathe(f.platform()),
+                        other => break other,
+                    }
+                };
+                let runs = inside.load(Ordering::SeqCst);
+                freed.store(true, Ordering::SeqCst);
+                outcome?;
+                check!(!runs, "the callback ran when the free succeeded");
+                refused(poster.join()?, Error::InvalidEvd)?;
+                check!(!late.load(Ordering::SeqCst), "a callback began after the free");
+            }
+            Ok(())
+        },
+    )
+    .limit(120),
+    // Two threads free an IA while a callback runs. Both are refused for that reason: the IA lives
+    // on, so its handle is valid.
+    test(
+        "threads::an_adapter_whose_callback_runs_is_not_gone",
+        &["it_ia_free.IT_ERR_INVALID_EVD_STATE", "it_ia_free.S01"],
+        |f| {
+            let ia = f.another(Some(f.setup.privileged))?;
+            let evd = sevd(&ia, EventType::SOFTWARE_EVENT_STREAM, 8, 1)?;
+            let (began, go_on) = (Signal::new(f.platform()), Signal::new(f.platform()));
+            let routine: EvdCallback = {
+                let (began, go_on) = (began.clone(), go_on.clone());
+                Box::new(move |ia, evd| {
+                    began.raise();
+                    let _ = go_on.wait(1);
+                    while ia.evd_dequeue(evd).is_ok() {}
+                })
+            };
+            ia.evd_callback_attach(evd, routine)?;
+            ia.evd_post_se(evd, 1)?;
+            began.wait(1)?;
+            let mut bodies: Vec<Body<Outcome>> = Vec::new();
+            for _ in 0..2 {
+                let ia = ia.clone();
+                bodies.push(Box::new(move || {
+                    (0..20 * ROUNDS).try_for_each(|_| refused(ia.ia_free(), Error::InvalidEvdState))
+                }));
+            }
+            let outcome: Outcome = together(f.platform(), bodies)?.into_iter().collect();
+            go_on.raise();
+            outcome?;
+            check!(eventually(f.platform(), || ia.ia_free() == Ok(())), "the callback has returned");
+            refused(ia.ia_free(), Error::InvalidIa)
+        },
+    ),
     // Threads use an endpoint in every way while two threads free it.
     test("threads::an_endpoint_is_freed_under_its_users", &["4.2.B13"], |f| {
         for _ in 0..ROUNDS {
