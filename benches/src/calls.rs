@@ -1,0 +1,98 @@
+//! The calls that are counted. Callgrind counts what the functions of this module execute.
+//!
+//! They are not inlined, as they are not in a consumer that has a function for each of them. Each
+//! has this program's only call of its function of the API, so that it may be inlined.
+
+use std::hint::black_box;
+
+use nic_model::testing::Rig;
+use privileged_api::{
+    AddrMode, DgRemoteEpAddr, DtoCompletion, DtoFlags, EpHandle, EvdHandle, Handle, Ia, Iobl, LmrHandle,
+    LmrTriplet, RdmaAddr, RmrContext,
+};
+
+use crate::world::ALL;
+
+/// Arguments of posts, which the compiler cannot know.
+pub struct Arguments {
+    pub segments: Vec<LmrTriplet>,
+    pub cookie: u64,
+    pub flags: DtoFlags,
+    pub to: RdmaAddr,
+    pub context: RmrContext,
+}
+
+#[inline(never)]
+pub fn write(ia: &Ia, ep: EpHandle, with: &Arguments) {
+    let Arguments { segments, cookie, flags, to, context } = with;
+    assert!(ia.post_rdma_write(ep, segments, *cookie, *flags, *to, *context).is_ok());
+}
+
+#[inline(never)]
+pub fn send(ia: &Ia, ep: EpHandle, with: &Arguments) {
+    assert!(ia.post_send(ep, &with.segments, with.cookie, with.flags).is_ok());
+}
+
+/// Posts a Receive to an endpoint or an SRQ.
+#[inline(never)]
+pub fn receive<H: Into<Handle>>(ia: &Ia, to: H, with: &Arguments) {
+    assert!(ia.post_recv(to, &with.segments, with.cookie, with.flags).is_ok());
+}
+
+#[inline(never)]
+pub fn send_to(ia: &Ia, ep: EpHandle, with: &Arguments, to: &DgRemoteEpAddr) {
+    assert!(ia.post_sendto(ep, &with.segments, with.cookie, with.flags, to).is_ok());
+}
+
+#[inline(never)]
+pub fn receive_from(ia: &Ia, ep: EpHandle, with: &Arguments) {
+    assert!(ia.post_recvfrom(ep, &with.segments, with.cookie, with.flags).is_ok());
+}
+
+/// Takes an event; returns whether there was one.
+#[inline(never)]
+pub fn dequeue(ia: &Ia, evd: EvdHandle) -> bool {
+    let event = ia.evd_dequeue(evd);
+    black_box(&event).is_ok()
+}
+
+/// Takes completions; returns how many there were.
+#[inline(never)]
+pub fn dequeue_all(ia: &Ia, evd: EvdHandle, into: &mut [DtoCompletion]) -> usize {
+    ia.evd_dequeue_n(evd, into).unwrap_or(0)
+}
+
+#[inline(never)]
+pub fn wait(ia: &Ia, evd: EvdHandle, timeout: u64) {
+    let event = ia.evd_wait(evd, timeout);
+    assert!(black_box(&event).is_ok());
+}
+
+/// What is linked.
+pub struct Linked<'a> {
+    pub lmr: LmrHandle,
+    pub base: usize,
+    pub length: u64,
+    pub iobl: Iobl<'a>,
+    /// Of the link, and of the unlink.
+    pub flags: [DtoFlags; 2],
+}
+
+#[inline(never)]
+pub fn link_and_unlink(ia: &Ia, ep: EpHandle, with: &Linked<'_>) {
+    let Linked { lmr, base, length, iobl, flags } = with;
+    let mode = AddrMode::Absolute;
+    assert!(ia.lmr_link(*lmr, *base, iobl, *length, mode, ALL, ep, 2, flags[0]).is_ok());
+    assert!(ia.lmr_unlink(*lmr, ep, 3, flags[1]).is_ok());
+}
+
+#[inline(never)]
+pub fn free(ia: &Ia, ep: EpHandle) {
+    assert!(ia.ep_free(ep).is_ok());
+}
+
+/// One poll of the device.
+#[inline(never)]
+pub fn poll(rig: &mut Rig) {
+    rig.step();
+}
