@@ -23,6 +23,9 @@ use crate::schedule::Schedule;
 use crate::tables::Table;
 use crate::test_commands::faults::Mute;
 
+/// Units of work of a reset, which releases all objects: more than a poll's budget.
+const RESET_WORK: u32 = 1 << 16;
+
 /// The heartbeat's period: half of what the data sheet promises.
 const BEAT: Duration = Duration::from_millis(HEARTBEAT_MS / 2);
 
@@ -127,9 +130,11 @@ impl<F: Frontend> Node<F> {
         if !nic.is_requested() {
             return false;
         }
+        schedule.charge(1);
         nic.acknowledged = nic.register(CONTROL_REQUEST).load(Ordering::Acquire);
         match nic.control_word(offset_of!(Control, command)) {
             CONTROL_RESET => {
+                schedule.charge(RESET_WORK);
                 nic.reset();
                 schedule.remove_nic(nic.id);
                 self.qps = Table::new();

@@ -81,10 +81,13 @@ impl Cq {
         // The index may begin in any pass over the new ring, and in every second pass a zeroed
         // entry has the phase of a written one. So each entry of the rest gets the phase of an
         // entry that is not written.
+        let words = memory.words(ring, cqe::WORDS << log)?;
         for i in unconsumed..1 << log {
             let index = head.wrapping_add(i);
-            let unwritten = [0, 0, 0, cqe::phase(index, log) ^ cqe::PHASE];
-            memory.publish(entry_addr(ring, log, index), unwritten)?;
+            let entry = (index & ((1 << log) - 1)) as usize * cqe::WORDS;
+            if let Some(word) = words.get(entry + cqe::WORDS - 1) {
+                word.store(cqe::phase(index, log) ^ cqe::PHASE, Ordering::Relaxed);
+            }
         }
         (self.ring, self.log, self.head_seen) = (ring, log, head);
         Ok(())

@@ -30,6 +30,20 @@ impl<F: Frontend> Nic<F> {
         !(self.is_requested() || self.running() && self.fifo_word().is_some())
     }
 
+    /// Notes how many commands there are; [`Node::commands`] carries them out. False if there is no
+    /// admin queue.
+    fn admin_doorbell(&mut self) -> bool {
+        let tail = protocol::rearm(self.record(ADMIN_RECORD, 0, 1), self.record(ADMIN_RECORD, 0, 0));
+        let Some(admin) = &mut self.admin else { return false };
+        if tail.wrapping_sub(admin.head) > 1 << admin.log {
+            self.stats.bad_tails += 1;
+            self.fail(Fault::AdminQueue);
+        } else {
+            admin.tail = tail;
+        }
+        true
+    }
+
     /// Asks for no kick: the event index names an entry that has been consumed.
     pub fn ask_for_no_kick(&self) {
         self.register(FIFO_EVENT).store(self.fifo_head.wrapping_sub(1), Ordering::Relaxed);
@@ -45,7 +59,7 @@ impl<F: Frontend> Node<F> {
         let valid = match doorbell::decode(word) {
             Some((Kind::Send, slot)) => self.send_doorbell(slot, schedule),
             Some((Kind::Receive, slot)) => self.receive_doorbell(slot, schedule),
-            Some((Kind::Admin, 0)) => self.admin_doorbell(schedule),
+            Some((Kind::Admin, 0)) => self.nic.admin_doorbell(),
             // The device reads an SRQ's tail when a message arrives, and never arms an SRQ.
             Some((Kind::SharedReceive, slot)) => self.nic.srqs.contains(slot),
             _ => false,
@@ -75,20 +89,6 @@ impl<F: Frontend> Node<F> {
         if qp.state == QpState::Error {
             nic.record(RQ_RECORDS, slot, 1).swap(1, Ordering::AcqRel);
             schedule.activate(qp);
-        }
-        true
-    }
-
-    fn admin_doorbell(&mut self, schedule: &mut Schedule) -> bool {
-        let nic = &mut self.nic;
-        let tail = protocol::rearm(nic.record(ADMIN_RECORD, 0, 1), nic.record(ADMIN_RECORD, 0, 0));
-        let Some(admin) = &mut nic.admin else { return false };
-        if tail.wrapping_sub(admin.head) > 1 << admin.log {
-            nic.stats.bad_tails += 1;
-            nic.fail(Fault::AdminQueue);
-        } else {
-            admin.tail = tail;
-            self.commands(schedule);
         }
         true
     }

@@ -1,7 +1,8 @@
 //! NICs, the links between them, and the loop that drives them.
 //!
-//! Work comes from four places: the control pages, the doorbell FIFOs, timers, and the queue pairs
-//! that have more to do. Each turn of a queue pair is bounded, so that none starves the others.
+//! Work comes from five places: the control pages, timers, commands, the doorbell FIFOs, and the
+//! queue pairs that have more to do. None of them, and no NIC, starves the others: NICs take turns,
+//! and what each place may do in a turn is bounded ([`crate::schedule`]).
 
 use alloc::vec::Vec;
 
@@ -27,12 +28,14 @@ pub enum Progress {
     Idle,
 }
 
-/// Doorbells taken from one NIC before the others' and the queue pairs get their turn.
-const DOORBELLS: u32 = 64;
+/// Units of work of one kind in a NIC's turn.
+const SLICE: u32 = 16;
 
 /// NICs and the links between them.
 pub struct Fabric<F: Frontend> {
     nodes: Vec<Node<F>>,
+    /// The NIC whose turn it is.
+    turn: NicId,
     pub(crate) schedule: Schedule,
 }
 
@@ -53,13 +56,14 @@ impl<F: Frontend> Default for Fabric<F> {
 impl<F: Frontend> Fabric<F> {
     /// A fabric without NICs.
     pub fn new() -> Fabric<F> {
-        Fabric { nodes: Vec::new(), schedule: Schedule::new() }
+        Fabric { nodes: Vec::new(), turn: NicId(0), schedule: Schedule::new() }
     }
 
     /// Adds a NIC, powered on: clears its register file and writes its identity.
     pub fn add_nic(&mut self, config: NicConfig, frontend: F) -> Result<NicId, AddError> {
         let id = NicId(u16::try_from(self.nodes.len()).map_err(|_| AddError::TooMany)?);
         self.nodes.push(Node { nic: Nic::new(id, config, frontend)?, qps: Table::new() });
+        self.schedule.add_nic();
         Ok(id)
     }
 
@@ -80,42 +84,82 @@ impl<F: Frontend> Fabric<F> {
         self.nodes.get(nic.index()).map(|node| &node.nic.stats)
     }
 
-    /// Does up to about `budget` pieces of work. A piece is bounded: a command, a work request, or
-    /// a megabyte of a longer one.
+    /// Does about `budget` units of work (a unit takes some hundred nanoseconds), or one piece of
+    /// work that takes longer: a command about a large ring or list, a fast register, a megabyte of
+    /// a message. Every NIC's heartbeat is looked after first. NICs take turns, over several polls
+    /// if need be; in a turn, commands, doorbells and queue pairs each have a slice, of at least
+    /// one piece of work.
     pub fn poll(&mut self, now: Instant, budget: u32) -> Progress {
-        self.schedule.now = now;
-        let mut worked = false;
+        self.schedule.begin(now, budget);
         for node in &mut self.nodes {
-            worked |= node.housekeeping(&mut self.schedule);
+            node.nic.beat(now);
         }
-        worked |= self.run_timers();
-        let mut left = budget;
-        while left > 0 {
-            let before = left;
-            for node in &mut self.nodes {
-                node.doorbells(&mut self.schedule, &mut left);
-            }
-            // One turn for each queue pair that has work now; further turns come after the next
-            // doorbells.
-            for _ in 0..self.schedule.waiting() {
-                let Some(id) = self.schedule.next() else { break };
-                left = left.saturating_sub(self.turn(id).max(1));
-                if left == 0 {
-                    break;
-                }
-            }
-            if left == before {
+        let mut worked = false;
+        let nics = self.nodes.len();
+        for _ in 0..nics {
+            let nic = self.next_nic();
+            worked |= self.housekeeping(nic);
+            if self.schedule.poll_is_over() {
                 break;
             }
-            worked = true;
+        }
+        let mut idle = 0;
+        while idle < nics && !self.schedule.poll_is_over() {
+            let nic = self.next_nic();
+            idle = if self.serve(nic) { 0 } else { idle + 1 };
+            worked |= idle == 0;
         }
         if worked { Progress::Worked } else { Progress::Idle }
+    }
+
+    /// The NIC whose turn it is.
+    #[inline]
+    fn next_nic(&mut self) -> NicId {
+        let nic = self.turn;
+        let next = nic.0 + 1;
+        self.turn = NicId(if usize::from(next) < self.nodes.len() { next } else { 0 });
+        nic
+    }
+
+    /// Control page, timers, benchmark. Returns whether there was anything to do.
+    fn housekeeping(&mut self, nic: NicId) -> bool {
+        let Some(node) = self.nodes.get_mut(nic.index()) else { return false };
+        let schedule = &mut self.schedule;
+        let worked = node.control(schedule) | node.nic.run_bench(schedule);
+        schedule.begin_slice(SLICE);
+        node.run_timers(schedule) | worked
+    }
+
+    /// Gives a NIC its turn. Returns whether it did any work.
+    fn serve(&mut self, nic: NicId) -> bool {
+        let Some(node) = self.nodes.get_mut(nic.index()) else { return false };
+        let before = self.schedule.done();
+        self.schedule.begin_slice(SLICE);
+        node.commands(&mut self.schedule);
+        self.schedule.begin_slice(SLICE);
+        node.doorbells(&mut self.schedule);
+        self.schedule.begin_slice(SLICE);
+        // One turn for each queue pair that has work now; further turns come after the next
+        // doorbells.
+        for _ in 0..self.schedule.waiting(nic) {
+            let Some(id) = self.schedule.next(nic) else { break };
+            self.turn(id);
+            if self.schedule.slice_is_over() {
+                break;
+            }
+        }
+        self.schedule.done() != before
+    }
+
+    /// Units of work that the last poll did.
+    pub fn work_of_last_poll(&self) -> u32 {
+        self.schedule.done()
     }
 
     /// Asks all drivers for a kick with their next doorbell. False if there is work already: poll
     /// again.
     pub fn prepare_sleep(&mut self) -> bool {
-        let mut idle = self.schedule.waiting() == 0;
+        let mut idle = !self.schedule.has_work();
         for Node { nic, .. } in &mut self.nodes {
             idle &= nic.ask_for_kick() && !nic.has_commands() && !nic.bench_spins();
         }
@@ -143,19 +187,6 @@ impl<F: Frontend> Fabric<F> {
         if let Some(node) = self.nodes.get_mut(nic.index()) {
             node.nic.bench_kicked();
         }
-    }
-
-    /// Resumes the queue pairs whose time has come.
-    fn run_timers(&mut self) -> bool {
-        let mut worked = false;
-        while let Some(id) = self.schedule.expired() {
-            if let Some((nic, qp, schedule)) = self.parts(id) {
-                qp.timer_fired(nic, schedule);
-            }
-            self.fail_users_of_cqs(id.nic);
-            worked = true;
-        }
-        worked
     }
 
     /// A queue pair with its NIC, and the schedule.
@@ -195,20 +226,32 @@ impl<F: Frontend> Fabric<F> {
 }
 
 impl<F: Frontend> Node<F> {
-    /// Control page, heartbeat, commands, benchmarks.
-    fn housekeeping(&mut self, schedule: &mut Schedule) -> bool {
-        let now = schedule.now;
-        self.nic.beat(now);
-        self.control(schedule) | self.commands(schedule) | self.nic.run_bench(now)
+    /// Takes doorbells.
+    #[inline]
+    fn doorbells(&mut self, schedule: &mut Schedule) {
+        while self.nic.running() && self.take_doorbell(schedule) {
+            schedule.charge(1);
+            if schedule.slice_is_over() {
+                break;
+            }
+        }
     }
 
-    /// Takes doorbells.
-    fn doorbells(&mut self, schedule: &mut Schedule, left: &mut u32) {
-        for _ in 0..DOORBELLS.min(*left) {
-            if !self.nic.running() || !self.take_doorbell(schedule) {
-                return;
+    /// Resumes queue pairs whose time has come. Returns whether there were any.
+    #[inline]
+    fn run_timers(&mut self, schedule: &mut Schedule) -> bool {
+        let mut worked = false;
+        while let Some(id) = schedule.expired(self.nic.id) {
+            if let Some((nic, qp)) = self.parts(id.slot) {
+                qp.timer_fired(nic, schedule);
             }
-            *left -= 1;
+            self.fail_users_of_cqs(schedule);
+            schedule.charge(1);
+            worked = true;
+            if schedule.slice_is_over() {
+                break;
+            }
         }
+        worked
     }
 }

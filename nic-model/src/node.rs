@@ -9,6 +9,9 @@ use crate::tables::Table;
 use nic_abi::cqe::Status;
 use nic_abi::eqe::{EventType, NO_COMPLETION};
 
+/// Queue pairs that are searched for users of a failed CQ in a unit of work.
+const SEARCHED: u32 = 32;
+
 /// A NIC and its queue pairs.
 pub(crate) struct Node<F: Frontend> {
     pub nic: Nic<F>,
@@ -26,7 +29,15 @@ impl<F: Frontend> Node<F> {
     /// Moves the queue pairs of CQs that have failed to the error state.
     #[inline]
     pub fn fail_users_of_cqs(&mut self, schedule: &mut Schedule) {
+        if !self.nic.failed_cqs.is_empty() {
+            self.fail_users(schedule);
+        }
+    }
+
+    #[cold]
+    fn fail_users(&mut self, schedule: &mut Schedule) {
         while let Some(cq) = self.nic.failed_cqs.pop() {
+            schedule.charge(self.qps.slots() / SEARCHED);
             for qp in self.qps.iter_mut().filter(|qp| qp.send_cq == cq || qp.receive_cq == cq) {
                 let status = Status::LocalQpOperation;
                 qp.fail(&mut self.nic, schedule, status, Some((EventType::QpFatal, NO_COMPLETION)));

@@ -1,6 +1,12 @@
-//! Which queue pairs have work, and which wait for a time.
+//! Which queue pairs have work, which wait for a time, and how much work a poll has done.
+//!
+//! Work is counted in units. A unit is a doorbell, a command, a step of a queue pair, or as much of
+//! a larger piece of work as takes about as long: some hundred nanoseconds. A piece that counts as
+//! many units ends the slice, and the poll, in which it was done, so that the clock and the control
+//! pages are looked at again.
 
 use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
 
 use platform::Instant;
 
@@ -8,80 +14,152 @@ use crate::NicId;
 use crate::ids::QpId;
 use crate::qp::Qp;
 
-/// Queue pairs that have work, and queue pairs that wait for a time.
+/// The queue pairs of one NIC that have work, and those that wait for a time, by slot.
+struct Lane {
+    /// Queue pairs that have work, each at most once: those with [`Qp::active`].
+    active: VecDeque<u32>,
+    /// Queue pairs that wait, each at most once: those with [`Qp::deadline`].
+    timers: BTreeSet<(Instant, u32)>,
+}
+
+/// Queue pairs that have work, queue pairs that wait for a time, and the work of the present poll.
 pub(crate) struct Schedule {
     /// The time of the present poll.
     pub now: Instant,
-    /// Queue pairs that have work, each at most once: those with [`Qp::active`].
-    active: VecDeque<QpId>,
-    /// Queue pairs that wait, each at most once: those with [`Qp::deadline`].
-    timers: BTreeSet<(Instant, QpId)>,
+    /// By NIC.
+    lanes: Vec<Lane>,
+    /// Units of work that this poll has done.
+    done: u32,
+    /// How many units end the poll.
+    budget: u32,
+    /// How many units end the present slice.
+    slice: u32,
 }
 
 impl Schedule {
     pub const fn new() -> Schedule {
-        Schedule { now: Instant::ZERO, active: VecDeque::new(), timers: BTreeSet::new() }
+        Schedule { now: Instant::ZERO, lanes: Vec::new(), done: 0, budget: 0, slice: 0 }
     }
 
-    /// Queue pairs that have work.
-    pub fn waiting(&self) -> usize {
-        self.active.len()
+    /// Makes room for one more NIC.
+    pub fn add_nic(&mut self) {
+        self.lanes.push(Lane { active: VecDeque::new(), timers: BTreeSet::new() });
+    }
+
+    /// Begins a poll.
+    pub fn begin(&mut self, now: Instant, budget: u32) {
+        (self.now, self.done, self.budget) = (now, 0, budget);
+    }
+
+    /// Begins a slice of so many units.
+    #[inline]
+    pub fn begin_slice(&mut self, units: u32) {
+        self.slice = self.done.saturating_add(units);
+    }
+
+    /// Counts work that was done.
+    #[inline]
+    pub fn charge(&mut self, units: u32) {
+        self.done = self.done.saturating_add(units);
+    }
+
+    /// Whether the slice is over.
+    #[inline]
+    pub fn slice_is_over(&self) -> bool {
+        self.done >= self.slice
+    }
+
+    /// Whether the poll is over.
+    #[inline]
+    pub fn poll_is_over(&self) -> bool {
+        self.done >= self.budget
+    }
+
+    /// Units of work that this poll has done.
+    pub fn done(&self) -> u32 {
+        self.done
+    }
+
+    #[inline]
+    fn lane(&mut self, nic: NicId) -> &mut Lane {
+        &mut self.lanes[nic.index()]
+    }
+
+    /// Whether a queue pair has work.
+    pub fn has_work(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.active.is_empty())
+    }
+
+    /// Queue pairs of a NIC that have work.
+    #[inline]
+    pub fn waiting(&self, nic: NicId) -> usize {
+        self.lanes[nic.index()].active.len()
     }
 
     /// Appends a queue pair to those that have work, unless it is among them.
     #[inline]
     pub fn activate(&mut self, qp: &mut Qp) {
         if !core::mem::replace(&mut qp.active, true) {
-            self.active.push_back(qp.id);
+            self.lane(qp.id.nic).active.push_back(qp.id.slot);
         }
     }
 
-    /// Takes the first of the queue pairs that have work. The caller clears its [`Qp::active`].
+    /// Takes the first of a NIC's queue pairs that have work. The caller clears its [`Qp::active`].
     #[inline]
-    pub fn next(&mut self) -> Option<QpId> {
-        self.active.pop_front()
+    pub fn next(&mut self, nic: NicId) -> Option<QpId> {
+        let slot = self.lane(nic).active.pop_front()?;
+        Some(QpId { nic, slot })
     }
 
     /// Sets the timer of a queue pair.
     pub fn start_timer(&mut self, qp: &mut Qp, at: Instant) {
         self.stop_timer(qp);
         qp.deadline = Some(at);
-        self.timers.insert((at, qp.id));
+        self.lane(qp.id.nic).timers.insert((at, qp.id.slot));
     }
 
     /// Clears the timer of a queue pair.
     pub fn stop_timer(&mut self, qp: &mut Qp) {
         if let Some(at) = qp.deadline.take() {
-            self.timers.remove(&(at, qp.id));
+            self.lane(qp.id.nic).timers.remove(&(at, qp.id.slot));
         }
     }
 
     /// The earliest timer.
     pub fn deadline(&self) -> Option<Instant> {
-        self.timers.first().map(|(at, _)| *at)
+        self.lanes.iter().filter_map(|lane| lane.timers.first()).map(|(at, _)| *at).min()
     }
 
-    /// Takes a queue pair whose time has come. The caller clears its [`Qp::deadline`].
-    pub fn expired(&mut self) -> Option<QpId> {
-        let (at, id) = *self.timers.first()?;
-        if at > self.now {
+    /// Takes a queue pair of a NIC whose time has come. The caller clears its [`Qp::deadline`].
+    #[inline]
+    pub fn expired(&mut self, nic: NicId) -> Option<QpId> {
+        let now = self.now;
+        let timers = &mut self.lane(nic).timers;
+        let (at, slot) = *timers.first()?;
+        if at > now {
             return None;
         }
-        self.timers.pop_first();
-        Some(id)
+        timers.pop_first();
+        Some(QpId { nic, slot })
     }
 
     /// Removes a queue pair from both lists.
     pub fn remove(&mut self, qp: &mut Qp) {
         self.stop_timer(qp);
         if core::mem::take(&mut qp.active) {
-            self.active.retain(|id| *id != qp.id);
+            let waiting = self.waiting(qp.id.nic);
+            self.charge((waiting / QUEUED) as u32);
+            self.lane(qp.id.nic).active.retain(|slot| *slot != qp.id.slot);
         }
     }
 
     /// Removes all queue pairs of a NIC from both lists.
     pub fn remove_nic(&mut self, nic: NicId) {
-        self.active.retain(|id| id.nic != nic);
-        self.timers.retain(|(_, id)| id.nic != nic);
+        let lane = self.lane(nic);
+        lane.active.clear();
+        lane.timers.clear();
     }
 }
+
+/// Places of a list that are searched in a unit of work.
+const QUEUED: usize = 256;

@@ -41,6 +41,11 @@ impl<T> Table<T> {
         self.slots.get_mut(slot as usize)?.take()
     }
 
+    /// Slots up to the highest that has been in use.
+    pub fn slots(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
     /// All objects. Only for what may take long: failures and teardown.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().filter_map(|s| s.as_deref_mut())

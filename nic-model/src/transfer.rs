@@ -5,6 +5,7 @@ use heapless::Vec;
 use crate::keys::{Keys, Span};
 use crate::limits::MAX_SGES;
 use crate::memory::GuestMemory;
+use crate::schedule::Schedule;
 
 /// The memory of one side of a message.
 pub(crate) type Spans = Vec<Span, MAX_SGES>;
@@ -71,20 +72,25 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Bytes, and runs, that are copied in a unit of work. What is less counts as nothing: the work
+/// request counts.
+const UNIT_BYTES: u64 = 16 << 10;
+const UNIT_RUNS: u32 = 8;
+
 /// Copies up to `length` bytes; fewer only where a list ends or where runs are very short. Returns
-/// how many.
+/// how many. `schedule` counts the work.
 #[inline]
 pub(crate) fn copy<A: GuestMemory, B: GuestMemory>(
     from: &Side<'_, A>,
     to: &Side<'_, B>,
     length: u64,
+    schedule: &mut Schedule,
 ) -> Result<u64, Unreachable> {
     let (mut source, mut target) = (Cursor::new(from.spans, from.skip), Cursor::new(to.spans, to.skip));
     let mut copied = 0;
-    for _ in 0..MAX_RUNS {
-        if copied == length {
-            break;
-        }
+    let mut runs = 0;
+    while copied < length && runs < MAX_RUNS {
+        runs += 1;
         let Some((source_addr, source_run)) = source.run(from.keys).ok_or(Unreachable::Source)? else {
             break;
         };
@@ -97,6 +103,7 @@ pub(crate) fn copy<A: GuestMemory, B: GuestMemory>(
         target.advance(run);
         copied += run;
     }
+    schedule.charge((copied / UNIT_BYTES) as u32 + runs / UNIT_RUNS);
     Ok(copied)
 }
 

@@ -17,48 +17,75 @@ mod queues;
 use core::mem::offset_of;
 
 use nic_abi::admin::{
-    ARGS_OFFSET, COMMAND_SIZE, Command, FLAG_EVENT, NO_FIELD, Opcode, RESPONSE_SIZE, Response, Status,
+    ARGS_OFFSET, COMMAND_SIZE, Command, FLAG_EVENT, NO_FIELD, Opcode, RESPONSE_SIZE, RegisterRegion,
+    ResizeCq, Response, Status,
 };
 use nic_abi::cqe;
 use nic_abi::eqe::EventType;
 use nic_abi::registers::Fault;
 
 use crate::Frontend;
-use crate::limits::RING_ALIGN;
+use crate::limits::{LOG_CQES, MAX_LIST_ELEMENTS, RING_ALIGN};
 use crate::memory::GuestMemory;
 use crate::nic::Nic;
 use crate::node::Node;
 use crate::report::event;
 use crate::schedule::Schedule;
-use command::{Answer, DONE, Refusal, at};
+use command::{Answer, DONE, Refusal, args, at};
 
-/// Commands carried out before other work gets its turn.
-const BATCH: u32 = 16;
+/// Elements of a list, or entries of a ring, that a command handles in a unit of work.
+const ELEMENTS: u32 = 64;
+/// Elements of a region that are released in a unit of work.
+const RELEASED: u32 = 4096;
+
+/// Units of work of a command, by what it names: a refused one may have been less.
+fn cost(command: &Command) -> u32 {
+    let large = match Opcode::from_word(command.opcode) {
+        Some(Opcode::RegisterRegion) => {
+            let list = args::<RegisterRegion>(command).list;
+            list.elements.min(MAX_LIST_ELEMENTS) / ELEMENTS
+        }
+        Some(Opcode::ResizeCq) => {
+            let log = args::<ResizeCq>(command).log_entries.min(LOG_CQES);
+            (1 << log) / ELEMENTS
+        }
+        // Its list may be the longest.
+        Some(Opcode::DestroyRegion) => MAX_LIST_ELEMENTS / RELEASED,
+        _ => 0,
+    };
+    1 + large
+}
 
 impl<F: Frontend> Node<F> {
-    /// Carries out commands. False if there were none.
-    pub(crate) fn commands(&mut self, schedule: &mut Schedule) -> bool {
-        for done in 0..BATCH {
-            let nic = &mut self.nic;
-            if !nic.has_commands() {
-                return done > 0;
-            }
-            let Some(admin) = &mut nic.admin else { return done > 0 };
-            let at = admin.commands + admin.entry(admin.head) * COMMAND_SIZE as u64;
-            let index = admin.head;
-            admin.head = admin.head.wrapping_add(1);
-            let Ok(command) = nic.frontend.memory().load::<Command>(at) else {
-                nic.fail(Fault::Dma);
-                return true;
-            };
-            if let Some(answer) = self.carry_out(schedule, index, &command) {
-                self.nic.answer(index, &command, &answer);
-                if answer.is_ok() {
-                    self.nic.after_answer(&command);
-                }
+    /// Carries out commands, until the slice is over. This is the only way to a command.
+    #[inline]
+    pub(crate) fn commands(&mut self, schedule: &mut Schedule) {
+        while self.nic.has_commands() {
+            self.command(schedule);
+            if schedule.slice_is_over() {
+                break;
             }
         }
-        true
+    }
+
+    /// Takes a command and carries it out.
+    fn command(&mut self, schedule: &mut Schedule) {
+        let nic = &mut self.nic;
+        let Some(admin) = &mut nic.admin else { return };
+        let at = admin.commands + admin.entry(admin.head) * COMMAND_SIZE as u64;
+        let index = admin.head;
+        admin.head = admin.head.wrapping_add(1);
+        let Ok(command) = nic.frontend.memory().load::<Command>(at) else {
+            return nic.fail(Fault::Dma);
+        };
+        schedule.charge(cost(&command));
+        if let Some(answer) = self.carry_out(schedule, index, &command) {
+            self.nic.answer(index, &command, &answer);
+            if answer.is_ok() {
+                self.nic.after_answer(&command);
+            }
+        }
+        self.fail_users_of_cqs(schedule);
     }
 
     /// Carries out a command; `None` if its answer comes later.

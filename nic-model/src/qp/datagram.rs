@@ -20,6 +20,7 @@ use crate::fabric::{Ends, Fabric};
 use crate::ids::NicId;
 use crate::keys::Span;
 use crate::nic::Nic;
+use crate::schedule::Schedule;
 use crate::transfer::{Side, Spans, Unreachable, copy, put};
 
 /// Bytes in front of a received datagram.
@@ -126,6 +127,7 @@ impl Qp {
         &mut self,
         nic: &mut Nic<F>,
         source: Option<&Nic<F>>,
+        schedule: &mut Schedule,
         datagram: &Datagram<'_>,
     ) -> Result<bool, Failed> {
         match self.take_receive(nic) {
@@ -148,10 +150,12 @@ impl Qp {
         let unreachable = Failed::Target(Status::LocalProtection, NO_FIELD);
         let mut spans = Spans::new();
         self.receive_spans(nic, &mut spans).map_err(|_| unreachable)?;
-        move_datagram(datagram, source.unwrap_or(nic), nic, &spans).map_err(|fault| match fault {
-            Unreachable::Source => Failed::Source,
-            Unreachable::Target => unreachable,
-        })?;
+        move_datagram(datagram, source.unwrap_or(nic), nic, &spans, schedule).map_err(
+            |fault| match fault {
+                Unreachable::Source => Failed::Source,
+                Unreachable::Target => unreachable,
+            },
+        )?;
         let mut flags = CqeFlags::GRH;
         flags.set(CqeFlags::IMMEDIATE, datagram.immediate.is_some());
         flags.set(CqeFlags::SOLICITED, datagram.solicited);
@@ -185,7 +189,7 @@ impl<F: Frontend> Fabric<F> {
         if !up || !qp.takes(datagram) {
             return Ok(false);
         }
-        let taken = match qp.receive_datagram(nic, source, datagram) {
+        let taken = match qp.receive_datagram(nic, source, schedule, datagram) {
             Ok(taken) => taken,
             Err(Failed::Source) => return Err(SourceFault),
             Err(Failed::Target(status, field)) => {
@@ -204,6 +208,7 @@ fn move_datagram<F: Frontend>(
     source: &Nic<F>,
     target: &Nic<F>,
     spans: &[Span],
+    schedule: &mut Schedule,
 ) -> Result<(), Unreachable> {
     let header = grh(&datagram.address, &datagram.source_gid, datagram.length);
     put(&target.side(spans, 0), &header)?;
@@ -212,7 +217,7 @@ fn move_datagram<F: Frontend>(
     while done < datagram.length {
         let from: Side<'_, F::Memory> = source.side(datagram.local, done);
         let into = target.side(spans, GRH as u64 + done);
-        match copy(&from, &into, datagram.length - done)? {
+        match copy(&from, &into, datagram.length - done, schedule)? {
             0 => return Err(Unreachable::Target),
             copied => done += copied,
         }

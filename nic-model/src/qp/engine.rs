@@ -50,25 +50,23 @@ fn ack_timeout(field: u8) -> Duration {
 }
 
 impl<F: Frontend> Fabric<F> {
-    /// Gives a queue pair its turn. Returns how many pieces of work it did.
-    pub(crate) fn turn(&mut self, id: QpId) -> u32 {
+    /// Gives a queue pair its turn, which ends with the slice at the latest.
+    pub(crate) fn turn(&mut self, id: QpId) {
         if let Some((_, qp, _)) = self.parts(id) {
             qp.active = false;
         }
-        for done in 0..TURN {
+        for _ in 0..TURN {
+            self.schedule.charge(1);
             let step = self.step(id);
             self.fail_users_of_cqs(id.nic);
             match step {
+                Step::Again if self.schedule.slice_is_over() => break,
                 Step::Again => {}
-                Step::Yield => {
-                    self.activate(id);
-                    return done + 1;
-                }
-                Step::Idle => return done,
+                Step::Yield => break,
+                Step::Idle => return,
             }
         }
         self.activate(id);
-        TURN
     }
 
     fn activate(&mut self, id: QpId) {
@@ -86,7 +84,10 @@ impl<F: Frontend> Fabric<F> {
         }
         let mut local = Spans::new();
         match qp.attempt(nic, &mut local) {
-            Attempt::Ended(outcome) => qp.settle(nic, schedule, outcome),
+            Attempt::Ended(outcome) => {
+                schedule.charge(qp.send.work.local_cost());
+                qp.settle(nic, schedule, outcome)
+            }
             Attempt::Request => {
                 let peer = qp.peer;
                 let request = qp.request(&local);
@@ -157,7 +158,7 @@ impl Qp {
         }
         match self.state {
             QpState::Rts | QpState::Sqd => {}
-            QpState::Error => return Err(if self.flush(nic) { Step::Yield } else { Step::Idle }),
+            QpState::Error => return Err(if self.flush(nic, schedule) { Step::Yield } else { Step::Idle }),
             _ => return Err(Step::Idle),
         }
         if self.wait != Wait::No {

@@ -13,14 +13,13 @@ use super::completion::Received;
 use crate::Frontend;
 use crate::memory::GuestMemory;
 use crate::nic::Nic;
-
-/// Entries flushed before others get their turn.
-const BATCH: u32 = 32;
+use crate::schedule::Schedule;
 
 impl Qp {
-    /// Flushes some entries of a queue pair in the error state. True if there may be more.
-    pub fn flush<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
-        for _ in 0..BATCH {
+    /// Flushes entries of a queue pair in the error state, until the slice is over. True if there
+    /// may be more.
+    pub fn flush<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) -> bool {
+        while !schedule.slice_is_over() {
             // A completion's event may fail the NIC.
             if !nic.running() {
                 return false;
@@ -29,6 +28,7 @@ impl Qp {
                 self.report_last_wqe(nic);
                 return false;
             }
+            schedule.charge(1);
         }
         true
     }

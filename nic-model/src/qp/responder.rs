@@ -163,10 +163,6 @@ impl<F: Frontend> Responder<'_, F> {
         Answer::Refused(fault.nak)
     }
 
-    fn source(&self) -> &Nic<F> {
-        self.source.unwrap_or(self.nic)
-    }
-
     /// Finds the memory for an RDMA or atomic operation of the peer.
     #[inline]
     fn remote_span(&self, request: &Request<'_>, length: u64, right: LinkFlags) -> Result<Span, Stop> {
@@ -188,10 +184,10 @@ impl<F: Frontend> Responder<'_, F> {
 
     /// Moves the next piece from the requester's memory to `target`.
     #[inline]
-    fn pull(&self, request: &Request<'_>, target: &[Span]) -> Result<u64, Unreachable> {
-        let from = self.source().side(request.local, request.done);
+    fn pull(&mut self, request: &Request<'_>, target: &[Span]) -> Result<u64, Unreachable> {
+        let from = self.source.unwrap_or(self.nic).side(request.local, request.done);
         let to = self.nic.side(target, request.done);
-        copy(&from, &to, (request.total - request.done).min(PIECE))
+        copy(&from, &to, (request.total - request.done).min(PIECE), self.schedule)
     }
 
     #[inline]
@@ -264,8 +260,8 @@ impl<F: Frontend> Responder<'_, F> {
         self.need_responder_resources()?;
         let span = self.remote_span(request, request.total, LinkFlags::REMOTE_READ)?;
         let from = self.nic.side(core::slice::from_ref(&span), request.done);
-        let to = self.source().side(request.local, request.done);
-        match copy(&from, &to, (request.total - request.done).min(PIECE)) {
+        let to = self.source.unwrap_or(self.nic).side(request.local, request.done);
+        match copy(&from, &to, (request.total - request.done).min(PIECE), self.schedule) {
             Ok(moved) => Ok(part(request, moved).unwrap_or(Answer::Ack)),
             Err(Unreachable::Source) => Err(Fault::ACCESS.into()),
             // The target of the copy is the requester's memory, its "source" fault.

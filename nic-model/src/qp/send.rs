@@ -8,11 +8,14 @@ use nic_abi::wqe::{self, AddressVector, AtomicArgs, Header, ListArgs, Opcode, Se
 use zerocopy::transmute;
 
 use super::{Qp, SendQueue};
-use crate::limits::MAX_SGES;
+use crate::limits::{MAX_LIST_ELEMENTS, MAX_SGES};
 use crate::memory::{DmaError, GuestMemory};
 
 /// Where `args` begins in an entry.
 pub(crate) const ARGS: usize = offset_of!(Wqe, args);
+
+/// Elements of a list that a fast register reads in a unit of work.
+const LIST_ELEMENTS: u32 = 64;
 
 /// The entry that a queue pair executes.
 pub(crate) struct Work {
@@ -74,6 +77,15 @@ impl Work {
     /// `args` of a fast register.
     pub fn list(&self) -> ListArgs {
         transmute!(self.args)
+    }
+
+    /// Units of work of an entry that needs no peer, beside the one of every entry.
+    #[inline]
+    pub fn local_cost(&self) -> u32 {
+        match self.opcode {
+            Opcode::FastRegister => self.list().elements.min(MAX_LIST_ELEMENTS) / LIST_ELEMENTS,
+            _ => 0,
+        }
     }
 
     /// `args` of a datagram.

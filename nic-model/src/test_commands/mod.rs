@@ -20,8 +20,12 @@ use crate::memory::GuestMemory;
 use crate::nic::Nic;
 use crate::node::Node;
 use crate::report::event;
+use crate::schedule::Schedule;
 use bench::BenchRun;
 use faults::Mute;
+
+/// Units of work of a benchmark's slice.
+const SLICE_WORK: u32 = 16;
 
 impl<F: Frontend> Node<F> {
     pub(crate) fn inject(&mut self, command: &Command) -> Answer {
@@ -139,10 +143,11 @@ impl<F: Frontend> Nic<F> {
     }
 
     /// Runs a slice of the benchmark, if there is one. Returns whether it did anything.
-    pub(crate) fn run_bench(&mut self, now: Instant) -> bool {
+    pub(crate) fn run_bench(&mut self, schedule: &mut Schedule) -> bool {
         if !self.running() {
             return false;
         }
+        let now = schedule.now;
         let Some(mut bench) = self.bench.take() else { return false };
         if bench.copy_is_over() {
             let (index, command) = bench.command;
@@ -154,6 +159,7 @@ impl<F: Frontend> Nic<F> {
             return true;
         }
         let worked = bench.run(self.frontend.memory(), now);
+        schedule.charge(if worked { SLICE_WORK } else { 0 });
         if bench.goes_on(now) {
             self.bench = Some(bench);
         }

@@ -3,13 +3,18 @@
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-use nic_abi::admin::{Bench, BenchKind, Command, Inject, Injection, Opcode};
+use nic_abi::admin::{
+    AllocateRegion, Bench, BenchKind, Command, Inject, Injection, ModifyQp, Opcode, QpFlags, QpMask, QpState,
+    RegisterRegion, ResizeCq,
+};
+use nic_abi::cqe;
 use nic_abi::doorbell::{self, Kind};
 use nic_abi::registers::{self, Fault, Identity, MAGIC, State};
+use nic_abi::wqe::{self, Header, LinkFlags, ListArgs};
 use nic_model::{AddError, Fabric, Frontend, GuestMemory, NicConfig, Progress};
 use platform::{Instant, SharedSlice};
 
-use nic_model::testing::{Memory, PD, Rig, command};
+use nic_model::testing::{Memory, PD, QpSpec, Rig, command, header, rdma, segment, status};
 
 #[test]
 fn the_identity_page_describes_the_nic() {
@@ -321,4 +326,174 @@ fn a_poll_without_work_is_idle() {
     rig.run();
     assert_eq!(rig.fabric.poll(Instant::from_nanos(rig.now), 64), Progress::Idle);
     assert_eq!(offset_of!(registers::Control, request), 0);
+}
+
+/// Polls once as a launcher does, and returns how many answers of NIC 0 there are from `first` on.
+fn answers_of_one_poll(rig: &mut Rig, first: u32) -> usize {
+    rig.fabric.poll(Instant::from_nanos(rig.now), 64);
+    (first..first + 16).filter(|index| rig.answer(0, *index).is_some()).count()
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "rings of a hundred thousand entries")]
+fn a_poll_carries_out_one_large_command_at_most() {
+    let mut rig = Rig::new(2);
+    let cq = rig.create_cq(0, 4);
+    let ring = rig.alloc(32 << 17);
+    let list = rig.alloc(8 << 17);
+    let page = rig.alloc(4096);
+    for i in 0..1 << 17 {
+        rig.memory.write(list + 8 * i, &page.to_le_bytes()).expect("the list");
+    }
+    let resize = ResizeCq { ring, log_entries: 17, reserved: 0 };
+    let register = RegisterRegion {
+        pd: PD,
+        flags: (LinkFlags::LOCAL_READ | LinkFlags::PAGES | LinkFlags::RELATIVE).bits(),
+        base: 0,
+        length: 4096,
+        list: ListArgs { list, element_length: 4096, elements: 1 << 17, ..ListArgs::default() },
+    };
+    for large in [
+        Command { object: cq.number, ..command(Opcode::ResizeCq, &resize) },
+        Command { object: rig.fresh_key(), ..command(Opcode::RegisterRegion, &register) },
+    ] {
+        let mut first = 0;
+        // However many entries of the FIFO ask for commands, and however often.
+        for n in 0..16 {
+            let key = if large.opcode == Opcode::RegisterRegion as u16 { n << 8 } else { 0 };
+            let index = rig.issue(0, &Command { object: large.object + key, ..large });
+            first = if n == 0 { index } else { first };
+            rig.push_doorbell(0, Kind::Admin, 0);
+        }
+        let mut done = 0;
+        for _ in 0..1000 {
+            let now = answers_of_one_poll(&mut rig, first);
+            assert!(now <= done + 1, "{} large commands in a poll", now - done);
+            done = now;
+        }
+        assert_eq!(done, 16);
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "lists of a hundred thousand elements")]
+fn a_poll_carries_out_one_large_fast_register_at_most() {
+    let mut rig = Rig::new(1);
+    let spec = QpSpec { flags: QpFlags::PRIVILEGED, ..QpSpec::default() };
+    let (mut a, _) = rig.pair_of(0, 0, spec);
+    let list = rig.alloc(8 << 17);
+    let page = rig.alloc(4096);
+    for i in 0..1 << 17 {
+        rig.memory.write(list + 8 * i, &page.to_le_bytes()).expect("the list");
+    }
+    let key = rig.fresh_key();
+    let allocate = AllocateRegion { pd: PD, max_elements: 1 << 17 };
+    rig.command(0, Opcode::AllocateRegion, key, &allocate).expect("a region");
+    let args = ListArgs { list, element_length: 4096, elements: 1 << 17, ..ListArgs::default() };
+    let flags = LinkFlags::LOCAL_READ | LinkFlags::PAGES | LinkFlags::RELATIVE;
+    for tag in 0..8 {
+        let link = Header {
+            immediate: key,
+            remote_key: flags.bits(),
+            length: 4096,
+            ..header(wqe::Opcode::FastRegister, tag)
+        };
+        rig.post_args(&mut a, link, zerocopy::transmute!(args));
+        rig.post_args(&mut a, Header { immediate: key, ..header(wqe::Opcode::LocalInvalidate, tag) }, [0; 4]);
+    }
+    for tag in 0..8 {
+        let mut links = 0;
+        while links == 0 {
+            rig.fabric.poll(Instant::from_nanos(rig.now), 64);
+            while let Some(done) = rig.poll_cq(&mut a.send_cq) {
+                assert_eq!(status(&done), cqe::Status::Success);
+                links += u32::from(done.opcode == wqe::Opcode::FastRegister as u8);
+            }
+        }
+        assert_eq!(links, 1, "at link {tag}");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "thousands of polls")]
+fn no_nic_starves_another() {
+    let mut rig = Rig::new(3);
+    let (mut a, _) = rig.pair_of(1, 2, QpSpec::default());
+    let (from, _) = rig.region(1, 64);
+    let (to, _) = rig.region(2, 64);
+    // A megabyte each, without end: the queue pairs of NIC 0 always have work.
+    let mut busy: Vec<_> = (0..8).map(|_| rig.pair_of(0, 0, QpSpec::default()).0).collect();
+    let (large, _) = rig.region(0, 2 << 20);
+    let cq = rig.create_cq(0, 4);
+    let ring = rig.alloc(32 << 12);
+    let resize = command(Opcode::ResizeCq, &ResizeCq { ring, log_entries: 12, reserved: 0 });
+    let mut unanswered = std::collections::VecDeque::new();
+    for round in 0..50 {
+        rig.post(&mut a, rdma(wqe::Opcode::Write, round, to, 0), &[segment(from, 0, 64)]);
+        for polls in 0.. {
+            // Commands, doorbells and messages: as many as fit.
+            while unanswered.front().is_some_and(|index| rig.answer(0, *index).is_some()) {
+                unanswered.pop_front();
+            }
+            while unanswered.len() < 16 {
+                unanswered.push_back(rig.issue(0, &Command { object: cq.number, ..resize }));
+            }
+            for slot in 0..200 {
+                rig.push_doorbell(0, if slot % 2 == 0 { Kind::Admin } else { Kind::Send }, slot / 100);
+            }
+            for qp in &mut busy {
+                while rig.poll_cq(&mut qp.send_cq).is_some() {}
+                // As many are outstanding as have not completed.
+                if qp.send_tail - qp.send_cq.ring.head < 8 {
+                    rig.post(qp, rdma(wqe::Opcode::Write, 0, large, 1 << 20), &[segment(large, 0, 1 << 20)]);
+                }
+            }
+            assert!(polls < 6, "NIC 1 waits for NIC 0");
+            rig.now += 1_000_000;
+            rig.fabric.poll(Instant::from_nanos(rig.now), 64);
+            if let Some(done) = rig.poll_cq(&mut a.send_cq) {
+                assert_eq!((status(&done), done.tag), (cqe::Status::Success, round));
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_poll_does_is_bounded_by_its_budget_and_one_piece() {
+    let mut rig = Rig::new(1);
+    let mut qps: Vec<_> = (0..100).map(|_| rig.pair_of(0, 0, QpSpec::default()).0).collect();
+    for qp in &mut qps {
+        for tag in 0..20 {
+            rig.post(qp, rdma(wqe::Opcode::Write, tag, 0, 0), &[]);
+        }
+    }
+    // To flush a queue is work as well.
+    let args = ModifyQp { mask: QpMask::STATE.bits(), state: QpState::Error as u32, ..ModifyQp::default() };
+    for qp in &qps[..16] {
+        rig.issue(0, &Command { object: qp.qpn, ..command(Opcode::ModifyQp, &args) });
+    }
+    let mut polls = 0;
+    while rig.fabric.poll(Instant::from_nanos(rig.now), 64) == Progress::Worked {
+        let work = rig.fabric.work_of_last_poll();
+        assert!(work < 64 + 32, "{work} units");
+        polls += 1;
+    }
+    assert!(polls > 20, "{polls}");
+}
+
+#[test]
+fn the_heartbeats_of_all_nics_go_on_while_one_is_flooded() {
+    let mut rig = Rig::new(2);
+    let beat = |rig: &Rig, n: usize| rig.register(n, registers::STATUS_HEARTBEAT).load(Ordering::Relaxed);
+    for _ in 0..100 {
+        for slot in 0..1000 {
+            rig.push_doorbell(0, Kind::Send, slot);
+            rig.push_doorbell(0, Kind::Admin, 0);
+        }
+        let before = [beat(&rig, 0), beat(&rig, 1)];
+        rig.now += registers::HEARTBEAT_MS * 1_000_000;
+        rig.fabric.poll(Instant::from_nanos(rig.now), 64);
+        assert!(beat(&rig, 0) != before[0] && beat(&rig, 1) != before[1]);
+    }
 }
