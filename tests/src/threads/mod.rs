@@ -6,6 +6,8 @@ mod data_path;
 mod frees;
 mod objects;
 mod regions;
+mod routines;
 
 /// The areas of this folder, in the order in which they run.
-pub(crate) const TESTS: &[&[Test]] = &[data_path::TESTS, objects::TESTS, regions::TESTS, frees::TESTS];
+pub(crate) const TESTS: &[&[Test]] =
+    &[data_path::TESTS, objects::TESTS, routines::TESTS, regions::TESTS, frees::TESTS];
