@@ -8,9 +8,9 @@ use core::result::Result;
 use privileged_api::*;
 
 use crate::datagrams::ud::address;
-use crate::fixture::{Fixture, OPEN, attributes, path, sevd};
+use crate::fixture::{End, Fixture, OPEN, Region, SIGNALLED, attributes, path, sevd};
 use crate::thread::Thread;
-use crate::{Failure, Test, check, check_eq, refused, test};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// One object of each type, and its handle.
 fn one_of_each(f: &Fixture) -> Result<Vec<(HandleType, Handle)>, Failure> {
@@ -35,6 +35,40 @@ fn one_of_each(f: &Fixture) -> Result<Vec<(HandleType, Handle)>, Failure> {
         (HandleType::Addr, addr.into()),
         (HandleType::UdSvcReq, asked.into()),
     ])
+}
+
+/// An object of each type that requests use.
+struct Stale {
+    end: End,
+    region: Region,
+    rmr: RmrHandle,
+    srq: SrqHandle,
+    addr: AddrHandle,
+}
+
+impl Stale {
+    fn new(f: &Fixture, ia: &Ia) -> Result<Stale, Failure> {
+        let end = f.end(ia, &attributes())?;
+        Ok(Stale {
+            region: f.region(ia, end.pz, 64, OPEN)?,
+            rmr: ia.rmr_create(end.pz, RmrType::Default)?,
+            srq: ia.srq_create(end.pz, 1, 4)?,
+            addr: address(ia, end.pz, &f.b)?,
+            end,
+        })
+    }
+
+    fn free(&self, ia: &Ia) -> Outcome {
+        ia.address_handle_free(self.addr)?;
+        ia.srq_free(self.srq)?;
+        ia.rmr_free(self.rmr)?;
+        ia.lmr_free(self.region.lmr)?;
+        ia.ep_free(self.end.ep)?;
+        for evd in [self.end.request, self.end.recv, self.end.conn] {
+            ia.evd_free(evd)?;
+        }
+        Ok(ia.pz_free(self.end.pz)?)
+    }
 }
 
 pub(crate) const TESTS: &[Test] = &[
@@ -198,7 +232,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A freed handle is invalid for ever, even if its index is reused.
-    test("context::freed_handles_stay_invalid", &["4.8.V01", "it_pz_free.B01"], |f| {
+    test("context::freed_handles_stay_invalid", &["it_pz_free.B01"], |f| {
         let mut freed = Vec::new();
         for _ in 0..100 {
             let pz = f.a.pz_create()?;
@@ -212,5 +246,54 @@ pub(crate) const TESTS: &[Test] = &[
         }
         check_eq!(f.a.pz_query(living, PzParamMask::ALL)?.ia, f.a.handle());
         Ok(())
+    }),
+    // A freed handle of each type is refused by the calls that use the object, while an object that
+    // was made after the free has its index. A region that was freed is out of reach for requests.
+    test("context::stale_handles_are_found_out", &["4.8.V01"], |f| {
+        let (own, peer) = (Stale::new(f, &f.a)?, f.pair()?);
+        own.free(&f.a)?;
+        let living = Stale::new(f, &f.a)?;
+        let (ia, ep) = (&f.a, own.end.ep);
+        let segment = [living.region.segment(0, 8)];
+        let (at, context) = (RdmaAddr(0), RmrContext(0));
+        for refusal in [
+            ia.post_send(ep, &segment, 1, SIGNALLED),
+            ia.post_recv(ep, &segment, 1, SIGNALLED),
+            ia.post_rdma_write(ep, &segment, 1, SIGNALLED, at, context),
+            ia.post_rdma_read(ep, &segment, 1, SIGNALLED, at, context),
+            ia.ep_reset(ep),
+            ia.ep_disconnect(ep, &[]),
+            ia.ep_free(ep),
+        ] {
+            refused(refusal, Error::InvalidEp)?;
+        }
+        refused(ia.post_recv(own.srq, &segment, 1, SIGNALLED), Error::InvalidSrq)?;
+        refused(ia.srq_free(own.srq), Error::InvalidSrq)?;
+        for evd in [own.end.request, own.end.recv, own.end.conn] {
+            refused(ia.evd_dequeue(evd), Error::InvalidEvd)?;
+            refused(ia.evd_wait(evd, 0).map_err(Error::from), Error::InvalidEvd)?;
+            refused(ia.evd_free(evd), Error::InvalidEvd)?;
+        }
+        refused(ia.lmr_free(own.region.lmr), Error::InvalidLmr)?;
+        refused(ia.rmr_free(own.rmr), Error::InvalidRmr)?;
+        refused(ia.pz_free(own.end.pz), Error::InvalidPz)?;
+        refused(ia.address_handle_free(own.addr), Error::InvalidAh)?;
+        // The objects that took the places are untouched.
+        check_eq!(living.end.state()?, EpStateRc::Unconnected);
+        living.end.idle()?;
+        check_eq!(ia.lmr_query(living.region.lmr, LmrParamMask::ALL)?.length, 64);
+        // Neither a local segment nor a peer reaches anything through the freed region.
+        let target = f.region(&f.a, peer.a.pz, 64, OPEN)?;
+        let (at, stale) = (own.region.remote(0), own.region.context()?);
+        let source = f.region(&f.b, peer.b.pz, 64, OPEN)?;
+        source.fill(1);
+        f.b.post_rdma_write(peer.b.ep, &[source.whole()], 1, SIGNALLED, at, stale)?;
+        peer.b.done(1, DtoStatus::RemoteAccess)?;
+        let pair = f.pair()?;
+        f.a.post_send(pair.a.ep, &[own.region.whole()], 2, SIGNALLED)?;
+        pair.a.done(2, DtoStatus::LocalProtection)?;
+        target.untouched()?;
+        own.region.untouched()?;
+        living.region.untouched()
     }),
 ];

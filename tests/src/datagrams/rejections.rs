@@ -164,6 +164,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_cm_msg_events.F39",
             "it_cm_msg_events.F40",
             "it_cm_msg_events.F41",
+            "it_cm_msg_events.B07",
             "A.it_cm_msg_events.O01",
         ],
         |f| {

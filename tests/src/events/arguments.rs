@@ -247,7 +247,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Every undefined or forbidden flag, for each kind of EVD.
-    test("event_arguments::flags", &["it_evd_create.IT_ERR_INVALID_FLAGS"], |f| {
+    test("event_arguments::flags", &["it_evd_create.IT_ERR_INVALID_FLAGS", "it_evd_create.L05"], |f| {
         let w = Objects::new(f)?;
         let flags = EvdFlags::from_bits_retain;
         let simple = [DTO, EventType::CM_REQ_EVENT_STREAM, EventType::CM_MSG_EVENT_STREAM, SOFTWARE];

@@ -160,7 +160,6 @@ pub(crate) const TESTS: &[Test] = &[
             "it_evd_create.L02",
             "it_evd_create.L03",
             "it_evd_create.L04",
-            "it_evd_create.L05",
             "it_evd_create.L06",
         ],
         |f| {

@@ -478,6 +478,13 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!((MemPriv::REMOTE_READ.bits(), MemPriv::REMOTE_WRITE.bits()), (4, 8));
             check_eq!((MemPriv::LOCAL.bits(), MemPriv::REMOTE.bits()), (3, 12));
             let read_only = MemPriv::LOCAL_READ;
+            // No region is without local read.
+            let (pz, buffer) = (f.b.pz_create()?, f.buffer(64)?);
+            for privs in [MemPriv::LOCAL_WRITE, MemPriv::REMOTE_READ, OPEN - MemPriv::LOCAL_READ] {
+                let (memory, mode) = (LmrMemory::buffer(&buffer), AddrMode::Absolute);
+                let created = f.b.lmr_create(pz, memory, 64, mode, privs, LmrFlags::NONE, 0);
+                refused(created, Error::InvalidPrivs)?;
+            }
             for (privs, can_receive, can_be_read, can_be_written) in [
                 (read_only, false, false, false),
                 (MemPriv::LOCAL, true, false, false),
@@ -494,6 +501,10 @@ pub(crate) const TESTS: &[Test] = &[
                 f.a.post_recv(pair.a.ep, &[own.whole()], 1, DtoFlags::COMPLETION)?;
                 f.b.post_send(pair.b.ep, &[peer.whole()], 2, SIGNALLED)?;
                 pair.a.recv_done(1, DtoStatus::Success)?;
+                pair.b.done(2, DtoStatus::Success)?;
+                // A Write can use it, too.
+                let (at, context) = (own.remote(0), own.context()?);
+                f.b.post_rdma_write(pair.b.ep, &[peer.whole()], 2, SIGNALLED, at, context)?;
                 pair.b.done(2, DtoStatus::Success)?;
                 f.b.post_recv(pair.b.ep, &[peer.whole()], 3, DtoFlags::COMPLETION)?;
                 f.a.post_send(pair.a.ep, &[own.whole()], 4, SIGNALLED)?;

@@ -536,18 +536,22 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(DtoStatus::Transport.as_raw(), 9);
             // Two attempts with a timeout of 4.096 us * 2^12 = 17 ms each.
             let hasty = ConnAttributes { retry_count: 1, local_ack_timeout: 12, ..ConnAttributes::default() };
-            for way in [Way::Send, Way::Write, Way::Read] {
+            type Post = fn(&Ia, EpHandle, LmrTriplet, RdmaAddr, RmrContext) -> privileged_api::Result<()>;
+            let posts: [Post; 4] = [
+                |ia, ep, own, _, _| ia.post_send(ep, &[own], 1, SIGNALLED),
+                |ia, ep, own, at, context| ia.post_rdma_write(ep, &[own], 1, SIGNALLED, at, context),
+                |ia, ep, own, at, context| ia.post_rdma_read(ep, &[own], 1, SIGNALLED, at, context),
+                |ia, ep, own, at, context| {
+                    ia.post_atomic(ep, AtomicOp::FetchAndAdd, 1, 0, &own, 1, SIGNALLED, at, context)
+                },
+            ];
+            for post in posts {
                 let pair = impatient(f, hasty)?;
-                let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
-                let peer = f.region(&f.b, pair.b.pz, 64, OPEN)?;
+                let own = f.region(&f.a, pair.a.pz, 8, OPEN)?;
+                let peer = f.region(&f.b, pair.b.pz, 8, OPEN)?;
                 f.b.post_recv(pair.b.ep, &[peer.whole()], 2, DtoFlags::COMPLETION)?;
                 drop_requests(f, &pair)?;
-                let (there, segment) = ((peer.remote(0), peer.context()?), [own.whole()]);
-                match way {
-                    Way::Send => f.a.post_send(pair.a.ep, &segment, 1, SIGNALLED)?,
-                    Way::Write => f.a.post_rdma_write(pair.a.ep, &segment, 1, SIGNALLED, there.0, there.1)?,
-                    _ => f.a.post_rdma_read(pair.a.ep, &segment, 1, SIGNALLED, there.0, there.1)?,
-                }
+                post(&f.a, pair.a.ep, own.whole(), peer.remote(0), peer.context()?)?;
                 pair.a.done(1, DtoStatus::Transport)?;
                 pair.a.broken()?;
                 peer.untouched()?;

@@ -3,8 +3,9 @@
 //!
 //! The usual flags of `cargo test` are accepted; those without a meaning here are ignored. The
 //! tests whose names contain one of the words are run. A test that panics or does not end in time
-//! has failed, and the next test runs. The exit status is non-zero if a test failed or if none
-//! passed, since a word that matches no test is most likely misspelt.
+//! has failed, and the next test runs; with `--fail-fast` none runs after a failure. `--limit
+//! SECONDS` lowers the time limits of the tests. The exit status is non-zero if a test failed or if
+//! none passed, since a word that matches no test is most likely misspelt.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -43,6 +44,8 @@ struct Options {
     skip: Vec<String>,
     exact: bool,
     list: bool,
+    fail_fast: bool,
+    limit: Option<u32>,
 }
 
 impl Options {
@@ -53,6 +56,8 @@ impl Options {
             match argument.as_str() {
                 "--exact" => options.exact = true,
                 "--list" => options.list = true,
+                "--fail-fast" => options.fail_fast = true,
+                "--limit" => options.limit = arguments.next().and_then(|seconds| seconds.parse().ok()),
                 "--skip" => options.skip.extend(arguments.next()),
                 "--test-threads" | "--color" | "--format" | "--logfile" | "--shuffle-seed" | "-Z" => {
                     arguments.next();
@@ -100,22 +105,30 @@ pub fn run_all(suite: &str, arguments: impl Iterator<Item = String>, places: &[P
     // a leak of the first test.
     static NOTHING: Test = Test { name: "nothing", rows: &[], limit: 60, kills: false, run: |_| Ok(()) };
     let Some(first) = places.first() else { return ExitCode::FAILURE };
-    if let Err(why) = in_a_thread(&NOTHING, first) {
+    if let Err(why) = in_a_thread(&NOTHING, NOTHING.limit, first) {
         println!("no machine: {why}");
         return ExitCode::FAILURE;
     }
     let mut failures = Vec::new();
-    for place in places {
+    let mut passed = 0;
+    'all: for place in places {
         for test in &tests {
             let begun = Instant::now();
-            let outcome = run(test, place);
+            let limit = options.limit.map_or(test.limit, |limit| limit.min(test.limit));
+            let outcome = run(test, limit, place);
             let time = begun.elapsed().as_secs_f64();
             let name = format!("{} [{}]", test.name, place.name);
             match outcome {
-                Ok(()) => println!("test {name} ... ok ({time:.3} s)"),
+                Ok(()) => {
+                    println!("test {name} ... ok ({time:.3} s)");
+                    passed += 1;
+                }
                 Err(why) => {
                     println!("test {name} ... FAILED ({time:.3} s)\n    {why}");
                     failures.push((name, why));
+                    if options.fail_fast {
+                        break 'all;
+                    }
                 }
             }
         }
@@ -126,15 +139,14 @@ pub fn run_all(suite: &str, arguments: impl Iterator<Item = String>, places: &[P
             println!("    {name}: {why}");
         }
     }
-    let passed = places.len() * tests.len() - failures.len();
     println!("\n{suite}: {passed} passed, {} failed", failures.len());
     ExitCode::from(u8::from(passed == 0 || !failures.is_empty()))
 }
 
 /// Runs a test on a machine, and checks that neither leaves heap memory behind.
-fn run(test: &'static Test, place: &Place) -> Result<(), String> {
+fn run(test: &'static Test, limit: u32, place: &Place) -> Result<(), String> {
     let before = HEAP.used();
-    in_a_thread(test, place)?;
+    in_a_thread(test, limit, place)?;
     // The memory of a dead device is never released, since the device may still write to it.
     if test.kills {
         return Ok(());
@@ -150,8 +162,9 @@ fn run(test: &'static Test, place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs a test in a thread of its own, so that a hung test can be abandoned.
-fn in_a_thread(test: &'static Test, place: &Place) -> Result<(), String> {
+/// Runs a test in a thread of its own, so that a test that does not end within `limit` seconds can
+/// be abandoned.
+fn in_a_thread(test: &'static Test, limit: u32, place: &Place) -> Result<(), String> {
     let (sender, receiver) = channel();
     let place = place.clone();
     let body = move || {
@@ -163,10 +176,10 @@ fn in_a_thread(test: &'static Test, place: &Place) -> Result<(), String> {
         return Err(format!("no thread: {error}"));
     }
     // Miri interprets the program while its clock runs at normal speed.
-    let limit = u64::from(test.limit) * if cfg!(miri) { 1000 } else { 1 };
-    let outcome = match receiver.recv_timeout(Duration::from_secs(limit)) {
+    let patience = u64::from(limit) * if cfg!(miri) { 1000 } else { 1 };
+    let outcome = match receiver.recv_timeout(Duration::from_secs(patience)) {
         Ok(outcome) => outcome,
-        Err(RecvTimeoutError::Timeout) => Err(format!("did not end after {} s", test.limit)),
+        Err(RecvTimeoutError::Timeout) => Err(format!("did not end after {limit} s")),
         Err(RecvTimeoutError::Disconnected) => Err("its thread ended without an outcome".into()),
     };
     match PANIC.lock().unwrap_or_else(PoisonError::into_inner).take() {
