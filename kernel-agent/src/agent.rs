@@ -1,12 +1,11 @@
 //! The agent of one NIC: its tables, how it is opened, and how it is closed.
 //!
-//! Locks: `clients`, `notices`, `own` (spin, leaves). Objects have their own locks. In
+//! Locks: `clients`, `own` (spin, leaves). Objects have their own locks. In
 //! general: sleeping locks of objects before spinning ones, a CQ's before a queue pair's table
 //! entry before an SRQ's, the connections' before QP1's. A thread that holds a lock of one object
 //! takes none of another object of the same type.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -22,6 +21,7 @@ use platform::{DmaBuffer, Platform, Signal};
 use crate::connections::ConnectionManager;
 use crate::cq::Cq;
 use crate::dispatch::Dispatcher;
+use crate::event_room::{EventRoom, Marks};
 use crate::gsi::Gsi;
 use crate::qp::Qp;
 use crate::srq::Srq;
@@ -32,12 +32,17 @@ use crate::{Client, Error, Resource, Upcalls};
 pub(crate) const EQ_ASYNC: u32 = 0;
 /// The event queue of completions.
 pub(crate) const EQ_COMPLETIONS: u32 = 1;
-/// Events of one CQ that can be in its event queue at the same time: one for each way to arm it,
-/// one more that was on its way when the CQ was armed again, and its error.
-const EVENTS_PER_CQ: u32 = 4;
+/// Events of one CQ that can be in its event queue at the same time: the one for which it was
+/// armed, and its error.
+pub(crate) const EVENTS_PER_CQ: u32 = 2;
+/// Room for the events of this many CQs that were destroyed before the dispatcher thread took their
+/// events; less if the device's event queues are small.
+const FORMER_CQS: u32 = 256;
 /// The most room for asynchronous events. Room for every queue pair would only be needed if all of
 /// them broke while the dispatcher thread is held up.
 const ASYNC_EVENTS: u32 = 1 << 14;
+/// The fewest entries of an event queue.
+const MIN_EVENTS: u32 = 16;
 /// Clients of one agent at most.
 const MAX_CLIENTS: usize = 256;
 /// How long [`Agent::close`] waits for an upcall to return.
@@ -74,7 +79,7 @@ impl Config {
         let cqs = if self.max_cqs == 0 { USUAL_CQS } else { self.max_cqs };
         Config {
             max_qps: least(self.max_qps, identity.max_qps - 2),
-            max_cqs: cqs.min(identity.max_cqs - 1).min(identity.max_eqes / EVENTS_PER_CQ - 1),
+            max_cqs: cqs.min(identity.max_cqs - 1).min(shares(identity) - former_cqs(identity) - 1),
             max_srqs: least(self.max_srqs, identity.max_srqs),
             max_pds: least(self.max_pds, identity.max_pds - 2),
             max_keys: least(self.max_keys, identity.max_keys - 1),
@@ -82,6 +87,21 @@ impl Config {
             max_listens: least(self.max_listens, 1 << 12),
         }
     }
+}
+
+/// The most entries of an event queue: a power of two.
+fn longest_eq(identity: &Identity) -> u32 {
+    1 << identity.max_eqes.max(MIN_EVENTS).ilog2()
+}
+
+/// For how many CQs the longest event queue has room.
+fn shares(identity: &Identity) -> u32 {
+    longest_eq(identity) / EVENTS_PER_CQ
+}
+
+/// How many CQs that were destroyed can have events that were not taken.
+fn former_cqs(identity: &Identity) -> u32 {
+    FORMER_CQS.min(shares(identity) / 4)
 }
 
 /// How many objects of the clients there are.
@@ -138,8 +158,10 @@ pub struct Agent {
     pub(crate) connections: ConnectionManager,
     counts: [AtomicU32; 6],
     clients: Mutex<Vec<Arc<Client>>>,
-    /// CQs (number, generation) whose clients are to be notified.
-    notices: Mutex<VecDeque<(u32, u32)>>,
+    /// CQs whose clients are to be notified.
+    pub(crate) notices: Marks,
+    /// Room in the event queue of completions: a share for each CQ.
+    pub(crate) event_room: EventRoom,
     /// The client that QP1 belongs to.
     own: Mutex<Option<Arc<Client>>>,
     pub(crate) stopping: AtomicBool,
@@ -177,7 +199,8 @@ impl Agent {
             ),
             counts: [const { AtomicU32::new(0) }; 6],
             clients: Mutex::new(Vec::new()),
-            notices: Mutex::new(VecDeque::new()),
+            notices: Marks::new(config.max_cqs + 1)?,
+            event_room: EventRoom::new(config.max_cqs + 1 + former_cqs(&identity)),
             own: Mutex::new(None),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -198,15 +221,15 @@ impl Agent {
     }
 
     fn start(self: &Arc<Agent>) -> Result<(), Error> {
-        let most = self.identity.max_eqes;
-        let log = |entries: u32| entries.min(most).max(16).ilog2();
-        let async_events = (4 * self.config.max_qps + 256).next_power_of_two().min(ASYNC_EVENTS);
-        let completion_events = ((self.config.max_cqs + 1) * EVENTS_PER_CQ).next_power_of_two();
+        let most = longest_eq(&self.identity);
+        let log = |entries: u32| entries.next_power_of_two().clamp(MIN_EVENTS, most).ilog2();
+        let async_events = (4 * self.config.max_qps + 256).min(ASYNC_EVENTS);
+        let completion_events = self.event_room.shares() * EVENTS_PER_CQ;
         let vector = u16::from(self.identity.vectors > 1);
-        let dispatcher = Dispatcher {
-            asynchronous: self.nic.create_eq(EQ_ASYNC, log(async_events), 0)?,
-            completions: self.nic.create_eq(EQ_COMPLETIONS, log(completion_events), vector)?,
-        };
+        let dispatcher = Dispatcher::new(
+            self.nic.create_eq(EQ_ASYNC, log(async_events), 0)?,
+            self.nic.create_eq(EQ_COMPLETIONS, log(completion_events), vector)?,
+        );
         let own = Client::new(self, None);
         *self.own.lock() = Some(own.clone());
         self.connections.start(Gsi::create(&own)?);
@@ -333,13 +356,9 @@ impl Agent {
     }
 
     /// Has the dispatcher thread notify the client of a CQ that entries may have arrived.
-    pub(crate) fn notice(&self, cq: u32, generation: u32) {
-        self.notices.lock().push_back((cq, generation));
+    pub(crate) fn notice(&self, cq: u32) {
+        self.notices.set(cq);
         self.nic.signal().raise();
-    }
-
-    pub(crate) fn take_notice(&self) -> Option<(u32, u32)> {
-        self.notices.lock().pop_front()
     }
 
     /// Handles that QP1 went to ERROR. No consumer can connect without it, so it is made ready

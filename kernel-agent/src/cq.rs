@@ -106,6 +106,8 @@ struct Known {
 /// The consumer of a CQ, with its caches. It is in a [`CqSlot`].
 pub struct Consumer {
     queue: CompletionQueue,
+    /// At which level the CQ is armed, until the dispatcher thread takes its event.
+    armed: Option<Arm>,
     seen: [Option<Arc<Qp>>; REMEMBERED],
     sends: [Known; REMEMBERED],
     receives: [Known; REMEMBERED],
@@ -132,6 +134,7 @@ impl Consumer {
         let nothing = Arc::new(Outstanding::new(0));
         Consumer {
             queue,
+            armed: None,
             seen: [const { None }; REMEMBERED],
             sends: core::array::from_fn(|_| Known::nothing(&nothing)),
             receives: core::array::from_fn(|_| Known::nothing(&nothing)),
@@ -263,14 +266,9 @@ pub struct Cq {
     context: u64,
     consumer: SlotOwner<Consumer>,
     entries: AtomicU32,
-    /// The level at which the CQ is armed, until the upcall begins: 0 or one of `ARMED_…`.
-    armed: AtomicU32,
     dropped: AtomicU64,
     failed: AtomicBool,
 }
-
-const ARMED_SOLICITED: u32 = 1;
-const ARMED_NEXT: u32 = 2;
 
 impl Counted for Cq {
     fn uses(&self) -> &UseCount {
@@ -296,12 +294,18 @@ impl Cq {
         let agent = client.agent();
         agent.alive()?;
         let log_entries = log_entries(entries, agent.identity().max_cqes)?;
-        let number = agent.cqs.take().ok_or(Error::NoResources(Resource::Cqs))?;
-        let Number { slot, generation } = number;
+        if !agent.event_room.take() {
+            return Err(Error::NoResources(Resource::Cqs));
+        }
+        let Some(Number { slot, generation }) = agent.cqs.take() else {
+            agent.event_room.give_back();
+            return Err(Error::NoResources(Resource::Cqs));
+        };
         let params = CqParams { log_entries, eq: EQ_COMPLETIONS, generation };
         let queue = match agent.nic().create_cq(slot, &params) {
             Ok(queue) => queue,
             Err(error) => {
+                agent.event_room.give_back();
                 agent.cqs.release(slot);
                 return Err(error.into());
             }
@@ -310,6 +314,7 @@ impl Cq {
         let owner = table::identity(slot, generation);
         let Some(consumer) = SlotOwner::new(slot_params, owner, 0, Consumer::new(queue)) else {
             if agent.nic().destroy_cq(slot, &lease).is_ok() {
+                agent.event_room.give_back();
                 agent.cqs.release(slot);
             }
             return Err(Error::Busy);
@@ -321,7 +326,6 @@ impl Cq {
             context,
             entries: AtomicU32::new(entries),
             consumer,
-            armed: AtomicU32::new(0),
             dropped: AtomicU64::new(0),
             failed: AtomicBool::new(false),
         });
@@ -485,24 +489,28 @@ impl Cq {
     /// Arms the CQ: one `Upcalls::completion` follows when the next entry arrives. Poll once more
     /// afterwards, since entries that arrived before cause no upcall.
     ///
-    /// Arming again before the upcall has begun does nothing, unless it asks for more. So a CQ has
-    /// few events under way, and the event queue cannot overflow whatever consumers do.
+    /// Arming again before the upcall has begun does nothing, unless it asks for more, and that
+    /// changes only a CQ whose event is not under way. So a CQ has at most one event under way, and
+    /// the event queue cannot overflow whatever consumers do.
     #[inline]
     pub fn arm(&self, arm: Arm) {
-        let level = match arm {
-            Arm::Next => ARMED_NEXT,
-            Arm::Solicited => ARMED_SOLICITED,
-        };
         let mut guard = self.consumer.lock();
         let Some(consumer) = guard.queue() else { return };
-        if self.armed.fetch_max(level, Ordering::AcqRel) < level {
-            consumer.queue.arm(arm == Arm::Solicited);
+        match (consumer.armed, arm) {
+            (None, _) => consumer.queue.arm(arm == Arm::Solicited),
+            (Some(Arm::Solicited), Arm::Next) => _ = consumer.queue.arm_for_more(),
+            _ => return,
         }
+        consumer.armed = Some(arm);
     }
 
-    /// Records that the event for which the CQ was armed has come: it can be armed again.
+    /// Records that the dispatcher thread has taken the event for which the CQ was armed: it can be
+    /// armed again. Under the slot's lock, so that the upcall begins after each call of `arm` that
+    /// relied on this event.
     pub(crate) fn disarmed(&self) {
-        self.armed.store(0, Ordering::Release);
+        if let Some(consumer) = self.consumer.lock().queue() {
+            consumer.armed = None;
+        }
     }
 
     /// Changes the size to at least `entries`; entries that were not polled move along. One
@@ -521,7 +529,7 @@ impl Cq {
             None => return Err(Error::Gone),
         }
         // A thread that found the old ring empty may sleep now, although the new ring has entries.
-        agent.notice(self.number(), self.generation);
+        agent.notice(self.number());
         Ok(())
     }
 
@@ -545,9 +553,15 @@ impl Cq {
         let destroying = self.object.begin_destroy()?;
         let agent = self.client().agent();
         let answer = agent.nic().destroy_cq(self.number(), &self.lease()?);
-        destroying.finish(answer, agent.cqs.numbers(), |_| drop(agent.cqs.remove(self.number())))?;
-        // Last: once the slot is empty, another CQ can be created in it.
-        drop(self.consumer.vacate());
-        Ok(())
+        let mut consumer = None;
+        destroying.finish(answer, agent.cqs.numbers(), |confirmed| {
+            drop(agent.cqs.remove(self.number()));
+            // The number has a record in the device, into which the consumer writes. So the
+            // consumer leaves before another CQ can get the number.
+            consumer = self.consumer.vacate();
+            if confirmed {
+                agent.event_room.leave();
+            }
+        })
     }
 }

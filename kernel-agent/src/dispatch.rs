@@ -19,16 +19,41 @@ use crate::{AsyncEvent, Upcalls};
 
 /// Time between two looks at the device's heartbeat.
 const WATCH: Duration = Duration::from_millis(250);
-/// How many events of one queue the thread handles before the other sources of work get their turn.
+/// How many events the thread handles before the other sources of work get their turn.
 const BATCH: usize = 64;
 
 /// What the dispatcher thread owns.
 pub(crate) struct Dispatcher {
-    pub(crate) asynchronous: EventQueue,
-    pub(crate) completions: EventQueue,
+    asynchronous: EventQueue,
+    completions: EventQueue,
+    held: Option<Held>,
+    former: Former,
+    /// Rounds in a row in which the connections' events had to wait.
+    waited: usize,
+}
+
+/// An asynchronous event that was taken, and has to wait for the other queue's earlier events. A CQ
+/// failed before its queue pairs broke, and the event of its failure has to come first.
+struct Held {
+    event: Eqe,
+    /// At most so many of the other queue's events are earlier.
+    earlier: usize,
+}
+
+/// Shares of the event queue of completions that were left by CQs that are destroyed.
+struct Former {
+    shares: u32,
+    /// At most so many events were in the queue when the shares were counted, and were not taken
+    /// since.
+    earlier: usize,
 }
 
 impl Dispatcher {
+    pub(crate) fn new(asynchronous: EventQueue, completions: EventQueue) -> Dispatcher {
+        let former = Former { shares: 0, earlier: 0 };
+        Dispatcher { asynchronous, completions, held: None, former, waited: 0 }
+    }
+
     /// Runs until the agent is closed or the device is dead.
     pub(crate) fn run(mut self, agent: &Arc<Agent>) {
         let signal = agent.nic().signal().clone();
@@ -47,13 +72,19 @@ impl Dispatcher {
                 agent.device_died(death);
                 break;
             }
-            let mut worked = self.events(agent);
+            let mut worked = self.events(agent) > 0;
             worked |= agent.connections.receive_all();
             let timer = agent.connections.poll(now);
             // If a queue pair here broke, it did so before the peer's disconnect for it arrived. So
             // its event comes first, and is what consumers get.
-            worked |= self.asynchronous_events(agent);
-            worked |= agent.connections.dispatch();
+            let handled = self.events(agent);
+            worked |= handled > 0;
+            if handled < BATCH || self.waited == self.longest_wait() {
+                self.waited = 0;
+                worked |= agent.connections.dispatch();
+            } else {
+                self.waited += 1;
+            }
             worked |= notices(agent);
             if worked {
                 continue;
@@ -62,48 +93,61 @@ impl Dispatcher {
             self.asynchronous.arm();
             agent.connections.arm();
             // Events that came before the arming raise no interrupt.
-            if self.events(agent) | agent.connections.receive_all() {
+            if (self.events(agent) > 0) | agent.connections.receive_all() {
                 continue;
             }
             signal.wait(seen, Some(timer.map_or(next_watch, |at| at.min(next_watch))));
         }
     }
 
-    fn events(&mut self, agent: &Arc<Agent>) -> bool {
-        let completions = act(&mut self.completions, BATCH, agent);
-        completions | self.asynchronous_events(agent)
+    /// Rounds after which all events are handled that both queues had at the beginning.
+    fn longest_wait(&self) -> usize {
+        (self.asynchronous.capacity() + self.completions.capacity()) / BATCH + 1
     }
 
-    fn asynchronous_events(&mut self, agent: &Arc<Agent>) -> bool {
-        let mut any = false;
-        for _ in 0..BATCH {
-            let Some(event) = self.asynchronous.poll() else { break };
-            any = true;
-            // A CQ failed before its queue pairs broke. The event of its failure is in the other
-            // queue, and has to come first.
-            let all = self.completions.capacity();
-            act(&mut self.completions, all, agent);
+    /// Handles up to [`BATCH`] events of both queues; returns how many.
+    fn events(&mut self, agent: &Arc<Agent>) -> usize {
+        for handled in 0..BATCH {
+            let Some(event) = self.next(agent) else { return handled };
             on_event(agent, &event);
         }
-        any
+        BATCH
     }
-}
 
-/// Handles up to `most` events of a queue. Returns whether there were any.
-fn act(queue: &mut EventQueue, most: usize, agent: &Arc<Agent>) -> bool {
-    let mut any = false;
-    for _ in 0..most {
-        let Some(event) = queue.poll() else { break };
-        any = true;
-        on_event(agent, &event);
+    /// The next event of both queues.
+    fn next(&mut self, agent: &Agent) -> Option<Eqe> {
+        let all = self.completions.capacity();
+        if self.held.is_none() {
+            self.held = self.asynchronous.poll().map(|event| Held { event, earlier: all });
+        }
+        if let Some(held) = self.held.take_if(|held| held.earlier == 0) {
+            return Some(held.event);
+        }
+        if self.former.shares == 0 {
+            self.former = Former { shares: agent.event_room.left(), earlier: all };
+        }
+        let event = self.completions.poll();
+        self.former.earlier -= 1;
+        if event.is_none() || self.former.earlier == 0 {
+            agent.event_room.emptied(core::mem::take(&mut self.former.shares));
+        }
+        match (event, &mut self.held) {
+            (Some(event), Some(held)) => {
+                held.earlier -= 1;
+                Some(event)
+            }
+            (None, _) => self.held.take().map(|held| held.event),
+            (event, None) => event,
+        }
     }
-    any
 }
 
 /// Makes an upcall that another thread asked for.
 fn notices(agent: &Agent) -> bool {
-    let Some((number, generation)) = agent.take_notice() else { return false };
-    on_completion(agent, number, generation);
+    let Some(number) = agent.notices.take() else { return false };
+    if let Some(cq) = agent.cqs.get(number) {
+        cq.client().upcall(|up| up.completion(cq.context()));
+    }
     true
 }
 

@@ -29,6 +29,7 @@ mod connections;
 mod cq;
 mod dispatch;
 mod error;
+mod event_room;
 mod gsi;
 pub mod key;
 mod object;

@@ -501,3 +501,93 @@ fn invalid_datagrams_are_dropped() {
     assert_eq!(scene.agent.death(), None);
     const _: () = assert!(cqe::SIZE == 32);
 }
+
+#[test]
+fn the_number_of_a_cq_is_given_back_after_its_last_poller_has_left() {
+    let (destroying, device) = std::sync::mpsc::channel();
+    let (poller, polls) = std::sync::mpsc::channel::<()>();
+    let answer = move |command: &nic_abi::admin::Command| {
+        if command.opcode == Opcode::DestroyCq as u16 && destroying.send(()).is_ok() {
+            // The answer comes while a thread polls.
+            let _ = polls.recv();
+        }
+        success(command)
+    };
+    let fake = Fake::new(identity(), answer);
+    let config = Config { max_cqs: 1, ..Config::default() };
+    let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, config).unwrap();
+    let counting: Arc<dyn Upcalls> = Arc::new(Counting::default());
+    let client = agent.attach(Arc::downgrade(&counting)).unwrap();
+    let cq = client.create_cq(16, 1).unwrap();
+    std::thread::scope(|threads| {
+        let destroyed = threads.spawn(|| cq.destroy());
+        device.recv().unwrap();
+        let mut late = cq.polling();
+        poller.send(()).unwrap();
+        // The thread that destroys the CQ gets the answer now, and goes on as far as it can.
+        for _ in 0..2000 {
+            let successor = client.create_cq(16, 2);
+            assert_eq!(successor.err(), Some(Error::NoResources(kernel_agent::Resource::Cqs)));
+            std::thread::yield_now();
+        }
+        assert_eq!(late.next(), None);
+        drop(late);
+        destroyed.join().unwrap().unwrap();
+    });
+    // The device no longer waits for a poller.
+    drop(poller);
+    client.create_cq(16, 2).unwrap();
+    client.detach();
+    agent.close();
+}
+
+/// A client whose first upcall ends the device.
+struct Ending {
+    client: std::sync::OnceLock<Arc<Client>>,
+    completions: AtomicU64,
+}
+
+impl Upcalls for Ending {
+    fn completion(&self, _: u64) {
+        if self.completions.fetch_add(1, Ordering::Relaxed) == 0 {
+            let _ = self.client.get().map(|client| client.create_pd());
+        }
+    }
+
+    fn asynchronous(&self, _: AsyncEvent) {}
+
+    fn connection(&self, _: CmEvent<'_>) {}
+
+    fn catastrophic(&self, _: Death) {}
+}
+
+#[test]
+fn an_asynchronous_event_waits_for_completions_and_the_look_at_the_device_does_not() {
+    // The device answers the second command for a domain with another command's number.
+    let mut domains = 0;
+    let answer = move |command: &nic_abi::admin::Command| {
+        domains += u32::from(command.opcode == Opcode::CreatePd as u16);
+        let id = if domains < 2 { command.id } else { !command.id };
+        success(command).map(|answer| nic_abi::admin::Response { id, ..answer })
+    };
+    let fake = Fake::new(identity(), answer);
+    let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, Config::default()).unwrap();
+    let ending = Arc::new(Ending { client: Default::default(), completions: AtomicU64::new(0) });
+    let weak: Weak<dyn Upcalls> = Arc::downgrade(&(ending.clone() as Arc<dyn Upcalls>));
+    let client = agent.attach(weak).unwrap();
+    let cq = client.create_cq(16, 1).unwrap();
+    assert!(ending.client.set(client.clone()).is_ok());
+    let scene = Scene { fake, agent, client, counting: Arc::default() };
+    let word = EventType::Completion as u64 | u64::from(cq.number()) << 32;
+    let (ring, log) = scene.event_ring(1);
+    (0..1 << log).for_each(|index| scene.fake.write_entry(ring, log, index, [word, 1, 0, 0]));
+    let (ring, log) = scene.event_ring(0);
+    (0..8).for_each(|index| scene.fake.write_entry(ring, log, index, [EventType::QpFatal as u64, 0, 0, 0]));
+    scene.fake.interrupt(0);
+    while scene.agent.death().is_none() {
+        std::thread::yield_now();
+    }
+    scene.agent.close();
+    let made = ending.completions.load(Ordering::Relaxed);
+    assert!(made <= 128, "{made} upcalls after the device was dead");
+}

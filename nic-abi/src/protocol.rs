@@ -110,6 +110,18 @@ pub fn arm<W: Word>(arm: &W, solicited: bool) {
     W::barrier();
 }
 
+/// Driver: arms a CQ for its next entry that is armed for solicited entries. Returns false and does
+/// nothing if the device has disarmed it: then its event is under way, and reports later entries as
+/// well. The caller checks the ring once more afterwards.
+#[inline(always)]
+pub fn arm_for_more<W: Word>(arm: &W) -> bool {
+    // Not a store: over a word that the device has cleared it would ask for a second event.
+    let armed = arm.replace(ARM_SOLICITED, ARM_NEXT, Ordering::Relaxed);
+    // As in `arm`.
+    W::barrier();
+    armed
+}
+
 /// Device: after it has written an entry of a CQ or EQ (solicited or not), disarms the queue if it
 /// is armed for that entry. Returns whether it was.
 #[inline(always)]

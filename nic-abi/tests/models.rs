@@ -274,6 +274,32 @@ fn mutant_that_does_not_look_after_arming() {
     finds(|| completions::<true>(false, Mutant::NoLookAfterArm));
 }
 
+/// A CQ is armed for solicited entries. While the device writes one, the consumer asks for any
+/// entry. The mutant arms the CQ as if it were not armed.
+fn more(mutant_stores: bool) {
+    let cq = Completions::<true>::new();
+    protocol::arm(&cq.arm, true);
+    let device = thread::spawn({
+        let cq = cq.clone();
+        move || (0..2).filter(|_| protocol::disarm(&cq.arm, true)).count()
+    });
+    match mutant_stores {
+        true => protocol::arm(&cq.arm, false),
+        false => _ = protocol::arm_for_more(&cq.arm),
+    }
+    assert!(device.join().unwrap() <= 1, "a second event for a CQ whose first one is under way");
+}
+
+#[test]
+fn arming_for_more_causes_no_second_event() {
+    check(|| more(false));
+}
+
+#[test]
+fn mutant_that_arms_anew_causes_a_second_event() {
+    finds(|| more(true));
+}
+
 /// The consumer arms again while the device reads the former value of `arm`.
 #[test]
 fn arming_for_more_is_not_lost() {
@@ -284,6 +310,10 @@ fn arming_for_more_is_not_lost() {
             let cq = cq.clone();
             move || cq.write(true)
         });
+        if !protocol::arm_for_more(&cq.arm) {
+            // The event for the solicited entry is under way.
+            cq.event.wait();
+        }
         cq.take(false, Mutant::None);
         device.join().unwrap();
     });

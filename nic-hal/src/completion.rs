@@ -243,6 +243,13 @@ impl CompletionQueue {
         self.record.arm(solicited);
     }
 
+    /// Arms the queue for the next entry if it is armed for solicited entries. False if the device
+    /// has disarmed it: an event of the queue is under way. Look at the queue once more afterwards.
+    #[inline]
+    pub fn arm_for_more(&self) -> bool {
+        self.record.arm_for_more()
+    }
+
     /// The number of entries.
     pub fn entries(&self) -> u32 {
         self.ring.entries()

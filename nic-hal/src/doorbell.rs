@@ -76,4 +76,12 @@ impl ConsumerRecord {
         let [_, arm] = self.0.words();
         protocol::arm(arm, solicited);
     }
+
+    /// Arms a queue for the next entry that is armed for solicited entries; false if it is not
+    /// armed any more.
+    #[inline]
+    pub(crate) fn arm_for_more(&self) -> bool {
+        let [_, arm] = self.0.words();
+        protocol::arm_for_more(arm)
+    }
 }

@@ -1,0 +1,159 @@
+//! Room in the event queue of completions, and the CQs whose clients are to be notified.
+//!
+//! A CQ that was destroyed may have left events in the queue, and its number can be used again at
+//! once. So a client that creates and destroys CQs could fill the queue while the dispatcher thread
+//! is held up. An event queue that overflows ends the device for all clients. Therefore each CQ
+//! takes a share of the queue's room when it is created. A CQ that was destroyed keeps its share
+//! until the dispatcher thread has found the queue empty.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use platform::OutOfMemory;
+
+/// Shares of an event queue's room.
+pub(crate) struct EventRoom {
+    shares: u32,
+    /// Shares that are taken.
+    taken: AtomicU32,
+    /// How many of them were left by objects that are destroyed.
+    left: AtomicU32,
+}
+
+impl EventRoom {
+    pub(crate) fn new(shares: u32) -> EventRoom {
+        EventRoom { shares, taken: AtomicU32::new(0), left: AtomicU32::new(0) }
+    }
+
+    /// How many there are.
+    pub(crate) fn shares(&self) -> u32 {
+        self.shares
+    }
+
+    /// Takes a share; false if none is free.
+    pub(crate) fn take(&self) -> bool {
+        let more = |taken: u32| (taken < self.shares).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// Gives a share back whose object has caused no event.
+    pub(crate) fn give_back(&self) {
+        self.taken.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Leaves a share, after the device has confirmed that it destroyed the object: events of the
+    /// object may be in the queue.
+    pub(crate) fn leave(&self) {
+        self.left.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many shares were left. To be read before a look at the queue that finds it empty.
+    pub(crate) fn left(&self) -> u32 {
+        self.left.load(Ordering::Acquire)
+    }
+
+    /// Gives back shares that were left before the queue was found empty.
+    pub(crate) fn emptied(&self, left: u32) {
+        if left > 0 {
+            self.left.fetch_sub(left, Ordering::AcqRel);
+            self.taken.fetch_sub(left, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Numbers that are marked, each once however often it was marked.
+pub(crate) struct Marks {
+    words: Box<[AtomicU64]>,
+    /// Where the next search begins.
+    next: AtomicU32,
+}
+
+impl Marks {
+    /// For numbers below `end`.
+    pub(crate) fn new(end: u32) -> Result<Marks, OutOfMemory> {
+        let count = end.div_ceil(u64::BITS) as usize;
+        let mut words = Vec::new();
+        words.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
+        words.resize_with(count, AtomicU64::default);
+        Ok(Marks { words: words.into_boxed_slice(), next: AtomicU32::new(0) })
+    }
+
+    /// Marks a number.
+    pub(crate) fn set(&self, number: u32) {
+        if let Some(word) = self.words.get((number / u64::BITS) as usize) {
+            word.fetch_or(1 << (number % u64::BITS), Ordering::AcqRel);
+        }
+    }
+
+    /// Removes a mark and returns its number. The numbers take turns, so that one that is marked
+    /// again and again does not keep the others waiting. One thread at a time.
+    pub(crate) fn take(&self) -> Option<u32> {
+        let next = self.next.load(Ordering::Relaxed);
+        let first = (next / u64::BITS) as usize;
+        let later = u64::MAX << (next % u64::BITS);
+        let words = self.words.len();
+        // The first word once for its later bits, and once more at the end for the others.
+        for turn in 0..=words {
+            let at = if first + turn < words { first + turn } else { first + turn - words };
+            let wanted = match turn {
+                0 => later,
+                _ if turn == words => !later,
+                _ => u64::MAX,
+            };
+            let word = self.words.get(at)?;
+            let found = word.load(Ordering::Acquire) & wanted;
+            if found != 0 {
+                let bit = found.trailing_zeros();
+                word.fetch_and(!(1 << bit), Ordering::AcqRel);
+                let number = at as u32 * u64::BITS + bit;
+                let end = words as u32 * u64::BITS;
+                self.next.store(if number + 1 < end { number + 1 } else { 0 }, Ordering::Relaxed);
+                return Some(number);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_that_was_left_is_free_once_the_queue_was_found_empty_afterwards() {
+        let room = EventRoom::new(2);
+        assert!(room.take() && room.take() && !room.take());
+        room.give_back();
+        assert!(room.take());
+        room.leave();
+        assert!(!room.take());
+        let before = room.left();
+        room.leave();
+        room.emptied(before);
+        assert!(room.take() && !room.take(), "one of the two was left after the look");
+        room.emptied(room.left());
+        assert!(room.take() && !room.take());
+    }
+
+    #[test]
+    fn each_number_is_taken_once_and_they_take_turns() {
+        let marks = Marks::new(130).unwrap();
+        for number in [129, 3, 64, 3, 0] {
+            marks.set(number);
+        }
+        let all: Vec<u32> = core::iter::from_fn(|| marks.take()).collect();
+        assert_eq!(all, [0, 3, 64, 129]);
+        marks.set(7);
+        marks.set(5);
+        assert_eq!(marks.take(), Some(5));
+        marks.set(5);
+        assert_eq!((marks.take(), marks.take(), marks.take()), (Some(7), Some(5), None));
+        marks.set(191);
+        assert_eq!(marks.take(), Some(191));
+        marks.set(0);
+        assert_eq!((marks.take(), marks.take()), (Some(0), None));
+        marks.set(1 << 20);
+        assert_eq!(marks.take(), None);
+    }
+}
