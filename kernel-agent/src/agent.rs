@@ -23,6 +23,7 @@ use crate::cq::Cq;
 use crate::dispatch::Dispatcher;
 use crate::event_room::{EventRoom, Marks};
 use crate::gsi::Gsi;
+use crate::key::Keys;
 use crate::qp::Qp;
 use crate::srq::Srq;
 use crate::table::{Numbers, Table};
@@ -154,7 +155,7 @@ pub struct Agent {
     pub(crate) cqs: Table<Cq>,
     pub(crate) srqs: Table<Srq>,
     pub(crate) pds: Numbers,
-    pub(crate) keys: Numbers,
+    pub(crate) keys: Keys,
     pub(crate) connections: ConnectionManager,
     counts: [AtomicU32; 6],
     clients: Mutex<Vec<Arc<Client>>>,
@@ -189,7 +190,7 @@ impl Agent {
             cqs: Table::new(0, config.max_cqs + 1)?,
             srqs: Table::new(0, config.max_srqs)?,
             pds: Numbers::new(1, config.max_pds + 2),
-            keys: Numbers::new(1, config.max_keys + 1),
+            keys: Keys::new(config.max_keys),
             connections: ConnectionManager::new(
                 platform.clone(),
                 identity,

@@ -230,18 +230,18 @@ impl Client {
     }
 
     /// Registers the memory of a linked region once more, without translations of its own. `of` may
-    /// belong to another client; `of_key` is its key with the link in force. Neither region can be
-    /// invalidated afterwards. Fails if that link is no longer in force.
+    /// belong to another client. Neither region can be invalidated afterwards. Fails if `of` is not
+    /// linked to that memory.
     pub fn share(
         self: &Arc<Client>,
         pd: &Arc<Pd>,
         flags: LinkFlags,
         base: u64,
+        memory: &MemoryList<'_>,
         of: &Region,
-        of_key: u32,
     ) -> Result<Arc<Region>, Error> {
         let _call = self.call()?;
-        Region::share(self, pd, flags, base, of, of_key)
+        Region::share(self, pd, &Link { flags, base, memory: *memory }, of)
     }
 
     /// Registers `length` bytes of virtual memory. Its mapping must not change until the region is

@@ -554,14 +554,18 @@ impl Cq {
         let agent = self.client().agent();
         let answer = agent.nic().destroy_cq(self.number(), &self.lease()?);
         let mut consumer = None;
-        destroying.finish(answer, agent.cqs.numbers(), |confirmed| {
-            drop(agent.cqs.remove(self.number()));
-            // The number has a record in the device, into which the consumer writes. So the
-            // consumer leaves before another CQ can get the number.
-            consumer = self.consumer.vacate();
-            if confirmed {
-                agent.event_room.leave();
-            }
-        })
+        destroying.finish(
+            answer,
+            |number| agent.cqs.release(number),
+            |confirmed| {
+                drop(agent.cqs.remove(self.number()));
+                // The number has a record in the device, into which the consumer writes. So the
+                // consumer leaves before another CQ can get the number.
+                consumer = self.consumer.vacate();
+                if confirmed {
+                    agent.event_room.leave();
+                }
+            },
+        )
     }
 }

@@ -51,6 +51,9 @@ pub enum Error {
     /// The object was destroyed before.
     #[error("the object is gone")]
     Gone,
+    /// The region is not linked.
+    #[error("the region is not linked")]
+    NotLinked,
     /// The queue pair's state does not allow it.
     #[error("not allowed in state {0:?}")]
     QpState(QpState),

@@ -73,6 +73,7 @@ impl Gsi {
             max_receive_segments: 1,
             max_message: 0,
             context: 0,
+            owner: 0,
             slot: None,
         };
         let number = Number { slot: ident::QPN_GSI, generation: 1 };

@@ -1,14 +1,145 @@
-//! Memory keys: what names a region or window to the NIC.
+//! Memory keys: what names a region or window to the NIC and to peers, and the numbers in them.
 //!
-//! A key is made of the slot of its region or window, a generation, and the variant, which changes
-//! with each link.
+//! A region or window has a local key from its creation until it is destroyed. It has a remote key
+//! for each link, which no other link of the key's slot had before, until counts of 16 bits come
+//! round. So a key that a consumer or a peer kept does not name the slot's next owner, nor memory
+//! that was linked later.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use platform::sync::Mutex;
+
+use crate::agent::Agent;
+use crate::table::Numbers;
 
 pub use nic_abi::ident::{KEY_RESERVED as RESERVED, MAX_KEYS as MAX, key as new, key_slot as slot};
 
 /// A key that names no region: it has the reserved key's slot, but is not the reserved key.
-pub const NONE: u32 = new(0, 0xff, 0xff);
+pub const NONE: u32 = new(0, 0xffff);
 
-/// The variant of a key.
-pub const fn variant(key: u32) -> u8 {
-    key as u8
+/// The count before that of a slot's first remote key. Local keys count from 1, so a local key in
+/// the place of a remote one shows early.
+const BEFORE_FIRST: u32 = 0x7fff;
+
+/// How many slots in limbo are looked at when a slot is taken. More than one, so that the limbo
+/// becomes shorter.
+const LOOKS: usize = 2;
+
+/// The numbers of keys: slots, the counts of their owners and of their links.
+pub(crate) struct Keys {
+    numbers: Numbers,
+    /// By slot: the count of the last remote key.
+    links: Mutex<Vec<u32>>,
+    /// Slots whose owner is destroyed while links of it are outstanding.
+    limbo: Mutex<VecDeque<(u32, Links)>>,
+}
+
+/// The keys of one region or window.
+pub(crate) struct Names {
+    local: u32,
+    /// The count of the last remote key.
+    links: AtomicU32,
+}
+
+/// How many links of one region may be outstanding.
+pub(crate) const LINKS: usize = 4;
+
+/// The outstanding links of a region.
+pub(crate) type Links = [Option<Outstanding>; LINKS];
+
+/// No outstanding links.
+pub(crate) const NO_LINKS: Links = [None; LINKS];
+
+/// A link that was posted, as a request of a queue pair.
+#[derive(Clone, Copy)]
+pub(crate) struct Outstanding {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+    pub(crate) tag: u32,
+}
+
+impl Outstanding {
+    /// Whether the device may still execute it.
+    pub(crate) fn is_under_way(&self, agent: &Agent) -> bool {
+        let Outstanding { slot, generation, tag } = *self;
+        let Some(slot) = agent.qps.lock(slot) else { return false };
+        slot.as_deref().is_some_and(|qp| qp.generation() == generation && qp.send_is_outstanding(tag))
+    }
+}
+
+impl Names {
+    /// The local key.
+    #[inline]
+    pub(crate) fn local(&self) -> u32 {
+        self.local
+    }
+
+    /// The slot.
+    pub(crate) fn slot(&self) -> u32 {
+        slot(self.local)
+    }
+
+    /// The remote key that was made last.
+    pub(crate) fn last_remote(&self) -> u32 {
+        new(self.slot(), self.links.load(Ordering::Relaxed))
+    }
+
+    /// A new remote key.
+    pub(crate) fn next_remote(&self) -> u32 {
+        new(self.slot(), self.links.fetch_add(1, Ordering::Relaxed).wrapping_add(1))
+    }
+}
+
+impl Keys {
+    /// Slots `1..=count`.
+    pub(crate) fn new(count: u32) -> Keys {
+        let (links, limbo) = (Mutex::new(Vec::new()), Mutex::new(VecDeque::new()));
+        Keys { numbers: Numbers::new(1, count + 1), links, limbo }
+    }
+
+    /// Takes a slot; `None` if all have owners or are in limbo.
+    pub(crate) fn take(&self, agent: &Agent) -> Option<Names> {
+        self.clear_limbo(agent, LOOKS);
+        let number = self.numbers.take().or_else(|| {
+            let waiting = self.limbo.lock().len();
+            self.clear_limbo(agent, waiting);
+            self.numbers.take()
+        })?;
+        let mut links = self.links.lock();
+        let index = number.slot as usize;
+        if links.len() <= index {
+            links.resize(index + 1, BEFORE_FIRST);
+        }
+        let links = AtomicU32::new(links[index]);
+        Some(Names { local: new(number.slot, number.generation), links })
+    }
+
+    /// Gives a slot back whose owner is destroyed. Links of the owner that are outstanding name
+    /// the slot by its local key. Local keys recur, so the slot gets its next owner only when the
+    /// links are done.
+    pub(crate) fn release(&self, names: &Names, outstanding: Links) {
+        let slot = names.slot();
+        if let Some(links) = self.links.lock().get_mut(slot as usize) {
+            *links = names.links.load(Ordering::Relaxed);
+        }
+        if outstanding.iter().all(Option::is_none) {
+            self.numbers.release(slot);
+        } else {
+            self.limbo.lock().push_back((slot, outstanding));
+        }
+    }
+
+    /// Looks at so many slots in limbo, and frees those whose links are done.
+    fn clear_limbo(&self, agent: &Agent, looks: usize) {
+        for _ in 0..looks {
+            let Some((slot, links)) = self.limbo.lock().pop_front() else { return };
+            if links.iter().flatten().any(|link| link.is_under_way(agent)) {
+                self.limbo.lock().push_back((slot, links));
+            } else {
+                self.numbers.release(slot);
+            }
+        }
+    }
 }

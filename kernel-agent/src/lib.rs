@@ -58,7 +58,7 @@ pub use nic_abi::wqe::{AddressVector as DatagramAddress, LinkFlags, ListElement,
 pub use nic_hal::{Death, Operation, Remote, Request, Shadow, send_blocks};
 pub use post::{Bind, SegmentLimits, SendSlot, Sender};
 pub use qp::{Qp, QpAttributes, QpChanges, QpType};
-pub use region::{Link, MemoryList, Pd, Region, Window, WindowType};
+pub use region::{Extent, Link, MemoryList, Pd, Region, Window, WindowType};
 pub use slot::{QueueSlot, SlotParams};
 pub use srq::Srq;
 pub use testing::TestHandle;

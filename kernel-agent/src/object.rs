@@ -9,7 +9,6 @@ use platform::sleep_lock::{SleepGuard, SleepLock};
 use platform::use_count::{Counted, Use, UseCount};
 
 use crate::agent::Counter;
-use crate::table::Numbers;
 use crate::{Client, Error};
 
 /// The common part of an object that can be destroyed while nothing uses it.
@@ -70,13 +69,13 @@ pub(crate) struct Destroying<'a> {
 
 impl Destroying<'_> {
     /// Goes by what the device answered. If it refused, the object lives on. Otherwise `remove`
-    /// takes it out of where it can be found; it learns whether the device confirmed. The number
-    /// can be given out again only if the device confirmed: if it died instead, nothing will use
-    /// the number again.
+    /// takes it out of where it can be found; it learns whether the device confirmed. `release`
+    /// gives the number back, but only if the device confirmed: if it died instead, nothing will
+    /// use the number again.
     pub(crate) fn finish(
         self,
         answer: Result<(), nic_hal::Error>,
-        numbers: &Numbers,
+        release: impl FnOnce(u32),
         remove: impl FnOnce(bool),
     ) -> Result<(), Error> {
         let Object { client, counter, number, uses, .. } = self.object;
@@ -87,7 +86,7 @@ impl Destroying<'_> {
         remove(answer.is_ok());
         client.forget_object(*counter, *number);
         if answer.is_ok() {
-            numbers.release(*number);
+            release(*number);
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use nic_abi::wqe::{LinkFlags, Segment, SendFlags};
 use nic_hal::{Operation, Outstanding, Refused, Request, SendQueue, Shadow};
 
+use crate::key::Outstanding as OutstandingLink;
 use crate::qp::{Qp, QpType};
 use crate::slot::{OwnerGuard, QueueSlot};
 use crate::{Link, PostError, Region, Window};
@@ -91,7 +92,7 @@ impl SendSlot {
 /// A range of a region to which a window is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bind {
-    /// The region's key.
+    /// The region's local key.
     pub region: u32,
     /// Remote rights and addressing.
     pub flags: LinkFlags,
@@ -148,35 +149,33 @@ impl Qp {
         self.post(request, &NONE, |&none| none)
     }
 
-    /// Posts a link (fast register) of an unlinked region; returns its key with `variant`.
+    /// Posts a link (fast register) of an unlinked region; returns the remote key that the region
+    /// has when the link is complete.
     ///
     /// The list is copied. The copy is in use until the request is known to have completed.
     pub fn post_link(
         &self,
         region: &Region,
         link: &Link<'_>,
-        variant: u8,
         flags: SendFlags,
         shadow: Shadow,
     ) -> Result<u32, PostError> {
         if !Arc::ptr_eq(self.client(), region.client()) {
             return Err(PostError::Gone);
         }
-        let key = region.key_with(variant);
+        let (key, base, length) = (region.key(), link.base, link.memory.length());
         region.link(link, |list| {
-            let (base, length) = (link.base, link.memory.length());
             let operation = Operation::FastRegister { key, flags: link.flags(), base, length, list };
             let tag = self.post_plain(&Request { operation, flags, shadow })?;
-            Ok((self.slot(), self.generation(), tag))
-        })?;
-        Ok(key)
+            Ok(OutstandingLink { slot: self.slot(), generation: self.generation(), tag })
+        })
     }
 
-    /// Posts a bind of a window; returns the window's key with `variant`.
+    /// Posts a bind of a window; returns the remote key that the window has when the bind is
+    /// complete.
     pub fn post_bind(
         &self,
         window: &Window,
-        variant: u8,
         to: Bind,
         flags: SendFlags,
         shadow: Shadow,
@@ -184,11 +183,11 @@ impl Qp {
         if !Arc::ptr_eq(self.client(), window.client()) {
             return Err(PostError::Gone);
         }
-        let key = window.key_with(variant);
+        let (key, remote) = (window.key(), window.next_remote());
         let Bind { region, flags: rights, addr, length } = to;
-        let operation = Operation::BindWindow { key, region, flags: rights, addr, length };
+        let operation = Operation::BindWindow { key, remote, region, flags: rights, addr, length };
         self.post_plain(&Request { operation, flags, shadow })?;
-        Ok(key)
+        Ok(remote)
     }
 
     /// Posts a receive.

@@ -56,6 +56,9 @@ pub struct QpAttributes<'a> {
     pub max_message: u64,
     /// The agent repeats it in completions and events.
     pub context: u64,
+    /// Whose narrow windows the queue pair may use and unbind: all queue pairs of the domain with
+    /// the same word are one owner. 0: the queue pair is an owner of its own.
+    pub owner: u64,
     /// The slot for the send queue, and the segments of what is posted through it. `None`: the
     /// queue pair has a slot of its own, without a fast path.
     pub slot: Option<(SlotParams<'a, Sender>, SegmentLimits)>,
@@ -194,6 +197,7 @@ impl Qp {
             max_receive_segments: attributes.max_receive_segments,
             eq: EQ_ASYNC,
             max_message: if attributes.max_message == 0 { most } else { attributes.max_message },
+            owner: attributes.owner,
         };
         let rings = agent.nic().create_qp(qpn, &params)?;
         let receives = if rings.receive.is_some() { attributes.max_receive_requests } else { 0 };

@@ -1,17 +1,21 @@
 //! Protection domains, regions and windows: which memory a queue pair or a peer may reach.
 //!
-//! The agent chooses a key's slot and generation; the consumer that links chooses its variant. A
-//! link passes the device a copy of the list, in memory that was allocated with the region. So a
+//! The agent chooses the keys (see `key`). Segments, links and unlinks name a region or window by
+//! its local key, which is constant; what is linked, and how, the device knows, and a query asks
+//! the device.
+//!
+//! A link passes the device a copy of the list, in memory that was allocated with the region. So a
 //! link never fails for lack of memory.
 //!
-//! Locks: an object's `control` (sleeps), a region's `links` (spins; before a queue pair's slot and
+//! Locks: an object's `control` (sleeps), a region's `lists` (spins; before a queue pair's slot and
 //! send queue).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use nic_abi::admin::{AllocateRegion, AllocateWindow, KeyInfo, ModifyRegion, RegisterRegion, ShareRegion};
-use nic_abi::ident;
+use nic_abi::admin::{
+    AllocateRegion, AllocateWindow, KeyInfo, ModifyRegion, RegisterRegion, ShareRegion, Status,
+};
 use nic_abi::wqe::{LinkFlags, ListArgs, ListElement};
 use nic_hal::{DeviceMemory, Nic};
 use platform::sync::Mutex;
@@ -20,12 +24,10 @@ use zerocopy::IntoBytes;
 
 use crate::agent::{Agent, Counter};
 use crate::client::AnyObject;
+use crate::key::{LINKS, Links, NO_LINKS, Names, Outstanding};
 use crate::object::{Object, begin_use};
 use crate::table::Number;
 use crate::{Client, Error, ListFault, PostError, Resource};
-
-/// How many links of one region may be outstanding.
-const LINKS: usize = 4;
 
 /// A protection domain (VIA: protection tag).
 pub struct Pd {
@@ -65,7 +67,8 @@ impl Pd {
     pub fn destroy(&self) -> Result<(), Error> {
         let destroying = self.object.begin_destroy()?;
         let agent = self.client().agent();
-        destroying.finish(agent.nic().destroy_pd(self.number()), &agent.pds, |_| {})
+        let release = |number| agent.pds.release(number);
+        destroying.finish(agent.nic().destroy_pd(self.number()), release, |_| {})
     }
 }
 
@@ -151,17 +154,34 @@ impl MemoryList<'_> {
         }
     }
 
-    /// The device's description of the list, whose elements are at bus address `list`.
-    fn args(&self, list: u64) -> ListArgs {
+    /// Where the memory begins, and its length. Equal memory has equal extents.
+    pub fn extent(&self) -> Extent {
+        let (first, offset) = match *self {
+            MemoryList::Contiguous { bus, .. } => (Some(bus), 0),
+            MemoryList::Pages { pages: list, first_byte_offset, .. }
+            | MemoryList::Blocks { blocks: list, first_byte_offset, .. } => {
+                (list.first().copied(), first_byte_offset)
+            }
+            MemoryList::Variable { elements, first_byte_offset, .. } => {
+                (elements.first().map(|element| element.addr), first_byte_offset)
+            }
+        };
+        Extent { start: first.unwrap_or_default().wrapping_add(offset), length: self.length() }
+    }
+
+    /// The device's description of the list, whose elements are at bus address `list`, for a
+    /// region that gets this remote key.
+    #[inline]
+    fn args(&self, list: u64, remote: u32) -> ListArgs {
         let elements = self.elements() as u32;
         match *self {
-            MemoryList::Contiguous { bus, .. } => ListArgs { list: bus, ..ListArgs::default() },
+            MemoryList::Contiguous { bus, .. } => ListArgs { list: bus, remote, ..ListArgs::default() },
             MemoryList::Pages { page_size: each, first_byte_offset, .. }
             | MemoryList::Blocks { block_length: each, first_byte_offset, .. } => {
-                ListArgs { list, element_length: each, first_byte_offset, elements, reserved: 0 }
+                ListArgs { list, element_length: each, first_byte_offset, elements, remote }
             }
             MemoryList::Variable { first_byte_offset, .. } => {
-                ListArgs { list, element_length: 0, first_byte_offset, elements, reserved: 0 }
+                ListArgs { list, element_length: 0, first_byte_offset, elements, remote }
             }
         }
     }
@@ -189,34 +209,98 @@ impl Link<'_> {
     }
 }
 
-/// The request that uses a list buffer, or was the last to use it.
+/// Where a piece of memory begins, as a bus address, and its length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// The first byte.
+    pub start: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// The memory for the lists of a region's links.
+struct Lists {
+    /// [`LINKS`] buffers; none for a region that cannot be linked.
+    memory: Vec<DeviceMemory>,
+    uses: Mutex<Uses>,
+}
+
+/// What the list buffers are used for.
+struct Uses {
+    /// The region is destroyed; no link can be posted.
+    gone: bool,
+    /// The buffer that is used next, if it is free.
+    next: usize,
+    by: [ListUse; LINKS],
+    /// The memory of the link that used each buffer last.
+    extents: [Extent; LINKS],
+}
+
+/// What a list buffer is used for.
 #[derive(Clone, Copy)]
-struct LinkUse {
-    slot: u32,
-    generation: u32,
-    tag: u32,
+enum ListUse {
+    Nothing,
+    /// A poster writes a list.
+    Writing,
+    /// A link that was posted, and may be done.
+    Posted(Outstanding),
 }
 
-struct ListBuffer {
-    memory: DeviceMemory,
-    used_by: Option<LinkUse>,
-}
+impl Lists {
+    fn new(memory: Vec<DeviceMemory>) -> Lists {
+        let (by, extents) = ([ListUse::Nothing; LINKS], [Extent::default(); LINKS]);
+        Lists { memory, uses: Mutex::new(Uses { gone: false, next: 0, by, extents }) }
+    }
 
-impl ListBuffer {
-    /// Whether the device may still read it.
-    fn busy(&self, agent: &Agent) -> bool {
-        let Some(LinkUse { slot, generation, tag }) = self.used_by else { return false };
-        let Some(slot) = agent.qps.lock(slot) else { return false };
-        slot.as_deref().is_some_and(|qp| qp.generation() == generation && qp.send_is_outstanding(tag))
+    /// Finds a buffer that the device does not read, and keeps it for a poster.
+    #[inline]
+    fn claim(&self, agent: &Agent) -> Result<usize, PostError> {
+        let mut uses = self.uses.lock();
+        if uses.gone {
+            return Err(PostError::Gone);
+        }
+        for place in (uses.next..LINKS).chain(0..uses.next) {
+            let free = match uses.by[place] {
+                ListUse::Nothing => true,
+                ListUse::Writing => false,
+                ListUse::Posted(link) => !link.is_under_way(agent),
+            };
+            if free {
+                uses.by[place] = ListUse::Writing;
+                uses.next = (place + 1) % LINKS;
+                return Ok(place);
+            }
+        }
+        Err(PostError::LinksInFlight)
+    }
+
+    /// Ends the use of all buffers, whose region is destroyed. Returns the links that are
+    /// outstanding.
+    fn close(&self, agent: &Agent) -> Links {
+        let mut uses = self.uses.lock();
+        uses.gone = true;
+        uses.by.map(|list| match list {
+            ListUse::Posted(link) if link.is_under_way(agent) => Some(link),
+            _ => None,
+        })
+    }
+
+    /// The device will not read the lists any more.
+    fn end_leases(&self) {
+        for list in &self.memory {
+            list.lease().end();
+        }
     }
 }
 
 /// A memory region: registered by a command, or allocated unlinked and linked by work requests.
 pub struct Region {
     object: Object,
-    key: u32,
+    names: Names,
     max_elements: u32,
-    links: Mutex<Vec<ListBuffer>>,
+    /// The memory of a registered region.
+    registered: Option<Extent>,
+    lists: Lists,
     pd: Mutex<Option<Use<Pd>>>,
 }
 
@@ -237,6 +321,37 @@ impl Region {
         pd: &Arc<Pd>,
         link: &Link<'_>,
     ) -> Result<Arc<Region>, Error> {
+        let (flags, base, length) = (link.flags().bits(), link.base, link.memory.length());
+        Region::create(client, pd, link, |nic, key, pd, list| {
+            nic.register_region(key, &RegisterRegion { pd, flags, base, length, list })
+        })
+    }
+
+    /// A region over the memory of a region of any client of this agent, which must be linked to
+    /// the memory of `link`.
+    pub(crate) fn share(
+        client: &Arc<Client>,
+        pd: &Arc<Pd>,
+        link: &Link<'_>,
+        of: &Region,
+    ) -> Result<Arc<Region>, Error> {
+        if !Arc::ptr_eq(client.agent(), of.client().agent()) {
+            return Err(Error::Foreign);
+        }
+        let (flags, base, length) = (link.flags().bits(), link.base, link.memory.length());
+        Region::create(client, pd, link, |nic, key, pd, list| {
+            let of = of.key();
+            nic.share_region(key, &ShareRegion { pd, flags, base, length, list, of, reserved: 0 })
+        })
+    }
+
+    /// A region that `command` makes, with this local key, domain and list.
+    fn create(
+        client: &Arc<Client>,
+        pd: &Arc<Pd>,
+        link: &Link<'_>,
+        command: impl FnOnce(&Nic, u32, u32, ListArgs) -> Result<(), nic_hal::Error>,
+    ) -> Result<Arc<Region>, Error> {
         let agent = client.agent();
         let nic = agent.nic();
         agent.alive()?;
@@ -250,55 +365,21 @@ impl Region {
         }
         let pd = begin_use(pd)?;
         let list = list_for_command(nic, &link.memory)?;
-        let args = RegisterRegion {
-            pd: pd.number(),
-            flags: link.flags().bits(),
-            base: link.base,
-            length: link.memory.length(),
-            list: link.memory.args(list.as_ref().map_or(0, |list| list.buffer().bus())),
-        };
-        let number = agent.keys.take().ok_or(Error::NoResources(Resource::Keys))?;
-        let key = ident::key(number.slot, number.generation, 0);
+        let names = agent.keys.take(agent).ok_or(Error::NoResources(Resource::Keys))?;
+        let at = list.as_ref().map_or(0, |list| list.buffer().bus());
+        let args = link.memory.args(at, names.next_remote());
         if let Some(list) = &list {
             list.lease().start();
         }
-        let registered = nic.register_region(key, &args);
-        if let (Some(list), Ok(()) | Err(nic_hal::Error::Command(_))) = (&list, &registered) {
+        let created = command(nic, names.local(), pd.number(), args);
+        if let (Some(list), Ok(()) | Err(nic_hal::Error::Command(_))) = (&list, &created) {
             list.lease().end();
         }
-        if let Err(error) = registered {
-            agent.keys.release(number.slot);
+        if let Err(error) = created {
+            agent.keys.release(&names, NO_LINKS);
             return Err(error.into());
         }
-        Ok(Region::new(client, number.slot, key, 0, Vec::new(), pd))
-    }
-
-    /// A region over the memory of a region of any client of this agent, which must still have the
-    /// link with key `of_key`.
-    pub(crate) fn share(
-        client: &Arc<Client>,
-        pd: &Arc<Pd>,
-        flags: LinkFlags,
-        base: u64,
-        of: &Region,
-        of_key: u32,
-    ) -> Result<Arc<Region>, Error> {
-        let agent = client.agent();
-        agent.alive()?;
-        client.owns(pd.client())?;
-        if !Arc::ptr_eq(agent, of.client().agent()) || of.key_with(0) != of_key & !0xff {
-            return Err(Error::Foreign);
-        }
-        let pd = begin_use(pd)?;
-        let number = agent.keys.take().ok_or(Error::NoResources(Resource::Keys))?;
-        let key = ident::key(number.slot, number.generation, 0);
-        let flags = flags.intersection(RIGHTS).bits();
-        let args = ShareRegion { pd: pd.number(), flags, base, of: of_key, reserved: 0 };
-        if let Err(error) = agent.nic().share_region(key, &args) {
-            agent.keys.release(number.slot);
-            return Err(error.into());
-        }
-        Ok(Region::new(client, number.slot, key, 0, Vec::new(), pd))
+        Ok(Region::new(client, names, 0, Some(link.memory.extent()), Lists::new(Vec::new()), pd))
     }
 
     pub(crate) fn allocate(
@@ -314,55 +395,78 @@ impl Region {
             return Err(Error::OutOfRange("list length"));
         }
         let pd = begin_use(pd)?;
-        let mut links = Vec::new();
-        links.try_reserve_exact(LINKS).map_err(|_| Error::OutOfMemory)?;
+        let mut memory = Vec::new();
+        memory.try_reserve_exact(LINKS).map_err(|_| Error::OutOfMemory)?;
         let bytes = size_of::<ListElement>() * max_elements.max(1) as usize;
         for _ in 0..LINKS {
-            let memory = nic.allocate(bytes, 64)?;
-            links.push(ListBuffer { memory, used_by: None });
+            memory.push(nic.allocate(bytes, 64)?);
         }
-        let number = agent.keys.take().ok_or(Error::NoResources(Resource::Keys))?;
-        let key = ident::key(number.slot, number.generation, 0);
-        if let Err(error) = nic.allocate_region(key, &AllocateRegion { pd: pd.number(), max_elements }) {
-            agent.keys.release(number.slot);
+        let names = agent.keys.take(agent).ok_or(Error::NoResources(Resource::Keys))?;
+        let args = AllocateRegion { pd: pd.number(), max_elements };
+        if let Err(error) = nic.allocate_region(names.local(), &args) {
+            agent.keys.release(&names, NO_LINKS);
             return Err(error.into());
         }
-        Ok(Region::new(client, number.slot, key, max_elements, links, pd))
+        Ok(Region::new(client, names, max_elements, None, Lists::new(memory), pd))
     }
 
     fn new(
         client: &Arc<Client>,
-        slot: u32,
-        key: u32,
+        names: Names,
         max_elements: u32,
-        links: Vec<ListBuffer>,
+        registered: Option<Extent>,
+        lists: Lists,
         pd: Use<Pd>,
     ) -> Arc<Region> {
+        let slot = names.slot();
         let region = Arc::new(Region {
             object: Object::new(client, Counter::Regions, slot),
-            key,
+            names,
             max_elements,
-            links: Mutex::new(links),
+            registered,
+            lists,
             pd: Mutex::new(Some(pd)),
         });
         client.register_object(Counter::Regions, slot, AnyObject::Region(region.clone()));
         region
     }
 
-    /// The key. For a registered region it is the local and the remote key; for an unlinked region
-    /// it has variant 0.
+    /// The local key, which names the region in segments, links, unlinks and binds.
+    #[inline]
     pub fn key(&self) -> u32 {
-        self.key
+        self.names.local()
+    }
+
+    /// The last remote key that was made: of the registration, the last modification, or the last
+    /// link that was posted.
+    pub fn remote_key(&self) -> u32 {
+        self.names.last_remote()
     }
 
     /// How many elements a link may have; 0 for a registered region.
+    #[inline]
     pub fn max_elements(&self) -> u32 {
         self.max_elements
     }
 
-    /// The key with a variant.
-    pub(crate) fn key_with(&self, variant: u8) -> u32 {
-        self.key & !0xff | u32::from(variant)
+    /// Where the memory of a registered region begins, and its length.
+    pub fn registered(&self) -> Option<Extent> {
+        self.registered
+    }
+
+    /// Whether the region may be linked to memory that begins there and has that length: it is
+    /// registered, or one of the last links that were posted is to such memory. The device decides
+    /// whether it is.
+    pub fn may_be_linked_to(&self, memory: Extent) -> bool {
+        match self.registered {
+            Some(extent) => extent == memory,
+            None => self.lists.uses.lock().extents.contains(&memory),
+        }
+    }
+
+    /// Whether the region is destroyed or about to be.
+    pub fn is_gone(&self) -> bool {
+        self.object.alive().is_err()
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
@@ -370,53 +474,85 @@ impl Region {
     }
 
     /// Copies a link's list to memory that the device can read, and calls `post` with the device's
-    /// description of it. `post` posts the link and returns the queue pair's slot, its generation
-    /// and the request's tag.
+    /// description of it, which contains the new remote key. `post` posts the link. Returns the
+    /// remote key.
+    #[inline]
     pub(crate) fn link(
         &self,
         link: &Link<'_>,
-        post: impl FnOnce(ListArgs) -> Result<(u32, u32, u32), PostError>,
-    ) -> Result<(), PostError> {
+        post: impl FnOnce(ListArgs) -> Result<Outstanding, PostError>,
+    ) -> Result<u32, PostError> {
         if link.memory.elements() > self.max_elements as usize {
             return Err(PostError::BadList(ListFault::TooLong));
         }
         let agent = self.client().agent();
-        let mut links = self.links.lock();
-        // Checked under the lock under which the leases end.
-        self.object.alive().map_err(|_| PostError::Gone)?;
-        let bytes = link.memory.bytes();
-        if bytes.is_empty() {
-            return post(link.memory.args(0)).map(drop);
+        let place = self.lists.claim(agent)?;
+        // The list may be long, so it is copied without the lock.
+        let remote = self.names.next_remote();
+        let list = self.lists.memory.get(place).and_then(|memory| {
+            memory.buffer().write(0, link.memory.bytes()).ok()?;
+            // The lease lasts until the region is destroyed.
+            memory.lease().start();
+            Some(link.memory.args(memory.buffer().bus(), remote))
+        });
+        let list = match link.memory {
+            MemoryList::Contiguous { .. } => Some(link.memory.args(0, remote)),
+            _ => list,
+        };
+        let mut uses = self.lists.uses.lock();
+        let posted = match list {
+            // The region was destroyed meanwhile: its key may get another owner.
+            _ if uses.gone => Err(PostError::Gone),
+            None => Err(PostError::BadList(ListFault::TooLong)),
+            Some(list) => post(list),
+        };
+        match posted {
+            Ok(posted) => {
+                uses.by[place] = ListUse::Posted(posted);
+                uses.extents[place] = link.memory.extent();
+                Ok(remote)
+            }
+            Err(error) => {
+                uses.by[place] = ListUse::Nothing;
+                Err(error)
+            }
         }
-        let free = links.iter_mut().find(|list| !list.busy(agent)).ok_or(PostError::LinksInFlight)?;
-        let buffer = free.memory.buffer();
-        buffer.write(0, bytes).map_err(|_| PostError::BadList(ListFault::TooLong))?;
-        // The lease lasts until the region is destroyed.
-        free.memory.lease().start();
-        let (slot, generation, tag) = post(link.memory.args(buffer.bus()))?;
-        free.used_by = Some(LinkUse { slot, generation, tag });
-        Ok(())
     }
 
-    /// What the key names, as the device has it.
+    /// What the key names, as the device has it: a link that was posted counts once it has been
+    /// executed.
     pub fn query(&self) -> Result<KeyInfo, Error> {
         self.object.alive()?;
-        Ok(self.client().agent().nic().query_key(self.key)?)
+        Ok(self.client().agent().nic().query_key(self.key())?)
     }
 
-    /// Gives the region another domain, other rights and another variant of its key; returns the
-    /// key. Keys with other variants are invalid from then on. A region that is not linked gets
-    /// rights with its next link. [`Error::Busy`] while a window is bound to it.
-    pub fn modify(&self, pd: &Arc<Pd>, rights: LinkFlags, variant: u8) -> Result<u32, Error> {
+    /// Gives the region another domain, other rights (only while it is linked), or both, and
+    /// another remote key, which is returned; former ones are invalid from then on.
+    /// [`Error::Busy`] while a window is bound to it, [`Error::NotLinked`] for rights of a region
+    /// that is not linked.
+    pub fn modify(&self, pd: Option<&Arc<Pd>>, rights: Option<LinkFlags>) -> Result<u32, Error> {
         let agent = self.client().agent();
         let _control = self.object.control()?;
-        self.client().owns(pd.client())?;
-        let pd = begin_use(pd)?;
-        let key = self.key_with(variant);
-        agent.nic().modify_region(key, &ModifyRegion { pd: pd.number(), flags: rights.bits() })?;
-        let former = self.pd.lock().replace(pd);
-        drop(former);
-        Ok(key)
+        if let Some(pd) = pd {
+            self.client().owns(pd.client())?;
+        }
+        let pd = pd.map(begin_use).transpose()?;
+        let remote = self.names.next_remote();
+        let args = ModifyRegion {
+            pd: pd.as_ref().map_or(0, |pd| pd.number()),
+            flags: rights.unwrap_or_default().bits(),
+            rights: u32::from(rights.is_some()),
+            remote,
+        };
+        agent.nic().modify_region(self.key(), &args).map_err(|error| match error {
+            nic_hal::Error::Command(command) if command.status == Status::BadState => Error::NotLinked,
+            other => other.into(),
+        })?;
+        if let Some(pd) = pd {
+            let former = self.pd.lock().replace(pd);
+            drop(former);
+        }
+        Ok(remote)
     }
 
     /// Destroys the region; [`Error::Busy`] while a window is bound to it. The device does not
@@ -424,15 +560,22 @@ impl Region {
     pub fn destroy(&self) -> Result<(), Error> {
         let destroying = self.object.begin_destroy()?;
         let agent = self.client().agent();
-        destroying.finish(agent.nic().destroy_region(self.key), &agent.keys, |confirmed| {
+        let mut outstanding = NO_LINKS;
+        let (lists, links) = (&self.lists, &mut outstanding);
+        let remove = |confirmed| {
+            *links = lists.close(agent);
             if confirmed {
                 // The device looks at the key of a link that is still queued before it looks at the
                 // list.
-                for list in self.links.lock().iter() {
-                    list.memory.lease().end();
-                }
+                lists.end_leases();
             }
-        })?;
+        };
+        let destroyed = agent.nic().destroy_region(self.key());
+        let mut given_back = false;
+        destroying.finish(destroyed, |_| given_back = true, remove)?;
+        if given_back {
+            agent.keys.release(&self.names, outstanding);
+        }
         drop(self.pd.lock().take());
         Ok(())
     }
@@ -450,7 +593,7 @@ pub enum WindowType {
 /// A memory window (IT-API: RMR).
 pub struct Window {
     object: Object,
-    key: u32,
+    names: Names,
     pd: Mutex<Option<Use<Pd>>>,
 }
 
@@ -464,48 +607,52 @@ impl Window {
         agent.alive()?;
         client.owns(pd.client())?;
         let pd = begin_use(pd)?;
-        let number = agent.keys.take().ok_or(Error::NoResources(Resource::Keys))?;
-        let key = ident::key(number.slot, number.generation, 0);
+        let names = agent.keys.take(agent).ok_or(Error::NoResources(Resource::Keys))?;
         let window_type = match window_type {
             WindowType::Wide => 1,
             WindowType::Narrow => 2,
         };
-        if let Err(error) = agent.nic().allocate_window(key, &AllocateWindow { pd: pd.number(), window_type })
-        {
-            agent.keys.release(number.slot);
+        let args = AllocateWindow { pd: pd.number(), window_type };
+        if let Err(error) = agent.nic().allocate_window(names.local(), &args) {
+            agent.keys.release(&names, NO_LINKS);
             return Err(error.into());
         }
-        let object = Object::new(client, Counter::Windows, number.slot);
-        let window = Arc::new(Window { object, key, pd: Mutex::new(Some(pd)) });
-        client.register_object(Counter::Windows, number.slot, AnyObject::Window(window.clone()));
+        let slot = names.slot();
+        let object = Object::new(client, Counter::Windows, slot);
+        let window = Arc::new(Window { object, names, pd: Mutex::new(Some(pd)) });
+        client.register_object(Counter::Windows, slot, AnyObject::Window(window.clone()));
         Ok(window)
     }
 
-    /// The key with variant 0.
+    /// The local key, which names the window in binds and unlinks.
+    #[inline]
     pub fn key(&self) -> u32 {
-        self.key
+        self.names.local()
     }
 
-    /// The key with a variant.
-    pub(crate) fn key_with(&self, variant: u8) -> u32 {
-        self.key & !0xff | u32::from(variant)
+    /// A new remote key, for a bind.
+    #[inline]
+    pub(crate) fn next_remote(&self) -> u32 {
+        self.names.next_remote()
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
         self.object.client()
     }
 
-    /// What the key names, as the device has it.
+    /// What the key names, as the device has it: a bind that was posted counts once it has been
+    /// executed.
     pub fn query(&self) -> Result<KeyInfo, Error> {
         self.object.alive()?;
-        Ok(self.client().agent().nic().query_key(self.key)?)
+        Ok(self.client().agent().nic().query_key(self.key())?)
     }
 
     /// Destroys the window, bound or not.
     pub fn destroy(&self) -> Result<(), Error> {
         let destroying = self.object.begin_destroy()?;
         let agent = self.client().agent();
-        destroying.finish(agent.nic().destroy_window(self.key), &agent.keys, |_| {})?;
+        let release = |_| agent.keys.release(&self.names, NO_LINKS);
+        destroying.finish(agent.nic().destroy_window(self.key()), release, |_| {})?;
         drop(self.pd.lock().take());
         Ok(())
     }

@@ -181,7 +181,8 @@ impl Srq {
         if let Err(nic_hal::Error::Command(_)) = answer {
             self.queue.reopen();
         }
-        destroying.finish(answer, agent.srqs.numbers(), |_| drop(agent.srqs.remove(self.number())))?;
+        let release = |number| agent.srqs.release(number);
+        destroying.finish(answer, release, |_| drop(agent.srqs.remove(self.number())))?;
         drop(self.pd.lock().take());
         Ok(())
     }

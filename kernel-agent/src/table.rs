@@ -94,10 +94,6 @@ impl<T> Table<T> {
         self.slots.get_or_create(slot as usize, || Mutex::new(None)).map(|_| ())
     }
 
-    pub(crate) fn numbers(&self) -> &Numbers {
-        &self.numbers
-    }
-
     /// Takes a slot; `None` if all have owners, or there is no memory.
     pub(crate) fn take(&self) -> Option<Number> {
         let number = self.numbers.take()?;

@@ -175,7 +175,7 @@ fn disconnect_under_load_flushes_both_ends() {
         post(&qa, Opcode::Send, segment(&from, &ra), None, i);
     }
     for i in 0..4 {
-        post(&qb, Opcode::Write, segment(&to, &rb), Some(segment(&from, &ra)), i);
+        post(&qb, Opcode::Write, segment(&to, &rb), Some(remote(&from, &ra)), i);
     }
     a.client.disconnect(ca, b"bye").unwrap();
     assert_eq!(qa.state(), QpState::Error);
@@ -375,7 +375,7 @@ fn teardown_with_everything_under_way() {
         let (from, to) = (a.buffer(1 << 16), b.buffer(1 << 16));
         let (ra, rb) = (a.register(&from), b.register(&to));
         for i in 0..16 {
-            post(&qa, Opcode::Write, segment(&from, &ra), Some(segment(&to, &rb)), i);
+            post(&qa, Opcode::Write, segment(&from, &ra), Some(remote(&to, &rb)), i);
             receive(&qb, segment(&to, &rb), i);
         }
         b.client.listen(ServiceId(9), 5).unwrap();

@@ -58,6 +58,7 @@ fn attributes<'a>(pd: &'a Arc<Pd>, cq: &'a Arc<Cq>, context: u64) -> QpAttribute
         max_receive_segments: 2,
         max_message: 0,
         context,
+        owner: 0,
         slot: None,
     }
 }

@@ -46,10 +46,10 @@ fn send_write_read_and_direct() {
         let (qa, _, qb, _) = connect(a, b, 1);
         let (from, to) = (a.buffer(10_000), b.buffer(10_000));
         let (ra, rb) = (a.register(&from), b.register(&to));
-        let (sa, sb) = (segment(&from, &ra), segment(&to, &rb));
+        let (sa, sb) = (segment(&from, &ra), remote(&to, &rb));
 
         from.write(0, &pattern(10_000, 1)).unwrap();
-        receive(&qb, sb, 100);
+        receive(&qb, segment(&to, &rb), 100);
         post(&qa, Opcode::Send, sa, None, 1);
         let done = a.completion();
         assert_eq!((done.cookie, done.status, done.context), (1, Status::Success, 1));
@@ -98,20 +98,20 @@ fn a_linked_region_can_be_written_through_each_kind_of_list() {
             MemoryList::Blocks { blocks: &blocks, block_length: 2800, first_byte_offset: 8, length: 8192 },
             MemoryList::Variable { elements: &elements, first_byte_offset: 500, length: 8192 },
         ];
-        for (variant, memory) in (1u8..).zip(lists) {
+        for (seed, memory) in (1u8..).zip(lists) {
             let link = Link { flags: rights | LinkFlags::RELATIVE, base: 0, memory };
             let (flags, shadow) = (SendFlags::SIGNALED, Shadow { cookie: 7, data: 7 });
-            let key = qb.post_link(&region, &link, variant, flags, shadow).unwrap();
+            let key = qb.post_link(&region, &link, flags, shadow).unwrap();
             let linked = b.completion();
             assert_eq!((linked.cookie, linked.status), (7, Status::Success), "{memory:?}");
-            assert_eq!(key as u8, variant);
+            assert_eq!(region.query().unwrap().remote, key);
             to.slice().fill(0);
-            from.write(0, &pattern(8192, variant)).unwrap();
+            from.write(0, &pattern(8192, seed)).unwrap();
             let remote = Segment { addr: 0, length: 0, key };
             post(&qa, Opcode::Write, segment(&from, &ra), Some(remote), 1);
             assert_eq!(a.completion().status, Status::Success, "{memory:?}");
             let bytes = contents(&to);
-            let expected = pattern(8192, variant);
+            let expected = pattern(8192, seed);
             let placed: Vec<u8> = match memory {
                 MemoryList::Contiguous { .. } => bytes[3..8195].to_vec(),
                 MemoryList::Pages { .. } => [&bytes[8192..12288], &bytes[..4096]].concat(),
@@ -121,7 +121,7 @@ fn a_linked_region_can_be_written_through_each_kind_of_list() {
                 MemoryList::Variable { .. } => [&bytes[505..1005], &bytes[4096..4096 + 7692]].concat(),
             };
             assert!(placed == expected, "{memory:?}");
-            let operation = Operation::LocalInvalidate { key };
+            let operation = Operation::LocalInvalidate { key: region.key() };
             qb.post_plain(&Request { operation, flags, shadow }).unwrap();
             assert_eq!(b.completion().status, Status::Success);
         }
@@ -143,11 +143,11 @@ fn links_in_flight_are_bounded_and_lists_checked() {
             ..link
         };
         let shadow = Shadow::default();
-        let refused = qa.post_link(&region, &long, 1, SendFlags::SIGNALED, shadow);
+        let refused = qa.post_link(&region, &long, SendFlags::SIGNALED, shadow);
         assert!(matches!(refused, Err(PostError::BadList(_))));
         let mut paused = machine.pause();
         let links: Vec<_> =
-            (1..=5).map(|v| qa.post_link(&region, &link, v, SendFlags::SIGNALED, shadow)).collect();
+            (0..5).map(|_| qa.post_link(&region, &link, SendFlags::SIGNALED, shadow)).collect();
         assert!(links[..4].iter().all(Result::is_ok));
         assert_eq!(links[4], Err(PostError::LinksInFlight));
         paused.step();
@@ -155,7 +155,7 @@ fn links_in_flight_are_bounded_and_lists_checked() {
         assert_eq!(a.completion().status, Status::Success);
         // The first has completed, so its list is free again. (The link itself fails, because the
         // region is linked.)
-        assert!(qa.post_link(&region, &link, 9, SendFlags::SIGNALED, shadow).is_ok());
+        assert!(qa.post_link(&region, &link, SendFlags::SIGNALED, shadow).is_ok());
         assert_eq!(a.completion().status, Status::MemoryManagement);
     });
 }
@@ -171,7 +171,7 @@ fn many_segments_atomics_and_windows() {
             let pieces: Vec<Segment> = (0..count)
                 .map(|i| Segment { addr: from.addr() as u64 + 100 * i as u64, length: 10, key: ra.key() })
                 .collect();
-            let remote = Segment { addr: to.addr() as u64, length: 0, key: rb.key() };
+            let remote = Segment { addr: to.addr() as u64, length: 0, key: rb.remote_key() };
             let sent = request(Opcode::Write, Some(remote));
             let sent = Request { shadow: Shadow { cookie: count as u64, data: 0 }, ..sent };
             qa.post(&sent, &pieces, |&piece| piece).unwrap();
@@ -188,7 +188,7 @@ fn many_segments_atomics_and_windows() {
 
         to.write(0, &40u64.to_le_bytes()).unwrap();
         let sink = Segment { addr: from.addr() as u64, length: 8, key: ra.key() };
-        let remote = Segment { addr: to.addr() as u64, length: 8, key: rb.key() };
+        let remote = Segment { addr: to.addr() as u64, length: 8, key: rb.remote_key() };
         let at = Remote { addr: remote.addr, key: remote.key };
         let operation = Operation::FetchAdd { remote: at, sink, add: 2 };
         qa.post_plain(&Request { operation, ..request(Opcode::Send, None) }).unwrap();
@@ -202,7 +202,6 @@ fn many_segments_atomics_and_windows() {
         let key = qb
             .post_bind(
                 &window,
-                1,
                 Bind { region: rb.key(), flags: rights, addr: to.addr() as u64, length: 64 },
                 SendFlags::SIGNALED,
                 Shadow::default(),
@@ -226,7 +225,7 @@ fn a_completion_retires_the_unsignalled_requests_before_it() {
         let (qa, _, _, _) = connect(a, b, 5);
         let (from, to) = (a.buffer(64), b.buffer(64));
         let (ra, rb) = (a.register(&from), b.register(&to));
-        let (sa, sb) = (segment(&from, &ra), segment(&to, &rb));
+        let (sa, sb) = (segment(&from, &ra), remote(&to, &rb));
         let mut quiet = request(Opcode::Write, Some(sb));
         quiet.flags = SendFlags::empty();
         let signalled = request(Opcode::Write, Some(sb));
@@ -338,7 +337,7 @@ fn a_cq_can_be_resized_with_entries_waiting() {
         let (qa, ..) = connect(a, b, 8);
         let (from, to) = (a.buffer(64), b.buffer(64));
         let (ra, rb) = (a.register(&from), b.register(&to));
-        let (sa, sb) = (segment(&from, &ra), segment(&to, &rb));
+        let (sa, sb) = (segment(&from, &ra), remote(&to, &rb));
         let mut next = 0;
         let mut reaped = 0;
         for entries in [16, 300, 20, 512, 16] {

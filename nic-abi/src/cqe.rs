@@ -24,7 +24,7 @@ pub struct Cqe {
     /// Bytes transferred: received, read, or (atomics) 8; 0 for others. For datagrams it includes
     /// the 40 bytes in front.
     pub length: u32,
-    /// Immediate data or the invalidated key, according to [`CqeFlags`].
+    /// Immediate data, or the local key of what was invalidated, according to [`CqeFlags`].
     pub immediate: u32,
     /// Datagrams: the sender's QP number. On an error: offset of the offending field in the entry,
     /// or [`NO_FIELD`].
@@ -61,7 +61,7 @@ bitflags! {
         const RECEIVE = 1 << 0;
         /// `immediate` is immediate data.
         const IMMEDIATE = 1 << 1;
-        /// `immediate` is a key that the sender invalidated.
+        /// `immediate` is the local key of what the sender invalidated.
         const INVALIDATED = 1 << 2;
         /// A GRH is in the first 40 bytes.
         const GRH = 1 << 3;

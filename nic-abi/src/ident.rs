@@ -35,18 +35,23 @@ pub const fn qpn_slot(qpn: u32) -> u32 {
     qpn & (MAX_QPS - 1)
 }
 
-/// Composes a memory key: bits 0..8 the variant, 8..24 the slot, 24..32 the generation.
+/// Composes a memory key from a slot (bits 0..16) and a count, of which 16 bits are kept (16..32).
 ///
-/// The variant changes with each link (fast register, window bind), the generation with each new
-/// owner of the slot.
-pub const fn key(slot: u32, generation: u32, variant: u8) -> u32 {
-    generation << 24 | (slot & (MAX_KEYS - 1)) << 8 | variant as u32
+/// A region or window has two keys. The *local* key counts the owners of the slot: it names the
+/// region or window from its creation until it is destroyed. The *remote* key counts links: each
+/// registration, fast register or bind brings a new one, which peers use until the next one or the
+/// unlink.
+pub const fn key(slot: u32, count: u32) -> u32 {
+    count << KEY_SLOT_BITS | (slot & (MAX_KEYS - 1))
 }
 
-/// The slot of a memory key.
+/// The slot of a memory key, local or remote.
 pub const fn key_slot(key: u32) -> u32 {
-    key >> 8 & (MAX_KEYS - 1)
+    key & (MAX_KEYS - 1)
 }
+
+/// Bits of a memory key that name the slot.
+pub const KEY_SLOT_BITS: u32 = 16;
 
 /// The reserved local key: segment addresses are bus addresses, which the device may read and
 /// write, bounded only by what the device can reach. Only for queue pairs that were created

@@ -9,9 +9,9 @@
 //! | Send…, RDMA Write…, RDMA Read | segments 0 and 1 |
 //! | Send… on a UD or GSI queue pair | [`AddressVector`]; all segments are in the blocks that follow |
 //! | atomics | segment 0, then `compare` and `swap` (or `add` and 0): [`AtomicArgs`] |
-//! | fast register | [`ListArgs`]; `remote_addr` is the region's base address, `immediate` the new key, `remote_key` is [`LinkFlags`] |
-//! | bind window | [`BindArgs`]; `immediate` the window's new key, `remote_key` the region's key |
-//! | local invalidate | none; `immediate` is the key |
+//! | fast register | [`ListArgs`] with the new remote key; `remote_addr` is the region's base address, `immediate` its local key, `remote_key` is [`LinkFlags`] |
+//! | bind window | [`BindArgs`] with the new remote key; `immediate` is the window's local key, `remote_key` the region's local key |
+//! | local invalidate | none; `immediate` is the local key |
 //!
 //! The blocks that follow hold four [`Segment`]s each.
 //!
@@ -34,7 +34,7 @@ pub enum Opcode {
     Send = 0x00,
     /// Send with immediate data.
     SendImmediate = 0x01,
-    /// Send that invalidates a key of the receiver.
+    /// Send that invalidates a remote key of the receiver.
     SendInvalidate = 0x02,
     /// RDMA Write.
     Write = 0x08,
@@ -42,7 +42,7 @@ pub enum Opcode {
     WriteImmediate = 0x09,
     /// RDMA Read.
     Read = 0x10,
-    /// RDMA Read that invalidates the local sink's key when done.
+    /// RDMA Read that invalidates a region of the reader, by its local key, when done.
     ReadInvalidate = 0x11,
     /// 64-bit compare and swap.
     CompareSwap = 0x18,
@@ -108,7 +108,8 @@ pub struct Header {
     pub blocks: u8,
     /// Returned in the completion.
     pub tag: u32,
-    /// Immediate data (as it goes on the wire), or the key to invalidate, register or bind.
+    /// Immediate data (as it goes on the wire), or a key: the local key of what is registered,
+    /// bound or invalidated here, or the remote key that the receiver invalidates.
     pub immediate: u32,
     /// The remote key of an RDMA or atomic operation; see the table above for others.
     pub remote_key: u32,
@@ -176,7 +177,7 @@ pub struct AtomicArgs {
     pub swap: u64,
 }
 
-/// `args` of fast register, and the tail of the admin command that registers a region.
+/// `args` of fast register, and the tail of the admin commands that register a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ListArgs {
@@ -188,8 +189,8 @@ pub struct ListArgs {
     pub first_byte_offset: u64,
     /// Number of elements.
     pub elements: u32,
-    /// Reserved.
-    pub reserved: u32,
+    /// The region's remote key from then on.
+    pub remote: u32,
 }
 
 /// An element of a variable list.
@@ -209,8 +210,10 @@ pub struct ListElement {
 pub struct BindArgs {
     /// [`LinkFlags`]: remote rights and addressing.
     pub flags: u32,
+    /// The window's remote key from then on.
+    pub remote: u32,
     /// Reserved.
-    pub reserved: [u32; 7],
+    pub reserved: [u32; 6],
 }
 
 bitflags! {

@@ -147,17 +147,17 @@ impl Nic {
         self.simple(Opcode::DestroyWindow, key)
     }
 
-    /// Registers a region over the memory of another region.
+    /// Registers a region over the memory of another region, which must be linked to that memory.
     pub fn share_region(&self, key: u32, region: &ShareRegion) -> Result<(), Error> {
         self.command(Opcode::ShareRegion, key, region).map(|_| ())
     }
 
-    /// Gives a region without windows another domain, other rights, and `key` with its variant.
+    /// Gives a region without windows another domain, other rights or both, and another remote key.
     pub fn modify_region(&self, key: u32, region: &ModifyRegion) -> Result<(), Error> {
         self.command(Opcode::ModifyRegion, key, region).map(|_| ())
     }
 
-    /// What a key names, as the device has it.
+    /// What a local key names, as the device has it.
     pub fn query_key(&self, key: u32) -> Result<KeyInfo, Error> {
         result(&self.command(Opcode::QueryKey, key, &())?)
     }
@@ -291,6 +291,7 @@ impl Nic {
             max_receive_segments: if receive.is_some() { params.max_receive_segments } else { 0 },
             eq: params.eq,
             max_message: params.max_message,
+            owner: params.owner,
         };
         let doorbell = Doorbell::new(&self.registers, Kind::Send, slot)?;
         lease.start_with(|| self.command(Opcode::CreateQp, qpn, &args))?;

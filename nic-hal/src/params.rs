@@ -61,6 +61,8 @@ pub struct QpParams {
     pub eq: u32,
     /// Payload of one message at most.
     pub max_message: u64,
+    /// The name under which it binds narrow windows; 0 for a name of its own.
+    pub owner: u64,
 }
 
 /// A queue pair's rings.

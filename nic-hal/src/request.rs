@@ -33,9 +33,9 @@ pub enum Operation {
         /// Immediate data as it goes on the wire.
         immediate: Option<u32>,
     },
-    /// Sends the segments as one message, and invalidates a key of the receiver.
+    /// Sends the segments as one message, and invalidates a region or window of the receiver.
     SendInvalidate {
-        /// The receiver's key.
+        /// Its remote key.
         key: u32,
     },
     /// Writes the segments to the peer's memory.
@@ -77,7 +77,7 @@ pub enum Operation {
     },
     /// Links a region to memory.
     FastRegister {
-        /// The region's new key.
+        /// The region's local key.
         key: u32,
         /// Rights, addressing and the list's form.
         flags: LinkFlags,
@@ -85,19 +85,21 @@ pub enum Operation {
         base: u64,
         /// Bytes of the memory.
         length: u64,
-        /// The memory.
+        /// The memory, and the region's new remote key.
         list: ListArgs,
     },
     /// Unlinks a region or window.
     LocalInvalidate {
-        /// Its key.
+        /// Its local key.
         key: u32,
     },
     /// Binds a window to a range of a region.
     BindWindow {
-        /// The window's new key.
+        /// The window's local key.
         key: u32,
-        /// The region's key.
+        /// The window's new remote key.
+        remote: u32,
+        /// The region's local key.
         region: u32,
         /// Remote rights and addressing.
         flags: LinkFlags,
@@ -158,8 +160,8 @@ impl Request {
             Operation::LocalInvalidate { key } => {
                 (header(Opcode::LocalInvalidate, key, none, 0), Args::Words([0; 4], None))
             }
-            Operation::BindWindow { key, region, flags, addr, length } => {
-                let args = BindArgs { flags: flags.bits(), reserved: [0; 7] };
+            Operation::BindWindow { key, remote, region, flags, addr, length } => {
+                let args = BindArgs { flags: flags.bits(), remote, reserved: [0; 6] };
                 let range = Remote { addr, key: region };
                 (header(Opcode::BindWindow, key, range, length), Args::Words(transmute!(args), None))
             }

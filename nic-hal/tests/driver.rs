@@ -239,6 +239,7 @@ fn qp_params() -> QpParams {
         max_receive_requests: 4,
         max_receive_segments: 3,
         eq: 0,
+        owner: 0,
         max_message: 0,
     }
 }

@@ -83,6 +83,13 @@ impl Extents {
         self.length
     }
 
+    /// Whether both are the same memory. Runs that begin behind the end do not count.
+    pub fn same_memory(&self, other: &Extents) -> bool {
+        let within = |extents: &Extents| extents.runs.partition_point(|run| run.start < self.length);
+        let (mine, others) = (self.runs.get(..within(self)), other.runs.get(..within(other)));
+        self.length == other.length && mine == others
+    }
+
     /// Forgets the memory but keeps the room.
     pub fn clear(&mut self) {
         self.runs.clear();
@@ -101,11 +108,9 @@ impl Extents {
 
     fn try_fill<M: GuestMemory>(&mut self, memory: &M, spec: &ListSpec) -> Result<(), ListError> {
         let ListSpec { flags, base, length, list, max_elements } = *spec;
-        if !flags.contains(LinkFlags::RELATIVE) && base.checked_add(length).is_none() {
+        // The last byte may be that at 2^64 - 1.
+        if !flags.contains(LinkFlags::RELATIVE) && base.checked_add(length.saturating_sub(1)).is_none() {
             return Err(ListError::Length);
-        }
-        if list.reserved != 0 {
-            return Err(ListError::Field(offset_of!(ListArgs, reserved)));
         }
         if flags.contains(LinkFlags::CONTIGUOUS) {
             if flags.intersects(LinkFlags::PAGES | LinkFlags::VARIABLE) {

@@ -162,11 +162,13 @@ pub struct QpSpec {
     pub slot: Option<u32>,
     /// Log2 of the blocks of its send queue and of the entries of its receive queue.
     pub log: u32,
+    /// The name under which it binds narrow windows; 0 for its own.
+    pub owner: u64,
 }
 
 impl Default for QpSpec {
     fn default() -> QpSpec {
-        QpSpec { kind: QpType::Rc, flags: QpFlags::empty(), srq: 0, slot: None, log: LOG_ENTRIES }
+        QpSpec { kind: QpType::Rc, flags: QpFlags::empty(), srq: 0, slot: None, log: LOG_ENTRIES, owner: 0 }
     }
 }
 
@@ -428,6 +430,7 @@ impl Rig {
             max_receive_segments: MAX_SEGMENTS,
             eq: 0,
             max_message: MAX_MESSAGE,
+            owner: spec.owner,
         }
     }
 
@@ -470,8 +473,8 @@ impl Rig {
         ring
     }
 
-    /// Registers fresh contiguous memory with all rights, relative; returns its key and its bus
-    /// address.
+    /// Registers fresh contiguous memory with all rights, relative; returns its key, which is local
+    /// and remote, and its bus address.
     pub fn region(&mut self, n: usize, length: u64) -> (u32, u64) {
         self.region_with(n, length, ALL_RIGHTS | LinkFlags::RELATIVE, 0)
     }
@@ -479,10 +482,11 @@ impl Rig {
     /// A key whose slot has not been used.
     pub fn fresh_key(&mut self) -> u32 {
         self.next_key += 1;
-        nic_abi::ident::key(self.next_key, 5, 0)
+        nic_abi::ident::key(self.next_key, 5)
     }
 
-    /// Registers fresh contiguous memory; returns its key and its bus address.
+    /// Registers fresh contiguous memory; returns its key, which is local and remote, and its bus
+    /// address.
     pub fn region_with(&mut self, n: usize, length: u64, flags: LinkFlags, base: u64) -> (u32, u64) {
         let addr = self.alloc(length.max(1));
         let key = self.fresh_key();
@@ -491,7 +495,7 @@ impl Rig {
             flags: (flags | LinkFlags::CONTIGUOUS).bits(),
             base,
             length,
-            list: ListArgs { list: addr, ..ListArgs::default() },
+            list: ListArgs { list: addr, remote: key, ..ListArgs::default() },
         };
         self.command(n, Opcode::RegisterRegion, key, &args).expect("a region");
         (key, addr)

@@ -52,7 +52,6 @@ mod listen;
 mod lmr;
 mod mem_map;
 mod path;
-mod posted;
 mod provider;
 mod pz;
 mod rmr;

@@ -129,6 +129,7 @@ fn attributes<'a>(pd: &'a Arc<Pd>, cq: &'a Arc<Cq>) -> QpAttributes<'a> {
         max_receive_segments: 1,
         max_message: 0,
         context: 0,
+        owner: 0,
         slot: None,
     }
 }

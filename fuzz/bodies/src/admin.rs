@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 use nic_abi::admin::{
     self, ARGS_OFFSET, ARGS_SIZE, AllocateRegion, AllocateWindow, Bench, BenchKind, Command, CreateCq,
     CreateEq, CreateQp, CreateSrq, Inject, Injection, ModifyRegion, ModifySrq, Opcode, QpState,
-    RegisterRegion, ResizeCq, ResizeSrq, Status,
+    RegisterRegion, ResizeCq, ResizeSrq, ShareRegion, Status,
 };
 use nic_abi::doorbell::Kind;
 use nic_abi::registers::{self, State};
-use nic_abi::wqe::{ListArgs, Wqe};
+use nic_abi::wqe::{LinkFlags, ListArgs, Wqe};
 use nic_abi::{ident, wqe};
 use nic_model::GuestMemory;
 use zerocopy::{Immutable, IntoBytes};
@@ -93,13 +93,13 @@ impl Scene {
             (0..=u8::MAX).map(u16::from).filter(|&o| Opcode::from_word(o).is_some()).collect();
         let opcode = input.pick(&opcodes).unwrap_or(0);
         let small = input.below(6) as u32;
-        let key = ident::key(1 + small, 5, input.below(3) as u8);
+        let key = ident::key(1 + small, 5);
         let list = ListArgs {
             list: self.place(input),
             element_length: 4096,
             first_byte_offset: 0,
             elements: 1 + input.below(4) as u32,
-            reserved: 0,
+            remote: ident::key(1 + small, input.below(3) as u32),
         };
         let log = 1 + input.below(6) as u32;
         let (object, args) = match Opcode::from_word(opcode).unwrap_or(Opcode::Nop) {
@@ -113,7 +113,18 @@ impl Scene {
                 (key, args(&RegisterRegion { pd: PD, flags, base: 0, length, list }))
             }
             Opcode::AllocateRegion => (key, args(&AllocateRegion { pd: PD, max_elements: list.elements })),
-            Opcode::ModifyRegion => (key, args(&ModifyRegion { pd: PD, flags: input.byte().into() })),
+            Opcode::ShareRegion => {
+                let of = ident::key(1 + input.below(6) as u32, 5);
+                let flags = LinkFlags::LOCAL_READ | LinkFlags::RELATIVE | LinkFlags::PAGES;
+                let length = u64::from(list.elements) * 4096;
+                let (base, flags) = (0, flags.bits());
+                (key, args(&ShareRegion { pd: PD, flags, base, length, list, of, reserved: 0 }))
+            }
+            Opcode::ModifyRegion => {
+                let (flags, rights) = (input.byte().into(), u32::from(!input.rarely(4)));
+                let pd = if input.rarely(4) { 0 } else { PD };
+                (key, args(&ModifyRegion { pd, flags, rights, remote: list.remote }))
+            }
             Opcode::AllocateWindow => {
                 (key, args(&AllocateWindow { pd: PD, window_type: 1 + input.below(2) as u32 }))
             }
@@ -157,6 +168,7 @@ impl Scene {
                     max_receive_segments: 6,
                     eq: 0,
                     max_message: 1 << 20,
+                    owner: input.below(2) as u64,
                 };
                 (ident::qpn(5 + small, 1), args(&create))
             }
@@ -246,7 +258,7 @@ impl Scene {
     /// A work request on the queue pair that exists from the beginning, or a receive of its peer.
     fn work(&mut self, input: &mut Input<'_>) {
         let (mut a, mut b) = (self.a, self.b);
-        let key = ident::key(1 + input.below(6) as u32, 5, input.below(3) as u8);
+        let key = ident::key(1 + input.below(6) as u32, 5);
         let segment = nic_model::testing::segment(key, input.number(), input.byte().into());
         if input.rarely(2) {
             self.rig.post_receive(&mut b, 3, &[segment]);

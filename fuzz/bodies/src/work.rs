@@ -150,8 +150,16 @@ impl Scene {
             5 | 6 => input.pick(&self.windows).map_or(0, |(_, key)| key),
             _ => input.number() as u32,
         };
-        // Each link changes the variant.
-        if input.rarely(4) { key ^ u32::from(input.byte() & 3) } else { key }
+        // Each link brings another remote key.
+        if input.rarely(4) { key ^ u32::from(input.byte() & 3) << ident::KEY_SLOT_BITS } else { key }
+    }
+
+    /// A remote key for a link or bind of the region or window with this local key.
+    fn remote(&self, local: u32, input: &mut Input<'_>) -> u32 {
+        match input.rarely(8) {
+            true => input.number() as u32,
+            false => local ^ u32::from(input.byte() & 3) << ident::KEY_SLOT_BITS,
+        }
     }
 
     fn segments(&self, input: &mut Input<'_>) -> Vec<Segment> {
@@ -202,7 +210,7 @@ impl Scene {
                     element_length: 4096,
                     first_byte_offset: if input.rarely(4) { input.number() & 0xfff } else { 0 },
                     elements,
-                    reserved: 0,
+                    remote: self.remote(header.immediate, input),
                 };
                 args = zerocopy::transmute!(list);
                 header.remote_key =
@@ -212,10 +220,10 @@ impl Scene {
                 (header.segments, more) = (0, Vec::new());
             }
             wqe::Opcode::BindWindow => {
-                args[0] = u64::from(input.byte()) | u64::from(LinkFlags::RELATIVE.bits());
+                let flags = u64::from(input.byte()) | u64::from(LinkFlags::RELATIVE.bits());
                 header.length = 8 * input.below(128) as u64;
-                header.immediate =
-                    input.pick(&self.windows).map_or(0, |(_, key)| key) ^ u32::from(input.byte() & 1);
+                header.immediate = input.pick(&self.windows).map_or(0, |(_, key)| key);
+                args[0] = flags | u64::from(self.remote(header.immediate, input)) << 32;
                 (header.segments, more) = (0, Vec::new());
             }
             wqe::Opcode::LocalInvalidate => (header.segments, more) = (0, Vec::new()),

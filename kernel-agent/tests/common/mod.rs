@@ -126,6 +126,7 @@ pub fn attributes<'a>(
         max_receive_segments: 4,
         max_message: 0,
         context,
+        owner: 0,
         slot: None,
     }
 }
@@ -205,6 +206,11 @@ impl Node {
 
 pub fn segment(buffer: &DmaBuffer, region: &Region) -> Segment {
     Segment { addr: buffer.addr() as u64, length: buffer.len() as u32, key: region.key() }
+}
+
+/// A buffer as a peer names it.
+pub fn remote(buffer: &DmaBuffer, region: &Region) -> Segment {
+    Segment { key: region.remote_key(), ..segment(buffer, region) }
 }
 
 pub fn post(qp: &Qp, opcode: Opcode, local: Segment, remote: Option<Segment>, cookie: u64) {

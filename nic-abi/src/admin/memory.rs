@@ -1,4 +1,4 @@
-//! Protection: regions and windows, which keys name.
+//! Protection: regions and windows. A command names them by their local key.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -37,11 +37,15 @@ pub struct AllocateRegion {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ModifyRegion {
-    /// Protection domain.
+    /// Protection domain, unless 0: then it stays.
     pub pd: u32,
-    /// [`crate::wqe::LinkFlags`]: rights only. They are ignored while the region is not linked: the
-    /// link brings its own.
+    /// [`crate::wqe::LinkFlags`]: rights only.
     pub flags: u32,
+    /// 1: the region, which must be linked, gets these rights; 0: its rights stay, and `flags` is
+    /// 0.
+    pub rights: u32,
+    /// The remote key from then on.
+    pub remote: u32,
 }
 
 /// Arguments of [`Opcode::ShareRegion`].
@@ -50,11 +54,15 @@ pub struct ModifyRegion {
 pub struct ShareRegion {
     /// Protection domain.
     pub pd: u32,
-    /// [`crate::wqe::LinkFlags`]: rights and [`crate::wqe::LinkFlags::RELATIVE`].
+    /// [`crate::wqe::LinkFlags`], as for a registration.
     pub flags: u32,
-    /// Base address, unless relative.
+    /// Base address. Of a relative region it is kept, but has no effect.
     pub base: u64,
-    /// The other region's key, with its present variant.
+    /// Bytes: as many as the other region has.
+    pub length: u64,
+    /// The memory: the other region's.
+    pub list: ListArgs,
+    /// The other region's local key.
     pub of: u32,
     /// Reserved.
     pub reserved: u32,
@@ -78,8 +86,8 @@ pub struct KeyInfo {
     pub kind: u32,
     /// 1 while linked or bound.
     pub linked: u32,
-    /// The key with its present variant.
-    pub key: u32,
+    /// The remote key while linked or bound, else 0.
+    pub remote: u32,
     /// [`crate::wqe::LinkFlags`].
     pub flags: u32,
     /// Base address.
@@ -88,8 +96,9 @@ pub struct KeyInfo {
     pub length: u64,
     /// Protection domain.
     pub pd: u32,
-    /// Bound windows (region), or the region's key (window).
+    /// Bound windows (region), or the region's local key (window).
     pub windows_or_region: u32,
 }
 
-const _: () = assert!(size_of::<RegisterRegion>() <= ARGS_SIZE && size_of::<KeyInfo>() <= RESULT_SIZE);
+const _: () = assert!(size_of::<RegisterRegion>() <= ARGS_SIZE && size_of::<ShareRegion>() <= ARGS_SIZE);
+const _: () = assert!(size_of::<KeyInfo>() <= RESULT_SIZE);

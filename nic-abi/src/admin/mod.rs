@@ -101,12 +101,12 @@ pub enum Opcode {
     AllocateWindow = 0x14,
     /// Destroys a window, bound or not.
     DestroyWindow = 0x15,
-    /// Gives a region without windows another domain, other rights and, as `object`, another
-    /// variant of its key: [`ModifyRegion`].
+    /// Gives a region without windows another domain, other rights or both, and another remote key:
+    /// [`ModifyRegion`].
     ModifyRegion = 0x16,
-    /// Registers a region under key `object` on the memory of another, which must be linked:
-    /// [`ShareRegion`]. The new region needs no translations. Neither of the two can be invalidated
-    /// from then on.
+    /// Registers a region under key `object` on the memory of another, which must be linked to the
+    /// same memory: [`ShareRegion`]. The new region needs no translations. Neither of the two can
+    /// be invalidated from then on.
     ShareRegion = 0x17,
     /// Creates a CQ: [`CreateCq`].
     CreateCq = 0x20,

@@ -64,6 +64,9 @@ pub struct CreateQp {
     pub eq: u32,
     /// Payload of one message at most, bytes.
     pub max_message: u64,
+    /// Under which name the QP binds narrow windows: QPs of one domain with the same name are one
+    /// owner. 0: the QP is an owner of its own.
+    pub owner: u64,
 }
 
 /// State of a queue pair (IBTA 10.3.1).
@@ -212,6 +215,8 @@ pub struct QpInfo {
     pub send_psn: u32,
     /// Next PSN expected.
     pub receive_psn: u32,
+    /// Narrow windows that are bound by the QP's owner.
+    pub windows: u32,
 }
 
 const _: () = assert!(size_of::<ModifyQp>() <= ARGS_SIZE && size_of::<CreateQp>() <= ARGS_SIZE);

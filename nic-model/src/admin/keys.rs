@@ -1,16 +1,17 @@
 //! Regions and windows.
 
 use alloc::sync::Arc;
+use core::mem::offset_of;
 
 use nic_abi::admin::{
     AllocateRegion, AllocateWindow, Command, KeyInfo, ModifyRegion, RegisterRegion, ShareRegion, Status,
 };
 use nic_abi::ident::key_slot;
-use nic_abi::wqe::LinkFlags;
+use nic_abi::wqe::{LinkFlags, ListArgs};
 
 use super::command::{Answer, DONE, Refusal, args, at, result};
 use crate::Frontend;
-use crate::keys::{Key, Kind, QpName, RIGHTS, VARIANT};
+use crate::keys::{Key, Kind, Owner, RIGHTS};
 use crate::limits::{MAX_LIST_ELEMENTS, MAX_TRANSLATIONS};
 use crate::lists::{Extents, ListError, ListSpec};
 use crate::nic::Nic;
@@ -34,12 +35,9 @@ impl<F: Frontend> Nic<F> {
         Ok(())
     }
 
-    /// The key that a command names, with any variant.
-    fn old_key(&self, command: &Command) -> Result<&Key, Refusal> {
-        let entry = self.keys.table.get(key_slot(command.object));
-        entry
-            .filter(|k| k.key & !VARIANT == command.object & !VARIANT)
-            .ok_or(Refusal::new(Status::NoSuchObject, at!(command.object)))
+    /// The region or window that a command names.
+    fn named_key(&self, command: &Command) -> Result<&Key, Refusal> {
+        self.keys.get(command.object).ok_or(Refusal::new(Status::NoSuchObject, at!(command.object)))
     }
 
     /// Refuses elements beyond the NIC's limit.
@@ -55,7 +53,7 @@ impl<F: Frontend> Nic<F> {
         if let Kind::Region { shared: false, extents, .. } = &entry.kind {
             self.keys.elements += u64::from(extents.elements);
         }
-        self.keys.table.insert(key_slot(entry.key), entry);
+        self.keys.table.insert(key_slot(entry.local), entry);
     }
 
     fn remove_key(&mut self, key: u32) {
@@ -78,17 +76,19 @@ impl<F: Frontend> Nic<F> {
         if a.length > MAX_REGION {
             return Err(Refusal::field(at!(RegisterRegion, length)));
         }
+        check_remote(command.object, a.list.remote, REGISTERED + offset_of!(ListArgs, remote))?;
         let contiguous = flags.contains(LinkFlags::CONTIGUOUS);
         let max_elements = if contiguous { 1 } else { a.list.elements };
-        let elements_field =
-            at!(RegisterRegion, list) + core::mem::offset_of!(nic_abi::wqe::ListArgs, elements);
+        let elements_field = REGISTERED + offset_of!(ListArgs, elements);
         self.room_for(max_elements, elements_field)?;
         let spec = ListSpec { flags, base: a.base, length: a.length, list: a.list, max_elements };
         let mut extents = Extents::counting(max_elements);
-        extents.fill(self.frontend.memory(), &spec).map_err(|e| list_refusal(e, elements_field))?;
+        let filled = extents.fill(self.frontend.memory(), &spec);
+        filled.map_err(|e| list_refusal(e, &REGISTER, elements_field))?;
         extents.shrink();
         self.add_key(Key {
-            key: command.object,
+            local: command.object,
+            remote: a.list.remote,
             pd: a.pd,
             linked: true,
             flags,
@@ -111,32 +111,39 @@ impl<F: Frontend> Nic<F> {
         if a.reserved != 0 {
             return Err(Refusal::field(at!(ShareRegion, reserved)));
         }
-        let addressed = RIGHTS.union(LinkFlags::RELATIVE);
-        let flags = LinkFlags::from_bits(a.flags).filter(|f| addressed.contains(*f) && rights_fit(*f));
+        let flags = region_flags(a.flags).filter(|f| rights_fit(*f));
         let flags = flags.ok_or(Refusal::field(at!(ShareRegion, flags)))?;
+        let list = at!(ShareRegion, list);
+        check_remote(command.object, a.list.remote, list + offset_of!(ListArgs, remote))?;
         let field = at!(ShareRegion, of);
-        let other = self.keys.table.get_mut(key_slot(a.of)).filter(|other| other.key == a.of);
-        let Some(other) = other else { return Err(Refusal::new(Status::NoSuchObject, field)) };
-        let linked = other.linked;
-        let Kind::Region { shared, extents, .. } = &mut other.kind else {
+        let other = self.keys.get(a.of).ok_or(Refusal::new(Status::NoSuchObject, field))?;
+        let Kind::Region { extents, .. } = &other.kind else {
             return Err(Refusal::new(Status::NoSuchObject, field));
         };
-        if !linked {
+        // Looked at first, because the list may take long.
+        if !other.linked || extents.length() != a.length {
             return Err(Refusal::new(Status::BadState, field));
         }
-        let length = extents.length();
-        if !flags.contains(LinkFlags::RELATIVE) && a.base.checked_add(length).is_none() {
-            return Err(Refusal::field(at!(ShareRegion, base)));
+        let spec =
+            ListSpec { flags, base: a.base, length: a.length, list: a.list, max_elements: MAX_LIST_ELEMENTS };
+        let mut wanted = Extents::default();
+        let filled = wanted.fill(self.frontend.memory(), &spec);
+        filled.map_err(|e| list_refusal(e, &SHARE, list + offset_of!(ListArgs, elements)))?;
+        if !extents.same_memory(&wanted) {
+            return Err(Refusal::new(Status::BadState, field));
         }
-        *shared = true;
         let extents = extents.clone();
+        if let Some(Key { kind: Kind::Region { shared, .. }, .. }) = self.keys.get_mut(a.of) {
+            *shared = true;
+        }
         self.add_key(Key {
-            key: command.object,
+            local: command.object,
+            remote: a.list.remote,
             pd: a.pd,
             linked: true,
             flags,
             base: a.base,
-            length,
+            length: a.length,
             kind: Kind::Region { max_elements: 0, registered: true, shared: true, windows: 0, extents },
         });
         Ok(DONE)
@@ -150,9 +157,10 @@ impl<F: Frontend> Nic<F> {
             return Err(Refusal::field(field));
         }
         self.room_for(a.max_elements, field)?;
-        let extents = Extents::with_room(a.max_elements).map_err(|e| list_refusal(e, field))?;
+        let extents = Extents::with_room(a.max_elements).map_err(|e| list_refusal(e, &REGISTER, field))?;
         self.add_key(Key {
-            key: command.object,
+            local: command.object,
+            remote: 0,
             pd: a.pd,
             linked: false,
             flags: LinkFlags::empty(),
@@ -171,24 +179,33 @@ impl<F: Frontend> Nic<F> {
 
     pub(super) fn modify_region(&mut self, command: &Command) -> Answer {
         let a: ModifyRegion = args(command);
-        let entry = self.old_key(command)?;
+        let entry = self.named_key(command)?;
         match entry.kind {
             Kind::Region { windows: 0, .. } => {}
             Kind::Region { .. } => return Err(Refusal::new(Status::Busy, at!(command.object))),
             Kind::Window { .. } => return Err(Refusal::new(Status::NoSuchObject, at!(command.object))),
         }
-        let before = entry.pd;
-        if !self.pds.contains(a.pd) {
+        let (before, linked) = (entry.pd, entry.linked);
+        let pd = if a.pd == 0 { before } else { a.pd };
+        if !self.pds.contains(pd) {
             return Err(Refusal::new(Status::NoSuchObject, at!(ModifyRegion, pd)));
         }
         let rights = LinkFlags::from_bits(a.flags).filter(|f| RIGHTS.contains(*f) && rights_fit(*f));
         let rights = rights.ok_or(Refusal::field(at!(ModifyRegion, flags)))?;
-        self.use_pd(a.pd);
+        match a.rights {
+            0 if rights.is_empty() => {}
+            0 => return Err(Refusal::field(at!(ModifyRegion, flags))),
+            1 if linked => {}
+            1 => return Err(Refusal::new(Status::BadState, at!(ModifyRegion, rights))),
+            _ => return Err(Refusal::field(at!(ModifyRegion, rights))),
+        }
+        check_remote(command.object, a.remote, at!(ModifyRegion, remote))?;
+        self.use_pd(pd);
         self.release_pd(before);
-        if let Some(entry) = self.keys.table.get_mut(key_slot(command.object)) {
-            entry.key = command.object;
-            entry.pd = a.pd;
-            if entry.linked {
+        if let Some(entry) = self.keys.get_mut(command.object) {
+            entry.remote = a.remote;
+            entry.pd = pd;
+            if a.rights == 1 {
                 entry.flags = entry.flags.difference(RIGHTS) | rights;
             }
         }
@@ -196,7 +213,7 @@ impl<F: Frontend> Nic<F> {
     }
 
     pub(super) fn destroy_region(&mut self, command: &Command) -> Answer {
-        match self.old_key(command)?.kind {
+        match self.named_key(command)?.kind {
             Kind::Region { windows: 0, .. } => {}
             Kind::Region { .. } => return Err(Refusal::new(Status::Busy, at!(command.object))),
             Kind::Window { .. } => return Err(Refusal::new(Status::NoSuchObject, at!(command.object))),
@@ -214,19 +231,20 @@ impl<F: Frontend> Nic<F> {
             _ => return Err(Refusal::field(at!(AllocateWindow, window_type))),
         };
         self.add_key(Key {
-            key: command.object,
+            local: command.object,
+            remote: 0,
             pd: a.pd,
             linked: false,
             flags: LinkFlags::empty(),
             base: 0,
             length: 0,
-            kind: Kind::Window { narrow, region: 0, offset: 0, owner: QpName { qpn: 0, generation: 0 } },
+            kind: Kind::Window { narrow, region: 0, offset: 0, owner: Owner::Named(0) },
         });
         Ok(DONE)
     }
 
     pub(super) fn destroy_window(&mut self, command: &Command) -> Answer {
-        match self.old_key(command)?.kind {
+        match self.named_key(command)?.kind {
             Kind::Window { .. } => self.remove_key(command.object),
             Kind::Region { .. } => return Err(Refusal::new(Status::NoSuchObject, at!(command.object))),
         }
@@ -234,11 +252,11 @@ impl<F: Frontend> Nic<F> {
     }
 
     pub(super) fn query_key(&mut self, command: &Command) -> Answer {
-        let entry = self.old_key(command)?;
+        let entry = self.named_key(command)?;
         let (kind, windows_or_region) = match entry.kind {
             Kind::Region { windows, .. } => (0, windows),
             Kind::Window { region, .. } if entry.linked => {
-                (1, self.keys.table.get(region).map_or(0, |r| r.key))
+                (1, self.keys.table.get(region).map_or(0, |r| r.local))
             }
             Kind::Window { .. } => (1, 0),
         };
@@ -246,7 +264,7 @@ impl<F: Frontend> Nic<F> {
         Ok(result(&KeyInfo {
             kind,
             linked: u32::from(entry.linked),
-            key: entry.key,
+            remote: linked(u64::from(entry.remote)) as u32,
             flags: linked(u64::from(entry.flags.bits())) as u32,
             base: linked(entry.base),
             length: linked(entry.length),
@@ -256,15 +274,41 @@ impl<F: Frontend> Nic<F> {
     }
 }
 
+/// The fields of a command that describe a region's memory.
+struct Fields {
+    flags: usize,
+    base: usize,
+    length: usize,
+    list: usize,
+}
+
+const REGISTERED: usize = at!(RegisterRegion, list);
+const REGISTER: Fields = Fields {
+    flags: at!(RegisterRegion, flags),
+    base: at!(RegisterRegion, base),
+    length: at!(RegisterRegion, length),
+    list: REGISTERED,
+};
+const SHARE: Fields = Fields {
+    flags: at!(ShareRegion, flags),
+    base: at!(ShareRegion, base),
+    length: at!(ShareRegion, length),
+    list: at!(ShareRegion, list),
+};
+
+/// Refuses a remote key that is not of the region's slot.
+fn check_remote(local: u32, remote: u32, field: usize) -> Result<(), Refusal> {
+    if key_slot(remote) == key_slot(local) { Ok(()) } else { Err(Refusal::field(field)) }
+}
+
 /// The refusal for a list's error; `room` is the field that asks for too much memory.
-fn list_refusal(error: ListError, room: usize) -> Refusal {
-    let list = at!(RegisterRegion, list);
+fn list_refusal(error: ListError, fields: &Fields, room: usize) -> Refusal {
     match error {
-        ListError::Flags => Refusal::field(at!(RegisterRegion, flags)),
-        ListError::Base => Refusal::field(at!(RegisterRegion, base)),
-        ListError::Length => Refusal::field(at!(RegisterRegion, length)),
-        ListError::Field(offset) => Refusal::field(list + offset),
-        ListError::Dma(offset) => Refusal::new(Status::Dma, list + offset),
+        ListError::Flags => Refusal::field(fields.flags),
+        ListError::Base => Refusal::field(fields.base),
+        ListError::Length => Refusal::field(fields.length),
+        ListError::Field(offset) => Refusal::field(fields.list + offset),
+        ListError::Dma(offset) => Refusal::new(Status::Dma, fields.list + offset),
         ListError::Memory => Refusal::new(Status::NoResources, room),
     }
 }

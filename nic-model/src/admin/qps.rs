@@ -10,7 +10,7 @@ use nic_abi::wqe::{BLOCK, LinkFlags, receive_stride};
 use super::command::{Answer, DONE, Refusal, args, at, check_range, result};
 use crate::Frontend;
 use crate::ids::QpId;
-use crate::keys::REMOTE_RIGHTS;
+use crate::keys::{Owner, REMOTE_RIGHTS};
 use crate::limits::{LOG_RQ_ENTRIES, LOG_SQ_BLOCKS, MAX_MESSAGE, MAX_RD_ATOMIC, MAX_SGES};
 use crate::nic::Nic;
 use crate::node::Node;
@@ -85,6 +85,10 @@ impl<F: Frontend> Node<F> {
             kind,
             privileged: flags.contains(QpFlags::PRIVILEGED),
             pd: a.pd,
+            owner: match a.owner {
+                0 => Owner::Qp { qpn, generation: a.generation },
+                name => Owner::Named(name),
+            },
             send_cq: a.send_cq,
             receive_cq: a.receive_cq,
             srq: shared.then_some(a.srq),
@@ -122,7 +126,7 @@ impl<F: Frontend> Node<F> {
     }
 
     pub(super) fn query_qp(&mut self, command: &Command) -> Answer {
-        let (_, qp) = self.named_qp(command)?;
+        let (nic, qp) = self.named_qp(command)?;
         Ok(result(&QpInfo {
             state: qp.state as u32,
             send_head: qp.send.head,
@@ -130,6 +134,7 @@ impl<F: Frontend> Node<F> {
             error: u32::from(qp.error),
             send_psn: qp.send_psn,
             receive_psn: qp.inbound.psn,
+            windows: nic.keys.bound_by(qp.pd, qp.owner),
         }))
     }
 

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use core::mem::offset_of;
 
 use nic_abi::cqe::{NO_FIELD, Status};
-use nic_abi::ident::{KEY_RESERVED, key_slot};
+use nic_abi::ident::key_slot;
 use nic_abi::wqe::{BindArgs, LinkFlags, ListArgs, Opcode};
 use zerocopy::transmute;
 
@@ -13,7 +13,7 @@ use super::Qp;
 use super::completion::{Outcome, header_field};
 use super::send::ARGS;
 use crate::Frontend;
-use crate::keys::{Key, Keys, Kind, REMOTE_RIGHTS, RIGHTS, VARIANT};
+use crate::keys::{Bind, Key, Keys, Kind, REMOTE_RIGHTS, RIGHTS};
 use crate::lists::{ListError, ListSpec};
 use crate::nic::Nic;
 
@@ -50,11 +50,8 @@ impl Qp {
     fn local_invalidate(&self, keys: &mut Keys) -> Outcome {
         let key = self.send.work.header.immediate;
         let field = header_field!(immediate);
-        if key == KEY_RESERVED {
-            return failed(Status::MemoryManagement, field);
-        }
         let window = matches!(keys.get(key), Some(Key { kind: Kind::Window { .. }, .. }));
-        match keys.invalidate(key, self.pd, self.name()) {
+        match keys.invalidate(key, self.pd, self.owner) {
             Ok(()) => Outcome::Done(0),
             Err(_) if window => failed(Status::WindowBind, field),
             Err(_) => failed(Status::MemoryManagement, field),
@@ -75,14 +72,17 @@ impl Qp {
         if header.length == 0 {
             return bad(header_field!(length));
         }
-        let Some(entry) = nic.keys.table.get_mut(key_slot(header.immediate)) else {
+        let Some(entry) = nic.keys.get_mut(header.immediate) else {
             return bad(header_field!(immediate));
         };
         let Kind::Region { max_elements, extents, .. } = &mut entry.kind else {
             return bad(header_field!(immediate));
         };
-        if entry.key & !VARIANT != header.immediate & !VARIANT || entry.pd != self.pd || entry.linked {
+        if entry.pd != self.pd || entry.linked {
             return bad(header_field!(immediate));
+        }
+        if key_slot(list.remote) != key_slot(entry.local) {
+            return bad((ARGS + offset_of!(ListArgs, remote)) as u32);
         }
         let spec = ListSpec {
             flags,
@@ -95,7 +95,7 @@ impl Qp {
         let Some(extents) = Arc::get_mut(extents) else { return bad(header_field!(immediate)) };
         match extents.fill(nic.frontend.memory(), &spec) {
             Ok(()) => {
-                entry.key = header.immediate;
+                entry.remote = list.remote;
                 entry.flags = flags;
                 (entry.base, entry.length) = (header.remote_addr, header.length);
                 entry.linked = true;
@@ -108,8 +108,8 @@ impl Qp {
     fn bind_window(&self, keys: &mut Keys) -> Outcome {
         let header = self.send.work.header;
         let args: BindArgs = transmute!(self.send.work.args);
-        let (pd, name) = (self.pd, self.name());
-        if args.reserved != [0; 7] {
+        let pd = self.pd;
+        if args.reserved != [0; 6] {
             return failed(Status::LocalQpOperation, (ARGS + offset_of!(BindArgs, reserved)) as u32);
         }
         let flags_field = (ARGS + offset_of!(BindArgs, flags)) as u32;
@@ -119,11 +119,13 @@ impl Qp {
         };
         let bad = |field| failed(Status::WindowBind, field);
         let window_slot = key_slot(header.immediate);
-        let Some(window) = keys.table.get(window_slot) else { return bad(header_field!(immediate)) };
+        let Some(window) = keys.get(header.immediate) else { return bad(header_field!(immediate)) };
         let Kind::Window { narrow, .. } = window.kind else { return bad(header_field!(immediate)) };
-        let known = window.key & !VARIANT == header.immediate & !VARIANT;
-        if !known || window.pd != pd || narrow && window.linked {
+        if window.pd != pd || narrow && window.linked {
             return bad(header_field!(immediate));
+        }
+        if key_slot(args.remote) != window_slot {
+            return bad((ARGS + offset_of!(BindArgs, remote)) as u32);
         }
         if header.length == 0 {
             // A narrow window of no bytes is an error, a wide one is how to unbind it
@@ -132,13 +134,10 @@ impl Qp {
                 return failed(Status::MemoryManagement, header_field!(length));
             }
             keys.unlink(window_slot);
-            if let Some(window) = keys.table.get_mut(window_slot) {
-                window.key = header.immediate;
-            }
             return Outcome::Done(0);
         }
         let region = match keys.get(header.remote_key) {
-            Some(region) if region.linked && region.pd == pd && header.remote_key != KEY_RESERVED => region,
+            Some(region) if region.linked && region.pd == pd => region,
             _ => return bad(header_field!(remote_key)),
         };
         if !matches!(region.kind, Kind::Region { .. }) {
@@ -160,17 +159,16 @@ impl Qp {
             return bad(header_field!(remote_addr));
         };
         keys.unlink(window_slot);
-        let region_slot = key_slot(header.remote_key);
-        if let Some(Key { kind: Kind::Region { windows, .. }, .. }) = keys.table.get_mut(region_slot) {
-            *windows += 1;
-        }
-        if let Some(window) = keys.table.get_mut(window_slot) {
-            window.key = header.immediate;
-            window.linked = true;
-            window.flags = flags;
-            (window.base, window.length) = (header.remote_addr, header.length);
-            window.kind = Kind::Window { narrow, region: region_slot, offset, owner: name };
-        }
+        let bind = Bind {
+            region: key_slot(header.remote_key),
+            offset,
+            owner: self.owner,
+            remote: args.remote,
+            flags,
+            base: header.remote_addr,
+            length: header.length,
+        };
+        keys.bind(window_slot, &bind);
         Outcome::Done(0)
     }
 }

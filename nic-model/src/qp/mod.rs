@@ -33,7 +33,7 @@ use nic_abi::admin::{ModifyQp, QpState, QpType};
 use platform::Instant;
 
 use crate::ids::{NicId, QpId};
-use crate::keys::QpName;
+use crate::keys::Owner;
 use crate::test_commands::faults::Faults;
 
 use receive::Receive;
@@ -103,6 +103,8 @@ pub(crate) struct Qp {
     pub kind: QpType,
     pub privileged: bool,
     pub pd: u32,
+    /// Whose narrow windows it may use and unbind.
+    pub owner: Owner,
     pub send_cq: u32,
     pub receive_cq: u32,
     pub srq: Option<u32>,
@@ -132,12 +134,6 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
-    /// Its name for windows.
-    #[inline]
-    pub fn name(&self) -> QpName {
-        QpName { qpn: self.qpn, generation: self.generation }
-    }
-
     /// Whether messages can arrive.
     #[inline]
     pub fn can_receive(&self) -> bool {

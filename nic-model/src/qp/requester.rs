@@ -56,7 +56,7 @@ impl Qp {
             return Err(Outcome::Failed(Status::LocalProtection, NO_FIELD));
         }
         if work.opcode == Opcode::ReadInvalidate
-            && nic.keys.can_invalidate(work.header.immediate, self.pd, self.name()).is_err()
+            && nic.keys.can_invalidate(work.header.immediate, self.pd, self.owner).is_err()
         {
             return Err(Outcome::Failed(Status::LocalProtection, header_field!(immediate)));
         }
@@ -139,7 +139,7 @@ impl Qp {
             }
             _ => match opcode {
                 Opcode::Read => Outcome::Done(total),
-                Opcode::ReadInvalidate => match nic.keys.invalidate(immediate, self.pd, self.name()) {
+                Opcode::ReadInvalidate => match nic.keys.invalidate(immediate, self.pd, self.owner) {
                     Ok(()) => Outcome::Done(total),
                     Err(_) => Outcome::Failed(Status::LocalProtection, header_field!(immediate)),
                 },

@@ -13,7 +13,7 @@ use super::message::{ATOMIC_BYTES, Answer, Nak, Request, rnr_delay};
 use super::receive::NoReceive;
 use super::{Qp, psn_add, psn_before};
 use crate::Frontend;
-use crate::keys::Span;
+use crate::keys::{REMOTE_RIGHTS, Span};
 use crate::memory::GuestMemory;
 use crate::nic::Nic;
 use crate::schedule::Schedule;
@@ -177,8 +177,10 @@ impl<F: Frontend> Responder<'_, F> {
         if !qp.grants(right) {
             return Err(Fault::ACCESS.into());
         }
+        // An atomic operation reads and writes, so it needs these two rights to the memory as well.
+        let right = if right == LinkFlags::REMOTE_ATOMIC { REMOTE_RIGHTS } else { right };
         let (key, addr) = (request.remote_key, request.remote_addr);
-        let span = self.nic.keys.remote(key, qp.pd, qp.name(), addr, length, right);
+        let span = self.nic.keys.remote(key, qp.pd, qp.owner, addr, length, right);
         span.map_err(|_| Fault::ACCESS.into())
     }
 
@@ -223,11 +225,14 @@ impl<F: Frontend> Responder<'_, F> {
         if request.total > self.qp.inbound.receive.room || request.total > self.qp.max_message {
             return Err(Fault::LENGTH.into());
         }
-        let (pd, name) = (self.qp.pd, self.qp.name());
-        let invalidates = request.opcode == Opcode::SendInvalidate;
-        if invalidates && self.nic.keys.peer_can_invalidate(request.immediate, pd, name).is_err() {
-            return Err(Fault::ACCESS.into());
-        }
+        let (pd, owner) = (self.qp.pd, self.qp.owner);
+        let invalidated = match request.opcode {
+            Opcode::SendInvalidate => {
+                let local = self.nic.keys.peer_can_invalidate(request.immediate, pd, owner);
+                Some(local.map_err(|_| Stop::Fault(Fault::ACCESS))?)
+            }
+            _ => None,
+        };
         let mut spans = Spans::new();
         self.qp.receive_spans(self.nic, &mut spans).map_err(|_| Stop::Fault(Fault::PROTECTION))?;
         let moved = match self.pull(request, &spans) {
@@ -246,11 +251,12 @@ impl<F: Frontend> Responder<'_, F> {
         };
         match request.opcode {
             Opcode::SendImmediate => what.flags |= CqeFlags::IMMEDIATE,
-            Opcode::SendInvalidate => what.flags |= CqeFlags::INVALIDATED,
             _ => what.immediate = 0,
         }
-        if invalidates && self.nic.keys.invalidate(request.immediate, pd, name).is_err() {
-            return Err(Fault::ACCESS.into());
+        if let Some(local) = invalidated {
+            what.flags |= CqeFlags::INVALIDATED;
+            what.immediate = local;
+            self.nic.keys.invalidate(local, pd, owner).map_err(|_| Stop::Fault(Fault::ACCESS))?;
         }
         self.qp.complete_receive(self.nic, Status::Success, what);
         Ok(Answer::Ack)
@@ -281,7 +287,8 @@ impl<F: Frontend> Responder<'_, F> {
         }
         // A relative address does not show whether the memory is aligned; the check below does.
         let keys = &self.nic.keys;
-        let relative = keys.get(request.remote_key).is_some_and(|k| k.flags.contains(LinkFlags::RELATIVE));
+        let relative =
+            keys.get_remote(request.remote_key).is_some_and(|k| k.flags.contains(LinkFlags::RELATIVE));
         if !relative && !request.remote_addr.is_multiple_of(ATOMIC_BYTES) {
             return Err(Fault::ACCESS.into());
         }

@@ -389,7 +389,8 @@ fn a_poll_carries_out_one_large_fast_register_at_most() {
     let key = rig.fresh_key();
     let allocate = AllocateRegion { pd: PD, max_elements: 1 << 17 };
     rig.command(0, Opcode::AllocateRegion, key, &allocate).expect("a region");
-    let args = ListArgs { list, element_length: 4096, elements: 1 << 17, ..ListArgs::default() };
+    let (elements, remote) = (1 << 17, key);
+    let args = ListArgs { list, element_length: 4096, elements, remote, ..ListArgs::default() };
     let flags = LinkFlags::LOCAL_READ | LinkFlags::PAGES | LinkFlags::RELATIVE;
     for tag in 0..8 {
         let link = Header {

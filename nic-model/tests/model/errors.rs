@@ -147,7 +147,7 @@ fn local_memory_is_checked() {
         vec![
             (wqe::Opcode::Write, segment(from ^ 1, 0, 8)),
             (wqe::Opcode::Write, segment(from ^ 1 << 24, 0, 8)),
-            (wqe::Opcode::Write, segment(nic_abi::ident::key(60_000, 0, 0), 0, 8)),
+            (wqe::Opcode::Write, segment(nic_abi::ident::key(60_000, 0), 0, 8)),
             (wqe::Opcode::Write, segment(from, 4090, 8)),
             (wqe::Opcode::Write, segment(from, u64::MAX - 3, 8)),
             (wqe::Opcode::Write, segment(no_read, 0, 8)),
@@ -172,14 +172,14 @@ fn another_domain_is_a_violation_on_both_sides() {
     s.rig.command(0, Opcode::CreatePd, 7, &()).unwrap();
     s.rig.command(1, Opcode::CreatePd, 7, &()).unwrap();
     let register = |rig: &mut Rig, n: usize| {
+        let key = rig.fresh_key();
         let args = nic_abi::admin::RegisterRegion {
             pd: 7,
             flags: (ALL_RIGHTS | LinkFlags::RELATIVE | LinkFlags::CONTIGUOUS).bits(),
             base: 0,
             length: 64,
-            list: wqe::ListArgs { list: 4096, ..wqe::ListArgs::default() },
+            list: wqe::ListArgs { list: 4096, remote: key, ..wqe::ListArgs::default() },
         };
-        let key = rig.fresh_key();
         rig.command(n, Opcode::RegisterRegion, key, &args).unwrap();
         key
     };

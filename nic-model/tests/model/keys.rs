@@ -6,6 +6,7 @@ use nic_abi::admin::{
     AllocateRegion, AllocateWindow, KeyInfo, Opcode, QpFlags, RegisterRegion, ShareRegion, Status as Admin,
 };
 use nic_abi::cqe::{CqeFlags, Status};
+use nic_abi::ident::{key, key_slot};
 use nic_abi::wqe::{self, BindArgs, Header, LinkFlags, ListArgs, ListElement};
 use nic_model::GuestMemory;
 use zerocopy::{FromBytes, IntoBytes};
@@ -54,8 +55,13 @@ fn bind(window: u32, region: u32, addr: u64, length: u64) -> Header {
     Header { immediate: window, length, ..rdma(wqe::Opcode::BindWindow, 3, region, addr) }
 }
 
-fn bind_args(flags: LinkFlags) -> [u64; 4] {
-    zerocopy::transmute!(BindArgs { flags: flags.bits(), reserved: [0; 7] })
+fn bind_args(remote: u32, flags: LinkFlags) -> [u64; 4] {
+    zerocopy::transmute!(BindArgs { flags: flags.bits(), remote, reserved: [0; 6] })
+}
+
+/// A remote key of the region or window with this local key.
+fn remote(local: u32, count: u32) -> u32 {
+    key(key_slot(local), count)
 }
 
 #[test]
@@ -73,11 +79,15 @@ fn link_use_unlink_link_again() {
         rig.fill(*page, 4096, i as u8);
     }
     let at = list(&mut rig, &pages);
-    for variant in 1..=3 {
-        let key = key | variant;
+    for count in 1..=3 {
         let flags = LinkFlags::LOCAL_READ | LinkFlags::RELATIVE | LinkFlags::PAGES;
-        let args =
-            ListArgs { list: at, element_length: 4096, first_byte_offset: 96, elements: 3, reserved: 0 };
+        let args = ListArgs {
+            list: at,
+            element_length: 4096,
+            first_byte_offset: 96,
+            elements: 3,
+            remote: remote(key, count),
+        };
         rig.post_args(&mut a, link(key, flags, 0, 3 * 4096 - 96), zerocopy::transmute!(args));
         // The list is not read again.
         rig.run();
@@ -93,7 +103,7 @@ fn link_use_unlink_link_again() {
         rig.memory.write(at, pages.as_bytes()).unwrap();
     }
     // An unlinked key allows no access.
-    rig.post(&mut a, rdma(wqe::Opcode::Write, 5, to, 0), &[segment(key | 3, 0, 8)]);
+    rig.post(&mut a, rdma(wqe::Opcode::Write, 5, to, 0), &[segment(key, 0, 8)]);
     assert_eq!(status(&rig.sent(&mut a)), Status::LocalProtection);
     assert!(rig.poll_cq(&mut b.receive_cq).is_none());
 }
@@ -113,7 +123,7 @@ fn neighbouring_pages_are_one_run() {
         flags: (ALL_RIGHTS | LinkFlags::PAGES).bits(),
         base: 0x10_0000_0000,
         length: pages * 4096,
-        list: ListArgs { list: at, element_length: 4096, first_byte_offset: 0, elements: 600, reserved: 0 },
+        list: ListArgs { list: at, element_length: 4096, first_byte_offset: 0, elements: 600, remote: key },
     };
     rig.command(0, Opcode::RegisterRegion, key, &args).unwrap();
     let (to, target) = rig.region(1, pages * 4096);
@@ -139,7 +149,7 @@ fn lists_of_blocks_and_variable_lists_translate() {
         flags: (LinkFlags::LOCAL_READ | LinkFlags::RELATIVE).bits(),
         base: 0,
         length: 690,
-        list: ListArgs { list: at, element_length: 7, first_byte_offset: 3, elements: 100, reserved: 0 },
+        list: ListArgs { list: at, element_length: 7, first_byte_offset: 3, elements: 100, remote: key },
     };
     rig.command(0, Opcode::RegisterRegion, key, &args).unwrap();
     rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 0), &[segment(key, 0, 690)]);
@@ -154,7 +164,7 @@ fn lists_of_blocks_and_variable_lists_translate() {
     let key = rig.fresh_key();
     args.flags = (LinkFlags::LOCAL_READ | LinkFlags::RELATIVE | LinkFlags::VARIABLE).bits();
     args.length = 900;
-    args.list = ListArgs { list: at, element_length: 0, first_byte_offset: 4, elements: 19, reserved: 0 };
+    args.list = ListArgs { list: at, element_length: 0, first_byte_offset: 4, elements: 19, remote: key };
     rig.command(0, Opcode::RegisterRegion, key, &args).unwrap();
     rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 0), &[segment(key, 10, 890)]);
     assert_eq!(status(&rig.sent(&mut a)), Status::Success);
@@ -173,7 +183,7 @@ fn a_registration_that_is_wrong_names_its_field() {
     let element_length = list_at + offset_of!(ListArgs, element_length) as u16;
     let fbo = list_at + offset_of!(ListArgs, first_byte_offset) as u16;
     let elements = list_at + offset_of!(ListArgs, elements) as u16;
-    let reserved = list_at + offset_of!(ListArgs, reserved) as u16;
+    let remote_at = list_at + offset_of!(ListArgs, remote) as u16;
     let flags_at = args_at + offset_of!(RegisterRegion, flags) as u16;
     let base_at = args_at + offset_of!(RegisterRegion, base) as u16;
     let length_at = args_at + offset_of!(RegisterRegion, length) as u16;
@@ -182,7 +192,7 @@ fn a_registration_that_is_wrong_names_its_field() {
         flags: (LinkFlags::LOCAL_READ | LinkFlags::PAGES).bits(),
         base: 0,
         length: 8192,
-        list: ListArgs { list: at, element_length: 4096, first_byte_offset: 0, elements: 2, reserved: 0 },
+        list: ListArgs { list: at, element_length: 4096, first_byte_offset: 0, elements: 2, remote: 0 },
     };
     let listed = |list: ListArgs| RegisterRegion { list, ..good };
     let flagged = |flags: LinkFlags| RegisterRegion { flags: flags.bits(), ..good };
@@ -198,7 +208,6 @@ fn a_registration_that_is_wrong_names_its_field() {
         (RegisterRegion { base: u64::MAX - 4095, ..good }, Admin::BadField, length_at),
         (RegisterRegion { length: 8193, ..good }, Admin::BadField, length_at),
         (RegisterRegion { length: u64::MAX, ..good }, Admin::BadField, length_at),
-        (listed(ListArgs { reserved: 1, ..good.list }), Admin::BadField, reserved),
         (listed(ListArgs { elements: 0, ..good.list }), Admin::BadField, elements),
         (listed(ListArgs { elements: 1 << 19, ..good.list }), Admin::BadField, elements),
         (listed(ListArgs { elements: u32::MAX, ..good.list }), Admin::NoResources, elements),
@@ -218,15 +227,22 @@ fn a_registration_that_is_wrong_names_its_field() {
         ),
         (RegisterRegion { length: MEMORY, ..flagged(contiguous) }, Admin::Dma, list_at),
     ];
-    for (args, status, field) in cases {
+    for (mut args, status, field) in cases {
         let key = rig.fresh_key();
+        args.list.remote = key;
         assert_eq!(rig.command(0, Opcode::RegisterRegion, key, &args), Err((status, field)), "{args:?}");
         assert_eq!(rig.command(0, Opcode::QueryKey, key, &()), Err((Admin::NoSuchObject, 8)));
     }
     let key = rig.fresh_key();
+    for other in [0, key ^ 1, 1] {
+        let args = listed(ListArgs { remote: other, ..good.list });
+        let refused = rig.command(0, Opcode::RegisterRegion, key, &args);
+        assert_eq!(refused, Err((Admin::BadField, remote_at)), "a remote key of another slot");
+    }
+    let good = listed(ListArgs { remote: key, ..good.list });
     rig.command(0, Opcode::RegisterRegion, key, &good).unwrap();
     assert_eq!(rig.command(0, Opcode::RegisterRegion, key ^ 1 << 24, &good), Err((Admin::Exists, 8)));
-    assert_eq!(rig.command(0, Opcode::RegisterRegion, 5, &good), Err((Admin::BadField, 8)));
+    assert_eq!(rig.command(0, Opcode::RegisterRegion, 5 << 16, &good), Err((Admin::BadField, 8)));
     let info = query(&mut rig, 0, key);
     assert_eq!((info.kind, info.linked, info.length, info.pd), (0, 1, 8192, PD));
     assert_eq!(rig.command(0, Opcode::DestroyPd, PD, &()), Err((Admin::Busy, 8)));
@@ -256,21 +272,30 @@ fn a_shared_region_has_its_own_rights_and_takes_no_translations() {
             element_length: 1,
             first_byte_offset: 0,
             elements: elements as u32,
-            reserved: 0,
+            remote: 0,
         },
     };
+    let named = |key: u32| RegisterRegion { list: ListArgs { remote: key, ..args.list }, ..args };
     let mut keys = Vec::new();
     loop {
         let key = rig.fresh_key();
-        match rig.command(0, Opcode::RegisterRegion, key, &args) {
+        match rig.command(0, Opcode::RegisterRegion, key, &named(key)) {
             Ok(_) => keys.push(key),
             Err((status, _)) => break assert_eq!(status, Admin::NoResources),
         }
     }
     let of = keys[0];
-    let share = ShareRegion { pd: PD, flags: LinkFlags::LOCAL_READ.bits(), base: 0x5000, of, reserved: 0 };
     let (first, second) = (rig.fresh_key(), rig.fresh_key());
     for key in [first, second] {
+        let share = ShareRegion {
+            pd: PD,
+            flags: LinkFlags::LOCAL_READ.bits(),
+            base: 0x5000,
+            length: 8192,
+            list: named(key).list,
+            of,
+            reserved: 0,
+        };
         rig.command(0, Opcode::ShareRegion, key, &share).unwrap();
         let info = query(&mut rig, 0, key);
         assert_eq!((info.linked, info.base, info.length), (1, 0x5000, 8192));
@@ -278,7 +303,7 @@ fn a_shared_region_has_its_own_rights_and_takes_no_translations() {
     // The memory and its elements are released with the last of the regions that share it.
     for key in [of, first] {
         rig.command(0, Opcode::DestroyRegion, key, &()).unwrap();
-        let another = rig.command(0, Opcode::RegisterRegion, key, &args);
+        let another = rig.command(0, Opcode::RegisterRegion, key, &named(key));
         assert_eq!(another.map_err(|(status, _)| status), Err(Admin::NoResources));
     }
     let (to, target) = rig.region(1, 4096);
@@ -286,37 +311,56 @@ fn a_shared_region_has_its_own_rights_and_takes_no_translations() {
     assert_eq!(status(&rig.sent(&mut a)), Status::Success);
     assert_eq!(rig.bytes(target, 4096), rig.bytes(addr, 4096));
     rig.command(0, Opcode::DestroyRegion, second, &()).unwrap();
-    rig.command(0, Opcode::RegisterRegion, of, &args).unwrap();
+    rig.command(0, Opcode::RegisterRegion, of, &named(of)).unwrap();
 }
 
 #[test]
 fn a_region_that_was_shared_cannot_be_invalidated() {
     let mut rig = Rig::new(2);
-    let (region, memory) = (allocate(&mut rig, 0, 1), rig.alloc(8192));
-    let at = list(&mut rig, &[memory]);
+    let (region, memory) = (allocate(&mut rig, 0, 2), rig.alloc(16384));
+    let at = list(&mut rig, &[memory, memory + 8192]);
     let flags = LinkFlags::LOCAL_READ | LinkFlags::RELATIVE;
-    let args = ListArgs { list: at, element_length: 4096, first_byte_offset: 0, elements: 1, reserved: 0 };
-    let linked = region | 1;
-    let share = ShareRegion { pd: PD, flags: flags.bits(), base: 0, of: linked, reserved: 0 };
+    let args = ListArgs { list: at, element_length: 4096, first_byte_offset: 0, elements: 2, remote: region };
     let key = rig.fresh_key();
+    let wanted = ListArgs { remote: key, ..args };
+    let length = 8192;
+    let share =
+        ShareRegion { pd: PD, flags: flags.bits(), base: 0, length, list: wanted, of: region, reserved: 0 };
+    let of_at = 16 + offset_of!(ShareRegion, of) as u16;
+    let list_at = 16 + offset_of!(ShareRegion, list) as u16;
     let refusal = |rig: &mut Rig, share: ShareRegion| {
         rig.command(0, Opcode::ShareRegion, key, &share).expect_err("a refusal")
     };
-    assert_eq!(refusal(&mut rig, share), (Admin::NoSuchObject, 32), "not yet linked by that key");
-    assert_eq!(refusal(&mut rig, ShareRegion { of: region, ..share }), (Admin::BadState, 32));
+    assert_eq!(refusal(&mut rig, share), (Admin::BadState, of_at), "not linked");
     let (mut a, _b) = rig.pair_of(0, 1, privileged());
-    rig.post_args(&mut a, link(linked, flags, 0, 4096), zerocopy::transmute!(args));
+    rig.post_args(&mut a, link(region, flags, 0, length), zerocopy::transmute!(args));
     assert_eq!(status(&rig.sent(&mut a)), Status::Success);
-    let pages = (flags | LinkFlags::PAGES).bits();
+    let pages = (flags | LinkFlags::PAGES | LinkFlags::CONTIGUOUS).bits();
     assert_eq!(refusal(&mut rig, ShareRegion { flags: pages, ..share }), (Admin::BadField, 20));
-    assert_eq!(refusal(&mut rig, ShareRegion { reserved: 1, ..share }), (Admin::BadField, 36));
+    assert_eq!(refusal(&mut rig, ShareRegion { reserved: 1, ..share }), (Admin::BadField, of_at + 4));
     assert_eq!(refusal(&mut rig, ShareRegion { pd: 9, ..share }), (Admin::NoSuchObject, 16));
     let absolute = ShareRegion { flags: LinkFlags::LOCAL_READ.bits(), base: u64::MAX, ..share };
-    assert_eq!(refusal(&mut rig, absolute), (Admin::BadField, 24));
+    assert_eq!(refusal(&mut rig, absolute), (Admin::BadField, 16 + offset_of!(ShareRegion, length) as u16));
     let window = window(&mut rig, 0, 1);
-    assert_eq!(refusal(&mut rig, ShareRegion { of: window, ..share }), (Admin::NoSuchObject, 32));
-    rig.command(0, Opcode::ShareRegion, key, &share).unwrap();
-    for shared in [linked, key] {
+    assert_eq!(refusal(&mut rig, ShareRegion { of: window, ..share }), (Admin::NoSuchObject, of_at));
+    let stale = ShareRegion { of: region ^ 1 << 16, ..share };
+    assert_eq!(refusal(&mut rig, stale), (Admin::NoSuchObject, of_at));
+    let foreign = ShareRegion { list: ListArgs { remote: region, ..wanted }, ..share };
+    assert_eq!(refusal(&mut rig, foreign), (Admin::BadField, list_at + 28));
+    // Memory that is not that of the region: shorter, of other pages, in another order.
+    assert_eq!(refusal(&mut rig, ShareRegion { length: 8191, ..share }), (Admin::BadState, of_at));
+    for pages in [[memory, memory + 4096], [memory + 8192, memory]] {
+        let other = ShareRegion { list: ListArgs { list: list(&mut rig, &pages), ..wanted }, ..share };
+        assert_eq!(refusal(&mut rig, other), (Admin::BadState, of_at));
+    }
+    // The same memory in another form, with an element behind its end.
+    let elements = [0, 8192, 12288].map(|at| ListElement { addr: memory + at, length: 4096 });
+    let at = rig.alloc(4096);
+    rig.memory.write(at, elements.as_bytes()).unwrap();
+    let variable = ListArgs { list: at, element_length: 0, elements: 3, ..wanted };
+    let flags = (flags | LinkFlags::VARIABLE).bits();
+    rig.command(0, Opcode::ShareRegion, key, &ShareRegion { flags, list: variable, ..share }).unwrap();
+    for shared in [region, key] {
         let (mut a, _b) = rig.pair_of(0, 1, privileged());
         rig.post(&mut a, invalidate(shared), &[]);
         assert_eq!(status(&rig.sent(&mut a)), Status::MemoryManagement);
@@ -325,9 +369,24 @@ fn a_region_that_was_shared_cannot_be_invalidated() {
     // Also after the other region is destroyed.
     rig.command(0, Opcode::DestroyRegion, key, &()).unwrap();
     let (mut a, _b) = rig.pair_of(0, 1, privileged());
-    rig.post(&mut a, invalidate(linked), &[]);
+    rig.post(&mut a, invalidate(region), &[]);
     assert_eq!(status(&rig.sent(&mut a)), Status::MemoryManagement);
-    rig.command(0, Opcode::DestroyRegion, linked, &()).unwrap();
+    rig.command(0, Opcode::DestroyRegion, region, &()).unwrap();
+}
+
+#[test]
+fn a_region_may_end_at_the_end_of_the_address_space() {
+    let mut rig = Rig::new(2);
+    let (mut a, _b) = rig.pair();
+    let base = 0_u64.wrapping_sub(4096);
+    let (to, target) = rig.region_with(1, 4096, ALL_RIGHTS, base);
+    let (from, source) = rig.region(0, 64);
+    rig.fill(source, 64, 5);
+    rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, u64::MAX - 63), &[segment(from, 0, 64)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    assert_eq!(rig.bytes(target + 4032, 64), rig.bytes(source, 64));
+    rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, u64::MAX - 62), &[segment(from, 0, 64)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess);
 }
 
 #[test]
@@ -376,7 +435,7 @@ fn a_relative_region_may_have_bit_5_but_no_window() {
     let flags = LinkFlags::from_bits_retain(query(&mut rig, 1, relative).flags);
     assert!(flags.contains(LinkFlags::BIND | LinkFlags::RELATIVE));
     let narrow = window(&mut rig, 1, 2);
-    rig.post_args(&mut b, bind(narrow, relative, 0, 64), bind_args(LinkFlags::REMOTE_READ));
+    rig.post_args(&mut b, bind(narrow, relative, 0, 64), bind_args(narrow, LinkFlags::REMOTE_READ));
     assert_eq!(status(&rig.sent(&mut b)), Status::MemoryManagement);
 }
 
@@ -386,14 +445,16 @@ fn a_link_that_is_wrong_names_its_field() {
     let page = rig.alloc(8192);
     let at = list(&mut rig, &[page, page + 4096]);
     let flags = LinkFlags::LOCAL_READ | LinkFlags::PAGES;
-    let good = ListArgs { list: at, element_length: 4096, first_byte_offset: 0, elements: 2, reserved: 0 };
+    let good = ListArgs { list: at, element_length: 4096, first_byte_offset: 0, elements: 2, remote: 0 };
     let one = allocate(&mut rig, 0, 1);
     let two = allocate(&mut rig, 0, 2);
     let narrow = window(&mut rig, 0, 2);
     let other = rig.fresh_key();
     rig.command(0, Opcode::CreatePd, 2, &()).unwrap();
     rig.command(0, Opcode::AllocateRegion, other, &AllocateRegion { pd: 2, max_elements: 2 }).unwrap();
+    let good = ListArgs { remote: two, ..good };
     let elements = ARGS + offset_of!(ListArgs, elements) as u32;
+    let remote_at = ARGS + offset_of!(ListArgs, remote) as u32;
     let fbo = ARGS + offset_of!(ListArgs, first_byte_offset) as u32;
     let base = offset_of!(Header, remote_addr) as u32;
     let length = offset_of!(Header, length) as u32;
@@ -401,7 +462,9 @@ fn a_link_that_is_wrong_names_its_field() {
     let flags_at = offset_of!(Header, remote_key) as u32;
     let empty = LinkFlags::PAGES;
     let cases = [
-        (link(one, flags, 0, 8192), good, elements),
+        (link(one, flags, 0, 8192), ListArgs { remote: one, ..good }, elements),
+        (link(two, flags, 0, 8192), ListArgs { remote: one, ..good }, remote_at),
+        (link(two, flags, 0, 8192), ListArgs { remote: 0, ..good }, remote_at),
         (link(two, flags, 0, 8193), good, length),
         (link(two, flags, 0, 0), good, length),
         (link(two, flags, 1, 8192), good, base),
@@ -410,7 +473,7 @@ fn a_link_that_is_wrong_names_its_field() {
         (link(two, flags, 0, 4096), ListArgs { first_byte_offset: 4096, ..good }, fbo),
         (link(two, flags, 0, 8192), ListArgs { list: MEMORY, ..good }, ARGS),
         (link(0, flags, 0, 8192), good, key_at),
-        (link(two ^ 1 << 24, flags, 0, 8192), good, key_at),
+        (link(two ^ 1 << 16, flags, 0, 8192), good, key_at),
         (link(narrow, flags, 0, 8192), good, key_at),
         (link(other, flags, 0, 8192), good, key_at),
     ];
@@ -432,11 +495,13 @@ fn a_link_that_is_wrong_names_its_field() {
     let sent = rig.sent(&mut a);
     assert_eq!((status(&sent), sent.source_or_field), (Status::MemoryManagement, 0));
     let (mut a, _) = rig.pair_of(0, 0, privileged());
-    rig.post_args(&mut a, link(two | 1, flags, 0, 8192), zerocopy::transmute!(good));
-    rig.post_args(&mut a, link(two | 2, flags, 0, 8192), zerocopy::transmute!(good));
+    for count in [1, 2] {
+        let args = ListArgs { remote: remote(two, count), ..good };
+        rig.post_args(&mut a, link(two, flags, 0, 8192), zerocopy::transmute!(args));
+    }
     assert_eq!(status(&rig.sent(&mut a)), Status::Success);
     assert_eq!(status(&rig.sent(&mut a)), Status::MemoryManagement);
-    assert_eq!(query(&mut rig, 0, two).key, two | 1);
+    assert_eq!(query(&mut rig, 0, two).remote, remote(two, 1));
 }
 
 #[test]
@@ -448,8 +513,8 @@ fn an_invalidate_that_is_wrong_fails() {
         (0, Status::MemoryManagement),
         (unlinked, Status::MemoryManagement),
         (linked ^ 1, Status::MemoryManagement),
-        (linked ^ 1 << 24, Status::MemoryManagement),
-        (0xffff_ff00, Status::MemoryManagement),
+        (linked ^ 1 << 16, Status::MemoryManagement),
+        (0xffff, Status::MemoryManagement),
         (linked, Status::Success),
         (linked, Status::MemoryManagement),
     ] {
@@ -473,13 +538,14 @@ fn a_window_gives_access_while_it_is_bound() {
         let (mut rig, mut a, mut b, region, addr) = windows();
         let (from, source) = rig.region(0, 64);
         rig.fill(source, 64, 3);
-        let key = window(&mut rig, 1, kind) | 7;
+        let local = window(&mut rig, 1, kind);
+        let key = remote(local, 7);
         let mut flags = LinkFlags::REMOTE_WRITE;
         flags.set(LinkFlags::RELATIVE, relative);
-        rig.post_args(&mut b, bind(key, region, 0x5100, 64), bind_args(flags));
+        rig.post_args(&mut b, bind(local, region, 0x5100, 64), bind_args(key, flags));
         assert_eq!(status(&rig.sent(&mut b)), Status::Success);
-        let info = query(&mut rig, 1, key);
-        assert_eq!((info.kind, info.linked, info.key, info.windows_or_region), (1, 1, key, region));
+        let info = query(&mut rig, 1, local);
+        assert_eq!((info.kind, info.linked, info.remote, info.windows_or_region), (1, 1, key, region));
         assert_eq!(query(&mut rig, 1, region).windows_or_region, 1);
         let first = if relative { 0 } else { 0x5100 };
         rig.post(&mut a, rdma(wqe::Opcode::Write, 1, key, first + 8), &[segment(from, 0, 56)]);
@@ -487,13 +553,13 @@ fn a_window_gives_access_while_it_is_bound() {
         assert_eq!(rig.bytes(addr + 0x108, 56), rig.bytes(source, 56));
         // A bound window keeps its region from being destroyed.
         assert_eq!(rig.command(1, Opcode::DestroyRegion, region, &()), Err((Admin::Busy, 8)));
-        rig.post_args(&mut b, invalidate(key), [0; 4]);
+        rig.post_args(&mut b, invalidate(local), [0; 4]);
         assert_eq!(status(&rig.sent(&mut b)), Status::Success);
         assert_eq!(query(&mut rig, 1, region).windows_or_region, 0);
         rig.post(&mut a, rdma(wqe::Opcode::Write, 1, key, first), &[segment(from, 0, 8)]);
         assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess);
         rig.command(1, Opcode::DestroyRegion, region, &()).unwrap();
-        rig.command(1, Opcode::DestroyWindow, key, &()).unwrap();
+        rig.command(1, Opcode::DestroyWindow, local, &()).unwrap();
     }
 }
 
@@ -508,7 +574,7 @@ fn a_window_grants_its_bytes_and_rights_and_no_more() {
         let (mut rig, mut a, mut b, region, _) = windows();
         let (from, _) = rig.region(0, 64);
         let key = window(&mut rig, 1, 2);
-        rig.post_args(&mut b, bind(key, region, 0x5100, 64), bind_args(LinkFlags::REMOTE_WRITE));
+        rig.post_args(&mut b, bind(key, region, 0x5100, 64), bind_args(key, LinkFlags::REMOTE_WRITE));
         assert_eq!(status(&rig.sent(&mut b)), Status::Success);
         rig.post(&mut a, rdma(opcode, 1, key, addr), &[segment(from, 0, length)]);
         assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess, "{opcode:?} {addr:#x}");
@@ -522,7 +588,7 @@ fn a_narrow_window_belongs_to_its_queue_pair_and_a_wide_one_to_the_domain() {
         let (mut c, mut d) = rig.pair();
         let (from, _) = rig.region(0, 64);
         let key = window(&mut rig, 1, kind);
-        rig.post_args(&mut b, bind(key, region, 0x5100, 64), bind_args(LinkFlags::REMOTE_WRITE));
+        rig.post_args(&mut b, bind(key, region, 0x5100, 64), bind_args(key, LinkFlags::REMOTE_WRITE));
         assert_eq!(status(&rig.sent(&mut b)), Status::Success);
         rig.post(&mut c, rdma(wqe::Opcode::Write, 1, key, 0x5100), &[segment(from, 0, 8)]);
         assert_eq!(status(&rig.sent(&mut c)), expected);
@@ -542,24 +608,27 @@ fn a_narrow_window_belongs_to_its_queue_pair_and_a_wide_one_to_the_domain() {
 fn a_wide_window_moves_and_a_narrow_one_does_not() {
     let (mut rig, _a, mut b, region, _) = windows();
     let wide = window(&mut rig, 1, 1);
-    for variant in 0..3 {
-        let at = 0x5000 + u64::from(variant) * 64;
-        rig.post_args(&mut b, bind(wide | variant, region, at, 64), bind_args(LinkFlags::REMOTE_READ));
+    for count in 0..3 {
+        let at = 0x5000 + u64::from(count) * 64;
+        let args = bind_args(remote(wide, count), LinkFlags::REMOTE_READ);
+        rig.post_args(&mut b, bind(wide, region, at, 64), args);
         assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+        assert_eq!(query(&mut rig, 1, wide).remote, remote(wide, count));
     }
     assert_eq!(query(&mut rig, 1, region).windows_or_region, 1);
     assert_eq!(query(&mut rig, 1, wide).base, 0x5080);
-    rig.post_args(&mut b, bind(wide | 9, 0, 0, 0), bind_args(LinkFlags::empty()));
+    rig.post_args(&mut b, bind(wide, 0, 0, 0), bind_args(remote(wide, 9), LinkFlags::empty()));
     assert_eq!(status(&rig.sent(&mut b)), Status::Success);
     let info = query(&mut rig, 1, wide);
-    assert_eq!((info.linked, info.key), (0, wide | 9));
+    assert_eq!((info.linked, info.remote), (0, 0));
     assert_eq!(query(&mut rig, 1, region).windows_or_region, 0);
     let narrow = window(&mut rig, 1, 2);
-    rig.post_args(&mut b, bind(narrow, region, 0x5000, 64), bind_args(LinkFlags::REMOTE_READ));
-    assert_eq!(status(&rig.sent(&mut b)), Status::Success);
-    rig.post_args(&mut b, bind(narrow | 1, region, 0x5000, 64), bind_args(LinkFlags::REMOTE_READ));
-    assert_eq!(status(&rig.sent(&mut b)), Status::WindowBind);
-    assert_eq!(query(&mut rig, 1, narrow).key, narrow, "the old binding stays");
+    for (count, expected) in [(1, Status::Success), (2, Status::WindowBind)] {
+        let args = bind_args(remote(narrow, count), LinkFlags::REMOTE_READ);
+        rig.post_args(&mut b, bind(narrow, region, 0x5000, 64), args);
+        assert_eq!(status(&rig.sent(&mut b)), expected);
+    }
+    assert_eq!(query(&mut rig, 1, narrow).remote, remote(narrow, 1), "the old binding stays");
 }
 
 #[test]
@@ -572,7 +641,7 @@ fn a_bind_that_is_wrong_fails() {
         (relative, no_bind, read_only, write_only)
     };
     let (read, write) = (LinkFlags::REMOTE_READ, LinkFlags::REMOTE_WRITE);
-    for case in 0..12 {
+    for case in 0..13 {
         let (mut rig, _a, mut b, region, _) = windows();
         let (relative, no_bind, read_only, write_only) = setup(&mut rig);
         let narrow = window(&mut rig, 1, 2);
@@ -585,12 +654,15 @@ fn a_bind_that_is_wrong_fails() {
             5 => (bind(narrow, region, 0x4fff, 64), read, Status::WindowBind),
             6 => (bind(narrow, region, 0x5fff, 64), read, Status::WindowBind),
             7 => (bind(narrow, region, 0x5000, u64::MAX), read, Status::WindowBind),
-            8 => (bind(narrow, region ^ 1, 0x5000, 64), read, Status::WindowBind),
-            9 => (bind(narrow ^ 1 << 24, region, 0x5000, 64), read, Status::WindowBind),
+            8 => (bind(narrow, region ^ 1 << 16, 0x5000, 64), read, Status::WindowBind),
+            9 => (bind(narrow ^ 1 << 16, region, 0x5000, 64), read, Status::WindowBind),
+            // A remote key of another slot.
+            11 => (bind(narrow, region, 0x5000, 64), read, Status::WindowBind),
             10 => (bind(region, region, 0x5000, 64), read, Status::WindowBind),
             _ => (bind(narrow, region, 0x5000, 64), LinkFlags::PAGES, Status::LocalQpOperation),
         };
-        rig.post_args(&mut b, head, bind_args(flags));
+        let key = if case == 11 { region } else { narrow };
+        rig.post_args(&mut b, head, bind_args(key, flags));
         assert_eq!(status(&rig.sent(&mut b)), expected, "case {case}");
         assert_eq!(query(&mut rig, 1, narrow).linked, 0);
     }
@@ -598,8 +670,8 @@ fn a_bind_that_is_wrong_fails() {
 
 /// A region that was allocated and linked through `qp` to 64 bytes.
 fn linked(rig: &mut Rig, n: usize, qp: &mut Qp, flags: LinkFlags) -> u32 {
-    let key = allocate(rig, n, 1) | 1;
-    let args = ListArgs { list: rig.alloc(64), ..ListArgs::default() };
+    let key = allocate(rig, n, 1);
+    let args = ListArgs { list: rig.alloc(64), remote: remote(key, 1), ..ListArgs::default() };
     rig.post_args(qp, link(key, flags | LinkFlags::CONTIGUOUS, 0, 64), zerocopy::transmute!(args));
     assert_eq!(status(&rig.sent(qp)), Status::Success);
     key
@@ -618,12 +690,13 @@ fn a_send_invalidates_only_what_a_peer_may_invalidate() {
         };
         if case == 2 {
             let (region, _) = rig.region_with(1, 64, ALL_RIGHTS, 0x1000);
-            rig.post_args(&mut b, bind(key | 1, region, 0x1000, 64), bind_args(LinkFlags::REMOTE_READ));
+            let args = bind_args(remote(key, 1), LinkFlags::REMOTE_READ);
+            rig.post_args(&mut b, bind(key, region, 0x1000, 64), args);
             assert_eq!(status(&rig.sent(&mut b)), Status::Success);
         }
-        let key = query(&mut rig, 1, key).key;
+        let named = query(&mut rig, 1, key).remote;
         rig.post_receive(&mut b, 1, &[]);
-        rig.post(&mut a, Header { immediate: key, ..header(wqe::Opcode::SendInvalidate, 1) }, &[]);
+        rig.post(&mut a, Header { immediate: named, ..header(wqe::Opcode::SendInvalidate, 1) }, &[]);
         assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess, "case {case}");
         assert_eq!(status(&rig.received(&mut b)), Status::LocalAccess, "case {case}");
         assert_eq!(query(&mut rig, 1, key).linked, u32::from(case < 3), "case {case}");
@@ -636,7 +709,7 @@ fn a_send_can_invalidate_the_receivers_key() {
     let (mut a, mut b) = rig.pair_of(0, 1, privileged());
     let key = linked(&mut rig, 1, &mut b, ALL_RIGHTS | LinkFlags::RELATIVE);
     rig.post_receive(&mut b, 1, &[]);
-    let head = Header { immediate: key, ..header(wqe::Opcode::SendInvalidate, 1) };
+    let head = Header { immediate: remote(key, 1), ..header(wqe::Opcode::SendInvalidate, 1) };
     rig.post(&mut a, head, &[]);
     assert_eq!(status(&rig.sent(&mut a)), Status::Success);
     let received = rig.received(&mut b);

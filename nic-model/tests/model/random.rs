@@ -195,15 +195,15 @@ proptest! {
         let mut rig = Rig::new(1);
         let at = rig.alloc(4096);
         rig.memory.write(at, zerocopy::IntoBytes::as_bytes(elements.as_slice())).unwrap();
+        let key = rig.fresh_key();
         let list = wqe::ListArgs {
             list: at,
             element_length,
             first_byte_offset: offset,
             elements: elements.len() as u32,
-            reserved: 0,
+            remote: key,
         };
         let args = admin::RegisterRegion { pd: PD, flags, base, length, list };
-        let key = rig.fresh_key();
         let registered = rig.command(0, admin::Opcode::RegisterRegion, key, &args).is_ok();
         let (mut a, _b) = rig.pair();
         let seg = segment(key, base.wrapping_add(length / 2), (length / 2).min(1 << 20) as u32);

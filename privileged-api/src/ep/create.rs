@@ -151,6 +151,8 @@ impl Core {
             max_receive_segments: attr.max_recv_segments.max(1) as u32,
             max_message: attr.max_dto_payload_size as u64,
             context: common.handle.as_raw(),
+            // The endpoint, not one of its queue pairs, owns narrow RMRs (it_rmr_link).
+            owner: common.handle.as_raw(),
             slot: None,
         })
     }

@@ -287,13 +287,6 @@ impl Core {
         ep.zone.end();
     }
 
-    /// Forgets links that were posted to a destroyed queue pair, except those in force, whether or
-    /// not their completions were dequeued. Queries the device for the links in force.
-    fn forget_links(&self, qp: &Qp) {
-        self.drop_links(qp.qpn());
-        self.drop_rmr_links(qp.qpn());
-    }
-
     /// Wakes the waiters of an event that was queued.
     pub(crate) fn queued(&self, ep: &Ep, queued: Queued, origin: Origin<'_>) {
         let Some(evd) = ep.connect.0.as_deref() else { return };
@@ -429,7 +422,6 @@ impl Ia {
         core.unanswered.lock().forget_ep(ep.handle);
         // Ends the old connection. The queue pair may be destroyed already.
         let _ = former.qp.destroy();
-        core.forget_links(&former.qp);
         let mut control = ep.control.lock();
         ep.advance(&mut control, Trigger::Reset)?;
         control.path = Path::default();
@@ -452,11 +444,11 @@ impl Ia {
         let ep = core.ep(ep)?;
         let _operation = ep.operation.lock(&core.shared.platform);
         core.as_it_is(&ep)?;
-        if core.has_narrow_rmr(ep.handle) {
+        // The device counts the narrow RMRs that are linked through the endpoint.
+        if !ep.is_ud() && ep.qp.query().is_ok_and(|info| info.windows > 0) {
             return Err(Error::EpBusy);
         }
         core.free_ep(ep.handle);
-        core.forget_links(&ep.qp);
         core.still_live().or_else(|error| if error == Error::IaCatastrophe { Ok(()) } else { Err(error) })
     }
 }

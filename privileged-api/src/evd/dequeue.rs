@@ -5,7 +5,7 @@ use kernel_agent::{Completion, CompletionStatus, Took};
 
 use super::callback::Origin;
 use super::{Evd, Queue, dto};
-use crate::event::{DtoCompletion, Event, EventType};
+use crate::event::{DtoCompletion, Event};
 use crate::handle::{EpHandle, EvdHandle};
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
@@ -119,16 +119,11 @@ impl Core {
         }
     }
 
-    /// Applies the effects of a failed completion: the connection breaks, and a link that failed is
-    /// undone. Does nothing for a success.
+    /// Applies the effect of a failed completion: the connection breaks. Does nothing for a
+    /// success.
     pub(crate) fn completion_failed(&self, completion: &Completion) {
         if completion.status == CompletionStatus::Success {
             return;
-        }
-        match EventType(completion.data & dto::tag::EVENT) {
-            EventType::LMR_LINK_CMPL => self.link_failed(completion.qpn, completion.data),
-            EventType::RMR_LINK_CMPL => self.rmr_link_failed(completion.qpn, completion.data),
-            _ => {}
         }
         // A flushed request means that the endpoint is already non-operational; another event
         // reports the reason.

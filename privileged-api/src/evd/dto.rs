@@ -30,21 +30,9 @@ use crate::status::{Error, Result};
 /// |---|---|
 /// | 0..4 | the number of the event |
 /// | 4 | the completion is a notification event |
-/// | 8..16 | the variant of a link |
-/// | 16..32 | the index of the region of a link |
 pub(crate) mod tag {
     pub(crate) const EVENT: u32 = 0xf;
     pub(crate) const NOTIFY: u32 = 1 << 4;
-
-    /// The bits for a link of variant `variant` of the region at `index`.
-    pub(crate) const fn link(index: usize, variant: u8) -> u32 {
-        (variant as u32) << 8 | (index as u32) << 16
-    }
-
-    /// The index and variant of a link.
-    pub(crate) const fn linked(word: u32) -> (usize, u8) {
-        ((word >> 16) as usize, (word >> 8) as u8)
-    }
 }
 
 struct Stage {
@@ -330,12 +318,5 @@ mod tests {
         let link = EventType::LMR_LINK_CMPL;
         assert_eq!(failure(CompletionStatus::LocalProtection, link), DtoStatus::LocalMmOperation);
         assert_eq!(failure(CompletionStatus::Flushed, link), DtoStatus::Flushed);
-    }
-
-    #[test]
-    fn a_tag_keeps_index_and_variant() {
-        let word = tag::link(0xfffe, 0x81) | EventType::LMR_LINK_CMPL.0 | tag::NOTIFY;
-        assert_eq!(tag::linked(word), (0xfffe, 0x81));
-        assert_eq!(word & tag::EVENT, EventType::LMR_LINK_CMPL.0);
     }
 }

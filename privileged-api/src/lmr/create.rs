@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 use core::sync::atomic::AtomicBool;
 
 use api_core::Context;
-use kernel_agent::{Client, Features, LinkFlags, ListElement, MemoryList, Pd, Region};
+use kernel_agent::{Features, ListElement, MemoryList, Region};
 use platform::sync::Mutex;
 use platform::{DmaBuffer, SleepLock};
 
 use super::{
-    Linking, Links, ListFault, Lmr, Runs, Sharing, WRITES, check_list, first_byte, is_remote,
-    is_valid_combination, memory_list, put_runs, rights,
+    ListFault, Lmr, Made, Sharing, WRITES, check_list, first_byte, is_remote, is_valid_combination,
+    memory_list, rights,
 };
 use crate::address::RmrContext;
 use crate::attributes::AddrMode;
@@ -19,7 +19,6 @@ use crate::flags::{IoblTypes, LmrFlags, MemPriv};
 use crate::handle::{LmrHandle, PzHandle};
 use crate::ia::{Core, Ia};
 use crate::iobl::Iobl;
-use crate::posted::Posted;
 use crate::pz::InZone;
 use crate::status::{Error, Result};
 
@@ -68,13 +67,12 @@ pub(super) struct Memory {
     pub(super) read_only: bool,
     pub(super) addr: usize,
     pub(super) iobl_type: IoblTypes,
-    pub(super) runs: Runs,
 }
 
 impl Memory {
     /// Memory of the consumer's address space.
-    pub(super) fn plain(addr: usize, runs: Runs) -> Memory {
-        Memory { buffer: None, read_only: false, addr, iobl_type: IoblTypes::empty(), runs }
+    pub(super) fn plain(addr: usize) -> Memory {
+        Memory { buffer: None, read_only: false, addr, iobl_type: IoblTypes::empty() }
     }
 }
 
@@ -120,12 +118,8 @@ impl Ia {
                 }
                 let (addr, bus) = (buffer.addr() + offset, buffer.bus() + offset as u64);
                 let list = MemoryList::Contiguous { bus, length: wanted.length };
-                let runs = Vec::from([(bus, wanted.length)]);
-                let memory = Memory { buffer: Some(buffer.clone()), ..Memory::plain(addr, runs) };
-                let region = core.region(wanted, &memory, addr, |client, pd, rights| {
-                    client.register(pd, rights, addr as u64, &list)
-                })?;
-                Ok((memory, region))
+                let memory = Memory { buffer: Some(buffer.clone()), ..Memory::plain(addr) };
+                Ok((memory, core.region(wanted, addr, &list)?))
             }),
             LmrMemory::Static(bytes) => core.register(wanted, |core, wanted| {
                 if wanted.privs.intersects(WRITES) {
@@ -135,9 +129,8 @@ impl Ia {
                     return Err(Error::Fault);
                 }
                 let addr = bytes.as_ptr().addr();
-                let memory = Memory { read_only: true, ..core.virtual_memory(addr, wanted.length)? };
-                let region = core.virtual_region(wanted, &memory)?;
-                Ok((memory, region))
+                let memory = Memory { read_only: true, ..Memory::plain(addr) };
+                Ok((memory, core.virtual_region(wanted, addr)?))
             }),
             LmrMemory::Iobl { addr, iobl } => core.register(wanted, |core, wanted| {
                 if !core.features().intersects(Features::FAST_REGISTER | Features::RESERVED_KEY) {
@@ -152,19 +145,9 @@ impl Ia {
                     ListFault::Length => Error::InvalidLength,
                 })?;
                 let list = memory_list(iobl, wanted.length);
-                let mut runs = Runs::new();
-                if !wanted.flags.contains(LmrFlags::NON_SHAREABLE) {
-                    runs.try_reserve_exact(iobl.num_elts()).map_err(|_| Error::Resources)?;
-                    put_runs(&mut runs, iobl, wanted.length);
-                    runs.shrink_to_fit();
-                }
-                let base = absolute.unwrap_or(0);
                 let addr = absolute.unwrap_or_else(|| first_byte(iobl));
-                let memory = Memory { iobl_type: iobl.iobl_type(), ..Memory::plain(addr, runs) };
-                let region = core.region(wanted, &memory, base, |client, pd, rights| {
-                    client.register(pd, rights, base as u64, &list)
-                })?;
-                Ok((memory, region))
+                let memory = Memory { iobl_type: iobl.iobl_type(), ..Memory::plain(addr) };
+                Ok((memory, core.region(wanted, addr, &list)?))
             }),
         }
     }
@@ -204,19 +187,11 @@ impl Ia {
         let handle = LmrHandle::from_raw(reservation.word());
         core.keys.reach(handle)?;
         let elements = iobl_num_elts.max(1) as u32;
-        let sharing = Sharing::new(flags, shared_id);
-        let (mut now_runs, mut before_runs) = (Runs::new(), Runs::new());
-        if sharing.is_some() {
-            for runs in [&mut now_runs, &mut before_runs] {
-                runs.try_reserve_exact(elements as usize).map_err(|_| Error::Resources)?;
-            }
-        }
         let allocated = core.client()?.allocate_region(&zone.pd, elements);
         let region = allocated.map_err(|error| match error {
             kernel_agent::Error::OutOfRange(_) => Error::ResourceIoblLength,
             other => core.error(other),
         })?;
-        let unlinked = Linking::none(region.key());
         core.own(&region, handle)?;
         core.keys.set(handle, region.key());
         let lmr = Arc::new(Lmr {
@@ -227,15 +202,9 @@ impl Ia {
             read_only: false,
             flags: flags.difference(LmrFlags::NONE),
             shared_id,
-            links: Mutex::new(Links {
-                posted: Posted::new(unlinked),
-                variant: 0,
-                now_runs,
-                before_runs,
-                gone: false,
-            }),
+            made: None,
             shared: AtomicBool::new(false),
-            sharing,
+            sharing: Sharing::new(flags, shared_id),
             context: Context::new(),
             changes: SleepLock::new(),
         });
@@ -292,55 +261,44 @@ impl Core {
         Ok(Wanted { zone, length, addr_mode, privs, flags, shared_id })
     }
 
-    /// Returns the device's region, and whether it is shared. It shares the translations of a
-    /// region that matches, or `register` makes it. `base` is the address of the first byte.
+    /// Registers a list with the device, and returns whether the region is shared. It shares the
+    /// translations of a region that matches, if the consumer asks for that. `base` is the address
+    /// of the first byte.
     pub(super) fn region(
         &self,
         wanted: &Wanted,
-        memory: &Memory,
         base: usize,
-        register: impl FnOnce(
-            &Arc<Client>,
-            &Arc<Pd>,
-            LinkFlags,
-        ) -> core::result::Result<Arc<Region>, kernel_agent::Error>,
+        list: &MemoryList<'_>,
     ) -> Result<(Arc<Region>, bool)> {
         let rights = rights(wanted.privs, wanted.addr_mode);
-        if let Some(region) = self.share(wanted, &memory.runs, base as u64, rights) {
+        if let Some(region) = self.share(wanted, list, base as u64, rights) {
             return Ok((region, true));
         }
-        let registered = register(self.client()?, &wanted.zone.pd, rights);
+        let registered = self.client()?.register(&wanted.zone.pd, rights, base as u64, list);
         Ok((registered.map_err(|error| self.error(error))?, false))
     }
 
-    /// The memory at a range of virtual addresses.
-    pub(super) fn virtual_memory(&self, addr: usize, length: u64) -> Result<Memory> {
-        let mut runs = Runs::new();
+    /// As [`Core::region`], for memory given by virtual addresses.
+    pub(super) fn virtual_region(&self, wanted: &Wanted, addr: usize) -> Result<(Arc<Region>, bool)> {
+        let length = wanted.length;
+        let mut elements = Vec::new();
         let mut full = false;
         let mut add = |run: ListElement| {
-            full |= runs.try_reserve(1).is_err();
+            full |= elements.try_reserve(1).is_err();
             if !full {
-                runs.push((run.addr, run.length));
+                elements.push(run);
             }
         };
         self.agent.translate(addr, length, &mut add).map_err(|error| self.error(error))?;
-        if full { Err(Error::Resources) } else { Ok(Memory::plain(addr, runs)) }
-    }
-
-    /// As [`Core::region`], for memory given by virtual addresses.
-    pub(super) fn virtual_region(&self, wanted: &Wanted, memory: &Memory) -> Result<(Arc<Region>, bool)> {
-        let mut elements = Vec::new();
-        elements.try_reserve_exact(memory.runs.len()).map_err(|_| Error::Resources)?;
-        elements.extend(memory.runs.iter().map(|&(addr, length)| ListElement { addr, length }));
-        let length = wanted.length;
+        if full {
+            return Err(Error::Resources);
+        }
         let list = match elements[..] {
             [] => MemoryList::Contiguous { bus: 0, length },
             [only] => MemoryList::Contiguous { bus: only.addr, length },
             _ => MemoryList::Variable { elements: &elements, first_byte_offset: 0, length },
         };
-        self.region(wanted, memory, memory.addr, |client, pd, rights| {
-            client.register(pd, rights, memory.addr as u64, &list)
-        })
+        self.region(wanted, addr, &list)
     }
 
     /// Creates the object of a region that `make` registers.
@@ -358,9 +316,8 @@ impl Core {
         let (memory, (region, shared)) = make(self, &wanted)?;
         self.own(&region, handle)?;
         let Wanted { zone, length, addr_mode, privs, flags, shared_id } = wanted;
-        let key = region.key();
-        let linking =
-            Linking { key, qpn: 0, addr: memory.addr, length, privs, addr_mode, iobl_type: memory.iobl_type };
+        let (key, remote) = (region.key(), region.remote_key());
+        let made = Made { addr: memory.addr, length, addr_mode, iobl_type: memory.iobl_type };
         let lmr = Arc::new(Lmr {
             handle,
             zone: Mutex::new(zone),
@@ -369,13 +326,7 @@ impl Core {
             read_only: memory.read_only,
             flags: flags.difference(LmrFlags::NONE | LmrFlags::SHARED),
             shared_id,
-            links: Mutex::new(Links {
-                posted: Posted::new(linking),
-                variant: kernel_agent::key::variant(key),
-                now_runs: memory.runs,
-                before_runs: Runs::new(),
-                gone: false,
-            }),
+            made: Some(made),
             shared: AtomicBool::new(shared),
             sharing: Sharing::new(flags, shared_id),
             context: Context::new(),
@@ -384,7 +335,7 @@ impl Core {
         shareable.add(&lmr);
         self.keys.set(handle, key);
         reservation.fill(lmr);
-        Ok((handle, is_remote(privs).then(|| RmrContext::from_key(key))))
+        Ok((handle, is_remote(privs).then(|| RmrContext::from_key(remote))))
     }
 
     /// Records that this handle has the key of the new region.

@@ -6,26 +6,18 @@
 //! list, length, privileges, zone, endpoint or the region's state. If the call finds such a fault,
 //! it posts a request that the device refuses, so that the completion comes in order.
 
-use alloc::sync::Arc;
-
-use api_core::handle::index;
 use kernel_agent::{Features, Link, Operation, PostError, Request, Shadow, key};
 
-use super::{
-    LINKS, Linking, Lmr, check_list, first_byte, is_remote, is_valid_combination, memory_list, put_runs,
-    rights,
-};
+use super::{Lmr, check_list, first_byte, is_remote, is_valid_combination, memory_list, rights};
 use crate::address::RmrContext;
 use crate::attributes::AddrMode;
 use crate::ep::Ep;
 use crate::ep::post::{LINK_FLAGS, UNLINK_FLAGS, check_flags, data, send_flags};
-use crate::evd::dto::tag;
 use crate::event::EventType;
 use crate::flags::{DtoFlags, MemPriv};
 use crate::handle::{EpHandle, LmrHandle};
 use crate::ia::{Core, Ia};
 use crate::iobl::Iobl;
-use crate::posted::{Left, Posted};
 use crate::status::{Error, Result};
 
 impl Ia {
@@ -85,17 +77,12 @@ impl Ia {
             core.post_refused(&ep, cookie, dto_flags)?;
             return Ok(None);
         }
-        let addr = absolute.unwrap_or_else(|| first_byte(iobl));
-        let linking = Linking {
-            key: 0,
-            qpn: ep.qp().qpn(),
-            addr,
-            length,
-            privs,
-            addr_mode,
-            iobl_type: iobl.iobl_type(),
+        let link = Link {
+            flags: rights(privs, addr_mode),
+            base: absolute.unwrap_or_else(|| first_byte(iobl)) as u64,
+            memory: memory_list(iobl, length),
         };
-        let key = core.post_link(&ep, &lmr, iobl, linking, cookie, dto_flags)?;
+        let key = core.post_link(&ep, &lmr, &link, cookie, dto_flags)?;
         Ok(key.filter(|_| is_remote(privs)).map(RmrContext::from_key))
     }
 
@@ -125,7 +112,7 @@ impl Ia {
         if !lmr.is_linkable() {
             return core.post_refused(&ep, cookie, dto_flags);
         }
-        lmr.with_key(|key| core.post_invalidate(&ep, key, cookie, dto_flags))
+        core.post_invalidate(&ep, lmr.key(), cookie, dto_flags)
     }
 }
 
@@ -144,97 +131,23 @@ impl Core {
         }
     }
 
-    /// Posts a link and returns the region's new key. `None` if the list is not valid and the
-    /// request completes in error.
+    /// Posts a link and returns the region's new remote key. `None` if the list is not valid and
+    /// the request completes in error.
+    #[inline]
     fn post_link(
         &self,
         ep: &Ep,
-        lmr: &Arc<Lmr>,
-        iobl: &Iobl<'_>,
-        mut linking: Linking,
+        lmr: &Lmr,
+        link: &Link<'_>,
         cookie: u64,
         flags: DtoFlags,
     ) -> Result<Option<u32>> {
-        let link = Link {
-            flags: rights(linking.privs, linking.addr_mode),
-            base: linking.addr as u64,
-            memory: memory_list(iobl, linking.length),
-        };
-        let posted = {
-            let mut links = lmr.links.lock();
-            let links = &mut *links;
-            if links.gone {
-                return Err(Error::InvalidLmr);
-            }
-            // A region has variant 0 before its first link.
-            let variant = links.variant.checked_add(1).unwrap_or(1);
-            let word = data(flags, EventType::LMR_LINK_CMPL) | tag::link(index(lmr.handle.as_raw()), variant);
-            let shadow = Shadow { cookie, data: word };
-            let posted = ep.qp().post_link(&lmr.region, &link, variant, send_flags(flags), shadow);
-            if let Ok(key) = posted {
-                linking.key = key;
-                links.variant = variant;
-                links.posted.push(linking);
-                core::mem::swap(&mut links.before_runs, &mut links.now_runs);
-                if lmr.sharing.is_some() {
-                    put_runs(&mut links.now_runs, iobl, linking.length);
-                }
-                self.keys.set(lmr.handle, key);
-            }
-            posted
-        };
-        match posted {
+        let shadow = Shadow { cookie, data: data(flags, EventType::LMR_LINK_CMPL) };
+        match ep.qp().post_link(&lmr.region, link, send_flags(flags), shadow) {
             Ok(key) => Ok(Some(key)),
             Err(PostError::BadList(_)) => self.post_refused(ep, cookie, flags).map(|()| None),
-            Err(PostError::Gone) if self.lmr(lmr.handle).is_err() => Err(Error::InvalidLmr),
+            Err(PostError::Gone) if lmr.region.is_gone() => Err(Error::InvalidLmr),
             Err(error) => Err(self.not_posted_to(ep.handle, error)),
         }
-    }
-
-    /// Removes a link that was posted to this queue pair and failed: an earlier one is still in
-    /// force.
-    pub(crate) fn link_failed(&self, qpn: u32, word: u32) {
-        let (place, variant) = tag::linked(word);
-        if place == 0 {
-            return;
-        }
-        let Some(lmr) = self.lmrs.at(place) else { return };
-        self.unpost(&lmr, |posted| posted.failed(qpn, variant));
-    }
-
-    /// Removes the links of a destroyed queue pair, except the link in force: outstanding links are
-    /// never executed.
-    pub(crate) fn drop_links(&self, qpn: u32) {
-        for lmr in self.lmrs.all() {
-            if !lmr.links.lock().posted.any(|link| link.qpn == qpn) {
-                continue;
-            }
-            // Only the device has the key of the link in force.
-            if let Ok(info) = lmr.region.query() {
-                self.unpost(&lmr, |posted| posted.dropped(qpn, Linking::none(info.key)));
-            }
-        }
-    }
-
-    /// Removes links, and corrects what depends on the last two.
-    fn unpost(&self, lmr: &Lmr, take: impl FnOnce(&mut Posted<Linking, LINKS>) -> Left) {
-        let mut links = lmr.links.lock();
-        let links = &mut *links;
-        if links.gone {
-            return;
-        }
-        match take(&mut links.posted) {
-            Left::Both => {}
-            Left::Last => links.before_runs.clear(),
-            Left::Before => {
-                core::mem::swap(&mut links.before_runs, &mut links.now_runs);
-                links.before_runs.clear();
-            }
-            Left::Neither => {
-                links.now_runs.clear();
-                links.before_runs.clear();
-            }
-        }
-        self.keys.set(lmr.handle, links.now().key);
     }
 }

@@ -3,8 +3,10 @@
 //!
 //! Owns the agent's region, and keeps the memory of owned buffers alive while the device uses it.
 //!
-//! Locks, outermost first: a region's `changes` (sleeps), its `links`, the `links` of an RMR, a
-//! queue pair's send queue (inside the agent). `buffer` is taken alone.
+//! Segments, links and unlinks name a region by its local key, which is constant. What a region is
+//! linked to is known to the device alone, so a query asks the device.
+//!
+//! Locks: a region's `changes` (sleeps). `zone` and `buffer` are taken alone.
 
 mod create;
 pub(crate) mod keys;
@@ -15,7 +17,6 @@ mod raw;
 pub(crate) mod sharing;
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 
 use api_core::Context;
@@ -31,77 +32,19 @@ use crate::flags::{IoblTypes, LmrFlags, LmrParamMask, MemPriv};
 use crate::handle::LmrHandle;
 use crate::ia::{Core, Ia};
 use crate::iobl::{Iobl, IoblList, LmrTriplet};
-use crate::posted::{Keyed, Posted};
 use crate::pz::InZone;
 use crate::status::{Error, Result};
 
 pub use create::LmrMemory;
 
-/// A link of a region to memory.
+/// What a region was created with, if it was created with its memory. The other regions are linked
+/// by work requests; only the device knows what is in force.
 #[derive(Clone, Copy)]
-pub(crate) struct Linking {
-    key: u32,
-    /// The queue pair to which the link was posted; 0 for none.
-    qpn: u32,
+pub(crate) struct Made {
     addr: usize,
     length: u64,
-    privs: MemPriv,
     addr_mode: AddrMode,
     iobl_type: IoblTypes,
-}
-
-/// Memory as runs of bus addresses (address and length); adjacent runs are joined.
-pub(crate) type Runs = Vec<(u64, u64)>;
-
-impl Keyed for Linking {
-    fn key(&self) -> u32 {
-        self.key
-    }
-
-    fn qpn(&self) -> u32 {
-        self.qpn
-    }
-}
-
-impl Linking {
-    /// The link of a region that is not linked.
-    const fn none(key: u32) -> Linking {
-        Linking {
-            key,
-            qpn: 0,
-            addr: 0,
-            length: 0,
-            privs: MemPriv::empty(),
-            addr_mode: AddrMode::Absolute,
-            iobl_type: IoblTypes::empty(),
-        }
-    }
-}
-
-/// How many links of a region the agent allows to be outstanding.
-const LINKS: usize = 4;
-
-struct Links {
-    posted: Posted<Linking, LINKS>,
-    variant: u8,
-    /// The memory of the last link, if the region may be shared.
-    now_runs: Runs,
-    /// The memory of the link before it; empty if unknown.
-    before_runs: Runs,
-    /// The region is freed, and another region may have its index in the IA's keys.
-    gone: bool,
-}
-
-impl Links {
-    /// The last link.
-    fn now(&self) -> Linking {
-        self.posted.now()
-    }
-
-    /// The link with the key that the device reports.
-    fn in_force(&self, key: u32) -> Linking {
-        self.posted.find(key).unwrap_or_else(|| self.now())
-    }
 }
 
 pub(crate) struct Lmr {
@@ -114,7 +57,7 @@ pub(crate) struct Lmr {
     read_only: bool,
     flags: LmrFlags,
     shared_id: u32,
-    links: Mutex<Links>,
+    made: Option<Made>,
     /// Whether the region shares translations with another one.
     shared: AtomicBool,
     sharing: Option<Sharing>,
@@ -133,14 +76,40 @@ fn rights(privs: MemPriv, addr_mode: AddrMode) -> LinkFlags {
     flags | remote_rights(privs)
 }
 
-/// The device's form of privileges of peers. An atomic operation reads and writes, so it needs
-/// these two privileges besides its own (it_post_atomic, it_mem_priv_t).
+/// The device's form of privileges of peers.
 pub(crate) fn remote_rights(privs: MemPriv) -> LinkFlags {
     let mut flags = LinkFlags::empty();
     flags.set(LinkFlags::REMOTE_READ, privs.contains(MemPriv::REMOTE_READ));
     flags.set(LinkFlags::REMOTE_WRITE, privs.contains(MemPriv::REMOTE_WRITE));
-    flags.set(LinkFlags::REMOTE_ATOMIC, privs.contains(MemPriv::REMOTE | MemPriv::ATOMIC));
+    flags.set(LinkFlags::REMOTE_ATOMIC, privs.contains(MemPriv::ATOMIC));
     flags
+}
+
+/// The privileges of which these are the device's form.
+pub(crate) fn privileges(flags: LinkFlags) -> MemPriv {
+    let mut privs = MemPriv::empty();
+    privs.set(MemPriv::LOCAL_READ, flags.contains(LinkFlags::LOCAL_READ));
+    privs.set(MemPriv::LOCAL_WRITE, flags.contains(LinkFlags::LOCAL_WRITE));
+    privs.set(MemPriv::REMOTE_READ, flags.contains(LinkFlags::REMOTE_READ));
+    privs.set(MemPriv::REMOTE_WRITE, flags.contains(LinkFlags::REMOTE_WRITE));
+    privs.set(MemPriv::ATOMIC, flags.contains(LinkFlags::REMOTE_ATOMIC));
+    privs
+}
+
+/// The addressing of which this is the device's form.
+pub(crate) fn addressing(flags: LinkFlags) -> AddrMode {
+    if flags.contains(LinkFlags::RELATIVE) { AddrMode::Relative } else { AddrMode::Absolute }
+}
+
+/// The type of the list to which a region was linked.
+fn list_type(flags: LinkFlags) -> IoblTypes {
+    if flags.contains(LinkFlags::VARIABLE) {
+        IoblTypes::VE_PAGE_LIST
+    } else if flags.contains(LinkFlags::PAGES) {
+        IoblTypes::PAGE_LIST
+    } else {
+        IoblTypes::BLOCK_LIST
+    }
 }
 
 /// Privileges that let the memory be written.
@@ -194,19 +163,25 @@ pub(crate) enum ListFault {
     Length,
 }
 
-/// Whether a page list may have this element: its length is that of a page, and its address is a
-/// multiple of the length.
-fn is_page(addr: IoAddr, length: u64) -> bool {
-    length >= 4096 && length.is_power_of_two() && addr.0.is_multiple_of(length)
-}
-
 /// Whether the base address, with absolute addressing, has the same offset in its page as the first
 /// byte has in the first element.
+#[inline]
 fn agrees(addr: Option<usize>, page: u64, fbo: u64) -> bool {
-    addr.is_none_or(|addr| (addr as u64).checked_rem(page) == Some(fbo))
+    addr.is_none_or(|addr| addr as u64 & page.wrapping_sub(1) == fbo)
+}
+
+/// The length of the smallest page.
+const MIN_PAGE: u64 = 4096;
+
+/// Whether a page list may have elements of this length, and addresses with these bits, of all of
+/// them together.
+#[inline]
+fn are_pages(addrs: u64, length: u64) -> bool {
+    length >= MIN_PAGE && length.is_power_of_two() && addrs & (length - 1) == 0
 }
 
 /// Checks a list. `addr` is the base address with absolute addressing.
+#[inline]
 pub(crate) fn check_list(
     iobl: &Iobl<'_>,
     addr: Option<usize>,
@@ -219,7 +194,8 @@ pub(crate) fn check_list(
     }
     let (first, total) = match iobl.list {
         IoblList::Pages { elements, elt_len } => {
-            if !elements.iter().all(|page| is_page(*page, elt_len)) || !agrees(addr, elt_len, iobl.fbo) {
+            let addrs = elements.iter().fold(0, |bits, page| bits | page.0);
+            if !are_pages(addrs, elt_len) || !agrees(addr, elt_len, iobl.fbo) {
                 return Err(ListFault::Iobl);
             }
             (elt_len, elt_len.checked_mul(number as u64))
@@ -228,7 +204,7 @@ pub(crate) fn check_list(
         IoblList::VePages { elements } => {
             // A variable list has the rules of a page list (page it_iobl_t).
             let first = elements.first().map_or(0, |element| element.elt_len);
-            if !elements.iter().all(|element| is_page(element.io_addr, element.elt_len))
+            if !elements.iter().all(|element| are_pages(element.io_addr.0, element.elt_len))
                 || !agrees(addr, first, iobl.fbo)
             {
                 return Err(ListFault::Iobl);
@@ -244,83 +220,56 @@ pub(crate) fn check_list(
     if length > total - iobl.fbo { Err(ListFault::Length) } else { Ok(()) }
 }
 
-/// Writes the memory of a list to `runs`. Allocates nothing if `runs` has room for as many runs as
-/// the list has elements.
-fn put_runs(runs: &mut Runs, iobl: &Iobl<'_>, length: u64) {
-    runs.clear();
-    let mut skip = iobl.fbo;
-    let mut left = length;
-    let mut add = |addr: u64, len: u64| {
-        let (addr, len) = (addr.wrapping_add(skip), len.saturating_sub(skip).min(left));
-        skip = 0;
-        left -= len;
-        match runs.last_mut() {
-            _ if len == 0 => {}
-            Some((start, run)) if start.wrapping_add(*run) == addr => *run += len,
-            _ => runs.push((addr, len)),
-        }
-    };
-    match iobl.list {
-        IoblList::Pages { elements, elt_len } | IoblList::Blocks { elements, elt_len } => {
-            elements.iter().for_each(|element| add(element.0, elt_len));
-        }
-        IoblList::VePages { elements } => {
-            elements.iter().for_each(|element| add(element.io_addr.0, element.elt_len));
-        }
-    }
-}
-
 impl Lmr {
     /// Whether the region was created without memory.
     fn is_linkable(&self) -> bool {
         self.region.max_elements() > 0
     }
 
-    /// Calls `post` with the key of the last link. No other link is posted meanwhile, so the
-    /// request that `post` posts names the last link that was posted before it.
-    pub(crate) fn with_key<R>(&self, post: impl FnOnce(u32) -> R) -> R {
-        let links = self.links.lock();
-        post(links.now().key)
+    /// The local key.
+    #[inline]
+    pub(crate) fn key(&self) -> u32 {
+        self.region.key()
     }
 
-    /// Calls `post` with the key of the last link, unless the range is not within the region
-    /// (it_rmr_link). The device decides whether a region with relative addressing, or one that is
-    /// not linked, can have ranges.
-    pub(crate) fn with_range<R>(
-        &self,
-        addr: usize,
-        length: u64,
-        post: impl FnOnce(u32) -> Result<R>,
-    ) -> Result<R> {
-        let links = self.links.lock();
-        let now = links.now();
-        now.check_range(addr, length)?;
-        post(now.key)
+    /// Fails if the range of an RMR is not within the region (it_rmr_link). Where an RMR may be
+    /// linked in a region that is itself linked by work requests, and in a region with relative
+    /// addressing, the device decides when it links the RMR.
+    pub(crate) fn check_range(&self, addr: usize, length: u64) -> Result<()> {
+        match self.made {
+            Some(made) if made.addr_mode == AddrMode::Absolute => made.check_range(addr, length),
+            _ => Ok(()),
+        }
     }
 }
 
-impl Linking {
+impl Made {
     fn check_range(&self, addr: usize, length: u64) -> Result<()> {
-        let now = self;
-        if now.addr_mode == AddrMode::Relative || now.length == 0 {
-            return Ok(());
-        }
-        let offset = addr.checked_sub(now.addr).ok_or(Error::Address)? as u64;
-        let room = now.length.checked_sub(offset).filter(|room| *room > 0).ok_or(Error::Address)?;
+        let offset = addr.checked_sub(self.addr).ok_or(Error::Address)? as u64;
+        let room = self.length.checked_sub(offset).filter(|room| *room > 0).ok_or(Error::Address)?;
         if length > room { Err(Error::InvalidLength) } else { Ok(()) }
     }
 }
 
+/// Whether a segment is within a region.
+fn spans(base: u64, length: u64, addr_mode: AddrMode, segment: &LmrTriplet) -> bool {
+    let offset = match addr_mode {
+        AddrMode::Absolute => segment.addr.checked_sub(base),
+        AddrMode::Relative => Some(segment.addr),
+    };
+    let room = offset.and_then(|offset| length.checked_sub(offset));
+    room.is_some_and(|room| segment.length <= room)
+}
+
 impl Lmr {
-    /// Whether a segment is within the bounds of the last link.
-    fn spans(&self, segment: &LmrTriplet) -> bool {
-        let now = self.links.lock().now();
-        let offset = match now.addr_mode {
-            AddrMode::Absolute => segment.addr.checked_sub(now.addr as u64),
-            AddrMode::Relative => Some(segment.addr),
-        };
-        let room = offset.and_then(|offset| now.length.checked_sub(offset));
-        room.is_some_and(|room| segment.length <= room)
+    /// Whether a segment is within the region. Asks the device for the link in force.
+    fn spans(&self, segment: &LmrTriplet) -> core::result::Result<bool, kernel_agent::Error> {
+        if let Some(Made { addr, length, addr_mode, .. }) = self.made {
+            return Ok(spans(addr as u64, length, addr_mode, segment));
+        }
+        let info = self.region.query()?;
+        let addr_mode = addressing(LinkFlags::from_bits_truncate(info.flags));
+        Ok(info.linked != 0 && spans(info.base, info.length, addr_mode, segment))
     }
 
     fn is_shared(&self) -> bool {
@@ -346,11 +295,7 @@ impl Core {
         if destroyed == Err(Agent::Busy) {
             return false;
         }
-        {
-            let mut links = lmr.links.lock();
-            links.gone = true;
-            self.keys.clear(lmr.handle);
-        }
+        self.keys.clear(lmr.handle);
         self.owners.clear(lmr.region.key(), lmr.handle.into());
         self.lmrs.remove(lmr.handle.as_raw());
         self.shared.shareable.forget(lmr);
@@ -382,9 +327,9 @@ impl Ia {
         }
         let _changes = lmr.changes.lock(&core.shared.platform);
         let info = lmr.region.query().map_err(|error| core.gone(error, Error::InvalidLmr))?;
-        // Only the device has the key of the link in force.
-        let linking = lmr.links.lock().in_force(info.key);
         let linked = info.linked != 0;
+        let flags = LinkFlags::from_bits_truncate(info.flags);
+        let privs = privileges(flags);
         let wants = |bit| mask.intersects(bit | LmrParamMask::ALL);
         let mut param = LmrParam::default();
         if wants(LmrParamMask::IA) {
@@ -410,28 +355,28 @@ impl Ia {
             return Ok(param);
         }
         if wants(LmrParamMask::ADDR) {
-            param.addr = linking.addr;
+            param.addr = info.base as usize;
         }
         if wants(LmrParamMask::LENGTH) {
-            param.length = linking.length;
+            param.length = info.length;
         }
         if wants(LmrParamMask::ACTUAL_ADDR) {
-            param.actual_addr = linking.addr;
+            param.actual_addr = info.base as usize;
         }
         if wants(LmrParamMask::ACTUAL_LENGTH) {
-            param.actual_length = linking.length;
+            param.actual_length = info.length;
         }
         if wants(LmrParamMask::MEM_PRIV) {
-            param.privs = linking.privs;
+            param.privs = privs;
         }
-        if wants(LmrParamMask::RMR_CONTEXT) && is_remote(linking.privs) {
-            param.rmr_context = Some(RmrContext::from_key(info.key));
+        if wants(LmrParamMask::RMR_CONTEXT) && is_remote(privs) {
+            param.rmr_context = Some(RmrContext::from_key(info.remote));
         }
         if wants(LmrParamMask::ADDR_MODE) {
-            param.addr_mode = linking.addr_mode;
+            param.addr_mode = addressing(flags);
         }
         if wants(LmrParamMask::IOBL_TYPE) {
-            param.iobl_type = linking.iobl_type;
+            param.iobl_type = lmr.made.map_or_else(|| list_type(flags), |made| made.iobl_type);
         }
         Ok(param)
     }
@@ -455,8 +400,8 @@ impl Ia {
     /// regions, or in no region, are skipped.
     ///
     /// Errors: `Range` (a segment is not within its region, which is non-coherent; nothing was
-    /// done), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
-    /// Thread-safe. Page it_lmr_flush_to_mem.
+    /// done), `InvalidIa`, `IaCatastrophe`. Blocks for the device if a non-coherent region was
+    /// created unlinked. May be called in callbacks. Thread-safe. Page it_lmr_flush_to_mem.
     #[doc(alias = "it_lmr_flush_to_mem")]
     pub fn lmr_flush_to_mem(&self, local_segments: &[LmrTriplet]) -> Result<()> {
         self.synchronize(local_segments)
@@ -467,8 +412,8 @@ impl Ia {
     /// `LmrFlags::NONCOHERENT` need it; segments in other regions, or in no region, are skipped.
     ///
     /// Errors: `Range` (a segment is not within its region, which is non-coherent; nothing was
-    /// done), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
-    /// Thread-safe. Page it_lmr_refresh_from_mem.
+    /// done), `InvalidIa`, `IaCatastrophe`. Blocks for the device if a non-coherent region was
+    /// created unlinked. May be called in callbacks. Thread-safe. Page it_lmr_refresh_from_mem.
     #[doc(alias = "it_lmr_refresh_from_mem")]
     pub fn lmr_refresh_from_mem(&self, local_segments: &[LmrTriplet]) -> Result<()> {
         self.synchronize(local_segments)
@@ -480,13 +425,16 @@ impl Ia {
         let core = self.live()?;
         let mut any = false;
         for segment in local_segments {
-            let inside = core.lmrs.with(segment.lmr.as_raw(), |lmr| {
-                lmr.flags.contains(LmrFlags::NONCOHERENT).then(|| lmr.spans(segment))
-            });
-            match inside.flatten() {
-                Some(true) => any = true,
-                Some(false) => return Err(Error::Range),
-                None => {}
+            let Some(lmr) = core.lmrs.get(segment.lmr.as_raw()) else { continue };
+            if !lmr.flags.contains(LmrFlags::NONCOHERENT) {
+                continue;
+            }
+            match lmr.spans(segment) {
+                Ok(true) => any = true,
+                Ok(false) => return Err(Error::Range),
+                // Freed meanwhile.
+                Err(kernel_agent::Error::Gone) => {}
+                Err(error) => return Err(core.error(error)),
             }
         }
         if any {
@@ -535,14 +483,12 @@ mod tests {
     }
 
     #[test]
-    fn adjacent_runs_are_joined() {
-        let adjacent = [IoAddr(0x4000), IoAddr(0x5000), IoAddr(0x8000)];
-        let iobl = Iobl::pages(&adjacent, 4096, 16);
-        let mut runs = Runs::new();
-        put_runs(&mut runs, &iobl, 3 * 4096 - 16);
-        assert_eq!(runs, [(0x4010, 8176), (0x8000, 4096)]);
-        put_runs(&mut runs, &iobl, 10);
-        assert_eq!(runs, [(0x4010, 10)]);
+    fn privileges_have_a_form_each() {
+        for bits in 0..=MemPriv::ALL.bits() {
+            let Some(privs) = MemPriv::from_bits(bits) else { continue };
+            assert_eq!(privileges(rights(privs, AddrMode::Relative)), privs);
+            assert_eq!(privileges(remote_rights(privs)), privs.difference(MemPriv::LOCAL));
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Finds the handle of the region (LMR or RMR) that has a key, for Receives that report which
+//! Finds the handle of the region (LMR or RMR) that has a local key, for Receives that report which
 //! region the peer unlinked. A lookup takes no lock.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,11 +10,9 @@ use crate::handle::Handle;
 use crate::status::{Error, Result};
 
 const CHUNK: usize = 64;
-/// Bits of a key that change with each link.
-const VARIANT: u32 = 0xff;
 
 struct Owner {
-    /// The key with variant 0.
+    /// The local key.
     key: AtomicU32,
     /// The handle's word, or 0.
     word: AtomicU64,
@@ -34,12 +32,12 @@ impl Owners {
         self.owners.get(key::slot(key) as usize)
     }
 
-    /// Records which region has a key, for all variants of the key.
+    /// Records which region has a key.
     pub(crate) fn set(&self, key: u32, owner: Handle) -> Result<()> {
         let create = || Owner { key: AtomicU32::new(0), word: AtomicU64::new(0) };
         let place = self.owners.get_or_create(key::slot(key) as usize, create);
         let place = place.map_err(|_| Error::Resources)?;
-        place.key.store(key & !VARIANT, Ordering::Release);
+        place.key.store(key, Ordering::Release);
         place.word.store(owner.as_raw(), Ordering::Release);
         Ok(())
     }
@@ -56,7 +54,7 @@ impl Owners {
     pub(crate) fn get(&self, key: u32) -> Handle {
         let Some(place) = self.place(key) else { return Handle::NULL };
         let before = place.word.load(Ordering::Acquire);
-        let same = place.key.load(Ordering::Acquire) == key & !VARIANT;
+        let same = place.key.load(Ordering::Acquire) == key;
         // Read again: another region may have got the key's slot between the two reads.
         let after = place.word.load(Ordering::Acquire);
         if same && before == after { Handle::from_raw(before) } else { Handle::NULL }
@@ -68,18 +66,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_variants_of_a_key_find_its_owner_but_other_generations_do_not() {
+    fn a_key_finds_its_owner_and_no_former_one() {
         let owners = Owners::new(128).unwrap();
-        let key = key::new(70, 3, 0);
+        let key = key::new(70, 3);
         assert!(owners.get(key).is_null());
         owners.set(key, Handle::from_raw(42)).unwrap();
-        assert_eq!(owners.get(key::new(70, 3, 9)), Handle::from_raw(42));
-        assert!(owners.get(key::new(70, 4, 0)).is_null());
-        assert!(owners.get(key::new(71, 3, 0)).is_null());
+        assert_eq!(owners.get(key), Handle::from_raw(42));
+        assert!(owners.get(key::new(70, 4)).is_null());
+        assert!(owners.get(key::new(71, 3)).is_null());
         owners.clear(key, Handle::from_raw(41));
         assert!(!owners.get(key).is_null(), "the key of another region");
         owners.clear(key, Handle::from_raw(42));
         assert!(owners.get(key).is_null());
-        assert_eq!(owners.set(key::new(128, 0, 0), Handle::from_raw(1)), Err(Error::Resources));
+        assert_eq!(owners.set(key::new(128, 0), Handle::from_raw(1)), Err(Error::Resources));
     }
 }

@@ -1,6 +1,7 @@
 //! Registering memory whose lifetime the caller guarantees: the one unsafe call of the API.
 #![expect(unsafe_code, reason = "the caller promises that the memory stays valid")]
 
+use super::create::Memory;
 use crate::address::RmrContext;
 use crate::attributes::AddrMode;
 use crate::flags::{LmrFlags, MemPriv};
@@ -35,10 +36,6 @@ impl Ia {
         let core = self.call()?;
         core.shared.not_in_callback()?;
         let wanted = core.wanted(pz, length, addr_mode, privs, flags, shared_id)?;
-        core.register(wanted, |core, wanted| {
-            let memory = core.virtual_memory(addr, wanted.length)?;
-            let region = core.virtual_region(wanted, &memory)?;
-            Ok((memory, region))
-        })
+        core.register(wanted, |core, wanted| Ok((Memory::plain(addr), core.virtual_region(wanted, addr)?)))
     }
 }

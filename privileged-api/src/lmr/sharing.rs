@@ -4,91 +4,120 @@
 //! because regions of two consumers may match. The device does not unlink a region that has been
 //! shared.
 //!
+//! A search finds candidates by where their memory begins and how long it is. The device compares
+//! the memory with that of the link in force, and refuses if it differs.
+//!
 //! Locks, outermost first: `searching` (sleeps; of two threads that register the same memory at
-//! once, the later one finds the earlier one's region), `regions`, a region's `links`.
+//! once, the later one finds the earlier one's region), `registered`, `linkable`.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use kernel_agent::{LinkFlags, Region};
+use kernel_agent::{Extent, LinkFlags, MemoryList, Region};
 use platform::SleepLock;
 use platform::sync::Mutex;
 
+use super::Lmr;
 use super::create::Wanted;
-use super::{Lmr, Runs};
 use crate::flags::LmrFlags;
 use crate::ia::Core;
 
-/// The properties that two matching regions have in common, besides their memory.
+/// What two matching regions have in common, besides their memory and their coherency.
 pub(crate) struct Sharing {
     /// Identifies this region.
     serial: u64,
     shared_id: u32,
-    noncoherent: bool,
 }
 
 impl Sharing {
     /// The properties of a region with these flags; `None` if it must not be shared.
     pub(crate) fn new(flags: LmrFlags, shared_id: u32) -> Option<Sharing> {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
-        (!flags.contains(LmrFlags::NON_SHAREABLE)).then(|| Sharing {
-            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
-            shared_id,
-            noncoherent: flags.contains(LmrFlags::NONCOHERENT),
-        })
+        (!flags.contains(LmrFlags::NON_SHAREABLE))
+            .then(|| Sharing { serial: SERIAL.fetch_add(1, Ordering::Relaxed), shared_id })
     }
 }
 
-/// The regions that may be shared.
+/// The regions that may be shared, in order of creation where the rest of the key is equal.
 pub(crate) struct Shareable {
     pub(super) searching: SleepLock,
-    /// Sorted by shared_id, then in order of creation.
-    regions: Mutex<BTreeMap<(u32, u64), Weak<Lmr>>>,
+    /// Regions that were created with their memory, by shared_id, begin and length of the memory,
+    /// and serial.
+    registered: Mutex<BTreeMap<(u32, u64, u64, u64), Weak<Lmr>>>,
+    /// Regions that are linked by work requests, by shared_id and serial.
+    linkable: Mutex<BTreeMap<(u32, u64), Weak<Lmr>>>,
 }
+
+/// How many regions are looked at under one hold of the lock.
+const CHUNK: usize = 64;
 
 impl Shareable {
     pub(crate) fn new() -> Shareable {
-        Shareable { searching: SleepLock::new(), regions: Mutex::new(BTreeMap::new()) }
+        let (registered, linkable) = (Mutex::new(BTreeMap::new()), Mutex::new(BTreeMap::new()));
+        Shareable { searching: SleepLock::new(), registered, linkable }
     }
 
     /// Adds a region.
     pub(super) fn add(&self, lmr: &Arc<Lmr>) {
-        if let Some(Sharing { serial, shared_id, .. }) = lmr.sharing {
-            self.regions.lock().insert((shared_id, serial), Arc::downgrade(lmr));
+        let Some(Sharing { serial, shared_id, .. }) = lmr.sharing else { return };
+        match lmr.region.registered() {
+            Some(Extent { start, length }) => {
+                self.registered.lock().insert((shared_id, start, length, serial), Arc::downgrade(lmr));
+            }
+            None => {
+                self.linkable.lock().insert((shared_id, serial), Arc::downgrade(lmr));
+            }
         }
     }
 
     /// Removes a region.
     pub(super) fn forget(&self, lmr: &Lmr) {
-        if let Some(Sharing { serial, shared_id, .. }) = lmr.sharing {
-            self.regions.lock().remove(&(shared_id, serial));
+        let Some(Sharing { serial, shared_id, .. }) = lmr.sharing else { return };
+        match lmr.region.registered() {
+            Some(Extent { start, length }) => {
+                self.registered.lock().remove(&(shared_id, start, length, serial));
+            }
+            None => {
+                self.linkable.lock().remove(&(shared_id, serial));
+            }
         }
     }
 
-    /// The regions that are linked to this memory, or have a link to it outstanding.
-    fn matches(&self, wanted: &Wanted, runs: &Runs) -> Vec<Arc<Lmr>> {
-        let regions = self.regions.lock();
-        let alike = regions.range((wanted.shared_id, 0)..=(wanted.shared_id, u64::MAX));
-        let living = alike.filter_map(|(_, lmr)| lmr.upgrade());
-        living.filter(|lmr| lmr.link_to(wanted, runs).is_some()).collect()
+    /// The next region with this shared_id, from this serial on, that may be linked to this memory;
+    /// and its serial. Regions with their own memory come first.
+    fn next(&self, id: u32, memory: Extent, from: Place) -> Option<(Place, Arc<Lmr>)> {
+        let mut place = from;
+        if let Place::Registered(from) = place {
+            let key = |serial| (id, memory.start, memory.length, serial);
+            let registered = self.registered.lock();
+            let mut alike = registered.range(key(from)..=key(u64::MAX));
+            let found = alike.find_map(|(key, lmr)| Some((Place::Registered(key.3 + 1), lmr.upgrade()?)));
+            if found.is_some() {
+                return found;
+            }
+            place = Place::Linkable(0);
+        }
+        while let Place::Linkable(from) = place {
+            let linkable = self.linkable.lock();
+            let mut last = None;
+            for (&(_, serial), lmr) in linkable.range((id, from)..=(id, u64::MAX)).take(CHUNK) {
+                last = Some(serial);
+                if let Some(lmr) = lmr.upgrade().filter(|lmr| lmr.region.may_be_linked_to(memory)) {
+                    return Some((Place::Linkable(serial + 1), lmr));
+                }
+            }
+            place = Place::Linkable(last? + 1);
+        }
+        None
     }
 }
 
-impl Lmr {
-    /// The key of the link to this memory, if such a link may be in force.
-    fn link_to(&self, wanted: &Wanted, runs: &Runs) -> Option<u32> {
-        let sharing = self.sharing.as_ref()?;
-        if sharing.noncoherent != wanted.flags.contains(LmrFlags::NONCOHERENT) {
-            return None;
-        }
-        let links = self.links.lock();
-        let now = (links.now(), &links.now_runs);
-        let before = links.posted.before().map(|before| (before, &links.before_runs));
-        let mut both = [Some(now), before].into_iter().flatten();
-        both.find(|(link, memory)| link.length == wanted.length && *memory == runs).map(|(link, _)| link.key)
-    }
+/// How far a search has come: the serial of the next region.
+#[derive(Clone, Copy)]
+enum Place {
+    Registered(u64),
+    Linkable(u64),
 }
 
 impl Core {
@@ -97,7 +126,7 @@ impl Core {
     pub(super) fn share(
         &self,
         wanted: &Wanted,
-        runs: &Runs,
+        list: &MemoryList<'_>,
         base: u64,
         rights: LinkFlags,
     ) -> Option<Arc<Region>> {
@@ -105,19 +134,21 @@ impl Core {
             return None;
         }
         let client = self.client().ok()?;
-        self.shared.shareable.matches(wanted, runs).into_iter().find_map(|lmr| {
-            let key = lmr.link_to(wanted, runs)?;
-            // Fails if the link is not in force any more, or if the region is on another adapter.
-            let region = client.share(&wanted.zone.pd, rights, base, &lmr.region, key).ok()?;
-            // The device treats the matching region as shared, even if the new region is destroyed.
-            lmr.shared.store(true, Ordering::Release);
-            // Variants recur, so the key may belong to a later link by now. The key of a shared
-            // region does not change any more, so this check is final.
-            if lmr.link_to(wanted, runs) == Some(key) {
+        let noncoherent = wanted.flags.contains(LmrFlags::NONCOHERENT);
+        let mut from = Place::Registered(0);
+        while let Some((next, lmr)) = self.shared.shareable.next(wanted.shared_id, list.extent(), from) {
+            from = next;
+            if lmr.flags.contains(LmrFlags::NONCOHERENT) != noncoherent {
+                continue;
+            }
+            // Fails if the region is not linked to this memory, or if it is on another adapter.
+            if let Ok(region) = client.share(&wanted.zone.pd, rights, base, list, &lmr.region) {
+                // The device treats the matching region as shared, even if the new region is
+                // destroyed.
+                lmr.shared.store(true, Ordering::Release);
                 return Some(region);
             }
-            let _ = region.destroy();
-            None
-        })
+        }
+        None
     }
 }

@@ -1,104 +1,31 @@
 //! Remote memory regions: the object, creating, query, freeing (pages it_rmr_create, it_rmr_query,
 //! it_rmr_free, it_rmr_type_t).
 //!
-//! Owns the agent's window. The device keeps the link of each region. What it does not keep (the
-//! LMR's handle, the privileges as given, the endpoint) is recorded here with the key of each link.
-//!
-//! Locks, outermost first: an LMR's `links`, an RMR's `links`, a queue pair's send queue (inside
-//! the agent).
+//! Owns the agent's window. What the region is linked to is known to the device alone, so a query
+//! asks the device.
 
 mod link;
 
 use alloc::sync::Arc;
 
 use api_core::Context;
-use kernel_agent::{Features, KeyInfo, LinkFlags, Window, WindowType};
-use platform::sync::Mutex;
+use kernel_agent::{Features, LinkFlags, Window, WindowType};
 
 use crate::address::RmrContext;
-use crate::attributes::{AddrMode, RmrParam, RmrType};
-use crate::flags::{MemPriv, RmrParamMask};
-use crate::handle::{EpHandle, LmrHandle, PzHandle, RmrHandle};
+use crate::attributes::{RmrParam, RmrType};
+use crate::flags::RmrParamMask;
+use crate::handle::{LmrHandle, PzHandle, RmrHandle};
 use crate::ia::{Core, Ia};
-use crate::posted::{Keyed, Posted};
+use crate::lmr::{addressing, privileges};
 use crate::pz::InZone;
 use crate::status::{Error, Result};
-
-/// A link of an RMR, as it was posted.
-#[derive(Clone, Copy)]
-struct Linking {
-    /// The window's key with this link. The device reports the key of the link that is in force.
-    key: u32,
-    /// The queue pair to which the link was posted; 0 for none.
-    qpn: u32,
-    lmr: LmrHandle,
-    privs: MemPriv,
-    ep: EpHandle,
-}
-
-impl Keyed for Linking {
-    fn key(&self) -> u32 {
-        self.key
-    }
-
-    fn qpn(&self) -> u32 {
-        self.qpn
-    }
-}
-
-impl Linking {
-    /// The link of a region that is not linked.
-    const fn none(key: u32) -> Linking {
-        Linking { key, qpn: 0, lmr: LmrHandle::NULL, privs: MemPriv::empty(), ep: EpHandle::NULL }
-    }
-}
-
-/// How many links before the last one are recorded.
-const RECENT: usize = 8;
-
-/// The links and unlinks that were posted.
-struct Links {
-    posted: Posted<Linking, RECENT>,
-    variant: u8,
-}
 
 pub(crate) struct Rmr {
     pub(crate) handle: RmrHandle,
     zone: InZone,
     window: Arc<Window>,
     narrow: bool,
-    links: Mutex<Links>,
     pub(crate) context: Context,
-}
-
-impl Core {
-    /// The device's information about a region, and the link that is in force. `None` if the region
-    /// is not linked.
-    fn linking(&self, rmr: &Rmr) -> core::result::Result<Option<(KeyInfo, Linking)>, kernel_agent::Error> {
-        let info = rmr.window.query()?;
-        if info.linked == 0 {
-            return Ok(None);
-        }
-        // If the link in force is too old to be recorded, the device's information replaces the
-        // record.
-        let linking = rmr.links.lock().posted.find(info.key).unwrap_or_else(|| Linking {
-            key: info.key,
-            qpn: 0,
-            lmr: LmrHandle::try_from(self.owners.get(info.windows_or_region)).unwrap_or(LmrHandle::NULL),
-            privs: privileges(LinkFlags::from_bits_truncate(info.flags)),
-            ep: EpHandle::NULL,
-        });
-        Ok(Some((info, linking)))
-    }
-}
-
-/// The privileges that correspond to these rights.
-fn privileges(rights: LinkFlags) -> MemPriv {
-    let mut privs = MemPriv::empty();
-    privs.set(MemPriv::REMOTE_READ, rights.contains(LinkFlags::REMOTE_READ));
-    privs.set(MemPriv::REMOTE_WRITE, rights.contains(LinkFlags::REMOTE_WRITE));
-    privs.set(MemPriv::ATOMIC, rights.contains(LinkFlags::REMOTE_ATOMIC));
-    privs
 }
 
 impl Core {
@@ -119,14 +46,6 @@ impl Core {
         self.owners.clear(rmr.window.key(), rmr.handle.into());
         self.rmrs.remove(rmr.handle.as_raw());
         rmr.zone.end();
-    }
-
-    /// Whether a narrow region is linked through this endpoint.
-    pub(crate) fn has_narrow_rmr(&self, ep: EpHandle) -> bool {
-        self.rmrs.all().filter(|rmr| rmr.narrow).any(|rmr| {
-            let named = rmr.links.lock().posted.any(|linking| linking.ep == ep);
-            named && matches!(self.linking(&rmr), Ok(Some((_, linking))) if linking.ep == ep)
-        })
     }
 }
 
@@ -157,14 +76,7 @@ impl Ia {
         core.owners.set(key, handle.into()).inspect_err(|_| {
             let _ = window.destroy();
         })?;
-        reservation.fill(Arc::new(Rmr {
-            handle,
-            zone,
-            window,
-            narrow,
-            links: Mutex::new(Links { posted: Posted::new(Linking::none(key)), variant: 0 }),
-            context: Context::new(),
-        }));
+        reservation.fill(Arc::new(Rmr { handle, zone, window, narrow, context: Context::new() }));
         Ok(handle)
     }
 
@@ -183,7 +95,9 @@ impl Ia {
         if RmrParamMask::from_bits(mask.bits()).is_none() {
             return Err(Error::InvalidMask);
         }
-        let linking = core.linking(&rmr).map_err(|error| core.gone(error, Error::InvalidRmr))?;
+        let info = rmr.window.query().map_err(|error| core.gone(error, Error::InvalidRmr))?;
+        let linked = info.linked != 0;
+        let flags = LinkFlags::from_bits_truncate(info.flags);
         let wants = |bit| mask.intersects(bit | RmrParamMask::ALL);
         let mut param = RmrParam::default();
         if wants(RmrParamMask::IA) {
@@ -196,11 +110,14 @@ impl Ia {
             param.rmr_type = if rmr.narrow { RmrType::Narrow } else { RmrType::Wide };
         }
         if wants(RmrParamMask::LINKED) {
-            param.linked = linking.is_some();
+            param.linked = linked;
         }
-        let Some((info, linking)) = linking else { return Ok(param) };
+        if !linked {
+            return Ok(param);
+        }
         if wants(RmrParamMask::LMR) {
-            param.lmr = linking.lmr;
+            let region = core.owners.get(info.windows_or_region);
+            param.lmr = LmrHandle::try_from(region).unwrap_or(LmrHandle::NULL);
         }
         if wants(RmrParamMask::ADDR) {
             param.addr = info.base as usize;
@@ -209,14 +126,13 @@ impl Ia {
             param.length = info.length;
         }
         if wants(RmrParamMask::MEM_PRIV) {
-            param.privs = linking.privs;
+            param.privs = privileges(flags);
         }
         if wants(RmrParamMask::RMR_CONTEXT) {
-            param.rmr_context = Some(RmrContext::from_key(info.key));
+            param.rmr_context = Some(RmrContext::from_key(info.remote));
         }
         if wants(RmrParamMask::ADDR_MODE) {
-            let relative = LinkFlags::from_bits_truncate(info.flags).contains(LinkFlags::RELATIVE);
-            param.addr_mode = if relative { AddrMode::Relative } else { AddrMode::Absolute };
+            param.addr_mode = addressing(flags);
         }
         Ok(param)
     }

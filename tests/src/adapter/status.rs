@@ -94,9 +94,10 @@ pub(crate) const TESTS: &[Test] = &[
             let (_, lmr) = linked(f, end, RmrType::Narrow)?;
             code(f.b.lmr_free(lmr), Error::LmrBusy, 78)?;
             code(f.b.ep_free(end.ep), Error::EpBusy, 10)?;
-            // Each of these privileges is defined, but a region cannot have them together.
-            let param = LmrParam { privs: MemPriv::REMOTE, ..LmrParam::default() };
-            code(f.b.lmr_modify(region.lmr, LmrParamMask::MEM_PRIV, &param), Error::Access, 2)?;
+            // Constants cannot be written.
+            let (constants, mode) = (LmrMemory::Static(&[1]), AddrMode::Absolute);
+            let writable = f.b.lmr_create(end.pz, constants, 1, mode, OPEN, LmrFlags::NONE, 0);
+            code(writable, Error::Access, 2)?;
             let create = |privs, length| {
                 let memory = LmrMemory::buffer(&region.buffer);
                 f.b.lmr_create(end.pz, memory, length, AddrMode::Absolute, privs, LmrFlags::NONE, 0)

@@ -40,12 +40,17 @@ pub(crate) fn datagrams() -> EpAttributes {
     }
 }
 
-/// A datagram endpoint.
+/// A datagram endpoint in a zone of its own.
 #[track_caller]
 pub(crate) fn peer(ia: &Ia, attributes: &EpAttributes) -> Result<Peer, Failure> {
+    peer_in(ia, ia.pz_create()?, attributes)
+}
+
+/// A datagram endpoint in this zone.
+#[track_caller]
+pub(crate) fn peer_in(ia: &Ia, pz: PzHandle, attributes: &EpAttributes) -> Result<Peer, Failure> {
     let request = sevd(ia, EventType::DTO_EVENT_STREAM, attributes.max_request_dtos, 1)?;
     let recv = sevd(ia, EventType::DTO_EVENT_STREAM, attributes.max_recv_dtos, 1)?;
-    let pz = ia.pz_create()?;
     let ep = ia.ep_ud_create(pz, request, recv, attributes, spigot(ia)?.spigot_id)?;
     let info = ia.ep_query(ep, EpParamMask::ALL)?.attr.ud.ep_info;
     Ok(Peer { ia: ia.clone(), pz, request, recv, ep, info })

@@ -77,7 +77,12 @@ pub(crate) const TESTS: &[Test] = &[
     // Memory that the consumer may not write to cannot become writable for the device.
     test(
         "lmr_life::constants",
-        &["it_lmr_create.B18", "it_lmr_create.IT_ERR_ACCESS", "it_status_t.F03"],
+        &[
+            "it_lmr_create.B18",
+            "it_lmr_create.IT_ERR_ACCESS",
+            "it_lmr_modify.IT_ERR_ACCESS",
+            "it_status_t.F03",
+        ],
         |f| {
             let pair = f.pair()?;
             let memory = LmrMemory::Static(&CONSTANTS);

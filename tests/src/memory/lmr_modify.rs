@@ -170,7 +170,6 @@ pub(crate) const TESTS: &[Test] = &[
         &[
             "it_lmr_modify.S03",
             "it_lmr_modify.S04",
-            "it_lmr_modify.IT_ERR_ACCESS",
             "it_lmr_modify.IT_ERR_INVALID_PRIVS",
             "it_lmr_modify.IT_ERR_INVALID_PZ",
         ],
@@ -182,13 +181,14 @@ pub(crate) const TESTS: &[Test] = &[
                 let bad = privileges(MemPriv::from_bits_retain(bits));
                 frees(f, LmrParamMask::MEM_PRIV, &bad, Error::InvalidPrivs)?;
             }
+            // The restrictions of it_lmr_create, to which the page refers.
             for privs in [
                 MemPriv::empty(),
                 MemPriv::LOCAL_WRITE,
                 MemPriv::LOCAL_READ | MemPriv::REMOTE_WRITE,
                 MemPriv::LOCAL_READ | MemPriv::ATOMIC,
             ] {
-                frees(f, LmrParamMask::MEM_PRIV, &privileges(privs), Error::Access)?;
+                frees(f, LmrParamMask::MEM_PRIV, &privileges(privs), Error::InvalidPrivs)?;
             }
             Ok(())
         },

@@ -9,6 +9,7 @@ pub(crate) mod link;
 mod link_arguments;
 mod link_ends;
 mod link_errors;
+mod link_pending;
 mod link_rules;
 pub(crate) mod rmr;
 mod rmr_errors;
@@ -23,6 +24,7 @@ pub(crate) const TESTS: &[&[Test]] = &[
     link_arguments::TESTS,
     link_errors::TESTS,
     link_ends::TESTS,
+    link_pending::TESTS,
     rmr::TESTS,
     rmr_errors::TESTS,
     windows::TESTS,

@@ -5,7 +5,7 @@ use crate::Test;
 
 mod dto_flags;
 pub(crate) mod errors;
-mod srq;
+pub(crate) mod srq;
 mod srq_resize;
 mod statuses;
 

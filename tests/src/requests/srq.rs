@@ -13,12 +13,17 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// An endpoint on `b` that takes its Receives from the queue.
 fn sharer(f: &Fixture, pz: PzHandle, srq: SrqHandle, with: &EpAttributes) -> Result<End, Failure> {
-    let request = sevd(&f.b, EventType::DTO_EVENT_STREAM, 64, 1)?;
-    let recv = sevd(&f.b, EventType::DTO_EVENT_STREAM, 64, 1)?;
-    let conn = sevd(&f.b, EventType::CM_MSG_EVENT_STREAM, 16, 1)?;
+    sharer_on(&f.b, pz, srq, with)
+}
+
+/// An endpoint that takes its Receives from the queue.
+pub(crate) fn sharer_on(ia: &Ia, pz: PzHandle, srq: SrqHandle, with: &EpAttributes) -> Result<End, Failure> {
+    let request = sevd(ia, EventType::DTO_EVENT_STREAM, 64, 1)?;
+    let recv = sevd(ia, EventType::DTO_EVENT_STREAM, 64, 1)?;
+    let conn = sevd(ia, EventType::CM_MSG_EVENT_STREAM, 16, 1)?;
     let attr = EpAttributes { rc: RcAttributes { srq, ..with.rc }, ..*with };
-    let ep = f.b.ep_rc_create(pz, request, recv, conn, EpFlags::SRQ, &attr)?;
-    Ok(End { ia: f.b.clone(), pz, request, recv, conn, ep })
+    let ep = ia.ep_rc_create(pz, request, recv, conn, EpFlags::SRQ, &attr)?;
+    Ok(End { ia: ia.clone(), pz, request, recv, conn, ep })
 }
 
 /// A connection whose passive side uses the queue, in a zone of its own.
