@@ -23,7 +23,7 @@ impl<T> Slots<T> {
     pub fn new(count: u32) -> Result<Slots<T>, OutOfResources> {
         // The word with all bits set, which is no handle, has an index beyond.
         let count = count.min((1 << handle::INDEX_BITS) - 1) as usize;
-        Ok(Slots { slots: Growing::new(count)? })
+        Ok(Slots { slots: Growing::by_quarters(count)? })
     }
 
     /// The slot at a handle's index, if that was used before.

@@ -2,24 +2,43 @@
 #![expect(unsafe_code, reason = "an allocator")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+thread_local! {
+    /// Whether the thread is a device's.
+    static DEVICE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on what this thread allocates and releases is a device's.
+pub(crate) fn count_as_device() {
+    DEVICE.set(true);
+}
 
 /// The system's heap, with a count of the bytes that live objects asked for. A test program makes
 /// it its `#[global_allocator]`.
 pub struct CountedHeap {
     used: AtomicUsize,
     requests: AtomicU64,
+    /// Of `used`, what the threads of devices allocated less what they released.
+    device: AtomicUsize,
 }
 
 impl CountedHeap {
     /// A heap of which nothing is in use yet.
     pub const fn new() -> CountedHeap {
-        CountedHeap { used: AtomicUsize::new(0), requests: AtomicU64::new(0) }
+        CountedHeap { used: AtomicUsize::new(0), requests: AtomicU64::new(0), device: AtomicUsize::new(0) }
     }
 
     /// The bytes that live objects asked for.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// [`CountedHeap::used`] without what devices use: a NIC outside of the process would have that
+    /// in memory of its own. To be compared with another value while no machine comes or goes.
+    pub fn used_by_driver(&self) -> usize {
+        self.used().wrapping_sub(self.device.load(Ordering::Relaxed))
     }
 
     /// The number of requests so far.
@@ -30,6 +49,9 @@ impl CountedHeap {
     fn count(&self, layout: Layout) {
         self.used.fetch_add(layout.size(), Ordering::Relaxed);
         self.requests.fetch_add(1, Ordering::Relaxed);
+        if DEVICE.get() {
+            self.device.fetch_add(layout.size(), Ordering::Relaxed);
+        }
     }
 }
 
@@ -55,6 +77,9 @@ unsafe impl GlobalAlloc for CountedHeap {
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         self.used.fetch_sub(layout.size(), Ordering::Relaxed);
+        if DEVICE.get() {
+            self.device.fetch_sub(layout.size(), Ordering::Relaxed);
+        }
         // SAFETY: the caller's promise.
         unsafe { System.dealloc(memory, layout) };
     }

@@ -9,6 +9,7 @@ use nic_model::{Fabric, NicConfig, NicId, Progress};
 use platform::{Platform, Privileged};
 
 use crate::doorbell::Doorbell;
+use crate::heap;
 use crate::nic::{InProcessNic, Port};
 use crate::platform::SLOWER;
 use crate::{Arena, HostPlatform};
@@ -157,6 +158,7 @@ impl Drop for Paused<'_> {
 }
 
 fn run_device(model: &Mutex<Model>, doorbell: &Doorbell, platform: &HostPlatform, ids: &[NicId]) {
+    heap::count_as_device();
     let mut idle_since = None;
     loop {
         {

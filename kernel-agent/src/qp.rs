@@ -3,6 +3,7 @@
 //! Locks: `control` (sleeps; modify, destroy), then the slot of `send`, and `receive` (spin;
 //! posting). Completions are retired under their CQ's lock, without any of these.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -127,7 +128,7 @@ pub struct Qp {
     was_reset: AtomicBool,
     pub(crate) send: SlotOwner<Sender>,
     /// The queue that was in `send`, after the slot was left to a successor.
-    withdrawn: Mutex<Option<Sender>>,
+    withdrawn: Mutex<Option<Box<Sender>>>,
     pub(crate) sends: Arc<Outstanding>,
     pub(crate) receive: Option<Mutex<ReceiveQueue>>,
     pub(crate) receives: Arc<Outstanding>,
@@ -405,7 +406,7 @@ impl Qp {
     /// more. Outstanding requests go on.
     pub fn withdraw(&self) {
         if let Some(sender) = self.send.vacate() {
-            *self.withdrawn.lock() = Some(sender);
+            *self.withdrawn.lock() = Some(Box::new(sender));
         }
     }
 

@@ -25,5 +25,8 @@ pub const VERSION_MAJOR: u16 = 2;
 /// Incremented when something is added.
 pub const VERSION_MINOR: u16 = 0;
 
+/// Alignment of every ring.
+pub const RING_ALIGN: usize = 64;
+
 #[cfg(not(target_endian = "little"))]
 compile_error!("the layouts are little-endian");

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use nic_abi::RING_ALIGN;
 use nic_abi::admin::{self, Opcode};
 use nic_abi::doorbell::Kind;
 use nic_abi::registers::{self, Control, Identity};
@@ -18,9 +19,6 @@ use crate::life::Life;
 use crate::mapped::Registers;
 use crate::memory::{DeviceMemory, Lease, Quarantine};
 use crate::{Death, Error, Transport};
-
-/// Rings are aligned to this.
-pub(crate) const RING_ALIGN: usize = 4096;
 
 /// The driver of one NIC: its control path. The rings that it returns are the data path.
 ///

@@ -1,5 +1,6 @@
 //! The driver's commands for objects: event queues, domains, regions, windows and queues.
 
+use nic_abi::RING_ALIGN;
 use nic_abi::admin::{
     AllocateRegion, AllocateWindow, CreateCq, CreateEq, CreateQp, CreateSrq, KeyInfo, ModifyQp, ModifyRegion,
     ModifySrq, Opcode, QpFlags, QpInfo, QpType, RegisterRegion, ResizeCq, ResizeSrq, ShareRegion, SrqInfo,
@@ -12,7 +13,6 @@ use crate::admin::result;
 use crate::doorbell::{ConsumerRecord, Doorbell};
 use crate::mapped::{Ring, Words};
 use crate::memory::{DeviceMemory, Lease};
-use crate::nic::RING_ALIGN;
 use crate::receive::{Entries, ReceiveRing};
 use crate::{
     CompletionQueue, CompletionRing, CqParams, Error, EventQueue, Nic, QpParams, QpRings, ReceiveQueue,

@@ -14,7 +14,7 @@ pub(crate) const LOG_CQES: u32 = 20;
 /// Log2 of the entries of an event queue at most.
 pub(crate) const LOG_EQES: u32 = 17;
 /// Alignment of every ring.
-pub(crate) const RING_ALIGN: u64 = 64;
+pub(crate) const RING_ALIGN: u64 = nic_abi::RING_ALIGN as u64;
 /// Segments of a work request at most.
 pub(crate) const MAX_SGES: usize = 32;
 /// Elements of one region's list at most: enough for 1 GiB in pages of 4 KiB.

@@ -1,8 +1,8 @@
 //! An array that grows as its indices come into use, and is read without a lock.
 //!
 //! The values are copied into a larger array when they no longer fit. A reader may have the former
-//! array at that moment, so all arrays live as long as the whole: together they take less than
-//! twice the memory of the last one. A read takes one load more than a read of a slice.
+//! array at that moment, so all arrays live as long as the whole: together they take about twice
+//! the memory of the last one. A read takes one load more than a read of a slice.
 //!
 //! Locks: `arrays` (spins, leaf), for changes only.
 
@@ -28,17 +28,30 @@ pub struct Growing<T> {
     /// The values are being copied into a larger array.
     grows: AtomicBool,
     limit: usize,
+    /// It grows by this part of its size.
+    part: usize,
 }
 
 impl<T> Growing<T> {
     /// No values yet; indices below `limit` can come into use.
     pub fn new(limit: usize) -> Result<Growing<T>, OutOfMemory> {
+        Growing::by_part(limit, 1)
+    }
+
+    /// As [`Growing::new`], but the array grows by a quarter at a time: for values that own much
+    /// more memory than they take in the array, and own it from their creation on. All arrays
+    /// together take five times the memory of the last one.
+    pub fn by_quarters(limit: usize) -> Result<Growing<T>, OutOfMemory> {
+        Growing::by_part(limit, 4)
+    }
+
+    fn by_part(limit: usize, part: usize) -> Result<Growing<T>, OutOfMemory> {
         let empty: Arc<Array<T>> = Arc::new(Box::default());
         let current = AtomicPtr::new(Arc::as_ptr(&empty).cast_mut());
         let mut arrays = Vec::new();
         arrays.try_reserve(1).map_err(|_| OutOfMemory)?;
         arrays.push(empty);
-        Ok(Growing { current, arrays: Mutex::new(arrays), grows: AtomicBool::new(false), limit })
+        Ok(Growing { current, arrays: Mutex::new(arrays), grows: AtomicBool::new(false), limit, part })
     }
 
     #[inline(always)]
@@ -73,7 +86,8 @@ impl<T> Growing<T> {
         if index >= self.limit {
             return Err(OutOfMemory);
         }
-        let size = (index + 1).next_power_of_two().max(FIRST).min(self.limit);
+        let len = self.array().len();
+        let size = (len + len / self.part).max(index + 1).next_multiple_of(FIRST).min(self.limit);
         let mut larger = Vec::new();
         larger.try_reserve_exact(size).map_err(|_| OutOfMemory)?;
         arrays.try_reserve(1).map_err(|_| OutOfMemory)?;
@@ -136,8 +150,20 @@ mod tests {
         assert_eq!((get(3), get(FIRST - 1), get(FIRST)), (Some(7), Some(0), None));
         assert_eq!(reach(70), Ok(()));
         set(70, 8);
+        assert_eq!((get(3), get(70), get(79), get(80)), (Some(7), Some(8), Some(0), None));
+        assert_eq!(reach(99), Ok(()));
         assert_eq!((get(3), get(70), get(99), get(100)), (Some(7), Some(8), Some(0), None));
         assert_eq!(reach(100), Err(OutOfMemory));
+    }
+
+    #[test]
+    fn values_that_own_much_are_created_a_quarter_at_a_time() {
+        let values = Growing::<AtomicU32>::by_quarters(1 << 20).unwrap();
+        for index in 0..1000 {
+            values.reach(index, copy, || AtomicU32::new(0)).unwrap();
+            let unused = (index + 1..).take_while(|&later| values.get(later).is_some()).count();
+            assert!(unused <= index / 4 + FIRST, "{unused} values are unused at {index}");
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use platform::Instant;
 use roce::cm::{CommId, Datagram, Message, ip_cm, mra, path, rej, rep, req, rtu};
 use roce::{Gid, Path, QKey, ServiceId};
 
+use super::kept::Kept;
 use super::state::{State, Trigger};
 use super::table::Connection;
 use super::types::{ConnectParams, ConnectionId, Error, Event, LocalQp, PrivateData, Reply, Table};
@@ -71,9 +72,10 @@ impl Cm {
         };
         // An RTU is not answered, so no timer repeats it. It is kept for the case that the peer
         // repeats the REP.
-        conn.message = Datagram { tid: conn.tid, message: message.into() }.emit();
+        let mad = Datagram { tid: conn.tid, message: message.into() }.emit();
+        conn.message = Kept::new(&mad);
         conn.timer = None;
-        self.out.send(conn.local_gid, conn.remote_gid, conn.message);
+        self.out.send(conn.local_gid, conn.remote_gid, mad);
         self.conns.rearm(id);
         Ok(())
     }
@@ -157,7 +159,7 @@ impl Cm {
 }
 
 fn is_rtu(conn: &Connection) -> bool {
-    matches!(Datagram::parse(&conn.message), Ok(Datagram { message: Message::Rtu(_), .. }))
+    matches!(Datagram::parse(&conn.message.get()), Ok(Datagram { message: Message::Rtu(_), .. }))
 }
 
 fn check(local: LocalQp, params: &ConnectParams) -> Result<(), Error> {

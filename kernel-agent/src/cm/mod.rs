@@ -16,6 +16,7 @@
 //! - `table`: connections and their indices. `slab`: tables by id. `recent`: the last answers.
 
 mod active;
+mod kept;
 mod passive;
 mod recent;
 mod release;
@@ -41,6 +42,7 @@ pub use types::{
     ResolutionReply, ResolutionRequestId, SidrParams, Stats, Table,
 };
 
+use kept::Kept;
 use passive::Listener;
 use recent::Recent;
 use resolve::Resolutions;
@@ -229,7 +231,7 @@ impl Cm {
     /// Sends a message, keeps it, and sends it again until it is answered.
     fn send_until_answered(&mut self, now: Instant, id: ConnectionId, mad: [u8; mad::LEN]) {
         let Some(conn) = self.conns.get_mut(id) else { return };
-        conn.message = mad;
+        conn.message = Kept::new(&mad);
         conn.retries_left = conn.max_retries;
         conn.timer = Some(now + conn.response_time);
         self.out.send(conn.local_gid, conn.remote_gid, mad);
@@ -240,7 +242,7 @@ impl Cm {
     fn send_again(&mut self, id: ConnectionId) {
         let Some(conn) = self.conns.get(id) else { return };
         self.out.stats.duplicates += 1;
-        self.out.send(conn.local_gid, conn.remote_gid, conn.message);
+        self.out.send(conn.local_gid, conn.remote_gid, conn.message.get());
     }
 
     /// Sends an MRA: the consumer has not answered the peer's request or reply yet.

@@ -6,6 +6,7 @@ use roce::cm::req::TransportService;
 use roce::cm::{CommId, Datagram, Message, ip_cm, mra, rej, rep, req, rtu};
 use roce::{Path, PathMtu, QKey, ServiceId, TimeoutCode, mad};
 
+use super::kept::Kept;
 use super::state::{Illegal, State, Trigger};
 use super::table::Connection;
 use super::types::{
@@ -177,6 +178,8 @@ impl Cm {
         self.step(now, id, by)?;
         if let Some(conn) = self.conns.get_mut(id) {
             conn.timer = None;
+            // The REP, which the peer has got.
+            conn.message = Kept::default();
         }
         self.conns.rearm(id);
         self.report(id, Event::Established { conn: id, private_data });
@@ -238,7 +241,7 @@ impl Cm {
             response_time,
             max_retries: req.max_cm_retries,
             time_wait,
-            message: *mad,
+            message: Kept::new(mad),
             ..Connection::new(State::Listen, from.local_gid, from.remote_gid, comm)
         });
         let Some(id) = id else {
@@ -306,7 +309,7 @@ impl Cm {
 
 /// The REQ that a connection keeps while it waits for the consumer.
 fn request_of(conn: &Connection) -> Option<req::Repr> {
-    match Datagram::parse(&conn.message) {
+    match Datagram::parse(&conn.message.get()) {
         Ok(Datagram { message: Message::Req(req), .. }) => Some(req),
         _ => None,
     }

@@ -274,7 +274,7 @@ impl Cm {
         } else if let (Some(left), false) = (conn.retries_left.checked_sub(1), late) {
             conn.retries_left = left;
             conn.timer = Some(now + conn.response_time);
-            let (local_gid, remote_gid, mad) = (conn.local_gid, conn.remote_gid, conn.message);
+            let (local_gid, remote_gid, mad) = (conn.local_gid, conn.remote_gid, conn.message.get());
             self.out.stats.retransmitted += 1;
             self.out.send(local_gid, remote_gid, mad);
             self.conns.rearm(id);

@@ -8,6 +8,9 @@ use alloc::vec::Vec;
 /// Bits of an id that are the index.
 const INDEX_BITS: u32 = 24;
 const INDEX: u64 = (1 << INDEX_BITS) - 1;
+/// Entries that are allocated together. An entry stays in its place: a table that doubles would
+/// have up to as many unused entries as used ones.
+const CHUNK: usize = 16;
 
 struct Entry<T> {
     id: u64,
@@ -16,7 +19,8 @@ struct Entry<T> {
 
 /// The table. It allocates as it grows, up to `limit` entries, and keeps the memory.
 pub(super) struct Slab<T> {
-    entries: Vec<Entry<T>>,
+    chunks: Vec<Vec<Entry<T>>>,
+    len: usize,
     free: VecDeque<u32>,
     limit: u32,
     /// Insertions into the whole table, so that a later id is a greater one: 40 bits, enough for a
@@ -37,11 +41,11 @@ pub(super) const fn generation(id: u64) -> u32 {
 impl<T> Slab<T> {
     pub fn new(limit: u32) -> Slab<T> {
         let limit = limit.min(INDEX as u32);
-        Slab { entries: Vec::new(), free: VecDeque::new(), limit, insertions: 0 }
+        Slab { chunks: Vec::new(), len: 0, free: VecDeque::new(), limit, insertions: 0 }
     }
 
     pub fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.len - self.free.len()
     }
 
     /// Inserts what `make` returns for the new id; `None` if the table is full or there is no
@@ -50,38 +54,57 @@ impl<T> Slab<T> {
         let index = match self.free.pop_front() {
             Some(index) => index,
             None => {
-                let index = u32::try_from(self.entries.len()).ok().filter(|&index| index < self.limit)?;
-                self.entries.try_reserve(1).ok()?;
-                // So that `remove` needs no memory.
-                self.free.try_reserve(self.entries.len() + 1).ok()?;
-                self.entries.push(Entry { id: 0, value: None });
+                let index = u32::try_from(self.len).ok().filter(|&index| index < self.limit)?;
+                self.grow()?;
                 index
             }
         };
-        let entry = self.entries.get_mut(index as usize)?;
         // Counted before, so that no id is 0.
         self.insertions += 1;
         let id = self.insertions << INDEX_BITS | u64::from(index);
-        *entry = Entry { id, value: Some(make(id)) };
+        *self.entry_mut(index)? = Entry { id, value: Some(make(id)) };
         Some(id)
     }
 
+    /// Adds an entry without a value.
+    fn grow(&mut self) -> Option<()> {
+        // So that `remove` needs no memory.
+        self.free.try_reserve(self.len + 1).ok()?;
+        if self.len.is_multiple_of(CHUNK) {
+            let mut chunk = Vec::new();
+            chunk.try_reserve_exact(CHUNK).ok()?;
+            self.chunks.try_reserve(1).ok()?;
+            self.chunks.push(chunk);
+        }
+        self.chunks.last_mut()?.push(Entry { id: 0, value: None });
+        self.len += 1;
+        Some(())
+    }
+
+    fn entry(&self, index: u32) -> Option<&Entry<T>> {
+        self.chunks.get(index as usize / CHUNK)?.get(index as usize % CHUNK)
+    }
+
+    fn entry_mut(&mut self, index: u32) -> Option<&mut Entry<T>> {
+        self.chunks.get_mut(index as usize / CHUNK)?.get_mut(index as usize % CHUNK)
+    }
+
     pub fn get(&self, id: u64) -> Option<&T> {
-        self.entries.get(index(id) as usize).filter(|entry| entry.id == id)?.value.as_ref()
+        self.entry(index(id)).filter(|entry| entry.id == id)?.value.as_ref()
     }
 
     pub fn get_mut(&mut self, id: u64) -> Option<&mut T> {
-        self.entries.get_mut(index(id) as usize).filter(|entry| entry.id == id)?.value.as_mut()
+        self.entry_mut(index(id)).filter(|entry| entry.id == id)?.value.as_mut()
     }
 
     /// The id in use at an index.
     pub fn id_at(&self, index: u32) -> Option<u64> {
-        let entry = self.entries.get(index as usize)?;
+        let entry = self.entry(index)?;
         entry.value.as_ref().map(|_| entry.id)
     }
 
     pub fn remove(&mut self, id: u64) -> Option<T> {
-        let entry = self.entries.get_mut(index(id) as usize).filter(|entry| entry.id == id)?;
+        let entry = self.entry_mut(index(id)).filter(|entry| entry.id == id)?;
         let value = entry.value.take()?;
         self.free.push_back(index(id));
         Some(value)
@@ -89,7 +112,7 @@ impl<T> Slab<T> {
 
     /// The ids in use.
     pub fn ids(&self) -> impl Iterator<Item = u64> + '_ {
-        self.entries.iter().filter(|entry| entry.value.is_some()).map(|entry| entry.id)
+        self.chunks.iter().flatten().filter(|entry| entry.value.is_some()).map(|entry| entry.id)
     }
 }
 

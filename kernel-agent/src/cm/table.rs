@@ -5,8 +5,9 @@ use core::time::Duration;
 
 use platform::Instant;
 use roce::cm::CommId;
-use roce::{Gid, Qpn, mad};
+use roce::{Gid, Qpn};
 
+use super::kept::Kept;
 use super::slab::{self, Slab};
 use super::state::State;
 use super::types::{ConnectionId, ListenId};
@@ -42,7 +43,7 @@ pub(super) struct Connection {
     pub muted: bool,
     /// The message that was sent last and may have to be sent again; in ReqRcvd, the REQ that was
     /// received.
-    pub message: [u8; mad::LEN],
+    pub message: Kept,
 }
 
 impl Connection {
@@ -68,7 +69,7 @@ impl Connection {
             limit: None,
             armed: None,
             muted: false,
-            message: [0; mad::LEN],
+            message: Kept::default(),
         }
     }
 }

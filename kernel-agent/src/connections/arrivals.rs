@@ -3,6 +3,8 @@
 //!
 //! Locks: the manager's `tables`, never across a command or an upcall.
 
+use alloc::boxed::Box;
+
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 use roce::{PathMtu, Psn};
@@ -128,7 +130,7 @@ impl ConnectionManager {
             peer: request.depths,
             handshake: Handshake::TwoWay,
         };
-        tables.ends.insert(id, end);
+        tables.ends.insert(id, Box::new(end));
         drop(tables);
         let kind = CmEventKind::Request {
             listen: request.listen,

@@ -49,7 +49,8 @@ pub(crate) struct ConnectionManager {
 struct Tables {
     cm: Cm,
     listens: BTreeMap<ListenId, Listen>,
-    ends: BTreeMap<ConnectionId, End>,
+    /// Boxed, since the nodes of a tree whose keys grow are half empty.
+    ends: BTreeMap<ConnectionId, Box<End>>,
     /// Our resolutions.
     resolutions: BTreeMap<ResolutionId, Resolution>,
     /// Peers' resolution requests and the clients that have to answer them; oldest first.
@@ -128,12 +129,13 @@ impl Tables {
     }
 
     fn end(&self, client: &Client, id: ConnectionId) -> Result<&End, Error> {
-        self.ends.get(&id).filter(|end| core::ptr::eq(&*end.client, client)).ok_or(Error::ConnectionState)
+        let end = self.ends.get(&id).filter(|end| core::ptr::eq(&*end.client, client));
+        end.map(|end| &**end).ok_or(Error::ConnectionState)
     }
 
     /// Forgets an end that is over.
     fn remove(&mut self, id: ConnectionId) -> Option<End> {
-        let end = self.ends.remove(&id)?;
+        let end = *self.ends.remove(&id)?;
         if let Some(qp) = &end.qp
             && qp.connection() == Some(id)
         {
@@ -358,7 +360,7 @@ impl ConnectionManager {
             peer: ReadDepths::default(),
             handshake,
         };
-        tables.ends.insert(id, end);
+        tables.ends.insert(id, Box::new(end));
         qp.set_connection(Some(id));
         self.flush(&mut tables);
         Ok(id)
