@@ -215,10 +215,24 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(f.a.ep_query(one.ep, bit), Error::InvalidEpType)?;
             }
             refused(f.a.ep_query(one.ep, EpParamMask::from_bits_retain(1 << 28)), Error::InvalidMask)?;
+            // As many requests can be posted as were asked for, with as many segments.
+            let region = f.region(&f.a, one.pz, PAGE, OPEN)?;
+            let segments = |count| -> Vec<_> { (0..count).map(|n| region.segment(64 * n, 8)).collect() };
+            let (sent, received) = (attributes.max_send_segments, attributes.max_recv_segments);
+            for cookie in 0..attributes.max_recv_dtos as u64 {
+                f.a.post_recvfrom(one.ep, &segments(received), cookie, RECV)?;
+            }
+            let addr = address(&f.a, one.pz, &f.b)?;
+            let to = DgRemoteEpAddr::IbUd { addr, ep_info: other.info };
+            for cookie in 0..attributes.max_request_dtos as u64 {
+                f.a.post_sendto(one.ep, &segments(sent), cookie, DtoFlags::empty(), &to)?;
+            }
             f.a.ep_free(one.ep)?;
             refused(f.a.ep_query(one.ep, EpParamMask::ALL), Error::InvalidEp)?;
             f.a.evd_free(one.request)?;
             f.a.evd_free(one.recv)?;
+            f.a.address_handle_free(addr)?;
+            f.a.lmr_free(region.lmr)?;
             f.a.pz_free(one.pz)?;
             Ok(())
         },

@@ -10,6 +10,7 @@ use platform::sync::Mutex;
 use privileged_api::*;
 
 use crate::check::some;
+use crate::events::aevd::{feed, feeding, gathering, naming};
 use crate::events::evd_wait::waits_alone;
 use crate::fixture::{Fixture, OPEN, PAGE, Pair, SIGNALLED, attributes, evd_param, path, sevd, spigot};
 use crate::thread::{Signal, Thread, eventually};
@@ -240,7 +241,6 @@ pub(crate) const TESTS: &[Test] = &[
         &[
             "it_evd_callback_attach.IT_ERR_CALLBACK_EXISTS",
             "it_evd_callback_attach.L01",
-            "it_evd_callback_attach.B02",
             "it_evd_callback_attach.B03",
             "it_evd_callback_detach.B03",
             "it_evd_wait.IT_ERR_CALLBACK_EXISTS",
@@ -263,6 +263,42 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each pair of mechanisms that the page lists is refused, and the one in use goes on working.
+    test("callback::no_second_mechanism", &["it_evd_callback_attach.B02"], |f| {
+        let attach = |evd| f.a.evd_callback_attach(evd, Box::new(|_, _| {}));
+        // A wait, then a callback.
+        let evd = sevd(&f.a, EventType::SOFTWARE_EVENT_STREAM, 8, 2)?;
+        let thread = waits_alone(f, &f.a, evd, TIMEOUT_INFINITE)?;
+        refused(attach(evd), Error::EvdWait)?;
+        f.a.evd_post_se(evd, 1)?;
+        f.a.evd_post_se(evd, 2)?;
+        check_eq!(thread.join()?.ok(), Some(Event::Software { evd, data: 1 }));
+        // A callback, then a wait, another callback, or an aggregate EVD of either kind.
+        let evd = software(&f.a)?;
+        let signal = count(f, evd)?;
+        check!(f.a.evd_wait(evd, 0).is_err_and(|failure| failure == Error::CallbackExists));
+        refused(attach(evd), Error::CallbackExists)?;
+        for aevd in [naming(&f.a)?, gathering(&f.a)?] {
+            refused(feed(&f.a, evd, aevd), Error::CallbackExists)?;
+        }
+        refused(f.a.evd_dequeue(evd), Error::QueueEmpty)?;
+        f.a.evd_post_se(evd, 3)?;
+        signal.wait(1)?;
+        // A notification object, which stands for the file descriptor, then a callback.
+        let (stream, fd) = (EventType::SOFTWARE_EVENT_STREAM, EvdFlags::CREATE_FD);
+        let evd = f.a.evd_create(stream, fd, 8, 1, EvdHandle::NULL)?;
+        refused(attach(evd), Error::InvalidEvdState)?;
+        f.a.evd_post_se(evd, 4)?;
+        check!(f.a.evd_notification(evd)?.is_ready()?);
+        // An aggregate EVD, then a callback.
+        for aevd in [naming(&f.a)?, gathering(&f.a)?] {
+            let evd = feeding(&f.a, aevd)?;
+            refused(attach(evd), Error::InvalidEvdState)?;
+            f.a.evd_post_se(evd, 5)?;
+            f.a.evd_wait(aevd, 0)?;
+        }
+        Ok(())
+    }),
     // A callback cannot be attached while a thread waits on the EVD.
     test(
         "callback::refused_while_a_thread_waits",
@@ -474,7 +510,8 @@ pub(crate) const TESTS: &[Test] = &[
             ia.post_recv(end.ep, &[segment], 3, DtoFlags::COMPLETION)?;
             ia.post_send(end.ep, &[], 4, SIGNALLED)?;
             let unlinked = ia.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0)?;
-            ia.lmr_free(unlinked)
+            ia.lmr_free(unlinked)?;
+            ia.evd_callback_detach(evd)
         })?;
         check_eq!(results, Ok(()));
         pair.a.done(1, DtoStatus::Success)?;

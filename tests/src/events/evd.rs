@@ -404,55 +404,51 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // With several posters and several reapers, each event is returned exactly once.
-    test(
-        "evd::many_posters",
-        &["A.it_evd_post_se.B01", "it_evd_create.B57", "it_evd_dequeue.B11", "4.2.B10"],
-        |f| {
-            const EACH: usize = 200;
-            let evd = software(&f.a, 64)?;
-            let mut threads = Vec::new();
-            for poster in 0..3 {
-                let (ia, platform) = (f.a.clone(), f.platform().clone());
-                threads.push(Thread::spawn(f.platform(), "poster", move || {
-                    (0..EACH).all(|i| {
-                        eventually(&platform, || match ia.evd_post_se(evd, poster * EACH + i) {
-                            Ok(()) => true,
-                            Err(error) => error != Error::EvdQueueFull,
-                        })
+    test("evd::many_posters", &["A.it_evd_post_se.B01", "it_evd_create.B57", "4.2.B10"], |f| {
+        const EACH: usize = 200;
+        let evd = software(&f.a, 64)?;
+        let mut threads = Vec::new();
+        for poster in 0..3 {
+            let (ia, platform) = (f.a.clone(), f.platform().clone());
+            threads.push(Thread::spawn(f.platform(), "poster", move || {
+                (0..EACH).all(|i| {
+                    eventually(&platform, || match ia.evd_post_se(evd, poster * EACH + i) {
+                        Ok(()) => true,
+                        Err(error) => error != Error::EvdQueueFull,
                     })
-                })?);
-            }
-            let seen = Arc::new(Mutex::new(Vec::new()));
-            let mut takers = Vec::new();
-            for _ in 0..2 {
-                let (ia, seen) = (f.a.clone(), seen.clone());
-                takers.push(Thread::spawn(f.platform(), "taker", move || {
-                    loop {
-                        match ia.evd_wait(evd, WAIT) {
-                            Ok((Event::Software { data: usize::MAX, .. }, _)) => return true,
-                            Ok((Event::Software { data, .. }, _)) => seen.lock().push(data),
-                            _ => return false,
-                        }
+                })
+            })?);
+        }
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let mut takers = Vec::new();
+        for _ in 0..2 {
+            let (ia, seen) = (f.a.clone(), seen.clone());
+            takers.push(Thread::spawn(f.platform(), "taker", move || {
+                loop {
+                    match ia.evd_wait(evd, WAIT) {
+                        Ok((Event::Software { data: usize::MAX, .. }, _)) => return true,
+                        Ok((Event::Software { data, .. }, _)) => seen.lock().push(data),
+                        _ => return false,
                     }
-                })?);
-            }
-            for thread in threads {
-                check!(thread.join()?);
-            }
-            for _ in &takers {
-                // The takers may not have dequeued yet.
-                let posted = || f.a.evd_post_se(evd, usize::MAX) != Err(Error::EvdQueueFull);
-                check!(eventually(f.platform(), posted));
-            }
-            for taker in takers {
-                check!(taker.join()?);
-            }
-            let mut seen = seen.lock().clone();
-            seen.sort_unstable();
-            check!(seen.iter().copied().eq(0..3 * EACH), "each event exactly once");
-            Ok(())
-        },
-    ),
+                }
+            })?);
+        }
+        for thread in threads {
+            check!(thread.join()?);
+        }
+        for _ in &takers {
+            // The takers may not have dequeued yet.
+            let posted = || f.a.evd_post_se(evd, usize::MAX) != Err(Error::EvdQueueFull);
+            check!(eventually(f.platform(), posted));
+        }
+        for taker in takers {
+            check!(taker.join()?);
+        }
+        let mut seen = seen.lock().clone();
+        seen.sort_unstable();
+        check!(seen.iter().copied().eq(0..3 * EACH), "each event exactly once");
+        Ok(())
+    }),
     // An EVD cannot be freed while an endpoint or a listen point uses it.
     test(
         "evd::busy_while_fed",
