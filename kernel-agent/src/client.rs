@@ -43,6 +43,8 @@ pub struct Client {
     upcalls: Option<Weak<dyn Upcalls>>,
     /// The most connections at the same time.
     max_connections: AtomicU32,
+    /// The present ones; changed under the lock of the agent's connections.
+    pub(crate) connections: AtomicU32,
     /// Calls in progress that make something of the client's. Closed when the client is detached,
     /// or the agent closed.
     calls: Gate,
@@ -57,6 +59,7 @@ impl Client {
             agent: agent.clone(),
             upcalls,
             max_connections: AtomicU32::new(u32::MAX),
+            connections: AtomicU32::new(0),
             calls: Gate::new(agent.platform().clone()),
             in_upcall: Gate::new(agent.platform().clone()),
             objects: Mutex::new(BTreeMap::new()),
@@ -340,6 +343,12 @@ impl Client {
         private_data: &[u8],
     ) -> Result<(), Error> {
         self.agent.connections.reject(self, connection, reason, information, private_data)
+    }
+
+    /// Passive side: forgets a request, as if it had not arrived. Nothing is sent, and a repetition
+    /// of the request is reported as a new one. For a request that the client has no room for.
+    pub fn discard(&self, connection: ConnectionId) -> Result<(), Error> {
+        self.agent.connections.discard(self, connection)
     }
 
     /// Active side, three-way: confirms the peer's accept. `CmEventKind::Established` follows. At

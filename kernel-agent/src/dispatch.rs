@@ -73,7 +73,7 @@ impl Dispatcher {
                 break;
             }
             let mut worked = self.events(agent) > 0;
-            worked |= agent.connections.receive_all();
+            worked |= agent.connections.receive();
             let timer = agent.connections.poll(now);
             // If a queue pair here broke, it did so before the peer's disconnect for it arrived. So
             // its event comes first, and is what consumers get.
@@ -93,7 +93,7 @@ impl Dispatcher {
             self.asynchronous.arm();
             agent.connections.arm();
             // Events that came before the arming raise no interrupt.
-            if (self.events(agent) > 0) | agent.connections.receive_all() {
+            if (self.events(agent) > 0) | agent.connections.receive() {
                 continue;
             }
             signal.wait(seen, Some(timer.map_or(next_watch, |at| at.min(next_watch))));

@@ -154,7 +154,14 @@ impl Gsi {
         }
     }
 
-    /// Passes each received datagram to `deliver`. Returns whether there was any completion.
+    /// Whether the send queue has room for many more datagrams. Answers to received ones wait for
+    /// that, so that there is always room for what this side begins.
+    pub(crate) fn has_room(&self) -> bool {
+        self.qp.sends.len() <= self.qp.sends.limit() / 2
+    }
+
+    /// Passes received datagrams to `deliver`, at most as many as there are receives, and posts
+    /// their receives again. Returns whether there was any completion.
     pub(crate) fn poll(&self, mut deliver: impl FnMut(&Arrival, &[u8])) -> bool {
         let mut any = false;
         for _ in 0..RECEIVES {

@@ -106,9 +106,10 @@ pub enum CmEventKind {
     /// Passive side: the peer's agent never confirmed the accept.
     AcceptTimedOut,
     /// The connection ended: the peer disconnected, or it answered our disconnect, or that timed
-    /// out. The queue pair is in ERROR.
+    /// out, or the connection broke. The queue pair is in ERROR.
     Disconnected {
-        /// Whether the peer began it.
+        /// Whether the peer's client ended it. If not, our client did, or the connection broke at
+        /// one of its ends.
         by_peer: bool,
     },
 }

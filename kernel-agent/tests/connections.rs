@@ -150,7 +150,6 @@ fn two_way_the_agent_rejects_read_depths_that_do_not_fit() {
         let reason = Reason::INSUFFICIENT_RESPONDER_RESOURCES;
         assert_eq!((event.0, event.2), (ca, CmEventKind::Rejected { reason }));
         let event = b.ears.cm("a rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
-        let reason = Reason::CONSUMER_DEFINED;
         assert_eq!((event.0, event.2), (cb, CmEventKind::Rejected { reason }));
         assert_eq!((qa.state(), qb.state()), (QpState::Error, QpState::Error));
     }
@@ -314,6 +313,46 @@ fn a_request_is_withdrawn() {
 }
 
 #[test]
+fn a_peer_learns_of_an_error_that_is_none_of_its_own() {
+    let (_machine, agent, a, b) = pair();
+    let (qa, ca, qb, cb) = connect(&a, &b, 1);
+    let from = a.buffer(64);
+    let ra = a.register(&from);
+    // Only the requester's queue pair goes to ERROR: its memory is not the region's.
+    let beyond = Segment { addr: from.addr() as u64 + 64, ..segment(&from, &ra) };
+    post(&qa, Opcode::Send, beyond, None, 1);
+    assert_eq!(a.completion().status, Status::LocalProtection);
+    let ended = |kind: &CmEventKind| matches!(kind, CmEventKind::Disconnected { .. });
+    for (node, id) in [(&a, ca), (&b, cb)] {
+        let event = node.ears.cm("the end", ended);
+        assert_eq!((event.0, event.2), (id, CmEventKind::Disconnected { by_peer: false }));
+    }
+    assert_eq!((qa.state(), qb.state()), (QpState::Error, QpState::Error));
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn a_request_that_is_discarded_is_reported_again() {
+    let (_machine, agent, a, b) = pair();
+    b.client.listen(ServiceId(1), 5).unwrap();
+    let (qa, qb) = (a.qp(1), b.qp(2));
+    // Repeated every few milliseconds.
+    let asked = with_timeout(params(&a, &b, 1), 10);
+    a.client.connect(&qa, &asked, Handshake::TwoWay, b"").unwrap();
+    let first = request(&b);
+    assert_eq!(a.client.discard(first), Err(Error::ConnectionState));
+    b.client.discard(first).unwrap();
+    assert_eq!(b.client.discard(first), Err(Error::ConnectionState));
+    let second = request(&b);
+    assert!(second > first);
+    b.client.accept(second, &qb, &accepted(), b"").unwrap();
+    a.ears.cm("established", is_established);
+    b.ears.cm("established", is_established);
+    assert_eq!(b.client.discard(second), Err(Error::ConnectionState));
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
 fn a_broken_queue_pair_ends_its_connection_at_both_ends() {
     let (_machine, agent, a, b) = pair();
     let (qa, ca, qb, cb) = connect(&a, &b, 1);
@@ -328,7 +367,8 @@ fn a_broken_queue_pair_ends_its_connection_at_both_ends() {
         _ => None,
     };
     assert_eq!(b.ears.wait_for("the breach", broken), (2, EventType::QpAccessError));
-    let ended = |kind: &CmEventKind| matches!(kind, CmEventKind::Disconnected { .. });
+    // No consumer ended it.
+    let ended = |kind: &CmEventKind| *kind == CmEventKind::Disconnected { by_peer: false };
     assert_eq!(a.ears.cm("the end", ended).0, ca);
     assert_eq!(b.ears.cm("the end", ended).0, cb);
     assert_eq!((qa.state(), qb.state()), (QpState::Error, QpState::Error));

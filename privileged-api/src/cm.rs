@@ -18,7 +18,7 @@ use platform::SleepLock;
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 
-use crate::address::{CnEstId, ConnQual, IbNetEndpoint, NetAddr, NetEndpoint, Path};
+use crate::address::{CnEstId, ConnQual, IbNetEndpoint, NetAddr, NetEndpoint, Path, PrivateData};
 use crate::ep::Ep;
 use crate::ep::connect::{received, service};
 use crate::ep::state::{Trigger, is_pending};
@@ -68,6 +68,8 @@ impl Pending {
 #[derive(Default)]
 pub(crate) struct Unanswered {
     pending: BTreeMap<u64, Arc<Pending>>,
+    /// By endpoint, the identifier of the accept that arrived for it; there is one at most.
+    by_ep: BTreeMap<u64, u64>,
     last: u64,
 }
 
@@ -78,6 +80,7 @@ impl Unanswered {
 
     pub(crate) fn clear(&mut self) {
         self.pending.clear();
+        self.by_ep.clear();
     }
 
     /// Makes a new identifier, and adds what `make` returns for it.
@@ -85,6 +88,9 @@ impl Unanswered {
         self.last += 1;
         let id = CnEstId(self.last);
         let pending = make(id);
+        if let Side::Active { ep, .. } = pending.side {
+            self.by_ep.insert(ep.as_raw(), id.0);
+        }
         self.pending.insert(id.0, Arc::new(pending));
         id
     }
@@ -99,14 +105,21 @@ impl Unanswered {
     }
 
     /// Uses an identifier up.
-    fn remove(&mut self, id: CnEstId) {
-        self.pending.remove(&id.0);
+    fn remove(&mut self, id: CnEstId) -> Option<Arc<Pending>> {
+        let pending = self.pending.remove(&id.0)?;
+        if let Side::Active { ep, .. } = pending.side
+            && self.by_ep.get(&ep.as_raw()) == Some(&id.0)
+        {
+            self.by_ep.remove(&ep.as_raw());
+        }
+        Some(pending)
     }
 
-    /// Removes the accepts that the consumer has not answered for this endpoint.
+    /// Removes the accept that the consumer has not answered for this endpoint.
     pub(crate) fn forget_ep(&mut self, ep: EpHandle) {
-        self.pending
-            .retain(|_, pending| !matches!(pending.side, Side::Active { ep: owner, .. } if owner == ep));
+        if let Some(id) = self.by_ep.remove(&ep.as_raw()) {
+            self.pending.remove(&id);
+        }
     }
 }
 
@@ -162,7 +175,8 @@ impl Ia {
         let listen = listen.ok_or(Error::InvalidConnQual)?;
         core.answer(cn_est_id, |pending| {
             let Side::Passive(asked) = &pending.side else { return Err(Error::InvalidCnEstId) };
-            let request = ConnRequest { evd: listen.feed.handle, conn_qual: listen.qual, ..asked.request };
+            // The event looks like the original one (it_handoff), also in the qualifier.
+            let request = ConnRequest { evd: listen.feed.handle, ..asked.request };
             core.request(pending.connection, asked.path, request, &listen, Origin::Call);
             Ok(())
         })
@@ -178,12 +192,14 @@ impl Core {
         let _turn = pending.turn.lock(&self.shared.platform);
         self.unanswered.lock().check(id)?;
         answer(&pending)?;
-        self.unanswered.lock().remove(id);
+        let removed = self.unanswered.lock().remove(id);
+        drop(removed);
         Ok(())
     }
 
-    /// Queues a request event. If the queue is full, the request is not answered, so that the peer
-    /// times out (it_listen_create).
+    /// Queues a request event. A request that finds the queue full is discarded as if it had not
+    /// come: it is not answered and holds no place, so the peer repeats it until there is room or
+    /// its time is over (it_listen_create).
     fn request(
         &self,
         connection: ConnectionId,
@@ -202,9 +218,16 @@ impl Core {
         if pushed == Some(true) {
             return self.announce(evd, origin);
         }
-        self.unanswered.lock().remove(id);
+        let removed = self.unanswered.lock().remove(id);
+        drop(removed);
         match pushed {
-            Some(_) => self.overflow(evd, origin),
+            Some(_) => {
+                if let Ok(client) = self.client() {
+                    // Fails only if the peer withdrew the request.
+                    let _ = client.discard(connection);
+                }
+                self.overflow(evd, origin);
+            }
             None => self.no_listen_point(connection),
         }
     }
@@ -214,6 +237,23 @@ impl Core {
         if let Ok(client) = self.client() {
             // Fails only if the peer withdrew the request.
             let _ = client.reject_because(connection, Reason::INVALID_SERVICE_ID, &[], &[]);
+        }
+    }
+
+    /// Ends the peers' requests whose events were lost with their EVD, so that the consumer cannot
+    /// answer them.
+    pub(crate) fn lose_requests(&self, events: impl Iterator<Item = Event>) {
+        for event in events {
+            match event {
+                Event::ConnRequest(request) => {
+                    let pending = self.unanswered.lock().remove(request.cn_est_id);
+                    if let Some(pending) = pending {
+                        self.no_listen_point(pending.connection);
+                    }
+                }
+                Event::UdServiceRequest(request) => self.lose_ud_request(request.ud_svc_req_id),
+                _ => {}
+            }
         }
     }
 
@@ -268,7 +308,10 @@ impl Core {
         let Some(asked) = ep.concerned(event.connection).map(|control| control.path) else { return };
         match event.kind {
             CmEventKind::AcceptArrived { depths } => self.accept_arrived(ep, event, depths, ia),
-            CmEventKind::Established { depths } => self.established(ep, event, depths, ia),
+            CmEventKind::Established { depths } => {
+                let private_data = received(event.private_data);
+                self.established(ep, event.connection, depths, private_data, Origin::Dispatcher(ia));
+            }
             CmEventKind::Rejected { reason } => {
                 let (evd, handle) = (ep.connect.handle(), ep.handle);
                 let result = if reason == Reason::CONSUMER_DEFINED {
@@ -317,9 +360,17 @@ impl Core {
         self.queued(ep, queued, Origin::Dispatcher(ia));
     }
 
-    fn established(&self, ep: &Ep, event: &CmEvent<'_>, peer: ReadDepths, ia: &Ia) {
+    /// Moves the endpoint to CONNECTED and queues the event, unless another thread has done so.
+    pub(crate) fn established(
+        &self,
+        ep: &Ep,
+        connection: ConnectionId,
+        peer: ReadDepths,
+        private_data: Option<PrivateData>,
+        origin: Origin<'_>,
+    ) {
         let queued = {
-            let Some(mut control) = ep.concerned(event.connection) else { return };
+            let Some(mut control) = ep.concerned(connection) else { return };
             if ep.advance(&mut control, Trigger::Established).is_err() {
                 return;
             }
@@ -328,11 +379,11 @@ impl Core {
                 ep: ep.handle,
                 rdma_read_ird: peer.responder_resources.into(),
                 rdma_read_ord: peer.initiator_depth.into(),
-                private_data: received(event.private_data),
+                private_data,
             };
             ep.connect.queue(&mut control, established)
         };
-        self.queued(ep, queued, Origin::Dispatcher(ia));
+        self.queued(ep, queued, origin);
     }
 
     /// Handles a connection that could not be established: flushes the queue pair, changes the
@@ -359,7 +410,8 @@ impl Core {
         self.queued(ep, queued, origin);
     }
 
-    /// Handles the end of a connection that our consumer did not disconnect.
+    /// Handles the end of a connection that our consumer did not disconnect: by the peer's
+    /// consumer, or by an error at either end.
     fn disconnected(&self, ep: &Ep, event: &CmEvent<'_>, by_peer: bool, ia: &Ia) {
         let queued = {
             let Some(mut control) = ep.concerned(event.connection) else { return };
@@ -414,6 +466,7 @@ mod tests {
         assert_eq!(unanswered.get(ids[0]).err(), Some(Error::InvalidCnEstId));
         unanswered.forget_ep(EpHandle::from_raw(7));
         assert_eq!(unanswered.check(ids[1]), Err(Error::InvalidCnEstId));
+        assert!(unanswered.by_ep.is_empty());
         assert!(!ids.contains(&unanswered.add(|_| active(1))));
     }
 

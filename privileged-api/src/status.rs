@@ -78,9 +78,8 @@ pub enum Error {
     #[doc(alias = "IT_ERR_INVALID_AH")]
     InvalidAh = 22,
     /// Conn_attr.local_ack_timeout: out of range. Page it_ep_connect and the sample header name it
-    /// `IT_ERR_INVALID_ETIMEOUT`; the value is the same.
+    /// `IT_ERR_INVALID_ETIMEOUT` ([`Error::INVALID_ETIMEOUT`]); the value is the same.
     #[doc(alias = "IT_ERR_INVALID_ATIMEOUT")]
-    #[doc(alias = "IT_ERR_INVALID_ETIMEOUT")]
     InvalidAtimeout = 23,
     /// Op: no such atomic operation. Never returned: [`AtomicOp`](crate::AtomicOp) has no other values.
     #[doc(alias = "IT_ERR_INVALID_ATOMIC_OP")]
@@ -356,6 +355,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// The name that page it_ep_connect and the sample header have for
+    /// [`Error::InvalidAtimeout`].
+    #[doc(alias = "IT_ERR_INVALID_ETIMEOUT")]
+    pub const INVALID_ETIMEOUT: Error = Error::InvalidAtimeout;
+
     /// The value in the specification's enumeration.
     pub const fn as_raw(self) -> u32 {
         self as u32

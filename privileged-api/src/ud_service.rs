@@ -3,8 +3,8 @@
 //! it_ud_service_request_handle_free, it_ud_service_request, it_ud_service_reply).
 //!
 //! Owns the request handles, and the peers' requests that wait for a reply. The number of waiting
-//! requests is bounded: a request beyond the bound replaces the oldest one, which counts as a lost
-//! datagram.
+//! requests is bounded: a request beyond the bound replaces the oldest one of the peer that has the
+//! most, which counts as a lost datagram.
 //!
 //! Locks: the lock of the waiting requests is taken alone.
 
@@ -87,9 +87,18 @@ impl UdRequests {
         while taken(id) {
             id += 1 << 32;
         }
-        let dropped = if self.0.len() >= MAX_WAITING { self.0.pop_front() } else { None };
+        let full = self.0.len() >= MAX_WAITING;
+        let dropped = if full { self.oldest_of_the_most() } else { None };
+        let dropped = dropped.and_then(|place| self.0.remove(place));
         self.0.push_back(Waiting { id, from, request });
         (id, dropped.map(|waiting| waiting.request))
+    }
+
+    /// The place of the oldest request of the peer that has the most.
+    fn oldest_of_the_most(&self) -> Option<usize> {
+        let of = |peer: [u8; 16]| self.0.iter().filter(move |waiting| waiting.from == peer).count();
+        let most = self.0.iter().map(|waiting| of(waiting.from)).max()?;
+        self.0.iter().position(|waiting| of(waiting.from) == most)
     }
 
     /// Takes the oldest request with this identifier.
@@ -212,6 +221,14 @@ impl Core {
             Some(true) => self.announce(evd, origin),
             Some(false) => self.overflow(evd, origin),
             None => {}
+        }
+    }
+
+    /// Drops a request whose event is lost.
+    pub(crate) fn lose_ud_request(&self, id: u64) {
+        let request = self.ud_requests.lock().take(id);
+        if let Ok(request) = request {
+            self.disregard(request);
         }
     }
 
@@ -424,5 +441,15 @@ mod tests {
         let dropped = requests.add(most, [1; 16], ResolutionRequestId(most.into())).1;
         assert_eq!((dropped, requests.len()), (Some(ResolutionRequestId(0)), MAX_WAITING));
         assert_eq!(requests.take(0), Err(Error::InvalidUdSvcReqId));
+        // Another peer's requests replace those of the peer that has the most, and not each other.
+        let request = |n: u32| ResolutionRequestId(u64::from(most + n));
+        for n in 1..=most / 2 {
+            assert_eq!(requests.add(1000 + n, [2; 16], request(n)).1, Some(ResolutionRequestId(n.into())));
+        }
+        assert_eq!(
+            requests.add(2000, [1; 16], request(most)).1,
+            Some(ResolutionRequestId(u64::from(most / 2 + 1)))
+        );
+        assert_eq!(requests.take(1001), Ok(request(1)));
     }
 }

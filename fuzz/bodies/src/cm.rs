@@ -129,7 +129,7 @@ impl Scene {
     }
 
     fn call(&mut self, input: &mut Input<'_>) {
-        let (now, which) = (self.now, input.below(16));
+        let (now, which) = (self.now, input.below(20));
         let conn = input.pick(&self.conns).unwrap_or(ConnectionId(3));
         let listen = input.pick(&self.listens).unwrap_or(ListenId(3));
         let qp = Qpn::new(2 + input.below(6) as u32).expect("a small number");
@@ -169,9 +169,16 @@ impl Scene {
                 let sidr = input.pick(&self.resolutions).unwrap_or(ResolutionId(0));
                 if input.rarely(3) { cm.sidr_close(sidr) } else { cm.sidr_request(now, sidr) }
             }
-            _ => {
+            15 => {
                 let request = input.pick(&self.requests).unwrap_or(ResolutionRequestId(0));
                 cm.sidr_reply(request, Status::Valid, qp, QKey(0), data)
+            }
+            16 => cm.prepare_accept(now, conn, local, &AcceptParams::default(), data),
+            17 => cm.prepare_disconnect(now, conn, data),
+            18 => cm.break_off(now, conn),
+            _ => {
+                cm.release(now, conn);
+                Ok(())
             }
         };
     }
@@ -185,6 +192,9 @@ impl Scene {
     fn end(mut self) {
         self.drain();
         for id in std::mem::take(&mut self.conns) {
+            // Each call that holds a message back is followed by this.
+            self.cm.release(self.now, id);
+            self.drain();
             let _ = self.cm.abandon(self.now, id);
             self.drain();
         }

@@ -42,6 +42,8 @@ pub use types::{
     ResolutionReply, ResolutionRequestId, SidrParams, Stats, Table,
 };
 
+pub use release::DISCONNECT_PRIVATE_DATA_LEN;
+
 use kept::Kept;
 use passive::Listener;
 use recent::Recent;
@@ -200,7 +202,9 @@ impl Cm {
         let before = conn.state;
         let after = before.next(by)?;
         conn.state = after;
-        let listen = conn.listen;
+        // A message that was held back belongs to the state before.
+        conn.held = false;
+        let (listen, peer) = (conn.listen, conn.remote_gid);
         if after == State::TimeWait {
             conn.timer = Some(now + conn.time_wait);
         }
@@ -208,7 +212,7 @@ impl Cm {
             conn.limit = None;
         }
         if before.is_pending_request() && !after.is_pending_request() {
-            self.leave_backlog(listen);
+            self.leave_backlog(listen, peer);
         }
         if after.is_over() {
             self.conns.release_local_qp(id);
@@ -228,10 +232,31 @@ impl Cm {
         }
     }
 
+    /// Keeps a message until [`Cm::release`] sends it. No timer runs meanwhile, and a repeated
+    /// message of the peer is not answered with it.
+    fn hold(&mut self, id: ConnectionId, mad: [u8; mad::LEN]) {
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.message = Kept::new(&mad);
+            conn.held = true;
+            conn.timer = None;
+        }
+        self.conns.rearm(id);
+    }
+
+    /// Sends the message that [`Cm::prepare_accept`] or [`Cm::prepare_disconnect`] held back,
+    /// unless the connection's state has changed since.
+    pub fn release(&mut self, now: Instant, id: ConnectionId) {
+        let held = self.conns.get(id).filter(|conn| conn.held).map(|conn| conn.message.get());
+        if let Some(mad) = held {
+            self.send_until_answered(now, id, mad);
+        }
+    }
+
     /// Sends a message, keeps it, and sends it again until it is answered.
     fn send_until_answered(&mut self, now: Instant, id: ConnectionId, mad: [u8; mad::LEN]) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         conn.message = Kept::new(&mad);
+        conn.held = false;
         conn.retries_left = conn.max_retries;
         conn.timer = Some(now + conn.response_time);
         self.out.send(conn.local_gid, conn.remote_gid, mad);
@@ -242,7 +267,9 @@ impl Cm {
     fn send_again(&mut self, id: ConnectionId) {
         let Some(conn) = self.conns.get(id) else { return };
         self.out.stats.duplicates += 1;
-        self.out.send(conn.local_gid, conn.remote_gid, conn.message.get());
+        if !conn.held {
+            self.out.send(conn.local_gid, conn.remote_gid, conn.message.get());
+        }
     }
 
     /// Sends an MRA: the consumer has not answered the peer's request or reply yet.

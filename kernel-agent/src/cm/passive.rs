@@ -1,10 +1,13 @@
 //! The passive side: listening points, requests, accept, and the end of the handshake (IBTA vol. 1
 //! section 12.9.7.2, figure 127).
 
+use alloc::collections::BTreeMap;
+use core::time::Duration;
+
 use platform::Instant;
 use roce::cm::req::TransportService;
 use roce::cm::{CommId, Datagram, Message, ip_cm, mra, rej, rep, req, rtu};
-use roce::{Path, PathMtu, QKey, ServiceId, TimeoutCode, mad};
+use roce::{Gid, Path, PathMtu, QKey, ServiceId, TimeoutCode, mad};
 
 use super::kept::Kept;
 use super::state::{Illegal, State, Trigger};
@@ -12,31 +15,56 @@ use super::table::Connection;
 use super::types::{
     AcceptParams, ConnectionId, Error, Event, ListenId, LocalQp, PrivateData, Request, Table,
 };
-use super::{Arrival, Cm, Unexpected, field, rejection};
+use super::{Arrival, Cm, SHORTEST_WAIT, Unexpected, field, rejection};
 
 /// A listening point.
 pub(super) struct Listener {
     pub service: ServiceId,
     backlog: u32,
     waiting: u32,
+    /// Of those, the requests of each peer that has any.
+    by_peer: BTreeMap<Gid, u32>,
 }
 
-#[cfg(test)]
 impl Listener {
+    /// Whether one more request of this peer may wait. One peer can have half of the places, so it
+    /// cannot keep all others out.
+    fn has_place(&self, peer: Gid) -> bool {
+        let share = self.backlog.div_ceil(2);
+        self.waiting < self.backlog && self.by_peer.get(&peer).is_none_or(|&waiting| waiting < share)
+    }
+
+    fn enter(&mut self, peer: Gid) {
+        self.waiting += 1;
+        *self.by_peer.entry(peer).or_default() += 1;
+    }
+
+    fn leave(&mut self, peer: Gid) {
+        self.waiting = self.waiting.saturating_sub(1);
+        if let Some(waiting) = self.by_peer.get_mut(&peer) {
+            *waiting = waiting.saturating_sub(1);
+            if *waiting == 0 {
+                self.by_peer.remove(&peer);
+            }
+        }
+    }
+
+    #[cfg(test)]
     pub fn waiting(&self) -> u32 {
+        assert_eq!(self.waiting, self.by_peer.values().sum());
         self.waiting
     }
 }
 
 impl Cm {
-    /// Listens for requests to `service`. At most `backlog` of them can wait for an answer; further
-    /// requests are dropped, so that their senders try again until they give up (IT-API 2.1,
-    /// it_listen_create).
+    /// Listens for requests to `service`. At most `backlog` of them can wait for an answer, and at
+    /// most half of that from one peer; further requests are dropped, so that their senders try
+    /// again until they give up (IT-API 2.1, it_listen_create).
     pub fn listen(&mut self, service: ServiceId, backlog: u32) -> Result<ListenId, Error> {
         if self.services.contains_key(&service) {
             return Err(Error::ServiceInUse(service));
         }
-        let listener = Listener { service, backlog, waiting: 0 };
+        let listener = Listener { service, backlog, waiting: 0, by_peer: BTreeMap::new() };
         let id = self.listeners.insert(|_| listener).map(ListenId).ok_or(Error::Full(Table::Listeners))?;
         self.services.insert(service, id);
         Ok(id)
@@ -54,15 +82,40 @@ impl Cm {
         self.services.get(&service).copied()
     }
 
-    pub(super) fn leave_backlog(&mut self, listen: Option<ListenId>) {
+    pub(super) fn leave_backlog(&mut self, listen: Option<ListenId>, peer: Gid) {
         if let Some(listener) = listen.and_then(|id| self.listeners.get_mut(id.0)) {
-            listener.waiting = listener.waiting.saturating_sub(1);
+            listener.leave(peer);
         }
+    }
+
+    /// How long a request may wait for the consumer without a repetition: as long as the peer
+    /// repeats it and waits, and a peer that was asked for patience once more. A peer that was
+    /// silent for so long has given up, and its REJ was lost.
+    fn request_time(&self, req: &req::Repr) -> Duration {
+        let attempts = u32::from(req.max_cm_retries) + 1;
+        let each = self.response_time(req.remote_cm_timeout, req.primary_path.local_ack_timeout);
+        let patience = self.config.patience.map_or(Duration::ZERO, TimeoutCode::duration);
+        (attempts * each + patience).min(2 * self.config.longest_wait.max(SHORTEST_WAIT))
     }
 
     /// Accepts a request: sends a REP. [`Event::Established`] follows, or [`Event::Rejected`] or
     /// [`Event::TimedOut`]. Private data: at most 196 bytes.
     pub fn accept(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        local: LocalQp,
+        params: &AcceptParams,
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        self.prepare_accept(now, id, local, params, private_data)?;
+        self.release(now, id);
+        Ok(())
+    }
+
+    /// As [`Cm::accept`], but the REP is not sent before [`Cm::release`]: the queue pair has to be
+    /// ready for what the REP invites.
+    pub fn prepare_accept(
         &mut self,
         now: Instant,
         id: ConnectionId,
@@ -110,7 +163,7 @@ impl Cm {
         self.step(now, id, Trigger::Accept)?;
         self.conns.learn_local_qp(id, local.qpn);
         self.conns.learn_remote_qp(id, remote_qpn);
-        self.send_until_answered(now, id, mad);
+        self.hold(id, mad);
         Ok(())
     }
 
@@ -144,14 +197,14 @@ impl Cm {
             let (from, to, by) = (conn.state, State::ReqRcvd, Trigger::Req);
             return Err(Illegal { from, to, by }.into());
         }
-        let was = conn.listen;
+        let (was, peer) = (conn.listen, conn.remote_gid);
         let listener = self.listeners.get_mut(to.0).ok_or(Error::NoSuchListener)?;
         if was != Some(to) {
-            if listener.waiting >= listener.backlog {
+            if !listener.has_place(peer) {
                 return Err(Error::Full(Table::Listeners));
             }
-            listener.waiting += 1;
-            self.leave_backlog(was);
+            listener.enter(peer);
+            self.leave_backlog(was, peer);
         }
         let conn = self.conns.get_mut(id).ok_or(Error::NoSuchConnection)?;
         conn.listen = Some(to);
@@ -175,6 +228,10 @@ impl Cm {
         by: Trigger,
         private_data: Option<PrivateData>,
     ) -> Result<(), Error> {
+        if let Some(conn) = self.conns.get(id).filter(|conn| conn.held) {
+            // The REP was not sent, so this does not confirm it.
+            return Err(Illegal { from: conn.state, to: State::Established, by }.into());
+        }
         self.step(now, id, by)?;
         if let Some(conn) = self.conns.get_mut(id) {
             conn.timer = None;
@@ -226,7 +283,7 @@ impl Cm {
             return Ok(());
         }
         let listener = self.listeners.get_mut(listen.0).ok_or(Unexpected)?;
-        if listener.waiting >= listener.backlog {
+        if !listener.has_place(from.remote_gid) {
             self.out.stats.overflowed += 1;
             return Ok(());
         }
@@ -235,12 +292,14 @@ impl Cm {
         let no_time = TimeoutCode::default();
         let response_time = self.response_time(req.local_cm_timeout, req.primary_path.local_ack_timeout);
         let time_wait = self.response_time(req.primary_path.local_ack_timeout, no_time);
+        let gives_up = now + self.request_time(req);
         let id = self.conns.insert(|comm| Connection {
             tid,
             listen: Some(listen),
             response_time,
             max_retries: req.max_cm_retries,
             time_wait,
+            timer: Some(gives_up),
             message: Kept::new(mad),
             ..Connection::new(State::Listen, from.local_gid, from.remote_gid, comm)
         });
@@ -249,7 +308,7 @@ impl Cm {
             return Ok(());
         };
         if let Some(listener) = self.listeners.get_mut(listen.0) {
-            listener.waiting += 1;
+            listener.enter(from.remote_gid);
         }
         self.step(now, id, Trigger::Req)?;
         self.conns.learn_remote(id, req.local_comm_id);
@@ -267,7 +326,14 @@ impl Cm {
             return Err(Unexpected);
         }
         match conn.state {
-            State::ReqRcvd | State::MraReqSent => self.ask_for_patience(now, id, mra::Acknowledged::Req),
+            State::ReqRcvd | State::MraReqSent => {
+                let waits = request_of(conn).map(|req| self.request_time(&req));
+                if let (Some(waits), Some(conn)) = (waits, self.conns.get_mut(id)) {
+                    conn.timer = Some(now + waits);
+                }
+                self.conns.rearm(id);
+                self.ask_for_patience(now, id, mra::Acknowledged::Req);
+            }
             State::RepSent | State::MraRepRcvd => self.send_again(id),
             // The answer arrived, or the connection is over.
             _ => self.out.stats.duplicates += 1,

@@ -1,5 +1,8 @@
 //! The end of connections and of attempts: reject, disconnect, the peer's messages about them, and
 //! the timers (IBTA vol. 1 sections 12.9.7.3 and 12.9.8).
+//!
+//! A DREQ does not say whether a consumer or an error ended the connection. A DREQ that follows an
+//! error therefore ends in [`BROKEN`], in bytes of the private data that no consumer can write.
 
 use platform::Instant;
 use roce::cm::{Datagram, dreq, lap, mra, rej, rtu};
@@ -8,6 +11,11 @@ use roce::{Gid, Qpn};
 use super::state::{Illegal, State, Trigger};
 use super::types::{Cause, ConnectionId, Error, Event, PrivateData, Rejection};
 use super::{Arrival, Cm, SHORTEST_WAIT, Unexpected, field};
+
+/// The end of the private data of a DREQ that follows an error.
+const BROKEN: [u8; 8] = *b"IT-BROKE";
+/// The bytes of private data that a consumer can send with a DREQ.
+pub const DISCONNECT_PRIVATE_DATA_LEN: usize = dreq::PRIVATE_DATA_LEN - BROKEN.len();
 
 impl Cm {
     /// Rejects a request or a reply: sends a REJ. The connection is gone. Private data: at most 148
@@ -33,19 +41,47 @@ impl Cm {
         self.step(now, id, Trigger::Reject).map(drop)
     }
 
-    /// Ends a connection, or gives up an attempt of ours: sends a DREQ (at most 220 bytes of
-    /// private data), or a REJ (at most 148) if the connection is not established yet. An event,
+    /// Ends a connection, or gives up an attempt of ours: sends a DREQ with the private data (at
+    /// most 212 bytes), or a REJ without it if the connection is not established yet. An event,
     /// [`Event::Released`], follows only a DREQ.
     pub fn disconnect(&mut self, now: Instant, id: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
+        self.prepare_disconnect(now, id, private_data)?;
+        self.release(now, id);
+        Ok(())
+    }
+
+    /// As [`Cm::disconnect`], but a DREQ is not sent before [`Cm::release`]: the peer must not
+    /// learn of the end before the queue pair has stopped.
+    pub fn prepare_disconnect(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        private_data: &[u8],
+    ) -> Result<(), Error> {
         self.uncongested()?;
         let state = self.conns.get(id).ok_or(Error::NoSuchConnection)?.state;
-        if state.next(Trigger::Withdraw).is_ok() {
-            let private_data = field(private_data)?;
-            return self.withdraw(now, id, rej::Reason::CONSUMER_DEFINED, private_data);
+        let established = state.next(Trigger::Withdraw).is_err();
+        if established {
+            state.next(Trigger::Disconnect)?;
         }
-        state.next(Trigger::Disconnect)?;
-        let private_data = field(private_data)?;
-        self.send_dreq(now, id, private_data)
+        let private_data: [u8; DISCONNECT_PRIVATE_DATA_LEN] = field(private_data)?;
+        if !established {
+            // The consumer did not reject, so the reason is not the consumer's.
+            return self.withdraw(now, id, rej::Reason::TIMEOUT);
+        }
+        let mut whole = [0; dreq::PRIVATE_DATA_LEN];
+        whole[..DISCONNECT_PRIVATE_DATA_LEN].copy_from_slice(&private_data);
+        self.hold_dreq(now, id, whole)
+    }
+
+    /// Ends a connection that broke: sends a DREQ that says so. [`Event::Released`] follows.
+    pub fn break_off(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
+        self.uncongested()?;
+        let mut whole = [0; dreq::PRIVATE_DATA_LEN];
+        whole[DISCONNECT_PRIVATE_DATA_LEN..].copy_from_slice(&BROKEN);
+        self.hold_dreq(now, id, whole)?;
+        self.release(now, id);
+        Ok(())
     }
 
     /// Ends a connection or an attempt without reporting it to the consumer, which gives up the
@@ -55,18 +91,19 @@ impl Cm {
         let state = self.conns.get(id).ok_or(Error::NoSuchConnection)?.state;
         self.mute(id);
         self.conns.release_local_qp(id);
-        let none = [0; rej::PRIVATE_DATA_LEN];
         if state.is_pending_request() {
-            self.send_rej(id, rej::Reason::CONSUMER_DEFINED, &[], none);
+            // The consumer did not reject, so the reason is not the consumer's (IT-API 2.1 appendix
+            // A, it_ep_free).
+            self.send_rej(id, rej::Reason::TIMEOUT, &[], [0; rej::PRIVATE_DATA_LEN]);
             return self.step(now, id, Trigger::Reject).map(drop);
         }
         if state.next(Trigger::Withdraw).is_ok() {
-            // The consumer did not reject, so the reason is not the consumer's (IT-API 2.1 appendix
-            // A, it_ep_free).
-            return self.withdraw(now, id, rej::Reason::TIMEOUT, none);
+            return self.withdraw(now, id, rej::Reason::TIMEOUT);
         }
         if state.next(Trigger::Disconnect).is_ok() {
-            return self.send_dreq(now, id, [0; dreq::PRIVATE_DATA_LEN]);
+            self.hold_dreq(now, id, [0; dreq::PRIVATE_DATA_LEN])?;
+            self.release(now, id);
+            return Ok(());
         }
         // Over already; a timer removes what is left.
         Ok(())
@@ -78,23 +115,17 @@ impl Cm {
         }
     }
 
-    fn withdraw(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        reason: rej::Reason,
-        private_data: [u8; rej::PRIVATE_DATA_LEN],
-    ) -> Result<(), Error> {
+    fn withdraw(&mut self, now: Instant, id: ConnectionId, reason: rej::Reason) -> Result<(), Error> {
         let unknown = self.conns.get(id).is_some_and(|conn| conn.remote_comm.is_none());
         // A peer whose communication id is not known here finds its connection only for this
         // reason.
         let reason = if unknown { rej::Reason::TIMEOUT } else { reason };
-        self.send_rej(id, reason, &[], private_data);
+        self.send_rej(id, reason, &[], [0; rej::PRIVATE_DATA_LEN]);
         self.mute(id);
         self.step(now, id, Trigger::Withdraw).map(drop)
     }
 
-    fn send_dreq(
+    fn hold_dreq(
         &mut self,
         now: Instant,
         id: ConnectionId,
@@ -109,7 +140,7 @@ impl Cm {
             remote_qpn: conn.remote_qpn.unwrap_or_default(),
             private_data,
         };
-        self.send_until_answered(now, id, Datagram { tid, message: message.into() }.emit());
+        self.hold(id, Datagram { tid, message: message.into() }.emit());
         Ok(())
     }
 
@@ -128,10 +159,10 @@ impl Cm {
             self.report(id, Event::Disconnected { conn: id, cause, private_data });
             self.mute(id);
             // Legal in this state.
-            let _ = self.send_dreq(now, id, [0; dreq::PRIVATE_DATA_LEN]);
+            let _ = self.break_off(now, id);
         } else {
             self.report(id, Event::TimedOut { conn: id, state });
-            let _ = self.withdraw(now, id, rej::Reason::STALE_CONNECTION, [0; rej::PRIVATE_DATA_LEN]);
+            let _ = self.withdraw(now, id, rej::Reason::STALE_CONNECTION);
         }
         true
     }
@@ -146,7 +177,7 @@ impl Cm {
             State::RepSent | State::MraRepRcvd => mra::Acknowledged::Rep,
             _ => return Err(Unexpected),
         };
-        if conn.remote_gid != from.remote_gid || !theirs || mra.acknowledged != about {
+        if conn.remote_gid != from.remote_gid || !theirs || mra.acknowledged != about || conn.held {
             return Err(Unexpected);
         }
         // A peer cannot make us keep the connection for ever.
@@ -219,10 +250,13 @@ impl Cm {
         }
         let before = self.step(now, id, Trigger::Dreq)?;
         self.out.send(from.local_gid, from.remote_gid, drep);
-        let private_data = PrivateData::new(&dreq.private_data);
+        let (cause, private_data) = match dreq.private_data.ends_with(&BROKEN) {
+            true => (Cause::Broken, PrivateData::EMPTY),
+            false => (Cause::Peer, PrivateData::new(&dreq.private_data)),
+        };
         let event = match before {
             State::DreqSent => Event::Released { conn: id, answered: true, private_data },
-            _ => Event::Disconnected { conn: id, cause: Cause::Peer, private_data },
+            _ => Event::Disconnected { conn: id, cause, private_data },
         };
         self.step(now, id, Trigger::SendDrep)?;
         self.report(id, event);

@@ -2,10 +2,12 @@
 //! 12.11; IT-API 2.1, it_ud_service_request).
 //!
 //! A request of ours lives from `sidr_open` to `sidr_close` and can be sent any number of times
-//! under the same id. A peer's request waits for our answer; when there are too many, the oldest is
-//! dropped.
+//! under the same id. A peer's request waits for our answer; when there are too many, the oldest of
+//! the peer that has the most is dropped.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::time::Duration;
 
 use platform::Instant;
@@ -49,7 +51,6 @@ pub(super) struct Resolutions {
     timers: BTreeSet<(Instant, u64)>,
     theirs: Slab<Theirs>,
     by_peer: BTreeMap<(Gid, u32, u64), u64>,
-    arrived: BTreeMap<u64, u64>,
     next_order: u64,
 }
 
@@ -62,7 +63,6 @@ impl Resolutions {
             timers: BTreeSet::new(),
             theirs: Slab::new(limit),
             by_peer: BTreeMap::new(),
-            arrived: BTreeMap::new(),
             next_order: 0,
         }
     }
@@ -91,9 +91,25 @@ impl Resolutions {
 
     fn take_theirs(&mut self, id: u64) -> Option<Theirs> {
         let theirs = self.theirs.remove(id)?;
-        self.arrived.remove(&theirs.order);
         self.by_peer.remove(&(theirs.from.remote_gid, theirs.request_id, theirs.tid));
         Some(theirs)
+    }
+
+    /// The oldest request of the peer that has the most; of several such peers, the oldest of all.
+    /// Looks at each request.
+    fn oldest_of_the_most(&self) -> Option<u64> {
+        // Of each peer: how many requests it has, and the order and id of the oldest. The map has
+        // the requests of one peer side by side.
+        let mut peers: Vec<(Gid, usize, (u64, u64))> = Vec::new();
+        for (&(gid, ..), &id) in &self.by_peer {
+            let oldest = (self.theirs.get(id)?.order, id);
+            match peers.last_mut().filter(|(last, ..)| *last == gid) {
+                Some((_, count, first)) => (*count, *first) = (*count + 1, oldest.min(*first)),
+                None => peers.push((gid, 1, oldest)),
+            }
+        }
+        let most = peers.iter().max_by_key(|(_, count, (order, _))| (*count, Reverse(*order)));
+        most.map(|&(_, _, (_, id))| id)
     }
 
     fn add_theirs(&mut self, from: &Arrival, tid: u64, req: &sidr::ReqRepr) -> Option<u64> {
@@ -103,13 +119,12 @@ impl Resolutions {
         let id = match self.theirs.insert(make) {
             Some(id) => id,
             None => {
-                let (_, &oldest) = self.arrived.first_key_value()?;
-                self.take_theirs(oldest);
+                let dropped = self.oldest_of_the_most()?;
+                self.take_theirs(dropped);
                 self.theirs.insert(make)?
             }
         };
         self.next_order += 1;
-        self.arrived.insert(order, id);
         self.by_peer.insert((from.remote_gid, request_id, tid), id);
         Some(id)
     }
@@ -210,6 +225,11 @@ impl Cm {
         self.recent.remember((theirs.from.remote_gid, theirs.request_id, theirs.tid), mad);
         self.out.send(theirs.from.local_gid, theirs.from.remote_gid, mad);
         Ok(())
+    }
+
+    /// Whether a peer's request still waits for an answer.
+    pub fn sidr_waits(&self, id: ResolutionRequestId) -> bool {
+        self.resolutions.theirs.get(id.0).is_some()
     }
 
     /// Removes a peer's request without an answer.

@@ -199,6 +199,9 @@ pub(super) const TABLE: &[(State, Trigger, State)] = &[
     (DreqSent, Trigger::Drep, TimeWait),
     (ReqSent, Trigger::Timeout, Idle),
     (MraReqRcvd, Trigger::Timeout, Idle),
+    // The peer gave up its request, and its REJ was lost.
+    (ReqRcvd, Trigger::Timeout, Idle),
+    (MraReqSent, Trigger::Timeout, Idle),
     (RepSent, Trigger::Timeout, TimeWait),
     (MraRepRcvd, Trigger::Timeout, TimeWait),
     (RepRcvd, Trigger::Timeout, TimeWait),

@@ -41,6 +41,8 @@ pub(super) struct Connection {
     pub armed: Option<Instant>,
     /// No event is reported any more.
     pub muted: bool,
+    /// `message` has not been sent: it waits for [`super::Cm::release`].
+    pub held: bool,
     /// The message that was sent last and may have to be sent again; in ReqRcvd, the REQ that was
     /// received.
     pub message: Kept,
@@ -69,6 +71,7 @@ impl Connection {
             limit: None,
             armed: None,
             muted: false,
+            held: false,
             message: Kept::default(),
         }
     }

@@ -321,8 +321,10 @@ impl Rejection {
 /// Why a connection ended without a call of our consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The peer disconnected.
+    /// The peer's consumer disconnected, or the peer does not say why it did.
     Peer,
+    /// An error at the peer.
+    Broken,
     /// The peer's queue pair asks for a new connection, so this one no longer exists there.
     Stale,
 }
@@ -394,7 +396,7 @@ pub enum Event {
         /// The state before.
         state: State,
     },
-    /// The peer ended the connection. The DREP has been sent.
+    /// The connection ended at the peer. The DREP has been sent.
     Disconnected {
         /// The connection.
         conn: ConnectionId,

@@ -3,8 +3,6 @@
 //!
 //! Locks: the manager's `tables`, never across a command or an upcall.
 
-use alloc::boxed::Box;
-
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 use roce::{PathMtu, Psn};
@@ -15,15 +13,23 @@ use crate::connect::{Handshake, QpSetup, gid_index, with_hop_limit};
 use crate::{CmEvent, CmEventKind};
 
 impl ConnectionManager {
-    /// Acts on the oldest notice in the inbox; false if there is none. In the dispatcher thread.
+    /// Acts on all notices that are in the inbox now; returns whether there were any. In the
+    /// dispatcher thread.
+    ///
+    /// Meanwhile it takes datagrams from QP1, so that a flood does not keep others out for as long
+    /// as the clients' upcalls take; nothing acts on these datagrams before this returns.
     pub(crate) fn dispatch(&self) -> bool {
-        let notice = self.tables.lock().inbox.pop_front();
-        match notice {
-            None => return false,
-            Some(Notice::Established(id)) => self.report_established(id, &[]),
-            Some(Notice::Cm(event)) => self.on_event(*event),
+        let waiting = self.tables.lock().inbox.len();
+        for _ in 0..waiting {
+            let notice = self.tables.lock().inbox.pop_front();
+            match notice {
+                None => break,
+                Some(Notice::Established(id)) => self.report_established(id, &[]),
+                Some(Notice::Cm(event)) => self.on_event(*event),
+            }
+            self.take_in();
         }
-        true
+        waiting > 0
     }
 
     /// Reports that a connection is established; not if it is over by now.
@@ -71,7 +77,9 @@ impl ConnectionManager {
             cm::Event::Rejected(rejection) => {
                 let kind = match rejection.state {
                     state if state.is_pending_request() => CmEventKind::Withdrawn,
-                    cm::State::Established => CmEventKind::Disconnected { by_peer: true },
+                    cm::State::Established => {
+                        CmEventKind::Disconnected { by_peer: rejection.reason == Reason::CONSUMER_DEFINED }
+                    }
                     _ => CmEventKind::Rejected { reason: rejection.reason },
                 };
                 self.over(rejection.conn, kind, rejection.ari(), &rejection.private_data);
@@ -84,8 +92,9 @@ impl ConnectionManager {
                 };
                 self.over(conn, kind, &[], &[]);
             }
-            cm::Event::Disconnected { conn, private_data, .. } => {
-                self.over(conn, CmEventKind::Disconnected { by_peer: true }, &[], &private_data);
+            cm::Event::Disconnected { conn, cause, private_data } => {
+                let by_peer = cause == cm::Cause::Peer;
+                self.over(conn, CmEventKind::Disconnected { by_peer }, &[], &private_data);
             }
             cm::Event::Released { conn, private_data, .. } => {
                 self.over(conn, CmEventKind::Disconnected { by_peer: false }, &[], &private_data);
@@ -130,7 +139,7 @@ impl ConnectionManager {
             peer: request.depths,
             handshake: Handshake::TwoWay,
         };
-        tables.ends.insert(id, Box::new(end));
+        tables.insert(id, end);
         drop(tables);
         let kind = CmEventKind::Request {
             listen: request.listen,
@@ -164,9 +173,8 @@ impl ConnectionManager {
             (qp, end.setup, end.handshake)
         };
         if handshake == Handshake::TwoWay && !setup.depths.fit(reply.depths) {
-            // The peer's agent reports this as a rejection by its peer's consumer.
-            self.refuse(&mut self.tables.lock(), id, Reason::CONSUMER_DEFINED);
             let reason = Reason::INSUFFICIENT_RESPONDER_RESOURCES;
+            self.refuse(&mut self.tables.lock(), id, reason);
             return self.over(id, CmEventKind::Rejected { reason }, &[], &[]);
         }
         let moved = qp.modify(&setup.to_rtr()).and_then(|()| match handshake {

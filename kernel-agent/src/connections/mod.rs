@@ -4,16 +4,23 @@
 //! returns are sent under that lock; its events go to the inbox. The dispatcher thread takes from
 //! the inbox, moves the queue pair, and then reports the event to the client, with no lock held.
 //!
+//! The dispatcher thread moves what QP1 received into the `intake`, acts on some of it in each
+//! round, and empties the inbox in the same round. So whatever peers send, the inbox stays short
+//! and each peer gets its turn.
+//!
 //! Locks: `tables` (spins; before `qp1` and the send queue of QP1; never held across a command or
-//! an upcall), `qp1` (spins, leaf).
+//! an upcall), `qp1` and `intake` (spin, leaves).
 
 mod arrivals;
+mod intake;
 mod resolutions;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Bound;
+use core::sync::atomic::Ordering;
 
 use nic_abi::admin::QpState;
 use nic_abi::registers::Identity;
@@ -30,10 +37,19 @@ use crate::cm::{
 use crate::connect::{Handshake, QpSetup, gid_index, with_hop_limit};
 use crate::gsi::Gsi;
 use crate::{Client, CmEvent, CmEventKind, Error, Qp, QpType, Resource};
+use intake::{Datagram, Intake};
 use resolutions::{RESOLUTIONS, Resolution};
 
-/// Requests that may wait for one listening point's client.
-const BACKLOG: u32 = 256;
+/// Requests that may wait for one listening point's client; half of them from one peer.
+const BACKLOG: u32 = 1 << 12;
+
+/// Datagrams that the dispatcher thread acts on in one round.
+const DATAGRAMS: usize = 32;
+/// Notices in the inbox from which on no datagram and no timer is acted on. One datagram causes a
+/// few at most, the timers of one round at most 64, and each client's call one.
+const INBOX: usize = 64;
+/// Entries of a table that are looked at under one lock.
+const LOOKED_AT: usize = 256;
 
 /// The connections, listening points and service resolutions of an agent.
 pub(crate) struct ConnectionManager {
@@ -43,6 +59,7 @@ pub(crate) struct ConnectionManager {
     signal: Arc<Signal>,
     /// QP1 while the agent is open.
     qp1: Mutex<Option<Arc<Gsi>>>,
+    intake: Mutex<Intake>,
     tables: Mutex<Tables>,
 }
 
@@ -123,9 +140,12 @@ impl Tables {
 
     /// Whether the client may have another connection.
     fn admits(&self, client: &Client) -> bool {
-        let most = client.max_connections();
-        let of_it = || self.ends.values().filter(|end| core::ptr::eq(&*end.client, client));
-        most == u32::MAX || of_it().count() < most as usize
+        client.connections.load(Ordering::Relaxed) < client.max_connections()
+    }
+
+    fn insert(&mut self, id: ConnectionId, end: End) {
+        end.client.connections.fetch_add(1, Ordering::Relaxed);
+        self.ends.insert(id, Box::new(end));
     }
 
     fn end(&self, client: &Client, id: ConnectionId) -> Result<&End, Error> {
@@ -136,16 +156,22 @@ impl Tables {
     /// Forgets an end that is over.
     fn remove(&mut self, id: ConnectionId) -> Option<End> {
         let end = *self.ends.remove(&id)?;
-        if let Some(qp) = &end.qp
-            && qp.connection() == Some(id)
-        {
-            qp.set_connection(None);
-        }
+        end.detach(id);
         Some(end)
     }
 }
 
 impl End {
+    /// Takes the end out of the records of its queue pair and its client.
+    fn detach(&self, id: ConnectionId) {
+        self.client.connections.fetch_sub(1, Ordering::Relaxed);
+        if let Some(qp) = &self.qp
+            && qp.connection() == Some(id)
+        {
+            qp.set_connection(None);
+        }
+    }
+
     fn report(&self, id: ConnectionId, kind: CmEventKind, information: &[u8], private_data: &[u8]) {
         let event = CmEvent { connection: id, context: self.context, kind, information, private_data };
         self.client.upcall(|up| up.connection(event));
@@ -204,6 +230,7 @@ impl ConnectionManager {
             identity,
             signal,
             qp1: Mutex::new(None),
+            intake: Mutex::default(),
             tables: Mutex::new(Tables {
                 cm: Cm::new(config),
                 listens: BTreeMap::new(),
@@ -267,12 +294,16 @@ impl ConnectionManager {
         }
     }
 
-    /// Carries out actions that were held back.
-    fn carry_out_all(&self, held_back: Vec<Action>) {
+    /// Sends what a connection's call held back: the actions, and the message that the state
+    /// machine keeps.
+    fn send_held_back(&self, id: ConnectionId, actions: Vec<Action>) {
+        let now = self.platform.now();
         let mut tables = self.tables.lock();
-        for action in held_back {
+        for action in actions {
             self.carry_out(&mut tables, action);
         }
+        tables.cm.release(now, id);
+        self.flush(&mut tables);
     }
 
     /// Ends what is left of a connection without reporting it to the client; `None` if it was over.
@@ -360,7 +391,7 @@ impl ConnectionManager {
             peer: ReadDepths::default(),
             handshake,
         };
-        tables.ends.insert(id, Box::new(end));
+        tables.insert(id, end);
         qp.set_connection(Some(id));
         self.flush(&mut tables);
         Ok(id)
@@ -377,7 +408,7 @@ impl ConnectionManager {
         connectable(client, qp)?;
         self.check_depths(params.depths)?;
         let now = self.platform.now();
-        let (held_back, modify) = {
+        let modify = {
             let mut tables = self.tables.lock();
             // As in `connect`.
             let qpn = connectable(client, qp)?;
@@ -389,9 +420,9 @@ impl ConnectionManager {
             let rnr_retry_count = params.rnr_retry_count.min(end.setup.rnr_retry_count);
             let receive_psn = tables.psn();
             let answer = AcceptParams { rnr_retry_count, ..*params };
-            tables.cm.accept(now, id, LocalQp::new(qpn, receive_psn), &answer, private_data)?;
+            let local = LocalQp::new(qpn, receive_psn);
             // The reply must not arrive before the queue pair is ready for what it invites.
-            let held_back = tables.hold_back();
+            tables.cm.prepare_accept(now, id, local, &answer, private_data)?;
             let end = tables.ends.get_mut(&id).ok_or(Error::ConnectionState)?;
             end.context = qp.context();
             end.qp = Some(qp.clone());
@@ -401,14 +432,14 @@ impl ConnectionManager {
                 ..params.depths
             };
             qp.set_connection(Some(id));
-            (held_back, end.setup.to_rtr())
+            end.setup.to_rtr()
         };
         if let Err(error) = qp.modify(&modify) {
             // The peer may have ended the connection meanwhile, and with it the queue pair. Then
             // the accept took effect, and the event that reports the end follows it.
             return if self.abandon(id) { Err(error) } else { Ok(()) };
         }
-        self.carry_out_all(held_back);
+        self.send_held_back(id, Vec::new());
         Ok(())
     }
 
@@ -462,6 +493,18 @@ impl ConnectionManager {
         Ok(())
     }
 
+    /// Forgets a request that waits for an answer, as if it had not come.
+    pub(crate) fn discard(&self, client: &Client, id: ConnectionId) -> Result<(), Error> {
+        let now = self.platform.now();
+        let mut tables = self.tables.lock();
+        tables.end(client, id)?;
+        tables.cm.discard(now, id)?;
+        let end = tables.remove(id);
+        drop(tables);
+        drop(end);
+        Ok(())
+    }
+
     pub(crate) fn disconnect(
         &self,
         client: &Client,
@@ -471,7 +514,7 @@ impl ConnectionManager {
         let now = self.platform.now();
         let mut tables = self.tables.lock();
         let qp = tables.end(client, id)?.qp.clone();
-        tables.cm.disconnect(now, id, private_data)?;
+        tables.cm.prepare_disconnect(now, id, private_data)?;
         let held_back = tables.hold_back();
         let removed = match tables.cm.state(id) {
             cm::State::DreqSent => None,
@@ -484,7 +527,7 @@ impl ConnectionManager {
             None => Ok(()),
         };
         drop(removed);
-        self.carry_out_all(held_back);
+        self.send_held_back(id, held_back);
         match result {
             // Destroyed at the same time.
             Err(Error::Gone) => Ok(()),
@@ -513,33 +556,43 @@ impl ConnectionManager {
     /// Ends all connections, listening points and service resolutions of a client.
     pub(crate) fn detach(&self, client: &Client) {
         let of = |other: &Arc<Client>| core::ptr::eq(&**other, client);
-        let listens: Vec<ListenId> = {
-            let tables = self.tables.lock();
-            tables.listens.iter().filter(|(_, listen)| of(&listen.client)).map(|(&id, _)| id).collect()
-        };
-        for listen in listens {
+        for listen in self.all_of(|tables| &tables.listens, |listen: &Listen| of(&listen.client)) {
             let _ = self.stop_listening(client, listen);
         }
         // From here on no request makes a new end for the client.
-        let ends: Vec<ConnectionId> = {
-            let tables = self.tables.lock();
-            tables.ends.iter().filter(|(_, end)| of(&end.client)).map(|(&id, _)| id).collect()
-        };
-        for id in ends {
+        for id in self.all_of(|tables| &tables.ends, |end| of(&end.client)) {
             self.abandon(id);
         }
         self.detach_resolutions(client);
+    }
+
+    /// The entries of a table that `wanted` selects, but none that is added meanwhile. Holds the
+    /// lock for a bounded time only.
+    fn all_of<K: Copy + Ord, V>(
+        &self,
+        table: impl Fn(&Tables) -> &BTreeMap<K, V>,
+        wanted: impl Fn(&V) -> bool,
+    ) -> Vec<K> {
+        let mut found = Vec::new();
+        let mut after = Bound::Unbounded;
+        loop {
+            let tables = self.tables.lock();
+            let mut last = None;
+            for (&id, entry) in table(&tables).range((after, Bound::Unbounded)).take(LOOKED_AT) {
+                last = Some(id);
+                found.extend(wanted(entry).then_some(id));
+            }
+            match last {
+                Some(id) => after = Bound::Excluded(id),
+                None => return found,
+            }
+        }
     }
 
     /// Forgets everything, when there is no device any more.
     pub(crate) fn clear(&self) {
         let forgotten = {
             let mut tables = self.tables.lock();
-            for end in tables.ends.values() {
-                if let Some(qp) = &end.qp {
-                    qp.set_connection(None);
-                }
-            }
             let tables = &mut *tables;
             (
                 core::mem::take(&mut tables.listens),
@@ -547,22 +600,44 @@ impl ConnectionManager {
                 core::mem::take(&mut tables.resolutions),
                 core::mem::take(&mut tables.requests),
                 core::mem::take(&mut tables.inbox),
+                core::mem::take(&mut *self.intake.lock()),
             )
         };
         // Without the lock.
+        forgotten.1.iter().for_each(|(&id, end)| end.detach(id));
         drop(forgotten);
     }
 
-    /// Acts on the datagrams that QP1 received; returns whether there were any.
-    pub(crate) fn receive_all(&self) -> bool {
-        self.qp1().is_some_and(|qp1| qp1.poll(|from, mad| self.receive(from, mad)))
+    /// Takes what QP1 received into the intake. Returns whether QP1 had any completion.
+    fn take_in(&self) -> bool {
+        let add = |from: &Arrival, mad: &[u8]| {
+            if let Some(&mad) = mad.first_chunk() {
+                self.intake.lock().add(Box::new(Datagram { from: *from, mad }));
+            }
+        };
+        self.qp1().is_some_and(|qp1| qp1.poll(add))
     }
 
-    fn receive(&self, from: &Arrival, mad: &[u8]) {
-        let now = self.platform.now();
-        let mut tables = self.tables.lock();
-        tables.cm.receive(now, from, mad);
-        self.flush(&mut tables);
+    /// Acts on some of the datagrams that QP1 received: as many as the inbox and QP1's send queue
+    /// have room for. Returns whether there was anything to do. In the dispatcher thread.
+    pub(crate) fn receive(&self) -> bool {
+        let mut any = self.take_in();
+        for _ in 0..DATAGRAMS {
+            // A send that completes wakes the dispatcher thread.
+            if !self.qp1().is_some_and(|qp1| qp1.has_room()) {
+                break;
+            }
+            let now = self.platform.now();
+            let mut tables = self.tables.lock();
+            if tables.inbox.len() >= INBOX {
+                break;
+            }
+            let Some(datagram) = self.intake.lock().next() else { break };
+            any = true;
+            tables.cm.receive(now, &datagram.from, &datagram.mad);
+            self.flush(&mut tables);
+        }
+        any
     }
 
     /// Asks for an event at the next datagram.
@@ -575,7 +650,8 @@ impl ConnectionManager {
     /// Acts on timers that are due; returns when the next one is.
     pub(crate) fn poll(&self, now: Instant) -> Option<Instant> {
         let mut tables = self.tables.lock();
-        if tables.cm.next_deadline().is_some_and(|at| at <= now) {
+        let due = tables.cm.next_deadline().is_some_and(|at| at <= now);
+        if due && tables.inbox.len() < INBOX {
             tables.cm.poll(now);
             self.flush(&mut tables);
         }
@@ -599,7 +675,7 @@ impl ConnectionManager {
         let now = self.platform.now();
         let mut tables = self.tables.lock();
         if tables.cm.state(id) == cm::State::Established {
-            let _ = tables.cm.disconnect(now, id, &[]);
+            let _ = tables.cm.break_off(now, id);
             self.flush(&mut tables);
             return;
         }

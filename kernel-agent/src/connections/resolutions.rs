@@ -1,8 +1,8 @@
 //! Service resolution (SIDR): asking peers for a datagram service's queue pair, and answering them.
 //!
 //! A resolution of ours lives from `open_resolution` to `close_resolution` and can be asked for any
-//! number of times. A peer's request waits for its answer; when there are too many, the oldest is
-//! forgotten, as in the state machine.
+//! number of times. A peer's request waits for its answer; when there are too many, the state
+//! machine drops one, and it is forgotten here.
 //!
 //! Locks: the manager's `tables`, never across an upcall.
 
@@ -154,13 +154,12 @@ impl ConnectionManager {
 
     /// Forgets all resolutions of a client, and all requests that it has to answer.
     pub(super) fn detach_resolutions(&self, client: &Client) {
-        let (resolutions, requests) = {
+        let resolutions = self.all_of(|tables| &tables.resolutions, |resolution| resolution.is_of(client));
+        let requests = {
             let tables = self.tables.lock();
-            let mine = |(_, resolution): &(&ResolutionId, &Resolution)| resolution.is_of(client);
-            let resolutions: Vec<_> = tables.resolutions.iter().filter(mine).map(|(&id, _)| id).collect();
             let to_me = |(_, owner): &&(ResolutionRequestId, Arc<Client>)| core::ptr::eq(&**owner, client);
             let requests: Vec<_> = tables.requests.iter().filter(to_me).map(|&(id, _)| id).collect();
-            (resolutions, requests)
+            requests
         };
         for id in resolutions {
             let _ = self.close_resolution(client, id);
@@ -181,8 +180,17 @@ impl ConnectionManager {
             let _ = tables.cm.sidr_reply(asked.request, status, Qpn::default(), QKey(0), &[]);
             return self.flush(&mut tables);
         };
+        if !tables.cm.sidr_waits(asked.request) {
+            // Later requests have replaced it.
+            return;
+        }
+        // Those that the state machine has dropped for later ones.
+        let gone = |tables: &Tables| tables.requests.iter().position(|&(id, _)| !tables.cm.sidr_waits(id));
         let full = tables.requests.len() >= RESOLUTIONS as usize;
-        let forgotten = if full { tables.requests.pop_front() } else { None };
+        let forgotten = match gone(&tables).filter(|_| full) {
+            Some(index) => tables.requests.remove(index),
+            None => None,
+        };
         tables.requests.push_back((asked.request, client.clone()));
         drop(tables);
         drop(forgotten);

@@ -1,6 +1,8 @@
 //! A machine, agents on its NICs, and clients that record the upcalls they get.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod raw;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;

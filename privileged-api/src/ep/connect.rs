@@ -34,10 +34,10 @@ impl Ia {
     /// `InvalidPdataLength`, `InvalidSpigot`, `InvalidSourcePath`, `InvalidConnQual`,
     /// `InvalidRtimeout` (also if the path's timeout is shorter than one answer may take),
     /// `InvalidLtimeout`, `InvalidRetry`, `InvalidRnrRetry`, `InvalidCmRetry`, `InvalidAtimeout`
-    /// (the page calls it IT_ERR_INVALID_ETIMEOUT, it_status_t IT_ERR_INVALID_ATIMEOUT),
-    /// `Resources`, `InvalidIa`, `IaCatastrophe`; `NoPermission`, `PdataNotSupported` and
-    /// `InvalidIanaLrPort` cannot happen. Does not wait for the peer. Not for callbacks.
-    /// Thread-safe. Page it_ep_connect.
+    /// (the page calls it IT_ERR_INVALID_ETIMEOUT, it_status_t IT_ERR_INVALID_ATIMEOUT; see
+    /// [`Error::INVALID_ETIMEOUT`]), `Resources`, `InvalidIa`, `IaCatastrophe`; `NoPermission`,
+    /// `PdataNotSupported` and `InvalidIanaLrPort` cannot happen. Does not wait for the peer. Not
+    /// for callbacks. Thread-safe. Page it_ep_connect.
     #[doc(alias = "it_ep_connect")]
     pub fn ep_connect(
         &self,
@@ -88,7 +88,8 @@ impl Ia {
     /// accept with the endpoint that asked for the connection (active side, three-way).
     ///
     /// The established event follows on the connect event dispatcher, or a non-peer reject if the
-    /// active side has given up meanwhile. The identifier is used up, unless an error is returned.
+    /// active side has given up meanwhile. On the active side the endpoint is in CONNECTED when the
+    /// call returns. The identifier is used up, unless an error is returned.
     ///
     /// Read depths are compared on the active side only: the passive side of the InfiniBand
     /// transport cannot know whether the active side is going to adapt (three-way). In the two-way
@@ -120,9 +121,11 @@ impl Ia {
     }
 
     /// Ends a connection, or abandons one that is being established: the endpoint goes to
-    /// NONOPERATIONAL, all its work is flushed, and a disconnect event is queued here and, unless
-    /// messages are lost, at the peer, with the private data. In NONOPERATIONAL the call has no
-    /// effect.
+    /// NONOPERATIONAL, all its work is flushed, and a disconnect event is queued. In NONOPERATIONAL
+    /// the call has no effect.
+    ///
+    /// The peer of a connection gets a disconnect event with the private data, unless messages are
+    /// lost. The peer of an attempt gets a non-peer reject, without the private data.
     ///
     /// Errors: `InvalidEp`, `InvalidEpState` (UNCONNECTED), `InvalidEpType`, `InvalidPdataLength`,
     /// `InvalidIa`, `IaCatastrophe`; `PdataNotSupported` cannot happen. Does not wait for the peer.
@@ -231,7 +234,11 @@ impl Core {
             // The connection is over; the agent's upcall queues the event that reports it.
             kernel_agent::Error::ConnectionState => Error::InvalidEpState,
             other => self.error(other),
-        })
+        })?;
+        // The agent's upcall may come first; then this changes nothing. It comes before the upcall
+        // about anything that the peer does afterwards.
+        self.established(ep, connection, peer, None, Origin::Call);
+        Ok(())
     }
 }
 
@@ -287,7 +294,7 @@ fn set_timing(
     let code = |value, error| TimeoutCode::new(value).ok_or(error);
     let within = |value, most, error| if value <= most { Ok(value) } else { Err(error) };
     let remote_cm_timeout = code(attributes.remote_cm_timeout, Error::InvalidRtimeout)?;
-    code(attributes.local_cm_timeout, Error::InvalidLtimeout)?;
+    let local_cm_timeout = code(attributes.local_cm_timeout, Error::InvalidLtimeout)?;
     params.retry_count = within(attributes.retry_count, 7, Error::InvalidRetry)?;
     params.rnr_retry_count = within(attributes.rnr_retry_count, 7, Error::InvalidRnrRetry)?;
     params.max_cm_retries = within(attributes.max_cm_retries, 15, Error::InvalidCmRetry)?;
@@ -296,7 +303,7 @@ fn set_timing(
     if Duration::from_micros(timeout_us) < remote_cm_timeout.duration() {
         return Err(Error::InvalidRtimeout);
     }
-    (params.remote_cm_timeout, params.local_cm_timeout) = (remote_cm_timeout, remote_cm_timeout);
+    (params.remote_cm_timeout, params.local_cm_timeout) = (remote_cm_timeout, local_cm_timeout);
     Ok(())
 }
 
@@ -342,7 +349,25 @@ mod tests {
         assert_eq!(bad(ConnAttributes { retry_count: 8, ..ok }), Some(Error::InvalidRetry));
         assert_eq!(bad(ConnAttributes { max_cm_retries: 16, ..ok }), Some(Error::InvalidCmRetry));
         assert_eq!(bad(ConnAttributes { local_ack_timeout: 32, ..ok }), Some(Error::InvalidAtimeout));
+        assert_eq!(Error::INVALID_ETIMEOUT, Error::InvalidAtimeout);
         assert_eq!(set(ok, 1).err(), Some(Error::InvalidRtimeout));
+    }
+
+    #[test]
+    fn each_attribute_goes_into_its_own_field_of_the_request() {
+        let attributes = ConnAttributes {
+            remote_cm_timeout: 1,
+            local_cm_timeout: 2,
+            retry_count: 3,
+            rnr_retry_count: 4,
+            max_cm_retries: 5,
+            local_ack_timeout: 6,
+        };
+        let mut params = ConnectParams::new(roce::Path::default(), roce::ServiceId(1));
+        set_timing(&mut params, Some(&attributes), 10_000_000).unwrap();
+        let timeouts = [params.remote_cm_timeout, params.local_cm_timeout, params.local_ack_timeout];
+        assert_eq!(timeouts.map(TimeoutCode::get), [1, 2, 6]);
+        assert_eq!((params.retry_count, params.rnr_retry_count, params.max_cm_retries), (3, 4, 5));
     }
 
     #[test]

@@ -86,6 +86,10 @@ impl Core {
             notifier.wake();
         }
         evd.destroy_queue();
+        if let Queue::Soft(queue) = &evd.queue {
+            // The events are lost (it_evd_free), and with them the requests that they report.
+            self.lose_requests(core::iter::from_fn(|| queue.pop()));
+        }
         // The index can be reused only after the CQ was destroyed, which empties its slot.
         if removed {
             self.evds.release(evd.handle.as_raw());

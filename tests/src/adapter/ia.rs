@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use privileged_api::*;
 
+use crate::connections::establish::not_made;
 use crate::events::evd_wait::waits_alone;
 use crate::fixture::{OPEN, PAGE, SIGNALLED, attributes, evd_param, sevd};
 use crate::support::every_call::Objects;
@@ -292,16 +293,25 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(waiter.join()?.err().map(Error::from), Some(Error::Abort), "how the wait ended");
         Ok(())
     }),
-    // The peer of a freed IA's connection gets the event for its end.
+    // The peers of a freed IA's connections, and of its requests, get the events for their ends.
     test("ia::free_ends_connections", &["it_ia_free.B07"], |f| {
         let ia = f.another(Some(f.setup.privileged))?;
         let (active, passive) = (f.end(&ia, &attributes())?, f.end(&f.b, &attributes())?);
         f.connect(&active, &passive)?;
+        // One request was dequeued, the other one was not; neither is answered.
+        let asking = [f.end(&f.b, &attributes())?, f.end(&f.b, &attributes())?];
+        let listener = f.listen(&ia)?;
+        for end in &asking {
+            f.dial(end, &listener, CnEstFlags::TWO_WAY, &[])?;
+        }
+        listener.request()?;
         ia.ia_free()?;
-        let event = passive.event()?.event_number();
-        let ends = [EventType::CM_MSG_CONN_DISCONNECT, EventType::CM_MSG_CONN_BROKEN];
-        check!(ends.contains(&event), "got {event:?}");
+        // The IA's consumer disconnected, by freeing; it rejected nothing.
+        passive.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
         check_eq!(passive.state()?, EpStateRc::Nonoperational);
+        for end in &asking {
+            not_made(end, RejectReason::Other)?;
+        }
         Ok(())
     }),
     // When it_ia_free has returned, no RDMA Write of a peer changes the IA's memory any more.

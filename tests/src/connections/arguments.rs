@@ -148,6 +148,19 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(dial(&attributes), error)?;
                 check_eq!(error as u32, code);
             }
+            // Nor is any greater value cut to the width of its field.
+            for value in 33..=u8::MAX {
+                for (attributes, error) in [
+                    (ConnAttributes { remote_cm_timeout: value, ..good }, Error::InvalidRtimeout),
+                    (ConnAttributes { local_cm_timeout: value, ..good }, Error::InvalidLtimeout),
+                    (ConnAttributes { retry_count: value, ..good }, Error::InvalidRetry),
+                    (ConnAttributes { rnr_retry_count: value, ..good }, Error::InvalidRnrRetry),
+                    (ConnAttributes { max_cm_retries: value, ..good }, Error::InvalidCmRetry),
+                    (ConnAttributes { local_ack_timeout: value, ..good }, Error::INVALID_ETIMEOUT),
+                ] {
+                    refused(dial(&attributes), error)?;
+                }
+            }
             check_eq!(active.state()?, EpStateRc::Unconnected);
             // The largest and the smallest useful values are accepted.
             dial(&ConnAttributes { retry_count: 0, rnr_retry_count: 7, max_cm_retries: 15, ..good })?;

@@ -102,6 +102,7 @@ pub(crate) const TESTS: &[Test] = &[
             check!(own.contains(&request.source_addr), "from {:?}", request.source_addr);
             check_eq!(passive.state()?, EpStateRc::Unconnected);
             f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
+            // The active side may have answered already, so both states are right (it_ep_state_t).
             let pending = [EpStateRc::PassiveConnectionPending, EpStateRc::Connected];
             check!(pending.contains(&passive.state()?));
             // The state changes before the event is queued.
@@ -166,12 +167,15 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(end.ia.ep_reset(end.ep), Error::InvalidEpState)?;
                 silent(end)?;
             }
+            // The successful call moves the active side's endpoint, which then takes requests.
             f.a.ep_accept(active.ep, id, &[])?;
+            check_eq!(active.state()?, EpStateRc::Connected);
+            f.a.post_send(active.ep, &[], 3, SIGNALLED)?;
             for end in [&active, &passive] {
                 end.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
                 check_eq!(end.state()?, EpStateRc::Connected);
+                silent(end)?;
             }
-            f.a.post_send(active.ep, &[], 3, SIGNALLED)?;
             passive.recv_done(1, DtoStatus::Success)?;
             active.done(3, DtoStatus::Success)
         },
@@ -440,14 +444,7 @@ pub(crate) const TESTS: &[Test] = &[
     // If no answer comes, the attempt ends when the path's timeout has passed.
     test(
         "connect::no_answer",
-        &[
-            "it_cm_msg_events.F31",
-            "it_cm_msg_events.B07",
-            "it_path_t.F21",
-            "it_path_t.B03",
-            "it_path_t.B01",
-            "it_ep_state_t.S23",
-        ],
+        &["it_cm_msg_events.F31", "it_path_t.F21", "it_path_t.B03", "it_path_t.B01", "it_ep_state_t.S23"],
         |f| {
             let (active, _, listener) = sides(f)?;
             f.a.post_recv(active.ep, &[], 1, DtoFlags::COMPLETION)?;
@@ -469,6 +466,34 @@ pub(crate) const TESTS: &[Test] = &[
             active.recv_done(1, DtoStatus::Flushed)
         },
     ),
+    // The passive side repeats its reply by the active side's local timeout, not by the time that
+    // the active side gives to the passive side's answers.
+    test("connect::the_local_timeout_is_the_passive_sides", &["it_ep_connect.F06"], |f| {
+        let (active, passive, listener) = sides(f)?;
+        // 1 ms against more than a minute.
+        let attributes = ConnAttributes {
+            local_cm_timeout: 8,
+            remote_cm_timeout: 24,
+            max_cm_retries: 2,
+            ..ConnAttributes::default()
+        };
+        let route = Path { timeout: 200_000_000, ..path(&f.a, &listener.address)? };
+        f.a.ep_connect(active.ep, &route, Some(&attributes), &listener.conn_qual, THREE_WAY, &[])?;
+        // From the accept on all messages but the reply are lost.
+        let request = listener.request()?;
+        f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
+        arrival(&active)?;
+        for agent in [&f.setup.a.agent, &f.setup.b.agent] {
+            agent.test_handle().inject(0, Injection::DropManagement, 10_000, 0)?;
+        }
+        let event = passive.event();
+        for agent in [&f.setup.a.agent, &f.setup.b.agent] {
+            agent.test_handle().inject(0, Injection::DropManagement, 0, 0)?;
+        }
+        check_eq!(event?.event_number(), EventType::CM_MSG_CONN_NONPEER_REJECT);
+        check_eq!(passive.state()?, EpStateRc::Nonoperational);
+        f.a.ep_disconnect(active.ep, &[]).map_err(Failure::from)
+    }),
     // A lost message of the connection manager is repeated, and the receiver reports it once.
     test("connect::lost_datagrams_are_sent_again", &["it_ep_connect.F09", "A.it_cm_msg_events.O02"], |f| {
         for lost in 1..=3 {

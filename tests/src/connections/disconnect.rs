@@ -4,9 +4,11 @@
 use privileged_api::*;
 
 use crate::connections::connect::{THREE_WAY, TWO_WAY, arrival, sides, silent};
+use crate::connections::establish::not_made;
 use crate::connections::private_data::{carries, private_data};
-use crate::fixture::{attributes, pattern};
-use crate::{Failure, Test, check, check_eq, refused, test};
+use crate::fixture::{OPEN, SIGNALLED, attributes, pattern};
+use crate::requests::errors::impatient;
+use crate::{Failure, Test, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
     // A disconnect ends the connection on both sides, with one event each.
@@ -118,17 +120,11 @@ pub(crate) const TESTS: &[Test] = &[
             active.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
             active.recv_done(1, DtoStatus::Flushed)?;
             silent(&active)?;
-            // The passive side may accept the request before it learns that it was withdrawn, but
+            // The passive side may accept the request whether or not it was withdrawn before, but
             // gets no connection.
-            if f.b.ep_accept(passive.ep, request.cn_est_id, &[]).is_ok() {
-                let event = passive.event()?.event_number();
-                check!(
-                    event != EventType::CM_MSG_CONN_ESTABLISHED && event != EventType::CM_MSG_CONN_BROKEN,
-                    "{event:?}"
-                );
-                check_eq!(passive.state()?, EpStateRc::Nonoperational);
-            }
-            Ok(())
+            f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
+            not_made(&passive, RejectReason::Other)?;
+            silent(&passive)
         },
     ),
     // The active side may give up instead of accepting, which invalidates the identifier.
@@ -146,15 +142,14 @@ pub(crate) const TESTS: &[Test] = &[
             f.dial(&active, &listener, THREE_WAY, &[])?;
             f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
             let id = arrival(&active)?;
-            f.a.ep_disconnect(active.ep, &[])?;
+            f.a.ep_disconnect(active.ep, b"not conveyed")?;
             check_eq!(active.state()?, EpStateRc::Nonoperational);
             active.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
             refused(f.a.ep_accept(active.ep, id, &[]), Error::InvalidCnEstId)?;
             refused(f.a.reject(id, &[]), Error::InvalidCnEstId)?;
-            let event = passive.event()?.event_number();
-            check!(event != EventType::CM_MSG_CONN_ESTABLISHED, "{event:?}");
-            check_eq!(passive.state()?, EpStateRc::Nonoperational);
-            Ok(())
+            // No consumer called it_reject, so this is no peer reject.
+            not_made(&passive, RejectReason::Other)?;
+            silent(&passive)
         },
     ),
     // The active side may free its endpoint instead of accepting, and the passive side's attempt
@@ -177,13 +172,7 @@ pub(crate) const TESTS: &[Test] = &[
             let spare = f.end(&f.a, &attributes())?;
             refused(f.a.ep_accept(spare.ep, id, &[]), Error::InvalidCnEstId)?;
             refused(f.a.reject(id, &[]), Error::InvalidCnEstId)?;
-            let event = passive.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
-            let Event::ConnNonpeerReject { reject_reason_code, .. } = event else {
-                return Err(Failure::new("not a rejection"));
-            };
-            check!([RejectReason::Other, RejectReason::Timeout].contains(&reject_reason_code));
-            check_eq!(passive.state()?, EpStateRc::Nonoperational);
-            Ok(())
+            not_made(&passive, RejectReason::Other)
         },
     ),
     // The passive side may give up after its accept, and the active side's attempt fails.
@@ -196,9 +185,46 @@ pub(crate) const TESTS: &[Test] = &[
         f.b.ep_disconnect(passive.ep, &[])?;
         check_eq!(passive.state()?, EpStateRc::Nonoperational);
         passive.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
-        let event = active.event()?.event_number();
-        check!(event != EventType::CM_MSG_CONN_ESTABLISHED, "{event:?}");
-        check_eq!(active.state()?, EpStateRc::Nonoperational);
-        Ok(())
+        not_made(&active, RejectReason::Other)
     }),
+    // An error at either end breaks the connection at both; no consumer disconnected it.
+    test(
+        "connect::errors_break_the_connection_at_both_ends",
+        &["it_ep_state_t.A02", "it_ep_state_t.S41", "it_ep_state_t.S42", "it_cm_msg_events.S06"],
+        |f| {
+            // A local error, of which the peer's device does not learn.
+            let pair = f.pair()?;
+            let elsewhere = f.region(&f.a, f.a.pz_create()?, 64, OPEN)?;
+            f.a.post_send(pair.a.ep, &[elsewhere.whole()], 1, SIGNALLED)?;
+            pair.a.done(1, DtoStatus::LocalProtection)?;
+            for end in [&pair.a, &pair.b] {
+                end.broken()?;
+                silent(end)?;
+            }
+            // An access for which there is no right.
+            let pair = f.pair()?;
+            f.a.post_rdma_write(
+                pair.a.ep,
+                &[f.region(&f.a, pair.a.pz, 64, OPEN)?.whole()],
+                1,
+                SIGNALLED,
+                RdmaAddr(0),
+                RmrContext(0x7777_7700),
+            )?;
+            pair.a.done(1, DtoStatus::RemoteAccess)?;
+            for end in [&pair.a, &pair.b] {
+                end.broken()?;
+                silent(end)?;
+            }
+            // A message for which no Receive is posted: the receiver's endpoint did nothing wrong.
+            let pair = impatient(f, ConnAttributes { rnr_retry_count: 1, ..ConnAttributes::default() })?;
+            f.a.post_send(pair.a.ep, &[], 1, SIGNALLED)?;
+            pair.a.done(1, DtoStatus::ReceiverNotReady)?;
+            for end in [&pair.a, &pair.b] {
+                end.broken()?;
+                silent(end)?;
+            }
+            Ok(())
+        },
+    ),
 ];

@@ -4,27 +4,46 @@ use alloc::vec::Vec;
 
 use privileged_api::*;
 
+use crate::check::some;
 use crate::connections::connect::TWO_WAY;
+use crate::connections::establish::not_made;
 use crate::events::aevd::naming;
-use crate::fixture::{End, Fixture, MOMENT, WAIT, attributes, path, sevd, spigot};
+use crate::fixture::{End, Fixture, Listener, MOMENT, WAIT, attributes, evd_param, path, sevd, spigot};
 use crate::thread::eventually;
-use crate::{Failure, Test, check, check_eq, refused, test};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// The event that ends an attempt to connect. If a request arrives on `requests`, it is rejected.
-fn answered(f: &Fixture, active: &End, requests: EvdHandle) -> Result<Event, Failure> {
-    let mut end = None;
+/// Waits for the end of an attempt to connect. If its request arrives on `requests`, it is
+/// rejected, and the end is that; if not, the end is a rejection for another reason.
+fn answered(f: &Fixture, active: &End, requests: EvdHandle) -> Outcome {
+    let (mut end, mut rejected) = (None, false);
     let over = || {
         if let Ok(Event::ConnRequest(request)) = f.b.evd_dequeue(requests) {
-            let _ = f.b.reject(request.cn_est_id, &[]);
+            rejected = f.b.reject(request.cn_est_id, &[]).is_ok();
         }
         end = f.a.evd_dequeue(active.conn).ok();
         end.is_some()
     };
     check!(eventually(f.platform(), over), "no answer");
     match end {
-        Some(event @ (Event::ConnPeerReject { .. } | Event::ConnNonpeerReject { .. })) => Ok(event),
-        other => Err(Failure::new(alloc::format!("got {other:?}"))),
+        Some(Event::ConnPeerReject { .. }) if rejected => Ok(()),
+        Some(Event::ConnNonpeerReject { reject_reason_code: RejectReason::Other, .. }) if !rejected => Ok(()),
+        other => Err(Failure::new(alloc::format!("got {other:?}, rejected: {rejected}"))),
     }
+}
+
+/// Fills the EVD of a listener with requests. Returns the endpoints that asked.
+fn fill(f: &Fixture, listener: &Listener) -> Result<Vec<End>, Failure> {
+    let room = evd_param(&f.b, listener.evd)?.sevd_queue_size;
+    check!(room <= 16, "the smallest queue holds {room} requests");
+    let mut waiting = Vec::new();
+    for _ in 0..room {
+        let end = f.end(&f.a, &attributes())?;
+        f.dial(&end, listener, TWO_WAY, &[])?;
+        waiting.push(end);
+        let count = waiting.len();
+        check!(eventually(f.platform(), || f.b.object_counts().cn_est >= count));
+    }
+    Ok(waiting)
 }
 
 pub(crate) const TESTS: &[Test] = &[
@@ -236,11 +255,9 @@ pub(crate) const TESTS: &[Test] = &[
             let (active, listener) = (f.end(&f.a, &attributes())?, f.listen(&f.b)?);
             f.dial(&active, &listener, TWO_WAY, &[])?;
             f.b.listen_free(listener.listen)?;
-            // Either the request was queued before the free, or the peer is rejected at once
-            // because there is no listen point.
-            if let Event::ConnNonpeerReject { reject_reason_code, .. } = answered(f, &active, listener.evd)? {
-                check_eq!(reject_reason_code, RejectReason::Other);
-            }
+            // Either the request was queued before the free (it_listen_free), or the peer is
+            // rejected at once because there is no listen point.
+            answered(f, &active, listener.evd)?;
             refused(f.b.evd_dequeue(listener.evd), Error::QueueEmpty)?;
             check_eq!(f.b.object_counts().cn_est, 0);
             f.b.evd_free(listener.evd)?;
@@ -254,17 +271,8 @@ pub(crate) const TESTS: &[Test] = &[
         &["it_listen_create.B08", "it_listen_create.B09", "A.it_listen_create.A01", "it_cm_req_events.B03"],
         |f| {
             let listener = f.listen_with(&f.b, ListenFlags::empty(), 1)?;
-            let room = crate::fixture::evd_param(&f.b, listener.evd)?.sevd_queue_size;
-            check!(room <= 16, "the smallest queue holds {room} requests");
             let affiliated = sevd(&f.b, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?;
-            let mut waiting = Vec::new();
-            for _ in 0..room {
-                let end = f.end(&f.a, &attributes())?;
-                f.dial(&end, &listener, TWO_WAY, &[])?;
-                waiting.push(end);
-                let count = waiting.len();
-                check!(eventually(f.platform(), || f.b.object_counts().cn_est >= count));
-            }
+            let waiting = fill(f, &listener)?;
             let late = f.end(&f.a, &attributes())?;
             let route = Path { timeout: 300_000, ..path(&f.a, &listener.address)? };
             f.a.ep_connect(late.ep, &route, None, &listener.conn_qual, TWO_WAY, &[])?;
@@ -279,11 +287,60 @@ pub(crate) const TESTS: &[Test] = &[
             for end in &waiting {
                 let passive = f.end(&f.b, &attributes())?;
                 f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
-                end.event()?;
+                end.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
             }
             Ok(())
         },
     ),
+    // A request that finds the EVD full holds no place. Once there is room, its repetition is
+    // reported.
+    test(
+        "listen::room_after_the_backlog_was_full",
+        &["it_listen_create.B08", "it_listen_create.B09", "it_cm_req_events.B03"],
+        |f| {
+            let listener = f.listen_with(&f.b, ListenFlags::empty(), 1)?;
+            let waiting = fill(f, &listener)?;
+            let before = f.setup.b.agent.counts().connections;
+            let late = f.end(&f.a, &attributes())?;
+            // Repeated every 34 ms, and for much longer than this test takes.
+            let quick = ConnAttributes { remote_cm_timeout: 13, max_cm_retries: 15, ..Default::default() };
+            let route = path(&f.a, &listener.address)?;
+            let qual = &listener.conn_qual;
+            f.a.ep_connect(late.ep, &route, Some(&quick), qual, TWO_WAY, b"late")?;
+            let overflowed = || evd_param(&f.b, listener.evd).is_ok_and(|param| param.evd_overflowed);
+            check!(eventually(f.platform(), overflowed), "the request did not arrive");
+            check_eq!(f.b.object_counts().cn_est, waiting.len());
+            // The active end may be on the same NIC.
+            let own = u32::from(core::ptr::eq(&*f.setup.a.agent, &*f.setup.b.agent));
+            let counted = || f.setup.b.agent.counts().connections == before + own;
+            check!(eventually(f.platform(), counted), "the request that was discarded holds a place");
+            for end in &waiting {
+                f.b.reject(listener.request()?.cn_est_id, &[])?;
+                end.expect(EventType::CM_MSG_CONN_PEER_REJECT)?;
+            }
+            let request = listener.request()?;
+            check!(some(request.private_data, "private data")?.starts_with(b"late"));
+            let passive = f.end(&f.b, &attributes())?;
+            f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
+            late.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+            Ok(())
+        },
+    ),
+    // Requests that nobody dequeued end with their EVD.
+    test("listen::requests_end_with_their_dispatcher", &["it_evd_free.B01", "it_evd_free.B05"], |f| {
+        let connections = || f.setup.b.agent.counts().connections;
+        let listener = f.listen_with(&f.b, ListenFlags::empty(), 1)?;
+        let waiting = fill(f, &listener)?;
+        f.b.listen_free(listener.listen)?;
+        f.b.evd_free(listener.evd)?;
+        check_eq!(f.b.object_counts().cn_est, 0);
+        for end in &waiting {
+            not_made(end, RejectReason::Other)?;
+        }
+        check!(eventually(f.platform(), || connections() == 0), "{} connections", connections());
+        Ok(())
+    }),
     // Creating listen points fails with IT_ERR_RESOURCES at some point, and works again after one
     // is freed.
     test("listen::listen_points_run_out_and_come_back", &["it_listen_create.IT_ERR_RESOURCES"], |f| {

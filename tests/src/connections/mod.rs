@@ -6,7 +6,7 @@ mod arguments;
 mod connect;
 mod depths;
 mod disconnect;
-mod establish;
+pub(crate) mod establish;
 mod listen;
 mod private_data;
 

@@ -48,7 +48,7 @@ fn op() -> impl Strategy<Value = Op> {
             Op::Datagram { attr, body, known, pick, flip, stranger }
         }),
         1 => prop::collection::vec(any::<u8>(), 0..300).prop_map(Op::Raw),
-        6 => (0u8..16, any::<usize>(), 2u32..8).prop_map(|(which, pick, qp)| Op::Call { which, pick, qp }),
+        6 => (0u8..20, any::<usize>(), 2u32..8).prop_map(|(which, pick, qp)| Op::Call { which, pick, qp }),
         2 => (0u32..5_000).prop_map(Op::Pass),
         3 => Just(Op::Drain),
     ]
@@ -182,9 +182,16 @@ impl World {
                 let sidr = World::pick(&self.resolutions, pick).unwrap_or(ResolutionId(0));
                 if qp == 2 { cm.sidr_close(sidr) } else { cm.sidr_request(now, sidr) }
             }
-            _ => {
+            15 => {
                 let request = World::pick(&self.requests, pick).unwrap_or(ResolutionRequestId(0));
                 cm.sidr_reply(request, Status::Valid, qpn(qp), QKey(0), b"")
+            }
+            16 => cm.prepare_accept(now, conn, local(qp), &AcceptParams::default(), b""),
+            17 => cm.prepare_disconnect(now, conn, b""),
+            18 => cm.break_off(now, conn),
+            _ => {
+                cm.release(now, conn);
+                Ok(())
             }
         };
     }
@@ -242,6 +249,9 @@ proptest! {
         // Everything that waits for a peer ends by its timers.
         world.drain();
         for id in world.conns.clone() {
+            // Each call that holds a message back is followed by this.
+            world.cm.release(world.now, id);
+            world.drain();
             let _ = world.cm.abandon(world.now, id);
             world.drain();
         }

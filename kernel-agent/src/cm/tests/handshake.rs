@@ -131,12 +131,13 @@ fn private_data_that_does_not_fit_changes_nothing() {
     assert_eq!(cm.accept(now, theirs, local(0x22), &accept, &[0; 197]), error(197, 196));
     assert_eq!(cm.state(theirs), State::ReqRcvd);
     cm.accept(now, theirs, local(0x22), &accept, &[1; 196]).unwrap();
-    assert_eq!(cm.disconnect(now, theirs, &[0; 149]), error(149, 148));
+    assert_eq!(cm.disconnect(now, theirs, &[0; 213]), error(213, 212));
+    assert_eq!(cm.state(theirs), State::RepSent);
     net.deliver();
     let cm = &mut net.nodes[0].cm;
     assert_eq!(cm.establish(now, ours, &[0; 225]), error(225, 224));
     cm.establish(now, ours, &[1; 224]).unwrap();
-    assert_eq!(cm.disconnect(now, ours, &[0; 221]), error(221, 220));
+    assert_eq!(cm.disconnect(now, ours, &[0; 213]), error(213, 212));
     assert_eq!(cm.state(ours), State::Established);
 }
 
@@ -266,6 +267,99 @@ fn a_discarded_request_is_reported_again_until_its_sender_gives_up() {
     net.pass(Duration::from_secs(5));
     assert_eq!(net.take(0), [Event::TimedOut { conn: ours, state: State::ReqSent }]);
     assert_eq!(net.nodes[1].cm.counts(), Counts { listeners: 1, ..Counts::default() });
+}
+
+#[test]
+fn a_request_whose_sender_fell_silent_is_given_up() {
+    let (mut net, _, theirs) = Net::asked();
+    // The sender dies; the consumer does not answer.
+    net.nodes[0].cm = Cm::new(Config { secret: 1, ..config() });
+    net.weather.lost = 1000;
+    net.pass(Duration::from_secs(5));
+    assert_eq!(net.state(1, theirs), State::ReqRcvd, "the sender might still repeat the request");
+    net.pass(Duration::from_secs(120));
+    assert_eq!(net.take(1), [Event::TimedOut { conn: theirs, state: State::ReqRcvd }]);
+    assert_eq!(net.nodes[1].cm.counts(), Counts { listeners: 1, ..Counts::default() });
+    // The place at the listening point is free, and no timer is left.
+    assert_eq!(net.nodes[1].cm.next_deadline(), None);
+    net.weather.lost = 0;
+    net.connect(0x12, b"");
+    net.deliver();
+    net.request();
+}
+
+#[test]
+fn a_request_that_its_sender_repeats_is_kept() {
+    let mut net = Net::new(2);
+    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+    let ours = net.connect(0x11, b"");
+    net.drain(0);
+    let Some(&Message::Req(req)) = net.sent.last() else { panic!() };
+    net.deliver();
+    let theirs = net.request().conn;
+    net.nodes[0].cm.abandon(net.now, ours).unwrap();
+    net.lose();
+    net.weather.lost = 1000;
+    let from = Arrival { local_gid: net.nodes[1].gid, remote_gid: net.nodes[0].gid, remote_qp: Qpn::GSI };
+    let tid = net.nodes[1].cm.conns.get(theirs).unwrap().tid;
+    for _ in 0..20 {
+        net.pass(Duration::from_secs(10));
+        let now = net.now;
+        net.nodes[1].cm.receive(now, &from, &Datagram { tid, message: req.into() }.emit());
+        net.drain(1);
+        assert_eq!((net.state(1, theirs), net.take(1)), (State::MraReqSent, vec![]));
+    }
+    net.pass(Duration::from_secs(120));
+    assert_eq!(net.take(1), [Event::TimedOut { conn: theirs, state: State::MraReqSent }]);
+}
+
+#[test]
+fn one_peer_takes_half_of_a_backlog_at_most() {
+    let mut net = Net::new(3);
+    net.nodes[2].cm.listen(SERVICE, 7).unwrap();
+    let ask = |net: &mut Net, node: usize, qp: u32| {
+        let path = Path::new(net.nodes[node].gid, net.nodes[2].gid);
+        let now = net.now;
+        net.nodes[node].cm.connect(now, local(qp), &ConnectParams::new(path, SERVICE), b"").unwrap();
+        net.deliver();
+        net.take(2).len()
+    };
+    let asked = |net: &mut Net, node: usize| (0..8).map(|n| ask(net, node, 0x10 + n)).sum::<usize>();
+    assert_eq!((asked(&mut net, 0), asked(&mut net, 1)), (4, 3));
+    assert_eq!(net.nodes[2].cm.stats().overflowed, 9);
+}
+
+#[test]
+fn a_reply_that_is_held_back_goes_out_by_release_only() {
+    let (mut net, _, theirs) = Net::asked();
+    let now = net.now;
+    let sends = |net: &Net| net.sent.iter().filter(|message| matches!(message, Message::Rep(_))).count();
+    net.nodes[1].cm.prepare_accept(now, theirs, local(0x22), &AcceptParams::default(), b"").unwrap();
+    // Neither a timer of its own nor the repeated request sends it.
+    net.pass(Duration::from_secs(3));
+    assert!(net.sent.iter().filter(|message| matches!(message, Message::Req(_))).count() > 2);
+    assert_eq!((net.state(1, theirs), sends(&net)), (State::RepSent, 0));
+    assert!(net.nodes[1].cm.communication_established(now, theirs).is_err());
+    let now = net.now;
+    net.nodes[1].cm.release(now, theirs);
+    net.nodes[1].cm.release(now, theirs);
+    net.deliver();
+    assert_eq!(sends(&net), 1);
+    assert!(matches!(net.take(0)[..], [Event::Reply(_)]));
+}
+
+#[test]
+fn a_reply_that_is_held_back_is_forgotten_if_the_peer_gives_up() {
+    let (mut net, ours, theirs) = Net::asked();
+    let now = net.now;
+    net.nodes[1].cm.prepare_accept(now, theirs, local(0x22), &AcceptParams::default(), b"").unwrap();
+    net.nodes[0].cm.disconnect(now, ours, b"").unwrap();
+    net.deliver();
+    assert_eq!(net.rejection(1).state, State::RepSent);
+    let before = net.sent.len();
+    net.nodes[1].cm.release(now, theirs);
+    net.deliver();
+    assert_eq!(net.sent.len(), before);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Service resolution.
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use roce::cm::Message;
@@ -146,6 +147,29 @@ fn an_ip_service_adds_and_removes_its_header() {
     let request = asked(&mut net);
     assert_eq!(request.ip.unwrap().src_port, 9);
     assert_eq!(request.private_data[..], [1; 180]);
+}
+
+#[test]
+fn a_peer_that_asks_too_often_replaces_its_own_requests() {
+    let mut net = Net::with(3, Config { max_resolutions: 4, ..config() }, 1);
+    net.nodes[2].cm.listen(SERVICE, 1).unwrap();
+    let sidrs = [0, 1].map(|node| {
+        let params = SidrParams { local_gid: net.nodes[node].gid, ..params(&net) };
+        net.nodes[node].cm.sidr_open(&params, b"").unwrap()
+    });
+    let mut ask = |node: usize| {
+        let now = net.now;
+        net.nodes[node].cm.sidr_request(now, sidrs[node]).unwrap();
+        net.deliver();
+        let events = net.take(2);
+        let [Event::ResolutionRequest(request)] = events[..] else { panic!("{events:?}") };
+        request.request
+    };
+    let honest = ask(1);
+    let flood: Vec<_> = (0..10).map(|_| ask(0)).collect();
+    let cm = &net.nodes[2].cm;
+    assert_eq!(cm.counts().resolution_requests, 4);
+    assert!(cm.sidr_waits(honest) && flood[7..].iter().all(|&id| cm.sidr_waits(id)));
 }
 
 #[test]

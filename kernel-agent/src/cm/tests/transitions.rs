@@ -259,9 +259,10 @@ fn every_state_that_waits_for_the_peer_has_an_end() {
         (State::MraRepRcvd, true),
         (State::DreqSent, true),
         (State::TimeWait, true),
-        // These wait for the consumer or for nothing.
-        (State::ReqRcvd, false),
-        (State::MraReqSent, false),
+        // These wait for the consumer, but only as long as the peer waits for the answer.
+        (State::ReqRcvd, true),
+        (State::MraReqSent, true),
+        // This waits for nothing.
         (State::Established, false),
     ];
     for (state, ends) in ends {
