@@ -263,3 +263,119 @@ impl Drop for DmaBuffer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::sync::atomic::Ordering;
+    use std::format;
+    use std::string::ToString;
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// Sixteen words, and all their bytes are different.
+    fn words() -> Vec<AtomicU64> {
+        (0..16u64)
+            .map(|n| AtomicU64::new(u64::from_le_bytes(core::array::from_fn(|i| 8 * n as u8 + i as u8))))
+            .collect()
+    }
+
+    fn bytes(slice: &SharedSlice<'_>) -> Vec<u8> {
+        let mut bytes = std::vec![0; slice.len()];
+        slice.read(0, &mut bytes).expect("all of it");
+        bytes
+    }
+
+    #[test]
+    fn a_part_is_within_the_window_or_refused() {
+        let words = words();
+        let slice = SharedSlice::from(&words[..]);
+        assert_eq!((slice.len(), slice.is_empty()), (128, false));
+        for (offset, len) in [(0, 128), (0, 0), (128, 0), (127, 1), (5, 100)] {
+            let part = slice.get(offset, len).expect("within");
+            assert_eq!((part.len(), part.is_empty()), (len, len == 0));
+            assert_eq!(part.as_ptr(), slice.as_ptr().wrapping_add(offset));
+            let expected: Vec<u8> = (offset..offset + len).map(|n| n as u8).collect();
+            assert_eq!(bytes(&part), expected);
+        }
+        for (offset, len) in [(0, 129), (128, 1), (129, 0), (1, usize::MAX), (usize::MAX, 1), (100, 29)] {
+            assert_eq!(slice.get(offset, len).err(), Some(OutOfBounds), "{len} bytes at {offset}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_copied_in_and_out_and_nothing_beyond() {
+        let words = words();
+        let slice = SharedSlice::from(&words[..]);
+        slice.write(3, &[0xf1, 0xf2, 0xf3]).expect("within");
+        let mut expected: Vec<u8> = (0..128).collect();
+        expected[3..6].copy_from_slice(&[0xf1, 0xf2, 0xf3]);
+        assert_eq!(bytes(&slice), expected);
+        let mut two = [0; 2];
+        slice.read(5, &mut two).expect("within");
+        assert_eq!(two, [0xf3, 6]);
+        assert_eq!(slice.write(127, &[0; 2]), Err(OutOfBounds));
+        assert_eq!(slice.read(127, &mut two), Err(OutOfBounds));
+        assert_eq!((bytes(&slice), two), (expected.clone(), [0xf3, 6]));
+        slice.get(10, 20).expect("within").fill(0xee);
+        expected[10..30].fill(0xee);
+        assert_eq!(bytes(&slice), expected);
+    }
+
+    #[test]
+    fn windows_of_one_length_are_copied_also_where_they_overlap() {
+        let words = words();
+        let slice = SharedSlice::from(&words[..]);
+        let (from, into) = (slice.get(0, 64).expect("within"), slice.get(8, 64).expect("within"));
+        from.copy_to(&into).expect("one length");
+        let expected: Vec<u8> = (0..8).chain(0..64).chain(72..128).collect();
+        assert_eq!(bytes(&slice), expected);
+        for len in [63, 65, 0] {
+            assert_eq!(from.copy_to(&slice.get(8, len).expect("within")), Err(OutOfBounds));
+        }
+        assert_eq!(bytes(&slice), expected);
+    }
+
+    #[test]
+    fn words_are_those_at_aligned_places() {
+        let words = words();
+        let slice = SharedSlice::from(&words[..]);
+        assert_eq!(slice.atomic_u32(4).expect("aligned").load(Ordering::Relaxed), 0x0706_0504_u32.to_le());
+        assert_eq!(
+            slice.atomic_u64(8).expect("aligned").load(Ordering::Relaxed),
+            words[1].load(Ordering::Relaxed)
+        );
+        for offset in [1, 2, 126, 128, usize::MAX] {
+            assert!(slice.atomic_u32(offset).is_err(), "a word at {offset}");
+        }
+        for offset in [1, 4, 121, 128, usize::MAX] {
+            assert!(slice.atomic_u64(offset).is_err(), "a word at {offset}");
+        }
+        let part = slice.get(8, 24).expect("within");
+        assert_eq!(
+            (part.atomic_u64s().expect("aligned").len(), part.atomic_u32s().expect("aligned").len()),
+            (3, 6)
+        );
+        part.atomic_u64s().expect("aligned")[2].store(7, Ordering::Relaxed);
+        assert_eq!(
+            part.atomic_u32s().expect("aligned")[4].load(Ordering::Relaxed),
+            if cfg!(target_endian = "little") { 7 } else { 0 }
+        );
+        assert_eq!(words[3].load(Ordering::Relaxed), 7);
+        let (longer, later) = (slice.get(8, 26).expect("within"), slice.get(10, 16).expect("within"));
+        assert!(longer.atomic_u64s().is_err() && longer.atomic_u32s().is_err());
+        assert!(later.atomic_u64s().is_err() && later.atomic_u32s().is_err());
+        assert!(slice.get(12, 16).expect("within").atomic_u64s().is_err());
+        assert!(slice.get(12, 16).expect("within").atomic_u32s().is_ok());
+    }
+
+    #[test]
+    fn errors_say_what_happened() {
+        assert_eq!(OutOfBounds.to_string(), "outside of the memory");
+        assert_eq!(OutOfMemory.to_string(), "out of memory");
+        let words = words();
+        assert!(format!("{:?}", SharedSlice::from(&words[..])).ends_with("128 bytes)"));
+    }
+}
