@@ -151,6 +151,11 @@ impl<F: Frontend> Fabric<F> {
         self.schedule.done() != before
     }
 
+    /// The heartbeat of a NIC, as the driver sees it.
+    pub fn heartbeat(&self, nic: NicId) -> Option<u32> {
+        self.nodes.get(nic.index()).map(|node| node.nic.heartbeat)
+    }
+
     /// Units of work that the last poll did.
     pub fn work_of_last_poll(&self) -> u32 {
         self.schedule.done()

@@ -16,17 +16,19 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::error::{Error, Result};
 use crate::frontend::Port;
+use crate::pulse::{Pulse, Watch};
 
 /// How long the device looks for work before it sleeps: longer than a guest takes between two
 /// posts, and short enough that the guest's own thread gets the CPU on a small machine.
 const SPIN: Duration = Duration::from_micros(15);
-/// Pieces of work before the thread reads the clock and its stop flag again.
+/// Units of work before the thread reads the clock and its stop flag again.
 const BUDGET: u32 = 64;
 
 /// The running device of a guest; dropping it ends it.
 #[derive(Debug)]
 pub struct Device {
     stop: Arc<AtomicBool>,
+    pulse: Arc<Pulse>,
     wake: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
@@ -41,13 +43,15 @@ impl Device {
         let sleep_on = wake.try_clone().map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
         let asked = stop.clone();
+        let pulse = Arc::new(Pulse::new(ports.len()));
+        let felt = pulse.clone();
         // The model is made in its thread, since it need not be `Send`.
         let (ready, made) = mpsc::channel();
         let thread = std::thread::Builder::new().name("device".into()).spawn(move || {
             match power_on(ports, dma_limit) {
                 Ok((fabric, doorbells)) => {
                     let _ = ready.send(Ok(()));
-                    drive(fabric, &doorbells, &sleep_on, &asked);
+                    drive(fabric, &doorbells, &sleep_on, &asked, &felt);
                 }
                 Err(error) => {
                     let _ = ready.send(Err(error));
@@ -59,7 +63,22 @@ impl Device {
             Ok(result) => result?,
             Err(_) => return Err(Error::Tool("the device ended before it began".into())),
         }
-        Ok(Device { stop, wake, thread: Some(thread) })
+        Ok(Device { stop, pulse, wake, thread: Some(thread) })
+    }
+
+    /// How regularly the hearts of its NICs beat.
+    pub fn pulse(&self) -> &Pulse {
+        &self.pulse
+    }
+
+    /// Waits until the heart of each NIC has beaten, for `limit` at most: a mute NIC's does not.
+    pub fn wait_for_beats(&self, limit: Duration) {
+        let (before, begun) = (self.pulse.beats(), Instant::now());
+        while self.pulse.beats().iter().zip(&before).any(|(now, before)| now == before)
+            && begun.elapsed() < limit
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Ends the device for good. After this returned, it accesses nothing of the guest's.
@@ -99,7 +118,14 @@ fn power_on<P: Port>(ports: Vec<P>, dma_limit: u64) -> Result<(Fabric<P>, Vec<Do
     Ok((fabric, doorbells))
 }
 
-fn drive<P: Port>(mut fabric: Fabric<P>, doorbells: &[Doorbell], wake: &OwnedFd, stop: &AtomicBool) {
+fn drive<P: Port>(
+    mut fabric: Fabric<P>,
+    doorbells: &[Doorbell],
+    wake: &OwnedFd,
+    stop: &AtomicBool,
+    pulse: &Pulse,
+) {
+    let mut watch = Watch::new(pulse);
     let origin = Instant::now();
     let now =
         || platform::Instant::from_nanos(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -107,7 +133,11 @@ fn drive<P: Port>(mut fabric: Fabric<P>, doorbells: &[Doorbell], wake: &OwnedFd,
         let mut idle_since = now();
         loop {
             let time = now();
-            if fabric.poll(time, BUDGET) == Progress::Worked {
+            let progress = fabric.poll(time, BUDGET);
+            for (index, (nic, _)) in doorbells.iter().enumerate() {
+                watch.look(index, fabric.heartbeat(*nic).unwrap_or(0));
+            }
+            if progress == Progress::Worked {
                 idle_since = time;
             } else if time.since(idle_since) >= SPIN {
                 break;

@@ -10,7 +10,8 @@
 //! | [`suite`], [`runner`], [`machines`], [`conformance`] | running the tests, over as many guests as it takes |
 //! | [`vm`], [`console`], [`symbols`] | one guest: how it starts, what it writes, how it ends |
 //! | [`frontend`], [`device`], [`memory`] | its NICs: how QEMU sees them, and the thread that drives their model |
-//! | [`process`], [`signals`], [`error`] | children that end with the launcher, Ctrl-C, one line for each error |
+//! | [`monitor`], [`pulse`] | stopping a guest and its clock; how regularly the NICs' hearts beat |
+//! | [`process`], [`signals`], [`error`] | children that end with the launcher, Ctrl-C and Ctrl-Z, one line for each error |
 //!
 //! Unsafe code is confined to [`memory`] (mappings) and [`process`] (between fork and exec).
 
@@ -37,9 +38,11 @@ pub mod images;
 pub mod launch;
 pub mod machines;
 pub mod memory;
+pub mod monitor;
 pub mod options;
 pub mod process;
 pub mod progress;
+pub mod pulse;
 pub mod runner;
 pub mod setup;
 pub mod signals;

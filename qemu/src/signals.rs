@@ -1,19 +1,28 @@
-//! Ctrl-C, SIGTERM and SIGHUP as descriptors for poll(2).
+//! Ctrl-C, SIGTERM, SIGHUP and Ctrl-Z as descriptors for poll(2).
 //!
-//! Before [`Signals::watch`] the signals end the process at once. Afterwards the guest's loop
-//! receives them and ends QEMU first.
+//! Before [`Signals::watch`] the signals end or stop the process at once. Afterwards the guest's
+//! loop receives them, and ends or stops QEMU first.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
 use crate::error::{Error, Result};
 
-/// The signals that ask the launcher to end.
-const ASKED: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+/// The signals that ask the launcher to end, and the one that asks it to stop for a while.
+const ASKED: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGTSTP];
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The launcher's end; the signal's number.
+    End(i32),
+    /// To stop until the process is continued.
+    Stop,
+}
 
 /// The watch on these signals. There is one in the process, and it is never removed, so that no
 /// signal is lost between two guests.
@@ -47,12 +56,13 @@ impl Signals {
         self.pipes.iter().map(|(_, pipe)| pipe.as_fd())
     }
 
-    /// The signal that arrived, if one did.
-    pub fn arrived(&self) -> Option<i32> {
-        self.pipes.iter().find_map(|(signal, pipe)| {
+    /// What the signal that arrived asks for, if one did.
+    pub fn arrived(&self) -> Option<Asked> {
+        let signal = self.pipes.iter().find_map(|(signal, pipe)| {
             let mut reader: &UnixStream = pipe;
             matches!(reader.read(&mut [0]), Ok(1)).then_some(*signal)
-        })
+        });
+        signal.map(|signal| if signal == SIGTSTP { Asked::Stop } else { Asked::End(signal) })
     }
 }
 
@@ -65,7 +75,9 @@ mod tests {
         let signals = Signals::watch().expect("watch");
         assert_eq!(signals.arrived(), None);
         signal_hook::low_level::raise(SIGHUP).expect("raise");
-        assert_eq!(signals.arrived(), Some(SIGHUP));
+        assert_eq!(signals.arrived(), Some(Asked::End(SIGHUP)));
+        signal_hook::low_level::raise(SIGTSTP).expect("raise");
+        assert_eq!(signals.arrived(), Some(Asked::Stop));
         assert_eq!(signals.arrived(), None);
         assert_eq!(signals.descriptors().count(), ASKED.len());
     }

@@ -2,8 +2,11 @@
 //!
 //! QEMU inherits all its connections to us as descriptors (sockets and anonymous memory), so
 //! nothing has a name in the file system. QEMU gets SIGKILL when the thread that started it ends;
-//! so a [`Guest`] stays in its thread. QEMU is in a process group of its own, so Ctrl-C reaches the
-//! launcher alone, and [`Guest::next`] returns it as an error.
+//! so a [`Guest`] stays in its thread. QEMU is in a process group of its own, so Ctrl-C and Ctrl-Z
+//! reach the launcher alone. [`Guest::next`] returns Ctrl-C as an error. At Ctrl-Z it stops the
+//! guest's CPUs and clock before it stops this process, and lets them run again once this process
+//! has been continued and its NICs have shown a heartbeat: to the guest no time has passed.
+//! (SIGSTOP cannot be caught; a launcher that gets it leaves its guest running without a device.)
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
@@ -23,9 +26,11 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::frontend::{Attachment, Frontend};
 use crate::memory::GuestRam;
+use crate::monitor::Monitor;
 use crate::process;
+use crate::pulse::Gaps;
 use crate::setup::Qemu;
-use crate::signals::Signals;
+use crate::signals::{Asked, Signals};
 
 /// How long a guest may be silent.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +46,9 @@ impl Default for Patience {
         Patience { first_beat: Duration::from_secs(30), silence: Duration::from_secs(10) }
     }
 }
+
+/// How long a guest that was stopped waits, when it is continued, for a heartbeat of its NICs.
+const FIRST_BEATS: Duration = Duration::from_millis(500);
 
 /// A guest writes this plus its status to the exit device, so that no status of a guest looks like
 /// one of QEMU's own.
@@ -145,6 +153,7 @@ pub struct Guest {
     pidfd: OwnedFd,
     serial: UnixStream,
     debug: UnixStream,
+    monitor: Monitor,
     stderr: ChildStderr,
     stderr_text: Vec<u8>,
     lines: LineBuffer,
@@ -152,6 +161,8 @@ pub struct Guest {
     events: VecDeque<Event>,
     started: Instant,
     last_beat: Option<Instant>,
+    /// When the guest was last continued.
+    continued: Option<Instant>,
     patience: Patience,
     /// Whether the guest has written anything.
     lived: bool,
@@ -178,11 +189,14 @@ impl Guest {
         let pair = || UnixStream::pair().map_err(|e| Error::system("make a socket pair for QEMU", e));
         let (serial, qemu_serial) = pair()?;
         let (debug, qemu_debug) = pair()?;
-        let mut inherited = vec![ram.fd().as_raw_fd(), qemu_serial.as_raw_fd(), qemu_debug.as_raw_fd()];
+        let (monitor, qemu_monitor) = pair()?;
+        let ports_of_qemu = [&qemu_serial, &qemu_debug, &qemu_monitor].map(|stream| stream.as_raw_fd());
+        let mut inherited = vec![ram.fd().as_raw_fd()];
+        inherited.extend(ports_of_qemu);
         inherited.extend(attachments.iter().flat_map(|a| a.inherited()));
 
         let mut command = Command::new(&config.qemu.path);
-        command.args(arguments(&config, &ram, qemu_serial.as_raw_fd(), qemu_debug.as_raw_fd()));
+        command.args(arguments(&config, &ram, ports_of_qemu));
         command.args(attachments.iter().flat_map(|a| a.arguments()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         process::bind(&mut command, Signal::KILL, inherited);
@@ -210,6 +224,7 @@ impl Guest {
             pidfd,
             serial,
             debug,
+            monitor: Monitor::new(monitor),
             stderr,
             stderr_text: Vec::new(),
             lines: LineBuffer::default(),
@@ -217,6 +232,7 @@ impl Guest {
             events: VecDeque::new(),
             started,
             last_beat: None,
+            continued: None,
             patience: config.patience,
             lived: false,
             ended: false,
@@ -268,7 +284,30 @@ impl Guest {
     /// When the guest will have been silent for too long.
     fn silent_at(&self) -> Instant {
         let Patience { first_beat, silence } = self.patience;
-        self.last_beat.map_or(self.started + first_beat, |beat| beat + silence)
+        let (since, patience) = match self.last_beat {
+            Some(beat) => (beat, silence),
+            None => (self.started, first_beat),
+        };
+        self.continued.map_or(since, |continued| since.max(continued)) + patience
+    }
+
+    /// Stops this process with its guest, until something continues the process.
+    fn suspend(&mut self) -> Result<()> {
+        // If QEMU does not obey, the guest runs on, and finds out that its NICs are silent.
+        let stopped = self.monitor.stop();
+        rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)
+            .map_err(|e| Error::system("stop", e))?;
+        self.device.wait_for_beats(FIRST_BEATS);
+        if stopped {
+            self.monitor.resume();
+        }
+        self.continued = Some(Instant::now());
+        Ok(())
+    }
+
+    /// The longest times between two heartbeats of each NIC.
+    pub fn gaps(&self) -> Vec<Gaps> {
+        self.device.pulse().gaps()
     }
 
     /// Waits until something happens, and makes events of it.
@@ -286,8 +325,11 @@ impl Guest {
             Err(e) => return Err(Error::system("wait for QEMU", e)),
         }
         let gone = !fds[0].revents().is_empty();
-        if let Some(signal) = self.signals.arrived() {
-            return Err(Error::Interrupted(signal));
+        match self.signals.arrived() {
+            Some(Asked::End(signal)) => return Err(Error::Interrupted(signal)),
+            // The descriptors are looked at again: meanwhile much may have happened.
+            Some(Asked::Stop) => return self.suspend(),
+            None => {}
         }
         // What QEMU wrote before its end comes before the event of its end.
         self.listen();
@@ -367,7 +409,7 @@ fn drain(from: &mut impl Read, mut take: impl FnMut(&[u8])) {
 }
 
 /// QEMU's arguments, except those for the NICs.
-fn arguments(config: &Config, ram: &GuestRam, serial: RawFd, debug: RawFd) -> Vec<String> {
+fn arguments(config: &Config, ram: &GuestRam, [serial, debug, monitor]: [RawFd; 3]) -> Vec<String> {
     let size = config.memory >> 20;
     let cpus = config.cpus;
     // If only one CPU is possible, TCG makes the guest's atomic operations non-atomic, and then
@@ -401,6 +443,10 @@ fn arguments(config: &Config, ram: &GuestRam, serial: RawFd, debug: RawFd) -> Ve
         "chardev:com1".into(),
         "-chardev".into(),
         format!("socket,id=debug,fd={debug}"),
+        "-chardev".into(),
+        format!("socket,id=monitor,fd={monitor}"),
+        "-mon".into(),
+        "chardev=monitor,mode=control".into(),
         "-device".into(),
         "isa-debugcon,iobase=0xe9,chardev=debug".into(),
         "-device".into(),

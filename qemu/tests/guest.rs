@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use qemu::error::{Error, Result};
@@ -15,14 +15,15 @@ use qemu::frontend::ivshmem::Ivshmem;
 use qemu::setup::Qemu;
 use qemu::vm::{Config, Event, Exit, Guest, Patience};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
-/// What every script begins with: the descriptors of the serial and the debug port, from the
-/// arguments.
+/// What every script begins with: the descriptors of the serial port, the debug port and the
+/// monitor, from the arguments.
 const HEAD: &str = r#"#!/bin/bash
 all="$*"
 serial=$(sed 's/.*id=com1,fd=\([0-9]*\).*/\1/' <<< "$all")
 debug=$(sed 's/.*id=debug,fd=\([0-9]*\).*/\1/' <<< "$all")
+monitor=$(sed 's/.*id=monitor,fd=\([0-9]*\).*/\1/' <<< "$all")
 say() { echo "$@" >&$serial; }
 note() { printf "$@" >&$debug; }
 "#;
@@ -180,16 +181,21 @@ fn launcher_to_be_killed() {
     std::process::exit(error.status().into());
 }
 
-/// Starts a launcher and its QEMU, kills the launcher, and returns how it ended once QEMU has gone.
-fn kill_launcher(signal: Signal) -> ExitStatus {
-    let script = script("say pid $$; note .; exec sleep 600");
-    let mut launcher = Command::new(std::env::current_exe().expect("this program"))
+/// Starts a process that does what `launcher_to_be_killed` says.
+fn launcher(script: &Script) -> Child {
+    Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "launcher_to_be_killed", "--nocapture", "--test-threads=1"])
         .env("FERROVIA_TEST_QEMU", &script.path)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("start a launcher");
+        .expect("start a launcher")
+}
+
+/// Starts a launcher and its QEMU, kills the launcher, and returns how it ended once QEMU has gone.
+fn kill_launcher(signal: Signal) -> ExitStatus {
+    let script = script("say pid $$; note .; exec sleep 600");
+    let mut launcher = launcher(&script);
     let stderr = BufReader::new(launcher.stderr.take().expect("piped"));
     let pid = stderr
         .lines()
@@ -213,4 +219,33 @@ fn killing_the_launcher_ends_qemu() {
 fn the_launcher_ends_by_itself_when_it_is_asked_to() {
     assert_eq!(kill_launcher(Signal::TERM).code(), Some(143));
     assert_eq!(kill_launcher(Signal::INT).code(), Some(130));
+}
+
+/// Ctrl-Z at a terminal, then `fg`.
+#[test]
+fn a_launcher_that_is_stopped_stops_its_guest_and_continues_it() {
+    let script = script(
+        r#"say begun; note .
+        while read -r command <&$monitor; do say "asked $command"; echo '{"return": {}}' >&$monitor; done"#,
+    );
+    let mut launcher = launcher(&script);
+    let pid = Pid::from_child(&launcher);
+    let mut lines = BufReader::new(launcher.stderr.take().expect("piped")).lines();
+    let mut next = |word: &str| {
+        let line = lines.find_map(|line| line.ok().filter(|line| line.contains(word)));
+        line.unwrap_or_else(|| panic!("it never says {word}"))
+    };
+    next("begun");
+    for _ in 0..2 {
+        rustix::process::kill_process(pid, Signal::TSTP).expect("it runs");
+        let (_, status) = rustix::process::waitpid(Some(pid), WaitOptions::UNTRACED)
+            .expect("a child")
+            .expect("a change of its state");
+        assert!(status.stopped(), "{status:?}");
+        rustix::process::kill_process(pid, Signal::CONT).expect("it is stopped");
+        next("\"stop\"");
+        next("\"cont\"");
+    }
+    rustix::process::kill_process(pid, Signal::TERM).expect("it runs");
+    assert_eq!(launcher.wait().expect("its status").code(), Some(143), "the guest has lived until then");
 }
