@@ -54,7 +54,7 @@ fn wrong_arguments() {
     assert!(complaint(&["--cpus", "0"]).contains("--cpus"));
     assert!(complaint(&["test", "no blanks"]).contains("no blanks"));
     let said = complaint(&["boot", "nonexistent"]);
-    assert!(said.contains("bench, hello, kernel-tests, suite, tour"), "{said}");
+    assert!(said.contains("bench, hello, hostile, kernel-tests, suite, tour"), "{said}");
 }
 
 #[test]

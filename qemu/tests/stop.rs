@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
-/// Longer than a driver waits for a heartbeat, and than the launcher waits for a sign of life of its
-/// guest. The time itself is what this test is about.
+/// Longer than a driver waits for a heartbeat, and than the launcher waits for a sign of life of
+/// its guest. The time itself is what this test is about.
 const STOPPED: Duration = Duration::from_secs(11);
 
 #[test]

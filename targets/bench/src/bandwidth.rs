@@ -3,12 +3,10 @@
 
 use alloc::vec::Vec;
 
-use common::{Failure, Node, Pair, Side, Trying};
+use common::{Failure, Node, Pair, Side, Target, Trying};
 use kernel::{clock, println};
 use nic_abi::admin::{Bench, BenchKind};
 use privileged_api::{DtoFlags, DtoStatus, Error, Event};
-
-use crate::Target;
 
 /// Bytes of a message.
 pub const MESSAGE: usize = 1 << 20;

@@ -5,14 +5,13 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use common::{Failure, Node, Pair, Trying};
+use common::{Failure, Node, Pair, Target, Trying};
 use kernel::clock;
 use nic_abi::admin::{Bench, BenchKind};
 use nic_hal::{Nic, Transport};
 use platform::{Platform, Wake};
 use privileged_api::{DtoFlags, Error};
 
-use crate::Target;
 use crate::samples::{Samples, Summary, report};
 
 const ROUNDS: usize = 5_000;

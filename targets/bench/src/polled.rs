@@ -3,13 +3,12 @@
 
 use core::sync::atomic::Ordering;
 
-use common::{Failure, Node, Pair, Trying};
+use common::{Failure, Node, Pair, Target, Trying};
 use kernel::clock;
 use nic_abi::admin::{Bench, BenchKind};
 use platform::DmaBuffer;
 use privileged_api::{DtoFlags, DtoStatus, Error, Event};
 
-use crate::Target;
 use crate::samples::{Samples, Summary, report};
 
 const ROUNDS: usize = 20_000;

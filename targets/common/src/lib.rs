@@ -1,10 +1,11 @@
 //! The beginning that several images and benchmarks share: [`Node`], the machine's adapters behind
-//! a provider, and [`Pair`], two connected endpoints.
+//! a provider, [`Pair`], two connected endpoints, and [`Target`], memory on both sides of a pair.
 #![no_std]
 
 extern crate alloc;
 
 mod pair;
+mod target;
 
 use alloc::format;
 use alloc::string::String;
@@ -17,6 +18,7 @@ use platform::{Platform, Privileged};
 use privileged_api::{Ia, Provider};
 
 pub use pair::{Pair, Side, Sizes};
+pub use target::Target;
 
 /// Why an image gave up: what it tried, and the error.
 pub struct Failure(String);
