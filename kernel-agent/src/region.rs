@@ -218,10 +218,16 @@ pub struct Extent {
     pub length: u64,
 }
 
+/// Bytes up to which the lists of a region are in one piece of memory.
+const SHORT: usize = 1 << 16;
+
 /// The memory for the lists of a region's links.
 struct Lists {
-    /// [`LINKS`] buffers; none for a region that cannot be linked.
+    /// Room for [`LINKS`] lists: in one piece if they are short, else a piece each. None for a
+    /// region that cannot be linked.
     memory: Vec<DeviceMemory>,
+    /// Bytes of the room for a list.
+    each: usize,
     uses: Mutex<Uses>,
 }
 
@@ -247,9 +253,25 @@ enum ListUse {
 }
 
 impl Lists {
-    fn new(memory: Vec<DeviceMemory>) -> Lists {
+    fn new(memory: Vec<DeviceMemory>, each: usize) -> Lists {
         let (by, extents) = ([ListUse::Nothing; LINKS], [Extent::default(); LINKS]);
-        Lists { memory, uses: Mutex::new(Uses { gone: false, next: 0, by, extents }) }
+        Lists { memory, each, uses: Mutex::new(Uses { gone: false, next: 0, by, extents }) }
+    }
+
+    /// Writes a list to a place, and returns its bus address.
+    #[inline]
+    fn write(&self, place: usize, bytes: &[u8]) -> Option<u64> {
+        if bytes.len() > self.each {
+            return None;
+        }
+        let (memory, at) = match &self.memory[..] {
+            [all] => (all, place * self.each),
+            pieces => (pieces.get(place)?, 0),
+        };
+        memory.buffer().write(at, bytes).ok()?;
+        // The lease lasts until the region is destroyed.
+        memory.lease().start();
+        Some(memory.buffer().bus() + at as u64)
     }
 
     /// Finds a buffer that the device does not read, and keeps it for a poster.
@@ -287,8 +309,8 @@ impl Lists {
 
     /// The device will not read the lists any more.
     fn end_leases(&self) {
-        for list in &self.memory {
-            list.lease().end();
+        for memory in &self.memory {
+            memory.lease().end();
         }
     }
 }
@@ -379,7 +401,7 @@ impl Region {
             agent.keys.release(&names, NO_LINKS);
             return Err(error.into());
         }
-        Ok(Region::new(client, names, 0, Some(link.memory.extent()), Lists::new(Vec::new()), pd))
+        Ok(Region::new(client, names, 0, Some(link.memory.extent()), Lists::new(Vec::new(), 0), pd))
     }
 
     pub(crate) fn allocate(
@@ -395,19 +417,21 @@ impl Region {
             return Err(Error::OutOfRange("list length"));
         }
         let pd = begin_use(pd)?;
+        let each = size_of::<ListElement>() * max_elements.max(1) as usize;
+        let (pieces, len) = if LINKS * each <= SHORT { (1, LINKS * each) } else { (LINKS, each) };
         let mut memory = Vec::new();
-        memory.try_reserve_exact(LINKS).map_err(|_| Error::OutOfMemory)?;
-        let bytes = size_of::<ListElement>() * max_elements.max(1) as usize;
-        for _ in 0..LINKS {
-            memory.push(nic.allocate(bytes, 64)?);
+        memory.try_reserve_exact(pieces).map_err(|_| Error::OutOfMemory)?;
+        for _ in 0..pieces {
+            memory.push(nic.allocate(len, 64)?);
         }
+        let lists = Lists::new(memory, each);
         let names = agent.keys.take(agent).ok_or(Error::NoResources(Resource::Keys))?;
         let args = AllocateRegion { pd: pd.number(), max_elements };
         if let Err(error) = nic.allocate_region(names.local(), &args) {
             agent.keys.release(&names, NO_LINKS);
             return Err(error.into());
         }
-        Ok(Region::new(client, names, max_elements, None, Lists::new(memory), pd))
+        Ok(Region::new(client, names, max_elements, None, lists, pd))
     }
 
     fn new(
@@ -489,16 +513,8 @@ impl Region {
         let place = self.lists.claim(agent)?;
         // The list may be long, so it is copied without the lock.
         let remote = self.names.next_remote();
-        let list = self.lists.memory.get(place).and_then(|memory| {
-            memory.buffer().write(0, link.memory.bytes()).ok()?;
-            // The lease lasts until the region is destroyed.
-            memory.lease().start();
-            Some(link.memory.args(memory.buffer().bus(), remote))
-        });
-        let list = match link.memory {
-            MemoryList::Contiguous { .. } => Some(link.memory.args(0, remote)),
-            _ => list,
-        };
+        let at = self.lists.write(place, link.memory.bytes());
+        let list = at.map(|at| link.memory.args(at, remote));
         let mut uses = self.lists.uses.lock();
         let posted = match list {
             // The region was destroyed meanwhile: its key may get another owner.

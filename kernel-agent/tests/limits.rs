@@ -9,8 +9,8 @@ use std::sync::Arc;
 use common::*;
 use host::Machine;
 use kernel_agent::{
-    Agent, CmEventKind, Config, Death, Error, Handshake, MemoryList, PostError, QpAttributes, Resource,
-    WindowType,
+    Agent, CmEventKind, Config, Death, Error, Handshake, Link, MemoryList, PostError, Qp, QpAttributes,
+    Resource, SendFlags, Shadow, WindowType,
 };
 use nic_abi::admin::Injection;
 use nic_abi::wqe::{LinkFlags, Opcode, Segment};
@@ -103,6 +103,51 @@ fn every_table_runs_out_and_recovers() {
     }
     node.client.detach();
     assert_eq!(agent.counts(), Default::default());
+    agent.close();
+}
+
+#[test]
+fn a_slot_has_no_next_owner_while_a_link_of_the_former_is_outstanding() {
+    let machine = Machine::new(1);
+    let config = Config { max_keys: 4, ..Config::default() };
+    let agent = open_with(&machine, 0, config);
+    let (a, b) = (Node::new(&machine, &agent), Node::new(&machine, &agent));
+    let (qa, ..) = connect(&a, &b, 1);
+    let memory = a.buffer(4096);
+    let pages = [memory.bus()];
+    let list = MemoryList::Pages { pages: &pages, page_size: 4096, first_byte_offset: 0, length: 4096 };
+    let link = Link { flags: LinkFlags::LOCAL_READ, base: 0, memory: list };
+    let allocate = || a.client.allocate_region(&a.pd, 1);
+    let none = Error::NoResources(Resource::Keys);
+    let available = machine.arena().available();
+    // A Send for which there is no receive holds up what is posted behind it.
+    let links_of_freed_regions = |qp: &Qp| {
+        qp.post_plain(&request(Opcode::Send, None)).unwrap();
+        for _ in 0..4 {
+            let region = allocate().unwrap();
+            qp.post_link(&region, &link, SendFlags::empty(), Shadow::default()).unwrap();
+            region.destroy().unwrap();
+        }
+        assert_eq!(allocate().err(), Some(none));
+    };
+    links_of_freed_regions(&qa);
+    // The memory of the lists is released at once, since no region has these keys.
+    assert_eq!(machine.arena().available(), available);
+    // Once the links are flushed and their completions are taken, all slots are free.
+    qa.to_error().unwrap();
+    for _ in 0..5 {
+        a.completion();
+    }
+    let regions: Vec<_> = (0..4).map(|_| allocate().unwrap()).collect();
+    assert_eq!(allocate().err(), Some(none));
+    regions.iter().for_each(|region| region.destroy().unwrap());
+    // The same if the queue pair is destroyed.
+    let (qa, ..) = connect(&a, &b, 2);
+    links_of_freed_regions(&qa);
+    qa.destroy().unwrap();
+    assert!((0..4).all(|_| allocate().is_ok()));
+    a.client.detach();
+    b.client.detach();
     agent.close();
 }
 

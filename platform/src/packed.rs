@@ -55,7 +55,7 @@ struct Pages {
 
 /// The length of the pieces of a page that is cut into so many.
 const fn piece_len(pieces: usize) -> usize {
-    PAGE / pieces & !(LINE - 1)
+    (PAGE / pieces) & !(LINE - 1)
 }
 
 impl Page {
@@ -118,10 +118,9 @@ impl Pages {
     /// Releases a piece. The memory to which it belongs if that is no page of these; a page with it
     /// as soon as all its pieces are free.
     fn give(&mut self, piece: RawDma) -> Given {
-        let found = self.all.range_mut(..=piece.bus).next_back();
-        let Some((&bus, page)) = found.filter(|(bus, _)| piece.bus - **bus < PAGE as u64) else {
-            return Given::Foreign(piece);
-        };
+        // Pages are aligned to their length.
+        let bus = piece.bus & !(PAGE as u64 - 1);
+        let Some(page) = self.all.get_mut(&bus) else { return Given::Foreign(piece) };
         let was_full = page.free == 0;
         page.free |= 1 << ((piece.bus - bus) as usize / piece_len(page.pieces));
         if page.free == Page::all_free(page.pieces) {

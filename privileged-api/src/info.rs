@@ -178,7 +178,7 @@ pub struct IaInfo {
     pub wide_rmr_unlink_support: bool,
     /// The unlink fence.
     pub unlink_fence_support: bool,
-    /// Types of I/O buffer list.
+    /// Types of I/O buffer list. Pages have at least [`IOBL_MIN_PAGE`](crate::IOBL_MIN_PAGE) bytes.
     pub iobl_types_supported: IoblTypes,
 }
 

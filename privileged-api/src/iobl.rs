@@ -54,10 +54,14 @@ pub struct IoblVeElt {
     pub elt_len: u64,
 }
 
+/// The length of the smallest page of a list. The page of it_iobl_t has an example with a page of
+/// 512 bytes, which is a block here.
+pub const IOBL_MIN_PAGE: u64 = 4096;
+
 /// The elements of an I/O buffer list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoblList<'a> {
-    /// Pages of one size: a power of two, to which they are aligned.
+    /// Pages of one size: a power of two, at least [`IOBL_MIN_PAGE`], to which they are aligned.
     #[doc(alias = "IT_IOBL_PAGE_LIST")]
     Pages {
         /// The pages.
@@ -73,7 +77,7 @@ pub enum IoblList<'a> {
         /// Their length.
         elt_len: u64,
     },
-    /// Pages that differ in size.
+    /// Pages that differ in size. Each has a size that a page may have, to which it is aligned.
     #[doc(alias = "IT_IOBL_VE_PAGE_LIST")]
     VePages {
         /// The pages.
@@ -92,7 +96,8 @@ pub struct Iobl<'a> {
 }
 
 impl<'a> Iobl<'a> {
-    /// A list of pages.
+    /// A list of pages. A size that pages cannot have is found by the call that gets the list:
+    /// it_lmr_create returns `InvalidIobl`, it_lmr_link completes in error.
     pub const fn pages(elements: &'a [IoAddr], elt_len: u64, fbo: u64) -> Iobl<'a> {
         Iobl { list: IoblList::Pages { elements, elt_len }, fbo }
     }

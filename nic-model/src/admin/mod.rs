@@ -18,7 +18,7 @@ use core::mem::offset_of;
 
 use nic_abi::admin::{
     ARGS_OFFSET, COMMAND_SIZE, Command, FLAG_EVENT, NO_FIELD, Opcode, RESPONSE_SIZE, RegisterRegion,
-    ResizeCq, Response, Status,
+    ResizeCq, Response, ShareRegion, Status,
 };
 use nic_abi::cqe;
 use nic_abi::eqe::EventType;
@@ -43,6 +43,10 @@ fn cost(command: &Command) -> u32 {
     let large = match Opcode::from_word(command.opcode) {
         Some(Opcode::RegisterRegion) => {
             let list = args::<RegisterRegion>(command).list;
+            list.elements.min(MAX_LIST_ELEMENTS) / ELEMENTS
+        }
+        Some(Opcode::ShareRegion) => {
+            let list = args::<ShareRegion>(command).list;
             list.elements.min(MAX_LIST_ELEMENTS) / ELEMENTS
         }
         Some(Opcode::ResizeCq) => {

@@ -3,7 +3,8 @@
 use std::mem::offset_of;
 
 use nic_abi::admin::{
-    AllocateRegion, AllocateWindow, KeyInfo, Opcode, QpFlags, RegisterRegion, ShareRegion, Status as Admin,
+    AllocateRegion, AllocateWindow, KeyInfo, ModifyRegion, Opcode, QpFlags, QpInfo, RegisterRegion,
+    ShareRegion, Status as Admin,
 };
 use nic_abi::cqe::{CqeFlags, Status};
 use nic_abi::ident::{key, key_slot};
@@ -721,6 +722,229 @@ fn a_send_can_invalidate_the_receivers_key() {
     rig.post(&mut a, head, &[]);
     assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess);
     assert_eq!(status(&rig.received(&mut b)), Status::LocalAccess);
+}
+
+/// How many narrow windows the queue pair's owner has bound.
+fn bound(rig: &mut Rig, qp: &Qp) -> u32 {
+    let result = rig.command(qp.nic, Opcode::QueryQp, qp.qpn, &()).expect("a queue pair");
+    QpInfo::read_from_prefix(&result).expect("large enough").0.windows
+}
+
+/// Contiguous memory for a fast register that brings this remote key.
+fn fresh_memory(rig: &mut Rig, remote: u32) -> ([u64; 4], u64) {
+    let addr = rig.alloc(64);
+    (zerocopy::transmute!(ListArgs { list: addr, remote, ..ListArgs::default() }), addr)
+}
+
+#[test]
+fn a_link_that_is_not_executed_changes_nothing() {
+    let mut rig = Rig::new(2);
+    let (mut a, mut b) = rig.pair_of(0, 1, privileged());
+    let flags = ALL_RIGHTS | LinkFlags::RELATIVE;
+    let key = linked(&mut rig, 1, &mut b, flags);
+    let before = query(&mut rig, 1, key);
+    let relink = |rig: &mut Rig, qp: &mut Qp, count| {
+        let (args, _) = fresh_memory(rig, remote(key, count));
+        rig.post_args(qp, link(key, flags | LinkFlags::CONTIGUOUS, 0, 64), args);
+    };
+    // Refused, flushed, and waiting behind a Send for which there is no receive.
+    let (_, mut refused) = rig.pair_of(0, 1, privileged());
+    relink(&mut rig, &mut refused, 2);
+    assert_eq!(status(&rig.sent(&mut refused)), Status::MemoryManagement);
+    relink(&mut rig, &mut refused, 3);
+    assert_eq!(status(&rig.sent(&mut refused)), Status::Flushed);
+    let (_, mut waiting) = rig.pair_of(0, 1, privileged());
+    rig.post(&mut waiting, header(wqe::Opcode::Send, 9), &[]);
+    relink(&mut rig, &mut waiting, 4);
+    rig.run();
+    let info = query(&mut rig, 1, key);
+    assert_eq!((info.remote, info.linked, info.length), (before.remote, 1, before.length));
+    let (from, source) = rig.region(0, 64);
+    rig.fill(source, 64, 8);
+    rig.post(&mut a, rdma(wqe::Opcode::Write, 1, before.remote, 0), &[segment(from, 0, 64)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    rig.post(&mut b, rdma(wqe::Opcode::Write, 1, from, 0), &[segment(key, 0, 64)]);
+    assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+    rig.post_args(&mut b, invalidate(key), [0; 4]);
+    assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+    assert_eq!(query(&mut rig, 1, key).remote, 0);
+    // Unlinked, neither key allows an access.
+    rig.post(&mut a, rdma(wqe::Opcode::Write, 1, before.remote, 0), &[segment(from, 0, 64)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess);
+}
+
+#[test]
+fn a_receive_uses_the_link_in_force_when_the_message_comes() {
+    let mut rig = Rig::new(2);
+    let (mut a, mut b) = rig.pair_of(0, 1, privileged());
+    let (_, mut linker) = rig.pair_of(0, 1, privileged());
+    let key = allocate(&mut rig, 1, 1);
+    let (from, source) = rig.region(0, 64);
+    for tag in 0..3 {
+        rig.post_receive(&mut b, tag, &[segment(key, 0, 64)]);
+    }
+    for tag in 0..2 {
+        let (args, target) = fresh_memory(&mut rig, remote(key, tag));
+        let flags = ALL_RIGHTS | LinkFlags::RELATIVE | LinkFlags::CONTIGUOUS;
+        rig.post_args(&mut linker, link(key, flags, 0, 64), args);
+        assert_eq!(status(&rig.sent(&mut linker)), Status::Success);
+        rig.fill(source, 64, tag as u8);
+        rig.post(&mut a, header(wqe::Opcode::Send, tag), &[segment(from, 0, 64)]);
+        assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+        assert_eq!((rig.received(&mut b).tag, rig.bytes(target, 64)), (tag, rig.bytes(source, 64)));
+        rig.post_args(&mut linker, invalidate(key), [0; 4]);
+        assert_eq!(status(&rig.sent(&mut linker)), Status::Success);
+    }
+    rig.post(&mut a, header(wqe::Opcode::Send, 2), &[segment(from, 0, 64)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::RemoteOperation);
+    assert_eq!(status(&rig.received(&mut b)), Status::LocalProtection);
+}
+
+#[test]
+fn a_local_key_is_no_remote_key_nor_the_other_way_round() {
+    for case in 0..4 {
+        let mut rig = Rig::new(2);
+        let (mut a, mut b) = rig.pair_of(0, 1, privileged());
+        let key = linked(&mut rig, 1, &mut b, ALL_RIGHTS | LinkFlags::RELATIVE);
+        let (from, _) = rig.region(0, 64);
+        let (named, local) = (remote(key, 1), case % 2 == 0);
+        match case {
+            0 | 1 => {
+                let used = if local { key } else { named };
+                rig.post(&mut b, rdma(wqe::Opcode::Write, 1, from, 0), &[segment(used, 0, 8)]);
+                let expected = if local { Status::Success } else { Status::LocalProtection };
+                assert_eq!(status(&rig.sent(&mut b)), expected);
+            }
+            _ => {
+                let used = if local { key } else { named };
+                rig.post(&mut a, rdma(wqe::Opcode::Write, 1, used, 0), &[segment(from, 0, 8)]);
+                let expected = if local { Status::RemoteAccess } else { Status::Success };
+                assert_eq!(status(&rig.sent(&mut a)), expected);
+            }
+        }
+        // Commands go by the local key.
+        assert_eq!(rig.command(1, Opcode::QueryKey, named, &()), Err((Admin::NoSuchObject, 8)));
+        assert_eq!(rig.command(1, Opcode::DestroyRegion, named, &()), Err((Admin::NoSuchObject, 8)));
+    }
+}
+
+#[test]
+fn an_atomic_needs_the_rights_to_read_and_write_too() {
+    let rights = LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE | LinkFlags::RELATIVE;
+    let all = REMOTE;
+    for missing in [LinkFlags::REMOTE_READ, LinkFlags::REMOTE_WRITE, LinkFlags::REMOTE_ATOMIC] {
+        let mut rig = Rig::new(2);
+        let (mut a, _b) = rig.pair();
+        let (sink, _) = rig.region(0, 8);
+        for (granted, expected) in [(all, Status::Success), (all.difference(missing), Status::RemoteAccess)] {
+            let (to, _) = rig.region_with(1, 8, rights | granted, 0);
+            let head = Header { segments: 1, ..rdma(wqe::Opcode::FetchAdd, 1, to, 0) };
+            let args = wqe::AtomicArgs { sink: segment(sink, 0, 8), compare_add: 1, swap: 0 };
+            rig.post_args(&mut a, head, zerocopy::transmute!(args));
+            assert_eq!(status(&rig.sent(&mut a)), expected, "without {missing:?}");
+        }
+    }
+}
+
+#[test]
+fn narrow_windows_belong_to_a_named_owner() {
+    let mut rig = Rig::new(2);
+    let named = |owner| QpSpec { owner, ..QpSpec::default() };
+    let (_, mut first) = rig.pair_of(0, 1, named(7));
+    let (mut a, mut second) = rig.pair_of(0, 1, named(7));
+    let (mut other, mut stranger) = rig.pair_of(0, 1, named(8));
+    let (region, _) = rig.region_with(1, 4096, ALL_RIGHTS.difference(REMOTE), 0x5000);
+    let (from, _) = rig.region(0, 64);
+    let narrow = [window(&mut rig, 1, 2), window(&mut rig, 1, 2), window(&mut rig, 1, 2)];
+    let wide = window(&mut rig, 1, 1);
+    for key in narrow.into_iter().chain([wide]) {
+        let args = bind_args(remote(key, 1), LinkFlags::REMOTE_WRITE);
+        rig.post_args(&mut first, bind(key, region, 0x5000, 64), args);
+        assert_eq!(status(&rig.sent(&mut first)), Status::Success);
+    }
+    let counts = |rig: &mut Rig| [&first, &second, &stranger].map(|qp| bound(rig, qp));
+    assert_eq!(counts(&mut rig), [3, 3, 0]);
+    // The windows outlive the queue pair that bound them.
+    rig.command(1, Opcode::DestroyQp, first.qpn, &()).unwrap();
+    assert_eq!((bound(&mut rig, &second), bound(&mut rig, &stranger)), (3, 0));
+    let write = rdma(wqe::Opcode::Write, 1, remote(narrow[0], 1), 0x5000);
+    rig.post(&mut a, write, &[segment(from, 0, 8)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    rig.post(&mut other, write, &[segment(from, 0, 8)]);
+    assert_eq!(status(&rig.sent(&mut other)), Status::RemoteAccess);
+    let (_, mut stranger_too) = rig.pair_of(0, 1, named(8));
+    rig.post_args(&mut stranger_too, invalidate(narrow[0]), [0; 4]);
+    assert_eq!(status(&rig.sent(&mut stranger_too)), Status::WindowBind);
+    // Each way in which a window is unbound counts once.
+    rig.post_args(&mut second, invalidate(narrow[0]), [0; 4]);
+    rig.post_args(&mut second, invalidate(narrow[0]), [0; 4]);
+    for _ in 0..2 {
+        assert_eq!(status(&rig.sent(&mut second)), Status::Success);
+    }
+    assert_eq!(bound(&mut rig, &second), 2);
+    rig.post_receive(&mut second, 1, &[]);
+    let head = Header { immediate: remote(narrow[1], 1), ..header(wqe::Opcode::SendInvalidate, 1) };
+    rig.post(&mut a, head, &[]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    assert_eq!(rig.received(&mut second).immediate, narrow[1], "the local key");
+    assert_eq!(bound(&mut rig, &second), 1);
+    for key in narrow {
+        rig.command(1, Opcode::DestroyWindow, key, &()).unwrap();
+    }
+    assert_eq!(bound(&mut rig, &second), 0);
+    let _ = &mut stranger;
+}
+
+#[test]
+fn a_modified_region_has_what_was_asked_for_and_another_remote_key() {
+    let mut rig = Rig::new(2);
+    let (mut a, _b) = rig.pair();
+    let (from, _) = rig.region(0, 64);
+    let (key, _) = rig.region_with(1, 64, ALL_RIGHTS | LinkFlags::RELATIVE, 0);
+    rig.command(1, Opcode::CreatePd, 7, &()).unwrap();
+    let field = |name: usize| 16 + name as u16;
+    let rights_at = field(offset_of!(ModifyRegion, rights));
+    let modify = ModifyRegion { pd: 0, flags: 0, rights: 0, remote: remote(key, 9) };
+    let unlinked = allocate(&mut rig, 1, 1);
+    let of_unlinked = ModifyRegion { remote: remote(unlinked, 9), ..modify };
+    let narrow = window(&mut rig, 1, 2);
+    for (object, args, refusal) in [
+        (key, ModifyRegion { pd: 6, ..modify }, (Admin::NoSuchObject, 16)),
+        (key, ModifyRegion { flags: 1, ..modify }, (Admin::BadField, 20)),
+        (key, ModifyRegion { rights: 1, flags: 8, ..modify }, (Admin::BadField, 20)),
+        (key, ModifyRegion { rights: 1, flags: 1 << 9, ..modify }, (Admin::BadField, 20)),
+        (key, ModifyRegion { rights: 2, ..modify }, (Admin::BadField, rights_at)),
+        (key, ModifyRegion { remote: unlinked, ..modify }, (Admin::BadField, rights_at + 4)),
+        (unlinked, ModifyRegion { rights: 1, flags: 1, ..of_unlinked }, (Admin::BadState, rights_at)),
+        (narrow, ModifyRegion { remote: narrow, ..modify }, (Admin::NoSuchObject, 8)),
+        (remote(key, 4), modify, (Admin::NoSuchObject, 8)),
+    ] {
+        let before = query(&mut rig, 1, key);
+        assert_eq!(rig.command(1, Opcode::ModifyRegion, object, &args), Err(refusal), "{args:?}");
+        let after = query(&mut rig, 1, key);
+        assert_eq!((after.remote, after.flags, after.pd), (before.remote, before.flags, before.pd));
+    }
+    rig.command(1, Opcode::ModifyRegion, unlinked, &ModifyRegion { pd: 7, ..of_unlinked }).unwrap();
+    assert_eq!(query(&mut rig, 1, unlinked).pd, 7);
+    // Rights change alone, and the former remote key is invalid.
+    let read = (LinkFlags::LOCAL_READ | LinkFlags::REMOTE_READ).bits();
+    let args = ModifyRegion { rights: 1, flags: read, ..modify };
+    rig.command(1, Opcode::ModifyRegion, key, &args).unwrap();
+    let info = query(&mut rig, 1, key);
+    assert_eq!((info.pd, info.remote, info.flags & 0x3f), (PD, remote(key, 9), read));
+    rig.post(&mut a, rdma(wqe::Opcode::Read, 1, remote(key, 9), 0), &[segment(from, 0, 8)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    rig.post(&mut a, rdma(wqe::Opcode::Read, 1, key, 0), &[segment(from, 0, 8)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess);
+    // The domain changes alone.
+    let args = ModifyRegion { pd: 7, remote: remote(key, 10), ..modify };
+    rig.command(1, Opcode::ModifyRegion, key, &args).unwrap();
+    let info = query(&mut rig, 1, key);
+    assert_eq!((info.pd, info.remote, info.flags & 0x3f), (7, remote(key, 10), read));
+    assert_eq!(rig.command(1, Opcode::DestroyPd, 7, &()), Err((Admin::Busy, 8)));
+    rig.command(1, Opcode::DestroyRegion, key, &()).unwrap();
+    rig.command(1, Opcode::DestroyRegion, unlinked, &()).unwrap();
+    rig.command(1, Opcode::DestroyPd, 7, &()).unwrap();
 }
 
 #[test]

@@ -31,7 +31,7 @@ use crate::attributes::{AddrMode, LmrParam};
 use crate::flags::{IoblTypes, LmrFlags, LmrParamMask, MemPriv};
 use crate::handle::LmrHandle;
 use crate::ia::{Core, Ia};
-use crate::iobl::{Iobl, IoblList, LmrTriplet};
+use crate::iobl::{IOBL_MIN_PAGE, Iobl, IoblList, LmrTriplet};
 use crate::pz::InZone;
 use crate::status::{Error, Result};
 
@@ -170,14 +170,11 @@ fn agrees(addr: Option<usize>, page: u64, fbo: u64) -> bool {
     addr.is_none_or(|addr| addr as u64 & page.wrapping_sub(1) == fbo)
 }
 
-/// The length of the smallest page.
-const MIN_PAGE: u64 = 4096;
-
 /// Whether a page list may have elements of this length, and addresses with these bits, of all of
 /// them together.
 #[inline]
 fn are_pages(addrs: u64, length: u64) -> bool {
-    length >= MIN_PAGE && length.is_power_of_two() && addrs & (length - 1) == 0
+    length >= IOBL_MIN_PAGE && length.is_power_of_two() && addrs & (length - 1) == 0
 }
 
 /// Checks a list. `addr` is the base address with absolute addressing.

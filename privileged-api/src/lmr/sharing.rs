@@ -44,10 +44,12 @@ pub(crate) struct Shareable {
     pub(super) searching: SleepLock,
     /// Regions that were created with their memory, by shared_id, begin and length of the memory,
     /// and serial.
-    registered: Mutex<BTreeMap<(u32, u64, u64, u64), Weak<Lmr>>>,
+    registered: Mutex<Sorted<(u32, u64, u64, u64)>>,
     /// Regions that are linked by work requests, by shared_id and serial.
-    linkable: Mutex<BTreeMap<(u32, u64), Weak<Lmr>>>,
+    linkable: Mutex<Sorted<(u32, u64)>>,
 }
+
+type Sorted<K> = BTreeMap<K, Weak<Lmr>>;
 
 /// How many regions are looked at under one hold of the lock.
 const CHUNK: usize = 64;

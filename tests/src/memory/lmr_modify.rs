@@ -5,7 +5,10 @@ use core::result::Result;
 use privileged_api::*;
 
 use crate::check::some;
-use crate::fixture::{Fixture, OPEN, PAGE, Pair, Region, SIGNALLED};
+use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED};
+use crate::memory::iobl::scattered;
+use crate::remote::link::{BASE, Link, unlinked};
+use crate::remote::rmr::reaches;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// Parameters with these privileges.
@@ -156,10 +159,8 @@ pub(crate) const TESTS: &[Test] = &[
             refused(f.b.lmr_modify(region.lmr, LmrParamMask::MEM_PRIV, &privileges(OPEN)), Error::LmrBusy)?;
             check_eq!(read(f, &pair, &region, context)?, DtoStatus::Success);
             check_eq!(read(f, &pair, &region, region.context()?)?, DtoStatus::Success);
-            f.b.lmr_modify(region.lmr, LmrParamMask::empty(), &bad).or_else(|error| match error {
-                Error::LmrBusy => Ok(()),
-                other => Err(other),
-            })?;
+            // Any modification is refused, also one of nothing.
+            refused(f.b.lmr_modify(region.lmr, LmrParamMask::empty(), &bad), Error::LmrBusy)?;
             check_eq!(all(f, region.lmr)?, before);
             Ok(())
         },
@@ -193,7 +194,44 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // The zone of a region that is not linked can be changed, its privileges cannot.
+    // A region that was created unlinked has the privileges of its link, which can be changed as
+    // those of any other region. The next link brings its own.
+    test("lmr_modify::linked_regions", &["it_lmr_modify.F02", "it_lmr_modify.B03"], |f| {
+        let pair = f.pair()?;
+        let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
+        let lmr = unlinked(&pair.b, 1)?;
+        let link = Link::pages(lmr, &memory.pieces);
+        let old = some(link.post(&pair.b, 1)?, "a context")?;
+        pair.b.done(1, DtoStatus::Success)?;
+        let before = all(f, lmr)?;
+        // Local read is not required of a link, but local write is where peers may write.
+        f.b.lmr_modify(lmr, LmrParamMask::MEM_PRIV, &privileges(MemPriv::LOCAL_WRITE))?;
+        let privs = MemPriv::LOCAL_READ | MemPriv::REMOTE_READ;
+        f.b.lmr_modify(lmr, LmrParamMask::MEM_PRIV, &privileges(privs))?;
+        let after = all(f, lmr)?;
+        let new = some(after.rmr_context, "a context")?;
+        check_eq!(after, LmrParam { privs, rmr_context: Some(new), ..before });
+        let reach =
+            |end: &End, write, context| reaches(f, end, write, make_rdma_addr_absolute(BASE), context, 8);
+        check_eq!(reach(&pair.a, false, new)?, DtoStatus::Success);
+        check_eq!(reach(&pair.a, true, new)?, DtoStatus::RemoteAccess);
+        let fresh = f.pair()?;
+        f.b.lmr_modify(lmr, LmrParamMask::PZ, &zone(fresh.b.pz))?;
+        let moved = some(all(f, lmr)?.rmr_context, "a context")?;
+        check_eq!(reach(&fresh.a, false, moved)?, DtoStatus::Success);
+        check_eq!(reach(&fresh.a, false, old)?, DtoStatus::RemoteAccess);
+        let other = f.pair()?;
+        f.b.lmr_modify(lmr, LmrParamMask::PZ, &zone(other.b.pz))?;
+        f.b.lmr_unlink(lmr, other.b.ep, 2, SIGNALLED)?;
+        other.b.done(2, DtoStatus::Success)?;
+        link.post(&other.b, 3)?;
+        other.b.done(3, DtoStatus::Success)?;
+        check_eq!(all(f, lmr)?.privs, OPEN);
+        let bad = privileges(MemPriv::LOCAL_READ | MemPriv::REMOTE_WRITE);
+        refused(f.b.lmr_modify(lmr, LmrParamMask::MEM_PRIV, &bad), Error::InvalidPrivs)?;
+        refused(f.b.lmr_free(lmr), Error::InvalidLmr)
+    }),
+    // The zone of a region that is not linked can be changed. It has no privileges that could be.
     test("lmr_modify::unlinked_regions", &["it_lmr_modify.V04"], |f| {
         let (pz, other) = (f.b.pz_create()?, f.b.pz_create()?);
         let lmr = f.b.lmr_create_unlinked(pz, 1, LmrFlags::NONE, 0)?;

@@ -97,7 +97,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Requests of the peer that use a freed RMR succeed or fail with an access error, and nothing
-    // else happens.
+    // else happens. The page of it_rmr_free allows both for requests that meet the call.
     test("windows::freed_under_the_peers_requests", &["it_rmr_free.B05"], |f| {
         for rmr_type in TYPES {
             for _ in 0..5 {
