@@ -8,7 +8,7 @@ use crate::connections::establish::not_made;
 use crate::connections::private_data::{carries, private_data};
 use crate::fixture::{OPEN, SIGNALLED, attributes, pattern};
 use crate::requests::errors::impatient;
-use crate::{Failure, Test, check_eq, refused, test};
+use crate::{Test, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
     // A disconnect ends the connection on both sides, with one event each.

@@ -551,4 +551,24 @@ pub(crate) const TESTS: &[Test] = &[
         check!(gone, "{} requests are kept", f.b.object_counts().ud_requests);
         Ok(())
     }),
+    // Requests that the consumer did not dequeue end with their EVD.
+    test("sidr::requests_end_with_their_dispatcher", &["it_evd_free.B01"], |f| {
+        let listener = f.listen(&f.b)?;
+        let evd = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 64, 1)?;
+        let way = path(&f.a, &listener.address)?;
+        let handle = f.a.ud_service_request_handle_create(&listener.conn_qual, evd, &way, &[])?;
+        let waiting = || f.b.object_counts().ud_requests;
+        for count in 1..4 {
+            f.a.ud_service_request(handle)?;
+            check!(crate::thread::eventually(f.platform(), || waiting() == count));
+        }
+        let taken = request(&listener)?.ud_svc_req_id;
+        f.b.listen_free(listener.listen)?;
+        f.b.evd_free(listener.evd)?;
+        // The request that was dequeued can still be answered.
+        check_eq!(waiting(), 1);
+        f.b.ud_service_reply(taken, UdSvcStatus::Rejected, INFO, &[])?;
+        check_eq!((waiting(), reply(&f.a, evd)?.status), (0, UdSvcStatus::Rejected));
+        Ok(())
+    }),
 ];
