@@ -71,7 +71,9 @@ impl Outstanding {
 
     /// How many requests are outstanding.
     pub fn len(&self) -> u32 {
-        self.tail.load(Ordering::Acquire).wrapping_sub(self.head.load(Ordering::Acquire))
+        // The head first: it never passes a tail that is read after it.
+        let head = self.head.load(Ordering::Acquire);
+        self.tail.load(Ordering::Acquire).wrapping_sub(head).min(self.limit)
     }
 
     /// Whether nothing is outstanding.

@@ -124,12 +124,17 @@ impl<F: Frontend> Nic<F> {
 }
 
 impl<F: Frontend> Node<F> {
-    /// Carries out and acknowledges a control request. False if there is none.
-    pub fn control(&mut self, schedule: &mut Schedule) -> bool {
-        let nic = &mut self.nic;
-        if !nic.is_requested() {
-            return false;
+    /// Carries out and acknowledges a control request, if there is one.
+    #[inline]
+    pub fn control(&mut self, schedule: &mut Schedule) {
+        if self.nic.is_requested() {
+            self.carry_out_request(schedule);
         }
+    }
+
+    #[cold]
+    fn carry_out_request(&mut self, schedule: &mut Schedule) {
+        let nic = &mut self.nic;
         schedule.charge(1);
         nic.acknowledged = nic.register(CONTROL_REQUEST).load(Ordering::Acquire);
         match nic.control_word(offset_of!(Control, command)) {
@@ -146,6 +151,5 @@ impl<F: Frontend> Node<F> {
         // The acknowledgement is the last word that is written: all DMA of before a reset has
         // ended.
         self.nic.show_status();
-        true
     }
 }

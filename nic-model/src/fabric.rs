@@ -95,19 +95,12 @@ impl<F: Frontend> Fabric<F> {
             node.nic.beat(now);
         }
         let mut worked = false;
-        let nics = self.nodes.len();
-        for _ in 0..nics {
+        for _ in 0..self.nodes.len() {
             let nic = self.next_nic();
-            worked |= self.housekeeping(nic);
+            worked |= self.serve(nic);
             if self.schedule.poll_is_over() {
                 break;
             }
-        }
-        let mut idle = 0;
-        while idle < nics && !self.schedule.poll_is_over() {
-            let nic = self.next_nic();
-            idle = if self.serve(nic) { 0 } else { idle + 1 };
-            worked |= idle == 0;
         }
         if worked { Progress::Worked } else { Progress::Idle }
     }
@@ -121,24 +114,22 @@ impl<F: Frontend> Fabric<F> {
         nic
     }
 
-    /// Control page, timers, benchmark. Returns whether there was anything to do.
-    fn housekeeping(&mut self, nic: NicId) -> bool {
-        let Some(node) = self.nodes.get_mut(nic.index()) else { return false };
-        let schedule = &mut self.schedule;
-        let worked = node.control(schedule) | node.nic.run_bench(schedule);
-        schedule.begin_slice(SLICE);
-        node.run_timers(schedule) | worked
-    }
-
-    /// Gives a NIC its turn. Returns whether it did any work.
+    /// Gives a NIC its turn: control page, benchmark, timers, doorbells, commands, queue pairs.
+    /// Returns whether it did any work.
     fn serve(&mut self, nic: NicId) -> bool {
         let Some(node) = self.nodes.get_mut(nic.index()) else { return false };
-        let before = self.schedule.done();
-        self.schedule.begin_slice(SLICE);
-        node.commands(&mut self.schedule);
-        self.schedule.begin_slice(SLICE);
-        node.doorbells(&mut self.schedule);
-        self.schedule.begin_slice(SLICE);
+        let schedule = &mut self.schedule;
+        let before = schedule.done();
+        node.control(schedule);
+        // The poll after the end of a copy finds nothing left to do but the answer.
+        let answered = node.nic.run_bench(schedule);
+        schedule.begin_slice(SLICE);
+        node.run_timers(schedule);
+        schedule.begin_slice(SLICE);
+        node.doorbells(schedule);
+        schedule.begin_slice(SLICE);
+        node.commands(schedule);
+        schedule.begin_slice(SLICE);
         // One turn for each queue pair that has work now; further turns come after the next
         // doorbells.
         for _ in 0..self.schedule.waiting(nic) {
@@ -148,7 +139,7 @@ impl<F: Frontend> Fabric<F> {
                 break;
             }
         }
-        self.schedule.done() != before
+        answered || self.schedule.done() != before
     }
 
     /// The heartbeat of a NIC, as the driver sees it.
@@ -242,21 +233,18 @@ impl<F: Frontend> Node<F> {
         }
     }
 
-    /// Resumes queue pairs whose time has come. Returns whether there were any.
+    /// Resumes queue pairs whose time has come.
     #[inline]
-    fn run_timers(&mut self, schedule: &mut Schedule) -> bool {
-        let mut worked = false;
+    fn run_timers(&mut self, schedule: &mut Schedule) {
         while let Some(id) = schedule.expired(self.nic.id) {
             if let Some((nic, qp)) = self.parts(id.slot) {
                 qp.timer_fired(nic, schedule);
             }
             self.fail_users_of_cqs(schedule);
             schedule.charge(1);
-            worked = true;
             if schedule.slice_is_over() {
                 break;
             }
         }
-        worked
     }
 }

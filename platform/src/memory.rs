@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use crate::{OutOfMemory, Platform};
 
@@ -98,6 +98,9 @@ impl<'a> SharedSlice<'a> {
         // SAFETY: `from` is in bounds, and a `&mut` cannot overlap memory that no reference may
         // point into.
         unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
+        // What was copied is what the caller checks and uses: from here on the compiler has to
+        // assume that the memory has changed, so it cannot read a byte again instead.
+        compiler_fence(Ordering::SeqCst);
         Ok(())
     }
 

@@ -100,6 +100,8 @@ impl Msix {
             *slot = interrupts::claim();
         }
         let Some(vector) = slot else { return false };
+        // An entry may change only while it is masked (6.8.3.5).
+        self.write(index, 3, MASKED);
         vector.set(Some(handler));
         let cpu = cpu::in_turn(self.turn + usize::from(index));
         self.write(index, 0, MESSAGE_ADDRESS | cpu.apic_id() << 12);

@@ -153,9 +153,27 @@ pub(crate) const fn psn_add(psn: u32, packets: u32) -> u32 {
     psn.wrapping_add(packets) & PSN_MASK
 }
 
-/// Whether `psn` is before `expected`, that is in the half circle behind it.
+/// Whether `psn` is before `expected`, that is in the half circle behind it. The longest message
+/// at the smallest MTU takes 2^23 PSNs, so the place opposite is behind as well.
 #[inline]
 pub(crate) const fn psn_before(psn: u32, expected: u32) -> bool {
     let behind = expected.wrapping_sub(psn) & PSN_MASK;
-    behind != 0 && behind <= PSN_MASK / 2
+    behind != 0 && behind <= PSN_MASK / 2 + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::MAX_MESSAGE;
+
+    #[test]
+    fn a_repetition_of_the_longest_message_is_one() {
+        let packets = (MAX_MESSAGE / 256) as u32;
+        for psn in [0, 5, PSN_MASK] {
+            assert!(psn_before(psn, psn_add(psn, packets)), "{psn}");
+            assert!(psn_before(psn, psn_add(psn, 1)), "{psn}");
+            assert!(!psn_before(psn, psn), "{psn}");
+            assert!(!psn_before(psn_add(psn, 1), psn), "{psn}");
+        }
+    }
 }
