@@ -92,6 +92,10 @@ fn a_status_is_passed_on_and_none_is_none() {
     let Event::Ended(exit) = end else { panic!("{end:?}") };
     let error = exit.status().expect_err("QEMU died");
     assert_eq!(error.to_string(), "QEMU ended early (exit status: 1): qemu: no such thing");
+    let (_, end) = run("note S.; echo 'qemu: terminating on signal 15 from pid 7 (kill)' >&2; exit 0");
+    let Event::Ended(exit) = end else { panic!("{end:?}") };
+    let error = exit.status().expect_err("a signal ended QEMU").to_string();
+    assert!(error.contains("terminating on signal 15"), "{error}");
     let (_, end) = run("kill -SEGV $$");
     assert!(matches!(&end, Event::Ended(Exit::QemuDied { status, .. }) if status == "signal 11"), "{end:?}");
 }
