@@ -242,3 +242,61 @@ fn read_batch<M: GuestMemory>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The memory with these runs (offset and bus address).
+    fn made(runs: &[(u64, u64)], length: u64) -> Extents {
+        let runs = runs.iter().map(|&(start, addr)| Extent { start, addr }).collect();
+        Extents { runs, length, elements: 0 }
+    }
+
+    #[test]
+    fn joined_runs_leave_no_room_behind() {
+        let mut extents = Extents::with_room(100).expect("memory");
+        for page in 0..100 {
+            extents.push(page * 4096, 0x1_0000 + page * 4096).expect("room");
+        }
+        assert_eq!((extents.runs.len(), extents.runs.capacity()), (1, 100));
+        extents.shrink();
+        assert_eq!(extents.runs.capacity(), 1);
+    }
+
+    #[test]
+    fn a_run_ends_where_the_next_begins_or_the_region_ends() {
+        let extents = made(&[(0, 0x1000), (16, 0x9000), (32, 0x5000)], 40);
+        for (offset, expected) in [
+            (0, Some((0x1000, 16))),
+            (15, Some((0x100f, 1))),
+            (16, Some((0x9000, 16))),
+            (31, Some((0x900f, 1))),
+            (32, Some((0x5000, 8))),
+            (39, Some((0x5007, 1))),
+            (40, None),
+            (u64::MAX, None),
+        ] {
+            assert_eq!(extents.translate(offset), expected, "{offset}");
+        }
+        // The list may be longer than the region.
+        let shorter = made(&[(0, 0x1000), (16, 0x9000)], 10);
+        assert_eq!((shorter.translate(9), shorter.translate(10)), (Some((0x1009, 1)), None));
+        assert_eq!(made(&[(0, 0x1000)], 8).translate(3), Some((0x1003, 5)));
+    }
+
+    #[test]
+    fn runs_behind_the_end_are_no_memory_of_a_region() {
+        let one = made(&[(0, 0x1000), (64, 0x9000)], 64);
+        assert!(one.same_memory(&made(&[(0, 0x1000)], 64)));
+        assert!(one.same_memory(&made(&[(0, 0x1000), (64, 0x7000)], 64)));
+        for other in [
+            made(&[(0, 0x1000)], 63),
+            made(&[(0, 0x1001)], 64),
+            made(&[(0, 0x1000), (63, 0x9000)], 64),
+            made(&[], 64),
+        ] {
+            assert!(!one.same_memory(&other) && !other.same_memory(&one));
+        }
+    }
+}
