@@ -78,5 +78,6 @@ mod tests {
         assert_eq!(chunks.get_or_create(9, create), Ok(&6));
         assert_eq!(chunks.get_or_create(10, create), Err(OutOfMemory), "the limit");
         assert!(chunks.iter().copied().eq(1..=8));
+        assert_eq!(chunks.limit(), 10);
     }
 }

@@ -112,3 +112,19 @@ mod models {
         finds(|| successor(true));
     }
 }
+
+#[cfg(all(test, not(ferrovia_model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_enter_while_it_is_open_and_its_owner_always() {
+        let value = Closable::new(1);
+        *value.enter().expect("open") += 1;
+        value.close();
+        assert!(value.enter().is_none());
+        *value.lock() += 1;
+        value.reopen();
+        assert_eq!(value.enter().map(|value| *value), Some(3));
+    }
+}

@@ -50,3 +50,19 @@ impl Sub for Instant {
         self.since(earlier)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_neither_wraps_nor_runs_backwards() {
+        let (early, late) = (Instant::from_nanos(5), Instant::ZERO + Duration::from_nanos(12));
+        assert_eq!((late - early, late.since(early)), (Duration::from_nanos(7), Duration::from_nanos(7)));
+        assert_eq!((early - late, late.as_nanos()), (Duration::ZERO, 12));
+        assert_eq!(late.checked_add(Duration::from_nanos(u64::MAX - 12)), Some(Instant(u64::MAX)));
+        assert_eq!(late.checked_add(Duration::from_nanos(u64::MAX - 11)), None);
+        assert_eq!(early.checked_add(Duration::MAX), None);
+        assert_eq!(late + Duration::MAX, Instant(u64::MAX));
+    }
+}

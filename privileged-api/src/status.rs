@@ -688,6 +688,8 @@ mod tests {
     fn text_names_the_code_and_the_argument() {
         let text = Error::InvalidPz.to_string();
         assert!(text.starts_with("IT_ERR_INVALID_PZ: pz_handle"), "{text}");
+        assert_eq!(Error::InvalidPz.name(), "IT_ERR_INVALID_PZ");
+        assert_eq!(Error::from(super::OutOfResources), Error::Resources);
         let failure = crate::WaitError { error: Error::InvalidPz, nmore: 3 };
         assert_eq!(failure.to_string(), std::format!("{text} (3 events are queued)"));
     }

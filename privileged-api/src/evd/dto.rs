@@ -314,6 +314,27 @@ mod tests {
     }
 
     #[test]
+    fn each_failure_of_a_write_has_the_status_of_the_table_for_infiniband() {
+        for (failed, status) in [
+            (CompletionStatus::Success, DtoStatus::Success),
+            (CompletionStatus::Flushed, DtoStatus::Flushed),
+            (CompletionStatus::LocalLength, DtoStatus::LocalLength),
+            (CompletionStatus::LocalQpOperation, DtoStatus::LocalEp),
+            (CompletionStatus::LocalProtection, DtoStatus::LocalProtection),
+            (CompletionStatus::LocalAccess, DtoStatus::LocalProtection),
+            (CompletionStatus::WindowBind, DtoStatus::RmrOperationFailed),
+            (CompletionStatus::BadResponse, DtoStatus::BadResponse),
+            (CompletionStatus::RemoteAccess, DtoStatus::RemoteAccess),
+            (CompletionStatus::RemoteOperation, DtoStatus::RemoteResponder),
+            (CompletionStatus::RetryExceeded, DtoStatus::Transport),
+            (CompletionStatus::RnrRetryExceeded, DtoStatus::ReceiverNotReady),
+            (CompletionStatus::MemoryManagement, DtoStatus::LocalMmOperation),
+        ] {
+            assert_eq!(failure(failed, EventType::DTO_RDMA_WRITE_CMPL), status, "{failed:?}");
+        }
+    }
+
+    #[test]
     fn a_link_fails_as_memory_management_or_is_flushed() {
         let link = EventType::LMR_LINK_CMPL;
         assert_eq!(failure(CompletionStatus::LocalProtection, link), DtoStatus::LocalMmOperation);

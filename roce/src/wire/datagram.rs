@@ -199,6 +199,7 @@ mod tests {
             let mut bytes = [0; 128];
             let len = sent.emit(&mut bytes).unwrap();
             assert_eq!(len, sent.len());
+            assert!(!sent.is_empty() && !sent.packet.is_empty());
             let got = Repr::parse(&bytes).unwrap();
             assert_eq!(got.packet.payload, b"hello");
             assert_eq!((got.network.src(), got.network.dst()), (network.src(), network.dst()));
