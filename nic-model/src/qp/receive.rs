@@ -1,17 +1,16 @@
 //! Entries of receive queues and SRQs: taken when a message arrives, read once, checked, kept until
 //! complete.
 
+use alloc::vec::Vec;
 use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 
-use heapless::Vec;
 use nic_abi::registers::RQ_RECORDS;
 use nic_abi::wqe::{LinkFlags, ReceiveFlags, ReceiveHeader, Segment, receive_stride};
 
 use super::Qp;
 use crate::Frontend;
 use crate::keys::Violation;
-use crate::limits::MAX_SGES;
 use crate::memory::GuestMemory;
 use crate::nic::Nic;
 use crate::transfer::Spans;
@@ -23,7 +22,8 @@ pub(crate) struct Receive {
     pub loaded: bool,
     pub tag: u32,
     pub solicited: bool,
-    pub segments: Vec<Segment, MAX_SGES>,
+    /// At most as many as the queue was created with. The memory stays for later entries.
+    pub segments: Vec<Segment>,
     /// Bytes of all segments.
     pub room: u64,
 }
@@ -67,7 +67,7 @@ impl Receive {
             let at = next.addr + (size_of::<ReceiveHeader>() as u64) + i * size_of::<Segment>() as u64;
             let segment: Segment = memory.load(at).map_err(|_| NoReceive::Broken)?;
             self.room += u64::from(segment.length);
-            self.segments.push(segment).map_err(|_| NoReceive::Field(offset_of!(ReceiveHeader, segments)))?;
+            self.segments.push(segment);
         }
         Ok(())
     }

@@ -1,14 +1,14 @@
 //! Entries of a send queue: read once, checked, kept.
 
+use alloc::vec::Vec;
 use core::mem::offset_of;
 
-use heapless::Vec;
 use nic_abi::admin::QpType;
 use nic_abi::wqe::{self, AddressVector, AtomicArgs, Header, ListArgs, Opcode, Segment, SendFlags, Wqe};
 use zerocopy::transmute;
 
 use super::{Qp, SendQueue};
-use crate::limits::{MAX_LIST_ELEMENTS, MAX_SGES};
+use crate::limits::MAX_LIST_ELEMENTS;
 use crate::memory::{DmaError, GuestMemory};
 
 /// Where `args` begins in an entry.
@@ -26,7 +26,8 @@ pub(crate) struct Work {
     pub blocks: u32,
     pub header: Header,
     pub args: [u64; 4],
-    pub segments: Vec<Segment, MAX_SGES>,
+    /// At most as many as the queue was created with. The memory stays for later entries.
+    pub segments: Vec<Segment>,
     /// Bytes of all segments.
     pub total: u64,
     /// Bytes that have been moved.
@@ -179,7 +180,7 @@ impl Qp {
         let mut left = count as usize;
         if self.kind == QpType::Rc {
             let here = left.min(first.len());
-            self.keep(&first[..here])?;
+            self.keep(&first[..here]);
             left -= here;
         }
         let mut index = self.send.head;
@@ -187,19 +188,18 @@ impl Qp {
             index = index.wrapping_add(1);
             let block: [Segment; wqe::BLOCK_SEGMENTS as usize] = memory.load(self.send.block(index))?;
             let here = left.min(block.len());
-            self.keep(&block[..here])?;
+            self.keep(&block[..here]);
             left -= here;
         }
         Ok(())
     }
 
     #[inline]
-    fn keep(&mut self, segments: &[Segment]) -> Result<(), BadEntry> {
+    fn keep(&mut self, segments: &[Segment]) {
         let work = &mut self.send.work;
         for segment in segments {
             work.total += u64::from(segment.length);
-            work.segments.push(*segment).map_err(|_| BadEntry::Field(offset_of!(Header, segments)))?;
+            work.segments.push(*segment);
         }
-        Ok(())
     }
 }
