@@ -20,7 +20,7 @@ use roce::{Gid, ServiceId};
 static HEAP: CountedHeap = CountedHeap::new();
 
 /// What a flood may add to the heap. One datagram needs a few hundred bytes.
-const ALLOWANCE: usize = 512 << 10;
+const ALLOWANCE: usize = 384 << 10;
 
 /// A client that takes its time for each upcall and never answers. It records the heap.
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl Slow {
     fn count(&self) {
         self.upcalls.fetch_add(1, Ordering::Relaxed);
         self.most.fetch_max(HEAP.used(), Ordering::Relaxed);
-        for _ in 0..2000 {
+        for _ in 0..10_000 {
             std::hint::spin_loop();
         }
     }
@@ -104,7 +104,7 @@ impl Scene {
             for message in make(&self.raw, self.gid, id) {
                 self.raw.send(self.gid, u64::from(id), message);
             }
-            if id % 2_500 == 0 {
+            if id % 5_000 == 0 {
                 self.connect(id);
             }
         }
