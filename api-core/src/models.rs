@@ -143,19 +143,21 @@ fn mutant_model_that_does_not_wait_for_calls() {
     finds(|| frees(false));
 }
 
-/// A handle is scheduled and the thread is stopped: it runs the handle, and ends.
+/// A place is scheduled twice and the thread is stopped: it runs the place, and ends.
 #[test]
 fn model_a_callback_thread_runs_what_is_scheduled_and_ends() {
     check(|| {
-        let callbacks = CallbackThread::new(platform());
+        let callbacks = CallbackThread::new(platform()).unwrap();
+        callbacks.reserve(7).unwrap();
         let ran = Arc::new(Signal::new(platform()));
         let raise = ran.clone();
-        let run = move |handle| {
-            assert_eq!(handle, 7);
+        let run = move |place| {
+            assert_eq!(place, 7);
             raise.raise();
             true
         };
         callbacks.start("callbacks", run).unwrap();
+        callbacks.schedule(7);
         callbacks.schedule(7);
         drop(callbacks);
         while ran.value() == 0 {

@@ -9,7 +9,7 @@
 use alloc::sync::Arc;
 
 use kernel_agent::QueueSlot;
-use platform::Growing;
+use platform::{Growing, heap};
 
 use crate::{OutOfResources, handle};
 
@@ -35,7 +35,11 @@ impl<T> Slots<T> {
     /// The slot at a handle's index.
     pub fn get_or_create(&self, word: u64) -> Result<&Arc<QueueSlot<T>>, OutOfResources> {
         let index = handle::index(word);
-        self.slots.reach(index, Arc::clone, Arc::default)?;
+        let create = || {
+            heap::room_for_arc::<QueueSlot<T>>()?;
+            Ok(Arc::default())
+        };
+        self.slots.reach(index, Arc::clone, create)?;
         self.slots.get(index).ok_or(OutOfResources)
     }
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant as StdInstant};
 use platform::sync::atomic::AtomicU32;
 use platform::{BusExtent, Instant, OutOfMemory, Platform, RawDma, Wake};
 
-use crate::Arena;
 use crate::wait::Waiters;
+use crate::{Arena, heap};
 
 /// Time, waiting and threads, as [`Platform`] describes them. A process on std and a simulation
 /// differ in these.
@@ -66,7 +66,7 @@ unsafe impl Platform for HostPlatform {
     }
 
     fn spawn(&self, name: &str, main: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory> {
-        self.os.spawn(name, main)
+        heap::as_machine(0, || self.os.spawn(name, main)).ok_or(OutOfMemory)?
     }
 
     fn current_thread(&self) -> u64 {
@@ -74,11 +74,11 @@ unsafe impl Platform for HostPlatform {
     }
 
     fn alloc_dma(&self, len: usize, align: usize) -> Result<RawDma, OutOfMemory> {
-        self.arena.alloc(len, align)
+        heap::as_machine(len, || self.arena.alloc(len, align)).ok_or(OutOfMemory)?
     }
 
     unsafe fn free_dma(&self, raw: RawDma) {
-        self.arena.release(&raw);
+        heap::as_machine(0, || self.arena.release(&raw));
     }
 
     fn translate(&self, virt: usize) -> Option<BusExtent> {

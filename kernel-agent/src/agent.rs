@@ -158,7 +158,7 @@ pub struct Agent {
     pub(crate) keys: Keys,
     pub(crate) connections: ConnectionManager,
     counts: [AtomicU32; 6],
-    clients: Mutex<Vec<Arc<Client>>>,
+    clients: Mutex<Vec<Option<Arc<Client>>>>,
     /// CQs whose clients are to be notified.
     pub(crate) notices: Marks,
     /// Room in the event queue of completions: a share for each CQ.
@@ -231,7 +231,7 @@ impl Agent {
             self.nic.create_eq(EQ_ASYNC, log(async_events), 0)?,
             self.nic.create_eq(EQ_COMPLETIONS, log(completion_events), vector)?,
         );
-        let own = Client::new(self, None);
+        let own = Client::new(self, None)?;
         *self.own.lock() = Some(own.clone());
         self.connections.start(Gsi::create(&own)?);
         let agent = self.clone();
@@ -299,7 +299,7 @@ impl Agent {
         let of = |counter: Counter| self.counts[counter as usize].load(Ordering::Acquire);
         let (listens, connections, resolutions) = self.connections.counts();
         Counts {
-            clients: self.clients.lock().len() as u32,
+            clients: self.clients.lock().iter().flatten().count() as u32,
             qps: of(Counter::Qps),
             cqs: of(Counter::Cqs),
             srqs: of(Counter::Srqs),
@@ -327,29 +327,42 @@ impl Agent {
 
     /// Opens the agent for a consumer. The agent keeps no strong reference to `upcalls`.
     pub fn attach(self: &Arc<Agent>, upcalls: Weak<dyn Upcalls>) -> Result<Arc<Client>, Error> {
-        let client = Client::new(self, Some(upcalls));
+        let client = Client::new(self, Some(upcalls))?;
         let mut clients = self.clients.lock();
         // Checked under the lock: the thread that reports the device's death takes the lock
         // afterwards, and then finds the client.
         self.alive()?;
-        if clients.len() >= MAX_CLIENTS {
-            return Err(Error::NoResources(Resource::Clients));
-        }
-        clients.push(client.clone());
+        let place = match clients.iter().position(Option::is_none) {
+            Some(free) => free,
+            None if clients.len() >= MAX_CLIENTS => return Err(Error::NoResources(Resource::Clients)),
+            None => {
+                clients.try_reserve(1).map_err(|_| Error::OutOfMemory)?;
+                clients.push(None);
+                clients.len() - 1
+            }
+        };
+        clients[place] = Some(client.clone());
         Ok(client)
     }
 
     pub(crate) fn forget_client(&self, client: &Client) {
         let mut clients = self.clients.lock();
-        let at = clients.iter().position(|other| core::ptr::eq(&**other, client));
-        let removed = at.map(|at| clients.swap_remove(at));
+        let this = |other: &mut Arc<Client>| core::ptr::eq(&**other, client);
+        let removed = clients.iter_mut().find_map(|place| place.take_if(this));
         drop(clients);
         drop(removed);
     }
 
     pub(crate) fn for_each_client(&self, each: impl Fn(&Arc<Client>)) {
-        let clients = self.clients.lock().clone();
-        clients.iter().for_each(each);
+        for place in 0..MAX_CLIENTS {
+            let client = match self.clients.lock().get(place) {
+                Some(client) => client.clone(),
+                None => return,
+            };
+            if let Some(client) = client {
+                each(&client);
+            }
+        }
     }
 
     pub(crate) fn in_dispatcher(&self) -> bool {
@@ -424,7 +437,7 @@ impl Agent {
         self.nic.retire();
         let own = self.own.lock().take();
         let clients = core::mem::take(&mut *self.clients.lock());
-        for client in clients.iter().chain(&own) {
+        for client in clients.iter().flatten().chain(&own) {
             client.end_calls();
         }
         self.device_died(Death::Closed);
@@ -442,7 +455,7 @@ impl Agent {
         self.connections.clear();
         // These and the agent refer to each other.
         let qp1 = self.connections.stop();
-        for client in clients.iter().chain(&own) {
+        for client in clients.iter().flatten().chain(&own) {
             client.drop_objects();
         }
         drop((qp1, own, clients));

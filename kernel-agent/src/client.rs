@@ -12,9 +12,9 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use nic_abi::wqe::{LinkFlags, ListElement};
-use platform::Gate;
 use platform::gate::Inside;
 use platform::sync::Mutex;
+use platform::{Gate, heap};
 use roce::cm::redirection::Redirection;
 use roce::cm::rej::Reason;
 
@@ -36,6 +36,22 @@ pub(crate) enum AnyObject {
     Pd(Arc<Pd>),
 }
 
+impl AnyObject {
+    fn destroy(&self) -> Result<(), Error> {
+        match self {
+            AnyObject::Qp(qp) => qp.destroy(),
+            AnyObject::Srq(srq) => srq.destroy(),
+            AnyObject::Cq(cq) => cq.destroy(),
+            AnyObject::Window(window) => window.destroy(),
+            AnyObject::Region(region) => region.destroy(),
+            AnyObject::Pd(pd) => pd.destroy(),
+        }
+    }
+}
+
+/// What an insertion into the map of objects may allocate: a node on each of its levels.
+const NODES: usize = 4096;
+
 /// One consumer of an agent. All objects that it creates belong to it.
 pub struct Client {
     agent: Arc<Agent>,
@@ -54,8 +70,8 @@ pub struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(agent: &Arc<Agent>, upcalls: Option<Weak<dyn Upcalls>>) -> Arc<Client> {
-        Arc::new(Client {
+    pub(crate) fn new(agent: &Arc<Agent>, upcalls: Option<Weak<dyn Upcalls>>) -> Result<Arc<Client>, Error> {
+        let client = Client {
             agent: agent.clone(),
             upcalls,
             max_connections: AtomicU32::new(u32::MAX),
@@ -63,7 +79,8 @@ impl Client {
             calls: Gate::new(agent.platform().clone()),
             in_upcall: Gate::new(agent.platform().clone()),
             objects: Mutex::new(BTreeMap::new()),
-        })
+        };
+        heap::arc(client).map_err(|_| Error::OutOfMemory)
     }
 
     /// Limits the client's connections at the same time, including those that are being
@@ -88,11 +105,22 @@ impl Client {
         if Arc::ptr_eq(self, other) { Ok(()) } else { Err(Error::Foreign) }
     }
 
-    pub(crate) fn register_object(&self, counter: Counter, number: u32, object: AnyObject) {
+    /// Adds a new object. If there is no memory for that, destroys the object.
+    pub(crate) fn register_object(
+        &self,
+        counter: Counter,
+        number: u32,
+        object: AnyObject,
+    ) -> Result<(), Error> {
+        if let Err(error) = heap::room(NODES) {
+            let _ = object.destroy();
+            return Err(error.into());
+        }
         self.objects.lock().insert((counter, number), object);
         if self.upcalls.is_some() {
             self.agent.count(counter, 1);
         }
+        Ok(())
     }
 
     /// To be called before the number can be given out again: its next owner is registered under
@@ -153,19 +181,10 @@ impl Client {
         self.end_calls();
         self.agent.connections.detach(self);
         // In the order of Counter, which is the one in which they can go.
-        let objects: Vec<(Counter, u32)> = self.objects.lock().keys().copied().collect();
-        for key in objects {
-            let object = self.objects.lock().remove(&key);
-            let Some(object) = object else { continue };
-            let destroyed = match &object {
-                AnyObject::Qp(qp) => qp.destroy(),
-                AnyObject::Srq(srq) => srq.destroy(),
-                AnyObject::Cq(cq) => cq.destroy(),
-                AnyObject::Window(window) => window.destroy(),
-                AnyObject::Region(region) => region.destroy(),
-                AnyObject::Pd(pd) => pd.destroy(),
-            };
-            if let Err(error) = destroyed
+        loop {
+            let next = self.objects.lock().pop_first();
+            let Some((key, object)) = next else { break };
+            if let Err(error) = object.destroy()
                 && !self.agent.is_dead()
             {
                 log::warn!("agent {}: {:?} {} at detach: {error}", self.agent.number(), key.0, key.1);
@@ -258,7 +277,14 @@ impl Client {
         length: u64,
     ) -> Result<Arc<Region>, Error> {
         let mut elements = Vec::new();
-        self.agent.translate(virt, length, |element| elements.push(element))?;
+        let mut full = false;
+        self.agent.translate(virt, length, |element| match elements.try_reserve(1) {
+            Ok(()) => elements.push(element),
+            Err(_) => full = true,
+        })?;
+        if full {
+            return Err(Error::OutOfMemory);
+        }
         let memory = match elements[..] {
             [] => MemoryList::Contiguous { bus: 0, length },
             [only] => MemoryList::Contiguous { bus: only.addr, length },

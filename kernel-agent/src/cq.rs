@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use nic_abi::cqe::{self, CqeFlags};
 use nic_abi::ident;
 use nic_hal::{CompletionQueue, CqParams, Entry, Lease, Outstanding, Retired};
+use platform::heap;
 use platform::use_count::{Counted, UseCount};
 
 use crate::agent::{Counter, EQ_COMPLETIONS};
@@ -130,8 +131,7 @@ fn done(context: u64, retired: &Retired, entry: &Entry) -> Done {
 }
 
 impl Consumer {
-    fn new(queue: CompletionQueue) -> Consumer {
-        let nothing = Arc::new(Outstanding::new(0));
+    fn new(queue: CompletionQueue, nothing: Arc<Outstanding>) -> Consumer {
         Consumer {
             queue,
             armed: None,
@@ -294,6 +294,7 @@ impl Cq {
         let agent = client.agent();
         agent.alive()?;
         let log_entries = log_entries(entries, agent.identity().max_cqes)?;
+        let nothing = heap::arc(Outstanding::new(0)?).map_err(|_| Error::OutOfMemory)?;
         if !agent.event_room.take() {
             return Err(Error::NoResources(Resource::Cqs));
         }
@@ -312,12 +313,18 @@ impl Cq {
         };
         let (entries, lease) = (queue.entries(), queue.lease().clone());
         let owner = table::identity(slot, generation);
-        let Some(consumer) = SlotOwner::new(slot_params, owner, 0, Consumer::new(queue)) else {
-            if agent.nic().destroy_cq(slot, &lease).is_ok() {
-                agent.event_room.give_back();
-                agent.cqs.release(slot);
+        let consumer = heap::room_for_arc::<(Cq, CqSlot)>().map_err(Error::from).and_then(|()| {
+            SlotOwner::new(slot_params, owner, 0, Consumer::new(queue, nothing)).ok_or(Error::Busy)
+        });
+        let consumer = match consumer {
+            Ok(consumer) => consumer,
+            Err(error) => {
+                if agent.nic().destroy_cq(slot, &lease).is_ok() {
+                    agent.event_room.give_back();
+                    agent.cqs.release(slot);
+                }
+                return Err(error);
             }
-            return Err(Error::Busy);
         };
         let cq = Arc::new(Cq {
             object: Object::new(client, Counter::Cqs, slot),
@@ -330,7 +337,7 @@ impl Cq {
             failed: AtomicBool::new(false),
         });
         agent.cqs.put(slot, cq.clone());
-        client.register_object(Counter::Cqs, slot, AnyObject::Cq(cq.clone()));
+        client.register_object(Counter::Cqs, slot, AnyObject::Cq(cq.clone()))?;
         Ok(cq)
     }
 

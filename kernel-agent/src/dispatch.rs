@@ -15,6 +15,7 @@ use nic_hal::EventQueue;
 use platform::Instant;
 
 use crate::agent::Agent;
+use crate::cq::Cq;
 use crate::{AsyncEvent, Upcalls};
 
 /// Time between two looks at the device's heartbeat.
@@ -152,7 +153,12 @@ fn notices(agent: &Agent) -> bool {
 }
 
 fn on_completion(agent: &Agent, number: u32, generation: u32) {
-    let Some(cq) = agent.cqs.get(number).filter(|cq| cq.generation() == generation) else { return };
+    if let Some(cq) = agent.cqs.get(number).filter(|cq| cq.generation() == generation) {
+        completion(&cq);
+    }
+}
+
+fn completion(cq: &Cq) {
     cq.disarmed();
     cq.client().upcall(|up| up.completion(cq.context()));
 }

@@ -107,13 +107,23 @@ impl Keys {
             self.clear_limbo(agent, waiting);
             self.numbers.take()
         })?;
-        let mut links = self.links.lock();
-        let index = number.slot as usize;
-        if links.len() <= index {
-            links.resize(index + 1, BEFORE_FIRST);
-        }
-        let links = AtomicU32::new(links[index]);
+        let Some(links) = self.links_of(number.slot) else {
+            self.numbers.release(number.slot);
+            return None;
+        };
+        let links = AtomicU32::new(links);
         Some(Names { local: new(number.slot, number.generation), links })
+    }
+
+    /// The count of a slot's last remote key; `None` if there is no memory for it.
+    fn links_of(&self, slot: u32) -> Option<u32> {
+        let mut links = self.links.lock();
+        let (known, count) = (links.len(), slot as usize + 1);
+        if known < count {
+            links.try_reserve(count - known).ok()?;
+            links.resize(count, BEFORE_FIRST);
+        }
+        links.get(slot as usize).copied()
     }
 
     /// Gives a slot back whose owner is destroyed. Links of the owner that are outstanding name
@@ -127,7 +137,11 @@ impl Keys {
         if outstanding.iter().all(Option::is_none) {
             self.numbers.release(slot);
         } else {
-            self.limbo.lock().push_back((slot, outstanding));
+            let mut limbo = self.limbo.lock();
+            // Without memory the slot gets no other owner: nothing else is safe.
+            if limbo.try_reserve(1).is_ok() {
+                limbo.push_back((slot, outstanding));
+            }
         }
     }
 

@@ -14,14 +14,14 @@ use nic_hal::{Lease, Outstanding, QpParams, ReceiveQueue, Retired};
 use platform::sleep_lock::SleepGuard;
 use platform::sync::Mutex;
 use platform::use_count::Use;
-use platform::{Privileged, SleepLock};
+use platform::{Privileged, SleepLock, heap};
 
 use crate::agent::{Counter, EQ_ASYNC};
 use crate::client::AnyObject;
 use crate::cm::ConnectionId;
 use crate::cq::Cq;
 use crate::object::begin_use;
-use crate::post::{SegmentLimits, Sender};
+use crate::post::{SegmentLimits, SendSlot, Sender};
 use crate::qp_state::PostState;
 use crate::region::Pd;
 use crate::slot::{NOT_READY, SlotOwner, SlotParams};
@@ -149,15 +149,22 @@ impl Qp {
         agent.alive()?;
         let number = agent.qps.take().ok_or(Error::NoResources(Resource::Qps))?;
         let qpn = ident::qpn(number.slot, number.generation);
-        let created = Qp::create_as(client, attributes, qpn, number);
-        if created.is_err() {
-            agent.qps.release(number.slot);
-        }
-        created
+        let made = Qp::make(client, attributes, qpn, number);
+        made.inspect_err(|_| agent.qps.release(number.slot))?.enrol()
     }
 
-    /// Creates a queue pair under a number that was taken or is reserved.
+    /// Creates a queue pair under a number that is reserved.
     pub(crate) fn create_as(
+        client: &Arc<Client>,
+        attributes: &QpAttributes<'_>,
+        qpn: u32,
+        number: Number,
+    ) -> Result<Arc<Qp>, Error> {
+        Qp::make(client, attributes, qpn, number)?.enrol()
+    }
+
+    /// Creates a queue pair in the device.
+    fn make(
         client: &Arc<Client>,
         attributes: &QpAttributes<'_>,
         qpn: u32,
@@ -203,13 +210,20 @@ impl Qp {
         let rings = agent.nic().create_qp(qpn, &params)?;
         let receives = if rings.receive.is_some() { attributes.max_receive_requests } else { 0 };
         let identity = table::identity(qpn, number.generation);
-        let sends = Arc::new(Outstanding::new(attributes.max_send_requests));
         let (slot_params, limits) = attributes.slot.unzip();
-        let sender = Sender { queue: rings.send, sends: sends.clone(), limits: limits.unwrap_or_default() };
-        let Some(send) = SlotOwner::new(slot_params, identity, NOT_READY, sender) else {
-            let _ = agent.nic().destroy_qp(qpn, &rings.lease);
-            return Err(Error::Busy);
+        let outstanding = |limit| heap::arc(Outstanding::new(limit)?).map_err(|_| Error::OutOfMemory);
+        let made = || {
+            let (sends, receives) = (outstanding(attributes.max_send_requests)?, outstanding(receives)?);
+            heap::room_for_arc::<(Qp, SendSlot)>()?;
+            let limits = limits.unwrap_or_default();
+            let sender = Sender { queue: rings.send, sends: sends.clone(), limits };
+            let send = SlotOwner::new(slot_params, identity, NOT_READY, sender).ok_or(Error::Busy)?;
+            Ok((send, sends, receives))
         };
+        let made: Result<_, Error> = made();
+        let (send, sends, receives) = made.inspect_err(|_| {
+            let _ = agent.nic().destroy_qp(qpn, &rings.lease);
+        })?;
         let qp = Arc::new(Qp {
             client: client.clone(),
             kind: attributes.qp_type,
@@ -227,21 +241,27 @@ impl Qp {
             withdrawn: Mutex::new(None),
             sends,
             receive: rings.receive.map(Mutex::new),
-            receives: Arc::new(Outstanding::new(receives)),
+            receives,
             srq: attributes.srq.cloned(),
             lease: rings.lease,
             control: SleepLock::default(),
             parents: Mutex::new(Some(parents)),
             connection: AtomicU64::new(0),
         });
-        agent.qps.put(number.slot, qp.clone());
-        client.register_object(Counter::Qps, number.slot, AnyObject::Qp(qp.clone()));
+        Ok(qp)
+    }
+
+    /// Makes a new queue pair known to the agent and to its client. If that fails, destroys it.
+    fn enrol(self: Arc<Qp>) -> Result<Arc<Qp>, Error> {
+        let agent = self.client.agent();
+        agent.qps.put(self.slot, self.clone());
+        self.client.register_object(Counter::Qps, self.slot, AnyObject::Qp(self.clone()))?;
         // If the device has died meanwhile, its death was reported before this queue pair was in
         // the table.
         if agent.is_dead() {
-            qp.device_died();
+            self.device_died();
         }
-        Ok(qp)
+        Ok(self)
     }
 
     /// Its number.
@@ -404,10 +424,12 @@ impl Qp {
 
     /// Leaves the send queue's slot to a successor for good: the send queue takes no posts any
     /// more. Outstanding requests go on.
-    pub fn withdraw(&self) {
+    pub fn withdraw(&self) -> Result<(), Error> {
+        heap::room(size_of::<Sender>())?;
         if let Some(sender) = self.send.vacate() {
             *self.withdrawn.lock() = Some(Box::new(sender));
         }
+        Ok(())
     }
 
     /// Resets the queue pair, with `control` held. The device takes the doorbells' present tails
@@ -533,9 +555,8 @@ impl Qp {
         if result.is_ok() {
             self.give_back_shared();
         }
-        self.withdraw();
-        let sender = self.withdrawn.lock().take();
-        drop(sender);
+        let senders = (self.send.vacate(), self.withdrawn.lock().take());
+        drop(senders);
         self.client.forget_object(Counter::Qps, self.slot);
         if result.is_ok() && self.qpn != ident::QPN_GSI {
             agent.qps.release(self.slot);

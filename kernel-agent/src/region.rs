@@ -18,6 +18,7 @@ use nic_abi::admin::{
 };
 use nic_abi::wqe::{LinkFlags, ListArgs, ListElement};
 use nic_hal::{DeviceMemory, Nic};
+use platform::heap;
 use platform::sync::Mutex;
 use platform::use_count::{Counted, Use, UseCount};
 use zerocopy::IntoBytes;
@@ -45,12 +46,13 @@ impl Pd {
         let agent = client.agent();
         agent.alive()?;
         let Number { slot, .. } = agent.pds.take().ok_or(Error::NoResources(Resource::Pds))?;
-        if let Err(error) = agent.nic().create_pd(slot) {
+        let room = heap::room_for_arc::<Pd>().map_err(Error::from);
+        if let Err(error) = room.and_then(|()| Ok(agent.nic().create_pd(slot)?)) {
             agent.pds.release(slot);
-            return Err(error.into());
+            return Err(error);
         }
         let pd = Arc::new(Pd { object: Object::new(client, Counter::Pds, slot) });
-        client.register_object(Counter::Pds, slot, AnyObject::Pd(pd.clone()));
+        client.register_object(Counter::Pds, slot, AnyObject::Pd(pd.clone()))?;
         Ok(pd)
     }
 
@@ -393,15 +395,19 @@ impl Region {
         if let Some(list) = &list {
             list.lease().start();
         }
-        let created = command(nic, names.local(), pd.number(), args);
-        if let (Some(list), Ok(()) | Err(nic_hal::Error::Command(_))) = (&list, &created) {
+        let room = heap::room_for_arc::<Region>().map_err(nic_hal::Error::from);
+        let created = room.and_then(|()| command(nic, names.local(), pd.number(), args));
+        if let (Some(list), Ok(()) | Err(nic_hal::Error::Command(_) | nic_hal::Error::OutOfMemory)) =
+            (&list, &created)
+        {
             list.lease().end();
         }
         if let Err(error) = created {
             agent.keys.release(&names, NO_LINKS);
             return Err(error.into());
         }
-        Ok(Region::new(client, names, 0, Some(link.memory.extent()), Lists::new(Vec::new(), 0), pd))
+        let extent = Some(link.memory.extent());
+        Region::new(client, names, 0, extent, Lists::new(Vec::new(), 0), pd)
     }
 
     pub(crate) fn allocate(
@@ -427,13 +433,15 @@ impl Region {
         let lists = Lists::new(memory, each);
         let names = agent.keys.take(agent).ok_or(Error::NoResources(Resource::Keys))?;
         let args = AllocateRegion { pd: pd.number(), max_elements };
-        if let Err(error) = nic.allocate_region(names.local(), &args) {
+        let room = heap::room_for_arc::<Region>().map_err(nic_hal::Error::from);
+        if let Err(error) = room.and_then(|()| nic.allocate_region(names.local(), &args)) {
             agent.keys.release(&names, NO_LINKS);
             return Err(error.into());
         }
-        Ok(Region::new(client, names, max_elements, None, lists, pd))
+        Region::new(client, names, max_elements, None, lists, pd)
     }
 
+    /// The object of a region that the device has. The caller made sure of the room for it.
     fn new(
         client: &Arc<Client>,
         names: Names,
@@ -441,7 +449,7 @@ impl Region {
         registered: Option<Extent>,
         lists: Lists,
         pd: Use<Pd>,
-    ) -> Arc<Region> {
+    ) -> Result<Arc<Region>, Error> {
         let slot = names.slot();
         let region = Arc::new(Region {
             object: Object::new(client, Counter::Regions, slot),
@@ -451,8 +459,8 @@ impl Region {
             lists,
             pd: Mutex::new(Some(pd)),
         });
-        client.register_object(Counter::Regions, slot, AnyObject::Region(region.clone()));
-        region
+        client.register_object(Counter::Regions, slot, AnyObject::Region(region.clone()))?;
+        Ok(region)
     }
 
     /// The local key, which names the region in segments, links, unlinks and binds.
@@ -629,14 +637,15 @@ impl Window {
             WindowType::Narrow => 2,
         };
         let args = AllocateWindow { pd: pd.number(), window_type };
-        if let Err(error) = agent.nic().allocate_window(names.local(), &args) {
+        let room = heap::room_for_arc::<Window>().map_err(nic_hal::Error::from);
+        if let Err(error) = room.and_then(|()| agent.nic().allocate_window(names.local(), &args)) {
             agent.keys.release(&names, NO_LINKS);
             return Err(error.into());
         }
         let slot = names.slot();
         let object = Object::new(client, Counter::Windows, slot);
         let window = Arc::new(Window { object, names, pd: Mutex::new(Some(pd)) });
-        client.register_object(Counter::Windows, slot, AnyObject::Window(window.clone()));
+        client.register_object(Counter::Windows, slot, AnyObject::Window(window.clone()))?;
         Ok(window)
     }
 

@@ -10,9 +10,9 @@ use alloc::sync::Arc;
 
 use nic_abi::wqe::Segment;
 use nic_hal::{Retired, Shadow, SharedReceiveQueue, SrqParams};
-use platform::Closable;
 use platform::sync::Mutex;
 use platform::use_count::{Counted, Use, UseCount};
+use platform::{Closable, heap};
 
 use crate::agent::{Counter, EQ_ASYNC};
 use crate::client::AnyObject;
@@ -60,6 +60,12 @@ impl Srq {
                 return Err(error.into());
             }
         };
+        if let Err(error) = heap::room_for_arc::<Srq>() {
+            if agent.nic().destroy_srq(slot, queue.lease()).is_ok() {
+                agent.srqs.release(slot);
+            }
+            return Err(error.into());
+        }
         let srq = Arc::new(Srq {
             object: Object::new(client, Counter::Srqs, slot),
             generation,
@@ -69,7 +75,7 @@ impl Srq {
             pd: Mutex::new(Some(pd)),
         });
         agent.srqs.put(slot, srq.clone());
-        client.register_object(Counter::Srqs, slot, AnyObject::Srq(srq.clone()));
+        client.register_object(Counter::Srqs, slot, AnyObject::Srq(srq.clone()))?;
         // If the device has died meanwhile, its death was reported before this SRQ was in the
         // table.
         if agent.is_dead() {

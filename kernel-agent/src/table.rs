@@ -56,25 +56,30 @@ impl Numbers {
         Numbers { free: Mutex::new(free), end }
     }
 
-    /// Takes a slot; `None` if all have owners.
+    /// Takes a slot; `None` if all have owners, or there is no memory.
     pub(crate) fn take(&self) -> Option<Number> {
         let mut free = self.free.lock();
         let slot = if free.fresh < self.end {
+            let slot = free.fresh;
+            let count = slot as usize + 1;
+            // Also room for the slot to come back: a release cannot fail.
+            let (known, used) = (free.generations.len(), free.used.len());
+            free.generations.try_reserve(count - known).ok()?;
+            free.used.try_reserve(count - used).ok()?;
+            free.generations.resize(count, 0);
             free.fresh += 1;
-            free.fresh - 1
+            slot
         } else {
             free.used.pop_front()?
         };
         let index = slot as usize;
-        if free.generations.len() <= index {
-            free.generations.resize(index + 1, 0);
-        }
         let generation = free.generations[index].wrapping_add(1);
         free.generations[index] = generation;
         Some(Number { slot, generation })
     }
 
     /// Frees a slot that [`Numbers::take`] returned. Nothing may refer to the slot any more.
+    /// Allocates nothing.
     pub(crate) fn release(&self, slot: u32) {
         self.free.lock().used.push_back(slot);
     }

@@ -19,6 +19,33 @@ use platform::{DmaBuffer, Platform};
 use roce::{Gid, ServiceId};
 
 #[test]
+fn an_agent_has_room_for_256_clients_at_once() {
+    struct Deaf;
+    impl kernel_agent::Upcalls for Deaf {
+        fn completion(&self, _: u64) {}
+        fn asynchronous(&self, _: kernel_agent::AsyncEvent) {}
+        fn connection(&self, _: kernel_agent::CmEvent<'_>) {}
+        fn resolution(&self, _: kernel_agent::ResolutionEvent<'_>) {}
+        fn catastrophic(&self, _: Death) {}
+    }
+    let machine = Machine::new(1);
+    let agent = open(&machine, 0);
+    let upcalls: Arc<dyn kernel_agent::Upcalls> = Arc::new(Deaf);
+    for _ in 0..2 {
+        let attach = || agent.attach(Arc::downgrade(&upcalls));
+        let clients: Vec<_> = (0..256).map(|_| attach().expect("room")).collect();
+        assert_eq!(attach().err(), Some(Error::NoResources(Resource::Clients)));
+        clients[100].detach();
+        let another = attach().expect("the place that came free");
+        assert_eq!(agent.counts().clients, 256);
+        clients.iter().for_each(|client| client.detach());
+        another.detach();
+        assert_eq!(agent.counts().clients, 0);
+    }
+    agent.close();
+}
+
+#[test]
 fn every_table_runs_out_and_recovers() {
     let machine = Machine::new(1);
     let config = Config {

@@ -6,6 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -147,9 +148,12 @@ pub(crate) struct Circle<T> {
 
 impl<T: Default> Circle<T> {
     /// At least `least` values, and at most 2^30.
-    pub(crate) fn new(least: u32) -> Circle<T> {
+    pub(crate) fn new(least: u32) -> Result<Circle<T>, Error> {
         let count = least.clamp(1, 1 << 30).next_power_of_two();
-        Circle { places: (0..count).map(|_| T::default()).collect(), mask: count - 1 }
+        let mut places = Vec::new();
+        places.try_reserve_exact(count as usize).map_err(|_| Error::OutOfMemory)?;
+        places.resize_with(count as usize, T::default);
+        Ok(Circle { places: places.into_boxed_slice(), mask: count - 1 })
     }
 }
 

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use platform::sync::Mutex;
-use platform::{DmaBuffer, Platform};
+use platform::{DmaBuffer, Platform, heap};
 
 use crate::Error;
 
@@ -26,6 +26,16 @@ enum Held {
     Own(DmaBuffer),
     /// A consumer's buffer: the reference keeps it alive.
     Lent(Arc<DmaBuffer>),
+}
+
+impl Held {
+    /// Never releases the memory.
+    fn leak(self) {
+        match self {
+            Held::Own(buffer) => core::mem::forget(buffer),
+            Held::Lent(buffer) => core::mem::forget(buffer),
+        }
+    }
 }
 
 impl Quarantine {
@@ -61,20 +71,19 @@ impl Quarantine {
         if self.reset.load(Ordering::Acquire) {
             drop(held);
             drop(buffer);
-        } else {
+        } else if held.try_reserve(1).is_ok() {
             held.push(buffer);
+        } else {
+            drop(held);
+            // Without a place to wait for the reset, nothing else is safe.
+            buffer.leak();
         }
     }
 }
 
 impl Drop for Quarantine {
     fn drop(&mut self) {
-        for buffer in core::mem::take(&mut *self.held.lock()) {
-            match buffer {
-                Held::Own(buffer) => core::mem::forget(buffer),
-                Held::Lent(buffer) => core::mem::forget(buffer),
-            }
-        }
+        core::mem::take(&mut *self.held.lock()).into_iter().for_each(Held::leak);
     }
 }
 
@@ -89,8 +98,9 @@ struct LeaseState {
 
 impl Lease {
     /// A lease that has not started.
-    pub(crate) fn new(quarantine: &Arc<Quarantine>) -> Lease {
-        Lease(Arc::new(LeaseState { running: AtomicBool::new(false), quarantine: quarantine.clone() }))
+    pub(crate) fn new(quarantine: &Arc<Quarantine>) -> Result<Lease, Error> {
+        let state = LeaseState { running: AtomicBool::new(false), quarantine: quarantine.clone() };
+        heap::arc(state).map(Lease).map_err(|_| Error::OutOfMemory)
     }
 
     /// Starts the lease. To be called before the device gets to know the memory's address.

@@ -50,7 +50,7 @@ impl Nic {
         let identity = control::identify(&registers)?;
 
         let quarantine = Quarantine::new();
-        let lease = Lease::new(&quarantine);
+        let lease = Lease::new(&quarantine)?;
         let dma: Arc<dyn Platform> = Arc::new(Packed::new(platform.clone()));
         let memory = DeviceMemory::new(&dma, CommandRing::bytes(LOG_ENTRIES), RING_ALIGN, &lease)?;
         let commands = CommandRing::new(memory, LOG_ENTRIES)?;
@@ -128,7 +128,7 @@ impl Nic {
     /// Allocates memory for the device to use, at least `len` bytes. Start its lease before the
     /// device gets to know the address.
     pub fn allocate(&self, len: usize, align: usize) -> Result<DeviceMemory, Error> {
-        let lease = Lease::new(&self.quarantine);
+        let lease = Lease::new(&self.quarantine)?;
         // Whole words, so that the memory can be read and written by words.
         DeviceMemory::new(&self.dma, len.next_multiple_of(8), align, &lease)
     }

@@ -94,7 +94,7 @@ impl Nic {
         if number >= self.identity.max_eqs || u32::from(vector) >= self.identity.vectors {
             return Err(Error::OutOfRange("event queue"));
         }
-        let lease = Lease::new(&self.quarantine);
+        let lease = Lease::new(&self.quarantine)?;
         let ring = self.new_ring(log_entries, &lease)?;
         let record = ConsumerRecord::eq(&self.registers, number)?;
         let args = CreateEq { ring: ring.bus(), log_entries, vector: u32::from(vector) };
@@ -164,7 +164,7 @@ impl Nic {
 
     /// Creates a completion queue.
     pub fn create_cq(&self, number: u32, params: &CqParams) -> Result<CompletionQueue, Error> {
-        let lease = Lease::new(&self.quarantine);
+        let lease = Lease::new(&self.quarantine)?;
         let record = ConsumerRecord::cq(&self.registers, number)?;
         let ring = self.new_ring(params.log_entries, &lease)?;
         let args = CreateCq {
@@ -181,7 +181,7 @@ impl Nic {
     /// Moves a completion queue to a new ring, which is returned: pass it to
     /// [`CompletionQueue::move_to`].
     pub fn resize_cq(&self, number: u32, log_entries: u32) -> Result<CompletionRing, Error> {
-        let lease = Lease::new(&self.quarantine);
+        let lease = Lease::new(&self.quarantine)?;
         let ring = self.new_ring(log_entries, &lease)?;
         let args = ResizeCq { ring: ring.bus(), log_entries, reserved: 0 };
         lease.start_with(|| self.command(Opcode::ResizeCq, number, &args))?;
@@ -195,7 +195,7 @@ impl Nic {
 
     /// Creates a shared receive queue.
     pub fn create_srq(&self, number: u32, params: &SrqParams) -> Result<SharedReceiveQueue, Error> {
-        let lease = Lease::new(&self.quarantine);
+        let lease = Lease::new(&self.quarantine)?;
         let (ring, log_entries) = self.receive_ring(
             params.max_requests,
             params.max_segments,
@@ -222,7 +222,7 @@ impl Nic {
     /// [`SharedReceiveQueue::begin_move`], [`SharedReceiveQueue::copy_some`] until it returns
     /// false, [`Nic::resize_srq`], [`SharedReceiveQueue::end_move`].
     pub fn shared_ring(&self, max_requests: u32, max_segments: u32) -> Result<SharedRing, Error> {
-        let lease = Lease::new(&self.quarantine);
+        let lease = Lease::new(&self.quarantine)?;
         let most = self.identity.max_srq_entries;
         SharedRing::new(self.receive_entries(max_requests, max_segments, most, &lease)?, max_requests)
     }
@@ -260,7 +260,7 @@ impl Nic {
             return Err(Error::OutOfRange("send queue size"));
         }
         let log_send_blocks = blocks.next_power_of_two().ilog2();
-        let lease = Lease::new(&self.quarantine);
+        let lease = Lease::new(&self.quarantine)?;
         let send_ring = self.new_ring(log_send_blocks, &lease)?;
         let receive = match params.srq {
             Some(_) => None,

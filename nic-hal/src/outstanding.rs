@@ -7,6 +7,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::Error;
 use crate::mapped::Circle;
 
 /// What the poster gets back with the completion.
@@ -65,8 +66,9 @@ pub struct Outstanding {
 
 impl Outstanding {
     /// Room for `limit` requests (at most 2^30).
-    pub fn new(limit: u32) -> Outstanding {
-        Outstanding { cells: Circle::new(limit), limit, head: AtomicU32::new(0), tail: AtomicU32::new(0) }
+    pub fn new(limit: u32) -> Result<Outstanding, Error> {
+        let (head, tail) = (AtomicU32::new(0), AtomicU32::new(0));
+        Ok(Outstanding { cells: Circle::new(limit)?, limit, head, tail })
     }
 
     /// How many requests are outstanding.
@@ -182,7 +184,7 @@ mod tests {
 
     /// Requests whose counters are about to wrap.
     fn outstanding(limit: u32) -> Outstanding {
-        let requests = Outstanding::new(limit);
+        let requests = Outstanding::new(limit).unwrap();
         requests.head.store(u32::MAX - 1, Ordering::Relaxed);
         requests.tail.store(u32::MAX - 1, Ordering::Relaxed);
         requests

@@ -261,7 +261,7 @@ fn work_requests_are_laid_out_as_the_device_reads_them() {
     let (_, args) = fake.last::<CreateQp>(Opcode::CreateQp);
     // Three requests of three blocks each: sixteen blocks.
     assert_eq!((args.log_send_blocks, args.log_receive_entries), (4, 2));
-    let sends = Outstanding::new(3);
+    let sends = Outstanding::new(3).unwrap();
     let mut block = 0u32;
     let read_segment = |ring: u64, blocks: u32, block: u32, nth: u32| -> Segment {
         let (at, offset) = match nth {
@@ -315,7 +315,7 @@ fn work_requests_are_laid_out_as_the_device_reads_them() {
     }
     assert_eq!(rings.send.push(&sends, &send(0), &pieces(0), |&s| s), Err(Refused::Full));
 
-    let receives = Outstanding::new(4);
+    let receives = Outstanding::new(4).unwrap();
     let queue = rings.receive.as_mut().unwrap();
     for round in 0..10u32 {
         let list = pieces(round % 4);
@@ -338,7 +338,7 @@ fn only_what_is_outstanding_can_be_retired() {
     let fake = Fake::new(identity(), success);
     let driver = open(&fake).unwrap();
     let mut rings = driver.create_qp(2, &qp_params()).unwrap();
-    let sends = Outstanding::new(3);
+    let sends = Outstanding::new(3).unwrap();
     let mut push = |cookie| rings.send.push(&sends, &send(cookie), &pieces(1), |&s| s).unwrap();
     assert_eq!(sends.retire(0), None);
     let tags = [push(10), push(11), push(12)];

@@ -10,9 +10,9 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::OutOfMemory;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
+use crate::{OutOfMemory, heap};
 
 /// Values that are allocated at first.
 const FIRST: usize = if cfg!(ferrovia_model) { 1 } else { 16 };
@@ -46,7 +46,7 @@ impl<T> Growing<T> {
     }
 
     fn by_part(limit: usize, part: usize) -> Result<Growing<T>, OutOfMemory> {
-        let empty: Arc<Array<T>> = Arc::new(Box::default());
+        let empty: Arc<Array<T>> = heap::arc(Box::default()).map_err(|_| OutOfMemory)?;
         let current = AtomicPtr::new(Arc::as_ptr(&empty).cast_mut());
         let mut arrays = Vec::new();
         arrays.try_reserve(1).map_err(|_| OutOfMemory)?;
@@ -77,7 +77,7 @@ impl<T> Growing<T> {
         &self,
         index: usize,
         copy: impl Fn(&T) -> T,
-        create: impl FnMut() -> T,
+        create: impl Fn() -> Result<T, OutOfMemory>,
     ) -> Result<(), OutOfMemory> {
         let mut arrays = self.arrays.lock();
         if index < self.array().len() {
@@ -88,14 +88,20 @@ impl<T> Growing<T> {
         }
         let len = self.array().len();
         let size = (len + len / self.part).max(index + 1).next_multiple_of(FIRST).min(self.limit);
-        let mut larger = Vec::new();
+        let (mut larger, mut new) = (Vec::new(), Vec::new());
         larger.try_reserve_exact(size).map_err(|_| OutOfMemory)?;
         arrays.try_reserve(1).map_err(|_| OutOfMemory)?;
+        let more = size - self.array().len();
+        new.try_reserve_exact(more).map_err(|_| OutOfMemory)?;
+        for _ in 0..more {
+            new.push(create()?);
+        }
+        heap::room_for_arc::<Array<T>>()?;
         self.grows.store(true, Ordering::Relaxed);
         // See `store`.
         fence(Ordering::SeqCst);
         larger.extend(self.array().iter().map(copy));
-        larger.resize_with(size, create);
+        larger.append(&mut new);
         let larger = Arc::new(larger.into_boxed_slice());
         let pointer = Arc::as_ptr(&larger).cast_mut();
         arrays.push(larger);
@@ -142,7 +148,7 @@ mod tests {
     fn values_survive_growing_and_the_limit_holds() {
         let values = Growing::<AtomicU32>::new(100).unwrap();
         assert!(values.get(0).is_none());
-        let reach = |index| values.reach(index, copy, || AtomicU32::new(0));
+        let reach = |index| values.reach(index, copy, || Ok(AtomicU32::new(0)));
         let set = |index, to| values.store(index, |value| value.store(to, Ordering::Relaxed));
         let get = |index| values.get(index).map(|value| value.load(Ordering::Relaxed));
         assert_eq!(reach(3), Ok(()));
@@ -160,7 +166,7 @@ mod tests {
     fn values_that_own_much_are_created_a_quarter_at_a_time() {
         let values = Growing::<AtomicU32>::by_quarters(1 << 20).unwrap();
         for index in 0..1000 {
-            values.reach(index, copy, || AtomicU32::new(0)).unwrap();
+            values.reach(index, copy, || Ok(AtomicU32::new(0))).unwrap();
             let unused = (index + 1..).take_while(|&later| values.get(later).is_some()).count();
             assert!(unused <= index / 4 + FIRST, "{unused} values are unused at {index}");
         }
@@ -179,7 +185,7 @@ mod models {
 
     fn reach(values: &Growing<AtomicU32>, index: usize) {
         let copy = |value: &AtomicU32| AtomicU32::new(value.load(Ordering::Acquire));
-        values.reach(index, copy, || AtomicU32::new(0)).unwrap();
+        values.reach(index, copy, || Ok(AtomicU32::new(0))).unwrap();
     }
 
     fn get(values: &Growing<AtomicU32>, index: usize) -> Option<u32> {

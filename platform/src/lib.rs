@@ -18,6 +18,7 @@ mod closable;
 pub mod extents;
 pub mod gate;
 mod growing;
+pub mod heap;
 pub mod memory;
 #[cfg(ferrovia_model)]
 pub mod model;

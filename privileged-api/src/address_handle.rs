@@ -13,6 +13,8 @@ use api_core::Context;
 use kernel_agent::{DatagramAddress, Features, datagram_address};
 use roce::{Gid, PKey, PathMtu, QKey, Qpn};
 
+use platform::heap;
+
 use crate::address::{IbNetEndpoint, NetEndpoint, Path};
 use crate::attributes::AddrParam;
 use crate::flags::{AddrParamMask, AhFlags};
@@ -136,8 +138,10 @@ impl Ia {
         let vector = core.vector(&path)?;
         let reservation = core.addrs.reserve()?;
         let handle = AddrHandle::from_raw(reservation.word());
-        let common = Arc::new(Common { handle, zone, context: Context::new() });
-        reservation.fill(Arc::new(AddressHandle { vector, path, common }));
+        let common = heap::arc(Common { handle, zone, context: Context::new() });
+        let common = common.map_err(|_| Error::Resources)?;
+        let address = heap::arc(AddressHandle { vector, path, common });
+        reservation.fill(address.map_err(|_| Error::Resources)?);
         Ok(handle)
     }
 
@@ -190,7 +194,8 @@ impl Ia {
         }
         let path = params.path;
         let vector = core.vector(&path)?;
-        let modified = Arc::new(AddressHandle { vector, path, common: address.common.clone() });
+        let modified = heap::arc(AddressHandle { vector, path, common: address.common.clone() });
+        let modified = modified.map_err(|_| Error::Resources)?;
         match core.addrs.replace(addr_handle.as_raw(), modified) {
             Ok(_) => Ok(()),
             Err(_) => Err(Error::InvalidAh),

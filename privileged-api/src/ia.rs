@@ -17,7 +17,7 @@ use api_core::numbers::Number;
 use api_core::{CallbackThread, Context, Life, Slots, Table, handle};
 use kernel_agent::{Agent, Client, Consumer, Features, PCI_DEVICE, Sender, key};
 use platform::sync::{Mutex, Once};
-use platform::{Privileged, SleepLock};
+use platform::{Privileged, SleepLock, heap};
 
 use crate::address::NetAddr;
 use crate::address_handle::{AddressHandle, MAX_ADDRESS_HANDLES};
@@ -43,6 +43,8 @@ use crate::ud_service::{MAX_REQUESTS, UdRequests, UdSvcReq};
 
 /// The one spigot that an IA has, numbered as InfiniBand numbers ports.
 pub(crate) const SPIGOT: usize = 1;
+/// Threads that run callbacks of one IA at the same time: its own, and the dispatcher thread.
+const CALLBACKS: usize = 2;
 /// The most listen points of an IA.
 const MAX_LISTENS: u32 = 1024;
 
@@ -147,19 +149,25 @@ impl Core {
         let ud_svc_reqs = Table::new(HandleType::UdSvcReq.tag(), &ia, MAX_REQUESTS, 0)?;
         let features = Features::from_bits_truncate(id.features) & limits.features;
         let direct = features.contains(Features::RESERVED_KEY);
-        let owners = Arc::new(Owners::new(keys)?);
+        let owners = heap::arc(Owners::new(keys)?).map_err(|_| Error::Resources)?;
         // In the tag of a link, index 0 means no region.
         let rmrs = Table::new(HandleType::Rmr.tag(), &ia, keys.saturating_sub(1), 1)?;
         let keys = Keys::new(number, keys, direct)?;
         let srqs = Table::new(HandleType::Srq.tag(), &ia, id.max_srqs, 0)?;
+        let callback_thread = CallbackThread::new(shared.platform.clone())?;
+        let mut own_name = String::new();
+        own_name.try_reserve_exact(name.len())?;
+        own_name.push_str(name);
+        shared.callbacks.expect(CALLBACKS)?;
+        heap::room_for_arc::<Core>().inspect_err(|_| shared.callbacks.expect_no_more(CALLBACKS))?;
         let core = Arc::new_cyclic(|me: &Weak<Core>| Core {
-            callback_thread: CallbackThread::new(shared.platform.clone()),
+            callback_thread,
             life: Life::new(shared.platform.clone()),
             shared,
             agent,
             client: Once::new(),
             me: me.clone(),
-            name: String::from(name),
+            name: own_name,
             handle: IaHandle::from_raw(handle::word(HandleType::Ia.tag(), number, 0, ia.first_generation())),
             number: ia,
             privileged,
@@ -200,10 +208,10 @@ impl Core {
     /// Starts the callback thread, which runs the callbacks that consumers' calls made due.
     fn start_callback_thread(&self) -> Result<()> {
         let me = self.me.clone();
-        let run = move |evd| {
+        let run = move |place| {
             let Some(core) = me.upgrade() else { return false };
             let ia = Ia(core);
-            if let Some(evd) = ia.core().evds.get(evd) {
+            if let Some(evd) = ia.core().evds.at(place as usize) {
                 evd.run_callback(&ia);
             }
             true
@@ -372,6 +380,7 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
+        self.shared.callbacks.expect_no_more(CALLBACKS);
         self.callback_thread.stop();
         // An IA that was never freed is freed with its last clone.
         if !self.life.is_freed() {
@@ -551,7 +560,7 @@ impl Core {
             self.closing.store(false, Ordering::Release);
             // Callbacks that became due while `closing` was set could not begin. Schedule them.
             for evd in self.evds.all() {
-                self.callback_thread.schedule(evd.handle.as_raw());
+                self.callback_thread.schedule(evd.place());
             }
             return Err(Error::InvalidEvdState);
         }

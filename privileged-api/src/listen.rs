@@ -1,9 +1,8 @@
 //! Listen points (pages it_listen_create, it_listen_query, it_listen_free).
 
-use alloc::sync::Arc;
-
 use api_core::Context;
 use kernel_agent::ListenId;
+use platform::heap;
 use platform::sync::Mutex;
 
 use crate::address::ConnQual;
@@ -39,7 +38,8 @@ impl Core {
         let reservation = self.listens.reserve()?;
         let handle = ListenHandle::from_raw(reservation.word());
         let context = Context::new();
-        let listen = Arc::new(Listen { handle, qual, service, feed, id: Mutex::new(None), context });
+        let listen = heap::arc(Listen { handle, qual, service, feed, id: Mutex::new(None), context });
+        let listen = listen.map_err(|_| Error::Resources)?;
         // In the table before the first request can come.
         reservation.fill(listen.clone());
         match self.client()?.listen(service, handle.as_raw()) {

@@ -129,7 +129,8 @@ impl Ia {
     /// paths.
     ///
     /// There is one path to each address, from the port's GID of the same kind, and none while the
-    /// port is down. No message is sent to find it, so the peer need not be reachable.
+    /// port is down. No message is sent to find it, so the peer need not be reachable. Without
+    /// memory for it, the list is empty.
     ///
     /// Errors: `InvalidSpigot`, `InvalidAddress` (no node has this address), `InvalidNetaddr` (the
     /// type is not supported), `InvalidIa`, `IaCatastrophe`; `Interrupt` cannot happen, as there
@@ -152,7 +153,10 @@ impl Ia {
         let Some(route) = route else { return Ok((Vec::new(), 0)) };
         let ib = IbNetEndpoint::new(&route, PKey::DEFAULT, PathMtu::at_most(id.mtu));
         let path = Path { spigot_id, timeout: DEFAULT_TIMEOUT_US, remote: NetEndpoint::Ib(ib) };
-        let paths = if num_paths == 0 { Vec::new() } else { Vec::from([path]) };
+        let mut paths = Vec::new();
+        if num_paths > 0 && paths.try_reserve_exact(1).is_ok() {
+            paths.push(path);
+        }
         Ok((paths, 1))
     }
 

@@ -99,7 +99,7 @@ impl Provider {
     }
 
     /// Lists the interfaces whose NIC works: at most `num_interfaces` of them, and the number of
-    /// all of them.
+    /// all of them. If there is no memory, the list ends early.
     ///
     /// Errors: none. Does not block. May be called in callbacks. Thread-safe. Page
     /// it_interface_list.
@@ -107,13 +107,20 @@ impl Provider {
     pub fn interface_list(&self, num_interfaces: usize) -> (Vec<Interface>, usize) {
         let interfaces = self.0.interfaces.lock();
         let working = || interfaces.iter().filter(|offer| !offer.agent.is_dead());
-        let list = working().take(num_interfaces).map(|offer| Interface {
-            major_version: MAJOR,
-            minor_version: MINOR,
-            transport_type: TransportType::Ib,
-            name: offer.name.clone(),
-        });
-        let list: Vec<_> = list.collect();
+        let mut list = Vec::new();
+        for offer in working().take(num_interfaces) {
+            let mut name = String::new();
+            if name.try_reserve_exact(offer.name.len()).is_err() || list.try_reserve(1).is_err() {
+                break;
+            }
+            name.push_str(&offer.name);
+            list.push(Interface {
+                major_version: MAJOR,
+                minor_version: MINOR,
+                transport_type: TransportType::Ib,
+                name,
+            });
+        }
         // A NIC may have died since the list was made.
         let total = working().count().max(list.len());
         (list, total)

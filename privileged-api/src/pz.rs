@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 
 use api_core::Context;
 use kernel_agent::Pd;
+use platform::heap;
 use platform::use_count::{Counted, NotClosed, Use, UseCount};
 
 use crate::attributes::PzParam;
@@ -58,7 +59,11 @@ impl Ia {
         let reservation = core.pzs.reserve()?;
         let pd = core.client()?.create_pd().map_err(|error| core.error(error))?;
         let handle = PzHandle::from_raw(reservation.word());
-        reservation.fill(Arc::new(Pz { handle, pd, uses: UseCount::new(), context: Context::new() }));
+        let pz = heap::arc(Pz { handle, pd, uses: UseCount::new(), context: Context::new() });
+        reservation.fill(pz.map_err(|pz| {
+            let _ = pz.pd.destroy();
+            Error::Resources
+        })?);
         Ok(handle)
     }
 

@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 
 use api_core::Context;
 use kernel_agent::{Features, Shadow};
+use platform::heap;
 
 use crate::attributes::SrqParam;
 use crate::ep::post::{check_recv_flags, data};
@@ -123,7 +124,11 @@ impl Ia {
         );
         let srq = created.map_err(|error| core.error(error))?;
         let (max_recv_segs, context) = (max_recv_segments, Context::new());
-        reservation.fill(Arc::new(Srq { handle, zone, srq, max_recv_segs, context }));
+        let made = heap::arc(Srq { handle, zone, srq, max_recv_segs, context });
+        reservation.fill(made.map_err(|made| {
+            let _ = made.srq.destroy();
+            Error::Resources
+        })?);
         Ok(handle)
     }
 

@@ -641,6 +641,18 @@ impl Error {
     }
 }
 
+impl From<platform::OutOfMemory> for Error {
+    fn from(_: platform::OutOfMemory) -> Error {
+        Error::Resources
+    }
+}
+
+impl From<alloc::collections::TryReserveError> for Error {
+    fn from(_: alloc::collections::TryReserveError) -> Error {
+        Error::Resources
+    }
+}
+
 impl From<OutOfResources> for Error {
     fn from(_: OutOfResources) -> Error {
         Error::Resources

@@ -19,6 +19,8 @@ use roce::cm::redirection::Redirection;
 use roce::cm::sidr;
 use roce::{Gid, Qpn};
 
+use platform::heap;
+
 use crate::address::{ConnQual, NetAddr, Path, PrivateData, RemoteEpInfo};
 use crate::attributes::UdSvcReqParam;
 use crate::ep::connect::{fit, received, service};
@@ -279,7 +281,7 @@ impl Ia {
         };
         let opened = core.client()?.open_resolution(&params, handle.as_raw());
         let (id, request_id) = opened.map_err(|error| core.error(error))?;
-        reservation.fill(Arc::new(UdSvcReq {
+        let request = heap::arc(UdSvcReq {
             handle,
             feed,
             qual: *conn_qual,
@@ -288,7 +290,11 @@ impl Ia {
             id,
             request_id,
             context: Context::new(),
-        }));
+        });
+        reservation.fill(request.map_err(|request| {
+            let _ = core.client().map(|client| client.close_resolution(request.id));
+            Error::Resources
+        })?);
         Ok(handle)
     }
 

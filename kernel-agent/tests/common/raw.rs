@@ -58,7 +58,7 @@ impl RawPeer {
         let memory = nic.allocate(SENDS as usize * mad::LEN, 4096).unwrap();
         memory.lease().start();
         let gid = Gid(nic.identity().gids[1]);
-        RawPeer { nic, rings, sends: Outstanding::new(SENDS), cq, memory, sent: 0, gid }
+        RawPeer { nic, rings, sends: Outstanding::new(SENDS).unwrap(), cq, memory, sent: 0, gid }
     }
 
     fn poll(&mut self) {

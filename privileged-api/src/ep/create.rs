@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8};
 use api_core::Context;
 use kernel_agent::{Features, Qp, QpAttributes, QpType, SegmentLimits, SlotParams, send_blocks};
 use platform::SleepLock;
+use platform::heap;
 use platform::sync::Mutex;
 
 use super::{Common, Control, Ep, Limits, Messages, access};
@@ -86,7 +87,7 @@ impl Ia {
             read_segments: ep_attr.rc.max_rdma_read_segments,
             write_segments: ep_attr.rc.max_rdma_write_segments,
         };
-        let common = Arc::new(Common {
+        let common = heap::arc(Common {
             handle,
             state: AtomicU8::new(EpStateRc::Unconnected as u8),
             slot: core.ep_slots.get_or_create(handle.as_raw())?.clone(),
@@ -100,8 +101,9 @@ impl Ia {
             operation: SleepLock::new(),
             context: Context::new(),
         });
+        let common = common.map_err(|_| Error::Resources)?;
         let qp = core.new_qp(&common, &limits, &attr)?;
-        reservation.fill(Arc::new(Ep { qp, limits, common: common.clone() }));
+        reservation.fill(Ep { qp, limits, common: common.clone() }.shared()?);
         core.life.created(|| common.close_slot());
         Ok(handle)
     }

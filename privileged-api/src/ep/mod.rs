@@ -25,8 +25,8 @@ use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use api_core::Context;
 use kernel_agent::{ConnectionId, LinkFlags, Qp, SendSlot};
-use platform::SleepLock;
 use platform::sync::{Mutex, MutexGuard};
+use platform::{SleepLock, heap};
 
 use crate::address::Path;
 use crate::attributes::{EpAttributes, EpParam, EpState, EpStateRc, EpStateUd};
@@ -180,6 +180,14 @@ impl Common {
 }
 
 impl Ep {
+    /// The endpoint as the table holds it. If there is no memory, destroys the queue pair.
+    fn shared(self) -> Result<Arc<Ep>> {
+        heap::arc(self).map_err(|ep| {
+            let _ = ep.qp.destroy();
+            Error::Resources
+        })
+    }
+
     pub(crate) fn qp(&self) -> &Arc<Qp> {
         &self.qp
     }
@@ -395,9 +403,9 @@ impl Ia {
         if ep.lost.load(Ordering::Acquire) {
             return Err(Error::CannotReset);
         }
-        ep.control.lock().part();
         // From here on, requests are refused until they go to the new queue pair.
-        ep.qp.withdraw();
+        ep.qp.withdraw().map_err(|error| core.error(error))?;
+        ep.control.lock().part();
         let qp = match core.new_qp(&ep.common, &ep.limits, &attr) {
             // The old queue pair may be the last one that the device has room for.
             Err(Error::Resources) => {
@@ -406,7 +414,7 @@ impl Ia {
             }
             created => created?,
         };
-        let renewed = Arc::new(Ep { qp, limits: ep.limits, common: ep.common.clone() });
+        let renewed = Ep { qp, limits: ep.limits, common: ep.common.clone() }.shared()?;
         let former = core.eps.replace(ep.handle.as_raw(), renewed);
         // The slot had no queue pair for a moment. If the IA ended then, it closed all slots but
         // this one, which is closed here.

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use api_core::Context;
 use kernel_agent::{Features, Qp, QpChanges, QpType, send_blocks};
 use platform::SleepLock;
+use platform::heap;
 use platform::sync::Mutex;
 
 use super::{Common, Control, Ep, Limits, Messages, RC_ONLY, state};
@@ -90,7 +91,8 @@ impl Ia {
             write_segments: usize::MAX,
         };
         let attr = EpAttributes { rc: NO_RC, ..*ep_attr };
-        let common = Arc::new(Common {
+        heap::room_for_arc::<kernel_agent::SendSlot>()?;
+        let common = heap::arc(Common {
             handle,
             state: AtomicU8::new(state::UD_OPERATIONAL),
             // Stays empty: datagrams do not take the fast path.
@@ -105,9 +107,10 @@ impl Ia {
             operation: SleepLock::new(),
             context: Context::new(),
         });
+        let common = common.map_err(|_| Error::Resources)?;
         let qp = core.new_ud_qp(&common, &attr)?;
         common.control.lock().attr.ud.ep_info.ud_ep_id = qp.qpn();
-        reservation.fill(Arc::new(Ep { qp, limits, common }));
+        reservation.fill(Ep { qp, limits, common }.shared()?);
         Ok(handle)
     }
 }

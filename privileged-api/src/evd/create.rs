@@ -1,12 +1,12 @@
 //! Creating an event dispatcher (page it_evd_create).
 
-use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use api_core::Context;
+use api_core::{Context, handle};
 use kernel_agent::SlotParams;
 use platform::Signal;
 use platform::SleepLock;
+use platform::heap;
 use platform::sync::Mutex;
 use platform::use_count::UseCount;
 
@@ -94,6 +94,7 @@ impl Ia {
         let feed = if aevd.is_null() { None } else { Some(core.feed_aggregate(aevd)?) };
         let reservation = core.evds.reserve()?;
         let handle = EvdHandle::from_raw(reservation.word());
+        core.callback_thread.reserve(handle::index(handle.as_raw()) as u32)?;
         let singleton = core.singleton(event_number);
         if let Some((place, exists)) = singleton
             && place.compare_exchange(0, handle.as_raw(), Ordering::AcqRel, Ordering::Relaxed).is_err()
@@ -102,7 +103,7 @@ impl Ia {
         }
         let queue = core.new_queue(event_number, evd_flag, sevd_queue_size, sevd_threshold, handle);
         let made = queue.and_then(|queue| {
-            let evd = Arc::new(Evd {
+            let evd = heap::arc(Evd {
                 handle,
                 stream: event_number,
                 flags: evd_flag.difference(EvdFlags::CREATE_FD),
@@ -129,6 +130,10 @@ impl Ia {
                 signal: Signal::new(core.shared.platform.clone()),
                 context: Context::new(),
             });
+            let evd = evd.map_err(|evd| {
+                evd.destroy_queue();
+                Error::Resources
+            })?;
             match evd.set_aggregate(feed) {
                 Ok(()) => Ok(evd),
                 Err(error) => {

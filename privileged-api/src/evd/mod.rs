@@ -35,7 +35,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use aggregate::Aggregate;
-use api_core::Context;
+use api_core::{Context, handle};
 use callback::Attached;
 use deliver::OverflowPolicy;
 use dto::DtoQueue;
@@ -107,6 +107,11 @@ pub(crate) struct Evd {
 impl Evd {
     pub(crate) fn has_overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Acquire)
+    }
+
+    /// The EVD's place in the table.
+    pub(crate) fn place(&self) -> u32 {
+        handle::index(self.handle.as_raw()) as u32
     }
 
     /// The NIC's queue, if this EVD is for completions.

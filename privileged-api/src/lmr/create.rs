@@ -6,6 +6,7 @@ use core::sync::atomic::AtomicBool;
 
 use api_core::Context;
 use kernel_agent::{Features, ListElement, MemoryList, Region};
+use platform::heap;
 use platform::sync::Mutex;
 use platform::{DmaBuffer, SleepLock};
 
@@ -193,8 +194,7 @@ impl Ia {
             other => core.error(other),
         })?;
         core.own(&region, handle)?;
-        core.keys.set(handle, region.key());
-        let lmr = Arc::new(Lmr {
+        let lmr = heap::arc(Lmr {
             handle,
             zone: Mutex::new(zone),
             region,
@@ -208,7 +208,8 @@ impl Ia {
             context: Context::new(),
             changes: SleepLock::new(),
         });
-        core.shared.shareable.add(&lmr);
+        let lmr = core.shareable(lmr)?;
+        core.keys.set(handle, lmr.region.key());
         reservation.fill(lmr);
         Ok(handle)
     }
@@ -318,7 +319,7 @@ impl Core {
         let Wanted { zone, length, addr_mode, privs, flags, shared_id } = wanted;
         let (key, remote) = (region.key(), region.remote_key());
         let made = Made { addr: memory.addr, length, addr_mode, iobl_type: memory.iobl_type };
-        let lmr = Arc::new(Lmr {
+        let lmr = heap::arc(Lmr {
             handle,
             zone: Mutex::new(zone),
             region,
@@ -332,10 +333,23 @@ impl Core {
             context: Context::new(),
             changes: SleepLock::new(),
         });
-        shareable.add(&lmr);
+        let lmr = self.shareable(lmr)?;
         self.keys.set(handle, key);
         reservation.fill(lmr);
         Ok((handle, is_remote(privs).then(|| RmrContext::from_key(remote))))
+    }
+
+    /// Adds a new region to those that may be shared. If there is no memory for that, or was none
+    /// for the region's object, destroys the region.
+    fn shareable(&self, lmr: core::result::Result<Arc<Lmr>, Lmr>) -> Result<Arc<Lmr>> {
+        let undo = |lmr: &Lmr| {
+            self.owners.clear(lmr.region.key(), lmr.handle.into());
+            let _ = lmr.region.destroy();
+            Error::Resources
+        };
+        let lmr = lmr.map_err(|lmr| undo(&lmr))?;
+        self.shared.shareable.add(&lmr).map_err(|_| undo(&lmr))?;
+        Ok(lmr)
     }
 
     /// Records that this handle has the key of the new region.

@@ -45,7 +45,7 @@ impl Keys {
     /// Makes room for the key of a region that is about to be created.
     pub(crate) fn reach(&self, lmr: LmrHandle) -> Result<()> {
         let copy = |place: &AtomicU64| AtomicU64::new(place.load(Ordering::Acquire));
-        let reached = self.places.reach(handle::index(lmr.as_raw()), copy, || AtomicU64::new(0));
+        let reached = self.places.reach(handle::index(lmr.as_raw()), copy, || Ok(AtomicU64::new(0)));
         reached.map_err(|_| Error::Resources)
     }
 

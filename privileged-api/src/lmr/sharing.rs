@@ -16,12 +16,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use kernel_agent::{Extent, LinkFlags, MemoryList, Region};
 use platform::SleepLock;
+use platform::heap;
 use platform::sync::Mutex;
 
 use super::Lmr;
 use super::create::Wanted;
 use crate::flags::LmrFlags;
 use crate::ia::Core;
+use crate::status::Result;
 
 /// What two matching regions have in common, besides their memory and their coherency.
 pub(crate) struct Sharing {
@@ -38,6 +40,9 @@ impl Sharing {
             .then(|| Sharing { serial: SERIAL.fetch_add(1, Ordering::Relaxed), shared_id })
     }
 }
+
+/// What an insertion into the list may allocate: a node on each level of its tree.
+const NODES: usize = 4096;
 
 /// The regions that may be shared, in order of creation where the rest of the key is equal.
 pub(crate) struct Shareable {
@@ -60,9 +65,10 @@ impl Shareable {
         Shareable { searching: SleepLock::new(), registered, linkable }
     }
 
-    /// Adds a region.
-    pub(super) fn add(&self, lmr: &Arc<Lmr>) {
-        let Some(Sharing { serial, shared_id, .. }) = lmr.sharing else { return };
+    /// Adds a region; fails if there is no memory.
+    pub(super) fn add(&self, lmr: &Arc<Lmr>) -> Result<()> {
+        let Some(Sharing { serial, shared_id, .. }) = lmr.sharing else { return Ok(()) };
+        heap::room(NODES)?;
         match lmr.region.registered() {
             Some(Extent { start, length }) => {
                 self.registered.lock().insert((shared_id, start, length, serial), Arc::downgrade(lmr));
@@ -71,6 +77,7 @@ impl Shareable {
                 self.linkable.lock().insert((shared_id, serial), Arc::downgrade(lmr));
             }
         }
+        Ok(())
     }
 
     /// Removes a region.

@@ -10,6 +10,7 @@ use alloc::sync::Arc;
 
 use api_core::Context;
 use kernel_agent::{Features, LinkFlags, Window, WindowType};
+use platform::heap;
 
 use crate::address::RmrContext;
 use crate::attributes::{RmrParam, RmrType};
@@ -76,7 +77,12 @@ impl Ia {
         core.owners.set(key, handle.into()).inspect_err(|_| {
             let _ = window.destroy();
         })?;
-        reservation.fill(Arc::new(Rmr { handle, zone, window, narrow, context: Context::new() }));
+        let rmr = heap::arc(Rmr { handle, zone, window, narrow, context: Context::new() });
+        reservation.fill(rmr.map_err(|rmr| {
+            core.owners.clear(key, handle.into());
+            let _ = rmr.window.destroy();
+            Error::Resources
+        })?);
         Ok(handle)
     }
 
