@@ -55,6 +55,6 @@ pub const KEY_SLOT_BITS: u32 = 16;
 
 /// The reserved local key: segment addresses are bus addresses, which the device may read and
 /// write, bounded only by what the device can reach. Only for queue pairs that were created
-/// privileged; never a remote key, never the sink of an RDMA Read or an atomic operation (IT-API
+/// privileged; never a remote key, never the sink of an RDMA Read (IT-API
 /// "direct LMR handle").
 pub const KEY_RESERVED: u32 = 0;

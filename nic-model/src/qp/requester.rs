@@ -51,7 +51,7 @@ impl Qp {
             return Err(Outcome::Failed(Status::LocalLength, NO_FIELD));
         }
         let right = if reads { LinkFlags::LOCAL_WRITE } else { LinkFlags::LOCAL_READ };
-        let reserved_key = self.privileged && !reads;
+        let reserved_key = self.privileged && (atomic || !reads);
         if nic.local_spans(&work.segments, self.pd, right, reserved_key, local).is_err() {
             return Err(Outcome::Failed(Status::LocalProtection, NO_FIELD));
         }

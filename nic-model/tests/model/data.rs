@@ -199,6 +199,13 @@ fn the_reserved_key_is_for_the_privileged() {
     rig.post(&mut a, header(wqe::Opcode::Send, 1), &[segment(KEY_RESERVED, source, 64)]);
     assert_eq!(status(&rig.sent(&mut a)), cqe::Status::Success);
     assert_eq!(rig.bytes(sink, 64), rig.bytes(source, 64));
+    // The sink of an atomic operation.
+    let old = rig.bytes(target, 8);
+    let head = Header { segments: 1, ..rdma(wqe::Opcode::FetchAdd, 1, to, 0) };
+    let atomic = |sink| AtomicArgs { sink, compare_add: 1, swap: 0 };
+    rig.post_args(&mut a, head, zerocopy::transmute!(atomic(segment(KEY_RESERVED, sink + 8, 8))));
+    assert_eq!(status(&rig.sent(&mut a)), cqe::Status::Success);
+    assert_eq!(rig.bytes(sink + 8, 8), old);
     // Never the sink of a read.
     rig.post(&mut a, rdma(wqe::Opcode::Read, 1, to, 0), &[segment(KEY_RESERVED, sink, 8)]);
     assert_eq!(status(&rig.sent(&mut a)), cqe::Status::LocalProtection);
@@ -209,6 +216,9 @@ fn the_reserved_key_is_for_the_privileged() {
     // Not without privilege.
     let (mut a, _b) = rig.pair();
     rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 0), &[segment(KEY_RESERVED, source, 8)]);
+    assert_eq!(status(&rig.sent(&mut a)), cqe::Status::LocalProtection);
+    let (mut a, _b) = rig.pair();
+    rig.post_args(&mut a, head, zerocopy::transmute!(atomic(segment(KEY_RESERVED, sink, 8))));
     assert_eq!(status(&rig.sent(&mut a)), cqe::Status::LocalProtection);
 }
 

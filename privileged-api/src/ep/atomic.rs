@@ -35,8 +35,8 @@ impl Ia {
     /// Values are in host byte order on both sides. The operation is atomic with respect to other
     /// atomic operations of that NIC, and to those of its host's processors. Completes as
     /// `IT_DTO_CMP_SWAP_CMPL_EVENT` or `IT_DTO_FETCH_ADD_CMPL_EVENT` on the endpoint's request EVD.
-    /// A bad or short sink (the direct LMR handle among them) or a bad remote address is a
-    /// completion error. In NONOPERATIONAL the request is flushed.
+    /// A bad or short sink or a bad remote address is a completion error. A privileged endpoint may
+    /// use the direct LMR handle as the sink. In NONOPERATIONAL the request is flushed.
     ///
     /// Errors: `OpNotSupported` (the IA has no atomics), `InvalidEp`, `InvalidDtoFlags`,
     /// `InvalidEpState`, `InvalidEpType`, `TooManyPosts`, `InvalidIa`, `IaCatastrophe`;

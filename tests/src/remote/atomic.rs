@@ -388,7 +388,7 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             type Spoil = fn(&Fixture, &Pair, &Region) -> Result<LmrTriplet, Failure>;
-            let cases: [(Spoil, DtoStatus); 6] = [
+            let cases: [(Spoil, DtoStatus); 5] = [
                 (
                     |f, pair, _| Ok(f.region(&f.a, pair.a.pz, 64, MemPriv::LOCAL_READ)?.segment(0, 8)),
                     DtoStatus::LocalProtection,
@@ -400,10 +400,6 @@ pub(crate) const TESTS: &[Test] = &[
                 (|_, _, sink| Ok(sink.segment(PAGE - 7, 8)), DtoStatus::LocalProtection),
                 (
                     |_, _, sink| Ok(LmrTriplet { lmr: LmrHandle::NULL, ..sink.segment(0, 8) }),
-                    DtoStatus::LocalProtection,
-                ),
-                (
-                    |_, _, sink| Ok(LmrTriplet { lmr: LmrHandle::DIRECT, ..sink.segment(0, 8) }),
                     DtoStatus::LocalProtection,
                 ),
                 (|_, _, sink| Ok(sink.segment(0, 7)), DtoStatus::LocalLength),
@@ -441,6 +437,27 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(add(f, &pair, sink.segment(0, 8), at, target.context()?)?, DtoStatus::RemoteAccess);
             pair.a.broken()?;
             target.untouched()?;
+        }
+        Ok(())
+    }),
+    // A privileged endpoint may use the direct LMR handle for the result: only the pages of RDMA
+    // Read forbid it. Without privilege it is a protection violation.
+    test("atomic::the_direct_handle_as_sink", &["it_dto_status_t.A08"], |f| {
+        for privileged in [true, false] {
+            let plain = EpAttributes { priv_ops_enable: privileged, ..attributes() };
+            let pair = f.pair_of(&plain, &atomic_attributes())?;
+            let sink = f.region(&f.a, pair.a.pz, PAGE, MemPriv::LOCAL)?;
+            let target = f.region(&f.b, pair.b.pz, PAGE, TARGET)?;
+            target.write(0, &40u64.to_ne_bytes());
+            let (io, _) = f.a.mem_map(sink.buffer.addr(), ASPACE_KERNEL, PAGE)?;
+            let (op, at, context) = (AtomicOp::FetchAndAdd, target.remote(0), target.context()?);
+            let result = LmrTriplet::direct(io, 8);
+            f.a.post_atomic(pair.a.ep, op, 2, 0, &result, 5, SIGNALLED, at, context)?;
+            let status = if privileged { DtoStatus::Success } else { DtoStatus::LocalProtection };
+            pair.a.done(5, status)?;
+            let expected = if privileged { (40, 42) } else { (0, 40) };
+            check_eq!((word(&sink, 0), word(&target, 0)), expected);
+            f.a.mem_unmap(io, PAGE)?;
         }
         Ok(())
     }),
