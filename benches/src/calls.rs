@@ -7,8 +7,8 @@ use std::hint::black_box;
 
 use nic_model::testing::Rig;
 use privileged_api::{
-    AddrMode, DgRemoteEpAddr, DtoCompletion, DtoFlags, EpHandle, EvdHandle, Handle, Ia, Iobl, LmrHandle,
-    LmrTriplet, RdmaAddr, RmrContext,
+    AddrMode, DgRemoteEpAddr, DtoCompletion, DtoFlags, EpHandle, EpRef, EvdHandle, Handle, Ia, Iobl,
+    LmrHandle, LmrTriplet, RdmaAddr, RmrContext,
 };
 
 use crate::world::ALL;
@@ -26,6 +26,23 @@ pub struct Arguments {
 pub fn write(ia: &Ia, ep: EpHandle, with: &Arguments) {
     let Arguments { segments, cookie, flags, to, context } = with;
     assert!(ia.post_rdma_write(ep, segments, *cookie, *flags, *to, *context).is_ok());
+}
+
+/// By an endpoint that was looked up before.
+#[inline(never)]
+pub fn write_by_ref(ep: EpRef<'_>, with: &Arguments) {
+    let Arguments { segments, cookie, flags, to, context } = with;
+    assert!(ep.post_rdma_write(segments, *cookie, *flags, *to, *context).is_ok());
+}
+
+/// A batch of `count` Writes.
+#[inline(never)]
+pub fn write_batch(ep: EpRef<'_>, with: &Arguments, count: u64) {
+    let Arguments { segments, cookie, flags, to, context } = with;
+    let posted = ep.post_batch(|batch| {
+        (0..count).try_for_each(|n| batch.post_rdma_write(segments, cookie + n, *flags, *to, *context))
+    });
+    assert!(posted.is_ok());
 }
 
 #[inline(never)]

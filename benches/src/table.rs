@@ -27,6 +27,8 @@ const fn watched(key: &'static str, text: &'static str) -> Row {
 /// All rows, in the order of the table. Counts are instructions, unless the text says otherwise.
 pub const ROWS: &[Row] = &[
     row("post_write", "post a Write of 1 segment, by handle", 130.0, 100.0),
+    row("post_write_ref", "post a Write of 1 segment, by a borrowed endpoint", 105.0, 80.0),
+    row("post_write_batch", "post a Write of 1 segment, in a batch of 16", 55.0, 45.0),
     row("post_write_4", "post a Write of 4 segments", 250.0, 150.0),
     watched("post_send", "post a Send of 1 segment"),
     row("post_recv", "post_recv", 140.0, 100.0),

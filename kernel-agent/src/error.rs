@@ -98,6 +98,12 @@ pub enum PostError {
     /// More segments than the queue was created for.
     #[error("too many segments")]
     Segments,
+    /// The caller refused a segment.
+    #[error("a segment was refused")]
+    Segment,
+    /// A poster has the queue for itself, for a batch.
+    #[error("a batch has the queue for itself")]
+    Busy,
     /// The queue pair has no such queue (it takes receives from an SRQ, or is of another type).
     #[error("no such queue")]
     Kind,

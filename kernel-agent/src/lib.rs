@@ -56,7 +56,7 @@ pub use nic_abi::pci::IVSHMEM_DEVICE as PCI_DEVICE;
 pub use nic_abi::registers::{Features, Identity};
 pub use nic_abi::wqe::{AddressVector as DatagramAddress, LinkFlags, ListElement, Segment, SendFlags};
 pub use nic_hal::{Death, Operation, Remote, Request, Shadow, send_blocks};
-pub use post::{Bind, SegmentLimits, SendSlot, Sender};
+pub use post::{Bind, SegmentLimits, SendBatch, SendSlot, Sender};
 pub use qp::{Qp, QpAttributes, QpChanges, QpType};
 pub use region::{Extent, Link, MemoryList, Pd, Region, Window, WindowType};
 pub use slot::{QueueSlot, SlotParams};

@@ -6,7 +6,7 @@
 use alloc::sync::Arc;
 
 use nic_abi::wqe::{LinkFlags, Segment, SendFlags};
-use nic_hal::{Operation, Outstanding, Refused, Request, SendQueue, Shadow};
+use nic_hal::{Operation, Outstanding, Refused, Request, SendQueue, Shadow, Unposted};
 
 use crate::key::Outstanding as OutstandingLink;
 use crate::qp::{Qp, QpType};
@@ -19,12 +19,13 @@ impl From<Refused> for PostError {
         match refused {
             Refused::Full => PostError::QueueFull,
             Refused::Segments => PostError::Segments,
+            Refused::Segment => PostError::Segment,
         }
     }
 }
 
 /// The slot of a send queue. It is open while the queue pair takes requests.
-pub type SendSlot = QueueSlot<Sender>;
+pub type SendSlot = QueueSlot<Arc<Sender>>;
 
 /// The queue in a [`SendSlot`].
 pub struct Sender {
@@ -44,9 +45,17 @@ pub struct SegmentLimits {
     pub read: u32,
 }
 
+impl SegmentLimits {
+    /// These limits, but none above that of the queue, for which its ring has room.
+    pub(crate) fn at_most(self, most: u32) -> SegmentLimits {
+        let SegmentLimits { send, write, read } = self;
+        SegmentLimits { send: send.min(most), write: write.min(most), read: read.min(most) }
+    }
+}
+
 impl SendSlot {
-    /// Posts a Send, RDMA Write or RDMA Read of one segment, if `handle` is the slot's and the
-    /// slot is open.
+    /// Posts a Send, RDMA Write or RDMA Read of one segment, if `handle` is the slot's and the slot
+    /// is open.
     ///
     /// `None`: nothing was posted, for a reason that [`Qp::post`] finds.
     #[inline(always)]
@@ -62,30 +71,102 @@ impl SendSlot {
         if limit(&sender.limits) == 0 {
             return None;
         }
-        sender.queue.push_single(&sender.sends, request, segment).ok()?;
-        sender.queue.ring();
-        Some(())
+        sender.queue.post_single(&sender.sends, request, segment).ok()
     }
 
     /// Posts a Send, RDMA Write or RDMA Read of any number of segments, as
-    /// [`SendSlot::post_single`] does.
-    #[inline]
-    pub fn post<T>(
+    /// [`SendSlot::post_single`] does. `segment` converts the caller's kind of segment, and may
+    /// refuse it.
+    #[inline(always)]
+    pub fn post_many<T, S: Into<Option<Segment>>>(
         &self,
         handle: u64,
         limit: impl Fn(&SegmentLimits) -> u32,
         request: &Request,
         segments: &[T],
-        segment: impl Fn(&T) -> Segment,
+        segment: impl Fn(&T) -> S,
     ) -> Option<()> {
         let mut guard = self.try_lock(handle)?;
         let sender = guard.queue()?;
         if segments.len() > limit(&sender.limits) as usize {
             return None;
         }
-        sender.queue.push(&sender.sends, request, segments, segment).ok()?;
-        sender.queue.ring();
-        Some(())
+        sender.queue.post_many(&sender.sends, request, segments, segment).ok()
+    }
+
+    /// Begins a batch, if `handle` is the slot's and the slot is open. Until the batch ends, the
+    /// slot is closed, and posts return [`PostError::Busy`].
+    #[inline(always)]
+    pub fn begin_batch(&self, handle: u64) -> Option<SendBatch<'_>> {
+        let (owner, sender) = self.take_turn(handle)?;
+        let unposted = sender.queue.begin(&sender.sends);
+        Some(SendBatch { slot: self, owner, sender, unposted, posted: false })
+    }
+}
+
+/// Requests that are written one after another and posted together. The poster has the send queue
+/// for itself and holds no lock, so the batch may take any time. If this is dropped before
+/// [`SendBatch::post`], nothing is posted.
+pub struct SendBatch<'a> {
+    slot: &'a SendSlot,
+    /// The queue pair that owned the slot when the batch began.
+    owner: u64,
+    /// Kept alive: the queue pair may be destroyed meanwhile.
+    sender: Arc<Sender>,
+    unposted: Unposted,
+    posted: bool,
+}
+
+impl SendBatch<'_> {
+    /// As [`SendBatch::write`], for one segment. `None` for a reason that [`SendBatch::write`]
+    /// finds.
+    #[inline(always)]
+    pub fn write_single(
+        &mut self,
+        limit: impl Fn(&SegmentLimits) -> u32,
+        request: &Request,
+        segment: Segment,
+    ) -> Option<()> {
+        let Sender { queue, sends, limits } = &*self.sender;
+        if limit(limits) == 0 {
+            return None;
+        }
+        queue.write_single_behind(sends, &mut self.unposted, request, segment)
+    }
+
+    /// Writes a Send, RDMA Write or RDMA Read behind those that were written before.
+    #[inline(always)]
+    pub fn write<T, S: Into<Option<Segment>>>(
+        &mut self,
+        limit: impl Fn(&SegmentLimits) -> u32,
+        request: &Request,
+        segments: &[T],
+        segment: impl Fn(&T) -> S,
+    ) -> Result<(), PostError> {
+        let Sender { queue, sends, limits } = &*self.sender;
+        if segments.len() > limit(limits) as usize {
+            return Err(PostError::Segments);
+        }
+        Ok(queue.write_behind(sends, &mut self.unposted, request, segments, segment)?)
+    }
+
+    /// Ends the batch and posts all requests. False if none was posted: the slot has been closed
+    /// since, or has another owner, or the batch has ended before.
+    #[inline(always)]
+    #[must_use]
+    pub fn post(&mut self) -> bool {
+        let (owner, unposted) = (self.owner, &self.unposted);
+        let first = !core::mem::replace(&mut self.posted, true);
+        first && self.slot.end_turn(owner, |sender| sender.queue.post_all(&sender.sends, unposted))
+    }
+}
+
+impl Drop for SendBatch<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.posted {
+            self.slot.end_turn(self.owner, |_| {});
+        }
     }
 }
 
@@ -107,11 +188,14 @@ const NONE: [Segment; 0] = [];
 
 impl Qp {
     #[inline]
-    fn may_send<'a>(&self, guard: &'a mut OwnerGuard<'_, Sender>) -> Result<&'a mut SendQueue, PostError> {
+    fn may_send<'a>(&self, guard: &'a mut OwnerGuard<'_, Arc<Sender>>) -> Result<&'a SendQueue, PostError> {
         // Read under the queue's lock: a thread that closes the queue pair to posts and takes the
         // lock afterwards knows that no post is under way.
+        if guard.is_taken() {
+            return Err(PostError::Busy);
+        }
         match guard.queue() {
-            Some(sender) if self.state.takes_sends() => Ok(&mut sender.queue),
+            Some(sender) if self.state.takes_sends() => Ok(&sender.queue),
             _ => Err(self.why_not()),
         }
     }
@@ -122,16 +206,21 @@ impl Qp {
         if self.is_gone() { PostError::Gone } else { PostError::State }
     }
 
-    /// Posts a request to the send queue; `segment` converts the caller's kind of segment. Returns
-    /// the request's tag.
+    /// Whether a batch has the send queue for itself at this moment.
+    pub fn has_batch(&self) -> bool {
+        self.send.lock().is_taken()
+    }
+
+    /// Posts a request to the send queue; `segment` converts the caller's kind of segment, and
+    /// may refuse it. Returns the request's tag.
     ///
     /// Inlined, since most callers have a constant operation.
     #[inline(always)]
-    pub fn post<T>(
+    pub fn post<T, S: Into<Option<Segment>>>(
         &self,
         request: &Request,
         segments: &[T],
-        segment: impl Fn(&T) -> Segment,
+        segment: impl Fn(&T) -> S,
     ) -> Result<u32, PostError> {
         if self.kind == QpType::Rc && matches!(request.operation, Operation::Datagram { .. }) {
             return Err(PostError::Kind);
@@ -190,13 +279,26 @@ impl Qp {
         Ok(remote)
     }
 
+    /// Posts a receive of one segment: the fast path of [`Qp::post_receive`].
+    #[inline(always)]
+    pub fn post_single_receive(&self, segment: Segment, shadow: Shadow) -> Result<(), PostError> {
+        let Some(receive) = &self.receive else { return Err(PostError::Kind) };
+        let mut queue = receive.lock();
+        if !self.state.takes_receives() {
+            return Err(self.why_not());
+        }
+        queue.push_single(&self.receives, segment, shadow)?;
+        queue.ring();
+        Ok(())
+    }
+
     /// Posts a receive.
     #[inline]
-    pub fn post_receive<T>(
+    pub fn post_receive<T, S: Into<Option<Segment>>>(
         &self,
         solicited: bool,
         segments: &[T],
-        segment: impl Fn(&T) -> Segment,
+        segment: impl Fn(&T) -> S,
         shadow: Shadow,
     ) -> Result<(), PostError> {
         let Some(receive) = &self.receive else { return Err(PostError::Kind) };

@@ -3,7 +3,6 @@
 //! Locks: `control` (sleeps; modify, destroy), then the slot of `send`, and `receive` (spin;
 //! posting). Completions are retired under their CQ's lock, without any of these.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -62,7 +61,7 @@ pub struct QpAttributes<'a> {
     pub owner: u64,
     /// The slot for the send queue, and the segments of what is posted through it. `None`: the
     /// queue pair has a slot of its own, without a fast path.
-    pub slot: Option<(SlotParams<'a, Sender>, SegmentLimits)>,
+    pub slot: Option<(SlotParams<'a, Arc<Sender>>, SegmentLimits)>,
 }
 
 /// What to change of a queue pair; `None` leaves an attribute as it is.
@@ -126,9 +125,9 @@ pub struct Qp {
     broken: AtomicBool,
     /// The queue pair was reset before, so an event may be from before the reset.
     was_reset: AtomicBool,
-    pub(crate) send: SlotOwner<Sender>,
+    pub(crate) send: SlotOwner<Arc<Sender>>,
     /// The queue that was in `send`, after the slot was left to a successor.
-    withdrawn: Mutex<Option<Box<Sender>>>,
+    withdrawn: Mutex<Option<Arc<Sender>>>,
     pub(crate) sends: Arc<Outstanding>,
     pub(crate) receive: Option<Mutex<ReceiveQueue>>,
     pub(crate) receives: Arc<Outstanding>,
@@ -215,8 +214,9 @@ impl Qp {
         let made = || {
             let (sends, receives) = (outstanding(attributes.max_send_requests)?, outstanding(receives)?);
             heap::room_for_arc::<(Qp, SendSlot)>()?;
-            let limits = limits.unwrap_or_default();
+            let limits = limits.unwrap_or_default().at_most(attributes.max_send_segments);
             let sender = Sender { queue: rings.send, sends: sends.clone(), limits };
+            let sender = heap::arc(sender).map_err(|_| Error::OutOfMemory)?;
             let send = SlotOwner::new(slot_params, identity, NOT_READY, sender).ok_or(Error::Busy)?;
             Ok((send, sends, receives))
         };
@@ -425,9 +425,8 @@ impl Qp {
     /// Leaves the send queue's slot to a successor for good: the send queue takes no posts any
     /// more. Outstanding requests go on.
     pub fn withdraw(&self) -> Result<(), Error> {
-        heap::room(size_of::<Sender>())?;
         if let Some(sender) = self.send.vacate() {
-            *self.withdrawn.lock() = Some(Box::new(sender));
+            *self.withdrawn.lock() = Some(sender);
         }
         Ok(())
     }

@@ -21,6 +21,8 @@ const NO_HANDLE: u64 = u64::MAX;
 
 /// The agent's own reason to close a slot: the queue takes nothing at present.
 pub(crate) const NOT_READY: u32 = 1;
+/// The agent's other reason to close a slot: one user has the queue for itself.
+const TAKEN: u32 = 1 << 31;
 
 /// The place of one queue. See [`crate::SendSlot`] and [`crate::CqSlot`].
 pub struct QueueSlot<T>(Mutex<Inside<T>>);
@@ -75,9 +77,44 @@ impl<T> QueueSlot<T> {
         if inside.open == handle { Some(SlotGuard(inside)) } else { None }
     }
 
+    /// Gives one user the queue for itself, without the lock, if the slot is open for this handle:
+    /// the slot is closed until [`QueueSlot::end_turn`]. Returns the present owner, which the user
+    /// has to name then, and the queue.
+    #[inline(always)]
+    pub(crate) fn take_turn(&self, handle: u64) -> Option<(u64, T)>
+    where
+        T: Clone,
+    {
+        let mut inside = self.0.lock();
+        if inside.open != handle {
+            return None;
+        }
+        let queue = inside.queue.clone()?;
+        inside.set_closed(TAKEN, true);
+        Some((inside.owner, queue))
+    }
+
+    /// Ends a turn. If the slot has the owner of that time and nothing else has closed it, runs
+    /// `last` under the slot's lock, and returns true.
+    #[inline(always)]
+    pub(crate) fn end_turn(&self, owner: u64, last: impl FnOnce(&T)) -> bool {
+        let mut inside = self.0.lock();
+        if inside.owner != owner {
+            return false;
+        }
+        inside.set_closed(TAKEN, false);
+        match &inside.queue {
+            Some(queue) if inside.closed == 0 => {
+                last(queue);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Closes the slot for a reason, or removes that reason, as `closed` decides. `closed` runs
     /// under the slot's lock, so that of several calls the last one is right. Does nothing if the
-    /// handle is not valid. `reason` is one bit other than bit 0, which is the agent's.
+    /// handle is not valid. `reason` is one bit other than bits 0 and 31, which are the agent's.
     pub fn set_closed(&self, handle: u64, reason: u32, closed: impl FnOnce() -> bool) {
         let mut inside = self.0.lock();
         if inside.handle == handle {
@@ -177,6 +214,11 @@ impl<T> OwnerGuard<'_, T> {
         }
     }
 
+    /// Whether a user of the slot has this owner's queue for itself.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.inside.owner == self.owner && self.inside.closed & TAKEN != 0
+    }
+
     /// The queue; `None` if the slot is no longer this owner's.
     #[inline]
     pub(crate) fn queue(&mut self) -> Option<&mut T> {
@@ -225,6 +267,31 @@ mod tests {
         assert_eq!((former.vacate(), former.lock().queue()), (None, None));
         assert_eq!(slot.try_lock(8).unwrap().queue(), Some(&mut 6));
         assert_eq!(owner.lock().queue(), Some(&mut 6));
+    }
+
+    #[test]
+    fn a_turn_closes_the_slot_and_ends_with_its_owner() {
+        let slot = Arc::default();
+        let former = SlotOwner::new(Some(SlotParams { slot: &slot, handle: 7, closed: 0 }), 1, 0, 5).unwrap();
+        assert_eq!(slot.take_turn(8), None, "another handle");
+        assert_eq!(slot.take_turn(7), Some((1, 5)));
+        assert!(former.lock().is_taken() && slot.try_lock(7).is_none());
+        assert_eq!(slot.take_turn(7), None, "one user at a time");
+        let mut seen = None;
+        assert!(slot.end_turn(1, |queue| seen = Some(*queue)));
+        assert_eq!((seen, former.lock().is_taken()), (Some(5), false));
+        // Closed for another reason meanwhile: the turn ends, and nothing runs.
+        assert!(slot.take_turn(7).is_some());
+        former.set_not_ready(|| true);
+        assert!(!slot.end_turn(1, |_| unreachable!()));
+        former.set_not_ready(|| false);
+        // The owner left meanwhile: the successor is not touched.
+        assert!(slot.take_turn(7).is_some());
+        assert_eq!(former.vacate(), Some(5));
+        let owner = SlotOwner::new(Some(SlotParams { slot: &slot, handle: 7, closed: 0 }), 2, 0, 6).unwrap();
+        assert!(!slot.end_turn(1, |_| unreachable!()));
+        assert!(slot.take_turn(7).is_some() && owner.lock().is_taken() && !former.lock().is_taken());
+        assert!(!slot.end_turn(1, |_| unreachable!()) && owner.lock().is_taken());
     }
 
     #[test]

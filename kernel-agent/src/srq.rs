@@ -101,12 +101,13 @@ impl Srq {
         self.object.client()
     }
 
-    /// Posts a receive; `segment` converts the caller's kind of segment.
-    pub fn post_receive<T>(
+    /// Posts a receive; `segment` converts the caller's kind of segment, and may refuse it.
+    #[inline]
+    pub fn post_receive<T, S: Into<Option<Segment>>>(
         &self,
         solicited: bool,
         segments: &[T],
-        segment: impl Fn(&T) -> Segment,
+        segment: impl Fn(&T) -> S,
         shadow: Shadow,
     ) -> Result<(), PostError> {
         let mut queue = self.queue.enter().ok_or(PostError::Gone)?;

@@ -49,7 +49,7 @@ pub use outstanding::{Outstanding, Retired, Retiring, Shadow};
 pub use params::{CqParams, QpParams, QpRings, SrqParams};
 pub use receive::ReceiveQueue;
 pub use request::{Operation, Remote, Request};
-pub use send::{Refused, SendQueue};
+pub use send::{Refused, SendQueue, Unposted};
 pub use shared::{SharedReceiveQueue, SharedRing};
 pub use testing::TestHandle;
 pub use transport::{InterruptHandler, Transport};

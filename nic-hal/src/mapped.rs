@@ -197,7 +197,7 @@ impl<const W: usize> Ring<W> {
     }
 
     /// The entry at the free-running index `index`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at(&self, index: u32) -> &[AtomicU64; W] {
         // SAFETY: the mask keeps the index below the number of entries. `new` checked that all
         // entries lie in `memory`, aligned. An array has the layout of its words.
@@ -248,7 +248,7 @@ impl Words {
         Ok(Words { words, memory })
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self) -> &[AtomicU64] {
         // SAFETY: `new` made the pointer from a reference to all of `memory`, which lives as long
         // as `self`.

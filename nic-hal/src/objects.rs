@@ -1,5 +1,7 @@
 //! The driver's commands for objects: event queues, domains, regions, windows and queues.
 
+use core::sync::atomic::AtomicU32;
+
 use nic_abi::RING_ALIGN;
 use nic_abi::admin::{
     AllocateRegion, AllocateWindow, CreateCq, CreateEq, CreateQp, CreateSrq, KeyInfo, ModifyQp, ModifyRegion,
@@ -295,7 +297,12 @@ impl Nic {
         };
         let doorbell = Doorbell::new(&self.registers, Kind::Send, slot)?;
         lease.start_with(|| self.command(Opcode::CreateQp, qpn, &args))?;
-        let send = SendQueue { ring: send_ring, tail: 0, max_segments: params.max_send_segments, doorbell };
+        let send = SendQueue {
+            ring: send_ring,
+            tail: AtomicU32::new(0),
+            max_segments: params.max_send_segments,
+            doorbell,
+        };
         Ok(QpRings { send, receive: receive.map(|(ring, _)| ReceiveQueue { ring }), lease })
     }
 

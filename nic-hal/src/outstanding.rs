@@ -89,24 +89,42 @@ impl Outstanding {
     }
 
     /// The tag of the next request; `None` if the queue is full.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&self) -> Option<u32> {
-        let tail = self.tail.load(Ordering::Relaxed);
+        let tail = self.tail();
         // Acquire: the retiring thread has read the cell before the poster writes it again.
         let head = self.head.load(Ordering::Acquire);
         if tail.wrapping_sub(head) < self.limit { Some(tail) } else { None }
     }
 
-    /// Makes the request with the tag that [`Outstanding::next`] returned outstanding. To be called
-    /// before the doorbell rings.
-    #[inline]
-    pub(crate) fn add(&self, tag: u32, shadow: Shadow, length: u32) {
+    /// The tag of the next request, whether the queue is full or not.
+    #[inline(always)]
+    pub(crate) fn tail(&self) -> u32 {
+        self.tail.load(Ordering::Relaxed)
+    }
+
+    /// The number of requests for which there is room from the tag `tail` on.
+    #[inline(always)]
+    pub(crate) fn room(&self, tail: u32) -> u32 {
+        // Acquire: as in `next`.
+        let head = self.head.load(Ordering::Acquire);
+        self.limit - tail.wrapping_sub(head)
+    }
+
+    /// Remembers a request with the next tag, or a later one for which there is room.
+    #[inline(always)]
+    pub(crate) fn note(&self, tag: u32, shadow: Shadow, length: u32) {
         let cell = self.cells.at(tag);
         let Retired { cookie, rest } = Retired::new(shadow, length);
         cell.cookie.store(cookie, Ordering::Relaxed);
         cell.rest.store(rest, Ordering::Relaxed);
-        // Release: a thread that sees the tag as outstanding sees its cell.
-        self.tail.store(tag.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Makes all requests below the tag `tail` outstanding. To be called before the doorbell rings.
+    #[inline(always)]
+    pub(crate) fn publish(&self, tail: u32) {
+        // Release: a thread that sees a tag as outstanding sees its cell.
+        self.tail.store(tail, Ordering::Release);
     }
 
     /// Retires the request that a completion names, and all earlier ones. `None` if no such request
@@ -178,7 +196,8 @@ mod tests {
 
     fn post(requests: &Outstanding, cookie: u64) -> Option<u32> {
         let tag = requests.next()?;
-        requests.add(tag, Shadow { cookie, data: 7 }, 9);
+        requests.note(tag, Shadow { cookie, data: 7 }, 9);
+        requests.publish(tag.wrapping_add(1));
         Some(tag)
     }
 

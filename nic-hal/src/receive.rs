@@ -8,6 +8,7 @@ use crate::doorbell::Doorbell;
 use crate::mapped::Words;
 use crate::memory::Lease;
 use crate::outstanding::{Outstanding, Shadow};
+use crate::request::length_and_key;
 use crate::send::Refused;
 
 /// The entries of a ring, all of one size.
@@ -38,10 +39,17 @@ impl Entries {
     }
 
     /// The entry at a free-running index.
-    #[inline]
+    #[inline(always)]
     fn at(&self, index: u32) -> &[AtomicU64] {
         let start = (index & self.mask) as usize * self.stride as usize;
         self.words.get().get(start..).unwrap_or_default()
+    }
+
+    /// The header and the place of the first segment of the entry at a free-running index.
+    #[inline(always)]
+    fn first(&self, index: u32) -> Option<&[[AtomicU64; 2]; 2]> {
+        let start = (index & self.mask) as usize * self.stride as usize;
+        self.words.get().get(start..start + 4)?.as_chunks().0.first_chunk()
     }
 
     /// Copies the entry at a free-running index from a ring with entries of the same size.
@@ -60,37 +68,54 @@ pub(crate) struct ReceiveRing {
     pub(crate) doorbell: Doorbell,
 }
 
+/// Writes the header of an entry.
 #[inline]
-fn put(entry: &[AtomicU64], at: usize, value: u64) {
-    if let Some(word) = entry.get(at) {
-        // Relaxed: the doorbell's release store publishes the entry.
-        word.store(value, Ordering::Relaxed);
-    }
+fn put_header([first, second]: &[AtomicU64; 2], segments: u64, tag: u32, solicited: bool) {
+    let flags = if solicited { ReceiveFlags::SOLICITED } else { ReceiveFlags::empty() };
+    // Relaxed, as all words of an entry: the doorbell's release store publishes them.
+    first.store(segments | u64::from(tag) << 32, Ordering::Relaxed);
+    second.store(u64::from(flags.bits()), Ordering::Relaxed);
+}
+
+#[inline(always)]
+fn put_segment([addr, rest]: &[AtomicU64; 2], segment: Segment) {
+    addr.store(segment.addr, Ordering::Relaxed);
+    rest.store(length_and_key(segment), Ordering::Relaxed);
 }
 
 impl ReceiveRing {
-    /// Writes the next entry; returns the sum of the lengths.
+    /// Writes the next entry, for at most `max_segments` segments; `segment` may refuse one, and
+    /// then nothing is posted. Returns the sum of the lengths.
     #[inline]
-    pub(crate) fn push<T>(
+    pub(crate) fn push<T, S: Into<Option<Segment>>>(
         &mut self,
         tag: u32,
         solicited: bool,
         segments: &[T],
-        segment: impl Fn(&T) -> Segment,
-    ) -> u32 {
+        segment: impl Fn(&T) -> S,
+    ) -> Result<u32, Refused> {
         let entry = self.entries.at(self.tail);
-        let mut length = 0u32;
-        for (at, one) in (2..).step_by(2).zip(segments) {
-            let one = segment(one);
-            length = length.saturating_add(one.length);
-            put(entry, at, one.addr);
-            put(entry, at + 1, u64::from(one.length) | u64::from(one.key) << 32);
+        let Some((header, places)) = entry.split_first_chunk() else { return Err(Refused::Segments) };
+        let mut length = 0u64;
+        for (place, one) in places.as_chunks().0.iter().zip(segments) {
+            let one = segment(one).into().ok_or(Refused::Segment)?;
+            length += u64::from(one.length);
+            put_segment(place, one);
         }
-        let flags = if solicited { ReceiveFlags::SOLICITED } else { ReceiveFlags::empty() };
-        put(entry, 0, segments.len() as u64 | u64::from(tag) << 32);
-        put(entry, 1, u64::from(flags.bits()));
+        put_header(header, segments.len() as u64, tag, solicited);
         self.tail = self.tail.wrapping_add(1);
-        length
+        // No message is longer.
+        Ok(length.min(u64::from(u32::MAX)) as u32)
+    }
+
+    /// As [`ReceiveRing::push`], for one segment.
+    #[inline(always)]
+    pub(crate) fn push_single(&mut self, tag: u32, segment: Segment) -> Result<u32, Refused> {
+        let Some([header, place]) = self.entries.first(self.tail) else { return Err(Refused::Segments) };
+        put_segment(place, segment);
+        put_header(header, 1, tag, false);
+        self.tail = self.tail.wrapping_add(1);
+        Ok(segment.length)
     }
 }
 
@@ -100,28 +125,47 @@ pub struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    /// Writes a receive; `segment` converts the caller's kind of segment. Returns the receive's
-    /// tag. The device sees it after [`ReceiveQueue::ring`].
-    #[inline]
-    pub fn push<T>(
+    /// Writes a receive; `segment` converts the caller's kind of segment, and may refuse it.
+    /// Returns the receive's tag. The device sees it after [`ReceiveQueue::ring`].
+    #[inline(always)]
+    pub fn push<T, S: Into<Option<Segment>>>(
         &mut self,
         outstanding: &Outstanding,
         solicited: bool,
         segments: &[T],
-        segment: impl Fn(&T) -> Segment,
+        segment: impl Fn(&T) -> S,
         shadow: Shadow,
     ) -> Result<u32, Refused> {
         if segments.len() > self.ring.max_segments as usize {
             return Err(Refused::Segments);
         }
         let tag = outstanding.next().ok_or(Refused::Full)?;
-        let length = self.ring.push(tag, solicited, segments, segment);
-        outstanding.add(tag, shadow, length);
+        let length = self.ring.push(tag, solicited, segments, segment)?;
+        outstanding.note(tag, shadow, length);
+        outstanding.publish(tag.wrapping_add(1));
+        Ok(tag)
+    }
+
+    /// As [`ReceiveQueue::push`], for one segment and a Receive that is not solicited.
+    #[inline(always)]
+    pub fn push_single(
+        &mut self,
+        outstanding: &Outstanding,
+        segment: Segment,
+        shadow: Shadow,
+    ) -> Result<u32, Refused> {
+        if self.ring.max_segments == 0 {
+            return Err(Refused::Segments);
+        }
+        let tag = outstanding.next().ok_or(Refused::Full)?;
+        let length = self.ring.push_single(tag, segment)?;
+        outstanding.note(tag, shadow, length);
+        outstanding.publish(tag.wrapping_add(1));
         Ok(tag)
     }
 
     /// Makes all that was pushed known to the device, and wakes the device if it sleeps.
-    #[inline]
+    #[inline(always)]
     pub fn ring(&self) {
         self.ring.doorbell.ring(self.ring.tail);
     }

@@ -110,13 +110,14 @@ impl SharedReceiveQueue {
         Ok(SharedReceiveQueue { ring, moving: None, slots, free, limit, slot_mask })
     }
 
-    /// Writes a receive; `segment` converts the caller's kind of segment. Returns the receive's
-    /// tag. The device sees it after [`SharedReceiveQueue::ring`].
-    pub fn push<T>(
+    /// Writes a receive; `segment` converts the caller's kind of segment, and may refuse it.
+    /// Returns the receive's tag. The device sees it after [`SharedReceiveQueue::ring`].
+    #[inline]
+    pub fn push<T, S: Into<Option<Segment>>>(
         &mut self,
         solicited: bool,
         segments: &[T],
-        segment: impl Fn(&T) -> Segment,
+        segment: impl Fn(&T) -> S,
         shadow: Shadow,
     ) -> Result<u32, Refused> {
         if segments.len() > self.ring.max_segments as usize {
@@ -126,9 +127,15 @@ impl SharedReceiveQueue {
         if self.outstanding() >= self.limit {
             return Err(Refused::Full);
         }
-        let tag = self.free.pop_front().ok_or(Refused::Full)?;
+        let tag = *self.free.front().ok_or(Refused::Full)?;
         let index = self.ring.tail;
-        let length = self.ring.push(tag, solicited, segments, segment);
+        let length = match segments {
+            [one] if !solicited => {
+                self.ring.push_single(tag, segment(one).into().ok_or(Refused::Segment)?)?
+            }
+            _ => self.ring.push(tag, solicited, segments, segment)?,
+        };
+        self.free.pop_front();
         if let Some(moving) = &self.moving {
             moving.to.copy(&self.ring.entries, index);
         }

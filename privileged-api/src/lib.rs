@@ -64,6 +64,7 @@ mod upcalls;
 pub use address::*;
 pub use attributes::*;
 pub use ep::atomic::AtomicOp;
+pub use ep::borrowed::{Batch, EpRef};
 pub use evd::callback::EvdCallback;
 pub use evd::{Notification, WaitError};
 pub use event::*;

@@ -45,9 +45,6 @@ impl Srq {
         if segments.len() > self.max_recv_segs {
             return Err(Error::InvalidNumSegments);
         }
-        if core.lacks_direct(segments) {
-            return Err(Error::InvalidLmr);
-        }
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
         let posted = self.srq.post_receive(false, segments, |triplet| core.segment(triplet), shadow);
         posted.map_err(|error| match core.not_posted(error) {

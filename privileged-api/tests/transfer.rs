@@ -227,3 +227,23 @@ fn a_failed_link_leaves_the_old_one_valid() {
     b.success(b.receives);
     done(&world, &[&a, &b]);
 }
+
+#[test]
+fn a_batch_whose_routine_panics_posts_nothing_and_leaves_the_queue() {
+    let world = World::new(1);
+    let (a, b) = pair(&world, [0, 0]);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        a.ia.post_batch(a.ep, |batch| {
+            batch.post_send(&[], 1, SIGNALED)?;
+            panic!("on purpose");
+            #[expect(unreachable_code, reason = "the type of the routine")]
+            Ok(())
+        })
+    }));
+    assert!(panicked.is_err());
+    b.ia.post_recv(b.ep, &[], 9, SIGNALED).unwrap();
+    a.ia.post_batch(a.ep, |batch| batch.post_send(&[], 2, SIGNALED)).unwrap();
+    assert_eq!(a.success(a.requests).cookie, 2);
+    assert_eq!(b.success(b.receives).cookie, 9);
+    done(&world, &[&a, &b]);
+}

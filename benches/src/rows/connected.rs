@@ -13,6 +13,8 @@ use crate::world::{End, PAGE, PAGES, World, attributes};
 
 pub const ROWS: &[&str] = &[
     "post_write",
+    "post_write_ref",
+    "post_write_batch",
     "post_write_4",
     "post_send",
     "post_recv",
@@ -29,6 +31,8 @@ pub const ROWS: &[&str] = &[
 
 /// Requests that an endpoint can have outstanding.
 const DEPTH: usize = 64;
+/// Writes of a batch.
+const BATCH: usize = 16;
 /// Operations before the one that is counted: everything has been used then.
 const WARM: usize = 3;
 
@@ -88,6 +92,24 @@ fn requests(world: &World, rows: &mut Recorder) {
             rows.count(key, 1, || writer.write());
             device.step();
             writer.reap();
+        }
+        let ep = black_box(world.ia.ep_ref(a.ep).expect("the endpoint"));
+        let batch = || calls::write_batch(ep, &one.with, black_box(BATCH as u64));
+        for round in 0..=WARM {
+            let write = || calls::write_by_ref(ep, &one.with);
+            if round < WARM {
+                write()
+            } else {
+                rows.count("post_write_ref", 1, write)
+            }
+            device.step();
+            if round < WARM {
+                batch()
+            } else {
+                rows.count("post_write_batch", BATCH, batch)
+            }
+            device.step();
+            (0..=BATCH).for_each(|_| one.reap());
         }
         one.written(device, 1);
         rows.count("dequeue", 1, || one.reap());

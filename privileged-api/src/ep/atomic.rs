@@ -63,7 +63,9 @@ impl Ia {
         let ep = core.rc(ep)?;
         check_flags(dto_flags, ATOMIC_FLAGS)?;
         ep.takes_requests()?;
-        let sink = core.segment(result);
+        // A bad sink is a completion error, the direct LMR handle included.
+        let sink =
+            core.segment(result).unwrap_or(Segment { key: kernel_agent::key::NONE, ..Segment::default() });
         // The device uses the first eight bytes of a longer buffer, and refuses a shorter one.
         let sink = Segment { length: sink.length.min(BYTES), ..sink };
         let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };

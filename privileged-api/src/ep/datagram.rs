@@ -33,9 +33,6 @@ impl Ep {
         if segments.len() > self.limits.send_segments {
             return Err(Error::InvalidNumSegments);
         }
-        if core.lacks_direct(segments) {
-            return Err(Error::InvalidLmr);
-        }
         let DgRemoteEpAddr::IbUd { addr, ep_info: RemoteEpInfo { ud_ep_id, ud_ep_key } } = *remote;
         let vector = core.addrs.with(addr.as_raw(), |address| {
             address.is_in(&self.zone).then(|| address.to(ud_ep_id, ud_ep_key))
@@ -62,9 +59,6 @@ impl Ep {
         }
         if segments.is_empty() || segments.len() > self.limits.receive_segments {
             return Err(Error::InvalidNumSegments);
-        }
-        if core.lacks_direct(segments) {
-            return Err(Error::InvalidLmr);
         }
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_UD_RECV_CMPL) };
         match self.qp.post_receive(false, segments, |triplet| core.segment(triplet), shadow) {

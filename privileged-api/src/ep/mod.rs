@@ -10,6 +10,7 @@
 //! or the IA's `unanswered`. The dispatcher thread takes only `control` and the locks after it.
 
 pub(crate) mod atomic;
+pub(crate) mod borrowed;
 pub(crate) mod connect;
 mod create;
 mod datagram;

@@ -8,54 +8,76 @@
 //! slow path: it holds the endpoint's table entry during the post, and finds the error. Local keys
 //! are looked up without a check: a bad key becomes a completion error.
 
+use core::slice::from_ref;
 use core::sync::atomic::Ordering;
 
 use api_core::Entry;
-use kernel_agent::{Operation, PostError, Remote, Request, Segment, SegmentLimits, SendFlags, Shadow};
+use kernel_agent::{
+    Operation, PostError, Remote, Request, Segment, SegmentLimits, SendFlags, SendSlot, Shadow,
+};
 
 use super::{Common, Ep, Limits, state};
 use crate::address::{RdmaAddr, RmrContext};
 use crate::evd::dto::tag;
 use crate::event::EventType;
 use crate::flags::DtoFlags;
-use crate::handle::{EpHandle, Handle, HandleType};
+use crate::handle::{EpHandle, Handle, HandleType, LmrHandle};
 use crate::ia::{Core, Ia};
 use crate::iobl::LmrTriplet;
 use crate::status::{Error, Result};
 
-/// The kind of a transfer.
-struct Kind {
-    operation: fn(Remote) -> Operation,
-    event: EventType,
-    /// The flags that the call may have.
-    allowed: DtoFlags,
+/// A kind of transfer. A type for each, so that each kind has code of its own, in which nothing of
+/// the choice is left.
+pub(crate) trait Kind {
+    fn operation(remote: Remote) -> Operation;
     /// The endpoint's limit of segments.
-    segments: fn(&Limits) -> usize,
+    fn segments(limits: &Limits) -> usize;
     /// That limit in the slot, for the fast path.
-    in_slot: fn(&SegmentLimits) -> u32,
+    fn in_slot(limits: &SegmentLimits) -> u32;
+
+    /// What the flags of a call become, by their bits.
+    const FLAGS: [Encoded; 1 << FLAG_BITS];
+
+    /// The request, without its segments. Fails if it cannot have these flags.
+    #[inline(always)]
+    fn request(cookie: u64, flags: DtoFlags, remote: Remote) -> Result<Request> {
+        let Some(&Encoded { data, flags }) = Self::FLAGS.get(flags.bits() as usize) else {
+            return Err(Error::InvalidDtoFlags);
+        };
+        if data == 0 {
+            return Err(Error::InvalidDtoFlags);
+        }
+        let (shadow, flags) = (Shadow { cookie, data: u32::from(data) }, SendFlags::from_bits_retain(flags));
+        Ok(Request { operation: Self::operation(remote), flags, shadow })
+    }
 }
 
-/// A Send, Write or Read, without its endpoint and its segments.
+/// The flags of a request in the forms in which they go on, looked up in a table instead of moved
+/// bit by bit.
 #[derive(Clone, Copy)]
-struct Wanted {
-    kind: &'static Kind,
-    cookie: u64,
-    flags: DtoFlags,
-    remote: Remote,
+pub(crate) struct Encoded {
+    /// The data word of the completion; 0 if the kind cannot have these flags.
+    data: u8,
+    /// The device's flags.
+    flags: u8,
 }
 
-impl Wanted {
-    #[inline(always)]
-    fn check_flags(&self) -> Result<()> {
-        check_flags(self.flags, self.kind.allowed)
-    }
+/// The bits that flags can have.
+const FLAG_BITS: u32 = DtoFlags::all().bits().ilog2() + 1;
 
-    #[inline(always)]
-    fn request(&self) -> Request {
-        let shadow = Shadow { cookie: self.cookie, data: data(self.flags, self.kind.event) };
-        let operation = (self.kind.operation)(self.remote);
-        Request { operation, flags: send_flags(self.flags), shadow }
+/// The table of a kind.
+const fn encoded(event: EventType, allowed: DtoFlags) -> [Encoded; 1 << FLAG_BITS] {
+    assert!(event.0 != 0 && (event.0 | tag::NOTIFY) <= u8::MAX as u32);
+    let mut table = [Encoded { data: 0, flags: 0 }; 1 << FLAG_BITS];
+    let mut bits = 0;
+    while bits < table.len() {
+        let flags = DtoFlags::from_bits_retain(bits as u32);
+        if check_flags(flags, allowed).is_ok() {
+            table[bits] = Encoded { data: data(flags, event) as u8, flags: send_flags(flags).bits() };
+        }
+        bits += 1;
     }
+    table
 }
 
 const EACH: DtoFlags =
@@ -72,27 +94,62 @@ pub(super) const SEND_FLAGS: DtoFlags = EACH.union(DtoFlags::SOLICITED_WAIT);
 pub(crate) const RECV_FLAGS: DtoFlags =
     DtoFlags::COMPLETION.union(DtoFlags::NOTIFY).union(DtoFlags::COALESCE);
 
-const SEND: Kind = Kind {
-    operation: |_| Operation::Send { immediate: None },
-    event: EventType::DTO_SEND_CMPL,
-    allowed: SEND_FLAGS,
-    segments: |limits| limits.send_segments,
-    in_slot: |limits| limits.send,
-};
-const WRITE: Kind = Kind {
-    operation: |to| Operation::Write { to, immediate: None },
-    event: EventType::DTO_RDMA_WRITE_CMPL,
-    allowed: EACH,
-    segments: |limits| limits.write_segments,
-    in_slot: |limits| limits.write,
-};
-const READ: Kind = Kind {
-    operation: |from| Operation::Read { from },
-    event: EventType::DTO_RDMA_READ_CMPL,
-    allowed: EACH,
-    segments: |limits| limits.read_segments,
-    in_slot: |limits| limits.read,
-};
+pub(crate) enum Send {}
+impl Kind for Send {
+    const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(EventType::DTO_SEND_CMPL, SEND_FLAGS);
+
+    #[inline(always)]
+    fn operation(_: Remote) -> Operation {
+        Operation::Send { immediate: None }
+    }
+
+    fn segments(limits: &Limits) -> usize {
+        limits.send_segments
+    }
+
+    #[inline(always)]
+    fn in_slot(limits: &SegmentLimits) -> u32 {
+        limits.send
+    }
+}
+
+pub(crate) enum Write {}
+impl Kind for Write {
+    const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(EventType::DTO_RDMA_WRITE_CMPL, EACH);
+
+    #[inline(always)]
+    fn operation(to: Remote) -> Operation {
+        Operation::Write { to, immediate: None }
+    }
+
+    fn segments(limits: &Limits) -> usize {
+        limits.write_segments
+    }
+
+    #[inline(always)]
+    fn in_slot(limits: &SegmentLimits) -> u32 {
+        limits.write
+    }
+}
+
+pub(crate) enum Read {}
+impl Kind for Read {
+    const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(EventType::DTO_RDMA_READ_CMPL, EACH);
+
+    #[inline(always)]
+    fn operation(from: Remote) -> Operation {
+        Operation::Read { from }
+    }
+
+    fn segments(limits: &Limits) -> usize {
+        limits.read_segments
+    }
+
+    #[inline(always)]
+    fn in_slot(limits: &SegmentLimits) -> u32 {
+        limits.read
+    }
+}
 
 /// Refuses flags that the operation does not allow, undefined flags, and NOTIFY without COMPLETION.
 #[inline(always)]
@@ -137,29 +194,31 @@ pub(crate) const fn data(flags: DtoFlags, event: EventType) -> u32 {
 }
 
 impl Core {
-    /// A segment in the device's form. A length beyond 32 bits, which is too long for every
-    /// endpoint, becomes the largest length.
+    /// A segment in the device's form; `None` if it names the direct LMR handle and the IA lacks
+    /// that. A length beyond 32 bits, which is too long for every endpoint, becomes the largest
+    /// length.
     #[inline(always)]
-    pub(crate) fn segment(&self, triplet: &LmrTriplet) -> Segment {
-        Segment {
-            addr: triplet.addr,
-            length: triplet.length.min(u64::from(u32::MAX)) as u32,
-            key: self.keys.get(triplet.lmr),
-        }
+    pub(crate) fn segment(&self, triplet: &LmrTriplet) -> Option<Segment> {
+        let key = match self.keys.find(triplet.lmr) {
+            Some(key) => key,
+            None => self.other_key(triplet.lmr)?,
+        };
+        let length = triplet.length.min(u64::from(u32::MAX)) as u32;
+        Some(Segment { addr: triplet.addr, length, key })
     }
 
     /// A segment in the device's form, if its handle names a region and its length fits.
     #[inline(always)]
-    fn plain_segment(&self, triplet: &LmrTriplet) -> Option<Segment> {
+    pub(crate) fn plain_segment(&self, triplet: &LmrTriplet) -> Option<Segment> {
         let key = self.keys.find(triplet.lmr)?;
         let length = u32::try_from(triplet.length).ok()?;
         Some(Segment { addr: triplet.addr, length, key })
     }
 
-    /// Whether a segment names the direct LMR handle of an IA that has none.
-    #[inline(always)]
-    pub(crate) fn lacks_direct(&self, segments: &[LmrTriplet]) -> bool {
-        !self.keys.has_direct() && segments.iter().any(|s| s.lmr == crate::handle::LmrHandle::DIRECT)
+    /// The key of a handle that names no region: a work request with it completes in error.
+    #[cold]
+    fn other_key(&self, lmr: LmrHandle) -> Option<u32> {
+        (lmr != LmrHandle::DIRECT || self.keys.has_direct()).then(|| self.keys.get(lmr))
     }
 }
 
@@ -182,16 +241,12 @@ impl Common {
 
 impl Ep {
     #[inline(always)]
-    fn post(&self, core: &Core, wanted: &Wanted, segments: &[LmrTriplet]) -> Result<()> {
-        wanted.check_flags()?;
-        if segments.len() > (wanted.kind.segments)(&self.limits) {
+    fn post<K: Kind>(&self, core: &Core, request: &Request, segments: &[LmrTriplet]) -> Result<()> {
+        if segments.len() > K::segments(&self.limits) {
             return Err(Error::InvalidNumSegments);
         }
         self.takes_requests()?;
-        if core.lacks_direct(segments) {
-            return Err(Error::InvalidLmr);
-        }
-        match self.qp.post(&wanted.request(), segments, |triplet| core.segment(triplet)) {
+        match self.qp.post(request, segments, |triplet| core.segment(triplet)) {
             Ok(_) => Ok(()),
             Err(error) => Err(core.not_posted(error)),
         }
@@ -202,17 +257,28 @@ impl Ep {
         if self.limits.recv_end == 0 { Error::InvalidEpType } else { Error::InvalidNumSegments }
     }
 
+    #[inline(never)]
+    fn post_receive(
+        &self,
+        core: &Core,
+        segments: &[LmrTriplet],
+        shadow: Shadow,
+    ) -> core::result::Result<(), PostError> {
+        self.qp.post_receive(false, segments, |triplet| core.segment(triplet), shadow)
+    }
+
     #[inline(always)]
     fn post_recv(&self, core: &Core, segments: &[LmrTriplet], cookie: u64, flags: DtoFlags) -> Result<()> {
         check_recv_flags(flags)?;
         if segments.len() >= self.limits.recv_end {
             return Err(self.takes_no_such_receive());
         }
-        if core.lacks_direct(segments) {
-            return Err(Error::InvalidLmr);
-        }
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
-        match self.qp.post_receive(false, segments, |triplet| core.segment(triplet), shadow) {
+        let posted = match segments {
+            [one] if let Some(one) = core.plain_segment(one) => self.qp.post_single_receive(one, shadow),
+            _ => self.post_receive(core, segments, shadow),
+        };
+        match posted {
             Ok(()) => Ok(()),
             // The endpoint takes its Receives from an SRQ.
             Err(PostError::Kind) => Err(Error::InvalidSrq),
@@ -221,52 +287,87 @@ impl Ep {
     }
 }
 
-impl Core {
-    /// Posts a request of one segment on the fast path. `None`: nothing was posted.
-    #[inline(always)]
-    fn post_single(&self, wanted: &Wanted, ep: EpHandle, segment: &LmrTriplet) -> Option<()> {
-        wanted.check_flags().ok()?;
-        let segment = self.plain_segment(segment)?;
-        let pass = ep.as_raw();
-        self.ep_slots.get(pass)?.post_single(pass, wanted.kind.in_slot, &wanted.request(), segment)
-    }
-
-    /// Posts a request of any number of segments on the fast path. `None`: nothing was posted.
-    fn post_through(&self, wanted: &Wanted, ep: EpHandle, segments: &[LmrTriplet]) -> Option<()> {
-        wanted.check_flags().ok()?;
-        if self.lacks_direct(segments) {
-            return None;
-        }
-        let segment = |triplet: &LmrTriplet| self.segment(triplet);
-        let pass = ep.as_raw();
-        self.ep_slots.get(pass)?.post(pass, wanted.kind.in_slot, &wanted.request(), segments, segment)
-    }
-}
-
 impl Ia {
     #[inline(always)]
-    fn post(&self, wanted: Wanted, ep: EpHandle, segments: &[LmrTriplet]) -> Result<()> {
-        let core = self.core();
-        if let [segment] = segments
-            && core.post_single(&wanted, ep, segment).is_some()
+    fn post<K: Kind>(
+        &self,
+        ep: EpHandle,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        remote: Remote,
+    ) -> Result<()> {
+        let Remote { addr, key } = remote;
+        match segments {
+            // Two calls: in the first one the number of segments is known and takes no register.
+            [one] => {
+                if let Some(slot) = self.core().ep_slots.get(ep.as_raw())
+                    && self.post_single::<K>(slot, ep, one, cookie, flags, remote).is_some()
+                {
+                    return Ok(());
+                }
+                self.post_any::<K>(ep, from_ref(one), cookie, flags, addr, key)
+            }
+            _ => self.post_any::<K>(ep, segments, cookie, flags, addr, key),
+        }
+    }
+
+    /// Posts a request of one segment through the slot of an endpoint. `None`: nothing was posted.
+    /// It calls no function that is not inlined, so that the arguments stay in registers.
+    #[inline(always)]
+    pub(super) fn post_single<K: Kind>(
+        &self,
+        slot: &SendSlot,
+        ep: EpHandle,
+        segment: &LmrTriplet,
+        cookie: u64,
+        flags: DtoFlags,
+        remote: Remote,
+    ) -> Option<()> {
+        let request = K::request(cookie, flags, remote).ok()?;
+        let segment = self.core().plain_segment(segment)?;
+        slot.post_single(ep.as_raw(), K::in_slot, &request, segment)
+    }
+
+    /// Posts any request, and returns the error if the request is not valid. The arguments are
+    /// passed one by one: for a reference the fast path would have to write them to memory.
+    #[inline(never)]
+    pub(super) fn post_any<K: Kind>(
+        &self,
+        ep: EpHandle,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        addr: u64,
+        key: u32,
+    ) -> Result<()> {
+        let (core, pass) = (self.core(), ep.as_raw());
+        if let Some(slot) = core.ep_slots.get(pass)
+            && let Ok(request) = K::request(cookie, flags, Remote { addr, key })
+            && slot.post_many(pass, K::in_slot, &request, segments, |one| core.plain_segment(one)).is_some()
         {
             return Ok(());
         }
-        self.post_any(wanted, ep, segments)
+        self.post_slowly::<K>(ep, segments, cookie, flags, addr, key)
     }
 
-    /// Posts any request, and returns the error if the request is not valid. `wanted` is passed by
-    /// value: for a reference the caller's fast path would have to write it to memory (6
-    /// instructions of 120).
+    /// Posts a request through the endpoint's table entry, with every check.
+    #[cold]
     #[inline(never)]
-    fn post_any(&self, wanted: Wanted, ep: EpHandle, segments: &[LmrTriplet]) -> Result<()> {
+    fn post_slowly<K: Kind>(
+        &self,
+        ep: EpHandle,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        addr: u64,
+        key: u32,
+    ) -> Result<()> {
         let core = self.live()?;
-        if core.post_through(&wanted, ep, segments).is_some() {
-            return Ok(());
-        }
+        let request = K::request(cookie, flags, Remote { addr, key });
         let entry = core.eps.lock(ep.as_raw());
         let Some(ep) = entry.as_deref().and_then(Entry::object) else { return Err(Error::InvalidEp) };
-        ep.post(core, &wanted, segments)
+        ep.post::<K>(core, &request?, segments)
     }
 
     /// Posts a Send of all segments, in order, as one message; no segments make an empty one.
@@ -287,8 +388,7 @@ impl Ia {
         cookie: u64,
         dto_flags: DtoFlags,
     ) -> Result<()> {
-        let remote = Remote::default();
-        self.post(Wanted { kind: &SEND, cookie, flags: dto_flags, remote }, ep, local_segments)
+        self.post::<Send>(ep, local_segments, cookie, dto_flags, Remote::default())
     }
 
     /// Posts an RDMA Write of all segments, in order, to `rdma_addr` of the peer's region.
@@ -313,7 +413,7 @@ impl Ia {
         rmr_context: RmrContext,
     ) -> Result<()> {
         let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
-        self.post(Wanted { kind: &WRITE, cookie, flags: dto_flags, remote }, ep, local_segments)
+        self.post::<Write>(ep, local_segments, cookie, dto_flags, remote)
     }
 
     /// Posts an RDMA Read from `rdma_addr` of the peer's region to all segments, in order.
@@ -338,7 +438,7 @@ impl Ia {
         rmr_context: RmrContext,
     ) -> Result<()> {
         let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
-        self.post(Wanted { kind: &READ, cookie, flags: dto_flags, remote }, ep, local_segments)
+        self.post::<Read>(ep, local_segments, cookie, dto_flags, remote)
     }
 
     /// Posts a Receive: the segments take one message. `handle` is an endpoint or a shared receive
@@ -364,16 +464,17 @@ impl Ia {
     ) -> Result<()> {
         let core = self.live()?;
         let handle = handle.into();
-        let entry = core.eps.lock(handle.as_raw());
-        let Some(ep) = entry.as_deref().and_then(Entry::object) else {
+        if handle.claimed_type() == Some(HandleType::Srq) {
             return core.post_shared(handle, local_segments, cookie, dto_flags);
-        };
+        }
+        let entry = core.eps.lock(handle.as_raw());
+        let Some(ep) = entry.as_deref().and_then(Entry::object) else { return Err(Error::InvalidEp) };
         ep.post_recv(core, local_segments, cookie, dto_flags)
     }
 }
 
 impl Core {
-    /// Posts a Receive to a handle that names no endpoint.
+    /// Posts a Receive to a shared receive queue.
     #[inline(never)]
     fn post_shared(
         &self,
@@ -382,9 +483,6 @@ impl Core {
         cookie: u64,
         flags: DtoFlags,
     ) -> Result<()> {
-        if handle.claimed_type() != Some(HandleType::Srq) {
-            return Err(Error::InvalidEp);
-        }
         let posted = self.srqs.with(handle.as_raw(), |srq| srq.post_recv(self, segments, cookie, flags));
         posted.unwrap_or(Err(Error::InvalidSrq))
     }
@@ -397,11 +495,11 @@ mod tests {
     #[test]
     fn flags_that_an_operation_does_not_have_are_refused() {
         let refused = Err(Error::InvalidDtoFlags);
-        assert_eq!(check_flags(DtoFlags::empty(), SEND.allowed), Ok(()));
-        assert_eq!(check_flags(DtoFlags::all(), SEND.allowed), refused);
-        assert_eq!(check_flags(DtoFlags::SOLICITED_WAIT, WRITE.allowed), refused);
-        assert_eq!(check_flags(DtoFlags::UNLINK_FENCE, READ.allowed), refused);
-        assert_eq!(check_flags(DtoFlags::from_bits_retain(0x80), SEND.allowed), refused);
+        assert_eq!(check_flags(DtoFlags::empty(), SEND_FLAGS), Ok(()));
+        assert_eq!(check_flags(DtoFlags::all(), SEND_FLAGS), refused);
+        assert_eq!(check_flags(DtoFlags::SOLICITED_WAIT, EACH), refused);
+        assert_eq!(check_flags(DtoFlags::UNLINK_FENCE, EACH), refused);
+        assert_eq!(check_flags(DtoFlags::from_bits_retain(0x80), SEND_FLAGS), refused);
         assert_eq!(check_flags(DtoFlags::BARRIER_FENCE, RECV_FLAGS), refused);
         assert_eq!(check_flags(DtoFlags::UNLINK_FENCE, UNLINK_FLAGS), Ok(()));
     }
@@ -409,9 +507,9 @@ mod tests {
     #[test]
     fn notify_needs_completion() {
         let both = DtoFlags::NOTIFY | DtoFlags::COMPLETION;
-        assert_eq!(check_flags(DtoFlags::NOTIFY, WRITE.allowed), Err(Error::InvalidDtoFlags));
-        assert_eq!(check_flags(both, WRITE.allowed), Ok(()));
-        assert_eq!(data(both, WRITE.event), 0x04 | tag::NOTIFY);
+        assert_eq!(check_flags(DtoFlags::NOTIFY, EACH), Err(Error::InvalidDtoFlags));
+        assert_eq!(check_flags(both, EACH), Ok(()));
+        assert_eq!(data(both, EventType::DTO_RDMA_WRITE_CMPL), 0x04 | tag::NOTIFY);
     }
 
     #[test]

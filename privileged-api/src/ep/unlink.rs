@@ -26,9 +26,6 @@ impl Ep {
             return Err(Error::InvalidNumSegments);
         }
         self.takes_requests()?;
-        if core.lacks_direct(segments) {
-            return Err(Error::InvalidLmr);
-        }
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_SEND_CMPL) };
         let operation = Operation::SendInvalidate { key: context.key() };
         let request = Request { operation, flags: send_flags(flags), shadow };

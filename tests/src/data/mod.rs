@@ -2,6 +2,7 @@
 
 use crate::Test;
 
+mod batches;
 mod direct;
 mod flags;
 mod order;
@@ -10,4 +11,4 @@ mod transfer;
 
 /// The areas of this folder, in the order in which they run.
 pub(crate) const TESTS: &[&[Test]] =
-    &[transfer::TESTS, order::TESTS, flags::TESTS, direct::TESTS, posting::TESTS];
+    &[transfer::TESTS, order::TESTS, flags::TESTS, direct::TESTS, posting::TESTS, batches::TESTS];

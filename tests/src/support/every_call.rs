@@ -203,6 +203,8 @@ impl Objects {
         Vec::from([
             ("post_send", ia.post_send(ep, &segments, 1, SIGNALLED).err()),
             ("post_send_and_unlink", ia.post_send_and_unlink(ep, &segments, 1, SIGNALLED, context).err()),
+            ("ep_ref", ia.ep_ref(ep).err()),
+            ("post_batch", ia.post_batch(ep, |batch| batch.post_send(&segments, 1, SIGNALLED)).err()),
             ("post_recv", ia.post_recv(ep, &segments, 1, DtoFlags::COMPLETION).err()),
             ("post_recv", ia.post_recv(self.srq, &segments, 1, DtoFlags::COMPLETION).err()),
             ("post_rdma_write", ia.post_rdma_write(ep, &segments, 1, SIGNALLED, at, context).err()),

@@ -1,0 +1,266 @@
+//! Endpoints that were looked up once, and batches of requests. Extensions of the API for the data
+//! path.
+//!
+//! Nothing here allocates, waits or formats. A batch has the endpoint's send queue for itself, but
+//! holds no lock: so the consumer's routine may take any time, make any call and panic.
+
+use core::slice::from_ref;
+
+use kernel_agent::{PostError, Remote, SendBatch, SendSlot};
+
+use super::post::{Kind, Read, Send, Write};
+use crate::address::{RdmaAddr, RmrContext};
+use crate::flags::DtoFlags;
+use crate::handle::EpHandle;
+use crate::ia::Ia;
+use crate::iobl::LmrTriplet;
+use crate::status::{Error, Result};
+
+/// A connected endpoint that was looked up once: its posts save the look-up of the handle. An
+/// extension of the API.
+///
+/// It borrows the IA and not the endpoint. So it hinders neither [`Ia::ep_free`] nor
+/// [`Ia::ep_reset`]: once the endpoint is freed, posts fail with `InvalidEp`, also if another
+/// endpoint has its place by then, and after a reset they go on with the new connection. It can be
+/// copied, and used by several threads at once.
+///
+/// ```
+/// use privileged_api::{DtoFlags, EpHandle, Ia, LmrTriplet, RdmaAddr, Result, RmrContext};
+///
+/// fn write_all(ia: &Ia, ep: EpHandle, pieces: &[(LmrTriplet, RdmaAddr)], to: RmrContext) -> Result<()> {
+///     let ep = ia.ep_ref(ep)?;
+///     for (piece, at) in pieces {
+///         ep.post_rdma_write(&[*piece], 0, DtoFlags::COMPLETION, *at, to)?;
+///     }
+///     Ok(())
+/// }
+/// ```
+#[derive(Clone, Copy)]
+pub struct EpRef<'a> {
+    ia: &'a Ia,
+    slot: &'a SendSlot,
+    ep: EpHandle,
+}
+
+impl Ia {
+    /// Looks a connected endpoint up, for posts that need not look it up again. An extension of the
+    /// API.
+    ///
+    /// Errors: `InvalidEp`, `InvalidEpType` (a datagram endpoint), `InvalidIa`, `IaCatastrophe`.
+    /// Does not block. May be called in callbacks. Thread-safe.
+    pub fn ep_ref(&self, ep: EpHandle) -> Result<EpRef<'_>> {
+        let core = self.live()?;
+        core.rc(ep)?;
+        let slot = core.ep_slots.get(ep.as_raw()).ok_or(Error::InvalidEp)?;
+        Ok(EpRef { ia: self, slot, ep })
+    }
+
+    /// Posts a batch of requests to an endpoint: see [`EpRef::post_batch`].
+    ///
+    /// Errors: those of [`Ia::ep_ref`] and of [`EpRef::post_batch`]. Does not block. May be called
+    /// in callbacks. Thread-safe.
+    #[inline]
+    pub fn post_batch<R>(&self, ep: EpHandle, write: impl FnOnce(&mut Batch<'_>) -> Result<R>) -> Result<R> {
+        self.ep_ref(ep)?.post_batch(write)
+    }
+}
+
+impl EpRef<'_> {
+    /// The endpoint's handle.
+    pub fn handle(&self) -> EpHandle {
+        self.ep
+    }
+
+    #[inline(always)]
+    fn post<K: Kind>(
+        &self,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        remote: Remote,
+    ) -> Result<()> {
+        let EpRef { ia, slot, ep } = *self;
+        let Remote { addr, key } = remote;
+        match segments {
+            // Two calls: in the first one the number of segments is known and takes no register.
+            [one] => match ia.post_single::<K>(slot, ep, one, cookie, flags, remote) {
+                Some(()) => Ok(()),
+                None => ia.post_any::<K>(ep, from_ref(one), cookie, flags, addr, key),
+            },
+            _ => ia.post_any::<K>(ep, segments, cookie, flags, addr, key),
+        }
+    }
+
+    /// Posts a Send. As [`Ia::post_send`], with the same errors.
+    #[inline]
+    pub fn post_send(&self, local_segments: &[LmrTriplet], cookie: u64, dto_flags: DtoFlags) -> Result<()> {
+        self.post::<Send>(local_segments, cookie, dto_flags, Remote::default())
+    }
+
+    /// Posts an RDMA Write. As [`Ia::post_rdma_write`], with the same errors.
+    #[inline]
+    pub fn post_rdma_write(
+        &self,
+        local_segments: &[LmrTriplet],
+        cookie: u64,
+        dto_flags: DtoFlags,
+        rdma_addr: RdmaAddr,
+        rmr_context: RmrContext,
+    ) -> Result<()> {
+        let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
+        self.post::<Write>(local_segments, cookie, dto_flags, remote)
+    }
+
+    /// Posts an RDMA Read. As [`Ia::post_rdma_read`], with the same errors.
+    #[inline]
+    pub fn post_rdma_read(
+        &self,
+        local_segments: &[LmrTriplet],
+        cookie: u64,
+        dto_flags: DtoFlags,
+        rdma_addr: RdmaAddr,
+        rmr_context: RmrContext,
+    ) -> Result<()> {
+        let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
+        self.post::<Read>(local_segments, cookie, dto_flags, remote)
+    }
+
+    /// Lets `write` write requests, and then posts them all, in order, with one doorbell. An
+    /// extension of the API.
+    ///
+    /// The requests are posted when `write` returns `Ok`. If it returns an error, which this call
+    /// then returns, or panics, none is posted, and the endpoint takes posts as before.
+    ///
+    /// Until `write` returns, the batch has the endpoint's send queue for itself: other posts to
+    /// it, by any thread, fail with `EpBusy`, and so do links, unlinks and another batch. No lock
+    /// is held: `write` may make any call, and no call waits for it. If the endpoint is freed,
+    /// reset or disconnected meanwhile, this call fails as a post would, and none of the requests
+    /// is posted.
+    ///
+    /// ```
+    /// use privileged_api::{DtoFlags, EpRef, LmrTriplet, RdmaAddr, Result, RmrContext};
+    ///
+    /// fn write_all(ep: EpRef<'_>, pieces: &[(LmrTriplet, RdmaAddr)], to: RmrContext) -> Result<()> {
+    ///     ep.post_batch(|batch| {
+    ///         for (cookie, (piece, at)) in (0..).zip(pieces) {
+    ///             batch.post_rdma_write(&[*piece], cookie, DtoFlags::COMPLETION, *at, to)?;
+    ///         }
+    ///         Ok(())
+    ///     })
+    /// }
+    /// ```
+    ///
+    /// Errors: those of `write`; `InvalidEp`, `InvalidEpState`, `EpBusy`, `InvalidIa`,
+    /// `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    #[inline]
+    pub fn post_batch<R>(&self, write: impl FnOnce(&mut Batch<'_>) -> Result<R>) -> Result<R> {
+        let Some(inner) = self.slot.begin_batch(self.ep.as_raw()) else { return Err(self.no_batch()) };
+        let mut batch = Batch { ia: self.ia, inner };
+        let result = write(&mut batch)?;
+        if batch.inner.post() { Ok(result) } else { Err(self.no_batch()) }
+    }
+
+    /// Why the endpoint takes no batch.
+    #[cold]
+    #[inline(never)]
+    fn no_batch(&self) -> Error {
+        let looked = self.ia.live().and_then(|core| {
+            let ep = core.rc(self.ep)?;
+            ep.takes_requests()?;
+            Ok(ep.qp.has_batch())
+        });
+        match looked {
+            Err(error) => error,
+            Ok(true) => Error::EpBusy,
+            // The endpoint was reset meanwhile, or has been connected only since.
+            Ok(false) => Error::InvalidEpState,
+        }
+    }
+}
+
+/// The requests of a batch: see [`EpRef::post_batch`].
+///
+/// A request that is refused is not part of the batch; those before it stay.
+pub struct Batch<'a> {
+    ia: &'a Ia,
+    inner: SendBatch<'a>,
+}
+
+impl Batch<'_> {
+    #[inline(always)]
+    fn write<K: Kind>(
+        &mut self,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        remote: Remote,
+    ) -> Result<()> {
+        if let [one] = segments
+            && let Ok(request) = K::request(cookie, flags, remote)
+            && let Some(one) = self.ia.core().plain_segment(one)
+            && self.inner.write_single(K::in_slot, &request, one).is_some()
+        {
+            return Ok(());
+        }
+        self.write_any::<K>(segments, cookie, flags, remote.addr, remote.key)
+    }
+
+    #[inline(never)]
+    fn write_any<K: Kind>(
+        &mut self,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        addr: u64,
+        key: u32,
+    ) -> Result<()> {
+        let request = K::request(cookie, flags, Remote { addr, key })?;
+        let core = self.ia.core();
+        match self.inner.write(K::in_slot, &request, segments, |triplet| core.segment(triplet)) {
+            Ok(()) => Ok(()),
+            Err(PostError::QueueFull) => Err(Error::TooManyPosts),
+            Err(PostError::Segments) => Err(Error::InvalidNumSegments),
+            Err(_) => Err(Error::InvalidLmr),
+        }
+    }
+
+    /// Adds a Send. As [`Ia::post_send`]; of its errors `InvalidDtoFlags`, `InvalidNumSegments`,
+    /// `TooManyPosts`, `InvalidLmr`.
+    #[inline(always)]
+    pub fn post_send(
+        &mut self,
+        local_segments: &[LmrTriplet],
+        cookie: u64,
+        dto_flags: DtoFlags,
+    ) -> Result<()> {
+        self.write::<Send>(local_segments, cookie, dto_flags, Remote::default())
+    }
+
+    /// Adds an RDMA Write. As [`Ia::post_rdma_write`]; errors as of [`Batch::post_send`].
+    #[inline(always)]
+    pub fn post_rdma_write(
+        &mut self,
+        local_segments: &[LmrTriplet],
+        cookie: u64,
+        dto_flags: DtoFlags,
+        rdma_addr: RdmaAddr,
+        rmr_context: RmrContext,
+    ) -> Result<()> {
+        let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
+        self.write::<Write>(local_segments, cookie, dto_flags, remote)
+    }
+
+    /// Adds an RDMA Read. As [`Ia::post_rdma_read`]; errors as of [`Batch::post_send`].
+    #[inline(always)]
+    pub fn post_rdma_read(
+        &mut self,
+        local_segments: &[LmrTriplet],
+        cookie: u64,
+        dto_flags: DtoFlags,
+        rdma_addr: RdmaAddr,
+        rmr_context: RmrContext,
+    ) -> Result<()> {
+        let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
+        self.write::<Read>(local_segments, cookie, dto_flags, remote)
+    }
+}
