@@ -232,7 +232,12 @@ fn a_post_to_an_srq_that_is_destroyed_does_not_ring_for_its_successor() {
         let former = node.srq(&pd);
         let poster = node.spawn({
             let former = former.clone();
-            move || while former.post_receive(false, &[], |&segment| segment, receive(1)).is_ok() {}
+            move || {
+                while former
+                    .post_receive(false, &[], |&segment: &kernel_agent::Segment| segment, receive(1))
+                    .is_ok()
+                {}
+            }
         });
         node.pause(world);
         former.destroy().expect("no queue pair uses it");
@@ -269,11 +274,11 @@ fn nothing_rings_once_the_agent_is_closed() {
         };
         let shared = srq.clone();
         running.push(until_the_end(Box::new(move || {
-            let _ = shared.post_receive(false, &[], |&segment| segment, receive(1));
+            let _ = shared.post_receive(false, &[], |&segment: &kernel_agent::Segment| segment, receive(1));
         })));
         let own = qp.clone();
         running.push(until_the_end(Box::new(move || {
-            let _ = own.post_receive(false, &[], |&segment| segment, receive(2));
+            let _ = own.post_receive(false, &[], |&segment: &kernel_agent::Segment| segment, receive(2));
             let operation = Operation::Send { immediate: None };
             let request = Request { operation, flags: SendFlags::SIGNALED, shadow: Shadow::default() };
             let _ = own.post_plain(&request);
