@@ -206,9 +206,14 @@ impl Qp {
         if self.is_gone() { PostError::Gone } else { PostError::State }
     }
 
-    /// Whether a batch has the send queue for itself at this moment.
-    pub fn has_batch(&self) -> bool {
-        self.send.lock().is_taken()
+    /// Why [`SendSlot::begin_batch`] found the slot closed.
+    pub fn why_no_batch(&self) -> PostError {
+        let mut guard = self.send.lock();
+        match guard.queue() {
+            // It was taken, or has been opened only since.
+            Some(_) if self.state.takes_sends() => PostError::Busy,
+            _ => self.why_not(),
+        }
     }
 
     /// Posts a request to the send queue; `segment` converts the caller's kind of segment, and

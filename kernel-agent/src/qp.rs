@@ -424,11 +424,10 @@ impl Qp {
 
     /// Leaves the send queue's slot to a successor for good: the send queue takes no posts any
     /// more. Outstanding requests go on.
-    pub fn withdraw(&self) -> Result<(), Error> {
+    pub fn withdraw(&self) {
         if let Some(sender) = self.send.vacate() {
             *self.withdrawn.lock() = Some(sender);
         }
-        Ok(())
     }
 
     /// Resets the queue pair, with `control` held. The device takes the doorbells' present tails

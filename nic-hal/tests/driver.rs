@@ -337,9 +337,9 @@ fn work_requests_are_laid_out_as_the_device_reads_them() {
 fn only_what_is_outstanding_can_be_retired() {
     let fake = Fake::new(identity(), success);
     let driver = open(&fake).unwrap();
-    let mut rings = driver.create_qp(2, &qp_params()).unwrap();
+    let rings = driver.create_qp(2, &qp_params()).unwrap();
     let sends = Outstanding::new(3).unwrap();
-    let mut push = |cookie| rings.send.push(&sends, &send(cookie), &pieces(1), |&s| s).unwrap();
+    let push = |cookie| rings.send.push(&sends, &send(cookie), &pieces(1), |&s| s).unwrap();
     assert_eq!(sends.retire(0), None);
     let tags = [push(10), push(11), push(12)];
     assert_eq!(tags, [0, 1, 2]);

@@ -37,7 +37,8 @@ pub enum Error {
     /// Conn_qual: another consumer listens there already.
     #[doc(alias = "IT_ERR_CONN_QUAL_BUSY")]
     ConnQualBusy = 9,
-    /// Ep_handle: a narrow RMR is still bound to the endpoint.
+    /// Ep_handle: a narrow RMR is still bound to the endpoint, or a batch has its send queue for
+    /// itself.
     #[doc(alias = "IT_ERR_EP_BUSY")]
     EpBusy = 10,
     /// Ep_handle: the endpoint is in the TimeWait condition with this peer. Never returned: a reset
@@ -393,7 +394,10 @@ impl Error {
             Error::ConnQualBusy => {
                 ("IT_ERR_CONN_QUAL_BUSY", "conn_qual: another consumer listens there already")
             }
-            Error::EpBusy => ("IT_ERR_EP_BUSY", "ep_handle: a narrow RMR is still bound to the endpoint"),
+            Error::EpBusy => (
+                "IT_ERR_EP_BUSY",
+                "ep_handle: a narrow RMR is still bound to the endpoint, or a batch has its send queue",
+            ),
             Error::EpTimewait => {
                 ("IT_ERR_EP_TIMEWAIT", "ep_handle: the endpoint is in the TimeWait condition with this peer")
             }

@@ -25,7 +25,7 @@ use crate::status::{Error, Result};
 /// copied, and used by several threads at once.
 ///
 /// ```
-/// use privileged_api::{DtoFlags, EpHandle, Ia, LmrTriplet, RdmaAddr, Result, RmrContext};
+/// use ferrovia_privileged_api::{DtoFlags, EpHandle, Ia, LmrTriplet, RdmaAddr, Result, RmrContext};
 ///
 /// fn write_all(ia: &Ia, ep: EpHandle, pieces: &[(LmrTriplet, RdmaAddr)], to: RmrContext) -> Result<()> {
 ///     let ep = ia.ep_ref(ep)?;
@@ -133,12 +133,12 @@ impl EpRef<'_> {
     ///
     /// Until `write` returns, the batch has the endpoint's send queue for itself: other posts to
     /// it, by any thread, fail with `EpBusy`, and so do links, unlinks and another batch. No lock
-    /// is held: `write` may make any call, and no call waits for it. If the endpoint is freed,
-    /// reset or disconnected meanwhile, this call fails as a post would, and none of the requests
-    /// is posted.
+    /// is held: `write` may make any call, and no call waits for it. If the endpoint is freed or
+    /// reset meanwhile, this call fails, and none of the requests is posted. If it is disconnected
+    /// meanwhile, all are flushed, as after a post.
     ///
     /// ```
-    /// use privileged_api::{DtoFlags, EpRef, LmrTriplet, RdmaAddr, Result, RmrContext};
+    /// use ferrovia_privileged_api::{DtoFlags, EpRef, LmrTriplet, RdmaAddr, Result, RmrContext};
     ///
     /// fn write_all(ep: EpRef<'_>, pieces: &[(LmrTriplet, RdmaAddr)], to: RmrContext) -> Result<()> {
     ///     ep.post_batch(|batch| {
@@ -157,24 +157,28 @@ impl EpRef<'_> {
         let Some(inner) = self.slot.begin_batch(self.ep.as_raw()) else { return Err(self.no_batch()) };
         let mut batch = Batch { ia: self.ia, inner };
         let result = write(&mut batch)?;
-        if batch.inner.post() { Ok(result) } else { Err(self.no_batch()) }
+        if batch.inner.post() { Ok(result) } else { Err(self.batch_lost()) }
     }
 
-    /// Why the endpoint takes no batch.
+    /// Why no batch can begin.
     #[cold]
     #[inline(never)]
     fn no_batch(&self) -> Error {
-        let looked = self.ia.live().and_then(|core| {
+        let why = self.ia.live().and_then(|core| {
             let ep = core.rc(self.ep)?;
             ep.takes_requests()?;
-            Ok(ep.qp.has_batch())
+            Ok(core.not_posted_to(self.ep, ep.qp.why_no_batch()))
         });
-        match looked {
-            Err(error) => error,
-            Ok(true) => Error::EpBusy,
-            // The endpoint was reset meanwhile, or has been connected only since.
-            Ok(false) => Error::InvalidEpState,
-        }
+        why.unwrap_or_else(|error| error)
+    }
+
+    /// Why the requests of a batch were not posted.
+    #[cold]
+    #[inline(never)]
+    fn batch_lost(&self) -> Error {
+        let looked = self.ia.live().and_then(|core| core.rc(self.ep)?.takes_requests());
+        // If the endpoint takes requests, it was reset during the batch, and connected again.
+        looked.err().unwrap_or(Error::InvalidEpState)
     }
 }
 

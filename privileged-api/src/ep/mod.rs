@@ -405,7 +405,7 @@ impl Ia {
             return Err(Error::CannotReset);
         }
         // From here on, requests are refused until they go to the new queue pair.
-        ep.qp.withdraw().map_err(|error| core.error(error))?;
+        ep.qp.withdraw();
         ep.control.lock().part();
         let qp = match core.new_qp(&ep.common, &ep.limits, &attr) {
             // The old queue pair may be the last one that the device has room for.

@@ -213,7 +213,9 @@ fn adapters(f: Fixture) -> Result<Job, Failure> {
     }))
 }
 
-const JOBS: &[fn(Fixture) -> Result<Job, Failure>] = &[
+type Routine = fn(Fixture) -> Result<Job, Failure>;
+
+const JOBS: &[Routine] = &[
     datagrams,
     services,
     remote_accesses,
