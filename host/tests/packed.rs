@@ -45,7 +45,10 @@ fn pieces_of_equal_length_fill_a_page() {
         drop(buffers);
     }
     let aligned = DmaBuffer::new(&scene.packed, 64, 128).expect("room");
-    assert!(aligned.bus() % 128 == 0 && scene.lent() == 64, "not packed: an alignment beyond a line");
+    assert!(
+        aligned.bus().is_multiple_of(128) && scene.lent() == 64,
+        "not packed: an alignment beyond a line"
+    );
     drop(aligned);
     assert_eq!(scene.lent(), 0);
 }
@@ -65,7 +68,7 @@ fn pieces_do_not_overlap_are_zero_and_return_in_any_order() {
             let mut bytes = vec![1; buffer.len()];
             buffer.read(0, &mut bytes).expect("inside");
             assert!(bytes.iter().all(|byte| *byte == 0), "zeroed");
-            assert!(buffer.bus() % 64 == 0 && buffer.addr() % 64 == 0);
+            assert!(buffer.bus().is_multiple_of(64) && buffer.addr().is_multiple_of(64));
             let at = scene.packed.translate(buffer.addr()).expect("reachable");
             assert!(at.addr == buffer.bus() && at.len >= buffer.len() as u64);
             buffer.slice().fill(round as u8);

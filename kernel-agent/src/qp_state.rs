@@ -75,7 +75,9 @@ impl PostState {
 
     /// Records that the queue pair is gone, for good.
     pub(crate) fn end(&self) {
-        self.0.store(GONE, Ordering::Release);
+        // A swap and not a store: the checker of the models does not see that a store comes after a
+        // read-modify-write in the word's order of changes.
+        self.0.swap(GONE, Ordering::AcqRel);
     }
 }
 

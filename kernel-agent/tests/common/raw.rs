@@ -88,7 +88,7 @@ impl RawPeer {
 
     /// Waits until all datagrams have been sent.
     pub fn flush(&mut self) {
-        while self.sends.len() > 0 {
+        while !self.sends.is_empty() {
             self.poll();
             std::thread::yield_now();
         }

@@ -128,7 +128,7 @@ impl Ia {
                 return Ok(taken);
             }
             evd.still_waits()?;
-            core.still_live()?;
+            not_freed(core)?;
             if core.shared.platform.now() < spin_until {
                 core::hint::spin_loop();
                 if !passed(core, deadline) {
@@ -146,7 +146,7 @@ impl Ia {
                 return match take(look) {
                     Some(taken) => Ok(taken),
                     None => {
-                        core.still_live()?;
+                        not_freed(core)?;
                         Err(WaitError { error: Error::TimeoutExpired, nmore: evd.len() })
                     }
                 };
@@ -157,6 +157,12 @@ impl Ia {
             spin_until = Instant::ZERO;
         }
     }
+}
+
+/// Fails unless the IA is enabled. A waiter may wake before its event dispatcher is freed with the
+/// IA, so that only the IA's state says why.
+fn not_freed(core: &Arc<Core>) -> Result<(), Error> {
+    core.still_live().map_err(|error| if error == Error::InvalidIa { Error::Abort } else { error })
 }
 
 fn passed(core: &Arc<Core>, deadline: Option<Instant>) -> bool {
