@@ -80,6 +80,13 @@ fn remote_accesses(f: Fixture) -> Result<Job, Failure> {
         f.a.post_rdma_write(ep, &[own.segment(16, 8)], 3, SIGNALLED, peer.remote(16), context)?;
         pair.a.done(3, DtoStatus::Success)?;
         check_eq!(peer.bytes(16, 8), n.to_ne_bytes());
+        f.a.ep_ref(ep)?.post_batch(|batch| {
+            let segments = [own.segment(16, 8)];
+            batch.post_rdma_write(&segments, 5, DtoFlags::empty(), peer.remote(24), context)?;
+            batch.post_rdma_write(&segments, 5, SIGNALLED, peer.remote(32), context)
+        })?;
+        pair.a.done(5, DtoStatus::Success)?;
+        check_eq!((peer.bytes(24, 8), peer.bytes(32, 8)), (own.bytes(16, 8), own.bytes(16, 8)));
         let read = f.a.post_rdma_read_to_rmr(ep, &[], 4, SIGNALLED, at, context);
         refused(read, Error::OpNotSupported)
     }))
