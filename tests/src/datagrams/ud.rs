@@ -504,7 +504,6 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "ud::overflow_of_its_evd",
         &[
-            "it_dto_events.V02",
             "it_ep_ud_create.B06",
             "it_ep_ud_create.IT_ERR_INVALID_REQ_EVD_STATE",
             "it_ep_ud_create.IT_ERR_INVALID_RECV_EVD_STATE",
@@ -536,4 +535,40 @@ pub(crate) const TESTS: &[Test] = &[
             refused(created, Error::InvalidRecvEvdState)
         },
     ),
+    // The overflow of an EVD of completions ends all datagram endpoints on it, whichever of their
+    // queues completes there.
+    test("ud::overflow_ends_each_endpoint_on_the_evd", &["it_dto_events.V02"], |f| {
+        for receives in [true, false] {
+            let full = sevd(&f.a, EventType::DTO_EVENT_STREAM, 1, 1)?;
+            let other = sevd(&f.a, EventType::DTO_EVENT_STREAM, 128, 1)?;
+            let room = evd_param(&f.a, full)?.sevd_queue_size;
+            let pz = f.a.pz_create()?;
+            let wide = EpAttributes { max_request_dtos: room + 8, max_recv_dtos: room + 8, ..datagrams() };
+            let create = |request, recv| -> Result<Peer, Failure> {
+                let ep = f.a.ep_ud_create(pz, request, recv, &wide, 1)?;
+                let info = f.a.ep_query(ep, EpParamMask::ALL)?.attr.ud.ep_info;
+                Ok(Peer { ia: f.a.clone(), pz, request, recv, ep, info })
+            };
+            let (request, recv) = if receives { (other, full) } else { (full, other) };
+            let apart = create(other, other)?;
+            let mut on_it = Vec::from([create(request, recv)?, create(request, recv)?]);
+            on_it.push(create(recv, request)?);
+            on_it.push(create(full, full)?);
+            // The first endpoint sends to itself.
+            let region = f.region(&f.a, pz, 64, OPEN)?;
+            let to = DgRemoteEpAddr::IbUd { addr: address(&f.a, pz, &f.a)?, ep_info: on_it[0].info };
+            for cookie in 0..room as u64 + 4 {
+                if receives {
+                    f.a.post_recvfrom(on_it[0].ep, &[region.segment(0, 64)], cookie, RECV)?;
+                }
+                f.a.post_sendto(on_it[0].ep, &[], cookie, SIGNALLED, &to)?;
+            }
+            for (n, peer) in on_it.iter().enumerate() {
+                let lost = crate::thread::eventually(f.platform(), || peer.works(false).is_ok());
+                check!(lost, "endpoint {n} is still operational (receives: {receives})");
+            }
+            apart.works(true)?;
+        }
+        Ok(())
+    }),
 ];

@@ -419,6 +419,7 @@ pub(crate) const TESTS: &[Test] = &[
         // aggregate EVD changes.
         f.a.evd_modify(dto, mask, &change)?;
         let after = evd_param(&f.a, dto)?;
+        // The size is a minimum (it_evd_create, it_evd_query).
         check!(after.sevd_queue_size >= 200);
         check_eq!(after, EvdParam { sevd_queue_size: after.sevd_queue_size, ..change });
         check!(!evd_param(&f.a, one)?.evd_bound && evd_param(&f.a, other)?.evd_bound);

@@ -441,10 +441,11 @@ pub(crate) const TESTS: &[Test] = &[
             RmrContext(0),
         )?;
         nothing(&pair.a, 2, PLAIN)?;
-        for (cookie, failed) in [(0, false), (1, true), (2, true)] {
+        let statuses = [DtoStatus::Success, DtoStatus::LocalProtection, DtoStatus::Flushed];
+        for (cookie, status) in (0..).zip(statuses) {
             let (event, _) = ia.evd_wait(aevd, WAIT)?;
             let done = crate::check::some(event.dto().copied(), "a completion")?;
-            check_eq!((done.cookie, done.dto_status != DtoStatus::Success), (cookie, failed));
+            check_eq!((done.cookie, done.dto_status), (cookie, status));
         }
         pair.a.broken()
     }),

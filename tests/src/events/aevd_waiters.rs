@@ -261,6 +261,8 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.evd_free(aevd)?;
             for thread in threads {
                 let error = thread.join()?;
+                // IT_ERR_ABORT if the thread waited when the EVD was freed (it_evd_wait). If it
+                // called again afterwards, the EVD was invalid (it_evd_free).
                 check!(error == Error::Abort || error == Error::InvalidEvd, "got {error:?}");
             }
         }

@@ -264,7 +264,9 @@ pub(crate) const TESTS: &[Test] = &[
         let create = |bits| w.create(DTO, flags(bits), 4, 1);
         w.refuses(&[call("evd_create", create)], &[0x18], Error::InvalidFlags)?;
         let create = |bits| w.create(EventType::ASYNC_UNAFF_EVENT_STREAM, flags(bits), 4, 1);
-        w.refuses(&[call("evd_create", create)], &[0x08, 0x18], Error::InvalidFlags)?;
+        w.refuses(&[call("evd_create", create)], &[0x08, 0x10, 0x18], Error::InvalidFlags)?;
+        let create = |bits| w.create(EventType::ASYNC_AFF_EVENT_STREAM, flags(bits), 4, 1);
+        w.refuses(&[call("evd_create", create)], &[0x0c, 0x10, 0x14, 0x1c], Error::InvalidFlags)?;
         w.kept()
     }),
     // Every bad size and threshold, at creation and in modifications.

@@ -95,6 +95,7 @@ pub(crate) const TESTS: &[Test] = &[
             [EventType::DTO_EVENT_STREAM, EventType::CM_MSG_EVENT_STREAM, EventType::SOFTWARE_EVENT_STREAM]
         {
             let evd = f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 0, 1, EvdHandle::NULL)?;
+            // The size is a minimum (it_evd_create, it_evd_query).
             check!(evd_param(&f.a, evd)?.sevd_queue_size >= 1);
         }
         let evd = software(&f.a, 0)?;

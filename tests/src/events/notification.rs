@@ -314,7 +314,8 @@ pub(crate) const TESTS: &[Test] = &[
         let waits = object.clone();
         let thread = Thread::spawn(f.platform(), "waiter", move || waits.wait(TIMEOUT_INFINITE))?;
         f.a.evd_free(evd)?;
-        // The thread may have called only after the free.
+        // IT_ERR_ABORT if the thread waited when the EVD was freed (it_evd_wait). If it called
+        // afterwards, the EVD was invalid (it_evd_free).
         check!(matches!(thread.join()?, Err(Error::Abort | Error::InvalidEvd)));
         refused(object.is_ready(), Error::InvalidEvd)?;
         refused(object.wait(0), Error::InvalidEvd)?;

@@ -377,7 +377,8 @@ pub(crate) const TESTS: &[Test] = &[
             let reset = |end: End| move || end.ia.ep_reset(end.ep);
             let got = both(f, reset(winner.clone()), reset(winner.clone()))?;
             one_of(&got, Error::InvalidEpState)?;
-            // A connect during a reset: before the reset it is refused, after it it succeeds.
+            // A connect during a reset. Before the reset it is refused, since the endpoint is in
+            // NONOPERATIONAL (it_ep_connect); after the reset it succeeds.
             f.connect(&active, winner)?;
             f.a.ep_disconnect(active.ep, &[])?;
             active.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
@@ -516,6 +517,7 @@ pub(crate) const TESTS: &[Test] = &[
                     }),
                 ]);
                 let after = (together(f.platform(), bodies)?, evd_param(&f.a, evd)?);
+                // The call that is first decides (it_evd_modify, it_evd_callback_attach).
                 let expected = match after.0[..] {
                     [Ok(()), _] => {
                         let fed = EvdParam { sevd_queue_size: after.1.sevd_queue_size, ..change };
@@ -568,7 +570,10 @@ pub(crate) const TESTS: &[Test] = &[
             bodies.push(Box::new(move || {
                 for _ in 0..60 {
                     let now = ia.ia_query()?;
+                    // The other thread creates and frees this EVD. It is null meanwhile, or an EVD.
                     let affiliated_err_evd = now.affiliated_err_evd;
+                    let evd = EvdHandle::try_from(Handle::from(affiliated_err_evd));
+                    check!(evd.is_ok(), "{affiliated_err_evd:?}");
                     check_eq!(now, IaInfo { affiliated_err_evd, ..info.clone() });
                 }
                 Ok(())
