@@ -4,27 +4,26 @@
 //! slot, the queue pair's CQ against this one, the tag against the outstanding requests, the length
 //! against the request's.
 //!
-//! A CQ caches the queue pairs of its last entries. The destruction of a queue pair removes it from
-//! its CQs' caches.
+//! A CQ has a table of the queue pairs on it, which a queue pair enters when it is created and
+//! leaves when it is destroyed.
 //!
-//! Locks, in this order: `control` (sleeps; destroy and resize), the slot of `consumer` (spins),
-//! then a queue pair's slot in the table, then an SRQ's.
+//! Locks, in this order: `control` (sleeps; destroy and resize), `changes` (sleeps; queue pairs
+//! that enter and leave), the slot of `consumer` (spins), then an SRQ's.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use nic_abi::cqe::{self, CqeFlags};
-use nic_abi::ident;
 use nic_hal::{CompletionQueue, CqParams, Entry, Lease, Outstanding, Retired};
-use platform::heap;
 use platform::use_count::{Counted, UseCount};
+use platform::{SleepLock, heap};
 
 use crate::agent::{Counter, EQ_COMPLETIONS};
 use crate::client::AnyObject;
+use crate::members::{Member, Members, Queues, Size};
 use crate::object::Object;
-use crate::qp::Qp;
 use crate::slot::{OwnerGuard, QueueSlot, SlotOwner, SlotParams};
-use crate::table::{self, Number, Table};
+use crate::table::{self, Number};
 use crate::{Client, Error, Resource};
 
 /// Which entry an armed CQ reports.
@@ -86,44 +85,58 @@ pub enum Took {
     Other,
 }
 
+/// What is waiting behind a completion that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// Nothing.
+    Nothing,
+    /// Another completion.
+    Completion,
+    /// An entry that may be of a queue pair that is gone, and so no completion.
+    Suspect,
+}
+
+/// What [`CqSlot::take_any`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TookAny<T> {
+    /// The oldest completion; it was taken.
+    Taken {
+        /// What the caller made of it.
+        value: T,
+        /// What was waiting behind it.
+        behind: Behind,
+        /// Whether the slot is closed for one of the given reasons.
+        closed: bool,
+    },
+    /// The queue is empty.
+    Nothing,
+    /// The slow path is needed; no completion was taken.
+    Other,
+}
+
 /// The flag in an entry's outcome that says which work queue of the queue pair it is of.
 const RECEIVE: u16 = (CqeFlags::RECEIVE.bits() as u16) << 8;
 /// The bits of an outcome that need the slow path: an error, or a flag that makes the rest of the
 /// entry matter.
 const SPECIAL: u16 = 0xff | ((CqeFlags::GRH.bits() | CqeFlags::INVALIDATED.bits()) as u16) << 8;
+/// The bits of an outcome that [`CqSlot::take_any`] leaves to the slow path.
+const UNUSUAL: u16 = 0xff | (CqeFlags::INVALIDATED.bits() as u16) << 8;
 const _: () = assert!(cqe::Status::Success as u8 == 0);
 
-/// Size of a CQ's caches, which are indexed by the low bits of a queue pair's slot.
-const REMEMBERED: usize = 8;
-
-/// A cached work queue: its plain entries are resolved without its queue pair.
-struct Known {
-    /// The queue pair's identity; 0 for none, since no queue pair has the number 0.
-    identity: u64,
-    context: u64,
-    requests: Arc<Outstanding>,
-}
-
-/// The consumer of a CQ, with its caches. It is in a [`CqSlot`].
+/// The consumer of a CQ, with the queue pairs on it. It is in a [`CqSlot`].
 pub struct Consumer {
     queue: CompletionQueue,
+    members: Members,
     /// At which level the CQ is armed, until the dispatcher thread takes its event.
     armed: Option<Arm>,
-    seen: [Option<Arc<Qp>>; REMEMBERED],
-    sends: [Known; REMEMBERED],
-    receives: [Known; REMEMBERED],
-    /// No requests: for the cache's empty places.
-    nothing: Arc<Outstanding>,
+    /// Entries before this index may be of queue pairs that were reset or destroyed since.
+    suspect: Option<u32>,
+    /// How many entries were dropped: of queue pairs that are gone, or invalid.
+    dropped: u64,
 }
 
 /// The slot of a CQ. It is open from the creation of the CQ on.
 pub type CqSlot = QueueSlot<Consumer>;
-
-impl Known {
-    fn nothing(requests: &Arc<Outstanding>) -> Known {
-        Known { identity: 0, context: 0, requests: requests.clone() }
-    }
-}
 
 #[inline(always)]
 fn done(context: u64, retired: &Retired, entry: &Entry) -> Done {
@@ -131,64 +144,52 @@ fn done(context: u64, retired: &Retired, entry: &Entry) -> Done {
 }
 
 impl Consumer {
-    fn new(queue: CompletionQueue, nothing: Arc<Outstanding>) -> Consumer {
-        Consumer {
-            queue,
-            armed: None,
-            seen: [const { None }; REMEMBERED],
-            sends: core::array::from_fn(|_| Known::nothing(&nothing)),
-            receives: core::array::from_fn(|_| Known::nothing(&nothing)),
-            nothing,
-        }
+    fn new(queue: CompletionQueue, members: Members) -> Consumer {
+        Consumer { queue, members, armed: None, suspect: None, dropped: 0 }
     }
 
-    /// Caches a work queue of a queue pair, after an entry of it was resolved.
-    fn learn(&mut self, cq: &Cq, qp: &Qp, receive: bool) {
-        let Some(requests) = qp.plain_requests(cq, receive) else { return };
-        let known = if receive { &mut self.receives } else { &mut self.sends };
-        let known = &mut known[qp.identity() as usize % REMEMBERED];
-        if known.identity != qp.identity() {
-            *known = Known { identity: qp.identity(), context: qp.context(), requests: requests.clone() };
+    /// Whether each entry that waits is of a queue pair on this CQ, if the device writes only such
+    /// entries.
+    fn is_clean(&mut self) -> bool {
+        // The difference is negative before the index.
+        let passed = |end: u32| self.queue.head().wrapping_sub(end).cast_signed() >= 0;
+        if self.suspect.is_some_and(passed) {
+            self.suspect = None;
         }
+        self.suspect.is_none()
     }
 
-    /// Removes a queue pair that is gone from the caches; returns the reference, to be dropped
-    /// without the lock.
-    fn forget(&mut self, slot: u32) -> Option<Arc<Qp>> {
-        let place = slot as usize % REMEMBERED;
-        for known in [&mut self.sends[place], &mut self.receives[place]] {
-            if ident::qpn_slot(known.identity as u32) == slot {
-                *known = Known::nothing(&self.nothing);
-            }
-        }
-        self.seen[place].take_if(|qp| qp.slot() == slot)
+    /// Notes that entries that wait now may be of a queue pair that was reset or destroyed.
+    fn note_suspects(&mut self) {
+        let pending = self.queue.pending(u32::MAX);
+        self.suspect = Some(self.queue.head().wrapping_add(pending));
     }
 }
 
-/// The cached work queue of an entry, if the entry is plain and its queue is cached.
+/// The requests of a plain entry's work queue, and the context of its queue pair.
 #[inline(always)]
-fn known<'a>(sends: &'a [Known], receives: &'a [Known], entry: &Entry) -> Option<&'a Known> {
+fn known<'a>(members: &'a Members, entry: &Entry) -> Option<(u64, &'a Outstanding)> {
     if entry.outcome() & SPECIAL != 0 {
         return None;
     }
-    let queues = if entry.outcome() & RECEIVE == 0 { sends } else { receives };
-    let known = queues.get(entry.identity as usize % REMEMBERED)?;
-    if known.identity == entry.identity { Some(known) } else { None }
+    let member = members.find_at_once(entry.identity)?;
+    let requests = if entry.outcome() & RECEIVE == 0 { &member.sends } else { &member.receives };
+    Some((member.context, requests))
 }
 
 impl CqSlot {
     /// Takes the oldest completion, if `handle` is the slot's, the slot is open, and the completion
-    /// is a plain success of a work queue in the CQ's cache.
+    /// is a plain success.
     #[inline(always)]
     pub fn take(&self, handle: u64) -> Took {
         let Some(mut guard) = self.try_lock(handle) else { return Took::Other };
-        let Some(Consumer { queue, sends, receives, .. }) = guard.queue() else { return Took::Other };
+        let Some(Consumer { queue, members, .. }) = guard.queue() else { return Took::Other };
         let mut reading = queue.reading();
         let Some(entry) = reading.look() else { return Took::Nothing };
-        let Some(known) = known(sends, receives, &entry) else { return Took::Other };
-        let mut requests = known.requests.retiring();
+        let Some((context, requests)) = known(members, &entry) else { return Took::Other };
+        let mut requests = requests.retiring();
         let Some(taken) = requests.retire(entry.tag()) else { return Took::Other };
-        let done = done(known.context, &taken, &entry);
+        let done = done(context, &taken, &entry);
         reading.advance(1);
         // The device has to get the room before the poster does: the poster's next request may
         // complete at once, and its completion needs room.
@@ -203,7 +204,7 @@ impl CqSlot {
     #[inline(always)]
     pub fn take_n<T>(&self, handle: u64, into: &mut [T], make: impl Fn(Done) -> T) -> (usize, bool) {
         let Some(mut guard) = self.try_lock(handle) else { return (0, true) };
-        let Some(Consumer { queue, sends, receives, .. }) = guard.queue() else { return (0, true) };
+        let Some(Consumer { queue, members, .. }) = guard.queue() else { return (0, true) };
         let mut reading = queue.reading();
         let all = into.len();
         let mut left = into;
@@ -214,9 +215,8 @@ impl CqSlot {
                 break true;
             }
             let Some(entry) = reading.look() else { break false };
-            let Some(known) = known(sends, receives, &entry) else { break true };
-            let context = known.context;
-            let mut requests = known.requests.retiring();
+            let Some((context, requests)) = known(members, &entry) else { break true };
+            let mut requests = requests.retiring();
             let mut came = 0;
             for (place, entry) in reading.beside(&entry, SPECIAL | RECEIVE, left) {
                 let Some(request) = requests.retire(entry.tag()) else { break };
@@ -234,6 +234,57 @@ impl CqSlot {
         };
         (all - left.len(), other)
     }
+
+    /// Takes the oldest completion if it is a success that invalidated no key, plain or not, and if
+    /// `handle` is the slot's and the slot is closed for none but the reasons `but`. `make` makes
+    /// of it what the caller needs, under the slot's lock.
+    #[inline(always)]
+    pub fn take_any<T>(&self, handle: u64, but: u32, make: impl FnOnce(&Completion) -> T) -> TookAny<T> {
+        let Some((mut guard, closed)) = self.lock_but(handle, but) else { return TookAny::Other };
+        let Some(consumer) = guard.queue() else { return TookAny::Other };
+        let Consumer { queue, members, dropped, .. } = &mut *consumer;
+        let mut reading = queue.reading();
+        let Some(entry) = reading.look() else { return TookAny::Nothing };
+        if entry.outcome() & UNUSUAL != 0 {
+            return TookAny::Other;
+        }
+        let Some(member) = members.find(entry.identity) else { return TookAny::Other };
+        let cqe = reading.read(entry);
+        reading.advance(1);
+        let more = reading.look().is_some();
+        // As above, the device gets the room first.
+        reading.commit();
+        let Some(completion) = complete(member, &cqe) else {
+            *dropped += 1;
+            return TookAny::Other;
+        };
+        let behind = match more {
+            false => Behind::Nothing,
+            true if consumer.is_clean() => Behind::Completion,
+            true => Behind::Suspect,
+        };
+        TookAny::Taken { value: make(&completion), behind, closed }
+    }
+}
+
+/// Retires the request of an entry.
+#[inline(always)]
+fn complete(member: &Member, cqe: &cqe::Cqe) -> Option<Completion> {
+    let status = cqe::Status::from_byte(cqe.status)?;
+    let flags = CqeFlags::from_bits_truncate(cqe.flags);
+    let retired = member.retire(cqe.tag, flags.contains(CqeFlags::RECEIVE))?;
+    Some(Completion {
+        context: member.context,
+        cookie: retired.cookie,
+        data: retired.data(),
+        qpn: cqe.qpn,
+        status,
+        flags,
+        opcode: cqe.opcode,
+        length: cqe.length.min(retired.length()),
+        immediate: cqe.immediate,
+        source_or_field: cqe.source_or_field,
+    })
 }
 
 /// A completion queue, locked for one thread that takes completions. The thread must not call the
@@ -261,12 +312,12 @@ impl Polling<'_> {
 /// A completion queue.
 pub struct Cq {
     object: Object,
-    qps: Arc<Table<Qp>>,
     generation: u32,
     context: u64,
     consumer: SlotOwner<Consumer>,
+    /// Held while a queue pair enters or leaves.
+    changes: SleepLock,
     entries: AtomicU32,
-    dropped: AtomicU64,
     failed: AtomicBool,
 }
 
@@ -294,7 +345,7 @@ impl Cq {
         let agent = client.agent();
         agent.alive()?;
         let log_entries = log_entries(entries, agent.identity().max_cqes)?;
-        let nothing = heap::arc(Outstanding::new(0)?).map_err(|_| Error::OutOfMemory)?;
+        let members = Members::new()?;
         if !agent.event_room.take() {
             return Err(Error::NoResources(Resource::Cqs));
         }
@@ -314,7 +365,7 @@ impl Cq {
         let (entries, lease) = (queue.entries(), queue.lease().clone());
         let owner = table::identity(slot, generation);
         let consumer = heap::room_for_arc::<(Cq, CqSlot)>().map_err(Error::from).and_then(|()| {
-            SlotOwner::new(slot_params, owner, 0, Consumer::new(queue, nothing)).ok_or(Error::Busy)
+            SlotOwner::new(slot_params, owner, 0, Consumer::new(queue, members)).ok_or(Error::Busy)
         });
         let consumer = match consumer {
             Ok(consumer) => consumer,
@@ -328,12 +379,11 @@ impl Cq {
         };
         let cq = Arc::new(Cq {
             object: Object::new(client, Counter::Cqs, slot),
-            qps: agent.qps.clone(),
             generation,
             context,
             entries: AtomicU32::new(entries),
             consumer,
-            dropped: AtomicU64::new(0),
+            changes: SleepLock::new(),
             failed: AtomicBool::new(false),
         });
         agent.cqs.put(slot, cq.clone());
@@ -366,7 +416,7 @@ impl Cq {
 
     /// How many entries were dropped: of queue pairs that are gone, or invalid.
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.consumer.lock().queue().map_or(0, |consumer| consumer.dropped)
     }
 
     /// Takes the oldest completion.
@@ -395,12 +445,6 @@ impl Cq {
         count
     }
 
-    #[cold]
-    #[inline(never)]
-    fn drop_one(&self) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// Resolves an entry that was taken. Drops an entry that is invalid, and takes the next one.
     #[inline(never)]
     fn check_entry(&self, consumer: &mut Consumer, mut entry: Entry) -> Option<Completion> {
@@ -412,7 +456,7 @@ impl Cq {
             if completion.is_some() {
                 return completion;
             }
-            self.drop_one();
+            consumer.dropped += 1;
             dropped += 1;
             // At most one turn for each entry: a device that goes on writing must not keep a thread
             // here.
@@ -425,40 +469,49 @@ impl Cq {
 
     /// Finds the work request of an entry, and retires it.
     fn resolve(&self, consumer: &mut Consumer, cqe: &cqe::Cqe) -> Option<Completion> {
-        let status = cqe::Status::from_byte(cqe.status)?;
-        let identity = table::identity(cqe.qpn, cqe.generation);
-        let place = identity as usize % REMEMBERED;
-        let qp = match consumer.seen[place].take_if(|qp| qp.identity() == identity) {
-            Some(qp) => qp,
-            None => self.qps.get(ident::qpn_slot(cqe.qpn)).filter(|qp| qp.identity() == identity)?,
-        };
-        let flags = CqeFlags::from_bits_truncate(cqe.flags);
-        let receive = flags.contains(CqeFlags::RECEIVE);
-        let retired = qp.retire(self, cqe.tag, receive);
-        if retired.is_some() {
-            consumer.learn(self, &qp, receive);
-        }
-        let context = qp.context();
-        consumer.seen[place] = Some(qp);
-        let retired = retired?;
-        Some(Completion {
-            context,
-            cookie: retired.cookie,
-            data: retired.data(),
-            qpn: cqe.qpn,
-            status,
-            flags,
-            opcode: cqe.opcode,
-            length: cqe.length.min(retired.length()),
-            immediate: cqe.immediate,
-            source_or_field: cqe.source_or_field,
-        })
+        complete(consumer.members.find(table::identity(cqe.qpn, cqe.generation))?, cqe)
     }
 
-    /// Removes a queue pair from the caches, after it was removed from the table.
-    pub(crate) fn forget(&self, slot: u32) {
-        let forgotten = self.consumer.lock().queue().and_then(|consumer| consumer.forget(slot));
-        drop(forgotten);
+    /// Adds a queue pair to those on this CQ.
+    pub(crate) fn add_member(&self, queues: &Queues<'_>) -> Result<(), Error> {
+        let _changes = self.changes.lock(self.client().agent().platform());
+        let mut larger = None;
+        if let Some(consumer) = self.consumer.lock().queue()
+            && consumer.members.is_full()
+        {
+            larger = Some(consumer.members.next_size());
+        }
+        if let Some(size) = larger {
+            self.grow(&size)?;
+        }
+        self.consumer.lock().queue().ok_or(Error::Gone)?.members.add(queues);
+        Ok(())
+    }
+
+    /// Moves the queue pairs to a larger table, with `changes` held.
+    fn grow(&self, size: &Size) -> Result<(), Error> {
+        let mut larger = size.table()?;
+        let mut at = Some(0);
+        while let Some(next) = at {
+            at = self.consumer.lock().queue().ok_or(Error::Gone)?.members.copy(next, &mut larger);
+        }
+        if let Some(consumer) = self.consumer.lock().queue() {
+            core::mem::swap(&mut consumer.members, &mut larger);
+        }
+        // The former table is dropped without the lock.
+        drop(larger);
+        Ok(())
+    }
+
+    /// Removes a queue pair from those on this CQ. No thread resolves an entry of it any more when
+    /// this returns.
+    pub(crate) fn remove_member(&self, identity: u64) {
+        let _changes = self.changes.lock(self.client().agent().platform());
+        let left = self.consumer.lock().queue().and_then(|consumer| {
+            consumer.note_suspects();
+            consumer.members.remove(identity)
+        });
+        drop(left);
     }
 
     /// Calls `each` with the tags of receive entries that were not polled, of a queue pair that was
@@ -474,17 +527,49 @@ impl Cq {
         });
     }
 
-    /// Takes the queue out of its slot, with the caches: the queue pairs in them have references to
-    /// their CQs. When this returns, no thread takes completions or arms the CQ.
+    /// Takes the queue out of its slot, with the queue pairs on it. When this returns, no thread
+    /// takes completions or arms the CQ.
     pub(crate) fn leave(&self) {
         drop(self.consumer.vacate());
     }
 
-    /// Calls `run` while no thread polls.
-    pub(crate) fn excluding_polls(&self, run: impl FnOnce()) {
-        let consumer = self.consumer.lock();
-        run();
-        drop(consumer);
+    /// Forgets a queue's requests after the device has forgotten them, while no thread polls.
+    pub(crate) fn clear(&self, requests: &Outstanding) {
+        let mut guard = self.consumer.lock();
+        requests.clear();
+        if let Some(consumer) = guard.queue() {
+            consumer.note_suspects();
+        }
+    }
+
+    /// Whether a completion is waiting. Drops entries before it that are not completions of a queue
+    /// pair on this CQ.
+    pub fn has_completion(&self) -> bool {
+        let mut guard = self.consumer.lock();
+        let Some(consumer) = guard.queue() else { return false };
+        // At most one turn for each entry, as in `check_entry`.
+        for _ in 0..consumer.queue.entries() {
+            let Some(entry) = consumer.queue.reading().look() else { return false };
+            if consumer.is_clean() {
+                return true;
+            }
+            let receive = entry.outcome() & RECEIVE != 0;
+            if consumer.members.find(entry.identity).is_some_and(|member| member.has(entry.tag(), receive)) {
+                return true;
+            }
+            let _ = consumer.queue.take();
+            consumer.queue.consumed();
+            consumer.dropped += 1;
+        }
+        false
+    }
+
+    /// How many completions are waiting; `None` if some of the entries may be of queue pairs that
+    /// are gone, so that they have to be polled to be counted.
+    pub fn completions(&self) -> Option<u32> {
+        let mut guard = self.consumer.lock();
+        let consumer = guard.queue()?;
+        consumer.is_clean().then(|| consumer.queue.pending(u32::MAX))
     }
 
     /// How many entries are written and not polled, counted up to `limit`. A poll may drop some of
@@ -532,7 +617,11 @@ impl Cq {
         // Pollers went on in the old ring meanwhile. In the new ring, the entries that they took
         // there are before `head`.
         match self.consumer.lock().queue() {
-            Some(consumer) => consumer.queue.move_to(ring),
+            Some(consumer) => {
+                consumer.queue.move_to(ring);
+                // A queue pair that ended meanwhile noted only its entries in the old ring.
+                consumer.note_suspects();
+            }
             None => return Err(Error::Gone),
         }
         // A thread that found the old ring empty may sleep now, although the new ring has entries.

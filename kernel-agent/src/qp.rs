@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use nic_abi::admin::{ModifyQp, QpFlags, QpInfo, QpMask, QpState};
 use nic_abi::ident;
 use nic_abi::wqe::LinkFlags;
-use nic_hal::{Lease, Outstanding, QpParams, ReceiveQueue, Retired};
+use nic_hal::{Lease, Outstanding, QpParams, ReceiveQueue};
 use platform::sleep_lock::SleepGuard;
 use platform::sync::Mutex;
 use platform::use_count::Use;
@@ -19,6 +19,7 @@ use crate::agent::{Counter, EQ_ASYNC};
 use crate::client::AnyObject;
 use crate::cm::ConnectionId;
 use crate::cq::Cq;
+use crate::members::Queues;
 use crate::object::begin_use;
 use crate::post::{SegmentLimits, SendSlot, Sender};
 use crate::qp_state::PostState;
@@ -139,6 +140,49 @@ pub struct Qp {
     connection: AtomicU64,
 }
 
+/// A queue pair that has entered its CQs. Dropping this makes it leave them again.
+struct Entered<'a> {
+    cqs: [Option<&'a Cq>; 2],
+    identity: u64,
+}
+
+impl<'a> Entered<'a> {
+    fn enter(
+        attributes: &QpAttributes<'a>,
+        identity: u64,
+        sends: &Arc<Outstanding>,
+        receives: &Arc<Outstanding>,
+    ) -> Result<Entered<'a>, Error> {
+        let (send_cq, receive_cq) = (attributes.send_cq, attributes.receive_cq);
+        let (context, srq) = (attributes.context, attributes.srq);
+        let both = Queues { identity, context, sends: Some(sends), receives: Some(receives), srq };
+        let mut entered = Entered { cqs: [None; 2], identity };
+        if Arc::ptr_eq(send_cq, receive_cq) {
+            send_cq.add_member(&both)?;
+            entered.cqs = [Some(send_cq), None];
+            return Ok(entered);
+        }
+        send_cq.add_member(&Queues { receives: None, srq: None, ..both })?;
+        entered.cqs = [Some(send_cq), None];
+        receive_cq.add_member(&Queues { sends: None, ..both })?;
+        entered.cqs = [Some(send_cq), Some(receive_cq)];
+        Ok(entered)
+    }
+
+    /// The queue pair is created.
+    fn stay(mut self) {
+        self.cqs = [None; 2];
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        for cq in self.cqs.iter().flatten() {
+            cq.remove_member(self.identity);
+        }
+    }
+}
+
 impl Qp {
     pub(crate) fn create(client: &Arc<Client>, attributes: &QpAttributes<'_>) -> Result<Arc<Qp>, Error> {
         let agent = client.agent();
@@ -206,6 +250,7 @@ impl Qp {
             max_message: if attributes.max_message == 0 { most } else { attributes.max_message },
             owner: attributes.owner,
         };
+        // The driver has checked the sizes.
         let rings = agent.nic().create_qp(qpn, &params)?;
         let receives = if rings.receive.is_some() { attributes.max_receive_requests } else { 0 };
         let identity = table::identity(qpn, number.generation);
@@ -213,15 +258,16 @@ impl Qp {
         let outstanding = |limit| heap::arc(Outstanding::new(limit)?).map_err(|_| Error::OutOfMemory);
         let made = || {
             let (sends, receives) = (outstanding(attributes.max_send_requests)?, outstanding(receives)?);
+            let entered = Entered::enter(attributes, identity, &sends, &receives)?;
             heap::room_for_arc::<(Qp, SendSlot)>()?;
             let limits = limits.unwrap_or_default().at_most(attributes.max_send_segments);
             let sender = Sender { queue: rings.send, sends: sends.clone(), limits };
             let sender = heap::arc(sender).map_err(|_| Error::OutOfMemory)?;
             let send = SlotOwner::new(slot_params, identity, NOT_READY, sender).ok_or(Error::Busy)?;
-            Ok((send, sends, receives))
+            Ok((send, sends, receives, entered))
         };
         let made: Result<_, Error> = made();
-        let (send, sends, receives) = made.inspect_err(|_| {
+        let (send, sends, receives, entered) = made.inspect_err(|_| {
             let _ = agent.nic().destroy_qp(qpn, &rings.lease);
         })?;
         let qp = Arc::new(Qp {
@@ -248,6 +294,7 @@ impl Qp {
             parents: Mutex::new(Some(parents)),
             connection: AtomicU64::new(0),
         });
+        entered.stay();
         Ok(qp)
     }
 
@@ -308,43 +355,6 @@ impl Qp {
 
     pub(crate) fn set_connection(&self, connection: Option<ConnectionId>) {
         self.connection.store(connection.map_or(0, |id| id.0.wrapping_add(1)), Ordering::Release);
-    }
-
-    /// The first word of its completions.
-    #[inline(always)]
-    pub(crate) fn identity(&self) -> u64 {
-        self.identity
-    }
-
-    /// Retires the request that an entry of `cq` names; to be called under that CQ's lock. `None`
-    /// if the entry makes no sense.
-    #[inline(always)]
-    pub(crate) fn retire(&self, cq: &Cq, tag: u32, receive: bool) -> Option<Retired> {
-        if receive {
-            if !core::ptr::eq(cq, &*self.receive_cq) {
-                return None;
-            }
-            match &self.srq {
-                None => self.receives.retire(tag),
-                Some(srq) => srq.retire(tag),
-            }
-        } else {
-            if !core::ptr::eq(cq, &*self.send_cq) {
-                return None;
-            }
-            self.sends.retire(tag)
-        }
-    }
-
-    /// The requests that plain entries of `cq` may retire; under that CQ's lock. `None` if there
-    /// are none: those of an SRQ have its lock, and a datagram that was received is not plain.
-    pub(crate) fn plain_requests(&self, cq: &Cq, receive: bool) -> Option<&Arc<Outstanding>> {
-        let (own, requests) =
-            if receive { (&self.receive_cq, &self.receives) } else { (&self.send_cq, &self.sends) };
-        if !core::ptr::eq(cq, &**own) || receive && (self.srq.is_some() || self.kind != QpType::Rc) {
-            return None;
-        }
-        Some(requests)
     }
 
     pub(crate) fn send_is_outstanding(&self, tag: u32) -> bool {
@@ -446,8 +456,8 @@ impl Qp {
         self.was_reset.store(true, Ordering::Release);
         self.broken.store(false, Ordering::Release);
         // Under the CQ's lock: completions that were not polled find their requests forgotten.
-        self.send_cq.excluding_polls(|| self.sends.clear());
-        self.receive_cq.excluding_polls(|| self.receives.clear());
+        self.send_cq.clear(&self.sends);
+        self.receive_cq.clear(&self.receives);
         self.give_back_shared();
         Ok(())
     }
@@ -544,11 +554,9 @@ impl Qp {
         // A connection that was made meanwhile.
         agent.connections.abandon_of(self);
         let result = agent.nic().destroy_qp(self.qpn, &self.lease);
-        // A thread that resolves a completion of this queue pair holds the CQ's lock, which
-        // `forget` takes. After the two calls no thread resolves one.
         let removed = agent.qps.remove(self.slot);
-        self.send_cq.forget(self.slot);
-        self.receive_cq.forget(self.slot);
+        self.send_cq.remove_member(self.identity);
+        self.receive_cq.remove_member(self.identity);
         drop(removed);
         if result.is_ok() {
             self.give_back_shared();

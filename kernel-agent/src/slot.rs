@@ -112,6 +112,18 @@ impl<T> QueueSlot<T> {
         }
     }
 
+    /// Locks the slot if it is closed for none but the reasons `but`. Also returns whether it is
+    /// closed for one of them.
+    #[inline(always)]
+    pub(crate) fn lock_but(&self, handle: u64, but: u32) -> Option<(SlotGuard<'_, T>, bool)> {
+        let inside = self.0.lock();
+        if inside.handle != handle || handle == NO_HANDLE || inside.closed & !but != 0 {
+            return None;
+        }
+        let closed = inside.closed != 0;
+        Some((SlotGuard(inside), closed))
+    }
+
     /// Closes the slot for a reason, or removes that reason, as `closed` decides. `closed` runs
     /// under the slot's lock, so that of several calls the last one is right. Does nothing if the
     /// handle is not valid. `reason` is one bit other than bits 0 and 31, which are the agent's.
@@ -251,6 +263,15 @@ mod tests {
         drop(guard);
         slot.set_closed(7, OTHER_REASON, || true);
         assert!(slot.try_lock(7).is_none());
+        let closed = |but| slot.lock_but(7, but).map(|(_, closed)| closed);
+        assert_eq!((closed(OTHER_REASON), closed(NOT_READY)), (Some(true), None));
+        owner.set_not_ready(|| true);
+        assert_eq!((closed(OTHER_REASON), closed(OTHER_REASON | NOT_READY)), (None, Some(true)));
+        slot.set_closed(7, OTHER_REASON, || false);
+        owner.set_not_ready(|| false);
+        assert_eq!((closed(0), slot.lock_but(8, !0).is_some()), (Some(false), false));
+        owner.vacate();
+        assert!(closed(!0).is_none() && slot.lock_but(NO_HANDLE, !0).is_none());
     }
 
     #[test]

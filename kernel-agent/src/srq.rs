@@ -116,11 +116,15 @@ impl Srq {
         Ok(())
     }
 
-    /// Retires the receive that a completion names. Not inlined, so that the
-    /// code for other receives stays small.
-    #[inline(never)]
+    /// Retires the receive that a completion names.
+    #[inline(always)]
     pub(crate) fn retire(&self, tag: u32) -> Option<Retired> {
         self.queue.lock().retire(tag)
+    }
+
+    /// Whether the receive that a completion names is outstanding.
+    pub(crate) fn has(&self, tag: u32) -> bool {
+        self.queue.lock().has(tag)
     }
 
     /// Changes how many receives may be outstanding, sets the limit and arms its event once, or

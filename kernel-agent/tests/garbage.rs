@@ -7,8 +7,9 @@ use std::sync::{Arc, Weak};
 
 use host::fake::{Fake, identity, success};
 use kernel_agent::{
-    Agent, AsyncEvent, Client, CmEvent, Config, Cq, CqSlot, Death, Done, Error, Operation, Pd, Qp,
-    QpAttributes, QpType, Remote, Request, SegmentLimits, SendSlot, Shadow, SlotParams, Took, Upcalls,
+    Agent, AsyncEvent, Behind, Client, CmEvent, Config, Cq, CqSlot, Death, Done, Error, Operation, Pd, Qp,
+    QpAttributes, QpType, Remote, Request, SegmentLimits, SendSlot, Shadow, SlotParams, Took, TookAny,
+    Upcalls,
 };
 use nic_abi::admin::{CreateCq, CreateEq, Opcode, QpState};
 use nic_abi::cqe::{self, CqeFlags, Status};
@@ -194,7 +195,7 @@ fn read(cookie: u64, data: u32) -> Request {
     Request { operation, flags: SendFlags::SIGNALED, shadow: Shadow { cookie, data } }
 }
 
-/// A CQ with its queue pair in its cache. The requests with tags and cookies 1 to 20 are
+/// A CQ and its queue pair. The requests with tags and cookies 1 to 20 are
 /// outstanding.
 fn posted(scene: &Scene) -> Slotted {
     let mut slotted = scene.slotted(9);
@@ -203,13 +204,7 @@ fn posted(scene: &Scene) -> Slotted {
     (0..=20).for_each(|cookie| assert!(slotted.post(HANDLE, |limits| limits.read, cookie).is_some()));
     assert_eq!((slotted.take_one(), slotted.take(4)), (None, (vec![], false)));
     slotted.complete(scene, 0, 0);
-    assert_eq!(
-        (slotted.take_one(), slotted.take(4)),
-        (Some(Err(())), (vec![], true)),
-        "the queue pair is not cached yet"
-    );
-    assert_eq!(slotted.consumed(scene), 0);
-    assert_eq!(slotted.cq.poll_one().map(|completion| completion.cookie), Some(0));
+    assert_eq!((slotted.take_one(), slotted.consumed(scene)), (Some(Ok(0)), 1));
     assert_eq!((slotted.take_one(), slotted.consumed(scene)), (None, 1));
     slotted
 }
@@ -276,7 +271,7 @@ fn a_run_of_completions_ends_before_an_entry_of_a_former_queue_pair_or_another_q
     slotted.write(&scene, [0; 4]);
     assert_eq!(slotted.take(8), (vec![3], true));
     assert_eq!((slotted.take(8), slotted.cq.poll_one(), slotted.cq.dropped()), ((vec![], true), None, 3));
-    // Destroying the queue pair removes it from the CQ's cache.
+    // Destroying the queue pair removes it from the CQ.
     slotted.complete(&scene, 5, 0);
     slotted.qp.destroy().unwrap();
     assert_eq!((slotted.take(8), slotted.take_one()), ((vec![], true), Some(Err(()))));
@@ -591,4 +586,105 @@ fn an_asynchronous_event_waits_for_completions_and_the_look_at_the_device_does_n
     scene.agent.close();
     let made = ending.completions.load(Ordering::Relaxed);
     assert!(made <= 128, "{made} upcalls after the device was dead");
+}
+
+#[test]
+fn the_number_of_waiting_entries_is_right_for_each_fill_and_limit() {
+    let scene = Scene::new();
+    let mut slotted = posted(&scene);
+    for tag in 1..=16 {
+        slotted.complete(&scene, tag, 0);
+        for limit in 0..20 {
+            assert_eq!(slotted.cq.pending(limit), tag.min(limit));
+        }
+        assert_eq!(slotted.cq.completions(), Some(tag));
+    }
+    for left in (0..16).rev() {
+        assert!(slotted.take_one().is_some_and(|taken| taken.is_ok()));
+        assert_eq!((slotted.cq.pending(u32::MAX), slotted.cq.completions()), (left, Some(left)));
+        assert_eq!(slotted.cq.has_completion(), left > 0);
+    }
+}
+
+#[test]
+fn entries_of_a_queue_pair_that_is_gone_are_not_counted_as_completions() {
+    for destroyed in [true, false] {
+        let scene = Scene::new();
+        let mut slotted = posted(&scene);
+        let pd = scene.client.create_pd().unwrap();
+        let other = scene.client.create_qp(&attributes(&pd, &slotted.cq, 8)).unwrap();
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            let mask = nic_abi::admin::QpMask::STATE.bits();
+            let modify = nic_abi::admin::ModifyQp { mask, state: state as u32, ..Default::default() };
+            other.modify(&modify).unwrap();
+        }
+        send(&other, 70);
+        slotted.complete(&scene, 1, 0);
+        slotted.complete(&scene, 2, 0);
+        slotted.write(&scene, entry(&other, other.generation(), 0, 5, 0, 0));
+        assert_eq!((slotted.cq.completions(), slotted.cq.has_completion()), (Some(3), true));
+        match destroyed {
+            true => slotted.qp.destroy().unwrap(),
+            false => slotted.to(QpState::Reset),
+        }
+        assert_eq!((slotted.cq.completions(), slotted.cq.pending(9)), (None, 3));
+        assert!(slotted.cq.has_completion());
+        assert_eq!((slotted.cq.pending(9), slotted.cq.dropped()), (1, 2));
+        assert_eq!(slotted.cq.poll_one().map(|completion| completion.cookie), Some(70));
+        assert_eq!((slotted.cq.has_completion(), slotted.cq.completions()), (false, Some(0)));
+    }
+}
+
+#[test]
+fn an_entry_of_a_queue_pair_that_is_gone_is_not_reported_as_a_completion_behind_another() {
+    let scene = Scene::new();
+    let mut slotted = posted(&scene);
+    let pd = scene.client.create_pd().unwrap();
+    let other = scene.client.create_qp(&attributes(&pd, &slotted.cq, 8)).unwrap();
+    (1..=3).for_each(|tag| slotted.complete(&scene, tag, 0));
+    slotted.write(&scene, entry(&other, other.generation(), 0, 5, 0, 0));
+    let behind = |slotted: &Slotted| match slotted.completions.take_any(HANDLE, 0, |taken| taken.cookie) {
+        TookAny::Taken { value, behind, .. } => Some((value, behind)),
+        _ => None,
+    };
+    assert_eq!(behind(&slotted), Some((1, Behind::Completion)));
+    other.destroy().unwrap();
+    assert_eq!(behind(&slotted), Some((2, Behind::Suspect)));
+    assert_eq!(behind(&slotted), Some((3, Behind::Suspect)));
+    assert!(!slotted.cq.has_completion());
+    slotted.complete(&scene, 4, 0);
+    slotted.complete(&scene, 5, 0);
+    assert_eq!(behind(&slotted), Some((4, Behind::Completion)));
+    assert_eq!(behind(&slotted), Some((5, Behind::Nothing)));
+}
+
+#[test]
+fn any_success_is_taken_through_a_slot_that_is_closed_for_the_given_reasons_only() {
+    const REASON: u32 = 1 << 3;
+    let scene = Scene::new();
+    let mut slotted = posted(&scene);
+    let any = |slotted: &Slotted, but| match slotted.completions.take_any(HANDLE, but, |taken| taken.cookie) {
+        TookAny::Taken { value, behind, closed } => Ok((value, behind, closed)),
+        other => Err(other),
+    };
+    assert_eq!(any(&slotted, 0), Err(TookAny::Nothing));
+    for (tag, flags) in [(1, 0), (2, CqeFlags::GRH.bits()), (3, 0)] {
+        slotted.write(&scene, entry(&slotted.qp, slotted.qp.generation(), tag, 5, 0, flags));
+    }
+    assert_eq!(slotted.completions.take_any(HANDLE + 1, !0, |_| 0), TookAny::Other);
+    assert_eq!(any(&slotted, 0), Ok((1, Behind::Completion, false)));
+    slotted.completions.set_closed(HANDLE, REASON, || true);
+    assert_eq!((any(&slotted, 0), any(&slotted, REASON << 1)), (Err(TookAny::Other), Err(TookAny::Other)));
+    assert_eq!((slotted.take_one(), slotted.consumed(&scene)), (Some(Err(())), 2));
+    assert_eq!(any(&slotted, REASON), Ok((2, Behind::Completion, true)));
+    assert_eq!(any(&slotted, REASON), Ok((3, Behind::Nothing, true)));
+    assert_eq!((any(&slotted, REASON), slotted.qp.outstanding()), (Err(TookAny::Nothing), (17, 0)));
+    // A failure stays for the slow path; an entry that makes no sense is dropped.
+    slotted.complete(&scene, 4, Status::Flushed as u8);
+    assert_eq!(any(&slotted, REASON), Err(TookAny::Other));
+    assert_eq!(slotted.cq.poll_one().map(|completion| completion.cookie), Some(4));
+    slotted.complete(&scene, 4, 0);
+    slotted.complete(&scene, 5, 0);
+    assert_eq!(any(&slotted, REASON), Err(TookAny::Other));
+    assert_eq!((any(&slotted, REASON), slotted.cq.dropped()), (Ok((5, Behind::Nothing, true)), 1));
 }

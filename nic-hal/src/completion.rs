@@ -87,6 +87,13 @@ impl Reading<'_> {
         Some(Entry { identity, request, end, index: u64::from(self.head) })
     }
 
+    /// All of an entry. To be called before [`Reading::commit`], after which the device may write
+    /// another entry in its place.
+    #[inline(always)]
+    pub fn read(&self, entry: Entry) -> Cqe {
+        self.queue.read(entry)
+    }
+
     /// Skips `count` entries.
     #[inline(always)]
     pub fn advance(&mut self, count: u32) {
@@ -210,19 +217,35 @@ impl CompletionQueue {
         self.record.consumed(self.head);
     }
 
-    /// How many entries are written and not taken, counted up to `limit`.
+    /// Free-running index of the next entry.
+    pub fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Whether the entry at this distance from the next one is written.
+    #[inline(always)]
+    fn has_written(&self, distance: u32) -> bool {
+        let index = self.head.wrapping_add(distance);
+        is_written(self.ring.at(index)[3].load(Ordering::Acquire), index, self.shift)
+    }
+
+    /// How many entries are written and not taken, counted up to `limit`. The device writes in
+    /// order, so the search looks at a logarithmic number of entries.
     pub fn pending(&self, limit: u32) -> u32 {
         let limit = limit.min(self.ring.entries());
-        let mut count = 0;
-        while count < limit {
-            let index = self.head.wrapping_add(count);
-            let last = self.ring.at(index)[3].load(Ordering::Acquire);
-            if !is_written(last, index, self.shift) {
-                break;
+        // All entries before `written` are written; that at `free` is not, or is the limit.
+        let (mut written, mut free, mut step) = (0, limit, 1);
+        while written < free {
+            let at = if step < free - written { written + step - 1 } else { written + (free - written) / 2 };
+            if self.has_written(at) {
+                written = at + 1;
+                step = step.saturating_mul(2);
+            } else {
+                free = at;
+                step = 1;
             }
-            count += 1;
         }
-        count
+        written
     }
 
     /// Calls `each` with the entries that are written and not taken, oldest first.

@@ -42,6 +42,7 @@ mod transport;
 pub use completion::{CompletionQueue, CompletionRing, Entry, Reading};
 pub use error::{CommandError, Death, Error};
 pub use event::EventQueue;
+pub use mapped::Circle;
 pub use memory::{DeviceMemory, Lease};
 pub use nic::Nic;
 pub use objects::send_blocks;

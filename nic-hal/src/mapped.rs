@@ -141,7 +141,7 @@ impl FifoRegisters {
 }
 
 /// A power of two of values in the driver's own memory, found by free-running index.
-pub(crate) struct Circle<T> {
+pub struct Circle<T> {
     places: Box<[T]>,
     mask: u32,
 }
@@ -157,12 +157,34 @@ impl<T: Default> Circle<T> {
     }
 }
 
+impl<T: Clone> Circle<T> {
+    /// Copies of a value: `1 << log` of them, and 2^30 at most.
+    pub fn filled(log: u32, value: &T) -> Result<Circle<T>, Error> {
+        let count = 1u32 << log.min(30);
+        let mut places = Vec::new();
+        places.try_reserve_exact(count as usize).map_err(|_| Error::OutOfMemory)?;
+        places.resize(count as usize, value.clone());
+        Ok(Circle { places: places.into_boxed_slice(), mask: count - 1 })
+    }
+}
+
 impl<T> Circle<T> {
     /// The value at the free-running index `index`.
     #[inline(always)]
-    pub(crate) fn at(&self, index: u32) -> &T {
-        // SAFETY: there are `mask + 1` places, a number that does not change after `new`.
+    pub fn at(&self, index: u32) -> &T {
+        // SAFETY: there are `mask + 1` places, a number that does not change.
         unsafe { self.places.get_unchecked((index & self.mask) as usize) }
+    }
+
+    /// As [`Circle::at`].
+    pub fn at_mut(&mut self, index: u32) -> &mut T {
+        let place = (index & self.mask) as usize;
+        &mut self.places[place]
+    }
+
+    /// The number of values.
+    pub fn count(&self) -> u32 {
+        self.mask + 1
     }
 }
 

@@ -146,6 +146,7 @@ impl SharedReceiveQueue {
     }
 
     /// Retires the receive that a completion names. `None` if no such receive is outstanding.
+    #[inline]
     pub fn retire(&mut self, tag: u32) -> Option<Retired> {
         let slot = self.slots.get_mut((tag & self.slot_mask) as usize)?;
         if slot.tag != Some(tag) {
@@ -156,6 +157,11 @@ impl SharedReceiveQueue {
         // The list was created with room for every slot.
         self.free.push_back(tag.wrapping_add(self.slot_mask).wrapping_add(1));
         Some(retired)
+    }
+
+    /// Whether the receive that a completion names is outstanding.
+    pub fn has(&self, tag: u32) -> bool {
+        self.slots.get((tag & self.slot_mask) as usize).is_some_and(|slot| slot.tag == Some(tag))
     }
 
     /// How many receives are outstanding.

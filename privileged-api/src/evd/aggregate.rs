@@ -21,14 +21,18 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use kernel_agent::TookAny;
 use platform::sync::Mutex;
 
 use super::take::Taken;
 use super::{Control, Evd, Feed, Queue};
+use crate::event::{DtoCompletion, Event};
 use crate::status::{Error, Result};
 
 /// The number of events that are taken before all EVDs are checked again.
 const ROUND: usize = 16;
+/// The most EVDs that are checked while the lock is held once.
+const CHUNK: usize = 32;
 
 pub(crate) struct Aggregate {
     /// The aggregate's events name the simple EVD that notified. If false, the aggregate returns
@@ -39,6 +43,8 @@ pub(crate) struct Aggregate {
 
 struct State {
     seats: Vec<Option<Member>>,
+    /// Seats that are empty again.
+    free: Vec<usize>,
     /// Seats of the EVDs that notified, in the order in which they did. Each seat appears once.
     ready: VecDeque<usize>,
     /// The seat at which the next check of all EVDs begins.
@@ -101,8 +107,8 @@ pub(super) enum Look {
 
 impl Aggregate {
     pub(super) fn new(names: bool) -> Aggregate {
-        let state = State { seats: Vec::new(), ready: VecDeque::new(), next: 0, taken: 0, reserved: 0 };
-        Aggregate { names, state: Mutex::new(state) }
+        let (seats, free, ready) = (Vec::new(), Vec::new(), VecDeque::new());
+        Aggregate { names, state: Mutex::new(State { seats, free, ready, next: 0, taken: 0, reserved: 0 }) }
     }
 
     pub(super) fn names(&self) -> bool {
@@ -114,8 +120,10 @@ impl Aggregate {
         let mut state = self.state.lock();
         let reserved = state.reserved + 1;
         state.seats.try_reserve(reserved).map_err(|_| Error::Resources)?;
-        let more = state.seats.len() + reserved - state.ready.len();
-        state.ready.try_reserve(more).map_err(|_| Error::Resources)?;
+        let all = state.seats.len() + reserved;
+        let (ready, free) = (all - state.ready.len(), all - state.free.len());
+        state.ready.try_reserve(ready).map_err(|_| Error::Resources)?;
+        state.free.try_reserve(free).map_err(|_| Error::Resources)?;
         state.reserved = reserved;
         Ok(())
     }
@@ -130,7 +138,7 @@ impl Aggregate {
         let mut state = self.state.lock();
         state.reserved -= 1;
         let member = Some(Member { sevd: sevd.clone(), ready: false });
-        let seat = match state.seats.iter().position(Option::is_none) {
+        let seat = match state.free.pop() {
             Some(free) => {
                 state.seats[free] = member;
                 free
@@ -148,8 +156,12 @@ impl Aggregate {
         let left = {
             let mut state = self.state.lock();
             let Some(seat) = state.seat(sevd) else { return };
-            state.ready.retain(|other| *other != seat);
-            state.seats.get_mut(seat).and_then(Option::take)
+            let left = state.seats.get_mut(seat).and_then(Option::take);
+            if left.as_ref().is_some_and(|member| member.ready) {
+                state.ready.retain(|other| *other != seat);
+            }
+            state.free.push(seat);
+            left
         };
         drop(left);
     }
@@ -159,6 +171,7 @@ impl Aggregate {
         let seats = {
             let mut state = self.state.lock();
             state.ready.clear();
+            state.free.clear();
             core::mem::take(&mut state.seats)
         };
         drop(seats);
@@ -174,16 +187,14 @@ impl Aggregate {
 
     /// Takes an event of an EVD that notified. `shared` says that there are other waiters: the EVD
     /// is then armed, so that its next event wakes them.
-    pub(super) fn take_notified(&self, look: Look, shared: bool) -> Option<Taken> {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
+    pub(super) fn take_notified(&self, look: Look, shared: bool, soft: &mut Option<Event>) -> Option<Taken> {
         let mut looked = look == Look::Notified;
-        if !looked && state.taken >= ROUND {
-            state.look_at_all();
+        if !looked && self.state.lock().taken >= ROUND {
+            self.look_at_all();
             looked = true;
         }
         loop {
-            if let Some(taken) = self.take_from_ready(state, shared) {
+            if let Some(taken) = self.take_from_ready(&mut self.state.lock(), shared, soft) {
                 return Some(taken);
             }
             // The EVDs that notified may be empty by now, but another EVD may have an event that
@@ -191,12 +202,12 @@ impl Aggregate {
             if core::mem::replace(&mut looked, true) {
                 return None;
             }
-            state.look_at_all();
+            self.look_at_all();
         }
     }
 
     /// Takes an event of the first EVD in `ready` that still meets the notification criteria.
-    fn take_from_ready(&self, state: &mut State, shared: bool) -> Option<Taken> {
+    fn take_from_ready(&self, state: &mut State, shared: bool, soft: &mut Option<Event>) -> Option<Taken> {
         // The loop checks each EVD at most twice, so it ends even if the device keeps writing
         // completions.
         for _ in 0..2 * state.ready.len() {
@@ -206,7 +217,7 @@ impl Aggregate {
             let sevd = &member.sevd;
             let taken = match self.names {
                 true => sevd.notified().then_some(Taken::Name(sevd.handle)),
-                false => sevd.take_if_notified(Look::All),
+                false => sevd.take_if_notified(Look::All, soft),
             };
             let again = match (&taken, self.names) {
                 _ if !sevd.is_enabled() => false,
@@ -233,30 +244,95 @@ impl Aggregate {
     }
 
     /// Takes the oldest event of the next EVD that has one, whether or not it meets the criteria.
-    pub(super) fn take_any(&self) -> Option<Taken> {
-        let mut state = self.state.lock();
-        let seats = state.seats.len();
-        for offset in 0..seats {
-            let seat = (state.next + offset) % seats;
-            let Some(Some(member)) = state.seats.get(seat) else { continue };
-            let taken = member.sevd.take();
+    pub(super) fn take_any(&self, soft: &mut Option<Event>) -> Option<Taken> {
+        self.search(|state, seat| {
+            let taken = state.member(seat)?.sevd.take(soft);
             if taken.is_some() {
                 state.count_taken(seat);
-                return taken;
+            }
+            taken
+        })
+    }
+
+    /// As [`Aggregate::take_any`], if the next event is a success of an EVD near the seat of the
+    /// last event; passes it to `put`. False for an aggregate whose events name the EVDs.
+    #[inline(always)]
+    pub(super) fn take_success(&self, mut put: impl FnMut(DtoCompletion)) -> bool {
+        if self.names {
+            return false;
+        }
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let mut seat = state.next;
+        for _ in 0..CHUNK.min(state.seats.len()) {
+            if seat >= state.seats.len() {
+                seat = 0;
+            }
+            let Some(member) = state.member(seat) else {
+                seat += 1;
+                continue;
+            };
+            let Queue::Dto(queue) = &member.sevd.queue else { return false };
+            match queue.take_success(&mut put) {
+                TookAny::Taken { .. } => {
+                    state.count_taken(seat);
+                    return true;
+                }
+                TookAny::Nothing => seat += 1,
+                TookAny::Other => return false,
             }
         }
-        None
+        false
+    }
+
+    /// Calls `each` with the seats until it returns something; begins behind the seat of the last
+    /// event. Releases the lock after each [`CHUNK`] seats, so that no thread waits long for it.
+    fn search<R>(&self, mut each: impl FnMut(&mut State, usize) -> Option<R>) -> Option<R> {
+        let (mut first, mut passed) = (None, 0);
+        loop {
+            let mut state = self.state.lock();
+            let seats = state.seats.len();
+            let first = *first.get_or_insert(state.next);
+            for _ in 0..CHUNK {
+                if passed >= seats {
+                    return None;
+                }
+                let found = each(&mut state, (first + passed) % seats);
+                if found.is_some() {
+                    return found;
+                }
+                passed += 1;
+            }
+        }
+    }
+
+    /// Appends all enabled EVDs that meet the notification criteria to those that notified.
+    fn look_at_all(&self) {
+        self.state.lock().taken = 0;
+        let _: Option<()> = self.search(|state, seat| {
+            let member = state.member(seat)?;
+            if !member.ready && member.sevd.is_enabled() && member.sevd.notified() {
+                state.enqueue(seat);
+            }
+            None
+        });
     }
 
     /// Whether an EVD meets the notification criteria.
     pub(super) fn notified(&self) -> bool {
-        let mut state = self.state.lock();
-        state.look_at_all();
-        state
-            .ready
-            .iter()
-            .filter_map(|seat| state.seats.get(*seat)?.as_ref())
-            .any(|member| member.sevd.notified())
+        self.look_at_all();
+        // Bounded, as in `take_from_ready`.
+        let most = self.state.lock().ready.len();
+        (0..most).any(|_| {
+            let mut state = self.state.lock();
+            let Some(&seat) = state.ready.front() else { return false };
+            let notified = state.member(seat).is_some_and(|member| member.sevd.notified());
+            // Another EVD is looked at next; this one keeps its turn among those that notify.
+            if !notified {
+                state.ready.rotate_left(1);
+            }
+            notified
+        })
     }
 
     /// Whether a dequeue would find nothing.
@@ -264,20 +340,26 @@ impl Aggregate {
         if self.names {
             return !self.notified();
         }
-        let state = self.state.lock();
-        state.seats.iter().flatten().all(|member| member.sevd.is_empty())
+        let full =
+            |state: &mut State, seat| state.member(seat).filter(|member| !member.sevd.is_empty()).map(|_| ());
+        self.search(full).is_none()
     }
 
     /// Arms all enabled EVDs: each announces its next event.
     pub(super) fn arm(&self) {
-        let state = self.state.lock();
-        for member in state.seats.iter().flatten().filter(|member| member.sevd.is_enabled()) {
-            member.sevd.arm();
-        }
+        let _: Option<()> = self.search(|state, seat| {
+            state.member(seat).filter(|member| member.sevd.is_enabled())?.sevd.arm();
+            None
+        });
     }
 }
 
 impl State {
+    /// The EVD in a seat.
+    fn member(&self, seat: usize) -> Option<&Member> {
+        self.seats.get(seat)?.as_ref()
+    }
+
     /// The seat of an EVD, if it has one.
     fn seat(&self, sevd: &Evd) -> Option<usize> {
         let seat = sevd.seat.load(Ordering::Relaxed);
@@ -292,22 +374,6 @@ impl State {
             && !core::mem::replace(&mut member.ready, true)
         {
             self.ready.push_back(seat);
-        }
-    }
-
-    /// Appends all enabled EVDs that meet the notification criteria to those that notified.
-    fn look_at_all(&mut self) {
-        self.taken = 0;
-        let seats = self.seats.len();
-        for offset in 0..seats {
-            let seat = (self.next + offset) % seats;
-            if let Some(Some(member)) = self.seats.get(seat)
-                && !member.ready
-                && member.sevd.is_enabled()
-                && member.sevd.notified()
-            {
-                self.enqueue(seat);
-            }
         }
     }
 

@@ -1,17 +1,18 @@
 //! Taking events (page it_evd_dequeue): a single event, or many completions at once; and the
 //! effects of a failed completion.
 
-use kernel_agent::{Completion, CompletionStatus, Took};
+use kernel_agent::{Behind, Completion, CompletionStatus, Took, TookAny};
 
 use super::callback::Origin;
 use super::{Evd, Queue, dto};
+use crate::closed;
 use crate::event::{DtoCompletion, Event};
 use crate::handle::{EpHandle, EvdHandle};
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
 /// The most completions that are taken while the lock is held once.
-const CHUNK: usize = 16;
+const CHUNK: usize = 64;
 
 impl Ia {
     /// Takes the oldest event. An aggregate with
@@ -33,7 +34,7 @@ impl Ia {
         match core.evd_slots.get(evd.as_raw()).map(|slot| slot.take(evd.as_raw())) {
             Some(Took::Done(done)) => Ok(Event::Dto(dto::plain(done, evd))),
             Some(Took::Nothing) => Err(Error::QueueEmpty),
-            Some(Took::Other) | None => self.dequeue_any(evd),
+            Some(Took::Other) | None => self.dequeue_other(evd),
         }
     }
 
@@ -52,6 +53,26 @@ impl Ia {
         }
     }
 
+    /// Takes the oldest completion if it is a success, plain or not, from an EVD that may have a
+    /// callback. Everything else takes the slow path. Marked cold so that the code of the fast path
+    /// is not interrupted.
+    #[cold]
+    #[inline(never)]
+    fn dequeue_other(&self, evd: EvdHandle) -> Result<Event> {
+        let core = self.core();
+        let Some(slot) = core.evd_slots.get(evd.as_raw()) else { return self.dequeue_any(evd) };
+        match slot.take_any(evd.as_raw(), closed::CALLBACK, |taken| dto::success(taken, evd)) {
+            TookAny::Taken { value, behind, closed } => {
+                // The callback is armed when the last event was taken.
+                if closed && behind != Behind::Completion {
+                    core.after_last(evd);
+                }
+                Ok(Event::Dto(value))
+            }
+            _ => self.dequeue_any(evd),
+        }
+    }
+
     /// The slow path: takes the oldest event of any kind, or determines the error.
     #[inline(never)]
     fn dequeue_any(&self, evd: EvdHandle) -> Result<Event> {
@@ -60,9 +81,26 @@ impl Ia {
         if evd.is_captive() {
             return Err(Error::InvalidEvdState);
         }
-        let event = evd.take().map(|taken| core.event(&evd, taken));
-        core.after_taking(&evd, event.is_none());
-        event.ok_or(Error::QueueEmpty)
+        if let Some(aggregate) = evd.aggregate() {
+            let mut event = Err(Error::QueueEmpty);
+            if aggregate.take_success(|taken| event = Ok(Event::Dto(taken))) {
+                core.after_taking(&evd, false);
+                return event;
+            }
+        }
+        self.dequeue_slow(core, &evd)
+    }
+
+    /// Takes the oldest event of any kind.
+    #[inline(never)]
+    fn dequeue_slow(&self, core: &Core, evd: &Evd) -> Result<Event> {
+        let mut soft = None;
+        let taken = evd.take(&mut soft);
+        core.after_taking(evd, taken.is_none());
+        match taken {
+            Some(taken) => core.event(evd, &taken, soft).ok_or(Error::QueueEmpty),
+            None => Err(Error::QueueEmpty),
+        }
     }
 
     /// The slow path, after the fast path took `taken` completions: takes completions of any kind,
@@ -108,6 +146,14 @@ impl Core {
         match (self.evd_slots.get(evd.as_raw()), into.get_mut(..at_once)) {
             (Some(slot), Some(chunk)) => slot.take_n(evd.as_raw(), chunk, |done| dto::plain(done, evd)),
             _ => (0, true),
+        }
+    }
+
+    /// Updates the callback after a consumer took what may be the last event.
+    #[inline(never)]
+    fn after_last(&self, evd: EvdHandle) {
+        if let Some(evd) = self.evds.get(evd.as_raw()) {
+            self.after_taking(&evd, false);
         }
     }
 

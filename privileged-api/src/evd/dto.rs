@@ -1,7 +1,7 @@
 //! The queue of an EVD for completions: the NIC's CQ, and a stage that holds completions that were
 //! taken from the CQ ahead of the consumer.
 //!
-//! A plain dequeue takes from the CQ. A wait or a callback with a threshold other than one has to
+//! A dequeue takes from the CQ. A wait or a callback with a threshold other than one has to
 //! determine whether a notification event is queued. It moves completions from the CQ to the stage
 //! and counts them there. So the notification is part of the queued event, as appendix A requires.
 //!
@@ -14,7 +14,7 @@
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-use kernel_agent::{Arm, Completion, CompletionFlags, CompletionStatus, Cq, CqSlot, Done};
+use kernel_agent::{Arm, Completion, CompletionFlags, CompletionStatus, Cq, CqSlot, Done, TookAny};
 use platform::sync::Mutex;
 
 use crate::closed;
@@ -88,6 +88,23 @@ impl DtoQueue {
 
     /// Takes the oldest completion.
     pub(crate) fn take(&self) -> Option<Completion> {
+        match self.slot.take_any(self.handle.as_raw(), closed::CALLBACK | closed::CAPTIVE, |taken| *taken) {
+            TookAny::Taken { value, .. } => Some(value),
+            TookAny::Nothing => None,
+            TookAny::Other => self.take_staged(),
+        }
+    }
+
+    /// Takes the oldest completion if it is a success and in the CQ, and passes its event to `put`.
+    #[inline(always)]
+    pub(crate) fn take_success(&self, put: impl FnOnce(DtoCompletion)) -> TookAny<()> {
+        let (evd, but) = (self.handle, closed::CALLBACK | closed::CAPTIVE);
+        self.slot.take_any(evd.as_raw(), but, |taken| put(success(taken, evd)))
+    }
+
+    /// Takes the oldest completion: from the stage, or a failure.
+    #[inline(never)]
+    fn take_staged(&self) -> Option<Completion> {
         let mut stage = self.stage.lock();
         match self.pop(&mut stage) {
             None => self.cq.poll_one(),
@@ -105,24 +122,28 @@ impl DtoQueue {
 
     /// Whether a notification event or `threshold` completions are queued (0: never by count).
     pub(crate) fn notified(&self, threshold: usize) -> bool {
+        // With a threshold of 1 each completion decides, so all of them can stay in the CQ.
+        if threshold == 1 {
+            return !self.is_empty();
+        }
         let mut stage = self.stage.lock();
-        // With a threshold of 1, one completion decides. It costs less to take the others directly
-        // from the CQ.
-        self.fill(&mut stage, if threshold == 1 { 1 } else { usize::MAX });
+        self.fill(&mut stage, usize::MAX);
         stage.notified(threshold)
     }
 
     /// The number of completions that are queued.
     pub(crate) fn len(&self) -> usize {
         let mut stage = self.stage.lock();
+        if let Some(waiting) = self.cq.completions() {
+            return stage.ready.len() + waiting as usize;
+        }
         self.fill(&mut stage, usize::MAX);
         stage.ready.len() + self.cq.pending(u32::MAX) as usize
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        let mut stage = self.stage.lock();
-        self.fill(&mut stage, 1);
-        stage.ready.is_empty()
+        let stage = self.stage.lock();
+        stage.ready.is_empty() && !self.cq.has_completion()
     }
 
     pub(crate) fn arm(&self) {
@@ -227,6 +248,25 @@ pub(crate) fn plain(done: Done, evd: EvdHandle) -> DtoCompletion {
         transferred_length: done.length,
         flags: DtoUdFlags::empty(),
         ud_ep_id: 0,
+        unlinked_mr_handle: Handle::NULL,
+    }
+}
+
+/// The event for a success that unlinked nothing.
+#[inline(always)]
+pub(crate) fn success(completion: &Completion, evd: EvdHandle) -> DtoCompletion {
+    let event_number = EventType(completion.data & tag::EVENT);
+    let datagram = event_number == EventType::DTO_UD_RECV_CMPL;
+    let header = datagram && completion.flags.contains(CompletionFlags::GRH);
+    DtoCompletion {
+        event_number,
+        dto_status: DtoStatus::Success,
+        evd,
+        ep: EpHandle::from_raw(completion.context),
+        cookie: completion.cookie,
+        transferred_length: completion.length,
+        flags: if header { DtoUdFlags::IB_GRH_PRESENT } else { DtoUdFlags::empty() },
+        ud_ep_id: if datagram { completion.source_or_field } else { 0 },
         unlinked_mr_handle: Handle::NULL,
     }
 }

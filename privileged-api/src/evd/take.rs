@@ -4,19 +4,17 @@
 use kernel_agent::Completion;
 
 use super::aggregate::Look;
+use super::queue::SoftQueue;
 use super::{Evd, Queue, dto};
 use crate::event::{DtoStatus, Event};
 use crate::handle::EvdHandle;
 use crate::ia::Core;
 
-/// What was taken from an EVD.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "boxing would allocate on each dequeue; the value lives only until it is returned"
-)]
+/// What was taken from an EVD. Small, since it is copied from call to call; an event that software
+/// made is large, and goes to a place that the caller provides.
 pub(super) enum Taken {
     /// An event that software made.
-    Soft(Event),
+    Soft,
     /// A completion, and the EVD on which it was queued.
     Completion(EvdHandle, Completion),
     /// A notification that names this EVD.
@@ -24,23 +22,23 @@ pub(super) enum Taken {
 }
 
 impl Evd {
-    /// Takes the oldest event.
-    pub(super) fn take(&self) -> Option<Taken> {
+    /// Takes the oldest event; one that software made goes to `soft`.
+    pub(super) fn take(&self, soft: &mut Option<Event>) -> Option<Taken> {
         match &self.queue {
-            Queue::Soft(queue) => self.take_soft(queue).map(Taken::Soft),
+            Queue::Soft(queue) => self.take_into(queue, soft),
             Queue::Dto(queue) => Some(Taken::Completion(self.handle, queue.take()?)),
             Queue::Aggregate(aggregate) if aggregate.names() => {
-                aggregate.take_notified(Look::All, self.waiters() > 0)
+                aggregate.take_notified(Look::All, self.waiters() > 0, soft)
             }
-            Queue::Aggregate(aggregate) => aggregate.take_any(),
+            Queue::Aggregate(aggregate) => aggregate.take_any(soft),
         }
     }
 
     /// Takes the oldest event if the notification criteria are present. `look` applies only to an
     /// aggregate. The caller is one of the aggregate's waiters.
-    pub(super) fn take_if_notified(&self, look: Look) -> Option<Taken> {
+    pub(super) fn take_if_notified(&self, look: Look, soft: &mut Option<Event>) -> Option<Taken> {
         match &self.queue {
-            Queue::Soft(queue) => self.take_soft(queue).map(Taken::Soft),
+            Queue::Soft(queue) => self.take_into(queue, soft),
             Queue::Dto(queue) => {
                 let completion = match self.threshold() {
                     1 => queue.take()?,
@@ -48,24 +46,31 @@ impl Evd {
                 };
                 Some(Taken::Completion(self.handle, completion))
             }
-            Queue::Aggregate(aggregate) => aggregate.take_notified(look, self.waiters() > 1),
+            Queue::Aggregate(aggregate) => aggregate.take_notified(look, self.waiters() > 1, soft),
         }
+    }
+
+    #[inline(never)]
+    fn take_into(&self, queue: &SoftQueue, soft: &mut Option<Event>) -> Option<Taken> {
+        *soft = self.take_soft(queue);
+        soft.is_some().then_some(Taken::Soft)
     }
 }
 
 impl Core {
     /// Makes the event that was taken from `evd`, and applies the effects of a failed completion.
-    /// The caller holds no lock.
-    pub(super) fn event(&self, evd: &Evd, taken: Taken) -> Event {
+    /// `None` only if `soft` is missing. The caller holds no lock.
+    #[inline(always)]
+    pub(super) fn event(&self, evd: &Evd, taken: &Taken, soft: Option<Event>) -> Option<Event> {
         match taken {
-            Taken::Soft(event) => event,
-            Taken::Name(sevd) => Event::AevdNotification { aevd: evd.handle, sevd },
+            Taken::Soft => soft,
+            Taken::Name(sevd) => Some(Event::AevdNotification { aevd: evd.handle, sevd: *sevd }),
             Taken::Completion(sevd, completion) => {
-                let event = dto::event(&completion, sevd, &self.owners);
+                let event = dto::event(completion, *sevd, &self.owners);
                 if event.dto_status != DtoStatus::Success {
-                    self.completion_failed(&completion);
+                    self.completion_failed(completion);
                 }
-                Event::Dto(event)
+                Some(Event::Dto(event))
             }
         }
     }

@@ -6,6 +6,7 @@
 use alloc::sync::Arc;
 use core::time::Duration;
 
+use kernel_agent::{Behind, TookAny};
 use platform::{Instant, Wake};
 
 use super::aggregate::{Aggregate, Look};
@@ -111,6 +112,36 @@ impl Ia {
         core.shared.not_in_callback()?;
         let evd = core.evds.get(evd.as_raw()).ok_or(Error::InvalidEvd)?;
         let _waiter = Waiter::enter(&evd)?;
+        if let Queue::Dto(queue) = &evd.queue
+            && evd.threshold() == 1
+        {
+            let mut event = Err(Error::QueueEmpty.into());
+            let took = queue.take_success(|taken| event = Ok((Event::Dto(taken), 0)));
+            if let (TookAny::Taken { behind, .. }, Ok((_, nmore))) = (took, &mut event) {
+                if behind != Behind::Nothing {
+                    *nmore = evd.len();
+                }
+                return event;
+            }
+        }
+        self.wait_slow(core, &evd, timeout)
+    }
+
+    /// Waits for an event of any kind.
+    #[inline(never)]
+    fn wait_slow(&self, core: &Arc<Core>, evd: &Evd, timeout: u64) -> Result<(Event, usize), WaitError> {
+        let mut soft = None;
+        if let Some(taken) = evd.take_if_notified(Look::All, &mut soft)
+            && let Some(event) = core.event(evd, &taken, soft)
+        {
+            return Ok((event, evd.len()));
+        }
+        self.wait_longer(core, evd, timeout)
+    }
+
+    /// Goes on with a wait that found no event at first.
+    #[inline(never)]
+    fn wait_longer(&self, core: &Arc<Core>, evd: &Evd, timeout: u64) -> Result<(Event, usize), WaitError> {
         let now = core.shared.platform.now();
         let deadline = match timeout {
             TIMEOUT_INFINITE => None,
@@ -119,8 +150,9 @@ impl Ia {
         let mut spin_until = now + SPIN;
         let mut look = Look::All;
         let take = |look| {
-            let event = core.event(&evd, evd.take_if_notified(look)?);
-            Some((event, evd.len()))
+            let mut soft = None;
+            let taken = evd.take_if_notified(look, &mut soft)?;
+            Some((core.event(evd, &taken, soft)?, evd.len()))
         };
         loop {
             let seen = evd.signal.value();
