@@ -55,7 +55,7 @@ impl SegmentLimits {
 
 impl SendSlot {
     /// Posts a Send, RDMA Write or RDMA Read of one segment, if `handle` is the slot's and the slot
-    /// is open.
+    /// is open. `make` makes the request, or refuses; it runs under the slot's lock, at the end.
     ///
     /// `None`: nothing was posted, for a reason that [`Qp::post`] finds.
     #[inline(always)]
@@ -63,15 +63,14 @@ impl SendSlot {
         &self,
         handle: u64,
         limit: impl Fn(&SegmentLimits) -> u32,
-        request: &Request,
-        segment: Segment,
+        make: impl FnOnce() -> Option<(Request, Segment)>,
     ) -> Option<()> {
         let mut guard = self.try_lock(handle)?;
         let sender = guard.queue()?;
         if limit(&sender.limits) == 0 {
             return None;
         }
-        sender.queue.post_single(&sender.sends, request, segment).ok()
+        sender.queue.post_single(&sender.sends, make).ok()
     }
 
     /// Posts a Send, RDMA Write or RDMA Read of any number of segments, as
@@ -124,14 +123,13 @@ impl SendBatch<'_> {
     pub fn write_single(
         &mut self,
         limit: impl Fn(&SegmentLimits) -> u32,
-        request: &Request,
-        segment: Segment,
+        make: impl FnOnce() -> Option<(Request, Segment)>,
     ) -> Option<()> {
         let Sender { queue, sends, limits } = &*self.sender;
         if limit(limits) == 0 {
             return None;
         }
-        queue.write_single_behind(sends, &mut self.unposted, request, segment)
+        queue.write_single_behind(sends, &mut self.unposted, make)
     }
 
     /// Writes a Send, RDMA Write or RDMA Read behind those that were written before.

@@ -148,7 +148,7 @@ impl Slotted {
 
     fn post(&self, pass: u64, limit: fn(&SegmentLimits) -> u32, cookie: u64) -> Option<()> {
         let segment = Segment { addr: 0, length: 100, key: 0 };
-        self.sends.post_single(pass, limit, &read(cookie, 3), segment)
+        self.sends.post_single(pass, limit, || Some((read(cookie, 3), segment)))
     }
 
     /// Completes the request with this tag.

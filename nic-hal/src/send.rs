@@ -131,16 +131,19 @@ impl SendQueue {
 
     /// Writes and publishes a Send, Write or Read of one segment, and makes it known to the device:
     /// the fast path of [`SendQueue::push`] and [`SendQueue::ring`].
+    ///
+    /// `make` makes the request, or refuses. It is called last: what the poster still needs to post
+    /// in another way then takes no register while the request is written.
     #[inline(always)]
     pub fn post_single(
         &self,
         outstanding: &Outstanding,
-        request: &Request,
-        segment: Segment,
+        make: impl FnOnce() -> Option<(Request, Segment)>,
     ) -> Result<(), Refused> {
         let tag = outstanding.next().ok_or(Refused::Full)?;
+        let (request, segment) = make().ok_or(Refused::Segment)?;
         let tail = self.tail.load(Ordering::Relaxed);
-        self.write_single(outstanding, tag, tail, request, segment)?;
+        self.write_single(outstanding, tag, tail, &request, segment)?;
         self.post(outstanding, tag.wrapping_add(1), tail.wrapping_add(1));
         Ok(())
     }
@@ -207,19 +210,19 @@ impl SendQueue {
         Ok(())
     }
 
-    /// As [`SendQueue::write_behind`], for one segment. `None` for a reason that
-    /// [`SendQueue::write_behind`] finds.
+    /// As [`SendQueue::write_behind`], for one segment; `make` is as in [`SendQueue::post_single`].
+    /// `None` for a reason that [`SendQueue::write_behind`] finds.
     #[inline(always)]
     pub fn write_single_behind(
         &self,
         outstanding: &Outstanding,
         unposted: &mut Unposted,
-        request: &Request,
-        segment: Segment,
+        make: impl FnOnce() -> Option<(Request, Segment)>,
     ) -> Option<()> {
         let Unposted { tag, tail, room } = *unposted;
         let room = room.checked_sub(1)?;
-        self.write_single(outstanding, tag, tail, request, segment).ok()?;
+        let (request, segment) = make()?;
+        self.write_single(outstanding, tag, tail, &request, segment).ok()?;
         *unposted = Unposted { tag: tag.wrapping_add(1), tail: tail.wrapping_add(1), room };
         Some(())
     }

@@ -85,10 +85,25 @@ impl EpRef<'_> {
             // Two calls: in the first one the number of segments is known and takes no register.
             [one] => match ia.post_single::<K>(slot, ep, one, cookie, flags, remote) {
                 Some(()) => Ok(()),
-                None => ia.post_any::<K>(ep, from_ref(one), cookie, flags, addr, key),
+                None => self.post_one_slowly::<K>(one, cookie, flags, addr, key),
             },
             _ => ia.post_any::<K>(ep, segments, cookie, flags, addr, key),
         }
+    }
+
+    /// Posts a request of one segment. Takes the endpoint by reference, which saves the fast path
+    /// registers.
+    #[cold]
+    #[inline(never)]
+    fn post_one_slowly<K: Kind>(
+        &self,
+        segment: &LmrTriplet,
+        cookie: u64,
+        flags: DtoFlags,
+        addr: u64,
+        key: u32,
+    ) -> Result<()> {
+        self.ia.post_any::<K>(self.ep, from_ref(segment), cookie, flags, addr, key)
     }
 
     /// Posts a Send. As [`Ia::post_send`], with the same errors.
@@ -199,12 +214,12 @@ impl Batch<'_> {
         flags: DtoFlags,
         remote: Remote,
     ) -> Result<()> {
-        if let [one] = segments
-            && let Ok(request) = K::request(cookie, flags, remote)
-            && let Some(one) = self.ia.core().plain_segment(one)
-            && self.inner.write_single(K::in_slot, &request, one).is_some()
-        {
-            return Ok(());
+        if let [one] = segments {
+            let core = self.ia.core();
+            let make = || Some((K::request(cookie, flags, remote).ok()?, core.plain_segment(one)?));
+            if self.inner.write_single(K::in_slot, make).is_some() {
+                return Ok(());
+            }
         }
         self.write_any::<K>(segments, cookie, flags, remote.addr, remote.key)
     }

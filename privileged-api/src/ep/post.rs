@@ -41,26 +41,21 @@ pub(crate) trait Kind {
     /// The request, without its segments. Fails if it cannot have these flags.
     #[inline(always)]
     fn request(cookie: u64, flags: DtoFlags, remote: Remote) -> Result<Request> {
-        let Some(&Encoded { data, flags }) = Self::FLAGS.get(flags.bits() as usize) else {
-            return Err(Error::InvalidDtoFlags);
+        let [data, flags] = match Self::FLAGS.get(flags.bits() as usize) {
+            Some(&word) if word != REFUSED => word.to_le_bytes(),
+            _ => return Err(Error::InvalidDtoFlags),
         };
-        if data == 0 {
-            return Err(Error::InvalidDtoFlags);
-        }
         let (shadow, flags) = (Shadow { cookie, data: u32::from(data) }, SendFlags::from_bits_retain(flags));
         Ok(Request { operation: Self::operation(remote), flags, shadow })
     }
 }
 
 /// The flags of a request in the forms in which they go on, looked up in a table instead of moved
-/// bit by bit.
-#[derive(Clone, Copy)]
-pub(crate) struct Encoded {
-    /// The data word of the completion; 0 if the kind cannot have these flags.
-    data: u8,
-    /// The device's flags.
-    flags: u8,
-}
+/// bit by bit: the data word of the completion in the lower byte, and the device's flags.
+pub(crate) type Encoded = u16;
+
+/// The kind cannot have these flags.
+const REFUSED: Encoded = 0;
 
 /// The bits that flags can have.
 const FLAG_BITS: u32 = DtoFlags::all().bits().ilog2() + 1;
@@ -68,12 +63,12 @@ const FLAG_BITS: u32 = DtoFlags::all().bits().ilog2() + 1;
 /// The table of a kind.
 const fn encoded(event: EventType, allowed: DtoFlags) -> [Encoded; 1 << FLAG_BITS] {
     assert!(event.0 != 0 && (event.0 | tag::NOTIFY) <= u8::MAX as u32);
-    let mut table = [Encoded { data: 0, flags: 0 }; 1 << FLAG_BITS];
+    let mut table = [REFUSED; 1 << FLAG_BITS];
     let mut bits = 0;
     while bits < table.len() {
         let flags = DtoFlags::from_bits_retain(bits as u32);
         if check_flags(flags, allowed).is_ok() {
-            table[bits] = Encoded { data: data(flags, event) as u8, flags: send_flags(flags).bits() };
+            table[bits] = u16::from_le_bytes([data(flags, event) as u8, send_flags(flags).bits()]);
         }
         bits += 1;
     }
@@ -210,8 +205,7 @@ impl Core {
     /// A segment in the device's form, if its handle names a region and its length fits.
     #[inline(always)]
     pub(crate) fn plain_segment(&self, triplet: &LmrTriplet) -> Option<Segment> {
-        let key = self.keys.find(triplet.lmr)?;
-        let length = u32::try_from(triplet.length).ok()?;
+        let (key, length) = self.keys.find_with_length(triplet.lmr, triplet.length)?;
         Some(Segment { addr: triplet.addr, length, key })
     }
 
@@ -324,9 +318,9 @@ impl Ia {
         flags: DtoFlags,
         remote: Remote,
     ) -> Option<()> {
-        let request = K::request(cookie, flags, remote).ok()?;
-        let segment = self.core().plain_segment(segment)?;
-        slot.post_single(ep.as_raw(), K::in_slot, &request, segment)
+        slot.post_single(ep.as_raw(), K::in_slot, || {
+            Some((K::request(cookie, flags, remote).ok()?, self.core().plain_segment(segment)?))
+        })
     }
 
     /// Posts any request, and returns the error if the request is not valid. The arguments are

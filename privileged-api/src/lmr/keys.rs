@@ -78,6 +78,16 @@ impl Keys {
         if (place ^ word) & UPPER == 0 { Some(place as u32) } else { None }
     }
 
+    /// The key of a region, and a length in 32 bits if it fits. One comparison decides both.
+    #[inline(always)]
+    pub(crate) fn find_with_length(&self, lmr: LmrHandle, length: u64) -> Option<(u32, u32)> {
+        let word = lmr.as_raw();
+        // As in `find`.
+        let index = (word as u32 ^ self.common) as usize;
+        let place = self.places.get(index)?.load(Ordering::Acquire);
+        if ((place ^ word) | length) & UPPER == 0 { Some((place as u32, length as u32)) } else { None }
+    }
+
     #[cold]
     fn other(&self, lmr: LmrHandle) -> u32 {
         if self.direct && lmr == LmrHandle::DIRECT { key::RESERVED } else { key::NONE }
