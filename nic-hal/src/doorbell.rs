@@ -37,9 +37,15 @@ impl Doorbell {
     #[inline(always)]
     pub(crate) fn ring(&self, tail: u32) {
         let [posted, armed] = self.record.words();
-        let fifo = &self.fifo;
+        // The references are made here: made in the closure, they would be read once more.
+        let (fifo, entries) = (&self.fifo, self.fifo.entries());
         if protocol::post(posted, armed, tail)
-            && protocol::push(fifo.tail(), |index| fifo.entry(index), fifo.event(), self.entry)
+            && protocol::push(
+                fifo.tail(),
+                |index| &entries[index as usize % entries.len()],
+                fifo.event(),
+                self.entry,
+            )
         {
             fifo.registers().kick();
         }

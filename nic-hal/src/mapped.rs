@@ -127,12 +127,12 @@ impl FifoRegisters {
         unsafe { self.base.byte_add(FIFO_EVENT).cast().as_ref() }
     }
 
-    /// The entry at the free-running index `index`.
+    /// The entries.
     #[inline(always)]
-    pub(crate) fn entry(&self, index: u32) -> &AtomicU32 {
-        let place = (index & (FIFO_ENTRIES - 1)) as usize;
-        // SAFETY: as in `tail`; the mask keeps the index below the number of entries.
-        unsafe { self.base.byte_add(FIFO).cast::<AtomicU32>().add(place).as_ref() }
+    pub(crate) fn entries(&self) -> &[AtomicU32; FIFO_ENTRIES as usize] {
+        // SAFETY: as in `tail`; the assertions above also check that all entries are within the
+        // register file.
+        unsafe { self.base.byte_add(FIFO).cast().as_ref() }
     }
 
     pub(crate) fn registers(&self) -> &Arc<Registers> {

@@ -216,7 +216,10 @@ impl Batch<'_> {
     ) -> Result<()> {
         if let [one] = segments {
             let core = self.ia.core();
-            let make = || Some((K::request(cookie, flags, remote).ok()?, core.plain_segment(one)?));
+            let make = || {
+                let segment = core.plain_segment(one)?;
+                Some((K::request(cookie, flags, remote).ok()?, segment))
+            };
             if self.inner.write_single(K::in_slot, make).is_some() {
                 return Ok(());
             }

@@ -319,7 +319,9 @@ impl Ia {
         remote: Remote,
     ) -> Option<()> {
         slot.post_single(ep.as_raw(), K::in_slot, || {
-            Some((K::request(cookie, flags, remote).ok()?, self.core().plain_segment(segment)?))
+            // The segment first: its look-up takes more registers.
+            let segment = self.core().plain_segment(segment)?;
+            Some((K::request(cookie, flags, remote).ok()?, segment))
         })
     }
 
