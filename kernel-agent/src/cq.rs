@@ -251,7 +251,7 @@ impl CqSlot {
         let Some(member) = members.find(entry.identity) else { return TookAny::Other };
         let cqe = reading.read(entry);
         reading.advance(1);
-        let more = reading.look().is_some();
+        let more = reading.waits();
         // As above, the device gets the room first.
         reading.commit();
         let Some(completion) = complete(member, &cqe) else {

@@ -87,6 +87,13 @@ impl Reading<'_> {
         Some(Entry { identity, request, end, index: u64::from(self.head) })
     }
 
+    /// Whether the next entry is written.
+    #[inline(always)]
+    pub fn waits(&self) -> bool {
+        let end = self.queue.ring.at(self.head)[3].load(Ordering::Acquire);
+        is_written(end, self.head, self.shift)
+    }
+
     /// All of an entry. To be called before [`Reading::commit`], after which the device may write
     /// another entry in its place.
     #[inline(always)]

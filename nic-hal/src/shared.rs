@@ -146,7 +146,7 @@ impl SharedReceiveQueue {
     }
 
     /// Retires the receive that a completion names. `None` if no such receive is outstanding.
-    #[inline]
+    #[inline(always)]
     pub fn retire(&mut self, tag: u32) -> Option<Retired> {
         let slot = self.slots.get_mut((tag & self.slot_mask) as usize)?;
         if slot.tag != Some(tag) {
