@@ -70,9 +70,9 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether a check succeeds.
-    pub fn passes(self) -> bool {
-        matches!(self, Verdict::Goal | Verdict::Pass)
+    /// Whether the count is as low as it was.
+    pub fn holds(self) -> bool {
+        matches!(self, Verdict::Goal | Verdict::Pass | Verdict::Floor)
     }
 
     /// The word in the table.
@@ -91,12 +91,10 @@ impl Verdict {
 pub fn verdict(row: &Row, count: f64, baseline: Option<f64>) -> Verdict {
     // Counts are shown and kept with one digit after the point; ratios need two.
     let at_most = |limit: f64| count <= limit + 0.005;
-    if row.floor.is_some_and(|floor| !at_most(floor)) {
-        return Verdict::Floor;
-    }
     match baseline {
         None => Verdict::New,
         Some(baseline) if !at_most(baseline * GROWTH) => Verdict::Grown,
+        Some(_) if row.floor.is_some_and(|floor| !at_most(floor)) => Verdict::Floor,
         Some(_) if row.goal.is_some_and(at_most) => Verdict::Goal,
         Some(_) => Verdict::Pass,
     }
@@ -146,6 +144,7 @@ mod tests {
             (106.0, Some(100.0), Verdict::Grown),
             (130.0, Some(129.0), Verdict::Pass),
             (131.0, Some(131.0), Verdict::Floor),
+            (131.0, Some(100.0), Verdict::Grown),
             (90.0, None, Verdict::New),
         ];
         for (count, baseline, expected) in verdicts {
