@@ -9,7 +9,7 @@ use crate::world::World;
 const REGIONS: usize = 10_000;
 /// Endpoints that are freed. The thread waits for the device meanwhile, so the counts differ, and
 /// the least one is taken.
-const FREED: usize = 16;
+const FREED: usize = 256;
 
 pub fn count(rows: &mut Recorder) {
     let world = World::new();
