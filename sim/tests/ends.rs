@@ -183,7 +183,11 @@ fn what_is_made_while_a_client_is_detached_is_destroyed() {
     each_seed(|world| {
         let node = Node::new(world);
         let client = node.client.clone();
-        let maker = node.spawn(move || assert_eq!(make_until_refused(&client), Error::Gone));
+        let maker = node.spawn(move || {
+            let refused = make_until_refused(&client);
+            // The end of the client may end a listening point before the call that stops it.
+            assert!(matches!(refused, Error::Gone | Error::ConnectionState), "{refused:?}");
+        });
         node.pause(world);
         node.client.detach();
         maker.join();
