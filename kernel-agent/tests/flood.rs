@@ -1,4 +1,4 @@
-//! A peer that floods QP1 gets no more than its share, and keeps nobody else from connecting.
+//! A peer that floods QP1 gets no more than its share, and other peers still connect.
 
 extern crate ferrovia_kernel_agent as kernel_agent;
 

@@ -327,7 +327,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // Requests that nobody dequeued end with their EVD.
+    // Requests that the consumer never dequeued end with their EVD.
     test("listen::requests_end_with_their_dispatcher", &["it_evd_free.B01", "it_evd_free.B05"], |f| {
         let connections = || f.setup.b.agent.counts().connections;
         let listener = f.listen_with(&f.b, ListenFlags::empty(), 1)?;
