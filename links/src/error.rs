@@ -1,0 +1,38 @@
+//! Why a link cannot be opened, or its description cannot be understood.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a link cannot be opened. The text is one line that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process listens on the path.
+    #[error("{}: another process listens here; end it, or choose another path", .0.display())]
+    InUse(PathBuf),
+    /// The path names something that is not a socket.
+    #[error("{}: this is not a socket; remove it, or choose another path", .0.display())]
+    NotASocket(PathBuf),
+    /// The path does not fit into a socket's address.
+    #[error("{}: the path is too long for a socket; choose a shorter one", .0.display())]
+    TooLong(PathBuf),
+    /// The operating system refused.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried, in the infinitive.
+        what: String,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> OpenError {
+        OpenError::System { what: what.into(), source: source.into() }
+    }
+}
+
+/// A description on the command line that cannot be understood: one line that says what is wrong
+/// and how it is written correctly.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SpecError(pub(crate) String);

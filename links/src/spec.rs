@@ -1,0 +1,92 @@
+//! A link's description on the command line.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::{Link, OpenError, SpecError, Stream, Unplugged};
+
+/// Which link to open.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LinkSpec {
+    /// `none`: no link.
+    None,
+    /// `stream:PATH`: listen at a UNIX socket.
+    Stream(PathBuf),
+    /// `stream-connect:PATH`: connect to a UNIX socket.
+    StreamConnect(PathBuf),
+}
+
+impl LinkSpec {
+    /// Opens the link.
+    pub fn open(&self) -> Result<Box<dyn Link + Send>, OpenError> {
+        Ok(match self {
+            LinkSpec::None => Box::new(Unplugged::new()),
+            LinkSpec::Stream(path) => Box::new(Stream::listen(path)?),
+            LinkSpec::StreamConnect(path) => Box::new(Stream::connect(path)?),
+        })
+    }
+}
+
+impl FromStr for LinkSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<LinkSpec, SpecError> {
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        let path = || match rest {
+            "" => Err(SpecError(format!("{kind} needs the path of a socket: {kind}:PATH"))),
+            path => Ok(PathBuf::from(path)),
+        };
+        match kind {
+            "none" if text == kind => Ok(LinkSpec::None),
+            "stream" => path().map(LinkSpec::Stream),
+            "stream-connect" => path().map(LinkSpec::StreamConnect),
+            _ => Err(SpecError(format!(
+                "{text:?} is no link; a link is none, stream:PATH or stream-connect:PATH"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for LinkSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LinkSpec::None => f.write_str("none"),
+            LinkSpec::Stream(path) => write!(f, "stream:{}", path.display()),
+            LinkSpec::StreamConnect(path) => write!(f, "stream-connect:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_is_read_and_written() {
+        for (text, spec) in [
+            ("none", LinkSpec::None),
+            ("stream:/tmp/a", LinkSpec::Stream("/tmp/a".into())),
+            ("stream:a:b", LinkSpec::Stream("a:b".into())),
+            ("stream-connect:x.sock", LinkSpec::StreamConnect("x.sock".into())),
+        ] {
+            assert_eq!(text.parse::<LinkSpec>().as_ref(), Ok(&spec));
+            assert_eq!(spec.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_link_gets_one_line_that_says_what_is_one() {
+        for (text, words) in [
+            ("", "a link is none, stream:PATH"),
+            ("tap:x", "\"tap:x\" is no link"),
+            ("none:x", "is no link"),
+            ("stream", "stream:PATH"),
+            ("stream:", "needs the path of a socket"),
+            ("stream-connect:", "stream-connect:PATH"),
+        ] {
+            let error = text.parse::<LinkSpec>().unwrap_err().to_string();
+            assert!(error.contains(words) && !error.contains('\n'), "{text:?}: {error}");
+        }
+    }
+}
