@@ -1,12 +1,14 @@
-//! RoCEv2 packets and InfiniBand management datagrams: parsing and emitting, without I/O.
+//! RoCEv2: packets and InfiniBand management datagrams, and the engines of the transport, without
+//! I/O.
 //!
 //! Each header has a `Header` (or `Body`), a zerocopy view with the layout of the specification,
 //! and a `Repr`, its decoded form, which is parsed from the view and emitted into it. Parsing never
-//! panics: for invalid bytes it returns an [`Error`] that names the field. No allocation, no unsafe
-//! code.
+//! panics: for invalid bytes it returns an [`Error`] that names the field. No unsafe code; only the
+//! engines allocate, when they are created.
 //!
 //! - [`wire`]: the headers of a RoCEv2 packet from Ethernet down to the ICRC, and the whole
 //!   [`wire::datagram`].
+//! - [`transport`]: what a requester and a responder do, packet by packet.
 //! - [`mad`] and [`cm`]: management datagrams and the connection manager's messages.
 //! - [`gid`], [`number`], [`service`], [`path`]: the names of ports, queue pairs, packets and
 //!   services, and the path between two ports.
@@ -17,6 +19,7 @@
 #![no_std]
 #![deny(missing_docs)]
 
+extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
@@ -27,6 +30,7 @@ pub mod mad;
 pub mod number;
 pub mod path;
 pub mod service;
+pub mod transport;
 pub mod wire;
 
 pub use error::Error;

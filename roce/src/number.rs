@@ -99,6 +99,11 @@ impl Psn {
         ((self.0.wrapping_sub(earlier.0) << 8) as i32) >> 8
     }
 
+    /// How many numbers `start` has to be increased by to become this one, from 0 to 2^24 - 1.
+    pub const fn offset_from(self, start: Psn) -> u32 {
+        self.0.wrapping_sub(start.0) & MAX_24
+    }
+
     /// Whether it is before `other`, in the half of the circle by which PSNs are compared.
     pub const fn is_before(self, other: Psn) -> bool {
         self.distance_from(other) < 0
@@ -191,6 +196,8 @@ mod tests {
         assert_eq!(last.add(1), Psn::new(0));
         assert_eq!(Psn::new(2).distance_from(last), 3);
         assert_eq!(last.distance_from(Psn::new(2)), -3);
+        assert_eq!(Psn::new(2).offset_from(last), 3);
+        assert_eq!(last.offset_from(Psn::new(2)), 0xff_fffd);
         assert!(last.is_before(Psn::new(0)));
         assert!(!Psn::new(0).is_before(last));
         assert_eq!(Psn::new(0x80_0000).distance_from(Psn::new(0)), -0x80_0000);

@@ -93,6 +93,11 @@ impl PathMtu {
     pub const fn bytes(self) -> u32 {
         128 << self as u32
     }
+
+    /// How many packets a message of so many bytes takes: at least one.
+    pub const fn packets(self, length: u32) -> u32 {
+        if length == 0 { 1 } else { length.div_ceil(self.bytes()) }
+    }
 }
 
 #[cfg(test)]
@@ -106,6 +111,7 @@ mod tests {
             assert_eq!((mtu.code(), PathMtu::at_most(mtu.bytes())), (code, mtu));
             assert_eq!(PathMtu::at_most(mtu.bytes() * 2 - 1), mtu);
         }
+        assert_eq!([0, 1, 256, 257, 1 << 31].map(|n| PathMtu::B256.packets(n)), [1, 1, 1, 2, 1 << 23]);
         assert_eq!((PathMtu::from_code(0), PathMtu::from_code(6)), (None, None));
         assert_eq!((PathMtu::at_most(0), PathMtu::at_most(u32::MAX)), (PathMtu::B256, PathMtu::B4096));
     }

@@ -29,8 +29,8 @@ bitflags! {
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $code:literal: $($header:ident)|*;)*) => {
-        /// The opcode of a packet: the reliable connection's opcodes, the unreliable datagram's,
-        /// and the congestion notification.
+        /// The opcode of a packet: those of the reliable and the unreliable connection, those of
+        /// the unreliable datagram, and the congestion notification.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Opcode {
@@ -106,6 +106,30 @@ opcodes! {
     RcSendLastInvalidate = 0x16: IETH | PAYLOAD;
     /// A Send of one packet that invalidates a key of the receiver's.
     RcSendOnlyInvalidate = 0x17: IETH | PAYLOAD;
+    /// The first packet of a Send, on an unreliable connection.
+    UcSendFirst = 0x20: PAYLOAD;
+    /// A packet between the first and the last of a Send, on an unreliable connection.
+    UcSendMiddle = 0x21: PAYLOAD;
+    /// The last packet of a Send, on an unreliable connection.
+    UcSendLast = 0x22: PAYLOAD;
+    /// The last packet of a Send with immediate data, on an unreliable connection.
+    UcSendLastImmediate = 0x23: IMMEDIATE | PAYLOAD;
+    /// A Send of one packet, on an unreliable connection.
+    UcSendOnly = 0x24: PAYLOAD;
+    /// A Send of one packet with immediate data, on an unreliable connection.
+    UcSendOnlyImmediate = 0x25: IMMEDIATE | PAYLOAD;
+    /// The first packet of an RDMA Write, on an unreliable connection.
+    UcWriteFirst = 0x26: RETH | PAYLOAD;
+    /// A packet between the first and the last of an RDMA Write, on an unreliable connection.
+    UcWriteMiddle = 0x27: PAYLOAD;
+    /// The last packet of an RDMA Write, on an unreliable connection.
+    UcWriteLast = 0x28: PAYLOAD;
+    /// The last packet of an RDMA Write with immediate data, on an unreliable connection.
+    UcWriteLastImmediate = 0x29: IMMEDIATE | PAYLOAD;
+    /// An RDMA Write of one packet, on an unreliable connection.
+    UcWriteOnly = 0x2a: RETH | PAYLOAD;
+    /// An RDMA Write of one packet with immediate data, on an unreliable connection.
+    UcWriteOnlyImmediate = 0x2b: RETH | IMMEDIATE | PAYLOAD;
     /// A datagram.
     UdSendOnly = 0x64: DETH | PAYLOAD;
     /// A datagram with immediate data.
@@ -123,6 +147,11 @@ impl Opcode {
     /// Whether it belongs to the reliable connection's set.
     pub const fn is_rc(self) -> bool {
         self.code() >> 5 == 0
+    }
+
+    /// Whether it belongs to the unreliable connection's set.
+    pub const fn is_uc(self) -> bool {
+        self.code() >> 5 == 1
     }
 
     /// Whether it belongs to the unreliable datagram's set.
@@ -156,6 +185,7 @@ mod tests {
     #[test]
     fn an_opcode_belongs_to_one_set() {
         assert!(Opcode::RcSendOnlyInvalidate.is_rc() && !Opcode::RcSendOnly.is_ud());
+        assert!(Opcode::UcWriteLast.is_uc() && !Opcode::UcWriteLast.is_rc() && !Opcode::UdSendOnly.is_uc());
         assert!(Opcode::UdSendOnly.is_ud() && !Opcode::UdSendOnly.is_rc());
         assert!(!Opcode::CongestionNotification.is_rc() && !Opcode::CongestionNotification.is_ud());
         assert!(Opcode::RcAcknowledge.is_response() && !Opcode::RcCompareSwap.is_response());

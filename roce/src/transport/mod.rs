@@ -1,0 +1,44 @@
+//! The transport engines: what a requester and a responder do, packet by packet (IBTA vol. 1
+//! chapter 9).
+//!
+//! An engine decides *what* is to be done. The device that drives it does it: it reaches memory,
+//! checks rights, takes receives, completes work requests, and moves packets. An engine does no I/O
+//! and takes the time as an argument. It allocates when it is created, not for a packet, and no
+//! input makes it panic. The work for a packet does not depend on how many there were.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`piece`] | what a requester sends: a request packet, or several without their bytes |
+//! | [`answer`] | what a responder sends |
+//! | [`message`] | which packet may follow; what the device carries out, and how that went |
+//! | [`responder`] | the responder of a reliable connection |
+//! | [`code`] | credits and RNR timers in acknowledgements |
+//! | [`reason`] | what a device counts |
+//!
+//! # The short cut
+//!
+//! Two queue pairs of one process need no packets. The same engines then exchange [`Piece`]s and
+//! [`Answer`]s that cover as many packets as the device likes: the requester's device passes each
+//! piece to the responder at once, and the bytes go from memory to memory.
+
+pub mod answer;
+pub mod code;
+pub mod message;
+pub mod piece;
+pub mod reason;
+pub mod responder;
+
+pub use answer::{Answer, Body};
+pub use message::{Execution, Outcome};
+pub use piece::{Extra, MAX_MESSAGE, Operation, Piece, Remote};
+pub use reason::Reason;
+pub use responder::{Responder, Response, Verdict};
+
+/// The service of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+}

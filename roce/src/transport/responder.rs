@@ -1,0 +1,399 @@
+//! The responder of a reliable connection (IBTA vol. 1 sections 9.7.1 to 9.7.5).
+//!
+//! The device passes each request packet to [`Responder::receive`], carries out what that returns,
+//! and reports the outcome to [`Responder::executed`]. Then it pulls the answers from
+//! [`Responder::respond`] until there are none. It may pull them later, after further requests:
+//! acknowledgements then cover several.
+
+use alloc::collections::VecDeque;
+
+use crate::wire::aeth::{self, Nak, Syndrome};
+use crate::{PathMtu, Psn};
+
+use super::answer::{Answer, Body};
+use super::code::{NO_CREDITS, credit_code};
+use super::message::{Execution, Open, Outcome};
+use super::piece::{MAX_MESSAGE, Operation, Piece, Remote};
+use super::reason::Reason;
+
+/// What to do about a request packet.
+#[derive(Debug)]
+#[must_use]
+pub enum Verdict {
+    /// Carry this out, and report it to `executed`.
+    Execute(Execution),
+    /// Nothing. Count this reason, if there is one; it may be that an answer is due.
+    Nothing(Reason),
+    /// Nothing: the request breaks the protocol. The answer that says so is due; the device moves
+    /// the queue pair to the error state once it has sent all answers.
+    Refused(Reason),
+}
+
+/// An answer, and where the bytes come from if it is an RDMA Read's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The answer.
+    pub answer: Answer,
+    /// The memory to gather the payload from, for an RDMA Read's answer. The length is the
+    /// payload's.
+    pub gather: Option<Remote>,
+}
+
+/// The NAK code of a refusal (IBTA vol. 1 section 9.7.5.2, table 44).
+const fn nak(reason: Reason) -> Nak {
+    match reason {
+        Reason::RespRemoteAccessErrors => Nak::RemoteAccessError,
+        Reason::RespOperationalError => Nak::RemoteOperationalError,
+        _ => Nak::InvalidRequest,
+    }
+}
+
+/// An RDMA Read or atomic operation that was carried out. It can be answered again.
+#[derive(Clone, Copy, Debug)]
+struct Past {
+    psn: Psn,
+    /// The MSN of its answers.
+    msn: u32,
+    what: PastKind,
+    /// Its answer is due.
+    due: Option<Due>,
+    /// Its answer has been sent to the end once.
+    answered: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum PastKind {
+    Read(Remote),
+    Atomic(u64),
+}
+
+/// The part of an answer that is due, in bytes of the RDMA Read; zeroes for an atomic operation.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    start: u32,
+    next: u32,
+    end: u32,
+}
+
+/// What is due after all answers of RDMA Reads and atomic operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tail {
+    Nothing,
+    /// An acknowledgement of all that was carried out.
+    Ack,
+    /// A refusal with this PSN.
+    Nak(Psn, Syndrome),
+}
+
+/// A responder's state.
+#[derive(Debug)]
+pub struct Responder {
+    mtu: PathMtu,
+    expected: Psn,
+    /// Messages completed; 24 bits.
+    msn: u32,
+    open: Option<Open>,
+    /// The packet expected has been asked for by a NAK, so that later packets do not bring another
+    /// (section 9.7.5.2.4).
+    asked: bool,
+    /// It has refused a request.
+    closed: bool,
+    tail: Tail,
+    /// The latest RDMA Reads and atomic operations, the oldest first; at most `resources`.
+    past: VecDeque<Past>,
+    resources: usize,
+    /// No entry of `past` before this one has an answer that is due.
+    resume: usize,
+}
+
+impl Responder {
+    /// A responder that expects `psn` first, for a path of that MTU, with room for `resources` RDMA
+    /// Reads and atomic operations at once (`max_dest_rd_atomic`).
+    pub fn new(psn: Psn, mtu: PathMtu, resources: u8) -> Responder {
+        Responder {
+            mtu,
+            expected: psn,
+            msn: 0,
+            open: None,
+            asked: false,
+            closed: false,
+            tail: Tail::Nothing,
+            past: VecDeque::with_capacity(resources.into()),
+            resources: resources.into(),
+            resume: 0,
+        }
+    }
+
+    /// Changes the room for RDMA Reads and atomic operations. The latest ones stay.
+    pub fn set_resources(&mut self, resources: u8) {
+        self.resources = resources.into();
+        while self.past.len() > self.resources {
+            self.forget_oldest();
+        }
+        self.past.reserve(self.resources.saturating_sub(self.past.len()));
+    }
+
+    /// The PSN expected next.
+    pub const fn expected(&self) -> Psn {
+        self.expected
+    }
+
+    /// How many messages were completed; 24 bits.
+    pub const fn msn(&self) -> u32 {
+        self.msn
+    }
+
+    /// Whether it has refused a request and answers nothing new.
+    pub const fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Judges a request packet (section 9.7.1.2 and figure 83: expected, duplicate, or behind a
+    /// gap).
+    pub fn receive(&mut self, piece: &Piece) -> Verdict {
+        if self.closed {
+            return Verdict::Nothing(Reason::Closed);
+        }
+        let mut piece = *piece;
+        let distance = piece.psn.distance_from(self.expected);
+        if distance > 0 {
+            if !self.asked {
+                self.asked = true;
+                self.tail = Tail::Nak(self.expected, Syndrome::Nak(Nak::PsnSequenceError));
+            }
+            return Verdict::Nothing(Reason::OutOfSequence);
+        }
+        if distance < 0 {
+            let behind = distance.unsigned_abs();
+            if !piece.operation.carries_payload() || piece.packets <= behind {
+                return self.repeat(&piece);
+            }
+            // The first packets are known, the others are not: repeated pieces may be cut in other
+            // places. Such packets are full, since others follow.
+            let known =
+                behind.checked_mul(self.mtu.bytes()).and_then(|known| piece.length.checked_sub(known));
+            let Some(length) = known else { return self.refuse(Reason::BadPacketLength) };
+            piece = Piece {
+                psn: self.expected,
+                packets: piece.packets - behind,
+                length,
+                first: false,
+                remote: None,
+                ..piece
+            };
+        }
+        match self.judge(piece) {
+            Ok(execution) => Verdict::Execute(execution),
+            Err(reason) => self.refuse(reason),
+        }
+    }
+
+    /// Checks the piece that was expected.
+    fn judge(&self, piece: Piece) -> Result<Execution, Reason> {
+        if piece.operation.carries_payload() {
+            if piece.last && piece.operation == Operation::Write {
+                // An RDMA Write invalidates nothing.
+                if let super::Extra::Invalidate(_) = piece.extra {
+                    return Err(Reason::UnsupportedRequest);
+                }
+            }
+            return Ok(Execution::of_payload(piece, Open::follow(self.open, &piece, self.mtu)?));
+        }
+        if self.open.is_some() || !(piece.first && piece.last) {
+            return Err(Reason::BadOpcodeSequence);
+        }
+        if !piece.length_fits(self.mtu) {
+            return Err(Reason::BadPacketLength);
+        }
+        let remote = piece.remote.ok_or(Reason::UnsupportedRequest)?;
+        if remote.length > MAX_MESSAGE {
+            return Err(Reason::RespLocalLengthError);
+        }
+        if self.resources == 0 {
+            return Err(Reason::UnsupportedRequest);
+        }
+        // An answer that has been given once may be repeated no more: its requester has it, or it
+        // would not have sent this request (section 9.7.7.1).
+        let full = self.past.len() >= self.resources;
+        if full && self.past.front().is_some_and(|oldest| !oldest.answered) {
+            return Err(Reason::TooManyReads);
+        }
+        Ok(Execution::of_answer(piece, remote))
+    }
+
+    /// Answers a request that was carried out before (section 9.7.5.1.5).
+    fn repeat(&mut self, piece: &Piece) -> Verdict {
+        if piece.operation.carries_payload() {
+            if self.tail == Tail::Nothing {
+                self.tail = Tail::Ack;
+            }
+            return Verdict::Nothing(Reason::DuplicateRequest);
+        }
+        match self.find_past(piece) {
+            Some(()) => Verdict::Nothing(Reason::DuplicateRequest),
+            None => Verdict::Nothing(Reason::ForgottenRequest),
+        }
+    }
+
+    /// Makes the answer of a past request due again, as far as the repetition asks for it.
+    fn find_past(&mut self, piece: &Piece) -> Option<()> {
+        // The entries are in the order of their PSNs.
+        let expected = self.expected;
+        let distance = piece.psn.distance_from(expected);
+        let after = self.past.partition_point(|past| past.psn.distance_from(expected) <= distance);
+        let place = after.checked_sub(1)?;
+        let mtu = u64::from(self.mtu.bytes());
+        let past = self.past.get_mut(place)?;
+        let skipped = u64::from(piece.psn.offset_from(past.psn)) * mtu;
+        let due = match (piece.operation, past.what) {
+            (Operation::Read, PastKind::Read(whole)) => {
+                // Any part of the former range may be asked for, from the packet on that is missing
+                // (section 9.7.5.1.5): each packet has its place.
+                let part = piece.remote?;
+                let start = u32::try_from(skipped).ok()?;
+                let end = start.checked_add(part.length)?;
+                let same = part.key == whole.key && part.addr == whole.addr.wrapping_add(skipped);
+                let inside = end <= whole.length && (start < whole.length || whole.length == 0);
+                if !same || !inside {
+                    return None;
+                }
+                // What is already due to the end stays due.
+                Due { start, next: start, end: past.due.map_or(end, |due| due.end.max(end)) }
+            }
+            (operation, PastKind::Atomic(_)) if operation.is_atomic() && skipped == 0 => {
+                Due { start: 0, next: 0, end: 0 }
+            }
+            _ => return None,
+        };
+        past.due = Some(due);
+        self.resume = self.resume.min(place);
+        Some(())
+    }
+
+    /// Takes the outcome of an execution.
+    pub fn executed(&mut self, execution: Execution, outcome: Outcome) {
+        let piece = execution.piece;
+        // Anything else was overtaken by another execution.
+        if self.closed || piece.psn != self.expected {
+            return;
+        }
+        match outcome {
+            Outcome::Done(original) => self.done(&execution, original),
+            Outcome::NotReady(timer) => {
+                self.asked = true;
+                self.tail = Tail::Nak(self.expected, Syndrome::RnrNak(timer & 31));
+            }
+            Outcome::Refused(reason) => drop(self.refuse(reason)),
+        }
+    }
+
+    fn done(&mut self, execution: &Execution, original: u64) {
+        let piece = &execution.piece;
+        self.open = execution.open;
+        self.asked = false;
+        self.expected = self.expected.add(piece.psns(self.mtu));
+        if piece.last {
+            self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
+        }
+        // A PSN says nothing about an entry from which the sequence has moved half its circle.
+        while self.past.front().is_some_and(|past| !past.psn.is_before(self.expected)) {
+            self.forget_oldest();
+        }
+        if piece.operation.carries_payload() {
+            let ack = piece.ack_request || self.tail == Tail::Ack;
+            self.tail = if ack { Tail::Ack } else { Tail::Nothing };
+            return;
+        }
+        let (what, end) = match piece.operation {
+            Operation::Read => (PastKind::Read(execution.remote), execution.remote.length),
+            _ => (PastKind::Atomic(original), 0),
+        };
+        if self.past.len() >= self.resources {
+            self.forget_oldest();
+        }
+        let due = Some(Due { start: 0, next: 0, end });
+        self.past.push_back(Past { psn: piece.psn, msn: self.msn, what, due, answered: false });
+        // The answer acknowledges all before it.
+        self.tail = Tail::Nothing;
+    }
+
+    fn forget_oldest(&mut self) {
+        if self.past.pop_front().is_some() {
+            self.resume = self.resume.saturating_sub(1);
+        }
+    }
+
+    fn refuse(&mut self, reason: Reason) -> Verdict {
+        self.closed = true;
+        self.tail = Tail::Nak(self.expected, Syndrome::Nak(nak(reason)));
+        Verdict::Refused(reason)
+    }
+
+    /// Ends the answers because the bytes of one, an RDMA Read's, could not be read: its PSN is
+    /// refused for `reason`, as [`Outcome::Refused`] would have been, and nothing after it is
+    /// answered.
+    pub fn unreadable(&mut self, answer: &Answer, reason: Reason) {
+        self.closed = true;
+        self.past.clear();
+        self.resume = 0;
+        self.tail = Tail::Nak(answer.psn, Syndrome::Nak(nak(reason)));
+    }
+
+    /// The next answer, in the order of PSNs; `None` if no answer is due. An RDMA Read's answer
+    /// covers at most `max_packets` packets, 1 for a link. `receives` is the number of receives
+    /// that are posted and not taken, for end-to-end credits (section 9.7.7.2), or `None` if they
+    /// are not counted, as with a shared receive queue.
+    pub fn respond(&mut self, max_packets: u32, receives: Option<u32>) -> Option<Response> {
+        while let Some(past) = self.past.get_mut(self.resume) {
+            if let Some(due) = past.due {
+                let credits = credit_syndrome(self.open, receives);
+                return Some(past.answer(due, self.mtu, max_packets, credits));
+            }
+            self.resume += 1;
+        }
+        let (psn, syndrome) = match core::mem::replace(&mut self.tail, Tail::Nothing) {
+            Tail::Nothing => return None,
+            Tail::Ack => (self.expected.add(0xff_ffff), credit_syndrome(self.open, receives)),
+            Tail::Nak(psn, syndrome) => (psn, syndrome),
+        };
+        let aeth = Some(aeth::Repr { syndrome, msn: self.msn });
+        Some(Response { answer: Answer { psn, aeth, body: Body::Acknowledge }, gather: None })
+    }
+}
+
+/// The positive acknowledgement. The credits count from the MSN on, so the receive of the message
+/// that is open is one of them.
+fn credit_syndrome(open: Option<Open>, receives: Option<u32>) -> Syndrome {
+    Syndrome::Ack(receives.map_or(NO_CREDITS, |posted| {
+        let taken = open.is_some_and(|open| open.has_receive());
+        credit_code(posted.saturating_add(taken.into()))
+    }))
+}
+
+impl Past {
+    /// The next part of what is due.
+    fn answer(&mut self, due: Due, mtu: PathMtu, max_packets: u32, syndrome: Syndrome) -> Response {
+        let aeth = Some(aeth::Repr { syndrome, msn: self.msn });
+        let whole = match self.what {
+            PastKind::Read(whole) => whole,
+            PastKind::Atomic(original) => {
+                (self.due, self.answered) = (None, true);
+                let answer = Answer { psn: self.psn, aeth, body: Body::Atomic { original } };
+                return Response { answer, gather: None };
+            }
+        };
+        let left = due.end.saturating_sub(due.next);
+        let length = left.min(max_packets.max(1).saturating_mul(mtu.bytes()));
+        let next = due.next.saturating_add(length);
+        let (first, last) = (due.next == due.start, next >= due.end);
+        self.due = (!last).then_some(Due { next, ..due });
+        self.answered |= last && due.end == whole.length;
+        let answer = Answer {
+            psn: self.psn.add(due.next / mtu.bytes()),
+            aeth: aeth.filter(|_| first || last),
+            body: Body::Read { packets: mtu.packets(length), first, last, length },
+        };
+        let addr = whole.addr.wrapping_add(due.next.into());
+        Response { answer, gather: Some(Remote { addr, key: whole.key, length }) }
+    }
+}

@@ -1,0 +1,5 @@
+//! The transport engines.
+
+extern crate ferrovia_roce as roce;
+
+mod responder;
