@@ -1,6 +1,7 @@
 //! Why a link cannot be opened, or its description cannot be understood.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Why a link cannot be opened. The text is one line that says what to do.
@@ -15,6 +16,15 @@ pub enum OpenError {
     /// The path does not fit into a socket's address.
     #[error("{}: the path is too long for a socket; choose a shorter one", .0.display())]
     TooLong(PathBuf),
+    /// Another process has the UDP port of RoCEv2 on the address.
+    #[error(
+        "{0}: another process has UDP port 4791 of this address; end it, or choose another address, \
+             such as 127.0.0.2"
+    )]
+    PortInUse(IpAddr),
+    /// The address is not one of this machine.
+    #[error("{0}: this is no address of this machine; choose one, such as 127.0.0.2")]
+    NotOurs(IpAddr),
     /// The operating system refused.
     #[error("cannot {what}: {source}")]
     System {

@@ -9,30 +9,40 @@
 //! | [`Unplugged`] (`none`) | nothing: the link is down |
 //! | [`pair()`] | memory of this process |
 //! | [`Stream`] (`stream:PATH`, `stream-connect:PATH`) | a UNIX stream socket, in the framing of QEMU's netdev `stream` |
+//! | [`Udp`] (`udp:ADDRESS`) | the host's UDP port 4791: RoCEv2 only |
 //!
-//! [`LinkSpec`] names a kind on a command line and opens it.
+//! [`LinkSpec`] names a kind on a command line and opens it. [`Captured`] writes what crosses
+//! a link to a file, and [`Impaired`] loses, delays and changes frames. Both wrap any link.
+//! `Impaired<Captured<L>>` captures what really crosses the wire: what was sent after the
+//! impairment, and what was received before it.
 //!
 //! A peer is not trusted: whatever it sends, or if it sends and takes nothing, memory is bounded,
 //! the link drops frames and counts them by reason ([`Counters`]), and the owner does not wait.
 #![deny(missing_docs)]
 
+mod capture;
 mod counters;
 mod error;
+mod impair;
 mod none;
 mod pair;
 mod queue;
 mod spec;
 mod stream;
+mod udp;
 
 use platform::Instant;
 pub use rustix::event::PollFd;
 
+pub use capture::{Capture, Captured};
 pub use counters::{Counters, Dropped};
 pub use error::{OpenError, SpecError};
+pub use impair::{Chance, Impaired, Impairment, Rate};
 pub use none::Unplugged;
 pub use pair::{PairEnd, pair};
 pub use spec::LinkSpec;
 pub use stream::Stream;
+pub use udp::Udp;
 
 /// The size of the smallest frame: an Ethernet header.
 pub const MIN_FRAME: usize = 14;

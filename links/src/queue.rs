@@ -37,6 +37,10 @@ impl FrameQueue {
         Some(frame)
     }
 
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
     pub fn clear(&mut self) {
         *self = FrameQueue::default();
     }

@@ -1,10 +1,11 @@
 //! A link's description on the command line.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::{Link, OpenError, SpecError, Stream, Unplugged};
+use crate::{Link, OpenError, SpecError, Stream, Udp, Unplugged};
 
 /// Which link to open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -15,15 +16,18 @@ pub enum LinkSpec {
     Stream(PathBuf),
     /// `stream-connect:PATH`: connect to a UNIX socket.
     StreamConnect(PathBuf),
+    /// `udp:ADDRESS`: RoCEv2 in the host's UDP port 4791.
+    Udp(IpAddr),
 }
 
 impl LinkSpec {
-    /// Opens the link.
-    pub fn open(&self) -> Result<Box<dyn Link + Send>, OpenError> {
+    /// Opens the link for a port with this MAC.
+    pub fn open(&self, mac: [u8; 6]) -> Result<Box<dyn Link + Send>, OpenError> {
         Ok(match self {
             LinkSpec::None => Box::new(Unplugged::new()),
             LinkSpec::Stream(path) => Box::new(Stream::listen(path)?),
             LinkSpec::StreamConnect(path) => Box::new(Stream::connect(path)?),
+            LinkSpec::Udp(address) => Box::new(Udp::bind(*address, mac)?),
         })
     }
 }
@@ -41,8 +45,16 @@ impl FromStr for LinkSpec {
             "none" if text == kind => Ok(LinkSpec::None),
             "stream" => path().map(LinkSpec::Stream),
             "stream-connect" => path().map(LinkSpec::StreamConnect),
+            "udp" => match rest.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+                Ok(address) if !address.is_unspecified() && !address.is_multicast() => {
+                    Ok(LinkSpec::Udp(address))
+                }
+                _ => Err(SpecError(format!(
+                    "{rest:?} is no address for a link; write udp:ADDRESS, for example udp:127.0.0.2"
+                ))),
+            },
             _ => Err(SpecError(format!(
-                "{text:?} is no link; a link is none, stream:PATH or stream-connect:PATH"
+                "{text:?} is no link; a link is none, stream:PATH, stream-connect:PATH or udp:ADDRESS"
             ))),
         }
     }
@@ -54,6 +66,7 @@ impl fmt::Display for LinkSpec {
             LinkSpec::None => f.write_str("none"),
             LinkSpec::Stream(path) => write!(f, "stream:{}", path.display()),
             LinkSpec::StreamConnect(path) => write!(f, "stream-connect:{}", path.display()),
+            LinkSpec::Udp(address) => write!(f, "udp:{address}"),
         }
     }
 }
@@ -69,10 +82,13 @@ mod tests {
             ("stream:/tmp/a", LinkSpec::Stream("/tmp/a".into())),
             ("stream:a:b", LinkSpec::Stream("a:b".into())),
             ("stream-connect:x.sock", LinkSpec::StreamConnect("x.sock".into())),
+            ("udp:127.0.0.2", LinkSpec::Udp([127, 0, 0, 2].into())),
+            ("udp:::1", LinkSpec::Udp("::1".parse().unwrap())),
         ] {
             assert_eq!(text.parse::<LinkSpec>().as_ref(), Ok(&spec));
             assert_eq!(spec.to_string(), text);
         }
+        assert_eq!("udp:[::1]".parse(), Ok(LinkSpec::Udp("::1".parse().unwrap())));
     }
 
     #[test]
@@ -84,6 +100,10 @@ mod tests {
             ("stream", "stream:PATH"),
             ("stream:", "needs the path of a socket"),
             ("stream-connect:", "stream-connect:PATH"),
+            ("udp", "write udp:ADDRESS"),
+            ("udp:127.0.0.2:4791", "write udp:ADDRESS"),
+            ("udp:0.0.0.0", "write udp:ADDRESS"),
+            ("udp:ff02::1", "write udp:ADDRESS"),
         ] {
             let error = text.parse::<LinkSpec>().unwrap_err().to_string();
             assert!(error.contains(words) && !error.contains('\n'), "{text:?}: {error}");

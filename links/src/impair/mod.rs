@@ -1,0 +1,140 @@
+//! Impairment: a wrapper that loses, duplicates, reorders, corrupts, delays and slows frames.
+
+mod direction;
+mod spec;
+
+use platform::Instant;
+
+use crate::{Counters, Dropped, Link, MAX_FRAME, PollFd};
+use direction::Direction;
+pub use spec::{Chance, Impairment, Rate};
+
+/// Frames that one call takes from the link below at most.
+const SHARE: u32 = 64;
+
+/// A link that treats frames badly, in both directions, as an [`Impairment`] says.
+///
+/// Each direction has its own sequence of random numbers, which the seed decides: the same frames
+/// at the same times have the same fate. Two links that share a seed share their sequences.
+#[derive(Debug)]
+pub struct Impaired<L> {
+    link: L,
+    sent: Direction,
+    received: Direction,
+    counters: Counters,
+    /// Whether the cable is pulled.
+    cut: bool,
+    /// The time of the last call that left frames in the link below.
+    again: Option<Instant>,
+    buffer: Box<[u8]>,
+}
+
+impl<L: Link> Impaired<L> {
+    /// Impairs `link`.
+    pub fn new(link: L, impairment: Impairment) -> Impaired<L> {
+        Impaired {
+            link,
+            sent: Direction::new(impairment.seed, 0),
+            received: Direction::new(impairment.seed, 1),
+            counters: Counters::default(),
+            cut: false,
+            again: None,
+            buffer: vec![0; MAX_FRAME].into(),
+        }
+        .with(impairment)
+    }
+
+    fn with(mut self, impairment: Impairment) -> Impaired<L> {
+        self.set(impairment);
+        self
+    }
+
+    /// Changes the impairment of later frames. The random sequences go on; the seed has no effect.
+    pub fn set(&mut self, impairment: Impairment) {
+        self.sent.set(impairment);
+        self.received.set(impairment);
+    }
+
+    /// Pulls the cable, or plugs it in again. While it is out the link is down, and all frames are
+    /// lost, those under way included.
+    pub fn plug(&mut self, plugged: bool) {
+        self.cut = !plugged;
+        if self.cut {
+            let lost = self.sent.clear() + self.received.clear();
+            self.counters.drop_all(Dropped::Lost, lost);
+        }
+    }
+
+    /// Passes frames on that are due, as long as the link below has room.
+    fn pass_on(&mut self, now: Instant) {
+        while self.link.has_room()
+            && let Some(frame) = self.sent.due(now)
+        {
+            self.link.send(&frame, now);
+        }
+    }
+}
+
+impl<L: Link> Link for Impaired<L> {
+    fn send(&mut self, frame: &[u8], now: Instant) {
+        if self.cut {
+            return self.counters.drop(Dropped::NoPeer);
+        }
+        if self.counters.check_size(frame) {
+            self.sent.enter(frame, now, &mut self.counters);
+            self.pass_on(now);
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.cut || self.sent.has_room() && self.link.has_room()
+    }
+
+    fn receive(&mut self, into: &mut [u8], now: Instant) -> Option<usize> {
+        self.pass_on(now);
+        self.again = None;
+        for _ in 0..SHARE {
+            if let Some(frame) = self.received.due(now) {
+                let Some(place) = into.get_mut(..frame.len()) else {
+                    self.counters.drop(Dropped::Oversized);
+                    continue;
+                };
+                place.copy_from_slice(&frame);
+                return Some(frame.len());
+            }
+            let frame = self.link.receive(&mut self.buffer, now).and_then(|len| self.buffer.get(..len))?;
+            match self.cut {
+                true => self.counters.drop(Dropped::Lost),
+                false => self.received.enter(frame, now, &mut self.counters),
+            }
+        }
+        self.again = Some(now);
+        None
+    }
+
+    fn flush(&mut self, now: Instant) {
+        self.pass_on(now);
+        self.link.flush(now);
+    }
+
+    fn up(&self) -> bool {
+        !self.cut && self.link.up()
+    }
+
+    fn poll_fd(&self) -> Option<PollFd<'_>> {
+        self.link.poll_fd()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        // Without room below, frames that are due wait until the link below can go on.
+        let sent = self.sent.deadline().filter(|_| self.link.has_room());
+        [sent, self.received.deadline(), self.link.deadline(), self.again].into_iter().flatten().min()
+    }
+
+    /// What the link below carried and dropped, and what the impairment did.
+    fn counters(&self) -> Counters {
+        let mut all = self.link.counters();
+        all += self.counters;
+        all
+    }
+}

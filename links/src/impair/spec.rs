@@ -1,0 +1,236 @@
+//! An impairment's description on the command line.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::SpecError;
+
+/// How a link treats frames. Without loss, duplication, reordering, corruption, delay and rate it
+/// is a perfect link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Impairment {
+    /// A frame is lost.
+    pub loss: Chance,
+    /// A frame arrives twice.
+    pub dup: Chance,
+    /// One to four later frames overtake a frame.
+    pub reorder: Chance,
+    /// One bit behind the Ethernet header changes. A frame of ARP, which has no checksum but
+    /// Ethernet's, is lost instead.
+    pub corrupt: Chance,
+    /// Each frame takes so much longer.
+    pub delay: Duration,
+    /// What the link carries at most.
+    pub rate: Option<Rate>,
+    /// Decides all random numbers.
+    pub seed: u64,
+}
+
+/// The longest delay that is accepted.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// A probability.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Chance(u64);
+
+impl Chance {
+    /// What always happens.
+    pub const ALWAYS: Chance = Chance(1 << 32);
+
+    /// A chance of `parts` in `of`, and at most [`Chance::ALWAYS`].
+    pub const fn of(parts: u32, of: u32) -> Chance {
+        if parts >= of { Chance::ALWAYS } else { Chance(((parts as u64) << 32) / of as u64) }
+    }
+
+    /// Whether it happens this time. Takes one random number.
+    pub(crate) fn draw(self, random: &mut fastrand::Rng) -> bool {
+        u64::from(random.u32(..)) < self.0
+    }
+}
+
+impl fmt::Debug for Chance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.4}%", self.0 as f64 * 100.0 / Chance::ALWAYS.0 as f64)
+    }
+}
+
+impl FromStr for Chance {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Chance, SpecError> {
+        let (digits, whole) = match text.strip_suffix('%') {
+            Some(digits) => (digits, 100.0),
+            None => (text, 1.0),
+        };
+        match decimal(digits).map(|number| number / whole) {
+            Some(part @ 0.0..=1.0) => Ok(Chance((part * Chance::ALWAYS.0 as f64) as u64)),
+            _ => Err(SpecError(format!(
+                "{text:?} is no chance; write a percentage as 1%, or a fraction as 0.01"
+            ))),
+        }
+    }
+}
+
+/// Bits per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate(u64);
+
+impl Rate {
+    /// A rate in bits per second; none if it is 0.
+    pub const fn bits(per_second: u64) -> Option<Rate> {
+        if per_second == 0 { None } else { Some(Rate(per_second)) }
+    }
+
+    /// How long a frame of so many bytes takes.
+    pub(crate) fn time_of(self, bytes: usize) -> Duration {
+        // The longest frame has 2^19 bits, and a second 2^30 nanoseconds.
+        Duration::from_nanos(bytes as u64 * 8 * 1_000_000_000 / self.0)
+    }
+}
+
+impl FromStr for Rate {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Rate, SpecError> {
+        const UNITS: [(&str, f64); 4] = [("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)];
+        let wrong = || {
+            SpecError(format!(
+                "{text:?} is no rate; write bits per second with a unit: 100Mbit, 10Gbit or 64kbit"
+            ))
+        };
+        let lower = text.to_ascii_lowercase();
+        let (number, unit) = split(lower.strip_suffix("/s").unwrap_or(&lower));
+        let (_, factor) = UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
+        let bits = decimal(number).ok_or_else(wrong)? * factor;
+        Rate::bits(bits as u64).filter(|_| bits <= 1e13).ok_or_else(wrong)
+    }
+}
+
+/// Reads a duration with its unit.
+fn duration(text: &str) -> Result<Duration, SpecError> {
+    const UNITS: [(&str, f64); 5] = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let wrong = || {
+        SpecError(format!(
+            "{text:?} is no delay; write a time of at most 60s with its unit: 50us, 2.5ms or 1s"
+        ))
+    };
+    let (number, unit) = split(text);
+    let (_, factor) = UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
+    let seconds = decimal(number).ok_or_else(wrong)? * factor;
+    Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= LONGEST).ok_or_else(wrong)
+}
+
+/// A number and its unit.
+fn split(text: &str) -> (&str, &str) {
+    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    text.split_at(at)
+}
+
+/// A decimal number: digits and at most one point.
+fn decimal(text: &str) -> Option<f64> {
+    let plain = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    if plain { text.parse().ok() } else { None }
+}
+
+impl FromStr for Impairment {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Impairment, SpecError> {
+        let mut all = Impairment::default();
+        let mut seen: Vec<&str> = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let wrong = || {
+                SpecError(format!(
+                    "{part:?} is no impairment; write loss=1%, dup=1%, reorder=1%, corrupt=1%, delay=2ms, \
+                     rate=100Mbit or seed=7, with commas between several"
+                ))
+            };
+            let (name, value) = part.split_once('=').ok_or_else(wrong)?;
+            match name {
+                "loss" => all.loss = value.parse()?,
+                "dup" => all.dup = value.parse()?,
+                "reorder" => all.reorder = value.parse()?,
+                "corrupt" => all.corrupt = value.parse()?,
+                "delay" => all.delay = duration(value)?,
+                "rate" => all.rate = Some(value.parse()?),
+                "seed" => {
+                    let wrong =
+                        |_| SpecError(format!("{value:?} is no seed; write a number from 0 to 2^64-1"));
+                    all.seed = value.parse().map_err(wrong)?;
+                }
+                _ => return Err(wrong()),
+            }
+            if seen.contains(&name) {
+                return Err(SpecError(format!("{name} is there twice; write it once")));
+            }
+            seen.push(name);
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_is_read() {
+        let all =
+            "loss=1%,dup=0.5%, reorder=0.25,corrupt=100%,delay=2.5ms,rate=1.5Gbit,seed=18446744073709551615";
+        let all: Impairment = all.parse().unwrap();
+        assert_eq!(all.loss, Chance::of(1, 100));
+        assert_eq!(all.dup, Chance::of(1, 200));
+        assert_eq!((all.reorder, all.corrupt), (Chance::of(1, 4), Chance::ALWAYS));
+        assert_eq!(all.delay, Duration::from_micros(2500));
+        assert_eq!((all.rate, all.seed), (Rate::bits(1_500_000_000), u64::MAX));
+        let one: Impairment = "loss=1".parse().unwrap();
+        assert_eq!(one, Impairment { loss: Chance::ALWAYS, ..Impairment::default() });
+    }
+
+    #[test]
+    fn units_are_read() {
+        for (text, micros) in
+            [("1s", 1_000_000), ("3ms", 3_000), ("20us", 20), ("5000ns", 5), ("7µs", 7), ("0s", 0)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_micros(micros)), "{text}");
+        }
+        for (text, bits) in
+            [("9600bit", 9600), ("64kbit", 64_000), ("100Mbit/s", 100_000_000), ("10gbit", 10_000_000_000)]
+        {
+            assert_eq!(text.parse(), Ok(Rate(bits)), "{text}");
+        }
+        assert_eq!(Rate(8_000_000).time_of(1000), Duration::from_millis(1));
+    }
+
+    #[test]
+    fn what_is_wrong_gets_one_line_that_says_how_to_write_it() {
+        for (text, words) in [
+            ("", "write loss=1%"),
+            ("loss", "write loss=1%"),
+            ("speed=1", "\"speed=1\" is no impairment"),
+            ("loss=5", "write a percentage as 1%, or a fraction as 0.01"),
+            ("loss=101%", "is no chance"),
+            ("loss=-1%", "is no chance"),
+            ("loss=nan", "is no chance"),
+            ("loss=", "is no chance"),
+            ("loss=1e-2", "is no chance"),
+            ("dup=x%", "\"x%\" is no chance"),
+            ("delay=5", "with its unit: 50us"),
+            ("delay=61s", "at most 60s"),
+            ("delay=ms", "is no delay"),
+            ("delay=1.2.3ms", "is no delay"),
+            ("rate=100", "with a unit: 100Mbit"),
+            ("rate=0bit", "is no rate"),
+            ("rate=0.4bit", "is no rate"),
+            ("rate=99999Gbit", "is no rate"),
+            ("seed=x", "is no seed"),
+            ("seed=-1", "is no seed"),
+            ("loss=1%,loss=2%", "loss is there twice"),
+            ("loss=1%,", "\"\" is no impairment"),
+        ] {
+            let error = text.parse::<Impairment>().unwrap_err().to_string();
+            assert!(error.contains(words) && !error.contains('\n'), "{text:?}: {error}");
+        }
+    }
+}
