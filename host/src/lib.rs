@@ -28,4 +28,4 @@ pub use arena::Arena;
 pub use heap::CountedHeap;
 pub use machine::{Machine, Paused, privileged};
 pub use nic::InProcessNic;
-pub use platform::{HostPlatform, Os, SLOWER};
+pub use platform::{HostPlatform, Os, SLOWER, waits_of_this_thread};

@@ -1,5 +1,6 @@
 //! [`platform::Platform`] with memory from an arena, and all else from an [`Os`].
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant as StdInstant};
@@ -58,6 +59,7 @@ unsafe impl Platform for HostPlatform {
     }
 
     fn wait(&self, word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wake {
+        WAITS.set(WAITS.get() + 1);
         self.os.wait(word, expected, deadline)
     }
 
@@ -84,6 +86,15 @@ unsafe impl Platform for HostPlatform {
     fn translate(&self, virt: usize) -> Option<BusExtent> {
         self.arena.translate(virt)
     }
+}
+
+thread_local! {
+    static WAITS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often the calling thread asked a platform of this process to wait.
+pub fn waits_of_this_thread() -> u64 {
+    WAITS.get()
 }
 
 thread_local! {

@@ -27,7 +27,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-use conformance::fixture::Memory;
+use conformance::fixture::Usage;
 use conformance::{Setup, Test};
 use embed::boot::start;
 use embed::kernel::MyKernel;
@@ -116,8 +116,8 @@ fn on_a_new_machine(test: &Test) -> Result<(), String> {
         Box::new(move || machine.kill())
     };
     // DMA memory is of the heap, which is compared when the machine is gone.
-    let memory = Box::new(move || Memory { heap: 0, dma: 0, requests: HEAP.requests() });
-    let setup = Setup::new(machine.kernel.clone(), host::privileged(), machine.nics.clone(), kill, memory);
+    let usage = Box::new(move || Usage { requests: HEAP.requests(), ..Usage::default() });
+    let setup = Setup::new(machine.kernel.clone(), host::privileged(), machine.nics.clone(), kill, usage);
     let setup = Arc::new(setup.map_err(|error| error.to_string())?);
     let outcome = conformance::run(test, &setup).map_err(|failure| failure.to_string());
     setup.close();

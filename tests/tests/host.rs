@@ -12,7 +12,7 @@ mod runner;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use conformance::fixture::Memory;
+use conformance::fixture::Usage;
 use conformance::{Setup, Test};
 use host::Machine;
 use runner::{HEAP, Place};
@@ -41,8 +41,13 @@ fn on_a_new_machine(test: &Test, nics: u8) -> Result<(), String> {
         Box::new(move || machine.lock().unwrap_or_else(PoisonError::into_inner).kill())
     };
     // The heap is not counted here: the runner checks it after the machine is dropped.
-    let memory = Box::new(move || Memory { heap: 0, dma: arena.lent(), requests: HEAP.requests() });
-    let setup = Setup::new(platform, privileged, devices, kill, memory).map_err(|e| e.to_string())?;
+    let usage = Box::new(move || Usage {
+        heap: 0,
+        dma: arena.lent(),
+        requests: HEAP.requests(),
+        waits: host::waits_of_this_thread(),
+    });
+    let setup = Setup::new(platform, privileged, devices, kill, usage).map_err(|e| e.to_string())?;
     let setup = Arc::new(setup);
     let outcome = conformance::run(test, &setup).map_err(|failure| failure.to_string());
     setup.close();

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use conformance::fixture::Memory;
+use conformance::fixture::Usage;
 use conformance::{Setup, Test};
 use runner::Place;
 
@@ -61,9 +61,14 @@ fn simulated(test: &Test, seed: u64) -> Result<(), String> {
     let outcome = sim::run(seed, nics, |world| {
         let arena = world.memory().clone();
         // The simulation allocates from the same heap, so the stack's own use is unknown.
-        let memory = Box::new(move || Memory { heap: 0, dma: arena.lent(), requests: 0 });
+        let usage = Box::new(move || Usage {
+            heap: 0,
+            dma: arena.lent(),
+            requests: 0,
+            waits: host::waits_of_this_thread(),
+        });
         let kill = Box::new(world.killer());
-        let setup = Setup::new(world.platform(), world.privileged(), world.transports(), kill, memory);
+        let setup = Setup::new(world.platform(), world.privileged(), world.transports(), kill, usage);
         let setup = Arc::new(setup.map_err(|failure| failure.to_string())?);
         let outcome = conformance::run(test, &setup).map_err(|failure| failure.to_string());
         setup.close();

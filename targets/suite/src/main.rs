@@ -22,7 +22,7 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use conformance::fixture::Memory;
+use conformance::fixture::Usage;
 use conformance::thread::eventually;
 use conformance::{Failure, Outcome, Setup, Test};
 use kernel::memory::Usage;
@@ -94,11 +94,12 @@ fn area(test: &Test) -> &str {
 /// Opens the first two NICs, or the only one.
 fn setup(boot: Boot) -> Result<Setup, Failure> {
     let kill = Box::new(|| kernel::control("kill"));
-    let memory = Box::new(|| {
-        let usage = kernel::memory::usage();
-        Memory { heap: usage.heap, dma: usage.dma, requests: kernel::memory::requests() }
+    let usage = Box::new(|| {
+        let memory = kernel::memory::usage();
+        let requests = kernel::memory::requests();
+        Usage { heap: memory.heap, dma: memory.dma, requests, ..Usage::default() }
     });
-    Setup::new(boot.platform, boot.privileged, boot.nics, kill, memory)
+    Setup::new(boot.platform, boot.privileged, boot.nics, kill, usage)
 }
 
 fn begin(test: &Test) -> Instant {

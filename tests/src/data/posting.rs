@@ -22,9 +22,9 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// Number of heap allocations during `work`.
 fn allocations(f: &Fixture, work: &mut dyn FnMut()) -> u64 {
-    let before = (f.setup.memory)().requests;
+    let before = (f.setup.usage)().requests;
     work();
-    (f.setup.memory)().requests - before
+    (f.setup.usage)().requests - before
 }
 
 /// Fails unless `count` calls of `post` succeed without a heap allocation.

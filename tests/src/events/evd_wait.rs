@@ -115,7 +115,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // A wait without an event ends after the timeout and not before.
+    // A wait without an event ends after the timeout and not before; with timeout 0 the thread never
+    // asks the platform to wait, whatever kind of EVD it is.
     test(
         "evd::wait_times_out",
         &[
@@ -127,6 +128,15 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             let evd = software(&f.a, 8)?;
+            let queue = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 1)?;
+            let aggregate = EventType::AEVD_NOTIFICATION_EVENT_STREAM;
+            let aggregate = f.a.evd_create(aggregate, EvdFlags::empty(), 0, 0, EvdHandle::NULL)?;
+            for evd in [evd, queue, aggregate] {
+                let before = (f.setup.usage)().waits;
+                let waited = f.a.evd_wait(evd, 0);
+                check_eq!(waited, Err(WaitError { error: Error::TimeoutExpired, nmore: 0 }));
+                check_eq!((f.setup.usage)().waits, before);
+            }
             for timeout in [0, 1, 1000] {
                 let before = f.platform().now();
                 let waited = f.a.evd_wait(evd, timeout);

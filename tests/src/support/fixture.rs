@@ -63,15 +63,17 @@ pub struct Interface {
     pub agent: Arc<Agent>,
 }
 
-/// How much memory is in use; 0 means unknown.
+/// What of the machine is in use and has been used; 0 means unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct Usage {
     /// Bytes of all live heap allocations.
     pub heap: usize,
     /// Bytes of DMA memory that the platform has handed out.
     pub dma: usize,
     /// Number of heap allocations since the start of the program.
     pub requests: u64,
+    /// How often the calling thread asked the platform to wait.
+    pub waits: u64,
 }
 
 /// The machine on which the suite runs.
@@ -88,10 +90,10 @@ pub struct Setup {
     pub b: Interface,
     /// Kills the device as if its process were killed: from then on it answers nothing.
     pub kill: Box<dyn Fn() + Send + Sync>,
-    /// How much memory is in use.
-    pub memory: Box<dyn Fn() -> Memory + Send + Sync>,
+    /// What of the machine is in use and has been used.
+    pub usage: Box<dyn Fn() -> Usage + Send + Sync>,
     /// What was in use just after the agents were opened.
-    idle: Memory,
+    idle: Usage,
 }
 
 impl Setup {
@@ -102,7 +104,7 @@ impl Setup {
         privileged: Privileged,
         nics: impl IntoIterator<Item = Arc<dyn Transport>>,
         kill: Box<dyn Fn() + Send + Sync>,
-        memory: Box<dyn Fn() -> Memory + Send + Sync>,
+        usage: Box<dyn Fn() -> Usage + Send + Sync>,
     ) -> Result<Setup, Failure> {
         let provider = Provider::new(platform.clone());
         let mut interfaces = Vec::new();
@@ -115,8 +117,8 @@ impl Setup {
         }
         let a = some(interfaces.first().cloned(), "a NIC")?;
         let b = interfaces.pop().unwrap_or_else(|| a.clone());
-        let idle = memory();
-        Ok(Setup { platform, provider, privileged, a, b, kill, memory, idle })
+        let idle = usage();
+        Ok(Setup { platform, provider, privileged, a, b, kill, usage, idle })
     }
 
     /// Waits until nothing of a test is left: threads that are about to end may still hold memory.
@@ -124,16 +126,16 @@ impl Setup {
     pub(crate) fn nothing_is_left(&self) -> Outcome {
         let left = || {
             let requests = [&self.a, &self.b].map(|interface| interface.agent.outstanding());
-            (requests, (self.memory)())
+            (requests, (self.usage)())
         };
-        let none = |(requests, memory): &([u32; 2], Memory)| {
+        let none = |(requests, usage): &([u32; 2], Usage)| {
             *requests == [0; 2]
-                && memory.dma == self.idle.dma
-                && memory.heap <= self.idle.heap.saturating_add(TABLES)
+                && usage.dma == self.idle.dma
+                && usage.heap <= self.idle.heap.saturating_add(TABLES)
         };
         if !eventually(&self.platform, || self.is_dead() || none(&left())) {
-            let ([a, b], memory) = left();
-            let what = format!("left: {a} and {b} work requests; {memory:?}, and it was {:?}", self.idle);
+            let ([a, b], usage) = left();
+            let what = format!("left: {a} and {b} work requests; {usage:?}, and it was {:?}", self.idle);
             return Err(Failure::new(what));
         }
         Ok(())
