@@ -3,65 +3,64 @@
 use std::mem::offset_of;
 
 use nic_abi::admin::{
-    AllocateRegion, AllocateWindow, KeyInfo, ModifyRegion, Opcode, QpFlags, QpInfo, RegisterRegion,
-    ShareRegion, Status as Admin,
+    AllocateRegion, AllocateWindow, KeyInfo, ModifyRegion, Opcode, QpFlags, RegisterRegion, ShareRegion,
+    Status as Admin,
 };
-use nic_abi::cqe::{CqeFlags, Status};
+use nic_abi::cqe::Status;
 use nic_abi::ident::{key, key_slot};
 use nic_abi::wqe::{self, BindArgs, Header, LinkFlags, ListArgs, ListElement};
 use nic_model::GuestMemory;
+use nic_model::testing::{ALL_RIGHTS, MEMORY, PD, Qp, QpSpec, REMOTE, Rig, header, rdma, segment, status};
 use zerocopy::{FromBytes, IntoBytes};
 
-use nic_model::testing::{ALL_RIGHTS, MEMORY, PD, Qp, QpSpec, REMOTE, Rig, header, rdma, segment, status};
+pub(crate) const ARGS: u32 = 32;
 
-const ARGS: u32 = 32;
-
-fn privileged() -> QpSpec {
+pub(crate) fn privileged() -> QpSpec {
     QpSpec { flags: QpFlags::PRIVILEGED, ..QpSpec::default() }
 }
 
-fn allocate(rig: &mut Rig, n: usize, max_elements: u32) -> u32 {
+pub(crate) fn allocate(rig: &mut Rig, n: usize, max_elements: u32) -> u32 {
     let key = rig.fresh_key();
     rig.command(n, Opcode::AllocateRegion, key, &AllocateRegion { pd: PD, max_elements }).expect("a region");
     key
 }
 
-fn window(rig: &mut Rig, n: usize, window_type: u32) -> u32 {
+pub(crate) fn window(rig: &mut Rig, n: usize, window_type: u32) -> u32 {
     let key = rig.fresh_key();
     rig.command(n, Opcode::AllocateWindow, key, &AllocateWindow { pd: PD, window_type }).expect("a window");
     key
 }
 
-fn query(rig: &mut Rig, n: usize, key: u32) -> KeyInfo {
+pub(crate) fn query(rig: &mut Rig, n: usize, key: u32) -> KeyInfo {
     let result = rig.command(n, Opcode::QueryKey, key, &()).expect("a key");
     KeyInfo::read_from_prefix(&result).expect("large enough").0
 }
 
 /// Writes a list of bus addresses.
-fn list(rig: &mut Rig, addrs: &[u64]) -> u64 {
+pub(crate) fn list(rig: &mut Rig, addrs: &[u64]) -> u64 {
     let at = rig.alloc(8 * addrs.len() as u64);
     rig.memory.write(at, addrs.as_bytes()).unwrap();
     at
 }
 
-fn link(key: u32, flags: LinkFlags, base: u64, length: u64) -> Header {
+pub(crate) fn link(key: u32, flags: LinkFlags, base: u64, length: u64) -> Header {
     Header { length, immediate: key, ..rdma(wqe::Opcode::FastRegister, 1, flags.bits(), base) }
 }
 
-fn invalidate(key: u32) -> Header {
+pub(crate) fn invalidate(key: u32) -> Header {
     Header { immediate: key, ..header(wqe::Opcode::LocalInvalidate, 2) }
 }
 
-fn bind(window: u32, region: u32, addr: u64, length: u64) -> Header {
+pub(crate) fn bind(window: u32, region: u32, addr: u64, length: u64) -> Header {
     Header { immediate: window, length, ..rdma(wqe::Opcode::BindWindow, 3, region, addr) }
 }
 
-fn bind_args(remote: u32, flags: LinkFlags) -> [u64; 4] {
+pub(crate) fn bind_args(remote: u32, flags: LinkFlags) -> [u64; 4] {
     zerocopy::transmute!(BindArgs { flags: flags.bits(), remote, reserved: [0; 6] })
 }
 
 /// A remote key of the region or window with this local key.
-fn remote(local: u32, count: u32) -> u32 {
+pub(crate) fn remote(local: u32, count: u32) -> u32 {
     key(key_slot(local), count)
 }
 
@@ -430,17 +429,6 @@ fn a_relative_regions_base_is_kept_and_has_no_effect() {
 }
 
 #[test]
-fn a_relative_region_may_have_bit_5_but_no_window() {
-    let (mut rig, _a, mut b, _, _) = windows();
-    let (relative, _) = rig.region_with(1, 4096, ALL_RIGHTS | LinkFlags::RELATIVE, 0);
-    let flags = LinkFlags::from_bits_retain(query(&mut rig, 1, relative).flags);
-    assert!(flags.contains(LinkFlags::BIND | LinkFlags::RELATIVE));
-    let narrow = window(&mut rig, 1, 2);
-    rig.post_args(&mut b, bind(narrow, relative, 0, 64), bind_args(narrow, LinkFlags::REMOTE_READ));
-    assert_eq!(status(&rig.sent(&mut b)), Status::MemoryManagement);
-}
-
-#[test]
 fn a_link_that_is_wrong_names_its_field() {
     let mut rig = Rig::new(1);
     let page = rig.alloc(8192);
@@ -525,279 +513,13 @@ fn an_invalidate_that_is_wrong_fails() {
     }
 }
 
-/// A pair for windows: `b` binds them on NIC 1, `a` accesses memory through them.
-fn windows() -> (Rig, Qp, Qp, u32, u64) {
-    let mut rig = Rig::new(2);
-    let (a, b) = rig.pair();
-    let (region, addr) = rig.region_with(1, 4096, ALL_RIGHTS.difference(REMOTE), 0x5000);
-    (rig, a, b, region, addr)
-}
-
-#[test]
-fn a_window_gives_access_while_it_is_bound() {
-    for (kind, relative) in [(1, false), (1, true), (2, false), (2, true)] {
-        let (mut rig, mut a, mut b, region, addr) = windows();
-        let (from, source) = rig.region(0, 64);
-        rig.fill(source, 64, 3);
-        let local = window(&mut rig, 1, kind);
-        let key = remote(local, 7);
-        let mut flags = LinkFlags::REMOTE_WRITE;
-        flags.set(LinkFlags::RELATIVE, relative);
-        rig.post_args(&mut b, bind(local, region, 0x5100, 64), bind_args(key, flags));
-        assert_eq!(status(&rig.sent(&mut b)), Status::Success);
-        let info = query(&mut rig, 1, local);
-        assert_eq!((info.kind, info.linked, info.remote, info.windows_or_region), (1, 1, key, region));
-        assert_eq!(query(&mut rig, 1, region).windows_or_region, 1);
-        let first = if relative { 0 } else { 0x5100 };
-        rig.post(&mut a, rdma(wqe::Opcode::Write, 1, key, first + 8), &[segment(from, 0, 56)]);
-        assert_eq!(status(&rig.sent(&mut a)), Status::Success);
-        assert_eq!(rig.bytes(addr + 0x108, 56), rig.bytes(source, 56));
-        // A bound window keeps its region from being destroyed.
-        assert_eq!(rig.command(1, Opcode::DestroyRegion, region, &()), Err((Admin::Busy, 8)));
-        rig.post_args(&mut b, invalidate(local), [0; 4]);
-        assert_eq!(status(&rig.sent(&mut b)), Status::Success);
-        assert_eq!(query(&mut rig, 1, region).windows_or_region, 0);
-        rig.post(&mut a, rdma(wqe::Opcode::Write, 1, key, first), &[segment(from, 0, 8)]);
-        assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess);
-        rig.command(1, Opcode::DestroyRegion, region, &()).unwrap();
-        rig.command(1, Opcode::DestroyWindow, local, &()).unwrap();
-    }
-}
-
-#[test]
-fn a_window_grants_its_bytes_and_rights_and_no_more() {
-    for (opcode, addr, length) in [
-        (wqe::Opcode::Read, 0x5100, 8),
-        (wqe::Opcode::Write, 0x50ff, 8),
-        (wqe::Opcode::Write, 0x5139, 8),
-        (wqe::Opcode::Write, u64::MAX, 8),
-    ] {
-        let (mut rig, mut a, mut b, region, _) = windows();
-        let (from, _) = rig.region(0, 64);
-        let key = window(&mut rig, 1, 2);
-        rig.post_args(&mut b, bind(key, region, 0x5100, 64), bind_args(key, LinkFlags::REMOTE_WRITE));
-        assert_eq!(status(&rig.sent(&mut b)), Status::Success);
-        rig.post(&mut a, rdma(opcode, 1, key, addr), &[segment(from, 0, length)]);
-        assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess, "{opcode:?} {addr:#x}");
-    }
-}
-
-#[test]
-fn a_narrow_window_belongs_to_its_queue_pair_and_a_wide_one_to_the_domain() {
-    for (kind, expected) in [(1, Status::Success), (2, Status::RemoteAccess)] {
-        let (mut rig, _a, mut b, region, _) = windows();
-        let (mut c, mut d) = rig.pair();
-        let (from, _) = rig.region(0, 64);
-        let key = window(&mut rig, 1, kind);
-        rig.post_args(&mut b, bind(key, region, 0x5100, 64), bind_args(key, LinkFlags::REMOTE_WRITE));
-        assert_eq!(status(&rig.sent(&mut b)), Status::Success);
-        rig.post(&mut c, rdma(wqe::Opcode::Write, 1, key, 0x5100), &[segment(from, 0, 8)]);
-        assert_eq!(status(&rig.sent(&mut c)), expected);
-        // Another queue pair may not unlink a narrow window.
-        if kind == 2 {
-            let (_, mut e) = rig.pair();
-            rig.post_args(&mut e, invalidate(key), [0; 4]);
-            assert_eq!(status(&rig.sent(&mut e)), Status::WindowBind);
-        } else {
-            rig.post_args(&mut d, invalidate(key), [0; 4]);
-            assert_eq!(status(&rig.sent(&mut d)), Status::Success);
-        }
-    }
-}
-
-#[test]
-fn a_wide_window_moves_and_a_narrow_one_does_not() {
-    let (mut rig, _a, mut b, region, _) = windows();
-    let wide = window(&mut rig, 1, 1);
-    for count in 0..3 {
-        let at = 0x5000 + u64::from(count) * 64;
-        let args = bind_args(remote(wide, count), LinkFlags::REMOTE_READ);
-        rig.post_args(&mut b, bind(wide, region, at, 64), args);
-        assert_eq!(status(&rig.sent(&mut b)), Status::Success);
-        assert_eq!(query(&mut rig, 1, wide).remote, remote(wide, count));
-    }
-    assert_eq!(query(&mut rig, 1, region).windows_or_region, 1);
-    assert_eq!(query(&mut rig, 1, wide).base, 0x5080);
-    rig.post_args(&mut b, bind(wide, 0, 0, 0), bind_args(remote(wide, 9), LinkFlags::empty()));
-    assert_eq!(status(&rig.sent(&mut b)), Status::Success);
-    let info = query(&mut rig, 1, wide);
-    assert_eq!((info.linked, info.remote), (0, 0));
-    assert_eq!(query(&mut rig, 1, region).windows_or_region, 0);
-    let narrow = window(&mut rig, 1, 2);
-    for (count, expected) in [(1, Status::Success), (2, Status::WindowBind)] {
-        let args = bind_args(remote(narrow, count), LinkFlags::REMOTE_READ);
-        rig.post_args(&mut b, bind(narrow, region, 0x5000, 64), args);
-        assert_eq!(status(&rig.sent(&mut b)), expected);
-    }
-    assert_eq!(query(&mut rig, 1, narrow).remote, remote(narrow, 1), "the old binding stays");
-}
-
-#[test]
-fn a_bind_that_is_wrong_fails() {
-    let setup = |rig: &mut Rig| {
-        let (relative, _) = rig.region(1, 4096);
-        let (no_bind, _) = rig.region_with(1, 4096, ALL_RIGHTS.difference(LinkFlags::BIND), 0x5000);
-        let (read_only, _) = rig.region_with(1, 4096, LinkFlags::LOCAL_READ | LinkFlags::BIND, 0x5000);
-        let (write_only, _) = rig.region_with(1, 4096, LinkFlags::LOCAL_WRITE | LinkFlags::BIND, 0x5000);
-        (relative, no_bind, read_only, write_only)
-    };
-    let (read, write) = (LinkFlags::REMOTE_READ, LinkFlags::REMOTE_WRITE);
-    for case in 0..13 {
-        let (mut rig, _a, mut b, region, _) = windows();
-        let (relative, no_bind, read_only, write_only) = setup(&mut rig);
-        let narrow = window(&mut rig, 1, 2);
-        let (head, flags, expected) = match case {
-            0 => (bind(narrow, relative, 0, 64), read, Status::MemoryManagement),
-            1 => (bind(narrow, region, 0x5000, 0), read, Status::MemoryManagement),
-            2 => (bind(narrow, no_bind, 0x5000, 64), read, Status::WindowBind),
-            3 => (bind(narrow, read_only, 0x5000, 64), write, Status::WindowBind),
-            4 => (bind(narrow, write_only, 0x5000, 64), read, Status::WindowBind),
-            5 => (bind(narrow, region, 0x4fff, 64), read, Status::WindowBind),
-            6 => (bind(narrow, region, 0x5fff, 64), read, Status::WindowBind),
-            7 => (bind(narrow, region, 0x5000, u64::MAX), read, Status::WindowBind),
-            8 => (bind(narrow, region ^ 1 << 16, 0x5000, 64), read, Status::WindowBind),
-            9 => (bind(narrow ^ 1 << 16, region, 0x5000, 64), read, Status::WindowBind),
-            // A remote key of another slot.
-            11 => (bind(narrow, region, 0x5000, 64), read, Status::WindowBind),
-            10 => (bind(region, region, 0x5000, 64), read, Status::WindowBind),
-            _ => (bind(narrow, region, 0x5000, 64), LinkFlags::PAGES, Status::LocalQpOperation),
-        };
-        let key = if case == 11 { region } else { narrow };
-        rig.post_args(&mut b, head, bind_args(key, flags));
-        assert_eq!(status(&rig.sent(&mut b)), expected, "case {case}");
-        assert_eq!(query(&mut rig, 1, narrow).linked, 0);
-    }
-}
-
 /// A region that was allocated and linked through `qp` to 64 bytes.
-fn linked(rig: &mut Rig, n: usize, qp: &mut Qp, flags: LinkFlags) -> u32 {
+pub(crate) fn linked(rig: &mut Rig, n: usize, qp: &mut Qp, flags: LinkFlags) -> u32 {
     let key = allocate(rig, n, 1);
     let args = ListArgs { list: rig.alloc(64), remote: remote(key, 1), ..ListArgs::default() };
     rig.post_args(qp, link(key, flags | LinkFlags::CONTIGUOUS, 0, 64), zerocopy::transmute!(args));
     assert_eq!(status(&rig.sent(qp)), Status::Success);
     key
-}
-
-#[test]
-fn a_send_invalidates_only_what_a_peer_may_invalidate() {
-    for case in 0..4 {
-        let mut rig = Rig::new(2);
-        let (mut a, mut b) = rig.pair_of(0, 1, privileged());
-        let key = match case {
-            0 => rig.region(1, 64).0,
-            1 => linked(&mut rig, 1, &mut b, LinkFlags::LOCAL_READ | LinkFlags::RELATIVE),
-            2 => window(&mut rig, 1, 1),
-            _ => window(&mut rig, 1, 2),
-        };
-        if case == 2 {
-            let (region, _) = rig.region_with(1, 64, ALL_RIGHTS, 0x1000);
-            let args = bind_args(remote(key, 1), LinkFlags::REMOTE_READ);
-            rig.post_args(&mut b, bind(key, region, 0x1000, 64), args);
-            assert_eq!(status(&rig.sent(&mut b)), Status::Success);
-        }
-        let named = query(&mut rig, 1, key).remote;
-        rig.post_receive(&mut b, 1, &[]);
-        rig.post(&mut a, Header { immediate: named, ..header(wqe::Opcode::SendInvalidate, 1) }, &[]);
-        assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess, "case {case}");
-        assert_eq!(status(&rig.received(&mut b)), Status::LocalAccess, "case {case}");
-        assert_eq!(query(&mut rig, 1, key).linked, u32::from(case < 3), "case {case}");
-    }
-}
-
-#[test]
-fn a_send_can_invalidate_the_receivers_key() {
-    let mut rig = Rig::new(2);
-    let (mut a, mut b) = rig.pair_of(0, 1, privileged());
-    let key = linked(&mut rig, 1, &mut b, ALL_RIGHTS | LinkFlags::RELATIVE);
-    rig.post_receive(&mut b, 1, &[]);
-    let head = Header { immediate: remote(key, 1), ..header(wqe::Opcode::SendInvalidate, 1) };
-    rig.post(&mut a, head, &[]);
-    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
-    let received = rig.received(&mut b);
-    assert_eq!(CqeFlags::from_bits(received.flags), Some(CqeFlags::RECEIVE | CqeFlags::INVALIDATED));
-    assert_eq!(received.immediate, key);
-    assert_eq!(query(&mut rig, 1, key).linked, 0);
-    // The second time, the key is not linked any more.
-    rig.post_receive(&mut b, 2, &[]);
-    rig.post(&mut a, head, &[]);
-    assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess);
-    assert_eq!(status(&rig.received(&mut b)), Status::LocalAccess);
-}
-
-/// How many narrow windows the queue pair's owner has bound.
-fn bound(rig: &mut Rig, qp: &Qp) -> u32 {
-    let result = rig.command(qp.nic, Opcode::QueryQp, qp.qpn, &()).expect("a queue pair");
-    QpInfo::read_from_prefix(&result).expect("large enough").0.windows
-}
-
-/// Contiguous memory for a fast register that brings this remote key.
-fn fresh_memory(rig: &mut Rig, remote: u32) -> ([u64; 4], u64) {
-    let addr = rig.alloc(64);
-    (zerocopy::transmute!(ListArgs { list: addr, remote, ..ListArgs::default() }), addr)
-}
-
-#[test]
-fn a_link_that_is_not_executed_changes_nothing() {
-    let mut rig = Rig::new(2);
-    let (mut a, mut b) = rig.pair_of(0, 1, privileged());
-    let flags = ALL_RIGHTS | LinkFlags::RELATIVE;
-    let key = linked(&mut rig, 1, &mut b, flags);
-    let before = query(&mut rig, 1, key);
-    let relink = |rig: &mut Rig, qp: &mut Qp, count| {
-        let (args, _) = fresh_memory(rig, remote(key, count));
-        rig.post_args(qp, link(key, flags | LinkFlags::CONTIGUOUS, 0, 64), args);
-    };
-    // Refused, flushed, and waiting behind a Send for which there is no receive.
-    let (_, mut refused) = rig.pair_of(0, 1, privileged());
-    relink(&mut rig, &mut refused, 2);
-    assert_eq!(status(&rig.sent(&mut refused)), Status::MemoryManagement);
-    relink(&mut rig, &mut refused, 3);
-    assert_eq!(status(&rig.sent(&mut refused)), Status::Flushed);
-    let (_, mut waiting) = rig.pair_of(0, 1, privileged());
-    rig.post(&mut waiting, header(wqe::Opcode::Send, 9), &[]);
-    relink(&mut rig, &mut waiting, 4);
-    rig.run();
-    let info = query(&mut rig, 1, key);
-    assert_eq!((info.remote, info.linked, info.length), (before.remote, 1, before.length));
-    let (from, source) = rig.region(0, 64);
-    rig.fill(source, 64, 8);
-    rig.post(&mut a, rdma(wqe::Opcode::Write, 1, before.remote, 0), &[segment(from, 0, 64)]);
-    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
-    rig.post(&mut b, rdma(wqe::Opcode::Write, 1, from, 0), &[segment(key, 0, 64)]);
-    assert_eq!(status(&rig.sent(&mut b)), Status::Success);
-    rig.post_args(&mut b, invalidate(key), [0; 4]);
-    assert_eq!(status(&rig.sent(&mut b)), Status::Success);
-    assert_eq!(query(&mut rig, 1, key).remote, 0);
-    // Unlinked, neither key allows an access.
-    rig.post(&mut a, rdma(wqe::Opcode::Write, 1, before.remote, 0), &[segment(from, 0, 64)]);
-    assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess);
-}
-
-#[test]
-fn a_receive_uses_the_link_in_force_when_the_message_comes() {
-    let mut rig = Rig::new(2);
-    let (mut a, mut b) = rig.pair_of(0, 1, privileged());
-    let (_, mut linker) = rig.pair_of(0, 1, privileged());
-    let key = allocate(&mut rig, 1, 1);
-    let (from, source) = rig.region(0, 64);
-    for tag in 0..3 {
-        rig.post_receive(&mut b, tag, &[segment(key, 0, 64)]);
-    }
-    for tag in 0..2 {
-        let (args, target) = fresh_memory(&mut rig, remote(key, tag));
-        let flags = ALL_RIGHTS | LinkFlags::RELATIVE | LinkFlags::CONTIGUOUS;
-        rig.post_args(&mut linker, link(key, flags, 0, 64), args);
-        assert_eq!(status(&rig.sent(&mut linker)), Status::Success);
-        rig.fill(source, 64, tag as u8);
-        rig.post(&mut a, header(wqe::Opcode::Send, tag), &[segment(from, 0, 64)]);
-        assert_eq!(status(&rig.sent(&mut a)), Status::Success);
-        assert_eq!((rig.received(&mut b).tag, rig.bytes(target, 64)), (tag, rig.bytes(source, 64)));
-        rig.post_args(&mut linker, invalidate(key), [0; 4]);
-        assert_eq!(status(&rig.sent(&mut linker)), Status::Success);
-    }
-    rig.post(&mut a, header(wqe::Opcode::Send, 2), &[segment(from, 0, 64)]);
-    assert_eq!(status(&rig.sent(&mut a)), Status::RemoteOperation);
-    assert_eq!(status(&rig.received(&mut b)), Status::LocalProtection);
 }
 
 #[test]
@@ -844,55 +566,6 @@ fn an_atomic_needs_the_rights_to_read_and_write_too() {
             assert_eq!(status(&rig.sent(&mut a)), expected, "without {missing:?}");
         }
     }
-}
-
-#[test]
-fn narrow_windows_belong_to_a_named_owner() {
-    let mut rig = Rig::new(2);
-    let named = |owner| QpSpec { owner, ..QpSpec::default() };
-    let (_, mut first) = rig.pair_of(0, 1, named(7));
-    let (mut a, mut second) = rig.pair_of(0, 1, named(7));
-    let (mut other, mut stranger) = rig.pair_of(0, 1, named(8));
-    let (region, _) = rig.region_with(1, 4096, ALL_RIGHTS.difference(REMOTE), 0x5000);
-    let (from, _) = rig.region(0, 64);
-    let narrow = [window(&mut rig, 1, 2), window(&mut rig, 1, 2), window(&mut rig, 1, 2)];
-    let wide = window(&mut rig, 1, 1);
-    for key in narrow.into_iter().chain([wide]) {
-        let args = bind_args(remote(key, 1), LinkFlags::REMOTE_WRITE);
-        rig.post_args(&mut first, bind(key, region, 0x5000, 64), args);
-        assert_eq!(status(&rig.sent(&mut first)), Status::Success);
-    }
-    let counts = |rig: &mut Rig| [&first, &second, &stranger].map(|qp| bound(rig, qp));
-    assert_eq!(counts(&mut rig), [3, 3, 0]);
-    // The windows outlive the queue pair that bound them.
-    rig.command(1, Opcode::DestroyQp, first.qpn, &()).unwrap();
-    assert_eq!((bound(&mut rig, &second), bound(&mut rig, &stranger)), (3, 0));
-    let write = rdma(wqe::Opcode::Write, 1, remote(narrow[0], 1), 0x5000);
-    rig.post(&mut a, write, &[segment(from, 0, 8)]);
-    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
-    rig.post(&mut other, write, &[segment(from, 0, 8)]);
-    assert_eq!(status(&rig.sent(&mut other)), Status::RemoteAccess);
-    let (_, mut stranger_too) = rig.pair_of(0, 1, named(8));
-    rig.post_args(&mut stranger_too, invalidate(narrow[0]), [0; 4]);
-    assert_eq!(status(&rig.sent(&mut stranger_too)), Status::WindowBind);
-    // Each way in which a window is unbound counts once.
-    rig.post_args(&mut second, invalidate(narrow[0]), [0; 4]);
-    rig.post_args(&mut second, invalidate(narrow[0]), [0; 4]);
-    for _ in 0..2 {
-        assert_eq!(status(&rig.sent(&mut second)), Status::Success);
-    }
-    assert_eq!(bound(&mut rig, &second), 2);
-    rig.post_receive(&mut second, 1, &[]);
-    let head = Header { immediate: remote(narrow[1], 1), ..header(wqe::Opcode::SendInvalidate, 1) };
-    rig.post(&mut a, head, &[]);
-    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
-    assert_eq!(rig.received(&mut second).immediate, narrow[1], "the local key");
-    assert_eq!(bound(&mut rig, &second), 1);
-    for key in narrow {
-        rig.command(1, Opcode::DestroyWindow, key, &()).unwrap();
-    }
-    assert_eq!(bound(&mut rig, &second), 0);
-    let _ = &mut stranger;
 }
 
 #[test]
@@ -945,23 +618,6 @@ fn a_modified_region_has_what_was_asked_for_and_another_remote_key() {
     rig.command(1, Opcode::DestroyRegion, key, &()).unwrap();
     rig.command(1, Opcode::DestroyRegion, unlinked, &()).unwrap();
     rig.command(1, Opcode::DestroyPd, 7, &()).unwrap();
-}
-
-#[test]
-fn a_read_can_invalidate_its_sink() {
-    let mut rig = Rig::new(2);
-    let (mut a, _b) = rig.pair();
-    let (sink, target) = rig.region(0, 64);
-    let (far, source) = rig.region(1, 64);
-    rig.fill(source, 64, 4);
-    let head = Header { immediate: sink, ..rdma(wqe::Opcode::ReadInvalidate, 1, far, 0) };
-    rig.post(&mut a, head, &[segment(sink, 0, 64)]);
-    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
-    assert_eq!(rig.bytes(target, 64), rig.bytes(source, 64));
-    assert_eq!(query(&mut rig, 0, sink).linked, 0);
-    let (other, _) = rig.region(0, 64);
-    rig.post(&mut a, head, &[segment(other, 0, 64)]);
-    assert_eq!(status(&rig.sent(&mut a)), Status::LocalProtection);
 }
 
 #[test]
