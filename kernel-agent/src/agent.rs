@@ -16,7 +16,7 @@ use nic_abi::ident;
 use nic_abi::registers::Identity;
 use nic_hal::{Death, Nic, Transport};
 use platform::sync::Mutex;
-use platform::{DmaBuffer, Platform, Signal};
+use platform::{DmaBuffer, Platform, Signal, heap};
 
 use crate::connections::ConnectionManager;
 use crate::cq::Cq;
@@ -173,6 +173,9 @@ pub struct Agent {
     finished: Arc<Signal>,
 }
 
+/// What the dispatcher thread's name and what its function refers to take.
+const THREAD: usize = 256;
+
 impl Agent {
     /// Brings the NIC up and starts the dispatcher thread, named "agent-`number`".
     pub fn open(
@@ -185,8 +188,8 @@ impl Agent {
         let identity = *nic.identity();
         let config = config.within(&identity);
         let seed = platform.now().as_nanos() ^ identity.node_guid.rotate_left(17);
-        let agent = Arc::new(Agent {
-            qps: Arc::new(Table::new(2, config.max_qps + 2)?),
+        let agent = Agent {
+            qps: heap::arc(Table::new(2, config.max_qps + 2)?).map_err(|_| Error::OutOfMemory)?,
             cqs: Table::new(0, config.max_cqs + 1)?,
             srqs: Table::new(0, config.max_srqs)?,
             pds: Numbers::new(1, config.max_pds + 2),
@@ -197,7 +200,7 @@ impl Agent {
                 nic.signal().clone(),
                 (config.max_connections, config.max_listens),
                 seed,
-            ),
+            )?,
             counts: [const { AtomicU32::new(0) }; 6],
             clients: Mutex::new(Vec::new()),
             notices: Marks::new(config.max_cqs + 1)?,
@@ -206,13 +209,14 @@ impl Agent {
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             dispatcher: AtomicU64::new(0),
-            finished: Arc::new(Signal::new(platform.clone())),
+            finished: heap::arc(Signal::new(platform.clone())).map_err(|_| Error::OutOfMemory)?,
             platform,
             nic,
             identity,
             number,
             config,
-        });
+        };
+        let agent = heap::arc(agent).map_err(|_| Error::OutOfMemory)?;
         if let Err(error) = agent.start() {
             agent.finished.raise();
             agent.close();
@@ -233,7 +237,9 @@ impl Agent {
         );
         let own = Client::new(self, None)?;
         *self.own.lock() = Some(own.clone());
-        self.connections.start(Gsi::create(&own)?);
+        let gsi = heap::arc(Gsi::create(&own)?).map_err(|_| Error::OutOfMemory)?;
+        self.connections.start(gsi);
+        heap::room(size_of::<Dispatcher>() + THREAD)?;
         let agent = self.clone();
         let main = move || {
             agent.dispatcher.store(agent.platform.current_thread(), Ordering::Release);

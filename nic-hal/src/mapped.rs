@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use nic_abi::doorbell::RECORD_BYTES;
 use nic_abi::registers::{FIFO, FIFO_ENTRIES, FIFO_EVENT, FIFO_TAIL, SIZE};
-use platform::SharedSlice;
+use platform::{SharedSlice, heap};
 
 use crate::memory::{DeviceMemory, Lease};
 use crate::{Error, Transport};
@@ -38,7 +38,7 @@ impl Registers {
         }
         let len = slice.len();
         let base = NonNull::new(slice.as_ptr()).ok_or(Error::BadLimit("register file"))?;
-        Ok(Arc::new(Registers { transport, base, len }))
+        heap::arc(Registers { transport, base, len }).map_err(|_| Error::OutOfMemory)
     }
 
     /// All registers.

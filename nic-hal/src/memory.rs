@@ -39,8 +39,9 @@ impl Held {
 }
 
 impl Quarantine {
-    pub(crate) fn new() -> Arc<Quarantine> {
-        Arc::new(Quarantine { reset: AtomicBool::new(false), held: Mutex::new(Vec::new()) })
+    pub(crate) fn new() -> Result<Arc<Quarantine>, Error> {
+        let quarantine = Quarantine { reset: AtomicBool::new(false), held: Mutex::new(Vec::new()) };
+        heap::arc(quarantine).map_err(|_| Error::OutOfMemory)
     }
 
     /// Releases all memory: the device acknowledged a reset, so it uses none.

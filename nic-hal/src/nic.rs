@@ -9,7 +9,7 @@ use nic_abi::RING_ALIGN;
 use nic_abi::admin::{self, Opcode};
 use nic_abi::doorbell::Kind;
 use nic_abi::registers::{self, Control, Identity};
-use platform::{DmaBuffer, Instant, Packed, Platform, Signal};
+use platform::{DmaBuffer, Instant, Packed, Platform, Signal, heap};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::admin::{AdminQueue, CommandRing, LOG_ENTRIES, ResponseRing};
@@ -40,18 +40,22 @@ pub struct Nic {
     closed: AtomicBool,
 }
 
+/// What a small allocation takes at most, with what an allocator adds.
+const SMALL: usize = 64;
+
 impl Nic {
     /// Checks that the device is an RNIC that this driver can drive, resets it and starts it.
     pub fn open(platform: Arc<dyn Platform>, transport: Arc<dyn Transport>) -> Result<Nic, Error> {
         let registers = Registers::new(transport)?;
         control::recognise(&registers)?;
-        let signal = Arc::new(Signal::new(platform.clone()));
+        let signal = heap::arc(Signal::new(platform.clone())).map_err(|_| Error::OutOfMemory)?;
         control::reset(&*platform, &registers, control::DEADLINE)?;
         let identity = control::identify(&registers)?;
 
-        let quarantine = Quarantine::new();
+        let quarantine = Quarantine::new()?;
         let lease = Lease::new(&quarantine)?;
-        let dma: Arc<dyn Platform> = Arc::new(Packed::new(platform.clone()));
+        let dma: Arc<dyn Platform> =
+            heap::arc(Packed::new(platform.clone())).map_err(|_| Error::OutOfMemory)?;
         let memory = DeviceMemory::new(&dma, CommandRing::bytes(LOG_ENTRIES), RING_ALIGN, &lease)?;
         let commands = CommandRing::new(memory, LOG_ENTRIES)?;
         let memory = DeviceMemory::new(&dma, ResponseRing::bytes(LOG_ENTRIES), RING_ALIGN, &lease)?;
@@ -64,6 +68,9 @@ impl Nic {
             admin_commands: commands.bus(),
             admin_responses: responses.bus(),
         };
+        let vectors = registers.transport().vectors();
+        // What is allocated once the device has started: the interrupt handlers and a count.
+        heap::room(usize::from(vectors) * SMALL + SMALL)?;
         lease.start();
         if let Err(error) = control::start(&*platform, &registers, start) {
             // The device may have started without acknowledging in time.
@@ -72,7 +79,7 @@ impl Nic {
             }
             return Err(error);
         }
-        for vector in 0..registers.transport().vectors() {
+        for vector in 0..vectors {
             let signal = signal.clone();
             registers.transport().set_vector(vector, Some(Box::new(move || signal.raise())));
         }

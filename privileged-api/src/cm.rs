@@ -14,7 +14,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
 use kernel_agent::{CmEvent, CmEventKind, ConnectionId};
-use platform::SleepLock;
+use platform::{SleepLock, heap};
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 
@@ -73,6 +73,9 @@ pub(crate) struct Unanswered {
     last: u64,
 }
 
+/// What an identifier takes: what it stands for, and nodes of the two maps.
+const MEMORY: usize = 4096;
+
 impl Unanswered {
     pub(crate) fn len(&self) -> usize {
         self.pending.len()
@@ -83,7 +86,7 @@ impl Unanswered {
         self.by_ep.clear();
     }
 
-    /// Makes a new identifier, and adds what `make` returns for it.
+    /// Makes a new identifier, and adds what `make` returns for it. The caller has asked for memory.
     fn add(&mut self, make: impl FnOnce(CnEstId) -> Pending) -> CnEstId {
         self.last += 1;
         let id = CnEstId(self.last);
@@ -159,8 +162,9 @@ impl Ia {
     /// gets a new request event. The identifier is used up, unless an error is returned.
     ///
     /// Errors: `InvalidCnEstId`, `InvalidSpigot`, `InvalidConnQual` (also if there is no listen
-    /// point), `InvalidIa`, `IaCatastrophe`. Blocks only while another answer to the identifier is
-    /// in progress. May be called in callbacks. Thread-safe: of two answers to one identifier the
+    /// point), `InvalidIa`, `IaCatastrophe`. Without memory for a new identifier the request is
+    /// discarded, and the peer repeats it. Blocks only while another answer to the identifier is in
+    /// progress. May be called in callbacks. Thread-safe: of two answers to one identifier the
     /// later one waits for the earlier one, and finds the identifier used up unless the earlier one
     /// was refused. Page it_handoff.
     #[doc(alias = "it_handoff")]
@@ -197,9 +201,9 @@ impl Core {
         Ok(())
     }
 
-    /// Queues a request event. A request that finds the queue full is discarded as if it had not
-    /// come: it is not answered and holds no place, so the peer repeats it until there is room or
-    /// its time is over (it_listen_create).
+    /// Queues a request event. A request that finds the queue full, or no memory, is discarded as if
+    /// it had not come: it is not answered and holds no place, so the peer repeats it until there is
+    /// room or its time is over (it_listen_create).
     fn request(
         &self,
         connection: ConnectionId,
@@ -208,6 +212,9 @@ impl Core {
         listen: &Listen,
         origin: Origin<'_>,
     ) {
+        if heap::room(MEMORY).is_err() {
+            return self.discard(connection);
+        }
         let id = self.unanswered.lock().add(|id| {
             request.cn_est_id = id;
             Pending::new(connection, Side::Passive(Box::new(PeerRequest { path, request })))
@@ -222,13 +229,17 @@ impl Core {
         drop(removed);
         match pushed {
             Some(_) => {
-                if let Ok(client) = self.client() {
-                    // Fails only if the peer withdrew the request.
-                    let _ = client.discard(connection);
-                }
+                self.discard(connection);
                 self.overflow(evd, origin);
             }
             None => self.no_listen_point(connection),
+        }
+    }
+
+    fn discard(&self, connection: ConnectionId) {
+        if let Ok(client) = self.client() {
+            // Fails only if the peer withdrew the request.
+            let _ = client.discard(connection);
         }
     }
 
@@ -334,9 +345,13 @@ impl Core {
     }
 
     /// In a three-way handshake the passive side has accepted. Queues the event, after which the
-    /// consumer confirms or rejects the connection.
+    /// consumer confirms or rejects the connection. Without memory for an identifier the accept is
+    /// not reported, and the attempt ends when its time is over.
     fn accept_arrived(&self, ep: &Ep, event: &CmEvent<'_>, peer: ReadDepths, ia: &Ia) {
         let connection = event.connection;
+        if heap::room(MEMORY).is_err() {
+            return;
+        }
         let queued = {
             let Some(mut control) = ep.concerned(connection) else { return };
             if ep.advance(&mut control, Trigger::AcceptArrival).is_err() {

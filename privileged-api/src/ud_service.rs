@@ -73,7 +73,7 @@ impl UdRequests {
     }
 
     /// Adds a request. Returns the consumer's identifier for it, and a request that was dropped to
-    /// make room.
+    /// make room; `None` if there is no memory.
     ///
     /// Two peers may give their requests the same id. The reply names only the identifier, so the
     /// second peer's request gets another identifier.
@@ -82,7 +82,8 @@ impl UdRequests {
         name: u32,
         from: [u8; 16],
         request: ResolutionRequestId,
-    ) -> (u64, Option<ResolutionRequestId>) {
+    ) -> Option<(u64, Option<ResolutionRequestId>)> {
+        self.0.try_reserve(1).ok()?;
         let taken = |id: u64| self.0.iter().any(|waiting| waiting.id == id && waiting.from != from);
         let mut id = u64::from(name);
         // There are fewer requests than identifiers to try.
@@ -93,7 +94,7 @@ impl UdRequests {
         let dropped = if full { self.oldest_of_the_most() } else { None };
         let dropped = dropped.and_then(|place| self.0.remove(place));
         self.0.push_back(Waiting { id, from, request });
-        (id, dropped.map(|waiting| waiting.request))
+        Some((id, dropped.map(|waiting| waiting.request)))
     }
 
     /// The place of the oldest request of the peer that has the most.
@@ -107,6 +108,12 @@ impl UdRequests {
     fn take(&mut self, id: u64) -> Result<ResolutionRequestId> {
         let place = self.place(id)?;
         self.0.remove(place).map(|waiting| waiting.request).ok_or(Error::InvalidUdSvcReqId)
+    }
+
+    /// The oldest request with this identifier.
+    fn oldest(&self, id: u64) -> Result<ResolutionRequestId> {
+        let oldest = self.0.iter().find(|waiting| waiting.id == id);
+        oldest.map(|waiting| waiting.request).ok_or(Error::InvalidUdSvcReqId)
     }
 
     fn place(&self, id: u64) -> Result<usize> {
@@ -163,7 +170,8 @@ impl Core {
         let Some(listen) = self.listens.get(ListenHandle::from_raw(event.context).as_raw()) else {
             return self.disregard(request);
         };
-        let (id, dropped) = self.ud_requests.lock().add(name, from, request);
+        let added = self.ud_requests.lock().add(name, from, request);
+        let Some((id, dropped)) = added else { return self.disregard(request) };
         if let Some(dropped) = dropped {
             self.disregard(dropped);
         }
@@ -388,7 +396,7 @@ impl Ia {
         private_data: &[u8],
     ) -> Result<()> {
         let core = self.live()?;
-        core.ud_requests.lock().place(ud_svc_req_id)?;
+        core.ud_requests.lock().oldest(ud_svc_req_id)?;
         let valid = status == UdSvcStatus::EpInfoValid;
         let answer = match status {
             UdSvcStatus::EpInfoValid => sidr::Status::Valid,
@@ -403,17 +411,25 @@ impl Ia {
         if private_data.len() > private_data::UD_REPLY {
             return Err(Error::InvalidPdataLength);
         }
-        let request = core.ud_requests.lock().take(ud_svc_req_id)?;
         let answer = ResolutionAnswer {
             status: answer,
             qpn: if valid { ep_info.ud_ep_id } else { 0 },
             qkey: if valid { ep_info.ud_ep_key } else { 0 },
             private_data,
         };
-        core.client()?.answer_resolution(request, &answer).map_err(|error| match error {
-            kernel_agent::Error::ConnectionState => Error::InvalidUdSvcReqId,
-            other => core.error(other),
-        })
+        loop {
+            // After an error the request can still be answered.
+            let request = core.ud_requests.lock().oldest(ud_svc_req_id)?;
+            let answered = core.client()?.answer_resolution(request, &answer);
+            if matches!(answered, Ok(()) | Err(kernel_agent::Error::ConnectionState)) {
+                core.ud_requests.lock().forget(request);
+            }
+            match answered {
+                // Another call has answered it, or a later request has replaced it.
+                Err(kernel_agent::Error::ConnectionState) => {}
+                answered => return answered.map_err(|error| core.error(error)),
+            }
+        }
     }
 }
 
@@ -425,15 +441,15 @@ mod tests {
     fn an_identifier_is_made_of_the_peers_and_unique() {
         let mut requests = UdRequests::default();
         let id = ResolutionRequestId;
-        assert_eq!(requests.add(7, [1; 16], id(1)), (7, None));
-        assert_eq!(requests.add(7, [1; 16], id(2)), (7, None), "asked again");
-        assert_eq!(requests.add(7, [2; 16], id(3)), (7 | 1 << 32, None), "another peer");
-        assert_eq!(requests.add(7, [3; 16], id(4)), (7 | 2 << 32, None), "a third one");
+        assert_eq!(requests.add(7, [1; 16], id(1)), Some((7, None)));
+        assert_eq!(requests.add(7, [1; 16], id(2)), Some((7, None)), "asked again");
+        assert_eq!(requests.add(7, [2; 16], id(3)), Some((7 | 1 << 32, None)), "another peer");
+        assert_eq!(requests.add(7, [3; 16], id(4)), Some((7 | 2 << 32, None)), "a third one");
         assert_eq!(requests.take(7), Ok(id(1)));
         assert_eq!(requests.take(7), Ok(id(2)));
         assert_eq!(requests.take(7), Err(Error::InvalidUdSvcReqId));
         requests.forget(id(3));
-        assert_eq!(requests.place(7 | 1 << 32), Err(Error::InvalidUdSvcReqId));
+        assert_eq!(requests.oldest(7 | 1 << 32), Err(Error::InvalidUdSvcReqId));
         assert_eq!(requests.len(), 1);
     }
 
@@ -442,18 +458,21 @@ mod tests {
         let mut requests = UdRequests::default();
         let most = MAX_WAITING as u32;
         for n in 0..most {
-            assert_eq!(requests.add(n, [1; 16], ResolutionRequestId(n.into())).1, None);
+            assert_eq!(requests.add(n, [1; 16], ResolutionRequestId(n.into())).unwrap().1, None);
         }
-        let dropped = requests.add(most, [1; 16], ResolutionRequestId(most.into())).1;
+        let dropped = requests.add(most, [1; 16], ResolutionRequestId(most.into())).unwrap().1;
         assert_eq!((dropped, requests.len()), (Some(ResolutionRequestId(0)), MAX_WAITING));
         assert_eq!(requests.take(0), Err(Error::InvalidUdSvcReqId));
         // Another peer's requests replace those of the peer that has the most, and not each other.
         let request = |n: u32| ResolutionRequestId(u64::from(most + n));
         for n in 1..=most / 2 {
-            assert_eq!(requests.add(1000 + n, [2; 16], request(n)).1, Some(ResolutionRequestId(n.into())));
+            assert_eq!(
+                requests.add(1000 + n, [2; 16], request(n)).unwrap().1,
+                Some(ResolutionRequestId(n.into()))
+            );
         }
         assert_eq!(
-            requests.add(2000, [1; 16], request(most)).1,
+            requests.add(2000, [1; 16], request(most)).unwrap().1,
             Some(ResolutionRequestId(u64::from(most / 2 + 1)))
         );
         assert_eq!(requests.take(1001), Ok(request(1)));

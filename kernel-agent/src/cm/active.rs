@@ -26,7 +26,7 @@ impl Cm {
         params: &ConnectParams,
         private_data: &[u8],
     ) -> Result<ConnectionId, Error> {
-        self.uncongested()?;
+        self.ready()?;
         check(local, params)?;
         let Path { local_gid, remote_gid, .. } = params.path;
         let field =
@@ -61,7 +61,7 @@ impl Cm {
     /// Confirms the peer's reply: sends an RTU. The connection is established. Private data: at
     /// most 224 bytes.
     pub fn establish(&mut self, now: Instant, id: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
-        self.uncongested()?;
+        self.ready()?;
         let private_data = field(private_data)?;
         self.step(now, id, Trigger::Establish)?;
         let conn = self.conns.get_mut(id).ok_or(Error::NoSuchConnection)?;

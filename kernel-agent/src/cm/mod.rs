@@ -31,7 +31,7 @@ mod types;
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
-use platform::Instant;
+use platform::{Instant, OutOfMemory, heap};
 use roce::cm::{CommId, Datagram, Message, mra, rej};
 use roce::{Gid, Qpn, ServiceId, TimeoutCode, mad};
 
@@ -54,7 +54,10 @@ use table::{Connection, ConnectionTable};
 /// Actions that may wait for the caller.
 const ACTIONS: usize = 64;
 /// The most actions that one datagram, timer or call causes.
-const ACTIONS_AT_ONCE: usize = 4;
+pub(crate) const ACTIONS_AT_ONCE: usize = 4;
+/// What a call, a datagram or a timer may allocate: nodes of the tables and a message to keep, and
+/// what the caller keeps of a connection and of an event.
+const MEMORY: usize = 8192;
 /// The shortest wait for an answer, whatever the peer asks for: a timer that fired all the time
 /// would help neither side.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
@@ -93,6 +96,9 @@ pub struct Cm {
 }
 
 impl Cm {
+    /// What [`Cm::new`] allocates.
+    pub const MEMORY: usize = ACTIONS * size_of::<Action>() + Recent::MEMORY;
+
     /// A state machine without connections.
     pub fn new(config: Config) -> Cm {
         Cm {
@@ -122,9 +128,10 @@ impl Cm {
     pub fn poll(&mut self, now: Instant) {
         // A timer that fired is set beyond `now` or gone, so none fires twice. The room for actions
         // bounds the loop too.
-        while self.out.has_room()
-            && let Some((at, id)) = self.conns.next_timer()
+        // Without memory, timers wait.
+        while let Some((at, id)) = self.conns.next_timer()
             && at <= now
+            && self.ready().is_ok()
         {
             self.expire(now, id);
         }
@@ -134,7 +141,7 @@ impl Cm {
     /// Acts on a datagram that QP1 received.
     pub fn receive(&mut self, now: Instant, from: &Arrival, bytes: &[u8]) {
         self.out.stats.received += 1;
-        if !self.out.has_room() {
+        if self.ready().is_err() {
             self.out.stats.congested += 1;
             return;
         }
@@ -190,6 +197,12 @@ impl Cm {
         if self.out.has_room() { Ok(()) } else { Err(Error::Congested) }
     }
 
+    /// Fails if there is no room for the actions of a call, or no memory for what it keeps.
+    fn ready(&self) -> Result<(), Error> {
+        self.uncongested()?;
+        has_memory()
+    }
+
     fn tid(&mut self) -> u64 {
         self.next_tid = self.next_tid.wrapping_add(1);
         self.next_tid
@@ -225,6 +238,18 @@ impl Cm {
         Ok(before)
     }
 
+    /// As [`Cm::step`], for a connection that the consumer gives up. It needs no memory: if there is
+    /// none for the timer of TimeWait, the connection is removed at once. That is safe, since no
+    /// later queue pair gets the same number soon.
+    fn step_out(&mut self, now: Instant, id: ConnectionId, by: Trigger) -> Result<(), Error> {
+        let conn = self.conns.get(id).ok_or(Error::NoSuchConnection)?;
+        if conn.state.next(by)? == State::TimeWait && has_memory().is_err() {
+            self.conns.remove(id);
+            return Ok(());
+        }
+        self.step(now, id, by).map(drop)
+    }
+
     /// Reports an event of a connection, unless its events are muted.
     fn report(&mut self, id: ConnectionId, event: Event) {
         if self.conns.get(id).is_some_and(|conn| !conn.muted) {
@@ -246,20 +271,26 @@ impl Cm {
     /// Sends the message that [`Cm::prepare_accept`] or [`Cm::prepare_disconnect`] held back,
     /// unless the connection's state has changed since.
     pub fn release(&mut self, now: Instant, id: ConnectionId) {
-        let held = self.conns.get(id).filter(|conn| conn.held).map(|conn| conn.message.get());
-        if let Some(mad) = held {
-            self.send_until_answered(now, id, mad);
+        if self.conns.get(id).is_some_and(|conn| conn.held) {
+            self.send_kept(now, id);
         }
     }
 
     /// Sends a message, keeps it, and sends it again until it is answered.
     fn send_until_answered(&mut self, now: Instant, id: ConnectionId, mad: [u8; mad::LEN]) {
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.message = Kept::new(&mad);
+        }
+        self.send_kept(now, id);
+    }
+
+    /// Sends the kept message until it is answered.
+    fn send_kept(&mut self, now: Instant, id: ConnectionId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
-        conn.message = Kept::new(&mad);
         conn.held = false;
         conn.retries_left = conn.max_retries;
         conn.timer = Some(now + conn.response_time);
-        self.out.send(conn.local_gid, conn.remote_gid, mad);
+        self.out.send(conn.local_gid, conn.remote_gid, conn.message.get());
         self.conns.rearm(id);
     }
 
@@ -361,6 +392,11 @@ impl From<Error> for Unexpected {
     fn from(_: Error) -> Unexpected {
         Unexpected
     }
+}
+
+/// Fails unless there is memory for what one call, datagram or timer keeps.
+fn has_memory() -> Result<(), Error> {
+    heap::room(MEMORY).map_err(|OutOfMemory| Error::OutOfMemory)
 }
 
 /// The private data field of a message.

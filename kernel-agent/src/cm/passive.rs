@@ -15,7 +15,7 @@ use super::table::Connection;
 use super::types::{
     AcceptParams, ConnectionId, Error, Event, ListenId, LocalQp, PrivateData, Request, Table,
 };
-use super::{Arrival, Cm, SHORTEST_WAIT, Unexpected, field, rejection};
+use super::{Arrival, Cm, SHORTEST_WAIT, Unexpected, field, has_memory, rejection};
 
 /// A listening point.
 pub(super) struct Listener {
@@ -64,6 +64,7 @@ impl Cm {
         if self.services.contains_key(&service) {
             return Err(Error::ServiceInUse(service));
         }
+        has_memory()?;
         let listener = Listener { service, backlog, waiting: 0, by_peer: BTreeMap::new() };
         let id = self.listeners.insert(|_| listener).map(ListenId).ok_or(Error::Full(Table::Listeners))?;
         self.services.insert(service, id);
@@ -123,7 +124,7 @@ impl Cm {
         params: &AcceptParams,
         private_data: &[u8],
     ) -> Result<(), Error> {
-        self.uncongested()?;
+        self.ready()?;
         let private_data = field(private_data)?;
         if !local.qpn.is_connectable() {
             return Err(Error::OutOfRange("local_qpn"));
@@ -174,7 +175,7 @@ impl Cm {
         id: ConnectionId,
         service_timeout: TimeoutCode,
     ) -> Result<(), Error> {
-        self.uncongested()?;
+        self.ready()?;
         let conn = self.conns.get(id).ok_or(Error::NoSuchConnection)?;
         let acknowledged = match conn.state.is_pending_request() {
             true => mra::Acknowledged::Req,
@@ -191,7 +192,7 @@ impl Cm {
     /// Passes a request on to another listening point, for which it is reported again, under the
     /// same id (IT-API 2.1, it_handoff).
     pub fn handoff(&mut self, id: ConnectionId, to: ListenId) -> Result<(), Error> {
-        self.uncongested()?;
+        self.ready()?;
         let conn = self.conns.get(id).ok_or(Error::NoSuchConnection)?;
         if !conn.state.is_pending_request() {
             let (from, to, by) = (conn.state, State::ReqRcvd, Trigger::Req);
@@ -217,7 +218,7 @@ impl Cm {
     /// Data arrived on a queue pair whose REP is not answered: the RTU is delayed or lost (IBTA
     /// vol. 1 section 12.9.8.1.2, "communication established").
     pub fn communication_established(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
-        self.uncongested()?;
+        self.ready()?;
         self.become_established(now, id, Trigger::CommunicationEstablished, None)
     }
 

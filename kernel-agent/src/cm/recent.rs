@@ -17,6 +17,9 @@ pub(super) type Key = (Gid, u32, u64);
 pub(super) struct Recent(VecDeque<(Key, [u8; mad::LEN])>);
 
 impl Recent {
+    /// What [`Recent::new`] allocates.
+    pub const MEMORY: usize = KEPT * size_of::<(Key, [u8; mad::LEN])>();
+
     pub fn new() -> Recent {
         Recent(VecDeque::with_capacity(KEPT))
     }

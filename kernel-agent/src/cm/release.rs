@@ -10,7 +10,7 @@ use roce::{Gid, Qpn};
 
 use super::state::{Illegal, State, Trigger};
 use super::types::{Cause, ConnectionId, Error, Event, PrivateData, Rejection};
-use super::{Arrival, Cm, SHORTEST_WAIT, Unexpected, field};
+use super::{Arrival, Cm, SHORTEST_WAIT, Unexpected, field, has_memory};
 
 /// The end of the private data of a DREQ that follows an error.
 const BROKEN: [u8; 8] = *b"IT-BROKE";
@@ -38,7 +38,7 @@ impl Cm {
         self.conns.get(id).ok_or(Error::NoSuchConnection)?.state.next(Trigger::Reject)?;
         self.send_rej(id, reason, ari, private_data);
         self.mute(id);
-        self.step(now, id, Trigger::Reject).map(drop)
+        self.step_out(now, id, Trigger::Reject)
     }
 
     /// Ends a connection, or gives up an attempt of ours: sends a DREQ with the private data (at
@@ -74,7 +74,8 @@ impl Cm {
         self.hold_dreq(now, id, whole)
     }
 
-    /// Ends a connection that broke: sends a DREQ that says so. [`Event::Released`] follows.
+    /// Ends a connection that broke: sends a DREQ that says so. [`Event::Released`] follows, if the
+    /// connection is in [`State::DreqSent`] then.
     pub fn break_off(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
         self.uncongested()?;
         let mut whole = [0; dreq::PRIVATE_DATA_LEN];
@@ -122,16 +123,24 @@ impl Cm {
         let reason = if unknown { rej::Reason::TIMEOUT } else { reason };
         self.send_rej(id, reason, &[], [0; rej::PRIVATE_DATA_LEN]);
         self.mute(id);
-        self.step(now, id, Trigger::Withdraw).map(drop)
+        self.step_out(now, id, Trigger::Withdraw)
     }
 
+    /// Makes the DREQ that [`Cm::release`] sends. Without memory to keep it, it is sent once and the
+    /// connection is removed without an event; if it is lost, the peer finds out by its own next
+    /// message.
     fn hold_dreq(
         &mut self,
         now: Instant,
         id: ConnectionId,
         private_data: [u8; dreq::PRIVATE_DATA_LEN],
     ) -> Result<(), Error> {
-        self.step(now, id, Trigger::Disconnect)?;
+        let conn = self.conns.get(id).ok_or(Error::NoSuchConnection)?;
+        conn.state.next(Trigger::Disconnect)?;
+        let keeps = has_memory().is_ok();
+        if keeps {
+            self.step(now, id, Trigger::Disconnect)?;
+        }
         let tid = self.tid();
         let conn = self.conns.get(id).ok_or(Error::NoSuchConnection)?;
         let message = dreq::Repr {
@@ -140,7 +149,13 @@ impl Cm {
             remote_qpn: conn.remote_qpn.unwrap_or_default(),
             private_data,
         };
-        self.hold(id, Datagram { tid, message: message.into() }.emit());
+        let mad = Datagram { tid, message: message.into() }.emit();
+        if keeps {
+            self.hold(id, mad);
+        } else {
+            self.out.send(conn.local_gid, conn.remote_gid, mad);
+            self.conns.remove(id);
+        }
         Ok(())
     }
 

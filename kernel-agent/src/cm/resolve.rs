@@ -21,7 +21,7 @@ use super::types::{
     Error, Event, PrivateData, Resolution, ResolutionId, ResolutionReply, ResolutionRequestId, SidrParams,
     Table,
 };
-use super::{Arrival, Cm, Unexpected, field};
+use super::{Arrival, Cm, Unexpected, field, has_memory};
 
 /// A request of ours.
 struct Ours {
@@ -134,6 +134,7 @@ impl Cm {
     /// Prepares a request for a service's queue pair; nothing is sent yet. Private data: at most
     /// 216 bytes, or 180 with an id of the IP CM service.
     pub fn sidr_open(&mut self, params: &SidrParams, private_data: &[u8]) -> Result<ResolutionId, Error> {
+        has_memory()?;
         let addresses = ((params.local_gid, params.ip_source_port), params.remote_gid);
         let private_data = with_ip_header(params.service, addresses.0, addresses.1, private_data)?;
         let secret = self.config.secret;
@@ -153,7 +154,7 @@ impl Cm {
     /// Sends the request. [`Event::ResolutionReply`] or [`Event::ResolutionTimedOut`] follows; the
     /// request can then be sent again. Sending it before that begins anew.
     pub fn sidr_request(&mut self, now: Instant, id: ResolutionId) -> Result<(), Error> {
-        self.uncongested()?;
+        self.ready()?;
         let tid = self.tid();
         let ours = self.resolutions.ours.get_mut(id.0).ok_or(Error::NoSuchResolution)?;
         ours.tid = tid;
@@ -252,9 +253,9 @@ impl Cm {
     }
 
     pub(super) fn poll_resolutions(&mut self, now: Instant) {
-        while self.out.has_room()
-            && let Some(&(at, id)) = self.resolutions.timers.first()
+        while let Some(&(at, id)) = self.resolutions.timers.first()
             && at <= now
+            && self.ready().is_ok()
         {
             let left = self.resolutions.ours.get_mut(id).and_then(|ours| {
                 ours.retries_left = ours.retries_left.checked_sub(1)?;

@@ -506,6 +506,9 @@ pub enum Error {
     /// The caller has not taken the actions of earlier calls.
     #[error("too many actions wait to be taken")]
     Congested,
+    /// No memory.
+    #[error("out of memory")]
+    OutOfMemory,
 }
 
 /// Counters since the beginning.

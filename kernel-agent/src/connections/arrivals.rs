@@ -3,11 +3,12 @@
 //!
 //! Locks: the manager's `tables`, never across a command or an upcall.
 
+use platform::heap;
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 use roce::{PathMtu, Psn};
 
-use super::{ConnectionManager, End, Listen, Notice, Tables};
+use super::{ConnectionManager, End, Listen, MEMORY, Notice, Tables};
 use crate::cm::{self, ConnectionId};
 use crate::connect::{Handshake, QpSetup, gid_index, with_hop_limit};
 use crate::{CmEvent, CmEventKind};
@@ -117,6 +118,11 @@ impl ConnectionManager {
         };
         if !tables.admits(&client) {
             return self.refuse(&mut tables, id, Reason::NO_RESOURCES);
+        }
+        if heap::room(MEMORY).is_err() {
+            // As if it had not come: the peer repeats it. Fails only if the peer withdrew it.
+            let _ = tables.cm.discard(self.platform.now(), id);
+            return;
         }
         let setup = QpSetup {
             path: with_hop_limit(request.path),

@@ -18,14 +18,14 @@ mod resolutions;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::ops::Bound;
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 
 use nic_abi::admin::QpState;
 use nic_abi::registers::Identity;
 use platform::sync::Mutex;
-use platform::{Instant, Platform, Signal};
+use platform::{Instant, OutOfMemory, Platform, Signal, heap};
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 use roce::{PathMtu, Psn, Qpn};
@@ -50,6 +50,15 @@ const DATAGRAMS: usize = 32;
 const INBOX: usize = 64;
 /// Entries of a table that are looked at under one lock.
 const LOOKED_AT: usize = 256;
+/// Of those, the most that are acted on before the next are looked at.
+const FOUND: usize = 32;
+/// What the manager keeps of a connection, of an event or of a datagram, and its nodes of tables.
+const MEMORY: usize = 8192;
+/// How late timers are looked at again that could not be acted on.
+const LATE: Duration = Duration::from_millis(1);
+
+/// The actions that a call held back.
+type HeldBack = [Option<Action>; cm::ACTIONS_AT_ONCE];
 
 /// The connections, listening points and service resolutions of an agent.
 pub(crate) struct ConnectionManager {
@@ -116,6 +125,7 @@ impl From<cm::Error> for Error {
             cm::Error::Full(cm::Table::Resolutions) => Error::NoResources(Resource::Resolutions),
             cm::Error::Full(_) | cm::Error::Congested => Error::NoResources(Resource::Connections),
             cm::Error::PrivateData { max, .. } => Error::PrivateData(max),
+            cm::Error::OutOfMemory => Error::OutOfMemory,
             cm::Error::OutOfRange(what) => Error::OutOfRange(what),
             cm::Error::QpInUse(_) | cm::Error::TimeWait(_) => Error::Busy,
         }
@@ -134,8 +144,8 @@ impl Tables {
 
     /// Takes the actions of the last call out of the state machine: they wait until the queue pair
     /// was moved.
-    fn hold_back(&mut self) -> Vec<Action> {
-        core::iter::from_fn(|| self.cm.next_action()).collect()
+    fn hold_back(&mut self) -> HeldBack {
+        core::array::from_fn(|_| self.cm.next_action())
     }
 
     /// Whether the client may have another connection.
@@ -187,6 +197,27 @@ impl End {
     }
 }
 
+/// What a look at a part of a table found.
+struct Found<K> {
+    wanted: [Option<K>; FOUND],
+    /// The last entry that was looked at; none at the end of the table.
+    last: Option<K>,
+}
+
+/// Looks at the next entries of a table.
+fn found<K: Copy + Ord, V>(table: &BTreeMap<K, V>, after: Bound<K>, wants: impl Fn(&V) -> bool) -> Found<K> {
+    let mut found = Found { wanted: [None; FOUND], last: None };
+    let mut free = found.wanted.iter_mut();
+    for (&id, entry) in table.range((after, Bound::Unbounded)).take(LOOKED_AT) {
+        if wants(entry) {
+            let Some(place) = free.next() else { break };
+            *place = Some(id);
+        }
+        found.last = Some(id);
+    }
+    found
+}
+
 fn connectable(client: &Client, qp: &Arc<Qp>) -> Result<Qpn, Error> {
     if !core::ptr::eq(&**qp.client(), client) {
         return Err(Error::Foreign);
@@ -216,7 +247,7 @@ impl ConnectionManager {
         signal: Arc<Signal>,
         (connections, listens): (u32, u32),
         seed: u64,
-    ) -> ConnectionManager {
+    ) -> Result<ConnectionManager, OutOfMemory> {
         let config = cm::Config {
             ca_guid: identity.node_guid,
             max_connections: connections,
@@ -225,7 +256,8 @@ impl ConnectionManager {
             secret: (seed ^ identity.node_guid) as u32,
             ..cm::Config::default()
         };
-        ConnectionManager {
+        heap::room(Cm::MEMORY)?;
+        Ok(ConnectionManager {
             platform,
             identity,
             signal,
@@ -240,7 +272,7 @@ impl ConnectionManager {
                 inbox: VecDeque::new(),
                 random: seed,
             }),
-        }
+        })
     }
 
     /// Listening points, connections that are not over, and service resolutions (ours, and peers'
@@ -252,8 +284,8 @@ impl ConnectionManager {
     }
 
     /// From now on datagrams go by this QP1.
-    pub(crate) fn start(&self, qp1: Gsi) {
-        *self.qp1.lock() = Some(Arc::new(qp1));
+    pub(crate) fn start(&self, qp1: Arc<Gsi>) {
+        *self.qp1.lock() = Some(qp1);
     }
 
     pub(crate) fn qp1(&self) -> Option<Arc<Gsi>> {
@@ -296,10 +328,10 @@ impl ConnectionManager {
 
     /// Sends what a connection's call held back: the actions, and the message that the state
     /// machine keeps.
-    fn send_held_back(&self, id: ConnectionId, actions: Vec<Action>) {
+    fn send_held_back(&self, id: ConnectionId, actions: HeldBack) {
         let now = self.platform.now();
         let mut tables = self.tables.lock();
-        for action in actions {
+        for action in actions.into_iter().flatten() {
             self.carry_out(&mut tables, action);
         }
         tables.cm.release(now, id);
@@ -439,7 +471,7 @@ impl ConnectionManager {
             // the accept took effect, and the event that reports the end follows it.
             return if self.abandon(id) { Err(error) } else { Ok(()) };
         }
-        self.send_held_back(id, Vec::new());
+        self.send_held_back(id, HeldBack::default());
         Ok(())
     }
 
@@ -462,6 +494,7 @@ impl ConnectionManager {
             (end.qp.clone().filter(|_| waits).ok_or(Error::ConnectionState)?, end.setup)
         };
         setup.depths.initiator_depth = initiator_depth;
+        heap::room(MEMORY)?;
         qp.modify(&setup.to_rts())?;
         let now = self.platform.now();
         let mut tables = self.tables.lock();
@@ -556,35 +589,24 @@ impl ConnectionManager {
     /// Ends all connections, listening points and service resolutions of a client.
     pub(crate) fn detach(&self, client: &Client) {
         let of = |other: &Arc<Client>| core::ptr::eq(&**other, client);
-        for listen in self.all_of(|tables| &tables.listens, |listen: &Listen| of(&listen.client)) {
-            let _ = self.stop_listening(client, listen);
-        }
+        let listens = |tables: &Tables, after| found(&tables.listens, after, |listen| of(&listen.client));
+        self.each_of(listens, |id| _ = self.stop_listening(client, id));
         // From here on no request makes a new end for the client.
-        for id in self.all_of(|tables| &tables.ends, |end| of(&end.client)) {
-            self.abandon(id);
-        }
+        let ends = |tables: &Tables, after| found(&tables.ends, after, |end| of(&end.client));
+        self.each_of(ends, |id| _ = self.abandon(id));
         self.detach_resolutions(client);
     }
 
-    /// The entries of a table that `wanted` selects, but none that is added meanwhile. Holds the
-    /// lock for a bounded time only.
-    fn all_of<K: Copy + Ord, V>(
-        &self,
-        table: impl Fn(&Tables) -> &BTreeMap<K, V>,
-        wanted: impl Fn(&V) -> bool,
-    ) -> Vec<K> {
-        let mut found = Vec::new();
+    /// Calls `act` for each entry of a table that `find` selects, but for none that is added
+    /// meanwhile. Holds the lock for a bounded time only, and needs no memory.
+    fn each_of<K: Copy>(&self, find: impl Fn(&Tables, Bound<K>) -> Found<K>, mut act: impl FnMut(K)) {
         let mut after = Bound::Unbounded;
         loop {
-            let tables = self.tables.lock();
-            let mut last = None;
-            for (&id, entry) in table(&tables).range((after, Bound::Unbounded)).take(LOOKED_AT) {
-                last = Some(id);
-                found.extend(wanted(entry).then_some(id));
-            }
+            let Found { wanted, last } = find(&self.tables.lock(), after);
+            wanted.into_iter().flatten().for_each(&mut act);
             match last {
                 Some(id) => after = Bound::Excluded(id),
-                None => return found,
+                None => return,
             }
         }
     }
@@ -611,7 +633,10 @@ impl ConnectionManager {
     /// Takes what QP1 received into the intake. Returns whether QP1 had any completion.
     fn take_in(&self) -> bool {
         let add = |from: &Arrival, mad: &[u8]| {
-            if let Some(&mad) = mad.first_chunk() {
+            // Without memory the datagram is lost, as any datagram may be.
+            if let Some(&mad) = mad.first_chunk()
+                && heap::room(MEMORY).is_ok()
+            {
                 self.intake.lock().add(Box::new(Datagram { from: *from, mad }));
             }
         };
@@ -655,7 +680,8 @@ impl ConnectionManager {
             tables.cm.poll(now);
             self.flush(&mut tables);
         }
-        tables.cm.next_deadline()
+        // Timers that are due still wait for memory, or for room in the inbox.
+        tables.cm.next_deadline().map(|at| if at <= now { now + LATE } else { at })
     }
 
     /// Data arrived on a queue pair before its connection's last message.
@@ -677,7 +703,6 @@ impl ConnectionManager {
         if tables.cm.state(id) == cm::State::Established {
             let _ = tables.cm.break_off(now, id);
             self.flush(&mut tables);
-            return;
         }
         if tables.cm.state(id) == cm::State::DreqSent {
             return;

@@ -7,13 +7,12 @@
 //! Locks: the manager's `tables`, never across an upcall.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use roce::cm::redirection::Redirection;
 use roce::cm::sidr;
 use roce::{PKey, QKey, Qpn};
 
-use super::{ConnectionManager, Tables};
+use super::{ConnectionManager, Tables, found};
 use crate::cm::{self, ResolutionId, ResolutionRequestId, SidrParams};
 use crate::connect::{ResolutionAnswer, ResolveParams, gid_index};
 use crate::{Client, Error, ResolutionEvent, ResolutionEventKind};
@@ -154,17 +153,14 @@ impl ConnectionManager {
 
     /// Forgets all resolutions of a client, and all requests that it has to answer.
     pub(super) fn detach_resolutions(&self, client: &Client) {
-        let resolutions = self.all_of(|tables| &tables.resolutions, |resolution| resolution.is_of(client));
-        let requests = {
+        let resolutions = |tables: &Tables, after| found(&tables.resolutions, after, |own| own.is_of(client));
+        self.each_of(resolutions, |id| _ = self.close_resolution(client, id));
+        let request = || {
             let tables = self.tables.lock();
-            let to_me = |(_, owner): &&(ResolutionRequestId, Arc<Client>)| core::ptr::eq(&**owner, client);
-            let requests: Vec<_> = tables.requests.iter().filter(to_me).map(|&(id, _)| id).collect();
-            requests
+            let mut requests = tables.requests.iter();
+            requests.find(|(_, owner)| core::ptr::eq(&**owner, client)).map(|&(id, _)| id)
         };
-        for id in resolutions {
-            let _ = self.close_resolution(client, id);
-        }
-        for id in requests {
+        while let Some(id) = request() {
             self.disregard_resolution(client, id);
         }
     }
@@ -191,6 +187,10 @@ impl ConnectionManager {
             Some(index) => tables.requests.remove(index),
             None => None,
         };
+        if tables.requests.try_reserve(1).is_err() {
+            // As if it had not come: the peer repeats it.
+            return tables.cm.sidr_discard(asked.request);
+        }
         tables.requests.push_back((asked.request, client.clone()));
         drop(tables);
         drop(forgotten);

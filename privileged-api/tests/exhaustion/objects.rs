@@ -1,60 +1,10 @@
-//! Memory that ends: each call that makes something is made on a machine that has no memory after
-//! 0, 1, 2, … requests. It succeeds, or returns an error for want of resources and changes nothing.
-//! What frees something needs no memory.
-
-extern crate ferrovia_privileged_api as privileged_api;
-
-mod support;
+//! The calls that make, change or query objects of one IA.
 
 use std::sync::Arc;
 
-use host::CountedHeap;
 use platform::DmaBuffer;
-use privileged_api::*;
-use support::*;
 
-#[global_allocator]
-static HEAP: CountedHeap = CountedHeap::new();
-
-/// More requests than any call makes.
-const REQUESTS: u64 = 400;
-
-/// What exists on an agent and an IA.
-fn present(world: &World, ia: &Ia) -> (ObjectCounts, kernel_agent::Counts) {
-    (ia.object_counts(), world.agents[0].counts())
-}
-
-/// Makes a call with less and less memory missing, until it succeeds; undoes it, without any
-/// memory.
-fn each_request<T>(
-    world: &World,
-    ia: &Ia,
-    what: &str,
-    call: impl Fn() -> Result<T>,
-    undo: impl Fn(T) -> Result<()>,
-) {
-    let before = present(world, ia);
-    for requests in 0..REQUESTS {
-        match CountedHeap::ending_after(requests, &call) {
-            Ok(made) => {
-                let undone = CountedHeap::ending_after(0, || undo(made));
-                assert_eq!(undone, Ok(()), "{what} is undone without memory");
-                assert_eq!(present(world, ia), before, "{what}: after it was undone");
-                println!("{what}: {requests} requests");
-                return;
-            }
-            Err(error) => {
-                let resources =
-                    matches!(error, Error::Resources | Error::ResourceQueueSize | Error::ResourceLmrLength);
-                assert!(resources, "{what}, {requests} requests: {error:?}");
-                assert_eq!(present(world, ia), before, "{what}, {requests} requests");
-            }
-        }
-    }
-    panic!("{what} never succeeds");
-}
-
-type Result<T> = std::result::Result<T, Error>;
+use super::*;
 
 /// All calls that make an object of an IA, twice: tables grow the first time.
 fn calls(world: &World, ia: &Ia, buffer: &Arc<DmaBuffer>) {
@@ -130,6 +80,8 @@ fn calls(world: &World, ia: &Ia, buffer: &Arc<DmaBuffer>) {
     each_request(world, ia, "srq_modify", grow, |()| Ok(()));
     ia.srq_free(srq).unwrap();
     each_request(world, ia, "ia_query", || ia.ia_query().map(drop), |()| Ok(()));
+    let refused = CountedHeap::ending_after(0, || ia.ia_query().map(drop));
+    assert_eq!(refused, Err(Error::Resources));
     let address = ia.ia_query().unwrap().spigot_info[0].net_addr[0];
     let paths = || ia.get_pathinfo(1, &address, 4).map(drop);
     each_request(world, ia, "get_pathinfo", paths, |()| Ok(()));
@@ -139,7 +91,6 @@ fn calls(world: &World, ia: &Ia, buffer: &Arc<DmaBuffer>) {
     ia.pz_free(pz).unwrap();
 }
 
-// One test, since memory is counted for the whole machine.
 #[test]
 fn a_call_without_memory_fails_and_changes_nothing() {
     let world = World::new(1);
