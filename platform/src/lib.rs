@@ -26,6 +26,7 @@ mod mutex;
 mod packed;
 pub mod pages;
 pub mod privilege;
+pub mod random;
 mod signal;
 pub mod sleep_lock;
 pub mod sync;

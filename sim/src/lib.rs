@@ -15,9 +15,7 @@
 //! ```
 
 mod nic;
-mod random;
 mod scheduler;
 mod world;
 
-pub use random::Random;
 pub use world::{Outcome, World, run};

@@ -16,7 +16,7 @@ use host::Os;
 use platform::sync::atomic::{AtomicU32, Ordering};
 use platform::{Instant, OutOfMemory, Wake};
 
-use crate::random::Random;
+use platform::random::Random;
 
 /// The virtual time that reading the clock takes, so that each loop that waits for time to pass
 /// ends.
@@ -146,7 +146,7 @@ impl Scheduler {
                 now: 0,
                 preemption: 2 << random.below(RAREST),
                 by_priority: random.below(2) == 0,
-                device_priority: random.next(),
+                device_priority: random.word(),
                 random,
                 threads: vec![main],
                 running: 0,
@@ -196,7 +196,7 @@ impl Scheduler {
 
     /// A random number, decided by the seed.
     pub(crate) fn random(&self) -> u64 {
-        self.state().random.next()
+        self.state().random.word()
     }
 
     /// The digest of all choices so far.
@@ -238,7 +238,7 @@ impl Scheduler {
         let preemption = state.preemption;
         if state.random.below(preemption) == 0 {
             if let Some(me) = ME.get() {
-                state.threads[me].priority = state.random.next();
+                state.threads[me].priority = state.random.word();
             }
             drop(state);
             self.give_up(Condition::Ready);
@@ -355,7 +355,7 @@ impl State {
         let candidates = threads.len() + usize::from(device);
         if self.random.below(CHANGES) == 0 {
             let lucky = self.random.below(candidates as u64) as usize;
-            let priority = self.random.next();
+            let priority = self.random.word();
             match threads.get(lucky) {
                 Some(&thread) => self.threads[thread].priority = priority,
                 None => self.device_priority = priority,
@@ -410,7 +410,7 @@ impl Os for Simulated {
         let resumed = Arc::new(Condvar::new());
         let me = {
             let mut state = self.0.state();
-            let priority = state.random.next();
+            let priority = state.random.word();
             state.threads.push(Thread {
                 name: name.into(),
                 condition: Condition::Ready,

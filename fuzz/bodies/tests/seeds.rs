@@ -23,11 +23,11 @@ fn the_seeds_find_nothing() {
 /// Random inputs that are not from a fuzzer: enough to know that the targets work without a corpus.
 #[test]
 fn random_inputs_find_nothing() {
-    let mut random = sim::Random::new(5);
+    let mut random = platform::random::Random::new(5);
     for (name, body) in ferrovia_fuzz_bodies::TARGETS {
         for round in 0..20 {
             let len = 1 + random.below(600);
-            let input: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+            let input: Vec<u8> = (0..len).map(|_| random.word() as u8).collect();
             eprintln!("{name} {round}");
             body(&input);
         }

@@ -24,6 +24,7 @@ use core::time::Duration;
 
 use nic_abi::admin::QpState;
 use nic_abi::registers::Identity;
+use platform::random::Random;
 use platform::sync::Mutex;
 use platform::{Instant, OutOfMemory, Platform, Signal, heap};
 use roce::cm::ReadDepths;
@@ -82,7 +83,7 @@ struct Tables {
     /// Peers' resolution requests and the clients that have to answer them; oldest first.
     requests: VecDeque<(ResolutionRequestId, Arc<Client>)>,
     inbox: VecDeque<Notice>,
-    random: u64,
+    random: Random,
 }
 
 #[derive(Clone)]
@@ -133,13 +134,9 @@ impl From<cm::Error> for Error {
 }
 
 impl Tables {
-    /// A starting PSN that cannot be predicted from the last one (splitmix64).
+    /// A starting PSN that cannot be predicted from the last one.
     fn psn(&mut self) -> Psn {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Psn::new((z ^ z >> 31) as u32)
+        Psn::new(self.random.word() as u32)
     }
 
     /// Takes the actions of the last call out of the state machine: they wait until the queue pair
@@ -270,7 +267,7 @@ impl ConnectionManager {
                 resolutions: BTreeMap::new(),
                 requests: VecDeque::new(),
                 inbox: VecDeque::new(),
-                random: seed,
+                random: Random::new(seed),
             }),
         })
     }

@@ -17,7 +17,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::memory::{Memory, Ring, beyond};
 use crate::nic::{Nic, command};
-use crate::random::Random;
+use platform::random::Random;
 
 /// Queue pairs, keys and other objects have few numbers, so that commands meet each other's
 /// objects.

@@ -15,7 +15,6 @@ extern crate alloc;
 mod attack;
 mod memory;
 mod nic;
-mod random;
 
 use core::time::Duration;
 
@@ -27,7 +26,7 @@ use privileged_api::DtoFlags;
 use crate::attack::Counts;
 use crate::memory::Memory;
 use crate::nic::Nic;
-use crate::random::Random;
+use platform::random::Random;
 
 kernel::entry!(main);
 

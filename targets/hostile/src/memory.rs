@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use common::{Failure, Trying};
 use platform::{DmaBuffer, Platform};
 
-use crate::random::Random;
+use platform::random::Random;
 
 const MIB: usize = 1 << 20;
 /// Rings that the driver writes, in front of the memory that the device reads: they begin in the

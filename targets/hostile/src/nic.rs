@@ -14,7 +14,7 @@ use nic_hal::Transport;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::memory::{Memory, Ring};
-use crate::random::Random;
+use platform::random::Random;
 
 /// Log2 of the entries of the admin rings.
 const ADMIN_LOG: u32 = 4;
