@@ -5,5 +5,6 @@ mod config;
 mod msix;
 mod nic;
 
+pub use msix::entry_writes;
 pub(crate) use nic::attach;
 pub use nic::nics;

@@ -33,6 +33,12 @@ const MASKED: u32 = 1;
 /// The address of messages that are interrupts; bits 12 to 19 are the APIC number of the CPU.
 const MESSAGE_ADDRESS: u32 = 0xfee0_0000;
 
+/// The writes that make an entry interrupt a CPU on a vector, in order: a word of the entry and its
+/// new value. An entry may change only while it is masked (6.8.3.5).
+pub fn entry_writes(apic_id: u32, vector: u8) -> [(usize, u32); 5] {
+    [(3, MASKED), (0, MESSAGE_ADDRESS | apic_id << 12), (1, 0), (2, u32::from(vector)), (3, 0)]
+}
+
 /// A function's MSI-X table.
 pub(super) struct Msix {
     table: NonNull<Entry>,
@@ -100,14 +106,13 @@ impl Msix {
             *slot = interrupts::claim();
         }
         let Some(vector) = slot else { return false };
-        // An entry may change only while it is masked (6.8.3.5).
-        self.write(index, 3, MASKED);
-        vector.set(Some(handler));
         let cpu = cpu::in_turn(self.turn + usize::from(index));
-        self.write(index, 0, MESSAGE_ADDRESS | cpu.apic_id() << 12);
-        self.write(index, 1, 0);
-        self.write(index, 2, u32::from(vector.number()));
-        self.write(index, 3, 0);
+        let [(control, masked), message @ ..] = entry_writes(cpu.apic_id(), vector.number());
+        self.write(index, control, masked);
+        vector.set(Some(handler));
+        for (word, value) in message {
+            self.write(index, word, value);
+        }
         true
     }
 }

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
-use kernel::{clock, interrupts, thread};
+use kernel::{clock, interrupts, pci, thread};
 use nic_abi::admin::{Bench, BenchKind};
 use nic_hal::Nic;
 use platform::Wake;
@@ -17,6 +17,7 @@ use crate::{Failure, Machine, Outcome, Test, check};
 pub const TESTS: &[Test] = &[
     ("kernel.nic.registers_are_mapped", registers),
     ("kernel.nic.vectors_can_be_set_and_masked", vectors),
+    ("kernel.nic.an_entry_is_masked_while_it_changes", masked_while_it_changes),
     ("kernel.nic.interrupts_are_spread_over_cpus", interrupts_are_spread),
     ("kernel.interrupts.none_unexpected", none_unexpected),
     ("kernel.interrupts.a_handler_wakes_a_thread", handler_wakes_a_thread),
@@ -46,6 +47,16 @@ fn vectors(m: &Machine) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// MSI-X: the writes that replace what an entry does begin by masking it, and end by unmasking it.
+fn masked_while_it_changes(_: &Machine) -> Outcome {
+    const CONTROL: usize = 3;
+    let writes = pci::entry_writes(5, 77);
+    let [first, message @ .., last] = writes;
+    check((first, last) == ((CONTROL, 1), (CONTROL, 0)), "the entry is not masked from first to last")?;
+    let expected = [(0, 0xfee0_5000), (1, 0), (2, 77)];
+    check(message == expected, "the message is not vector 77 on CPU 5")
 }
 
 /// MSI-X: entry 0 of each function interrupts another CPU than the function before, and wakes a
