@@ -1,5 +1,6 @@
-//! The dispatcher thread's sleep on the driver's signal, with an armed event queue, under the model
-//! checker (`.ci/extra`). The models of `nic-abi` check the steps of arming alone.
+//! Models of the driver, for the model checker (`.ci/extra`): the dispatcher thread's sleep on the
+//! driver's signal with an armed event queue (the models of `nic-abi` check the steps of arming
+//! alone), and the shadow state of a queue.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -10,6 +11,9 @@ use nic_abi::model::Checked;
 use nic_abi::protocol;
 use platform::Signal;
 use platform::model::{check, finds, platform};
+
+use crate::Shadow;
+use crate::outstanding::Outstanding;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Mutant {
@@ -75,4 +79,49 @@ fn mutant_that_does_not_look_after_arming() {
 #[test]
 fn mutant_that_reads_the_value_after_the_look() {
     finds(|| dispatcher(Mutant::ValueAfterLook));
+}
+
+/// Posts a request if there is room.
+fn post(requests: &Outstanding, cookie: u64) -> Option<u32> {
+    let tag = requests.next()?;
+    requests.note(tag, Shadow { cookie, data: 0 }, 0);
+    requests.publish(tag.wrapping_add(1));
+    Some(tag)
+}
+
+/// A request is posted and retired while another thread asks how many are outstanding.
+#[test]
+fn a_queue_with_one_request_never_looks_fuller() {
+    check(|| {
+        let requests = Arc::new(Outstanding::new(8).unwrap());
+        let other = thread::spawn({
+            let requests = requests.clone();
+            move || {
+                let tag = post(&requests, 5).unwrap();
+                requests.retire(tag).unwrap();
+            }
+        });
+        assert!(requests.len() <= 1);
+        other.join().unwrap();
+        assert!(requests.is_empty());
+    });
+}
+
+/// The queue has room for one request, so the second uses the place of the first.
+#[test]
+fn a_place_is_used_again_after_its_request_was_read() {
+    check(|| {
+        let requests = Arc::new(Outstanding::new(1).unwrap());
+        assert_eq!(post(&requests, 5), Some(0));
+        let poster = thread::spawn({
+            let requests = requests.clone();
+            move || post(&requests, 6)
+        });
+        let retired = requests.retire(0).unwrap();
+        assert_eq!(retired.cookie, 5);
+        let posted = poster.join().unwrap();
+        if let Some(tag) = posted {
+            assert_eq!(requests.retire(tag).map(|retired| retired.cookie), Some(6));
+        }
+    });
 }

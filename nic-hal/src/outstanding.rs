@@ -5,7 +5,7 @@
 //! earlier ones. One thread at a time posts (under the queue's lock) and one at a time retires
 //! (under the CQ's lock). They share only `head` and `tail`.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use platform::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::Error;
 use crate::mapped::Circle;
