@@ -1,9 +1,11 @@
 //! Small pieces of DMA memory that share pages.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferrovia_host::Machine;
-use platform::{DmaBuffer, Packed, Platform};
+use platform::sync::atomic::{AtomicU32, Ordering};
+use platform::{DmaBuffer, Instant, Packed, Platform, Wake};
 
 const PAGE: usize = 4096;
 
@@ -25,6 +27,44 @@ impl Scene {
 
     fn lent(&self) -> usize {
         self.machine.arena().lent()
+    }
+}
+
+/// What is not memory is the platform's below.
+#[test]
+fn time_threads_and_waiting_are_those_of_the_platform_below() {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let scene = Scene::new(1 << 20);
+    let (packed, below) = (scene.packed.clone(), scene.machine.platform());
+    let before = below.now();
+    let now = packed.now();
+    assert!(before <= now && now <= below.now() && now > Instant::ZERO);
+    assert_eq!(packed.current_thread(), below.current_thread());
+    assert!(packed.current_thread() != 0);
+    let buffer = scene.buffer(64).expect("room");
+    let address = buffer.addr();
+    assert_eq!(packed.translate(address).map(|extent| extent.addr), Some(buffer.bus()));
+
+    let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+    assert_eq!(packed.wait(&words[0], 1, None), Wake::Woken, "the word differs");
+    assert_eq!(packed.wait(&words[0], 0, Some(now)), Wake::TimedOut);
+    // Another thread sleeps on the first word, and raises the second one when it wakes up.
+    let other = packed.clone();
+    let shared = words.clone();
+    let thread = move || {
+        let deadline = other.now() + PATIENCE;
+        while shared[0].load(Ordering::SeqCst) == 0 {
+            assert_eq!(other.wait(&shared[0], 0, Some(deadline)), Wake::Woken);
+        }
+        shared[1].store(1, Ordering::SeqCst);
+        other.wake(&shared[1]);
+    };
+    packed.spawn("other", Box::new(thread)).expect("a thread");
+    words[0].store(1, Ordering::SeqCst);
+    packed.wake(&words[0]);
+    let deadline = packed.now() + PATIENCE;
+    while words[1].load(Ordering::SeqCst) == 0 {
+        assert_eq!(packed.wait(&words[1], 0, Some(deadline)), Wake::Woken);
     }
 }
 

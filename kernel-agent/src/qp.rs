@@ -571,3 +571,43 @@ impl Qp {
         Ok(result?)
     }
 }
+
+#[cfg(all(test, not(ferrovia_model)))]
+mod tests {
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    #[test]
+    fn a_change_names_each_attribute_that_changes_and_no_other() {
+        let all = QpChanges {
+            access: Some(LinkFlags::REMOTE_READ),
+            qkey: Some(7),
+            initiator_depth: Some(2),
+            responder_resources: Some(3),
+            max_message: Some(4),
+        };
+        let expected = ModifyQp {
+            access: LinkFlags::REMOTE_READ.bits(),
+            qkey: 7,
+            max_rd_atomic: 2,
+            max_dest_rd_atomic: 3,
+            max_message: 4,
+            ..ModifyQp::default()
+        };
+        let each: [(QpChanges, QpMask); 5] = [
+            (QpChanges { access: all.access, ..QpChanges::default() }, QpMask::ACCESS),
+            (QpChanges { qkey: all.qkey, ..QpChanges::default() }, QpMask::QKEY),
+            (QpChanges { initiator_depth: Some(2), ..QpChanges::default() }, QpMask::MAX_RD_ATOMIC),
+            (QpChanges { responder_resources: Some(3), ..QpChanges::default() }, QpMask::MAX_DEST_RD_ATOMIC),
+            (QpChanges { max_message: Some(4), ..QpChanges::default() }, QpMask::MAX_MESSAGE),
+        ];
+        let mut together = QpMask::empty();
+        for (change, mask) in each {
+            assert_eq!(change.modify().mask, mask.bits(), "{change:?}");
+            together |= mask;
+        }
+        assert_eq!(all.modify().as_bytes(), ModifyQp { mask: together.bits(), ..expected }.as_bytes());
+        assert_eq!(QpChanges::default().modify().mask, 0);
+    }
+}

@@ -13,6 +13,7 @@ use nic_hal::{
     CommandError, CqParams, Death, Error, Nic, Operation, Outstanding, QpParams, Refused, Remote, Request,
     Shadow, SrqParams,
 };
+use platform::DmaBuffer;
 use zerocopy::FromBytes;
 
 fn open(fake: &Fake) -> Result<Nic, Error> {
@@ -196,6 +197,38 @@ fn memory_waits_for_the_reset_of_a_dead_device() {
             assert_eq!(driver.quarantined(), 1);
         }
     }
+}
+
+#[test]
+fn the_memory_of_an_event_queue_is_released_once_it_is_destroyed() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake).unwrap();
+    let before = fake.arena().available();
+    let events = driver.create_eq(1, 8, 0).unwrap();
+    assert!(fake.arena().available() < before);
+    driver.destroy_eq(&events).unwrap();
+    drop(events);
+    assert_eq!((fake.arena().available(), driver.quarantined()), (before, 0));
+    // One that was not destroyed stays in the quarantine.
+    drop(driver.create_eq(1, 8, 0).unwrap());
+    assert_eq!(driver.quarantined(), 1);
+}
+
+#[test]
+fn a_buffer_that_the_device_may_reach_is_kept_until_the_reset() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake).unwrap();
+    let before = fake.arena().available();
+    let buffer = Arc::new(DmaBuffer::new(&fake.platform, 8192, 4096).unwrap());
+    driver.keep(buffer.clone());
+    assert_eq!((Arc::strong_count(&buffer), driver.quarantined()), (2, 1));
+    assert!(driver.close());
+    assert_eq!((Arc::strong_count(&buffer), driver.quarantined()), (1, 0));
+    // After the reset the device reaches nothing.
+    driver.keep(buffer.clone());
+    assert_eq!(Arc::strong_count(&buffer), 1);
+    drop(buffer);
+    assert!(fake.arena().available() >= before);
 }
 
 #[test]

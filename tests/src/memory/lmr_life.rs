@@ -95,6 +95,14 @@ pub(crate) const TESTS: &[Test] = &[
             refused(create(MemPriv::LOCAL_READ, 301), Error::Fault)?;
             check_eq!((f.b.object_counts().lmr, Error::Access as u32), (0, 2));
             let readable = MemPriv::LOCAL_READ | MemPriv::REMOTE_READ;
+            // A region cannot be made writable by a modification either. The refused call frees the
+            // region. A device need not reach memory of which the region has nothing.
+            let writable = |lmr| {
+                let params = LmrParam { privs: MemPriv::LOCAL, ..LmrParam::default() };
+                refused(f.b.lmr_modify(lmr, LmrParamMask::MEM_PRIV, &params), Error::Access)?;
+                refused(f.b.lmr_free(lmr), Error::InvalidLmr)
+            };
+            writable(create(readable, 0)?.0)?;
             // The machine may keep constants in memory that no device can reach.
             if f.platform().translate(CONSTANTS.as_ptr().addr()).is_none() {
                 return refused(create(readable, 300), Error::Fault);
@@ -106,11 +114,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.post_rdma_read(pair.a.ep, &[own.whole()], 1, SIGNALLED, from, context)?;
             pair.a.done(1, DtoStatus::Success)?;
             check!(own.all() == CONSTANTS);
-            // The region cannot be made writable by a modification either. The refused call frees
-            // the region.
-            let params = LmrParam { privs: MemPriv::LOCAL, ..LmrParam::default() };
-            refused(f.b.lmr_modify(lmr, LmrParamMask::MEM_PRIV, &params), Error::Access)?;
-            refused(f.b.lmr_free(lmr), Error::InvalidLmr)
+            writable(lmr)
         },
     ),
     // Creating linkable regions fails with IT_ERR_RESOURCES at some point, and works again after
