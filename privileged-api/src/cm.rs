@@ -86,7 +86,8 @@ impl Unanswered {
         self.by_ep.clear();
     }
 
-    /// Makes a new identifier, and adds what `make` returns for it. The caller has asked for memory.
+    /// Makes a new identifier, and adds what `make` returns for it. The caller has asked for
+    /// memory.
     fn add(&mut self, make: impl FnOnce(CnEstId) -> Pending) -> CnEstId {
         self.last += 1;
         let id = CnEstId(self.last);
@@ -201,9 +202,9 @@ impl Core {
         Ok(())
     }
 
-    /// Queues a request event. A request that finds the queue full, or no memory, is discarded as if
-    /// it had not come: it is not answered and holds no place, so the peer repeats it until there is
-    /// room or its time is over (it_listen_create).
+    /// Queues a request event. A request that finds the queue full, or no memory, is discarded as
+    /// if it had not come: it is not answered and holds no place, so the peer repeats it until
+    /// there is room or its time is over (it_listen_create).
     fn request(
         &self,
         connection: ConnectionId,

@@ -238,8 +238,8 @@ impl Cm {
         Ok(before)
     }
 
-    /// As [`Cm::step`], for a connection that the consumer gives up. It needs no memory: if there is
-    /// none for the timer of TimeWait, the connection is removed at once. That is safe, since no
+    /// As [`Cm::step`], for a connection that the consumer gives up. It needs no memory: if there
+    /// is none for the timer of TimeWait, the connection is removed at once. That is safe, since no
     /// later queue pair gets the same number soon.
     fn step_out(&mut self, now: Instant, id: ConnectionId, by: Trigger) -> Result<(), Error> {
         let conn = self.conns.get(id).ok_or(Error::NoSuchConnection)?;

@@ -126,9 +126,9 @@ impl Cm {
         self.step_out(now, id, Trigger::Withdraw)
     }
 
-    /// Makes the DREQ that [`Cm::release`] sends. Without memory to keep it, it is sent once and the
-    /// connection is removed without an event; if it is lost, the peer finds out by its own next
-    /// message.
+    /// Makes the DREQ that [`Cm::release`] sends. Without memory to keep it, it is sent once and
+    /// the connection is removed without an event; if it is lost, the peer finds out by its own
+    /// next message.
     fn hold_dreq(
         &mut self,
         now: Instant,

@@ -1,4 +1,5 @@
-//! Requests and answers that are lost, late, or not accepted yet: what is repeated, and when it fails.
+//! Requests and answers that are lost, late, or not accepted yet: what is repeated, and when it
+//! fails.
 
 use nic_abi::admin::{Injection, ModifyQp, Opcode, QpState};
 use nic_abi::cqe::Status;

@@ -115,8 +115,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // A wait without an event ends after the timeout and not before; with timeout 0 the thread never
-    // asks the platform to wait, whatever kind of EVD it is.
+    // A wait without an event ends after the timeout and not before; with timeout 0 the thread
+    // never asks the platform to wait, whatever kind of EVD it is.
     test(
         "evd::wait_times_out",
         &[
