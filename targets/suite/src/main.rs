@@ -22,9 +22,8 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use conformance::fixture::Usage;
 use conformance::thread::eventually;
-use conformance::{Failure, Outcome, Setup, Test};
+use conformance::{Failure, Outcome, Setup, Test, fixture};
 use kernel::memory::Usage;
 use kernel::{Boot, args, clock, println};
 use platform::{Instant, Platform};
@@ -97,7 +96,8 @@ fn setup(boot: Boot) -> Result<Setup, Failure> {
     let usage = Box::new(|| {
         let memory = kernel::memory::usage();
         let requests = kernel::memory::requests();
-        Usage { heap: memory.heap, dma: memory.dma, requests, ..Usage::default() }
+        let used = fixture::Usage::default();
+        fixture::Usage { heap: memory.heap, dma: memory.dma, requests, ..used }
     });
     Setup::new(boot.platform, boot.privileged, boot.nics, kill, usage)
 }
