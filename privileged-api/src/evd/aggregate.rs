@@ -16,7 +16,6 @@
 //! Locks, outermost first: the simple EVD's control lock, the aggregate's state in this file, the
 //! simple EVD's queue.
 
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -24,6 +23,7 @@ use core::sync::atomic::Ordering;
 use kernel_agent::TookAny;
 use platform::sync::Mutex;
 
+use super::line::Line;
 use super::take::Taken;
 use super::{Control, Evd, Feed, Queue};
 use crate::event::{DtoCompletion, Event};
@@ -42,11 +42,12 @@ pub(crate) struct Aggregate {
 }
 
 struct State {
-    seats: Vec<Option<Member>>,
+    /// The EVDs that feed the aggregate.
+    seats: Vec<Option<Arc<Evd>>>,
     /// Seats that are empty again.
     free: Vec<usize>,
-    /// Seats of the EVDs that notified, in the order in which they did. Each seat appears once.
-    ready: VecDeque<usize>,
+    /// Seats of the EVDs that notified, in the order in which they did. It has all seats' places.
+    ready: Line,
     /// The seat at which the next check of all EVDs begins.
     next: usize,
     /// The number of events taken since the last check of all EVDs.
@@ -90,12 +91,6 @@ impl Drop for Reservation {
     }
 }
 
-struct Member {
-    sevd: Arc<Evd>,
-    /// The seat is in [`State::ready`].
-    ready: bool,
-}
-
 /// The EVDs that a thread checks before it takes an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
@@ -107,7 +102,7 @@ pub(super) enum Look {
 
 impl Aggregate {
     pub(super) fn new(names: bool) -> Aggregate {
-        let (seats, free, ready) = (Vec::new(), Vec::new(), VecDeque::new());
+        let (seats, free, ready) = (Vec::new(), Vec::new(), Line::new());
         Aggregate { names, state: Mutex::new(State { seats, free, ready, next: 0, taken: 0, reserved: 0 }) }
     }
 
@@ -121,9 +116,11 @@ impl Aggregate {
         let reserved = state.reserved + 1;
         state.seats.try_reserve(reserved).map_err(|_| Error::Resources)?;
         let all = state.seats.len() + reserved;
-        let (ready, free) = (all - state.ready.len(), all - state.free.len());
-        state.ready.try_reserve(ready).map_err(|_| Error::Resources)?;
+        let free = all - state.free.len();
         state.free.try_reserve(free).map_err(|_| Error::Resources)?;
+        if !state.ready.try_reserve(reserved) {
+            return Err(Error::Resources);
+        }
         state.reserved = reserved;
         Ok(())
     }
@@ -137,7 +134,7 @@ impl Aggregate {
     fn add(&self, sevd: &Arc<Evd>) {
         let mut state = self.state.lock();
         state.reserved -= 1;
-        let member = Some(Member { sevd: sevd.clone(), ready: false });
+        let member = Some(sevd.clone());
         let seat = match state.free.pop() {
             Some(free) => {
                 state.seats[free] = member;
@@ -145,6 +142,7 @@ impl Aggregate {
             }
             None => {
                 state.seats.push(member);
+                state.ready.add_seat();
                 state.seats.len() - 1
             }
         };
@@ -157,9 +155,7 @@ impl Aggregate {
             let mut state = self.state.lock();
             let Some(seat) = state.seat(sevd) else { return };
             let left = state.seats.get_mut(seat).and_then(Option::take);
-            if left.as_ref().is_some_and(|member| member.ready) {
-                state.ready.retain(|other| *other != seat);
-            }
+            state.ready.remove(seat);
             state.free.push(seat);
             left
         };
@@ -170,7 +166,7 @@ impl Aggregate {
     pub(super) fn remove_all(&self) {
         let seats = {
             let mut state = self.state.lock();
-            state.ready.clear();
+            state.ready = Line::new();
             state.free.clear();
             core::mem::take(&mut state.seats)
         };
@@ -181,7 +177,7 @@ impl Aggregate {
     pub(super) fn notified_by(&self, sevd: &Evd) {
         let mut state = self.state.lock();
         if let Some(seat) = state.seat(sevd) {
-            state.enqueue(seat);
+            state.ready.append(seat);
         }
     }
 
@@ -211,10 +207,8 @@ impl Aggregate {
         // The loop checks each EVD at most twice, so it ends even if the device keeps writing
         // completions.
         for _ in 0..2 * state.ready.len() {
-            let seat = state.ready.pop_front()?;
-            let Some(member) = state.seats.get_mut(seat).and_then(Option::as_mut) else { continue };
-            member.ready = false;
-            let sevd = &member.sevd;
+            let seat = state.ready.take_first()?;
+            let Some(sevd) = state.seats.get(seat).and_then(Option::as_ref) else { continue };
             let taken = match self.names {
                 true => sevd.notified().then_some(Taken::Name(sevd.handle)),
                 false => sevd.take_if_notified(Look::All, soft),
@@ -233,7 +227,7 @@ impl Aggregate {
                 _ => sevd.watch(),
             };
             if again {
-                state.enqueue(seat);
+                state.ready.append(seat);
             }
             if taken.is_some() {
                 state.count_taken(seat);
@@ -246,7 +240,7 @@ impl Aggregate {
     /// Takes the oldest event of the next EVD that has one, whether or not it meets the criteria.
     pub(super) fn take_any(&self, soft: &mut Option<Event>) -> Option<Taken> {
         self.search(|state, seat| {
-            let taken = state.member(seat)?.sevd.take(soft);
+            let taken = state.member(seat)?.take(soft);
             if taken.is_some() {
                 state.count_taken(seat);
             }
@@ -268,11 +262,11 @@ impl Aggregate {
             if seat >= state.seats.len() {
                 seat = 0;
             }
-            let Some(member) = state.member(seat) else {
+            let Some(sevd) = state.member(seat) else {
                 seat += 1;
                 continue;
             };
-            let Queue::Dto(queue) = &member.sevd.queue else { return false };
+            let Queue::Dto(queue) = &sevd.queue else { return false };
             match queue.take_success(&mut put) {
                 TookAny::Taken { .. } => {
                     state.count_taken(seat);
@@ -310,9 +304,9 @@ impl Aggregate {
     fn look_at_all(&self) {
         self.state.lock().taken = 0;
         let _: Option<()> = self.search(|state, seat| {
-            let member = state.member(seat)?;
-            if !member.ready && member.sevd.is_enabled() && member.sevd.notified() {
-                state.enqueue(seat);
+            let sevd = state.member(seat)?;
+            if !state.ready.contains(seat) && sevd.is_enabled() && sevd.notified() {
+                state.ready.append(seat);
             }
             None
         });
@@ -325,11 +319,11 @@ impl Aggregate {
         let most = self.state.lock().ready.len();
         (0..most).any(|_| {
             let mut state = self.state.lock();
-            let Some(&seat) = state.ready.front() else { return false };
-            let notified = state.member(seat).is_some_and(|member| member.sevd.notified());
+            let Some(seat) = state.ready.first() else { return false };
+            let notified = state.member(seat).is_some_and(|sevd| sevd.notified());
             // Another EVD is looked at next; this one keeps its turn among those that notify.
             if !notified {
-                state.ready.rotate_left(1);
+                state.ready.first_to_end();
             }
             notified
         })
@@ -340,15 +334,14 @@ impl Aggregate {
         if self.names {
             return !self.notified();
         }
-        let full =
-            |state: &mut State, seat| state.member(seat).filter(|member| !member.sevd.is_empty()).map(|_| ());
+        let full = |state: &mut State, seat| state.member(seat).filter(|sevd| !sevd.is_empty()).map(|_| ());
         self.search(full).is_none()
     }
 
     /// Arms all enabled EVDs: each announces its next event.
     pub(super) fn arm(&self) {
         let _: Option<()> = self.search(|state, seat| {
-            state.member(seat).filter(|member| member.sevd.is_enabled())?.sevd.arm();
+            state.member(seat).filter(|sevd| sevd.is_enabled())?.arm();
             None
         });
     }
@@ -356,25 +349,14 @@ impl Aggregate {
 
 impl State {
     /// The EVD in a seat.
-    fn member(&self, seat: usize) -> Option<&Member> {
-        self.seats.get(seat)?.as_ref()
+    fn member(&self, seat: usize) -> Option<&Evd> {
+        self.seats.get(seat)?.as_deref()
     }
 
     /// The seat of an EVD, if it has one.
     fn seat(&self, sevd: &Evd) -> Option<usize> {
         let seat = sevd.seat.load(Ordering::Relaxed);
-        let member = self.seats.get(seat)?.as_ref()?;
-        core::ptr::eq(Arc::as_ptr(&member.sevd), sevd).then_some(seat)
-    }
-
-    /// Appends a seat to those that notified, unless it is there already. Does not allocate:
-    /// `reserve` made room for all seats.
-    fn enqueue(&mut self, seat: usize) {
-        if let Some(Some(member)) = self.seats.get_mut(seat)
-            && !core::mem::replace(&mut member.ready, true)
-        {
-            self.ready.push_back(seat);
-        }
+        core::ptr::eq(self.member(seat)?, sevd).then_some(seat)
     }
 
     /// Counts an event that was taken, and begins the next search behind this seat.

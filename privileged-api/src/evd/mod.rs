@@ -25,6 +25,7 @@ mod dequeue;
 pub(crate) mod dto;
 mod feed;
 mod free;
+mod line;
 mod modify;
 mod notification;
 pub(crate) mod queue;
