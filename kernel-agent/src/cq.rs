@@ -11,6 +11,7 @@
 //! that enter and leave), the slot of `consumer` (spins), then an SRQ's.
 
 use alloc::sync::Arc;
+use core::hint::cold_path;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use nic_abi::cqe::{self, CqeFlags};
@@ -182,20 +183,30 @@ impl CqSlot {
     /// is a plain success.
     #[inline(always)]
     pub fn take(&self, handle: u64) -> Took {
-        let Some(mut guard) = self.try_lock(handle) else { return Took::Other };
-        let Some(Consumer { queue, members, .. }) = guard.queue() else { return Took::Other };
-        let mut reading = queue.reading();
-        let Some(entry) = reading.look() else { return Took::Nothing };
-        let Some((context, requests)) = known(members, &entry) else { return Took::Other };
-        let mut requests = requests.retiring();
-        let Some(taken) = requests.retire(entry.tag()) else { return Took::Other };
-        let done = done(context, &taken, &entry);
-        reading.advance(1);
+        let Some(mut guard) = self.try_lock(handle) else {
+            cold_path();
+            return Took::Other;
+        };
+        let Some(Consumer { queue, members, .. }) = guard.queue() else {
+            cold_path();
+            return Took::Other;
+        };
+        let Some(entry) = queue.look() else { return Took::Nothing };
+        let Some((context, requests)) = known(members, &entry) else {
+            cold_path();
+            return Took::Other;
+        };
+        let Some(named) = requests.named(entry.tag()) else {
+            cold_path();
+            return Took::Other;
+        };
+        let request = named.request;
         // The device has to get the room before the poster does: the poster's next request may
         // complete at once, and its completion needs room.
-        reading.commit();
-        drop(requests);
-        Took::Done(done)
+        queue.skip();
+        queue.consumed();
+        named.retire();
+        Took::Done(done(context, &request, &entry))
     }
 
     /// Takes completions as [`CqSlot::take`] does while they are plain and `into` has room, oldest

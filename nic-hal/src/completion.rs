@@ -12,23 +12,24 @@ use crate::outstanding::Retired;
 /// The consumer of a completion queue. Its owner brings the lock.
 pub struct CompletionQueue {
     pub(crate) ring: Ring<{ cqe::WORDS }>,
-    shift: u32,
+    /// Turns an index into the phase of the pass before: see [`factor`].
+    factor: u64,
     /// Free-running index of the next entry.
     head: u32,
     record: ConsumerRecord,
 }
 
-/// In an index into a ring of `1 << log` entries one bit counts the passes over the ring. This is
-/// the distance from that bit to the bit of the phase.
-const fn shift(log: u32) -> u32 {
-    cqe::PHASE.ilog2() - log
+/// In an index into a ring of `1 << log` entries one bit counts the passes over the ring. A product
+/// with this has that bit in the place of the phase.
+const fn factor(log: u32) -> u64 {
+    cqe::PHASE >> log
 }
 
 /// Whether the device has written the entry at the free-running index `index`, by the entry's last
 /// word: the phase is the opposite of the bit that counts the passes.
 #[inline(always)]
-const fn is_written(end: u64, index: u32, shift: u32) -> bool {
-    (end ^ (index as u64).wrapping_shl(shift)) & cqe::PHASE != 0
+const fn is_written(end: u64, index: u32, factor: u64) -> bool {
+    (end ^ (index as u64).wrapping_mul(factor)) & cqe::PHASE != 0
 }
 
 /// The words of an entry that identify its request and its outcome. The device wrote them, so the
@@ -70,28 +71,21 @@ impl Entry {
 pub struct Reading<'a> {
     queue: &'a mut CompletionQueue,
     head: u32,
-    shift: u32,
+    factor: u64,
 }
 
 impl Reading<'_> {
     /// The next entry, as the device wrote it.
     #[inline(always)]
     pub fn look(&self) -> Option<Entry> {
-        let entry = self.queue.ring.at(self.head);
-        // Acquire: the word with the phase was written last.
-        let end = entry[3].load(Ordering::Acquire);
-        if !is_written(end, self.head, self.shift) {
-            return None;
-        }
-        let (identity, request) = (entry[0].load(Ordering::Relaxed), entry[1].load(Ordering::Relaxed));
-        Some(Entry { identity, request, end, index: u64::from(self.head) })
+        self.queue.entry(self.head, self.factor)
     }
 
     /// Whether the next entry is written.
     #[inline(always)]
     pub fn waits(&self) -> bool {
         let end = self.queue.ring.at(self.head)[3].load(Ordering::Acquire);
-        is_written(end, self.head, self.shift)
+        is_written(end, self.head, self.factor)
     }
 
     /// All of an entry. To be called before [`Reading::commit`], after which the device may write
@@ -165,7 +159,7 @@ impl CompletionRing {
 
 impl CompletionQueue {
     pub(crate) fn new(ring: Ring<{ cqe::WORDS }>, log: u32, record: ConsumerRecord) -> CompletionQueue {
-        CompletionQueue { ring, shift: shift(log), head: 0, record }
+        CompletionQueue { ring, factor: factor(log), head: 0, record }
     }
 
     /// Takes the next entry as the device wrote it; the caller checks it.
@@ -178,17 +172,39 @@ impl CompletionQueue {
     /// Takes the next entry, and reads only the words that identify its request and its outcome.
     #[inline]
     pub fn take(&mut self) -> Option<Entry> {
-        let mut reading = self.reading();
-        let entry = reading.look()?;
-        reading.advance(1);
-        self.head = reading.head;
+        let entry = self.look()?;
+        self.skip();
         Some(entry)
+    }
+
+    /// The next entry, as the device wrote it.
+    #[inline(always)]
+    pub fn look(&self) -> Option<Entry> {
+        self.entry(self.head, self.factor)
+    }
+
+    /// Takes the next entry, which was looked at.
+    #[inline(always)]
+    pub fn skip(&mut self) {
+        self.head = self.head.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    fn entry(&self, index: u32, factor: u64) -> Option<Entry> {
+        let entry = self.ring.at(index);
+        // Acquire: the word with the phase was written last.
+        let end = entry[3].load(Ordering::Acquire);
+        if !is_written(end, index, factor) {
+            return None;
+        }
+        let (identity, request) = (entry[0].load(Ordering::Relaxed), entry[1].load(Ordering::Relaxed));
+        Some(Entry { identity, request, end, index: u64::from(index) })
     }
 
     /// Reads entries from the next one on.
     #[inline(always)]
     pub fn reading(&mut self) -> Reading<'_> {
-        Reading { head: self.head, shift: self.shift, queue: self }
+        Reading { head: self.head, factor: self.factor, queue: self }
     }
 
     /// All of an entry that was taken. To be called before [`CompletionQueue::consumed`].
@@ -233,7 +249,7 @@ impl CompletionQueue {
     #[inline(always)]
     fn has_written(&self, distance: u32) -> bool {
         let index = self.head.wrapping_add(distance);
-        is_written(self.ring.at(index)[3].load(Ordering::Acquire), index, self.shift)
+        is_written(self.ring.at(index)[3].load(Ordering::Acquire), index, self.factor)
     }
 
     /// How many entries are written and not taken, counted up to `limit`. The device writes in
@@ -288,7 +304,7 @@ impl CompletionQueue {
     /// Goes on in the ring to which the device has moved the queue. Frees the old ring.
     pub fn move_to(&mut self, ring: CompletionRing) {
         let old = core::mem::replace(&mut self.ring, ring.ring);
-        self.shift = shift(ring.log);
+        self.factor = factor(ring.log);
         old.lease().end();
     }
 
@@ -308,8 +324,8 @@ mod tests {
             let entries = 1u32 << log;
             for index in [0, entries - 1, entries, 2 * entries - 1, 2 * entries, u32::MAX] {
                 let phase = cqe::phase(index, log);
-                assert!(is_written(phase | 0x1234, index, shift(log)));
-                assert!(!is_written(phase ^ cqe::PHASE | 0x1234, index, shift(log)));
+                assert!(is_written(phase | 0x1234, index, factor(log)));
+                assert!(!is_written(phase ^ cqe::PHASE | 0x1234, index, factor(log)));
             }
         }
     }

@@ -54,6 +54,14 @@ struct Cell {
     rest: AtomicU64,
 }
 
+impl Cell {
+    #[inline(always)]
+    fn read(&self) -> Retired {
+        let rest = self.rest.load(Ordering::Relaxed);
+        Retired { cookie: self.cookie.load(Ordering::Relaxed), rest }
+    }
+}
+
 /// The requests that are outstanding on one work queue.
 pub struct Outstanding {
     cells: Circle<Cell>,
@@ -129,9 +137,23 @@ impl Outstanding {
 
     /// Retires the request that a completion names, and all earlier ones. `None` if no such request
     /// is outstanding.
-    #[inline]
+    #[inline(always)]
     pub fn retire(&self, tag: u32) -> Option<Retired> {
-        self.retiring().retire(tag)
+        let named = self.named(tag)?;
+        let request = named.request;
+        named.retire();
+        Some(request)
+    }
+
+    /// The request that a completion names, if it is outstanding. No other thread may retire or
+    /// clear until it is retired or dropped.
+    #[inline(always)]
+    pub fn named(&self, tag: u32) -> Option<Named<'_>> {
+        let head = self.head.load(Ordering::Relaxed);
+        if tag.wrapping_sub(head) >= self.tail.load(Ordering::Acquire).wrapping_sub(head) {
+            return None;
+        }
+        Some(Named { requests: self, request: self.cells.at(tag).read(), tag })
     }
 
     /// Retires several requests in a row. No other thread may retire or clear meanwhile.
@@ -151,6 +173,23 @@ impl Outstanding {
     /// Forgets all outstanding requests, after the device has forgotten them.
     pub fn clear(&self) {
         self.head.store(self.tail.load(Ordering::Acquire), Ordering::Release);
+    }
+}
+
+/// An outstanding request that a completion names. Dropping this changes nothing.
+pub struct Named<'a> {
+    requests: &'a Outstanding,
+    /// What the driver remembered of it.
+    pub request: Retired,
+    tag: u32,
+}
+
+impl Named<'_> {
+    /// Retires the request and all earlier ones.
+    #[inline(always)]
+    pub fn retire(self) {
+        // Release: the cell was read before the poster may write it again.
+        self.requests.head.store(self.tag.wrapping_add(1), Ordering::Release);
     }
 }
 
@@ -176,9 +215,7 @@ impl Retiring<'_> {
             return None;
         }
         self.left = remain;
-        let cell = self.requests.cells.at(tag);
-        let rest = cell.rest.load(Ordering::Relaxed);
-        Some(Retired { cookie: cell.cookie.load(Ordering::Relaxed), rest })
+        Some(self.requests.cells.at(tag).read())
     }
 }
 
@@ -223,6 +260,20 @@ mod tests {
         assert_eq!(requests.retire(tags[3].wrapping_add(1)), None, "never posted");
         assert_eq!(requests.retire(tags[3]).map(|retired| retired.cookie), Some(3));
         assert!(requests.is_empty());
+    }
+
+    #[test]
+    fn a_named_request_stays_outstanding_until_it_is_retired() {
+        let requests = outstanding(4);
+        let tags: [u32; 3] = core::array::from_fn(|n| post(&requests, n as u64).unwrap());
+        for bad in [tags[0].wrapping_sub(1), tags[2].wrapping_add(1), tags[0] ^ 1 << 31] {
+            assert!(requests.named(bad).is_none());
+        }
+        assert_eq!(requests.named(tags[1]).map(|named| named.request.cookie), Some(1));
+        assert_eq!(requests.len(), 3);
+        requests.named(tags[1]).unwrap().retire();
+        assert_eq!(requests.len(), 1);
+        assert!(requests.named(tags[1]).is_none() && requests.named(tags[2]).is_some());
     }
 
     #[test]

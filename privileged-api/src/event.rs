@@ -127,7 +127,7 @@ impl core::fmt::Debug for EventType {
 /// The result of a work request.
 #[doc(alias = "it_dto_status_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
+#[repr(u16)]
 pub enum DtoStatus {
     /// The operation succeeded.
     #[default]

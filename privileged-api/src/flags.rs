@@ -221,7 +221,7 @@ bitflags! {
     /// Properties of a received datagram, in its completion.
     #[doc(alias = "it_dto_ud_flags_t")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-    pub struct DtoUdFlags: u32 {
+    pub struct DtoUdFlags: u16 {
         /// The first 40 bytes hold a GRH.
         #[doc(alias = "IT_UD_IB_GRH_PRESENT")]
         const IB_GRH_PRESENT = 0x01;

@@ -34,7 +34,7 @@ impl Ia {
         match core.evd_slots.get(evd.as_raw()).map(|slot| slot.take(evd.as_raw())) {
             Some(Took::Done(done)) => Ok(Event::Dto(dto::plain(done, evd))),
             Some(Took::Nothing) => Err(Error::QueueEmpty),
-            Some(Took::Other) | None => self.dequeue_other(evd),
+            Some(Took::Other) | None => dequeue_other(evd, core),
         }
     }
 
@@ -50,56 +50,6 @@ impl Ia {
             (0, false) => Err(Error::QueueEmpty),
             (taken, other) if !other || taken == into.len() && taken > 0 => Ok(taken),
             (taken, _) => self.dequeue_any_n(evd, into, taken),
-        }
-    }
-
-    /// Takes the oldest completion if it is a success, plain or not, from an EVD that may have a
-    /// callback. Everything else takes the slow path. Marked cold so that the code of the fast path
-    /// is not interrupted.
-    #[cold]
-    #[inline(never)]
-    fn dequeue_other(&self, evd: EvdHandle) -> Result<Event> {
-        let core = self.core();
-        let Some(slot) = core.evd_slots.get(evd.as_raw()) else { return self.dequeue_any(evd) };
-        match slot.take_any(evd.as_raw(), closed::CALLBACK, |taken| dto::success(taken, evd)) {
-            TookAny::Taken { value, behind, closed } => {
-                // The callback is armed when the last event was taken.
-                if closed && behind != Behind::Completion {
-                    core.after_last(evd);
-                }
-                Ok(Event::Dto(value))
-            }
-            _ => self.dequeue_any(evd),
-        }
-    }
-
-    /// The slow path: takes the oldest event of any kind, or determines the error.
-    #[inline(never)]
-    fn dequeue_any(&self, evd: EvdHandle) -> Result<Event> {
-        let core = self.live()?;
-        let evd = core.evd(evd)?;
-        if evd.is_captive() {
-            return Err(Error::InvalidEvdState);
-        }
-        if let Some(aggregate) = evd.aggregate() {
-            let mut event = Err(Error::QueueEmpty);
-            if aggregate.take_success(|taken| event = Ok(Event::Dto(taken))) {
-                core.after_taking(&evd, false);
-                return event;
-            }
-        }
-        self.dequeue_slow(core, &evd)
-    }
-
-    /// Takes the oldest event of any kind.
-    #[inline(never)]
-    fn dequeue_slow(&self, core: &Core, evd: &Evd) -> Result<Event> {
-        let mut soft = None;
-        let taken = evd.take(&mut soft);
-        core.after_taking(evd, taken.is_none());
-        match taken {
-            Some(taken) => core.event(evd, &taken, soft).ok_or(Error::QueueEmpty),
-            None => Err(Error::QueueEmpty),
         }
     }
 
@@ -136,7 +86,56 @@ impl Ia {
     }
 }
 
+/// Takes the oldest completion if it is a success, plain or not, from an EVD that may have a
+/// callback. Everything else takes the slow path. Marked cold so that the code of the fast path is
+/// not interrupted. The fast path has the arguments in the registers of this order.
+#[cold]
+#[inline(never)]
+fn dequeue_other(evd: EvdHandle, core: &Core) -> Result<Event> {
+    let Some(slot) = core.evd_slots.get(evd.as_raw()) else { return core.dequeue_any(evd) };
+    match slot.take_any(evd.as_raw(), closed::CALLBACK, |taken| dto::success(taken, evd)) {
+        TookAny::Taken { value, behind, closed } => {
+            // The callback is armed when the last event was taken.
+            if closed && behind != Behind::Completion {
+                core.after_last(evd);
+            }
+            Ok(Event::Dto(value))
+        }
+        _ => core.dequeue_any(evd),
+    }
+}
+
 impl Core {
+    /// The slow path: takes the oldest event of any kind, or determines the error.
+    #[inline(never)]
+    fn dequeue_any(&self, evd: EvdHandle) -> Result<Event> {
+        self.still_live()?;
+        let evd = self.evd(evd)?;
+        if evd.is_captive() {
+            return Err(Error::InvalidEvdState);
+        }
+        if let Some(aggregate) = evd.aggregate() {
+            let mut event = Err(Error::QueueEmpty);
+            if aggregate.take_success(|taken| event = Ok(Event::Dto(taken))) {
+                self.after_taking(&evd, false);
+                return event;
+            }
+        }
+        self.dequeue_slow(&evd)
+    }
+
+    /// Takes the oldest event of any kind.
+    #[inline(never)]
+    fn dequeue_slow(&self, evd: &Evd) -> Result<Event> {
+        let mut soft = None;
+        let taken = evd.take(&mut soft);
+        self.after_taking(evd, taken.is_none());
+        match taken {
+            Some(taken) => self.event(evd, &taken, soft).ok_or(Error::QueueEmpty),
+            None => Err(Error::QueueEmpty),
+        }
+    }
+
     /// The fast path: takes at most a chunk of plain completions with
     /// [`CqSlot::take_n`](kernel_agent::CqSlot::take_n). Not inlined, since its loop needs all
     /// registers.
