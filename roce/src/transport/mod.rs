@@ -11,6 +11,7 @@
 //! | [`piece`] | what a requester sends: a request packet, or several without their bytes |
 //! | [`answer`] | what a responder sends |
 //! | [`message`] | which packet may follow; what the device carries out, and how that went |
+//! | [`requester`] | the requester of a reliable connection |
 //! | [`responder`] | the responder of a reliable connection |
 //! | [`code`] | credits and RNR timers in acknowledgements |
 //! | [`reason`] | what a device counts |
@@ -20,18 +21,46 @@
 //! Two queue pairs of one process need no packets. The same engines then exchange [`Piece`]s and
 //! [`Answer`]s that cover as many packets as the device likes: the requester's device passes each
 //! piece to the responder at once, and the bytes go from memory to memory.
+//!
+//! # Errors
+//!
+//! How an engine's errors show at the two ends (IBTA vol. 1 sections 9.9.2, 9.9.3, 10.10.2 and
+//! 11.6.3). A device maps them to the completion statuses and events of its interface; the names in
+//! the last columns are those of `nic-abi`.
+//!
+//! | the requester's [`Status`] | completion of the work request | event |
+//! |---|---|---|
+//! | `RetryExceeded` | `RetryExceeded` | `QpFatal` |
+//! | `RnrRetryExceeded` | `RnrRetryExceeded` | `QpFatal` |
+//! | `RemoteInvalidRequest` | `RemoteInvalidRequest` | `QpFatal` |
+//! | `RemoteAccess` | `RemoteAccess` | `QpFatal` |
+//! | `RemoteOperation` | `RemoteOperation` | `QpFatal` |
+//! | `BadResponse` | `BadResponse` | `QpFatal` |
+//! | `Aborted` | what the device aborted it for | `QpFatal` |
+//!
+//! | the responder's [`Reason`] | its NAK | completion of the receive that was taken | event |
+//! |---|---|---|---|
+//! | `RespRemoteAccessErrors` | remote access error | `LocalAccess` | `QpAccessError` |
+//! | `RespOperationalError` | remote operational error | `LocalProtection` or `LocalQpOperation` | `QpFatal` |
+//! | `RespLocalLengthError` | invalid request | `LocalLength` | `QpInvalidRequest` |
+//! | any other of [`Verdict::Refused`] | invalid request | `RemoteInvalidRequest` | `QpInvalidRequest` |
+//!
+//! Where no receive was taken, the event alone shows the error. A requester's failure leaves the
+//! later work requests to be completed as flushed.
 
 pub mod answer;
 pub mod code;
 pub mod message;
 pub mod piece;
 pub mod reason;
+pub mod requester;
 pub mod responder;
 
 pub use answer::{Answer, Body};
 pub use message::{Execution, Outcome};
 pub use piece::{Extra, MAX_MESSAGE, Operation, Piece, Remote};
 pub use reason::Reason;
+pub use requester::{Config, Event, Limits, Message, PostError, Received, Requester, Status, Transmit};
 pub use responder::{Responder, Response, Verdict};
 
 /// The service of a connection.

@@ -70,6 +70,8 @@ reasons! {
     BadAnswer = "req_bad_answer";
     /// An answer to what has been answered.
     DuplicateAnswer = "req_duplicate_answer";
+    /// An answer that shows a loss which is being made good.
+    KnownGap = "req_known_gap";
     /// An answer to what was not sent.
     AnswerNeverAskedFor = "req_answer_never_asked_for";
     // Datagrams.

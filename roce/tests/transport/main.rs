@@ -2,4 +2,8 @@
 
 extern crate ferrovia_roce as roce;
 
+mod hostile;
+mod requester;
 mod responder;
+mod streams;
+mod world;

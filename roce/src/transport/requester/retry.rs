@@ -1,0 +1,124 @@
+//! Timers, retry counts, and going back (IBTA vol. 1 sections 9.7.5.1, 9.7.5.2 and 9.7.6.1.3).
+
+use core::time::Duration;
+
+use platform::Instant;
+
+use super::{Received, Requester, Status};
+use crate::transport::code::rnr_delay;
+use crate::transport::reason::Reason;
+
+/// The RNR retry count that means "for ever".
+const FOR_EVER: u8 = 7;
+
+impl Requester {
+    /// When to call [`Requester::expired`].
+    pub fn timer(&self) -> Option<Instant> {
+        match (self.pause, self.deadline) {
+            (Some(pause), Some(deadline)) => Some(pause.min(deadline)),
+            (pause, deadline) => pause.or(deadline),
+        }
+    }
+
+    /// The time of [`Requester::timer`] has come; before that nothing happens. Returns the reason
+    /// to count if no acknowledgement came in time.
+    pub fn expired(&mut self, now: Instant) -> Option<Reason> {
+        if self.pause.is_some_and(|until| until <= now) {
+            self.pause = None;
+        }
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return None;
+        }
+        self.deadline = None;
+        if !self.is_failing() {
+            self.went_back = false;
+            self.retry();
+        }
+        Some(Reason::LocalAckTimeoutErr)
+    }
+
+    /// The deadline of an acknowledgement that is awaited from now on.
+    pub(super) fn ack_deadline(&self, now: Instant) -> Option<Instant> {
+        let code = self.limits.timeout;
+        (code.get() != 0).then(|| now + code.duration())
+    }
+
+    /// Starts again with the oldest PSN that is not acknowledged, or fails if that was done too
+    /// often.
+    fn retry(&mut self) {
+        match self.retries.checked_sub(1) {
+            Some(left) => {
+                self.retries = left;
+                self.rewind();
+            }
+            None => self.fail(Status::RetryExceeded),
+        }
+    }
+
+    fn rewind(&mut self) {
+        self.next = self.una;
+        self.cursor = self.settled;
+        self.deadline = None;
+    }
+
+    /// Goes back because the responder missed a packet, or an answer of its was lost. It does so
+    /// once: reports that were under way meanwhile show the same loss. If what is sent again gets
+    /// lost as well, the timeout shows that.
+    pub(super) fn go_back(&mut self, reason: Reason) -> Received {
+        if self.went_back || self.next == self.una {
+            return Received::Dropped(Reason::KnownGap);
+        }
+        self.went_back = true;
+        self.retry();
+        Received::Retry(reason)
+    }
+
+    /// Waits because the responder had no receive for the oldest packet that is not acknowledged.
+    pub(super) fn not_ready(&mut self, timer: u8, now: Instant) -> Received {
+        let reason = Reason::RnrNakRetryErr;
+        // It waits already, or the packet has not been sent since.
+        if self.next == self.una {
+            return Received::Dropped(Reason::DuplicateAnswer);
+        }
+        if self.limits.rnr_retry < FOR_EVER {
+            match self.rnr_retries.checked_sub(1) {
+                Some(left) => self.rnr_retries = left,
+                None => {
+                    self.fail(Status::RnrRetryExceeded);
+                    return Received::Retry(reason);
+                }
+            }
+        }
+        self.rewind();
+        let delay: Duration = rnr_delay(timer);
+        self.pause = Some(now + delay);
+        Received::Retry(reason)
+    }
+
+    /// So many PSNs were acknowledged.
+    pub(super) fn advance(&mut self, psns: u32, now: Instant) {
+        self.una = self.una.add(psns);
+        (self.retries, self.rnr_retries) = (self.limits.retry_count, self.limits.rnr_retry);
+        self.went_back = false;
+        self.pause = None;
+        self.settle();
+        // What was about to be sent again need not be.
+        if self.next.offset_from(self.una) > self.in_flight() {
+            self.next = self.una;
+            self.cursor = self.settled;
+        }
+        if self.limited.is_some_and(|psn| psn.is_before(self.una)) {
+            self.limited = None;
+        }
+        self.deadline =
+            if self.in_flight() == 0 || self.is_failing() { None } else { self.ack_deadline(now) };
+        if let Some((psn, status)) = self.doom
+            && !self.una.is_before(psn)
+        {
+            self.doom = None;
+            if psn == self.una {
+                self.fail(status);
+            }
+        }
+    }
+}

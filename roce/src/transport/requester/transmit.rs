@@ -1,0 +1,184 @@
+//! What is sent next.
+
+use platform::Instant;
+
+use super::{HALF, Message, Requester, Slot, Work};
+use crate::Psn;
+use crate::transport::piece::{Extra, Operation, Piece, Remote};
+
+/// What the device shall do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Transmit {
+    /// Send this.
+    Piece {
+        /// Of which work request.
+        id: u32,
+        /// Where in the message the payload begins.
+        offset: u32,
+        /// What to send.
+        piece: Piece,
+    },
+    /// Carry out a work request that needs no peer.
+    Local {
+        /// Which one.
+        id: u32,
+    },
+}
+
+impl Requester {
+    /// What to send next, if anything may be sent now. A piece has at most `max_packets` packets, 1
+    /// for a link.
+    pub fn transmit(&mut self, now: Instant, max_packets: u32) -> Option<Transmit> {
+        if self.closed || self.pause.is_some_and(|until| now < until) {
+            return None;
+        }
+        self.pause = None;
+        loop {
+            let seq = self.first + self.cursor as u64;
+            if self.fault.is_some_and(|fault| fault.seq <= seq) {
+                return None;
+            }
+            let slot = *self.slots.get(self.cursor)?;
+            // A new one has to wait for a fence, and does not start while the queue drains.
+            let held = self.draining || (slot.fence && !self.reads.is_empty());
+            let message = match slot.work {
+                Work::Message(message) => message,
+                Work::Local { done: true } => {
+                    self.cursor += 1;
+                    continue;
+                }
+                Work::Local { done: false } if held => return None,
+                Work::Local { done: false } => {
+                    self.slots.get_mut(self.cursor)?.work = Work::Local { done: true };
+                    self.cursor += 1;
+                    self.settle();
+                    return Some(Transmit::Local { id: slot.id });
+                }
+            };
+            if held && self.next == self.frontier && self.next == slot.psn {
+                return None;
+            }
+            let (piece, offset) = match message.operation.carries_payload() {
+                true => self.payload(&slot, &message, max_packets)?,
+                false => (self.question(seq, &slot, &message)?, 0),
+            };
+            if self.next == slot.end() {
+                self.cursor += 1;
+            }
+            if self.deadline.is_none() {
+                self.deadline = self.ack_deadline(now);
+            }
+            return Some(Transmit::Piece { id: slot.id, offset, piece });
+        }
+    }
+
+    /// The next piece of a Send or RDMA Write, and its offset in the message; `None` if it may not
+    /// be sent yet.
+    fn payload(&mut self, slot: &Slot, message: &Message, max_packets: u32) -> Option<(Piece, u32)> {
+        let psn = self.next;
+        let left = slot.end().offset_from(psn);
+        let mut count = left.min(max_packets.max(1));
+        if psn == self.frontier {
+            let room = self.window.saturating_sub(self.unacknowledged());
+            count = count.min(room).min(HALF.saturating_sub(self.in_flight()));
+            let limited;
+            (count, limited) = self.credited(slot, message, left, count);
+            if count == 0 {
+                return None;
+            }
+            self.frontier = psn.add(count);
+            if limited {
+                self.limited = Some(psn);
+            }
+        } else {
+            count = count.min(self.frontier.offset_from(psn));
+        }
+        self.next = psn.add(count);
+        let done = psn.offset_from(slot.psn);
+        let last = count == left;
+        let mtu = self.mtu.bytes();
+        let offset = done.saturating_mul(mtu);
+        let piece = Piece {
+            psn,
+            packets: count,
+            operation: message.operation,
+            first: done == 0,
+            last,
+            length: message.length.saturating_sub(offset).min(count.saturating_mul(mtu)),
+            remote: (done == 0 && message.operation == Operation::Write).then_some(Remote {
+                addr: message.addr,
+                key: message.key,
+                length: message.length,
+            }),
+            extra: if last { message.extra } else { Extra::None },
+            solicited: last && message.solicited,
+            ack_request: last || self.needs_ack(psn, done, count),
+        };
+        Some((piece, offset))
+    }
+
+    /// Whether the responder shall acknowledge packets in the middle of a message: a few times in a
+    /// window, and whenever nothing more can be sent without an acknowledgement.
+    fn needs_ack(&self, psn: Psn, done: u32, count: u32) -> bool {
+        let every = (self.window / 4).max(1);
+        let full = self.next == self.frontier && self.unacknowledged() >= self.window;
+        full || self.limited == Some(psn) || done / every != done.saturating_add(count) / every
+    }
+
+    /// How many packets were sent that need an acknowledgement and have none.
+    fn unacknowledged(&self) -> u32 {
+        self.in_flight().saturating_sub(self.read_psns)
+    }
+
+    /// Of `count` packets, how many there are credits for, and whether it is one without a credit
+    /// (section 9.7.7.2): the responder may have got a receive meanwhile, and its answer says so.
+    fn credited(&self, slot: &Slot, message: &Message, left: u32, count: u32) -> (u32, bool) {
+        let covered = self.lsn.is_none_or(|lsn| !Psn::new(lsn).is_before(Psn::new(slot.ssn)));
+        // An RDMA Write takes a receive with its last packet, and only for immediate data.
+        let free = match (message.operation, message.extra) {
+            (Operation::Send, _) => 0,
+            (_, Extra::None) => left,
+            _ => left.saturating_sub(1),
+        };
+        match (covered, free) {
+            (true, _) => (count, false),
+            (false, 1..) => (count.min(free), false),
+            (false, 0) if self.limited.is_some() => (0, false),
+            (false, 0) => (count.min(1), count > 0),
+        }
+    }
+
+    /// An RDMA Read, from the bytes on that are missing, or an atomic operation; `None` if it may
+    /// not be sent yet.
+    fn question(&mut self, seq: u64, slot: &Slot, message: &Message) -> Option<Piece> {
+        let psn = self.next;
+        if psn == self.frontier {
+            let allowed = usize::from(self.limits.max_rd_atomic);
+            if self.reads.len() >= allowed || self.in_flight() + slot.packets > HALF {
+                return None;
+            }
+            self.reads.push_back(seq);
+            self.read_psns += slot.packets;
+            self.frontier = slot.end();
+        }
+        self.next = slot.end();
+        let skipped = psn.offset_from(slot.psn).saturating_mul(self.mtu.bytes());
+        Some(Piece {
+            psn,
+            packets: 1,
+            operation: message.operation,
+            first: true,
+            last: true,
+            length: 0,
+            remote: Some(Remote {
+                addr: message.addr.wrapping_add(skipped.into()),
+                key: message.key,
+                length: message.length.saturating_sub(skipped),
+            }),
+            extra: Extra::None,
+            solicited: false,
+            ack_request: true,
+        })
+    }
+}
