@@ -13,6 +13,8 @@
 //! | [`message`] | which packet may follow; what the device carries out, and how that went |
 //! | [`requester`] | the requester of a reliable connection |
 //! | [`responder`] | the responder of a reliable connection |
+//! | [`uc`] | the unreliable connection |
+//! | [`ud`] | the unreliable datagram |
 //! | [`code`] | credits and RNR timers in acknowledgements |
 //! | [`reason`] | what a device counts |
 //!
@@ -55,6 +57,8 @@ pub mod piece;
 pub mod reason;
 pub mod requester;
 pub mod responder;
+pub mod uc;
+pub mod ud;
 
 pub use answer::{Answer, Body};
 pub use message::{Execution, Outcome};

@@ -148,6 +148,28 @@ impl Responder {
         self.closed
     }
 
+    /// Judges a request packet whose opcode the device does not know (section 9.7.4.1.2): by its
+    /// PSN alone.
+    pub fn receive_unknown(&mut self, psn: Psn) -> Verdict {
+        if self.closed {
+            return Verdict::Nothing(Reason::Closed);
+        }
+        match psn.distance_from(self.expected) {
+            1.. => self.gap(),
+            0 => self.refuse(Reason::UnsupportedRequest),
+            _ => Verdict::Nothing(Reason::ForgottenRequest),
+        }
+    }
+
+    /// Asks once for the packet that is missing (section 9.7.5.2.4).
+    fn gap(&mut self) -> Verdict {
+        if !self.asked {
+            self.asked = true;
+            self.tail = Tail::Nak(self.expected, Syndrome::Nak(Nak::PsnSequenceError));
+        }
+        Verdict::Nothing(Reason::OutOfSequence)
+    }
+
     /// Judges a request packet (section 9.7.1.2 and figure 83: expected, duplicate, or behind a
     /// gap).
     pub fn receive(&mut self, piece: &Piece) -> Verdict {
@@ -157,11 +179,7 @@ impl Responder {
         let mut piece = *piece;
         let distance = piece.psn.distance_from(self.expected);
         if distance > 0 {
-            if !self.asked {
-                self.asked = true;
-                self.tail = Tail::Nak(self.expected, Syndrome::Nak(Nak::PsnSequenceError));
-            }
-            return Verdict::Nothing(Reason::OutOfSequence);
+            return self.gap();
         }
         if distance < 0 {
             let behind = distance.unsigned_abs();

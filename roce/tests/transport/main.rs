@@ -6,4 +6,5 @@ mod hostile;
 mod requester;
 mod responder;
 mod streams;
+mod unreliable;
 mod world;

@@ -264,6 +264,22 @@ fn packets_that_may_not_follow_are_refused() {
 }
 
 #[test]
+fn an_unknown_opcode_is_refused_in_its_place() {
+    let unknown = |it: &mut Responder, n: u32| match it.receive_unknown(psn(n)) {
+        Verdict::Nothing(reason) | Verdict::Refused(reason) => reason,
+        other => panic!("{other:?}"),
+    };
+    let mut it = responder();
+    carried_out(&mut it, send(0));
+    assert_eq!(unknown(&mut it, 0), Reason::ForgottenRequest);
+    assert_eq!(unknown(&mut it, 2), Reason::OutOfSequence);
+    assert_eq!(acks(&mut it), [(1, SEQUENCE, 1)]);
+    assert_eq!(unknown(&mut it, 1), Reason::UnsupportedRequest);
+    assert_eq!(acks(&mut it), [(1, INVALID, 1)]);
+    assert_eq!(unknown(&mut it, 1), Reason::Closed);
+}
+
+#[test]
 fn packets_of_wrong_lengths_are_refused() {
     let (w, s) = (Operation::Write, Operation::Send);
     let bad = |before: &[Piece], piece: Piece, reason: Reason| {

@@ -3,8 +3,8 @@
 use platform::Instant;
 
 use super::{HALF, Message, Requester, Slot, Work};
-use crate::Psn;
 use crate::transport::piece::{Extra, Operation, Piece, Remote};
+use crate::{PathMtu, Psn};
 
 /// What the device shall do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,26 +96,9 @@ impl Requester {
         }
         self.next = psn.add(count);
         let done = psn.offset_from(slot.psn);
-        let last = count == left;
-        let mtu = self.mtu.bytes();
-        let offset = done.saturating_mul(mtu);
-        let piece = Piece {
-            psn,
-            packets: count,
-            operation: message.operation,
-            first: done == 0,
-            last,
-            length: message.length.saturating_sub(offset).min(count.saturating_mul(mtu)),
-            remote: (done == 0 && message.operation == Operation::Write).then_some(Remote {
-                addr: message.addr,
-                key: message.key,
-                length: message.length,
-            }),
-            extra: if last { message.extra } else { Extra::None },
-            solicited: last && message.solicited,
-            ack_request: last || self.needs_ack(psn, done, count),
-        };
-        Some((piece, offset))
+        let (piece, offset) = message.piece(self.mtu, psn, done, count, count == left);
+        let ack_request = piece.last || self.needs_ack(psn, done, count);
+        Some((Piece { ack_request, ..piece }, offset))
     }
 
     /// Whether the responder shall acknowledge packets in the middle of a message: a few times in a
@@ -180,5 +163,34 @@ impl Requester {
             solicited: false,
             ack_request: true,
         })
+    }
+}
+
+impl Message {
+    /// The piece of a Send or RDMA Write that begins with packet `done` of the message, and its
+    /// offset in the message. Its last packet asks for an acknowledgement.
+    pub(in crate::transport) fn piece(
+        &self,
+        mtu: PathMtu,
+        psn: Psn,
+        done: u32,
+        packets: u32,
+        last: bool,
+    ) -> (Piece, u32) {
+        let offset = done.saturating_mul(mtu.bytes());
+        let announces = done == 0 && self.operation == Operation::Write;
+        let piece = Piece {
+            psn,
+            packets,
+            operation: self.operation,
+            first: done == 0,
+            last,
+            length: self.length.saturating_sub(offset).min(packets.saturating_mul(mtu.bytes())),
+            remote: announces.then_some(Remote { addr: self.addr, key: self.key, length: self.length }),
+            extra: if last { self.extra } else { Extra::None },
+            solicited: last && self.solicited,
+            ack_request: last,
+        };
+        (piece, offset)
     }
 }

@@ -1,0 +1,256 @@
+//! Unreliable connections and datagrams.
+
+use roce::transport::requester::{Event, Message, PostError, Status, Transmit};
+use roce::transport::uc::{Requester, Responder};
+use roce::transport::ud::{Datagram, Sender};
+use roce::transport::{Execution, Extra, MAX_MESSAGE, Operation, Outcome, Piece, Reason, Service, Verdict};
+use roce::wire::packet;
+use roce::{PathMtu, Psn, QKey, Qpn};
+
+use crate::world::{Random, World, message};
+
+const MTU: PathMtu = PathMtu::B256;
+const SEND: Operation = Operation::Send;
+const WRITE: Operation = Operation::Write;
+
+fn start() -> Psn {
+    Psn::new(0xff_fffd)
+}
+
+fn responder() -> Responder {
+    Responder::new(start(), MTU)
+}
+
+/// All packets of these messages, named by their places.
+fn packets(messages: &[(Operation, u32)]) -> Vec<(u32, Piece)> {
+    let mut it = Requester::new(start(), MTU, 64);
+    for (id, (operation, length)) in (0..).zip(messages) {
+        it.post(message(id, *operation, *length)).unwrap();
+    }
+    std::iter::from_fn(|| it.transmit(1))
+        .map(|transmit| match transmit {
+            Transmit::Piece { id, piece, .. } => (id, piece),
+            Transmit::Local { .. } => panic!("none was posted"),
+        })
+        .collect()
+}
+
+/// Carries out what may be; returns which messages arrived whole, and checks that each is whole.
+fn deliver(it: &mut Responder, arriving: &[(u32, Piece)], messages: &[(Operation, u32)]) -> Vec<u32> {
+    let (mut whole, mut bytes) = (Vec::new(), 0);
+    for (id, piece) in arriving {
+        let Verdict::Execute(execution) = it.receive(piece) else { continue };
+        let Execution { offset, length, first, last, .. } = execution;
+        assert_eq!(first, offset == 0 && piece.first);
+        bytes = if first { length } else { bytes + length };
+        assert_eq!(bytes, offset + length, "a packet is missing");
+        it.executed(execution, Outcome::Done(0));
+        if last {
+            assert_eq!(bytes, messages[*id as usize].1);
+            whole.push(*id);
+        }
+    }
+    whole
+}
+
+const MESSAGES: [(Operation, u32); 6] =
+    [(SEND, 700), (WRITE, 0), (WRITE, 513), (SEND, 256), (SEND, 0), (WRITE, 900)];
+
+#[test]
+fn messages_are_complete_when_they_are_sent() {
+    let mut it = Requester::new(start(), MTU, 3);
+    it.post(message(0, SEND, 300)).unwrap();
+    it.post_local(1).unwrap();
+    it.post(message(2, WRITE, 1)).unwrap();
+    assert_eq!((it.post(message(3, SEND, 1)), it.has_room()), (Err(PostError::Full), false));
+    let Some(Transmit::Piece { id: 0, offset: 0, piece }) = it.transmit(1) else { panic!() };
+    assert_eq!((piece.first, piece.last, piece.length, piece.psn), (true, false, 256, start()));
+    assert_eq!(it.poll(), None);
+    let Some(Transmit::Piece { id: 0, offset: 256, piece }) = it.transmit(1) else { panic!() };
+    assert_eq!((piece.last, piece.length, piece.ack_request), (true, 44, false));
+    assert_eq!((it.poll(), it.poll()), (Some(Event::Completed { id: 0 }), None));
+    assert_eq!(it.transmit(1), Some(Transmit::Local { id: 1 }));
+    // It fails, and with it the rest.
+    it.abort(1);
+    assert_eq!(it.transmit(1), None);
+    assert_eq!(it.poll(), Some(Event::Failed { id: 1, status: Status::Aborted }));
+    assert_eq!((it.poll(), it.len(), it.flush(), it.flush()), (None, 1, Some(2), None));
+    assert_eq!(it.post(message(3, SEND, 1)), Err(PostError::Closed));
+}
+
+#[test]
+fn a_drained_queue_has_sent_its_message_to_the_end() {
+    let mut it = Requester::new(start(), MTU, 8);
+    it.post(message(0, SEND, 300)).unwrap();
+    it.post(message(1, SEND, 300)).unwrap();
+    assert!(it.transmit(1).is_some());
+    it.drain(true);
+    assert!(!it.is_drained() && it.transmit(1).is_some() && it.transmit(1).is_none());
+    assert!(!it.is_drained() && it.poll().is_some() && it.is_drained());
+    it.drain(false);
+    assert!(it.transmit(7).is_some());
+    assert!(it.poll().is_some() && it.is_empty());
+    assert_eq!(it.next_psn(), start().add(4));
+}
+
+#[test]
+fn only_sends_and_writes_are_posted() {
+    let mut it = Requester::new(start(), MTU, 8);
+    for operation in [Operation::Read, Operation::FetchAdd { add: 1 }] {
+        assert_eq!(it.post(message(0, operation, 8)), Err(PostError::Operation));
+    }
+    let invalidate = Message { extra: Extra::Invalidate(1), ..message(0, SEND, 1) };
+    assert_eq!(it.post(invalidate), Err(PostError::Operation));
+    assert_eq!(it.post(message(0, SEND, MAX_MESSAGE + 1)), Err(PostError::Length));
+}
+
+#[test]
+fn all_messages_arrive_over_a_network_without_faults() {
+    let packets = packets(&MESSAGES);
+    // As packets.
+    let parsed: Vec<_> = packets
+        .iter()
+        .map(|(id, piece)| {
+            let payload = vec![0; piece.length as usize];
+            let bytes = World::packet(&piece.to_packet(Service::Uc, Qpn::GSI, &payload).unwrap());
+            let (service, back) = Piece::from_packet(&packet::Repr::parse(&bytes).unwrap()).unwrap();
+            assert_eq!((service, back), (Service::Uc, *piece));
+            (*id, back)
+        })
+        .collect();
+    let mut it = responder();
+    assert_eq!(deliver(&mut it, &parsed, &MESSAGES), [0, 1, 2, 3, 4, 5]);
+    assert_eq!((it.incomplete(), it.expected()), (0, start().add(packets.len() as u32)));
+}
+
+#[test]
+fn a_lost_packet_costs_its_message_alone() {
+    let packets = packets(&MESSAGES);
+    for lost in 0..packets.len() {
+        let mut arriving = packets.clone();
+        let (id, _) = arriving.remove(lost);
+        let expected: Vec<_> = (0..6).filter(|n| *n != id).collect();
+        assert_eq!(deliver(&mut responder(), &arriving, &MESSAGES), expected, "{lost}");
+    }
+}
+
+#[test]
+fn whatever_the_network_does_no_message_arrives_in_part() {
+    for seed in 0..if cfg!(miri) { 2 } else { 2000 } {
+        let random = &mut Random::new(seed);
+        let mut arriving = packets(&MESSAGES);
+        for _ in 0..random.below(6) {
+            let (from, to) = (random.below(arriving.len() as u32), random.below(arriving.len() as u32));
+            let packet = arriving[from as usize];
+            match random.below(3) {
+                0 => drop(arriving.remove(from as usize)),
+                1 => arriving.insert(to as usize, packet),
+                _ => arriving.swap(from as usize, to as usize),
+            }
+        }
+        deliver(&mut responder(), &arriving, &MESSAGES);
+    }
+}
+
+#[test]
+fn what_cannot_be_carried_out_ends_its_message_and_nothing_else() {
+    let packets = packets(&MESSAGES);
+    for failing in 0..packets.len() {
+        for outcome in [Outcome::NotReady(3), Outcome::Refused(Reason::RespRemoteAccessErrors)] {
+            let mut it = responder();
+            let mut whole = Vec::new();
+            for (n, (id, piece)) in packets.iter().enumerate() {
+                let Verdict::Execute(execution) = it.receive(piece) else { continue };
+                let last = execution.last;
+                let failed = n == failing;
+                it.executed(execution, if failed { outcome } else { Outcome::Done(0) });
+                whole.extend((last && !failed).then_some(*id));
+            }
+            let expected: Vec<_> = (0..6).filter(|n| *n != packets[failing].0).collect();
+            assert_eq!((whole, it.incomplete()), (expected, 1));
+        }
+    }
+}
+
+#[test]
+fn packets_out_of_place_are_dropped_for_their_reasons() {
+    let all = packets(&[(SEND, 700), (WRITE, 700), (SEND, 1)]);
+    let first = |n: usize| all[n].1;
+    let reason = |it: &mut Responder, piece: Piece| match it.receive(&piece) {
+        Verdict::Nothing(reason) => Some(reason),
+        Verdict::Execute(execution) => {
+            it.executed(execution, Outcome::Done(0));
+            None
+        }
+        Verdict::Refused(reason) => panic!("{reason:?}"),
+    };
+    let mut it = responder();
+    assert_eq!(reason(&mut it, Piece { psn: start(), ..first(1) }), Some(Reason::IncompleteMessage));
+    assert_eq!(reason(&mut it, first(2)), Some(Reason::OutOfSequence));
+    // A first packet is where it begins again, whatever its PSN.
+    assert_eq!(reason(&mut it, first(0)), None);
+    assert_eq!(reason(&mut it, Piece { length: 9, ..first(1) }), Some(Reason::BadPacketLength));
+    assert_eq!(it.incomplete(), 1);
+    assert_eq!(reason(&mut it, first(2)), Some(Reason::IncompleteMessage));
+    assert_eq!(reason(&mut it, first(3)), None);
+    assert_eq!(reason(&mut it, Piece { operation: SEND, ..first(4) }), Some(Reason::BadOpcodeSequence));
+    // A new message ends the one that is open.
+    let again = Piece { psn: it.expected(), ..first(0) };
+    assert_eq!(reason(&mut it, again), None);
+    let only = Piece { psn: it.expected(), ..first(6) };
+    assert_eq!(reason(&mut it, only), None);
+    assert_eq!(it.incomplete(), 3);
+    for operation in [Operation::Read, Operation::FetchAdd { add: 1 }] {
+        let piece = Piece { operation, psn: it.expected(), ..only };
+        assert_eq!(reason(&mut it, piece), Some(Reason::UnsupportedRequest));
+    }
+    let invalidate = Piece { extra: Extra::Invalidate(1), psn: it.expected(), ..only };
+    assert_eq!(reason(&mut it, invalidate), Some(Reason::UnsupportedRequest));
+    // An execution that is dropped is a packet that was lost.
+    assert_eq!(reason(&mut it, Piece { psn: start(), ..first(0) }), None);
+    drop(it.receive(&first(1)));
+    assert_eq!(reason(&mut it, first(2)), Some(Reason::OutOfSequence));
+    assert_eq!(it.incomplete(), 4);
+}
+
+#[test]
+fn a_datagram_and_its_packet_say_the_same() {
+    let mut sender = Sender::new(Psn::new(0xff_ffff));
+    for immediate in [None, Some(7)] {
+        let datagram = Datagram {
+            psn: sender.next_psn(),
+            qkey: QKey(5),
+            src_qp: Qpn::GSI,
+            length: 9,
+            immediate,
+            solicited: immediate.is_some(),
+        };
+        let bytes = World::packet(&datagram.to_packet(Qpn::GSI, &[1; 9]).unwrap());
+        let packet = packet::Repr::parse(&bytes).unwrap();
+        assert_eq!(Datagram::from_packet(&packet), Some(datagram));
+        assert_eq!(Piece::from_packet(&packet), None);
+        assert_eq!(datagram.to_packet(Qpn::GSI, &[1; 8]), None);
+    }
+    assert_eq!(sender.next_psn(), Psn::new(1));
+    let (_, piece) = packets(&[(SEND, 1)])[0];
+    let packet = piece.to_packet(Service::Rc, Qpn::GSI, &[0]).unwrap();
+    assert_eq!(Datagram::from_packet(&packet), None);
+}
+
+#[test]
+fn a_datagram_needs_the_key_and_fits_the_mtu() {
+    let datagram = Datagram {
+        psn: start(),
+        qkey: QKey(5),
+        src_qp: Qpn::GSI,
+        length: 1024,
+        immediate: None,
+        solicited: false,
+    };
+    assert_eq!(datagram.judge(QKey(5), 1024), Ok(()));
+    assert_eq!(datagram.judge(QKey(6), 1024), Err(Reason::BadQKey));
+    assert_eq!(datagram.judge(QKey(5), 1023), Err(Reason::BadPacketLength));
+    let own = QKey(5);
+    assert_eq!(Sender::qkey(QKey(0x7fff_ffff), own), QKey(0x7fff_ffff));
+    assert_eq!(Sender::qkey(QKey(0x8000_0000), own), own);
+}
