@@ -3,43 +3,17 @@
 
 extern crate ferrovia_roce as roce;
 
-use std::collections::BTreeSet;
-use std::fs::File;
-use std::path::{Path, PathBuf};
+mod pcap;
 
-use pcap_file::pcap::PcapReader;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use pcap::{data, frames, rocev2};
 use roce::cm::{self, Message, ReadDepths, ip_cm, req};
 use roce::wire::aeth::Syndrome;
 use roce::wire::opcode::Opcode;
-use roce::wire::{datagram, ethernet, ipv4};
+use roce::wire::{datagram, ethernet};
 use roce::{PathMtu, QKey, Qpn, ServiceId};
-
-/// The captures. Cargo runs tests in the package's folder, wherever the checkout was moved.
-fn data() -> PathBuf {
-    PathBuf::from("tests/data")
-}
-
-/// The frames of a capture that are UDP over IP, each as Ethernet frame.
-fn frames(path: &Path) -> Vec<Vec<u8>> {
-    let mut reader = PcapReader::new(File::open(path).unwrap()).unwrap();
-    let mut frames = Vec::new();
-    while let Some(packet) = reader.next_packet() {
-        let packet = packet.unwrap();
-        assert_eq!(packet.data.len() as u32, packet.orig_len, "{path:?} has cut frames");
-        frames.push(packet.data.into_owned());
-    }
-    frames
-}
-
-/// The IP packet of a frame, if it is a RoCEv2 one over IPv4 (the captures hold no other).
-fn rocev2(frame: &[u8]) -> Option<&[u8]> {
-    let (ethernet, packet) = ethernet::Repr::parse(frame).unwrap();
-    if ethernet.ether_type != ethernet::Repr::IPV4 {
-        return None;
-    }
-    let (ip, _) = ipv4::Repr::parse(packet).unwrap();
-    (ip.protocol == ipv4::Repr::UDP && packet[22..24] == roce::UDP_PORT.to_be_bytes()).then_some(packet)
-}
 
 fn captures() -> Vec<PathBuf> {
     let mut paths: Vec<_> = std::fs::read_dir(data())
@@ -54,7 +28,7 @@ fn captures() -> Vec<PathBuf> {
 
 fn messages(name: &str) -> Vec<cm::Datagram> {
     let mut found = Vec::new();
-    for frame in frames(&data().join(name)) {
+    for (_, frame) in frames(&data().join(name)) {
         let Some(packet) = rocev2(&frame) else { continue };
         let roce = datagram::Repr::parse(packet).unwrap();
         if roce.packet.bth.dest_qp == Qpn::GSI {
@@ -71,7 +45,7 @@ fn every_frame_is_emitted_as_it_was() {
     let mut attributes = BTreeSet::new();
     let mut naks = 0;
     for path in captures() {
-        for frame in frames(&path) {
+        for (_, frame) in frames(&path) {
             let Some(packet) = rocev2(&frame) else { continue };
             let parsed = datagram::Repr::parse(packet).unwrap_or_else(|e| panic!("{path:?}: {e}"));
             let mut back = vec![0; packet.len()];
@@ -165,8 +139,11 @@ fn a_connection_of_rping_reads_as_it_was_made() {
 #[test]
 fn the_starting_psn_is_the_one_its_receiver_sends_with() {
     let frames = frames(&data().join("01-rping.pcap"));
-    let packets: Vec<_> =
-        frames.iter().filter_map(|frame| rocev2(frame)).map(|p| datagram::Repr::parse(p).unwrap()).collect();
+    let packets: Vec<_> = frames
+        .iter()
+        .filter_map(|(_, frame)| rocev2(frame))
+        .map(|p| datagram::Repr::parse(p).unwrap())
+        .collect();
     let first = packets.iter().find(|p| p.packet.bth.opcode == Opcode::RcSendOnly).unwrap();
     // From the side that sent the REQ, with the PSN of the REP.
     assert_eq!(first.network.src().to_string(), "::ffff:10.0.0.2");

@@ -2,7 +2,10 @@
 
 extern crate ferrovia_roce as roce;
 
+mod captures;
 mod hostile;
+#[path = "../pcap/mod.rs"]
+mod pcap;
 mod requester;
 mod responder;
 mod streams;
