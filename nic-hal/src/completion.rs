@@ -259,7 +259,8 @@ impl CompletionQueue {
         // All entries before `written` are written; that at `free` is not, or is the limit.
         let (mut written, mut free, mut step) = (0, limit, 1);
         while written < free {
-            let at = if step < free - written { written + step - 1 } else { written + (free - written) / 2 };
+            let left = free - written;
+            let at = written + if step < left { step - 1 } else { left / 2 };
             if self.has_written(at) {
                 written = at + 1;
                 step = step.saturating_mul(2);
