@@ -548,12 +548,32 @@ impl Qp {
         if let Some(connection) = self.connection() {
             agent.connections.abandon(connection);
         }
+        self.end(false)
+    }
+
+    /// As [`Qp::destroy`], but [`Error::Busy`] and without effect while narrow windows of the queue
+    /// pair's owner are bound. The device decides that in the step that destroys the queue pair, so
+    /// no link that is under way binds one afterwards.
+    pub fn destroy_unless_bound(&self) -> Result<(), Error> {
+        self.end(true)
+    }
+
+    fn end(&self, unless_bound: bool) -> Result<(), Error> {
+        let agent = self.client.agent();
         let _control = self.control.lock(agent.platform());
         let Some(parents) = self.parents.lock().take() else { return Err(Error::Gone) };
+        // A post between this command and the end of the posts is lost, as if it had been flushed.
+        // The memory that it writes to, and the number that it rings with, stay the queue pair's
+        // until the posts have ended.
+        let decided = unless_bound.then(|| agent.nic().destroy_qp_unless_bound(self.qpn, &self.lease));
+        if let Some(Err(refused @ nic_hal::Error::Command(_))) = decided {
+            *self.parents.lock() = Some(parents);
+            return Err(refused.into());
+        }
         self.end_posts();
         // A connection that was made meanwhile.
         agent.connections.abandon_of(self);
-        let result = agent.nic().destroy_qp(self.qpn, &self.lease);
+        let result = decided.unwrap_or_else(|| agent.nic().destroy_qp(self.qpn, &self.lease));
         let removed = agent.qps.remove(self.slot);
         self.send_cq.remove_member(self.identity);
         self.receive_cq.remove_member(self.identity);

@@ -4,8 +4,9 @@ use core::sync::atomic::AtomicU32;
 
 use nic_abi::RING_ALIGN;
 use nic_abi::admin::{
-    AllocateRegion, AllocateWindow, CreateCq, CreateEq, CreateQp, CreateSrq, KeyInfo, ModifyQp, ModifyRegion,
-    ModifySrq, Opcode, QpFlags, QpInfo, QpType, RegisterRegion, ResizeCq, ResizeSrq, ShareRegion, SrqInfo,
+    AllocateRegion, AllocateWindow, CreateCq, CreateEq, CreateQp, CreateSrq, DestroyQp, KeyInfo, ModifyQp,
+    ModifyRegion, ModifySrq, Opcode, QpFlags, QpInfo, QpType, RegisterRegion, ResizeCq, ResizeSrq,
+    ShareRegion, SrqInfo,
 };
 use nic_abi::doorbell::Kind;
 use nic_abi::ident;
@@ -319,5 +320,13 @@ impl Nic {
     /// Destroys a queue pair; ends its lease.
     pub fn destroy_qp(&self, qpn: u32, lease: &Lease) -> Result<(), Error> {
         self.destroy(Opcode::DestroyQp, qpn, lease)
+    }
+
+    /// As [`Nic::destroy_qp`], but refused (`Busy`) while the queue pair's owner has narrow windows
+    /// bound.
+    pub fn destroy_qp_unless_bound(&self, qpn: u32, lease: &Lease) -> Result<(), Error> {
+        self.command(Opcode::DestroyQp, qpn, &DestroyQp { unless_bound: 1, reserved: 0 })?;
+        lease.end();
+        Ok(())
     }
 }

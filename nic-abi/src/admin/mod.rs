@@ -15,7 +15,7 @@ mod queues;
 mod testing;
 
 pub use memory::{AllocateRegion, AllocateWindow, KeyInfo, ModifyRegion, RegisterRegion, ShareRegion};
-pub use qp::{CreateQp, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType};
+pub use qp::{CreateQp, DestroyQp, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType};
 pub use queues::{CqInfo, CreateCq, CreateEq, CreateSrq, ModifySrq, ResizeCq, ResizeSrq, SrqInfo};
 pub use testing::{Bench, BenchKind, Inject, Injection};
 
@@ -131,8 +131,8 @@ pub enum Opcode {
     CreateQp = 0x30,
     /// Changes a QP's state and attributes: [`ModifyQp`].
     ModifyQp = 0x31,
-    /// Destroys a QP. After the answer the device accesses neither its queues nor its buffers, and
-    /// writes no completion of it.
+    /// Destroys a QP: [`DestroyQp`]. After the answer the device accesses neither its queues nor
+    /// its buffers, and writes no completion of it.
     DestroyQp = 0x32,
     /// Queries a QP: [`QpInfo`].
     QueryQp = 0x33,

@@ -199,6 +199,17 @@ pub struct ModifyQp {
     pub max_message: u64,
 }
 
+/// Arguments of [`Opcode::DestroyQp`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DestroyQp {
+    /// 1: the command is refused (`Busy`) while the QP's owner has narrow windows bound; 0: it is
+    /// not.
+    pub unless_bound: u32,
+    /// Reserved.
+    pub reserved: u32,
+}
+
 /// Result of [`Opcode::QueryQp`].
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -2,7 +2,9 @@
 
 use core::sync::atomic::Ordering;
 
-use nic_abi::admin::{Command, CreateQp, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType, Status};
+use nic_abi::admin::{
+    Command, CreateQp, DestroyQp, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType, Status,
+};
 use nic_abi::ident::{MAX_QPS, QPN_BITS, QPN_GSI, qpn_slot};
 use nic_abi::registers::{GIDS, RQ_RECORDS, SQ_RECORDS};
 use nic_abi::wqe::{BLOCK, LinkFlags, receive_stride};
@@ -192,7 +194,12 @@ impl<F: Frontend> Node<F> {
     }
 
     pub(super) fn destroy_qp(&mut self, schedule: &mut Schedule, command: &Command) -> Answer {
-        let (_, qp) = self.named_qp(command)?;
+        let (nic, qp) = self.named_qp(command)?;
+        let a: DestroyQp = args(command);
+        check_range(a.unless_bound, 0..=1, at!(DestroyQp, unless_bound))?;
+        if a.unless_bound == 1 && nic.keys.bound_by(qp.pd, qp.owner) > 0 {
+            return Err(Refusal::new(Status::Busy, at!(command.object)));
+        }
         let slot = qp.id.slot;
         self.flush_shared(slot, schedule);
         let (nic, qp) = self.named_qp(command)?;

@@ -1,6 +1,6 @@
 //! Windows: bind, what they grant, whose they are.
 
-use nic_abi::admin::{Opcode, QpInfo, Status as Admin};
+use nic_abi::admin::{DestroyQp, Opcode, QpInfo, QpState, Status as Admin};
 use nic_abi::cqe::Status;
 use nic_abi::wqe::{self, Header, LinkFlags};
 use nic_model::testing::{ALL_RIGHTS, Qp, QpSpec, REMOTE, Rig, header, rdma, segment, status};
@@ -200,10 +200,19 @@ fn narrow_windows_belong_to_a_named_owner() {
     assert_eq!(status(&rig.sent(&mut a)), Status::Success);
     assert_eq!(rig.received(&mut second).immediate, narrow[1], "the local key");
     assert_eq!(bound(&mut rig, &second), 1);
+    // A queue pair can be destroyed on the condition that its owner has none bound.
+    let unless_bound = |unless_bound| DestroyQp { unless_bound, reserved: 0 };
+    let refused = rig.command(1, Opcode::DestroyQp, second.qpn, &unless_bound(1));
+    assert_eq!(refused.map(drop), Err((Admin::Busy, 8)));
+    let refused = rig.command(1, Opcode::DestroyQp, second.qpn, &unless_bound(2));
+    assert_eq!(refused.map(drop), Err((Admin::BadField, 16)));
+    assert_eq!(rig.query(&second).state, QpState::Rts as u32);
+    rig.command(1, Opcode::DestroyQp, stranger_too.qpn, &unless_bound(1)).expect("it has none");
     for key in narrow {
         rig.command(1, Opcode::DestroyWindow, key, &()).unwrap();
     }
     assert_eq!(bound(&mut rig, &second), 0);
+    rig.command(1, Opcode::DestroyQp, second.qpn, &unless_bound(1)).expect("it has none any more");
     let _ = &mut stranger;
 }
 

@@ -454,7 +454,7 @@ impl Ia {
         let _operation = ep.operation.lock(&core.shared.platform);
         core.as_it_is(&ep)?;
         // The device counts the narrow RMRs that are linked through the endpoint.
-        if !ep.is_ud() && ep.qp.query().is_ok_and(|info| info.windows > 0) {
+        if !ep.is_ud() && ep.qp.destroy_unless_bound() == Err(kernel_agent::Error::Busy) {
             return Err(Error::EpBusy);
         }
         core.free_ep(ep.handle);

@@ -14,6 +14,7 @@ use privileged_api::*;
 use crate::datagrams::ud::{address, datagrams, peer};
 use crate::fixture::{End, Fixture, OPEN, SIGNALLED, WAIT, attributes, path, sevd};
 use crate::thread::{Body, Signal, Thread, breathe, eventually, together};
+use crate::threads::objects::both;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// How often each race is run.
@@ -291,6 +292,46 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     })
     .limit(120),
+    // An endpoint is freed while a narrow RMR is linked through it: either the RMR is linked and
+    // the endpoint is busy, or the endpoint is gone and nothing is linked.
+    test("threads::an_endpoint_is_freed_while_a_narrow_rmr_is_linked", &["4.2.B13"], |f| {
+        for _ in 0..2 * ROUNDS {
+            let pair = f.pair()?;
+            let region = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+            let rmr = f.a.rmr_create(pair.a.pz, RmrType::Narrow)?;
+            let (lmr, addr) = (region.lmr, region.buffer.addr());
+            let (linker, freer, platform) = (pair.a.clone(), pair.a.clone(), f.platform().clone());
+            let link = move || {
+                let (mode, privs) = (AddrMode::Absolute, MemPriv::REMOTE);
+                linker.ia.rmr_link(rmr, lmr, addr, 64, mode, privs, linker.ep, 1, SIGNALLED).map(drop)
+            };
+            let free = move || {
+                breathe(&platform);
+                freer.ia.ep_free(freer.ep)
+            };
+            let (linked, freed) = both(f, link, free)?;
+            match freed {
+                Ok(()) => check!(
+                    matches!(linked, Ok(()) | Err(Error::InvalidEp | Error::InvalidEpState)),
+                    "the link: {linked:?}"
+                ),
+                Err(error) => {
+                    check_eq!((error, linked), (Error::EpBusy, Ok(())));
+                    pair.a.done(1, DtoStatus::Success)?;
+                    refused(f.a.lmr_free(lmr), Error::LmrBusy)?;
+                    f.a.rmr_unlink(rmr, pair.a.ep, 2, SIGNALLED)?;
+                    pair.a.done(2, DtoStatus::Success)?;
+                    f.a.ep_free(pair.a.ep)?;
+                }
+            }
+            // A link would keep the region.
+            check!(!f.a.rmr_query(rmr, RmrParamMask::ALL)?.linked, "linked without its endpoint");
+            f.a.lmr_free(lmr)?;
+            f.a.rmr_free(rmr)?;
+            f.b.ep_free(pair.b.ep)?;
+        }
+        Ok(())
+    }),
     // An endpoint is freed at any moment of its connection's establishment.
     test("threads::an_endpoint_is_freed_while_it_connects", &["4.2.B13"], |f| {
         let listener = f.listen(&f.b)?;

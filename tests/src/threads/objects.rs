@@ -112,7 +112,7 @@ fn always_whole<T: PartialEq + Debug + Send + Sync + 'static>(
 }
 
 /// The results of two calls that begin at the same moment.
-fn both<T: Send + 'static>(
+pub(crate) fn both<T: Send + 'static>(
     f: &Fixture,
     first: impl FnOnce() -> T + Send + 'static,
     second: impl FnOnce() -> T + Send + 'static,
