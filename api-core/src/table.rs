@@ -88,6 +88,13 @@ impl<T> Table<T> {
         if entry.word == word { Some(entry) } else { None }
     }
 
+    /// As [`Table::lock`]; also `None` if another thread holds the lock.
+    #[inline(always)]
+    pub fn try_lock(&self, word: u64) -> Option<MutexGuard<'_, Entry<T>>> {
+        let entry = self.entry(word)?.try_lock()?;
+        if entry.word == word { Some(entry) } else { None }
+    }
+
     /// Runs `f` on the object that the handle names, under the entry's lock: see [`Table::lock`].
     #[inline(always)]
     pub fn with<R>(&self, word: u64, f: impl FnOnce(&T) -> R) -> Option<R> {

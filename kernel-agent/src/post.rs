@@ -6,7 +6,7 @@
 use alloc::sync::Arc;
 
 use nic_abi::wqe::{LinkFlags, Segment, SendFlags};
-use nic_hal::{Operation, Outstanding, Refused, Request, SendQueue, Shadow, Unposted};
+use nic_hal::{Next, Operation, Outstanding, Refused, Request, SendQueue, Shadow, Transfer, Unposted};
 
 use crate::key::Outstanding as OutstandingLink;
 use crate::qp::{Qp, QpType};
@@ -46,6 +46,11 @@ pub struct SegmentLimits {
 }
 
 impl SegmentLimits {
+    /// Whether requests of one segment are within these limits whatever their operation.
+    fn allow_singles(&self) -> bool {
+        self.send.min(self.write).min(self.read) > 0
+    }
+
     /// These limits, but none above that of the queue, for which its ring has room.
     pub(crate) fn at_most(self, most: u32) -> SegmentLimits {
         let SegmentLimits { send, write, read } = self;
@@ -55,7 +60,7 @@ impl SegmentLimits {
 
 impl SendSlot {
     /// Posts a Send, RDMA Write or RDMA Read of one segment, if `handle` is the slot's and the slot
-    /// is open. `make` makes the request, or refuses; it runs under the slot's lock, at the end.
+    /// is open. `make` makes the transfer, or refuses; it runs under the slot's lock, at the end.
     ///
     /// `None`: nothing was posted, for a reason that [`Qp::post`] finds.
     #[inline(always)]
@@ -63,7 +68,7 @@ impl SendSlot {
         &self,
         handle: u64,
         limit: impl Fn(&SegmentLimits) -> u32,
-        make: impl FnOnce() -> Option<(Request, Segment)>,
+        make: impl FnOnce() -> Option<(Transfer, Segment)>,
     ) -> Option<()> {
         let mut guard = self.try_lock(handle)?;
         let sender = guard.queue()?;
@@ -81,7 +86,7 @@ impl SendSlot {
         &self,
         handle: u64,
         limit: impl Fn(&SegmentLimits) -> u32,
-        request: &Request,
+        transfer: &Transfer,
         segments: &[T],
         segment: impl Fn(&T) -> S,
     ) -> Option<()> {
@@ -90,30 +95,77 @@ impl SendSlot {
         if segments.len() > limit(&sender.limits) as usize {
             return None;
         }
-        sender.queue.post_many(&sender.sends, request, segments, segment).ok()
+        sender.queue.post_many(&sender.sends, transfer, segments, segment).ok()
     }
 
-    /// Begins a batch, if `handle` is the slot's and the slot is open. Until the batch ends, the
-    /// slot is closed, and posts return [`PostError::Busy`].
+    /// Lets `write` write requests one after another, if `handle` is the slot's and the slot is
+    /// open, and then posts together those that its [`Written`] covers. If `write` fails or panics,
+    /// none is posted.
+    ///
+    /// While `write` runs, the slot is closed, and posts return [`PostError::Busy`]: the poster has
+    /// the send queue for itself and holds no lock, so `write` may take any time.
     #[inline(always)]
-    pub fn begin_batch(&self, handle: u64) -> Option<SendBatch<'_>> {
-        let (owner, sender) = self.take_turn(handle)?;
-        let unposted = sender.queue.begin(&sender.sends);
-        Some(SendBatch { slot: self, owner, sender, unposted, posted: false })
+    pub fn batch<R, E: From<NoBatch>>(
+        &self,
+        handle: u64,
+        write: impl FnOnce(SendBatch<'_>) -> Result<(R, Written), E>,
+    ) -> Result<R, E> {
+        // The queue pair may be destroyed meanwhile, so the sender is kept alive.
+        let Some((owner, sender)) = self.take_turn(handle) else { return Err(NoBatch::Closed.into()) };
+        let turn = Turn { slot: self, owner };
+        let Sender { queue, sends, limits } = &*sender;
+        let batch = SendBatch { unposted: queue.begin(sends, limits.allow_singles()), limits: *limits };
+        let (result, Written(next)) = write(batch)?;
+        if turn.end(|sender| sender.queue.post_all(&sender.sends, next)) {
+            Ok(result)
+        } else {
+            Err(NoBatch::Lost.into())
+        }
     }
 }
 
-/// Requests that are written one after another and posted together. The poster has the send queue
-/// for itself and holds no lock, so the batch may take any time. If this is dropped before
-/// [`SendBatch::post`], nothing is posted.
-pub struct SendBatch<'a> {
+/// Why the requests of a batch were not posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoBatch {
+    /// The slot was closed at the beginning.
+    Closed,
+    /// The slot has been closed since, or has another owner.
+    Lost,
+}
+
+/// The turn of one poster, who has the send queue for itself. Ends when this is dropped.
+struct Turn<'a> {
     slot: &'a SendSlot,
-    /// The queue pair that owned the slot when the batch began.
+    /// The queue pair that owned the slot when the turn began.
     owner: u64,
-    /// Kept alive: the queue pair may be destroyed meanwhile.
-    sender: Arc<Sender>,
-    unposted: Unposted,
-    posted: bool,
+}
+
+impl Turn<'_> {
+    /// Ends the turn, and runs `last` before other posters get theirs, unless the slot has been
+    /// closed meanwhile or has another owner; returns whether it ran.
+    #[inline(always)]
+    fn end(self, last: impl FnOnce(&Sender)) -> bool {
+        let Turn { slot, owner } = self;
+        core::mem::forget(self);
+        slot.end_turn(owner, |sender| last(sender))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.slot.end_turn(self.owner, |_| {});
+    }
+}
+
+/// The end of a batch that was written.
+pub struct Written(Next);
+
+/// The requests of a batch: see [`SendSlot::batch`]. It is a value that the compiler can keep in
+/// registers.
+#[derive(Clone, Copy)]
+pub struct SendBatch<'a> {
+    unposted: Unposted<'a>,
+    limits: SegmentLimits,
 }
 
 impl SendBatch<'_> {
@@ -122,14 +174,16 @@ impl SendBatch<'_> {
     #[inline(always)]
     pub fn write_single(
         &mut self,
-        limit: impl Fn(&SegmentLimits) -> u32,
-        make: impl FnOnce() -> Option<(Request, Segment)>,
+        transfer: &Transfer,
+        segment: impl FnOnce() -> Option<Segment>,
     ) -> Option<()> {
-        let Sender { queue, sends, limits } = &*self.sender;
-        if limit(limits) == 0 {
-            return None;
-        }
-        queue.write_single_behind(sends, &mut self.unposted, make)
+        self.unposted.write_single(transfer, segment)
+    }
+
+    /// Where the batch ends: what [`SendSlot::batch`] posts.
+    #[inline(always)]
+    pub fn written(&self) -> Written {
+        Written(self.unposted.next())
     }
 
     /// Writes a Send, RDMA Write or RDMA Read behind those that were written before.
@@ -137,34 +191,14 @@ impl SendBatch<'_> {
     pub fn write<T, S: Into<Option<Segment>>>(
         &mut self,
         limit: impl Fn(&SegmentLimits) -> u32,
-        request: &Request,
+        transfer: &Transfer,
         segments: &[T],
         segment: impl Fn(&T) -> S,
     ) -> Result<(), PostError> {
-        let Sender { queue, sends, limits } = &*self.sender;
-        if segments.len() > limit(limits) as usize {
+        if segments.len() > limit(&self.limits) as usize {
             return Err(PostError::Segments);
         }
-        Ok(queue.write_behind(sends, &mut self.unposted, request, segments, segment)?)
-    }
-
-    /// Ends the batch and posts all requests. False if none was posted: the slot has been closed
-    /// since, or has another owner, or the batch has ended before.
-    #[inline(always)]
-    #[must_use]
-    pub fn post(&mut self) -> bool {
-        let (owner, unposted) = (self.owner, &self.unposted);
-        let first = !core::mem::replace(&mut self.posted, true);
-        first && self.slot.end_turn(owner, |sender| sender.queue.post_all(&sender.sends, unposted))
-    }
-}
-
-impl Drop for SendBatch<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if !self.posted {
-            self.slot.end_turn(self.owner, |_| {});
-        }
+        Ok(self.unposted.write(transfer, segments, segment)?)
     }
 }
 
@@ -204,7 +238,7 @@ impl Qp {
         if self.is_gone() { PostError::Gone } else { PostError::State }
     }
 
-    /// Why [`SendSlot::begin_batch`] found the slot closed.
+    /// Why [`SendSlot::batch`] found the slot closed.
     pub fn why_no_batch(&self) -> PostError {
         let mut guard = self.send.lock();
         match guard.queue() {
@@ -282,17 +316,20 @@ impl Qp {
         Ok(remote)
     }
 
-    /// Posts a receive of one segment: the fast path of [`Qp::post_receive`].
+    /// Posts a receive of one segment: the fast path of [`Qp::post_receive`]. `None`: nothing was
+    /// posted, for a reason that [`Qp::post_receive`] finds. `segment` runs under the queue's lock,
+    /// at the end.
     #[inline(always)]
-    pub fn post_single_receive(&self, segment: Segment, shadow: Shadow) -> Result<(), PostError> {
-        let Some(receive) = &self.receive else { return Err(PostError::Kind) };
-        let mut queue = receive.lock();
+    pub fn post_single_receive(
+        &self,
+        segment: impl FnOnce() -> Option<Segment>,
+        shadow: Shadow,
+    ) -> Option<()> {
+        let mut queue = self.receive.as_ref()?.try_lock()?;
         if !self.state.takes_receives() {
-            return Err(self.why_not());
+            return None;
         }
-        queue.push_single(&self.receives, segment, shadow)?;
-        queue.ring();
-        Ok(())
+        queue.post_single(&self.receives, segment, shadow).ok()
     }
 
     /// Posts a receive.

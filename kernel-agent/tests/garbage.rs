@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 
 use host::fake::{Fake, identity, success};
 use kernel_agent::{
-    Agent, AsyncEvent, Behind, Client, CmEvent, Config, Cq, CqSlot, Death, Done, Error, Operation, Pd, Qp,
-    QpAttributes, QpType, Remote, Request, SegmentLimits, SendSlot, Shadow, SlotParams, Took, TookAny,
-    Upcalls,
+    Agent, AsyncEvent, Behind, Client, CmEvent, Config, Cq, CqSlot, Death, Direction, Done, Error, Head,
+    Operation, Pd, Qp, QpAttributes, QpType, Remote, Request, SegmentLimits, SendSlot, Shadow, SlotParams,
+    Took, TookAny, Transfer, Upcalls,
 };
 use nic_abi::admin::{CreateCq, CreateEq, Opcode, QpState};
 use nic_abi::cqe::{self, CqeFlags, Status};
@@ -190,9 +190,9 @@ impl Slotted {
     }
 }
 
-fn read(cookie: u64, data: u32) -> Request {
-    let operation = Operation::Read { from: Remote::default() };
-    Request { operation, flags: SendFlags::SIGNALED, shadow: Shadow { cookie, data } }
+fn read(cookie: u64, data: u32) -> Transfer {
+    let head = Head::new(Direction::Read, SendFlags::SIGNALED);
+    Transfer { head, remote: Remote::default(), shadow: Shadow { cookie, data } }
 }
 
 /// A CQ and its queue pair. The requests with tags and cookies 1 to 20 are
@@ -353,7 +353,9 @@ fn entry(qp: &Qp, generation: u32, tag: u32, length: u32, status: u8, flags: u8)
 
 fn send(qp: &Qp, cookie: u64) {
     let segment = Segment { addr: 0, length: 100, key: 0 };
-    qp.post(&read(cookie, 0), &[segment], |&s| s).unwrap();
+    let operation = Operation::Read { from: Remote::default() };
+    let request = Request { operation, flags: SendFlags::SIGNALED, shadow: Shadow { cookie, data: 0 } };
+    qp.post(&request, &[segment], |&s| s).unwrap();
 }
 
 #[test]

@@ -85,8 +85,16 @@ pub const fn entry(kind: Kind, slot: u32, index: u32) -> u32 {
 }
 
 #[inline]
-pub(crate) const fn phase(index: u32) -> u32 {
-    if (index / crate::registers::FIFO_ENTRIES).is_multiple_of(2) { PHASE } else { 0 }
+const fn phase(index: u32) -> u32 {
+    at(PHASE, index)
+}
+
+/// What the entry of index 0 is at free-running FIFO index `index`.
+#[inline]
+pub(crate) const fn at(first: u32, index: u32) -> u32 {
+    const { assert!(crate::registers::FIFO_ENTRIES.is_power_of_two() && PHASE == 1 << 31) };
+    // The lowest bit of the number of the pass.
+    first ^ (index << (31 - crate::registers::FIFO_ENTRIES.ilog2()) & PHASE)
 }
 
 /// Whether the word at FIFO index `index` has been written in this pass.

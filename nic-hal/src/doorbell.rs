@@ -14,7 +14,7 @@ pub(crate) struct Doorbell {
     /// The tail, and whether the queue is armed.
     record: Record,
     fifo: FifoRegisters,
-    /// The queue's FIFO entry without the phase.
+    /// The queue's entry at index 0 of the FIFO.
     entry: u32,
 }
 
@@ -29,7 +29,7 @@ impl Doorbell {
         Ok(Doorbell {
             record: Record::new(registers, doorbell::record(base, slot))?,
             fifo: FifoRegisters::new(registers),
-            entry: doorbell::entry(kind, slot, registers::FIFO_ENTRIES),
+            entry: doorbell::entry(kind, slot, 0),
         })
     }
 

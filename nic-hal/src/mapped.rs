@@ -7,8 +7,9 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nic_abi::doorbell::RECORD_BYTES;
 use nic_abi::registers::{FIFO, FIFO_ENTRIES, FIFO_EVENT, FIFO_TAIL, SIZE};
@@ -140,6 +141,82 @@ impl FifoRegisters {
     }
 }
 
+/// Writes a word as two halves, which need not be joined for that. No other thread may access the
+/// word at that moment: it belongs to an entry or a cell that is not published.
+#[inline(always)]
+pub(crate) fn store_halves(word: &AtomicU64, lower: u32, upper: u32) {
+    // SAFETY: the halves lie within the word, aligned, and atomics may be written through a shared
+    // reference. The caller sees to it that no access to the whole word is concurrent.
+    let halves = unsafe { &*core::ptr::from_ref(word).cast::<[AtomicU32; 2]>() };
+    let [first, second] = if cfg!(target_endian = "little") { [lower, upper] } else { [upper, lower] };
+    halves[0].store(first, Ordering::Relaxed);
+    halves[1].store(second, Ordering::Relaxed);
+}
+
+/// Entries of a ring and values of a circle that lie side by side, neither beyond the end of its
+/// memory: a run of pairs that needs no index.
+pub(crate) struct Run<'a, const W: usize, T> {
+    entry: NonNull<[AtomicU64; W]>,
+    value: NonNull<T>,
+    /// The number of the next pair, and that after the last one.
+    next: u32,
+    end: u32,
+    owners: PhantomData<(&'a [AtomicU64], &'a [T])>,
+}
+
+impl<const W: usize, T> Clone for Run<'_, W, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<const W: usize, T> Copy for Run<'_, W, T> {}
+
+impl<'a, const W: usize, T> Run<'a, W, T> {
+    /// The pairs of the entries from index `entry` on and of the values from index `first` on, by
+    /// which they are numbered: at most up to the number `end`.
+    #[inline(always)]
+    pub(crate) fn new(ring: &'a Ring<W>, entry: u32, values: &'a Circle<T>, first: u32, end: u32) -> Self {
+        let (entries, places) = (ring.from(entry), values.from(first));
+        let most = entries.len().min(places.len()).min(end.wrapping_sub(first) as usize);
+        let end = first.wrapping_add(most as u32);
+        let (entry, value) = (NonNull::from(entries).cast(), NonNull::from(places).cast());
+        Run { entry, value, next: first, end, owners: PhantomData }
+    }
+
+    /// The number of the next pair.
+    #[inline(always)]
+    pub(crate) fn index(&self) -> u32 {
+        self.next
+    }
+
+    /// The next pair and its number, if the run has one.
+    #[inline(always)]
+    pub(crate) fn peek(&self) -> Option<(u32, &'a [AtomicU64; W], &'a T)> {
+        if self.next == self.end {
+            return None;
+        }
+        // SAFETY: `next` is not `end`, so both pointers are at elements of the slices of `new`,
+        // which are borrowed for `'a`.
+        unsafe { Some((self.next, self.entry.as_ref(), self.value.as_ref())) }
+    }
+
+    /// Leaves the pair that [`Run::peek`] returned behind.
+    #[inline(always)]
+    pub(crate) fn advance(&mut self) {
+        if self.next == self.end {
+            return;
+        }
+        self.next = self.next.wrapping_add(1);
+        // SAFETY: both pointers were at elements, so they get to the next ones, or to the ends of
+        // the slices.
+        unsafe {
+            self.entry = self.entry.add(1);
+            self.value = self.value.add(1);
+        }
+    }
+}
+
 /// A power of two of values in the driver's own memory, found by free-running index.
 pub struct Circle<T> {
     places: Box<[T]>,
@@ -174,6 +251,14 @@ impl<T> Circle<T> {
     pub fn at(&self, index: u32) -> &T {
         // SAFETY: there are `mask + 1` places, a number that does not change.
         unsafe { self.places.get_unchecked((index & self.mask) as usize) }
+    }
+
+    /// The values from the free-running index `index` on, to the end of the memory.
+    #[inline(always)]
+    fn from(&self, index: u32) -> &[T] {
+        let first = (index & self.mask) as usize;
+        // SAFETY: as in `at`.
+        unsafe { self.places.get_unchecked(first..) }
     }
 
     /// As [`Circle::at`].

@@ -5,6 +5,8 @@
 //! earlier ones. One thread at a time posts (under the queue's lock) and one at a time retires
 //! (under the CQ's lock). They share only `head` and `tail`.
 
+use core::hint::cold_path;
+
 use platform::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::Error;
@@ -48,7 +50,7 @@ impl Retired {
 }
 
 #[derive(Default)]
-struct Cell {
+pub(crate) struct Cell {
     cookie: AtomicU64,
     /// As in [`Retired`].
     rest: AtomicU64,
@@ -60,6 +62,16 @@ impl Cell {
         let rest = self.rest.load(Ordering::Relaxed);
         Retired { cookie: self.cookie.load(Ordering::Relaxed), rest }
     }
+
+    #[inline(always)]
+    pub(crate) fn note(&self, shadow: Shadow, length: u32) {
+        self.cookie.store(shadow.cookie, Ordering::Relaxed);
+        // The model checker's atomics have no halves.
+        #[cfg(not(ferrovia_model))]
+        crate::mapped::store_halves(&self.rest, shadow.data, length);
+        #[cfg(ferrovia_model)]
+        self.rest.store(Retired::new(shadow, length).rest, Ordering::Relaxed);
+    }
 }
 
 /// The requests that are outstanding on one work queue.
@@ -70,13 +82,16 @@ pub struct Outstanding {
     head: AtomicU32,
     /// Tag of the next request.
     tail: AtomicU32,
+    /// The tag from which on the poster has to look for room: `head + limit`, for a head that may
+    /// have moved on since. Only the poster uses it.
+    end: AtomicU32,
 }
 
 impl Outstanding {
     /// Room for `limit` requests (at most 2^30).
     pub fn new(limit: u32) -> Result<Outstanding, Error> {
-        let (head, tail) = (AtomicU32::new(0), AtomicU32::new(0));
-        Ok(Outstanding { cells: Circle::new(limit)?, limit, head, tail })
+        let [head, tail, end] = core::array::from_fn(|_| AtomicU32::new(0));
+        Ok(Outstanding { cells: Circle::new(limit)?, limit, head, tail, end })
     }
 
     /// How many requests are outstanding.
@@ -100,9 +115,15 @@ impl Outstanding {
     #[inline(always)]
     pub(crate) fn next(&self) -> Option<u32> {
         let tail = self.tail();
-        // Acquire: the retiring thread has read the cell before the poster writes it again.
-        let head = self.head.load(Ordering::Acquire);
-        if tail.wrapping_sub(head) < self.limit { Some(tail) } else { None }
+        if tail == self.end.load(Ordering::Relaxed) {
+            cold_path();
+            let end = self.end();
+            self.end.store(end, Ordering::Relaxed);
+            if tail == end {
+                return None;
+            }
+        }
+        Some(tail)
     }
 
     /// The tag of the next request, whether the queue is full or not.
@@ -111,21 +132,22 @@ impl Outstanding {
         self.tail.load(Ordering::Relaxed)
     }
 
-    /// The number of requests for which there is room from the tag `tail` on.
+    /// The tag after the last one for which there is room. It only grows.
     #[inline(always)]
-    pub(crate) fn room(&self, tail: u32) -> u32 {
-        // Acquire: as in `next`.
-        let head = self.head.load(Ordering::Acquire);
-        self.limit - tail.wrapping_sub(head)
+    pub(crate) fn end(&self) -> u32 {
+        // Acquire: the retiring thread has read the cells before the poster writes them again.
+        self.head.load(Ordering::Acquire).wrapping_add(self.limit)
+    }
+
+    /// What [`Outstanding::note`] remembers, by tag.
+    pub(crate) fn cells(&self) -> &Circle<Cell> {
+        &self.cells
     }
 
     /// Remembers a request with the next tag, or a later one for which there is room.
     #[inline(always)]
     pub(crate) fn note(&self, tag: u32, shadow: Shadow, length: u32) {
-        let cell = self.cells.at(tag);
-        let Retired { cookie, rest } = Retired::new(shadow, length);
-        cell.cookie.store(cookie, Ordering::Relaxed);
-        cell.rest.store(rest, Ordering::Relaxed);
+        self.cells.at(tag).note(shadow, length);
     }
 
     /// Makes all requests below the tag `tail` outstanding. To be called before the doorbell rings.
@@ -243,6 +265,7 @@ mod tests {
         let requests = Outstanding::new(limit).unwrap();
         requests.head.store(u32::MAX - 1, Ordering::Relaxed);
         requests.tail.store(u32::MAX - 1, Ordering::Relaxed);
+        requests.end.store(u32::MAX - 1, Ordering::Relaxed);
         requests
     }
 

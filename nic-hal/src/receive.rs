@@ -5,10 +5,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use nic_abi::wqe::{ReceiveFlags, Segment};
 
 use crate::doorbell::Doorbell;
-use crate::mapped::Words;
+use crate::mapped::{Words, store_halves};
 use crate::memory::Lease;
 use crate::outstanding::{Outstanding, Shadow};
-use crate::request::length_and_key;
 use crate::send::Refused;
 
 /// The entries of a ring, all of one size.
@@ -70,17 +69,17 @@ pub(crate) struct ReceiveRing {
 
 /// Writes the header of an entry.
 #[inline]
-fn put_header([first, second]: &[AtomicU64; 2], segments: u64, tag: u32, solicited: bool) {
+fn put_header([first, second]: &[AtomicU64; 2], segments: u32, tag: u32, solicited: bool) {
     let flags = if solicited { ReceiveFlags::SOLICITED } else { ReceiveFlags::empty() };
     // Relaxed, as all words of an entry: the doorbell's release store publishes them.
-    first.store(segments | u64::from(tag) << 32, Ordering::Relaxed);
+    store_halves(first, segments, tag);
     second.store(u64::from(flags.bits()), Ordering::Relaxed);
 }
 
 #[inline(always)]
 fn put_segment([addr, rest]: &[AtomicU64; 2], segment: Segment) {
     addr.store(segment.addr, Ordering::Relaxed);
-    rest.store(length_and_key(segment), Ordering::Relaxed);
+    store_halves(rest, segment.length, segment.key);
 }
 
 impl ReceiveRing {
@@ -102,20 +101,21 @@ impl ReceiveRing {
             length += u64::from(one.length);
             put_segment(place, one);
         }
-        put_header(header, segments.len() as u64, tag, solicited);
+        put_header(header, segments.len() as u32, tag, solicited);
         self.tail = self.tail.wrapping_add(1);
         // No message is longer.
         Ok(length.min(u64::from(u32::MAX)) as u32)
     }
 
-    /// As [`ReceiveRing::push`], for one segment.
+    /// As [`ReceiveRing::push`], for one segment; returns the new tail.
     #[inline(always)]
     pub(crate) fn push_single(&mut self, tag: u32, segment: Segment) -> Result<u32, Refused> {
         let Some([header, place]) = self.entries.first(self.tail) else { return Err(Refused::Segments) };
         put_segment(place, segment);
         put_header(header, 1, tag, false);
-        self.tail = self.tail.wrapping_add(1);
-        Ok(segment.length)
+        let tail = self.tail.wrapping_add(1);
+        self.tail = tail;
+        Ok(tail)
     }
 }
 
@@ -146,22 +146,26 @@ impl ReceiveQueue {
         Ok(tag)
     }
 
-    /// As [`ReceiveQueue::push`], for one segment and a Receive that is not solicited.
+    /// Writes a Receive of one segment that is not solicited, and makes it known to the device: the
+    /// fast path of [`ReceiveQueue::push`] and [`ReceiveQueue::ring`]. `segment` is called last, as
+    /// in [`crate::SendQueue::post_single`].
     #[inline(always)]
-    pub fn push_single(
+    pub fn post_single(
         &mut self,
         outstanding: &Outstanding,
-        segment: Segment,
+        segment: impl FnOnce() -> Option<Segment>,
         shadow: Shadow,
-    ) -> Result<u32, Refused> {
+    ) -> Result<(), Refused> {
         if self.ring.max_segments == 0 {
             return Err(Refused::Segments);
         }
         let tag = outstanding.next().ok_or(Refused::Full)?;
-        let length = self.ring.push_single(tag, segment)?;
-        outstanding.note(tag, shadow, length);
+        let segment = segment().ok_or(Refused::Segment)?;
+        let tail = self.ring.push_single(tag, segment)?;
+        outstanding.note(tag, shadow, segment.length);
         outstanding.publish(tag.wrapping_add(1));
-        Ok(tag)
+        self.ring.doorbell.ring(tail);
+        Ok(())
     }
 
     /// Makes all that was pushed known to the device, and wakes the device if it sleeps.

@@ -110,6 +110,70 @@ pub enum Operation {
     },
 }
 
+/// A Send, RDMA Write or RDMA Read, but for its local segments: a request in the form in which the
+/// fast path takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// What the device does.
+    pub head: Head,
+    /// Where the first byte is in the peer's memory; all 0 for a Send.
+    pub remote: Remote,
+    /// What the poster gets back with the completion.
+    pub shadow: Shadow,
+}
+
+/// What a [`Transfer`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Sends a message.
+    Send,
+    /// Writes to the peer's memory.
+    Write,
+    /// Reads from the peer's memory.
+    Read,
+}
+
+/// Operation and options of a [`Transfer`]: the lower half of the header's first word, as it is for
+/// one segment in one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head(u32);
+
+impl Head {
+    /// One segment in one block.
+    pub const fn new(direction: Direction, flags: SendFlags) -> Head {
+        let opcode = match direction {
+            Direction::Send => Opcode::Send,
+            Direction::Write => Opcode::Write,
+            Direction::Read => Opcode::Read,
+        };
+        Head(first_half(opcode as u8, flags.bits(), 1, 1))
+    }
+
+    /// The lower half of the first word, for one segment in one block.
+    #[inline(always)]
+    pub(crate) fn single(self) -> u32 {
+        self.0
+    }
+
+    /// The options.
+    #[inline(always)]
+    pub fn flags(self) -> SendFlags {
+        SendFlags::from_bits_retain((self.0 >> 8) as u8)
+    }
+
+    /// The lower half of the first word, for so many segments and blocks (both below 256).
+    #[inline(always)]
+    pub(crate) fn sized(self, segments: u32, blocks: u32) -> u32 {
+        self.0.wrapping_add(segments.wrapping_sub(1) << 16).wrapping_add(blocks.wrapping_sub(1) << 24)
+    }
+}
+
+/// The lower half of a header's first word.
+#[inline(always)]
+pub(crate) const fn first_half(opcode: u8, flags: u8, segments: u8, blocks: u8) -> u32 {
+    u32::from_le_bytes([opcode, flags, segments, blocks])
+}
+
 /// What follows the header in the first block.
 pub(crate) enum Args {
     /// The request's segments.

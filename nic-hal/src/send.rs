@@ -5,9 +5,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use nic_abi::wqe::{BLOCK_WORDS, Header, Segment};
 
 use crate::doorbell::Doorbell;
-use crate::mapped::Ring;
-use crate::outstanding::Outstanding;
-use crate::request::{Args, Request, length_and_key};
+use crate::mapped::{Ring, Run, store_halves};
+use crate::outstanding::{Cell, Outstanding};
+use crate::request::{Args, Remote, Request, Transfer, first_half};
 
 /// Why a queue did not take a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,16 +32,6 @@ pub struct SendQueue {
     pub(crate) doorbell: Doorbell,
 }
 
-/// Where the next request goes. Requests that were written behind the queue's own tail are posted
-/// by [`SendQueue::post_all`], and forgotten if this is dropped instead.
-pub struct Unposted {
-    /// The next block, and the next tag.
-    tail: u32,
-    tag: u32,
-    /// Requests for which there is room.
-    room: u32,
-}
-
 type Block = [AtomicU64; BLOCK_WORDS];
 
 /// Writes a segment into the two words of its place; returns its length.
@@ -49,22 +39,37 @@ type Block = [AtomicU64; BLOCK_WORDS];
 fn put_segment([addr, rest]: &[AtomicU64; 2], segment: Segment) -> u32 {
     // Relaxed, as all words of a request: the doorbell's release store publishes them.
     addr.store(segment.addr, Ordering::Relaxed);
-    rest.store(length_and_key(segment), Ordering::Relaxed);
+    store_halves(rest, segment.length, segment.key);
     segment.length
 }
 
 /// Writes the words of the header, with what the queue adds.
 #[inline(always)]
 fn put_header(block: &Block, header: &Header, segments: u32, blocks: u32, tag: u32) {
-    let first = u64::from(header.opcode)
-        | u64::from(header.flags) << 8
-        | u64::from(segments as u8) << 16
-        | u64::from(blocks as u8) << 24
-        | u64::from(tag) << 32;
-    block[0].store(first, Ordering::Relaxed);
-    block[1].store(u64::from(header.immediate) | u64::from(header.remote_key) << 32, Ordering::Relaxed);
-    block[2].store(header.remote_addr, Ordering::Relaxed);
-    block[3].store(header.length, Ordering::Relaxed);
+    let half = first_half(header.opcode, header.flags, segments as u8, blocks as u8);
+    let remote = Remote { addr: header.remote_addr, key: header.remote_key };
+    put_words_of_header(block, half, tag, header.immediate, remote, header.length);
+}
+
+/// Writes the header of a transfer; `half` is the lower half of its first word.
+#[inline(always)]
+fn put_transfer(block: &Block, half: u32, tag: u32, remote: Remote) {
+    put_words_of_header(block, half, tag, 0, remote, 0);
+}
+
+#[inline(always)]
+fn put_words_of_header(block: &Block, half: u32, tag: u32, immediate: u32, remote: Remote, length: u64) {
+    store_halves(&block[0], half, tag);
+    store_halves(&block[1], immediate, remote.key);
+    block[2].store(remote.addr, Ordering::Relaxed);
+    block[3].store(length, Ordering::Relaxed);
+}
+
+/// Writes a transfer of one segment into a block.
+#[inline(always)]
+fn put_single(block: &Block, tag: u32, transfer: &Transfer, segment: Segment) {
+    put_segment(&pairs(block)[2], segment);
+    put_transfer(block, transfer.head.single(), tag, transfer.remote);
 }
 
 /// Writes what follows the header in the first block.
@@ -129,21 +134,22 @@ impl SendQueue {
         Ok(tag)
     }
 
-    /// Writes and publishes a Send, Write or Read of one segment, and makes it known to the device:
-    /// the fast path of [`SendQueue::push`] and [`SendQueue::ring`].
+    /// Writes and publishes a transfer of one segment, and makes it known to the device: the fast
+    /// path of [`SendQueue::push`] and [`SendQueue::ring`].
     ///
-    /// `make` makes the request, or refuses. It is called last: what the poster still needs to post
-    /// in another way then takes no register while the request is written.
+    /// `make` makes the transfer, or refuses. It is called last: what the poster still needs to
+    /// post in another way then takes no register while the request is written.
     #[inline(always)]
     pub fn post_single(
         &self,
         outstanding: &Outstanding,
-        make: impl FnOnce() -> Option<(Request, Segment)>,
+        make: impl FnOnce() -> Option<(Transfer, Segment)>,
     ) -> Result<(), Refused> {
         let tag = outstanding.next().ok_or(Refused::Full)?;
-        let (request, segment) = make().ok_or(Refused::Segment)?;
+        let (transfer, segment) = make().ok_or(Refused::Segment)?;
         let tail = self.tail.load(Ordering::Relaxed);
-        self.write_single(outstanding, tag, tail, &request, segment)?;
+        put_single(self.ring.at(tail), tag, &transfer, segment);
+        outstanding.note(tag, transfer.shadow, segment.length);
         self.post(outstanding, tag.wrapping_add(1), tail.wrapping_add(1));
         Ok(())
     }
@@ -153,18 +159,17 @@ impl SendQueue {
     pub fn post_many<T, S: Into<Option<Segment>>>(
         &self,
         outstanding: &Outstanding,
-        request: &Request,
+        transfer: &Transfer,
         segments: &[T],
         segment: impl Fn(&T) -> S,
     ) -> Result<(), Refused> {
-        let (header, Args::Segments) = request.encode() else { return Err(Refused::Segments) };
         let tag = outstanding.next().ok_or(Refused::Full)?;
         let tail = self.tail.load(Ordering::Relaxed);
         let block = self.ring.at(tail);
         let put = self.put_segments(tail, &pairs(block)[2..], segments, &segment);
         let (blocks, length) = put.ok_or(Refused::Segment)?;
-        put_header(block, &header, segments.len() as u32, blocks, tag);
-        outstanding.note(tag, request.shadow, length);
+        put_transfer(block, transfer.head.sized(segments.len() as u32, blocks), tag, transfer.remote);
+        outstanding.note(tag, transfer.shadow, length);
         self.post(outstanding, tag.wrapping_add(1), tail.wrapping_add(blocks));
         Ok(())
     }
@@ -177,99 +182,18 @@ impl SendQueue {
         self.doorbell.ring(tail);
     }
 
-    /// Begins to write requests that are posted together.
+    /// Begins to write requests that are posted together. `singles`: whether
+    /// [`Unposted::write_single`] may write any.
     #[inline(always)]
-    pub fn begin(&self, outstanding: &Outstanding) -> Unposted {
-        let tag = outstanding.tail();
-        Unposted { tail: self.tail.load(Ordering::Relaxed), tag, room: outstanding.room(tag) }
+    pub fn begin<'a>(&'a self, outstanding: &'a Outstanding, singles: bool) -> Unposted<'a> {
+        let next = Next { tail: self.tail.load(Ordering::Relaxed), tag: outstanding.tail() };
+        Unposted::new(self, outstanding, next, singles)
     }
 
-    /// Writes a Send, Write or Read of at most `max_segments` segments behind those that were
-    /// written before.
+    /// Publishes all requests that were written before `next`, and makes them known to the device.
     #[inline(always)]
-    pub fn write_behind<T, S: Into<Option<Segment>>>(
-        &self,
-        outstanding: &Outstanding,
-        unposted: &mut Unposted,
-        request: &Request,
-        segments: &[T],
-        segment: impl Fn(&T) -> S,
-    ) -> Result<(), Refused> {
-        if unposted.room == 0 {
-            // Requests may have completed since.
-            unposted.room = outstanding.room(unposted.tag);
-            if unposted.room == 0 {
-                return Err(Refused::Full);
-            }
-        }
-        let (tag, tail) = (unposted.tag, unposted.tail);
-        let blocks = self.write_many(outstanding, tag, tail, request, segments, &segment)?;
-        unposted.tail = tail.wrapping_add(blocks);
-        unposted.tag = tag.wrapping_add(1);
-        unposted.room -= 1;
-        Ok(())
-    }
-
-    /// As [`SendQueue::write_behind`], for one segment; `make` is as in [`SendQueue::post_single`].
-    /// `None` for a reason that [`SendQueue::write_behind`] finds.
-    #[inline(always)]
-    pub fn write_single_behind(
-        &self,
-        outstanding: &Outstanding,
-        unposted: &mut Unposted,
-        make: impl FnOnce() -> Option<(Request, Segment)>,
-    ) -> Option<()> {
-        let Unposted { tag, tail, room } = *unposted;
-        let room = room.checked_sub(1)?;
-        let (request, segment) = make()?;
-        self.write_single(outstanding, tag, tail, &request, segment).ok()?;
-        *unposted = Unposted { tag: tag.wrapping_add(1), tail: tail.wrapping_add(1), room };
-        Some(())
-    }
-
-    /// Publishes all requests that were written, and makes them known to the device.
-    #[inline(always)]
-    pub fn post_all(&self, outstanding: &Outstanding, unposted: &Unposted) {
-        self.post(outstanding, unposted.tag, unposted.tail);
-    }
-
-    /// Writes a Send, Write or Read with this tag into the block at `tail`; returns 1, the number
-    /// of blocks.
-    #[inline(always)]
-    fn write_single(
-        &self,
-        outstanding: &Outstanding,
-        tag: u32,
-        tail: u32,
-        request: &Request,
-        segment: Segment,
-    ) -> Result<u32, Refused> {
-        let (header, Args::Segments) = request.encode() else { return Err(Refused::Segments) };
-        let block = self.ring.at(tail);
-        let length = put_segment(&pairs(block)[2], segment);
-        put_header(block, &header, 1, 1, tag);
-        outstanding.note(tag, request.shadow, length);
-        Ok(1)
-    }
-
-    /// As [`SendQueue::write_single`], with any number of segments and blocks.
-    #[inline(never)]
-    fn write_many<T, S: Into<Option<Segment>>>(
-        &self,
-        outstanding: &Outstanding,
-        tag: u32,
-        tail: u32,
-        request: &Request,
-        segments: &[T],
-        segment: &impl Fn(&T) -> S,
-    ) -> Result<u32, Refused> {
-        let (header, Args::Segments) = request.encode() else { return Err(Refused::Segments) };
-        let block = self.ring.at(tail);
-        let put = self.put_segments(tail, &pairs(block)[2..], segments, segment);
-        let (blocks, length) = put.ok_or(Refused::Segment)?;
-        put_header(block, &header, segments.len() as u32, blocks, tag);
-        outstanding.note(tag, request.shadow, length);
-        Ok(blocks)
+    pub fn post_all(&self, outstanding: &Outstanding, next: Next) {
+        self.post(outstanding, next.tag, next.tail);
     }
 
     /// [`SendQueue::put_segments`], not inlined.
@@ -321,6 +245,83 @@ impl SendQueue {
     #[inline(always)]
     pub fn ring(&self) {
         self.doorbell.ring(self.tail.load(Ordering::Relaxed));
+    }
+}
+
+/// Where the next request goes.
+#[derive(Clone, Copy)]
+pub struct Next {
+    /// The next block.
+    tail: u32,
+    tag: u32,
+}
+
+/// Requests that are written behind a queue's own tail, for [`SendQueue::post_all`]. A value that
+/// the compiler can keep in registers.
+#[derive(Clone, Copy)]
+pub struct Unposted<'a> {
+    queue: &'a SendQueue,
+    outstanding: &'a Outstanding,
+    /// The blocks and cells of the next requests, by tag, if these take one block each. It ends
+    /// where there is no room, or where blocks or cells go on at the beginning of their memory.
+    run: Run<'a, BLOCK_WORDS, Cell>,
+    /// If not, the run is always empty.
+    singles: bool,
+    /// From a tag of the run to its block.
+    blocks: u32,
+}
+
+impl<'a> Unposted<'a> {
+    #[inline(always)]
+    fn new(queue: &'a SendQueue, outstanding: &'a Outstanding, next: Next, singles: bool) -> Self {
+        let Next { tail, tag } = next;
+        let end = if singles { outstanding.end() } else { tag };
+        let run = Run::new(&queue.ring, tail, outstanding.cells(), tag, end);
+        Unposted { queue, outstanding, run, singles, blocks: tail.wrapping_sub(tag) }
+    }
+
+    /// Writes a transfer of one segment, if `segment` does not refuse it, behind those that were
+    /// written before. `None` for a reason that [`Unposted::write`] finds.
+    #[inline(always)]
+    pub fn write_single(
+        &mut self,
+        transfer: &Transfer,
+        segment: impl FnOnce() -> Option<Segment>,
+    ) -> Option<()> {
+        let (tag, block, cell) = self.run.peek()?;
+        let segment = segment()?;
+        put_single(block, tag, transfer, segment);
+        cell.note(transfer.shadow, segment.length);
+        self.run.advance();
+        Some(())
+    }
+
+    /// Writes a transfer of at most `max_segments` segments behind those that were written before.
+    pub fn write<T, S: Into<Option<Segment>>>(
+        &mut self,
+        transfer: &Transfer,
+        segments: &[T],
+        segment: impl Fn(&T) -> S,
+    ) -> Result<(), Refused> {
+        let Next { tail, tag } = self.next();
+        if tag == self.outstanding.end() {
+            return Err(Refused::Full);
+        }
+        let block = self.queue.ring.at(tail);
+        let put = self.queue.put_segments(tail, &pairs(block)[2..], segments, &segment);
+        let (blocks, length) = put.ok_or(Refused::Segment)?;
+        put_transfer(block, transfer.head.sized(segments.len() as u32, blocks), tag, transfer.remote);
+        self.outstanding.note(tag, transfer.shadow, length);
+        let next = Next { tail: tail.wrapping_add(blocks), tag: tag.wrapping_add(1) };
+        *self = Unposted::new(self.queue, self.outstanding, next, self.singles);
+        Ok(())
+    }
+
+    /// Where the request after those that were written goes.
+    #[inline(always)]
+    pub fn next(&self) -> Next {
+        let tag = self.run.index();
+        Next { tail: tag.wrapping_add(self.blocks), tag }
     }
 }
 

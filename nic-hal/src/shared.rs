@@ -131,7 +131,9 @@ impl SharedReceiveQueue {
         let index = self.ring.tail;
         let length = match segments {
             [one] if !solicited => {
-                self.ring.push_single(tag, segment(one).into().ok_or(Refused::Segment)?)?
+                let one = segment(one).into().ok_or(Refused::Segment)?;
+                self.ring.push_single(tag, one)?;
+                one.length
             }
             _ => self.ring.push(tag, solicited, segments, segment)?,
         };

@@ -4,16 +4,18 @@
 //! Nothing here allocates, waits or formats. A batch has the endpoint's send queue for itself, but
 //! holds no lock: so the consumer's routine may take any time, make any call and panic.
 
+use core::hint::cold_path;
 use core::slice::from_ref;
 
-use kernel_agent::{PostError, Remote, SendBatch, SendSlot};
+use kernel_agent::{NoBatch, PostError, Remote, SendBatch, SendSlot};
 
-use super::post::{Kind, Read, Send, Write};
+use super::post::{Kind, Read, Send, Write, post_single};
 use crate::address::{RdmaAddr, RmrContext};
 use crate::flags::DtoFlags;
 use crate::handle::EpHandle;
-use crate::ia::Ia;
+use crate::ia::{Core, Ia};
 use crate::iobl::LmrTriplet;
+use crate::lmr::keys::Keys;
 use crate::status::{Error, Result};
 
 /// A connected endpoint that was looked up once: its posts save the look-up of the handle. An
@@ -38,6 +40,8 @@ use crate::status::{Error, Result};
 #[derive(Clone, Copy)]
 pub struct EpRef<'a> {
     ia: &'a Ia,
+    /// Those of the IA.
+    keys: &'a Keys,
     slot: &'a SendSlot,
     ep: EpHandle,
 }
@@ -52,7 +56,7 @@ impl Ia {
         let core = self.live()?;
         core.rc(ep)?;
         let slot = core.ep_slots.get(ep.as_raw()).ok_or(Error::InvalidEp)?;
-        Ok(EpRef { ia: self, slot, ep })
+        Ok(EpRef { ia: self, keys: &self.core().keys, slot, ep })
     }
 
     /// Posts a batch of requests to an endpoint: see [`EpRef::post_batch`].
@@ -79,16 +83,28 @@ impl EpRef<'_> {
         flags: DtoFlags,
         remote: Remote,
     ) -> Result<()> {
-        let EpRef { ia, slot, ep } = *self;
         let Remote { addr, key } = remote;
         match segments {
             // Two calls: in the first one the number of segments is known and takes no register.
-            [one] => match ia.post_single::<K>(slot, ep, one, cookie, flags, remote) {
+            [one] => match post_single::<K>(self.slot, self.keys, self.ep, one, cookie, flags, remote) {
                 Some(()) => Ok(()),
                 None => self.post_one_slowly::<K>(one, cookie, flags, addr, key),
             },
-            _ => ia.post_any::<K>(ep, segments, cookie, flags, addr, key),
+            _ => self.post_slowly::<K>(segments, cookie, flags, addr, key),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_slowly<K: Kind>(
+        &self,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        addr: u64,
+        key: u32,
+    ) -> Result<()> {
+        self.ia.post_any::<K>(self.ep, segments, cookie, flags, addr, key)
     }
 
     /// Posts a request of one segment. Takes the endpoint by reference, which saves the fast path
@@ -169,15 +185,24 @@ impl EpRef<'_> {
     /// `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
     #[inline]
     pub fn post_batch<R>(&self, write: impl FnOnce(&mut Batch<'_>) -> Result<R>) -> Result<R> {
-        let Some(inner) = self.slot.begin_batch(self.ep.as_raw()) else { return Err(self.no_batch()) };
-        let mut batch = Batch { ia: self.ia, inner };
-        let result = write(&mut batch)?;
-        if batch.inner.post() { Ok(result) } else { Err(self.batch_lost()) }
+        let posted = self.slot.batch(self.ep.as_raw(), |inner| {
+            let mut batch = Batch { core: self.ia.core(), inner };
+            let result = write(&mut batch).map_err(Unwritten::Refused)?;
+            Ok((result, batch.inner.written()))
+        });
+        posted.map_err(|why| self.why_no_batch(why))
+    }
+
+    #[cold]
+    fn why_no_batch(&self, why: Unwritten) -> Error {
+        match why {
+            Unwritten::Refused(error) => error,
+            Unwritten::None(NoBatch::Closed) => self.no_batch(),
+            Unwritten::None(NoBatch::Lost) => self.batch_lost(),
+        }
     }
 
     /// Why no batch can begin.
-    #[cold]
-    #[inline(never)]
     fn no_batch(&self) -> Error {
         let why = self.ia.live().and_then(|core| {
             let ep = core.rc(self.ep)?;
@@ -188,8 +213,6 @@ impl EpRef<'_> {
     }
 
     /// Why the requests of a batch were not posted.
-    #[cold]
-    #[inline(never)]
     fn batch_lost(&self) -> Error {
         let looked = self.ia.live().and_then(|core| core.rc(self.ep)?.takes_requests());
         // If the endpoint takes requests, it was reset during the batch, and connected again.
@@ -197,11 +220,24 @@ impl EpRef<'_> {
     }
 }
 
+/// Why the requests of a batch were not posted.
+enum Unwritten {
+    /// The consumer's routine returned this error.
+    Refused(Error),
+    None(NoBatch),
+}
+
+impl From<NoBatch> for Unwritten {
+    fn from(why: NoBatch) -> Unwritten {
+        Unwritten::None(why)
+    }
+}
+
 /// The requests of a batch: see [`EpRef::post_batch`].
 ///
 /// A request that is refused is not part of the batch; those before it stay.
 pub struct Batch<'a> {
-    ia: &'a Ia,
+    core: &'a Core,
     inner: SendBatch<'a>,
 }
 
@@ -214,36 +250,34 @@ impl Batch<'_> {
         flags: DtoFlags,
         remote: Remote,
     ) -> Result<()> {
-        if let [one] = segments {
-            let core = self.ia.core();
-            let make = || {
-                let segment = core.plain_segment(one)?;
-                Some((K::request(cookie, flags, remote).ok()?, segment))
-            };
-            if self.inner.write_single(K::in_slot, make).is_some() {
-                return Ok(());
-            }
+        let core = self.core;
+        // The flags first: they are often equal for all requests of a loop, and then looked up
+        // before it.
+        let transfer = K::transfer(cookie, flags, remote)?;
+        if let [one] = segments
+            && self.inner.write_single(&transfer, || core.keys.segment(one)).is_some()
+        {
+            return Ok(());
         }
-        self.write_any::<K>(segments, cookie, flags, remote.addr, remote.key)
-    }
-
-    #[inline(never)]
-    fn write_any<K: Kind>(
-        &mut self,
-        segments: &[LmrTriplet],
-        cookie: u64,
-        flags: DtoFlags,
-        addr: u64,
-        key: u32,
-    ) -> Result<()> {
-        let request = K::request(cookie, flags, Remote { addr, key })?;
-        let core = self.ia.core();
-        match self.inner.write(K::in_slot, &request, segments, |triplet| core.segment(triplet)) {
-            Ok(()) => Ok(()),
-            Err(PostError::QueueFull) => Err(Error::TooManyPosts),
-            Err(PostError::Segments) => Err(Error::InvalidNumSegments),
-            Err(_) => Err(Error::InvalidLmr),
+        // Copies: if the batch itself were lent to a function, the compiler could not keep it in
+        // registers.
+        let mut inner = self.inner;
+        let Remote { addr, key } = remote;
+        let written = write_any::<K>(&mut inner, core, segments, cookie, flags, addr, key);
+        self.inner = inner;
+        if let Err(why) = written {
+            cold_path();
+            let full = matches!(why, PostError::QueueFull);
+            let many = matches!(why, PostError::Segments);
+            return Err(if full {
+                Error::TooManyPosts
+            } else if many {
+                Error::InvalidNumSegments
+            } else {
+                Error::InvalidLmr
+            });
         }
+        Ok(())
     }
 
     /// Adds a Send. As [`Ia::post_send`]; of its errors `InvalidDtoFlags`, `InvalidNumSegments`,
@@ -285,4 +319,19 @@ impl Batch<'_> {
         let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
         self.write::<Read>(local_segments, cookie, dto_flags, remote)
     }
+}
+
+/// Writes any request, or finds out why it cannot be written.
+#[inline(never)]
+fn write_any<K: Kind>(
+    batch: &mut SendBatch<'_>,
+    core: &Core,
+    segments: &[LmrTriplet],
+    cookie: u64,
+    flags: DtoFlags,
+    addr: u64,
+    key: u32,
+) -> core::result::Result<(), PostError> {
+    let Ok(transfer) = K::transfer(cookie, flags, Remote { addr, key }) else { return Ok(()) };
+    batch.write(K::in_slot, &transfer, segments, |triplet| core.segment(triplet))
 }

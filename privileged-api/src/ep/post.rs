@@ -13,7 +13,8 @@ use core::sync::atomic::Ordering;
 
 use api_core::Entry;
 use kernel_agent::{
-    Operation, PostError, Remote, Request, Segment, SegmentLimits, SendFlags, SendSlot, Shadow,
+    Direction, Head, Operation, PostError, Remote, Request, Segment, SegmentLimits, SendFlags, SendSlot,
+    Shadow, Transfer,
 };
 
 use super::{Common, Ep, Limits, state};
@@ -24,11 +25,13 @@ use crate::flags::DtoFlags;
 use crate::handle::{EpHandle, Handle, HandleType, LmrHandle};
 use crate::ia::{Core, Ia};
 use crate::iobl::LmrTriplet;
+use crate::lmr::keys::Keys;
 use crate::status::{Error, Result};
 
 /// A kind of transfer. A type for each, so that each kind has code of its own, in which nothing of
 /// the choice is left.
 pub(crate) trait Kind {
+    /// For requests that take the slow path.
     fn operation(remote: Remote) -> Operation;
     /// The endpoint's limit of segments.
     fn segments(limits: &Limits) -> usize;
@@ -40,35 +43,47 @@ pub(crate) trait Kind {
 
     /// The request, without its segments. Fails if it cannot have these flags.
     #[inline(always)]
+    fn transfer(cookie: u64, flags: DtoFlags, remote: Remote) -> Result<Transfer> {
+        match Self::FLAGS.get(flags.bits() as usize) {
+            Some(&Encoded { data, head }) if data != REFUSED => {
+                Ok(Transfer { head, remote, shadow: Shadow { cookie, data } })
+            }
+            _ => Err(Error::InvalidDtoFlags),
+        }
+    }
+
+    /// As [`Kind::transfer`], for the slow path.
+    #[inline(always)]
     fn request(cookie: u64, flags: DtoFlags, remote: Remote) -> Result<Request> {
-        let [data, flags] = match Self::FLAGS.get(flags.bits() as usize) {
-            Some(&word) if word != REFUSED => word.to_le_bytes(),
-            _ => return Err(Error::InvalidDtoFlags),
-        };
-        let (shadow, flags) = (Shadow { cookie, data: u32::from(data) }, SendFlags::from_bits_retain(flags));
-        Ok(Request { operation: Self::operation(remote), flags, shadow })
+        let Transfer { head, remote, shadow } = Self::transfer(cookie, flags, remote)?;
+        Ok(Request { operation: Self::operation(remote), flags: head.flags(), shadow })
     }
 }
 
 /// The flags of a request in the forms in which they go on, looked up in a table instead of moved
-/// bit by bit: the data word of the completion in the lower byte, and the device's flags.
-pub(crate) type Encoded = u16;
+/// bit by bit.
+#[derive(Clone, Copy)]
+pub(crate) struct Encoded {
+    /// The data word of the completion, or [`REFUSED`].
+    data: u32,
+    head: Head,
+}
 
-/// The kind cannot have these flags.
-const REFUSED: Encoded = 0;
+/// The kind cannot have these flags. No data word is 0.
+const REFUSED: u32 = 0;
 
 /// The bits that flags can have.
 const FLAG_BITS: u32 = DtoFlags::all().bits().ilog2() + 1;
 
 /// The table of a kind.
-const fn encoded(event: EventType, allowed: DtoFlags) -> [Encoded; 1 << FLAG_BITS] {
-    assert!(event.0 != 0 && (event.0 | tag::NOTIFY) <= u8::MAX as u32);
-    let mut table = [REFUSED; 1 << FLAG_BITS];
+const fn encoded(direction: Direction, event: EventType, allowed: DtoFlags) -> [Encoded; 1 << FLAG_BITS] {
+    let refused = Encoded { data: REFUSED, head: Head::new(direction, SendFlags::empty()) };
+    let mut table = [refused; 1 << FLAG_BITS];
     let mut bits = 0;
     while bits < table.len() {
         let flags = DtoFlags::from_bits_retain(bits as u32);
         if check_flags(flags, allowed).is_ok() {
-            table[bits] = u16::from_le_bytes([data(flags, event) as u8, send_flags(flags).bits()]);
+            table[bits] = Encoded { data: data(flags, event), head: Head::new(direction, send_flags(flags)) };
         }
         bits += 1;
     }
@@ -91,7 +106,7 @@ pub(crate) const RECV_FLAGS: DtoFlags =
 
 pub(crate) enum Send {}
 impl Kind for Send {
-    const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(EventType::DTO_SEND_CMPL, SEND_FLAGS);
+    const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(Direction::Send, EventType::DTO_SEND_CMPL, SEND_FLAGS);
 
     #[inline(always)]
     fn operation(_: Remote) -> Operation {
@@ -110,7 +125,7 @@ impl Kind for Send {
 
 pub(crate) enum Write {}
 impl Kind for Write {
-    const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(EventType::DTO_RDMA_WRITE_CMPL, EACH);
+    const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(Direction::Write, EventType::DTO_RDMA_WRITE_CMPL, EACH);
 
     #[inline(always)]
     fn operation(to: Remote) -> Operation {
@@ -129,7 +144,7 @@ impl Kind for Write {
 
 pub(crate) enum Read {}
 impl Kind for Read {
-    const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(EventType::DTO_RDMA_READ_CMPL, EACH);
+    const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(Direction::Read, EventType::DTO_RDMA_READ_CMPL, EACH);
 
     #[inline(always)]
     fn operation(from: Remote) -> Operation {
@@ -202,13 +217,6 @@ impl Core {
         Some(Segment { addr: triplet.addr, length, key })
     }
 
-    /// A segment in the device's form, if its handle names a region and its length fits.
-    #[inline(always)]
-    pub(crate) fn plain_segment(&self, triplet: &LmrTriplet) -> Option<Segment> {
-        let (key, length) = self.keys.find_with_length(triplet.lmr, triplet.length)?;
-        Some(Segment { addr: triplet.addr, length, key })
-    }
-
     /// The key of a handle that names no region: a work request with it completes in error.
     #[cold]
     fn other_key(&self, lmr: LmrHandle) -> Option<u32> {
@@ -251,27 +259,30 @@ impl Ep {
         if self.limits.recv_end == 0 { Error::InvalidEpType } else { Error::InvalidNumSegments }
     }
 
-    #[inline(never)]
-    fn post_receive(
+    /// Posts a Receive of one segment. `None`: nothing was posted.
+    #[inline(always)]
+    fn post_single_recv(
         &self,
-        core: &Core,
-        segments: &[LmrTriplet],
-        shadow: Shadow,
-    ) -> core::result::Result<(), PostError> {
-        self.qp.post_receive(false, segments, |triplet| core.segment(triplet), shadow)
+        keys: &Keys,
+        segment: &LmrTriplet,
+        cookie: u64,
+        flags: DtoFlags,
+    ) -> Option<()> {
+        check_recv_flags(flags).ok()?;
+        if self.limits.recv_end <= 1 {
+            return None;
+        }
+        let shadow = Shadow { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
+        self.qp.post_single_receive(|| keys.segment(segment), shadow)
     }
 
-    #[inline(always)]
     fn post_recv(&self, core: &Core, segments: &[LmrTriplet], cookie: u64, flags: DtoFlags) -> Result<()> {
         check_recv_flags(flags)?;
         if segments.len() >= self.limits.recv_end {
             return Err(self.takes_no_such_receive());
         }
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
-        let posted = match segments {
-            [one] if let Some(one) = core.plain_segment(one) => self.qp.post_single_receive(one, shadow),
-            _ => self.post_receive(core, segments, shadow),
-        };
+        let posted = self.qp.post_receive(false, segments, |triplet| core.segment(triplet), shadow);
         match posted {
             Ok(()) => Ok(()),
             // The endpoint takes its Receives from an SRQ.
@@ -279,6 +290,25 @@ impl Ep {
             Err(error) => Err(core.not_posted(error)),
         }
     }
+}
+
+/// Posts a request of one segment through the slot of an endpoint. `None`: nothing was posted. It
+/// calls no function that is not inlined, so that the arguments stay in registers.
+#[inline(always)]
+pub(super) fn post_single<K: Kind>(
+    slot: &SendSlot,
+    keys: &Keys,
+    ep: EpHandle,
+    segment: &LmrTriplet,
+    cookie: u64,
+    flags: DtoFlags,
+    remote: Remote,
+) -> Option<()> {
+    slot.post_single(ep.as_raw(), K::in_slot, || {
+        // The segment first: its look-up takes more registers.
+        let segment = keys.segment(segment)?;
+        Some((K::transfer(cookie, flags, remote).ok()?, segment))
+    })
 }
 
 impl Ia {
@@ -296,33 +326,19 @@ impl Ia {
             // Two calls: in the first one the number of segments is known and takes no register.
             [one] => {
                 if let Some(slot) = self.core().ep_slots.get(ep.as_raw())
-                    && self.post_single::<K>(slot, ep, one, cookie, flags, remote).is_some()
+                    && post_single::<K>(slot, &self.core().keys, ep, one, cookie, flags, remote).is_some()
                 {
                     return Ok(());
                 }
                 self.post_any::<K>(ep, from_ref(one), cookie, flags, addr, key)
             }
-            _ => self.post_any::<K>(ep, segments, cookie, flags, addr, key),
+            _ => {
+                if self.post_many::<K>(ep, segments, cookie, flags, remote).is_some() {
+                    return Ok(());
+                }
+                self.post_slowly::<K>(ep, segments, cookie, flags, addr, key)
+            }
         }
-    }
-
-    /// Posts a request of one segment through the slot of an endpoint. `None`: nothing was posted.
-    /// It calls no function that is not inlined, so that the arguments stay in registers.
-    #[inline(always)]
-    pub(super) fn post_single<K: Kind>(
-        &self,
-        slot: &SendSlot,
-        ep: EpHandle,
-        segment: &LmrTriplet,
-        cookie: u64,
-        flags: DtoFlags,
-        remote: Remote,
-    ) -> Option<()> {
-        slot.post_single(ep.as_raw(), K::in_slot, || {
-            // The segment first: its look-up takes more registers.
-            let segment = self.core().plain_segment(segment)?;
-            Some((K::request(cookie, flags, remote).ok()?, segment))
-        })
     }
 
     /// Posts any request, and returns the error if the request is not valid. The arguments are
@@ -337,14 +353,27 @@ impl Ia {
         addr: u64,
         key: u32,
     ) -> Result<()> {
-        let (core, pass) = (self.core(), ep.as_raw());
-        if let Some(slot) = core.ep_slots.get(pass)
-            && let Ok(request) = K::request(cookie, flags, Remote { addr, key })
-            && slot.post_many(pass, K::in_slot, &request, segments, |one| core.plain_segment(one)).is_some()
-        {
+        if self.post_many::<K>(ep, segments, cookie, flags, Remote { addr, key }).is_some() {
             return Ok(());
         }
         self.post_slowly::<K>(ep, segments, cookie, flags, addr, key)
+    }
+
+    /// Posts a request of any number of segments through the slot of its endpoint. `None`: nothing
+    /// was posted.
+    #[inline(always)]
+    fn post_many<K: Kind>(
+        &self,
+        ep: EpHandle,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        remote: Remote,
+    ) -> Option<()> {
+        let (core, pass) = (self.core(), ep.as_raw());
+        let slot = core.ep_slots.get(pass)?;
+        let transfer = K::transfer(cookie, flags, remote).ok()?;
+        slot.post_many(pass, K::in_slot, &transfer, segments, |one| core.keys.segment(one))
     }
 
     /// Posts a request through the endpoint's table entry, with every check.
@@ -458,20 +487,56 @@ impl Ia {
         cookie: u64,
         dto_flags: DtoFlags,
     ) -> Result<()> {
-        let core = self.live()?;
         let handle = handle.into();
+        if let [one] = local_segments
+            && self.post_single_recv(handle, one, cookie, dto_flags).is_some()
+        {
+            return Ok(());
+        }
+        self.post_any_recv(handle, local_segments, cookie, dto_flags)
+    }
+
+    /// Posts a Receive of one segment to an endpoint. `None`: nothing was posted. It calls no
+    /// function that is not inlined, so that the arguments stay in registers.
+    #[inline(always)]
+    fn post_single_recv(
+        &self,
+        handle: Handle,
+        segment: &LmrTriplet,
+        cookie: u64,
+        flags: DtoFlags,
+    ) -> Option<()> {
         if handle.claimed_type() == Some(HandleType::Srq) {
-            return core.post_shared(handle, local_segments, cookie, dto_flags);
+            return None;
+        }
+        let core = self.core();
+        core.still_live().ok()?;
+        let entry = core.eps.try_lock(handle.as_raw())?;
+        entry.object()?.post_single_recv(&core.keys, segment, cookie, flags)
+    }
+
+    /// Posts any Receive, and returns the error if it is not valid.
+    #[inline(never)]
+    fn post_any_recv(
+        &self,
+        handle: Handle,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+    ) -> Result<()> {
+        let core = self.live()?;
+        if handle.claimed_type() == Some(HandleType::Srq) {
+            return core.post_shared(handle, segments, cookie, flags);
         }
         let entry = core.eps.lock(handle.as_raw());
         let Some(ep) = entry.as_deref().and_then(Entry::object) else { return Err(Error::InvalidEp) };
-        ep.post_recv(core, local_segments, cookie, dto_flags)
+        ep.post_recv(core, segments, cookie, flags)
     }
 }
 
 impl Core {
     /// Posts a Receive to a shared receive queue.
-    #[inline(never)]
+    #[inline(always)]
     fn post_shared(
         &self,
         handle: Handle,

@@ -11,10 +11,11 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use api_core::handle;
-use kernel_agent::key;
+use kernel_agent::{Segment, key};
 use platform::Growing;
 
 use crate::handle::{HandleType, LmrHandle};
+use crate::iobl::LmrTriplet;
 use crate::status::{Error, Result};
 
 /// The upper half of a handle.
@@ -78,14 +79,19 @@ impl Keys {
         if (place ^ word) & UPPER == 0 { Some(place as u32) } else { None }
     }
 
-    /// The key of a region, and a length in 32 bits if it fits. One comparison decides both.
+    /// A segment in the device's form, if its handle names a region and its length fits. One
+    /// comparison decides both.
     #[inline(always)]
-    pub(crate) fn find_with_length(&self, lmr: LmrHandle, length: u64) -> Option<(u32, u32)> {
-        let word = lmr.as_raw();
+    pub(crate) fn segment(&self, triplet: &LmrTriplet) -> Option<Segment> {
+        let (word, length) = (triplet.lmr.as_raw(), triplet.length);
         // As in `find`.
         let index = (word as u32 ^ self.common) as usize;
         let place = self.places.get(index)?.load(Ordering::Acquire);
-        if ((place ^ word) | length) & UPPER == 0 { Some((place as u32, length as u32)) } else { None }
+        if ((place ^ word) | length) & UPPER == 0 {
+            Some(Segment { addr: triplet.addr, length: length as u32, key: place as u32 })
+        } else {
+            None
+        }
     }
 
     #[cold]
