@@ -32,6 +32,7 @@ mod stream;
 mod udp;
 
 use platform::Instant;
+pub use roce::IpPrefix;
 pub use rustix::event::PollFd;
 
 pub use capture::{Capture, Captured};

@@ -10,8 +10,8 @@
 //!   [`wire::datagram`].
 //! - [`transport`]: what a requester and a responder do, packet by packet.
 //! - [`mad`] and [`cm`]: management datagrams and the connection manager's messages.
-//! - [`gid`], [`number`], [`service`], [`path`]: the names of ports, queue pairs, packets and
-//!   services, and the path between two ports.
+//! - [`gid`], [`prefix`], [`number`], [`service`], [`path`]: the names of ports, queue pairs,
+//!   packets and services, and the path between two ports.
 //!
 //! References: InfiniBand Architecture Specification volume 1, chapters 9 (transport), 12
 //! (communication management), 13 (management datagrams), annex A11 (IP CM service), annex A17
@@ -29,6 +29,7 @@ pub mod gid;
 pub mod mad;
 pub mod number;
 pub mod path;
+pub mod prefix;
 pub mod service;
 pub mod transport;
 pub mod wire;
@@ -37,6 +38,7 @@ pub use error::Error;
 pub use gid::Gid;
 pub use number::{PKey, Psn, QKey, Qpn, TimeoutCode};
 pub use path::{Path, PathMtu};
+pub use prefix::IpPrefix;
 pub use service::ServiceId;
 
 /// The UDP destination port of RoCEv2 (IBTA annex A17.3.1).

@@ -65,6 +65,40 @@ impl Network {
         }
     }
 
+    /// The traffic class: DSCP, and ECN in the low two bits.
+    pub const fn traffic_class(&self) -> u8 {
+        match self {
+            Network::V4(ip) => ip.tos,
+            Network::V6(ip) => ip.traffic_class,
+        }
+    }
+
+    /// How many bytes of headers, network and UDP, are in front of the packet.
+    pub const fn headers(&self) -> usize {
+        self.len() + udp::Repr::LEN
+    }
+
+    /// Completes a datagram in `into`: the packet, `packet_len` bytes from the BTH to the padding,
+    /// lies there behind [`Network::headers`] bytes. Writes the headers and the ICRC, and returns
+    /// the length of the whole.
+    pub fn seal(&self, src_port: u16, packet_len: usize, into: &mut [u8]) -> Result<usize, Error> {
+        let have = into.len();
+        let need = packet_len.saturating_add(self.headers() + icrc::LEN);
+        let into = into.get_mut(..need).ok_or(Error::Truncated { what: "datagram", need, have })?;
+        let too_long = Error::Field { field: "packet length", value: need as u64 };
+        let payload_len = u16::try_from(packet_len + icrc::LEN).map_err(|_| too_long)?;
+        let ip_payload = payload_len.checked_add(udp::Repr::LEN as u16).ok_or(too_long)?;
+        let rest = match *self {
+            Network::V4(ip) => ipv4::Repr { payload_len: ip_payload, ..ip }.emit(into)?,
+            Network::V6(ip) => ipv6::Repr { payload_len: ip_payload, ..ip }.emit(into)?,
+        };
+        udp::Repr { src_port, dst_port: UDP_PORT, checksum: 0, payload_len }.emit(rest)?;
+        let short = Error::Truncated { what: "ICRC", need: icrc::LEN, have };
+        let (covered, stored) = into.split_last_chunk_mut::<{ icrc::LEN }>().ok_or(short)?;
+        *stored = icrc::compute(covered)?.to_le_bytes();
+        Ok(need)
+    }
+
     /// Writes the 40 bytes in front of a received datagram: the IPv6 header as GRH, or twenty bytes
     /// of zeroes and the IPv4 header (annex A17.4.5.1).
     pub fn emit_grh(&self, into: &mut [u8; ipv6::Repr::LEN]) -> Result<(), Error> {
@@ -102,7 +136,7 @@ pub struct Repr<'a> {
 impl<'a> Repr<'a> {
     /// How many bytes [`Repr::emit`] writes.
     pub fn len(&self) -> usize {
-        self.network.len() + udp::Repr::LEN + self.packet.len() + icrc::LEN
+        self.network.headers() + self.packet.len() + icrc::LEN
     }
 
     /// Always false: a packet has at least its headers.
@@ -147,24 +181,9 @@ impl<'a> Repr<'a> {
         let len = self.len();
         let have = into.len();
         let into = into.get_mut(..len).ok_or(Error::Truncated { what: "datagram", need: len, have })?;
-        let udp_payload = self.packet.len() + icrc::LEN;
-        let too_long = Error::Field { field: "packet length", value: len as u64 };
-        let payload_len = u16::try_from(udp_payload).map_err(|_| too_long)?;
-        let ip_payload = payload_len.checked_add(udp::Repr::LEN as u16).ok_or(too_long)?;
-        let rest = match self.network {
-            Network::V4(ip) => ipv4::Repr { payload_len: ip_payload, ..ip }.emit(into)?,
-            Network::V6(ip) => ipv6::Repr { payload_len: ip_payload, ..ip }.emit(into)?,
-        };
-        let header = udp::Repr { src_port: self.src_port, dst_port: UDP_PORT, checksum: 0, payload_len };
-        let rest = header.emit(rest)?;
+        let (_, rest) = into.split_at_mut(self.network.headers());
         self.packet.emit(rest)?;
-        let (covered, stored) = into.split_last_chunk_mut::<{ icrc::LEN }>().ok_or(Error::Truncated {
-            what: "ICRC",
-            need: icrc::LEN,
-            have: len,
-        })?;
-        *stored = icrc::compute(covered)?.to_le_bytes();
-        Ok(len)
+        self.network.seal(self.src_port, self.packet.len(), into)
     }
 }
 
