@@ -24,6 +24,7 @@
 //! | `keys`, `lists`, `transfer` | translation and protection; the one copy |
 //! | `cq`, `eq`, `srq` | completion, event and shared receive queues |
 //! | `qp` | queue pairs: states, entries, requester, responder, datagrams, flushing |
+//! | [`port`] | addresses, neighbours, and which frame belongs to whom; no fabric uses it yet |
 //! | `test_commands` | fault injection and benchmarks |
 //! | `testing` | with the feature `testing`: a miniature driver |
 //!
@@ -50,6 +51,7 @@ mod lists;
 mod memory;
 mod nic;
 mod node;
+pub mod port;
 mod qp;
 mod records;
 mod report;

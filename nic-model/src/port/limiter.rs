@@ -1,0 +1,54 @@
+//! How often something is done at most.
+
+use platform::Instant;
+
+/// Lets something happen so often a second, and more often for a short while.
+#[derive(Debug)]
+pub(super) struct Limiter {
+    /// Nanoseconds for which nothing was done, up to `most`. One act costs `cost` of them.
+    credit: u64,
+    most: u64,
+    cost: u64,
+    last: Instant,
+}
+
+impl Limiter {
+    pub const fn new(per_second: u32, burst: u32) -> Limiter {
+        let cost = 1_000_000_000 / per_second as u64;
+        let most = cost * burst as u64;
+        Limiter { credit: most, most, cost, last: Instant::ZERO }
+    }
+
+    /// Whether it may be done now.
+    pub fn take(&mut self, now: Instant) -> bool {
+        let passed = now.as_nanos().saturating_sub(self.last.as_nanos());
+        self.last = self.last.max(now);
+        self.credit = self.credit.saturating_add(passed).min(self.most);
+        match self.credit.checked_sub(self.cost) {
+            Some(rest) => {
+                self.credit = rest;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_and_then_the_rate() {
+        let mut limiter = Limiter::new(1000, 5);
+        let ms = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        let taken = |limiter: &mut Limiter, now| (0..100).filter(|_| limiter.take(now)).count();
+        assert_eq!(taken(&mut limiter, ms(0)), 5);
+        assert_eq!(taken(&mut limiter, ms(2)), 2);
+        assert_eq!(taken(&mut limiter, ms(2)), 0);
+        // A clock that runs backwards gives no credit, neither then nor when it is back.
+        assert_eq!(taken(&mut limiter, ms(1)), 0);
+        assert_eq!(taken(&mut limiter, ms(2)), 0);
+        assert_eq!(taken(&mut limiter, ms(60_000)), 5);
+    }
+}

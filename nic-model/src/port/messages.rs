@@ -1,0 +1,138 @@
+//! ARP (RFC 826), neighbour discovery (RFC 4861) and echo (RFC 792, RFC 4443): building frames.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use roce::Gid;
+use roce::wire::{ethernet, ipv4, ipv6};
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    ArpOperation, ArpPacket, ArpRepr, EthernetAddress, Icmpv4Packet, Icmpv4Repr, Icmpv6Packet, Icmpv6Repr,
+    NdiscNeighborFlags, NdiscRepr, RawHardwareAddress,
+};
+
+use super::addresses::ALL_NODES;
+use super::{multicast_mac, solicited_node};
+
+/// A whole frame, if it could be built.
+pub(super) type Frame = Option<Box<[u8]>>;
+
+/// The protocol number of ICMP, and the next header of ICMPv6.
+pub(super) const ICMP: u8 = 1;
+pub(super) const ICMPV6: u8 = 58;
+/// The hop limit of neighbour discovery: no router has passed it on.
+pub(super) const NDISC_HOP_LIMIT: u8 = 255;
+/// The hop limit of echo replies.
+const HOP_LIMIT: u8 = 64;
+
+type Mac = [u8; 6];
+const BROADCAST: Mac = [0xff; 6];
+const NO_MAC: Mac = [0; 6];
+
+/// Asks for the MAC of `target`: at the MAC that it had, or at all.
+pub(super) fn question(mac: Mac, from: Gid, target: Gid, at: Option<Mac>) -> Frame {
+    match (from.to_ip(), target.to_ip()) {
+        (IpAddr::V4(from), IpAddr::V4(target)) => {
+            arp(ArpOperation::Request, (mac, from), (NO_MAC, target), at.unwrap_or(BROADCAST))
+        }
+        (IpAddr::V6(from), IpAddr::V6(target)) => {
+            let repr = NdiscRepr::NeighborSolicit {
+                target_addr: target,
+                lladdr: Some(RawHardwareAddress::from_bytes(&mac)),
+            };
+            let group = solicited_node(target);
+            let (to, at) = at.map_or((group, multicast_mac(group)), |at| (target, at));
+            icmpv6(mac, from, to, at, NDISC_HOP_LIMIT, &Icmpv6Repr::Ndisc(repr))
+        }
+        _ => None,
+    }
+}
+
+/// Tells all that `own` is here.
+pub(super) fn announce(mac: Mac, own: Gid) -> Frame {
+    match own.to_ip() {
+        IpAddr::V4(own) => arp(ArpOperation::Request, (mac, own), (NO_MAC, own), BROADCAST),
+        IpAddr::V6(own) => {
+            let repr = advert(mac, own, NdiscNeighborFlags::OVERRIDE);
+            icmpv6(mac, own, ALL_NODES, multicast_mac(ALL_NODES), NDISC_HOP_LIMIT, &repr)
+        }
+    }
+}
+
+/// Answers a request for `own`.
+pub(super) fn arp_answer(mac: Mac, own: Ipv4Addr, to: (Mac, Ipv4Addr)) -> Frame {
+    arp(ArpOperation::Reply, (mac, own), to, to.0)
+}
+
+/// Answers a solicitation of `own`; with an unspecified address, by which a port asks whether
+/// another has an address, all hear the answer.
+pub(super) fn advert_answer(mac: Mac, own: Ipv6Addr, to: (Mac, Ipv6Addr)) -> Frame {
+    let (flags, to, at) = match to.1.is_unspecified() {
+        true => (NdiscNeighborFlags::OVERRIDE, ALL_NODES, multicast_mac(ALL_NODES)),
+        false => (NdiscNeighborFlags::OVERRIDE | NdiscNeighborFlags::SOLICITED, to.1, to.0),
+    };
+    icmpv6(mac, own, to, at, NDISC_HOP_LIMIT, &advert(mac, own, flags))
+}
+
+fn advert(mac: Mac, own: Ipv6Addr, flags: NdiscNeighborFlags) -> Icmpv6Repr<'static> {
+    let lladdr = Some(RawHardwareAddress::from_bytes(&mac));
+    Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert { flags, target_addr: own, lladdr })
+}
+
+/// Answers an echo request.
+pub(super) fn echo_v4(mac: Mac, own: Ipv4Addr, to: (Mac, Ipv4Addr), reply: &Icmpv4Repr<'_>) -> Frame {
+    let payload_len = u16::try_from(reply.buffer_len()).ok()?;
+    let ip = ipv4::Repr {
+        tos: 0,
+        ident: 0,
+        dont_fragment: true,
+        ttl: HOP_LIMIT,
+        protocol: ICMP,
+        src: own,
+        dst: to.1,
+        payload_len,
+    };
+    let mut frame = vec![0; ethernet::Repr::LEN + ipv4::Repr::LEN + reply.buffer_len()].into_boxed_slice();
+    let header = ethernet::Repr { dst: to.0, src: mac, ether_type: ethernet::Repr::IPV4 };
+    let rest = header.emit(&mut frame).and_then(|rest| ip.emit(rest)).ok()?;
+    reply.emit(&mut Icmpv4Packet::new_unchecked(rest), &ChecksumCapabilities::default());
+    Some(frame)
+}
+
+/// Answers an echo request.
+pub(super) fn echo_v6(mac: Mac, own: Ipv6Addr, to: (Mac, Ipv6Addr), reply: &Icmpv6Repr<'_>) -> Frame {
+    icmpv6(mac, own, to.1, to.0, HOP_LIMIT, reply)
+}
+
+fn arp(operation: ArpOperation, from: (Mac, Ipv4Addr), to: (Mac, Ipv4Addr), at: Mac) -> Frame {
+    let repr = ArpRepr::EthernetIpv4 {
+        operation,
+        source_hardware_addr: EthernetAddress(from.0),
+        source_protocol_addr: from.1,
+        target_hardware_addr: EthernetAddress(to.0),
+        target_protocol_addr: to.1,
+    };
+    let mut frame = vec![0; ethernet::Repr::LEN + repr.buffer_len()].into_boxed_slice();
+    let header = ethernet::Repr { dst: at, src: from.0, ether_type: ethernet::Repr::ARP };
+    repr.emit(&mut ArpPacket::new_unchecked(header.emit(&mut frame).ok()?));
+    Some(frame)
+}
+
+fn icmpv6(mac: Mac, src: Ipv6Addr, dst: Ipv6Addr, at: Mac, hop_limit: u8, repr: &Icmpv6Repr<'_>) -> Frame {
+    let payload_len = u16::try_from(repr.buffer_len()).ok()?;
+    let ip = ipv6::Repr {
+        traffic_class: 0,
+        flow_label: 0,
+        next_header: ICMPV6,
+        hop_limit,
+        src: Gid::from_ipv6(src),
+        dst: Gid::from_ipv6(dst),
+        payload_len,
+    };
+    let mut frame = vec![0; ethernet::Repr::LEN + ipv6::Repr::LEN + repr.buffer_len()].into_boxed_slice();
+    let header = ethernet::Repr { dst: at, src: mac, ether_type: ethernet::Repr::IPV6 };
+    let rest = header.emit(&mut frame).and_then(|rest| ip.emit(rest)).ok()?;
+    repr.emit(&src, &dst, &mut Icmpv6Packet::new_unchecked(rest), &ChecksumCapabilities::default());
+    Some(frame)
+}

@@ -1,0 +1,328 @@
+//! The NIC's port: addresses, neighbours, and which frame belongs to whom. Without I/O.
+//!
+//! The owner passes in the frames that arrive ([`Port::receive`]) and the time, and passes on the
+//! frames that the port makes: those of the queue pairs ([`Port::transmit`]), and its own
+//! ([`Port::next_frame`]): questions for neighbours, answers to theirs, echo replies.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `config` | MAC, MTU and addresses; what follows from them |
+//! | `addresses` | the port's GIDs, and which others it reaches |
+//! | `neighbours` | the table of neighbours' MACs, with its timers |
+//! | `input` | what a frame is, and why frames are dropped |
+//! | `messages` | ARP, neighbour discovery and echo: building frames |
+//! | `limiter` | how often something is done at most |
+//!
+//! A peer is not trusted. No frame makes the port panic; tables and queues are bounded; floods are
+//! answered at a bounded rate. A peer on the link can claim the address of another, as on every
+//! Ethernet: the transport has to cope with packets that go to the wrong place.
+
+mod addresses;
+mod config;
+mod input;
+mod limiter;
+mod messages;
+mod neighbours;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::net::Ipv6Addr;
+
+use platform::Instant;
+use roce::wire::datagram::{self, Network};
+use roce::wire::{ethernet, icrc};
+use roce::{Gid, PathMtu};
+
+use addresses::{Addresses, Route};
+pub use config::{Config, ConfigError, MAX_ADDRESSES, MAX_MTU, MIN_MTU, mac_of, path_mtu};
+pub use input::{Arrival, Counters, Dropped, Input};
+use limiter::Limiter;
+use messages::Frame;
+use neighbours::{Ask, Neighbours, Target};
+
+/// The port's own frames that wait for the owner at most.
+const OUTBOX: usize = 128;
+/// Echo replies among them at most.
+const ECHOES: usize = 32;
+
+/// Why a datagram cannot be sent now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsent {
+    /// The port is down.
+    #[error("the port is down")]
+    Down,
+    /// The neighbour's MAC is being asked for. The datagram is lost; [`Input::Resolved`] reports
+    /// that the MAC is known.
+    #[error("the neighbour's MAC is not known yet")]
+    Resolving,
+    /// The neighbour does not answer.
+    #[error("the neighbour does not answer")]
+    NoAnswer,
+    /// The destination is in no network of the port.
+    #[error("the destination is in no network of the port")]
+    NoRoute,
+    /// The destination is this port itself. Its datagrams need no link.
+    #[error("the destination is this port")]
+    Own,
+    /// The source is no address of this port.
+    #[error("the source is no address of this port")]
+    NotOurs,
+    /// The datagram cannot be built, or does not fit into the MTU or the buffer.
+    #[error("{0}")]
+    Invalid(#[from] roce::Error),
+}
+
+/// The port of a NIC.
+#[derive(Debug)]
+pub struct Port {
+    mac: [u8; 6],
+    mtu: usize,
+    up: bool,
+    addresses: Addresses,
+    neighbours: Neighbours,
+    /// Questions to neighbours, answers to theirs, and echo replies.
+    questions: Limiter,
+    answers: Limiter,
+    echoes: Limiter,
+    outbox: VecDeque<(Kind, Box<[u8]>)>,
+    counters: Counters,
+}
+
+/// What a frame of the outbox is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Neighbour,
+    Echo,
+}
+
+impl Port {
+    /// A port that is down.
+    pub fn new(config: &Config) -> Result<Port, ConfigError> {
+        Ok(Port {
+            mac: config.mac,
+            mtu: config.check()?,
+            up: false,
+            addresses: Addresses::new(config),
+            neighbours: Neighbours::new(),
+            questions: Limiter::new(1000, 64),
+            answers: Limiter::new(1000, 64),
+            echoes: Limiter::new(1000, 64),
+            outbox: VecDeque::new(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// The port's MAC.
+    pub fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// The port's GIDs: the link-local one, then one for each configured address, in their order.
+    pub fn gids(&self) -> &[Gid] {
+        self.addresses.gids()
+    }
+
+    /// The largest path MTU.
+    pub fn path_mtu(&self) -> PathMtu {
+        // The configuration was checked.
+        path_mtu(self.mtu as u32).unwrap_or(PathMtu::B256)
+    }
+
+    /// The size of the largest frame, in both directions.
+    pub fn max_frame(&self) -> usize {
+        ethernet::Repr::LEN + self.mtu
+    }
+
+    /// Whether the port is up.
+    pub fn up(&self) -> bool {
+        self.up
+    }
+
+    /// The link went up or down. A port that goes down forgets its neighbours, since others may be
+    /// there when it goes up again; then it announces its addresses.
+    pub fn set_up(&mut self, up: bool, now: Instant) {
+        if self.up == up {
+            return;
+        }
+        self.up = up;
+        self.neighbours.clear();
+        self.outbox.clear();
+        if up {
+            for n in 0..self.gids().len() {
+                let frame = messages::announce(self.mac, self.gids()[n]);
+                self.post(Kind::Neighbour, frame);
+            }
+        }
+        self.poll(now);
+    }
+
+    /// What the port carried and dropped.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Takes a frame that arrived.
+    pub fn receive<'f>(&mut self, frame: &'f [u8], now: Instant) -> Input<'f> {
+        self.counters.frames += 1;
+        let result = match self.up {
+            true => self.classify(frame, now),
+            false => Err(Dropped::Down),
+        };
+        match result {
+            Ok(Input::Packet(arrival)) => {
+                self.counters.packets_in += 1;
+                Input::Packet(arrival)
+            }
+            Ok(input) => input,
+            Err(why) => {
+                self.counters.drop(why);
+                Input::Dropped(why)
+            }
+        }
+    }
+
+    /// Writes the frame of a datagram to the start of `into` and returns its length.
+    ///
+    /// `build` writes the packet, from the BTH to the padding, to the start of the bytes that it is
+    /// given, and returns its length. It is called only if the frame can be sent. The port adds the
+    /// headers and the ICRC.
+    pub fn transmit(
+        &mut self,
+        network: &Network,
+        src_port: u16,
+        into: &mut [u8],
+        now: Instant,
+        build: impl FnOnce(&mut [u8]) -> Result<usize, roce::Error>,
+    ) -> Result<usize, Unsent> {
+        if !self.up {
+            return Err(Unsent::Down);
+        }
+        if self.addresses.index_of(network.src()).is_none() {
+            return Err(Unsent::NotOurs);
+        }
+        let dst = network.dst();
+        match self.addresses.route(dst) {
+            Route::Own => return Err(Unsent::Own),
+            Route::None => return Err(Unsent::NoRoute),
+            Route::Neighbour { .. } => {}
+        }
+        let target = match self.neighbours.resolve(dst, now) {
+            Target::Mac(mac) => Ok(mac),
+            Target::Resolving => Err(Unsent::Resolving),
+            Target::NoAnswer => Err(Unsent::NoAnswer),
+        };
+        self.ask(now);
+        let ether_type = match network {
+            Network::V4(_) => ethernet::Repr::IPV4,
+            Network::V6(_) => ethernet::Repr::IPV6,
+        };
+        let header = ethernet::Repr { dst: target?, src: self.mac, ether_type };
+        let most = self.max_frame().min(into.len());
+        let rest = header.emit(&mut into[..most])?;
+        let (have, need) = (rest.len(), network.headers() + icrc::LEN);
+        let short = roce::Error::Truncated { what: "datagram", need, have };
+        let end = have.checked_sub(icrc::LEN).ok_or(short)?;
+        let packet = rest.get_mut(network.headers()..end).ok_or(short)?;
+        let packet_len = build(packet)?;
+        let len = ethernet::Repr::LEN + network.seal(src_port, packet_len, rest)?;
+        self.counters.packets_out += 1;
+        Ok(len)
+    }
+
+    /// As [`Port::transmit`], of a datagram whose packet is there already.
+    pub fn transmit_datagram(
+        &mut self,
+        datagram: &datagram::Repr<'_>,
+        into: &mut [u8],
+        now: Instant,
+    ) -> Result<usize, Unsent> {
+        let packet = &datagram.packet;
+        self.transmit(&datagram.network, datagram.src_port, into, now, |into| {
+            packet.emit(into)?;
+            Ok(packet.len())
+        })
+    }
+
+    /// Copies the next frame of the port's own to the start of `into`, and returns its length. One
+    /// that does not fit is dropped.
+    pub fn next_frame(&mut self, into: &mut [u8]) -> Option<usize> {
+        while let Some((_, frame)) = self.outbox.pop_front() {
+            if let Some(place) = into.get_mut(..frame.len()) {
+                place.copy_from_slice(&frame);
+                self.counters.own_frames += 1;
+                return Some(frame.len());
+            }
+        }
+        None
+    }
+
+    /// When [`Port::poll`] must run at the latest.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.neighbours.deadline()
+    }
+
+    /// Repeats questions to neighbours that are due. They are then in [`Port::next_frame`].
+    pub fn poll(&mut self, now: Instant) {
+        self.neighbours.poll(now);
+        self.ask(now);
+    }
+
+    /// Makes frames of the questions that the neighbour table has.
+    fn ask(&mut self, now: Instant) {
+        while let Some(Ask { gid, mac }) = self.neighbours.next_question() {
+            let Route::Neighbour { from } = self.addresses.route(gid) else { continue };
+            if self.questions.take(now) {
+                let frame = messages::question(self.mac, from, gid, mac);
+                self.post(Kind::Neighbour, frame);
+            } else {
+                self.counters.questions_delayed += 1;
+            }
+        }
+    }
+
+    /// Puts a frame into the outbox; false if there is no room.
+    fn post(&mut self, kind: Kind, frame: Frame) -> bool {
+        let room = self.outbox.len() < OUTBOX
+            && (kind != Kind::Echo || self.outbox.iter().filter(|(k, _)| *k == Kind::Echo).count() < ECHOES);
+        match frame {
+            Some(frame) if room && frame.len() <= self.max_frame() => self.outbox.push_back((kind, frame)),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Answers a neighbour's question, if not too many came.
+    fn answer(&mut self, frame: Frame, now: Instant) -> Result<Input<'static>, Dropped> {
+        if !self.answers.take(now) || !self.post(Kind::Neighbour, frame) {
+            return Err(Dropped::Flood);
+        }
+        self.counters.answers += 1;
+        Ok(Input::Consumed)
+    }
+
+    /// Answers an echo request, if not too many came.
+    fn echo(&mut self, frame: Frame, now: Instant) -> Result<Input<'static>, Dropped> {
+        if !self.echoes.take(now) || !self.post(Kind::Echo, frame) {
+            return Err(Dropped::Flood);
+        }
+        self.counters.echoes += 1;
+        Ok(Input::Consumed)
+    }
+}
+
+/// Whether a MAC names one port.
+fn is_unicast(mac: [u8; 6]) -> bool {
+    mac[0] & 1 == 0 && mac != [0; 6]
+}
+
+/// The multicast group in which a port hears solicitations for an address (RFC 4291 section 2.7.1).
+fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b, c] = address.octets();
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]))
+}
+
+/// The MAC of an IPv6 multicast group (RFC 2464 section 7).
+fn multicast_mac(group: Ipv6Addr) -> [u8; 6] {
+    let [.., a, b, c, d] = group.octets();
+    [0x33, 0x33, a, b, c, d]
+}

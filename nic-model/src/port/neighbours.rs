@@ -1,0 +1,454 @@
+//! The table of neighbours' MACs.
+//!
+//! An address is asked for when the first packet goes to it. An answer is good for [`FRESH`]; then
+//! the next packet asks that neighbour again, and uses its MAC meanwhile. A neighbour that does not
+//! answer is not asked again for [`SILENCE`].
+//!
+//! A neighbour that asks for this port is remembered, as it will get an answer. That takes no place
+//! from a neighbour that is in use. Other announcements change only entries that exist.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use core::time::Duration;
+
+use platform::Instant;
+use roce::Gid;
+
+/// Entries at most.
+const ENTRIES: usize = 256;
+/// Entries without a MAC at most.
+const UNRESOLVED: usize = 64;
+/// Questions before a neighbour counts as silent, and those to a neighbour that is known.
+const TRIES: u32 = 5;
+const PROBES: u32 = 3;
+/// The wait after the first question; each further one doubles it.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// How long an answer is good.
+const FRESH: Duration = Duration::from_secs(30);
+/// How long a silent neighbour is not asked again.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// A MAC.
+type Mac = [u8; 6];
+
+/// What is known of a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It is asked for the `tries`th time, and again at `next`.
+    Resolving { tries: u32, next: Instant },
+    /// It has answered.
+    Fresh { mac: Mac, until: Instant },
+    /// It had this MAC.
+    Stale { mac: Mac },
+    /// It had this MAC and is asked whether it still has.
+    Probing { mac: Mac, tries: u32, next: Instant },
+    /// It did not answer.
+    Silent { until: Instant },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    state: State,
+    /// When a packet went there last, if one did.
+    used: Option<Instant>,
+    /// When the entry was made.
+    made: Instant,
+}
+
+/// What a packet to a neighbour needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    Mac(Mac),
+    Resolving,
+    NoAnswer,
+}
+
+/// A question to send: to a neighbour's MAC, or to all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ask {
+    pub gid: Gid,
+    pub mac: Option<Mac>,
+}
+
+/// What a neighbour says of its MAC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub mac: Mac,
+    /// It answers a question.
+    pub solicited: bool,
+    /// It replaces another MAC.
+    pub replaces: bool,
+}
+
+/// The table.
+#[derive(Debug)]
+pub(super) struct Neighbours {
+    entries: BTreeMap<Gid, Entry>,
+    questions: VecDeque<Ask>,
+    /// No timer is due before.
+    next: Option<Instant>,
+}
+
+impl Neighbours {
+    pub const fn new() -> Neighbours {
+        Neighbours { entries: BTreeMap::new(), questions: VecDeque::new(), next: None }
+    }
+
+    pub fn clear(&mut self) {
+        *self = Neighbours::new();
+    }
+
+    /// A packet goes to `gid`.
+    #[inline]
+    pub fn resolve(&mut self, gid: Gid, now: Instant) -> Target {
+        match self.entries.get_mut(&gid) {
+            Some(Entry { state: State::Fresh { mac, until }, used, .. }) if now < *until => {
+                *used = Some(now);
+                Target::Mac(*mac)
+            }
+            _ => self.resolve_slowly(gid, now),
+        }
+    }
+
+    #[cold]
+    fn resolve_slowly(&mut self, gid: Gid, now: Instant) -> Target {
+        let next = now + FIRST_WAIT;
+        let Some(entry) = self.entries.get_mut(&gid) else {
+            self.make_room(true);
+            let state = State::Resolving { tries: 1, next };
+            self.entries.insert(gid, Entry { state, used: Some(now), made: now });
+            self.question(Ask { gid, mac: None }, next);
+            return Target::Resolving;
+        };
+        entry.used = Some(now);
+        match entry.state {
+            State::Resolving { .. } => Target::Resolving,
+            State::Probing { mac, .. } => Target::Mac(mac),
+            State::Fresh { mac, .. } | State::Stale { mac } => {
+                entry.state = State::Probing { mac, tries: 1, next };
+                self.question(Ask { gid, mac: Some(mac) }, next);
+                Target::Mac(mac)
+            }
+            State::Silent { until } if now < until => Target::NoAnswer,
+            State::Silent { .. } => {
+                entry.state = State::Resolving { tries: 1, next };
+                self.question(Ask { gid, mac: None }, next);
+                Target::Resolving
+            }
+        }
+    }
+
+    /// A neighbour says which MAC it has. Returns whether it was waited for.
+    pub fn claim(&mut self, gid: Gid, claim: Claim, now: Instant) -> bool {
+        let Claim { mac, solicited, replaces } = claim;
+        let Some(entry) = self.entries.get_mut(&gid) else { return false };
+        let fresh = State::Fresh { mac, until: now + FRESH };
+        let (known, asked) = match entry.state {
+            State::Resolving { .. } => {
+                // An answer to a question, and an announcement that crossed it, both help.
+                entry.state = if solicited { fresh } else { State::Stale { mac } };
+                return true;
+            }
+            State::Silent { .. } => {
+                entry.state = State::Stale { mac };
+                return false;
+            }
+            State::Probing { mac, .. } => (mac, true),
+            State::Fresh { mac, .. } | State::Stale { mac } => (mac, false),
+        };
+        if known == mac {
+            if solicited && asked {
+                entry.state = fresh;
+            }
+        } else if replaces {
+            entry.state = if solicited && asked { fresh } else { State::Stale { mac } };
+        }
+        false
+    }
+
+    /// A neighbour asks for this port. Returns whether it was waited for.
+    pub fn asked_by(&mut self, gid: Gid, mac: Mac, now: Instant) -> bool {
+        if self.entries.contains_key(&gid) {
+            return self.claim(gid, Claim { mac, solicited: false, replaces: true }, now);
+        }
+        if self.make_room(false) {
+            self.entries.insert(gid, Entry { state: State::Stale { mac }, used: None, made: now });
+        }
+        false
+    }
+
+    /// Makes room for an entry; if a packet needs it, at any cost, else only where nothing is lost.
+    fn make_room(&mut self, needed: bool) -> bool {
+        let unresolved = |entry: &Entry| matches!(entry.state, State::Resolving { .. });
+        let many = needed && self.entries.values().filter(|entry| unresolved(entry)).count() >= UNRESOLVED;
+        if self.entries.len() < ENTRIES && !many {
+            return true;
+        }
+        let victim = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| !many || unresolved(entry))
+            .map(|(gid, entry)| (entry.worth(), *gid))
+            .filter(|((class, _), _)| needed || *class < Entry::WANTED)
+            .min();
+        if let Some((_, gid)) = victim {
+            self.entries.remove(&gid);
+        }
+        victim.is_some()
+    }
+
+    fn question(&mut self, ask: Ask, next: Instant) {
+        // The table bounds the queue: the owner takes what is in it after each call.
+        if self.questions.len() < ENTRIES {
+            self.questions.push_back(ask);
+        }
+        self.next = Some(self.next.map_or(next, |at| at.min(next)));
+    }
+
+    /// The next question to send.
+    pub fn next_question(&mut self) -> Option<Ask> {
+        self.questions.pop_front()
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Asks again where it is due, and gives up where that was often enough.
+    pub fn poll(&mut self, now: Instant) {
+        if self.next.is_none_or(|next| now < next) {
+            return;
+        }
+        self.next = None;
+        let mut again: Option<Instant> = None;
+        for (gid, entry) in &mut self.entries {
+            let due = match entry.state {
+                State::Resolving { next, .. } | State::Probing { next, .. } => next,
+                State::Fresh { .. } | State::Stale { .. } | State::Silent { .. } => continue,
+            };
+            if due <= now {
+                let wait = |tries: u32| now + FIRST_WAIT * 2_u32.saturating_pow(tries);
+                entry.state = match entry.state {
+                    State::Resolving { tries, .. } if tries < TRIES => {
+                        State::Resolving { tries: tries + 1, next: wait(tries) }
+                    }
+                    State::Resolving { .. } => State::Silent { until: now + SILENCE },
+                    State::Probing { mac, tries, .. } if tries < PROBES => {
+                        State::Probing { mac, tries: tries + 1, next: wait(tries) }
+                    }
+                    // Perhaps another has the address now.
+                    State::Probing { .. } => State::Resolving { tries: 1, next: wait(0) },
+                    other => other,
+                };
+            }
+            let (mac, next) = match entry.state {
+                State::Resolving { next, .. } => (None, next),
+                State::Probing { mac, next, .. } => (Some(mac), next),
+                _ => continue,
+            };
+            if due <= now && self.questions.len() < ENTRIES {
+                self.questions.push_back(Ask { gid: *gid, mac });
+            }
+            again = Some(again.map_or(next, |at| at.min(next)));
+        }
+        self.next = again;
+    }
+}
+
+impl Entry {
+    /// Entries of this class and above are those that packets need.
+    const WANTED: u8 = 2;
+
+    /// What is lost without the entry; the least goes first.
+    fn worth(&self) -> (u8, Instant) {
+        match (self.state, self.used) {
+            (State::Silent { .. }, _) => (0, self.made),
+            (_, None) => (1, self.made),
+            (State::Resolving { .. }, _) => (2, self.made),
+            (_, Some(used)) => (3, used),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::net::Ipv4Addr;
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn gid(n: u32) -> Gid {
+        Gid::from_ipv4(Ipv4Addr::from_bits(10 << 24 | n))
+    }
+
+    fn mac(n: u8) -> Mac {
+        [2, 0, 0, 0, 0, n]
+    }
+
+    fn ms(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    fn answer(n: u8) -> Claim {
+        Claim { mac: mac(n), solicited: true, replaces: true }
+    }
+
+    /// The questions until then, each with its time, while nothing answers; those that wait already
+    /// have the time 0.
+    fn questions(table: &mut Neighbours, until: Instant) -> Vec<(u64, Option<Mac>)> {
+        let mut asked = Vec::new();
+        while let Some(ask) = table.next_question() {
+            asked.push((0, ask.mac));
+        }
+        loop {
+            let now = table.deadline().filter(|at| *at <= until);
+            table.poll(now.unwrap_or(until));
+            while let Some(ask) = table.next_question() {
+                asked.push((now.map_or(0, Instant::as_nanos) / 1_000_000, ask.mac));
+            }
+            if now.is_none() {
+                return asked;
+            }
+        }
+    }
+
+    #[test]
+    fn a_silent_neighbour_is_asked_five_times_and_again_after_a_while() {
+        let mut table = Neighbours::new();
+        assert_eq!(table.resolve(gid(1), ms(0)), Target::Resolving);
+        let asked = questions(&mut table, ms(60_000));
+        assert_eq!(asked, [(0, None), (100, None), (300, None), (700, None), (1500, None)]);
+        assert_eq!(table.deadline(), None);
+        let mut table = Neighbours::new();
+        table.resolve(gid(1), ms(0));
+        questions(&mut table, ms(3100));
+        assert_eq!(table.resolve(gid(1), ms(4099)), Target::NoAnswer);
+        assert_eq!(table.resolve(gid(1), ms(4100)), Target::Resolving);
+        assert_eq!(table.deadline(), Some(ms(4200)));
+        assert!(table.claim(gid(1), answer(1), ms(4150)));
+        assert_eq!(table.resolve(gid(1), ms(4150)), Target::Mac(mac(1)));
+    }
+
+    #[test]
+    fn an_answer_is_good_for_a_while_and_then_asked_for_again_while_it_is_used() {
+        let mut table = Neighbours::new();
+        table.resolve(gid(1), ms(0));
+        assert!(table.claim(gid(1), answer(1), ms(1000)));
+        assert_eq!(questions(&mut table, ms(1000)), [(0, None)]);
+        for now in [1000, 30_999] {
+            assert_eq!(table.resolve(gid(1), ms(now)), Target::Mac(mac(1)));
+        }
+        assert_eq!((table.next_question(), table.deadline()), (None, None));
+        assert_eq!(table.resolve(gid(1), ms(31_000)), Target::Mac(mac(1)));
+        assert_eq!(table.next_question(), Some(Ask { gid: gid(1), mac: Some(mac(1)) }));
+        assert!(!table.claim(gid(1), answer(1), ms(31_001)));
+        assert_eq!(table.resolve(gid(1), ms(61_000)), Target::Mac(mac(1)));
+        assert_eq!(table.next_question(), None);
+    }
+
+    #[test]
+    fn a_neighbour_that_has_gone_is_looked_for_elsewhere() {
+        let mut table = Neighbours::new();
+        table.resolve(gid(1), ms(0));
+        table.claim(gid(1), answer(1), ms(0));
+        questions(&mut table, ms(0));
+        table.resolve(gid(1), ms(40_000));
+        let asked = questions(&mut table, ms(40_700));
+        let probe = Some(mac(1));
+        assert_eq!(asked, [(0, probe), (40_100, probe), (40_300, probe), (40_700, None)]);
+        assert_eq!(table.resolve(gid(1), ms(40_700)), Target::Resolving);
+        assert!(table.claim(gid(1), answer(2), ms(40_750)));
+        assert_eq!(table.resolve(gid(1), ms(40_750)), Target::Mac(mac(2)));
+    }
+
+    #[test]
+    fn an_announcement_changes_a_known_neighbour_only() {
+        let mut table = Neighbours::new();
+        let announced = |n| Claim { solicited: false, ..answer(n) };
+        assert!(!table.claim(gid(1), announced(1), ms(0)));
+        assert_eq!(table.resolve(gid(1), ms(0)), Target::Resolving);
+        assert!(table.claim(gid(1), announced(1), ms(0)), "it crosses the question");
+        assert_eq!(table.resolve(gid(1), ms(1)), Target::Mac(mac(1)));
+        // It was not an answer, so the neighbour is asked.
+        assert_eq!(questions(&mut table, ms(1)).last(), Some(&(0, Some(mac(1)))));
+        table.claim(gid(1), answer(1), ms(2));
+        table.claim(gid(1), announced(2), ms(3));
+        assert_eq!(table.resolve(gid(1), ms(4)), Target::Mac(mac(2)));
+        assert_eq!(table.next_question(), Some(Ask { gid: gid(1), mac: Some(mac(2)) }));
+        // Without the right to replace a MAC it changes nothing.
+        table.claim(gid(1), Claim { replaces: false, ..answer(3) }, ms(5));
+        assert_eq!(table.resolve(gid(1), ms(6)), Target::Mac(mac(2)));
+        table.claim(gid(1), Claim { replaces: true, ..answer(4) }, ms(7));
+        assert_eq!(table.resolve(gid(1), ms(8)), Target::Mac(mac(4)));
+        assert_eq!(table.next_question(), None);
+    }
+
+    #[test]
+    fn a_silent_neighbour_that_speaks_is_reached_again() {
+        let mut table = Neighbours::new();
+        table.resolve(gid(1), ms(0));
+        questions(&mut table, ms(3100));
+        assert_eq!(table.resolve(gid(1), ms(3100)), Target::NoAnswer);
+        table.asked_by(gid(1), mac(1), ms(3200));
+        assert_eq!(table.resolve(gid(1), ms(3200)), Target::Mac(mac(1)));
+    }
+
+    #[test]
+    fn a_neighbour_that_asks_is_remembered_but_takes_no_place_from_one_in_use() {
+        let mut table = Neighbours::new();
+        assert!(!table.asked_by(gid(0), mac(9), ms(0)));
+        assert_eq!(table.resolve(gid(0), ms(0)), Target::Mac(mac(9)));
+        for n in 1..ENTRIES as u32 {
+            table.resolve(gid(n), ms(0));
+            assert!(table.claim(gid(n), answer(n as u8), ms(0)));
+        }
+        for n in 1000..3000 {
+            assert!(!table.asked_by(gid(n), mac(1), ms(1)));
+        }
+        assert_eq!(table.entries.len(), ENTRIES);
+        assert!((0..ENTRIES as u32).all(|n| matches!(table.resolve(gid(n), ms(2)), Target::Mac(_))));
+    }
+
+    #[test]
+    fn those_that_ask_take_places_from_each_other() {
+        let mut table = Neighbours::new();
+        for n in 0..1000 {
+            table.asked_by(gid(n), mac(1), ms(n.into()));
+        }
+        assert_eq!(table.entries.len(), ENTRIES);
+        assert!(table.entries.contains_key(&gid(999)) && !table.entries.contains_key(&gid(0)));
+    }
+
+    #[test]
+    fn packets_to_many_silent_addresses_leave_the_neighbours_in_use() {
+        let mut table = Neighbours::new();
+        for n in 0..100 {
+            table.resolve(gid(n), ms(0));
+            table.claim(gid(n), answer(n as u8), ms(0));
+        }
+        while table.next_question().is_some() {}
+        for n in 1000..3000_u32 {
+            assert_eq!(table.resolve(gid(n), ms(n.into())), Target::Resolving);
+            assert!(table.entries.len() <= ENTRIES && table.questions.len() <= ENTRIES);
+        }
+        let unresolved =
+            table.entries.values().filter(|e| matches!(e.state, State::Resolving { .. })).count();
+        assert_eq!(unresolved, UNRESOLVED);
+        assert!((0..100).all(|n| matches!(table.resolve(gid(n), ms(3000)), Target::Mac(_))));
+    }
+
+    #[test]
+    fn of_a_full_table_the_neighbour_that_was_used_least_recently_goes() {
+        let mut table = Neighbours::new();
+        for n in 0..ENTRIES as u32 {
+            table.resolve(gid(n), ms(0));
+            table.claim(gid(n), answer(1), ms(0));
+            table.resolve(gid(n), ms(1000 - u64::from(n)));
+        }
+        table.resolve(gid(5000), ms(2000));
+        assert_eq!(table.entries.len(), ENTRIES);
+        assert!(!table.entries.contains_key(&gid(ENTRIES as u32 - 1)));
+        assert!(table.entries.contains_key(&gid(0)));
+    }
+}
