@@ -9,7 +9,7 @@ use core::slice::from_ref;
 
 use kernel_agent::{NoBatch, PostError, Remote, SendBatch, SendSlot};
 
-use super::post::{Kind, Read, Send, Write, post_single};
+use super::post::{Kind, Read, Send, Write, post_single, remote};
 use crate::address::{RdmaAddr, RmrContext};
 use crate::flags::DtoFlags;
 use crate::handle::EpHandle;
@@ -138,8 +138,7 @@ impl EpRef<'_> {
         rdma_addr: RdmaAddr,
         rmr_context: RmrContext,
     ) -> Result<()> {
-        let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
-        self.post::<Write>(local_segments, cookie, dto_flags, remote)
+        self.post::<Write>(local_segments, cookie, dto_flags, remote(rdma_addr, rmr_context))
     }
 
     /// Posts an RDMA Read. As [`Ia::post_rdma_read`], with the same errors.
@@ -152,8 +151,7 @@ impl EpRef<'_> {
         rdma_addr: RdmaAddr,
         rmr_context: RmrContext,
     ) -> Result<()> {
-        let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
-        self.post::<Read>(local_segments, cookie, dto_flags, remote)
+        self.post::<Read>(local_segments, cookie, dto_flags, remote(rdma_addr, rmr_context))
     }
 
     /// Lets `write` write requests, and then posts them all, in order, with one doorbell. An
@@ -302,8 +300,7 @@ impl Batch<'_> {
         rdma_addr: RdmaAddr,
         rmr_context: RmrContext,
     ) -> Result<()> {
-        let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
-        self.write::<Write>(local_segments, cookie, dto_flags, remote)
+        self.write::<Write>(local_segments, cookie, dto_flags, remote(rdma_addr, rmr_context))
     }
 
     /// Adds an RDMA Read. As [`Ia::post_rdma_read`]; errors as of [`Batch::post_send`].
@@ -316,8 +313,7 @@ impl Batch<'_> {
         rdma_addr: RdmaAddr,
         rmr_context: RmrContext,
     ) -> Result<()> {
-        let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
-        self.write::<Read>(local_segments, cookie, dto_flags, remote)
+        self.write::<Read>(local_segments, cookie, dto_flags, remote(rdma_addr, rmr_context))
     }
 }
 

@@ -292,6 +292,12 @@ impl Ep {
     }
 }
 
+/// Where an RDMA request begins in the peer's memory.
+#[inline(always)]
+pub(super) fn remote(rdma_addr: RdmaAddr, rmr_context: RmrContext) -> Remote {
+    Remote { addr: rdma_addr.to_host(), key: rmr_context.key() }
+}
+
 /// Posts a request of one segment through the slot of an endpoint. `None`: nothing was posted. It
 /// calls no function that is not inlined, so that the arguments stay in registers.
 #[inline(always)]
@@ -401,9 +407,9 @@ impl Ia {
     /// completion error. In NONOPERATIONAL it is flushed.
     ///
     /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
-    /// `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA that
-    /// lacks it), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
-    /// Thread-safe. Page it_post_send.
+    /// `InvalidNumSegments`, `TooManyPosts`, `EpBusy` (a batch has the send queue for itself),
+    /// `InvalidLmr` (the direct LMR handle on an IA that lacks it), `InvalidIa`, `IaCatastrophe`.
+    /// Does not block. May be called in callbacks. Thread-safe. Page it_post_send.
     #[doc(alias = "it_post_send")]
     #[inline]
     pub fn post_send(
@@ -423,9 +429,9 @@ impl Ia {
     /// request is flushed.
     ///
     /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
-    /// `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA that
-    /// lacks it), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
-    /// Thread-safe. Page it_post_rdma_write.
+    /// `InvalidNumSegments`, `TooManyPosts`, `EpBusy` (a batch has the send queue for itself),
+    /// `InvalidLmr` (the direct LMR handle on an IA that lacks it), `InvalidIa`, `IaCatastrophe`.
+    /// Does not block. May be called in callbacks. Thread-safe. Page it_post_rdma_write.
     #[doc(alias = "it_post_rdma_write")]
     #[inline]
     pub fn post_rdma_write(
@@ -437,8 +443,7 @@ impl Ia {
         rdma_addr: RdmaAddr,
         rmr_context: RmrContext,
     ) -> Result<()> {
-        let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
-        self.post::<Write>(ep, local_segments, cookie, dto_flags, remote)
+        self.post::<Write>(ep, local_segments, cookie, dto_flags, remote(rdma_addr, rmr_context))
     }
 
     /// Posts an RDMA Read from `rdma_addr` of the peer's region to all segments, in order.
@@ -448,9 +453,9 @@ impl Ia {
     /// handle. In NONOPERATIONAL the request is flushed.
     ///
     /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
-    /// `InvalidNumSegments`, `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA that
-    /// lacks it), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
-    /// Thread-safe. Page it_post_rdma_read.
+    /// `InvalidNumSegments`, `TooManyPosts`, `EpBusy` (a batch has the send queue for itself),
+    /// `InvalidLmr` (the direct LMR handle on an IA that lacks it), `InvalidIa`, `IaCatastrophe`.
+    /// Does not block. May be called in callbacks. Thread-safe. Page it_post_rdma_read.
     #[doc(alias = "it_post_rdma_read")]
     #[inline]
     pub fn post_rdma_read(
@@ -462,8 +467,7 @@ impl Ia {
         rdma_addr: RdmaAddr,
         rmr_context: RmrContext,
     ) -> Result<()> {
-        let remote = Remote { addr: rdma_addr.to_host(), key: rmr_context.key() };
-        self.post::<Read>(ep, local_segments, cookie, dto_flags, remote)
+        self.post::<Read>(ep, local_segments, cookie, dto_flags, remote(rdma_addr, rmr_context))
     }
 
     /// Posts a Receive: the segments take one message. `handle` is an endpoint or a shared receive
