@@ -97,6 +97,13 @@ impl Members {
     /// has no requests.
     #[inline]
     pub(crate) fn find(&self, identity: u64) -> Option<&Member> {
+        self.find_at_once(identity).or_else(|| self.find_displaced(identity))
+    }
+
+    /// The queue pair of an entry, if it is not where the search for it begins.
+    #[cold]
+    #[inline(never)]
+    fn find_displaced(&self, identity: u64) -> Option<&Member> {
         let member = self.places.at(self.search(identity));
         if member.identity == identity { Some(member) } else { None }
     }

@@ -225,7 +225,12 @@ impl Qp {
                     self.send_psn = psn_add(self.send_psn, self.request_packets());
                 }
                 self.complete_request(nic, Status::Success, length, NO_FIELD);
-                if large { Step::Yield } else { Step::Again }
+                match large {
+                    true => Step::Yield,
+                    // The next step would find nothing.
+                    false if self.state == QpState::Rts && self.send.posted() == 0 => Step::Idle,
+                    false => Step::Again,
+                }
             }
             Outcome::Failed(status, field) => {
                 self.fail_request(nic, schedule, status, field);
