@@ -110,11 +110,7 @@ struct Parents {
 
 /// A queue pair. All methods may be called by any thread at any time.
 pub struct Qp {
-    client: Arc<Client>,
     pub(crate) kind: QpType,
-    qpn: u32,
-    slot: u32,
-    generation: u32,
     /// Number and generation, in the form of a completion's first word.
     identity: u64,
     context: u64,
@@ -271,11 +267,7 @@ impl Qp {
             let _ = agent.nic().destroy_qp(qpn, &rings.lease);
         })?;
         let qp = Arc::new(Qp {
-            client: client.clone(),
             kind: attributes.qp_type,
-            qpn,
-            slot: number.slot,
-            generation: number.generation,
             identity,
             context: attributes.context,
             send_cq: attributes.send_cq.clone(),
@@ -300,9 +292,9 @@ impl Qp {
 
     /// Makes a new queue pair known to the agent and to its client. If that fails, destroys it.
     fn enrol(self: Arc<Qp>) -> Result<Arc<Qp>, Error> {
-        let agent = self.client.agent();
-        agent.qps.put(self.slot, self.clone());
-        self.client.register_object(Counter::Qps, self.slot, AnyObject::Qp(self.clone()))?;
+        let agent = self.client().agent();
+        agent.qps.put(self.slot(), self.clone());
+        self.client().register_object(Counter::Qps, self.slot(), AnyObject::Qp(self.clone()))?;
         // If the device has died meanwhile, its death was reported before this queue pair was in
         // the table.
         if agent.is_dead() {
@@ -313,17 +305,17 @@ impl Qp {
 
     /// Its number.
     pub fn qpn(&self) -> u32 {
-        self.qpn
+        self.identity as u32
     }
 
     /// Its number's slot.
     pub fn slot(&self) -> u32 {
-        self.slot
+        ident::qpn_slot(self.qpn())
     }
 
     /// Its generation.
     pub fn generation(&self) -> u32 {
-        self.generation
+        (self.identity >> 32) as u32
     }
 
     /// The context given at creation.
@@ -333,7 +325,7 @@ impl Qp {
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
-        &self.client
+        self.send_cq.client()
     }
 
     /// The state to which the agent last moved the queue pair, or that an event reported.
@@ -363,7 +355,7 @@ impl Qp {
 
     /// Changes state and attributes: the mask and fields as `nic_abi::admin::ModifyQp` says.
     pub fn modify(&self, modify: &ModifyQp) -> Result<(), Error> {
-        let agent = self.client.agent();
+        let agent = self.client().agent();
         let _control = self.control.lock(agent.platform());
         if self.is_gone() {
             agent.alive()?;
@@ -377,7 +369,7 @@ impl Qp {
         if state == Some(QpState::Reset) {
             return self.reset(modify);
         }
-        agent.nic().modify_qp(self.qpn, modify).map_err(|error| self.state_error(error))?;
+        agent.nic().modify_qp(self.qpn(), modify).map_err(|error| self.state_error(error))?;
         if let Some(state) = state {
             let _ = self.state.set(state);
             self.update_slot();
@@ -443,10 +435,10 @@ impl Qp {
     /// Resets the queue pair, with `control` held. The device takes the doorbells' present tails
     /// for its heads, so no thread may post meanwhile.
     fn reset(&self, modify: &ModifyQp) -> Result<(), Error> {
-        let agent = self.client.agent();
+        let agent = self.client().agent();
         let Some(before) = self.state.set(QpState::Reset) else { return Err(Error::Gone) };
         self.settle_posts();
-        if let Err(error) = agent.nic().modify_qp(self.qpn, modify) {
+        if let Err(error) = agent.nic().modify_qp(self.qpn(), modify) {
             if !agent.is_dead() {
                 let _ = self.state.set(before);
                 self.update_slot();
@@ -501,7 +493,7 @@ impl Qp {
     /// Records the event that the queue pair went to ERROR by itself. Returns false if the event is
     /// from before the last reset.
     pub(crate) fn broke(&self) -> bool {
-        let control = self.control.lock(self.client.agent().platform());
+        let control = self.control.lock(self.client().agent().platform());
         if self.was_reset.load(Ordering::Acquire) {
             // The event may be from before the reset. Such events are rare, so ask the device.
             match self.query() {
@@ -525,12 +517,12 @@ impl Qp {
 
     /// The queue pair's attributes and state, as the device has them.
     pub fn query(&self) -> Result<QpInfo, Error> {
-        let agent = self.client.agent();
+        let agent = self.client().agent();
         if self.is_gone() {
             agent.alive()?;
             return Err(Error::Gone);
         }
-        Ok(agent.nic().query_qp(self.qpn)?)
+        Ok(agent.nic().query_qp(self.qpn())?)
     }
 
     /// How many requests are outstanding: of the send queue and of the receive queue.
@@ -544,7 +536,7 @@ impl Qp {
     /// [`Error::Gone`] if it was destroyed before. Otherwise it fails only if the device is dead;
     /// the queue pair is destroyed in that case as well.
     pub fn destroy(&self) -> Result<(), Error> {
-        let agent = self.client.agent();
+        let agent = self.client().agent();
         if let Some(connection) = self.connection() {
             agent.connections.abandon(connection);
         }
@@ -559,13 +551,13 @@ impl Qp {
     }
 
     fn end(&self, unless_bound: bool) -> Result<(), Error> {
-        let agent = self.client.agent();
+        let agent = self.client().agent();
         let _control = self.control.lock(agent.platform());
         let Some(parents) = self.parents.lock().take() else { return Err(Error::Gone) };
         // A post between this command and the end of the posts is lost, as if it had been flushed.
         // The memory that it writes to, and the number that it rings with, stay the queue pair's
         // until the posts have ended.
-        let decided = unless_bound.then(|| agent.nic().destroy_qp_unless_bound(self.qpn, &self.lease));
+        let decided = unless_bound.then(|| agent.nic().destroy_qp_unless_bound(self.qpn(), &self.lease));
         if let Some(Err(refused @ nic_hal::Error::Command(_))) = decided {
             *self.parents.lock() = Some(parents);
             return Err(refused.into());
@@ -573,8 +565,8 @@ impl Qp {
         self.end_posts();
         // A connection that was made meanwhile.
         agent.connections.abandon_of(self);
-        let result = decided.unwrap_or_else(|| agent.nic().destroy_qp(self.qpn, &self.lease));
-        let removed = agent.qps.remove(self.slot);
+        let result = decided.unwrap_or_else(|| agent.nic().destroy_qp(self.qpn(), &self.lease));
+        let removed = agent.qps.remove(self.slot());
         self.send_cq.remove_member(self.identity);
         self.receive_cq.remove_member(self.identity);
         drop(removed);
@@ -583,9 +575,9 @@ impl Qp {
         }
         let senders = (self.send.vacate(), self.withdrawn.lock().take());
         drop(senders);
-        self.client.forget_object(Counter::Qps, self.slot);
-        if result.is_ok() && self.qpn != ident::QPN_GSI {
-            agent.qps.release(self.slot);
+        self.client().forget_object(Counter::Qps, self.slot());
+        if result.is_ok() && self.qpn() != ident::QPN_GSI {
+            agent.qps.release(self.slot());
         }
         drop(parents);
         Ok(result?)
