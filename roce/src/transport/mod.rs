@@ -24,6 +24,41 @@
 //! [`Answer`]s that cover as many packets as the device likes: the requester's device passes each
 //! piece to the responder at once, and the bytes go from memory to memory.
 //!
+//! ```
+//! use ferrovia_roce::transport::*;
+//! use ferrovia_roce::{PathMtu, Psn, TimeoutCode};
+//! use platform::Instant;
+//!
+//! let (psn, mtu, now) = (Psn::new(7), PathMtu::B1024, Instant::ZERO);
+//! let timeout = TimeoutCode::new(14).unwrap();
+//! let limits = Limits { max_rd_atomic: 4, timeout, retry_count: 7, rnr_retry: 7 };
+//! let config = Config { psn, mtu, depth: 64, window: 4096, credits: false, limits };
+//! let mut requester = Requester::new(&config);
+//! let mut responder = Responder::new(psn, mtu, 4);
+//!
+//! let operation = Operation::Write;
+//! let (addr, key, extra) = (0x1000, 5, Extra::None);
+//! let message =
+//!     Message { id: 1, operation, length: 1 << 20, addr, key, extra, solicited: false, fence: false };
+//! requester.post(message).unwrap();
+//! // 256 KiB at a time.
+//! while let Some(Transmit::Piece { piece, offset, .. }) = requester.transmit(now, 256) {
+//!     match responder.receive(&piece) {
+//!         Verdict::Execute(execution) => {
+//!             // Here the device checks rights, and copies `execution.length` bytes from byte
+//!             // `execution.offset` of the message on.
+//!             assert_eq!((execution.offset, execution.length), (offset, 256 << 10));
+//!             responder.executed(execution, Outcome::Done(0));
+//!         }
+//!         Verdict::Nothing(reason) | Verdict::Refused(reason) => panic!("{reason:?}"),
+//!     }
+//!     while let Some(response) = responder.respond(256, None) {
+//!         assert_eq!(requester.receive(&response.answer, now), Received::Acknowledged);
+//!     }
+//! }
+//! assert_eq!(requester.poll(), Some(Event::Completed { id: 1 }));
+//! ```
+//!
 //! # Errors
 //!
 //! How an engine's errors show at the two ends (IBTA vol. 1 sections 9.9.2, 9.9.3, 10.10.2 and

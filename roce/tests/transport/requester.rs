@@ -354,6 +354,8 @@ fn each_refusal_has_its_status_and_acknowledges_what_came_before() {
         let mut it = with(&config(), &[(SEND, 1), (WRITE, 600), (SEND, 1)]);
         assert_eq!(sent(&mut it), [0, 1, 2, 3, 4]);
         assert_eq!(nak(&mut it, 2, code), Received::Refused(reason));
+        // The first reason counts.
+        it.abort(1);
         assert_eq!(it.poll(), Some(Event::Completed { id: 0 }));
         failed(&mut it, 1, status);
         assert_eq!((it.flush(), it.flush()), (Some(2), None));
@@ -510,8 +512,16 @@ fn a_request_that_the_device_aborts_fails_after_the_earlier_ones() {
     assert!(matches!(it.receive(&bytes(0, 1, true), NOW), Received::Read { id: 0, .. }));
     it.abort(0);
     failed(&mut it, 0, Status::Aborted);
-    // No such request.
-    it.abort(77);
+    // Of several the oldest fails.
+    for ids in [[1, 2], [2, 1]] {
+        let mut it = with(&config(), &[(SEND, 1), (SEND, 1), (SEND, 1)]);
+        assert_eq!(sent(&mut it), [0, 1, 2]);
+        ids.map(|id| it.abort(id));
+        it.abort(77);
+        assert_eq!(ack(&mut it, 2), Received::Acknowledged);
+        assert_eq!(it.poll(), Some(Event::Completed { id: 0 }));
+        failed(&mut it, 1, Status::Aborted);
+    }
 }
 
 #[test]
@@ -581,6 +591,31 @@ fn the_last_acknowledgement_again_may_bring_credits() {
     assert_eq!(sent(&mut it), [0]);
     assert_eq!(credits(&mut it, 31), Received::Acknowledged);
     assert_eq!(sent(&mut it), [1, 2, 3]);
+}
+
+#[test]
+fn a_packet_without_a_credit_asks_for_an_acknowledgement_again() {
+    let mut it = with(&Config { credits: true, window: 64, ..config() }, &[(SEND, 1), (SEND, 2560)]);
+    let credits = |it: &mut Requester, n, msn, code| {
+        let ack = Answer { aeth: aeth(Syndrome::Ack(code), msn), ..answer(n, Syndrome::ACK) };
+        assert_eq!(it.receive(&ack, NOW), Received::Acknowledged);
+    };
+    let next = |it: &mut Requester, max_packets| match it.transmit(NOW, max_packets) {
+        Some(Transmit::Piece { piece, .. }) => {
+            (piece.psn.offset_from(psn(0)), piece.packets, piece.ack_request)
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(next(&mut it, 4), (0, 1, true));
+    // Credits are not counted; then they are, and there are none.
+    credits(&mut it, 0, 1, 31);
+    assert_eq!(next(&mut it, 4), (1, 4, false));
+    credits(&mut it, 2, 1, 0);
+    assert_eq!(next(&mut it, 4), (5, 1, true));
+    assert_eq!(it.transmit(NOW, 4), None);
+    assert_eq!(it.expired(NOW + TIMEOUT), Some(Reason::LocalAckTimeoutErr));
+    assert_eq!(next(&mut it, 4), (3, 3, true));
+    assert_eq!(it.transmit(NOW, 4), None);
 }
 
 #[test]

@@ -91,6 +91,10 @@ pub struct World {
     pub fate: Box<dyn FnMut(Way, u32) -> Fate>,
     /// How many packets were sent each way.
     pub sent: [u32; 2],
+    /// The first PSN of the piece that was sent last, and the last for which an acknowledgement was
+    /// asked since the requester went back.
+    sent_last: Option<Psn>,
+    asked: Option<Psn>,
     networks: [VecDeque<(u32, Cargo)>; 2],
     /// Packets of a piece at most; 1 means that packets travel.
     pub max_packets: u32,
@@ -154,6 +158,8 @@ impl World {
             responder: Responder::new(config.psn, config.mtu, config.limits.max_rd_atomic),
             fate: Box::new(|_, _| Fate::Arrives),
             sent: [0; 2],
+            sent_last: None,
+            asked: None,
             networks: [VecDeque::new(), VecDeque::new()],
             max_packets: 1,
             pull: Box::new(|| true),
@@ -219,12 +225,23 @@ impl World {
         while let Some(transmit) = self.requester.transmit(self.now, self.max_packets) {
             some = true;
             let Transmit::Piece { id, offset, piece } = transmit else { continue };
+            if self.sent_last.is_some_and(|last| !last.is_before(piece.psn)) {
+                self.asked = None;
+            }
+            self.sent_last = Some(piece.psn);
+            if piece.ack_request {
+                self.asked = Some(piece.psn.add(piece.packets - 1));
+            }
             let bytes = payload(id, offset, piece.length);
             let cargo = match self.max_packets {
                 1 => Cargo::Packet(Self::packet(&piece.to_packet(Service::Rc, QPN, &bytes).unwrap())),
                 _ => Cargo::Request(piece, bytes),
             };
             self.send(Way::ToResponder, cargo);
+        }
+        if let Some(oldest) = self.requester.unacknowledged_psn().filter(|_| some) {
+            let asked = self.asked.is_some_and(|asked| !asked.is_before(oldest));
+            assert!(asked, "the requester waits for what it did not ask for");
         }
         self.take_events();
         some

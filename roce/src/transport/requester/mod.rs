@@ -353,6 +353,11 @@ impl Requester {
         self.next
     }
 
+    /// The oldest PSN that was sent and is not acknowledged.
+    pub fn unacknowledged_psn(&self) -> Option<Psn> {
+        (self.una != self.frontier).then_some(self.una)
+    }
+
     /// Stops starting work requests, or starts them again (the state SQD, section 10.3.1.5).
     pub fn drain(&mut self, draining: bool) {
         self.draining = draining;

@@ -106,7 +106,8 @@ impl Requester {
     fn needs_ack(&self, psn: Psn, done: u32, count: u32) -> bool {
         let every = (self.window / 4).max(1);
         let full = self.next == self.frontier && self.unacknowledged() >= self.window;
-        full || self.limited == Some(psn) || done / every != done.saturating_add(count) / every
+        let limited = self.limited.is_some_and(|limited| limited.offset_from(psn) < count);
+        full || limited || done / every != done.saturating_add(count) / every
     }
 
     /// How many packets were sent that need an acknowledgement and have none.
