@@ -2,24 +2,25 @@
 //! changes meanwhile.
 //!
 //! What must hold: the device is idle after each step and answers every command with a status that
-//! exists; after a reset it can always be started and used again.
+//! exists; no queue pair is created on a CQ that has failed; after a reset the identity is as it
+//! was, and the device can always be started and used again.
 
 use std::sync::atomic::Ordering;
 
 use nic_abi::admin::{
-    self, ARGS_OFFSET, ARGS_SIZE, AllocateRegion, AllocateWindow, Bench, BenchKind, Command, CreateCq,
-    CreateEq, CreateQp, CreateSrq, Inject, Injection, ModifyRegion, ModifySrq, Opcode, QpState,
+    self, ARGS_OFFSET, ARGS_SIZE, AllocateRegion, AllocateWindow, Bench, BenchKind, Command, CqInfo,
+    CreateCq, CreateEq, CreateQp, CreateSrq, Inject, Injection, ModifyRegion, ModifySrq, Opcode, QpState,
     RegisterRegion, ResizeCq, ResizeSrq, ShareRegion, Status,
 };
 use nic_abi::doorbell::Kind;
-use nic_abi::registers::{self, State};
+use nic_abi::registers::{self, Identity, State};
 use nic_abi::wqe::{LinkFlags, ListArgs, Wqe};
 use nic_abi::{ident, wqe};
 use nic_model::GuestMemory;
-use zerocopy::{Immutable, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Input;
-use nic_model::testing::{MEMORY, PD, Qp, Rig, stride};
+use nic_model::testing::{MEMORY, PD, Qp, Rig, command, stride};
 
 /// Steps of one input at most.
 const STEPS: usize = 64;
@@ -34,6 +35,13 @@ struct Scene {
     b: Qp,
     /// The device may be silent, because a command made it mute.
     mute: bool,
+    /// The words of the identity.
+    identity: Vec<u32>,
+}
+
+fn identity(rig: &Rig) -> Vec<u32> {
+    let word = |at: usize| rig.register(0, registers::IDENTITY + at).load(Ordering::Relaxed);
+    (0..size_of::<Identity>()).step_by(4).map(word).collect()
 }
 
 pub(crate) fn run(bytes: &[u8]) {
@@ -41,7 +49,8 @@ pub(crate) fn run(bytes: &[u8]) {
     let mut rig = Rig::new(2);
     let (a, b) = rig.pair();
     let places = rig.alloc(PLACES as u64 * PLACE);
-    let mut scene = Scene { rig, places, a, b, mute: false };
+    let identity = identity(&rig);
+    let mut scene = Scene { rig, places, a, b, mute: false, identity };
     for _ in 0..STEPS {
         if input.is_empty() {
             break;
@@ -234,6 +243,12 @@ impl Scene {
             _ => {}
         }
         let response = self.rig.raw_command(0, &command);
+        if Opcode::from_word(command.opcode) == Some(Opcode::CreateQp)
+            && response.is_some_and(|response| response.status == Status::Success as u16)
+        {
+            let (create, _) = CreateQp::read_from_prefix(&command.args).expect("large enough");
+            self.created(&create);
+        }
         if self.rig.state(0) == State::Ready as u32 && !self.mute {
             let response = response.expect("an answer");
             assert_eq!(response.id, command.id);
@@ -241,6 +256,18 @@ impl Scene {
             let blamed = usize::from(response.field);
             assert!(status != Status::Success || response.field == admin::NO_FIELD);
             assert!(response.field == admin::NO_FIELD || blamed < ARGS_OFFSET + ARGS_SIZE, "field {blamed}");
+        }
+    }
+
+    /// A queue pair was created on these CQs. Neither has failed: its completions would vanish.
+    fn created(&mut self, create: &CreateQp) {
+        for number in [create.send_cq, create.receive_cq] {
+            let query = Command { object: number, ..command(Opcode::QueryCq, &()) };
+            let Some(response) = self.rig.raw_command(0, &query) else { continue };
+            if response.status == Status::Success as u16 {
+                let (info, _) = CqInfo::read_from_prefix(&response.result).expect("large enough");
+                assert_eq!(info.failed, 0, "CQ {number}");
+            }
         }
     }
 
@@ -301,6 +328,7 @@ impl Scene {
             self.rig.control(0, registers::CONTROL_RESET);
         }
         assert_eq!(self.rig.state(0), State::Idle as u32, "a reset ends everything");
+        assert_eq!(identity(&self.rig), self.identity, "a reset restores the identity");
         self.rig.start(0);
         self.rig.command(0, Opcode::CreatePd, PD, &()).expect("a domain, as none is left");
         self.rig.create_eq(0, 0, 6);
