@@ -96,32 +96,11 @@ fn a_queue_with_one_request_never_looks_fuller() {
         let requests = Arc::new(Outstanding::new(8).unwrap());
         let other = thread::spawn({
             let requests = requests.clone();
-            move || {
-                let tag = post(&requests, 5).unwrap();
-                requests.retire(tag).unwrap();
-            }
+            move || assert!(requests.len() <= 1)
         });
-        assert!(requests.len() <= 1);
+        let tag = post(&requests, 5).unwrap();
+        requests.retire(tag).unwrap();
         other.join().unwrap();
         assert!(requests.is_empty());
-    });
-}
-
-/// The queue has room for one request, so the second uses the place of the first.
-#[test]
-fn a_place_is_used_again_after_its_request_was_read() {
-    check(|| {
-        let requests = Arc::new(Outstanding::new(1).unwrap());
-        assert_eq!(post(&requests, 5), Some(0));
-        let poster = thread::spawn({
-            let requests = requests.clone();
-            move || post(&requests, 6)
-        });
-        let retired = requests.retire(0).unwrap();
-        assert_eq!(retired.cookie, 5);
-        let posted = poster.join().unwrap();
-        if let Some(tag) = posted {
-            assert_eq!(requests.retire(tag).map(|retired| retired.cookie), Some(6));
-        }
     });
 }
