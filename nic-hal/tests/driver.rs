@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use host::fake::{Fake, identity, success};
-use nic_abi::admin::{CreateCq, CreateQp, Opcode, QpFlags, QpType, Status};
+use nic_abi::admin::{CreateCq, CreateQp, CreateSrq, Opcode, QpFlags, QpType, Status};
 use nic_abi::registers::{Identity, STATUS_FAULT, STATUS_STATE};
 use nic_abi::wqe::{Header, ReceiveHeader, Segment, SendFlags};
 use nic_hal::{
@@ -415,6 +415,28 @@ fn shared_receives_complete_in_any_order_and_once() {
         assert_eq!(srq.retire(tag), None);
     }
     assert_eq!(srq.outstanding(), 0);
+}
+
+#[test]
+fn shared_receives_are_laid_out_as_the_device_reads_them() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake).unwrap();
+    let params = SrqParams { max_requests: 4, max_segments: 3, pd: 1, generation: 1, limit: 0, eq: 0 };
+    let mut srq = driver.create_srq(5, &params).unwrap();
+    let (_, args) = fake.last::<CreateSrq>(Opcode::CreateSrq);
+    for round in 0..16u32 {
+        let (list, solicited) = (pieces(round % 4), round / 4 % 2 == 1);
+        let tag = srq.push(solicited, &list, |&s| s, Shadow::default()).unwrap();
+        let at = args.ring + u64::from(round % 4) * u64::from(nic_abi::wqe::receive_stride(3));
+        let mut bytes = [0; 64];
+        fake.memory(at, 64).read(0, &mut bytes).unwrap();
+        let (header, rest) = ReceiveHeader::read_from_prefix(&bytes).unwrap();
+        assert_eq!((header.segments, header.tag, header.flags), (round % 4, tag, solicited.into()));
+        for (piece, bytes) in list.iter().zip(rest.chunks_exact(16)) {
+            assert_eq!(Segment::read_from_bytes(bytes).unwrap(), *piece);
+        }
+        assert!(srq.retire(tag).is_some());
+    }
 }
 
 #[test]
