@@ -254,6 +254,18 @@ mod tests {
     }
 
     #[test]
+    fn the_latest_generation_is_that_of_the_latest_use_of_an_index() {
+        let table = table(1);
+        assert_eq!(table.latest_generation(), 0);
+        let first = table.reserve().unwrap().fill(Arc::new(1));
+        assert_eq!(table.latest_generation(), handle::generation(first));
+        table.remove(first);
+        let second = table.reserve().unwrap().fill(Arc::new(2));
+        assert!(handle::generation(second) > handle::generation(first));
+        assert_eq!(table.latest_generation(), handle::generation(second));
+    }
+
+    #[test]
     fn a_dropped_reservation_leaks_nothing() {
         let table = table(1);
         let word = table.reserve().unwrap().word();
