@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use links::{Counters, Dropped, Link, MAX_FRAME, OpenError, Stream};
 use platform::Instant;
+use platform::random::Random;
 use tempfile::TempDir;
 
 /// A folder for sockets, which is removed at the end.
@@ -415,20 +416,14 @@ fn a_peer_that_takes_nothing_any_more_is_still_heard() {
 fn a_link_survives_arbitrary_bytes() {
     let folder = Folder::new();
     let mut link = folder.listen();
-    let mut state = 1_u64;
-    let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = Random::new(1);
     for _ in 0..200 {
         let mut peer = UnixStream::connect(folder.path()).unwrap();
-        for _ in 0..random() % 20 {
-            let len = random() % 3000;
+        for _ in 0..random.below(20) {
+            let len = random.below(3000);
             // Every other length is a small one, so that some frames are found.
-            let bytes: Vec<u8> = match random() % 2 {
-                0 => (0..len).map(|_| random() as u8).collect(),
+            let bytes: Vec<u8> = match random.below(2) {
+                0 => (0..len).map(|_| random.word() as u8).collect(),
                 _ => framed(&vec![1; len as usize]),
             };
             if peer.write_all(&bytes).is_err() {

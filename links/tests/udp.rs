@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 use links::{Dropped, Link, LinkSpec, OpenError, Udp};
 use platform::Instant;
+use platform::random::Random;
 use roce::wire::opcode::Opcode;
 use roce::wire::{bth, datagram, ethernet, packet};
 use roce::{Gid, Psn, Qpn, UDP_PORT};
@@ -273,16 +274,16 @@ fn arbitrary_frames_and_datagrams_do_no_harm() {
     let (a, b) = (address(8, 1), address(8, 2));
     let mut link = bind(a);
     let peer = UdpSocket::bind((b, 0)).unwrap();
-    let mut random = fastrand::Rng::with_seed(1);
+    let mut random = Random::new(1);
     let good = frame(a, b, UDP_PORT, &[1; 50]);
     let mut into = [0; 2000];
     for _ in 0..3000 {
         let mut bytes = good.clone();
-        for _ in 0..random.usize(..8) {
-            let at = random.usize(..bytes.len());
-            bytes[at] = random.u8(..);
+        for _ in 0..random.small(8) {
+            let at = random.small(bytes.len() as u32) as usize;
+            bytes[at] = random.word() as u8;
         }
-        bytes.truncate(random.usize(..=bytes.len()));
+        bytes.truncate(random.small(bytes.len() as u32 + 1) as usize);
         link.send(&bytes, NOW);
         peer.send_to(&bytes, (a, UDP_PORT)).unwrap();
         while link.receive(&mut into, NOW).is_some() {}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nic_model::port::{Arrival, Config, Counters, Dropped, Input, Port, Unsent};
 use platform::Instant;
-use proptest::test_runner::{RngAlgorithm, TestRng};
+use platform::random::Random;
 use roce::wire::datagram::{self, Network};
 use roce::wire::opcode::Opcode;
 use roce::wire::{bth, ethernet, ipv4, ipv6, packet};
@@ -737,8 +737,7 @@ fn the_port_answers_as_the_linux_guest_did_whose_place_it_takes() {
 
 #[test]
 fn no_frame_makes_the_port_panic_or_grow() {
-    use proptest::prelude::Rng as _;
-    let mut random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut random = Random::new(1);
     let mut a = port(1);
     let own = a.mac();
     let group = [0x33, 0x33, 0xff, 0, 0, 1];
@@ -769,7 +768,7 @@ fn no_frame_makes_the_port_panic_or_grow() {
     let mut now = Instant::ZERO;
     let mut into = [0; 1514];
     for round in 0..rounds {
-        let mut below = |bound: usize| random.next_u32() as usize % bound;
+        let mut below = |bound: usize| random.below(bound as u64) as usize;
         now = now + Duration::from_micros(below(2000) as u64);
         let mut frame = seeds[below(seeds.len())].clone();
         // Few changes, mostly behind the Ethernet header; sometimes with a checksum made right.

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use platform::Instant;
+use platform::random::Random;
 
 use super::Impairment;
 use crate::{Counters, Dropped, MAX_FRAME, MIN_FRAME};
@@ -40,7 +41,7 @@ struct Held {
 /// The frames under way in one direction.
 #[derive(Debug)]
 pub(super) struct Direction {
-    random: fastrand::Rng,
+    random: Random,
     impairment: Impairment,
     flights: BinaryHeap<Reverse<Flight>>,
     bytes: usize,
@@ -52,12 +53,11 @@ pub(super) struct Direction {
 
 impl Direction {
     pub fn new(seed: u64, stream: u64) -> Direction {
-        // One generator makes the seeds, so that streams of neighbouring seeds have nothing in
-        // common.
-        let mut seeds = fastrand::Rng::with_seed(seed);
-        let seed = (0..=stream).fold(seed, |_, _| seeds.u64(..));
+        // A sequence makes the seeds of the directions, so that they have nothing in common.
+        let mut seeds = Random::new(seed);
+        let seed = (0..=stream).fold(seed, |_, _| seeds.word());
         Direction {
-            random: fastrand::Rng::with_seed(seed),
+            random: Random::new(seed),
             impairment: Impairment::default(),
             flights: BinaryHeap::new(),
             bytes: 0,
@@ -87,7 +87,7 @@ impl Direction {
         let wish = self.impairment;
         let [loss, corrupt, dup, reorder] =
             [wish.loss, wish.corrupt, wish.dup, wish.reorder].map(|chance| chance.draw(&mut self.random));
-        let (bit, overtakers) = (self.random.usize(..), self.random.u32(1..=OVERTAKERS));
+        let (bit, overtakers) = (self.random.word() as usize, 1 + self.random.small(OVERTAKERS));
         if loss {
             return counters.drop(Dropped::Lost);
         }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use platform::random::Random;
+
 use crate::SpecError;
 
 /// How a link treats frames. Without loss, duplication, reordering, corruption, delay and rate it
@@ -44,8 +46,8 @@ impl Chance {
     }
 
     /// Whether it happens this time. Takes one random number.
-    pub(crate) fn draw(self, random: &mut fastrand::Rng) -> bool {
-        u64::from(random.u32(..)) < self.0
+    pub(crate) fn draw(self, random: &mut Random) -> bool {
+        random.word() >> 32 < self.0
     }
 }
 
