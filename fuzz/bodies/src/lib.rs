@@ -11,6 +11,7 @@ mod calls;
 mod cm;
 mod input;
 mod liar;
+mod port;
 mod race;
 mod wire;
 mod work;
@@ -21,7 +22,7 @@ pub use input::Input;
 pub type Body = fn(&[u8]);
 
 /// All targets, by the names of their files in `fuzz/fuzz_targets`.
-pub const TARGETS: [(&str, Body); 7] = [
+pub const TARGETS: [(&str, Body); 8] = [
     ("admin", admin::run),
     ("work", work::run),
     ("api", api::run),
@@ -29,6 +30,7 @@ pub const TARGETS: [(&str, Body); 7] = [
     ("race", race::run),
     ("cm", cm::run),
     ("wire", wire::run),
+    ("port", port::run),
 ];
 
 /// The target of that name.
