@@ -1,7 +1,7 @@
 //! The message that a responder is receiving: which packet may follow (IBTA vol. 1 sections 9.7.4.1
 //! and 9.8.2.2).
 
-use crate::PathMtu;
+use crate::{PathMtu, Psn};
 
 use super::piece::{Extra, MAX_MESSAGE, Operation, Piece, Remote};
 use super::reason::Reason;
@@ -9,7 +9,8 @@ use super::reason::Reason;
 /// A message of which the first packet has been carried out, and the last has not.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
-    operation: Operation,
+    /// An RDMA Write; otherwise a Send.
+    write: bool,
     /// Bytes carried out.
     done: u32,
     /// The memory that an RDMA Write announced.
@@ -19,36 +20,32 @@ pub(super) struct Open {
 impl Open {
     /// Checks that `piece`, of a Send or RDMA Write, may follow what is `open`. Returns the message
     /// as it is once the piece is carried out; the piece begins at byte `done - piece.length`.
+    #[inline(always)]
     pub(super) fn follow(open: Option<Open>, piece: &Piece, mtu: PathMtu) -> Result<Open, Reason> {
         if !piece.length_fits(mtu) {
             return Err(Reason::BadPacketLength);
         }
+        let write = piece.operation == Operation::Write;
         let before = match (open, piece.first) {
-            (None, true) => {
-                let remote = match piece.operation {
-                    Operation::Write => piece.remote.ok_or(Reason::UnsupportedRequest)?,
-                    _ => Remote::default(),
-                };
-                Open { operation: piece.operation, done: 0, remote }
+            (None, true) if write => {
+                let remote = piece.remote.ok_or(Reason::UnsupportedRequest)?;
+                Open { write, done: 0, remote }
             }
-            (Some(open), false) if open.operation == piece.operation => open,
+            (None, true) => Open { write, done: 0, remote: Remote::default() },
+            (Some(open), false) if open.write == write => open,
             _ => return Err(Reason::BadOpcodeSequence),
         };
-        let room = match piece.operation {
-            Operation::Write => before.remote.length,
-            _ => MAX_MESSAGE,
-        };
+        let room = if write { before.remote.length } else { MAX_MESSAGE };
         let done = before.done.checked_add(piece.length).ok_or(Reason::RespLocalLengthError)?;
-        let announced = piece.operation == Operation::Write && piece.last;
-        if done > room || room > MAX_MESSAGE || (announced && done != room) {
+        if done > room || room > MAX_MESSAGE || (write && piece.last && done != room) {
             return Err(Reason::RespLocalLengthError);
         }
         Ok(Open { done, ..before })
     }
 
     /// Whether it has taken a receive.
-    pub(super) fn has_receive(&self) -> bool {
-        self.operation == Operation::Send
+    pub(super) const fn has_receive(&self) -> bool {
+        !self.write
     }
 }
 
@@ -77,43 +74,48 @@ pub struct Execution {
     pub extra: Extra,
     /// The receive's completion raises an event.
     pub solicited: bool,
-    /// What was received.
-    pub(super) piece: Piece,
-    /// The message that is open afterwards.
-    pub(super) open: Option<Open>,
+    /// The first PSN, and how many there are.
+    pub(super) psn: Psn,
+    pub(super) psns: u32,
+    /// The peer asked for an acknowledgement.
+    pub(super) ack_request: bool,
 }
 
 impl Execution {
-    /// The execution of a piece of a Send or RDMA Write, from what [`Open::follow`] returned.
-    pub(super) fn of_payload(piece: Piece, after: Open) -> Execution {
+    /// The execution of a piece, of the service's MTU, that begins at byte `offset` of a message
+    /// about `remote`.
+    #[inline(always)]
+    pub(super) fn new(piece: &Piece, mtu: PathMtu, remote: Remote, offset: u32) -> Execution {
         Execution {
             operation: piece.operation,
-            remote: after.remote,
-            offset: after.done.saturating_sub(piece.length),
+            remote,
+            offset,
             length: piece.length,
             first: piece.first,
             last: piece.last,
             extra: if piece.last { piece.extra } else { Extra::None },
             solicited: piece.solicited && piece.last,
-            piece,
-            open: (!piece.last).then_some(after),
+            psn: piece.psn,
+            psns: piece.psns(mtu),
+            ack_request: piece.ack_request,
         }
     }
 
-    /// The execution of an RDMA Read or atomic operation.
-    pub(super) fn of_answer(piece: Piece, remote: Remote) -> Execution {
-        Execution {
-            operation: piece.operation,
-            remote,
-            offset: 0,
-            length: 0,
-            first: true,
-            last: true,
-            extra: Extra::None,
-            solicited: false,
-            piece,
-            open: None,
-        }
+    /// The execution of a piece of a Send or RDMA Write, if it may follow what is `open`.
+    #[inline(always)]
+    pub(super) fn of_payload(open: Option<Open>, piece: &Piece, mtu: PathMtu) -> Result<Execution, Reason> {
+        let after = Open::follow(open, piece, mtu)?;
+        Ok(Execution::new(piece, mtu, after.remote, after.done.saturating_sub(piece.length)))
+    }
+
+    /// The message that is open once this is carried out.
+    #[inline]
+    pub(super) fn open(&self) -> Option<Open> {
+        (!self.last).then_some(Open {
+            write: self.operation == Operation::Write,
+            done: self.offset.saturating_add(self.length),
+            remote: self.remote,
+        })
     }
 
     /// Whether it needs a receive (IBTA vol. 1 section 9.7.5.2.8): the device reports

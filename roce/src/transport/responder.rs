@@ -13,7 +13,7 @@ use crate::{PathMtu, Psn};
 use super::answer::{Answer, Body};
 use super::code::{NO_CREDITS, credit_code};
 use super::message::{Execution, Open, Outcome};
-use super::piece::{MAX_MESSAGE, Operation, Piece, Remote};
+use super::piece::{Extra, MAX_MESSAGE, Operation, Piece, Remote};
 use super::reason::Reason;
 
 /// What to do about a request packet.
@@ -83,6 +83,14 @@ enum Tail {
     Ack,
     /// A refusal with this PSN.
     Nak(Psn, Syndrome),
+}
+
+/// Why a piece is not carried out.
+enum Stop {
+    /// It was; count this reason.
+    Repeated(Reason),
+    /// It breaks the protocol.
+    Refused(Reason),
 }
 
 /// A responder's state.
@@ -162,6 +170,7 @@ impl Responder {
     }
 
     /// Asks once for the packet that is missing (section 9.7.5.2.4).
+    #[cold]
     fn gap(&mut self) -> Verdict {
         if !self.asked {
             self.asked = true;
@@ -176,47 +185,56 @@ impl Responder {
         if self.closed {
             return Verdict::Nothing(Reason::Closed);
         }
-        let mut piece = *piece;
         let distance = piece.psn.distance_from(self.expected);
         if distance > 0 {
             return self.gap();
         }
-        if distance < 0 {
-            let behind = distance.unsigned_abs();
-            if !piece.operation.carries_payload() || piece.packets <= behind {
-                return self.repeat(&piece);
-            }
-            // The first packets are known, the others are not: repeated pieces may be cut in other
-            // places. Such packets are full, since others follow.
-            let known =
-                behind.checked_mul(self.mtu.bytes()).and_then(|known| piece.length.checked_sub(known));
-            let Some(length) = known else { return self.refuse(Reason::BadPacketLength) };
-            piece = Piece {
-                psn: self.expected,
-                packets: piece.packets - behind,
-                length,
-                first: false,
-                remote: None,
-                ..piece
-            };
-        }
-        match self.judge(piece) {
+        let verdict =
+            if distance < 0 { self.behind(piece, distance.unsigned_abs()) } else { self.judge(piece) };
+        match verdict {
             Ok(execution) => Verdict::Execute(execution),
-            Err(reason) => self.refuse(reason),
+            Err(Stop::Repeated(reason)) => Verdict::Nothing(reason),
+            Err(Stop::Refused(reason)) => self.refuse(reason),
         }
     }
 
-    /// Checks the piece that was expected.
-    fn judge(&self, piece: Piece) -> Result<Execution, Reason> {
-        if piece.operation.carries_payload() {
-            if piece.last && piece.operation == Operation::Write {
-                // An RDMA Write invalidates nothing.
-                if let super::Extra::Invalidate(_) = piece.extra {
-                    return Err(Reason::UnsupportedRequest);
-                }
-            }
-            return Ok(Execution::of_payload(piece, Open::follow(self.open, &piece, self.mtu)?));
+    /// Judges a piece that begins so many PSNs before the one expected.
+    #[cold]
+    fn behind(&mut self, piece: &Piece, behind: u32) -> Result<Execution, Stop> {
+        if !piece.operation.carries_payload() || piece.packets <= behind {
+            return Err(Stop::Repeated(self.repeat(piece)));
         }
+        // The first packets are known, the others are not: repeated pieces may be cut in other
+        // places. Such packets are full, since others follow.
+        let known = behind.checked_mul(self.mtu.bytes());
+        let length = known.and_then(|known| piece.length.checked_sub(known));
+        let length = length.ok_or(Stop::Refused(Reason::BadPacketLength))?;
+        self.judge(&Piece {
+            psn: self.expected,
+            packets: piece.packets - behind,
+            length,
+            first: false,
+            remote: None,
+            ..*piece
+        })
+    }
+
+    /// Checks the piece that was expected. It is inlined because an execution is long to copy.
+    #[inline(always)]
+    fn judge(&self, piece: &Piece) -> Result<Execution, Stop> {
+        if piece.operation.carries_payload() {
+            // An RDMA Write invalidates nothing.
+            let write = piece.operation == Operation::Write;
+            if write && piece.last && matches!(piece.extra, Extra::Invalidate(_)) {
+                return Err(Stop::Refused(Reason::UnsupportedRequest));
+            }
+            return Execution::of_payload(self.open, piece, self.mtu).map_err(Stop::Refused);
+        }
+        self.judge_question(piece).map_err(Stop::Refused)
+    }
+
+    /// Checks an RDMA Read or atomic operation.
+    fn judge_question(&self, piece: &Piece) -> Result<Execution, Reason> {
         if self.open.is_some() || !(piece.first && piece.last) {
             return Err(Reason::BadOpcodeSequence);
         }
@@ -236,20 +254,22 @@ impl Responder {
         if full && self.past.front().is_some_and(|oldest| !oldest.answered) {
             return Err(Reason::TooManyReads);
         }
-        Ok(Execution::of_answer(piece, remote))
+        let execution = Execution::new(piece, self.mtu, remote, 0);
+        Ok(Execution { extra: Extra::None, solicited: false, ..execution })
     }
 
-    /// Answers a request that was carried out before (section 9.7.5.1.5).
-    fn repeat(&mut self, piece: &Piece) -> Verdict {
+    /// Answers a request that was carried out before (section 9.7.5.1.5). Returns the reason to
+    /// count.
+    fn repeat(&mut self, piece: &Piece) -> Reason {
         if piece.operation.carries_payload() {
             if self.tail == Tail::Nothing {
                 self.tail = Tail::Ack;
             }
-            return Verdict::Nothing(Reason::DuplicateRequest);
+            return Reason::DuplicateRequest;
         }
         match self.find_past(piece) {
-            Some(()) => Verdict::Nothing(Reason::DuplicateRequest),
-            None => Verdict::Nothing(Reason::ForgottenRequest),
+            Some(()) => Reason::DuplicateRequest,
+            None => Reason::ForgottenRequest,
         }
     }
 
@@ -290,9 +310,8 @@ impl Responder {
 
     /// Takes the outcome of an execution.
     pub fn executed(&mut self, execution: Execution, outcome: Outcome) {
-        let piece = execution.piece;
         // Anything else was overtaken by another execution.
-        if self.closed || piece.psn != self.expected {
+        if self.closed || execution.psn != self.expected {
             return;
         }
         match outcome {
@@ -305,24 +324,24 @@ impl Responder {
         }
     }
 
+    #[inline]
     fn done(&mut self, execution: &Execution, original: u64) {
-        let piece = &execution.piece;
-        self.open = execution.open;
+        self.open = execution.open();
         self.asked = false;
-        self.expected = self.expected.add(piece.psns(self.mtu));
-        if piece.last {
+        self.expected = self.expected.add(execution.psns);
+        if execution.last {
             self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
         }
         // A PSN says nothing about an entry from which the sequence has moved half its circle.
         while self.past.front().is_some_and(|past| !past.psn.is_before(self.expected)) {
             self.forget_oldest();
         }
-        if piece.operation.carries_payload() {
-            let ack = piece.ack_request || self.tail == Tail::Ack;
+        if execution.operation.carries_payload() {
+            let ack = execution.ack_request || self.tail == Tail::Ack;
             self.tail = if ack { Tail::Ack } else { Tail::Nothing };
             return;
         }
-        let (what, end) = match piece.operation {
+        let (what, end) = match execution.operation {
             Operation::Read => (PastKind::Read(execution.remote), execution.remote.length),
             _ => (PastKind::Atomic(original), 0),
         };
@@ -330,7 +349,7 @@ impl Responder {
             self.forget_oldest();
         }
         let due = Some(Due { start: 0, next: 0, end });
-        self.past.push_back(Past { psn: piece.psn, msn: self.msn, what, due, answered: false });
+        self.past.push_back(Past { psn: execution.psn, msn: self.msn, what, due, answered: false });
         // The answer acknowledges all before it.
         self.tail = Tail::Nothing;
     }
@@ -341,6 +360,7 @@ impl Responder {
         }
     }
 
+    #[cold]
     fn refuse(&mut self, reason: Reason) -> Verdict {
         self.closed = true;
         self.tail = Tail::Nak(self.expected, Syndrome::Nak(nak(reason)));

@@ -240,17 +240,17 @@ impl Responder {
         if self.open.is_none() && !piece.first {
             return Err(Reason::IncompleteMessage);
         }
-        Ok(Execution::of_payload(*piece, Open::follow(self.open, piece, self.mtu)?))
+        Execution::of_payload(self.open, piece, self.mtu)
     }
 
     /// Takes the outcome of an execution. What was not carried out ends its message.
     pub fn executed(&mut self, execution: Execution, outcome: Outcome) {
-        if execution.piece.psn != self.expected {
+        if execution.psn != self.expected {
             return;
         }
-        self.expected = self.expected.add(execution.piece.packets);
+        self.expected = self.expected.add(execution.psns);
         match outcome {
-            Outcome::Done(_) => self.open = execution.open,
+            Outcome::Done(_) => self.open = execution.open(),
             Outcome::NotReady(_) | Outcome::Refused(_) => {
                 self.open = None;
                 self.incomplete += 1;

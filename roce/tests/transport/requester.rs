@@ -516,7 +516,9 @@ fn a_request_that_the_device_aborts_fails_after_the_earlier_ones() {
     for ids in [[1, 2], [2, 1]] {
         let mut it = with(&config(), &[(SEND, 1), (SEND, 1), (SEND, 1)]);
         assert_eq!(sent(&mut it), [0, 1, 2]);
-        ids.map(|id| it.abort(id));
+        for id in ids {
+            it.abort(id);
+        }
         it.abort(77);
         assert_eq!(ack(&mut it, 2), Received::Acknowledged);
         assert_eq!(it.poll(), Some(Event::Completed { id: 0 }));

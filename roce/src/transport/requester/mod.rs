@@ -62,6 +62,12 @@ pub struct Limits {
     pub rnr_retry: u8,
 }
 
+impl Limits {
+    fn timeout(&self) -> Option<u64> {
+        (self.timeout.get() != 0).then(|| 4096 << self.timeout.get())
+    }
+}
+
 /// A work request that needs the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
@@ -206,6 +212,8 @@ pub struct Requester {
     window: u32,
     counts_credits: bool,
     limits: Limits,
+    /// The limits' timeout in nanoseconds; `None` is for ever.
+    timeout: Option<u64>,
 
     /// Work requests in the order of posting; the first has the number `first`, at most `depth`.
     slots: VecDeque<Slot>,
@@ -261,6 +269,7 @@ impl Requester {
             window: window.max(1),
             counts_credits: credits,
             limits,
+            timeout: limits.timeout(),
             slots: VecDeque::with_capacity(depth.into()),
             first: 0,
             depth: depth.into(),
@@ -290,6 +299,7 @@ impl Requester {
     /// Changes the limits. A timer that runs keeps its time; retry counts start again.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
+        self.timeout = limits.timeout();
         (self.retries, self.rnr_retries) = (limits.retry_count, limits.rnr_retry);
         self.reads.reserve(usize::from(limits.max_rd_atomic).saturating_sub(self.reads.len()));
     }
@@ -321,6 +331,7 @@ impl Requester {
         self.push(id, fence, 0, Work::Local { done: false })
     }
 
+    #[inline]
     fn push(&mut self, id: u32, fence: bool, packets: u32, work: Work) -> Result<(), PostError> {
         if self.closed || self.fault.is_some() {
             return Err(PostError::Closed);
@@ -396,6 +407,7 @@ impl Requester {
         self.pop()
     }
 
+    #[inline]
     fn pop(&mut self) -> Option<u32> {
         let slot = self.slots.pop_front()?;
         self.first += 1;
@@ -428,6 +440,7 @@ impl Requester {
     }
 
     /// Whether nothing but a failure is to come.
+    #[inline]
     fn is_failing(&self) -> bool {
         self.closed || self.fault.is_some_and(|fault| fault.seq <= self.first + self.settled as u64)
     }
@@ -438,11 +451,13 @@ impl Requester {
     }
 
     /// How many PSNs were sent and are not acknowledged.
+    #[inline]
     const fn in_flight(&self) -> u32 {
         self.frontier.offset_from(self.una)
     }
 
     /// Counts the work requests that are complete.
+    #[inline]
     fn settle(&mut self) {
         while let Some(slot) = self.slots.get(self.settled) {
             if self.fault.is_some_and(|fault| fault.seq == self.first + self.settled as u64) {

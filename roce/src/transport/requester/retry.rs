@@ -38,9 +38,9 @@ impl Requester {
     }
 
     /// The deadline of an acknowledgement that is awaited from now on.
+    #[inline]
     pub(super) fn ack_deadline(&self, now: Instant) -> Option<Instant> {
-        let code = self.limits.timeout;
-        (code.get() != 0).then(|| now + code.duration())
+        self.timeout.map(|timeout| Instant::from_nanos(now.as_nanos().saturating_add(timeout)))
     }
 
     /// Starts again with the oldest PSN that is not acknowledged, or fails if that was done too
@@ -55,6 +55,7 @@ impl Requester {
         }
     }
 
+    #[cold]
     fn rewind(&mut self) {
         self.next = self.una;
         self.cursor = self.settled;
@@ -96,6 +97,7 @@ impl Requester {
     }
 
     /// So many PSNs were acknowledged.
+    #[inline]
     pub(super) fn advance(&mut self, psns: u32, now: Instant) {
         self.una = self.una.add(psns);
         (self.retries, self.rnr_retries) = (self.limits.retry_count, self.limits.rnr_retry);

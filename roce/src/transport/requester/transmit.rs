@@ -30,7 +30,10 @@ impl Requester {
     /// What to send next, if anything may be sent now. A piece has at most `max_packets` packets, 1
     /// for a link.
     pub fn transmit(&mut self, now: Instant, max_packets: u32) -> Option<Transmit> {
-        if self.closed || self.pause.is_some_and(|until| now < until) {
+        if self.cursor >= self.slots.len() || self.closed {
+            return None;
+        }
+        if self.pause.is_some_and(|until| now < until) {
             return None;
         }
         self.pause = None;
@@ -75,6 +78,7 @@ impl Requester {
 
     /// The next piece of a Send or RDMA Write, and its offset in the message; `None` if it may not
     /// be sent yet.
+    #[inline]
     fn payload(&mut self, slot: &Slot, message: &Message, max_packets: u32) -> Option<(Piece, u32)> {
         let psn = self.next;
         let left = slot.end().offset_from(psn);
@@ -103,6 +107,7 @@ impl Requester {
 
     /// Whether the responder shall acknowledge packets in the middle of a message: a few times in a
     /// window, and whenever nothing more can be sent without an acknowledgement.
+    #[inline]
     fn needs_ack(&self, psn: Psn, done: u32, count: u32) -> bool {
         let every = (self.window / 4).max(1);
         let full = self.next == self.frontier && self.unacknowledged() >= self.window;
@@ -111,12 +116,14 @@ impl Requester {
     }
 
     /// How many packets were sent that need an acknowledgement and have none.
+    #[inline]
     fn unacknowledged(&self) -> u32 {
         self.in_flight().saturating_sub(self.read_psns)
     }
 
     /// Of `count` packets, how many there are credits for, and whether it is one without a credit
     /// (section 9.7.7.2): the responder may have got a receive meanwhile, and its answer says so.
+    #[inline]
     fn credited(&self, slot: &Slot, message: &Message, left: u32, count: u32) -> (u32, bool) {
         let covered = self.lsn.is_none_or(|lsn| !Psn::new(lsn).is_before(Psn::new(slot.ssn)));
         // An RDMA Write takes a receive with its last packet, and only for immediate data.
@@ -170,6 +177,7 @@ impl Requester {
 impl Message {
     /// The piece of a Send or RDMA Write that begins with packet `done` of the message, and its
     /// offset in the message. Its last packet asks for an acknowledgement.
+    #[inline]
     pub(in crate::transport) fn piece(
         &self,
         mtu: PathMtu,
