@@ -74,7 +74,7 @@ pub enum Dropped {
     Malformed,
     /// It is something else than RoCEv2, ARP, neighbour discovery and echo.
     NotRoce,
-    /// Too many of its kind came in a short time.
+    /// Too many of its kind came from a group of senders in a short time, or too many wait.
     Flood,
 }
 
@@ -254,7 +254,7 @@ impl Port {
             ArpOperation::Request if ours => {
                 let waited = !probes && self.reaches(gid) && self.neighbours.asked_by(gid, mac, now);
                 let frame = messages::arp_answer(self.mac, target, (mac, asker));
-                let answered = self.answer(frame, now);
+                let answered = self.answer(gid, frame, now);
                 if waited { Ok(Input::Resolved(gid)) } else { answered }
             }
             ArpOperation::Reply if ours => {
@@ -298,7 +298,7 @@ impl Port {
             Ok(Icmpv4Repr::EchoRequest { ident, seq_no, data }) => {
                 let reply = Icmpv4Repr::EchoReply { ident, seq_no, data };
                 let frame = messages::echo_v4(self.mac, ip.dst, (ethernet.src, ip.src), &reply);
-                self.echo(frame, now)
+                self.echo(Gid::from_ipv4(ip.src), frame, now)
             }
             _ => Err(Dropped::Malformed),
         }
@@ -332,7 +332,7 @@ impl Port {
                 self.check_source(ip.src)?;
                 let reply = Icmpv6Repr::EchoReply { ident, seq_no, data };
                 let frame = messages::echo_v6(self.mac, dst, (ethernet.src, src), &reply);
-                self.echo(frame, now)
+                self.echo(ip.src, frame, now)
             }
             Ok(Icmpv6Repr::Ndisc(NdiscRepr::NeighborSolicit { target_addr, lladdr })) => {
                 self.solicited(ethernet, (src, dst), target_addr, lladdr, now)
@@ -372,7 +372,7 @@ impl Port {
             waited = lladdr.is_some() && self.reaches(gid) && self.neighbours.asked_by(gid, mac, now);
         }
         let frame = messages::advert_answer(self.mac, target, (mac, src));
-        let answered = self.answer(frame, now);
+        let answered = self.answer(gid, frame, now);
         if waited { Ok(Input::Resolved(gid)) } else { answered }
     }
 

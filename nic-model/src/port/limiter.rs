@@ -1,6 +1,7 @@
 //! How often something is done at most.
 
 use platform::Instant;
+use roce::Gid;
 
 /// Lets something happen so often a second, and more often for a short while.
 #[derive(Debug)]
@@ -34,9 +35,42 @@ impl Limiter {
     }
 }
 
+/// Groups of peers.
+const GROUPS: usize = 64;
+
+/// Limits what is done for peers, for groups of them: a peer that asks too often takes it only from
+/// the peers of its group.
+#[derive(Debug)]
+pub(super) struct Shares([Limiter; GROUPS]);
+
+impl Shares {
+    /// Each group may have something done so often a second.
+    pub fn new(per_second: u32, burst: u32) -> Shares {
+        Shares(core::array::from_fn(|_| Limiter::new(per_second, burst)))
+    }
+
+    /// Whether it may be done now for this peer.
+    pub fn take(&mut self, peer: Gid, now: Instant) -> bool {
+        // Neighbours differ in their last bytes.
+        let group = peer.0.iter().fold(0, |hash: u8, byte| hash.wrapping_mul(31).wrapping_add(*byte));
+        self.0[usize::from(group) % GROUPS].take(now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peer_takes_nothing_from_the_others() {
+        let mut shares = Shares::new(100, 16);
+        let peer = |n: u8| Gid::from_ipv4([10, 0, 0, n].into());
+        assert_eq!((0..100).filter(|_| shares.take(peer(1), Instant::ZERO)).count(), 16);
+        for n in 2..=64 {
+            assert_eq!((0..100).filter(|_| shares.take(peer(n), Instant::ZERO)).count(), 16, "{n}");
+        }
+        assert!(!shares.take(peer(65), Instant::ZERO));
+    }
 
     #[test]
     fn a_burst_and_then_the_rate() {

@@ -36,7 +36,7 @@ use roce::{Gid, PathMtu};
 use addresses::{Addresses, Route};
 pub use config::{Config, ConfigError, MAX_ADDRESSES, MAX_MTU, MIN_MTU, mac_of, path_mtu};
 pub use input::{Arrival, Counters, Dropped, Input};
-use limiter::Limiter;
+use limiter::{Limiter, Shares};
 use messages::Frame;
 use neighbours::{Ask, Neighbours, Target};
 
@@ -82,8 +82,8 @@ pub struct Port {
     neighbours: Neighbours,
     /// Questions to neighbours, answers to theirs, and echo replies.
     questions: Limiter,
-    answers: Limiter,
-    echoes: Limiter,
+    answers: Shares,
+    echoes: Shares,
     outbox: VecDeque<(Kind, Box<[u8]>)>,
     counters: Counters,
 }
@@ -105,8 +105,8 @@ impl Port {
             addresses: Addresses::new(config),
             neighbours: Neighbours::new(),
             questions: Limiter::new(1000, 64),
-            answers: Limiter::new(1000, 64),
-            echoes: Limiter::new(1000, 64),
+            answers: Shares::new(100, 16),
+            echoes: Shares::new(100, 16),
             outbox: VecDeque::new(),
             counters: Counters::default(),
         })
@@ -291,18 +291,18 @@ impl Port {
         true
     }
 
-    /// Answers a neighbour's question, if not too many came.
-    fn answer(&mut self, frame: Frame, now: Instant) -> Result<Input<'static>, Dropped> {
-        if !self.answers.take(now) || !self.post(Kind::Neighbour, frame) {
+    /// Answers a neighbour's question, unless its group has asked too often.
+    fn answer(&mut self, to: Gid, frame: Frame, now: Instant) -> Result<Input<'static>, Dropped> {
+        if !self.answers.take(to, now) || !self.post(Kind::Neighbour, frame) {
             return Err(Dropped::Flood);
         }
         self.counters.answers += 1;
         Ok(Input::Consumed)
     }
 
-    /// Answers an echo request, if not too many came.
-    fn echo(&mut self, frame: Frame, now: Instant) -> Result<Input<'static>, Dropped> {
-        if !self.echoes.take(now) || !self.post(Kind::Echo, frame) {
+    /// Answers an echo request, unless the sender's group has sent too many.
+    fn echo(&mut self, to: Gid, frame: Frame, now: Instant) -> Result<Input<'static>, Dropped> {
+        if !self.echoes.take(to, now) || !self.post(Kind::Echo, frame) {
             return Err(Dropped::Flood);
         }
         self.counters.echoes += 1;
