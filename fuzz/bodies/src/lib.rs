@@ -13,6 +13,7 @@ mod input;
 mod liar;
 mod port;
 mod race;
+mod transport;
 mod wire;
 mod work;
 
@@ -22,7 +23,7 @@ pub use input::Input;
 pub type Body = fn(&[u8]);
 
 /// All targets, by the names of their files in `fuzz/fuzz_targets`.
-pub const TARGETS: [(&str, Body); 8] = [
+pub const TARGETS: [(&str, Body); 9] = [
     ("admin", admin::run),
     ("work", work::run),
     ("api", api::run),
@@ -31,6 +32,7 @@ pub const TARGETS: [(&str, Body); 8] = [
     ("cm", cm::run),
     ("wire", wire::run),
     ("port", port::run),
+    ("transport", transport::run),
 ];
 
 /// The target of that name.

@@ -69,6 +69,7 @@ fn messages_are_complete_when_they_are_sent() {
     let Some(Transmit::Piece { id: 0, offset: 256, piece }) = it.transmit(1) else { panic!() };
     assert_eq!((piece.last, piece.length, piece.ack_request), (true, 44, false));
     assert_eq!((it.poll(), it.poll()), (Some(Event::Completed { id: 0 }), None));
+    assert_eq!(it.len(), 2);
     assert_eq!(it.transmit(1), Some(Transmit::Local { id: 1 }));
     // It fails, and with it the rest.
     it.abort(1);
@@ -76,6 +77,21 @@ fn messages_are_complete_when_they_are_sent() {
     assert_eq!(it.poll(), Some(Event::Failed { id: 1, status: Status::Aborted }));
     assert_eq!((it.poll(), it.len(), it.flush(), it.flush()), (None, 1, Some(2), None));
     assert_eq!(it.post(message(3, SEND, 1)), Err(PostError::Closed));
+    assert_eq!((it.len(), it.is_empty()), (0, true));
+}
+
+#[test]
+fn local_requests_are_carried_out_in_their_places() {
+    let mut it = Requester::new(start(), MTU, 8);
+    it.post_local(0).unwrap();
+    it.post_local(1).unwrap();
+    it.post(message(2, SEND, 1)).unwrap();
+    assert_eq!(it.transmit(1), Some(Transmit::Local { id: 0 }));
+    assert_eq!(it.transmit(1), Some(Transmit::Local { id: 1 }));
+    assert!(matches!(it.transmit(1), Some(Transmit::Piece { id: 2, .. })));
+    let completed: Vec<_> = std::iter::from_fn(|| it.poll()).collect();
+    assert_eq!(completed, [0, 1, 2].map(|id| Event::Completed { id }));
+    assert_eq!((it.transmit(1), it.is_empty()), (None, true));
 }
 
 #[test]
