@@ -74,7 +74,8 @@ pub trait Link {
     /// [`Link::poll_fd`] is ready and at the [`Link::deadline`].
     fn flush(&mut self, now: Instant);
 
-    /// Whether there is a peer.
+    /// Whether there is a peer. When a peer is replaced by another, the link is down after the
+    /// [`Link::receive`] that returned `None`, until the next one.
     fn up(&self) -> bool;
 
     /// What the owner polls before it sleeps, if there is something: it is ready when the link has

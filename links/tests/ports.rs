@@ -188,11 +188,19 @@ fn a_stream_that_is_cut_and_joined_again_goes_on_with_the_successor() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("link");
     let mut a = Node::new(&config(1), Stream::listen(&path).unwrap());
-    // The successor has the address of its predecessor, and another MAC.
-    for guid in [0x0266_65ff_fe72_0002, 0x0266_65ff_fe72_0099] {
+    // The successor has the address of its predecessor, and another MAC. It waits already when the
+    // predecessor leaves.
+    let mut predecessor = None;
+    for guid in [0x0266_65ff_fe72_0002, 0x0266_65ff_fe72_0099, 0x0266_65ff_fe72_0003] {
         let successor = Config::new(guid, 1500, &config(2).addresses);
         let mut b = Node::new(&successor, Stream::connect(&path).unwrap());
-        assert!(!a.port.up());
+        b.turn(at(0));
+        drop(predecessor.take());
+        a.turn(at(0));
+        a.turn(at(0));
+        if guid != 0x0266_65ff_fe72_0002 {
+            assert!(!a.port.up(), "the port sees that its peer has left");
+        }
         for _ in 0..4 {
             a.turn(at(0));
             b.turn(at(0));
@@ -201,10 +209,7 @@ fn a_stream_that_is_cut_and_joined_again_goes_on_with_the_successor() {
         a.arrived.clear();
         exchange(&mut a, &mut b, &[1, 2], 50);
         assert!(a.arrived.len() > 40 && b.arrived.len() > 40);
-        drop(b);
-        for _ in 0..4 {
-            a.turn(at(1_000_000));
-        }
+        predecessor = Some(b);
     }
 }
 

@@ -38,6 +38,11 @@ fn framed(frame: &[u8]) -> Vec<u8> {
     [&(frame.len() as u32).to_be_bytes(), frame].concat()
 }
 
+/// Takes the peer that has connected, or connects.
+fn attach(link: &mut impl Link) {
+    assert_eq!(link.receive(&mut [], at(0)), None);
+}
+
 fn frame(link: &mut impl Link) -> Option<Vec<u8>> {
     let mut into = vec![0; MAX_FRAME];
     let len = link.receive(&mut into, at(0))?;
@@ -83,9 +88,9 @@ fn frames_cross_between_both_sides_in_order_and_whole() {
     let mut a = folder.listen();
     let mut b = Stream::connect(&folder.path()).unwrap();
     assert!(!b.up());
-    b.flush(at(0));
+    attach(&mut b);
     assert!(b.up() && is_ready(&a));
-    a.flush(at(0));
+    attach(&mut a);
     assert!(a.up() && b.has_room());
     for n in 0..200_usize {
         let sent = vec![n as u8; 14 + n * 7];
@@ -107,7 +112,7 @@ fn many_frames_before_a_flush_go_out_by_themselves() {
     let folder = Folder::new();
     let mut link = folder.listen();
     let mut peer = UnixStream::connect(folder.path()).unwrap();
-    link.flush(at(0));
+    attach(&mut link);
     for _ in 0..100 {
         link.send(&[3; 1500], at(0));
     }
@@ -141,6 +146,9 @@ fn a_successor_is_served_after_its_predecessor_has_left() {
     first.write_all(&framed(&[3; 20])).unwrap();
     drop(first);
     assert_eq!(expect_frame(&mut link), [3; 20], "what came before the end is delivered");
+    assert_eq!(frame(&mut link), None);
+    link.flush(at(0));
+    assert!(!link.up(), "the owner sees that the peer is another");
     assert_eq!(expect_frame(&mut link), [2; 20]);
     assert!(link.up());
     link.send(&[4; 20], at(0));
@@ -175,7 +183,7 @@ fn half_of_a_frame_that_the_predecessor_did_not_take_is_not_sent_to_the_successo
     let folder = Folder::new();
     let mut link = folder.listen();
     let peer = UnixStream::connect(folder.path()).unwrap();
-    link.flush(at(0));
+    attach(&mut link);
     // More than the socket takes.
     for _ in 0..12 {
         link.send(&[7; 60_000], at(0));
@@ -187,7 +195,7 @@ fn half_of_a_frame_that_the_predecessor_did_not_take_is_not_sent_to_the_successo
     let lost = link.counters().dropped(Dropped::PeerLeft);
     assert!((1..12).contains(&lost), "{lost}");
     let mut peer = UnixStream::connect(folder.path()).unwrap();
-    link.flush(at(0));
+    attach(&mut link);
     link.send(&[8; 20], at(0));
     link.flush(at(0));
     let mut got = [0; 24];
@@ -246,7 +254,7 @@ fn a_peer_that_stalls_costs_bounded_memory_and_is_served_when_it_goes_on() {
     let folder = Folder::new();
     let mut link = folder.listen();
     let mut peer = UnixStream::connect(folder.path()).unwrap();
-    link.flush(at(0));
+    attach(&mut link);
     const FRAMES: u64 = 3000;
     let mut room = 0;
     for n in 0..FRAMES {
@@ -288,7 +296,7 @@ fn a_full_queue_makes_the_owner_wait_until_the_peer_takes_more() {
     let folder = Folder::new();
     let mut link = folder.listen();
     let mut peer = UnixStream::connect(folder.path()).unwrap();
-    link.flush(at(0));
+    attach(&mut link);
     while link.has_room() {
         link.send(&[7; 1514], at(0));
     }
@@ -362,7 +370,7 @@ fn the_connecting_side_tries_again_later_and_later_and_soon_after_success() {
     let mut waits = Vec::new();
     let mut now = at(0);
     for _ in 0..10 {
-        link.flush(now);
+        assert_eq!(link.receive(&mut [], now), None);
         let next = link.deadline().unwrap();
         waits.push((next - now).as_millis());
         assert!(link.poll_fd().is_none());
@@ -371,8 +379,10 @@ fn the_connecting_side_tries_again_later_and_later_and_soon_after_success() {
     assert_eq!(waits, [10, 20, 40, 80, 160, 320, 640, 1000, 1000, 1000]);
     let mut listener = folder.listen();
     link.flush(now);
+    assert!(!link.up(), "a flush takes no peer");
+    assert_eq!(link.receive(&mut [], now), None);
     assert!(link.up() && link.deadline().is_none());
-    listener.flush(now);
+    attach(&mut listener);
     listener.send(&[1; 20], now);
     listener.flush(now);
     assert_eq!(expect_frame(&mut link), [1; 20]);
@@ -381,11 +391,11 @@ fn the_connecting_side_tries_again_later_and_later_and_soon_after_success() {
     assert!(!link.up());
     assert_eq!((link.deadline().unwrap() - now).as_millis(), 10);
     let mut listener = folder.listen();
-    link.flush(now);
+    assert_eq!(link.receive(&mut [], now), None);
     assert!(!link.up(), "it is not time yet");
     now = link.deadline().unwrap();
     link.send(&[2; 20], now);
-    link.flush(now);
+    assert_eq!(link.receive(&mut [], now), None);
     link.send(&[3; 20], now);
     link.flush(now);
     assert_eq!(expect_frame(&mut listener), [3; 20]);
@@ -397,7 +407,7 @@ fn a_peer_that_takes_nothing_any_more_is_still_heard() {
     let folder = Folder::new();
     let mut link = folder.listen();
     let mut peer = UnixStream::connect(folder.path()).unwrap();
-    link.flush(at(0));
+    attach(&mut link);
     peer.write_all(&framed(&[1; 20])).unwrap();
     peer.shutdown(std::net::Shutdown::Read).unwrap();
     link.send(&[2; 20], at(0));

@@ -177,8 +177,8 @@ impl Link for Stream {
         None
     }
 
-    fn flush(&mut self, now: Instant) {
-        self.attach(now);
+    /// Takes no peer: after one has left, the link is down until the next [`Link::receive`].
+    fn flush(&mut self, _now: Instant) {
         self.write();
     }
 
