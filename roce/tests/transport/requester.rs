@@ -302,9 +302,10 @@ fn a_receiver_that_is_not_ready_is_asked_again_after_its_time() {
         // The same report again changes nothing.
         assert_eq!(rnr(&mut it, now), Received::Dropped(Reason::DuplicateAnswer));
         assert_eq!(it.timer(), Some(now + rnr_delay(7)));
-        assert_eq!(it.transmit(now, 1), None);
+        let almost = now + (rnr_delay(7) - Duration::from_nanos(1));
+        assert_eq!((it.expired(almost), it.transmit(almost, 1)), (None, None));
         now = now + rnr_delay(7);
-        assert_eq!(it.expired(now), None);
+        assert_eq!((it.expired(now), it.timer()), (None, None));
         let again = std::iter::from_fn(|| it.transmit(now, 1)).count();
         assert_eq!(again, 4);
         assert_eq!(it.timer(), Some(now + TIMEOUT));

@@ -460,9 +460,6 @@ impl Requester {
     #[inline]
     fn settle(&mut self) {
         while let Some(slot) = self.slots.get(self.settled) {
-            if self.fault.is_some_and(|fault| fault.seq == self.first + self.settled as u64) {
-                return;
-            }
             let complete = match slot.work {
                 Work::Local { done } => done,
                 Work::Message(_) => !self.una.is_before(slot.end()),
