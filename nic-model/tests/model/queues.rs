@@ -364,6 +364,31 @@ fn datagrams_arrive_with_their_header_in_front() {
     }
 }
 
+/// Bit 31 of an address's queue key asks for the sender's own one, so only the key that arrives
+/// shows which one the general services queue pair has.
+#[test]
+fn the_general_services_queue_pair_has_its_well_known_key() {
+    for reset in [false, true] {
+        let mut rig = Rig::new(2);
+        let mut b = rig.datagram_qp(1, 1, 0x1234);
+        if reset {
+            for state in [QpState::Reset, QpState::Init, QpState::Rtr] {
+                rig.set_state(&b, state).unwrap();
+            }
+        }
+        for (slot, qkey, arrives) in [(7, 0x8001_0000, true), (8, 0x8001_0001, false), (9, 0, false)] {
+            let mut a = rig.datagram_qp(0, slot, qkey);
+            let (from, _) = rig.region(0, 64);
+            let (to, _) = rig.region(1, 64);
+            rig.post_receive(&mut b, 1, &[segment(to, 0, 64)]);
+            let av = datagram(&rig, &b, 1 << 31);
+            send_datagram(&mut rig, &mut a, av, wqe::Opcode::Send, &[segment(from, 0, 8)]);
+            assert_eq!(status(&rig.sent(&mut a)), cqe::Status::Success);
+            assert_eq!(rig.poll_cq(&mut b.receive_cq).is_some(), arrives, "{qkey:#x}");
+        }
+    }
+}
+
 #[test]
 fn datagrams_without_a_receiver_are_dropped() {
     let mut rig = Rig::new(2);

@@ -1,8 +1,10 @@
 //! Windows: bind, what they grant, whose they are.
 
+use core::mem::offset_of;
+
 use nic_abi::admin::{DestroyQp, Opcode, QpInfo, QpState, Status as Admin};
 use nic_abi::cqe::Status;
-use nic_abi::wqe::{self, Header, LinkFlags};
+use nic_abi::wqe::{self, BindArgs, Header, LinkFlags, Wqe};
 use nic_model::testing::{ALL_RIGHTS, Qp, QpSpec, REMOTE, Rig, header, rdma, segment, status};
 use zerocopy::FromBytes;
 
@@ -125,29 +127,40 @@ fn a_bind_that_is_wrong_fails() {
         (relative, no_bind, read_only, write_only)
     };
     let (read, write) = (LinkFlags::REMOTE_READ, LinkFlags::REMOTE_WRITE);
-    for case in 0..13 {
+    let (key, region_key, length) =
+        (offset_of!(Header, immediate), offset_of!(Header, remote_key), offset_of!(Header, length));
+    let base = offset_of!(Header, remote_addr);
+    let args = offset_of!(Wqe, args);
+    let flags_at = args + offset_of!(BindArgs, flags);
+    let remote_at = args + offset_of!(BindArgs, remote);
+    let reserved = args + offset_of!(BindArgs, reserved);
+    for case in 0..14 {
         let (mut rig, _a, mut b, region, _) = windows();
         let (relative, no_bind, read_only, write_only) = setup(&mut rig);
         let narrow = window(&mut rig, 1, 2);
-        let (head, flags, expected) = match case {
-            0 => (bind(narrow, relative, 0, 64), read, Status::MemoryManagement),
-            1 => (bind(narrow, region, 0x5000, 0), read, Status::MemoryManagement),
-            2 => (bind(narrow, no_bind, 0x5000, 64), read, Status::WindowBind),
-            3 => (bind(narrow, read_only, 0x5000, 64), write, Status::WindowBind),
-            4 => (bind(narrow, write_only, 0x5000, 64), read, Status::WindowBind),
-            5 => (bind(narrow, region, 0x4fff, 64), read, Status::WindowBind),
-            6 => (bind(narrow, region, 0x5fff, 64), read, Status::WindowBind),
-            7 => (bind(narrow, region, 0x5000, u64::MAX), read, Status::WindowBind),
-            8 => (bind(narrow, region ^ 1 << 16, 0x5000, 64), read, Status::WindowBind),
-            9 => (bind(narrow ^ 1 << 16, region, 0x5000, 64), read, Status::WindowBind),
+        let (head, flags, expected, field) = match case {
+            0 => (bind(narrow, relative, 0, 64), read, Status::MemoryManagement, region_key),
+            1 => (bind(narrow, region, 0x5000, 0), read, Status::MemoryManagement, length),
+            2 => (bind(narrow, no_bind, 0x5000, 64), read, Status::WindowBind, flags_at),
+            3 => (bind(narrow, read_only, 0x5000, 64), write, Status::WindowBind, flags_at),
+            4 => (bind(narrow, write_only, 0x5000, 64), read, Status::WindowBind, flags_at),
+            5 => (bind(narrow, region, 0x4fff, 64), read, Status::WindowBind, base),
+            6 => (bind(narrow, region, 0x5fff, 64), read, Status::WindowBind, base),
+            7 => (bind(narrow, region, 0x5000, u64::MAX), read, Status::WindowBind, base),
+            8 => (bind(narrow, region ^ 1 << 16, 0x5000, 64), read, Status::WindowBind, region_key),
+            9 => (bind(narrow ^ 1 << 16, region, 0x5000, 64), read, Status::WindowBind, key),
             // A remote key of another slot.
-            11 => (bind(narrow, region, 0x5000, 64), read, Status::WindowBind),
-            10 => (bind(region, region, 0x5000, 64), read, Status::WindowBind),
-            _ => (bind(narrow, region, 0x5000, 64), LinkFlags::PAGES, Status::LocalQpOperation),
+            11 => (bind(narrow, region, 0x5000, 64), read, Status::WindowBind, remote_at),
+            10 => (bind(region, region, 0x5000, 64), read, Status::WindowBind, key),
+            12 => (bind(narrow, region, 0x5000, 64), read, Status::LocalQpOperation, reserved),
+            _ => (bind(narrow, region, 0x5000, 64), LinkFlags::PAGES, Status::LocalQpOperation, flags_at),
         };
-        let key = if case == 11 { region } else { narrow };
-        rig.post_args(&mut b, head, bind_args(key, flags));
-        assert_eq!(status(&rig.sent(&mut b)), expected, "case {case}");
+        let remote = if case == 11 { region } else { narrow };
+        let mut words = bind_args(remote, flags);
+        words[3] |= u64::from(case == 12) << 63;
+        rig.post_args(&mut b, head, words);
+        let sent = rig.sent(&mut b);
+        assert_eq!((status(&sent), sent.source_or_field), (expected, field as u32), "case {case}");
         assert_eq!(query(&mut rig, 1, narrow).linked, 0);
     }
 }
