@@ -401,6 +401,14 @@ fn an_rdma_read_starts_again_in_mid_range() {
     }
     nothing(&mut it, add(1), Reason::ForgottenRequest);
     assert_eq!(reads(&mut it), []);
+    // Nothing is behind the last packet, not even no bytes.
+    let mut it = responder();
+    carried_out(&mut it, read(0, Remote { length: 512, ..READ }));
+    carried_out(&mut it, send(2));
+    while it.respond(1, None).is_some() {}
+    nothing(&mut it, read(2, from(2, 0)), Reason::ForgottenRequest);
+    nothing(&mut it, read(1, from(1, 256)), Reason::DuplicateRequest);
+    assert_eq!(reads(&mut it), [(1, true, true, 0x1100, 256)]);
 }
 
 #[test]
