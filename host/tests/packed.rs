@@ -89,7 +89,11 @@ fn pieces_of_equal_length_fill_a_page() {
         aligned.bus().is_multiple_of(128) && scene.lent() == 64,
         "not packed: an alignment beyond a line"
     );
+    let packed = scene.buffer(64).expect("room");
+    assert_eq!(scene.lent(), PAGE + 64);
     drop(aligned);
+    assert_eq!(scene.lent(), PAGE, "it is released to the platform below");
+    drop(packed);
     assert_eq!(scene.lent(), 0);
 }
 

@@ -9,6 +9,9 @@
 //! driver has a `Packed` of its own. A piece that must never be released, because a dead device may
 //! still write to it, keeps its page, but not the other pieces of the page.
 //!
+//! There is a map of pages for each length of pieces. So the cost of a release does not depend on
+//! how many pieces of other lengths there are.
+//!
 //! Locks: `pages` (spins, leaf).
 #![expect(unsafe_code, reason = "the trait is unsafe to implement")]
 
@@ -39,21 +42,24 @@ struct Page {
     memory: DmaBuffer,
     /// A bit for each free piece.
     free: u64,
-    /// How many pieces it was cut into.
-    pieces: usize,
-    /// The pages before and after it in the list of pages with free pieces of its size.
+    /// The pages before and after it in the list of its class's pages with free pieces.
     before: Option<u64>,
     after: Option<u64>,
 }
 
-struct Pages {
+/// The pages that are cut into the same number of pieces.
+struct Class {
     /// By bus address.
-    all: BTreeMap<u64, Page>,
-    /// By the number of pieces: the first page with a free piece.
-    with_room: [Option<u64>; MOST + 1],
+    pages: BTreeMap<u64, Page>,
+    /// The first page with a free piece.
+    with_room: Option<u64>,
 }
 
-/// The length of the pieces of a page that is cut into so many.
+/// By the number of pieces.
+struct Pages([Class; MOST + 1]);
+
+/// The length of the pieces of a page that is cut into so many. A page has no room for one more
+/// piece of that length, so the length says the number, too.
 const fn piece_len(pieces: usize) -> usize {
     (PAGE / pieces) & !(LINE - 1)
 }
@@ -65,9 +71,8 @@ impl Page {
     }
 
     /// Takes the lowest free piece.
-    fn take(&mut self) -> Option<RawDma> {
-        let piece = self.free.trailing_zeros() as usize;
-        let (at, len) = (piece * piece_len(self.pieces), piece_len(self.pieces));
+    fn take(&mut self, len: usize) -> Option<RawDma> {
+        let at = self.free.trailing_zeros() as usize * len;
         let slice = self.memory.slice().get(at, len).ok()?;
         let virt = NonNull::new(slice.as_ptr())?;
         self.free &= self.free - 1;
@@ -76,12 +81,12 @@ impl Page {
     }
 }
 
-impl Pages {
-    /// Takes a piece of a page that is cut into so many.
-    fn take(&mut self, pieces: usize) -> Option<RawDma> {
-        let first = self.with_room[pieces]?;
-        let page = self.all.get_mut(&first)?;
-        let piece = page.take();
+impl Class {
+    /// Takes a piece of this length.
+    fn take(&mut self, len: usize) -> Option<RawDma> {
+        let first = self.with_room?;
+        let page = self.pages.get_mut(&first)?;
+        let piece = page.take(len);
         if page.free == 0 {
             self.unlink(first);
         }
@@ -90,47 +95,62 @@ impl Pages {
 
     fn add(&mut self, memory: DmaBuffer, pieces: usize) {
         let bus = memory.bus();
-        let page = Page { memory, free: Page::all_free(pieces), pieces, before: None, after: None };
-        self.all.insert(bus, page);
+        let page = Page { memory, free: Page::all_free(pieces), before: None, after: None };
+        self.pages.insert(bus, page);
         self.link(bus);
     }
 
     fn link(&mut self, bus: u64) {
-        let Some(page) = self.all.get_mut(&bus) else { return };
-        let first = self.with_room[page.pieces].replace(bus);
+        let Some(page) = self.pages.get_mut(&bus) else { return };
+        let first = self.with_room.replace(bus);
         (page.before, page.after) = (None, first);
-        if let Some(next) = first.and_then(|next| self.all.get_mut(&next)) {
+        if let Some(next) = first.and_then(|next| self.pages.get_mut(&next)) {
             next.before = Some(bus);
         }
     }
 
     fn unlink(&mut self, bus: u64) {
-        let Some(&Page { before, after, pieces, .. }) = self.all.get(&bus) else { return };
-        match before.and_then(|before| self.all.get_mut(&before)) {
+        let Some(&Page { before, after, .. }) = self.pages.get(&bus) else { return };
+        match before.and_then(|before| self.pages.get_mut(&before)) {
             Some(before) => before.after = after,
-            None => self.with_room[pieces] = after,
+            None => self.with_room = after,
         }
-        if let Some(after) = after.and_then(|after| self.all.get_mut(&after)) {
+        if let Some(after) = after.and_then(|after| self.pages.get_mut(&after)) {
             after.before = before;
+        }
+    }
+}
+
+impl Pages {
+    /// Takes a piece of a page that is cut into so many.
+    fn take(&mut self, pieces: usize) -> Option<RawDma> {
+        self.0.get_mut(pieces)?.take(piece_len(pieces))
+    }
+
+    fn add(&mut self, memory: DmaBuffer, pieces: usize) {
+        if let Some(class) = self.0.get_mut(pieces) {
+            class.add(memory, pieces);
         }
     }
 
     /// Releases a piece. The memory to which it belongs if that is no page of these; a page with it
     /// as soon as all its pieces are free.
     fn give(&mut self, piece: RawDma) -> Given {
+        let pieces = PAGE.checked_div(piece.len).unwrap_or(0);
+        let Some(class) = self.0.get_mut(pieces) else { return Given::Foreign(piece) };
         // Pages are aligned to their length.
         let bus = piece.bus & !(PAGE as u64 - 1);
-        let Some(page) = self.all.get_mut(&bus) else { return Given::Foreign(piece) };
+        let Some(page) = class.pages.get_mut(&bus) else { return Given::Foreign(piece) };
         let was_full = page.free == 0;
-        page.free |= 1 << ((piece.bus - bus) as usize / piece_len(page.pieces));
-        if page.free == Page::all_free(page.pieces) {
+        page.free |= 1 << ((piece.bus - bus) as usize / piece.len);
+        if page.free == Page::all_free(pieces) {
             if !was_full {
-                self.unlink(bus);
+                class.unlink(bus);
             }
-            return self.all.remove(&bus).map_or(Given::Kept, |page| Given::Page(page.memory));
+            return class.pages.remove(&bus).map_or(Given::Kept, |page| Given::Page(page.memory));
         }
         if was_full {
-            self.link(bus);
+            class.link(bus);
         }
         Given::Kept
     }
@@ -149,8 +169,8 @@ enum Given {
 impl Packed {
     /// Packs memory of this platform.
     pub fn new(below: Arc<dyn Platform>) -> Packed {
-        let pages = Pages { all: BTreeMap::new(), with_room: [None; MOST + 1] };
-        Packed { below, pages: Mutex::new(pages) }
+        let class = |_| Class { pages: BTreeMap::new(), with_room: None };
+        Packed { below, pages: Mutex::new(Pages(core::array::from_fn(class))) }
     }
 }
 
