@@ -37,6 +37,17 @@ pub(crate) enum AnyObject {
 }
 
 impl AnyObject {
+    fn counter(&self) -> Counter {
+        match self {
+            AnyObject::Qp(_) => Counter::Qps,
+            AnyObject::Srq(_) => Counter::Srqs,
+            AnyObject::Cq(_) => Counter::Cqs,
+            AnyObject::Window(_) => Counter::Windows,
+            AnyObject::Region(_) => Counter::Regions,
+            AnyObject::Pd(_) => Counter::Pds,
+        }
+    }
+
     fn destroy(&self) -> Result<(), Error> {
         match self {
             AnyObject::Qp(qp) => qp.destroy(),
@@ -49,7 +60,11 @@ impl AnyObject {
     }
 }
 
-/// What an insertion into the map of objects may allocate: a node on each of its levels.
+/// The objects of a client: for each type, in the order of [`Counter`], a map by number. So the
+/// cost of a search does not depend on how many objects of other types there are.
+type Objects = [BTreeMap<u32, AnyObject>; 6];
+
+/// What an insertion into a map of objects may allocate: a node on each of its levels.
 const NODES: usize = 4096;
 
 /// One consumer of an agent. All objects that it creates belong to it.
@@ -66,7 +81,7 @@ pub struct Client {
     calls: Gate,
     /// The upcall in progress. Closed when the client is detached.
     in_upcall: Gate,
-    objects: Mutex<BTreeMap<(Counter, u32), AnyObject>>,
+    objects: Mutex<Objects>,
 }
 
 impl Client {
@@ -78,7 +93,7 @@ impl Client {
             connections: AtomicU32::new(0),
             calls: Gate::new(agent.platform().clone()),
             in_upcall: Gate::new(agent.platform().clone()),
-            objects: Mutex::new(BTreeMap::new()),
+            objects: Mutex::new(Objects::default()),
         };
         heap::arc(client).map_err(|_| Error::OutOfMemory)
     }
@@ -106,17 +121,13 @@ impl Client {
     }
 
     /// Adds a new object. If there is no memory for that, destroys the object.
-    pub(crate) fn register_object(
-        &self,
-        counter: Counter,
-        number: u32,
-        object: AnyObject,
-    ) -> Result<(), Error> {
+    pub(crate) fn register_object(&self, number: u32, object: AnyObject) -> Result<(), Error> {
+        let counter = object.counter();
         if let Err(error) = heap::room(NODES) {
             let _ = object.destroy();
             return Err(error.into());
         }
-        self.objects.lock().insert((counter, number), object);
+        self.objects.lock()[counter as usize].insert(number, object);
         if self.upcalls.is_some() {
             self.agent.count(counter, 1);
         }
@@ -126,7 +137,7 @@ impl Client {
     /// To be called before the number can be given out again: its next owner is registered under
     /// the same key.
     pub(crate) fn forget_object(&self, counter: Counter, number: u32) {
-        let object = self.objects.lock().remove(&(counter, number));
+        let object = self.objects.lock()[counter as usize].remove(&number);
         if object.is_some() && self.upcalls.is_some() {
             self.agent.count(counter, -1);
         }
@@ -144,8 +155,8 @@ impl Client {
     pub(crate) fn drop_objects(&self) {
         let objects = core::mem::take(&mut *self.objects.lock());
         if self.upcalls.is_some() {
-            for (counter, _) in objects.keys() {
-                self.agent.count(*counter, -1);
+            for object in objects.iter().flat_map(BTreeMap::values) {
+                self.agent.count(object.counter(), -1);
             }
         }
         drop(objects);
@@ -182,15 +193,16 @@ impl Client {
         self.agent.connections.detach(self);
         // In the order of Counter, which is the one in which they can go.
         loop {
-            let next = self.objects.lock().pop_first();
-            let Some((key, object)) = next else { break };
+            let next = self.objects.lock().iter_mut().find_map(BTreeMap::pop_first);
+            let Some((number, object)) = next else { break };
             if let Err(error) = object.destroy()
                 && !self.agent.is_dead()
             {
-                log::warn!("agent {}: {:?} {} at detach: {error}", self.agent.number(), key.0, key.1);
+                let (agent, counter) = (self.agent.number(), object.counter());
+                log::warn!("agent {agent}: {counter:?} {number} at detach: {error}");
             }
             if self.upcalls.is_some() {
-                self.agent.count(key.0, -1);
+                self.agent.count(object.counter(), -1);
             }
         }
         self.agent.forget_client(self);

@@ -398,7 +398,7 @@ impl Cq {
             failed: AtomicBool::new(false),
         });
         agent.cqs.put(slot, cq.clone());
-        client.register_object(Counter::Cqs, slot, AnyObject::Cq(cq.clone()))?;
+        client.register_object(slot, AnyObject::Cq(cq.clone()))?;
         Ok(cq)
     }
 

@@ -294,7 +294,7 @@ impl Qp {
     fn enrol(self: Arc<Qp>) -> Result<Arc<Qp>, Error> {
         let agent = self.client().agent();
         agent.qps.put(self.slot(), self.clone());
-        self.client().register_object(Counter::Qps, self.slot(), AnyObject::Qp(self.clone()))?;
+        self.client().register_object(self.slot(), AnyObject::Qp(self.clone()))?;
         // If the device has died meanwhile, its death was reported before this queue pair was in
         // the table.
         if agent.is_dead() {

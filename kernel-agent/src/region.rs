@@ -52,7 +52,7 @@ impl Pd {
             return Err(error);
         }
         let pd = Arc::new(Pd { object: Object::new(client, Counter::Pds, slot) });
-        client.register_object(Counter::Pds, slot, AnyObject::Pd(pd.clone()))?;
+        client.register_object(slot, AnyObject::Pd(pd.clone()))?;
         Ok(pd)
     }
 
@@ -459,7 +459,7 @@ impl Region {
             lists,
             pd: Mutex::new(Some(pd)),
         });
-        client.register_object(Counter::Regions, slot, AnyObject::Region(region.clone()))?;
+        client.register_object(slot, AnyObject::Region(region.clone()))?;
         Ok(region)
     }
 
@@ -645,7 +645,7 @@ impl Window {
         let slot = names.slot();
         let object = Object::new(client, Counter::Windows, slot);
         let window = Arc::new(Window { object, names, pd: Mutex::new(Some(pd)) });
-        client.register_object(Counter::Windows, slot, AnyObject::Window(window.clone()))?;
+        client.register_object(slot, AnyObject::Window(window.clone()))?;
         Ok(window)
     }
 

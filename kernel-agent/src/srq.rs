@@ -75,7 +75,7 @@ impl Srq {
             pd: Mutex::new(Some(pd)),
         });
         agent.srqs.put(slot, srq.clone());
-        client.register_object(Counter::Srqs, slot, AnyObject::Srq(srq.clone()))?;
+        client.register_object(slot, AnyObject::Srq(srq.clone()))?;
         // If the device has died meanwhile, its death was reported before this SRQ was in the
         // table.
         if agent.is_dead() {
