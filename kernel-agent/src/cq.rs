@@ -174,7 +174,7 @@ fn known<'a>(members: &'a Members, entry: &Entry) -> Option<(u64, &'a Outstandin
         return None;
     }
     let member = members.find_at_once(entry.identity)?;
-    let requests = if entry.outcome() & RECEIVE == 0 { &member.sends } else { &member.receives };
+    let requests = if entry.outcome() & RECEIVE == 0 { &*member.sends } else { &**member.receives };
     Some((member.context, requests))
 }
 

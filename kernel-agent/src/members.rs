@@ -5,6 +5,7 @@
 //! queue pairs there are. It grows when a queue pair is created, never when an entry is taken.
 
 use alloc::sync::Arc;
+use core::ops::Deref;
 
 use nic_hal::{Circle, Outstanding, Retired};
 use platform::heap;
@@ -16,6 +17,35 @@ use crate::srq::Srq;
 const FIRST: u32 = 1;
 /// How many places are copied at once, so that no thread waits long for the lock.
 const CHUNK: u32 = 64;
+
+/// From where a queue pair takes its receives.
+// The requests first: so they are where those of a send queue are in their allocation, and a thread
+// that takes an entry chooses between both by one pointer.
+#[repr(C)]
+pub(crate) struct Receives {
+    requests: Outstanding,
+    /// The queue that takes the place of its own.
+    pub(crate) srq: Option<Arc<Srq>>,
+}
+
+impl Receives {
+    /// For a receive queue of its own with so many requests, or for an SRQ.
+    pub(crate) fn new(limit: u32, srq: Option<Arc<Srq>>) -> Result<Arc<Receives>, Error> {
+        let receives = Receives { requests: Outstanding::new(limit)?, srq };
+        heap::arc(receives).map_err(|_| Error::OutOfMemory)
+    }
+}
+
+/// The requests of its own receive queue.
+impl Deref for Receives {
+    type Target = Outstanding;
+
+    #[inline(always)]
+    fn deref(&self) -> &Outstanding {
+        &self.requests
+    }
+}
+
 /// The work queues of a queue pair whose completions go to a CQ.
 #[derive(Clone)]
 pub(crate) struct Member {
@@ -25,28 +55,30 @@ pub(crate) struct Member {
     /// The requests of its send queue; none if its completions go to another CQ.
     pub(crate) sends: Arc<Outstanding>,
     /// As `sends`, for its receive queue.
-    pub(crate) receives: Arc<Outstanding>,
-    /// The queue that it takes receives from instead.
-    srq: Option<Arc<Srq>>,
+    pub(crate) receives: Arc<Receives>,
 }
 
 impl Member {
     /// Retires the request that an entry names. `None` if the entry makes no sense.
     #[inline(always)]
     pub(crate) fn retire(&self, tag: u32, receive: bool) -> Option<Retired> {
-        match &self.srq {
-            Some(srq) if receive => srq.retire(tag),
-            _ if receive => self.receives.retire(tag),
-            _ => self.sends.retire(tag),
+        if !receive {
+            return self.sends.retire(tag);
+        }
+        match &self.receives.srq {
+            Some(srq) => srq.retire(tag),
+            None => self.receives.retire(tag),
         }
     }
 
     /// Whether the request that an entry names is outstanding.
     pub(crate) fn has(&self, tag: u32, receive: bool) -> bool {
-        match &self.srq {
-            Some(srq) if receive => srq.has(tag),
-            _ if receive => self.receives.contains(tag),
-            _ => self.sends.contains(tag),
+        if !receive {
+            return self.sends.contains(tag);
+        }
+        match &self.receives.srq {
+            Some(srq) => srq.has(tag),
+            None => self.receives.contains(tag),
         }
     }
 }
@@ -56,8 +88,7 @@ pub(crate) struct Queues<'a> {
     pub(crate) identity: u64,
     pub(crate) context: u64,
     pub(crate) sends: Option<&'a Arc<Outstanding>>,
-    pub(crate) receives: Option<&'a Arc<Outstanding>>,
-    pub(crate) srq: Option<&'a Arc<Srq>>,
+    pub(crate) receives: Option<&'a Arc<Receives>>,
 }
 
 /// The queue pairs on a CQ.
@@ -144,15 +175,10 @@ impl Members {
 
     /// Adds a queue pair. The table must not be full.
     pub(crate) fn add(&mut self, queues: &Queues<'_>) {
-        let requests = |own: Option<&Arc<Outstanding>>| own.unwrap_or(&self.none.sends).clone();
-        let Queues { identity, context, sends, receives, srq } = *queues;
-        let member = Member {
-            identity,
-            context,
-            sends: requests(sends),
-            receives: requests(receives),
-            srq: srq.cloned(),
-        };
+        let Queues { identity, context, sends, receives } = *queues;
+        let sends = sends.unwrap_or(&self.none.sends).clone();
+        let receives = receives.unwrap_or(&self.none.receives).clone();
+        let member = Member { identity, context, sends, receives };
         if self.count == 0 {
             self.first = member.clone();
         }
@@ -213,8 +239,8 @@ impl Size {
 impl Member {
     /// For an empty place.
     fn none() -> Result<Member, Error> {
-        let nothing = heap::arc(Outstanding::new(0)?).map_err(|_| Error::OutOfMemory)?;
-        Ok(Member { identity: 0, context: 0, sends: nothing.clone(), receives: nothing, srq: None })
+        let sends = heap::arc(Outstanding::new(0)?).map_err(|_| Error::OutOfMemory)?;
+        Ok(Member { identity: 0, context: 0, sends, receives: Receives::new(0, None)? })
     }
 }
 
@@ -234,7 +260,7 @@ mod tests {
             }
             *members = larger;
         }
-        let none = Queues { identity, context: identity * 3, sends: None, receives: None, srq: None };
+        let none = Queues { identity, context: identity * 3, sends: None, receives: None };
         members.add(&none);
     }
 

@@ -19,7 +19,7 @@ use crate::agent::{Counter, EQ_ASYNC};
 use crate::client::AnyObject;
 use crate::cm::ConnectionId;
 use crate::cq::Cq;
-use crate::members::Queues;
+use crate::members::{Queues, Receives};
 use crate::object::begin_use;
 use crate::post::{SegmentLimits, SendSlot, Sender};
 use crate::qp_state::PostState;
@@ -127,8 +127,7 @@ pub struct Qp {
     withdrawn: Mutex<Option<Arc<Sender>>>,
     pub(crate) sends: Arc<Outstanding>,
     pub(crate) receive: Option<Mutex<ReceiveQueue>>,
-    pub(crate) receives: Arc<Outstanding>,
-    srq: Option<Arc<Srq>>,
+    pub(crate) receives: Arc<Receives>,
     lease: Lease,
     control: SleepLock,
     parents: Mutex<Option<Parents>>,
@@ -147,18 +146,18 @@ impl<'a> Entered<'a> {
         attributes: &QpAttributes<'a>,
         identity: u64,
         sends: &Arc<Outstanding>,
-        receives: &Arc<Outstanding>,
+        receives: &Arc<Receives>,
     ) -> Result<Entered<'a>, Error> {
         let (send_cq, receive_cq) = (attributes.send_cq, attributes.receive_cq);
-        let (context, srq) = (attributes.context, attributes.srq);
-        let both = Queues { identity, context, sends: Some(sends), receives: Some(receives), srq };
+        let context = attributes.context;
+        let both = Queues { identity, context, sends: Some(sends), receives: Some(receives) };
         let mut entered = Entered { cqs: [None; 2], identity };
         if Arc::ptr_eq(send_cq, receive_cq) {
             send_cq.add_member(&both)?;
             entered.cqs = [Some(send_cq), None];
             return Ok(entered);
         }
-        send_cq.add_member(&Queues { receives: None, srq: None, ..both })?;
+        send_cq.add_member(&Queues { receives: None, ..both })?;
         entered.cqs = [Some(send_cq), None];
         receive_cq.add_member(&Queues { sends: None, ..both })?;
         entered.cqs = [Some(send_cq), Some(receive_cq)];
@@ -251,9 +250,10 @@ impl Qp {
         let receives = if rings.receive.is_some() { attributes.max_receive_requests } else { 0 };
         let identity = table::identity(qpn, number.generation);
         let (slot_params, limits) = attributes.slot.unzip();
-        let outstanding = |limit| heap::arc(Outstanding::new(limit)?).map_err(|_| Error::OutOfMemory);
         let made = || {
-            let (sends, receives) = (outstanding(attributes.max_send_requests)?, outstanding(receives)?);
+            let sends = Outstanding::new(attributes.max_send_requests)?;
+            let sends = heap::arc(sends).map_err(|_| Error::OutOfMemory)?;
+            let receives = Receives::new(receives, attributes.srq.cloned())?;
             let entered = Entered::enter(attributes, identity, &sends, &receives)?;
             heap::room_for_arc::<(Qp, SendSlot)>()?;
             let limits = limits.unwrap_or_default().at_most(attributes.max_send_segments);
@@ -280,7 +280,6 @@ impl Qp {
             sends,
             receive: rings.receive.map(Mutex::new),
             receives,
-            srq: attributes.srq.cloned(),
             lease: rings.lease,
             control: SleepLock::default(),
             parents: Mutex::new(Some(parents)),
@@ -457,7 +456,7 @@ impl Qp {
     /// Retires the receives that the queue pair took from its SRQ before the reset and whose
     /// completions were not polled. The device has flushed the receives that were in progress.
     fn give_back_shared(&self) {
-        if let Some(srq) = &self.srq {
+        if let Some(srq) = &self.receives.srq {
             self.receive_cq.left_by(self.identity, |tag| {
                 let _ = srq.retire(tag);
             });
