@@ -4,6 +4,7 @@
 //! slot's), and rings the doorbell.
 
 use alloc::sync::Arc;
+use core::hint::cold_path;
 
 use nic_abi::wqe::{LinkFlags, Segment, SendFlags};
 use nic_hal::{Next, Operation, Outstanding, Refused, Request, SendQueue, Shadow, Transfer, Unposted};
@@ -59,20 +60,25 @@ impl SegmentLimits {
 }
 
 impl SendSlot {
-    /// Posts a Send, RDMA Write or RDMA Read of one segment, if `handle` is the slot's and the slot
-    /// is open. `make` makes the transfer, or refuses; it runs under the slot's lock, at the end.
+    /// Posts a Send, RDMA Write or RDMA Read of one segment, if `handle` is the slot's, the slot is
+    /// open and the limits are `enough`. `make` makes the transfer, or refuses; it runs under the
+    /// slot's lock, at the end.
     ///
     /// `None`: nothing was posted, for a reason that [`Qp::post`] finds.
     #[inline(always)]
     pub fn post_single(
         &self,
         handle: u64,
-        limit: impl Fn(&SegmentLimits) -> u32,
+        enough: impl FnOnce(&SegmentLimits) -> bool,
         make: impl FnOnce() -> Option<(Transfer, Segment)>,
     ) -> Option<()> {
         let mut guard = self.try_lock(handle)?;
-        let sender = guard.queue()?;
-        if limit(&sender.limits) == 0 {
+        let Some(sender) = guard.queue() else {
+            cold_path();
+            return None;
+        };
+        if !enough(&sender.limits) {
+            cold_path();
             return None;
         }
         sender.queue.post_single(&sender.sends, make).ok()

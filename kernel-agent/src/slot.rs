@@ -13,6 +13,7 @@
 //! Locks: a slot's own (spins, leaf).
 
 use alloc::sync::Arc;
+use core::hint::cold_path;
 
 use platform::sync::{Mutex, MutexGuard};
 
@@ -73,8 +74,15 @@ impl<T> QueueSlot<T> {
     /// Locks the slot if it is open for this handle and no other thread holds the lock.
     #[inline(always)]
     pub(crate) fn try_lock(&self, handle: u64) -> Option<SlotGuard<'_, T>> {
-        let inside = self.0.try_lock()?;
-        if inside.open == handle { Some(SlotGuard(inside)) } else { None }
+        let Some(inside) = self.0.try_lock() else {
+            cold_path();
+            return None;
+        };
+        if inside.open != handle {
+            cold_path();
+            return None;
+        }
+        Some(SlotGuard(inside))
     }
 
     /// Gives one user the queue for itself, without the lock, if the slot is open for this handle:

@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 use host::fake::{Fake, identity, success};
 use kernel_agent::{
     Agent, AsyncEvent, Behind, Client, CmEvent, Config, Cq, CqSlot, Death, Direction, Done, Error, Head,
-    Operation, Pd, Qp, QpAttributes, QpType, Remote, Request, SegmentLimits, SendSlot, Shadow, SlotParams,
-    Took, TookAny, Transfer, Upcalls,
+    Operation, Pd, Qp, QpAttributes, QpType, Remote, RemoteWords, Request, SegmentLimits, SendSlot, Shadow,
+    SlotParams, Took, TookAny, Transfer, Upcalls,
 };
 use nic_abi::admin::{CreateCq, CreateEq, Opcode, QpState};
 use nic_abi::cqe::{self, CqeFlags, Status};
@@ -148,7 +148,7 @@ impl Slotted {
 
     fn post(&self, pass: u64, limit: fn(&SegmentLimits) -> u32, cookie: u64) -> Option<()> {
         let segment = Segment { addr: 0, length: 100, key: 0 };
-        self.sends.post_single(pass, limit, || Some((read(cookie, 3), segment)))
+        self.sends.post_single(pass, |limits| limit(limits) > 0, || Some((read(cookie, 3), segment)))
     }
 
     /// Completes the request with this tag.
@@ -192,7 +192,7 @@ impl Slotted {
 
 fn read(cookie: u64, data: u32) -> Transfer {
     let head = Head::new(Direction::Read, SendFlags::SIGNALED);
-    Transfer { head, remote: Remote::default(), shadow: Shadow { cookie, data } }
+    Transfer { head, remote: RemoteWords::default(), shadow: Shadow { cookie, data } }
 }
 
 /// A CQ and its queue pair. The requests with tags and cookies 1 to 20 are

@@ -77,13 +77,21 @@ pub fn rearm<W: Word>(armed: &W, tail: &W) -> u32 {
     tail.load(Ordering::Acquire)
 }
 
-/// Driver: puts an entry (as it is at index 0) into the FIFO, whose words `entries` returns by
-/// free-running index. True if the device sleeps until this entry and needs a kick.
+/// Driver: puts an entry into the FIFO, whose words `entries` returns by free-running index. True
+/// if the device sleeps until this entry and needs a kick.
+///
+/// `entry` returns the entry as it is at index 0. It is called when its value is needed, which then
+/// takes no register before.
 #[inline(always)]
-pub fn push<'a, W: Word + 'a>(tail: &W, entries: impl FnOnce(u32) -> &'a W, event: &W, entry: u32) -> bool {
+pub fn push<'a, W: Word + 'a>(
+    tail: &W,
+    entries: impl FnOnce(u32) -> &'a W,
+    event: &W,
+    entry: impl FnOnce() -> u32,
+) -> bool {
     // The index only has to be unique; the release store of the entry orders the memory accesses.
     let index = tail.fetch_add(1, Ordering::Relaxed);
-    entries(index).store(doorbell::at(entry, index), Ordering::Release);
+    entries(index).store(doorbell::at(entry(), index), Ordering::Release);
     // The device stores its event index, then reads the entry once more before it sleeps: with a
     // full barrier on both sides, at least one of the two reads what the other wrote.
     W::barrier();

@@ -96,7 +96,7 @@ impl<const B: bool> Doorbells<B> {
             queue.descriptors[index as usize].store(index + 1, Ordering::Relaxed);
             if protocol::post(&queue.tail, &queue.armed, index + 1) {
                 let entry = doorbell::entry(Kind::Send, slot, 0);
-                if protocol::push(&self.fifo_tail, |at| &self.fifo[at as usize], &self.event, entry) {
+                if protocol::push(&self.fifo_tail, |at| &self.fifo[at as usize], &self.event, || entry) {
                     self.kick.ring();
                 }
             }

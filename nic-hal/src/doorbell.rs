@@ -44,7 +44,7 @@ impl Doorbell {
                 fifo.tail(),
                 |index| &entries[index as usize % entries.len()],
                 fifo.event(),
-                self.entry,
+                || self.entry,
             )
         {
             fifo.registers().kick();

@@ -49,7 +49,7 @@ pub use objects::send_blocks;
 pub use outstanding::{Outstanding, Retired, Retiring, Shadow};
 pub use params::{CqParams, QpParams, QpRings, SrqParams};
 pub use receive::ReceiveQueue;
-pub use request::{Direction, Head, Operation, Remote, Request, Transfer};
+pub use request::{Direction, Head, Operation, Remote, RemoteWords, Request, Transfer};
 pub use send::{Next, Refused, SendQueue, Unposted};
 pub use shared::{SharedReceiveQueue, SharedRing};
 pub use testing::TestHandle;

@@ -117,9 +117,34 @@ pub struct Transfer {
     /// What the device does.
     pub head: Head,
     /// Where the first byte is in the peer's memory; all 0 for a Send.
-    pub remote: Remote,
+    pub remote: RemoteWords,
     /// What the poster gets back with the completion.
     pub shadow: Shadow,
+}
+
+/// A [`Remote`] in the form of the header's second and third word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteWords {
+    /// The key, in the upper half. The lower half is 0: a transfer has no immediate data.
+    pub key: u64,
+    /// The address in the key's address space.
+    pub addr: u64,
+}
+
+impl RemoteWords {
+    /// An address and a key in network byte order. The key gets to the upper half in one step with
+    /// the change of its byte order.
+    #[inline(always)]
+    pub fn from_be(addr: u64, key: u32) -> RemoteWords {
+        let addr = u64::from_be(addr);
+        RemoteWords { key: u64::from(key.to_le()).swap_bytes(), addr }
+    }
+
+    /// The address and the key.
+    #[inline(always)]
+    pub fn remote(self) -> Remote {
+        Remote { addr: self.addr, key: (self.key >> 32) as u32 }
+    }
 }
 
 /// What a [`Transfer`] does.

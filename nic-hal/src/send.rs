@@ -7,7 +7,7 @@ use nic_abi::wqe::{BLOCK_WORDS, Header, Segment};
 use crate::doorbell::Doorbell;
 use crate::mapped::{Ring, Run, store_halves};
 use crate::outstanding::{Cell, Outstanding};
-use crate::request::{Args, Remote, Request, Transfer, first_half};
+use crate::request::{Args, RemoteWords, Request, Transfer, first_half};
 
 /// Why a queue did not take a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,21 +47,22 @@ fn put_segment([addr, rest]: &[AtomicU64; 2], segment: Segment) -> u32 {
 #[inline(always)]
 fn put_header(block: &Block, header: &Header, segments: u32, blocks: u32, tag: u32) {
     let half = first_half(header.opcode, header.flags, segments as u8, blocks as u8);
-    let remote = Remote { addr: header.remote_addr, key: header.remote_key };
-    put_words_of_header(block, half, tag, header.immediate, remote, header.length);
+    store_halves(&block[1], header.immediate, header.remote_key);
+    put_other_words(block, half, tag, header.remote_addr, header.length);
 }
 
 /// Writes the header of a transfer; `half` is the lower half of its first word.
 #[inline(always)]
-fn put_transfer(block: &Block, half: u32, tag: u32, remote: Remote) {
-    put_words_of_header(block, half, tag, 0, remote, 0);
+fn put_transfer(block: &Block, half: u32, tag: u32, remote: RemoteWords) {
+    block[1].store(remote.key, Ordering::Relaxed);
+    put_other_words(block, half, tag, remote.addr, 0);
 }
 
+/// Writes the words of the header but for the second one.
 #[inline(always)]
-fn put_words_of_header(block: &Block, half: u32, tag: u32, immediate: u32, remote: Remote, length: u64) {
+fn put_other_words(block: &Block, half: u32, tag: u32, addr: u64, length: u64) {
     store_halves(&block[0], half, tag);
-    store_halves(&block[1], immediate, remote.key);
-    block[2].store(remote.addr, Ordering::Relaxed);
+    block[2].store(addr, Ordering::Relaxed);
     block[3].store(length, Ordering::Relaxed);
 }
 
@@ -147,9 +148,10 @@ impl SendQueue {
     ) -> Result<(), Refused> {
         let tag = outstanding.next().ok_or(Refused::Full)?;
         let (transfer, segment) = make().ok_or(Refused::Segment)?;
+        // The cell first: the shadow then takes no register while the block is written.
+        outstanding.note(tag, transfer.shadow, segment.length);
         let tail = self.tail.load(Ordering::Relaxed);
         put_single(self.ring.at(tail), tag, &transfer, segment);
-        outstanding.note(tag, transfer.shadow, segment.length);
         self.post(outstanding, tag.wrapping_add(1), tail.wrapping_add(1));
         Ok(())
     }

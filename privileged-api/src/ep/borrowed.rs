@@ -7,9 +7,9 @@
 use core::hint::cold_path;
 use core::slice::from_ref;
 
-use kernel_agent::{NoBatch, PostError, Remote, SendBatch, SendSlot};
+use kernel_agent::{Direction, NoBatch, PostError, RemoteWords, SendBatch, SendSlot};
 
-use super::post::{Kind, Read, Send, Write, post_single, remote};
+use super::post::{Kind, Packed, Read, Send, Write, post_single, remote};
 use crate::address::{RdmaAddr, RmrContext};
 use crate::flags::DtoFlags;
 use crate::handle::EpHandle;
@@ -44,7 +44,13 @@ pub struct EpRef<'a> {
     keys: &'a Keys,
     slot: &'a SendSlot,
     ep: EpHandle,
+    /// The handle for the posts of one segment of each [`Direction`], or [`NONE`] if the endpoint
+    /// can have no such requests. The limits of an endpoint never change.
+    singles: [u64; 3],
 }
+
+/// The null handle, which no slot has.
+const NONE: u64 = EpHandle::NULL.as_raw();
 
 impl Ia {
     /// Looks a connected endpoint up, for posts that need not look it up again. An extension of the
@@ -54,9 +60,19 @@ impl Ia {
     /// Does not block. May be called in callbacks. Thread-safe.
     pub fn ep_ref(&self, ep: EpHandle) -> Result<EpRef<'_>> {
         let core = self.live()?;
-        core.rc(ep)?;
+        let limits = core.rc(ep)?.limits;
         let slot = core.ep_slots.get(ep.as_raw()).ok_or(Error::InvalidEp)?;
-        Ok(EpRef { ia: self, keys: &self.core().keys, slot, ep })
+        let mut singles = [NONE; 3];
+        for (direction, segments) in [
+            (Direction::Send, limits.send_segments),
+            (Direction::Write, limits.write_segments),
+            (Direction::Read, limits.read_segments),
+        ] {
+            if segments > 0 {
+                singles[direction as usize] = ep.as_raw();
+            }
+        }
+        Ok(EpRef { ia: self, keys: &self.core().keys, slot, ep, singles })
     }
 
     /// Posts a batch of requests to an endpoint: see [`EpRef::post_batch`].
@@ -81,51 +97,37 @@ impl EpRef<'_> {
         segments: &[LmrTriplet],
         cookie: u64,
         flags: DtoFlags,
-        remote: Remote,
+        remote: RemoteWords,
     ) -> Result<()> {
-        let Remote { addr, key } = remote;
-        match segments {
-            // Two calls: in the first one the number of segments is known and takes no register.
-            [one] => match post_single::<K>(self.slot, self.keys, self.ep, one, cookie, flags, remote) {
-                Some(()) => Ok(()),
-                None => self.post_one_slowly::<K>(one, cookie, flags, addr, key),
-            },
-            _ => self.post_slowly::<K>(segments, cookie, flags, addr, key),
+        let handle = self.singles[K::DIRECTION as usize];
+        // Two calls: in the first one the number of segments is known and takes no register.
+        let [one] = segments else {
+            return self.post_slowly::<K>(Packed::new(flags, remote), segments, cookie);
+        };
+        match post_single::<K>(self.slot, self.keys, handle, |_| true, one, cookie, flags, remote) {
+            Some(()) => Ok(()),
+            None => self.post_one_slowly::<K>(Packed::new(flags, remote), one, cookie),
         }
     }
 
+    /// Takes the endpoint by reference, which saves the fast path registers.
     #[cold]
     #[inline(never)]
-    fn post_slowly<K: Kind>(
-        &self,
-        segments: &[LmrTriplet],
-        cookie: u64,
-        flags: DtoFlags,
-        addr: u64,
-        key: u32,
-    ) -> Result<()> {
-        self.ia.post_any::<K>(self.ep, segments, cookie, flags, addr, key)
+    fn post_slowly<K: Kind>(&self, packed: Packed, segments: &[LmrTriplet], cookie: u64) -> Result<()> {
+        self.ia.post_any::<K>(self.ep, packed, segments, cookie)
     }
 
-    /// Posts a request of one segment. Takes the endpoint by reference, which saves the fast path
-    /// registers.
+    /// As [`EpRef::post_slowly`], for one segment.
     #[cold]
     #[inline(never)]
-    fn post_one_slowly<K: Kind>(
-        &self,
-        segment: &LmrTriplet,
-        cookie: u64,
-        flags: DtoFlags,
-        addr: u64,
-        key: u32,
-    ) -> Result<()> {
-        self.ia.post_any::<K>(self.ep, from_ref(segment), cookie, flags, addr, key)
+    fn post_one_slowly<K: Kind>(&self, packed: Packed, segment: &LmrTriplet, cookie: u64) -> Result<()> {
+        self.ia.post_any::<K>(self.ep, packed, from_ref(segment), cookie)
     }
 
     /// Posts a Send. As [`Ia::post_send`], with the same errors.
     #[inline]
     pub fn post_send(&self, local_segments: &[LmrTriplet], cookie: u64, dto_flags: DtoFlags) -> Result<()> {
-        self.post::<Send>(local_segments, cookie, dto_flags, Remote::default())
+        self.post::<Send>(local_segments, cookie, dto_flags, RemoteWords::default())
     }
 
     /// Posts an RDMA Write. As [`Ia::post_rdma_write`], with the same errors.
@@ -246,7 +248,7 @@ impl Batch<'_> {
         segments: &[LmrTriplet],
         cookie: u64,
         flags: DtoFlags,
-        remote: Remote,
+        remote: RemoteWords,
     ) -> Result<()> {
         let core = self.core;
         // The flags first: they are often equal for all requests of a loop, and then looked up
@@ -260,8 +262,7 @@ impl Batch<'_> {
         // Copies: if the batch itself were lent to a function, the compiler could not keep it in
         // registers.
         let mut inner = self.inner;
-        let Remote { addr, key } = remote;
-        let written = write_any::<K>(&mut inner, core, segments, cookie, flags, addr, key);
+        let written = write_any::<K>(&mut inner, core, Packed::new(flags, remote), segments, cookie);
         self.inner = inner;
         if let Err(why) = written {
             cold_path();
@@ -287,7 +288,7 @@ impl Batch<'_> {
         cookie: u64,
         dto_flags: DtoFlags,
     ) -> Result<()> {
-        self.write::<Send>(local_segments, cookie, dto_flags, Remote::default())
+        self.write::<Send>(local_segments, cookie, dto_flags, RemoteWords::default())
     }
 
     /// Adds an RDMA Write. As [`Ia::post_rdma_write`]; errors as of [`Batch::post_send`].
@@ -322,12 +323,11 @@ impl Batch<'_> {
 fn write_any<K: Kind>(
     batch: &mut SendBatch<'_>,
     core: &Core,
+    packed: Packed,
     segments: &[LmrTriplet],
     cookie: u64,
-    flags: DtoFlags,
-    addr: u64,
-    key: u32,
 ) -> core::result::Result<(), PostError> {
-    let Ok(transfer) = K::transfer(cookie, flags, Remote { addr, key }) else { return Ok(()) };
+    let (flags, remote) = packed.open();
+    let Ok(transfer) = K::transfer(cookie, flags, remote) else { return Ok(()) };
     batch.write(K::in_slot, &transfer, segments, |triplet| core.segment(triplet))
 }

@@ -8,13 +8,14 @@
 //! slow path: it holds the endpoint's table entry during the post, and finds the error. Local keys
 //! are looked up without a check: a bad key becomes a completion error.
 
+use core::hint::cold_path;
 use core::slice::from_ref;
 use core::sync::atomic::Ordering;
 
 use api_core::Entry;
 use kernel_agent::{
-    Direction, Head, Operation, PostError, Remote, Request, Segment, SegmentLimits, SendFlags, SendSlot,
-    Shadow, Transfer,
+    Direction, Head, Operation, PostError, Remote, RemoteWords, Request, Segment, SegmentLimits, SendFlags,
+    SendSlot, Shadow, Transfer,
 };
 
 use super::{Common, Ep, Limits, state};
@@ -31,6 +32,8 @@ use crate::status::{Error, Result};
 /// A kind of transfer. A type for each, so that each kind has code of its own, in which nothing of
 /// the choice is left.
 pub(crate) trait Kind {
+    /// What the device does.
+    const DIRECTION: Direction;
     /// For requests that take the slow path.
     fn operation(remote: Remote) -> Operation;
     /// The endpoint's limit of segments.
@@ -43,20 +46,23 @@ pub(crate) trait Kind {
 
     /// The request, without its segments. Fails if it cannot have these flags.
     #[inline(always)]
-    fn transfer(cookie: u64, flags: DtoFlags, remote: Remote) -> Result<Transfer> {
+    fn transfer(cookie: u64, flags: DtoFlags, remote: RemoteWords) -> Result<Transfer> {
         match Self::FLAGS.get(flags.bits() as usize) {
             Some(&Encoded { data, head }) if data != REFUSED => {
                 Ok(Transfer { head, remote, shadow: Shadow { cookie, data } })
             }
-            _ => Err(Error::InvalidDtoFlags),
+            _ => {
+                cold_path();
+                Err(Error::InvalidDtoFlags)
+            }
         }
     }
 
     /// As [`Kind::transfer`], for the slow path.
     #[inline(always)]
-    fn request(cookie: u64, flags: DtoFlags, remote: Remote) -> Result<Request> {
+    fn request(cookie: u64, flags: DtoFlags, remote: RemoteWords) -> Result<Request> {
         let Transfer { head, remote, shadow } = Self::transfer(cookie, flags, remote)?;
-        Ok(Request { operation: Self::operation(remote), flags: head.flags(), shadow })
+        Ok(Request { operation: Self::operation(remote.remote()), flags: head.flags(), shadow })
     }
 }
 
@@ -106,7 +112,8 @@ pub(crate) const RECV_FLAGS: DtoFlags =
 
 pub(crate) enum Send {}
 impl Kind for Send {
-    const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(Direction::Send, EventType::DTO_SEND_CMPL, SEND_FLAGS);
+    const DIRECTION: Direction = Direction::Send;
+    const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(Self::DIRECTION, EventType::DTO_SEND_CMPL, SEND_FLAGS);
 
     #[inline(always)]
     fn operation(_: Remote) -> Operation {
@@ -125,7 +132,8 @@ impl Kind for Send {
 
 pub(crate) enum Write {}
 impl Kind for Write {
-    const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(Direction::Write, EventType::DTO_RDMA_WRITE_CMPL, EACH);
+    const DIRECTION: Direction = Direction::Write;
+    const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(Self::DIRECTION, EventType::DTO_RDMA_WRITE_CMPL, EACH);
 
     #[inline(always)]
     fn operation(to: Remote) -> Operation {
@@ -144,7 +152,8 @@ impl Kind for Write {
 
 pub(crate) enum Read {}
 impl Kind for Read {
-    const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(Direction::Read, EventType::DTO_RDMA_READ_CMPL, EACH);
+    const DIRECTION: Direction = Direction::Read;
+    const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(Self::DIRECTION, EventType::DTO_RDMA_READ_CMPL, EACH);
 
     #[inline(always)]
     fn operation(from: Remote) -> Operation {
@@ -294,23 +303,48 @@ impl Ep {
 
 /// Where an RDMA request begins in the peer's memory.
 #[inline(always)]
-pub(super) fn remote(rdma_addr: RdmaAddr, rmr_context: RmrContext) -> Remote {
-    Remote { addr: rdma_addr.to_host(), key: rmr_context.key() }
+pub(super) fn remote(rdma_addr: RdmaAddr, rmr_context: RmrContext) -> RemoteWords {
+    RemoteWords::from_be(rdma_addr.0, rmr_context.0)
 }
 
-/// Posts a request of one segment through the slot of an endpoint. `None`: nothing was posted. It
-/// calls no function that is not inlined, so that the arguments stay in registers.
+/// Flags and the place in the peer's memory in two words, as the slow path takes them: the other
+/// arguments then fit into registers, and the fast path needs no stack for the call.
+#[derive(Clone, Copy)]
+pub(super) struct Packed {
+    /// The key in the upper half, the flags in the lower one.
+    key_and_flags: u64,
+    addr: u64,
+}
+
+impl Packed {
+    #[inline(always)]
+    pub(super) fn new(flags: DtoFlags, remote: RemoteWords) -> Packed {
+        Packed { key_and_flags: remote.key | u64::from(flags.bits()), addr: remote.addr }
+    }
+
+    #[inline(always)]
+    pub(super) fn open(self) -> (DtoFlags, RemoteWords) {
+        let flags = self.key_and_flags as u32;
+        let key = self.key_and_flags ^ u64::from(flags);
+        (DtoFlags::from_bits_retain(flags), RemoteWords { key, addr: self.addr })
+    }
+}
+
+/// Posts a request of one segment through the slot of an endpoint, if the limits are `enough`.
+/// `None`: nothing was posted. It calls no function that is not inlined, so that the arguments stay
+/// in registers.
 #[inline(always)]
 pub(super) fn post_single<K: Kind>(
     slot: &SendSlot,
     keys: &Keys,
-    ep: EpHandle,
+    handle: u64,
+    enough: impl FnOnce(&SegmentLimits) -> bool,
     segment: &LmrTriplet,
     cookie: u64,
     flags: DtoFlags,
-    remote: Remote,
+    remote: RemoteWords,
 ) -> Option<()> {
-    slot.post_single(ep.as_raw(), K::in_slot, || {
+    slot.post_single(handle, enough, || {
         // The segment first: its look-up takes more registers.
         let segment = keys.segment(segment)?;
         Some((K::transfer(cookie, flags, remote).ok()?, segment))
@@ -325,44 +359,58 @@ impl Ia {
         segments: &[LmrTriplet],
         cookie: u64,
         flags: DtoFlags,
-        remote: Remote,
+        remote: RemoteWords,
     ) -> Result<()> {
-        let Remote { addr, key } = remote;
+        let packed = || Packed::new(flags, remote);
         match segments {
             // Two calls: in the first one the number of segments is known and takes no register.
             [one] => {
-                if let Some(slot) = self.core().ep_slots.get(ep.as_raw())
-                    && post_single::<K>(slot, &self.core().keys, ep, one, cookie, flags, remote).is_some()
+                let (core, handle) = (self.core(), ep.as_raw());
+                let enough = |limits: &SegmentLimits| K::in_slot(limits) > 0;
+                if let Some(slot) = core.ep_slots.get(handle)
+                    && post_single::<K>(slot, &core.keys, handle, enough, one, cookie, flags, remote)
+                        .is_some()
                 {
                     return Ok(());
                 }
-                self.post_any::<K>(ep, from_ref(one), cookie, flags, addr, key)
+                self.post_one_slowly::<K>(ep, packed(), one, cookie)
             }
             _ => {
                 if self.post_many::<K>(ep, segments, cookie, flags, remote).is_some() {
                     return Ok(());
                 }
-                self.post_slowly::<K>(ep, segments, cookie, flags, addr, key)
+                self.post_slowly::<K>(ep, packed(), segments, cookie)
             }
         }
     }
 
-    /// Posts any request, and returns the error if the request is not valid. The arguments are
-    /// passed one by one: for a reference the fast path would have to write them to memory.
+    /// [`Ia::post_any`] for one segment.
+    #[cold]
+    #[inline(never)]
+    fn post_one_slowly<K: Kind>(
+        &self,
+        ep: EpHandle,
+        packed: Packed,
+        segment: &LmrTriplet,
+        cookie: u64,
+    ) -> Result<()> {
+        self.post_any::<K>(ep, packed, from_ref(segment), cookie)
+    }
+
+    /// Posts any request, and returns the error if the request is not valid.
     #[inline(never)]
     pub(super) fn post_any<K: Kind>(
         &self,
         ep: EpHandle,
+        packed: Packed,
         segments: &[LmrTriplet],
         cookie: u64,
-        flags: DtoFlags,
-        addr: u64,
-        key: u32,
     ) -> Result<()> {
-        if self.post_many::<K>(ep, segments, cookie, flags, Remote { addr, key }).is_some() {
+        let (flags, remote) = packed.open();
+        if self.post_many::<K>(ep, segments, cookie, flags, remote).is_some() {
             return Ok(());
         }
-        self.post_slowly::<K>(ep, segments, cookie, flags, addr, key)
+        self.post_slowly::<K>(ep, packed, segments, cookie)
     }
 
     /// Posts a request of any number of segments through the slot of its endpoint. `None`: nothing
@@ -374,7 +422,7 @@ impl Ia {
         segments: &[LmrTriplet],
         cookie: u64,
         flags: DtoFlags,
-        remote: Remote,
+        remote: RemoteWords,
     ) -> Option<()> {
         let (core, pass) = (self.core(), ep.as_raw());
         let slot = core.ep_slots.get(pass)?;
@@ -388,14 +436,13 @@ impl Ia {
     fn post_slowly<K: Kind>(
         &self,
         ep: EpHandle,
+        packed: Packed,
         segments: &[LmrTriplet],
         cookie: u64,
-        flags: DtoFlags,
-        addr: u64,
-        key: u32,
     ) -> Result<()> {
         let core = self.live()?;
-        let request = K::request(cookie, flags, Remote { addr, key });
+        let (flags, remote) = packed.open();
+        let request = K::request(cookie, flags, remote);
         let entry = core.eps.lock(ep.as_raw());
         let Some(ep) = entry.as_deref().and_then(Entry::object) else { return Err(Error::InvalidEp) };
         ep.post::<K>(core, &request?, segments)
@@ -419,7 +466,7 @@ impl Ia {
         cookie: u64,
         dto_flags: DtoFlags,
     ) -> Result<()> {
-        self.post::<Send>(ep, local_segments, cookie, dto_flags, Remote::default())
+        self.post::<Send>(ep, local_segments, cookie, dto_flags, RemoteWords::default())
     }
 
     /// Posts an RDMA Write of all segments, in order, to `rdma_addr` of the peer's region.
@@ -567,6 +614,14 @@ mod tests {
         assert_eq!(check_flags(DtoFlags::from_bits_retain(0x80), SEND_FLAGS), refused);
         assert_eq!(check_flags(DtoFlags::BARRIER_FENCE, RECV_FLAGS), refused);
         assert_eq!(check_flags(DtoFlags::UNLINK_FENCE, UNLINK_FLAGS), Ok(()));
+    }
+
+    #[test]
+    fn packed_arguments_keep_every_bit() {
+        let to = remote(crate::address::make_rdma_addr_relative(0x8000_0001_0203_0405), RmrContext(!6));
+        assert_eq!(to.remote(), Remote { addr: 0x8000_0001_0203_0405, key: u32::from_be(!6) });
+        let flags = DtoFlags::from_bits_retain(0x8000_0003);
+        assert_eq!(Packed::new(flags, to).open(), (flags, to));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! are equal for all regions of this IA. A lookup gets the index by removing them from the lower
 //! half, and then compares the upper half: this checks the whole handle.
 
+use core::hint::cold_path;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use api_core::handle;
@@ -83,15 +84,21 @@ impl Keys {
     /// comparison decides both.
     #[inline(always)]
     pub(crate) fn segment(&self, triplet: &LmrTriplet) -> Option<Segment> {
-        let (word, length) = (triplet.lmr.as_raw(), triplet.length);
+        let word = triplet.lmr.as_raw();
         // As in `find`.
         let index = (word as u32 ^ self.common) as usize;
-        let place = self.places.get(index)?.load(Ordering::Acquire);
-        if ((place ^ word) | length) & UPPER == 0 {
-            Some(Segment { addr: triplet.addr, length: length as u32, key: place as u32 })
-        } else {
-            None
+        let Some(place) = self.places.get(index) else {
+            cold_path();
+            return None;
+        };
+        let place = place.load(Ordering::Acquire);
+        // Read here: before, it would take one more register.
+        let length = triplet.length;
+        if ((place ^ word) | length) & UPPER != 0 {
+            cold_path();
+            return None;
         }
+        Some(Segment { addr: triplet.addr, length: length as u32, key: place as u32 })
     }
 
     #[cold]
