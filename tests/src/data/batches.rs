@@ -4,12 +4,23 @@
 use alloc::vec::Vec;
 use core::result::Result;
 
+use kernel_agent::Direction;
 use privileged_api::*;
 
 use crate::datagrams::ud::{datagrams, peer};
 use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attributes};
 use crate::thread::{Thread, breathe};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+
+/// The kinds of transfer, in the order in which a test posts them.
+const KINDS: [Direction; 3] = [Direction::Send, Direction::Write, Direction::Read];
+
+/// How a request is posted.
+enum Posted {
+    ByHandle,
+    ByRef,
+    InBatch,
+}
 
 /// Requests that the endpoints of these tests can have outstanding.
 const DEPTH: usize = 4;
@@ -147,6 +158,63 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(taken, (Err(Error::TooManyPosts), Err(Error::TooManyPosts)));
             succeeded(&pair.a, all..2 * all)?;
             pair.a.idle()?;
+        }
+        Ok(())
+    }),
+    // Of a kind whose limit of segments is 0, no request with a segment is taken, however it is
+    // posted. The other kinds are posted as ever, also in the same batch.
+    test("batch::a_kind_without_segments", &["it_post_rdma_write.IT_ERR_INVALID_NUM_SEGMENTS"], |f| {
+        for limited in KINDS {
+            let most = |kind| if kind == limited { 0 } else { 1 };
+            let rc = RcAttributes {
+                max_rdma_write_segments: most(Direction::Write),
+                max_rdma_read_segments: most(Direction::Read),
+                ..attributes().rc
+            };
+            let narrow = EpAttributes { max_send_segments: most(Direction::Send), rc, ..attributes() };
+            let pair = f.pair_of(&narrow, &attributes())?;
+            let (own, far) = (f.region(&f.a, pair.a.pz, PAGE, OPEN)?, f.region(&f.b, pair.b.pz, PAGE, OPEN)?);
+            let (ia, handle) = (&f.a, pair.a.ep);
+            let ep = ia.ep_ref(handle)?;
+            let (one, at, to) = ([own.segment(0, 8)], far.remote(0), far.context()?);
+            for way in [Posted::ByHandle, Posted::ByRef, Posted::InBatch] {
+                pair.b.ia.post_recv(pair.b.ep, &[far.segment(64, 8)], 1, SIGNALLED)?;
+                let mut results = Vec::new();
+                let flags = SIGNALLED;
+                match way {
+                    Posted::ByHandle => {
+                        results.push(ia.post_send(handle, &one, 0, flags));
+                        results.push(ia.post_rdma_write(handle, &one, 1, flags, at, to));
+                        results.push(ia.post_rdma_read(handle, &one, 2, flags, at, to));
+                    }
+                    Posted::ByRef => {
+                        results.push(ep.post_send(&one, 0, flags));
+                        results.push(ep.post_rdma_write(&one, 1, flags, at, to));
+                        results.push(ep.post_rdma_read(&one, 2, flags, at, to));
+                    }
+                    Posted::InBatch => ep.post_batch(|batch| {
+                        results.push(batch.post_send(&one, 0, flags));
+                        results.push(batch.post_rdma_write(&one, 1, flags, at, to));
+                        results.push(batch.post_rdma_read(&one, 2, flags, at, to));
+                        Ok(())
+                    })?,
+                }
+                for (cookie, (kind, result)) in (0..).zip(KINDS.into_iter().zip(results)) {
+                    if kind == limited {
+                        refused(result, Error::InvalidNumSegments)?;
+                    } else {
+                        result?;
+                        pair.a.done(cookie, DtoStatus::Success)?;
+                    }
+                }
+                if limited == Direction::Send {
+                    // An empty Send has no segment. It takes the Receive.
+                    ep.post_send(&[], 3, SIGNALLED)?;
+                    pair.a.done(3, DtoStatus::Success)?;
+                }
+                pair.b.recv_done(1, DtoStatus::Success)?;
+                pair.a.idle()?;
+            }
         }
         Ok(())
     }),
