@@ -39,9 +39,10 @@ impl Ia {
     /// use the direct LMR handle as the sink. In NONOPERATIONAL the request is flushed.
     ///
     /// Errors: `OpNotSupported` (the IA has no atomics), `InvalidEp`, `InvalidDtoFlags`,
-    /// `InvalidEpState`, `InvalidEpType`, `TooManyPosts`, `InvalidIa`, `IaCatastrophe`;
-    /// `InvalidAtomicOp` cannot happen, as [`AtomicOp`] has no other values. Does not block. May be
-    /// called in callbacks. Thread-safe. Page it_post_atomic.
+    /// `InvalidEpState`, `InvalidEpType`, `TooManyPosts`, `EpBusy` (a batch has the send queue for
+    /// itself), `InvalidIa`, `IaCatastrophe`; `InvalidAtomicOp` cannot happen, as [`AtomicOp`] has
+    /// no other values. Does not block. May be called in callbacks. Thread-safe. Page
+    /// it_post_atomic.
     #[doc(alias = "it_post_atomic")]
     #[expect(clippy::too_many_arguments, reason = "the page has them")]
     pub fn post_atomic(
