@@ -2,12 +2,15 @@
 //! the whole API with all its locks, beside its baseline, its floor and its goal.
 //!
 //! ```text
-//! cargo bench --bench instructions                # the table
+//! cargo bench --bench instructions                # the table, and a comparison of timings
 //! cargo bench --bench instructions -- post_       # the rows whose names contain "post_"
+//! cargo bench --bench instructions -- neighbours  # the comparison of timings
 //! cargo bench --bench instructions -- --check     # fails if a count has grown
 //! cargo bench --bench instructions -- --floors    # fails if a floor is missed, too
 //! cargo bench --bench instructions -- --write     # replaces the baselines
 //! ```
+//!
+//! The comparison is of two threads that post at the same time: see [`neighbours`].
 //!
 //! Callgrind counts. The program runs itself under Valgrind, once for each group of rows; a group
 //! makes the calls of `calls` that are to be counted inside of [`counted`]. Flags, cookies,
@@ -17,6 +20,7 @@
 
 mod callgrind;
 mod calls;
+mod neighbours;
 mod rows;
 mod samples;
 mod world;
@@ -67,6 +71,10 @@ fn main() -> ExitCode {
     }
     match print(&filters, write) {
         Ok(verdicts) => {
+            let wanted = filters.is_empty() || filters.iter().any(|filter| filter == "neighbours");
+            if wanted && !(check || floors || write) {
+                neighbours::print();
+            }
             let grown = (check || floors) && verdicts.iter().any(|verdict| !verdict.holds());
             let missed = floors && verdicts.contains(&Verdict::Floor);
             if grown {
