@@ -1,13 +1,14 @@
 //! What work requests do when nothing fails.
 
-use nic_abi::admin::{ModifyQp, Opcode, QpFlags, QpMask, QpState, Status};
+use nic_abi::admin::{ModifyQp, Opcode, QpFlags, QpInfo, QpMask, QpState, Status};
 use nic_abi::cqe::{self, CqeFlags};
 use nic_abi::eqe::EventType;
 use nic_abi::ident::KEY_RESERVED;
 use nic_abi::wqe::{self, AtomicArgs, Header, SendFlags};
 use nic_model::GuestMemory;
 
-use nic_model::testing::{QpSpec, Rig, header, rdma, segment, status};
+use nic_model::testing::{Qp, QpSpec, Rig, header, rdma, segment, status};
+use zerocopy::FromBytes;
 
 #[test]
 fn a_send_arrives_in_a_receive() {
@@ -34,6 +35,31 @@ fn a_send_arrives_in_a_receive() {
         assert_eq!(landed[100..150], [0; 50], "between the segments nothing is written");
         assert_eq!(landed[150..200], bytes[150..200]);
         assert_eq!(landed[200..], [0; 100]);
+    }
+}
+
+/// What QueryQp says of a queue pair's sequence: the next PSN to send, the next one expected.
+fn sequence(rig: &mut Rig, qp: &Qp) -> (u32, u32) {
+    let result = rig.command(qp.nic, Opcode::QueryQp, qp.qpn, &()).expect("a queue pair");
+    let info = QpInfo::read_from_prefix(&result).expect("large enough").0;
+    (info.send_psn, info.receive_psn)
+}
+
+#[test]
+fn a_message_takes_a_psn_for_each_packet() {
+    let mut rig = Rig::new(2);
+    let (mut a, b) = rig.pair();
+    let (from, _) = rig.region(0, 16384);
+    let (to, _) = rig.region(1, 16384);
+    let mtu = rig.rtr_args(&a, &b).mtu;
+    for opcode in [wqe::Opcode::Write, wqe::Opcode::Read] {
+        for (length, packets) in [(0, 1), (1, 1), (mtu - 1, 1), (mtu, 1), (mtu + 1, 2), (3 * mtu, 3)] {
+            let (sent, expected) = (sequence(&mut rig, &a).0, sequence(&mut rig, &b).1);
+            rig.post(&mut a, rdma(opcode, 1, to, 0), &[segment(from, 0, length)]);
+            assert_eq!(status(&rig.sent(&mut a)), cqe::Status::Success);
+            assert_eq!(sequence(&mut rig, &a).0, sent + packets, "{opcode:?} of {length} bytes");
+            assert_eq!(sequence(&mut rig, &b).1, expected + packets, "{opcode:?} of {length} bytes");
+        }
     }
 }
 
