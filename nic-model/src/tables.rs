@@ -59,9 +59,10 @@ mod tests {
     #[test]
     fn slots_are_independent() {
         let mut table = Table::new();
-        assert_eq!(table.get(5), None);
+        assert_eq!((table.get(5), table.slots()), (None, 0));
         table.insert(5, 'a');
         table.insert(2, 'b');
+        assert_eq!(table.slots(), 6);
         assert_eq!((table.get(5), table.get(2), table.get(3)), (Some(&'a'), Some(&'b'), None));
         assert_eq!(table.remove(5).as_deref(), Some(&'a'));
         assert_eq!(table.remove(5), None);
