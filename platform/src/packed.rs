@@ -22,8 +22,10 @@ use core::ptr::NonNull;
 
 use crate::sync::Mutex;
 use crate::sync::atomic::AtomicU32;
-use crate::{BusExtent, DmaBuffer, Instant, OutOfMemory, Platform, RawDma, Wake};
+use crate::{BusExtent, DmaBuffer, Instant, OutOfMemory, Platform, RawDma, Wake, heap};
 
+/// What an insertion into a map of pages may allocate: a node on each of its levels.
+const NODES: usize = 8192;
 /// Bytes of a page that is cut.
 const PAGE: usize = 4096;
 /// Pieces are multiples of a cache line.
@@ -207,6 +209,7 @@ unsafe impl Platform for Packed {
         }
         // Not under the lock: the platform below may take long.
         let page = DmaBuffer::new(&self.below, PAGE, PAGE)?;
+        heap::room(NODES)?;
         let mut pages = self.pages.lock();
         pages.add(page, pieces);
         pages.take(pieces).ok_or(OutOfMemory)
