@@ -333,6 +333,7 @@ impl Packed {
 /// Posts a request of one segment through the slot of an endpoint, if the limits are `enough`.
 /// `None`: nothing was posted. It calls no function that is not inlined, so that the arguments stay
 /// in registers.
+#[expect(clippy::too_many_arguments, reason = "each stays in a register; it is inlined")]
 #[inline(always)]
 pub(super) fn post_single<K: Kind>(
     slot: &SendSlot,
