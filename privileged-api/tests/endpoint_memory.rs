@@ -107,6 +107,12 @@ fn an_idle_connected_endpoint_takes_little_memory_beside_its_queues() {
     }
     scene.ia.ia_free().unwrap();
     drop(scene);
-    assert_eq!(machine.arena().lent(), before, "DMA memory is left");
+    // After an upcall the dispatcher thread has the completion queue for a moment longer.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while machine.arena().lent() != before {
+        let left = machine.arena().lent() - before;
+        assert!(std::time::Instant::now() < deadline, "{left} bytes of DMA memory are left");
+        std::thread::yield_now();
+    }
     agent.close();
 }
