@@ -49,7 +49,7 @@ pub(super) fn question(mac: Mac, from: Gid, target: Gid, at: Option<Mac>) -> Fra
     }
 }
 
-/// Tells all that `own` is here.
+/// Announces the address `own` to all neighbours.
 pub(super) fn announce(mac: Mac, own: Gid) -> Frame {
     match own.to_ip() {
         IpAddr::V4(own) => arp(ArpOperation::Request, (mac, own), (NO_MAC, own), BROADCAST),
