@@ -139,7 +139,7 @@ pub enum NoBatch {
     Lost,
 }
 
-/// The turn of one poster, who has the send queue for itself. Ends when this is dropped.
+/// One poster's turn: until this is dropped, no other poster can use the send queue.
 struct Turn<'a> {
     slot: &'a SendSlot,
     /// The queue pair that owned the slot when the turn began.
