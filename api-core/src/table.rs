@@ -12,6 +12,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
 use platform::Chunks;
+use platform::planted::{Bug, planted};
 use platform::sync::atomic::{AtomicUsize, Ordering};
 use platform::sync::{Mutex, MutexGuard};
 
@@ -85,7 +86,7 @@ impl<T> Table<T> {
     #[inline(always)]
     pub fn lock(&self, word: u64) -> Option<MutexGuard<'_, Entry<T>>> {
         let entry = self.entry(word)?.lock();
-        if entry.word == word { Some(entry) } else { None }
+        if entry.word == word || planted(Bug::GenerationIgnored) { Some(entry) } else { None }
     }
 
     /// As [`Table::lock`]; also `None` if another thread holds the lock.

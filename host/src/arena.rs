@@ -7,6 +7,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::HashMap;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nic_model::{DmaError, GuestMemory};
@@ -65,6 +66,8 @@ impl Drop for Memory {
 pub struct Arena {
     memory: Memory,
     free: Mutex<Extents<Aside>>,
+    /// A bit for each line that is allocated.
+    lent: Vec<AtomicU64>,
 }
 
 /// Nodes that lie in a table: memory that a device can reach is no place for them.
@@ -94,7 +97,25 @@ impl Arena {
         if len > PAGE {
             free.release(PAGE, len - PAGE);
         }
-        Arena { memory, free: Mutex::new(free) }
+        let lent = std::iter::repeat_with(AtomicU64::default).take(len / LINE / 64 + 1).collect();
+        Arena { memory, free: Mutex::new(free), lent }
+    }
+
+    /// Notes that whole lines are allocated, or that they are not.
+    fn mark(&self, addr: usize, len: usize, lent: bool) {
+        for (word, mask) in words(addr, len) {
+            match lent {
+                true => self.lent[word].fetch_or(mask, Ordering::Relaxed),
+                false => self.lent[word].fetch_and(!mask, Ordering::Relaxed),
+            };
+        }
+    }
+
+    /// Whether all of these bytes are allocated.
+    pub fn is_lent(&self, addr: u64, len: u64) -> bool {
+        let Some(end) = addr.checked_add(len).filter(|&end| end <= self.limit()) else { return false };
+        words(addr as usize, (end - addr) as usize)
+            .all(|(word, mask)| self.lent[word].load(Ordering::Relaxed) & mask == mask)
     }
 
     fn free(&self) -> MutexGuard<'_, Extents<Aside>> {
@@ -123,11 +144,13 @@ impl Arena {
         let piece = self.memory.slice().get(offset, len).map_err(|_| OutOfMemory)?;
         piece.fill(0);
         let virt = NonNull::new(piece.as_ptr()).ok_or(OutOfMemory)?;
+        self.mark(offset, len, true);
         Ok(RawDma { virt, bus: offset as u64, len })
     }
 
     /// Releases what [`Arena::alloc`] returned.
     pub fn release(&self, raw: &RawDma) {
+        self.mark(raw.bus as usize, raw.len, false);
         self.free().release(raw.bus as usize, raw.len);
     }
 
@@ -137,6 +160,17 @@ impl Arena {
         let offset = virt.checked_sub(all.as_ptr() as usize)?;
         (offset < all.len()).then(|| BusExtent { addr: offset as u64, len: (all.len() - offset) as u64 })
     }
+}
+
+/// The words of a bitmap, with their bits, that stand for the lines of these bytes.
+fn words(addr: usize, len: usize) -> impl Iterator<Item = (usize, u64)> {
+    let lines = addr / LINE..(addr + len).div_ceil(LINE);
+    (lines.start / 64..lines.end.div_ceil(64)).map(move |word| {
+        let first = lines.start.saturating_sub(word * 64).min(64);
+        let end = (lines.end - word * 64).min(64);
+        let bits = end.saturating_sub(first) as u32;
+        (word, u64::MAX.checked_shr(64 - bits).unwrap_or(0) << (first % 64))
+    })
 }
 
 impl GuestMemory for Arena {
@@ -174,6 +208,23 @@ mod tests {
         }
         assert_eq!(arena.available(), whole);
         assert!(arena.alloc(whole, 64).is_ok(), "neighbours are merged again");
+    }
+
+    #[test]
+    fn what_is_allocated_is_known_to_the_line() {
+        let arena = Arena::new(1 << 20);
+        for len in [1, 64, 65, 4096, 64 * 64, 64 * 65, 100_000] {
+            let piece = arena.alloc(len, 64).expect("room");
+            let (at, all) = (piece.bus, piece.len as u64);
+            assert!(
+                arena.is_lent(at, all) && arena.is_lent(at, 1) && arena.is_lent(at + all - 1, 1),
+                "{len}"
+            );
+            assert!(!arena.is_lent(at, all + 1) && !arena.is_lent(at - 1, 2), "{len}");
+            arena.release(&piece);
+            assert!(!arena.is_lent(at, all) && !arena.is_lent(at + all / 2, 1), "{len}");
+        }
+        assert!(arena.is_lent(4096, 0) && !arena.is_lent(u64::MAX, 2) && !arena.is_lent(1 << 20, 1));
     }
 
     #[test]

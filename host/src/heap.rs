@@ -23,12 +23,19 @@ pub struct CountedHeap {
     requests: AtomicU64,
     /// Of `used`, what the threads of devices allocated less what they released.
     device: AtomicUsize,
+    /// Of `requests`, those of the threads of devices.
+    device_requests: AtomicU64,
 }
 
 impl CountedHeap {
     /// A heap of which nothing is in use yet.
     pub const fn new() -> CountedHeap {
-        CountedHeap { used: AtomicUsize::new(0), requests: AtomicU64::new(0), device: AtomicUsize::new(0) }
+        CountedHeap {
+            used: AtomicUsize::new(0),
+            requests: AtomicU64::new(0),
+            device: AtomicUsize::new(0),
+            device_requests: AtomicU64::new(0),
+        }
     }
 
     /// The bytes that live objects asked for.
@@ -47,6 +54,11 @@ impl CountedHeap {
         self.requests.load(Ordering::Relaxed)
     }
 
+    /// [`CountedHeap::requests`] without those of devices.
+    pub fn requests_by_driver(&self) -> u64 {
+        self.requests().wrapping_sub(self.device_requests.load(Ordering::Relaxed))
+    }
+
     /// Runs `act` in a machine whose memory ends after so many requests of this thread: from then
     /// on the thread gets only what it has given back since. Requests for DMA memory and threads
     /// count too.
@@ -61,6 +73,7 @@ impl CountedHeap {
         self.used.fetch_add(layout.size(), Ordering::Relaxed);
         self.requests.fetch_add(1, Ordering::Relaxed);
         if DEVICE.get() {
+            self.device_requests.fetch_add(1, Ordering::Relaxed);
             self.device.fetch_add(layout.size(), Ordering::Relaxed);
         }
     }

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nic_hal::Transport;
-use nic_model::{Fabric, NicConfig, NicId, Progress};
+use nic_model::{Fabric, NicConfig, NicId, Progress, Wire, port};
 use platform::{Platform, Privileged};
 
 use crate::doorbell::Doorbell;
@@ -41,6 +41,21 @@ impl Machine {
 
     /// As [`Machine::new`], with `bytes` bytes of DMA memory.
     pub fn with_memory(nics: u8, bytes: usize) -> Machine {
+        Machine::build(nics, bytes, Vec::new())
+    }
+
+    /// A machine with a NIC for each of these wires and ports. They reach each other by their wires
+    /// alone.
+    ///
+    /// # Panics
+    ///
+    /// If a port's configuration is not allowed.
+    pub fn with_wires(wires: Vec<(Box<dyn Wire + Send>, port::Config)>) -> Machine {
+        let nics = u8::try_from(wires.len()).expect("fewer than 256 NICs");
+        Machine::build(nics, ARENA, wires)
+    }
+
+    fn build(nics: u8, bytes: usize, wires: Vec<(Box<dyn Wire + Send>, port::Config)>) -> Machine {
         let arena = Arc::new(Arena::new(bytes));
         let platform = Arc::new(HostPlatform::new(arena.clone()));
         let doorbell = Arc::new(Doorbell::default());
@@ -53,11 +68,14 @@ impl Machine {
             let nic =
                 Arc::new(InProcessNic::new(arena.clone(), doorbell.clone(), usize::from(n), config.vectors));
             let id = model.add_nic(config, Port(nic.clone())).expect("a configuration of our own is valid");
-            for &other in &ids {
+            for &other in ids.iter().filter(|_| wires.is_empty()) {
                 model.connect(other, id);
             }
             ids.push(id);
             fronts.push(nic);
+        }
+        for (&id, (wire, config)) in ids.iter().zip(wires) {
+            model.attach(id, wire, &config).expect("a port's configuration is allowed");
         }
         let model = Arc::new(Mutex::new(model));
         let device = {

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use nic_abi::registers;
 use nic_hal::{InterruptHandler, Transport};
-use nic_model::Frontend;
+use nic_model::{Frontend, Wire};
 use platform::SharedSlice;
 
 use crate::Arena;
@@ -60,6 +60,7 @@ pub(crate) struct Port(pub(crate) Arc<InProcessNic>);
 
 impl Frontend for Port {
     type Memory = Arena;
+    type Wire = Box<dyn Wire + Send>;
 
     fn registers(&self) -> SharedSlice<'_> {
         self.0.registers.slice()

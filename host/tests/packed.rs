@@ -51,7 +51,9 @@ fn time_threads_and_waiting_are_those_of_the_platform_below() {
     // Another thread sleeps on the first word, and raises the second one when it wakes up.
     let other = packed.clone();
     let shared = words.clone();
+    let main = packed.current_thread();
     let thread = move || {
+        assert_ne!(other.current_thread(), main);
         let deadline = other.now() + PATIENCE;
         while shared[0].load(Ordering::SeqCst) == 0 {
             assert_eq!(other.wait(&shared[0], 0, Some(deadline)), Wake::Woken);

@@ -11,7 +11,8 @@ use nic_abi::registers::Identity;
 use nic_abi::wqe::{LinkFlags, Segment, SendFlags};
 use nic_hal::{DeviceMemory, Operation, Request, Shadow};
 use platform::sync::Mutex;
-use roce::{Gid, Path, QKey, Qpn, mad};
+use roce::wire::datagram::Network;
+use roce::{Path, QKey, Qpn, mad};
 
 use crate::cm::{Arrival, Outgoing};
 use crate::connect::{datagram_address, gid_index};
@@ -25,11 +26,8 @@ use crate::{Client, Error};
 const SENDS: u32 = 256;
 /// Receives that are always posted.
 const RECEIVES: u32 = 512;
-/// The bytes in front of a received datagram: the GRH, in IPv6 form.
+/// The bytes in front of a received datagram, with the network's header.
 const GRH: usize = 40;
-/// Offsets of the sender's and the receiver's GID in the GRH.
-const GRH_SOURCE: usize = 8;
-const GRH_TARGET: usize = 24;
 /// The distance between two receive buffers.
 const STRIDE: usize = 512;
 
@@ -182,13 +180,10 @@ impl Gsi {
             if completion.length as usize != bytes.len() {
                 continue;
             }
-            let gid = |at: usize| {
-                let mut gid = [0; 16];
-                gid.copy_from_slice(&bytes[at..at + 16]);
-                Gid(gid)
-            };
-            let from = Arrival { local_gid: gid(GRH_TARGET), remote_gid: gid(GRH_SOURCE), remote_qp };
-            deliver(&from, &bytes[GRH..]);
+            let Some((header, datagram)) = bytes.split_first_chunk::<GRH>() else { continue };
+            let Ok(network) = Network::parse_grh(header) else { continue };
+            let from = Arrival { local_gid: network.dst(), remote_gid: network.src(), remote_qp };
+            deliver(&from, datagram);
         }
         any
     }

@@ -265,7 +265,9 @@ impl Qp {
         segments: &[T],
         segment: impl Fn(&T) -> S,
     ) -> Result<u32, PostError> {
-        if self.kind == QpType::Rc && matches!(request.operation, Operation::Datagram { .. }) {
+        let datagram =
+            matches!(request.operation, Operation::Datagram { .. } | Operation::DatagramImmediate { .. });
+        if self.kind == QpType::Rc && datagram {
             return Err(PostError::Kind);
         }
         let mut guard = self.send.lock();

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use common::*;
 use host::Machine;
 use kernel_agent::{
-    AcceptParams, Agent, AsyncEvent, CmEventKind, ConnectParams, ConnectionId, Error, Handshake, PostError,
-    Qp, Shadow,
+    AcceptParams, Agent, AsyncEvent, CmEventKind, ConnectParams, ConnectionId, Error, Handshake, LinkFlags,
+    PostError, Qp, QpChanges, Shadow,
 };
-use nic_abi::admin::{Injection, QpState};
+use nic_abi::admin::{Injection, ModifyQp, QpMask, QpState};
 use nic_abi::cqe::{CqeFlags, Status};
 use nic_abi::eqe::EventType;
 use nic_abi::wqe::{Opcode, Segment};
@@ -73,6 +73,22 @@ fn a_request_to_a_service_without_a_listening_point_is_rejected() {
     );
     assert_eq!(qp.state(), QpState::Error);
     assert_eq!(agent.counts().connections, 0);
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn a_change_of_state_that_the_device_refuses_names_the_state() {
+    let (_machine, agent, a, b) = pair();
+    let qp = a.qp(1);
+    let (mask, state) = (QpMask::STATE.bits(), QpState::Rts as u32);
+    let to_rts = ModifyQp { mask, state, ..ModifyQp::default() };
+    assert_eq!(qp.modify(&to_rts), Err(Error::QpState(QpState::Init)));
+    // Refused for another reason than the state.
+    let changes = QpChanges { access: Some(LinkFlags::from_bits_retain(1 << 31)), ..QpChanges::default() };
+    let refused = qp.change(&changes);
+    assert!(!matches!(refused, Ok(()) | Err(Error::QpState(_))), "{refused:?}");
+    assert_eq!(qp.state(), QpState::Init);
+    drop(qp);
     end(&agent, &[&a, &b]);
 }
 

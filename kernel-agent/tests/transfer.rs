@@ -7,11 +7,13 @@ mod common;
 use common::*;
 use host::Machine;
 use kernel_agent::{
-    Bind, CmEventKind, Link, MemoryList, Operation, PostError, Remote, Request, Shadow, WindowType,
+    Bind, CmEventKind, Link, MemoryList, Operation, PostError, QpAttributes, QpType, Remote, Request, Shadow,
+    WindowType, datagram_address,
 };
-use nic_abi::cqe::Status;
+use nic_abi::cqe::{CqeFlags, Status};
 use nic_abi::ident::KEY_RESERVED;
 use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
+use roce::{Gid, Path, QKey, Qpn};
 
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)).collect()
@@ -358,5 +360,39 @@ fn a_cq_can_be_resized_with_entries_waiting() {
             }
         }
         assert_eq!(a.cq.dropped(), 0);
+    });
+}
+
+/// A datagram with immediate data and one without, and a connected queue pair refuses both.
+#[test]
+fn datagrams_carry_immediate_data() {
+    two_nics_and_one(|_, a, b| {
+        let [qa, qb] = [a, b].map(|node| {
+            let attributes = QpAttributes { qp_type: QpType::Ud, ..node.attributes(1) };
+            let qp = node.client.create_qp(&attributes).unwrap();
+            qp.start_datagrams(7).unwrap();
+            qp
+        });
+        let (from, to) = (a.buffer(64), b.buffer(128));
+        let (ra, rb) = (a.register(&from), b.register(&to));
+        let [here, there] = [a, b].map(|node| Gid(node.agent.identity().gids[1]));
+        let qpn = Qpn::new(qb.qpn()).unwrap();
+        let address = datagram_address(&Path::new(here, there), 1, qpn, QKey(7));
+        let connected = a.qp(2);
+        for immediate in [None, Some(0x0102_0304)] {
+            receive(&qb, segment(&to, &rb), 100);
+            let operation = match immediate {
+                None => Operation::Datagram { to: address },
+                Some(immediate) => Operation::DatagramImmediate { to: address, immediate },
+            };
+            let request = Request { operation, flags: SendFlags::SIGNALED, shadow: Shadow::default() };
+            assert_eq!(connected.post_plain(&request), Err(PostError::Kind));
+            qa.post(&request, &[segment(&from, &ra)], |&segment| segment).unwrap();
+            assert_eq!(a.completion().status, Status::Success);
+            let got = b.completion();
+            assert_eq!((got.status, got.length), (Status::Success, 64 + 40));
+            let said = got.flags.contains(CqeFlags::IMMEDIATE).then_some(got.immediate);
+            assert_eq!(said, immediate);
+        }
     });
 }

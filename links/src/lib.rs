@@ -122,3 +122,30 @@ impl<L: Link + ?Sized> Link for Box<L> {
         (**self).counters()
     }
 }
+
+/// A NIC's port can be plugged into any link.
+impl nic_model::Wire for Box<dyn Link + Send> {
+    fn send(&mut self, frame: &[u8], now: Instant) {
+        (**self).send(frame, now);
+    }
+
+    fn has_room(&self) -> bool {
+        (**self).has_room()
+    }
+
+    fn receive(&mut self, into: &mut [u8], now: Instant) -> Option<usize> {
+        (**self).receive(into, now)
+    }
+
+    fn flush(&mut self, now: Instant) {
+        (**self).flush(now);
+    }
+
+    fn up(&self) -> bool {
+        (**self).up()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        (**self).deadline()
+    }
+}

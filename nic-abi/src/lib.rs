@@ -21,7 +21,7 @@ pub mod registers;
 pub mod wqe;
 
 /// Incremented when an older driver can no longer work.
-pub const VERSION_MAJOR: u16 = 2;
+pub const VERSION_MAJOR: u16 = 3;
 /// Incremented when something is added.
 pub const VERSION_MINOR: u16 = 0;
 

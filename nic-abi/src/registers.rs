@@ -60,7 +60,7 @@ const _: () = assert!(2 * ident::MAX_QPS + ident::MAX_SRQS < FIFO_ENTRIES);
 pub const MAGIC: u64 = u64::from_le_bytes(*b"FERRNIC1");
 
 /// Entries of [`Identity::gids`].
-pub const GIDS: usize = 2;
+pub const GIDS: usize = 16;
 
 /// The device's identity, limits and features. The device writes it before the function appears,
 /// and never again.
@@ -79,9 +79,10 @@ pub struct Identity {
     pub features: u64,
     /// EUI-64 of the node.
     pub node_guid: u64,
-    /// Port's GIDs: 0 is the IPv6 link-local one, 1 the IPv4-mapped one.
+    /// The port's GIDs: 0 is the IPv6 link-local one; those that follow are its addresses, an IPv4
+    /// address as an IPv4-mapped one. Zero where it has no more.
     pub gids: [[u8; 16]; GIDS],
-    /// The port's IPv4 address, network byte order.
+    /// The port's first IPv4 address, network byte order; zero if it has none.
     pub ipv4: [u8; 4],
     /// Path MTU of the port in bytes: 256, 512, 1024, 2048 or 4096.
     pub mtu: u32,
@@ -125,7 +126,7 @@ pub struct Identity {
     pub link_mbps: u32,
 }
 
-const _: () = assert!(size_of::<Identity>() == 160 && size_of::<Identity>() <= STATUS - IDENTITY);
+const _: () = assert!(size_of::<Identity>() == 384 && size_of::<Identity>() <= STATUS - IDENTITY);
 
 bitflags! {
     /// What a device can do ([`Identity::features`]).

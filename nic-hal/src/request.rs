@@ -55,6 +55,13 @@ pub enum Operation {
         /// The destination.
         to: AddressVector,
     },
+    /// Sends the segments as a datagram with immediate data.
+    DatagramImmediate {
+        /// The destination.
+        to: AddressVector,
+        /// The immediate data, as it goes on the wire.
+        immediate: u32,
+    },
     /// Stores `swap` in eight bytes of the peer's memory if they are equal to `compare`.
     CompareSwap {
         /// The eight bytes.
@@ -238,6 +245,9 @@ impl Request {
             Operation::Write { to, immediate: Some(data) } => plain(Opcode::WriteImmediate, data, to),
             Operation::Read { from } => plain(Opcode::Read, 0, from),
             Operation::Datagram { to } => (header(Opcode::Send, 0, none, 0), Args::Address(transmute!(to))),
+            Operation::DatagramImmediate { to, immediate } => {
+                (header(Opcode::SendImmediate, immediate, none, 0), Args::Address(transmute!(to)))
+            }
             Operation::CompareSwap { remote, sink, compare, swap } => {
                 atomic(Opcode::CompareSwap, remote, sink, compare, swap)
             }

@@ -5,9 +5,9 @@
 pub struct NicConfig {
     /// EUI-64 of the node; GID 0 is made of it.
     pub node_guid: u64,
-    /// The port's IPv4 address; GID 1 is made of it.
+    /// The port's IPv4 address; GID 1 is made of it. A NIC with a wire has its port's addresses.
     pub ipv4: [u8; 4],
-    /// Path MTU of the port: 256, 512, 1024, 2048 or 4096.
+    /// Path MTU of a port without a wire: 256, 512, 1024, 2048 or 4096.
     pub mtu: u32,
     /// Interrupt vectors of the function, at least 1.
     pub vectors: u16,
@@ -58,4 +58,6 @@ pub struct Stats {
     pub not_ready: u64,
     /// Interrupts raised.
     pub interrupts: u64,
+    /// How often the port went down.
+    pub link_downed: u64,
 }

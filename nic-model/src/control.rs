@@ -51,11 +51,20 @@ impl<F: Frontend> Nic<F> {
     }
 
     /// Forgets everything, and restores the register file except the control page.
-    fn reset(&mut self) {
-        self.state = State::Idle;
+    fn reset(&mut self, now: Instant) {
+        self.forget();
         self.mute = Mute::No;
-        self.port_up = true;
+        self.reset_port(now);
         self.fifo_head = 0;
+        self.clear_registers(FIFO_TAIL, SIZE);
+        self.identify();
+        self.register(STATUS_FAULT).store(Fault::None as u32, Ordering::Relaxed);
+        fence(Ordering::Release);
+    }
+
+    /// Forgets all objects that the driver created.
+    fn forget(&mut self) {
+        self.state = State::Idle;
         self.admin = None;
         self.eqs = Table::new();
         self.pds = Table::new();
@@ -65,16 +74,14 @@ impl<F: Frontend> Nic<F> {
         self.failed_cqs.clear();
         self.drop_management = 0;
         self.bench = None;
-        self.clear_registers(FIFO_TAIL, SIZE);
-        self.identify();
-        self.register(STATUS_FAULT).store(Fault::None as u32, Ordering::Relaxed);
-        fence(Ordering::Release);
+        self.stalled.clear();
+        self.unresolved.clear();
     }
 
     /// Writes the identity, and clears the rest of the device's own pages: a driver can write
     /// there, and what an earlier one wrote must not hide the NIC from the next.
     pub fn identify(&self) {
-        let identity = limits::identity(&self.config);
+        let identity = limits::identity(&self.config, &self.gids);
         // The register file was checked when the NIC was added.
         let _ = self.frontend.registers().write(IDENTITY, identity.as_bytes());
         self.clear_registers(IDENTITY + size_of::<Identity>(), STATUS);
@@ -113,12 +120,14 @@ impl<F: Frontend> Nic<F> {
         self.state = State::Ready;
     }
 
-    /// Changes the heartbeat when it is due.
+    /// Changes the heartbeat when it is due. An event about the port that waits is looked after as
+    /// often.
     pub fn beat(&mut self, now: Instant) {
         if self.mute == Mute::No && now >= self.next_beat {
             self.heartbeat = self.heartbeat.wrapping_add(1);
             self.next_beat = now + BEAT;
             self.register(STATUS_HEARTBEAT).store(self.heartbeat, Ordering::Release);
+            self.report_port();
         }
     }
 }
@@ -140,9 +149,8 @@ impl<F: Frontend> Node<F> {
         match nic.control_word(offset_of!(Control, command)) {
             CONTROL_RESET => {
                 schedule.charge(RESET_WORK);
-                nic.reset();
-                schedule.remove_nic(nic.id);
-                self.qps = Table::new();
+                nic.reset(schedule.now);
+                self.forget_qps(schedule);
             }
             CONTROL_START if nic.mute == Mute::No => nic.start(),
             // An unknown command is acknowledged and changes nothing, which the state shows.
@@ -151,5 +159,26 @@ impl<F: Frontend> Node<F> {
         // The acknowledgement is the last word that is written: all DMA of before a reset has
         // ended.
         self.nic.show_status();
+    }
+
+    /// Ends the NIC for good: it forgets all objects and hears nothing any more.
+    pub fn power_off(&mut self, schedule: &mut Schedule) {
+        self.nic.forget();
+        self.nic.mute = Mute::ForGood;
+        self.forget_qps(schedule);
+    }
+
+    /// As after power-on.
+    pub fn power_cycle(&mut self, schedule: &mut Schedule) {
+        self.nic.reset(schedule.now);
+        self.forget_qps(schedule);
+        self.nic.clear_registers(CONTROL, FIFO_TAIL);
+        self.nic.acknowledged = 0;
+        self.nic.show_status();
+    }
+
+    fn forget_qps(&mut self, schedule: &mut Schedule) {
+        schedule.remove_nic(self.nic.id);
+        self.qps = Table::new();
     }
 }

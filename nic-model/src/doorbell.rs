@@ -8,6 +8,7 @@ use nic_abi::doorbell::{self, Kind};
 use nic_abi::eqe::{EventType, NO_COMPLETION};
 use nic_abi::protocol;
 use nic_abi::registers::{ADMIN_RECORD, FIFO, FIFO_ENTRIES, FIFO_EVENT, Fault, RQ_RECORDS, SQ_RECORDS};
+use platform::planted::{Bug, planted};
 
 use crate::Frontend;
 use crate::nic::Nic;
@@ -72,6 +73,9 @@ impl<F: Frontend> Node<F> {
     #[inline]
     fn send_doorbell(&mut self, slot: u32, schedule: &mut Schedule) -> bool {
         let Some((nic, qp)) = self.parts(slot) else { return false };
+        if planted(Bug::DoorbellLost) && qp.active {
+            return true;
+        }
         let tail = protocol::rearm(nic.record(SQ_RECORDS, slot, 1), nic.record(SQ_RECORDS, slot, 0));
         if tail.wrapping_sub(qp.send.head) > 1 << qp.send.log {
             nic.stats.bad_tails += 1;

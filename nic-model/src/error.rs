@@ -1,5 +1,7 @@
 //! Why a NIC cannot be added.
 
+use crate::port::ConfigError;
+
 /// Why a NIC was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddError {
@@ -12,4 +14,18 @@ pub enum AddError {
     /// The fabric has 65,536 NICs already.
     #[error("too many NICs")]
     TooMany,
+}
+
+/// Why a NIC cannot be attached to a wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AttachError {
+    /// There is no such NIC.
+    #[error("there is no such NIC")]
+    NoNic,
+    /// Its driver has started it, and knows its addresses.
+    #[error("the NIC runs already")]
+    Started,
+    /// The port's configuration is none.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
 }

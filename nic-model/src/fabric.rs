@@ -1,8 +1,8 @@
 //! NICs, the links between them, and the loop that drives them.
 //!
-//! Work comes from five places: the control pages, timers, commands, the doorbell FIFOs, and the
-//! queue pairs that have more to do. None of them, and no NIC, starves the others: NICs take turns,
-//! and what each place may do in a turn is bounded ([`crate::schedule`]).
+//! Work comes from six places: the control pages, timers, commands, the doorbell FIFOs, the wires,
+//! and the queue pairs that have more to do. None of them, and no NIC, starves the others: NICs
+//! take turns, and what each place may do in a turn is bounded ([`crate::schedule`]).
 
 use alloc::vec::Vec;
 
@@ -33,7 +33,7 @@ const SLICE: u32 = 16;
 
 /// NICs and the links between them.
 pub struct Fabric<F: Frontend> {
-    nodes: Vec<Node<F>>,
+    pub(crate) nodes: Vec<Node<F>>,
     /// The NIC whose turn it is.
     turn: NicId,
     pub(crate) schedule: Schedule,
@@ -79,6 +79,23 @@ impl<F: Frontend> Fabric<F> {
         }
     }
 
+    /// Ends a NIC for good, because its machine has ended. It accesses the machine's memory no
+    /// more, its heartbeat stops, and it forgets all objects. What others send to it is lost, so
+    /// their requests fail once all retries have failed.
+    pub fn power_off(&mut self, nic: NicId) {
+        if let Some(node) = self.nodes.get_mut(nic.index()) {
+            node.power_off(&mut self.schedule);
+        }
+    }
+
+    /// Powers a NIC off and on again, because its machine has ended and another takes its place:
+    /// nothing of the former is left in the NIC or in its registers.
+    pub fn power_cycle(&mut self, nic: NicId) {
+        if let Some(node) = self.nodes.get_mut(nic.index()) {
+            node.power_cycle(&mut self.schedule);
+        }
+    }
+
     /// What a NIC did and what it dropped or ignored.
     pub fn stats(&self, nic: NicId) -> Option<&Stats> {
         self.nodes.get(nic.index()).map(|node| &node.nic.stats)
@@ -87,8 +104,8 @@ impl<F: Frontend> Fabric<F> {
     /// Does about `budget` units of work (a unit takes some hundred nanoseconds), or one piece of
     /// work that takes longer: a command about a large ring or list, a fast register, a megabyte of
     /// a message. Every NIC's heartbeat is looked after first. NICs take turns, over several polls
-    /// if need be; in a turn, commands, doorbells and queue pairs each have a slice, of at least
-    /// one piece of work.
+    /// if need be; in a turn, commands, doorbells, frames and queue pairs each have a slice, of at
+    /// least one piece of work.
     pub fn poll(&mut self, now: Instant, budget: u32) -> Progress {
         self.schedule.begin(now, budget);
         for node in &mut self.nodes {
@@ -114,8 +131,8 @@ impl<F: Frontend> Fabric<F> {
         nic
     }
 
-    /// Gives a NIC its turn: control page, benchmark, timers, doorbells, commands, queue pairs.
-    /// Returns whether it did any work.
+    /// Gives a NIC its turn: control page, benchmark, frames that came, timers, doorbells,
+    /// commands, queue pairs, frames to send. Returns whether it did any work.
     fn serve(&mut self, nic: NicId) -> bool {
         let Some(node) = self.nodes.get_mut(nic.index()) else { return false };
         let schedule = &mut self.schedule;
@@ -123,12 +140,18 @@ impl<F: Frontend> Fabric<F> {
         node.control(schedule);
         // The poll after the end of a copy finds nothing left to do but the answer.
         let answered = node.nic.run_bench(schedule);
+        let wired = node.nic.uplink.is_some();
+        if wired {
+            schedule.begin_slice(SLICE);
+            node.take_frames(schedule);
+        }
         schedule.begin_slice(SLICE);
         node.run_timers(schedule);
         schedule.begin_slice(SLICE);
         node.doorbells(schedule);
         schedule.begin_slice(SLICE);
         node.commands(schedule);
+        node.resume_senders(schedule);
         schedule.begin_slice(SLICE);
         // One turn for each queue pair that has work now; further turns come after the next
         // doorbells.
@@ -138,6 +161,10 @@ impl<F: Frontend> Fabric<F> {
             if self.schedule.slice_is_over() {
                 break;
             }
+        }
+        if wired && let Some(node) = self.nodes.get_mut(nic.index()) {
+            self.schedule.begin_slice(SLICE);
+            node.send_frames(&mut self.schedule);
         }
         answered || self.schedule.done() != before
     }
@@ -166,7 +193,8 @@ impl<F: Frontend> Fabric<F> {
     pub fn next_deadline(&self) -> Option<Instant> {
         let nics = || self.nodes.iter().map(|node| &node.nic);
         let beats = nics().filter(|nic| nic.mute == Mute::No).map(|nic| nic.next_beat);
-        beats.chain(nics().filter_map(Nic::bench_deadline)).chain(self.schedule.deadline()).min()
+        let others = nics().flat_map(|nic| [nic.bench_deadline(), nic.wire_deadline()]);
+        beats.chain(others.flatten()).chain(self.schedule.deadline()).min()
     }
 
     /// Shows the drivers that the device needs no kick any more. To be called after every

@@ -3,6 +3,7 @@
 use platform::SharedSlice;
 
 use crate::memory::GuestMemory;
+use crate::wire::Wire;
 
 /// One NIC's connection to its machine: its register file, the machine's memory, and its
 /// interrupts.
@@ -12,6 +13,10 @@ use crate::memory::GuestMemory;
 pub trait Frontend {
     /// The machine's memory.
     type Memory: GuestMemory;
+
+    /// What the NIC's port may be plugged into ([`crate::Fabric::attach`]); [`crate::NoWire`] if
+    /// nothing.
+    type Wire: Wire;
 
     /// The register file: [`nic_abi::registers::SIZE`] bytes, page-aligned, always the same memory.
     fn registers(&self) -> SharedSlice<'_>;

@@ -13,6 +13,7 @@ use alloc::sync::Arc;
 
 use nic_abi::ident::key_slot;
 use nic_abi::wqe::LinkFlags;
+use platform::planted::{Bug, planted};
 
 use crate::lists::Extents;
 use crate::tables::Table;
@@ -94,7 +95,7 @@ impl Key {
             true => addr,
             false => addr.checked_sub(self.base).ok_or(Violation)?,
         };
-        match offset <= self.length && length <= self.length - offset {
+        match offset <= self.length && (length <= self.length - offset || planted(Bug::WindowOpen)) {
             true => Ok(offset),
             false => Err(Violation),
         }
@@ -158,7 +159,9 @@ impl Keys {
     /// The linked region or bound window with this remote key.
     #[inline]
     pub fn get_remote(&self, remote: u32) -> Option<&Key> {
-        self.table.get(key_slot(remote)).filter(|k| k.linked && k.remote == remote)
+        self.table
+            .get(key_slot(remote))
+            .filter(|k| k.linked && (k.remote == remote || planted(Bug::StaleKey)))
     }
 
     /// How many narrow windows an owner has bound.

@@ -24,7 +24,8 @@
 //! | `keys`, `lists`, `transfer` | translation and protection; the one copy |
 //! | `cq`, `eq`, `srq` | completion, event and shared receive queues |
 //! | `qp` | queue pairs: states, entries, requester, responder, datagrams, flushing |
-//! | [`port`] | addresses, neighbours, and which frame belongs to whom; no fabric uses it yet |
+//! | [`port`] | addresses, neighbours, and which frame belongs to whom |
+//! | `wire`, `uplink`, `packets` | what a port is plugged into; frames; packets for queue pairs |
 //! | `test_commands` | fault injection and benchmarks |
 //! | `testing` | with the feature `testing`: a miniature driver |
 //!
@@ -51,6 +52,7 @@ mod lists;
 mod memory;
 mod nic;
 mod node;
+mod packets;
 pub mod port;
 mod qp;
 mod records;
@@ -62,10 +64,14 @@ mod test_commands;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transfer;
+mod uplink;
+mod wire;
 
 pub use config::{NicConfig, Stats};
-pub use error::AddError;
+pub use error::{AddError, AttachError};
 pub use fabric::{Fabric, Progress};
 pub use frontend::Frontend;
 pub use ids::NicId;
 pub use memory::{DmaError, GuestMemory};
+pub use packets::{PacketCounters, PacketDropped};
+pub use wire::{NoWire, Wire};

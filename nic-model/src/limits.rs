@@ -3,6 +3,8 @@
 use nic_abi::ident;
 use nic_abi::registers::{Features, GIDS, Identity, MAGIC};
 
+use roce::Gid;
+
 use crate::config::NicConfig;
 
 /// Log2 of the blocks of a send queue at most.
@@ -29,15 +31,19 @@ pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 /// The features of the model.
 pub(crate) const FEATURES: Features = Features::all();
 
-/// The port's GIDs: link-local by the GUID, and the IPv4 address as an IPv6 one.
-pub(crate) fn gids(config: &NicConfig) -> [[u8; 16]; GIDS] {
+/// A NIC's GIDs: none of them is zero.
+pub(crate) type Gids = heapless::Vec<[u8; 16], GIDS>;
+
+/// The GIDs of a NIC without a wire: link-local by the GUID, and the IPv4 address as an IPv6 one.
+pub(crate) fn gids(config: &NicConfig) -> Gids {
     let link_local = 0xfe80_0000_0000_0000_u128 << 64 | u128::from(config.node_guid);
-    let mapped = 0xffff_0000_0000_u128 | u128::from(u32::from_be_bytes(config.ipv4));
-    [link_local.to_be_bytes(), mapped.to_be_bytes()]
+    [link_local.to_be_bytes(), Gid::from_ipv4(config.ipv4.into()).0].into_iter().collect()
 }
 
 /// The identity page.
-pub(crate) fn identity(config: &NicConfig) -> Identity {
+pub(crate) fn identity(config: &NicConfig, own: &Gids) -> Identity {
+    let mut gids = [[0; 16]; GIDS];
+    gids[..own.len()].copy_from_slice(own);
     let identity = Identity {
         magic: MAGIC,
         version_major: nic_abi::VERSION_MAJOR,
@@ -45,7 +51,7 @@ pub(crate) fn identity(config: &NicConfig) -> Identity {
         revision: 1,
         features: FEATURES.bits(),
         node_guid: config.node_guid,
-        gids: gids(config),
+        gids,
         ipv4: config.ipv4,
         mtu: config.mtu,
         max_qps: ident::MAX_QPS,

@@ -2,11 +2,12 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use nic_abi::doorbell;
 use nic_abi::registers::{
-    Fault, GIDS, SIZE, STATUS_ACKNOWLEDGED, STATUS_FAULT, STATUS_HEARTBEAT, STATUS_PORT_UP, STATUS_STATE,
-    State,
+    Fault, SIZE, STATUS_ACKNOWLEDGED, STATUS_FAULT, STATUS_HEARTBEAT, STATUS_PORT_UP, STATUS_STATE, State,
 };
 use platform::Instant;
 
@@ -18,21 +19,30 @@ use crate::error::AddError;
 use crate::frontend::Frontend;
 use crate::ids::NicId;
 use crate::keys::Keys;
-use crate::limits;
+use crate::limits::{self, Gids};
+use crate::packets::PacketCounters;
 use crate::srq::Srq;
 use crate::tables::Table;
 use crate::test_commands::bench::BenchRun;
 use crate::test_commands::faults::Mute;
+use crate::uplink::Uplink;
 
 /// One NIC.
 pub(crate) struct Nic<F: Frontend> {
     pub id: NicId,
     pub config: NicConfig,
     pub frontend: F,
-    pub gids: [[u8; 16]; GIDS],
+    pub gids: Gids,
     pub state: State,
     pub mute: Mute,
     pub port_up: bool,
+    /// Whether a driver has taken the port down (injection).
+    pub port_disabled: bool,
+    /// What the driver knows of the port, and the last event that said so.
+    pub port_reported: bool,
+    pub port_event: Option<u32>,
+    /// The port and what it is plugged into.
+    pub uplink: Option<Box<Uplink<F::Wire>>>,
     /// The last control request that was carried out.
     pub acknowledged: u32,
     pub heartbeat: u32,
@@ -54,6 +64,11 @@ pub(crate) struct Nic<F: Frontend> {
     pub drop_management: u32,
     pub bench: Option<BenchRun>,
     pub stats: Stats,
+    pub packets: PacketCounters,
+    /// Queue pairs that wait for room in the wire, in the order in which they came.
+    pub stalled: VecDeque<u32>,
+    /// Queue pairs that wait for the MAC of a neighbour.
+    pub unresolved: Vec<u32>,
 }
 
 /// A protection domain.
@@ -84,6 +99,10 @@ impl<F: Frontend> Nic<F> {
             state: State::Idle,
             mute: Mute::No,
             port_up: true,
+            port_disabled: false,
+            port_reported: true,
+            port_event: None,
+            uplink: None,
             acknowledged: 0,
             heartbeat: 0,
             next_beat: Instant::ZERO,
@@ -99,6 +118,9 @@ impl<F: Frontend> Nic<F> {
             drop_management: 0,
             bench: None,
             stats: Stats::default(),
+            packets: PacketCounters::default(),
+            stalled: VecDeque::new(),
+            unresolved: Vec::new(),
         };
         nic.identify();
         nic.show_status();
@@ -154,6 +176,14 @@ impl<F: Frontend> Nic<F> {
     /// Whether a GID is one of this NIC's.
     #[inline]
     pub fn has_gid(&self, gid: &[u8; 16]) -> bool {
-        self.gids.contains(gid)
+        // As numbers: the comparison takes no call.
+        let gid = u128::from_ne_bytes(*gid);
+        self.gids.iter().any(|own| u128::from_ne_bytes(*own) == gid)
+    }
+
+    /// The GID with this index.
+    #[inline]
+    pub fn gid(&self, index: u8) -> Option<[u8; 16]> {
+        self.gids.get(usize::from(index)).copied()
     }
 }

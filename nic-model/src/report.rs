@@ -114,7 +114,8 @@ impl<F: Frontend> Nic<F> {
         }
     }
 
-    fn event_waits(&self, number: u32, index: u32) -> bool {
+    /// Whether the driver has not consumed the event at `index` of an event queue.
+    pub fn event_waits(&self, number: u32, index: u32) -> bool {
         let (Some(eq), Some([head, _])) =
             (self.eqs.get(number), record(&self.frontend.registers(), EQ_RECORDS, number))
         else {

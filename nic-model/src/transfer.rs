@@ -107,6 +107,21 @@ pub(crate) fn copy<A: GuestMemory, B: GuestMemory>(
     Ok(copied)
 }
 
+/// Fills `into` from the front of a side.
+pub(crate) fn get<M: GuestMemory>(from: &Side<'_, M>, into: &mut [u8]) -> Result<(), Unreachable> {
+    let mut source = Cursor::new(from.spans, from.skip);
+    let mut rest = into;
+    while !rest.is_empty() {
+        let (addr, run) = source.run(from.keys).flatten().ok_or(Unreachable::Source)?;
+        let here = (run as usize).min(rest.len());
+        let (now, later) = rest.split_at_mut(here);
+        from.memory.read(addr, now).map_err(|_| Unreachable::Source)?;
+        source.advance(here as u64);
+        rest = later;
+    }
+    Ok(())
+}
+
 /// Writes `bytes` to the front of a side.
 pub(crate) fn put<M: GuestMemory>(to: &Side<'_, M>, bytes: &[u8]) -> Result<(), Unreachable> {
     let mut target = Cursor::new(to.spans, to.skip);

@@ -25,6 +25,7 @@ pub mod model;
 mod mutex;
 mod packed;
 pub mod pages;
+pub mod planted;
 pub mod privilege;
 pub mod random;
 mod signal;

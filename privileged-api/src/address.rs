@@ -2,16 +2,22 @@
 //! qualifiers, RDMA addresses and RMR contexts (pages it_net_addr_t, it_path_t, it_conn_qual_t,
 //! it_make_rdma_addr_absolute, it_hton64, it_io_addr_t).
 
-use roce::{Gid, PKey, PathMtu};
+use roce::cm::ip_cm;
+use roce::{Gid, PKey, PathMtu, ServiceId};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::handle::AddrHandle;
+use crate::ia::private_data;
 
 /// Packet lifetime on RoCE: 4.096 us * 2^14, 67 ms.
 pub(crate) const PACKET_LIFETIME: u8 = 14;
 /// The most bytes of private data that any message carries.
 #[doc(alias = "IT_MAX_PRIV_DATA")]
 pub const MAX_PRIV_DATA: usize = 256;
+/// The most bytes of private data of a connection request to an [`ConnQual::rdma_tcp`] qualifier.
+pub const MAX_RDMA_CONNECT_DATA: usize = private_data::CONNECT - ip_cm::Repr::LEN;
+/// The most bytes of private data of a UD service request to an [`ConnQual::rdma_udp`] qualifier.
+pub const MAX_RDMA_UD_REQUEST_DATA: usize = private_data::UD_REQUEST - ip_cm::Repr::LEN;
 /// The longest VIA connection discriminator.
 #[doc(alias = "IT_MAX_VIA_DISC_LEN")]
 pub const MAX_VIA_DISC_LEN: usize = 64;
@@ -77,7 +83,15 @@ pub struct ViaNetAddr {
 }
 
 /// A connection qualifier: the name of a service on a spigot. Numbers are in network byte order;
-/// [`ConnQual::port`] and [`ConnQual::service_id`] take host order.
+/// [`ConnQual::port`], [`ConnQual::rdma_tcp`], [`ConnQual::rdma_udp`] and [`ConnQual::service_id`]
+/// take host order.
+///
+/// A port has two names on the wire, and both sides must use the same one. [`ConnQual::port`] is
+/// IT-API's: service ID 0x10000ce10000 and the port. [`ConnQual::rdma_tcp`] is the one that Linux's
+/// rdma_cm uses (the IP CM service, InfiniBand annex A11): the request then also carries the IP
+/// addresses of both ends, in 36 bytes in front of the private data. The stack adds them and takes
+/// them off, so a consumer can send that much less: [`MAX_RDMA_CONNECT_DATA`] bytes with a
+/// connection request, [`MAX_RDMA_UD_REQUEST_DATA`] with a UD service request.
 #[doc(alias = "it_conn_qual_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnQual {
@@ -100,6 +114,18 @@ impl ConnQual {
     /// The qualifier for a port number in host byte order.
     pub const fn port(port: u16) -> ConnQual {
         ConnQual::IanaPort(port.to_be())
+    }
+
+    /// The qualifier for a port of rdma_cm's port space `RDMA_PS_TCP`, in host byte order: a
+    /// service with connections. An extension.
+    pub const fn rdma_tcp(port: u16) -> ConnQual {
+        ConnQual::service_id(ServiceId::ip_cm(ServiceId::TCP, port).0)
+    }
+
+    /// The qualifier for a port of rdma_cm's port space `RDMA_PS_UDP`, in host byte order: a UD
+    /// service. An extension.
+    pub const fn rdma_udp(port: u16) -> ConnQual {
+        ConnQual::service_id(ServiceId::ip_cm(ServiceId::UDP, port).0)
     }
 
     /// The qualifier for a service ID in host byte order.

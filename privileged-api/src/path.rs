@@ -114,11 +114,16 @@ impl Path {
     /// The incomplete path to the sender of a datagram, from the 40 bytes in front of the datagram
     /// ([`DtoUdFlags::IB_GRH_PRESENT`](crate::DtoUdFlags::IB_GRH_PRESENT)), for
     /// [`Ia::address_handle_create`] without
-    /// [`AhFlags::PATH_COMPLETE`](crate::AhFlags::PATH_COMPLETE). None if there are fewer bytes. An
-    /// extension.
+    /// [`AhFlags::PATH_COMPLETE`](crate::AhFlags::PATH_COMPLETE). None if there are fewer bytes, or
+    /// if they are neither a GRH (or IPv6 header), nor 20 bytes of any content and an IPv4 header
+    /// behind them (IBTA annex A17). An extension.
     pub fn of_sender(header: &[u8]) -> Option<Path> {
-        let remote_port_gid = header.get(8..24)?.try_into().ok()?;
-        header.get(..40)?;
+        let header: &[u8; 40] = header.first_chunk()?;
+        let remote_port_gid = match (header[0] >> 4, header[20]) {
+            (6, _) => *header[8..].first_chunk()?,
+            (_, 0x45) => Gid::from_ipv4((*header[32..].first_chunk::<4>()?).into()).0,
+            _ => return None,
+        };
         let remote = NetEndpoint::Ib(IbNetEndpoint { remote_port_gid, ..IbNetEndpoint::default() });
         Some(Path { remote, ..Path::default() })
     }
@@ -192,6 +197,19 @@ mod tests {
         let gid_of = gid(&NetAddr::Ipv4([10, 0, 0, 2])).unwrap();
         assert_eq!(gid_of.to_ipv4().map(|ipv4| ipv4.octets()), Some([10, 0, 0, 2]));
         assert_eq!(gid(&NetAddr::IbGid(gid_of.0)), Ok(gid_of));
+    }
+
+    #[test]
+    fn the_sender_is_in_a_header_of_either_kind() {
+        let sender = |header: &[u8]| Path::of_sender(header)?.ib().map(|ib| ib.remote_port_gid);
+        let mut header = [0; 40];
+        assert_eq!(sender(&header), None);
+        header[20] = 0x45;
+        header[32..36].copy_from_slice(&[10, 0, 0, 2]);
+        assert_eq!(sender(&header), Some(Gid::from_ipv4([10, 0, 0, 2].into()).0));
+        header[0] = 0x60;
+        header[8..24].copy_from_slice(&[7; 16]);
+        assert_eq!((sender(&header), sender(&header[..39])), (Some([7; 16]), None));
     }
 
     #[test]

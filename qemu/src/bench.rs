@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::launch::{Launcher, is_crash, print_line};
 use crate::options::Options;
+use crate::pair;
 use crate::progress::Progress;
 use crate::vm::Event;
 
@@ -89,13 +90,28 @@ pub fn bench(options: &Options, json: Option<&Path>) -> Result<u8> {
             Event::Deadline => return Err(launcher.timed_out()),
         }
     };
-    drop(progress);
     figures.extend(boot.figures());
+    let status = match status {
+        0 => two_machines(&launcher, &progress, &mut figures)?,
+        failed => failed,
+    };
+    drop(progress);
     for line in table(&figures) {
         print_line(&line)?;
     }
     write_json(&figures)?;
     Ok(status)
+}
+
+/// Runs the benchmarks between two machines, and adds their figures.
+fn two_machines(launcher: &Launcher, progress: &Progress, figures: &mut Vec<Figure>) -> Result<u8> {
+    pair::run(launcher, &[], |_, _, line| {
+        let Some(text) = line.strip_prefix("@bench ") else { return Ok(line.starts_with("@mark ")) };
+        let Some(figure) = Figure::parse(text) else { return Ok(false) };
+        progress.message(format!("measured {}", figure.name));
+        figures.push(figure);
+        Ok(true)
+    })
 }
 
 /// The times from QEMU's start until the guest got somewhere.

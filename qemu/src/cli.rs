@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::{bench, conformance, runner, tour};
+use crate::{bench, conformance, images, pair, runner, serve, tour};
 
 /// Boots Ferrovia's kernel in QEMU with emulated RDMA NICs, and moves data through IT-API
 /// endpoints.
@@ -36,6 +36,15 @@ enum Command {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
+    /// Boot two machines whose NICs are joined, A (client) and B (server), and run APP on both
+    Pair {
+        /// An image of targets; or `transfer` and a FILE, which goes from A to B [default: tour]
+        #[arg(value_name = "APP")]
+        app: Option<String>,
+        /// The FILE, or words for the kernels' command lines
+        #[arg(value_name = "WORD")]
+        words: Vec<OsString>,
+    },
     /// Run the conformance suite in the kernel
     Test {
         /// Run only tests whose names contain one of these
@@ -51,7 +60,9 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// Boot the image targets/NAME, which may be one of your own
+    /// Serve the NIC alone, and print the arguments that attach it to any QEMU with any kernel
+    Nic,
+    /// Boot the image targets/NAME, which may be one of your own; NAME alone does the same
     Boot {
         /// The image's folder in targets
         #[arg(value_name = "NAME")]
@@ -71,8 +82,15 @@ enum Command {
 /// Runs the command that the arguments name (they begin after the program's name); returns the
 /// process's status.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
-    let arguments = std::iter::once(OsString::from("ferrovia")).chain(arguments);
-    let cli = match Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = std::iter::once(OsString::from("ferrovia")).chain(arguments).collect();
+    let parsed = Cli::try_parse_from(&arguments).or_else(|error| match image(&arguments, &error) {
+        Some(place) => {
+            let (front, back) = arguments.split_at(place);
+            Cli::try_parse_from(front.iter().chain([&OsString::from("boot")]).chain(back))
+        }
+        None => Err(error),
+    });
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             return error.print().map(|()| 0).map_err(|e| Error::system("write to standard output", e));
@@ -80,14 +98,24 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
         Err(error) => return Err(Error::Usage(one_line(&error.to_string()))),
     };
     let options = &cli.options;
+    options.network.check()?;
     match cli.command.unwrap_or(Command::Tour) {
         Command::Tour => tour::tour(options),
         Command::Transfer { file } => tour::transfer(options, &file),
+        Command::Pair { app, words } => pair::pair(options, app.as_deref(), &words),
         Command::Test { filters, show_output } => runner::run_and_print(options, &filters, show_output),
         Command::Bench { json } => bench::bench(options, json.as_deref()),
+        Command::Nic => serve::serve(options),
         Command::Boot { image, words } => tour::boot(options, &image, &words),
         Command::Conformance { missing } => conformance::conformance(options, missing),
     }
+}
+
+/// Where the name of an image is, if `error` is that it stands in the place of a command.
+fn image(arguments: &[OsString], error: &clap::Error) -> Option<usize> {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    let is_image = images::manifest(name).is_ok();
+    arguments.iter().position(|argument| is_image && argument == name.as_str())
 }
 
 /// The first paragraph of clap's report, in one line.
@@ -110,6 +138,19 @@ mod tests {
             }
             other => panic!("{arguments:?} gave {other:?}"),
         }
+    }
+
+    #[test]
+    fn an_image_may_stand_where_a_command_does() {
+        let parsed = |line: &str| {
+            let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            let error = Cli::try_parse_from(&arguments).expect_err("no command");
+            image(&arguments, &error)
+        };
+        assert_eq!(parsed("ferrovia hello word --cpus 2"), Some(1));
+        assert_eq!(parsed("ferrovia --cpus 2 rping-server size=9"), Some(3));
+        assert_eq!(parsed("ferrovia frobnicate hello"), None);
+        assert_eq!(parsed("ferrovia --bogus hello"), None);
     }
 
     #[test]
@@ -139,9 +180,18 @@ mod tests {
             (&["--memory", "1M"], "at least 64M"),
             (&["--log", "loud"], "--log"),
             (&["--timeout", "0"], "--timeout"),
+            (&["--link", "tap:x"], "\"tap:x\" is no link"),
+            (&["--link", "stream:x", "--ip", "10.0.0.0/24"], "names no single port"),
+            (&["--link", "stream:x", "--mtu", "100"], "100 is not in 340..=65535"),
+            (&["--link", "stream:x", "--impair", "loss=2"], "is no chance"),
+            (&["--ip", "10.0.0.1/24"], "--ip needs a link"),
+            (&["--link", "udp:127.0.0.2", "--ip", "10.0.0.1/24"], "needs --ip 127.0.0.2/LEN"),
             (&["bench", "--json"], "--json"),
             (&["test", "a b"], "a b"),
-            (&["boot", "nonexistent"], "the images are bench, hello,"),
+            (&["boot", "nonexistent"], "the images are apps-self, bench,"),
+            (&["pair", "nonexistent"], "the images are apps-self, bench,"),
+            (&["pair", "transfer"], "pair transfer takes one FILE"),
+            (&["pair", "transfer", "a", "b"], "pair transfer takes one FILE"),
         ] {
             let error = usage_error(arguments);
             assert!(error.contains(words), "{arguments:?}: {error}");

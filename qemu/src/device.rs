@@ -1,21 +1,25 @@
-//! The device's thread: it drives the model of all NICs of a guest.
+//! The device's thread: it drives the model of all NICs of one guest or of several.
 //!
-//! The thread polls while there is work. After `SPIN` without work it asks the driver for kicks and
-//! sleeps on the doorbells' eventfds, until the model's next deadline at most. The thread owns the
-//! NICs' ports, so after its end nothing accesses the guest's memory: for the guest this is a
-//! device whose process was killed.
+//! The thread polls while there is work. After `SPIN` without work it asks the drivers for kicks
+//! and sleeps on the doorbells' eventfds and on the links' sockets, until the model's next deadline
+//! at most. The thread owns the NICs' ports, so after its end nothing accesses a guest's memory.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use links::{Capture, Link};
 use nic_model::{Fabric, NicConfig, NicId, Progress};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
+use crate::counters;
 use crate::error::{Error, Result};
 use crate::frontend::Port;
+use crate::network::{Network, Plan, Plugged};
 use crate::pulse::{Pulse, Watch};
 
 /// How long the device looks for work before it sleeps: longer than a guest takes between two
@@ -24,46 +28,63 @@ const SPIN: Duration = Duration::from_micros(15);
 /// Units of work before the thread reads the clock and its stop flag again.
 const BUDGET: u32 = 64;
 
-/// The running device of a guest; dropping it ends it.
+/// How often the counters are written to their file.
+const REPORTS: Duration = Duration::from_secs(1);
+
+/// What the thread is asked to do.
+enum Order {
+    /// To end.
+    Stop,
+    /// To power these NICs off, and to drop the sender when that is done.
+    PowerOff(Range<usize>, mpsc::Sender<()>),
+    /// To power these NICs off and on again, and to drop the sender when that is done.
+    PowerCycle(Range<usize>, mpsc::Sender<()>),
+}
+
+/// The running device of one guest or of several; dropping it ends it.
 #[derive(Debug)]
 pub struct Device {
-    stop: Arc<AtomicBool>,
+    orders: mpsc::Sender<Order>,
+    /// Whether there are orders: the thread looks at this word only.
+    asked: Arc<AtomicBool>,
     pulse: Arc<Pulse>,
     wake: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Device {
-    /// Starts a device with a NIC behind each port, joined by short cuts. Its DMA reaches the bus
-    /// addresses below `dma_limit`.
-    pub fn start<P: Port>(ports: Vec<P>, dma_limit: u64) -> Result<Device> {
+    /// Starts a device with a NIC behind each port, plugged into `network`: when this returns its
+    /// sockets are there.
+    pub fn start<P: Port>(ports: Vec<P>, network: &Network) -> Result<Device> {
         let failed = |e| Error::system("start the device", e);
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| failed(e.into()))?;
         let sleep_on = wake.try_clone().map_err(failed)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let asked = stop.clone();
+        let asked = Arc::new(AtomicBool::new(false));
+        let (orders, arriving) = mpsc::channel();
+        let inbox = Inbox { asked: asked.clone(), orders: arriving, wake: sleep_on };
         let pulse = Arc::new(Pulse::new(ports.len()));
         let felt = pulse.clone();
         // The model is made in its thread, since it need not be `Send`.
         let (ready, made) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("device".into()).spawn(move || {
-            match power_on(ports, dma_limit) {
-                Ok((fabric, doorbells)) => {
-                    let _ = ready.send(Ok(()));
-                    drive(fabric, &doorbells, &sleep_on, &asked, &felt);
-                }
-                Err(error) => {
-                    let _ = ready.send(Err(error));
-                }
+        let network = network.clone();
+        let run = move || match power_on(ports, &network) {
+            Ok(mut running) => {
+                let _ = ready.send(Ok(()));
+                running.drive(&inbox, &felt);
+                running.report();
             }
-        });
+            Err(error) => {
+                let _ = ready.send(Err(error));
+            }
+        };
+        let thread = std::thread::Builder::new().name("device".into()).spawn(run);
         let thread = thread.map_err(failed)?;
         match made.recv() {
             Ok(result) => result?,
             Err(_) => return Err(Error::Tool("the device ended before it began".into())),
         }
-        Ok(Device { stop, pulse, wake, thread: Some(thread) })
+        Ok(Device { orders, asked, pulse, wake, thread: Some(thread) })
     }
 
     /// How regularly the hearts of its NICs beat.
@@ -81,15 +102,39 @@ impl Device {
         }
     }
 
-    /// Ends the device for good. After this returned, it accesses nothing of the guest's.
+    /// Powers NICs off for good, because their guest has ended or wants a dead device. After this
+    /// returned, they access nothing of the guest's; the other NICs go on.
+    pub fn power_off(&self, nics: Range<usize>) {
+        let (done, is_done) = mpsc::channel();
+        self.order(Order::PowerOff(nics, done));
+        // An error: the sender was dropped, by the thread or with a thread that has ended.
+        let _ = is_done.recv();
+    }
+
+    /// Powers NICs off and on again, because their guest has ended and another may come. After this
+    /// returned, they access nothing of the former guest's.
+    pub fn power_cycle(&self, nics: Range<usize>) {
+        let (done, is_done) = mpsc::channel();
+        self.order(Order::PowerCycle(nics, done));
+        let _ = is_done.recv();
+    }
+
+    /// Ends the device for good. After this returned, it accesses nothing of any guest's.
     pub fn kill(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        // It fails only if 2^64 - 2 wake-ups are pending.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        self.order(Order::Stop);
         if let Some(thread) = self.thread.take() {
             // After a panic, which has been printed, the thread has ended too.
             let _ = thread.join();
         }
+    }
+
+    fn order(&self, order: Order) {
+        // It fails if the thread has ended.
+        let _ = self.orders.send(order);
+        // Release: who sees the mark finds the order.
+        self.asked.store(true, Ordering::Release);
+        // It fails only if 2^64 - 2 wake-ups are pending.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }
 
@@ -102,79 +147,139 @@ impl Drop for Device {
 /// A NIC and its doorbell's eventfd.
 type Doorbell = (NicId, OwnedFd);
 
-fn power_on<P: Port>(ports: Vec<P>, dma_limit: u64) -> Result<(Fabric<P>, Vec<Doorbell>)> {
+/// The thread's end of its orders.
+struct Inbox {
+    asked: Arc<AtomicBool>,
+    orders: mpsc::Receiver<Order>,
+    wake: OwnedFd,
+}
+
+impl Inbox {
+    /// Carries out the orders that have come. False if the thread has to end.
+    fn obey<P: Port>(&self, fabric: &mut Fabric<P>, doorbells: &[Doorbell]) -> bool {
+        // Acquire: who set the mark has sent an order. An order after this sets it again.
+        self.asked.swap(false, Ordering::Acquire);
+        while let Ok(order) = self.orders.try_recv() {
+            match order {
+                Order::Stop => return false,
+                Order::PowerOff(nics, _done) => {
+                    doorbells.get(nics).into_iter().flatten().for_each(|(nic, _)| fabric.power_off(*nic));
+                }
+                Order::PowerCycle(nics, _done) => {
+                    doorbells.get(nics).into_iter().flatten().for_each(|(nic, _)| fabric.power_cycle(*nic));
+                }
+            }
+        }
+        true
+    }
+}
+
+/// The model of all NICs, and what it is driven by.
+struct Running<P: Port> {
+    fabric: Fabric<P>,
+    doorbells: Vec<Doorbell>,
+    capture: Option<Capture>,
+    counters: Option<PathBuf>,
+}
+
+fn power_on<P: Port>(ports: Vec<P>, network: &Network) -> Result<Running<P>> {
+    let Plan { plugged, capture } = network.open(ports.len())?;
+    let mut plugged = plugged.into_iter();
     let mut fabric = Fabric::new();
     let mut doorbells: Vec<Doorbell> = Vec::new();
     for (number, port) in (0..).zip(ports) {
-        let kick = port.kick()?;
-        let nic = fabric
-            .add_nic(NicConfig::numbered(number, dma_limit), port)
-            .map_err(|e| Error::Tool(format!("NIC {number}: {e}")))?;
-        for (other, _) in &doorbells {
-            fabric.connect(*other, nic);
+        let failed = |e: &dyn std::error::Error| Error::Tool(format!("NIC {number}: {e}"));
+        let (kick, mut config) = (port.kick()?, NicConfig::numbered(number, port.dma_limit()));
+        let plugged = plugged.next();
+        config.node_guid = plugged.as_ref().map_or(config.node_guid, |plugged| plugged.node_guid);
+        let nic = fabric.add_nic(config, port).map_err(|e| failed(&e))?;
+        match plugged {
+            Some(Plugged { wire, port, .. }) => fabric.attach(nic, wire, &port).map_err(|e| failed(&e))?,
+            None => doorbells.iter().for_each(|(other, _)| fabric.connect(*other, nic)),
         }
         doorbells.push((nic, kick));
     }
-    Ok((fabric, doorbells))
+    Ok(Running { fabric, doorbells, capture, counters: network.counters.clone() })
 }
 
-fn drive<P: Port>(
-    mut fabric: Fabric<P>,
-    doorbells: &[Doorbell],
-    wake: &OwnedFd,
-    stop: &AtomicBool,
-    pulse: &Pulse,
-) {
-    let mut watch = Watch::new(pulse);
-    let origin = Instant::now();
-    let now =
-        || platform::Instant::from_nanos(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX));
-    while !stop.load(Ordering::Acquire) {
-        let mut idle_since = now();
+impl<P: Port> Running<P> {
+    fn drive(&mut self, inbox: &Inbox, pulse: &Pulse) {
+        let mut watch = Watch::new(pulse);
+        let origin = Instant::now();
+        let now =
+            || platform::Instant::from_nanos(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let mut report_at = now();
         loop {
-            let time = now();
-            let progress = fabric.poll(time, BUDGET);
-            for (index, (nic, _)) in doorbells.iter().enumerate() {
-                watch.look(index, fabric.heartbeat(*nic).unwrap_or(0));
+            let mut idle_since = now();
+            loop {
+                if inbox.asked.load(Ordering::Acquire) && !inbox.obey(&mut self.fabric, &self.doorbells) {
+                    return;
+                }
+                let time = now();
+                let progress = self.fabric.poll(time, BUDGET);
+                for (index, (nic, _)) in self.doorbells.iter().enumerate() {
+                    watch.look(index, self.fabric.heartbeat(*nic).unwrap_or(0));
+                }
+                if self.counters.is_some() && time >= report_at {
+                    self.write_counters();
+                    report_at = time + REPORTS;
+                }
+                if progress == Progress::Worked {
+                    idle_since = time;
+                } else if time.since(idle_since) >= SPIN {
+                    break;
+                }
+                std::hint::spin_loop();
             }
-            if progress == Progress::Worked {
-                idle_since = time;
-            } else if time.since(idle_since) >= SPIN {
-                break;
+            if self.fabric.prepare_sleep() {
+                let time = now();
+                let timeout = self.fabric.next_deadline().map(|deadline| deadline.since(time));
+                for nic in self.sleep(&inbox.wake, timeout) {
+                    self.fabric.kicked(nic);
+                }
             }
-            if stop.load(Ordering::Acquire) {
-                return;
-            }
-            std::hint::spin_loop();
+            self.fabric.awake();
         }
-        if fabric.prepare_sleep() {
-            let time = now();
-            let timeout = fabric.next_deadline().map(|deadline| deadline.since(time));
-            for nic in sleep(doorbells, wake, timeout) {
-                fabric.kicked(nic);
-            }
-        }
-        fabric.awake();
     }
-}
 
-/// Waits for a doorbell, for `wake`, or for the timeout; returns the NICs whose doorbell rang.
-fn sleep(doorbells: &[Doorbell], wake: &OwnedFd, timeout: Option<Duration>) -> Vec<NicId> {
-    let mut fds: Vec<PollFd<'_>> =
-        doorbells.iter().map(|(_, kick)| PollFd::new(kick, PollFlags::IN)).collect();
-    fds.push(PollFd::new(wake, PollFlags::IN));
-    let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
-    if rustix::event::poll(&mut fds, timeout.as_ref()).is_err() {
-        return Vec::new();
+    /// Waits for a doorbell, for a link, for `wake`, or for the timeout; returns the NICs whose
+    /// doorbell rang.
+    fn sleep(&self, wake: &OwnedFd, timeout: Option<Duration>) -> Vec<NicId> {
+        let kicks = self.doorbells.iter().map(|(_, kick)| PollFd::new(kick, PollFlags::IN));
+        let links = self.doorbells.iter().filter_map(|(nic, _)| self.fabric.wire(*nic)?.poll_fd());
+        let mut fds: Vec<PollFd<'_>> = kicks.chain([PollFd::new(wake, PollFlags::IN)]).chain(links).collect();
+        let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
+        if rustix::event::poll(&mut fds, timeout.as_ref()).is_err() {
+            return Vec::new();
+        }
+        // Who wrote to it has set the mark before, which is looked at next.
+        let _ = rustix::io::read(wake, &mut [0; 8]);
+        let rang = self.doorbells.iter().zip(&fds).filter(|(_, fd)| fd.revents().contains(PollFlags::IN));
+        rang.map(|((nic, kick), _)| {
+            // It does not block, since QEMU and we both set O_NONBLOCK; that nothing is there is no
+            // error.
+            let _ = rustix::io::read(kick, &mut [0; 8]);
+            *nic
+        })
+        .collect()
     }
-    let rang = doorbells.iter().zip(&fds).filter(|(_, fd)| fd.revents().contains(PollFlags::IN));
-    rang.map(|((nic, kick), _)| {
-        // It does not block, since QEMU and we both set O_NONBLOCK; that nothing is there is no
-        // error.
-        let _ = rustix::io::read(kick, &mut [0; 8]);
-        *nic
-    })
-    .collect()
+
+    fn write_counters(&mut self) {
+        let Some(file) = &self.counters else { return };
+        let nics = self.doorbells.iter().map(|(nic, _)| *nic);
+        if let Err(error) = counters::write(file, &self.fabric, nics) {
+            complain!("ferrovia: {}: {error}; no more counters are written", file.display());
+            self.counters = None;
+        }
+    }
+
+    /// Writes what is to be known at the end.
+    fn report(&mut self) {
+        self.write_counters();
+        if let Some(error) = self.capture.as_ref().and_then(Capture::error) {
+            complain!("ferrovia: the capture is not complete: {error}");
+        }
+    }
 }
 
 #[cfg(test)]
@@ -192,6 +297,7 @@ mod tests {
 
     impl nic_model::Frontend for TestPort {
         type Memory = GuestRam;
+        type Wire = crate::network::Wire;
 
         fn registers(&self) -> SharedSlice<'_> {
             self.registers.slice()
@@ -209,6 +315,10 @@ mod tests {
     impl Port for TestPort {
         fn kick(&self) -> Result<OwnedFd> {
             Ok(self.kick.try_clone().expect("a descriptor"))
+        }
+
+        fn dma_limit(&self) -> u64 {
+            self.ram.limit()
         }
     }
 
@@ -237,7 +347,7 @@ mod tests {
             .iter()
             .map(|registers| TestPort { ram: ram.clone(), registers: registers.clone(), kick: kick.clone() })
             .collect();
-        let mut device = Device::start(ports, ram.limit()).expect("it starts");
+        let mut device = Device::start(ports, &Network::default()).expect("it starts");
         for registers in &memories {
             let magic =
                 registers.slice().atomic_u64(registers::IDENTITY).expect("aligned").load(Ordering::Acquire);
@@ -256,7 +366,18 @@ mod tests {
         control.atomic_u32(registers::CONTROL_REQUEST).expect("aligned").store(7, Ordering::Release);
         rustix::io::write(&*kick, &1u64.to_ne_bytes()).expect("ring");
         until("it answers", || word(&memories[1], registers::STATUS_ACKNOWLEDGED) == 7);
+        // Of one that is powered off the heart stops, and the other's goes on.
+        device.power_off(0..1);
+        let [still, beating] = [0, 1].map(|nic| word(&memories[nic], registers::STATUS_HEARTBEAT));
+        for beats in 1..4 {
+            until("the other's heart beats", || {
+                word(&memories[1], registers::STATUS_HEARTBEAT).wrapping_sub(beating) >= beats
+            });
+        }
+        assert_eq!(word(&memories[0], registers::STATUS_HEARTBEAT), still);
+        device.power_off(5..9);
         device.kill();
+        device.power_off(1..2);
         for registers in &memories {
             assert_eq!(Arc::strong_count(registers), 1, "nothing of the guest's is left to it");
         }

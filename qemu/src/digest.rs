@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// The packages whose code the launcher is made of, by their folders: the device model and the
 /// driver in an image must agree on `nic-abi`.
-pub const FOLDERS: [&str; 5] = ["qemu", "nic-model", "roce", "nic-abi", "platform"];
+pub const FOLDERS: [&str; 6] = ["qemu", "links", "nic-model", "roce", "nic-abi", "platform"];
 
 /// The manifests and sources below `root` that the digest covers, in an order that depends only on
 /// their names.

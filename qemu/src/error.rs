@@ -41,6 +41,9 @@ pub enum Error {
     /// The command line is wrong.
     #[error("{0}")]
     Usage(String),
+    /// A link or a capture file can't be opened.
+    #[error("{0}")]
+    Link(#[from] links::OpenError),
     /// A program is missing and can't be installed from here.
     #[error("{0}")]
     Missing(String),
@@ -84,6 +87,14 @@ pub enum Error {
         /// The first line that it wrote to its standard error.
         stderr: String,
     },
+    /// One of two guests failed.
+    #[error("machine {name}: {error}")]
+    Machine {
+        /// The machine's name.
+        name: &'static str,
+        /// How its guest failed.
+        error: Box<Error>,
+    },
     /// The guest stopped (a reset, a triple fault, a power-off) without writing its status.
     #[error("the guest ended without reporting a status; --log debug may show why")]
     NoStatus,
@@ -112,6 +123,7 @@ impl Error {
         match self {
             Error::Interrupted(signal) => 128u8.saturating_add(u8::try_from(*signal).unwrap_or(0)),
             Error::Usage(_) => 2,
+            Error::Machine { error, .. } => error.status(),
             _ => 1,
         }
     }

@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::frontend::ivshmem::Ivshmem;
+use crate::guests::{Guest, Guests};
 use crate::images;
 use crate::options::Options;
 use crate::progress;
 use crate::setup::find_qemu;
 use crate::symbols::Symbols;
-use crate::vm::{Config, Event, Guest, Patience};
+use crate::vm::{Config, Event, Patience};
 
 /// An image that is built, and the machine that it will run on.
 #[derive(Debug)]
@@ -33,13 +34,23 @@ impl Launcher {
 
     /// Starts a guest with `words` on its command line.
     pub fn start(&self, words: &[String]) -> Result<Guest> {
+        Guest::start(self.config(words), &Ivshmem, &self.options.network)
+    }
+
+    /// Starts guests on one device, each with these words on its command line.
+    pub fn start_all(&self, words: &[Vec<String>]) -> Result<Guests> {
+        let configs = words.iter().map(|words| self.config(words));
+        Guests::start(configs, &Ivshmem, &self.options.network)
+    }
+
+    fn config(&self, words: &[String]) -> Config {
         let options = &self.options;
         let mut command_line = format!("log={}", options.log);
         for word in words {
             command_line.push(' ');
             command_line.push_str(word);
         }
-        let config = Config {
+        Config {
             qemu: self.qemu.clone(),
             image: self.image.clone(),
             cpus: options.cpus(),
@@ -47,8 +58,7 @@ impl Launcher {
             nics: usize::try_from(options.nics()).unwrap_or(usize::MAX),
             command_line,
             patience: Patience::default(),
-        };
-        Guest::start(config, &Ivshmem)
+        }
     }
 
     /// When a guest that started at `started` has to be done.
@@ -64,6 +74,11 @@ impl Launcher {
     /// Names for the addresses in the image's backtraces.
     pub fn symbols(&self) -> &Symbols {
         &self.symbols
+    }
+
+    /// How many NICs each guest has.
+    pub fn nics(&self) -> u32 {
+        self.options.nics()
     }
 
     /// Runs an image to its end and returns its status; `line` gets each line that it writes.
@@ -92,6 +107,8 @@ impl Launcher {
 #[derive(Debug)]
 pub struct Output<'a> {
     symbols: &'a Symbols,
+    /// What stands before each line.
+    prefix: String,
     broken: bool,
 }
 
@@ -103,13 +120,19 @@ pub fn is_crash(line: &str) -> bool {
 impl Output<'_> {
     /// An output that names addresses by `symbols`.
     pub fn new(symbols: &Symbols) -> Output<'_> {
-        Output { symbols, broken: false }
+        Output { symbols, prefix: String::new(), broken: false }
+    }
+
+    /// An output that begins each line with a machine's name, too.
+    pub fn of_machine<'a>(symbols: &'a Symbols, name: &str) -> Output<'a> {
+        Output { symbols, prefix: format!("{name}: "), broken: false }
     }
 
     /// Passes a line on.
     pub fn line(&mut self, line: &str) -> Result<()> {
         self.broken |= is_crash(line);
         for line in self.symbols.annotate(line) {
+            let line = format!("{}{line}", self.prefix);
             if self.broken {
                 complain!("{line}");
             } else {

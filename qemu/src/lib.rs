@@ -5,11 +5,14 @@
 //! |---|---|
 //! | [`cli`], [`options`] | the command line |
 //! | [`setup`], [`sources`], [`images`] | what must be there first: QEMU, the Rust target, a built image |
-//! | [`launch`], [`tour`], [`mod@bench`] | running one image and passing on what it writes |
+//! | [`launch`], [`tour`], [`pair`], [`mod@bench`] | running one image, on one machine or on two, and passing on what it writes |
 //! | [`progress`] | what the user sees during a wait |
 //! | [`suite`], [`runner`], [`machines`], [`conformance`] | running the tests, over as many guests as it takes |
-//! | [`vm`], [`console`], [`symbols`] | one guest: how it starts, what it writes, how it ends |
-//! | [`frontend`], [`device`], [`memory`] | its NICs: how QEMU sees them, and the thread that drives their model |
+//! | [`guests`] | running guests: what they do, one or several at a time |
+//! | [`vm`], [`console`], [`symbols`] | one of them: how it starts, what it writes, how it ends |
+//! | [`frontend`], [`device`], [`memory`] | the NICs: how QEMU sees them, and the thread that drives their model |
+//! | [`serve`] | the NICs alone, for a QEMU that somebody else starts |
+//! | [`network`], `counters` | what the NICs' ports are plugged into; what they count |
 //! | [`monitor`], [`pulse`] | stopping a guest and its clock; how regularly the NICs' hearts beat |
 //! | [`process`], [`signals`], [`error`] | children that end with the launcher, Ctrl-C and Ctrl-Z, one line for each error |
 //!
@@ -30,20 +33,25 @@ pub mod bench;
 pub mod cli;
 pub mod conformance;
 pub mod console;
+mod counters;
 pub mod device;
 mod digest;
 pub mod error;
 pub mod frontend;
+pub mod guests;
 pub mod images;
 pub mod launch;
 pub mod machines;
 pub mod memory;
 pub mod monitor;
+pub mod network;
 pub mod options;
+pub mod pair;
 pub mod process;
 pub mod progress;
 pub mod pulse;
 pub mod runner;
+pub mod serve;
 pub mod setup;
 pub mod signals;
 pub mod sources;

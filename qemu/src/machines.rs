@@ -26,11 +26,11 @@ impl Machine {
     pub fn of(options: &Options) -> Vec<Machine> {
         let mut machines: Vec<Machine> = USUAL
             .iter()
-            .filter(|machine| options.nics.is_none_or(|nics| (nics == 1) == (machine.nics == 1)))
+            .filter(|machine| options.chosen_nics().is_none_or(|nics| (nics == 1) == (machine.nics == 1)))
             .copied()
             .collect();
         for machine in &mut machines {
-            machine.nics = options.nics.unwrap_or(machine.nics);
+            machine.nics = options.chosen_nics().unwrap_or(machine.nics);
             machine.cpus = options.cpus.unwrap_or(machine.cpus);
         }
         machines

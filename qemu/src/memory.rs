@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use nic_model::{DmaError, GuestMemory};
 use platform::SharedSlice;
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::error::{Error, Result};
@@ -112,6 +112,13 @@ impl GuestRam {
         self.memory.fd()
     }
 
+    /// Zeroes it, and gives its pages back to the system.
+    pub fn clear(&self) -> Result<()> {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(self.fd(), hole, 0, self.size)
+            .map_err(|e| Error::system("clear the guest's memory", e))
+    }
+
     /// The first bus address behind all RAM.
     pub fn limit(&self) -> u64 {
         if self.size > self.low { HIGH + (self.size - self.low) } else { self.low }
@@ -144,6 +151,16 @@ impl GuestMemory for GuestRam {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ram_that_is_cleared_is_zero() {
+        let ram = GuestRam::new(1 << 20).expect("1 MiB");
+        ram.write(0x5000, &[7; 100]).expect("it is RAM");
+        ram.clear().expect("it clears");
+        let mut bytes = [1; 100];
+        ram.read(0x5000, &mut bytes).expect("it is RAM");
+        assert_eq!(bytes, [0; 100]);
+    }
 
     #[test]
     fn a_small_ram_is_one_piece() {

@@ -8,6 +8,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use crate::error::{Error, Result};
+use crate::network::Network;
 
 /// The guest's memory unless the user chooses another size.
 pub const DEFAULT_MEMORY: Size = Size(512 << 20);
@@ -36,7 +37,8 @@ pub struct Options {
     #[arg(help_heading = "Machine")]
     pub memory: Option<Size>,
 
-    /// Put this many NICs into the guest [default: 2; the suite runs on machines with 1 and with 2]
+    /// Put this many NICs into the guest [default: 2, and 1 into each machine of `pair`; the suite
+    /// runs on machines with 1 and with 2]
     #[arg(long, global = true, value_name = "N", help_heading = "Machine")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=8))]
     pub nics: Option<u32>,
@@ -50,12 +52,24 @@ pub struct Options {
     #[arg(long, global = true, value_name = "SECONDS", help_heading = "Machine")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub timeout: Option<u32>,
+
+    #[expect(missing_docs, reason = "clap would take the text for that of the whole command")]
+    #[command(flatten)]
+    pub network: Network,
 }
 
 impl Default for Options {
     /// The options of a command line without options.
     fn default() -> Options {
-        Options { qemu: None, cpus: None, memory: None, nics: None, log: "warn".into(), timeout: None }
+        Options {
+            qemu: None,
+            cpus: None,
+            memory: None,
+            nics: None,
+            log: "warn".into(),
+            timeout: None,
+            network: Network::default(),
+        }
     }
 }
 
@@ -77,9 +91,15 @@ impl Options {
         self.cpus.unwrap_or(1)
     }
 
+    /// The guest's NICs, if the user chose their number: by `--nics`, or by a link that is for so
+    /// many.
+    pub fn chosen_nics(&self) -> Option<u32> {
+        self.nics.or(self.network.nics())
+    }
+
     /// The guest's NICs.
     pub fn nics(&self) -> u32 {
-        self.nics.unwrap_or(2)
+        self.chosen_nics().unwrap_or(2)
     }
 
     /// The guest's memory in bytes.

@@ -5,8 +5,10 @@
 //! for it (targets/tour documents the lines that the image writes for that). A file of any size can
 //! be moved that way, since a guest needs memory for one piece and its copy only. The digest that
 //! the image prints is taken here, of what is in the guest's memory after a piece was written
-//! there.
+//! there. When the payload goes to another machine ([`crate::pair`]), the digest of what arrived is
+//! taken here, too.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
@@ -37,8 +39,7 @@ const ANSWER: u64 = 64;
 
 /// Boots, shows the IA, and moves a payload of our own; returns the image's status.
 pub fn tour(options: &Options) -> Result<u8> {
-    let payload = Payload::new(PathBuf::from("the tour's payload"), TOUR_BYTES, Noise::default());
-    run(options, &[], payload)
+    run(options, &[], Payload::of_the_tour())
 }
 
 /// Moves a file in each way; returns the image's status.
@@ -46,33 +47,22 @@ pub fn transfer(options: &Options, path: &Path) -> Result<u8> {
     run(options, &["transfer".into()], Payload::of_file(path)?)
 }
 
-fn run(options: &Options, words: &[String], mut payload: Payload) -> Result<u8> {
+fn run(options: &Options, words: &[String], payload: Payload) -> Result<u8> {
     let launcher = Launcher::prepare(options, "tour")?;
     let mut output = Output::new(launcher.symbols());
     let mut words = words.to_vec();
-    words.push(format!("bytes={}", payload.bytes));
-    let progress = Progress::begin(if words.len() > 1 { "transfer" } else { "tour" });
-    progress.message("booting");
-    let all = payload.bytes.saturating_mul(WAYS);
-    let mut moved: u64 = 0;
+    words.push(payload.word());
+    let mut server = Server::begin(if words.len() > 1 { "transfer" } else { "tour" }, payload);
     let mut guest = launcher.start(&words)?;
     let deadline = launcher.deadline(guest.started());
     loop {
         match guest.next(deadline)? {
-            Event::Line(line) => match Request::parse(&line) {
-                Some(Request::Load { address, length, answer }) => {
-                    progress.share(moved, all);
-                    progress.message("loading");
-                    payload.load(guest.memory(), address, length, answer)?;
-                    progress.message("moving");
+            Event::Line(line) => {
+                if !server.line(guest.memory(), &line)? {
+                    output.line(&line)?;
                 }
-                Some(Request::Moved(bytes)) => {
-                    moved = moved.saturating_add(bytes);
-                    progress.share(moved, all);
-                }
-                None => output.line(&line)?,
-            },
-            Event::FirstThread => progress.message("connecting"),
+            }
+            Event::FirstThread => server.progress.message("connecting"),
             Event::Ended(exit) => return exit.status(),
             Event::Stalled(silence) => return Err(Error::Stalled(silence)),
             Event::Deadline => return Err(launcher.timed_out()),
@@ -87,21 +77,68 @@ pub fn boot(options: &Options, image: &str, words: &[String]) -> Result<u8> {
     launcher.run(words, |line| output.line(line), |_| ())
 }
 
+/// Serves the image: gives it the payload, and shows how far it has come.
+pub(crate) struct Server {
+    payload: Payload,
+    arrivals: Arrivals,
+    progress: Progress,
+    moved: u64,
+}
+
+impl Server {
+    /// Begins a wait for `what`.
+    pub fn begin(what: &str, payload: Payload) -> Server {
+        let progress = Progress::begin(what);
+        progress.message("booting");
+        Server { payload, arrivals: Arrivals::default(), progress, moved: 0 }
+    }
+
+    /// Takes a line of the guest with this memory; false if it is not for the launcher.
+    pub fn line(&mut self, memory: &GuestRam, line: &str) -> Result<bool> {
+        let all = self.payload.bytes.saturating_mul(WAYS);
+        match Request::parse(line) {
+            Some(Request::Load { address, length, answer }) => {
+                self.progress.share(self.moved, all);
+                self.progress.message("loading");
+                self.payload.load(memory, address, length, answer)?;
+                self.progress.message("moving");
+            }
+            Some(Request::Arrived { way, address, length, answer }) => {
+                self.arrivals.add(memory, way, address, length, answer)?;
+            }
+            Some(Request::Moved(bytes)) => {
+                self.moved = self.moved.saturating_add(bytes);
+                self.progress.share(self.moved, all);
+            }
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
 /// What the image asks for, or reports, by a line of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Request {
+enum Request<'a> {
     /// Load the next `length` bytes to `address` and answer at `answer`.
     Load { address: u64, length: u64, answer: u64 },
+    /// In this way, the next `length` bytes have arrived at `address`: answer at `answer`.
+    Arrived { way: &'a str, address: u64, length: u64, answer: u64 },
     /// So many bytes have been moved in one way.
     Moved(u64),
 }
 
-impl Request {
-    fn parse(line: &str) -> Option<Request> {
+impl Request<'_> {
+    fn parse(line: &str) -> Option<Request<'_>> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |word: &str| word.parse::<u64>().ok();
         match words[..] {
             ["@load", address, length, answer] => Some(Request::Load {
+                address: number(address)?,
+                length: number(length)?,
+                answer: number(answer)?,
+            }),
+            ["@arrived", way, address, length, answer] => Some(Request::Arrived {
+                way,
                 address: number(address)?,
                 length: number(length)?,
                 answer: number(answer)?,
@@ -112,8 +149,43 @@ impl Request {
     }
 }
 
+/// Writes the digest of all bytes so far to a guest's memory at `at`, and counts the answer.
+fn answer(memory: &GuestRam, at: u64, digest: &Sha256) -> Result<()> {
+    let refused = |_| Error::Tool("the guest asks for an answer where it has no memory".into());
+    let answer = memory.get(at, ANSWER).map_err(refused)?;
+    let unaligned = |_| Error::Tool("the guest asks for an answer at an odd address".into());
+    answer.write(DIGEST, &digest.clone().finalize()).map_err(unaligned)?;
+    // Release: who sees the new count sees the digest, and the piece that was loaded before.
+    answer.atomic_u32(0).map_err(unaligned)?.fetch_add(1, Ordering::Release);
+    Ok(())
+}
+
+/// The digests of what has arrived from another machine, by way.
+#[derive(Default)]
+struct Arrivals(BTreeMap<String, Sha256>);
+
+impl Arrivals {
+    /// Takes the digest of the next bytes of a way, and answers.
+    fn add(&mut self, memory: &GuestRam, way: &str, address: u64, length: u64, at: u64) -> Result<()> {
+        if !self.0.contains_key(way) && self.0.len() as u64 == WAYS {
+            return Err(Error::Tool("the guest reports more ways than there are".into()));
+        }
+        let refused = |_| Error::Tool("the guest reports bytes where it has no memory".into());
+        let window = memory.get(address, length).map_err(refused)?;
+        let digest = self.0.entry(way.to_owned()).or_default();
+        let mut chunk = vec![0; CHUNK.min(window.len())];
+        for offset in (0..window.len()).step_by(CHUNK) {
+            let chunk = &mut chunk[..CHUNK.min(window.len() - offset)];
+            let out_of_bounds = |_| Error::Tool("a piece is larger than its memory".into());
+            window.read(offset, chunk).map_err(out_of_bounds)?;
+            digest.update(&*chunk);
+        }
+        answer(memory, at, digest)
+    }
+}
+
 /// What is moved, and how much of it the guest has had.
-struct Payload {
+pub(crate) struct Payload {
     name: PathBuf,
     from: Box<dyn Read>,
     bytes: u64,
@@ -126,7 +198,18 @@ impl Payload {
         Payload { name, from: Box::new(from), bytes, loaded: 0, digest: Sha256::new() }
     }
 
-    fn of_file(path: &Path) -> Result<Payload> {
+    /// The tour's.
+    pub fn of_the_tour() -> Payload {
+        Payload::new(PathBuf::from("the tour's payload"), TOUR_BYTES, Noise::default())
+    }
+
+    /// The word that tells the image how much it is.
+    pub fn word(&self) -> String {
+        format!("bytes={}", self.bytes)
+    }
+
+    /// A file.
+    pub fn of_file(path: &Path) -> Result<Payload> {
         let failed = |source| Error::File { path: path.to_owned(), source };
         // Opening a FIFO would wait for a writer. Ordinary files know no such flag.
         let flags = OFlags::NONBLOCK.bits().cast_signed();
@@ -139,11 +222,12 @@ impl Payload {
     }
 
     /// Writes the next `length` bytes to the guest's memory at `address`, and the answer at
-    /// `answer`.
-    fn load(&mut self, memory: &GuestRam, address: u64, length: u64, answer: u64) -> Result<()> {
+    /// `at`.
+    fn load(&mut self, memory: &GuestRam, address: u64, length: u64, at: u64) -> Result<()> {
         let out_of_memory = |_| Error::Tool("the guest asks for bytes where it has no memory".into());
         let window = memory.get(address, length).map_err(out_of_memory)?;
-        let answer = memory.get(answer, ANSWER).map_err(out_of_memory)?;
+        // Before anything is read, so that no bytes are lost.
+        memory.get(at, ANSWER).map_err(out_of_memory)?;
         let mut chunk = vec![0; CHUNK.min(window.len())];
         for offset in (0..window.len()).step_by(CHUNK) {
             let chunk = &mut chunk[..CHUNK.min(window.len() - offset)];
@@ -155,11 +239,7 @@ impl Payload {
             window.read(offset, chunk).map_err(out_of_bounds)?;
             self.digest.update(&*chunk);
         }
-        let unaligned = |_| Error::Tool("the guest asks for an answer at an odd address".into());
-        answer.write(DIGEST, &self.digest.clone().finalize()).map_err(unaligned)?;
-        // Release: who sees the new count sees the piece and the digest.
-        answer.atomic_u32(0).map_err(unaligned)?.fetch_add(1, Ordering::Release);
-        Ok(())
+        answer(memory, at, &self.digest)
     }
 
     /// Reads the next bytes, as many as `into` holds.
@@ -299,9 +379,31 @@ mod tests {
     }
 
     #[test]
+    fn what_arrives_has_a_digest_for_each_way() {
+        let memory = ram();
+        memory.get(4096, 8).expect("memory").write(0, b"fourfive").expect("in bounds");
+        let mut arrivals = Arrivals::default();
+        let digest = |memory: &GuestRam| bytes(memory, 64 + DIGEST as u64, 32);
+        arrivals.add(&memory, "send", 4096, 4, 64).expect("it is there");
+        assert_eq!(digest(&memory), Sha256::digest("four")[..]);
+        arrivals.add(&memory, "read", 4100, 4, 64).expect("it is there");
+        assert_eq!(digest(&memory), Sha256::digest("five")[..]);
+        arrivals.add(&memory, "send", 4100, 4, 64).expect("it is there");
+        assert_eq!(digest(&memory), Sha256::digest("fourfive")[..]);
+        assert_eq!(answers(&memory, 64), 3);
+        arrivals.add(&memory, "none", 0, 0, 64).expect("no bytes");
+        assert_eq!(digest(&memory), Sha256::digest("")[..]);
+        assert!(arrivals.add(&memory, "send", 4 * MIB, 1, 64).is_err());
+        arrivals.add(&memory, "fourth", 0, 0, 64).expect("there are four ways");
+        assert!(arrivals.add(&memory, "fifth", 0, 0, 64).is_err(), "memory is bounded");
+    }
+
+    #[test]
     fn lines_that_are_no_requests_are_output() {
         let load = Request::Load { address: 4096, length: 0, answer: 64 };
         assert_eq!(Request::parse("@load 4096 0 64"), Some(load));
+        let arrived = Request::Arrived { way: "read", address: 4096, length: 7, answer: 64 };
+        assert_eq!(Request::parse("@arrived read 4096 7 64"), Some(arrived));
         assert_eq!(Request::parse("@moved 12"), Some(Request::Moved(12)));
         for line in
             ["", "@load", "@load 1 2", "@load 1 2 x", "@load 1 2 3 4", "@moved", "@moved -1", "x @moved 1"]

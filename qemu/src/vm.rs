@@ -2,35 +2,27 @@
 //!
 //! QEMU inherits all its connections to us as descriptors (sockets and anonymous memory), so
 //! nothing has a name in the file system. QEMU gets SIGKILL when the thread that started it ends;
-//! so a [`Guest`] stays in its thread. QEMU is in a process group of its own, so Ctrl-C and Ctrl-Z
-//! reach the launcher alone. [`Guest::next`] returns Ctrl-C as an error. At Ctrl-Z it stops the
-//! guest's CPUs and clock before it stops this process, and lets them run again once this process
-//! has been continued and its NICs have shown a heartbeat: to the guest no time has passed.
-//! (SIGSTOP cannot be caught; a launcher that gets it leaves its guest running without a device.)
+//! so a `Vm` stays in its thread. QEMU is in a process group of its own, so Ctrl-C and Ctrl-Z reach
+//! the launcher alone, where [`crate::guests`] takes them.
 
-use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::console::{DebugPort, LineBuffer, Note};
-use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::frontend::{Attachment, Frontend};
 use crate::memory::GuestRam;
 use crate::monitor::Monitor;
 use crate::process;
-use crate::pulse::Gaps;
 use crate::setup::Qemu;
-use crate::signals::{Asked, Signals};
 
 /// How long a guest may be silent.
 #[derive(Clone, Copy, Debug)]
@@ -46,9 +38,6 @@ impl Default for Patience {
         Patience { first_beat: Duration::from_secs(30), silence: Duration::from_secs(10) }
     }
 }
-
-/// How long a guest that was stopped waits, when it is continued, for a heartbeat of its NICs.
-const FIRST_BEATS: Duration = Duration::from_millis(500);
 
 /// A guest writes this plus its status to the exit device, so that no status of a guest looks like
 /// one of QEMU's own.
@@ -147,37 +136,23 @@ pub enum Event {
     Deadline,
 }
 
-/// A running guest; dropping it ends it.
-pub struct Guest {
-    child: Child,
-    pidfd: OwnedFd,
+/// A QEMU that is ready to be started: all that it inherits is made.
+pub(crate) struct Prepared {
+    config: Config,
+    ram: GuestRam,
+    attachments: Vec<Box<dyn Attachment>>,
+    command: Command,
     serial: UnixStream,
     debug: UnixStream,
-    monitor: Monitor,
-    stderr: ChildStderr,
-    stderr_text: Vec<u8>,
-    lines: LineBuffer,
-    notes: DebugPort,
-    events: VecDeque<Event>,
-    started: Instant,
-    last_beat: Option<Instant>,
-    /// When the guest was last continued.
-    continued: Option<Instant>,
-    patience: Patience,
-    /// Whether the guest has written anything.
-    lived: bool,
-    ended: bool,
-    signals: &'static Signals,
-    ram: GuestRam,
-    device: Device,
-    _attachments: Vec<Box<dyn Attachment>>,
-    /// QEMU ends with the thread that started it.
-    _of_this_thread: PhantomData<*const ()>,
+    monitor: UnixStream,
+    /// QEMU's ends of these three.
+    _theirs: [UnixStream; 3],
 }
 
-impl Guest {
-    /// Starts QEMU, with the NICs attached by `frontend` and their device running.
-    pub fn start(config: Config, frontend: &impl Frontend) -> Result<Guest> {
+impl Prepared {
+    /// Makes all parts of a guest; returns the device's sides of its NICs too, so that their device
+    /// runs before QEMU does.
+    pub fn new<F: Frontend>(config: Config, frontend: &F) -> Result<(Prepared, Vec<F::Port>)> {
         let ram = GuestRam::new(config.memory)?;
         let mut attachments = Vec::new();
         let mut ports = Vec::new();
@@ -200,9 +175,13 @@ impl Guest {
         command.args(attachments.iter().flat_map(|a| a.arguments()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         process::bind(&mut command, Signal::KILL, inherited);
+        let _theirs = [qemu_serial, qemu_debug, qemu_monitor];
+        Ok((Prepared { config, ram, attachments, command, serial, debug, monitor, _theirs }, ports))
+    }
 
-        let signals = Signals::watch()?;
-        let device = Device::start(ports, ram.limit())?;
+    /// Starts QEMU.
+    pub fn start(self) -> Result<Vm> {
+        let Prepared { config, ram, mut attachments, mut command, serial, debug, monitor, _theirs } = self;
         let started = Instant::now();
         let mut child =
             command.spawn().map_err(|source| Error::File { path: config.qemu.path.clone(), source })?;
@@ -219,7 +198,7 @@ impl Guest {
                 return Err(error);
             }
         };
-        Ok(Guest {
+        Ok(Vm {
             child,
             pidfd,
             serial,
@@ -229,21 +208,54 @@ impl Guest {
             stderr_text: Vec::new(),
             lines: LineBuffer::default(),
             notes: DebugPort::default(),
-            events: VecDeque::new(),
             started,
             last_beat: None,
             continued: None,
             patience: config.patience,
             lived: false,
             ended: false,
-            signals,
             ram,
-            device,
             _attachments: attachments,
             _of_this_thread: PhantomData,
         })
     }
+}
 
+/// What [`Vm::hear`] found out.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    /// What happened, in order.
+    pub events: Vec<Event>,
+    /// The guest asks for the end of its device.
+    pub kill_device: bool,
+}
+
+/// A running QEMU; dropping it ends it.
+pub(crate) struct Vm {
+    child: Child,
+    pidfd: OwnedFd,
+    serial: UnixStream,
+    debug: UnixStream,
+    monitor: Monitor,
+    stderr: ChildStderr,
+    stderr_text: Vec<u8>,
+    lines: LineBuffer,
+    notes: DebugPort,
+    started: Instant,
+    last_beat: Option<Instant>,
+    /// When the guest was last continued.
+    continued: Option<Instant>,
+    patience: Patience,
+    /// Whether the guest has written anything.
+    lived: bool,
+    ended: bool,
+    ram: GuestRam,
+    _attachments: Vec<Box<dyn Attachment>>,
+    /// QEMU ends with the thread that started it.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Vm {
     /// The guest's memory.
     pub fn memory(&self) -> &GuestRam {
         &self.ram
@@ -254,35 +266,18 @@ impl Guest {
         self.started
     }
 
-    /// Waits for the next event, until `deadline` at most. A signal that asks the launcher to end
-    /// is an error.
-    ///
-    /// After [`Event::Ended`] there are no more events.
-    pub fn next(&mut self, deadline: Option<Instant>) -> Result<Event> {
-        loop {
-            if let Some(event) = self.events.pop_front() {
-                return Ok(event);
-            }
-            if self.ended {
-                return Ok(Event::Ended(Exit::NoStatus));
-            }
-            let now = Instant::now();
-            if deadline.is_some_and(|deadline| now >= deadline) {
-                return Ok(Event::Deadline);
-            }
-            let silent_at = self.silent_at();
-            let until = deadline.map_or(silent_at, |deadline| deadline.min(silent_at));
-            self.poll(until.saturating_duration_since(now))?;
-            // Beats that came while this process was stopped or starved have been counted by now.
-            if self.events.is_empty() && Instant::now() >= self.silent_at() {
-                let since = self.last_beat.unwrap_or(self.started);
-                return Ok(Event::Stalled(since.elapsed()));
-            }
-        }
+    /// Whether QEMU has ended.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The descriptors that become readable when something happens: the first one at QEMU's end.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
+        [self.pidfd.as_fd(), self.serial.as_fd(), self.debug.as_fd(), self.stderr.as_fd()]
     }
 
     /// When the guest will have been silent for too long.
-    fn silent_at(&self) -> Instant {
+    pub fn silent_at(&self) -> Instant {
         let Patience { first_beat, silence } = self.patience;
         let (since, patience) = match self.last_beat {
             Some(beat) => (beat, silence),
@@ -291,81 +286,71 @@ impl Guest {
         self.continued.map_or(since, |continued| since.max(continued)) + patience
     }
 
-    /// Stops this process with its guest, until something continues the process.
-    fn suspend(&mut self) -> Result<()> {
-        // If QEMU does not obey, the guest runs on, and finds out that its NICs are silent.
-        let stopped = self.monitor.stop();
-        rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)
-            .map_err(|e| Error::system("stop", e))?;
-        self.device.wait_for_beats(FIRST_BEATS);
-        if stopped {
-            self.monitor.resume();
-        }
+    /// For how long the guest has been silent.
+    pub fn silence(&self) -> Duration {
+        self.last_beat.unwrap_or(self.started).elapsed()
+    }
+
+    /// Stops the guest's CPUs and clock; false if QEMU does not obey.
+    pub fn stop(&mut self) -> bool {
+        self.monitor.stop()
+    }
+
+    /// Lets a guest that [`Vm::stop`] has stopped run again.
+    pub fn resume(&mut self) {
+        self.monitor.resume();
+    }
+
+    /// The time in which the guest did not run does not count as its silence.
+    pub fn was_continued(&mut self) {
         self.continued = Some(Instant::now());
-        Ok(())
     }
 
-    /// The longest times between two heartbeats of each NIC.
-    pub fn gaps(&self) -> Vec<Gaps> {
-        self.device.pulse().gaps()
+    /// Ends QEMU.
+    pub fn end(&mut self) {
+        if !std::mem::replace(&mut self.ended, true) {
+            // Both fail only if QEMU has ended already.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
     }
 
-    /// Waits until something happens, and makes events of it.
-    fn poll(&mut self, timeout: Duration) -> Result<()> {
-        let mut fds = vec![
-            PollFd::new(&self.pidfd, PollFlags::IN),
-            PollFd::new(&self.serial, PollFlags::IN),
-            PollFd::new(&self.debug, PollFlags::IN),
-            PollFd::new(&self.stderr, PollFlags::IN),
-        ];
-        fds.extend(self.signals.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
-        match rustix::event::poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(Error::system("wait for QEMU", e)),
-        }
-        let gone = !fds[0].revents().is_empty();
-        match self.signals.arrived() {
-            Some(Asked::End(signal)) => return Err(Error::Interrupted(signal)),
-            // The descriptors are looked at again: meanwhile much may have happened.
-            Some(Asked::Stop) => return self.suspend(),
-            None => {}
-        }
-        // What QEMU wrote before its end comes before the event of its end.
-        self.listen();
+    /// Reads all that QEMU has written so far. `gone` says that QEMU has ended: then the event of
+    /// its end is the last one.
+    pub fn hear(&mut self, gone: bool) -> Result<Heard> {
+        let mut heard = Heard::default();
+        self.listen(&mut heard);
         if gone {
             let status = self.child.wait().map_err(|e| Error::system("wait for QEMU", e))?;
-            self.listen();
-            self.events.extend(self.lines.rest().map(Event::Line));
+            self.listen(&mut heard);
+            heard.events.extend(self.lines.rest().map(Event::Line));
             let exit = Exit::read(status, &String::from_utf8_lossy(&self.stderr_text), self.lived);
-            self.events.push_back(Event::Ended(exit));
+            heard.events.push(Event::Ended(exit));
             self.ended = true;
         }
-        Ok(())
+        Ok(heard)
     }
 
-    /// Reads all that QEMU has written so far.
-    fn listen(&mut self) {
-        let events = &mut self.events;
-        let mut heard = 0;
+    fn listen(&mut self, heard: &mut Heard) {
+        let mut bytes_heard = 0;
         drain(&mut self.serial, |bytes| {
-            heard += bytes.len();
-            events.extend(self.lines.feed(bytes).into_iter().map(Event::Line));
+            bytes_heard += bytes.len();
+            heard.events.extend(self.lines.feed(bytes).into_iter().map(Event::Line));
         });
         let mut notes = Vec::new();
         drain(&mut self.debug, |bytes| {
-            heard += bytes.len();
+            bytes_heard += bytes.len();
             notes.extend(self.notes.feed(bytes));
         });
-        self.lived |= heard > 0;
+        self.lived |= bytes_heard > 0;
         for note in notes {
             match note {
                 Note::Beat => self.last_beat = Some(Instant::now()),
                 Note::FirstThread => {
                     self.last_beat = Some(Instant::now());
-                    self.events.push_back(Event::FirstThread);
+                    heard.events.push(Event::FirstThread);
                 }
-                Note::KillDevice => self.device.kill(),
+                Note::KillDevice => heard.kill_device = true,
                 Note::Unknown(line) => complain!("ferrovia: the guest's debug port said {line:?}"),
             }
         }
@@ -373,13 +358,9 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for Vm {
     fn drop(&mut self) {
-        if !self.ended {
-            // Both fail only if QEMU has ended already.
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
+        self.end();
     }
 }
 

@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use qemu::error::{Error, Result};
 use qemu::frontend::ivshmem::Ivshmem;
+use qemu::guests::{Guest, Guests};
+use qemu::network::Network;
 use qemu::setup::Qemu;
-use qemu::vm::{Config, Event, Exit, Guest, Patience};
+use qemu::vm::{Config, Event, Exit, Patience};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
@@ -42,7 +44,11 @@ fn script(body: &str) -> Script {
 }
 
 fn start(path: PathBuf, patience: Patience) -> Result<Guest> {
-    let config = Config {
+    Guest::start(config(path, patience), &Ivshmem, &Network::default())
+}
+
+fn config(path: PathBuf, patience: Patience) -> Config {
+    Config {
         qemu: Qemu { path, version: (7, 2) },
         image: "/no/image".into(),
         cpus: 1,
@@ -50,8 +56,7 @@ fn start(path: PathBuf, patience: Patience) -> Result<Guest> {
         nics: 2,
         command_line: "log=warn one two".into(),
         patience,
-    };
-    Guest::start(config, &Ivshmem)
+    }
 }
 
 /// All lines, and how it ended.
@@ -156,6 +161,45 @@ fn a_guest_that_never_beats_is_given_up_too() {
     let mut guest = start(script.path.clone(), patience).expect("the script starts");
     let event = guest.next(None).expect("no signal");
     assert!(matches!(event, Event::Stalled(_)), "{event:?}");
+}
+
+/// Each guest's end is its own, and a guest of several that is silent is named.
+#[test]
+fn guests_on_one_device_end_one_by_one() {
+    let [fails, hangs, lives] = [
+        "say first; exit 35",
+        "note .; say second; exec sleep 600",
+        "say third; while note .; do sleep 0.05; done",
+    ]
+    .map(script);
+    let hasty = Patience { first_beat: Duration::from_secs(60), silence: Duration::from_millis(500) };
+    let configs = [
+        config(fails.path.clone(), Patience::default()),
+        config(hangs.path.clone(), hasty),
+        config(lives.path.clone(), Patience::default()),
+    ];
+    let mut guests = Guests::start(configs, &Ivshmem, &Network::default()).expect("the scripts start");
+    assert_eq!(guests.gaps().len(), 6, "one device has all NICs");
+    let (mut lines, mut ended, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+    while lines.len() < 3 || ended.is_empty() || silent.is_empty() {
+        match guests.next(None).expect("no signal").expect("guests are running") {
+            (guest, Event::Line(line)) => lines.push((guest, line)),
+            (guest, Event::Ended(exit)) => ended.push((guest, exit)),
+            (guest, Event::Stalled(_)) => {
+                silent.push(guest);
+                guests.end(guest);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    lines.sort();
+    let wanted = [(0, "first"), (1, "second"), (2, "third")];
+    assert_eq!(lines, wanted.map(|(guest, line)| (guest, line.to_owned())));
+    assert_eq!((ended, silent), (vec![(0, Exit::Status(1))], vec![1]));
+    assert_eq!(guests.running().collect::<Vec<_>>(), [2]);
+    assert!(guests.next(Some(Instant::now())).expect("no signal").is_none(), "the deadline has passed");
+    guests.end(2);
+    assert!(guests.next(None).expect("no signal").is_none(), "nobody is left to wait for");
 }
 
 #[test]

@@ -7,9 +7,10 @@ extern crate ferrovia_qemu as qemu;
 
 use std::time::Duration;
 
+use qemu::guests::Guest;
 use qemu::launch::Launcher;
 use qemu::options::Options;
-use qemu::vm::{Event, Guest};
+use qemu::vm::Event;
 
 /// The longest that the device's own work may keep a heart from beating: twice what the data sheet
 /// promises. It is processor time, so it does not depend on what else the machine has to do; the

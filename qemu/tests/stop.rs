@@ -12,15 +12,16 @@ use rustix::process::{Pid, Signal, WaitOptions};
 /// its guest. The time itself is what this test is about.
 const STOPPED: Duration = Duration::from_secs(11);
 
-#[test]
-fn a_transfer_survives_a_stop_of_its_job() {
+/// Stops a transfer when it has printed a line that begins with `signal`, continues it, and checks
+/// all its lines, each of which begins with `machine`.
+fn stop_and_continue(command: &[&str], signal: &str, machine: &str) {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("file");
     std::fs::File::create(&file).and_then(|file| file.set_len(64 << 20)).expect("a sparse file");
     let program = std::env::current_exe().expect("this program");
     let program = program.parent().and_then(Path::parent).expect("target/PROFILE/deps").join("ferrovia");
     let mut job = Command::new(program)
-        .arg("transfer")
+        .args(command)
         .arg(&file)
         .stdout(Stdio::piped())
         .process_group(0)
@@ -28,22 +29,35 @@ fn a_transfer_survives_a_stop_of_its_job() {
         .expect("start the launcher");
     let group = Pid::from_child(&job);
     let mut lines = BufReader::new(job.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
-    // Three of four ways are still to come.
-    let first = lines.find(|line| line.starts_with("transfer ")).expect("the first way");
-    assert!(first.starts_with("transfer send:"), "{first}");
+    let first = lines.find(|line| line.starts_with(signal)).expect("the line to wait for");
     rustix::process::kill_process_group(group, Signal::TSTP).expect("it runs");
     let changed = rustix::process::waitpid(Some(group), WaitOptions::UNTRACED).expect("a child");
     let (_, status) = changed.expect("a change of its state");
     assert!(status.stopped(), "{status:?}");
     std::thread::sleep(STOPPED);
     rustix::process::kill_process_group(group, Signal::CONT).expect("it is stopped");
-    let rest: Vec<String> = lines.filter(|line| line.starts_with("transfer ")).collect();
+    let transfer = format!("{machine}transfer ");
+    let all: Vec<String> =
+        std::iter::once(first).chain(lines).filter(|line| line.starts_with(&transfer)).collect();
     let status = job.wait().expect("its status");
-    assert!(status.success(), "{status}: {rest:#?}");
+    assert!(status.success(), "{status}: {all:#?}");
+    assert_eq!(all.len(), 4, "{all:#?}");
     let sum = |line: &str| line.split("sha256 ").nth(1).map(str::to_owned);
-    for (way, line) in ["write", "read", "direct"].into_iter().zip(&rest) {
-        assert!(line.starts_with(&format!("transfer {way}:")), "{line}");
-        assert_eq!(sum(line), sum(&first), "{line}");
+    for (way, line) in ["send", "write", "read", "direct"].into_iter().zip(&all) {
+        assert!(line.starts_with(&format!("{transfer}{way}:")), "{line}");
+        assert_eq!(sum(line), sum(&all[0]), "{line}");
     }
-    assert_eq!(rest.len(), 3, "{rest:#?}");
+}
+
+/// The first line comes when all pieces have been moved, so this stops a guest that is about to
+/// end.
+#[test]
+fn a_transfer_survives_a_stop_of_its_job() {
+    stop_and_continue(&["transfer"], "transfer send:", "");
+}
+
+/// The machines are connected, and nothing has been moved yet.
+#[test]
+fn two_machines_survive_a_stop_of_their_job() {
+    stop_and_continue(&["pair", "transfer"], "A: connected to ", "B: ");
 }

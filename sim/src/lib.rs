@@ -6,7 +6,7 @@
 //!
 //! ```
 //! let outcome = |seed| {
-//!     ferrovia_sim::run(seed, 1, |world| {
+//!     sim::run(seed, 1, |world| {
 //!         let platform = world.platform();
 //!         platform.now()
 //!     })
@@ -14,8 +14,11 @@
 //! assert_eq!(outcome(7), outcome(7));
 //! ```
 
+mod network;
 mod nic;
 mod scheduler;
+pub mod workload;
 mod world;
 
-pub use world::{Outcome, World, run};
+pub use network::{Network, NetworkFaults};
+pub use world::{Outcome, World, run, run_over};

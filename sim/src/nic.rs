@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use host::Arena;
 use nic_abi::registers;
 use nic_hal::{InterruptHandler, Transport};
-use nic_model::{Fabric, Frontend, GuestMemory, NicId, Progress};
+use nic_model::{DmaError, Fabric, Frontend, GuestMemory, NicId, Progress, Stats, Wire};
 use platform::{Instant, SharedSlice};
 
 use crate::scheduler::{Next, Scheduler, Task};
@@ -13,22 +13,51 @@ use crate::scheduler::{Next, Scheduler, Task};
 /// How many pieces of work the device does each time it runs.
 const BUDGET: u32 = 4;
 
+/// The machine's memory, as the device reaches it. It notes the first access to memory that nobody
+/// has allocated.
+pub(crate) struct Watched {
+    arena: Arc<Arena>,
+    stray: Mutex<Option<String>>,
+}
+
+impl Watched {
+    pub(crate) fn new(arena: Arc<Arena>) -> Watched {
+        Watched { arena, stray: Mutex::new(None) }
+    }
+
+    /// The first access to memory that was not allocated.
+    pub(crate) fn stray(&self) -> Option<String> {
+        self.stray.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl GuestMemory for Watched {
+    #[inline]
+    fn get(&self, addr: u64, len: u64) -> Result<SharedSlice<'_>, DmaError> {
+        if len > 0 && !self.arena.is_lent(addr, len) {
+            let mut stray = self.stray.lock().unwrap_or_else(PoisonError::into_inner);
+            stray.get_or_insert_with(|| format!("{len} bytes at {addr:#x}, which nobody has allocated"));
+        }
+        self.arena.get(addr, len)
+    }
+}
+
 /// The driver's side of a NIC.
 pub(crate) struct SimNic {
     /// An arena of its own that holds the register file, and the address of that file.
     registers: (Arena, u64),
-    arena: Arc<Arena>,
+    memory: Arc<Watched>,
     handlers: Mutex<Vec<Option<InterruptHandler>>>,
     scheduler: Arc<Scheduler>,
     index: usize,
 }
 
 impl SimNic {
-    pub(crate) fn new(arena: Arc<Arena>, scheduler: Arc<Scheduler>, index: usize, vectors: u16) -> SimNic {
+    pub(crate) fn new(memory: Arc<Watched>, scheduler: Arc<Scheduler>, index: usize, vectors: u16) -> SimNic {
         let own = Arena::new(2 * registers::SIZE);
         let file = own.alloc(registers::SIZE, 4096).expect("an arena with room for it");
         let handlers = Mutex::new((0..vectors).map(|_| None).collect());
-        SimNic { registers: (own, file.bus), arena, handlers, scheduler, index }
+        SimNic { registers: (own, file.bus), memory, handlers, scheduler, index }
     }
 
     pub(crate) fn interrupt(&self, vector: u16) {
@@ -69,14 +98,15 @@ impl Transport for SimNic {
 pub(crate) struct Port(pub(crate) Arc<SimNic>);
 
 impl Frontend for Port {
-    type Memory = Arena;
+    type Memory = Watched;
+    type Wire = Box<dyn Wire + Send>;
 
     fn registers(&self) -> SharedSlice<'_> {
         self.0.register_file()
     }
 
-    fn memory(&self) -> &Arena {
-        &self.0.arena
+    fn memory(&self) -> &Watched {
+        &self.0.memory
     }
 
     fn raise(&self, vector: u16) {
@@ -97,6 +127,10 @@ impl Task for Model {
             return Next::Now;
         }
         Next::At(self.fabric.next_deadline())
+    }
+
+    fn stats(&self) -> Vec<Stats> {
+        self.ids.iter().filter_map(|&id| self.fabric.stats(id).copied()).collect()
     }
 
     fn kicked(&mut self, nic: usize) {

@@ -13,6 +13,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use host::Os;
+use nic_model::Stats;
 use platform::sync::atomic::{AtomicU32, Ordering};
 use platform::{Instant, OutOfMemory, Wake};
 
@@ -36,6 +37,8 @@ pub(crate) trait Task: Send {
     /// Does a piece of work. Returns when it wants to run again: now, at a time, or when it is
     /// kicked.
     fn run(&mut self, now: Instant) -> Next;
+    /// What each NIC did.
+    fn stats(&self) -> Vec<Stats>;
     /// A driver kicked NIC `nic`.
     fn kicked(&mut self, nic: usize);
 }
@@ -65,6 +68,8 @@ struct Thread {
     /// Notified when it becomes the running thread.
     resumed: Arc<Condvar>,
     priority: u64,
+    /// After so many opportunities to preempt it, the thread does not run for so long.
+    hold: Option<(u64, u64)>,
 }
 
 struct State {
@@ -99,6 +104,11 @@ thread_local! {
     static ME: Cell<Option<usize>> = const { Cell::new(None) };
     /// This thread's simulation.
     static HOME: RefCell<Option<Arc<Scheduler>>> = const { RefCell::new(None) };
+}
+
+/// Whether this thread is one of a simulation.
+pub(crate) fn is_simulated() -> bool {
+    ME.get().is_some()
 }
 
 /// Called before a lock of the stack is taken: may run another thread first.
@@ -139,6 +149,7 @@ impl Scheduler {
             condition: Condition::Ready,
             resumed: Arc::new(Condvar::new()),
             priority: u64::MAX / 2,
+            hold: None,
         };
         let mut random = Random::new(seed);
         let scheduler = Arc::new(Scheduler {
@@ -175,6 +186,17 @@ impl Scheduler {
         drop(device);
     }
 
+    /// What each NIC did.
+    pub(crate) fn stats(&self) -> Vec<Stats> {
+        let device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
+        device.as_ref().map_or(Vec::new(), |device| device.stats())
+    }
+
+    /// The virtual time; nothing happens by asking for it.
+    pub(crate) fn peek(&self) -> u64 {
+        self.state().now
+    }
+
     /// Makes the device do nothing from now on.
     pub(crate) fn kill_device(&self) {
         self.state().device_dead = true;
@@ -192,6 +214,14 @@ impl Scheduler {
         let device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
         act();
         drop(device);
+    }
+
+    /// Lets the calling thread pass `after` opportunities to preempt it. At the next one it loses
+    /// its CPU for so long, in nanoseconds of virtual time.
+    pub(crate) fn hold(&self, after: u64, lasting: u64) {
+        if let Some(me) = ME.get() {
+            self.state().threads[me].hold = Some((after, lasting));
+        }
     }
 
     /// A random number, decided by the seed.
@@ -235,6 +265,12 @@ impl Scheduler {
             return;
         }
         let mut state = self.state();
+        if let Some(until) = ME.get().and_then(|me| state.hold(me)) {
+            drop(state);
+            // Nothing wakes this word.
+            self.give_up(Condition::Waiting { word: 0, deadline: Some(until) });
+            return;
+        }
         let preemption = state.preemption;
         if state.random.below(preemption) == 0 {
             if let Some(me) = ME.get() {
@@ -269,11 +305,15 @@ impl Scheduler {
             }
         }
         if state.running != me {
-            state.threads[state.running].resumed.notify_one();
+            // The next thread takes the lock as soon as it is notified.
+            let next = state.threads[state.running].resumed.clone();
+            let resumed = state.threads[me].resumed.clone();
+            drop(state);
+            next.notify_one();
             if condition == Condition::Ended {
                 return condition;
             }
-            let resumed = state.threads[me].resumed.clone();
+            state = self.state();
             while state.running != me {
                 state = resumed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
@@ -306,6 +346,24 @@ impl Scheduler {
 }
 
 impl State {
+    /// Counts an opportunity to preempt a thread. Returns until when the thread must not run, if
+    /// this is the opportunity at which it is held.
+    fn hold(&mut self, thread: usize) -> Option<u64> {
+        let hold = &mut self.threads[thread].hold;
+        match hold {
+            Some((0, lasting)) => {
+                let until = self.now + *lasting;
+                *hold = None;
+                Some(until)
+            }
+            Some((after, _)) => {
+                *after -= 1;
+                None
+            }
+            None => None,
+        }
+    }
+
     /// Chooses what runs next. Advances time if nothing can run now.
     fn choose(&mut self) -> Choice {
         loop {
@@ -416,6 +474,7 @@ impl Os for Simulated {
                 condition: Condition::Ready,
                 resumed: resumed.clone(),
                 priority,
+                hold: None,
             });
             state.threads.len() - 1
         };

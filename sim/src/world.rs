@@ -1,13 +1,15 @@
 //! A simulation from start to end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use host::{Arena, HostPlatform};
 use nic_hal::Transport;
-use nic_model::{Fabric, NicConfig};
+use nic_model::{Fabric, NicConfig, Stats};
 use platform::{Platform, Privileged};
 
-use crate::nic::{Model, Port, SimNic};
+use crate::network::{Cable, Network, NetworkFaults, Seen, faults_of};
+use crate::nic::{Model, Port, SimNic, Watched};
 use crate::scheduler::{Scheduler, Simulated};
 
 const ARENA: usize = 256 << 20;
@@ -18,6 +20,8 @@ pub struct World {
     nics: Vec<Arc<dyn Transport>>,
     fronts: Vec<Arc<SimNic>>,
     memory: Arc<Arena>,
+    watched: Arc<Watched>,
+    seen: Vec<Seen>,
     scheduler: Arc<Scheduler>,
 }
 
@@ -32,13 +36,28 @@ pub struct Outcome<T> {
     pub left: Vec<String>,
 }
 
-/// Runs `scenario` with `nics` NICs, all connected with each other, as `seed` decides.
+/// Runs `scenario` with `nics` NICs, all connected with each other by a short cut, as `seed`
+/// decides.
 ///
 /// # Panics
 ///
 /// If all threads wait for ever, which is a deadlock. The same seed repeats every failure.
 pub fn run<T>(seed: u64, nics: u8, scenario: impl FnOnce(&World) -> T) -> Outcome<T> {
+    run_on(seed, nics, Network::ShortCut, scenario)
+}
+
+/// Runs `scenario` with two NICs that `network` joins, as `seed` decides.
+///
+/// # Panics
+///
+/// As [`run`].
+pub fn run_over<T>(seed: u64, network: Network, scenario: impl FnOnce(&World) -> T) -> Outcome<T> {
+    run_on(seed, 2, network, scenario)
+}
+
+fn run_on<T>(seed: u64, nics: u8, network: Network, scenario: impl FnOnce(&World) -> T) -> Outcome<T> {
     let arena = Arc::new(Arena::new(ARENA));
+    let watched = Arc::new(Watched::new(arena.clone()));
     let scheduler = Scheduler::new(seed, usize::from(nics));
     let platform: Arc<dyn Platform> =
         Arc::new(HostPlatform::on(arena.clone(), Box::new(Simulated(scheduler.clone()))));
@@ -46,18 +65,22 @@ pub fn run<T>(seed: u64, nics: u8, scenario: impl FnOnce(&World) -> T) -> Outcom
     let mut fronts: Vec<Arc<SimNic>> = Vec::new();
     for n in 0..nics {
         let config = NicConfig::numbered(n, arena.limit());
-        let nic = Arc::new(SimNic::new(arena.clone(), scheduler.clone(), usize::from(n), config.vectors));
+        let nic = Arc::new(SimNic::new(watched.clone(), scheduler.clone(), usize::from(n), config.vectors));
         let id =
             model.fabric.add_nic(config, Port(nic.clone())).expect("a configuration of our own is valid");
-        for &other in &model.ids {
+        for &other in model.ids.iter().filter(|_| network == Network::ShortCut) {
             model.fabric.connect(other, id);
         }
         model.ids.push(id);
         fronts.push(nic);
     }
+    let Cable { ends, seen } = Cable::new(network, seed);
+    for (&id, (wire, config)) in model.ids.iter().zip(ends) {
+        model.fabric.attach(id, wire, &config).expect("a port of our own is valid");
+    }
     scheduler.set_device(Box::new(model));
     let nics = fronts.iter().map(|nic| nic.clone() as Arc<dyn Transport>).collect();
-    let world = World { platform, nics, fronts, memory: arena, scheduler: scheduler.clone() };
+    let world = World { platform, nics, fronts, memory: arena, watched, seen, scheduler: scheduler.clone() };
     let value = scenario(&world);
     scheduler.settle();
     // The device refers to the scheduler through its NICs.
@@ -81,6 +104,11 @@ impl World {
         host::privileged()
     }
 
+    /// Lets other threads run until all of them wait or have ended.
+    pub fn settle(&self) {
+        self.scheduler.settle();
+    }
+
     /// A random number, decided by the seed.
     pub fn random(&self) -> u64 {
         self.scheduler.random()
@@ -89,6 +117,26 @@ impl World {
     /// The machine's memory, as the device accesses it.
     pub fn memory(&self) -> &Arc<Arena> {
         &self.memory
+    }
+
+    /// The first access of the device to memory that was not allocated, if there was one.
+    pub fn strays(&self) -> Option<String> {
+        self.watched.stray()
+    }
+
+    /// What each NIC did and dropped.
+    pub fn stats(&self) -> Vec<Stats> {
+        self.scheduler.stats()
+    }
+
+    /// What the network did to frames; nothing where there is a short cut.
+    pub fn network_faults(&self) -> NetworkFaults {
+        faults_of(&self.seen)
+    }
+
+    /// The clock, for what must not change the course of events.
+    pub(crate) fn clock(&self) -> Clock {
+        Clock(self.scheduler.clone())
     }
 
     /// Raises an interrupt of a NIC, whether it has a cause or not. A vector that does not exist
@@ -104,9 +152,28 @@ impl World {
         self.killer()();
     }
 
+    /// A function that holds the thread that calls it: the thread passes so many opportunities to
+    /// preempt it, and at the next one loses its CPU for so long.
+    pub fn holder(&self) -> impl Fn(u64, Duration) + Send + Sync + use<> {
+        let scheduler = self.scheduler.clone();
+        move |after, lasting| scheduler.hold(after, lasting.as_nanos() as u64)
+    }
+
     /// A function that does what [`World::kill_device`] does.
     pub fn killer(&self) -> impl Fn() + Send + Sync + use<> {
         let scheduler = self.scheduler.clone();
         move || scheduler.kill_device()
+    }
+}
+
+/// Shows the virtual time. Unlike a look at the platform's clock, this takes no time, and no thread
+/// is preempted by it.
+#[derive(Clone)]
+pub(crate) struct Clock(Arc<Scheduler>);
+
+impl Clock {
+    /// Nanoseconds since the simulation began.
+    pub(crate) fn peek(&self) -> u64 {
+        self.0.peek()
     }
 }

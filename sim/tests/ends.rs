@@ -1,16 +1,16 @@
 //! Objects are made, used and connected while what they stand on ends: whichever thread is first,
 //! nothing is left, and nothing reaches what comes next in the same place.
 
-extern crate ferrovia_sim as sim;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use kernel_agent::{
     Agent, AsyncEvent, Client, CmEvent, Config, ConnectParams, Counts, Cq, Death, Error, Handshake,
     LinkFlags, Operation, Pd, Qp, QpAttributes, QpType, Request, ResolutionEvent, SendFlags, Shadow, Srq,
     Upcalls,
 };
+use nic_abi::admin::QpState;
 use nic_abi::registers;
 use nic_hal::Transport;
 use platform::{Platform, Signal};
@@ -202,7 +202,19 @@ fn what_is_made_while_an_agent_is_closed_goes_with_it() {
     each_seed(|world| {
         let node = Node::new(world);
         let client = node.client.clone();
+        // One of the threads stands still somewhere in a call while the agent is closed.
+        let (held, after) = (world.random() % 3, world.random() % 300);
+        let hold = |thread: u64| {
+            let hold = world.holder();
+            move || {
+                if thread == held {
+                    hold(after, Duration::from_secs(1));
+                }
+            }
+        };
+        let hold_maker = hold(0);
         let maker = node.spawn(move || {
+            hold_maker();
             let refused = make_until_refused(&client);
             // An object or a listening point may be gone before the call that uses it finds the
             // device dead.
@@ -210,8 +222,9 @@ fn what_is_made_while_an_agent_is_closed_goes_with_it() {
             assert!(ended, "{refused:?}");
         });
         let listeners = [1u64, 2].map(|number| {
-            let client = node.client.clone();
+            let (client, hold_listener) = (node.client.clone(), hold(number));
             node.spawn(move || {
+                hold_listener();
                 let listen = |n| client.listen(ServiceId(number << 32 | n), 0);
                 let refused = (0..).find_map(|n| listen(n).and_then(|id| client.stop_listening(id)).err());
                 let refused = refused.expect("an end");
@@ -329,5 +342,56 @@ fn a_queue_pair_that_is_destroyed_while_it_connects_leaves_no_connection() {
         node.agent.close();
         drop((pd, cq, qp));
         nothing_keeps(node);
+    });
+}
+
+/// A client that holds the dispatcher thread after the first asynchronous event.
+struct Holds(Box<dyn Fn() + Send + Sync>);
+
+impl Upcalls for Holds {
+    fn completion(&self, _: u64) {}
+    fn asynchronous(&self, _: AsyncEvent) {
+        (self.0)();
+    }
+    fn connection(&self, _: CmEvent<'_>) {}
+    fn resolution(&self, _: ResolutionEvent<'_>) {}
+    fn catastrophic(&self, _: Death) {}
+}
+
+#[test]
+fn a_queue_pair_that_breaks_while_it_is_reset_is_whole_afterwards() {
+    each_seed(|world| {
+        let node = Node::new(world);
+        let (hold, after) = (world.holder(), world.random() % 24);
+        let holds: Arc<dyn Upcalls> = Arc::new(Holds(Box::new(move || hold(after, Duration::from_secs(1)))));
+        let client = node.agent.attach(Arc::downgrade(&holds)).expect("a client");
+        let pd = client.create_pd().expect("a domain");
+        let cq = client.create_cq(16, 0).expect("a CQ");
+        let attributes = QpAttributes { qp_type: QpType::Ud, ..attributes(&pd, &cq) };
+        // The dispatcher thread is held while it acts on the second event, or not at all.
+        for _ in 0..2 {
+            let qp = client.create_qp(&attributes).expect("a queue pair");
+            qp.to_init(LinkFlags::empty()).expect("INIT");
+            qp.start_datagrams(1).expect("RTS");
+            // A datagram from a GID that the NIC does not have breaks the queue pair.
+            let to = nic_abi::wqe::AddressVector { source_gid: u8::MAX, ..Default::default() };
+            let operation = Operation::Datagram { to };
+            let request = Request { operation, flags: SendFlags::SIGNALED, shadow: Shadow::default() };
+            qp.post_plain(&request).expect("room");
+            let broken = || qp.query().expect("a queue pair").state == QpState::Error as u32;
+            assert!((0..1000).any(|_| broken()), "the queue pair does not break");
+            node.pause(world);
+            qp.to_reset().expect("RESET");
+            // Until the dispatcher thread has gone on and finished.
+            let later = node.platform.now() + Duration::from_secs(2);
+            Signal::new(node.platform.clone()).wait(0, Some(later));
+            world.settle();
+            assert_eq!(qp.state(), QpState::Reset);
+            qp.destroy().expect("the device works");
+        }
+        drop((pd, cq));
+        client.detach();
+        node.client.detach();
+        node.agent.close();
     });
 }

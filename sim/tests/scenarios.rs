@@ -1,7 +1,5 @@
 //! Two nodes from start to end, under many seeds.
 
-extern crate ferrovia_sim as sim;
-
 use std::sync::Arc;
 
 use common::{Node, Pair, Sizes, Trying};

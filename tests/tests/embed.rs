@@ -37,7 +37,7 @@ use ferrovia::it_api::{Error, EvdFlags, EvdHandle, Event, EventType};
 use ferrovia::platform::SharedSlice;
 use ferrovia::{Platform, Transport};
 use nic_abi::registers;
-use nic_model::{DmaError, Fabric, Frontend, GuestMemory, NicConfig, NicId, Progress};
+use nic_model::{DmaError, Fabric, Frontend, GuestMemory, NicConfig, NicId, NoWire, Progress};
 use runner::{HEAP, Place};
 
 /// The page, and what it has to quote.
@@ -194,6 +194,7 @@ struct Port {
 
 impl Frontend for Port {
     type Memory = Bus;
+    type Wire = NoWire;
 
     fn registers(&self) -> SharedSlice<'_> {
         self.nic.registers()

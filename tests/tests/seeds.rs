@@ -2,8 +2,9 @@
 //! virtual, so a test that fails under a seed fails under it again.
 //!
 //! `cargo test -p ferrovia-conformance --test seeds -- --seeds 100..200 connect` runs the tests
-//! whose names contain the word under those seeds. Machines of even seeds have two NICs, those of
-//! odd seeds have one.
+//! whose names contain the word under those seeds. Machines of odd seeds have one NIC. Those of
+//! even seeds have two, which exchange requests without packets or, under every fourth seed,
+//! packets over a wire.
 
 extern crate ferrovia_conformance as conformance;
 
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use conformance::fixture::Usage;
 use conformance::{Setup, Test};
 use runner::Place;
+use sim::{Network, World};
 
 /// The seeds, unless `--seeds` asks for others.
 const SEEDS: Range<u64> = 0..4;
@@ -57,8 +59,7 @@ fn range(text: &str) -> Option<Range<u64>> {
 }
 
 fn simulated(test: &Test, seed: u64) -> Result<(), String> {
-    let nics = if seed.is_multiple_of(2) { 2 } else { 1 };
-    let outcome = sim::run(seed, nics, |world| {
+    let run = |world: &World| {
         let arena = world.memory().clone();
         // The simulation allocates from the same heap, so the stack's own use is unknown.
         let usage = Box::new(move || Usage {
@@ -73,7 +74,12 @@ fn simulated(test: &Test, seed: u64) -> Result<(), String> {
         let outcome = conformance::run(test, &setup).map_err(|failure| failure.to_string());
         setup.close();
         outcome
-    });
+    };
+    let outcome = match seed % 4 {
+        0 => sim::run(seed, 2, run),
+        2 => sim::run_over(seed, Network::Wire, run),
+        _ => sim::run(seed, 1, run),
+    };
     outcome.value?;
     match outcome.left.as_slice() {
         [] => Ok(()),

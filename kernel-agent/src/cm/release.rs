@@ -5,6 +5,7 @@
 //! error therefore ends in [`BROKEN`], in bytes of the private data that no consumer can write.
 
 use platform::Instant;
+use platform::planted::{Bug, planted};
 use roce::cm::{Datagram, dreq, lap, mra, rej, rtu};
 use roce::{Gid, Qpn};
 
@@ -258,13 +259,15 @@ impl Cm {
         if conn.local_qpn != Some(dreq.remote_qpn) {
             return Err(Unexpected);
         }
-        if conn.state == State::TimeWait {
+        if conn.state == State::TimeWait && !planted(Bug::DreqUnanswered) {
             self.out.stats.duplicates += 1;
             self.out.send(from.local_gid, from.remote_gid, drep);
             return Ok(());
         }
         let before = self.step(now, id, Trigger::Dreq)?;
-        self.out.send(from.local_gid, from.remote_gid, drep);
+        if !planted(Bug::DreqUnanswered) {
+            self.out.send(from.local_gid, from.remote_gid, drep);
+        }
         let (cause, private_data) = match dreq.private_data.ends_with(&BROKEN) {
             true => (Cause::Broken, PrivateData::EMPTY),
             false => (Cause::Peer, PrivateData::new(&dreq.private_data)),

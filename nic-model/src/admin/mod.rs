@@ -131,7 +131,7 @@ impl<F: Frontend> Node<F> {
             Opcode::ModifyQp => self.modify_qp(schedule, command),
             Opcode::DestroyQp => self.destroy_qp(schedule, command),
             Opcode::QueryQp => self.query_qp(command),
-            Opcode::Inject => self.inject(command),
+            Opcode::Inject => self.inject(schedule.now, command),
             Opcode::Bench => return nic.start_bench(schedule.now, index, command),
         })
     }

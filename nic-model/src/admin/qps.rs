@@ -6,8 +6,9 @@ use nic_abi::admin::{
     Command, CreateQp, DestroyQp, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType, Status,
 };
 use nic_abi::ident::{MAX_QPS, QPN_BITS, QPN_GSI, qpn_slot};
-use nic_abi::registers::{GIDS, RQ_RECORDS, SQ_RECORDS};
+use nic_abi::registers::{RQ_RECORDS, SQ_RECORDS};
 use nic_abi::wqe::{BLOCK, LinkFlags, receive_stride};
+use roce::{PathMtu, Psn};
 
 use super::command::{Answer, DONE, Refusal, args, at, check_range, result};
 use crate::Frontend;
@@ -17,7 +18,7 @@ use crate::limits::{LOG_RQ_ENTRIES, LOG_SQ_BLOCKS, MAX_MESSAGE, MAX_RD_ATOMIC, M
 use crate::nic::Nic;
 use crate::node::Node;
 use crate::qp::state::transition;
-use crate::qp::{GSI_QKEY, Inbound, PSN_MASK, Qp, ReceiveQueue, SendQueue, Wait, Work};
+use crate::qp::{GSI_QKEY, Inbound, PSN_MASK, Qp, ReceiveQueue, SendQueue, Wait, Way, Work};
 use crate::schedule::Schedule;
 use crate::test_commands::faults::Faults;
 
@@ -99,7 +100,8 @@ impl<F: Frontend> Node<F> {
             state: QpState::Reset,
             error: 0,
             attributes: ModifyQp { qkey, ..ModifyQp::default() },
-            peer: None,
+            mtu: PathMtu::B256,
+            way: Way::Unknown,
             send: SendQueue {
                 ring: a.send_ring,
                 log: a.log_send_blocks,
@@ -115,7 +117,10 @@ impl<F: Frontend> Node<F> {
                 head: 0,
             },
             inbound: Inbound::default(),
-            send_psn: 0,
+            send_psn: Psn::new(0),
+            requests: None,
+            parked: None,
+            held: false,
             wait: Wait::No,
             deadline: None,
             active: false,
@@ -134,8 +139,11 @@ impl<F: Frontend> Node<F> {
             send_head: qp.send.head,
             receive_head: qp.receive.head,
             error: u32::from(qp.error),
-            send_psn: qp.send_psn,
-            receive_psn: qp.inbound.psn,
+            send_psn: qp.requests.as_ref().map_or(qp.send_psn.get(), |requests| requests.next_psn()),
+            receive_psn: match &qp.inbound.engine {
+                Some(engine) => engine.expected().get(),
+                None => qp.attributes.receive_psn,
+            },
             windows: nic.keys.bound_by(qp.pd, qp.owner),
         }))
     }
@@ -165,6 +173,7 @@ impl<F: Frontend> Node<F> {
             self.flush_shared(qpn_slot(command.object), schedule);
             let (nic, qp) = self.named_qp(command)?;
             schedule.remove(qp);
+            nic.unpark(qp);
             qp.reset(nic);
         }
         let (nic, qp) = self.named_qp(command)?;
@@ -179,12 +188,21 @@ impl<F: Frontend> Node<F> {
                 }
             }
             QpState::Sqd => {
+                if let Some(requests) = &mut qp.requests {
+                    requests.drain(true);
+                }
                 qp.draining = from != QpState::Sqd;
                 qp.state = to;
                 schedule.activate(qp);
             }
             _ => {
+                if (from, to) == (QpState::Init, QpState::Rtr) && qp.kind == QpType::Rc {
+                    qp.expect_requests();
+                }
                 qp.state = to;
+                if let Some(requests) = &mut qp.requests {
+                    requests.drain(false);
+                }
                 if to == QpState::Rts {
                     schedule.activate(qp);
                 }
@@ -204,6 +222,7 @@ impl<F: Frontend> Node<F> {
         self.flush_shared(slot, schedule);
         let (nic, qp) = self.named_qp(command)?;
         schedule.remove(qp);
+        nic.unpark(qp);
         for cq in [qp.send_cq, qp.receive_cq] {
             if let Some(cq) = nic.cqs.get_mut(cq) {
                 cq.users -= 1;
@@ -272,7 +291,7 @@ impl<F: Frontend> Nic<F> {
                 LinkFlags::from_bits(a.access).is_some_and(|f| REMOTE_RIGHTS.contains(f)),
                 at!(ModifyQp, access),
             ),
-            (QpMask::PATH, usize::from(a.source_gid) < GIDS, at!(ModifyQp, source_gid)),
+            (QpMask::PATH, self.gid(a.source_gid).is_some(), at!(ModifyQp, source_gid)),
             (QpMask::PATH, a.flow_label >> 20 == 0, at!(ModifyQp, flow_label)),
             (QpMask::REMOTE_QPN, a.remote_qpn >> QPN_BITS == 0, at!(ModifyQp, remote_qpn)),
             (QpMask::SEND_PSN, a.send_psn <= PSN_MASK, at!(ModifyQp, send_psn)),
@@ -313,13 +332,15 @@ impl Qp {
         self.state = QpState::Reset;
         self.error = 0;
         self.attributes = ModifyQp { qkey, ..ModifyQp::default() };
-        self.peer = None;
+        self.way = Way::Unknown;
+        self.requests = None;
         (self.send.head, self.send.tail) = (send_tail, send_tail);
         self.send.work = Work::new();
         self.receive.head = receive_tail;
         self.inbound = Inbound::default();
-        self.send_psn = 0;
+        self.send_psn = Psn::new(0);
         self.wait = Wait::No;
+        self.held = false;
         (self.draining, self.last_wqe) = (false, false);
         self.faults = Faults::default();
     }
@@ -340,21 +361,24 @@ fn set_attributes(qp: &mut Qp, mask: QpMask, a: &ModifyQp) {
         attributes.hop_limit = a.hop_limit;
         attributes.traffic_class = a.traffic_class;
         attributes.flow_label = a.flow_label;
-        qp.peer = None;
+        // What is under way keeps its way.
+        if qp.requests.is_none() {
+            qp.way = Way::Unknown;
+        }
     }
     if mask.contains(QpMask::REMOTE_QPN) {
         attributes.remote_qpn = a.remote_qpn;
     }
     if mask.contains(QpMask::MTU) {
         attributes.mtu = a.mtu;
+        qp.mtu = PathMtu::at_most(a.mtu);
     }
     if mask.contains(QpMask::SEND_PSN) {
         attributes.send_psn = a.send_psn;
-        qp.send_psn = a.send_psn;
+        qp.send_psn = Psn::new(a.send_psn);
     }
     if mask.contains(QpMask::RECEIVE_PSN) {
         attributes.receive_psn = a.receive_psn;
-        qp.inbound.psn = a.receive_psn;
     }
     if mask.contains(QpMask::TIMEOUT) {
         attributes.timeout = a.timeout;
@@ -373,12 +397,19 @@ fn set_attributes(qp: &mut Qp, mask: QpMask, a: &ModifyQp) {
     }
     if mask.contains(QpMask::MAX_DEST_RD_ATOMIC) {
         attributes.max_dest_rd_atomic = a.max_dest_rd_atomic;
+        if let Some(engine) = &mut qp.inbound.engine {
+            engine.set_resources(a.max_dest_rd_atomic);
+        }
     }
     if mask.contains(QpMask::WATERMARKS) {
         (attributes.soft_watermark, attributes.hard_watermark) = (a.soft_watermark, a.hard_watermark);
     }
     if mask.contains(QpMask::MAX_MESSAGE) {
         qp.max_message = a.max_message;
+    }
+    let limits = qp.limits();
+    if let Some(requests) = &mut qp.requests {
+        requests.set_limits(limits);
     }
 }
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 use nic_abi::admin::QpState;
 use nic_abi::cqe::{Cqe, CqeFlags, Status};
 use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION};
-use nic_abi::wqe::SendFlags;
+use nic_abi::wqe::{Header, SendFlags};
 
 use super::{Qp, Wait};
 use crate::Frontend;
@@ -83,20 +83,50 @@ impl Qp {
             Status::Flushed => nic.stats.flushed += 1,
             _ => nic.stats.completed += 1,
         }
-        let signaled = work.header.flags & SendFlags::SIGNALED.bits() != 0;
+        let header = work.header;
+        self.post_request_cqe(nic, &header, status, length, field);
+    }
+
+    /// Counts and completes a work request that has left the send queue, if it failed or asked for
+    /// that.
+    pub(super) fn post_completion<F: Frontend>(
+        &self,
+        nic: &mut Nic<F>,
+        header: &Header,
+        status: Status,
+        length: u64,
+        field: u32,
+    ) {
+        match status {
+            Status::Flushed => nic.stats.flushed += 1,
+            _ => nic.stats.completed += 1,
+        }
+        self.post_request_cqe(nic, header, status, length, field);
+    }
+
+    #[inline(always)]
+    fn post_request_cqe<F: Frontend>(
+        &self,
+        nic: &mut Nic<F>,
+        header: &Header,
+        status: Status,
+        length: u64,
+        field: u32,
+    ) {
+        let signaled = header.flags & SendFlags::SIGNALED.bits() != 0;
         if !signaled && status == Status::Success {
             return;
         }
         let entry = Cqe {
             qpn: self.qpn,
             generation: self.generation,
-            tag: work.header.tag,
+            tag: header.tag,
             length: length as u32,
             immediate: 0,
             source_or_field: if status == Status::Success { 0 } else { field },
             status: status as u8,
             flags: 0,
-            opcode: work.header.opcode,
+            opcode: header.opcode,
             reserved: 0,
             phase: 0,
         };

@@ -3,46 +3,92 @@
 //! the general services queue pair, which drops it.
 
 use core::mem::offset_of;
+use core::time::Duration;
 
 use nic_abi::admin::QpType;
 use nic_abi::cqe::{CqeFlags, NO_FIELD, Status};
 use nic_abi::eqe::EventType;
 use nic_abi::ident::{QPN_BITS, qpn_slot};
-use nic_abi::registers::GIDS;
 use nic_abi::wqe::{AddressVector, LinkFlags, Opcode, SendFlags};
+use roce::transport::ud;
+use roce::wire::datagram::Network;
+use roce::wire::ipv6;
+use roce::{Gid, Path, Psn, QKey, Qpn};
 
-use super::Qp;
 use super::completion::{Outcome, Received};
 use super::receive::NoReceive;
 use super::send::ARGS;
+use super::wire::hop_limit_of;
+use super::{Parked, Qp, Wait};
 use crate::Frontend;
 use crate::fabric::{Ends, Fabric};
 use crate::ids::NicId;
 use crate::keys::Span;
 use crate::nic::Nic;
+use crate::packets::PacketDropped;
+use crate::port::{Arrival, Unsent};
 use crate::schedule::Schedule;
-use crate::transfer::{Side, Spans, Unreachable, copy, put};
+use crate::transfer::{Side, Spans, Unreachable, copy, get, put};
+use crate::uplink::Uplink;
+use crate::wire::Wire;
 
 /// Bytes in front of a received datagram.
 const GRH: usize = 40;
-/// Next header of a GRH: IBA transport (IBTA 8.3.6).
-const NEXT_HEADER: u8 = 0x1b;
-/// Bytes of BTH and DETH and ICRC, which the GRH's payload length counts.
+/// Bytes of BTH and DETH and ICRC, which the header's payload length counts.
 const TRANSPORT_BYTES: u64 = 12 + 8 + 4;
+/// Bytes of a UDP header.
+const UDP_BYTES: u16 = 8;
+/// How long a datagram waits for the MAC of its neighbour, behind which no other can leave.
+const HOLD: Duration = Duration::from_millis(20);
+/// Bytes of a datagram that are handled in a unit of work, beside the first unit.
+const UNIT: usize = 512;
+/// The first UDP source port (RFC 6335: those that are not registered).
+const FIRST_PORT: u16 = 0xc000;
 /// The top bit of a queue key: use the sender's own (IBTA 10.2.5).
 const OWN_QKEY: u32 = 1 << 31;
 
-/// The global route header in front of a received datagram (IBTA 8.3).
-fn grh(address: &AddressVector, source: &[u8; 16], length: u64) -> [u8; GRH] {
-    let mut grh = [0; GRH];
-    let word = 6 << 28 | u32::from(address.traffic_class) << 20 | address.flow_label & 0xf_ffff;
-    grh[0..4].copy_from_slice(&word.to_be_bytes());
-    grh[4..6].copy_from_slice(&((length + TRANSPORT_BYTES) as u16).to_be_bytes());
-    grh[6] = NEXT_HEADER;
-    grh[7] = address.hop_limit;
-    grh[8..24].copy_from_slice(source);
-    grh[24..40].copy_from_slice(&address.gid);
-    grh
+/// The network's header of a datagram; `None` if one address is IPv4 and the other is not.
+fn network(address: &AddressVector, source: &[u8; 16]) -> Option<Network> {
+    let hop_limit = hop_limit_of(address.hop_limit);
+    let mut network = Network::new(Gid(*source), Gid(address.gid), address.traffic_class, hop_limit)?;
+    if let Network::V6(ip) = &mut network {
+        ip.flow_label = address.flow_label & Path::MAX_FLOW_LABEL;
+    }
+    Some(network)
+}
+
+/// The 40 bytes in front of a datagram that comes by the short cut: those that it would have if it
+/// came in a packet. Between addresses of two families, which no packet can have, it is the global
+/// route header of InfiniBand (IBTA 8.3).
+fn front(datagram: &Datagram<'_>) -> [u8; GRH] {
+    let immediate = if datagram.immediate.is_some() { 4 } else { 0 };
+    // The MTU bounds the length.
+    let length = (datagram.length.next_multiple_of(4) + TRANSPORT_BYTES + immediate) as u16;
+    let mut front = [0; GRH];
+    let (address, source) = (&datagram.address, &datagram.source_gid);
+    match network(address, source) {
+        Some(mut network) => {
+            match &mut network {
+                Network::V4(ip) => ip.payload_len = length + UDP_BYTES,
+                Network::V6(ip) => ip.payload_len = length + UDP_BYTES,
+            }
+            // It is 40 bytes long.
+            let _ = network.emit_grh(&mut front);
+        }
+        None => {
+            let grh = ipv6::Repr {
+                traffic_class: address.traffic_class,
+                flow_label: address.flow_label,
+                next_header: ipv6::Repr::IBA,
+                hop_limit: hop_limit_of(address.hop_limit),
+                src: Gid(*source),
+                dst: Gid(address.gid),
+                payload_len: length,
+            };
+            let _ = grh.emit(&mut front);
+        }
+    }
+    front
 }
 
 /// A datagram on its way.
@@ -59,6 +105,14 @@ pub(super) struct Datagram<'a> {
     solicited: bool,
 }
 
+/// What a receiver has to know of a datagram beside its bytes.
+struct Incoming {
+    length: u64,
+    immediate: Option<u32>,
+    solicited: bool,
+    source_qpn: u32,
+}
+
 /// The sender's memory could not be reached.
 pub(super) struct SourceFault;
 
@@ -73,7 +127,7 @@ impl Qp {
         let work = &self.send.work;
         let address = work.address();
         let bad = |offset: usize| Outcome::Failed(Status::LocalQpOperation, (ARGS + offset) as u32);
-        let Some(source_gid) = nic.gids.get(usize::from(address.source_gid)).copied() else {
+        let Some(source_gid) = nic.gid(address.source_gid) else {
             return Err(bad(offset_of!(AddressVector, source_gid)));
         };
         if address.qpn >> QPN_BITS != 0 {
@@ -97,6 +151,10 @@ impl Qp {
             immediate: (work.opcode == Opcode::SendImmediate).then_some(work.header.immediate),
             solicited: work.flags.contains(SendFlags::SOLICITED),
         };
+        // It has passed here before, if it waits for a neighbour.
+        if self.send.work.started {
+            return Ok(datagram);
+        }
         match self.hold_back() {
             Some(Outcome::Lost) => {
                 nic.stats.dropped_datagrams += 1;
@@ -113,22 +171,152 @@ impl Qp {
         Ok(datagram)
     }
 
-    /// Whether the queue pair takes a datagram.
-    fn takes(&self, datagram: &Datagram<'_>) -> bool {
-        self.qpn == datagram.address.qpn
-            && self.kind != QpType::Rc
-            && self.can_receive()
-            && self.attributes.qkey == datagram.qkey
+    /// Whether the queue pair takes a datagram with this queue key.
+    fn takes(&self, qkey: u32) -> Result<(), PacketDropped> {
+        if self.kind == QpType::Rc {
+            return Err(PacketDropped::WrongService);
+        }
+        if !self.can_receive() {
+            return Err(PacketDropped::NotConnected);
+        }
+        if self.attributes.qkey == qkey { Ok(()) } else { Err(PacketDropped::WrongKey) }
     }
 
-    /// Writes a datagram into a receive. False if there is none, or if the datagram is the general
-    /// services queue pair's and does not fit.
+    /// Takes a datagram that came in by the port.
+    pub fn take_datagram<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        schedule: &mut Schedule,
+        arrival: &Arrival<'_>,
+        datagram: &ud::Datagram,
+        payload: &[u8],
+    ) -> Result<(), PacketDropped> {
+        self.takes(datagram.qkey.0)?;
+        let incoming = Incoming {
+            length: payload.len() as u64,
+            immediate: datagram.immediate,
+            solicited: datagram.solicited,
+            source_qpn: datagram.src_qp.get(),
+        };
+        let mut header = [0; GRH];
+        arrival.network.emit_grh(&mut header).map_err(|_| PacketDropped::Malformed)?;
+        let taken = self.receive_datagram(nic, &incoming, |nic, spans| {
+            put(&nic.side(spans, 0), &header)?;
+            put(&nic.side(spans, GRH as u64), payload)
+        });
+        match taken {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(Failed::Source) => Err(PacketDropped::NoReceive),
+            Err(Failed::Target(status, field)) => {
+                self.fail_datagram(nic, schedule, status, field);
+                Ok(())
+            }
+        }
+    }
+
+    /// A datagram could not be received, which is the receiver's fault.
+    fn fail_datagram<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        schedule: &mut Schedule,
+        status: Status,
+        field: u32,
+    ) {
+        let detail = self.fail_receive(nic, status, field);
+        self.fail(nic, schedule, status, Some((EventType::QpFatal, detail)));
+    }
+
+    /// Sends a datagram by the port. An error means that it waits: for room, or for the neighbour's
+    /// MAC, which [`HOLD`] limits.
+    pub(super) fn send_datagram<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        schedule: &mut Schedule,
+        datagram: &Datagram<'_>,
+    ) -> Result<Outcome, Parked> {
+        nic.unpark(self);
+        let Some(mut uplink) = nic.uplink.take() else { return Ok(Outcome::Done(0)) };
+        let result = self.transmit(nic, schedule, datagram, &mut uplink);
+        nic.uplink = Some(uplink);
+        match result {
+            Ok(Outcome::Failed(status, field)) => Ok(Outcome::Failed(status, field)),
+            Ok(outcome) => {
+                self.held = false;
+                Ok(outcome)
+            }
+            // It has waited long enough, and is lost.
+            Err(Parked::Neighbour) if self.held => {
+                self.held = false;
+                nic.stats.dropped_datagrams += 1;
+                Ok(Outcome::Done(0))
+            }
+            Err(why) => {
+                nic.park(self, why);
+                if why == Parked::Neighbour {
+                    self.held = true;
+                    self.wait = Wait::Pause;
+                    schedule.start_timer(self, schedule.now + HOLD);
+                }
+                Err(why)
+            }
+        }
+    }
+
+    fn transmit<F: Frontend>(
+        &self,
+        nic: &mut Nic<F>,
+        schedule: &mut Schedule,
+        datagram: &Datagram<'_>,
+        uplink: &mut Uplink<F::Wire>,
+    ) -> Result<Outcome, Parked> {
+        let lost = Ok(Outcome::Done(0));
+        if uplink.port.up() && !uplink.wire.has_room() {
+            return Err(Parked::Room);
+        }
+        let length = datagram.length as usize;
+        schedule.charge((length / UNIT) as u32);
+        let payload = uplink.payload.get_mut(..length).and_then(|into| {
+            get(&nic.side(datagram.local, 0), into).ok()?;
+            Some(&*into)
+        });
+        let Some(payload) = payload else {
+            return Ok(Outcome::Failed(Status::LocalProtection, NO_FIELD));
+        };
+        let address = &datagram.address;
+        let network = network(address, &datagram.source_gid);
+        let packet = ud::Datagram {
+            psn: Psn::new(self.send.head),
+            qkey: QKey(datagram.qkey),
+            src_qp: Qpn::new(datagram.source_qpn).unwrap_or_default(),
+            length: length as u32,
+            immediate: datagram.immediate,
+            solicited: datagram.solicited,
+        };
+        let packet = Qpn::new(address.qpn).and_then(|qpn| packet.to_packet(qpn, payload));
+        let (Some(network), Some(packet)) = (network, packet) else {
+            nic.stats.dropped_datagrams += 1;
+            return lost;
+        };
+        let port = FIRST_PORT | self.qpn as u16 & !FIRST_PORT;
+        let result = uplink.port.transmit(&network, port, &mut uplink.output, schedule.now, |into| {
+            packet.emit(into)?;
+            Ok(packet.len())
+        });
+        match result {
+            Ok(len) => uplink.wire.send(&uplink.output[..len], schedule.now),
+            Err(Unsent::Resolving) => return Err(Parked::Neighbour),
+            Err(_) => nic.stats.dropped_datagrams += 1,
+        }
+        lost
+    }
+
+    /// Writes a datagram into a receive, by `write`. False if there is none, or if the datagram is
+    /// the general services queue pair's and does not fit.
     fn receive_datagram<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
-        source: Option<&Nic<F>>,
-        schedule: &mut Schedule,
-        datagram: &Datagram<'_>,
+        datagram: &Incoming,
+        write: impl FnOnce(&Nic<F>, &[Span]) -> Result<(), Unreachable>,
     ) -> Result<bool, Failed> {
         match self.take_receive(nic) {
             Ok(()) => {}
@@ -150,12 +338,10 @@ impl Qp {
         let unreachable = Failed::Target(Status::LocalProtection, NO_FIELD);
         let mut spans = Spans::new();
         self.receive_spans(nic, &mut spans).map_err(|_| unreachable)?;
-        move_datagram(datagram, source.unwrap_or(nic), nic, &spans, schedule).map_err(
-            |fault| match fault {
-                Unreachable::Source => Failed::Source,
-                Unreachable::Target => unreachable,
-            },
-        )?;
+        write(nic, &spans).map_err(|fault| match fault {
+            Unreachable::Source => Failed::Source,
+            Unreachable::Target => unreachable,
+        })?;
         let mut flags = CqeFlags::GRH;
         flags.set(CqeFlags::IMMEDIATE, datagram.immediate.is_some());
         flags.set(CqeFlags::SOLICITED, datagram.solicited);
@@ -180,21 +366,35 @@ enum Failed {
 }
 
 impl<F: Frontend> Fabric<F> {
+    /// Whether a datagram goes by the port: no NIC that the short cut reaches has its GID.
+    pub(super) fn goes_by_port(&self, datagram: &Datagram<'_>) -> bool {
+        let port = self.nodes.get(datagram.from.index()).is_some_and(|node| node.nic.uplink.is_some());
+        port && self.find(datagram.from, &datagram.address.gid).is_none()
+    }
+
     /// Delivers a datagram to its receiver. `Ok(false)` if there is none.
     pub(super) fn deliver(&mut self, datagram: &Datagram<'_>) -> Result<bool, SourceFault> {
         let Some(to) = self.find(datagram.from, &datagram.address.gid) else { return Ok(false) };
         let Some(Ends { source, target, schedule }) = self.ends(datagram.from, to) else { return Ok(false) };
         let up = source.is_none_or(|nic| nic.port_up) && target.nic.port_up && target.nic.running();
         let Some((nic, qp)) = target.parts(qpn_slot(datagram.address.qpn)) else { return Ok(false) };
-        if !up || !qp.takes(datagram) {
+        if !up || qp.qpn != datagram.address.qpn || qp.takes(datagram.qkey).is_err() {
             return Ok(false);
         }
-        let taken = match qp.receive_datagram(nic, source, schedule, datagram) {
+        let incoming = Incoming {
+            length: datagram.length,
+            immediate: datagram.immediate,
+            solicited: datagram.solicited,
+            source_qpn: datagram.source_qpn,
+        };
+        let taken = qp.receive_datagram(nic, &incoming, |nic, spans| {
+            move_datagram(datagram, source.unwrap_or(nic), nic, spans, schedule)
+        });
+        let taken = match taken {
             Ok(taken) => taken,
             Err(Failed::Source) => return Err(SourceFault),
             Err(Failed::Target(status, field)) => {
-                let detail = qp.fail_receive(nic, status, field);
-                qp.fail(nic, schedule, status, Some((EventType::QpFatal, detail)));
+                qp.fail_datagram(nic, schedule, status, field);
                 false
             }
         };
@@ -210,8 +410,7 @@ fn move_datagram<F: Frontend>(
     spans: &[Span],
     schedule: &mut Schedule,
 ) -> Result<(), Unreachable> {
-    let header = grh(&datagram.address, &datagram.source_gid, datagram.length);
-    put(&target.side(spans, 0), &header)?;
+    put(&target.side(spans, 0), &front(datagram))?;
     let mut done = 0;
     // The MTU bounds this: 4096 bytes in runs of at least one.
     while done < datagram.length {
@@ -224,5 +423,3 @@ fn move_datagram<F: Frontend>(
     }
     Ok(())
 }
-
-const _: () = assert!(GIDS <= u8::MAX as usize);

@@ -13,7 +13,7 @@ use super::datagram::Datagram;
 use super::message::{Answer, Request};
 use super::responder::Responder;
 use super::send::BadEntry;
-use super::{Qp, Wait, psn_add};
+use super::{Qp, Wait, Way};
 use crate::Frontend;
 use crate::fabric::{Ends, Fabric};
 use crate::ids::{NicId, QpId};
@@ -25,7 +25,7 @@ use crate::transfer::Spans;
 const TURN: u32 = 16;
 
 /// Whether a queue pair's turn goes on.
-enum Step {
+pub(super) enum Step {
     /// A piece of work is done, and there may be more.
     Again,
     /// A large piece is done: it is the others' turn.
@@ -79,6 +79,13 @@ impl<F: Frontend> Fabric<F> {
     /// borrowed while the responder acts, which may be on the same NIC or the same queue pair.
     fn step(&mut self, id: QpId) -> Step {
         let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+        match qp.way {
+            Way::ShortCut(_) => {}
+            Way::Port => return qp.step_on_wire(nic, schedule),
+            Way::Unknown if qp.kind == QpType::Rc && nic.uplink.is_some() => return self.find_way(id),
+            Way::Unknown => {}
+        }
+        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
         if let Err(step) = qp.load_work(nic, schedule) {
             return step;
         }
@@ -89,9 +96,12 @@ impl<F: Frontend> Fabric<F> {
                 qp.settle(nic, schedule, outcome)
             }
             Attempt::Request => {
-                let peer = qp.peer;
+                let way = qp.way;
                 let request = qp.request(&local);
-                let to = peer.or_else(|| self.find_peer(id));
+                let to = match way {
+                    Way::ShortCut(to) => Some(to),
+                    _ => self.find_peer(id),
+                };
                 let answer = to.and_then(|to| self.ask(to, &request));
                 let garbled = request.garbled;
                 let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
@@ -107,6 +117,13 @@ impl<F: Frontend> Fabric<F> {
                     None => Outcome::Lost,
                 };
                 qp.settle(nic, schedule, outcome)
+            }
+            Attempt::Datagram(datagram) if self.goes_by_port(&datagram) => {
+                let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+                match qp.send_datagram(nic, schedule, &datagram) {
+                    Ok(outcome) => qp.settle(nic, schedule, outcome),
+                    Err(_) => Step::Idle,
+                }
             }
             Attempt::Datagram(datagram) => {
                 let delivered = self.deliver(&datagram);
@@ -128,8 +145,27 @@ impl<F: Frontend> Fabric<F> {
     fn find_peer(&mut self, id: QpId) -> Option<NicId> {
         let gid = self.parts(id)?.1.attributes.remote_gid;
         let to = self.find(id.nic, &gid)?;
-        self.parts(id)?.1.peer = Some(to);
+        self.parts(id)?.1.way = Way::ShortCut(to);
         Some(to)
+    }
+
+    /// Decides how a connected queue pair of a NIC with a port reaches its peer: by the short cut,
+    /// if there is one.
+    #[cold]
+    fn find_way(&mut self, id: QpId) -> Step {
+        let Some((_, qp, _)) = self.parts(id) else { return Step::Idle };
+        let connected = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd);
+        if !connected && !qp.inbound.last_words {
+            // Without a peer it can do nothing but flush.
+            qp.way = if qp.state == QpState::Error { Way::Port } else { Way::Unknown };
+            return if qp.way == Way::Port { Step::Again } else { Step::Idle };
+        }
+        if self.find_peer(id).is_none()
+            && let Some((_, qp, _)) = self.parts(id)
+        {
+            qp.way = Way::Port;
+        }
+        Step::Again
     }
 
     /// The answer of the queue pair that a request goes to; `None` if there is none that answers
@@ -142,7 +178,7 @@ impl<F: Frontend> Fabric<F> {
         if !up || !qp.answers(request, source.unwrap_or(nic)) {
             return None;
         }
-        let answer = Responder { nic, qp, schedule, source }.respond(request);
+        let answer = Responder { nic, qp, schedule }.respond(request, source);
         target.fail_users_of_cqs(schedule);
         Some(answer)
     }
@@ -193,7 +229,7 @@ impl Qp {
         }
         match self.send.work.opcode {
             Opcode::FastRegister | Opcode::LocalInvalidate | Opcode::BindWindow => {
-                Attempt::Ended(self.execute_local(nic))
+                Attempt::Ended(self.execute_local(&self.send.work, nic))
             }
             _ if self.kind != QpType::Rc => match self.datagram(nic, local) {
                 Ok(datagram) => Attempt::Datagram(datagram),
@@ -222,7 +258,7 @@ impl Qp {
             Outcome::Done(length) => {
                 let large = work.total > u64::from(u16::MAX);
                 if self.kind == QpType::Rc {
-                    self.send_psn = psn_add(self.send_psn, self.request_packets());
+                    self.send_psn = self.send_psn.add(self.request_packets());
                 }
                 self.complete_request(nic, Status::Success, length, NO_FIELD);
                 match large {
@@ -275,6 +311,9 @@ impl Qp {
         if !nic.running() {
             return;
         }
+        if self.way == Way::Port {
+            return self.requests_timer(nic, schedule);
+        }
         let waited = core::mem::replace(&mut self.wait, Wait::No);
         if waited == Wait::Answer {
             if self.send.work.retries >= self.attributes.retry_count {
@@ -299,7 +338,7 @@ impl Qp {
     }
 
     /// Reports, once, that nothing is under way on a send queue in SQD.
-    fn report_drained<F: Frontend>(&mut self, nic: &mut Nic<F>) {
+    pub(super) fn report_drained<F: Frontend>(&mut self, nic: &mut Nic<F>) {
         if core::mem::take(&mut self.draining) {
             self.post_event(nic, EventType::SendQueueDrained, Status::Success, 0);
         }

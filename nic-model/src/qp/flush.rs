@@ -7,6 +7,7 @@ use nic_abi::cqe::{NO_FIELD, Status};
 use nic_abi::eqe::EventType;
 use nic_abi::registers::{RQ_RECORDS, SQ_RECORDS};
 use nic_abi::wqe::{Header, ReceiveHeader, receive_stride};
+use platform::planted::{Bug, planted};
 
 use super::Qp;
 use super::completion::Received;
@@ -35,6 +36,9 @@ impl Qp {
 
     /// Flushes one entry of the send queue. False if there is none.
     fn flush_send<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
+        if self.requests.is_some() && self.flush_request(nic) {
+            return true;
+        }
         let tail = nic.record(SQ_RECORDS, self.id.slot, 0).load(Ordering::Acquire);
         let posted = tail.wrapping_sub(self.send.head);
         if posted > 1 << self.send.log {
@@ -45,7 +49,8 @@ impl Qp {
             return false;
         }
         self.send.tail = tail;
-        if posted == 0 {
+        // An entry that is loaded for the port has no blocks left in the queue.
+        if posted == 0 && !self.send.work.loaded {
             return false;
         }
         let at = self.send.block(self.send.head);
@@ -59,7 +64,8 @@ impl Qp {
                 blocks => blocks.min(posted),
             };
         }
-        self.complete_request(nic, Status::Flushed, 0, NO_FIELD);
+        let status = if planted(Bug::FlushSucceeds) { Status::Success } else { Status::Flushed };
+        self.complete_request(nic, status, 0, NO_FIELD);
         true
     }
 
@@ -67,7 +73,7 @@ impl Qp {
     /// pairs and stay.
     fn flush_receive<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
         if !self.inbound.receive.loaded {
-            if self.srq.is_some() {
+            if self.srq.is_some() || planted(Bug::FlushSkipped) {
                 return false;
             }
             // Arm first, then read the tail, so that a receive posted from now on brings a

@@ -11,7 +11,7 @@ use zerocopy::transmute;
 
 use super::Qp;
 use super::completion::{Outcome, header_field};
-use super::send::ARGS;
+use super::send::{ARGS, Work};
 use crate::Frontend;
 use crate::keys::{Bind, Key, Keys, Kind, REMOTE_RIGHTS, RIGHTS};
 use crate::lists::{ListError, ListSpec};
@@ -38,17 +38,17 @@ const fn failed(status: Status, field: u32) -> Outcome {
 }
 
 impl Qp {
-    /// Executes the current entry.
-    pub fn execute_local<F: Frontend>(&self, nic: &mut Nic<F>) -> Outcome {
-        match self.send.work.opcode {
-            Opcode::FastRegister => self.fast_register(nic),
-            Opcode::LocalInvalidate => self.local_invalidate(&mut nic.keys),
-            _ => self.bind_window(&mut nic.keys),
+    /// Executes an entry.
+    pub fn execute_local<F: Frontend>(&self, work: &Work, nic: &mut Nic<F>) -> Outcome {
+        match work.opcode {
+            Opcode::FastRegister => self.fast_register(work, nic),
+            Opcode::LocalInvalidate => self.local_invalidate(work, &mut nic.keys),
+            _ => self.bind_window(work, &mut nic.keys),
         }
     }
 
-    fn local_invalidate(&self, keys: &mut Keys) -> Outcome {
-        let key = self.send.work.header.immediate;
+    fn local_invalidate(&self, work: &Work, keys: &mut Keys) -> Outcome {
+        let key = work.header.immediate;
         let field = header_field!(immediate);
         let window = matches!(keys.get(key), Some(Key { kind: Kind::Window { .. }, .. }));
         match keys.invalidate(key, self.pd, self.owner) {
@@ -58,9 +58,9 @@ impl Qp {
         }
     }
 
-    fn fast_register<F: Frontend>(&self, nic: &mut Nic<F>) -> Outcome {
-        let header = self.send.work.header;
-        let list = self.send.work.list();
+    fn fast_register<F: Frontend>(&self, work: &Work, nic: &mut Nic<F>) -> Outcome {
+        let header = work.header;
+        let list = work.list();
         let bad = |field| failed(Status::MemoryManagement, field);
         if !self.privileged {
             return bad(header_field!(opcode));
@@ -105,9 +105,9 @@ impl Qp {
         }
     }
 
-    fn bind_window(&self, keys: &mut Keys) -> Outcome {
-        let header = self.send.work.header;
-        let args: BindArgs = transmute!(self.send.work.args);
+    fn bind_window(&self, work: &Work, keys: &mut Keys) -> Outcome {
+        let header = work.header;
+        let args: BindArgs = transmute!(work.args);
         let pd = self.pd;
         if args.reserved != [0; 6] {
             return failed(Status::LocalQpOperation, (ARGS + offset_of!(BindArgs, reserved)) as u32);

@@ -3,6 +3,8 @@
 use core::time::Duration;
 
 use nic_abi::wqe::{Opcode, SendFlags};
+use roce::Psn;
+use roce::transport::{Extra, Operation, Piece, Reason, Remote};
 
 use crate::ids::NicId;
 use crate::keys::Span;
@@ -16,7 +18,7 @@ pub(super) struct Request<'a> {
     pub from: NicId,
     pub source_qpn: u32,
     pub target_qpn: u32,
-    pub psn: u32,
+    pub psn: Psn,
     pub packets: u32,
     pub opcode: Opcode,
     /// The responder reads an operation code that does not exist (injection).
@@ -34,12 +36,53 @@ pub(super) struct Request<'a> {
     pub local: &'a [Span],
 }
 
-/// Why a responder refused a request (IBTA 9.7.5.2.8, NAK codes).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Nak {
-    InvalidRequest,
-    Access,
-    Operational,
+impl Request<'_> {
+    /// Whether it is a Send or RDMA Write.
+    #[inline]
+    pub fn is_payload(&self) -> bool {
+        let (operation, _) = operation(self.opcode, self.operands, self.immediate);
+        operation.carries_payload()
+    }
+
+    /// The piece that covers the whole message.
+    #[inline(always)]
+    pub fn piece(&self) -> Piece {
+        let (operation, extra) = operation(self.opcode, self.operands, self.immediate);
+        let payload = operation.carries_payload();
+        // A message has 2 GiB at most.
+        let length = self.total as u32;
+        Piece {
+            psn: self.psn,
+            packets: if payload { self.packets } else { 1 },
+            operation,
+            first: true,
+            last: true,
+            length: if payload { length } else { 0 },
+            remote: Some(Remote { addr: self.remote_addr, key: self.remote_key, length }),
+            extra,
+            solicited: self.flags.contains(SendFlags::SOLICITED),
+            // The requester takes the answer from the responder at once.
+            ack_request: false,
+        }
+    }
+}
+
+/// What a work request asks of the peer, and what its last packet carries beside the payload.
+#[inline(always)]
+pub(super) fn operation(opcode: Opcode, operands: (u64, u64), immediate: u32) -> (Operation, Extra) {
+    match opcode {
+        Opcode::Write => (Operation::Write, Extra::None),
+        Opcode::WriteImmediate => (Operation::Write, Extra::Immediate(immediate)),
+        Opcode::Read | Opcode::ReadInvalidate => (Operation::Read, Extra::None),
+        Opcode::CompareSwap => {
+            (Operation::CompareSwap { compare: operands.0, swap: operands.1 }, Extra::None)
+        }
+        Opcode::FetchAdd => (Operation::FetchAdd { add: operands.0 }, Extra::None),
+        Opcode::SendImmediate => (Operation::Send, Extra::Immediate(immediate)),
+        Opcode::SendInvalidate => (Operation::Send, Extra::Invalidate(immediate)),
+        // The others need no peer.
+        _ => (Operation::Send, Extra::None),
+    }
 }
 
 /// What comes back.
@@ -55,19 +98,8 @@ pub(super) enum Answer {
     Original(u64),
     /// No receive is posted.
     NotReady(Duration),
-    /// Refused; the responder is in the error state.
-    Refused(Nak),
+    /// Refused for this reason; the responder is in the error state.
+    Refused(Reason),
     /// The requester's own memory could not be reached.
     SourceFault,
-}
-
-/// RNR NAK timer field to time, in units of 10 us (IBTA table 46).
-const RNR_TIMER: [u32; 32] = [
-    65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
-    3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
-];
-
-/// The time that an RNR NAK's timer field asks for.
-pub(crate) fn rnr_delay(field: u8) -> Duration {
-    Duration::from_micros(10 * u64::from(RNR_TIMER[usize::from(field & 31)]))
 }

@@ -10,12 +10,15 @@
 //! | `requester` | a work request becomes a request; what the answer means |
 //! | `responder` | checks a request against the queue pair, its rights and its receives, and carries it out |
 //! | `local` | work requests that need no peer: link, invalidate, bind |
+//! | `wire` | work requests under way to a peer that the port reaches |
+//! | `answers` | the peer's packets, answers to them, and the turn of a queue pair that sends by the port |
 //! | `datagram` | UD and GSI |
 //! | `flush` | the error state |
 //!
 //! The methods of a queue pair take its NIC (`&mut Nic`) and, where they may activate it or set its
 //! timer, the schedule: a step looks both up once and passes them on.
 
+mod answers;
 mod completion;
 mod datagram;
 mod engine;
@@ -28,16 +31,21 @@ mod responder;
 mod segments;
 mod send;
 pub(crate) mod state;
+mod wire;
 
+use alloc::boxed::Box;
 use nic_abi::admin::{ModifyQp, QpState, QpType};
 use platform::Instant;
+use roce::{Gid, PathMtu, Psn, transport};
 
 use crate::ids::{NicId, QpId};
 use crate::keys::Owner;
+use crate::schedule::Schedule;
 use crate::test_commands::faults::Faults;
 
 use receive::Receive;
 pub(crate) use send::Work;
+use wire::Requests;
 
 /// The well-known queue key of the general services QP (IBTA 3.9.1).
 pub(crate) const GSI_QKEY: u32 = 0x8001_0000;
@@ -79,16 +87,35 @@ pub(crate) enum Wait {
     Pause,
 }
 
+/// How a connected queue pair reaches its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Nothing was sent yet, or the peer's GID is nowhere.
+    Unknown,
+    /// The peer's NIC is in this process, without packets between.
+    ShortCut(NicId),
+    /// In packets.
+    Port,
+}
+
+/// What a queue pair that sends by the port waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parked {
+    /// The wire has no room.
+    Room,
+    /// The neighbour's MAC is being asked for.
+    Neighbour,
+}
+
 /// What the responder keeps of its peer's requests.
 #[derive(Default)]
 pub(crate) struct Inbound {
-    /// The next PSN expected.
-    pub psn: u32,
-    /// A message of which a part has arrived begins at `psn`.
+    /// What is in sequence; from RTR on, of a connected queue pair.
+    pub engine: Option<transport::Responder>,
+    /// A part of the message that comes next has been carried out by the short cut.
     pub open: bool,
-    /// The last atomic operation's PSN and original value, for a repetition, which must not be
-    /// executed again.
-    pub atomic: Option<(u32, u64)>,
+    /// It has refused a request, and answers that are due are still sent.
+    pub last_words: bool,
     /// The first message has been reported.
     pub established: bool,
     /// The receive that was taken and is not complete.
@@ -115,12 +142,21 @@ pub(crate) struct Qp {
     pub error: u8,
     /// What `ModifyQp` set.
     pub attributes: ModifyQp,
-    /// The NIC that the peer's GID names, once it is known.
-    pub peer: Option<NicId>,
+    /// The path's MTU.
+    pub mtu: PathMtu,
+    /// How the peer is reached.
+    pub way: Way,
     pub send: SendQueue,
     pub receive: ReceiveQueue,
     pub inbound: Inbound,
-    pub send_psn: u32,
+    /// The next PSN to send by the short cut; the first one by the port.
+    pub send_psn: Psn,
+    /// The requester that sends by the port, once there was something to send.
+    pub requests: Option<Box<Requests>>,
+    /// In which list of its NIC's it waits.
+    pub parked: Option<Parked>,
+    /// Its datagram has waited for the neighbour's MAC.
+    pub held: bool,
     pub wait: Wait,
     /// When its timer fires; set by the schedule.
     pub deadline: Option<Instant>,
@@ -140,40 +176,30 @@ impl Qp {
         matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
     }
 
-    /// Packets that a message of that length takes.
-    #[inline]
-    pub fn packets(&self, length: u64) -> u32 {
-        (length.div_ceil(u64::from(self.attributes.mtu.max(256))).max(1) as u32) & PSN_MASK
-    }
-}
-
-/// `psn` plus `packets`, modulo 2^24.
-#[inline]
-pub(crate) const fn psn_add(psn: u32, packets: u32) -> u32 {
-    psn.wrapping_add(packets) & PSN_MASK
-}
-
-/// Whether `psn` is before `expected`, that is in the half circle behind it. The longest message
-/// at the smallest MTU takes 2^23 PSNs, so the place opposite is behind as well.
-#[inline]
-pub(crate) const fn psn_before(psn: u32, expected: u32) -> bool {
-    let behind = expected.wrapping_sub(psn) & PSN_MASK;
-    behind != 0 && behind <= PSN_MASK / 2 + 1
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::limits::MAX_MESSAGE;
-
-    #[test]
-    fn a_repetition_of_the_longest_message_is_one() {
-        let packets = (MAX_MESSAGE / 256) as u32;
-        for psn in [0, 5, PSN_MASK] {
-            assert!(psn_before(psn, psn_add(psn, packets)), "{psn}");
-            assert!(psn_before(psn, psn_add(psn, 1)), "{psn}");
-            assert!(!psn_before(psn, psn), "{psn}");
-            assert!(!psn_before(psn_add(psn, 1), psn), "{psn}");
+    /// Where what it sends next goes.
+    pub fn destination(&self) -> Gid {
+        match self.kind {
+            QpType::Rc => Gid(self.attributes.remote_gid),
+            QpType::Ud | QpType::Gsi => Gid(self.send.work.address().gid),
         }
+    }
+
+    /// Goes on: the MAC of the neighbour is known that it waited for.
+    pub fn neighbour_found(&mut self, schedule: &mut Schedule) {
+        match &mut self.requests {
+            Some(requests) => requests.restart(),
+            None => {
+                self.wait = Wait::No;
+                schedule.stop_timer(self);
+            }
+        }
+        schedule.activate(self);
+    }
+
+    /// Creates the engine of the responder.
+    pub fn expect_requests(&mut self) {
+        let ModifyQp { receive_psn, max_dest_rd_atomic, .. } = self.attributes;
+        let engine = transport::Responder::new(Psn::new(receive_psn), self.mtu, max_dest_rd_atomic);
+        self.inbound.engine = Some(engine);
     }
 }

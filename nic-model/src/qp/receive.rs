@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 
 use nic_abi::registers::RQ_RECORDS;
 use nic_abi::wqe::{LinkFlags, ReceiveFlags, ReceiveHeader, Segment, receive_stride};
+use platform::planted::{Bug, planted};
 
 use super::Qp;
 use crate::Frontend;
@@ -83,7 +84,7 @@ impl Qp {
             Some(number) => {
                 let next = next_shared(nic, number)?;
                 let taken = self.inbound.receive.load(nic.frontend.memory(), &next);
-                if let Some(srq) = nic.srqs.get_mut(number) {
+                if let Some(srq) = nic.srqs.get_mut(number).filter(|_| !planted(Bug::ReceiveTwice)) {
                     srq.head = srq.head.wrapping_add(1);
                 }
                 nic.check_srq_limit(number);

@@ -5,22 +5,32 @@ use core::time::Duration;
 
 use nic_abi::cqe::{NO_FIELD, Status};
 use nic_abi::wqe::{LinkFlags, Opcode};
+use platform::planted::{Bug, planted};
+use roce::transport::Reason;
 
 use super::Qp;
 use super::completion::{Outcome, header_field};
-use super::message::{ATOMIC_BYTES, Answer, Nak, Request};
+use super::message::{ATOMIC_BYTES, Answer, Request};
+use super::send::Work;
 use crate::Frontend;
 use crate::keys::Span;
 use crate::nic::Nic;
 use crate::transfer::{Side, Spans, put};
 
 /// The completion status of a request that was refused.
-const fn refused(nak: Nak) -> Status {
-    match nak {
-        Nak::InvalidRequest => Status::RemoteInvalidRequest,
-        Nak::Access => Status::RemoteAccess,
-        Nak::Operational => Status::RemoteOperation,
+const fn refused(reason: Reason) -> Status {
+    match reason {
+        Reason::RespRemoteAccessErrors => Status::RemoteAccess,
+        Reason::RespOperationalError => Status::RemoteOperation,
+        _ => Status::RemoteInvalidRequest,
     }
+}
+
+/// Whether an operation is atomic, and whether it writes to the requester's memory.
+#[inline(always)]
+const fn kind(opcode: Opcode) -> (bool, bool) {
+    let atomic = matches!(opcode, Opcode::CompareSwap | Opcode::FetchAdd);
+    (atomic, atomic || matches!(opcode, Opcode::Read | Opcode::ReadInvalidate))
 }
 
 impl Qp {
@@ -30,36 +40,57 @@ impl Qp {
             // These send nothing.
             Opcode::FastRegister | Opcode::LocalInvalidate | Opcode::BindWindow => 0,
             Opcode::CompareSwap | Opcode::FetchAdd => 1,
-            _ => self.packets(self.send.work.total),
+            _ => self.mtu.packets(self.send.work.total as u32),
         }
     }
 
-    /// Checks the current work request of a connected queue pair and puts its memory into `local`.
-    /// An error is the outcome of a work request that cannot go out.
-    #[inline]
-    pub fn check_request<F: Frontend>(&mut self, nic: &Nic<F>, local: &mut Spans) -> Result<(), Outcome> {
+    /// Checks the current work request of a connected queue pair, without its memory.
+    #[inline(always)]
+    pub fn check_work(&self) -> Result<(), Outcome> {
         let work = &self.send.work;
         if work.total > self.max_message {
             return Err(Outcome::Failed(Status::LocalLength, NO_FIELD));
         }
-        let atomic = matches!(work.opcode, Opcode::CompareSwap | Opcode::FetchAdd);
-        let reads = atomic || matches!(work.opcode, Opcode::Read | Opcode::ReadInvalidate);
+        let (atomic, reads) = kind(work.opcode);
         if reads && self.attributes.max_rd_atomic == 0 {
             return Err(Outcome::Failed(Status::LocalQpOperation, header_field!(opcode)));
         }
         if atomic && work.total != ATOMIC_BYTES {
             return Err(Outcome::Failed(Status::LocalLength, NO_FIELD));
         }
+        Ok(())
+    }
+
+    /// Checks the memory of a work request of a connected queue pair and puts it into `local`. An
+    /// error is the status and the offset of the field to blame.
+    #[inline(always)]
+    pub(super) fn check_memory<F: Frontend>(
+        &self,
+        nic: &Nic<F>,
+        work: &Work,
+        local: &mut Spans,
+    ) -> Result<(), (Status, u32)> {
+        let (atomic, reads) = kind(work.opcode);
         let right = if reads { LinkFlags::LOCAL_WRITE } else { LinkFlags::LOCAL_READ };
         let reserved_key = self.privileged && (atomic || !reads);
         if nic.local_spans(&work.segments, self.pd, right, reserved_key, local).is_err() {
-            return Err(Outcome::Failed(Status::LocalProtection, NO_FIELD));
+            return Err((Status::LocalProtection, NO_FIELD));
         }
         if work.opcode == Opcode::ReadInvalidate
             && nic.keys.can_invalidate(work.header.immediate, self.pd, self.owner).is_err()
         {
-            return Err(Outcome::Failed(Status::LocalProtection, header_field!(immediate)));
+            return Err((Status::LocalProtection, header_field!(immediate)));
         }
+        Ok(())
+    }
+
+    /// Checks the current work request of a connected queue pair and puts its memory into `local`.
+    /// An error is the outcome of a work request that cannot go out.
+    #[inline]
+    pub fn check_request<F: Frontend>(&mut self, nic: &Nic<F>, local: &mut Spans) -> Result<(), Outcome> {
+        self.check_work()?;
+        self.check_memory(nic, &self.send.work, local)
+            .map_err(|(status, field)| Outcome::Failed(status, field))?;
         if !self.send.work.started
             && let Some(outcome) = self.hold_back()
         {
@@ -128,8 +159,9 @@ impl Qp {
         }
         let (opcode, total, immediate) = (work.opcode, work.total, work.header.immediate);
         match answer {
+            Answer::NotReady(_) if planted(Bug::RnrIgnored) => Outcome::Done(0),
             Answer::NotReady(delay) => Outcome::NotReady(delay),
-            Answer::Refused(nak) => Outcome::Failed(refused(nak), NO_FIELD),
+            Answer::Refused(reason) => Outcome::Failed(refused(reason), NO_FIELD),
             Answer::Original(value) => {
                 let sink = Side { memory: nic.frontend.memory(), keys: &nic.keys, spans: local, skip: 0 };
                 match put(&sink, &value.to_le_bytes()) {

@@ -1,17 +1,21 @@
-//! The responder of a connected queue pair: checks a request against state, sequence, rights and
-//! receives, and carries it out (IBTA 9.7.4, 9.7.5).
+//! The device's part of a responder: it carries out what the engine
+//! ([`roce::transport::Responder`]) has found to be in sequence, after checking rights and receives
+//! (IBTA 9.7.4, 9.7.5). The bytes come by the short cut, from the requester's memory, or in a
+//! packet.
 
 use core::sync::atomic::Ordering;
 
 use nic_abi::admin::{QpState, QpType};
 use nic_abi::cqe::{CqeFlags, NO_FIELD, Status};
 use nic_abi::eqe::EventType;
-use nic_abi::wqe::{LinkFlags, Opcode, SendFlags};
+use nic_abi::wqe::LinkFlags;
+use platform::planted::{Bug, planted};
+use roce::transport::{Body, Execution, Extra, Operation, Outcome, Piece, Reason, Remote, Verdict, code};
 
+use super::Qp;
 use super::completion::Received;
-use super::message::{ATOMIC_BYTES, Answer, Nak, Request, rnr_delay};
+use super::message::{ATOMIC_BYTES, Answer, Request};
 use super::receive::NoReceive;
-use super::{Qp, psn_add, psn_before};
 use crate::Frontend;
 use crate::keys::{REMOTE_RIGHTS, Span};
 use crate::memory::GuestMemory;
@@ -22,9 +26,9 @@ use crate::transfer::{Side, Spans, Unreachable, copy};
 /// Bytes of one message that are moved at a time.
 const PIECE: u64 = 1 << 20;
 
-/// A responder's error: the answer to the peer, the event and completion for its own driver.
-struct Fault {
-    nak: Nak,
+/// A responder's error: what the peer is answered, the event and completion for its own driver.
+pub(super) struct Fault {
+    pub reason: Reason,
     event: EventType,
     status: Status,
     /// The offset in the receive entry, or [`NO_FIELD`].
@@ -32,26 +36,43 @@ struct Fault {
 }
 
 impl Fault {
-    const fn new(nak: Nak, event: EventType, status: Status) -> Fault {
-        Fault { nak, event, status, field: NO_FIELD }
+    const fn new(reason: Reason, event: EventType, status: Status) -> Fault {
+        Fault { reason, event, status, field: NO_FIELD }
     }
 
     /// The peer reached for memory that it may not reach.
-    const ACCESS: Fault = Fault::new(Nak::Access, EventType::QpAccessError, Status::LocalAccess);
-    /// The peer asked for what this queue pair does not do.
-    const INVALID: Fault =
-        Fault::new(Nak::InvalidRequest, EventType::QpInvalidRequest, Status::RemoteInvalidRequest);
+    pub const ACCESS: Fault =
+        Fault::new(Reason::RespRemoteAccessErrors, EventType::QpAccessError, Status::LocalAccess);
     /// The message does not fit the receive.
-    const LENGTH: Fault = Fault::new(Nak::InvalidRequest, EventType::QpInvalidRequest, Status::LocalLength);
+    const LENGTH: Fault =
+        Fault::new(Reason::RespLocalLengthError, EventType::QpInvalidRequest, Status::LocalLength);
     /// The receive's memory cannot be written.
-    const PROTECTION: Fault = Fault::new(Nak::Operational, EventType::QpFatal, Status::LocalProtection);
+    const PROTECTION: Fault =
+        Fault::new(Reason::RespOperationalError, EventType::QpFatal, Status::LocalProtection);
     /// The receive is malformed or cannot be read.
-    const RECEIVE: Fault = Fault::new(Nak::Operational, EventType::QpFatal, Status::LocalQpOperation);
+    const RECEIVE: Fault =
+        Fault::new(Reason::RespOperationalError, EventType::QpFatal, Status::LocalQpOperation);
+
+    /// The peer asked for what this queue pair does not do: the engine's reason.
+    pub const fn invalid(reason: Reason) -> Fault {
+        match reason {
+            Reason::RespLocalLengthError => Fault::LENGTH,
+            _ => Fault::new(reason, EventType::QpInvalidRequest, Status::RemoteInvalidRequest),
+        }
+    }
+
+    /// The longest message is longer than the queue pair allows.
+    const TOO_LONG: Fault = Fault::invalid(Reason::UnsupportedRequest);
 }
 
 /// Why a request is not carried out, or not yet.
-enum Stop {
-    Answer(Answer),
+pub(super) enum Stop {
+    /// The requester's own memory cannot be reached.
+    SourceFault,
+    /// No receive is posted.
+    NotReady,
+    /// The NIC has failed.
+    Dead,
     Fault(Fault),
 }
 
@@ -61,12 +82,105 @@ impl From<Fault> for Stop {
     }
 }
 
-/// What a request's PSN means to the responder.
-enum Sequence {
-    Expected,
-    /// The request was carried out before; the answer was lost.
-    Duplicate,
-    Unexpected,
+/// How far an execution got.
+pub(super) enum Step {
+    /// So many bytes were moved, and there are more.
+    Part(u64),
+    /// It is carried out; the word's value before an atomic operation, else 0.
+    Done(u64),
+}
+
+/// What is to be carried out: an [`Execution`], or a message that comes whole.
+pub(super) struct Job {
+    operation: Operation,
+    remote: Remote,
+    /// Where in the message the bytes begin, and how many there are.
+    pub offset: u32,
+    length: u32,
+    /// The message ends.
+    last: bool,
+    extra: Extra,
+    solicited: bool,
+}
+
+impl Job {
+    pub fn new(execution: &Execution) -> Job {
+        let &Execution { operation, remote, offset, length, last, extra, solicited, .. } = execution;
+        Job { operation, remote, offset, length, last, extra, solicited }
+    }
+
+    /// The whole message.
+    #[inline(always)]
+    fn whole(request: &Request<'_>) -> Job {
+        let Piece { operation, length, remote, extra, solicited, .. } = request.piece();
+        let remote = remote.unwrap_or_default();
+        Job { operation, remote, offset: 0, length, last: true, extra, solicited }
+    }
+}
+
+/// Where the bytes of a request come from, and where an RDMA Read's go to.
+pub(super) trait Source<F: Frontend> {
+    /// Whether all bytes that are left may be moved at once.
+    fn ends(&self) -> bool;
+
+    /// Moves bytes to `target`, the memory of the whole message. Returns how many were moved if
+    /// there are more.
+    fn pull(
+        &self,
+        nic: &Nic<F>,
+        target: &[Span],
+        job: &Job,
+        schedule: &mut Schedule,
+    ) -> Result<Option<u64>, Unreachable>;
+
+    /// Moves bytes of an RDMA Read from `span`, unless they go into the answer. Returns as
+    /// [`Source::pull`].
+    fn push(&self, nic: &Nic<F>, span: Span, schedule: &mut Schedule) -> Result<Option<u64>, Unreachable>;
+}
+
+/// The short cut: the requester's memory.
+struct ShortCut<'a, F: Frontend> {
+    request: &'a Request<'a>,
+    /// The requester's NIC, unless it is the responder's.
+    nic: Option<&'a Nic<F>>,
+}
+
+impl<F: Frontend> ShortCut<'_, F> {
+    /// How many were moved, if there are more.
+    #[inline]
+    fn part(&self, moved: u64) -> Option<u64> {
+        (self.request.done + moved < self.request.total).then_some(moved)
+    }
+}
+
+impl<F: Frontend> Source<F> for ShortCut<'_, F> {
+    #[inline]
+    fn ends(&self) -> bool {
+        self.request.total - self.request.done <= PIECE
+    }
+
+    #[inline]
+    fn pull(
+        &self,
+        nic: &Nic<F>,
+        target: &[Span],
+        _: &Job,
+        schedule: &mut Schedule,
+    ) -> Result<Option<u64>, Unreachable> {
+        let request = self.request;
+        let from = self.nic.unwrap_or(nic).side(request.local, request.done);
+        let to = nic.side(target, request.done);
+        let moved = copy(&from, &to, (request.total - request.done).min(PIECE), schedule)?;
+        Ok(self.part(moved))
+    }
+
+    fn push(&self, nic: &Nic<F>, span: Span, schedule: &mut Schedule) -> Result<Option<u64>, Unreachable> {
+        let request = self.request;
+        let from = nic.side(core::slice::from_ref(&span), request.done);
+        let to = self.nic.unwrap_or(nic).side(request.local, request.done);
+        let moved = copy(&from, &to, (request.total - request.done).min(PIECE), schedule)?;
+        Ok(self.part(moved))
+    }
 }
 
 impl Qp {
@@ -80,20 +194,36 @@ impl Qp {
             && source.has_gid(&self.attributes.remote_gid)
     }
 
-    #[inline]
-    fn sequence(&self, request: &Request<'_>) -> Sequence {
-        if request.psn == self.inbound.psn {
-            // A later part has to follow an earlier one.
-            let continues = request.done > 0;
-            return if continues && !self.inbound.open { Sequence::Unexpected } else { Sequence::Expected };
-        }
-        if psn_before(request.psn, self.inbound.psn) { Sequence::Duplicate } else { Sequence::Unexpected }
-    }
-
     /// The rights that the queue pair gives its peer.
     #[inline]
     fn grants(&self, right: LinkFlags) -> bool {
         LinkFlags::from_bits_truncate(self.attributes.access).contains(right)
+    }
+
+    /// Finds the memory for an RDMA or atomic operation of the peer.
+    #[inline]
+    pub(super) fn remote_span<F: Frontend>(
+        &self,
+        nic: &Nic<F>,
+        remote: &Remote,
+        right: LinkFlags,
+    ) -> Result<Span, Stop> {
+        let &Remote { addr, key, length } = remote;
+        let length = u64::from(length);
+        if length > self.max_message {
+            return Err(Fault::TOO_LONG.into());
+        }
+        // No byte is accessed, so no right is needed.
+        if length == 0 {
+            return Ok(Span::default());
+        }
+        if !self.grants(right) {
+            return Err(Fault::ACCESS.into());
+        }
+        // An atomic operation reads and writes, so it needs these two rights to the memory as well.
+        let right = if right == LinkFlags::REMOTE_ATOMIC { REMOTE_RIGHTS } else { right };
+        let span = nic.keys.remote(key, self.pd, self.owner, addr, length, right);
+        span.map_err(|_| Fault::ACCESS.into())
     }
 }
 
@@ -102,197 +232,243 @@ pub(super) struct Responder<'a, F: Frontend> {
     pub nic: &'a mut Nic<F>,
     pub qp: &'a mut Qp,
     pub schedule: &'a mut Schedule,
-    /// The requester's NIC, unless it is the same.
-    pub source: Option<&'a Nic<F>>,
 }
 
 impl<F: Frontend> Responder<'_, F> {
-    /// Answers a request, or the next part of one.
+    /// Answers a request that comes by the short cut, or the next part of one. The engine learns of
+    /// a request when its last part has been carried out.
     #[inline]
-    pub fn respond(&mut self, request: &Request<'_>) -> Answer {
-        let sequence = self.qp.sequence(request);
-        if request.garbled {
-            return match sequence {
-                Sequence::Unexpected => Answer::None,
-                Sequence::Duplicate => Answer::Ack,
-                Sequence::Expected => self.refuse(&Fault::INVALID),
-            };
+    pub fn respond(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Answer {
+        let Some(engine) = &mut self.qp.inbound.engine else { return Answer::None };
+        if engine.expects(request.psn) && request.is_payload() && !request.garbled {
+            return self.whole(request, source);
         }
-        let duplicate = match sequence {
-            Sequence::Expected => false,
-            Sequence::Duplicate => true,
-            Sequence::Unexpected => return Answer::None,
+        self.judged(request, source)
+    }
+
+    /// Carries out a Send or RDMA Write, or the next part of it.
+    #[inline(always)]
+    fn whole(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Answer {
+        let step = match self.may_go_on(request) {
+            true => self.carry_out(&Job::whole(request), &ShortCut { request, nic: source }),
+            false => return Answer::None,
         };
-        if !self.qp.inbound.established && self.qp.state == QpState::Rtr {
-            self.qp.inbound.established = true;
-            self.qp.post_event(self.nic, EventType::CommunicationEstablished, Status::Success, 0);
-            if !self.nic.running() {
-                return Answer::None;
-            }
-        }
-        let result = match request.opcode {
-            Opcode::Read | Opcode::ReadInvalidate => self.read(request),
-            Opcode::CompareSwap | Opcode::FetchAdd => self.atomic(request, duplicate),
-            _ if duplicate => Ok(Answer::Ack),
-            Opcode::Write | Opcode::WriteImmediate => self.write(request),
-            _ => self.send(request),
-        };
-        let answer = match result {
-            Ok(answer) | Err(Stop::Answer(answer)) => answer,
-            Err(Stop::Fault(fault)) => return self.refuse(&fault),
-        };
-        if duplicate {
-            return answer;
-        }
-        let inbound = &mut self.qp.inbound;
-        match answer {
-            Answer::Part(_) => inbound.open = true,
-            Answer::Ack | Answer::Original(_) => {
+        match step {
+            Ok(Step::Done(_)) => {
+                let inbound = &mut self.qp.inbound;
                 inbound.open = false;
-                inbound.psn = psn_add(request.psn, request.packets);
+                if let Some(engine) = &mut inbound.engine {
+                    engine.passed(request.packets);
+                }
+                Answer::Ack
             }
-            _ => {}
+            Ok(Step::Part(moved)) => self.part(moved),
+            Err(stop) => self.stop(stop),
         }
-        answer
+    }
+
+    /// Whether a request may be carried out: a later part has to follow an earlier one, and the
+    /// event of the first request may fail the NIC.
+    #[inline]
+    fn may_go_on(&mut self, request: &Request<'_>) -> bool {
+        (request.done == 0 || self.qp.inbound.open) && self.established()
+    }
+
+    /// A part has been carried out.
+    fn part(&mut self, moved: u64) -> Answer {
+        self.qp.inbound.open = true;
+        Answer::Part(moved)
+    }
+
+    /// Answers a request that the engine has to judge.
+    #[inline(never)]
+    fn judged(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Answer {
+        let Some(engine) = &mut self.qp.inbound.engine else { return Answer::None };
+        let verdict = match request.garbled {
+            true => engine.receive_unknown(request.psn),
+            false => engine.receive(&request.piece()),
+        };
+        let execution = match verdict {
+            Verdict::Execute(execution) => execution,
+            Verdict::Nothing(reason) => return self.repeat(request, source, reason),
+            Verdict::Refused(reason) => return self.refuse(&Fault::invalid(reason)),
+        };
+        if !self.may_go_on(request) {
+            return Answer::None;
+        }
+        match self.carry_out(&Job::new(&execution), &ShortCut { request, nic: source }) {
+            Ok(Step::Part(moved)) => self.part(moved),
+            Ok(Step::Done(original)) => {
+                self.qp.inbound.open = false;
+                let payload = execution.operation.carries_payload();
+                let atomic = execution.operation.is_atomic();
+                if let Some(engine) = &mut self.qp.inbound.engine {
+                    engine.executed(execution, Outcome::Done(original));
+                    // The answer of a Send or RDMA Write was not asked for: it is given at once.
+                    while !payload && engine.respond(u32::MAX, None).is_some() {}
+                }
+                if atomic { Answer::Original(original) } else { Answer::Ack }
+            }
+            Err(stop) => self.stop(stop),
+        }
+    }
+
+    /// Reports, once, that the peer's first request has come. False if that has failed the NIC.
+    #[inline]
+    pub(super) fn established(&mut self) -> bool {
+        if self.qp.inbound.established || self.qp.state != QpState::Rtr {
+            return true;
+        }
+        self.qp.inbound.established = true;
+        self.qp.post_event(self.nic, EventType::CommunicationEstablished, Status::Success, 0);
+        self.nic.running()
+    }
+
+    /// The answer to a request that is not carried out.
+    #[cold]
+    fn stop(&mut self, stop: Stop) -> Answer {
+        match stop {
+            Stop::SourceFault => Answer::SourceFault,
+            Stop::NotReady => Answer::NotReady(code::rnr_delay(self.qp.attributes.min_rnr_timer)),
+            Stop::Dead => Answer::None,
+            Stop::Fault(fault) => self.refuse(&fault),
+        }
+    }
+
+    /// Answers a request that was carried out before, or the next part of one; no answer comes to
+    /// one that is behind a gap, or is forgotten.
+    #[cold]
+    fn repeat(&mut self, request: &Request<'_>, source: Option<&Nic<F>>, reason: Reason) -> Answer {
+        let Some(engine) = &mut self.qp.inbound.engine else { return Answer::None };
+        let response = engine.respond(u32::MAX, None);
+        if reason != Reason::DuplicateRequest || !self.established() {
+            return Answer::None;
+        }
+        let Some(response) = response else { return Answer::None };
+        if let Body::Atomic { original } = response.answer.body {
+            if planted(Bug::AtomicTwice) {
+                let _ = self.atomic(&Job::whole(request));
+            }
+            return Answer::Original(original);
+        }
+        let Some(remote) = response.gather else { return Answer::Ack };
+        let step = match self.qp.remote_span(self.nic, &remote, LinkFlags::REMOTE_READ) {
+            Ok(span) => ShortCut { request, nic: source }.push(self.nic, span, self.schedule),
+            Err(stop) => return self.stop(stop),
+        };
+        match read_step(step) {
+            Ok(Step::Part(moved)) => Answer::Part(moved),
+            Ok(Step::Done(_)) => Answer::Ack,
+            Err(stop) => self.stop(stop),
+        }
     }
 
     /// Refuses a request and moves the responder to the error state.
     fn refuse(&mut self, fault: &Fault) -> Answer {
         let detail = self.qp.fail_receive(self.nic, fault.status, fault.field);
         self.qp.fail(self.nic, self.schedule, fault.status, Some((fault.event, detail)));
-        Answer::Refused(fault.nak)
+        Answer::Refused(fault.reason)
     }
 
-    /// Finds the memory for an RDMA or atomic operation of the peer.
-    #[inline]
-    fn remote_span(&self, request: &Request<'_>, length: u64, right: LinkFlags) -> Result<Span, Stop> {
-        let qp = &*self.qp;
-        if length > qp.max_message {
-            return Err(Fault::INVALID.into());
-        }
-        // No byte is accessed, so no right is needed.
-        if length == 0 {
-            return Ok(Span::default());
-        }
-        if !qp.grants(right) {
-            return Err(Fault::ACCESS.into());
-        }
-        // An atomic operation reads and writes, so it needs these two rights to the memory as well.
-        let right = if right == LinkFlags::REMOTE_ATOMIC { REMOTE_RIGHTS } else { right };
-        let (key, addr) = (request.remote_key, request.remote_addr);
-        let span = self.nic.keys.remote(key, qp.pd, qp.owner, addr, length, right);
-        span.map_err(|_| Fault::ACCESS.into())
+    /// As [`Responder::refuse`], of a request that came in a packet: the refusal is sent later.
+    pub(super) fn refuse_packet(&mut self, fault: &Fault) {
+        self.refuse(fault);
+        self.qp.inbound.last_words = true;
     }
 
-    /// Moves the next piece from the requester's memory to `target`.
+    /// Carries out what the engine asks for, or the next part of it.
     #[inline]
-    fn pull(&mut self, request: &Request<'_>, target: &[Span]) -> Result<u64, Unreachable> {
-        let from = self.source.unwrap_or(self.nic).side(request.local, request.done);
-        let to = self.nic.side(target, request.done);
-        copy(&from, &to, (request.total - request.done).min(PIECE), self.schedule)
+    pub(super) fn carry_out<S: Source<F>>(&mut self, job: &Job, source: &S) -> Result<Step, Stop> {
+        match job.operation {
+            Operation::Write => self.write(job, source),
+            Operation::Send => self.send(job, source),
+            Operation::Read => {
+                let span = self.qp.remote_span(self.nic, &job.remote, LinkFlags::REMOTE_READ)?;
+                read_step(source.push(self.nic, span, self.schedule))
+            }
+            Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => self.atomic(job),
+        }
     }
 
     #[inline]
-    fn write(&mut self, request: &Request<'_>) -> Result<Answer, Stop> {
-        let span = self.remote_span(request, request.total, LinkFlags::REMOTE_WRITE)?;
+    fn write<S: Source<F>>(&mut self, job: &Job, source: &S) -> Result<Step, Stop> {
+        let span = self.qp.remote_span(self.nic, &job.remote, LinkFlags::REMOTE_WRITE)?;
         // The immediate data is in the last packet, which is what needs a receive.
-        let immediate = request.opcode == Opcode::WriteImmediate;
-        if immediate && request.total - request.done <= PIECE {
+        let immediate = match job.extra {
+            Extra::Immediate(value) => Some(value),
+            _ => None,
+        };
+        if immediate.is_some() && source.ends() {
             self.need_receive()?;
         }
-        let moved = match self.pull(request, &[span]) {
-            Ok(moved) => moved,
-            Err(Unreachable::Source) => return Ok(Answer::SourceFault),
+        match source.pull(self.nic, &[span], job, self.schedule) {
+            Ok(None) => {}
+            Ok(Some(moved)) => return Ok(Step::Part(moved)),
+            Err(Unreachable::Source) => return Err(Stop::SourceFault),
             Err(Unreachable::Target) => return Err(Fault::ACCESS.into()),
-        };
-        if let Some(part) = part(request, moved) {
-            return Ok(part);
         }
-        if immediate {
+        if let Some(immediate) = immediate {
             let what = Received {
-                flags: CqeFlags::IMMEDIATE | solicited(request),
-                length: request.total,
-                immediate: request.immediate,
+                flags: CqeFlags::IMMEDIATE | solicited(job),
+                length: u64::from(job.remote.length),
+                immediate,
                 source_or_field: 0,
             };
             self.qp.complete_receive(self.nic, Status::Success, what);
         }
-        Ok(Answer::Ack)
+        Ok(Step::Done(0))
     }
 
-    fn send(&mut self, request: &Request<'_>) -> Result<Answer, Stop> {
+    fn send<S: Source<F>>(&mut self, job: &Job, source: &S) -> Result<Step, Stop> {
         self.need_receive()?;
-        if request.total > self.qp.inbound.receive.room || request.total > self.qp.max_message {
+        let length = u64::from(job.offset) + u64::from(job.length);
+        if length > self.qp.inbound.receive.room || length > self.qp.max_message {
             return Err(Fault::LENGTH.into());
         }
         let (pd, owner) = (self.qp.pd, self.qp.owner);
-        let invalidated = match request.opcode {
-            Opcode::SendInvalidate => {
-                let local = self.nic.keys.peer_can_invalidate(request.immediate, pd, owner);
+        let invalidated = match job.extra {
+            Extra::Invalidate(key) => {
+                let local = self.nic.keys.peer_can_invalidate(key, pd, owner);
                 Some(local.map_err(|_| Stop::Fault(Fault::ACCESS))?)
             }
             _ => None,
         };
         let mut spans = Spans::new();
         self.qp.receive_spans(self.nic, &mut spans).map_err(|_| Stop::Fault(Fault::PROTECTION))?;
-        let moved = match self.pull(request, &spans) {
-            Ok(moved) => moved,
-            Err(Unreachable::Source) => return Ok(Answer::SourceFault),
+        match source.pull(self.nic, &spans, job, self.schedule) {
+            Ok(None) => {}
+            Ok(Some(moved)) => return Ok(Step::Part(moved)),
+            Err(Unreachable::Source) => return Err(Stop::SourceFault),
             Err(Unreachable::Target) => return Err(Fault::PROTECTION.into()),
-        };
-        if let Some(part) = part(request, moved) {
-            return Ok(part);
         }
-        let mut what = Received {
-            flags: solicited(request),
-            length: request.total,
-            immediate: request.immediate,
-            source_or_field: 0,
-        };
-        match request.opcode {
-            Opcode::SendImmediate => what.flags |= CqeFlags::IMMEDIATE,
-            _ => what.immediate = 0,
+        if !job.last && !planted(Bug::CqeEarly) {
+            return Ok(Step::Done(0));
+        }
+        let mut what = Received { flags: solicited(job), length, immediate: 0, source_or_field: 0 };
+        if let Extra::Immediate(value) = job.extra {
+            what.flags |= CqeFlags::IMMEDIATE;
+            what.immediate = value;
         }
         if let Some(local) = invalidated {
             what.flags |= CqeFlags::INVALIDATED;
             what.immediate = local;
-            self.nic.keys.invalidate(local, pd, owner).map_err(|_| Stop::Fault(Fault::ACCESS))?;
+            if !planted(Bug::UnlinkForgotten) {
+                self.nic.keys.invalidate(local, pd, owner).map_err(|_| Stop::Fault(Fault::ACCESS))?;
+            }
         }
         self.qp.complete_receive(self.nic, Status::Success, what);
-        Ok(Answer::Ack)
+        Ok(Step::Done(0))
     }
 
-    fn read(&mut self, request: &Request<'_>) -> Result<Answer, Stop> {
-        self.need_responder_resources()?;
-        let span = self.remote_span(request, request.total, LinkFlags::REMOTE_READ)?;
-        let from = self.nic.side(core::slice::from_ref(&span), request.done);
-        let to = self.source.unwrap_or(self.nic).side(request.local, request.done);
-        match copy(&from, &to, (request.total - request.done).min(PIECE), self.schedule) {
-            Ok(moved) => Ok(part(request, moved).unwrap_or(Answer::Ack)),
-            Err(Unreachable::Source) => Err(Fault::ACCESS.into()),
-            // The target of the copy is the requester's memory, its "source" fault.
-            Err(Unreachable::Target) => Ok(Answer::SourceFault),
-        }
-    }
-
-    fn atomic(&mut self, request: &Request<'_>, duplicate: bool) -> Result<Answer, Stop> {
-        self.need_responder_resources()?;
-        if duplicate {
-            // An atomic operation must not be done twice (IBTA 9.4.5.1): repeat the answer, if it
-            // is known.
-            return Ok(match self.qp.inbound.atomic {
-                Some((psn, value)) if psn == request.psn => Answer::Original(value),
-                _ => Answer::None,
-            });
-        }
+    fn atomic(&mut self, job: &Job) -> Result<Step, Stop> {
+        let remote = job.remote;
         // A relative address does not show whether the memory is aligned; the check below does.
         let keys = &self.nic.keys;
-        let relative =
-            keys.get_remote(request.remote_key).is_some_and(|k| k.flags.contains(LinkFlags::RELATIVE));
-        if !relative && !request.remote_addr.is_multiple_of(ATOMIC_BYTES) {
+        let relative = keys.get_remote(remote.key).is_some_and(|k| k.flags.contains(LinkFlags::RELATIVE));
+        if !relative && !remote.addr.is_multiple_of(ATOMIC_BYTES) {
             return Err(Fault::ACCESS.into());
         }
-        let span = self.remote_span(request, ATOMIC_BYTES, LinkFlags::REMOTE_ATOMIC)?;
+        let span = self.qp.remote_span(self.nic, &remote, LinkFlags::REMOTE_ATOMIC)?;
         let word = match keys.translate(span.region, span.offset) {
             Some((addr, contiguous)) if contiguous >= ATOMIC_BYTES => {
                 self.nic.frontend.memory().get(addr, ATOMIC_BYTES).ok().and_then(|m| m.atomic_u64(0).ok())
@@ -301,22 +477,15 @@ impl<F: Frontend> Responder<'_, F> {
         };
         // The address is aligned, but the memory is not, or it cannot be reached.
         let word = word.ok_or(Stop::Fault(Fault::ACCESS))?;
-        let (first, second) = request.operands;
-        let original = match request.opcode {
-            Opcode::FetchAdd => word.fetch_add(first, Ordering::SeqCst),
-            _ => match word.compare_exchange(first, second, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(value) | Err(value) => value,
-            },
-        };
-        self.qp.inbound.atomic = Some((request.psn, original));
-        Ok(Answer::Original(original))
-    }
-
-    fn need_responder_resources(&self) -> Result<(), Stop> {
-        match self.qp.attributes.max_dest_rd_atomic {
-            0 => Err(Fault::INVALID.into()),
-            _ => Ok(()),
-        }
+        Ok(Step::Done(match job.operation {
+            Operation::CompareSwap { compare, swap } => {
+                match word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
+                    Ok(value) | Err(value) => value,
+                }
+            }
+            Operation::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),
+            _ => 0,
+        }))
     }
 
     /// Takes a receive, unless one is taken already.
@@ -324,12 +493,11 @@ impl<F: Frontend> Responder<'_, F> {
     fn need_receive(&mut self) -> Result<(), Stop> {
         match self.qp.take_receive(self.nic) {
             // The SRQ's limit event may have failed the NIC.
-            Ok(()) if !self.nic.running() => Err(Stop::Answer(Answer::None)),
+            Ok(()) if !self.nic.running() => Err(Stop::Dead),
             Ok(()) => Ok(()),
             Err(NoReceive::Empty) => {
                 self.nic.stats.not_ready += 1;
-                let delay = rnr_delay(self.qp.attributes.min_rnr_timer);
-                Err(Stop::Answer(Answer::NotReady(delay)))
+                Err(Stop::NotReady)
             }
             Err(NoReceive::Field(offset)) => Err(Fault { field: offset as u32, ..Fault::RECEIVE }.into()),
             Err(NoReceive::Broken) => Err(Fault::RECEIVE.into()),
@@ -345,15 +513,20 @@ impl<F: Frontend> Nic<F> {
     }
 }
 
-/// The answer after a piece that was not the last.
-#[inline]
-fn part(request: &Request<'_>, moved: u64) -> Option<Answer> {
-    (request.done + moved < request.total).then_some(Answer::Part(moved))
+/// What became of the bytes of an RDMA Read.
+fn read_step(moved: Result<Option<u64>, Unreachable>) -> Result<Step, Stop> {
+    match moved {
+        Ok(None) => Ok(Step::Done(0)),
+        Ok(Some(moved)) => Ok(Step::Part(moved)),
+        Err(Unreachable::Source) => Err(Fault::ACCESS.into()),
+        // The target of the copy is the requester's memory.
+        Err(Unreachable::Target) => Err(Stop::SourceFault),
+    }
 }
 
 #[inline]
-fn solicited(request: &Request<'_>) -> CqeFlags {
-    match request.flags.contains(SendFlags::SOLICITED) {
+fn solicited(job: &Job) -> CqeFlags {
+    match job.solicited {
         true => CqeFlags::SOLICITED,
         false => CqeFlags::empty(),
     }

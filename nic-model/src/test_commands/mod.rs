@@ -10,7 +10,6 @@ pub(crate) mod faults;
 
 use nic_abi::admin::{Bench, BenchKind, Command, Inject, Injection, NO_FIELD, Opcode, Status};
 use nic_abi::cqe;
-use nic_abi::eqe::EventType;
 use nic_abi::registers::Fault;
 use platform::Instant;
 
@@ -19,7 +18,6 @@ use crate::admin::command::{Answer, DONE, Refusal, args, at, result};
 use crate::memory::GuestMemory;
 use crate::nic::Nic;
 use crate::node::Node;
-use crate::report::event;
 use crate::schedule::Schedule;
 use bench::BenchRun;
 use faults::Mute;
@@ -28,7 +26,7 @@ use faults::Mute;
 const SLICE_WORK: u32 = 16;
 
 impl<F: Frontend> Node<F> {
-    pub(crate) fn inject(&mut self, command: &Command) -> Answer {
+    pub(crate) fn inject(&mut self, now: Instant, command: &Command) -> Answer {
         let a: Inject = args(command);
         let what = Injection::from_word(a.what).ok_or(Refusal::field(at!(Inject, what)))?;
         let of_the_nic =
@@ -39,7 +37,10 @@ impl<F: Frontend> Node<F> {
                     return Err(Refusal::field(at!(Inject, value)));
                 }
                 Injection::DropManagement => self.nic.drop_management = a.count,
-                Injection::Port => self.nic.set_port(a.value == 1),
+                Injection::Port => {
+                    self.nic.port_disabled = a.value == 0;
+                    self.nic.follow_link(now);
+                }
                 // The others take effect after the answer.
                 _ => {}
             }
@@ -66,15 +67,6 @@ impl<F: Frontend> Node<F> {
 }
 
 impl<F: Frontend> Nic<F> {
-    fn set_port(&mut self, up: bool) {
-        if self.port_up != up {
-            self.port_up = up;
-            self.show_status();
-            let what = if up { EventType::PortUp } else { EventType::PortDown };
-            self.post_event(0, event(what, 0, 0, 0));
-        }
-    }
-
     /// What an injection that was accepted does once it has been answered.
     pub(crate) fn after_answer(&mut self, command: &Command) {
         if Opcode::from_word(command.opcode) != Some(Opcode::Inject) {

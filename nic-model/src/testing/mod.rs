@@ -22,9 +22,14 @@ use nic_abi::wqe::{self, Header, LinkFlags, ListArgs, ReceiveHeader, Segment, Se
 use platform::{Instant, SharedSlice};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
+mod cable;
 mod objects;
 
-use crate::{DmaError, Fabric, Frontend, GuestMemory, NicConfig, NicId, Progress, Stats};
+pub use cable::{CableEnd, cable};
+
+use roce::IpPrefix;
+
+use crate::{DmaError, Fabric, Frontend, GuestMemory, NicConfig, NicId, Progress, Stats, Wire, port};
 
 /// Bytes of the machine's memory.
 pub const MEMORY: u64 = 64 << 20;
@@ -77,6 +82,7 @@ pub struct Front {
 
 impl Frontend for Front {
     type Memory = Memory;
+    type Wire = Box<dyn Wire>;
 
     fn registers(&self) -> SharedSlice<'_> {
         self.registers.get(0, registers::SIZE as u64).expect("the register file")
@@ -191,6 +197,17 @@ pub struct Rig {
 impl Rig {
     /// NICs that are powered on and linked to each other.
     pub fn powered(nics: u8) -> Rig {
+        let mut rig = Rig::apart(nics);
+        for a in &rig.nics {
+            for b in &rig.nics {
+                rig.fabric.connect(a.id, b.id);
+            }
+        }
+        rig
+    }
+
+    /// NICs that are powered on.
+    fn apart(nics: u8) -> Rig {
         let memory = Arc::new(Memory::new(MEMORY as usize));
         let mut fabric = Fabric::new();
         let mut sides: Vec<Side> = Vec::new();
@@ -200,9 +217,6 @@ impl Rig {
             let front =
                 Front { registers: registers.clone(), memory: memory.clone(), raised: raised.clone() };
             let id = fabric.add_nic(NicConfig::numbered(n, MEMORY), front).expect("a good configuration");
-            for side in &sides {
-                fabric.connect(side.id, id);
-            }
             let eq = Ring { addr: 0, log: 0, head: 0 };
             sides.push(Side {
                 id,
@@ -219,15 +233,42 @@ impl Rig {
         Rig { fabric, memory, nics: sides, now: 0, next: 4096, next_key: 1 }
     }
 
+    /// Two NICs that are started, whose ports are plugged into these wires. There is no short cut
+    /// between them. The link's MTU is so many bytes.
+    pub fn wired(wires: [impl Wire + 'static; 2], mtu: u32) -> Rig {
+        let mut rig = Rig::apart(2);
+        for (n, wire) in wires.into_iter().enumerate() {
+            let address = IpPrefix::new([10, 0, 0, n as u8 + 1].into(), 24).expect("an address");
+            rig.attach(n, wire, &port::Config::new(n as u64 + 1, mtu, &[address]));
+            rig.bring_up(n);
+        }
+        rig
+    }
+
     /// NICs that are started, each with a protection domain and an event queue 0 on vector 1.
     pub fn new(nics: u8) -> Rig {
         let mut rig = Rig::powered(nics);
         for n in 0..usize::from(nics) {
-            rig.start(n);
-            rig.command(n, Opcode::CreatePd, PD, &()).expect("a domain");
-            rig.create_eq(n, 0, 6);
+            rig.bring_up(n);
         }
         rig
+    }
+
+    /// Starts NIC `n`, with a protection domain and an event queue 0 on vector 1.
+    pub fn bring_up(&mut self, n: usize) {
+        self.start(n);
+        self.command(n, Opcode::CreatePd, PD, &()).expect("a domain");
+        self.create_eq(n, 0, 6);
+    }
+
+    /// Plugs NIC `n`, which is not started, into a wire.
+    pub fn attach(&mut self, n: usize, wire: impl Wire + 'static, config: &port::Config) {
+        self.fabric.attach(self.nics[n].id, Box::new(wire), config).expect("a good configuration");
+    }
+
+    /// The port's counters of NIC `n`.
+    pub fn port(&self, n: usize) -> &port::Counters {
+        self.fabric.port_counters(self.nics[n].id).expect("a port")
     }
 
     /// Memory of the machine, zeroed.

@@ -361,6 +361,14 @@ fn benchmarks_run_and_end() {
         c
     };
     let poll = |rig: &mut Rig| rig.fabric.poll(platform::Instant::from_nanos(rig.now), 16);
+    // A command that comes during a copy is carried out once the copy is answered.
+    let copy = rig.issue(0, &command_of(&good));
+    poll(&mut rig);
+    let next = rig.issue(0, &command_of(&Bench { length: 0, ..good }));
+    poll(&mut rig);
+    assert!(rig.answer(0, copy).is_none() && rig.answer(0, next).is_none());
+    rig.run();
+    assert!(rig.answer(0, copy).is_some() && rig.answer(0, next).is_some());
     let index = rig.issue(0, &command_of(&echo));
     poll(&mut rig);
     assert!(rig.answer(0, index).is_some());

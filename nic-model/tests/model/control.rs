@@ -7,7 +7,7 @@ use nic_abi::admin::{
     AllocateRegion, Bench, BenchKind, Command, Inject, Injection, ModifyQp, Opcode, QpFlags, QpMask, QpState,
     RegisterRegion, ResizeCq,
 };
-use nic_abi::cqe;
+use nic_abi::cqe::{self, Status};
 use nic_abi::doorbell::{self, Kind};
 use nic_abi::registers::{self, Fault, Identity, MAGIC, State};
 use nic_abi::wqe::{self, Header, LinkFlags, ListArgs};
@@ -40,6 +40,7 @@ fn a_bad_configuration_is_refused() {
     struct Short(Memory);
     impl Frontend for Short {
         type Memory = Memory;
+        type Wire = nic_model::NoWire;
         fn registers(&self) -> SharedSlice<'_> {
             self.0.get(0, 4096).unwrap()
         }
@@ -150,6 +151,43 @@ fn a_mute_device_takes_only_a_reset_or_nothing() {
             rig.start(0);
         }
     }
+}
+
+/// Its peer's request fails after all retries, and the peer serves others.
+#[test]
+fn a_nic_that_is_powered_off_is_silent_and_disturbs_no_other() {
+    let mut rig = Rig::new(3);
+    let specs = [0, 1, 0, 2].map(|nic| rig.create_qp(nic, QpSpec::default()));
+    let [mut a, mut b, mut c, mut d] = specs;
+    rig.join(&a, &b);
+    rig.join(&b, &a);
+    rig.join(&c, &d);
+    rig.join(&d, &c);
+    let send = |tag| header(wqe::Opcode::Send, tag);
+    // Work and a timer that are under way: B's own request waits for a receive.
+    rig.post(&mut b, send(1), &[]);
+    rig.run();
+    rig.post(&mut b, send(2), &[]);
+    rig.fabric.power_off(rig.nics[1].id);
+    rig.post(&mut a, send(3), &[]);
+    let retries = rig.rts_args(&a);
+    let beat = rig.register(1, registers::STATUS_HEARTBEAT).load(Ordering::Relaxed);
+    for _ in 0..=retries.retry_count {
+        rig.run();
+        assert!(rig.poll_cq(&mut a.send_cq).is_none());
+        rig.advance(4096 << retries.timeout);
+    }
+    assert_eq!(status(&rig.sent(&mut a)), Status::RetryExceeded);
+    rig.post_receive(&mut d, 8, &[]);
+    rig.post(&mut c, send(4), &[]);
+    rig.run();
+    assert_eq!(status(&rig.sent(&mut c)), Status::Success, "another connection of the peer's");
+    rig.advance(1_000_000_000);
+    assert_eq!(rig.register(1, registers::STATUS_HEARTBEAT).load(Ordering::Relaxed), beat);
+    let request = rig.control(1, registers::CONTROL_RESET);
+    let acknowledged = rig.register(1, registers::STATUS_ACKNOWLEDGED).load(Ordering::Relaxed);
+    assert_ne!(acknowledged, request, "not even a reset is heard");
+    assert!(rig.poll_cq(&mut b.send_cq).is_none() && rig.fabric.prepare_sleep());
 }
 
 #[test]

@@ -11,6 +11,7 @@ use nic_abi::doorbell::{self, ARM_NEXT, ARM_NONE, ARM_SOLICITED, Kind};
 use nic_abi::eqe::EventType;
 use nic_abi::registers;
 use nic_abi::wqe::{self, AddressVector, Header, SendFlags};
+use roce::wire::datagram::Network;
 use zerocopy::FromBytes;
 
 use nic_model::testing::{Cq, LOG_ENTRIES, Qp, QpSpec, Rig, header, rdma, segment, status, stride};
@@ -356,10 +357,13 @@ fn datagrams_arrive_with_their_header_in_front() {
         assert_eq!((received.length, received.source_or_field, received.immediate), (290, a.qpn, 0x1122));
         let mut landed = rig.bytes(target, 20);
         landed.extend(rig.bytes(target + 100, 270));
-        assert_eq!(landed[..4], (6_u32 << 28 | 0x20 << 20 | 0x12345).to_be_bytes());
-        assert_eq!((landed[6], landed[7]), (0x1b, 9));
-        assert_eq!(landed[8..24], rig.gid(0));
-        assert_eq!(landed[24..40], rig.gid(1));
+        assert_eq!(landed[..20], [0; 20]);
+        let header: [u8; 40] = landed[..40].try_into().unwrap();
+        let Ok(Network::V4(ip)) = Network::parse_grh(&header) else { panic!("{header:?}") };
+        assert_eq!((ip.tos, ip.ttl, ip.protocol), (0x20, 9, 17));
+        // UDP, BTH, DETH, immediate data, the bytes and their padding, ICRC.
+        assert_eq!(ip.payload_len, 8 + 12 + 8 + 4 + 252 + 4);
+        assert_eq!([ip.src.octets(), ip.dst.octets()], [[10, 0, 0, 1], [10, 0, 0, 2]]);
         assert_eq!(landed[40..], rig.bytes(source, 250));
     }
 }

@@ -3,7 +3,7 @@
 //! As in `post`, nothing here allocates, waits or formats. A post holds the table entries of the
 //! endpoint and of the address handle shared.
 
-use kernel_agent::{Operation, Request, Shadow};
+use kernel_agent::{DatagramAddress, Operation, Request, Shadow};
 
 use super::Ep;
 use super::post::{RECV_FLAGS, check_flags, check_recv_flags, data, send_flags};
@@ -18,6 +18,7 @@ use crate::status::{Error, Result};
 const SENDTO_FLAGS: DtoFlags = RECV_FLAGS.union(DtoFlags::SOLICITED_WAIT);
 
 impl Ep {
+    #[inline]
     fn post_sendto(
         &self,
         core: &Core,
@@ -25,6 +26,7 @@ impl Ep {
         cookie: u64,
         flags: DtoFlags,
         remote: &DgRemoteEpAddr,
+        operation: impl FnOnce(DatagramAddress) -> Operation,
     ) -> Result<()> {
         check_flags(flags, SENDTO_FLAGS)?;
         if !self.is_ud() {
@@ -39,7 +41,7 @@ impl Ep {
         });
         let to = vector.flatten().ok_or(Error::InvalidAh)?;
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_SEND_CMPL) };
-        let request = Request { operation: Operation::Datagram { to }, flags: send_flags(flags), shadow };
+        let request = Request { operation: operation(to), flags: send_flags(flags), shadow };
         match self.qp.post(&request, segments, |triplet| core.segment(triplet)) {
             Ok(_) => Ok(()),
             Err(error) => Err(core.not_posted(error)),
@@ -93,9 +95,32 @@ impl Ia {
         remote_ep_addr: &DgRemoteEpAddr,
     ) -> Result<()> {
         let core = self.live()?;
-        let posted = core
-            .eps
-            .with(ep.as_raw(), |ep| ep.post_sendto(core, local_segments, cookie, dto_flags, remote_ep_addr));
+        let posted = core.eps.with(ep.as_raw(), |ep| {
+            let operation = |to| Operation::Datagram { to };
+            ep.post_sendto(core, local_segments, cookie, dto_flags, remote_ep_addr, operation)
+        });
+        posted.unwrap_or(Err(Error::InvalidEp))
+    }
+
+    /// Posts a Send as [`Ia::post_sendto`] does, with 32 bits of immediate data. An extension: a
+    /// receiver by IT-API gets the same completion as without immediate data, but other receivers
+    /// may want them, such as Linux's udaddy. On the wire they are in network byte order.
+    ///
+    /// Errors: as [`Ia::post_sendto`]. Does not block. May be called in callbacks. Thread-safe.
+    pub fn post_sendto_immediate(
+        &self,
+        ep: EpHandle,
+        local_segments: &[LmrTriplet],
+        cookie: u64,
+        dto_flags: DtoFlags,
+        remote_ep_addr: &DgRemoteEpAddr,
+        immediate: u32,
+    ) -> Result<()> {
+        let core = self.live()?;
+        let posted = core.eps.with(ep.as_raw(), |ep| {
+            let operation = |to| Operation::DatagramImmediate { to, immediate };
+            ep.post_sendto(core, local_segments, cookie, dto_flags, remote_ep_addr, operation)
+        });
         posted.unwrap_or(Err(Error::InvalidEp))
     }
 

@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use core::time::Duration;
 
 use kernel_agent::{Behind, TookAny};
+use platform::planted::{Bug, planted};
 use platform::{Instant, Wake};
 
 use super::aggregate::{Aggregate, Look};
@@ -170,7 +171,9 @@ impl Ia {
             if look == Look::All && !matches!(evd.queue, Queue::Soft(_)) {
                 evd.arm();
                 // An event that arrived before the EVD was armed is not announced.
-                if let Some(taken) = take(look) {
+                if !planted(Bug::WakeLost)
+                    && let Some(taken) = take(look)
+                {
                     return Ok(taken);
                 }
             }

@@ -7,6 +7,7 @@
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use nic_abi::{pci, registers};
 use platform::SharedSlice;
@@ -43,9 +44,26 @@ struct IvshmemAttachment {
 #[derive(Debug)]
 pub struct IvshmemPort {
     ram: GuestRam,
+    parts: Arc<Parts>,
+}
+
+/// What a QEMU is given of a NIC.
+#[derive(Debug)]
+struct Parts {
     registers: SharedMemory,
     kick: OwnedFd,
     interrupts: Vec<OwnedFd>,
+}
+
+/// Introduces a NIC to one QEMU after the other.
+#[derive(Debug)]
+pub struct Server(Arc<Parts>);
+
+impl Server {
+    /// Sends what QEMU has to know. It fits into the socket.
+    pub fn introduce(&self, to: impl AsFd) -> Result<()> {
+        self.0.introduce(to.as_fd()).map_err(|e| Error::system("introduce a NIC to QEMU", e))
+    }
 }
 
 impl Frontend for Ivshmem {
@@ -56,20 +74,28 @@ impl Frontend for Ivshmem {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .map_err(failed)?;
-        let eventfd =
-            || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed);
-        let port = IvshmemPort {
-            ram: ram.clone(),
-            registers: SharedMemory::new(&format!("the registers of NIC {index}"), registers::SIZE)?,
-            kick: eventfd()?,
-            interrupts: (0..pci::VECTORS).map(|_| eventfd()).collect::<Result<_>>()?,
-        };
-        port.introduce(ours.as_fd()).map_err(failed)?;
+        let (port, server) = IvshmemPort::new(index, ram)?;
+        server.introduce(&ours)?;
         Ok((Box::new(IvshmemAttachment { index, _ours: ours, theirs: Some(theirs) }), port))
     }
 }
 
 impl IvshmemPort {
+    /// NIC number `index` of a guest whose memory is `ram`, and what introduces it.
+    pub fn new(index: usize, ram: &GuestRam) -> Result<(IvshmemPort, Server)> {
+        let failed = |e| Error::system(format!("make the doorbells of NIC {index}"), e);
+        let eventfd =
+            || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed);
+        let parts = Arc::new(Parts {
+            registers: SharedMemory::new(&format!("the registers of NIC {index}"), registers::SIZE)?,
+            kick: eventfd()?,
+            interrupts: (0..pci::VECTORS).map(|_| eventfd()).collect::<Result<_>>()?,
+        });
+        Ok((IvshmemPort { ram: ram.clone(), parts: parts.clone() }, Server(parts)))
+    }
+}
+
+impl Parts {
     /// Sends all messages, in the order of the protocol.
     fn introduce(&self, to: BorrowedFd<'_>) -> rustix::io::Result<()> {
         send(to, PROTOCOL_VERSION, None)?;
@@ -124,9 +150,10 @@ impl Attachment for IvshmemAttachment {
 
 impl nic_model::Frontend for IvshmemPort {
     type Memory = GuestRam;
+    type Wire = crate::network::Wire;
 
     fn registers(&self) -> SharedSlice<'_> {
-        self.registers.slice()
+        self.parts.registers.slice()
     }
 
     fn memory(&self) -> &GuestRam {
@@ -134,7 +161,7 @@ impl nic_model::Frontend for IvshmemPort {
     }
 
     fn raise(&self, vector: u16) {
-        if let Some(eventfd) = self.interrupts.get(usize::from(vector)) {
+        if let Some(eventfd) = self.parts.interrupts.get(usize::from(vector)) {
             // It fails only if 2^64 - 2 interrupts are pending, and then one more adds nothing.
             let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
         }
@@ -143,7 +170,11 @@ impl nic_model::Frontend for IvshmemPort {
 
 impl Port for IvshmemPort {
     fn kick(&self) -> Result<OwnedFd> {
-        self.kick.try_clone().map_err(|e| Error::system("share the doorbell of a NIC", e))
+        self.parts.kick.try_clone().map_err(|e| Error::system("share the doorbell of a NIC", e))
+    }
+
+    fn dma_limit(&self) -> u64 {
+        self.ram.limit()
     }
 }
 
@@ -184,14 +215,8 @@ mod tests {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .expect("pair");
-        let eventfd = || rustix::event::eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd");
-        let port = IvshmemPort {
-            ram: ram(),
-            registers: SharedMemory::new("test", registers::SIZE).expect("memory"),
-            kick: eventfd(),
-            interrupts: (0..pci::VECTORS).map(|_| eventfd()).collect(),
-        };
-        port.introduce(ours.as_fd()).expect("it all fits in the socket");
+        let (port, server) = IvshmemPort::new(0, &ram()).expect("a NIC");
+        server.introduce(&ours).expect("it all fits in the socket");
         let theirs = theirs.as_fd();
         assert!(matches!(receive(theirs), (0, None)), "version");
         assert!(matches!(receive(theirs), (GUEST, None)), "the guest's number");

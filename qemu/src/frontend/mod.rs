@@ -1,7 +1,7 @@
 //! How a NIC is attached to a QEMU that has no model of it.
 //!
 //! An attachment has two sides. [`Attachment`] is QEMU's: the arguments that make the PCI function
-//! appear, and the descriptors that they name; the [`Guest`](crate::vm::Guest) holds it while QEMU
+//! appear, and the descriptors that they name; the [`Guest`](crate::guests::Guest) holds it while QEMU
 //! runs. [`Port`] is the device's: the register file, the guest's memory, the doorbell and the
 //! interrupts; the device's thread owns it. ivshmem-doorbell works with every QEMU from 7.2 on;
 //! vfio-user, with a PCI identity of our own, can follow behind the same traits.
@@ -12,6 +12,7 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use crate::error::Result;
 use crate::memory::GuestRam;
+use crate::network::Wire;
 
 /// A way to attach NICs.
 pub trait Frontend {
@@ -35,7 +36,10 @@ pub trait Attachment: Send {
 }
 
 /// The device's side of an attached NIC: what the model needs, and a descriptor to sleep on.
-pub trait Port: nic_model::Frontend + Send + 'static {
+pub trait Port: nic_model::Frontend<Wire = Wire> + Send + 'static {
     /// A non-blocking eventfd that becomes readable when the guest kicks.
     fn kick(&self) -> Result<OwnedFd>;
+
+    /// The first bus address that the NIC cannot reach.
+    fn dma_limit(&self) -> u64;
 }

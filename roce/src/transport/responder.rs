@@ -7,6 +7,8 @@
 
 use alloc::collections::VecDeque;
 
+use platform::planted::{Bug, planted};
+
 use crate::wire::aeth::{self, Nak, Syndrome};
 use crate::{PathMtu, Psn};
 
@@ -156,6 +158,37 @@ impl Responder {
         self.closed
     }
 
+    /// Whether a Send or RDMA Write that begins with this PSN is the next message. A device that
+    /// passes whole messages from one NIC to another may then carry it out without
+    /// [`Responder::receive`], which would find no fault with it, and report it to
+    /// [`Responder::passed`].
+    #[inline]
+    pub fn expects(&self, psn: Psn) -> bool {
+        psn == self.expected && self.open.is_none() && !self.closed
+    }
+
+    /// A Send or RDMA Write of so many packets that was expected ([`Responder::expects`]) is
+    /// carried out, and its requester needs no acknowledgement.
+    #[inline]
+    pub fn passed(&mut self, packets: u32) {
+        self.advance(packets, true);
+        self.tail = Tail::Nothing;
+    }
+
+    /// So many PSNs were carried out.
+    #[inline]
+    fn advance(&mut self, psns: u32, last: bool) {
+        self.asked = false;
+        self.expected = self.expected.add(psns);
+        if last {
+            self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
+        }
+        // A PSN says nothing about an entry from which the sequence has moved half its circle.
+        while self.past.front().is_some_and(|past| !past.psn.is_before(self.expected)) {
+            self.forget_oldest();
+        }
+    }
+
     /// Judges a request packet whose opcode the device does not know (section 9.7.4.1.2): by its
     /// PSN alone.
     pub fn receive_unknown(&mut self, psn: Psn) -> Verdict {
@@ -185,9 +218,15 @@ impl Responder {
         if self.closed {
             return Verdict::Nothing(Reason::Closed);
         }
-        let distance = piece.psn.distance_from(self.expected);
+        let mut distance = piece.psn.distance_from(self.expected);
+        if planted(Bug::PsnReversed) {
+            distance = -distance;
+        }
         if distance > 0 {
             return self.gap();
+        }
+        if planted(Bug::MessageTwice) && distance < 0 && piece.operation.carries_payload() {
+            return self.receive(&Piece { psn: self.expected, ..*piece });
         }
         let verdict =
             if distance < 0 { self.behind(piece, distance.unsigned_abs()) } else { self.judge(piece) };
@@ -262,7 +301,7 @@ impl Responder {
     /// count.
     fn repeat(&mut self, piece: &Piece) -> Reason {
         if piece.operation.carries_payload() {
-            if self.tail == Tail::Nothing {
+            if self.tail == Tail::Nothing && !planted(Bug::AckForgotten) {
                 self.tail = Tail::Ack;
             }
             return Reason::DuplicateRequest;
@@ -327,15 +366,7 @@ impl Responder {
     #[inline]
     fn done(&mut self, execution: &Execution, original: u64) {
         self.open = execution.open();
-        self.asked = false;
-        self.expected = self.expected.add(execution.psns);
-        if execution.last {
-            self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
-        }
-        // A PSN says nothing about an entry from which the sequence has moved half its circle.
-        while self.past.front().is_some_and(|past| !past.psn.is_before(self.expected)) {
-            self.forget_oldest();
-        }
+        self.advance(execution.psns, execution.last);
         if execution.operation.carries_payload() {
             let ack = execution.ack_request || self.tail == Tail::Ack;
             self.tail = if ack { Tail::Ack } else { Tail::Nothing };
@@ -431,7 +462,8 @@ impl Past {
             aeth: aeth.filter(|_| first || last),
             body: Body::Read { packets: mtu.packets(length), first, last, length },
         };
-        let addr = whole.addr.wrapping_add(due.next.into());
+        let from = if planted(Bug::ReadOffset) { due.next - due.start } else { due.next };
+        let addr = whole.addr.wrapping_add(from.into());
         Response { answer, gather: Some(Remote { addr, key: whole.key, length }) }
     }
 }

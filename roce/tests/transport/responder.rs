@@ -216,6 +216,29 @@ fn an_execution_that_is_dropped_is_a_packet_that_was_lost() {
 }
 
 #[test]
+fn a_message_that_is_expected_may_pass_whole() {
+    let mut responder = responder();
+    assert!(responder.expects(psn(0)) && !responder.expects(psn(1)));
+    responder.passed(3);
+    assert_eq!((responder.expected(), responder.msn()), (psn(3), 1));
+    assert_eq!(acks(&mut responder), []);
+    // A repetition of it is acknowledged.
+    nothing(&mut responder, part(Operation::Send, 0, 0), Reason::DuplicateRequest);
+    assert_eq!(acks(&mut responder).len(), 1);
+    // It closes a gap that was reported.
+    nothing(&mut responder, send(4), Reason::OutOfSequence);
+    responder.passed(1);
+    nothing(&mut responder, send(6), Reason::OutOfSequence);
+    let gap = Syndrome::Nak(Nak::PsnSequenceError);
+    assert_eq!(acks(&mut responder), [(4, gap, 2)]);
+    // Nothing passes into a message that is open, or after a refusal.
+    carried_out(&mut responder, part(Operation::Send, 4, 4));
+    assert!(!responder.expects(psn(5)));
+    refused(&mut responder, send(5), Reason::BadOpcodeSequence);
+    assert!(!responder.expects(psn(5)));
+}
+
+#[test]
 fn the_device_s_refusals_have_their_codes() {
     for (reason, nak) in [
         (Reason::RespRemoteAccessErrors, Nak::RemoteAccessError),

@@ -15,10 +15,23 @@ const IN_FLIGHT: usize = 16;
 const MESSAGES: usize = 256;
 const ROUNDS: usize = 15;
 
-/// Measures and prints.
+/// Measures on one machine and prints.
 pub fn run(node: &Node, pair: &Pair) -> Result<(), Failure> {
     let target = Target::new(node, pair, MESSAGE)?;
-    let (source, sink) = target.bus();
+    let post = || target.write(&pair.a, 0, DtoFlags::COMPLETION).trying("it_post_rdma_write");
+    measure(node, "", target.bus(), post, || reap(&pair.a))?;
+    target.free(pair)
+}
+
+/// Measures the Writes that `post` posts and `reap` reaps, beside copies from `source` to `sink`,
+/// and prints.
+pub fn measure(
+    node: &Node,
+    prefix: &str,
+    (source, sink): (u64, u64),
+    post: impl Fn() -> Result<(), Failure>,
+    reap: impl Fn() -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let (mut writes, mut copies) = (Vec::new(), Vec::new());
     let rate = |seconds: f64| (MESSAGES * MESSAGE) as f64 / seconds / 1e6;
     for round in 0..ROUNDS + 1 {
@@ -26,10 +39,10 @@ pub fn run(node: &Node, pair: &Pair) -> Result<(), Failure> {
         let mut posted = 0;
         for done in 0..MESSAGES {
             while posted < MESSAGES.min(done + IN_FLIGHT) {
-                target.write(&pair.a, 0, DtoFlags::COMPLETION).trying("it_post_rdma_write")?;
+                post()?;
                 posted += 1;
             }
-            reap(&pair.a)?;
+            reap()?;
         }
         let seconds = (clock::tsc() - begin) as f64 / clock::tsc_hz() as f64;
         let copy = Bench {
@@ -48,8 +61,10 @@ pub fn run(node: &Node, pair: &Pair) -> Result<(), Failure> {
     }
     let (median, worst) = median_and_worst(&mut writes);
     let (baseline, _) = median_and_worst(&mut copies);
-    println!("@bench 1 MiB RDMA Write, {IN_FLIGHT} in flight|{median:.1}|{worst:.1}|MB/s|{baseline:.1}");
-    target.free(pair)
+    println!(
+        "@bench {prefix}1 MiB RDMA Write, {IN_FLIGHT} in flight|{median:.1}|{worst:.1}|MB/s|{baseline:.1}"
+    );
+    Ok(())
 }
 
 /// Polls for the next completion. If the consumer slept, the device's thread would raise an

@@ -54,7 +54,7 @@ impl Signal {
 
 /// Measures and prints.
 pub fn run(node: &Node, spare: &Arc<dyn Transport>, pair: &Pair, target: &Target) -> Result<(), Failure> {
-    let bare = bare_interrupt(node, spare)?;
+    let bare = bare(&node.platform, spare)?;
     report("bare doorbell and MSI-X, guest halted", bare, None);
 
     let a = &pair.a;
@@ -83,9 +83,9 @@ pub fn run(node: &Node, spare: &Arc<dyn Transport>, pair: &Pair, target: &Target
     Ok(())
 }
 
-/// A kick that the device answers with an interrupt and nothing else.
-fn bare_interrupt(node: &Node, spare: &Arc<dyn Transport>) -> Result<Summary, Failure> {
-    let nic = Nic::open(node.platform.clone(), spare.clone()).trying("opening the spare NIC")?;
+/// A kick that the device answers with an interrupt and nothing else, on a NIC without an agent.
+pub fn bare(platform: &Arc<dyn Platform>, spare: &Arc<dyn Transport>) -> Result<Summary, Failure> {
+    let nic = Nic::open(platform.clone(), spare.clone()).trying("opening the spare NIC")?;
     let rounds = ROUNDS + ROUNDS / 10;
     let bench = Bench {
         kind: BenchKind::EchoInterrupt as u32,
@@ -97,10 +97,10 @@ fn bare_interrupt(node: &Node, spare: &Arc<dyn Transport>) -> Result<Summary, Fa
     nic.testing().bench(&bench).trying("starting the echo")?;
     // From here on the driver needs no interrupt, so this handler may replace the driver's.
     let signal = Arc::new(Signal::default());
-    let (platform, given) = (node.platform.clone(), signal.clone());
-    spare.set_vector(0, Some(Box::new(move || given.raise(&*platform))));
+    let (waker, given) = (platform.clone(), signal.clone());
+    spare.set_vector(0, Some(Box::new(move || given.raise(&*waker))));
     let samples = Samples::take(ROUNDS, || {
-        signal.round(&*node.platform, || {
+        signal.round(&**platform, || {
             spare.kick();
             Ok(())
         })

@@ -1,5 +1,8 @@
 //! The cost of the stack, measured inside the guest: each figure beside a baseline of the same run.
 //!
+//! With `role=client peer=ADDRESS` on the command line it measures between two machines, of which
+//! the other has `role=server`.
+//!
 //! The launcher reads the lines `@bench NAME|MEDIAN|P99|UNIT|BASELINE` and `@mark NAME`.
 #![no_std]
 #![no_main]
@@ -8,6 +11,7 @@ extern crate alloc;
 
 mod bandwidth;
 mod interrupt;
+mod machines;
 mod polled;
 mod samples;
 
@@ -29,6 +33,9 @@ fn main(boot: Boot) -> i32 {
 }
 
 fn run(mut boot: Boot) -> Result<(), Failure> {
+    if let Some(role) = kernel::args().get("role") {
+        return machines::run(boot, role);
+    }
     // The baseline for interrupts is measured on a NIC without an agent, so its vectors are free.
     let spare = boot.nics.split_off(boot.nics.len().min(1));
     let spare = spare.first().ok_or_else(|| Failure::new("the benchmarks take two NICs: --nics 2"))?;

@@ -38,7 +38,7 @@ pub fn run(node: &Node, pair: &Pair, target: &Target) -> Result<(), Failure> {
 }
 
 /// The device watches one word and answers in another.
-fn bare_word(node: &Node) -> Result<Summary, Failure> {
+pub fn bare_word(node: &Node) -> Result<Summary, Failure> {
     let memory = DmaBuffer::new(&node.platform, 128, 128).map_err(|_| "out of memory").trying("memory")?;
     let word = |offset| memory.slice().atomic_u32(offset).map_err(|_| Failure::new("a word out of bounds"));
     // A cache line each.

@@ -1,6 +1,7 @@
 //! Samples in ticks of the time-stamp counter, and their summary.
 
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use kernel::{clock, println};
 
@@ -29,6 +30,23 @@ impl Samples {
         }
         ticks.sort_unstable();
         Ok(Samples(ticks))
+    }
+
+    /// Runs `once` for so long, ten times at least.
+    pub fn take_for<E>(time: Duration, mut once: impl FnMut() -> Result<u64, E>) -> Result<Samples, E> {
+        let mut ticks = Vec::new();
+        let end = clock::now() + time;
+        while ticks.len() < 10 || clock::now() < end {
+            ticks.push(once()?);
+        }
+        ticks.sort_unstable();
+        Ok(Samples(ticks))
+    }
+
+    /// The tenth percentile in microseconds: of samples that other programs on the machine disturb
+    /// for seconds, the undisturbed ones.
+    pub fn tenth(&self) -> f64 {
+        self.0.get(self.0.len() / 10).copied().unwrap_or(0) as f64 * 1e6 / clock::tsc_hz() as f64
     }
 
     /// Their summary.

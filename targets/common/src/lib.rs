@@ -1,5 +1,6 @@
 //! The beginning that several images and benchmarks share: [`Node`], the machine's adapters behind
-//! a provider, [`Pair`], two connected endpoints, and [`Target`], memory on both sides of a pair.
+//! a provider, [`Side`] and [`Listener`], an endpoint and its connection, [`Pair`], two connected
+//! endpoints, and [`Target`], memory on both sides of a pair.
 #![no_std]
 
 extern crate alloc;
@@ -17,10 +18,11 @@ use nic_hal::Transport;
 use platform::{Platform, Privileged};
 use privileged_api::{Ia, Provider};
 
-pub use pair::{Pair, Side, Sizes};
+pub use pair::{Listener, Pair, Side, Sizes};
 pub use target::Target;
 
 /// Why an image gave up: what it tried, and the error.
+#[derive(Debug)]
 pub struct Failure(String);
 
 impl Failure {

@@ -1,10 +1,15 @@
-//! Two connected endpoints, each on its own IA.
+//! Endpoints and their connections: [`Side`], one endpoint, whose peer may be on another machine;
+//! [`Pair`], two that are connected, each on its own IA.
 
 use alloc::format;
+use alloc::sync::Arc;
+use core::sync::atomic::AtomicU32;
+use core::time::Duration;
 
+use platform::Platform;
 use privileged_api::{
     CnEstFlags, ConnQual, DtoCompletion, DtoStatus, EpAttributes, EpFlags, EpHandle, Error, EvdFlags,
-    EvdHandle, Event, EventType, Ia, ListenFlags, PzHandle, RcAttributes,
+    EvdHandle, Event, EventType, Ia, ListenFlags, ListenHandle, NetAddr, PzHandle, RcAttributes,
 };
 
 use crate::{Failure, Trying};
@@ -13,6 +18,14 @@ use crate::{Failure, Trying};
 const SERVICE: ConnQual = ConnQual::service_id(0x4645_5252_4f56_4941);
 /// How long anything may take, microseconds.
 const PATIENCE: u64 = 30_000_000;
+/// How long after a failure the connection's end may be reported, microseconds.
+const REASON: u64 = 1_000_000;
+/// How long until a service that did not listen is asked again.
+const AGAIN: Duration = Duration::from_millis(20);
+/// Endpoints that may have requests outstanding at a time when they share event dispatchers.
+const SHARED: usize = 64;
+/// Requests that wait to be accepted.
+const BACKLOG: usize = 64;
 
 /// The sizes of a pair's queues and messages.
 #[derive(Clone, Copy)]
@@ -40,14 +53,30 @@ pub struct Side {
 }
 
 impl Side {
-    fn new(ia: Ia, sizes: Sizes) -> Result<Side, Failure> {
+    /// An endpoint on `ia` that is not connected.
+    pub fn new(ia: Ia, sizes: Sizes) -> Result<Side, Failure> {
+        Side::of_many(ia, sizes, 1)
+    }
+
+    /// The first of so many endpoints that share event dispatchers. Only a few may have requests
+    /// outstanding at a time: the dispatchers have room for [`SHARED`].
+    pub fn of_many(ia: Ia, sizes: Sizes, endpoints: usize) -> Result<Side, Failure> {
         let evd = |stream, size| {
             ia.evd_create(stream, EvdFlags::empty(), size, 1, EvdHandle::NULL).trying("it_evd_create")
         };
         let pz = ia.pz_create().trying("it_pz_create")?;
-        let requests = evd(EventType::DTO_EVENT_STREAM, sizes.requests + 1)?;
-        let receives = evd(EventType::DTO_EVENT_STREAM, sizes.requests + 1)?;
-        let connection = evd(EventType::CM_MSG_EVENT_STREAM, 4)?;
+        let completions = (sizes.requests + 1) * endpoints.min(SHARED);
+        let requests = evd(EventType::DTO_EVENT_STREAM, completions)?;
+        let receives = evd(EventType::DTO_EVENT_STREAM, completions)?;
+        let connection = evd(EventType::CM_MSG_EVENT_STREAM, 4 + endpoints)?;
+        let mut side = Side { ia, pz, ep: EpHandle::NULL, requests, receives, connection };
+        side.ep = side.another(sizes)?;
+        Ok(side)
+    }
+
+    /// One more endpoint that is not connected, with the same event dispatchers.
+    pub fn another(&self, sizes: Sizes) -> Result<EpHandle, Failure> {
+        let Side { ia, pz, requests, receives, connection, .. } = self;
         let attributes = EpAttributes {
             max_dto_payload_size: sizes.message,
             max_request_dtos: sizes.requests,
@@ -56,10 +85,8 @@ impl Side {
             rc: RcAttributes { rdma_read_enable: true, rdma_write_enable: true, ..RcAttributes::default() },
             ..EpAttributes::default()
         };
-        let ep = ia
-            .ep_rc_create(pz, requests, receives, connection, EpFlags::empty(), &attributes)
-            .trying("it_ep_rc_create")?;
-        Ok(Side { ia, pz, ep, requests, receives, connection })
+        ia.ep_rc_create(*pz, *requests, *receives, *connection, EpFlags::empty(), &attributes)
+            .trying("it_ep_rc_create")
     }
 
     /// Waits for the next completion on `evd`, which must be a success.
@@ -81,11 +108,111 @@ impl Side {
         }
     }
 
-    fn established(&self) -> Result<(), Failure> {
-        match self.ia.evd_wait(self.connection, PATIENCE).map_err(Error::from).trying("connecting")?.0 {
+    /// Asks the service at `address` for a connection.
+    pub fn request(&self, address: &NetAddr) -> Result<(), Failure> {
+        self.request_for(self.ep, address)
+    }
+
+    /// Asks for a connection of one of the endpoints.
+    pub fn request_for(&self, ep: EpHandle, address: &NetAddr) -> Result<(), Failure> {
+        let info = self.ia.ia_query().trying("it_ia_query")?;
+        let spigot = info.spigot_info.first().ok_or_else(|| Failure::new("the IA has no spigot"))?;
+        let (paths, _) = self.ia.get_pathinfo(spigot.spigot_id, address, 1).trying("it_get_pathinfo")?;
+        let path = paths.first().ok_or_else(|| Failure::new("no path leads to the other side"))?;
+        self.ia.ep_connect(ep, path, None, &SERVICE, CnEstFlags::TWO_WAY, &[]).trying("it_ep_connect")
+    }
+
+    /// Waits until the connection that was requested or accepted is established.
+    pub fn established(&self) -> Result<(), Failure> {
+        match self.connection_event()? {
             Event::ConnEstablished { .. } => Ok(()),
             other => Err(Failure::new(format!("connecting: {:?}", other.event_number()))),
         }
+    }
+
+    /// Connects to the service at `address`, which may be about to begin to listen. Each attempt
+    /// that fails loses the Receives that were posted.
+    pub fn connect(&self, platform: &Arc<dyn Platform>, address: &NetAddr) -> Result<(), Failure> {
+        let deadline = platform.now() + Duration::from_micros(PATIENCE);
+        loop {
+            self.request(address)?;
+            match self.connection_event()? {
+                Event::ConnEstablished { .. } => return Ok(()),
+                Event::ConnNonpeerReject { .. } if platform.now() < deadline => {
+                    self.ia.ep_reset(self.ep).trying("it_ep_reset")?;
+                    platform.wait(&AtomicU32::new(0), 0, Some(platform.now() + AGAIN));
+                }
+                other => return Err(Failure::new(format!("connecting: {:?}", other.event_number()))),
+            }
+        }
+    }
+
+    /// Disconnects, and waits until the peer knows.
+    pub fn disconnect(&self) -> Result<(), Failure> {
+        self.ia.ep_disconnect(self.ep, &[]).trying("it_ep_disconnect")?;
+        self.disconnected()
+    }
+
+    /// Waits until the peer has disconnected.
+    pub fn disconnected(&self) -> Result<(), Failure> {
+        match self.connection_event()? {
+            Event::ConnDisconnect { .. } => Ok(()),
+            other => Err(Failure::new(format!("disconnecting: {:?}", other.event_number()))),
+        }
+    }
+
+    /// After a failure: how the connection has ended, if it has.
+    pub fn lost(&self) -> Option<&'static str> {
+        match self.ia.evd_wait(self.connection, REASON) {
+            Ok((Event::ConnBroken { .. }, _)) => Some("the connection broke"),
+            Ok((Event::ConnDisconnect { .. }, _)) => Some("the peer disconnected"),
+            _ => None,
+        }
+    }
+
+    fn connection_event(&self) -> Result<Event, Failure> {
+        let waited = self.ia.evd_wait(self.connection, PATIENCE).map_err(Error::from);
+        Ok(waited.trying("waiting for an event of the connection")?.0)
+    }
+}
+
+/// The service, while it listens for requests.
+pub struct Listener<'a> {
+    ia: &'a Ia,
+    requests: EvdHandle,
+    listen: ListenHandle,
+}
+
+impl Listener<'_> {
+    /// Begins to listen.
+    pub fn new(ia: &Ia) -> Result<Listener<'_>, Failure> {
+        let requests = ia
+            .evd_create(EventType::CM_REQ_EVENT_STREAM, EvdFlags::empty(), BACKLOG, 1, EvdHandle::NULL)
+            .trying("it_evd_create")?;
+        let info = ia.ia_query().trying("it_ia_query")?;
+        let spigot = info.spigot_info.first().ok_or_else(|| Failure::new("the IA has no spigot"))?;
+        let (listen, _) = ia
+            .listen_create(spigot.spigot_id, requests, ListenFlags::CONN_QUAL_INPUT, Some(&SERVICE))
+            .trying("it_listen_create")?;
+        Ok(Listener { ia, requests, listen })
+    }
+
+    /// Waits for a request and accepts it for an endpoint of the IA, which is not connected yet
+    /// then.
+    pub fn accept(&self, ep: EpHandle) -> Result<(), Failure> {
+        let waited = self.ia.evd_wait(self.requests, PATIENCE).map_err(Error::from);
+        match waited.trying("listening")?.0 {
+            Event::ConnRequest(request) => {
+                self.ia.ep_accept(ep, request.cn_est_id, &[]).trying("it_ep_accept")
+            }
+            other => Err(Failure::new(format!("listening: {:?}", other.event_number()))),
+        }
+    }
+
+    /// Ends listening.
+    pub fn free(self) -> Result<(), Failure> {
+        self.ia.listen_free(self.listen).trying("it_listen_free")?;
+        self.ia.evd_free(self.requests).trying("it_evd_free")
     }
 }
 
@@ -101,30 +228,14 @@ impl Pair {
     /// Connects an endpoint of `a` to one of `b`; they may be the same IA.
     pub fn connect(a: Ia, b: Ia, sizes: Sizes) -> Result<Pair, Failure> {
         let (a, b) = (Side::new(a, sizes)?, Side::new(b, sizes)?);
-        let requests =
-            b.ia.evd_create(EventType::CM_REQ_EVENT_STREAM, EvdFlags::empty(), 4, 1, EvdHandle::NULL)
-                .trying("it_evd_create")?;
+        let listener = Listener::new(&b.ia)?;
         let info = b.ia.ia_query().trying("it_ia_query")?;
-        let spigot = info.spigot_info.first().ok_or_else(|| Failure::new("the IA has no spigot"))?;
-        let address = spigot.net_addr.first().ok_or_else(|| Failure::new("the spigot has no address"))?;
-        let (listen, _) =
-            b.ia.listen_create(spigot.spigot_id, requests, ListenFlags::CONN_QUAL_INPUT, Some(&SERVICE))
-                .trying("it_listen_create")?;
-
-        let local = a.ia.ia_query().trying("it_ia_query")?;
-        let local = local.spigot_info.first().ok_or_else(|| Failure::new("the IA has no spigot"))?;
-        let (paths, _) = a.ia.get_pathinfo(local.spigot_id, address, 1).trying("it_get_pathinfo")?;
-        let path = paths.first().ok_or_else(|| Failure::new("no path leads to the other side"))?;
-        a.ia.ep_connect(a.ep, path, None, &SERVICE, CnEstFlags::TWO_WAY, &[]).trying("it_ep_connect")?;
-        let request = match b.ia.evd_wait(requests, PATIENCE).map_err(Error::from).trying("listening")?.0 {
-            Event::ConnRequest(request) => request,
-            other => return Err(Failure::new(format!("listening: {:?}", other.event_number()))),
-        };
-        b.ia.ep_accept(b.ep, request.cn_est_id, &[]).trying("it_ep_accept")?;
+        let address = info.spigot_info.first().and_then(|spigot| spigot.net_addr.first());
+        a.request(address.ok_or_else(|| Failure::new("the IA has no address"))?)?;
+        listener.accept(b.ep)?;
         a.established()?;
         b.established()?;
-        b.ia.listen_free(listen).trying("it_listen_free")?;
-        b.ia.evd_free(requests).trying("it_evd_free")?;
+        listener.free()?;
         Ok(Pair { a, b })
     }
 

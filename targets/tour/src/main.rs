@@ -1,10 +1,16 @@
 //! Moves a payload through IT-API endpoints in four ways and prints for each how fast it went and
 //! what arrived. On the tour it prints the adapter's capabilities first.
+//!
+//! With `role=client peer=ADDRESS` on the command line, the payload goes to the machine that has
+//! `role=server`.
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
+mod control;
+mod ends;
+mod machines;
 mod payload;
 mod table;
 mod ways;
@@ -33,6 +39,9 @@ fn main(boot: Boot) -> i32 {
 
 fn run(boot: Boot) -> Result<(), Failure> {
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
+    if let Some(role) = kernel::args().get("role") {
+        return machines::run(&node, role);
+    }
     let a = node.ia(0)?;
     if !kernel::args().has("transfer") {
         table::print(&a)?;

@@ -10,6 +10,7 @@
 //! [`DIGEST`], and last it adds 1 to the word at ANSWER. The launcher takes the digest because it
 //! takes far longer under emulation than anything else here.
 
+use alloc::format;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -31,6 +32,42 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Small enough to stay in the cache.
 const CHUNK: usize = 16 << 10;
 
+/// Where the launcher answers a line.
+struct Answer(DmaBuffer);
+
+impl Answer {
+    fn new(platform: &Arc<dyn Platform>) -> Result<Answer, Failure> {
+        memory(platform, ANSWER, ANSWER).map(Answer)
+    }
+
+    /// Prints a request that ends with the address of this answer, and waits for the answer.
+    fn ask(&self, request: core::fmt::Arguments<'_>) -> Result<(), Failure> {
+        let answers =
+            self.0.slice().atomic_u32(0).map_err(|_| Failure::new("the answer is out of bounds"))?;
+        let before = answers.load(Ordering::Acquire);
+        println!("{request} {}", self.0.bus());
+        let deadline = clock::now() + PATIENCE;
+        while answers.load(Ordering::Acquire) == before {
+            if clock::now() > deadline {
+                return Err(Failure::new(format!("the launcher does not answer {request}")));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        let mut digest = [0; 32];
+        // In bounds: an answer has room for it.
+        let _ = self.0.read(DIGEST, &mut digest);
+        digest
+    }
+}
+
+fn memory(platform: &Arc<dyn Platform>, length: usize, align: usize) -> Result<DmaBuffer, Failure> {
+    DmaBuffer::new(platform, length, align).map_err(|_| "out of memory").trying("the payload's memory")
+}
+
 /// A payload, of which one piece at a time is in memory.
 pub struct Payload {
     /// Bytes in all.
@@ -41,7 +78,7 @@ pub struct Payload {
     pub length: usize,
     /// Bytes that have been loaded, the present piece among them; `None` before the first.
     loaded: Option<u64>,
-    answer: DmaBuffer,
+    answer: Answer,
 }
 
 impl Payload {
@@ -53,16 +90,11 @@ impl Payload {
                     "there is nothing to move; `cargo run` and `cargo run -- transfer FILE` start this image",
                 )
             })?;
-        let memory = |length, align| {
-            DmaBuffer::new(platform, length, align)
-                .map_err(|_| "out of memory")
-                .trying("the payload's memory")
-        };
         // A quarter of the free memory for a piece, as much for its copy, and the rest stays free.
         let longest = (kernel::memory::usage().free_pages / 4).clamp(SHORTEST, LONGEST) & !(SHORTEST - 1);
         // A region has at least one byte.
         let length = usize::try_from(bytes).unwrap_or(usize::MAX).clamp(1, longest);
-        let (buffer, answer) = (memory(length, 4096)?, memory(ANSWER, ANSWER)?);
+        let (buffer, answer) = (memory(platform, length, 4096)?, Answer::new(platform)?);
         Ok(Payload { bytes, buffer, length: 0, loaded: None, answer })
     }
 
@@ -73,27 +105,14 @@ impl Payload {
         }
         let loaded = self.loaded.unwrap_or(0);
         self.length = usize::try_from(self.bytes - loaded).unwrap_or(usize::MAX).min(self.buffer.len());
-        let answer = self.answer.slice();
-        let answers = answer.atomic_u32(0).map_err(|_| Failure::new("the answer is out of bounds"))?;
-        let before = answers.load(Ordering::Acquire);
-        println!("@load {} {} {}", self.buffer.bus(), self.length, self.answer.bus());
-        let deadline = clock::now() + PATIENCE;
-        while answers.load(Ordering::Acquire) == before {
-            if clock::now() > deadline {
-                return Err(Failure::new("the launcher does not load the payload"));
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
+        self.answer.ask(format_args!("@load {} {}", self.buffer.bus(), self.length))?;
         self.loaded = Some(loaded + self.length as u64);
         Ok(true)
     }
 
     /// The SHA-256 of the pieces that have been loaded.
     pub fn sha256(&self) -> [u8; 32] {
-        let mut digest = [0; 32];
-        // In bounds: an answer has room for it.
-        let _ = self.answer.read(DIGEST, &mut digest);
-        digest
+        self.answer.digest()
     }
 
     /// Whether `copy` begins with the bytes of the piece.
@@ -104,5 +123,22 @@ impl Payload {
             let (ours, theirs) = (&mut ours[..length], &mut theirs[..length]);
             self.buffer.read(offset, ours).is_ok() && copy.read(offset, theirs).is_ok() && ours == theirs
         })
+    }
+}
+
+/// What arrived from another machine, of which the launcher takes the digests.
+pub struct Arrivals(Answer);
+
+impl Arrivals {
+    /// Nothing has arrived yet.
+    pub fn new(platform: &Arc<dyn Platform>) -> Result<Arrivals, Failure> {
+        Answer::new(platform).map(Arrivals)
+    }
+
+    /// The next `length` bytes have arrived in `way`, at the beginning of `copy`; returns the
+    /// SHA-256 of all bytes that arrived in that way.
+    pub fn arrived(&self, way: &str, copy: &DmaBuffer, length: usize) -> Result<[u8; 32], Failure> {
+        self.0.ask(format_args!("@arrived {way} {} {length}", copy.bus()))?;
+        Ok(self.0.digest())
     }
 }

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::result::Result;
 
 use privileged_api::*;
+use roce::wire::datagram::Network;
 
 use crate::check::some;
 use crate::datagrams::ud::{address, datagrams, peer};
@@ -334,8 +335,10 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(completion(&f.a, a.request)?.dto_status, DtoStatus::Success);
                 check_eq!(completion(&f.b, b.recv)?.dto_status, DtoStatus::Success);
                 let ib = some(way.ib(), "an InfiniBand path")?;
-                check_eq!(into.bytes(8, 16), ib.local_port_gid);
-                check_eq!(into.bytes(24, 16), ib.remote_port_gid);
+                let header = into.bytes(0, 40);
+                let header = some(header.first_chunk().and_then(|h| Network::parse_grh(h).ok()), "a header")?;
+                check_eq!(header.src().0, ib.local_port_gid);
+                check_eq!(header.dst().0, ib.remote_port_gid);
                 if !sources.contains(&ib.local_port_gid) {
                     sources.push(ib.local_port_gid);
                 }

@@ -52,10 +52,9 @@ pub(crate) const TESTS: &[Test] = &[
         let other = f.another(Some(f.setup.privileged))?;
         let all = unaffiliated(&other, 2 * room + 8)?;
         let events = 2 * (room / 2 + 2);
+        // A device may leave out a change that another follows before the driver knows of it.
         for event in 0..events {
             f.port(event % 2 == 1)?;
-        }
-        for _ in 0..events {
             other.evd_wait(all, WAIT)?;
         }
         check!(!evd_param(&f.a, small)?.evd_overflowed);

@@ -1,6 +1,7 @@
 //! What an answer means (IBTA vol. 1 sections 9.7.5.1.2 to 9.7.5.2.8 and 9.7.6.1).
 
 use platform::Instant;
+use platform::planted::{Bug, planted};
 
 use super::{Received, Requester, Status, Work};
 use crate::Psn;
@@ -50,6 +51,7 @@ impl Requester {
                 self.grant(aeth.msn, code);
                 (psn.add(1), None)
             }
+            Syndrome::RnrNak(_) if planted(Bug::RnrIgnored) => (psn.add(1), None),
             Syndrome::RnrNak(_) | Syndrome::Nak(Nak::PsnSequenceError) => (psn, None),
             Syndrome::Nak(Nak::RemoteAccessError) => {
                 (psn, Some((Status::RemoteAccess, Reason::ReqRemoteAccessErrors)))
@@ -66,6 +68,7 @@ impl Requester {
             return self.go_back(Reason::ImpliedNakSeqErr);
         }
         match (aeth.syndrome, refused) {
+            (Syndrome::RnrNak(_), _) if planted(Bug::RnrIgnored) => Received::Acknowledged,
             (_, Some((status, reason))) => {
                 self.fail(status);
                 Received::Refused(reason)

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use platform::Instant;
+use platform::planted::{Bug, planted};
 
 use super::{Received, Requester, Status};
 use crate::transport::code::rnr_delay;
@@ -43,13 +44,23 @@ impl Requester {
         self.timeout.map(|timeout| Instant::from_nanos(now.as_nanos().saturating_add(timeout)))
     }
 
+    /// Starts again with the oldest PSN that is not acknowledged, because what was to be sent has
+    /// not left the device. That counts as no retry, and the timer starts again.
+    pub fn restart(&mut self) {
+        if !self.is_failing() {
+            self.rewind();
+        }
+    }
+
     /// Starts again with the oldest PSN that is not acknowledged, or fails if that was done too
     /// often.
     fn retry(&mut self) {
         match self.retries.checked_sub(1) {
             Some(left) => {
                 self.retries = left;
-                self.rewind();
+                if !planted(Bug::RetryForgotten) {
+                    self.rewind();
+                }
             }
             None => self.fail(Status::RetryExceeded),
         }

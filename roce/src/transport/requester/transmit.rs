@@ -76,6 +76,13 @@ impl Requester {
         }
     }
 
+    /// The work request that would be begun if [`Requester::transmit`] found that it may be.
+    pub fn begins(&self) -> Option<u32> {
+        let slot = self.slots.get(self.cursor)?;
+        let message = matches!(slot.work, Work::Message(_));
+        (message && self.next == self.frontier && self.next == slot.psn).then_some(slot.id)
+    }
+
     /// The next piece of a Send or RDMA Write, and its offset in the message; `None` if it may not
     /// be sent yet.
     #[inline]

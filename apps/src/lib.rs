@@ -1,0 +1,61 @@
+//! Programs that speak the protocols of rdma-core's examples, so that Linux's programs are their
+//! peers: [`rping`], [`cmatose`] and [`udaddy`].
+//!
+//! A program is a function of an IA and of the words on its command line. It writes lines and
+//! returns when it is done, or with the [`Failure`] that ended it. The images in `targets` and the
+//! tests call the same functions; [`run`] and [`run_pairs`] are all that an image does.
+//!
+//! The servers are named as rdma_cm names them, by an IP address and a port: the path leads to the
+//! address, and [`ConnQual::rdma_tcp`](privileged_api::ConnQual::rdma_tcp) or
+//! [`ConnQual::rdma_udp`](privileged_api::ConnQual::rdma_udp) is the port.
+#![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod cmatose;
+mod datagrams;
+mod image;
+mod net;
+mod objects;
+pub mod rping;
+#[cfg(test)]
+mod testing;
+pub mod udaddy;
+mod words;
+
+pub use common::Failure;
+pub use image::{Side, run, run_pairs};
+pub use words::Words;
+
+use alloc::sync::Arc;
+use core::fmt;
+
+use platform::Platform;
+use privileged_api::Ia;
+
+/// What a program runs on.
+pub struct Host<'a> {
+    /// The interface adapter.
+    pub ia: &'a Ia,
+    /// Where memory comes from.
+    pub platform: &'a Arc<dyn Platform>,
+    /// Takes the lines that the program writes.
+    pub say: &'a mut dyn FnMut(fmt::Arguments<'_>),
+}
+
+/// A program: it takes its options out of the words.
+pub type Program = fn(&mut Host<'_>, Words<'_>) -> Result<(), Failure>;
+
+/// Writes a line.
+macro_rules! say {
+    ($host:expr, $($line:tt)*) => { ($host.say)(format_args!($($line)*)) };
+}
+pub(crate) use say;
+
+/// Ends a function with a [`Failure`].
+macro_rules! fail {
+    ($($why:tt)*) => { return Err($crate::Failure::new(format_args!($($why)*))) };
+}
+pub(crate) use fail;

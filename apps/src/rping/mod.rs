@@ -1,0 +1,111 @@
+//! rping: the client exposes a text, the server reads it by RDMA Read and writes it back by RDMA
+//! Write, and so on.
+//!
+//! One ping, with what goes over the connection:
+//!
+//! | who | does |
+//! |---|---|
+//! | client | sends an `Advert` of the memory with the text |
+//! | server | reads the text by RDMA Read, then sends 16 bytes, the go-ahead |
+//! | client | sends an `Advert` of the memory for the echo |
+//! | server | writes the text there by RDMA Write, up to its first zero byte, then sends the go-ahead |
+//!
+//! The client sends first, and ends the connection by disconnecting after its last ping. The peer's
+//! port is 7174, in rdma_cm's TCP port space; there is no private data.
+
+mod client;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use alloc::format;
+use alloc::vec::Vec;
+
+pub use client::client;
+use privileged_api::{EpAttributes, RcAttributes};
+pub use server::server;
+
+/// The port unless the user names another.
+const PORT: u16 = 7174;
+/// The longest text. Linux's programs take texts of 26 to 65535 bytes.
+const LONGEST: usize = 65536;
+
+/// What the client says of its memory: 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Advert {
+    /// The RDMA address of the first byte.
+    address: u64,
+    /// The key of the region.
+    key: u32,
+    /// The length of the text.
+    size: u32,
+}
+
+impl Advert {
+    /// Its bytes in a message, and those of a go-ahead, which count for nothing.
+    const LEN: usize = 16;
+
+    /// The address, the key and the size, in network byte order.
+    fn emit(self) -> [u8; Advert::LEN] {
+        let mut bytes = [0; Advert::LEN];
+        bytes[..8].copy_from_slice(&self.address.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.key.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.size.to_be_bytes());
+        bytes
+    }
+
+    fn parse(bytes: [u8; Advert::LEN]) -> Advert {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|n| {
+            let at = 4 * n;
+            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        });
+        Advert { address: u64::from(a) << 32 | u64::from(b), key: c, size: d }
+    }
+}
+
+/// The text of a ping: `rdma-ping-N: `, then the characters from `A` to `z` again and again, which
+/// begin one further with each ping, and a zero byte at the end.
+fn text(ping: u64, size: usize) -> Vec<u8> {
+    let head = format!("rdma-ping-{ping}: ");
+    let letters = (b'A'..=b'z').cycle().skip((ping % u64::from(b'z' - b'A' + 1)) as usize);
+    let mut text: Vec<u8> = head.into_bytes();
+    text.truncate(size - 1);
+    text.extend(letters.take(size - 1 - text.len()));
+    text.push(0);
+    text
+}
+
+/// The text in a buffer without what follows it, for people.
+fn readable(bytes: &[u8]) -> alloc::string::String {
+    alloc::string::String::from_utf8_lossy(&bytes[..length(bytes)]).into_owned()
+}
+
+/// The bytes in front of the first zero byte.
+fn length(bytes: &[u8]) -> usize {
+    bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len())
+}
+
+/// An endpoint of either side. Peers reach the client's memory only.
+fn attributes(client: bool) -> EpAttributes {
+    EpAttributes {
+        max_dto_payload_size: LONGEST,
+        max_request_dtos: 4,
+        max_recv_dtos: 2,
+        max_send_segments: 1,
+        max_recv_segments: 1,
+        rc: RcAttributes {
+            rdma_read_enable: client,
+            rdma_write_enable: client,
+            max_rdma_read_segments: 1,
+            max_rdma_write_segments: 1,
+            // One Read at a time, as Linux's programs have it.
+            rdma_read_ird: 1,
+            rdma_read_ord: 1,
+            ..RcAttributes::default()
+        },
+        ..EpAttributes::default()
+    }
+}
+
+/// Requests and Receives of an endpoint.
+const TRANSFERS: usize = 6;

@@ -1,0 +1,571 @@
+//! Connected queue pairs whose peer is on the other side of the port: the device's part of the
+//! requester's engine ([`roce::transport::Requester`]), which has several work requests under way.
+//!
+//! A work request leaves the send queue when the engine takes it, and is kept here until it is
+//! complete. Its memory is checked for each packet, when the packet is made.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use nic_abi::admin::{ModifyQp, QpState};
+use nic_abi::cqe::{NO_FIELD, Status};
+use nic_abi::eqe::EventType;
+use nic_abi::wqe::{Opcode, SendFlags};
+use platform::Instant;
+use roce::transport::{
+    Answer, Config, Event, Limits, Message, Piece, Reason, Received, Requester, Service, Status as Failure,
+    Transmit,
+};
+use roce::wire::datagram::Network;
+use roce::wire::packet;
+use roce::{Gid, Path, Qpn, TimeoutCode};
+
+use super::completion::{Outcome, header_field};
+use super::message::{ATOMIC_BYTES, operation};
+use super::send::{BadEntry, Work};
+use super::{Parked, Qp};
+use crate::Frontend;
+use crate::nic::Nic;
+use crate::port::Unsent;
+use crate::schedule::Schedule;
+use crate::transfer::{Spans, get, put};
+use crate::wire::Wire;
+
+/// Work requests under way at most.
+const DEPTH: u16 = 64;
+/// Packets of Sends and RDMA Writes that are not acknowledged at most.
+const WINDOW: u32 = 256;
+/// Bytes of a packet that are handled in a unit of work, beside the first unit.
+const UNIT: u32 = 512;
+/// How often a queue pair looks whether the neighbour whose MAC is asked for counts as silent. What
+/// is sent to it then is lost.
+const PROBE: Duration = Duration::from_millis(100);
+/// The first UDP source port of connections (RFC 6335: those that are not registered).
+const FIRST_PORT: u16 = 0xc000;
+/// An operation code of the reliable connection that does not exist.
+const NO_OPCODE: u8 = 0x1f;
+
+/// A work request under way.
+struct Flight {
+    work: Work,
+    /// How it fails, if the device aborts it: the status and the offset of the field to blame.
+    failure: Option<(Status, u32)>,
+}
+
+/// The requester of a connected queue pair, and the work requests that are under way.
+pub(crate) struct Requests {
+    engine: Requester,
+    /// Work request number `n` is at `n % DEPTH`.
+    flights: Vec<Flight>,
+    /// The numbers of the oldest one, and of the next.
+    head: u32,
+    tail: u32,
+    /// Nothing is begun before this time (injection).
+    hold: Option<Instant>,
+    /// The next step is the requester's, if it has work; otherwise the responder's.
+    turn: bool,
+}
+
+/// Whether something was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// It was, or it was lost, or something else was done.
+    Yes,
+    /// There is nothing to send now.
+    No,
+    /// The queue pair is parked.
+    Parked,
+}
+
+impl Requests {
+    fn new(config: &Config) -> Requests {
+        let engine = Requester::new(config);
+        Requests { engine, flights: Vec::new(), head: 0, tail: 0, hold: None, turn: true }
+    }
+
+    fn flight(&self, id: u32) -> Option<&Flight> {
+        self.flights.get(id as usize % usize::from(DEPTH))
+    }
+
+    fn flight_mut(&mut self, id: u32) -> Option<&mut Flight> {
+        self.flights.get_mut(id as usize % usize::from(DEPTH))
+    }
+
+    /// Keeps a work request; `work` gets the memory of an earlier one.
+    fn keep(&mut self, work: &mut Work, failure: Option<(Status, u32)>) {
+        let place = self.tail as usize % usize::from(DEPTH);
+        if self.flights.len() <= place {
+            self.flights.push(Flight { work: Work::new(), failure: None });
+        }
+        if let Some(flight) = self.flights.get_mut(place) {
+            core::mem::swap(&mut flight.work, work);
+            flight.failure = failure;
+        }
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Fails a work request with this status once those before it are complete.
+    fn abort(&mut self, id: u32, status: Status, field: u32) {
+        if let Some(flight) = self.flight_mut(id) {
+            flight.failure = Some((status, field));
+        }
+        self.engine.abort(id);
+    }
+
+    /// The PSN of the packet to be sent next.
+    pub fn next_psn(&self) -> u32 {
+        self.engine.next_psn().get()
+    }
+
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.engine.set_limits(limits);
+    }
+
+    pub fn drain(&mut self, draining: bool) {
+        self.engine.drain(draining);
+    }
+
+    /// Whether nothing is under way, and nothing starts.
+    pub fn is_drained(&self) -> bool {
+        self.engine.is_drained()
+    }
+
+    /// Sends again from the oldest packet on that is not acknowledged: the MAC is known now.
+    pub fn restart(&mut self) {
+        self.engine.restart();
+    }
+
+    /// Whether it is the requester's turn to send; the next time it is the responder's.
+    pub fn takes_turn(&mut self) -> bool {
+        self.turn = !self.turn;
+        !self.turn
+    }
+}
+
+/// The completion status of what the engine failed.
+const fn status_of(failure: Failure) -> Status {
+    match failure {
+        Failure::RetryExceeded => Status::RetryExceeded,
+        Failure::RnrRetryExceeded => Status::RnrRetryExceeded,
+        Failure::RemoteInvalidRequest => Status::RemoteInvalidRequest,
+        Failure::RemoteAccess => Status::RemoteAccess,
+        Failure::RemoteOperation => Status::RemoteOperation,
+        Failure::BadResponse => Status::BadResponse,
+        Failure::Aborted => Status::LocalQpOperation,
+    }
+}
+
+const fn is_local(opcode: Opcode) -> bool {
+    matches!(opcode, Opcode::FastRegister | Opcode::LocalInvalidate | Opcode::BindWindow)
+}
+
+impl Qp {
+    /// What the requester's engine may do.
+    pub fn limits(&self) -> Limits {
+        let ModifyQp { max_rd_atomic, timeout, retry_count, rnr_retry, .. } = self.attributes;
+        let timeout = TimeoutCode::new(timeout).unwrap_or_default();
+        Limits { max_rd_atomic, timeout, retry_count, rnr_retry }
+    }
+
+    /// The addresses of what goes to the peer; `None` if no packet can have them.
+    pub(super) fn network<F: Frontend>(&self, nic: &Nic<F>) -> Option<Network> {
+        let ModifyQp { remote_gid, source_gid, hop_limit, traffic_class, flow_label, .. } = self.attributes;
+        let source = Gid(nic.gid(source_gid)?);
+        let hop_limit = hop_limit_of(hop_limit);
+        let mut network = Network::new(source, Gid(remote_gid), traffic_class, hop_limit)?;
+        if let Network::V6(ip) = &mut network {
+            ip.flow_label = flow_label;
+        }
+        Some(network)
+    }
+
+    /// Puts the requester's engine into use.
+    fn begin_requests(&mut self) -> &mut Requests {
+        let config = Config {
+            psn: self.send_psn,
+            mtu: self.mtu,
+            depth: DEPTH,
+            window: WINDOW,
+            credits: false,
+            limits: self.limits(),
+        };
+        self.requests.get_or_insert_with(|| Box::new(Requests::new(&config)))
+    }
+
+    /// Sends the next request packet, or carries out the next work request that needs no peer.
+    pub(super) fn send_request<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) -> Sent {
+        let loaded = self.load_request(nic, schedule);
+        let Some(requests) = &mut self.requests else { return Sent::No };
+        if requests.hold.is_some() {
+            return Sent::No;
+        }
+        // Memory that may not be used now may be linked before the request's turn, which comes once
+        // all before it are complete.
+        if let Some(id) = requests.engine.begins()
+            && id != requests.head
+            && !self.has_memory(nic, id)
+        {
+            return if loaded { Sent::Yes } else { Sent::No };
+        }
+        let Some(requests) = &mut self.requests else { return Sent::No };
+        let sent = match requests.engine.transmit(schedule.now, 1) {
+            None if loaded => Sent::Yes,
+            None => Sent::No,
+            Some(Transmit::Local { id }) => {
+                self.execute_flight(nic, schedule, id);
+                Sent::Yes
+            }
+            Some(Transmit::Piece { id, offset, piece }) => self.send_piece(nic, schedule, id, offset, &piece),
+        };
+        self.take_events(nic, schedule);
+        sent
+    }
+
+    /// Whether a work request may use its memory now.
+    fn has_memory<F: Frontend>(&self, nic: &Nic<F>, id: u32) -> bool {
+        let flight = self.requests.as_ref().and_then(|requests| requests.flight(id));
+        flight.is_some_and(|flight| self.check_memory(nic, &flight.work, &mut Spans::new()).is_ok())
+    }
+
+    /// Passes the next entry of the send queue to the engine, if it takes one. Returns whether it
+    /// did.
+    fn load_request<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) -> bool {
+        if self.state != QpState::Rts || !(self.send.work.loaded || self.send.posted() > 0) {
+            return false;
+        }
+        let requests = self.begin_requests();
+        if requests.hold.is_some() || !requests.engine.has_room() {
+            return false;
+        }
+        let mut failure = None;
+        if !self.send.work.loaded {
+            if let Err(bad) = self.fetch(nic.frontend.memory()) {
+                let field = match bad {
+                    BadEntry::Field(offset) => offset as u32,
+                    BadEntry::Dma => NO_FIELD,
+                };
+                failure = Some((Status::LocalQpOperation, field));
+            }
+            // The engine and its work requests are behind the head from now on.
+            self.send.head = self.send.head.wrapping_add(self.send.work.blocks);
+            self.send.work.blocks = 0;
+            if failure.is_none() {
+                failure = self.refusal();
+            }
+            if failure.is_none() && self.holds_back(schedule) {
+                return false;
+            }
+        }
+        self.pass(failure)
+    }
+
+    /// Why the work request that was loaded fails without being begun.
+    fn refusal(&mut self) -> Option<(Status, u32)> {
+        if self.faults.failures > 0 {
+            self.faults.failures -= 1;
+            return Some((self.faults.failure, NO_FIELD));
+        }
+        match self.check_work() {
+            Err(Outcome::Failed(status, field)) if !is_local(self.send.work.opcode) => Some((status, field)),
+            _ => None,
+        }
+    }
+
+    /// Holds a work request back where injection asks for that.
+    fn holds_back(&mut self, schedule: &mut Schedule) -> bool {
+        if self.faults.delays == 0 || is_local(self.send.work.opcode) {
+            return false;
+        }
+        self.faults.delays -= 1;
+        let until = schedule.now + Duration::from_nanos(self.faults.delay_ns);
+        if let Some(requests) = &mut self.requests {
+            requests.hold = Some(until);
+        }
+        schedule.start_timer(self, until);
+        true
+    }
+
+    /// Passes the work request that is loaded to the engine, unless it has to wait for all before
+    /// it.
+    fn pass(&mut self, failure: Option<(Status, u32)>) -> bool {
+        let Some(requests) = &mut self.requests else { return false };
+        let work = &mut self.send.work;
+        let id = requests.tail;
+        let fence = work.flags.intersects(SendFlags::FENCE_READS | SendFlags::FENCE_INVALIDATES);
+        // Requests that need no peer are carried out once all before them are complete. What is
+        // invalidated here may be needed to send them again, and what is linked or bound here is
+        // not for what the peer has not got to.
+        let barrier = work.flags.contains(SendFlags::FENCE_ALL) || is_local(work.opcode);
+        if failure.is_none() && barrier && !requests.engine.is_empty() {
+            return false;
+        }
+        let posted = if failure.is_some() || is_local(work.opcode) {
+            requests.engine.post_local(id, fence)
+        } else {
+            let operands = match work.opcode {
+                Opcode::CompareSwap | Opcode::FetchAdd => (work.atomic().compare_add, work.atomic().swap),
+                _ => (0, 0),
+            };
+            let (operation, extra) = operation(work.opcode, operands, work.header.immediate);
+            requests.engine.post(Message {
+                id,
+                operation,
+                // `check_work` has compared it with the longest message.
+                length: work.total as u32,
+                addr: work.header.remote_addr,
+                key: work.header.remote_key,
+                extra,
+                solicited: work.flags.contains(SendFlags::SOLICITED),
+                fence,
+            })
+        };
+        // After a failure it stays here, to be flushed.
+        if posted.is_err() {
+            return false;
+        }
+        work.loaded = false;
+        requests.keep(work, failure);
+        if failure.is_some() {
+            requests.engine.abort(id);
+        }
+        true
+    }
+
+    /// Carries out a work request that needs no peer.
+    fn execute_flight<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule, id: u32) {
+        let Some(mut requests) = self.requests.take() else { return };
+        if let Some(flight) = requests.flight(id)
+            && flight.failure.is_none()
+        {
+            schedule.charge(flight.work.local_cost());
+            if let Outcome::Failed(status, field) = self.execute_local(&flight.work, nic) {
+                requests.abort(id, status, field);
+            }
+        }
+        self.requests = Some(requests);
+    }
+
+    /// Sends a packet of a work request. If its memory may not be used, the work request fails.
+    fn send_piece<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        schedule: &mut Schedule,
+        id: u32,
+        offset: u32,
+        piece: &Piece,
+    ) -> Sent {
+        let (mut requests, mut uplink) = match (self.requests.take(), nic.uplink.take()) {
+            (Some(requests), Some(uplink)) => (requests, uplink),
+            (requests, uplink) => {
+                (self.requests, nic.uplink) = (requests, uplink);
+                return Sent::No;
+            }
+        };
+        let mut sent = Sent::Yes;
+        schedule.charge(piece.length / UNIT);
+        match self.gather(nic, requests.flight(id), offset, piece, &mut uplink.payload) {
+            Err((status, field)) => requests.abort(id, status, field),
+            Ok(_) if self.faults.drop_requests > 0 => self.faults.drop_requests -= 1,
+            Ok(payload) => {
+                let garbled = self.faults.bad_requests > 0;
+                let packet = Qpn::new(self.attributes.remote_qpn)
+                    .and_then(|qpn| piece.to_packet(Service::Rc, qpn, payload));
+                if let (Some(packet), Some(network)) = (packet, self.network(nic)) {
+                    let result = uplink.port.transmit(
+                        &network,
+                        self.source_port(),
+                        &mut uplink.output,
+                        schedule.now,
+                        |into| {
+                            packet.emit(into)?;
+                            if garbled && let Some(opcode) = into.first_mut() {
+                                *opcode = NO_OPCODE;
+                            }
+                            Ok(packet.len())
+                        },
+                    );
+                    match result {
+                        Ok(len) => {
+                            self.faults.bad_requests -= u32::from(garbled);
+                            uplink.wire.send(&uplink.output[..len], schedule.now);
+                        }
+                        Err(Unsent::Resolving) => {
+                            requests.restart();
+                            sent = Sent::Parked;
+                        }
+                        // It is lost, as it may be on the way.
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+        (self.requests, nic.uplink) = (Some(requests), Some(uplink));
+        if sent == Sent::Parked {
+            nic.park(self, Parked::Neighbour);
+            schedule.start_timer(self, schedule.now + PROBE);
+        }
+        sent
+    }
+
+    /// Checks the memory of a work request, and copies the payload of a packet of its into `into`.
+    fn gather<'p, F: Frontend>(
+        &self,
+        nic: &Nic<F>,
+        flight: Option<&Flight>,
+        offset: u32,
+        piece: &Piece,
+        into: &'p mut [u8],
+    ) -> Result<&'p [u8], (Status, u32)> {
+        let protection = (Status::LocalProtection, NO_FIELD);
+        let work = &flight.ok_or(protection)?.work;
+        let mut local = Spans::new();
+        self.check_memory(nic, work, &mut local)?;
+        let payload = into.get_mut(..piece.length as usize).ok_or(protection)?;
+        get(&nic.side(&local, offset.into()), payload).map_err(|_| protection)?;
+        Ok(payload)
+    }
+
+    /// The UDP port that packets of this connection come from.
+    pub(super) fn source_port(&self) -> u16 {
+        let mixed = self.qpn ^ self.attributes.remote_qpn;
+        FIRST_PORT | (mixed ^ mixed >> 14) as u16 & !FIRST_PORT
+    }
+
+    /// Takes what the engine has to report.
+    pub(super) fn take_events<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) {
+        while self.state != QpState::Error
+            && let Some(requests) = &mut self.requests
+            && let Some(event) = requests.engine.poll()
+        {
+            let (id, failed) = match event {
+                Event::Completed { id } => (id, None),
+                Event::Failed { id, status } => (id, Some(status)),
+            };
+            requests.head = requests.head.wrapping_add(1);
+            let Some(flight) = requests.flight(id) else { continue };
+            let (header, opcode, total) = (flight.work.header, flight.work.opcode, flight.work.total);
+            let failure = failed.map(|failed| flight.failure.unwrap_or((status_of(failed), NO_FIELD)));
+            let failure = failure.or_else(|| {
+                let invalidates = opcode == Opcode::ReadInvalidate;
+                let failed =
+                    invalidates && nic.keys.invalidate(header.immediate, self.pd, self.owner).is_err();
+                failed.then_some((Status::LocalProtection, header_field!(immediate)))
+            });
+            let length = match opcode {
+                Opcode::Read | Opcode::ReadInvalidate => total,
+                Opcode::CompareSwap | Opcode::FetchAdd => ATOMIC_BYTES,
+                _ => 0,
+            };
+            match failure {
+                None => self.post_completion(nic, &header, Status::Success, length, NO_FIELD),
+                Some((status, field)) => {
+                    self.post_completion(nic, &header, status, 0, field);
+                    self.fail(nic, schedule, status, Some((EventType::QpFatal, 0)));
+                }
+            }
+        }
+        self.follow_engine(schedule);
+    }
+
+    /// Sets the timer for the engine. A timer that fires early does no harm, so it is moved only
+    /// where it would fire late.
+    fn follow_engine(&mut self, schedule: &mut Schedule) {
+        if self.state != QpState::Error
+            && let Some(requests) = &self.requests
+            && let Some(at) = requests.engine.timer()
+            && self.deadline.is_none_or(|deadline| at < deadline)
+        {
+            schedule.start_timer(self, at);
+        }
+    }
+
+    /// The time that the engine, or a request that is held back, waited for may have come.
+    pub(super) fn requests_timer<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) {
+        let now = schedule.now;
+        let Some(requests) = &mut self.requests else { return };
+        requests.hold = requests.hold.filter(|until| now < *until);
+        let hold = requests.hold;
+        if let Some(reason) = requests.engine.expired(now) {
+            nic.stats.lost_requests += 1;
+            nic.packets.count(reason);
+        }
+        if self.parked == Some(Parked::Neighbour) {
+            nic.unpark(self);
+        }
+        self.take_events(nic, schedule);
+        if let Some(until) = hold
+            && self.deadline.is_none_or(|deadline| until < deadline)
+        {
+            schedule.start_timer(self, until);
+        }
+        schedule.activate(self);
+    }
+
+    /// Takes an answer.
+    pub fn take_answer<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        schedule: &mut Schedule,
+        packet: &packet::Repr<'_>,
+    ) {
+        let answer = Answer::from_packet(packet);
+        let (Some(answer), Some(requests)) = (answer, &mut self.requests) else {
+            return nic.packets.count(Reason::AnswerNeverAskedFor);
+        };
+        if self.faults.drop_responses > 0 {
+            self.faults.drop_responses -= 1;
+            nic.stats.lost_answers += 1;
+            return;
+        }
+        if self.faults.bad_responses > 0 && !requests.engine.is_empty() {
+            self.faults.bad_responses -= 1;
+            requests.abort(requests.head, Status::BadResponse, NO_FIELD);
+        }
+        match requests.engine.receive(&answer, schedule.now) {
+            Received::Acknowledged => {}
+            Received::Read { id, offset, .. } => self.scatter(nic, id, offset, packet.payload),
+            Received::Atomic { id, original } => self.scatter(nic, id, 0, &original.to_le_bytes()),
+            Received::Retry(reason) | Received::Refused(reason) | Received::Dropped(reason) => {
+                nic.packets.count(reason);
+            }
+        }
+        self.take_events(nic, schedule);
+        schedule.activate(self);
+    }
+
+    /// Stores bytes of an answer where their work request wants them.
+    fn scatter<F: Frontend>(&mut self, nic: &Nic<F>, id: u32, offset: u32, bytes: &[u8]) {
+        let Some(mut requests) = self.requests.take() else { return };
+        if let Some(flight) = requests.flight(id) {
+            let mut local = Spans::new();
+            let memory = self.check_memory(nic, &flight.work, &mut local);
+            let stored = memory.and_then(|()| {
+                put(&nic.side(&local, offset.into()), bytes).map_err(|_| (Status::LocalProtection, NO_FIELD))
+            });
+            if let Err((status, field)) = stored {
+                requests.abort(id, status, field);
+            }
+        }
+        self.requests = Some(requests);
+    }
+
+    /// Completes the oldest work request under way as flushed. False if there is none.
+    pub(super) fn flush_request<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
+        let Some(requests) = &mut self.requests else { return false };
+        let Some(id) = requests.engine.flush() else { return false };
+        requests.head = requests.head.wrapping_add(1);
+        let Some(flight) = requests.flight(id) else { return false };
+        let header = flight.work.header;
+        self.post_completion(nic, &header, Status::Flushed, 0, NO_FIELD);
+        true
+    }
+}
+
+/// The hop limit of packets for the one of a path.
+pub(super) const fn hop_limit_of(hop_limit: u8) -> u8 {
+    match hop_limit {
+        0 => Path::HOP_LIMIT,
+        given => given,
+    }
+}

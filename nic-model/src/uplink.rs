@@ -1,0 +1,335 @@
+//! A NIC's port and the wire that it is plugged into: frames in and out, link up and down.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use nic_abi::eqe::EventType;
+use nic_abi::registers::{GIDS, STATUS_PORT_UP, State};
+use platform::Instant;
+use roce::{Gid, PathMtu};
+
+use crate::error::AttachError;
+use crate::fabric::Fabric;
+use crate::frontend::Frontend;
+use crate::ids::NicId;
+use crate::nic::Nic;
+use crate::node::Node;
+use crate::packets::PacketCounters;
+use crate::port::{self, Input, MAX_ADDRESSES, MAX_MTU, Port};
+use crate::qp::{Parked, Qp};
+use crate::report::event;
+use crate::schedule::Schedule;
+use crate::test_commands::faults::Mute;
+use crate::wire::Wire;
+
+/// The size of the largest frame.
+const MAX_FRAME: usize = roce::wire::ethernet::Repr::LEN + MAX_MTU as usize;
+/// Queue pairs that are searched for one that waits for a neighbour, in a unit of work.
+const SEARCHED: u32 = 64;
+/// Queue pairs that go on at once when the wire has room again.
+const RESUMED: u32 = 16;
+/// The longest payload of a packet.
+const MAX_PAYLOAD: usize = PathMtu::B4096.bytes() as usize;
+/// Bytes of a frame that are handled in a unit of work.
+const UNIT: usize = 512;
+
+const _: () = assert!(GIDS == 1 + MAX_ADDRESSES);
+
+/// A port and the wire that it is plugged into.
+pub(crate) struct Uplink<W> {
+    pub port: Port,
+    pub wire: W,
+    /// Where frames are received; absent while the frame in it is handled.
+    input: Box<[u8]>,
+    /// Where frames are built.
+    pub output: Box<[u8]>,
+    /// Where the payload of a packet is gathered.
+    pub payload: Box<[u8]>,
+}
+
+impl<W: Wire> Uplink<W> {
+    /// Sends the port's own frames, until there are none, the wire has no room, or the slice is
+    /// over.
+    fn send_frames(&mut self, schedule: &mut Schedule) {
+        while self.wire.has_room()
+            && !schedule.slice_is_over()
+            && let Some(len) = self.port.next_frame(&mut self.output)
+        {
+            self.wire.send(&self.output[..len], schedule.now);
+            schedule.charge(1);
+        }
+        self.wire.flush(schedule.now);
+    }
+}
+
+impl<F: Frontend> Nic<F> {
+    /// Puts a queue pair into the list of those that wait.
+    pub fn park(&mut self, qp: &mut Qp, why: Parked) {
+        self.unpark(qp);
+        qp.parked = Some(why);
+        match why {
+            Parked::Room => self.stalled.push_back(qp.id.slot),
+            Parked::Neighbour => self.unresolved.push(qp.id.slot),
+        }
+    }
+
+    /// Takes a queue pair out of the list in which it waits.
+    pub fn unpark(&mut self, qp: &mut Qp) {
+        let slot = qp.id.slot;
+        match qp.parked.take() {
+            Some(Parked::Room) => self.stalled.retain(|other| *other != slot),
+            Some(Parked::Neighbour) => self.unresolved.retain(|other| *other != slot),
+            None => {}
+        }
+    }
+
+    /// Whether the NIC does anything: its driver may not have started it yet.
+    fn is_alive(&self) -> bool {
+        self.mute == Mute::No && self.state != State::Failed
+    }
+
+    fn wire_is_up(&self) -> bool {
+        self.uplink.as_ref().is_none_or(|uplink| uplink.wire.up())
+    }
+
+    /// The port goes up and down with the link, unless the driver has taken it down. That of a NIC
+    /// that is mute or has failed takes nothing and sends nothing.
+    pub fn follow_link(&mut self, now: Instant) {
+        let alive = self.is_alive();
+        let up = self.wire_is_up() && !self.port_disabled;
+        if let Some(uplink) = &mut self.uplink {
+            uplink.port.set_up(up && alive, now);
+        }
+        if up != self.port_up && alive {
+            self.port_up = up;
+            self.stats.link_downed += u64::from(!up);
+            self.register(STATUS_PORT_UP).store(u32::from(up), core::sync::atomic::Ordering::Release);
+        }
+        self.report_port();
+    }
+
+    /// Reports to the driver whether the port is up, if it does not know. While the last such event
+    /// is not consumed the next one waits: otherwise a link that goes up and down could fill the
+    /// event queue.
+    pub fn report_port(&mut self) {
+        if self.port_up == self.port_reported || !self.running() {
+            return;
+        }
+        if self.port_event.is_some_and(|index| self.event_waits(0, index)) {
+            return;
+        }
+        self.port_reported = self.port_up;
+        let what = if self.port_up { EventType::PortUp } else { EventType::PortDown };
+        self.port_event = self.post_event(0, event(what, 0, 0, 0));
+    }
+
+    /// The port as after power-on: it knows no neighbours.
+    pub fn reset_port(&mut self, now: Instant) {
+        self.port_disabled = false;
+        if let Some(uplink) = &mut self.uplink {
+            uplink.port.set_up(false, now);
+        }
+        self.port_up = self.wire_is_up();
+        (self.port_reported, self.port_event) = (self.port_up, None);
+    }
+
+    /// When the port or the wire must be looked after at the latest.
+    pub fn wire_deadline(&self) -> Option<Instant> {
+        let uplink = self.uplink.as_ref()?;
+        [uplink.wire.deadline(), uplink.port.deadline()].into_iter().flatten().min()
+    }
+}
+
+impl<F: Frontend> Node<F> {
+    /// Looks after link and port, and takes frames from the wire until the slice is over.
+    #[inline(never)]
+    pub fn take_frames(&mut self, schedule: &mut Schedule) {
+        let now = schedule.now;
+        let Some(uplink) = &mut self.nic.uplink else { return };
+        uplink.wire.flush(now);
+        if uplink.port.deadline().is_some_and(|at| at <= now) {
+            uplink.port.poll(now);
+        }
+        let mut input = core::mem::take(&mut uplink.input);
+        while let Some(uplink) = &mut self.nic.uplink {
+            let came = uplink.wire.receive(&mut input, now);
+            // The peer may have come or gone.
+            self.nic.follow_link(now);
+            let Some(frame) = came.and_then(|len| input.get(..len)) else { break };
+            schedule.charge(1 + (frame.len() / UNIT) as u32);
+            let Some(uplink) = &mut self.nic.uplink else { break };
+            match uplink.port.receive(frame, now) {
+                Input::Packet(arrival) => self.packet(schedule, &arrival),
+                Input::Resolved(gid) => self.neighbour_found(schedule, gid),
+                Input::Consumed | Input::Dropped(_) => {}
+            }
+            if schedule.slice_is_over() {
+                break;
+            }
+        }
+        if let Some(uplink) = &mut self.nic.uplink {
+            uplink.input = input;
+        }
+    }
+
+    /// Lets queue pairs go on that waited for the MAC of this neighbour.
+    fn neighbour_found(&mut self, schedule: &mut Schedule, gid: Gid) {
+        let mut place = 0;
+        while let Some(slot) = self.nic.unresolved.get(place).copied() {
+            schedule.charge(u32::from((place as u32).is_multiple_of(SEARCHED)));
+            match self.qps.get_mut(slot) {
+                Some(qp) if qp.destination() != gid => place += 1,
+                Some(qp) => {
+                    self.nic.unpark(qp);
+                    qp.neighbour_found(schedule);
+                }
+                None => {
+                    self.nic.unresolved.swap_remove(place);
+                }
+            }
+        }
+    }
+
+    /// Lets queue pairs go on that waited for room in the wire, if there is some.
+    #[inline]
+    pub fn resume_senders(&mut self, schedule: &mut Schedule) {
+        if !self.nic.stalled.is_empty() {
+            self.resume_stalled(schedule);
+        }
+    }
+
+    #[cold]
+    fn resume_stalled(&mut self, schedule: &mut Schedule) {
+        let Some(uplink) = &self.nic.uplink else { return };
+        if uplink.port.up() && !uplink.wire.has_room() {
+            return;
+        }
+        for _ in 0..RESUMED {
+            let Some(slot) = self.nic.stalled.pop_front() else { return };
+            schedule.charge(1);
+            if let Some(qp) = self.qps.get_mut(slot) {
+                qp.parked = None;
+                schedule.activate(qp);
+            }
+        }
+    }
+
+    /// Sends the port's own frames, and passes on what was sent in this turn.
+    #[inline(never)]
+    pub fn send_frames(&mut self, schedule: &mut Schedule) {
+        if let Some(uplink) = &mut self.nic.uplink {
+            uplink.send_frames(schedule);
+        }
+    }
+}
+
+impl<F: Frontend> Fabric<F> {
+    /// Plugs the port of a NIC into a wire. The NIC's GIDs and its MTU become those of the port,
+    /// and its port is up while the wire is.
+    ///
+    /// To be called before a driver looks at the NIC: its identity page changes.
+    pub fn attach(&mut self, nic: NicId, wire: F::Wire, config: &port::Config) -> Result<(), AttachError> {
+        let Node { nic, .. } = self.nodes.get_mut(nic.index()).ok_or(AttachError::NoNic)?;
+        if nic.state != State::Idle {
+            return Err(AttachError::Started);
+        }
+        let port = Port::new(config)?;
+        nic.gids = port.gids().iter().map(|gid| gid.0).take(GIDS).collect();
+        let ipv4 = port.gids().iter().copied().find_map(Gid::to_ipv4).map(|ipv4| ipv4.octets());
+        nic.config.ipv4 = ipv4.unwrap_or_default();
+        nic.config.mtu = port.path_mtu().bytes();
+        let [input, output] = [(); 2].map(|()| vec![0; MAX_FRAME].into_boxed_slice());
+        let payload = vec![0; MAX_PAYLOAD].into_boxed_slice();
+        nic.uplink = Some(Box::new(Uplink { port, wire, input, output, payload }));
+        nic.reset_port(self.schedule.now);
+        nic.identify();
+        nic.show_status();
+        Ok(())
+    }
+
+    /// The wire that a NIC's port is plugged into.
+    pub fn wire(&self, nic: NicId) -> Option<&F::Wire> {
+        Some(&self.nodes.get(nic.index())?.nic.uplink.as_ref()?.wire)
+    }
+
+    /// The wire that a NIC's port is plugged into.
+    pub fn wire_mut(&mut self, nic: NicId) -> Option<&mut F::Wire> {
+        Some(&mut self.nodes.get_mut(nic.index())?.nic.uplink.as_mut()?.wire)
+    }
+
+    /// What the port of a NIC carried and dropped.
+    pub fn port_counters(&self, nic: NicId) -> Option<&port::Counters> {
+        Some(self.nodes.get(nic.index())?.nic.uplink.as_ref()?.port.counters())
+    }
+
+    /// What the port and the queue pairs of a NIC counted about packets, by name: where Linux's
+    /// `hw_counters` have a counter it has its name.
+    pub fn counters(&self, nic: NicId) -> impl Iterator<Item = (&'static str, u64)> {
+        let port = self.port_counters(nic).into_iter().flat_map(port::Counters::all);
+        port.chain(self.packet_counters(nic).into_iter().flat_map(PacketCounters::all))
+    }
+
+    /// The packets that a NIC dropped although its port had taken them.
+    pub fn packet_counters(&self, nic: NicId) -> Option<&PacketCounters> {
+        Some(&self.nodes.get(nic.index())?.nic.packets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roce::IpPrefix;
+    use roce::wire::datagram::Network;
+
+    use super::*;
+    use crate::packets::PacketDropped;
+    use crate::port::{Config, Unsent};
+    use crate::testing::{Front, Rig, cable};
+
+    impl<W: Wire> Uplink<W> {
+        fn send(&mut self, from: usize, to: Gid, now: Instant) -> Result<(), Unsent> {
+            let network = Network::new(self.port.gids()[from], to, 0, 64).unwrap();
+            let len = self.port.transmit(&network, 0xc000, &mut self.output, now, |into| {
+                into[..12].copy_from_slice(&[4, 0, 0xff, 0xff, 0, 0, 0, 9, 0, 0, 0, 0]);
+                Ok(12)
+            })?;
+            self.wire.send(&self.output[..len], now);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn two_fabrics_find_each_other_and_packets_cross() {
+        let mut n = 0;
+        let mut rigs = cable().map(|end| {
+            let mut rig = Rig::powered(1);
+            n += 1;
+            let address = IpPrefix::new([10, 0, 0, n].into(), 24).unwrap();
+            rig.attach(0, end, &Config::new(n.into(), 1500, &[address]));
+            rig
+        });
+        rigs.iter_mut().for_each(Rig::run);
+        for from in 0..2 {
+            let gids = rigs.each_mut().map(|rig| uplink(rig).port.gids().to_vec());
+            for (index, to) in gids[1 - from].iter().copied().enumerate() {
+                let send = |rig: &mut Rig| uplink(rig).send(index, to, Instant::ZERO);
+                // The second finds what it was asked from.
+                let first = send(&mut rigs[from]);
+                assert_eq!(first, if from == 0 { Err(Unsent::Resolving) } else { Ok(()) });
+                for n in [0, 1, 0, 1, 0] {
+                    rigs[n].run();
+                }
+                assert_eq!(send(&mut rigs[from]), Ok(()));
+                rigs[1 - from].run();
+            }
+        }
+        for (rig, packets) in rigs.iter().zip([4, 2]) {
+            assert_eq!(rig.port(0).packets_in, packets);
+            let counters = rig.fabric.packet_counters(rig.nics[0].id).unwrap();
+            assert_eq!(counters.dropped(PacketDropped::NotRunning), packets);
+        }
+    }
+
+    fn uplink(rig: &mut Rig) -> &mut Uplink<<Front as Frontend>::Wire> {
+        rig.fabric.nodes[0].nic.uplink.as_mut().unwrap()
+    }
+}

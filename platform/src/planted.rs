@@ -1,0 +1,90 @@
+//! Bugs that the simulation plants, to show that its seeds find them.
+//!
+//! The code that a bug changes asks [`planted`]. In ordinary builds that is the constant `false`,
+//! which the compiler checks below, so the branches are not there. Builds with
+//! `--cfg ferrovia_break`, which only `sim --break` makes, in a target folder of their own, choose
+//! a bug when they run.
+
+macro_rules! bugs {
+    ($($bug:ident = $name:literal, $about:literal;)*) => {
+        /// A bug that can be planted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Bug {
+            $(#[doc = $about] $bug,)*
+        }
+
+        impl Bug {
+            /// All bugs.
+            pub const ALL: &[Bug] = &[$(Bug::$bug),*];
+
+            /// The name on the command line.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Bug::$bug => $name,)*
+                }
+            }
+
+            /// What is wrong.
+            pub const fn about(self) -> &'static str {
+                match self {
+                    $(Bug::$bug => $about,)*
+                }
+            }
+        }
+    };
+}
+
+bugs! {
+    AckForgotten = "ack-forgotten", "A request that comes again gets no acknowledgement.";
+    AtomicTwice = "atomic-twice", "An atomic operation that comes again is carried out again.";
+    CqeEarly = "cqe-early", "A receive is completed before all packets of its message have come.";
+    CorruptTaken = "corrupt-taken", "A packet whose ICRC is wrong is taken.";
+    DoorbellLost = "doorbell-lost", "The doorbell of a queue pair that has work is dropped.";
+    DreqUnanswered = "dreq-unanswered", "A request to disconnect gets no reply.";
+    FlushSkipped = "flush-skipped", "The receives of a broken queue pair are not flushed.";
+    FlushSucceeds = "flush-succeeds", "A flushed request reports success.";
+    GenerationIgnored = "generation-ignored", "The generation of a handle is not compared.";
+    MessageTwice = "message-twice", "A message that comes again is delivered again.";
+    PsnReversed = "psn-reversed", "The responder compares a PSN the wrong way round.";
+    ReadOffset = "read-offset", "A Read that is asked for again in part is answered from its start.";
+    ReceiveTwice = "receive-twice", "A receive of a shared queue is taken and stays in the queue.";
+    RnrIgnored = "rnr-ignored", "The requester takes \"receiver not ready\" for an acknowledgement.";
+    RetryForgotten = "retry-forgotten", "A requester sends nothing again when an acknowledgement is late.";
+    StaleKey = "stale-key", "A remote key that was replaced is accepted.";
+    UnlinkForgotten = "unlink-forgotten", "A Send that unlinks leaves the region linked.";
+    WakeLost = "wake-lost", "A waiter sleeps without a last look at the queue that it has armed.";
+    WindowOpen = "window-open", "An access may end behind the end of a region or window.";
+}
+
+/// Whether this bug is planted.
+#[cfg(not(ferrovia_break))]
+#[inline(always)]
+pub const fn planted(_: Bug) -> bool {
+    false
+}
+
+#[cfg(not(ferrovia_break))]
+const _: () = {
+    let mut n = 0;
+    while n < Bug::ALL.len() {
+        assert!(!planted(Bug::ALL[n]), "an ordinary build has no bugs planted");
+        n += 1;
+    }
+};
+
+#[cfg(ferrovia_break)]
+static PLANTED: core::sync::atomic::AtomicU8 = core::sync::atomic::AtomicU8::new(u8::MAX);
+
+/// Whether this bug is planted.
+#[cfg(ferrovia_break)]
+#[inline]
+pub fn planted(bug: Bug) -> bool {
+    PLANTED.load(core::sync::atomic::Ordering::Relaxed) == bug as u8
+}
+
+/// Plants a bug for the rest of the process.
+#[cfg(ferrovia_break)]
+pub fn plant(bug: Bug) {
+    PLANTED.store(bug as u8, core::sync::atomic::Ordering::Relaxed);
+}

@@ -1,0 +1,65 @@
+//! The NICs' counters as JSON: a list with one object for each NIC.
+//!
+//! A counter that Linux has among the `hw_counters` of an RDMA device has the same name here.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use links::Link;
+use nic_model::{Fabric, Frontend, NicId};
+use serde_json::{Map, Value};
+
+/// Writes the counters of these NICs to a file, in whole: a reader never sees a part.
+pub(crate) fn write<F>(file: &Path, fabric: &Fabric<F>, nics: impl Iterator<Item = NicId>) -> io::Result<()>
+where
+    F: Frontend<Wire: Link>,
+{
+    let all: Vec<Value> = nics.map(|nic| Value::Object(of(fabric, nic))).collect();
+    let mut draft = file.as_os_str().to_owned();
+    draft.push(".new");
+    fs::write(&draft, serde_json::to_vec_pretty(&all)?)?;
+    fs::rename(&draft, file)
+}
+
+fn of<F: Frontend<Wire: Link>>(fabric: &Fabric<F>, nic: NicId) -> Map<String, Value> {
+    let mut all = Map::new();
+    let mut add = |name: &str, count: u64| {
+        all.insert(name.to_owned(), count.into());
+    };
+    if let Some(stats) = fabric.stats(nic) {
+        add("send_rnr_err", stats.not_ready);
+        add("link_downed", stats.link_downed);
+        add("completed", stats.completed);
+        add("flushed", stats.flushed);
+        add("lost_requests", stats.lost_requests);
+        add("lost_answers", stats.lost_answers);
+        add("dropped_datagrams", stats.dropped_datagrams);
+        add("refused_commands", stats.refused_commands);
+        add("interrupts", stats.interrupts);
+    }
+    if let Some(port) = fabric.port_counters(nic) {
+        add("sent_pkts", port.packets_out);
+        add("rcvd_pkts", port.packets_in);
+        add("port_frames", port.frames);
+        add("port_own_frames", port.own_frames);
+        add("port_answers", port.answers);
+        add("port_echoes", port.echoes);
+        add("port_questions_delayed", port.questions_delayed);
+        for (name, count) in port.drops() {
+            add(&format!("port_dropped_{name}"), count);
+        }
+        for (name, count) in fabric.packet_counters(nic).into_iter().flat_map(|packets| packets.drops()) {
+            add(&format!("packet_dropped_{name}"), count);
+        }
+        for (name, count) in fabric.packet_counters(nic).into_iter().flat_map(|packets| packets.reasons()) {
+            add(name, count);
+        }
+    }
+    if let Some(wire) = fabric.wire(nic) {
+        for (name, count) in wire.counters().iter() {
+            add(&format!("link_{name}"), count);
+        }
+    }
+    all
+}

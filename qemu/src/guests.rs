@@ -1,0 +1,210 @@
+//! Running guests: one, or several whose NICs are on one device, which short cuts join.
+//!
+//! [`Guests::next`] waits until one of them does something. It returns Ctrl-C as an error. At
+//! Ctrl-Z it stops the guests' CPUs and clocks before it stops this process, and lets them run
+//! again once this process has been continued and the NICs have shown a heartbeat: to the guests no
+//! time has passed. (SIGSTOP cannot be caught; a launcher that gets it leaves its guests running
+//! without a device.)
+//!
+//! The NICs of a guest that has ended are powered off, so what another guest sends to them is lost.
+//! The device and the other guests go on.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Signal;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::frontend::Frontend;
+use crate::memory::GuestRam;
+use crate::network::Network;
+use crate::pulse::Gaps;
+use crate::signals::{Asked, Signals};
+use crate::vm::{Config, Event, Exit, Prepared, Vm};
+
+/// How long guests that were stopped wait, when they are continued, for a heartbeat of their NICs.
+const FIRST_BEATS: Duration = Duration::from_millis(500);
+
+/// Running guests on one device, numbered in the order of their start; dropping it ends them.
+pub struct Guests {
+    members: Vec<Member>,
+    device: Device,
+    events: VecDeque<(usize, Event)>,
+    signals: &'static Signals,
+}
+
+struct Member {
+    vm: Vm,
+    /// Its NICs' places on the device.
+    nics: Range<usize>,
+}
+
+impl Guests {
+    /// Starts a guest for each configuration, with the NICs attached by `frontend`, plugged into
+    /// `network`, and their device running.
+    pub fn start(
+        configs: impl IntoIterator<Item = Config>,
+        frontend: &impl Frontend,
+        network: &Network,
+    ) -> Result<Guests> {
+        let (mut prepared, mut ports) = (Vec::new(), Vec::new());
+        for config in configs {
+            let (guest, its_ports) = Prepared::new(config, frontend)?;
+            let first = ports.len();
+            ports.extend(its_ports);
+            prepared.push((guest, first..ports.len()));
+        }
+        let signals = Signals::watch()?;
+        let device = Device::start(ports, network)?;
+        let members = prepared.into_iter().map(|(guest, nics)| Ok(Member { vm: guest.start()?, nics }));
+        let members = members.collect::<Result<_>>()?;
+        Ok(Guests { members, device, events: VecDeque::new(), signals })
+    }
+
+    /// A guest's memory.
+    pub fn memory(&self, guest: usize) -> &GuestRam {
+        self.members[guest].vm.memory()
+    }
+
+    /// When the QEMU of a guest was started.
+    pub fn started(&self, guest: usize) -> Instant {
+        self.members[guest].vm.started()
+    }
+
+    /// The numbers of the guests that run.
+    pub fn running(&self) -> impl Iterator<Item = usize> {
+        (0..).zip(&self.members).filter(|(_, member)| !member.vm.has_ended()).map(|(number, _)| number)
+    }
+
+    /// Ends a guest.
+    pub fn end(&mut self, guest: usize) {
+        let Member { vm, nics } = &mut self.members[guest];
+        vm.end();
+        self.device.power_off(nics.clone());
+    }
+
+    /// Waits for the next event of any guest, until `deadline` at most; `None` at the deadline, and
+    /// when no guest runs and all events have been returned. A signal that asks the launcher to end
+    /// is an error.
+    pub fn next(&mut self, deadline: Option<Instant>) -> Result<Option<(usize, Event)>> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
+            }
+            let running = self.members.iter().map(|member| &member.vm).filter(|vm| !vm.has_ended());
+            let Some(silent_at) = running.map(Vm::silent_at).min() else { return Ok(None) };
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Ok(None);
+            }
+            let until = deadline.map_or(silent_at, |deadline| deadline.min(silent_at));
+            self.poll(until.saturating_duration_since(now))?;
+            // Beats that came while this process was stopped or starved have been counted by now.
+            if self.events.is_empty() {
+                let now = Instant::now();
+                let silent =
+                    self.running().map(|n| (n, &self.members[n].vm)).find(|(_, vm)| now >= vm.silent_at());
+                if let Some((number, vm)) = silent {
+                    return Ok(Some((number, Event::Stalled(vm.silence()))));
+                }
+            }
+        }
+    }
+
+    /// Stops this process with its guests, until something continues the process.
+    fn suspend(&mut self) -> Result<()> {
+        let mut running: Vec<&mut Vm> =
+            self.members.iter_mut().map(|member| &mut member.vm).filter(|vm| !vm.has_ended()).collect();
+        // If a QEMU does not obey, its guest runs on, and finds out that its NICs are silent.
+        let stopped: Vec<bool> = running.iter_mut().map(|vm| vm.stop()).collect();
+        rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)
+            .map_err(|e| Error::system("stop", e))?;
+        self.device.wait_for_beats(FIRST_BEATS);
+        for (vm, stopped) in running.iter_mut().zip(stopped) {
+            if stopped {
+                vm.resume();
+            }
+            vm.was_continued();
+        }
+        Ok(())
+    }
+
+    /// The longest times between two heartbeats of each NIC.
+    pub fn gaps(&self) -> Vec<Gaps> {
+        self.device.pulse().gaps()
+    }
+
+    /// Waits until something happens, and makes events of it.
+    fn poll(&mut self, timeout: Duration) -> Result<()> {
+        let mut fds: Vec<PollFd<'_>> = Vec::new();
+        let mut first_of = Vec::new();
+        for number in self.running() {
+            first_of.push((number, fds.len()));
+            let descriptors = self.members[number].vm.descriptors();
+            fds.extend(descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        }
+        fds.extend(self.signals.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(Error::system("wait for QEMU", e)),
+        }
+        let gone = |first: usize| !fds[first].revents().is_empty();
+        let heard: Vec<(usize, bool)> = first_of.iter().map(|(number, at)| (*number, gone(*at))).collect();
+        match self.signals.arrived() {
+            Some(Asked::End(signal)) => return Err(Error::Interrupted(signal)),
+            // The descriptors are looked at again: meanwhile much may have happened.
+            Some(Asked::Stop) => return self.suspend(),
+            None => {}
+        }
+        for (number, gone) in heard {
+            let Member { vm, nics } = &mut self.members[number];
+            let heard = vm.hear(gone)?;
+            if heard.kill_device || gone {
+                self.device.power_off(nics.clone());
+            }
+            self.events.extend(heard.events.into_iter().map(|event| (number, event)));
+        }
+        Ok(())
+    }
+}
+
+/// A running guest that is alone on its device; dropping it ends it.
+pub struct Guest(Guests);
+
+impl Guest {
+    /// Starts a guest, with the NICs attached by `frontend` and their device running.
+    pub fn start(config: Config, frontend: &impl Frontend, network: &Network) -> Result<Guest> {
+        Guests::start([config], frontend, network).map(Guest)
+    }
+
+    /// The guest's memory.
+    pub fn memory(&self) -> &GuestRam {
+        self.0.memory(0)
+    }
+
+    /// When QEMU was started.
+    pub fn started(&self) -> Instant {
+        self.0.started(0)
+    }
+
+    /// The longest times between two heartbeats of each NIC.
+    pub fn gaps(&self) -> Vec<Gaps> {
+        self.0.gaps()
+    }
+
+    /// Waits for the next event, until `deadline` at most. A signal that asks the launcher to end
+    /// is an error.
+    ///
+    /// After [`Event::Ended`] there are no more events.
+    pub fn next(&mut self, deadline: Option<Instant>) -> Result<Event> {
+        match self.0.next(deadline)? {
+            Some((_, event)) => Ok(event),
+            None if self.0.running().next().is_none() => Ok(Event::Ended(Exit::NoStatus)),
+            None => Ok(Event::Deadline),
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! What the ports of NICs are plugged into: the options, and what they make.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use links::{Capture, Impaired, Impairment, IpPrefix, Link, LinkSpec, SpecError};
+use nic_model::port;
+
+use crate::error::{Error, Result};
+
+/// What a port is plugged into.
+pub type Wire = Box<dyn Link + Send>;
+
+/// The MTU of a link unless the user chooses another.
+const DEFAULT_MTU: u32 = 1500;
+
+/// The options about links.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Network {
+    /// Plug the NIC into LINK: stream:PATH (listen at a UNIX socket, in the framing of QEMU's
+    /// netdev stream), stream-connect:PATH, udp:ADDRESS (RoCEv2 in the host's UDP port 4791), none
+    /// (no cable), or pair (two NICs, joined by packets) [default: short-cut, NICs without
+    /// packets]
+    #[arg(long, global = true, value_name = "LINK", help_heading = "Network")]
+    pub link: Option<Plug>,
+
+    /// Give the NIC this address, with the length of its prefix; once for each address [default:
+    /// 10.0.0.1/24; with stream-connect 10.0.0.2/24, with udp the link's own]
+    #[arg(long = "ip", global = true, value_name = "ADDRESS/LEN", help_heading = "Network")]
+    pub addresses: Vec<IpPrefix>,
+
+    /// Let the link carry IP packets of this size at most [default: 1500]
+    #[arg(long, global = true, value_name = "N", help_heading = "Network")]
+    #[arg(value_parser = clap::value_parser!(u32).range(port::MIN_MTU as i64..=port::MAX_MTU as i64))]
+    pub mtu: Option<u32>,
+
+    /// Write what crosses the link to FILE, for tshark or Wireshark
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Network")]
+    pub pcap: Option<PathBuf>,
+
+    /// Let the link lose, duplicate, reorder, corrupt or delay frames, in both directions:
+    /// loss=1%,dup=1%,reorder=1%,corrupt=1%,delay=2ms,rate=100Mbit,seed=7, or some of these
+    #[arg(long, global = true, value_name = "SPEC", help_heading = "Network")]
+    pub impair: Option<Impairment>,
+
+    /// Write the NICs' counters to FILE as JSON, once a second and at the end
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Network")]
+    pub counters: Option<PathBuf>,
+}
+
+/// What the NICs' ports are plugged into.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Plug {
+    /// Short cuts between NICs of one device, without packets.
+    #[default]
+    ShortCut,
+    /// Two NICs of one device, joined by packets.
+    Pair,
+    /// A link to the world.
+    Link(LinkSpec),
+}
+
+impl FromStr for Plug {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> std::result::Result<Plug, SpecError> {
+        match text {
+            "short-cut" => Ok(Plug::ShortCut),
+            "pair" => Ok(Plug::Pair),
+            _ => text.parse().map(Plug::Link),
+        }
+    }
+}
+
+impl fmt::Display for Plug {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Plug::ShortCut => f.write_str("short-cut"),
+            Plug::Pair => f.write_str("pair"),
+            Plug::Link(spec) => spec.fmt(f),
+        }
+    }
+}
+
+/// A NIC's port and its wire.
+pub(crate) struct Plugged {
+    pub node_guid: u64,
+    pub port: port::Config,
+    pub wire: Wire,
+}
+
+/// What the options made.
+pub(crate) struct Plan {
+    /// For each NIC, unless there are short cuts.
+    pub plugged: Vec<Plugged>,
+    pub capture: Option<Capture>,
+}
+
+impl Network {
+    fn plug(&self) -> Plug {
+        self.link.clone().unwrap_or_default()
+    }
+
+    /// How many NICs a device on this link has; `None` if any number will do.
+    pub fn nics(&self) -> Option<u32> {
+        match self.plug() {
+            Plug::ShortCut => None,
+            Plug::Pair => Some(2),
+            Plug::Link(_) => Some(1),
+        }
+    }
+
+    /// Whether the options make sense for a device with so many NICs.
+    fn check_number(&self, nics: u32) -> Result<()> {
+        let plug = self.plug();
+        if let Some(wanted) = self.nics().filter(|wanted| *wanted != nics) {
+            let plural = if wanted == 1 { "" } else { "s" };
+            return Err(Error::Usage(format!(
+                "--link {plug} is for {wanted} NIC{plural}, and there are {nics}; leave out --nics, or \
+                 choose another link"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether the options make sense together.
+    pub fn check(&self) -> Result<()> {
+        let plug = self.plug();
+        let of_links = [
+            ("--ip", !self.addresses.is_empty()),
+            ("--mtu", self.mtu.is_some()),
+            ("--pcap", self.pcap.is_some()),
+            ("--impair", self.impair.is_some()),
+        ];
+        match of_links.iter().find(|(_, given)| *given) {
+            Some((option, _)) if plug == Plug::ShortCut => Err(Error::Usage(format!(
+                "{option} needs a link that carries packets: --link stream:PATH, stream-connect:PATH, \
+                 udp:ADDRESS or pair"
+            ))),
+            _ if plug == Plug::Pair && !self.addresses.is_empty() => Err(Error::Usage(
+                "--link pair gives the NICs the addresses 10.0.0.1 and 10.0.0.2; leave out --ip".into(),
+            )),
+            _ => self.check_addresses(),
+        }
+    }
+
+    fn check_addresses(&self) -> Result<()> {
+        if let Plug::Link(LinkSpec::Udp(own)) = self.plug()
+            && self.port_addresses(0).iter().all(|prefix| prefix.address() != own)
+        {
+            return Err(Error::Usage(format!("--link udp:{own} needs --ip {own}/LEN, or no --ip")));
+        }
+        let (_, config) = self.port(0);
+        port::Port::new(&config).map(drop).map_err(|error| Error::Usage(error.to_string()))
+    }
+
+    /// The addresses of NIC `n`.
+    fn port_addresses(&self, n: u8) -> Vec<IpPrefix> {
+        if !self.addresses.is_empty() {
+            return self.addresses.clone();
+        }
+        let (address, bits): (IpAddr, u8) = match self.plug() {
+            Plug::Link(LinkSpec::Udp(own)) => (
+                own,
+                if own.is_ipv6() {
+                    64
+                } else if own.is_loopback() {
+                    8
+                } else {
+                    24
+                },
+            ),
+            Plug::Link(LinkSpec::StreamConnect(_)) => (Ipv4Addr::new(10, 0, 0, 2).into(), 24),
+            _ => (Ipv4Addr::new(10, 0, 0, n.saturating_add(1)).into(), 24),
+        };
+        IpPrefix::new(address, bits).into_iter().collect()
+    }
+
+    /// The node's GUID and the port of NIC `n`. The GUID, and with it the MAC, is made of the first
+    /// address: peers on one link have different ones, whichever process has made them.
+    fn port(&self, n: u8) -> (u64, port::Config) {
+        let addresses = self.port_addresses(n);
+        let octets = addresses.first().map(|prefix| prefix.gid().0);
+        let [.., a, b, c] = octets.unwrap_or([n; 16]);
+        let node_guid = 0x0266_65ff_fe00_0000 | u64::from(u32::from_be_bytes([0, a, b, c]));
+        (node_guid, port::Config::new(node_guid, self.mtu.unwrap_or(DEFAULT_MTU), &addresses))
+    }
+
+    /// Opens the link of a device with so many NICs.
+    pub(crate) fn open(&self, nics: usize) -> Result<Plan> {
+        self.check_number(u32::try_from(nics).unwrap_or(u32::MAX))?;
+        self.check()?;
+        let capture = self.pcap.as_deref().map(Capture::create).transpose()?;
+        let dress = |link: Wire| -> Wire {
+            let link = match &capture {
+                Some(capture) => Box::new(capture.tap(link)),
+                None => link,
+            };
+            match self.impair {
+                Some(impairment) => Box::new(Impaired::new(link, impairment)),
+                None => link,
+            }
+        };
+        let port = |n| {
+            let (node_guid, port) = self.port(n);
+            move |wire: Wire| Plugged { node_guid, port, wire }
+        };
+        let plugged = match self.plug() {
+            Plug::ShortCut => Vec::new(),
+            Plug::Pair => {
+                let (first, second) = links::pair();
+                vec![port(0)(dress(Box::new(first))), port(1)(Box::new(second))]
+            }
+            Plug::Link(spec) => vec![port(0)(dress(spec.open(self.port(0).1.mac)?))],
+        };
+        Ok(Plan { plugged, capture })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(link: &str, addresses: &[&str]) -> Network {
+        let addresses = addresses.iter().map(|text| text.parse().expect("an address")).collect();
+        Network { link: Some(link.parse().expect("a link")), addresses, ..Network::default() }
+    }
+
+    fn addresses(network: &Network, n: u8) -> Vec<String> {
+        network.port_addresses(n).iter().map(IpPrefix::to_string).collect()
+    }
+
+    #[test]
+    fn both_ends_of_a_stream_have_addresses_and_macs_of_their_own() {
+        let ends = ["stream:x", "stream-connect:x"].map(|link| network(link, &[]));
+        assert_eq!(addresses(&ends[0], 0), ["10.0.0.1/24"]);
+        assert_eq!(addresses(&ends[1], 0), ["10.0.0.2/24"]);
+        let [(guid, a), (_, b)] = ends.each_ref().map(|end| end.port(0));
+        assert_eq!((guid, a.mac), (0x0266_65ff_fe00_0001, [2, 0x66, 0x65, 0, 0, 1]));
+        assert!(a.mac != b.mac && a.link_local != b.link_local);
+        let given = network("stream:x", &["fd00::7/64", "192.168.7.3/16"]);
+        assert_eq!(addresses(&given, 0), ["fd00::7/64", "192.168.7.3/16"]);
+        assert_eq!(given.port(0).1.mac, [2, 0x66, 0x65, 0, 0, 7]);
+    }
+
+    #[test]
+    fn a_udp_link_has_the_address_of_its_socket() {
+        assert_eq!(addresses(&network("udp:127.0.0.9", &[]), 0), ["127.0.0.9/8"]);
+        assert_eq!(addresses(&network("udp:::1", &[]), 0), ["::1/64"]);
+        assert!(network("udp:127.0.0.9", &["127.0.0.9/16"]).check().is_ok());
+        let error = network("udp:127.0.0.9", &["127.0.0.8/16"]).check().unwrap_err().to_string();
+        assert_eq!(error, "--link udp:127.0.0.9 needs --ip 127.0.0.9/LEN, or no --ip");
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_get_one_line() {
+        let ip = || vec!["10.0.0.1/24".parse().expect("an address")];
+        for (network, nics, words) in [
+            (network("pair", &[]), 1, "is for 2 NICs, and there are 1"),
+            (network("stream:x", &[]), 2, "--link stream:x is for 1 NIC, and there are 2"),
+            (Network { addresses: ip(), ..Network::default() }, 2, "--ip needs a link"),
+            (Network { mtu: Some(1500), ..Network::default() }, 2, "--mtu needs a link"),
+            (Network { impair: Some(Impairment::default()), ..Network::default() }, 2, "--impair needs"),
+            (Network { pcap: Some("x".into()), ..network("short-cut", &[]) }, 2, "--pcap needs a link"),
+            (network("pair", &["10.0.0.1/24"]), 2, "leave out --ip"),
+            (network("none", &["10.0.0.1/24", "10.0.0.1/24"]), 1, "10.0.0.1/24 is there twice"),
+        ] {
+            let result = network.check_number(nics).and_then(|()| network.check());
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains(words) && !error.contains('\n'), "{error}");
+        }
+        for (network, nics) in [(Network::default(), 3), (network("pair", &[]), 2)] {
+            assert!(network.check_number(nics).is_ok() && network.check().is_ok());
+        }
+    }
+
+    #[test]
+    fn a_pair_is_two_ports_on_one_wire() {
+        let plan = network("pair", &[]).open(2).expect("a pair");
+        let [a, b] = &plan.plugged[..] else { panic!("two NICs") };
+        assert!(a.wire.up() && b.wire.up() && a.port.mac != b.port.mac);
+        assert!(Network::default().open(5).expect("short cuts").plugged.is_empty());
+    }
+}

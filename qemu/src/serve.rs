@@ -1,0 +1,132 @@
+//! The device alone, for a QEMU that somebody else starts: `nic`.
+//!
+//! Each NIC has a socket, at which QEMU's ivshmem-doorbell finds it, and the launcher has the
+//! memory, which QEMU maps by /proc. When QEMU ends its NICs are powered off and on again, and the
+//! memory is zeroed, so the next QEMU finds a fresh machine.
+
+use std::fs;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+
+use nic_abi::pci;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::Signal;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::frontend::ivshmem::{IvshmemPort, Server};
+use crate::launch::print_line;
+use crate::memory::GuestRam;
+use crate::options::Options;
+use crate::signals::{Asked, Signals};
+
+/// A NIC's place, at which one QEMU at a time finds it.
+struct Place {
+    path: PathBuf,
+    listener: UnixListener,
+    server: Server,
+    qemu: Option<UnixStream>,
+}
+
+impl Place {
+    fn new(path: PathBuf, server: Server) -> Result<Place> {
+        let failed = |e| Error::system(format!("listen at {}", path.display()), e);
+        let listener = UnixListener::bind(&path).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Place { path, listener, server, qemu: None })
+    }
+
+    /// What to wait for: the next QEMU, or the end of this one.
+    fn descriptor(&self) -> PollFd<'_> {
+        match &self.qemu {
+            Some(qemu) => PollFd::new(qemu, PollFlags::IN),
+            None => PollFd::new(&self.listener, PollFlags::IN),
+        }
+    }
+
+    /// Looks after it; true if its QEMU has left.
+    fn attend(&mut self) -> bool {
+        if let Some(qemu) = &mut self.qemu {
+            // QEMU sends nothing. What does is no QEMU.
+            let left = !matches!(qemu.read(&mut [0]), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock);
+            if left {
+                self.qemu = None;
+            }
+            return left;
+        }
+        if let Ok((qemu, _)) = self.listener.accept()
+            && qemu.set_nonblocking(true).is_ok()
+            && self.server.introduce(&qemu).is_ok()
+        {
+            self.qemu = Some(qemu);
+        }
+        false
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // It fails if it is gone already.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// QEMU's arguments for these NICs in a machine with this memory.
+fn arguments(ram: &GuestRam, places: &[Place]) -> String {
+    let (size, process, fd) = (ram.size() >> 20, std::process::id(), ram.fd().as_raw_fd());
+    let mut line = format!(
+        "-M q35,memory-backend=ram0 -smp 1,maxcpus=2 -m {size}M -object \
+         memory-backend-file,id=ram0,size={size}M,mem-path=/proc/{process}/fd/{fd},share=on"
+    );
+    for (index, place) in places.iter().enumerate() {
+        line.push_str(&format!(
+            " -chardev socket,id=iv{index},path={} -device ivshmem-doorbell,vectors={},chardev=iv{index}",
+            place.path.display(),
+            pci::VECTORS
+        ));
+    }
+    line
+}
+
+/// Serves the device until a signal ends it.
+pub fn serve(options: &Options) -> Result<u8> {
+    let signals = Signals::watch()?;
+    let ram = GuestRam::new(options.memory())?;
+    let (mut ports, mut places) = (Vec::new(), Vec::new());
+    for index in 0..options.chosen_nics().unwrap_or(1) {
+        let name = format!("ferrovia-{}-nic{index}", std::process::id());
+        let (port, server) = IvshmemPort::new(index as usize, &ram)?;
+        ports.push(port);
+        places.push(Place::new(std::env::temp_dir().join(name), server)?);
+    }
+    let device = Device::start(ports, &options.network)?;
+    print_line("ready: give these arguments to qemu-system-x86_64, with those of your kernel")?;
+    print_line(&arguments(&ram, &places))?;
+    loop {
+        let mut fds: Vec<PollFd<'_>> = places.iter().map(Place::descriptor).collect();
+        fds.extend(signals.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        match rustix::event::poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(Error::system("wait for QEMU", e)),
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        match signals.arrived() {
+            Some(Asked::End(signal)) => return Err(Error::Interrupted(signal)),
+            Some(Asked::Stop) => {
+                rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)
+                    .map_err(|e| Error::system("stop", e))?;
+            }
+            None => {}
+        }
+        for (index, place) in places.iter_mut().enumerate().filter(|(index, _)| ready[*index]) {
+            if place.attend() {
+                device.power_cycle(index..index + 1);
+            }
+        }
+        if places.iter().all(|place| place.qemu.is_none()) && ready[..places.len()].contains(&true) {
+            ram.clear()?;
+        }
+    }
+}

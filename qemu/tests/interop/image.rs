@@ -1,0 +1,274 @@
+//! The Linux guest's kernel and initial RAM disk, made of the packages of the Debian that this
+//! machine runs. apt downloads and checks them, with a state of its own; nothing is installed. The
+//! result stays in the target folder.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The programs of the guest, with all that they depend on.
+const PACKAGES: [&str; 6] =
+    ["busybox-static", "dash", "ibverbs-providers", "ibverbs-utils", "iproute2", "rdmacm-utils"];
+/// The package that depends on the present kernel.
+const KERNEL: &str = "linux-image-amd64";
+/// The modules that the guest loads, and before them those that they depend on.
+const MODULES: [&str; 9] = [
+    "virtio_pci",
+    "virtio_net",
+    // rdma_rxe and libcrc32c ask for these by other names.
+    "crc32_generic",
+    "crc32c_generic",
+    "ib_uverbs",
+    "ib_umad",
+    "rdma_ucm",
+    "rdma_rxe",
+    "ipv6",
+];
+/// What of the packages goes into the guest.
+const FOLDERS: [&str; 5] = ["usr/bin", "usr/sbin", "usr/lib64", "usr/lib/x86_64-linux-gnu", "etc"];
+/// Parts of these that it does not need.
+const LEFT_OUT: [&str; 3] = ["perl", "perl-base", "gconv"];
+const INIT: &str = include_str!("init");
+
+/// A kernel and its initial RAM disk.
+#[derive(Debug)]
+pub struct Image {
+    pub kernel: PathBuf,
+    pub initrd: PathBuf,
+}
+
+/// The image; it is built when it is wanted first.
+pub fn image() -> &'static Image {
+    static IMAGE: OnceLock<Image> = OnceLock::new();
+    IMAGE.get_or_init(|| {
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("linux");
+        let image = Image { kernel: cache.join("vmlinuz"), initrd: cache.join("initrd") };
+        let stamp = cache.join("made-of");
+        let made_of = format!("{PACKAGES:?} {MODULES:?} {FOLDERS:?} {LEFT_OUT:?}\n{INIT}");
+        if fs::read_to_string(&stamp).is_ok_and(|text| text == made_of) {
+            return image;
+        }
+        eprintln!("interop: downloading and building the Linux guest, once");
+        let work = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder for the guest");
+        build(work.path(), &image).expect("the Linux guest's image");
+        fs::write(stamp, made_of).expect("note what the image is made of");
+        image
+    })
+}
+
+fn build(work: &Path, image: &Image) -> io::Result<()> {
+    let stage = work.join("stage");
+    for folder in ["usr/bin", "usr/sbin", "usr/lib", "usr/lib64"] {
+        fs::create_dir_all(stage.join(folder))?;
+    }
+    for link in ["bin", "sbin", "lib", "lib64"] {
+        std::os::unix::fs::symlink(format!("usr/{link}"), stage.join(link))?;
+    }
+    for package in download(work)? {
+        let unpack =
+            "dpkg-deb --fsys-tarfile \"$0\" | tar -C \"$1\" -x --keep-directory-symlink --no-same-owner";
+        run(Command::new("bash").args(["-o", "pipefail", "-c", unpack]).arg(package).arg(&stage))?;
+    }
+    let versions = stage.join("lib/modules");
+    let version = fs::read_dir(&versions)?.next().ok_or_else(|| missing("the kernel's modules"))??;
+    if let Some(cache) = image.kernel.parent() {
+        fs::create_dir_all(cache)?;
+    }
+    let kernel = format!("boot/vmlinuz-{}", version.file_name().display());
+    fs::copy(stage.join(kernel), &image.kernel)?;
+    let mut archive = Archive { file: BufWriter::new(File::create(&image.initrd)?), entries: 0, written: 0 };
+    for folder in ["applets", "dev", "proc", "root", "run", "sys", "tmp", "usr", "usr/lib", "lib/modules"] {
+        if folder != "lib/modules" {
+            archive.folder(folder)?;
+        }
+    }
+    for link in ["bin", "sbin", "lib", "lib64"] {
+        archive.link(link, &format!("usr/{link}"))?;
+    }
+    for folder in FOLDERS {
+        archive.tree(&stage, Path::new(folder))?;
+    }
+    archive.folder("usr/lib/modules")?;
+    let mut names = String::new();
+    for module in modules(&version.path())? {
+        let name = format!("{}.ko", module.file_stem().unwrap_or_default().display());
+        archive.entry(&format!("usr/lib/modules/{name}"), 0o100_644, &read_module(&module)?)?;
+        names.push_str(&name);
+        names.push('\n');
+    }
+    archive.entry("modules", 0o100_644, names.as_bytes())?;
+    archive.entry("init", 0o100_755, INIT.as_bytes())?;
+    archive.entry("TRAILER!!!", 0, &[])?;
+    archive.file.flush()
+}
+
+/// Downloads the packages and all that they depend on; apt checks their signatures.
+fn download(work: &Path) -> io::Result<Vec<PathBuf>> {
+    let state = work.join("apt");
+    for folder in ["lists/partial", "archives/partial", "kernel"] {
+        fs::create_dir_all(state.join(folder))?;
+    }
+    fs::write(state.join("status"), "")?;
+    let settings = format!(
+        "Dir::State \"{0}\"; Dir::State::lists \"{0}/lists\"; Dir::State::status \"{0}/status\";\n\
+         Dir::State::extended_states \"{0}/extended_states\"; Dir::Cache \"{0}\";\n\
+         Dir::Cache::archives \"{0}/archives\"; APT::Architecture \"amd64\";\n\
+         APT::Architectures {{ \"amd64\"; }}; APT::Install-Recommends \"0\"; Debug::NoLocking \"1\";\n\
+         APT::Sandbox::User \"root\";\n",
+        state.display()
+    );
+    let config = state.join("apt.conf");
+    fs::write(&config, settings)?;
+    let apt = |program: &str| {
+        let mut command = Command::new(program);
+        command.env("APT_CONFIG", &config).current_dir(state.join("kernel"));
+        command
+    };
+    run(apt("apt-get").args(["-qq", "update"]))?;
+    run(apt("apt-get").args(["-qq", "-y", "--download-only", "install"]).args(PACKAGES))?;
+    let depends = apt("apt-cache").args(["depends", KERNEL]).output()?;
+    let depends = String::from_utf8_lossy(&depends.stdout);
+    let mut words = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+    let kernel = words.find(|name| name.starts_with("linux-image-")).ok_or_else(|| missing(KERNEL))?;
+    run(apt("apt-get").args(["-qq", "download", kernel]))?;
+    let mut packages = Vec::new();
+    for folder in ["archives", "kernel"] {
+        for file in fs::read_dir(state.join(folder))? {
+            packages.push(file?.path());
+        }
+    }
+    packages.retain(|file| file.extension().is_some_and(|extension| extension == "deb"));
+    packages.sort();
+    Ok(packages)
+}
+
+fn run(command: &mut Command) -> io::Result<()> {
+    let output = command.output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(io::Error::other(format!("{command:?}: {}\n{said}", output.status)))
+        }
+    }
+}
+
+fn missing(what: &str) -> io::Error {
+    io::Error::other(format!("apt has no {what}; these tests need Debian's packages"))
+}
+
+/// The files of the modules, each behind those that it depends on.
+fn modules(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = BTreeMap::new();
+    find_modules(folder, &mut files)?;
+    let mut order = Vec::new();
+    for name in MODULES {
+        add_module(name, &files, &mut order)?;
+    }
+    Ok(order)
+}
+
+fn find_modules(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() && !path.is_symlink() {
+            find_modules(&path, files)?;
+        } else if let Some((name, "ko" | "ko.xz")) =
+            path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once('.'))
+        {
+            files.insert(name.replace('-', "_"), path.clone());
+        }
+    }
+    Ok(())
+}
+
+fn add_module(name: &str, files: &BTreeMap<String, PathBuf>, order: &mut Vec<PathBuf>) -> io::Result<()> {
+    // One that is not there is built into the kernel.
+    let Some(file) = files.get(name).filter(|file| !order.contains(file)) else { return Ok(()) };
+    let module = read_module(file)?;
+    const KEY: &[u8] = b"\0depends=";
+    let at = module.windows(KEY.len()).position(|bytes| bytes == KEY).map(|at| at + KEY.len());
+    let list = at.and_then(|at| module[at..].split(|byte| *byte == 0).next()).unwrap_or_default();
+    for needed in String::from_utf8_lossy(list).split(',').filter(|needed| !needed.is_empty()) {
+        add_module(&needed.replace('-', "_"), files, order)?;
+    }
+    order.push(file.clone());
+    Ok(())
+}
+
+fn read_module(file: &Path) -> io::Result<Vec<u8>> {
+    if file.extension().is_none_or(|extension| extension != "xz") {
+        return fs::read(file);
+    }
+    let output = Command::new("xz").args(["-dc"]).arg(file).output()?;
+    Ok(output.stdout)
+}
+
+/// A cpio archive in the format "newc", in which all belongs to root.
+struct Archive {
+    file: BufWriter<File>,
+    entries: u32,
+    written: usize,
+}
+
+impl Archive {
+    fn entry(&mut self, name: &str, mode: u32, data: &[u8]) -> io::Result<()> {
+        self.entries += 1;
+        let (links, len) = (1, data.len() as u32);
+        let fields = [self.entries, mode, 0, 0, links, 0, len, 0, 0, 0, 0, name.len() as u32 + 1, 0];
+        let mut header = String::from("070701");
+        for field in fields {
+            header.push_str(&format!("{field:08x}"));
+        }
+        header.push_str(name);
+        header.push('\0');
+        self.padded(header.as_bytes())?;
+        self.padded(data)
+    }
+
+    fn padded(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.written += bytes.len();
+        let fill = self.written.wrapping_neg() % 4;
+        self.written += fill;
+        self.file.write_all(&[0; 3][..fill])
+    }
+
+    fn folder(&mut self, name: &str) -> io::Result<()> {
+        self.entry(name, 0o40_755, &[])
+    }
+
+    fn link(&mut self, name: &str, to: &str) -> io::Result<()> {
+        self.entry(name, 0o120_777, to.as_bytes())
+    }
+
+    /// Adds what is at `path` below `root`.
+    fn tree(&mut self, root: &Path, path: &Path) -> io::Result<()> {
+        let file = root.join(path);
+        let kind = match fs::symlink_metadata(&file) {
+            Ok(kind) => kind,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let name = path.display().to_string();
+        if kind.is_symlink() {
+            return self.link(&name, &fs::read_link(&file)?.display().to_string());
+        }
+        if !kind.is_dir() {
+            return self.entry(&name, 0o100_000 | kind.permissions().mode() & 0o777, &fs::read(&file)?);
+        }
+        self.folder(&name)?;
+        let mut inside = fs::read_dir(&file)?.collect::<io::Result<Vec<_>>>()?;
+        inside.sort_by_key(|entry| entry.file_name());
+        for entry in inside {
+            if !LEFT_OUT.iter().any(|left_out| entry.file_name() == *left_out) {
+                self.tree(root, &path.join(entry.file_name()))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,39 @@
+//! Ferrovia and Linux on one link: a Linux guest with Soft-RoCE talks to an image of ours.
+//!
+//! `cargo test --test interop` runs these tests; plain `cargo test` does not, as they download
+//! Debian packages (once). To add one: boot both sides, and run the guest's commands with
+//! [`linux::Linux::run`].
+
+extern crate ferrovia_qemu as qemu;
+
+mod image;
+mod linux;
+mod ours;
+
+use std::time::Duration;
+
+use linux::Linux;
+use ours::{Ours, link};
+
+const MTU: u32 = 1500;
+/// The addresses of Linux; ours are 10.0.0.1 and fd00::1.
+const LINUX: [&str; 2] = ["10.0.0.2/24", "fd00::2/64"];
+
+#[test]
+fn linux_pings_our_port_over_ipv4_and_ipv6_and_a_successor_does_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ours = Ours::start(folder.path(), &["rping-server"]);
+    ours.wait_for("ready: ");
+    for guest in 1..=2 {
+        let mut linux = Linux::boot(&link(folder.path()), &LINUX, MTU);
+        for command in ["ping -c 3 -w 30 10.0.0.1", "ping -6 -c 3 -w 30 fd00::1"] {
+            let said = linux.succeed(command, Duration::from_secs(40));
+            assert!(said.contains("3 packets received"), "{said}");
+        }
+        ours.wait_for_count("link_peers", guest);
+        ours.wait_for_count("port_echoes", 6 * guest);
+        drop(linux);
+        // The port goes down with its peer, and up with the next.
+        ours.wait_for_count("link_downed", guest);
+    }
+}

@@ -1,0 +1,89 @@
+//! Our side: the launcher with an image whose NIC is on the link.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long the image may take to be built, and to boot.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// A running launcher; dropping it ends it.
+pub struct Ours {
+    launcher: Child,
+    lines: Receiver<String>,
+    counters: PathBuf,
+}
+
+impl Ours {
+    /// Starts the launcher with these arguments and a NIC on the socket `folder/link`, with the
+    /// addresses 10.0.0.1/24 and fd00::1/64.
+    pub fn start(folder: &Path, arguments: &[&str]) -> Ours {
+        let program = std::env::current_exe().expect("this program");
+        let programs = program.parent().and_then(Path::parent).expect("target/PROFILE/deps");
+        let counters = folder.join("counters.json");
+        let mut command = Command::new(programs.join("ferrovia"));
+        command.args(arguments).args(["--ip", "10.0.0.1/24", "--ip", "fd00::1/64"]);
+        command.arg("--link").arg(format!("stream:{}", link(folder).display()));
+        command.arg("--counters").arg(&counters);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut launcher = command.spawn().expect("start the launcher");
+        let output = BufReader::new(launcher.stdout.take().expect("its output"));
+        let (send, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ours { launcher, lines, counters }
+    }
+
+    /// Waits for a line that begins with `start`.
+    #[track_caller]
+    pub fn wait_for(&self, start: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        let mut seen = Vec::new();
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.starts_with(start) => return line,
+                Ok(line) => seen.push(line),
+                Err(RecvTimeoutError::Timeout) => panic!("no line {start:?}, but {seen:#?}"),
+                Err(RecvTimeoutError::Disconnected) => panic!("the launcher has ended: {seen:#?}"),
+            }
+        }
+    }
+
+    /// Waits until the counter of this name, which the launcher writes once a second, is `count` or
+    /// more.
+    #[track_caller]
+    pub fn wait_for_count(&self, name: &str, count: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.counter(name) < Some(count) {
+            assert!(Instant::now() < deadline, "{name} is {:?}, not {count}", self.counter(name));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn counter(&self, name: &str) -> Option<u64> {
+        let text = std::fs::read(&self.counters).ok()?;
+        serde_json::from_slice::<Value>(&text).ok()?.get(0)?.get(name)?.as_u64()
+    }
+}
+
+/// The socket of the link in a folder.
+pub fn link(folder: &Path) -> PathBuf {
+    folder.join("link")
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        // Both fail only if it has ended; its QEMU ends with it.
+        let _ = self.launcher.kill();
+        let _ = self.launcher.wait();
+    }
+}

@@ -1,0 +1,100 @@
+//! Two machines: files go from one to the other, and either of them dies in the middle.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal};
+use sha2::{Digest, Sha256};
+
+fn pair(words: &[&str]) -> Child {
+    let program = std::env::current_exe().expect("this program");
+    let program = program.parent().and_then(Path::parent).expect("target/PROFILE/deps").join("ferrovia");
+    Command::new(program)
+        .arg("pair")
+        .args(words)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start the launcher")
+}
+
+/// All that is left to read, in lines.
+fn rest(of: impl Read) -> Vec<String> {
+    BufReader::new(of).lines().map(|line| line.expect("text")).collect()
+}
+
+#[test]
+fn files_of_any_size_arrive_in_each_way() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for bytes in [0, 1, (3 << 20) + 77] {
+        let path = dir.path().join("file");
+        let contents: Vec<u8> = (0..bytes).map(|n: u32| (n.wrapping_mul(n) >> 7) as u8).collect();
+        std::fs::write(&path, &contents).expect("write");
+        let output = pair(&["transfer", path.to_str().expect("a plain path")]).wait_with_output();
+        let output = output.expect("its output");
+        let said = String::from_utf8(output.stdout).expect("text");
+        let complaints = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{bytes}: {}: {said}{complaints}", output.status);
+        let digest: String = Sha256::digest(&contents).iter().map(|byte| format!("{byte:02x}")).collect();
+        let lines: Vec<&str> = said.lines().filter(|line| line.starts_with("B: transfer ")).collect();
+        assert_eq!(lines.len(), 4, "{said}");
+        for (way, line) in ["send", "write", "read", "direct"].iter().zip(lines) {
+            assert!(line.starts_with(&format!("B: transfer {way}: {bytes} bytes in ")), "{line}");
+            assert!(line.ends_with(&format!(" sha256 {digest}")), "{line}");
+        }
+        for machine in ["A: connected to 10.0.0.2", "B: connected to 10.0.0.1"] {
+            assert!(said.lines().any(|line| line == machine), "{said}");
+        }
+    }
+}
+
+/// The QEMU of the machine with this role.
+fn qemu(launcher: &Child, role: &str) -> Pid {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").expect("list /proc") {
+        let process: PathBuf = entry.expect("list /proc").path();
+        let number = process.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
+        // A process may end while it is looked at.
+        let read = |file: &str| std::fs::read_to_string(process.join(file)).unwrap_or_default();
+        let parent = format!("PPid:\t{}\n", launcher.id());
+        if let Some(number) = number
+            && read("status").contains(&parent)
+            && read("cmdline").contains(&format!("role={role} "))
+        {
+            found.push(Pid::from_raw(number).expect("an id"));
+        }
+    }
+    assert_eq!(found.len(), 1, "one QEMU has this role");
+    found[0]
+}
+
+#[test]
+fn the_machine_that_is_left_reports_the_broken_connection() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("file");
+    // Far more than can be moved until the machine is killed.
+    File::create(&path).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
+    for (role, victim, survivor) in [("server", "B", "A"), ("client", "A", "B")] {
+        let mut launcher = pair(&["transfer", path.to_str().expect("a plain path")]);
+        let mut stdout = BufReader::new(launcher.stdout.take().expect("piped"));
+        let stderr = launcher.stderr.take().expect("piped");
+        let connected = format!("{survivor}: connected to");
+        let mut line = String::new();
+        while !line.starts_with(&connected) {
+            line.clear();
+            assert_ne!(stdout.read_line(&mut line).expect("text"), 0, "it ended early");
+        }
+        rustix::process::kill_process(qemu(&launcher, role), Signal::KILL).expect("it runs");
+        let (said, complaints) = (rest(stdout), rest(stderr));
+        let status = launcher.wait().expect("its status");
+        assert_eq!(status.code(), Some(1), "{said:#?} {complaints:#?}");
+        let broke = |line: &String| {
+            line.starts_with(&format!("{survivor}: error: ")) && line.contains("the connection broke")
+        };
+        assert!(said.iter().any(broke), "{victim} was killed: {said:#?} {complaints:#?}");
+        let last = format!("ferrovia: machine {victim}: QEMU ended early (signal 9): it gave no reason");
+        assert_eq!(complaints.last(), Some(&last), "{complaints:#?}");
+    }
+}

@@ -1,0 +1,113 @@
+//! The command line.
+
+use platform::planted::Bug;
+
+use crate::breaking;
+
+/// What `--help` prints.
+pub(crate) const HELP: &str = "\
+Runs mixed streams over every operation in the simulation, and checks them against a model.
+
+    cargo run -p sim --release -- [OPTION…]
+
+    --seeds N      runs N seeds (1)
+    --from S       the first of them (0)
+    --trace        tells the story of each seed, with virtual time
+    --break NAME   plants a bug, and runs seeds (up to 1000) until one finds it
+    --break list   lists the bugs
+    --help         prints this
+
+The status is 1 if a seed fails, or if no seed finds the planted bug. A seed means the same as long
+as the sources and the profile are the same.
+";
+
+/// What to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Run(Options),
+    List,
+    Help,
+}
+
+/// Which seeds to run, and how.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) seeds: u64,
+    pub(crate) from: u64,
+    pub(crate) trace: bool,
+    pub(crate) planted: Option<Bug>,
+}
+
+impl Options {
+    /// Reads the arguments.
+    pub(crate) fn read(arguments: impl Iterator<Item = String>) -> Result<Asked, String> {
+        let (mut seeds, mut from, mut trace, mut planted) = (None, 0, false, None);
+        let mut arguments = arguments;
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--seeds" => seeds = Some(number("--seeds", arguments.next())?),
+                "--from" => from = number("--from", arguments.next())?,
+                "--trace" => trace = true,
+                "--break" => {
+                    let name = arguments.next().ok_or("--break needs the name of a bug, or list")?;
+                    if name == "list" {
+                        return Ok(Asked::List);
+                    }
+                    let bug = breaking::find(&name);
+                    planted = Some(bug.ok_or_else(|| format!("there is no bug {name:?}; --break list"))?);
+                }
+                "--help" | "-h" => return Ok(Asked::Help),
+                other => return Err(format!("there is no option {other:?}; --help lists the options")),
+            }
+        }
+        let usual = if planted.is_some() { 1000 } else { 1 };
+        Ok(Asked::Run(Options { seeds: seeds.unwrap_or(usual), from, trace, planted }))
+    }
+}
+
+fn number(option: &str, value: Option<String>) -> Result<u64, String> {
+    let value = value.ok_or_else(|| format!("{option} needs a number"))?;
+    value.parse().map_err(|_| format!("{option} needs a number, not {value:?}"))
+}
+
+/// The command that runs a seed again and tells its story.
+pub(crate) fn replay(seed: u64, planted: Option<Bug>) -> String {
+    // With debug assertions, threads are preempted at locks as well.
+    let profile = if cfg!(debug_assertions) { "" } else { " --release" };
+    let planted = planted.map_or(String::new(), |bug| format!(" --break {} --seeds 1", bug.name()));
+    format!("cargo run -p sim{profile} -- --from {seed} --trace{planted}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Asked, String> {
+        Options::read(line.split_whitespace().map(String::from))
+    }
+
+    #[test]
+    fn options_are_read() {
+        let all = Options { seeds: 10, from: 7, trace: true, planted: None };
+        assert_eq!(read("--seeds 10 --from 7 --trace"), Ok(Asked::Run(all)));
+        let usual = Options { seeds: 1, from: 0, trace: false, planted: None };
+        assert_eq!(read(""), Ok(Asked::Run(usual)));
+        let broken = Options { seeds: 1000, from: 0, trace: false, planted: Some(Bug::StaleKey) };
+        assert_eq!(read("--break stale-key"), Ok(Asked::Run(broken)));
+        assert_eq!(read("--from 3 --help"), Ok(Asked::Help));
+        assert_eq!(read("--break list"), Ok(Asked::List));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (line, words) in [
+            ("--seeds", "--seeds needs a number"),
+            ("--from x", "--from needs a number, not \"x\""),
+            ("--break", "--break needs the name of a bug"),
+            ("--break it", "there is no bug \"it\""),
+            ("--quick", "there is no option \"--quick\""),
+        ] {
+            assert!(read(line).is_err_and(|why| why.contains(words)), "{line}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Each planted bug is found by one of the first thousand seeds.
+
+use std::process::Command;
+
+use platform::planted::Bug;
+
+fn sim(arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_sim")).args(arguments).output().expect("the program runs");
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), said)
+}
+
+#[test]
+fn a_seed_finds_each_planted_bug() {
+    assert!(Bug::ALL.len() >= 12);
+    for bug in Bug::ALL {
+        let (found, said) = sim(&["--break", bug.name()]);
+        assert!(found, "{}:\n{said}", bug.name());
+        print!("{said}");
+    }
+}
+
+#[test]
+fn the_bugs_are_listed() {
+    let (fine, said) = sim(&["--break", "list"]);
+    assert!(fine);
+    for bug in Bug::ALL {
+        assert!(said.contains(bug.name()) && said.contains(bug.about()), "{said}");
+    }
+}

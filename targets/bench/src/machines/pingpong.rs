@@ -1,0 +1,120 @@
+//! Messages of 64 bytes back and forth; half of a round trip. By polling, the baseline is a word
+//! that the device answers; by interrupt, it is a kick that the device answers with an MSI-X
+//! interrupt.
+
+use common::Failure;
+use kernel::clock;
+
+use super::Role;
+use super::link::{Link, Wait};
+use crate::samples::{Samples, Summary, report};
+
+const ROUNDS: usize = 3_000;
+/// The value that ends a phase.
+const END: u64 = u64::MAX;
+
+/// How a message travels and is waited for.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// By RDMA Write; the target looks at its memory.
+    Write,
+    /// By RDMA Write, and a Send of no bytes that wakes the target.
+    WriteAndSend,
+    /// By Send.
+    Send(Wait),
+}
+
+const KINDS: [(&str, Kind); 4] = [
+    ("64-byte RDMA Write, polled", Kind::Write),
+    ("64-byte Send, polled", Kind::Send(Wait::Polling)),
+    ("64-byte RDMA Write and empty Send, blocking", Kind::WriteAndSend),
+    ("64-byte Send, blocking", Kind::Send(Wait::Blocking)),
+];
+
+impl Kind {
+    fn send(self, link: &Link, value: u64) -> Result<(), Failure> {
+        match self {
+            Kind::Write => link.write_small(value),
+            Kind::WriteAndSend => {
+                link.write_small(value)?;
+                link.send_empty()
+            }
+            Kind::Send(_) => link.send_small(value),
+        }
+    }
+
+    /// Waits for a message after the one whose value was `last`; returns its value.
+    fn receive(self, link: &Link, last: u64) -> Result<u64, Failure> {
+        match self {
+            Kind::Write => loop {
+                let value = link.arrived()?;
+                if value != last {
+                    return Ok(value);
+                }
+                core::hint::spin_loop();
+            },
+            Kind::WriteAndSend => link.received(Wait::Blocking)?,
+            Kind::Send(wait) => link.received(wait)?,
+        }
+        link.arrived()
+    }
+
+    /// Reaps what [`Kind::send`] has posted, which is done since the peer has answered.
+    fn reap(self, link: &Link) -> Result<(), Failure> {
+        if let Kind::WriteAndSend = self {
+            link.done(Wait::Polling)?;
+        }
+        link.done(Wait::Polling)
+    }
+}
+
+/// Measures and prints; returns the figure of a blocking Send.
+pub fn measure(link: &Link, word: Summary, interrupt: Summary) -> Result<Summary, Failure> {
+    let mut figure = word;
+    for (name, kind) in KINDS {
+        link.barrier(Role::Client)?;
+        // The last word of the barrier's message.
+        let mut last = 0;
+        let mut round = |value: u64| {
+            let begin = clock::tsc();
+            kind.send(link, value)?;
+            let answer = kind.receive(link, last)?;
+            let ticks = clock::tsc() - begin;
+            kind.reap(link)?;
+            last = answer;
+            match answer == value {
+                true => Ok(ticks / 2),
+                false => Err(Failure::new("an answer to another message")),
+            }
+        };
+        let mut value = 0;
+        let samples = Samples::take(ROUNDS, || {
+            value += 1;
+            round(value)
+        })?;
+        round(END)?;
+        figure = samples.summary();
+        let baseline = match kind {
+            Kind::Write | Kind::Send(Wait::Polling) => word,
+            Kind::WriteAndSend | Kind::Send(Wait::Blocking) => interrupt,
+        };
+        report(&alloc::format!("two machines: {name}, half round trip"), figure, Some(baseline));
+    }
+    link.barrier(Role::Client)?;
+    Ok(figure)
+}
+
+/// Answers each message with its value.
+pub fn answer(link: &Link) -> Result<(), Failure> {
+    for (_, kind) in KINDS {
+        link.barrier(Role::Server)?;
+        // The last word of the barrier's message.
+        let mut last = 0;
+        while last != END {
+            last = kind.receive(link, last)?;
+            kind.send(link, last)?;
+            kind.reap(link)?;
+        }
+    }
+    link.barrier(Role::Server)
+}

@@ -1,0 +1,16 @@
+//! cmatose: `cargo run -- cmatose server`, `cargo run -- cmatose client ADDRESS`. The crate `apps`
+//! has the protocol and the options.
+#![no_std]
+#![no_main]
+
+use apps::cmatose;
+use kernel::{Boot, println};
+
+kernel::entry!(main);
+
+fn main(boot: Boot) -> i32 {
+    let words = kernel::args().raw();
+    apps::run(boot.platform, boot.privileged, boot.nics, words, cmatose::either, &mut |line| {
+        println!("{line}")
+    })
+}

@@ -1,0 +1,72 @@
+//! The conformance suite over a wire: two NICs whose ports are joined by a link in memory, without
+//! a short cut, so that all that goes from one to the other goes in packets.
+//!
+//! `cargo test -p ferrovia-conformance --test wire -- lmr link` runs the tests whose names contain
+//! one of the words. With an impairment in the environment, such as
+//! `FERROVIA_IMPAIR=loss=1%,dup=1%,reorder=1%,corrupt=1%,seed=7`, the link treats frames so.
+
+extern crate ferrovia_conformance as conformance;
+
+mod runner;
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use conformance::fixture::Usage;
+use conformance::{Setup, Test};
+use host::Machine;
+use links::{Impaired, Impairment, Link, pair};
+use nic_model::Wire;
+use nic_model::port::Config;
+use runner::{HEAP, Place};
+
+/// The link's MTU: the path MTU is then 1024.
+const MTU: u32 = 1500;
+
+fn main() -> ExitCode {
+    let impairment = match std::env::var("FERROVIA_IMPAIR").ok().map(|text| text.parse()).transpose() {
+        Ok(impairment) => impairment.unwrap_or_default(),
+        Err(error) => {
+            eprintln!("FERROVIA_IMPAIR: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let run = Arc::new(move |test: &Test| on_a_new_machine(test, impairment));
+    let place = Place { name: "2 NICs, a wire".into(), run };
+    runner::run_all("wire", std::env::args().skip(1), &[place])
+}
+
+fn on_a_new_machine(test: &Test, impairment: Impairment) -> Result<(), String> {
+    let (a, b) = pair();
+    let (a, b): (Box<dyn Link + Send>, Box<dyn Link + Send>) = match impairment == Impairment::default() {
+        true => (Box::new(a), Box::new(b)),
+        // One end impairs both directions.
+        false => (Box::new(Impaired::new(a, impairment)), Box::new(b)),
+    };
+    let wires = [a, b].into_iter().zip(1..).map(|(end, n)| {
+        let address = format!("10.0.0.{n}/24").parse().map_err(|_| "an address")?;
+        let config = Config::new(0x0266_65ff_fe72_0000 + n, MTU, &[address]);
+        Ok((Box::new(end) as Box<dyn Wire + Send>, config))
+    });
+    let machine = Machine::with_wires(wires.collect::<Result<_, &str>>()?);
+    let (platform, privileged, devices) = (machine.platform(), machine.privileged(), machine.transports());
+    let arena = machine.arena().clone();
+    let machine = Arc::new(Mutex::new(machine));
+    let kill = {
+        let machine = machine.clone();
+        Box::new(move || machine.lock().unwrap_or_else(PoisonError::into_inner).kill())
+    };
+    // The heap is not counted here: the runner checks it after the machine is dropped.
+    let usage = Box::new(move || Usage {
+        heap: 0,
+        dma: arena.lent(),
+        // The link allocates for each frame, as the peer's NIC would.
+        requests: HEAP.requests_by_driver(),
+        waits: host::waits_of_this_thread(),
+    });
+    let setup = Setup::new(platform, privileged, devices, kill, usage).map_err(|e| e.to_string())?;
+    let setup = Arc::new(setup);
+    let outcome = conformance::run(test, &setup).map_err(|failure| failure.to_string());
+    setup.close();
+    outcome
+}
