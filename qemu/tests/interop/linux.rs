@@ -14,6 +14,8 @@ use crate::image::image;
 const BOOT: Duration = Duration::from_secs(120);
 /// How much longer than its own limit a command may take on a machine that has other things to do.
 const SLACK: Duration = Duration::from_secs(60);
+/// How long the steps around a command may take.
+const STEP: Duration = Duration::from_secs(60);
 
 /// A running Linux guest; dropping it ends it.
 pub struct Linux {
@@ -31,9 +33,19 @@ pub struct Outcome {
 }
 
 impl Linux {
-    /// Boots a guest with these addresses on the stream socket at `link`, and waits until it takes
-    /// commands.
+    /// Boots a guest with these addresses on the stream socket at `link`, where ours listens, and
+    /// waits until it takes commands.
     pub fn boot(link: &Path, addresses: &[&str], mtu: u32) -> Linux {
+        Linux::boot_with("server=off", link, addresses, mtu)
+    }
+
+    /// The same, but the guest's QEMU listens at `link`, so one image of ours after the other can
+    /// connect to it.
+    pub fn listen(link: &Path, addresses: &[&str], mtu: u32) -> Linux {
+        Linux::boot_with("server=on", link, addresses, mtu)
+    }
+
+    fn boot_with(side: &str, link: &Path, addresses: &[&str], mtu: u32) -> Linux {
         let image = image();
         let qemu = qemu::setup::find_qemu(None, None).expect("QEMU");
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");
@@ -44,7 +56,7 @@ impl Linux {
         command.args(options.split_whitespace());
         command.args(["-chardev".into(), format!("socket,id=agent,fd={agent}")]);
         command.arg("-netdev").arg(format!(
-            "stream,id=link,server=off,addr.type=unix,addr.path={}",
+            "stream,id=link,{side},addr.type=unix,addr.path={}",
             link.to_str().expect("a plain path")
         ));
         command.args(["-device", "virtio-net-pci,netdev=link,mac=52:54:00:12:34:02,romfile="]);
@@ -77,7 +89,38 @@ impl Linux {
     #[track_caller]
     pub fn succeed(&mut self, line: &str, limit: Duration) -> String {
         let Outcome { status, text } = self.run(line, limit);
-        assert_eq!(status, 0, "{line}\n{text}");
+        self.check(status, line, text)
+    }
+
+    /// Starts a server in the background, for `limit` at most, and waits until it listens.
+    #[track_caller]
+    pub fn serve(&mut self, line: &str, limit: Duration) {
+        let limit = limit.as_secs();
+        let start = format!(
+            "rm -f /tmp/status; (timeout {limit} {line} >/tmp/said 2>&1; echo $? >/tmp/status) & \
+             until rdma resource show cm_id | grep LISTEN; do [ -e /tmp/status ] && exit 1; sleep 0.1; done"
+        );
+        let Outcome { status, .. } = self.run(&start, STEP);
+        if status != 0 {
+            self.served(line);
+            panic!("{line} does not listen");
+        }
+    }
+
+    /// Waits until the server `line` has ended, which has to succeed; returns what it wrote.
+    #[track_caller]
+    pub fn served(&mut self, line: &str) -> String {
+        let end = "until [ -e /tmp/status ]; do sleep 0.1; done; cat /tmp/said; exit $(cat /tmp/status)";
+        let Outcome { status, text } = self.run(end, STEP);
+        self.check(status, line, text)
+    }
+
+    #[track_caller]
+    fn check(&mut self, status: i32, line: &str, text: String) -> String {
+        if status != 0 {
+            let Outcome { text: kernel, .. } = self.run("dmesg | tail -n 20", STEP);
+            panic!("Linux: {line}: status {status}\n{text}\nThe kernel's last messages:\n{kernel}");
+        }
         text
     }
 

@@ -2,13 +2,16 @@
 //!
 //! `cargo test --test interop` runs these tests; plain `cargo test` does not, as they download
 //! Debian packages (once). To add one: boot both sides, and run the guest's commands with
-//! [`linux::Linux::run`].
+//! [`linux::Linux::succeed`]. A test that fails shows what both sides wrote, the last messages of
+//! Linux's kernel, and our NIC's counters.
 
 extern crate ferrovia_qemu as qemu;
 
+mod clients;
 mod image;
 mod linux;
 mod ours;
+mod servers;
 
 use std::time::Duration;
 
@@ -18,11 +21,13 @@ use ours::{Ours, link};
 const MTU: u32 = 1500;
 /// The addresses of Linux; ours are 10.0.0.1 and fd00::1.
 const LINUX: [&str; 2] = ["10.0.0.2/24", "fd00::2/64"];
+/// How long a command of Linux may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
 
 #[test]
 fn linux_pings_our_port_over_ipv4_and_ipv6_and_a_successor_does_too() {
     let folder = tempfile::tempdir().expect("a folder");
-    let ours = Ours::start(folder.path(), &["rping-server"]);
+    let mut ours = Ours::start(folder.path(), &["rping-server"]);
     ours.wait_for("ready: ");
     for guest in 1..=2 {
         let mut linux = Linux::boot(&link(folder.path()), &LINUX, MTU);

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -15,19 +15,30 @@ const PATIENCE: Duration = Duration::from_secs(900);
 pub struct Ours {
     launcher: Child,
     lines: Receiver<String>,
+    /// The lines that were read.
+    seen: Vec<String>,
     counters: PathBuf,
 }
 
 impl Ours {
-    /// Starts the launcher with these arguments and a NIC on the socket `folder/link`, with the
-    /// addresses 10.0.0.1/24 and fd00::1/64.
+    /// Starts the launcher with these arguments and a NIC that listens on the socket `folder/link`,
+    /// with the addresses 10.0.0.1/24 and fd00::1/64.
     pub fn start(folder: &Path, arguments: &[&str]) -> Ours {
+        Ours::start_with("stream", folder, arguments)
+    }
+
+    /// The same, but the NIC connects to `folder/link`, where Linux listens.
+    pub fn connect(folder: &Path, arguments: &[&str]) -> Ours {
+        Ours::start_with("stream-connect", folder, arguments)
+    }
+
+    fn start_with(kind: &str, folder: &Path, arguments: &[&str]) -> Ours {
         let program = std::env::current_exe().expect("this program");
         let programs = program.parent().and_then(Path::parent).expect("target/PROFILE/deps");
         let counters = folder.join("counters.json");
         let mut command = Command::new(programs.join("ferrovia"));
         command.args(arguments).args(["--ip", "10.0.0.1/24", "--ip", "fd00::1/64"]);
-        command.arg("--link").arg(format!("stream:{}", link(folder).display()));
+        command.arg("--link").arg(format!("{kind}:{}", link(folder).display()));
         command.arg("--counters").arg(&counters);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut launcher = command.spawn().expect("start the launcher");
@@ -40,22 +51,39 @@ impl Ours {
                 }
             }
         });
-        Ours { launcher, lines, counters }
+        Ours { launcher, lines, seen: Vec::new(), counters }
     }
 
-    /// Waits for a line that begins with `start`.
+    /// Waits for a line that begins with `start`, after those that were waited for before.
     #[track_caller]
-    pub fn wait_for(&self, start: &str) -> String {
+    pub fn wait_for(&mut self, start: &str) {
         let deadline = Instant::now() + PATIENCE;
-        let mut seen = Vec::new();
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(line) if line.starts_with(start) => return line,
-                Ok(line) => seen.push(line),
-                Err(RecvTimeoutError::Timeout) => panic!("no line {start:?}, but {seen:#?}"),
-                Err(RecvTimeoutError::Disconnected) => panic!("the launcher has ended: {seen:#?}"),
+                Ok(line) => self.seen.push(line),
+                Err(RecvTimeoutError::Timeout) => panic!("our side wrote no line {start:?}"),
+                Err(RecvTimeoutError::Disconnected) => panic!("our side ended without a line {start:?}"),
+            }
+            if self.seen.last().is_some_and(|line| line.starts_with(start)) {
+                return;
             }
         }
+    }
+
+    /// Waits until the image has ended, which has to succeed.
+    #[track_caller]
+    pub fn succeed(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        // Its output ends with it.
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => self.seen.push(line),
+                Err(RecvTimeoutError::Timeout) => panic!("our side does not end"),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let status = self.launcher.wait().expect("its status");
+        assert!(ExitStatus::success(&status), "our side: {status}");
     }
 
     /// Waits until the counter of this name, which the launcher writes once a second, is `count` or
@@ -70,8 +98,27 @@ impl Ours {
     }
 
     fn counter(&self, name: &str) -> Option<u64> {
+        self.counters()?.get(name)?.as_u64()
+    }
+
+    fn counters(&self) -> Option<Value> {
         let text = std::fs::read(&self.counters).ok()?;
-        serde_json::from_slice::<Value>(&text).ok()?.get(0)?.get(name)?.as_u64()
+        serde_json::from_slice::<Value>(&text).ok()?.get(0).cloned()
+    }
+
+    /// What our side wrote, and its counters that are not 0: for a test that has failed.
+    fn explain(&mut self) {
+        self.seen.extend(self.lines.try_iter());
+        eprintln!("our side wrote:");
+        for line in &self.seen {
+            eprintln!("  {line}");
+        }
+        let counters = self.counters();
+        for (name, count) in counters.iter().filter_map(Value::as_object).flatten() {
+            if count.as_u64() != Some(0) {
+                eprintln!("  {name} {count}");
+            }
+        }
     }
 }
 
@@ -82,6 +129,9 @@ pub fn link(folder: &Path) -> PathBuf {
 
 impl Drop for Ours {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.explain();
+        }
         // Both fail only if it has ended; its QEMU ends with it.
         let _ = self.launcher.kill();
         let _ = self.launcher.wait();
