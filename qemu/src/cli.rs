@@ -28,17 +28,27 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Boot, print the IA's capabilities, and move 16 MiB in each way (the default)
-    Tour,
+    Tour {
+        /// role=client and peer=ADDRESS: move the bytes to the machine that another launcher gave
+        /// role=server
+        #[arg(value_name = "WORD", value_parser = key_value)]
+        words: Vec<String>,
+    },
     /// Move FILE, of any size, in each way (send, write, read, direct) between two endpoints'
     /// memory
     Transfer {
         /// The file to move
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// role=client and peer=ADDRESS: move it to the machine that another launcher gave
+        /// role=server (`tour role=server peer=ADDRESS`)
+        #[arg(value_name = "WORD", value_parser = key_value)]
+        words: Vec<String>,
     },
     /// Boot two machines whose NICs are joined, A (client) and B (server), and run APP on both
     Pair {
-        /// An image of targets; or `transfer` and a FILE, which goes from A to B [default: tour]
+        /// An image of targets; rping, cmatose or udaddy; or `transfer` and a FILE, which goes from
+        /// A to B [default: tour]
         #[arg(value_name = "APP")]
         app: Option<String>,
         /// The FILE, or words for the kernels' command lines
@@ -98,10 +108,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
         Err(error) => return Err(Error::Usage(one_line(&error.to_string()))),
     };
     let options = &cli.options;
-    options.network.check()?;
-    match cli.command.unwrap_or(Command::Tour) {
-        Command::Tour => tour::tour(options),
-        Command::Transfer { file } => tour::transfer(options, &file),
+    let command = cli.command.unwrap_or(Command::Tour { words: Vec::new() });
+    options.network.check(matches!(command, Command::Pair { .. }))?;
+    match command {
+        Command::Tour { words } => tour::tour(options, words),
+        Command::Transfer { file, words } => tour::transfer(options, &file, words),
         Command::Pair { app, words } => pair::pair(options, app.as_deref(), &words),
         Command::Test { filters, show_output } => runner::run_and_print(options, &filters, show_output),
         Command::Bench { json } => bench::bench(options, json.as_deref()),
@@ -109,6 +120,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
         Command::Boot { image, words } => tour::boot(options, &image, &words),
         Command::Conformance { missing } => conformance::conformance(options, missing),
     }
+}
+
+/// A word for the kernel's command line that a program takes for an option.
+fn key_value(word: &str) -> std::result::Result<String, String> {
+    if word.contains('=') { Ok(word.to_owned()) } else { Err("not a word like role=client".into()) }
 }
 
 /// Where the name of an image is, if `error` is that it stands in the place of a command.
@@ -172,7 +188,7 @@ mod tests {
             (&["--bogus"][..], "--bogus"),
             (&["frobnicate"], "frobnicate"),
             (&["transfer"], "<FILE>"),
-            (&["transfer", "a", "b"], "b"),
+            (&["transfer", "a", "b"], "'b' for '[WORD]...': not a word like role=client"),
             (&["--cpus", "0"], "--cpus"),
             (&["--cpus", "x"], "--cpus"),
             (&["--nics", "9"], "--nics"),
@@ -191,6 +207,10 @@ mod tests {
             (&["boot", "nonexistent"], "the images are apps-self, bench,"),
             (&["pair", "nonexistent"], "the images are apps-self, bench,"),
             (&["pair", "transfer"], "pair transfer takes one FILE"),
+            (&["pair", "--link", "stream:x"], "--link stream:x: pair joins its machines by"),
+            (&["pair", "--link", "stream", "--ip", "10.0.0.1/24"], "leave out --ip"),
+            (&["nic", "--link", "stream"], "--link stream joins the machines of `pair`"),
+            (&["bench", "--link", "pair"], "bench has links of its own"),
             (&["pair", "transfer", "a", "b"], "pair transfer takes one FILE"),
         ] {
             let error = usage_error(arguments);

@@ -79,6 +79,14 @@ impl Guests {
         (0..).zip(&self.members).filter(|(_, member)| !member.vm.has_ended()).map(|(number, _)| number)
     }
 
+    /// Lets a guest run whose CPUs stood still from its start on ([`Config::held`]).
+    pub fn release(&mut self, guest: usize) {
+        let vm = &mut self.members[guest].vm;
+        // If QEMU does not obey, the guest is found to be silent.
+        vm.resume();
+        vm.was_continued();
+    }
+
     /// Ends a guest.
     pub fn end(&mut self, guest: usize) {
         let Member { vm, nics } = &mut self.members[guest];

@@ -22,6 +22,16 @@ pub struct Launcher {
     options: Options,
 }
 
+/// How one of several guests starts.
+pub(crate) struct Start<'a> {
+    /// Its image and its machine.
+    pub launcher: &'a Launcher,
+    /// The words on its command line.
+    pub words: &'a [String],
+    /// Whether its CPUs stand still until it is released.
+    pub held: bool,
+}
+
 impl Launcher {
     /// Finds or installs QEMU, and builds the image `name`.
     pub fn prepare(options: &Options, name: &str) -> Result<Launcher> {
@@ -37,10 +47,11 @@ impl Launcher {
         Guest::start(self.config(words), &Ivshmem, &self.options.network)
     }
 
-    /// Starts guests on one device, each with these words on its command line.
-    pub fn start_all(&self, words: &[Vec<String>]) -> Result<Guests> {
-        let configs = words.iter().map(|words| self.config(words));
-        Guests::start(configs, &Ivshmem, &self.options.network)
+    /// Starts guests on one device. The guests' options are those of their launchers, and the
+    /// device's those of the first one.
+    pub(crate) fn start_all<'a>(&self, guests: impl IntoIterator<Item = Start<'a>>) -> Result<Guests> {
+        let config = |start: Start<'_>| Config { held: start.held, ..start.launcher.config(start.words) };
+        Guests::start(guests.into_iter().map(config), &Ivshmem, &self.options.network)
     }
 
     fn config(&self, words: &[String]) -> Config {
@@ -58,6 +69,7 @@ impl Launcher {
             nics: usize::try_from(options.nics()).unwrap_or(usize::MAX),
             command_line,
             patience: Patience::default(),
+            held: false,
         }
     }
 

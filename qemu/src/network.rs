@@ -1,8 +1,9 @@
 //! What the ports of NICs are plugged into: the options, and what they make.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
@@ -22,8 +23,8 @@ const DEFAULT_MTU: u32 = 1500;
 pub struct Network {
     /// Plug the NIC into LINK: stream:PATH (listen at a UNIX socket, in the framing of QEMU's
     /// netdev stream), stream-connect:PATH, udp:ADDRESS (RoCEv2 in the host's UDP port 4791), none
-    /// (no cable), or pair (two NICs, joined by packets) [default: short-cut, NICs without
-    /// packets]
+    /// (no cable), pair (two NICs, joined by packets), or, for the machines of `pair`, stream (each
+    /// on a device process of its own) [default: short-cut, NICs without packets]
     #[arg(long, global = true, value_name = "LINK", help_heading = "Network")]
     pub link: Option<Plug>,
 
@@ -59,6 +60,8 @@ pub enum Plug {
     ShortCut,
     /// Two NICs of one device, joined by packets.
     Pair,
+    /// A stream socket between two machines that a launcher starts, each on a device of its own.
+    Stream,
     /// A link to the world.
     Link(LinkSpec),
 }
@@ -70,6 +73,7 @@ impl FromStr for Plug {
         match text {
             "short-cut" => Ok(Plug::ShortCut),
             "pair" => Ok(Plug::Pair),
+            "stream" => Ok(Plug::Stream),
             _ => text.parse().map(Plug::Link),
         }
     }
@@ -80,6 +84,7 @@ impl fmt::Display for Plug {
         match self {
             Plug::ShortCut => f.write_str("short-cut"),
             Plug::Pair => f.write_str("pair"),
+            Plug::Stream => f.write_str("stream"),
             Plug::Link(spec) => spec.fmt(f),
         }
     }
@@ -100,7 +105,7 @@ pub(crate) struct Plan {
 }
 
 impl Network {
-    fn plug(&self) -> Plug {
+    pub(crate) fn plug(&self) -> Plug {
         self.link.clone().unwrap_or_default()
     }
 
@@ -109,7 +114,7 @@ impl Network {
         match self.plug() {
             Plug::ShortCut => None,
             Plug::Pair => Some(2),
-            Plug::Link(_) => Some(1),
+            Plug::Stream | Plug::Link(_) => Some(1),
         }
     }
 
@@ -126,9 +131,14 @@ impl Network {
         Ok(())
     }
 
-    /// Whether the options make sense together.
-    pub fn check(&self) -> Result<()> {
+    /// Whether the options make sense together, for two machines or for one.
+    pub fn check(&self, two_machines: bool) -> Result<()> {
         let plug = self.plug();
+        if plug == Plug::Stream && !two_machines {
+            return Err(Error::Usage(
+                "--link stream joins the machines of `pair`; for one machine write --link stream:PATH".into(),
+            ));
+        }
         let of_links = [
             ("--ip", !self.addresses.is_empty()),
             ("--mtu", self.mtu.is_some()),
@@ -140,11 +150,33 @@ impl Network {
                 "{option} needs a link that carries packets: --link stream:PATH, stream-connect:PATH, \
                  udp:ADDRESS or pair"
             ))),
-            _ if plug == Plug::Pair && !self.addresses.is_empty() => Err(Error::Usage(
-                "--link pair gives the NICs the addresses 10.0.0.1 and 10.0.0.2; leave out --ip".into(),
-            )),
+            _ if matches!(plug, Plug::Pair | Plug::Stream) && !self.addresses.is_empty() => {
+                Err(Error::Usage(format!(
+                    "--link {plug} gives the NICs the addresses 10.0.0.1 and 10.0.0.2; leave out --ip"
+                )))
+            }
             _ => self.check_addresses(),
         }
+    }
+
+    /// The arguments that give a launcher one end of the stream socket at `socket`. The second
+    /// machine's listens, since that machine may start long before the first. The other options
+    /// are about the first end, and work in both directions.
+    pub(crate) fn of_an_end(&self, number: usize, socket: &Path) -> Vec<OsString> {
+        let mut link = OsString::from(if number == 0 { "stream-connect:" } else { "stream:" });
+        link.push(socket);
+        let address = format!("10.0.0.{}/24", number + 1);
+        let mut arguments = vec!["--link".into(), link, "--ip".into(), address.into()];
+        let mut add = |name: &str, value: Option<OsString>| {
+            arguments.extend(value.into_iter().flat_map(|value| [name.into(), value]));
+        };
+        add("--mtu", self.mtu.map(|mtu| mtu.to_string().into()));
+        if number == 0 {
+            add("--pcap", self.pcap.clone().map(PathBuf::into_os_string));
+            add("--counters", self.counters.clone().map(PathBuf::into_os_string));
+            add("--impair", self.impair.map(|impairment| impairment.to_string().into()));
+        }
+        arguments
     }
 
     fn check_addresses(&self) -> Result<()> {
@@ -192,7 +224,7 @@ impl Network {
     /// Opens the link of a device with so many NICs.
     pub(crate) fn open(&self, nics: usize) -> Result<Plan> {
         self.check_number(u32::try_from(nics).unwrap_or(u32::MAX))?;
-        self.check()?;
+        self.check(false)?;
         let capture = self.pcap.as_deref().map(Capture::create).transpose()?;
         let dress = |link: Wire| -> Wire {
             let link = match &capture {
@@ -209,7 +241,8 @@ impl Network {
             move |wire: Wire| Plugged { node_guid, port, wire }
         };
         let plugged = match self.plug() {
-            Plug::ShortCut => Vec::new(),
+            // Of the machines that a stream joins each is on a link with a path.
+            Plug::ShortCut | Plug::Stream => Vec::new(),
             Plug::Pair => {
                 let (first, second) = links::pair();
                 vec![port(0)(dress(Box::new(first))), port(1)(Box::new(second))]
@@ -250,8 +283,8 @@ mod tests {
     fn a_udp_link_has_the_address_of_its_socket() {
         assert_eq!(addresses(&network("udp:127.0.0.9", &[]), 0), ["127.0.0.9/8"]);
         assert_eq!(addresses(&network("udp:::1", &[]), 0), ["::1/64"]);
-        assert!(network("udp:127.0.0.9", &["127.0.0.9/16"]).check().is_ok());
-        let error = network("udp:127.0.0.9", &["127.0.0.8/16"]).check().unwrap_err().to_string();
+        assert!(network("udp:127.0.0.9", &["127.0.0.9/16"]).check(false).is_ok());
+        let error = network("udp:127.0.0.9", &["127.0.0.8/16"]).check(false).unwrap_err().to_string();
         assert_eq!(error, "--link udp:127.0.0.9 needs --ip 127.0.0.9/LEN, or no --ip");
     }
 
@@ -268,13 +301,31 @@ mod tests {
             (network("pair", &["10.0.0.1/24"]), 2, "leave out --ip"),
             (network("none", &["10.0.0.1/24", "10.0.0.1/24"]), 1, "10.0.0.1/24 is there twice"),
         ] {
-            let result = network.check_number(nics).and_then(|()| network.check());
+            let result = network.check_number(nics).and_then(|()| network.check(false));
             let error = result.unwrap_err().to_string();
             assert!(error.contains(words) && !error.contains('\n'), "{error}");
         }
         for (network, nics) in [(Network::default(), 3), (network("pair", &[]), 2)] {
-            assert!(network.check_number(nics).is_ok() && network.check().is_ok());
+            assert!(network.check_number(nics).is_ok() && network.check(false).is_ok());
         }
+    }
+
+    #[test]
+    fn the_launchers_of_two_machines_get_the_options_once() {
+        let network = Network {
+            mtu: Some(4200),
+            pcap: Some("x.pcap".into()),
+            impair: Some("loss=1%,seed=3".parse().expect("an impairment")),
+            ..network("stream", &[])
+        };
+        assert!(network.check(true).is_ok() && network.check(false).is_err());
+        let text = |n| network.of_an_end(n, Path::new("/s")).join(std::ffi::OsStr::new(" "));
+        assert_eq!(text(1), "--link stream:/s --ip 10.0.0.2/24 --mtu 4200");
+        let first = text(0).into_string().expect("text");
+        assert!(
+            first.starts_with("--link stream-connect:/s --ip 10.0.0.1/24 --mtu 4200 --pcap x.pcap --impair")
+        );
+        assert!(first.ends_with(",seed=3"), "{first}");
     }
 
     #[test]

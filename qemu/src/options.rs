@@ -1,7 +1,8 @@
 //! The options: the machine that a guest runs on.
 
+use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -84,6 +85,21 @@ impl Options {
     /// The time after which a guest is ended.
     pub fn time_limit(&self) -> Option<Duration> {
         self.timeout.map(|seconds| Duration::from_secs(seconds.into()))
+    }
+
+    /// The arguments that give the launcher of machine `number` of two, which the stream socket at
+    /// `socket` joins, these options.
+    pub fn of_a_machine(&self, number: usize, socket: &Path) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["--log".into(), self.log.clone().into()];
+        let mut add = |name: &str, value: Option<OsString>| {
+            arguments.extend(value.into_iter().flat_map(|value| [name.into(), value]));
+        };
+        add("--qemu", self.qemu.clone().map(PathBuf::into_os_string));
+        add("--cpus", self.cpus.map(|cpus| cpus.to_string().into()));
+        add("--memory", self.memory.map(|size| size.to_string().into()));
+        add("--timeout", self.timeout.map(|seconds| seconds.to_string().into()));
+        arguments.extend(self.network.of_an_end(number, socket));
+        arguments
     }
 
     /// The guest's CPUs.

@@ -38,21 +38,21 @@ const DIGEST: usize = 32;
 const ANSWER: u64 = 64;
 
 /// Boots, shows the IA, and moves a payload of our own; returns the image's status.
-pub fn tour(options: &Options) -> Result<u8> {
-    run(options, &[], Payload::of_the_tour())
+pub fn tour(options: &Options, words: Vec<String>) -> Result<u8> {
+    run(options, "tour", words, Payload::of_the_tour())
 }
 
 /// Moves a file in each way; returns the image's status.
-pub fn transfer(options: &Options, path: &Path) -> Result<u8> {
-    run(options, &["transfer".into()], Payload::of_file(path)?)
+pub fn transfer(options: &Options, path: &Path, mut words: Vec<String>) -> Result<u8> {
+    words.push("transfer".into());
+    run(options, "transfer", words, Payload::of_file(path)?)
 }
 
-fn run(options: &Options, words: &[String], payload: Payload) -> Result<u8> {
+fn run(options: &Options, what: &str, mut words: Vec<String>, payload: Payload) -> Result<u8> {
     let launcher = Launcher::prepare(options, "tour")?;
     let mut output = Output::new(launcher.symbols());
-    let mut words = words.to_vec();
     words.push(payload.word());
-    let mut server = Server::begin(if words.len() > 1 { "transfer" } else { "tour" }, payload);
+    let mut server = Server::begin(what, payload);
     let mut guest = launcher.start(&words)?;
     let deadline = launcher.deadline(guest.started());
     loop {
@@ -185,7 +185,7 @@ impl Arrivals {
 }
 
 /// What is moved, and how much of it the guest has had.
-pub(crate) struct Payload {
+pub struct Payload {
     name: PathBuf,
     from: Box<dyn Read>,
     bytes: u64,

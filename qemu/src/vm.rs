@@ -67,6 +67,8 @@ pub struct Config {
     pub command_line: String,
     /// How long it may be silent.
     pub patience: Patience,
+    /// Whether its CPUs stand still until it is released.
+    pub held: bool,
 }
 
 /// How a guest ended.
@@ -377,7 +379,7 @@ fn watch(child: &mut Child, serial: &UnixStream, debug: &UnixStream) -> Result<(
 }
 
 /// Reads until there is nothing more for now. An error ends it too, since QEMU may be ending.
-fn drain(from: &mut impl Read, mut take: impl FnMut(&[u8])) {
+pub(crate) fn drain(from: &mut impl Read, mut take: impl FnMut(&[u8])) {
     let mut buffer = [0; 4096];
     loop {
         match from.read(&mut buffer) {
@@ -396,7 +398,7 @@ fn arguments(config: &Config, ram: &GuestRam, [serial, debug, monitor]: [RawFd; 
     // If only one CPU is possible, TCG makes the guest's atomic operations non-atomic, and then
     // they are not atomic against the device, which is outside of QEMU.
     let most_cpus = cpus.max(2);
-    [
+    let mut arguments = vec![
         "-nodefaults".into(),
         "-no-user-config".into(),
         "-no-reboot".into(),
@@ -436,8 +438,11 @@ fn arguments(config: &Config, ram: &GuestRam, [serial, debug, monitor]: [RawFd; 
         config.image.display().to_string(),
         "-append".into(),
         config.command_line.clone(),
-    ]
-    .into()
+    ];
+    if config.held {
+        arguments.push("-S".into());
+    }
+    arguments
 }
 
 #[cfg(test)]

@@ -49,6 +49,7 @@ fn start(path: PathBuf, patience: Patience) -> Result<Guest> {
 
 fn config(path: PathBuf, patience: Patience) -> Config {
     Config {
+        held: false,
         qemu: Qemu { path, version: (7, 2) },
         image: "/no/image".into(),
         cpus: 1,

@@ -20,6 +20,16 @@ fn pair(words: &[&str]) -> Child {
         .expect("start the launcher")
 }
 
+/// Runs two machines that have to succeed; returns what they wrote.
+#[track_caller]
+fn succeed(words: &[&str]) -> String {
+    let output = pair(words).wait_with_output().expect("its output");
+    let said = String::from_utf8(output.stdout).expect("text");
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {}: {said}{complaints}", output.status);
+    said
+}
+
 /// All that is left to read, in lines.
 fn rest(of: impl Read) -> Vec<String> {
     BufReader::new(of).lines().map(|line| line.expect("text")).collect()
@@ -28,15 +38,19 @@ fn rest(of: impl Read) -> Vec<String> {
 #[test]
 fn files_of_any_size_arrive_in_each_way() {
     let dir = tempfile::tempdir().expect("a folder");
-    for bytes in [0, 1, (3 << 20) + 77] {
+    let large = (3 << 20) + 77;
+    for (link, bytes) in [
+        ("short-cut", 0),
+        ("short-cut", 1),
+        ("short-cut", large),
+        ("pair", large),
+        ("stream", 0),
+        ("stream", large),
+    ] {
         let path = dir.path().join("file");
         let contents: Vec<u8> = (0..bytes).map(|n: u32| (n.wrapping_mul(n) >> 7) as u8).collect();
         std::fs::write(&path, &contents).expect("write");
-        let output = pair(&["transfer", path.to_str().expect("a plain path")]).wait_with_output();
-        let output = output.expect("its output");
-        let said = String::from_utf8(output.stdout).expect("text");
-        let complaints = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{bytes}: {}: {said}{complaints}", output.status);
+        let said = succeed(&["--link", link, "transfer", path.to_str().expect("a plain path")]);
         let digest: String = Sha256::digest(&contents).iter().map(|byte| format!("{byte:02x}")).collect();
         let lines: Vec<&str> = said.lines().filter(|line| line.starts_with("B: transfer ")).collect();
         assert_eq!(lines.len(), 4, "{said}");
@@ -47,6 +61,36 @@ fn files_of_any_size_arrive_in_each_way() {
         for machine in ["A: connected to 10.0.0.2", "B: connected to 10.0.0.1"] {
             assert!(said.lines().any(|line| line == machine), "{said}");
         }
+    }
+}
+
+#[test]
+fn programs_with_words_of_their_own_find_each_other() {
+    for (words, client, server) in [
+        (
+            &["rping", "count=3", "size=1000", "verify"][..],
+            "rping: 3 pings of 1000 bytes, verified",
+            "3 pings",
+        ),
+        (&["cmatose", "connections=2"], "test complete", "2 connections, 10 messages on each"),
+        (&["udaddy", "count=4"], "test complete", "1 connections, 4 messages on each"),
+    ] {
+        for link in ["short-cut", "stream"] {
+            let said = succeed(&[&["--link", link], words].concat());
+            assert!(said.lines().any(|line| line == format!("A: {client}")), "{link}: {said}");
+            let served = format!("B: 10.0.0.1: {server}");
+            assert!(said.lines().any(|line| line.starts_with(&served)), "{link}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_does_not_get_ready_has_no_client() {
+    for link in ["short-cut", "stream"] {
+        let output = pair(&["--link", link, "udaddy", "bogus=1"]).wait_with_output().expect("its output");
+        let said = String::from_utf8(output.stdout).expect("text");
+        assert_eq!(output.status.code(), Some(1), "{link}: {said}");
+        assert_eq!(said, "B: error: bogus=1: this program has no such word\n", "{link}");
     }
 }
 

@@ -172,6 +172,25 @@ impl FromStr for Impairment {
     }
 }
 
+impl fmt::Display for Chance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Exact: 2^32 parts are fewer than a double tells apart.
+        write!(f, "{}", self.0 as f64 / Chance::ALWAYS.0 as f64)
+    }
+}
+
+/// As it stands on a command line.
+impl fmt::Display for Impairment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Impairment { loss, dup, reorder, corrupt, delay, rate, seed } = self;
+        write!(f, "loss={loss},dup={dup},reorder={reorder},corrupt={corrupt},delay={}ns", delay.as_nanos())?;
+        if let Some(Rate(bits)) = rate {
+            write!(f, ",rate={bits}bit")?;
+        }
+        write!(f, ",seed={seed}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +205,8 @@ mod tests {
         assert_eq!((all.reorder, all.corrupt), (Chance::of(1, 4), Chance::ALWAYS));
         assert_eq!(all.delay, Duration::from_micros(2500));
         assert_eq!((all.rate, all.seed), (Rate::bits(1_500_000_000), u64::MAX));
+        assert_eq!(all.to_string().parse(), Ok(all));
+        assert_eq!(Impairment::default().to_string().parse(), Ok(Impairment::default()));
         let one: Impairment = "loss=1".parse().unwrap();
         assert_eq!(one, Impairment { loss: Chance::ALWAYS, ..Impairment::default() });
     }

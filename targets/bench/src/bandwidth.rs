@@ -11,15 +11,26 @@ use privileged_api::{DtoFlags, DtoStatus, Error, Event};
 /// Bytes of a message.
 pub const MESSAGE: usize = 1 << 20;
 const IN_FLIGHT: usize = 16;
-/// Messages of a round.
-const MESSAGES: usize = 256;
-const ROUNDS: usize = 15;
+
+/// How much is moved.
+#[derive(Clone, Copy)]
+pub struct Extent {
+    /// Messages of a round.
+    pub messages: usize,
+    /// Rounds.
+    pub rounds: usize,
+}
+
+impl Extent {
+    /// What suits copies.
+    pub const USUAL: Extent = Extent { messages: 256, rounds: 15 };
+}
 
 /// Measures on one machine and prints.
 pub fn run(node: &Node, pair: &Pair) -> Result<(), Failure> {
     let target = Target::new(node, pair, MESSAGE)?;
     let post = || target.write(&pair.a, 0, DtoFlags::COMPLETION).trying("it_post_rdma_write");
-    measure(node, "", target.bus(), post, || reap(&pair.a))?;
+    measure(node, "", Extent::USUAL, target.bus(), post, || reap(&pair.a))?;
     target.free(pair)
 }
 
@@ -28,17 +39,18 @@ pub fn run(node: &Node, pair: &Pair) -> Result<(), Failure> {
 pub fn measure(
     node: &Node,
     prefix: &str,
+    Extent { messages, rounds }: Extent,
     (source, sink): (u64, u64),
     post: impl Fn() -> Result<(), Failure>,
     reap: impl Fn() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let (mut writes, mut copies) = (Vec::new(), Vec::new());
-    let rate = |seconds: f64| (MESSAGES * MESSAGE) as f64 / seconds / 1e6;
-    for round in 0..ROUNDS + 1 {
+    let rate = |seconds: f64| (messages * MESSAGE) as f64 / seconds / 1e6;
+    for round in 0..rounds + 1 {
         let begin = clock::tsc();
         let mut posted = 0;
-        for done in 0..MESSAGES {
-            while posted < MESSAGES.min(done + IN_FLIGHT) {
+        for done in 0..messages {
+            while posted < messages.min(done + IN_FLIGHT) {
                 post()?;
                 posted += 1;
             }
@@ -47,7 +59,7 @@ pub fn measure(
         let seconds = (clock::tsc() - begin) as f64 / clock::tsc_hz() as f64;
         let copy = Bench {
             kind: BenchKind::Copy as u32,
-            rounds: MESSAGES as u32,
+            rounds: messages as u32,
             source,
             target: sink,
             length: MESSAGE as u64,

@@ -1,14 +1,25 @@
 //! 1 MiB RDMA Writes to the other machine. The baseline is the device's copy within this one.
 
+use alloc::format;
+
 use common::{Failure, Node, Trying};
 use platform::DmaBuffer;
 
+use super::Over;
 use super::link::{Link, Wait};
-use crate::bandwidth::{self, MESSAGE};
+use crate::bandwidth::{self, Extent, MESSAGE};
+
+/// As much as takes some seconds over packets.
+const FEW: Extent = Extent { messages: 64, rounds: 5 };
 
 /// Measures and prints.
-pub fn measure(node: &Node, link: &Link) -> Result<(), Failure> {
+pub fn measure(node: &Node, link: &Link, over: Over) -> Result<(), Failure> {
     let copy = DmaBuffer::new(&node.platform, MESSAGE, 4096).map_err(|_| "out of memory").trying("memory")?;
     let post = || link.write_large().trying("it_post_rdma_write");
-    bandwidth::measure(node, "two machines: ", (link.bus(), copy.bus()), post, || link.done(Wait::Polling))
+    let extent = match over {
+        Over::ShortCut => Extent::USUAL,
+        Over::Stream => FEW,
+    };
+    let name = format!("{}: ", over.name());
+    bandwidth::measure(node, &name, extent, (link.bus(), copy.bus()), post, || link.done(Wait::Polling))
 }

@@ -23,6 +23,8 @@ const OUT: usize = MESSAGE + 2 * SMALL;
 const LENGTH: usize = MESSAGE + 4 * SMALL;
 /// The last word of a small message.
 const LAST: usize = SMALL - 8;
+/// Requests that may be outstanding.
+pub const REQUESTS: usize = 64;
 /// Receives that are posted: more than messages that are under way.
 const RECEIVES: usize = 8;
 
@@ -48,7 +50,7 @@ pub struct Link {
 impl Link {
     /// Connects to the peer at `address`, or is connected to.
     pub fn new(node: &Node, role: Role, address: &NetAddr) -> Result<Link, Failure> {
-        let side = Side::new(node.ia(0)?, Sizes { requests: 64, message: MESSAGE })?;
+        let side = Side::new(node.ia(0)?, Sizes { requests: REQUESTS, message: MESSAGE })?;
         let memory = DmaBuffer::new(&node.platform, LENGTH, 4096).map_err(|_| "out of memory");
         let memory = Arc::new(memory.trying("memory")?);
         let whole = LmrMemory::Buffer { buffer: &memory, offset: 0 };

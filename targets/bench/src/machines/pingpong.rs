@@ -69,7 +69,7 @@ impl Kind {
 }
 
 /// Measures and prints; returns the figure of a blocking Send.
-pub fn measure(link: &Link, word: Summary, interrupt: Summary) -> Result<Summary, Failure> {
+pub fn measure(link: &Link, over: &str, (word, interrupt): (Summary, Summary)) -> Result<Summary, Failure> {
     let mut figure = word;
     for (name, kind) in KINDS {
         link.barrier(Role::Client)?;
@@ -98,7 +98,7 @@ pub fn measure(link: &Link, word: Summary, interrupt: Summary) -> Result<Summary
             Kind::Write | Kind::Send(Wait::Polling) => word,
             Kind::WriteAndSend | Kind::Send(Wait::Blocking) => interrupt,
         };
-        report(&alloc::format!("two machines: {name}, half round trip"), figure, Some(baseline));
+        report(&alloc::format!("{over}: {name}, half round trip"), figure, Some(baseline));
     }
     link.barrier(Role::Client)?;
     Ok(figure)

@@ -1,0 +1,163 @@
+//! The benchmarks: each figure beside its baseline from the same run, as a table and as JSON.
+//!
+//! The image writes `@bench NAME|VALUE|P99|UNIT|BASELINE` for a figure, with `-` where there is
+//! none. It writes `@mark entry` and `@mark first-write` when it gets there; the times since QEMU's
+//! start are taken here.
+
+mod figure;
+mod socket;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::launch::{Launcher, is_crash, print_line};
+use crate::network::{Network, Plug};
+use crate::options::Options;
+use crate::pair::programs::App;
+use crate::pair::together::Machine;
+use crate::pair::{self, apart, together};
+use crate::progress::Progress;
+use crate::vm::Event;
+use figure::{Figure, table, to_json};
+
+/// The image that measures.
+const IMAGE: &str = "bench";
+/// The MTU of the stream link: packets of 4096 bytes fit.
+const STREAM_MTU: u32 = 4200;
+
+/// Runs the benchmarks, prints the table, and writes the JSON file if one is wanted; returns the
+/// image's status.
+pub fn bench(options: &Options, json: Option<&Path>) -> Result<u8> {
+    if options.network.link.is_some() {
+        return Err(Error::Usage("bench has links of its own; leave out --link".into()));
+    }
+    // Tried before the run, so that a file that can't be written costs no run.
+    let write_json = |figures: &[Figure]| match json {
+        Some(path) => std::fs::write(path, to_json(figures))
+            .map_err(|source| Error::File { path: path.to_owned(), source }),
+        None => Ok(()),
+    };
+    write_json(&[])?;
+    if cfg!(debug_assertions) {
+        complain!(
+            "ferrovia: this is not a release build; `cargo run --release -- bench` gives figures that count"
+        );
+    }
+    let launcher = Launcher::prepare(options, IMAGE)?;
+    let mut boot = Boot::default();
+    let mut figures = Vec::new();
+    let progress = Progress::begin("bench");
+    progress.message("booting");
+    let mut guest = launcher.start(&[])?;
+    let deadline = launcher.deadline(guest.started());
+    let mut crashed = false;
+    let status = loop {
+        match guest.next(deadline)? {
+            Event::Line(line) => {
+                crashed |= is_crash(&line);
+                match line.strip_prefix('@').filter(|_| !crashed).and_then(|line| line.split_once(' ')) {
+                    Some(("mark", name)) => boot.mark(name, guest.started()),
+                    Some(("bench", text)) => match Figure::parse(text) {
+                        Some(figure) => {
+                            progress.message(format!("measured {}", figure.name));
+                            figures.push(figure);
+                        }
+                        None => complain!("ferrovia: not a figure: {text}"),
+                    },
+                    _ => launcher.symbols().annotate(&line).iter().for_each(|line| complain!("{line}")),
+                }
+            }
+            Event::FirstThread => boot.first_thread = Some(guest.started().elapsed()),
+            Event::Ended(exit) => break exit.status()?,
+            Event::Stalled(silence) => return Err(Error::Stalled(silence)),
+            Event::Deadline => return Err(launcher.timed_out()),
+        }
+    };
+    figures.extend(boot.figures());
+    let status = match status {
+        0 => two_machines(&launcher, &progress, &mut figures)?,
+        failed => failed,
+    };
+    let status = match status {
+        0 => over_a_stream(options, &progress, &mut figures)?,
+        failed => failed,
+    };
+    drop(progress);
+    for line in table(&figures) {
+        print_line(&line)?;
+    }
+    write_json(&figures)?;
+    Ok(status)
+}
+
+/// Takes a line of the image; false if it is not for the launcher.
+fn take(line: &str, progress: &Progress, figures: &mut Vec<Figure>) -> bool {
+    let Some(text) = line.strip_prefix("@bench ") else { return line.starts_with("@mark ") };
+    let Some(figure) = Figure::parse(text) else { return false };
+    progress.message(format!("measured {}", figure.name));
+    figures.push(figure);
+    true
+}
+
+/// Runs the benchmarks between two machines, and adds their figures.
+fn two_machines(launcher: &Launcher, progress: &Progress, figures: &mut Vec<Figure>) -> Result<u8> {
+    let programs = App::Image(IMAGE.into()).programs(&[], pair::addresses(launcher.nics()));
+    let machines = programs.map(|program| Machine { launcher, words: program.words });
+    together::run(&machines, false, |_, _, line| Ok(take(line, progress, figures)))
+}
+
+/// Runs the benchmarks between two machines whose device processes a stream socket joins, and adds
+/// their figures. The baselines are what such a socket carries without a device.
+fn over_a_stream(options: &Options, progress: &Progress, figures: &mut Vec<Figure>) -> Result<u8> {
+    let mtu = options.network.mtu.or(Some(STREAM_MTU));
+    let network = Network { link: Some(Plug::Stream), mtu, ..Network::default() };
+    let options = Options { nics: None, network, ..options.clone() };
+    let app = App::Image(IMAGE.into());
+    let programs = app.programs(&["over=stream".into()], pair::addresses(1));
+    let commands = [0, 1].map(|n| app.command(n, &programs[n]));
+    let first = figures.len();
+    let status = apart::run(&options, &commands, false, |_, line| Ok(take(line, progress, figures)))?;
+    let (messages, bytes) = socket::rates().map_err(|e| Error::system("measure a socket", e))?;
+    for figure in figures.iter_mut().skip(first) {
+        match figure.unit.as_str() {
+            "1/s" => figure.baseline = Some(messages),
+            "MB/s" => figure.baseline = Some(bytes),
+            _ => {}
+        }
+    }
+    Ok(status)
+}
+
+/// The times from QEMU's start until the guest got somewhere.
+#[derive(Debug, Default)]
+struct Boot {
+    entry: Option<Duration>,
+    first_thread: Option<Duration>,
+    first_write: Option<Duration>,
+}
+
+impl Boot {
+    fn mark(&mut self, name: &str, started: Instant) {
+        match name.trim() {
+            "entry" => self.entry = Some(started.elapsed()),
+            "first-write" => self.first_write = Some(started.elapsed()),
+            _ => {}
+        }
+    }
+
+    /// The baseline is the time that QEMU and the firmware take until the kernel's first line.
+    fn figures(&self) -> impl Iterator<Item = Figure> {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let baseline = self.entry.map(ms);
+        [
+            ("QEMU start to first thread", self.first_thread),
+            ("QEMU start to first RDMA Write", self.first_write),
+        ]
+        .into_iter()
+        .filter_map(move |(name, time)| {
+            let (name, unit) = (name.to_owned(), "ms".to_owned());
+            Some(Figure { name, value: ms(time?), p99: None, unit, baseline })
+        })
+    }
+}
