@@ -106,3 +106,25 @@ impl Life {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_that_stands_still_is_death_after_its_time_and_no_sooner() {
+        let life = Life::new(Arc::new(Signal::new(host::Machine::new(1).platform())));
+        let ready = State::Ready as u32;
+        let step = MAX_STEP_NS / 1_000_000 / 5;
+        let look = |ms: u64, heartbeat| {
+            life.watch(Instant::from_nanos(ms * 1_000_000), ready, 0, heartbeat);
+            life.death()
+        };
+        look(0, 7);
+        for ms in (step..HEARTBEAT_DEAD_MS).step_by(step as usize) {
+            assert_eq!(look(ms, 7), None, "{ms} ms");
+        }
+        assert_eq!(look(HEARTBEAT_DEAD_MS - 1, 7), None);
+        assert_eq!(look(HEARTBEAT_DEAD_MS, 7), Some(Death::Heartbeat));
+    }
+}

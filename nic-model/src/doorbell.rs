@@ -77,11 +77,11 @@ impl<F: Frontend> Node<F> {
             return true;
         }
         let tail = protocol::rearm(nic.record(SQ_RECORDS, slot, 1), nic.record(SQ_RECORDS, slot, 0));
+        qp.send.tail = tail;
         if tail.wrapping_sub(qp.send.head) > 1 << qp.send.log {
             nic.stats.bad_tails += 1;
             qp.fail(nic, schedule, Status::LocalQpOperation, Some((EventType::QpFatal, NO_COMPLETION)));
         } else {
-            qp.send.tail = tail;
             schedule.activate(qp);
         }
         true

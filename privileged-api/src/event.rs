@@ -501,3 +501,29 @@ impl Event {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_received_datagram_with_its_header_has_a_source() {
+        let mut header = [0; 40];
+        header[0] = 0x60;
+        header[8..24].copy_from_slice(&[0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
+        let received = DtoCompletion {
+            event_number: EventType::DTO_UD_RECV_CMPL,
+            flags: DtoUdFlags::IB_GRH_PRESENT,
+            ..DtoCompletion::default()
+        };
+        assert_eq!(received.dto_status, DtoStatus::Success);
+        assert!(received.src_path(&header).is_some());
+        for other in [
+            DtoCompletion { event_number: EventType::DTO_SEND_CMPL, ..received },
+            DtoCompletion { dto_status: DtoStatus::Flushed, ..received },
+            DtoCompletion { flags: DtoUdFlags::empty(), ..received },
+        ] {
+            assert_eq!(other.src_path(&header), None, "{other:?}");
+        }
+    }
+}

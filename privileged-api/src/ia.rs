@@ -305,7 +305,8 @@ impl Core {
         error
     }
 
-    /// Maps the agent's error for a work request that was not posted.
+    /// Maps the agent's error for a work request that was not posted. The caller may hold the lock
+    /// of a table's entry, so this does not disable the IA: [`Core::posted`] does.
     #[cold]
     pub(crate) fn not_posted(&self, error: kernel_agent::PostError) -> Error {
         use kernel_agent::PostError;
@@ -318,9 +319,16 @@ impl Core {
             PostError::Kind => Error::InvalidEpType,
             PostError::LinksInFlight => Error::Resources,
             PostError::BadList(_) => Error::InvalidIobl,
-            PostError::Gone if self.agent.is_dead() => self.disable_on_catastrophe(Error::IaCatastrophe),
+            PostError::Gone if self.agent.is_dead() => Error::IaCatastrophe,
             PostError::Gone => Error::InvalidEp,
         }
+    }
+
+    /// Returns the result of a post, and disables the IA if the device is dead. That takes the lock
+    /// of each endpoint's entry, so the caller must hold none.
+    #[inline(always)]
+    pub(crate) fn posted(&self, posted: Result<()>) -> Result<()> {
+        posted.map_err(|error| self.disable_on_catastrophe(error))
     }
 
     /// Maps the agent's error as [`Core::not_posted`], for a post that does not hold the endpoint's
@@ -329,7 +337,7 @@ impl Core {
     /// requests.
     #[cold]
     pub(crate) fn not_posted_to(&self, ep: EpHandle, error: kernel_agent::PostError) -> Error {
-        match self.not_posted(error) {
+        match self.disable_on_catastrophe(self.not_posted(error)) {
             Error::InvalidEp if self.eps.with(ep.as_raw(), |_| ()).is_some() => Error::InvalidEpState,
             error => error,
         }
@@ -604,7 +612,7 @@ mod tests {
     use kernel_agent::{Agent, Config, ListFault, PostError, Resource};
 
     use super::*;
-    use crate::{EpAttributes, EpFlags, EvdFlags, EvdHandle, EventType, Provider};
+    use crate::{DtoFlags, EpAttributes, EpFlags, EvdFlags, EvdHandle, EventType, LmrTriplet, Provider};
 
     fn ia() -> (Machine, Arc<Agent>, Ia) {
         let machine = Machine::new(1);
@@ -682,13 +690,40 @@ mod tests {
                 let error = match through {
                     0 => core.error(refused),
                     1 => core.gone(refused, Error::InvalidPz),
-                    _ => core.not_posted(PostError::Gone),
+                    _ => core.posted(Err(core.not_posted(PostError::Gone))).unwrap_err(),
                 };
                 assert_eq!(error, Error::IaCatastrophe, "{refused:?}");
                 assert_eq!(ia.pz_create(), Err(Error::IaCatastrophe));
                 assert_eq!(ia.ia_query().map(drop), Err(Error::IaCatastrophe));
                 let _ = ia.ia_free();
             }
+        }
+    }
+    /// The posts whose slow path holds the lock of the object's entry in its table. Disabling the
+    /// IA takes these locks, too.
+    #[test]
+    fn a_post_that_finds_the_device_dead_disables_the_ia() {
+        let none = DtoFlags::COMPLETION;
+        for through in 0..3 {
+            let (_machine, agent, ia) = ia();
+            let pz = ia.pz_create().unwrap();
+            let evd =
+                |stream| ia.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 8, 1, EvdHandle::NULL).unwrap();
+            let (queue, messages) = (evd(EventType::DTO_EVENT_STREAM), evd(EventType::CM_MSG_EVENT_STREAM));
+            let attributes = EpAttributes::default();
+            let rc = ia.ep_rc_create(pz, queue, queue, messages, EpFlags::empty(), &attributes).unwrap();
+            let small = EpAttributes { max_dto_payload_size: 512, ..attributes };
+            let ud = ia.ep_ud_create(pz, queue, queue, &small, 1).unwrap();
+            let srq = ia.srq_create(pz, 1, 8).unwrap();
+            agent.close();
+            let posted = match through {
+                0 => ia.post_recv(rc, &[], 0, none),
+                1 => ia.post_recv(srq, &[], 0, none),
+                _ => ia.post_recvfrom(ud, &[LmrTriplet::default()], 0, none),
+            };
+            assert_eq!(posted, Err(Error::IaCatastrophe), "{through}");
+            assert_eq!(ia.pz_create(), Err(Error::IaCatastrophe), "{through}");
+            let _ = ia.ia_free();
         }
     }
 }

@@ -145,6 +145,11 @@ impl Tables {
         core::array::from_fn(|_| self.cm.next_action())
     }
 
+    /// Whether the inbox has room for what another datagram or timer brings.
+    fn has_room(&self) -> bool {
+        self.inbox.len() < INBOX
+    }
+
     /// Whether the client may have another connection.
     fn admits(&self, client: &Client) -> bool {
         client.connections.load(Ordering::Relaxed) < client.max_connections()
@@ -651,7 +656,7 @@ impl ConnectionManager {
             }
             let now = self.platform.now();
             let mut tables = self.tables.lock();
-            if tables.inbox.len() >= INBOX {
+            if !tables.has_room() {
                 break;
             }
             let Some(datagram) = self.intake.lock().next() else { break };
@@ -673,7 +678,7 @@ impl ConnectionManager {
     pub(crate) fn poll(&self, now: Instant) -> Option<Instant> {
         let mut tables = self.tables.lock();
         let due = tables.cm.next_deadline().is_some_and(|at| at <= now);
-        if due && tables.inbox.len() < INBOX {
+        if due && tables.has_room() {
             tables.cm.poll(now);
             self.flush(&mut tables);
         }

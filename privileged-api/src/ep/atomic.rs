@@ -81,9 +81,6 @@ impl Ia {
         };
         let shadow = Shadow { cookie, data: data(dto_flags, event) };
         let request = Request { operation, flags: send_flags(dto_flags), shadow };
-        match ep.qp.post_plain(&request) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(core.not_posted(error)),
-        }
+        core.posted(ep.qp.post_plain(&request).map(drop).map_err(|error| core.not_posted(error)))
     }
 }

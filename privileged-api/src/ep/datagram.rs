@@ -99,7 +99,7 @@ impl Ia {
             let operation = |to| Operation::Datagram { to };
             ep.post_sendto(core, local_segments, cookie, dto_flags, remote_ep_addr, operation)
         });
-        posted.unwrap_or(Err(Error::InvalidEp))
+        core.posted(posted.unwrap_or(Err(Error::InvalidEp)))
     }
 
     /// Posts a Send as [`Ia::post_sendto`] does, with 32 bits of immediate data. An extension: a
@@ -121,7 +121,7 @@ impl Ia {
             let operation = |to| Operation::DatagramImmediate { to, immediate };
             ep.post_sendto(core, local_segments, cookie, dto_flags, remote_ep_addr, operation)
         });
-        posted.unwrap_or(Err(Error::InvalidEp))
+        core.posted(posted.unwrap_or(Err(Error::InvalidEp)))
     }
 
     /// Posts a Receive for one datagram. 40 bytes with the datagram's header precede the message
@@ -150,6 +150,6 @@ impl Ia {
         let core = self.live()?;
         let posted =
             core.eps.with(ep.as_raw(), |ep| ep.post_recvfrom(core, local_segments, cookie, dto_flags));
-        posted.unwrap_or(Err(Error::InvalidEp))
+        core.posted(posted.unwrap_or(Err(Error::InvalidEp)))
     }
 }

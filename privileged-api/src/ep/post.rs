@@ -12,7 +12,6 @@ use core::hint::cold_path;
 use core::slice::from_ref;
 use core::sync::atomic::Ordering;
 
-use api_core::Entry;
 use kernel_agent::{
     Direction, Head, Operation, PostError, Remote, RemoteWords, Request, Segment, SegmentLimits, SendFlags,
     SendSlot, Shadow, Transfer,
@@ -444,9 +443,8 @@ impl Ia {
         let core = self.live()?;
         let (flags, remote) = packed.open();
         let request = K::request(cookie, flags, remote);
-        let entry = core.eps.lock(ep.as_raw());
-        let Some(ep) = entry.as_deref().and_then(Entry::object) else { return Err(Error::InvalidEp) };
-        ep.post::<K>(core, &request?, segments)
+        let posted = core.eps.with(ep.as_raw(), |ep| ep.post::<K>(core, &request?, segments));
+        core.posted(posted.unwrap_or(Err(Error::InvalidEp)))
     }
 
     /// Posts a Send of all segments, in order, as one message; no segments make an empty one.
@@ -580,9 +578,8 @@ impl Ia {
         if handle.claimed_type() == Some(HandleType::Srq) {
             return core.post_shared(handle, segments, cookie, flags);
         }
-        let entry = core.eps.lock(handle.as_raw());
-        let Some(ep) = entry.as_deref().and_then(Entry::object) else { return Err(Error::InvalidEp) };
-        ep.post_recv(core, segments, cookie, flags)
+        let posted = core.eps.with(handle.as_raw(), |ep| ep.post_recv(core, segments, cookie, flags));
+        core.posted(posted.unwrap_or(Err(Error::InvalidEp)))
     }
 }
 
@@ -597,7 +594,7 @@ impl Core {
         flags: DtoFlags,
     ) -> Result<()> {
         let posted = self.srqs.with(handle.as_raw(), |srq| srq.post_recv(self, segments, cookie, flags));
-        posted.unwrap_or(Err(Error::InvalidSrq))
+        self.posted(posted.unwrap_or(Err(Error::InvalidSrq)))
     }
 }
 

@@ -29,10 +29,8 @@ impl Ep {
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_SEND_CMPL) };
         let operation = Operation::SendInvalidate { key: context.key() };
         let request = Request { operation, flags: send_flags(flags), shadow };
-        match self.qp.post(&request, segments, |triplet| core.segment(triplet)) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(core.not_posted(error)),
-        }
+        let posted = self.qp.post(&request, segments, |triplet| core.segment(triplet));
+        core.posted(posted.map(drop).map_err(|error| core.not_posted(error)))
     }
 }
 
