@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use nic_abi::cqe;
-use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION};
+use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION, REFUSED};
 use nic_abi::ident;
 use nic_hal::EventQueue;
 use platform::Instant;
@@ -224,15 +224,16 @@ fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
     if kind == EventType::CommunicationEstablished {
         agent.connections.communication_established(&qp);
     }
+    let refused = event.detail & REFUSED != 0;
     let event = AsyncEvent::Qp {
         context: qp.context(),
         qpn: qp.qpn(),
         event: kind,
         status: cqe::Status::from_byte(event.status).filter(|&status| status != cqe::Status::Success),
-        completes: event.detail != NO_COMPLETION,
+        completes: event.detail & NO_COMPLETION == 0,
     };
     qp.client().upcall(|up| up.asynchronous(event));
     if fatal {
-        agent.connections.broke(&qp);
+        agent.connections.broke(&qp, refused);
     }
 }

@@ -32,9 +32,12 @@ pub struct Eqe {
     pub phase: u32,
 }
 
-/// [`Eqe::detail`] of [`EventType::QpFatal`], [`EventType::QpInvalidRequest`] and
-/// [`EventType::QpAccessError`] if no completion of the queue pair shows the error; else 0.
+/// A bit of [`Eqe::detail`] of [`EventType::QpFatal`], [`EventType::QpInvalidRequest`] and
+/// [`EventType::QpAccessError`]: no completion of the queue pair shows the error.
 pub const NO_COMPLETION: u32 = 1;
+/// Another bit of it: the responder refused a request of its peer, whose queue pair fails as well
+/// once it has the refusal.
+pub const REFUSED: u32 = 2;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

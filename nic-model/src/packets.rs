@@ -128,6 +128,9 @@ impl<F: Frontend> Node<F> {
         }
         let (nic, qp) = self.connected(bth.dest_qp, arrival)?;
         if bth.opcode.is_response() {
+            if !qp.can_receive() {
+                return Err(PacketDropped::NotConnected);
+            }
             qp.take_answer(nic, schedule, &packet);
             return Ok(());
         }
@@ -170,7 +173,7 @@ impl<F: Frontend> Node<F> {
         if qp.kind != QpType::Rc {
             return Err(PacketDropped::WrongService);
         }
-        if !qp.can_receive() {
+        if !qp.answers_packets() {
             return Err(PacketDropped::NotConnected);
         }
         if !qp.is_peer(nic, &arrival.network) {

@@ -175,7 +175,7 @@ impl Scene {
             }
             16 => cm.prepare_accept(now, conn, local, &AcceptParams::default(), data),
             17 => cm.prepare_disconnect(now, conn, data),
-            18 => cm.break_off(now, conn),
+            18 => cm.break_off(now, conn, Duration::from_millis(input.below(500) as u64)),
             _ => {
                 cm.release(now, conn);
                 Ok(())

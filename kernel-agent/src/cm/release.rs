@@ -4,6 +4,8 @@
 //! A DREQ does not say whether a consumer or an error ended the connection. A DREQ that follows an
 //! error therefore ends in [`BROKEN`], in bytes of the private data that no consumer can write.
 
+use core::time::Duration;
+
 use platform::Instant;
 use platform::planted::{Bug, planted};
 use roce::cm::{Datagram, dreq, lap, mra, rej, rtu};
@@ -75,14 +77,20 @@ impl Cm {
         self.hold_dreq(now, id, whole)
     }
 
-    /// Ends a connection that broke: sends a DREQ that says so. [`Event::Released`] follows, if the
-    /// connection is in [`State::DreqSent`] then.
-    pub fn break_off(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
+    /// Ends a connection that broke: sends a DREQ that says so, unless that of the peer comes
+    /// within `patience`. [`Event::Released`] follows, if the connection is in [`State::DreqSent`]
+    /// then.
+    pub fn break_off(&mut self, now: Instant, id: ConnectionId, patience: Duration) -> Result<(), Error> {
         self.uncongested()?;
         let mut whole = [0; dreq::PRIVATE_DATA_LEN];
         whole[DISCONNECT_PRIVATE_DATA_LEN..].copy_from_slice(&BROKEN);
         self.hold_dreq(now, id, whole)?;
-        self.release(now, id);
+        if patience == Duration::ZERO {
+            self.release(now, id);
+        } else if let Some(conn) = self.conns.get_mut(id) {
+            conn.timer = Some(now + patience);
+            self.conns.rearm(id);
+        }
         Ok(())
     }
 
@@ -107,7 +115,8 @@ impl Cm {
             self.release(now, id);
             return Ok(());
         }
-        // Over already; a timer removes what is left.
+        // Over already; a timer removes what is left. A DREQ that waits need wait no more.
+        self.release(now, id);
         Ok(())
     }
 
@@ -175,7 +184,7 @@ impl Cm {
             self.report(id, Event::Disconnected { conn: id, cause, private_data });
             self.mute(id);
             // Legal in this state.
-            let _ = self.break_off(now, id);
+            let _ = self.break_off(now, id, Duration::ZERO);
         } else {
             self.report(id, Event::TimedOut { conn: id, state });
             let _ = self.withdraw(now, id, rej::Reason::STALE_CONNECTION);
@@ -323,6 +332,8 @@ impl Cm {
             }
             // Legal in this state; it removes the connection.
             let _ = self.step(now, id, Trigger::Timeout);
+        } else if conn.held {
+            self.send_kept(now, id);
         } else if let (Some(left), false) = (conn.retries_left.checked_sub(1), late) {
             conn.retries_left = left;
             conn.timer = Some(now + conn.response_time);

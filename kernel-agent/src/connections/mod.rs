@@ -12,6 +12,7 @@
 //! an upcall), `qp1` and `intake` (spin, leaves).
 
 mod arrivals;
+mod broken;
 mod intake;
 mod resolutions;
 
@@ -694,25 +695,6 @@ impl ConnectionManager {
             // Refused if the message has arrived since.
             let _ = tables.cm.communication_established(now, id);
             self.flush(&mut tables);
-        }
-    }
-
-    /// A queue pair broke by itself: ends its connection too.
-    pub(crate) fn broke(&self, qp: &Qp) {
-        let Some(id) = qp.connection() else { return };
-        let now = self.platform.now();
-        let mut tables = self.tables.lock();
-        if tables.cm.state(id) == cm::State::Established {
-            let _ = tables.cm.break_off(now, id);
-            self.flush(&mut tables);
-        }
-        if tables.cm.state(id) == cm::State::DreqSent {
-            return;
-        }
-        let end = self.give_up(&mut tables, id);
-        drop(tables);
-        if let Some(end) = end {
-            end.report(id, CmEventKind::Disconnected { by_peer: false }, &[], &[]);
         }
     }
 }

@@ -183,6 +183,7 @@ impl<F: Frontend> Node<F> {
         }
         match to {
             QpState::Error => {
+                qp.inbound.refusing = false;
                 if from != QpState::Error {
                     qp.fail(nic, schedule, nic_abi::cqe::Status::Success, None);
                 }

@@ -122,9 +122,7 @@ impl Qp {
         // What a port that is down sends is lost.
         let room = !uplink.port.up() || uplink.wire.has_room();
         if self.state == QpState::Error {
-            self.inbound.last_words &= room && self.send_answer(nic, schedule);
-            let more = self.flush(nic, schedule);
-            return if more || self.inbound.last_words { Step::Yield } else { Step::Idle };
+            return self.step_in_error(nic, schedule, room);
         }
         if !room {
             nic.park(self, Parked::Room);
@@ -147,6 +145,18 @@ impl Qp {
             self.report_drained(nic);
         }
         if self.state == QpState::Error { Step::Again } else { Step::Idle }
+    }
+
+    /// A piece of work in the error state: an answer, if a request was refused, and entries that
+    /// are flushed. `room` is whether the wire has room.
+    fn step_in_error<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule, room: bool) -> Step {
+        let refusing = self.inbound.refusing;
+        let answered = refusing && room && self.send_answer(nic, schedule);
+        let more = self.flush(nic, schedule);
+        if refusing && !room {
+            nic.park(self, Parked::Room);
+        }
+        if more || answered { Step::Yield } else { Step::Idle }
     }
 
     /// Sends the next packet of the answers that are due. False if none is.

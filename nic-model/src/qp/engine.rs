@@ -155,7 +155,7 @@ impl<F: Frontend> Fabric<F> {
     fn find_way(&mut self, id: QpId) -> Step {
         let Some((_, qp, _)) = self.parts(id) else { return Step::Idle };
         let connected = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd);
-        if !connected && !qp.inbound.last_words {
+        if !connected && !qp.inbound.refusing {
             // Without a peer it can do nothing but flush.
             qp.way = if qp.state == QpState::Error { Way::Port } else { Way::Unknown };
             return if qp.way == Way::Port { Step::Again } else { Step::Idle };
@@ -286,6 +286,7 @@ impl Qp {
             }
             Outcome::NotReady(delay) => {
                 work.started = false;
+                work.retries = 0;
                 let limit = self.attributes.rnr_retry;
                 if limit < 7 && work.rnr_retries >= limit {
                     self.fail_request(nic, schedule, Status::RnrRetryExceeded, NO_FIELD);

@@ -114,8 +114,9 @@ pub(crate) struct Inbound {
     pub engine: Option<transport::Responder>,
     /// A part of the message that comes next has been carried out by the short cut.
     pub open: bool,
-    /// It has refused a request, and answers that are due are still sent.
-    pub last_words: bool,
+    /// It has refused a request that came in a packet. Until the driver moves the queue pair, it
+    /// still sends the answers that are due, and answers requests that its peer repeats.
+    pub refusing: bool,
     /// The first message has been reported.
     pub established: bool,
     /// The receive that was taken and is not complete.
@@ -174,6 +175,12 @@ impl Qp {
     #[inline]
     pub fn can_receive(&self) -> bool {
         matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
+    }
+
+    /// Whether request packets of the peer are answered.
+    #[inline]
+    pub fn answers_packets(&self) -> bool {
+        self.can_receive() || (self.state == QpState::Error && self.inbound.refusing)
     }
 
     /// Where what it sends next goes.

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 
 use nic_abi::admin::{QpState, QpType};
 use nic_abi::cqe::{CqeFlags, NO_FIELD, Status};
-use nic_abi::eqe::EventType;
+use nic_abi::eqe::{EventType, REFUSED};
 use nic_abi::wqe::LinkFlags;
 use platform::planted::{Bug, planted};
 use roce::transport::{Body, Execution, Extra, Operation, Outcome, Piece, Reason, Remote, Verdict, code};
@@ -365,15 +365,16 @@ impl<F: Frontend> Responder<'_, F> {
 
     /// Refuses a request and moves the responder to the error state.
     fn refuse(&mut self, fault: &Fault) -> Answer {
-        let detail = self.qp.fail_receive(self.nic, fault.status, fault.field);
+        let detail = self.qp.fail_receive(self.nic, fault.status, fault.field) | REFUSED;
         self.qp.fail(self.nic, self.schedule, fault.status, Some((fault.event, detail)));
         Answer::Refused(fault.reason)
     }
 
-    /// As [`Responder::refuse`], of a request that came in a packet: the refusal is sent later.
+    /// As [`Responder::refuse`], of a request that came in a packet: the refusal is sent later, and
+    /// again if it is lost.
     pub(super) fn refuse_packet(&mut self, fault: &Fault) {
         self.refuse(fault);
-        self.qp.inbound.last_words = true;
+        self.qp.inbound.refusing = true;
     }
 
     /// Carries out what the engine asks for, or the next part of it.

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use nic_abi::admin::{Injection, ModifyQp, Opcode, QpFlags, QpMask, QpState};
 use nic_abi::cqe::{NO_FIELD, Status};
-use nic_abi::eqe::{EventType, NO_COMPLETION};
+use nic_abi::eqe::{EventType, NO_COMPLETION, REFUSED};
 use nic_abi::wqe::{self, AtomicArgs, Header, LinkFlags, ReceiveHeader};
 use nic_model::GuestMemory;
 use nic_model::testing::{ALL_RIGHTS, MAX_MESSAGE, Qp, QpSpec, Rig, header, rdma, segment, status};
@@ -223,7 +223,7 @@ fn the_detail_of_an_access_error_is_whether_a_completion_shows_it() {
     let mut s = scene();
     s.fails(rdma(wqe::Opcode::Write, 1, s.to ^ 1, 0), &[segment(s.from, 0, 8)], Status::RemoteAccess);
     let [event] = s.rig.events(1)[..] else { panic!("one event") };
-    assert_eq!((event.event, event.detail), (EventType::QpAccessError as u8, NO_COMPLETION));
+    assert_eq!((event.event, event.detail), (EventType::QpAccessError as u8, NO_COMPLETION | REFUSED));
     assert_eq!(event.status, Status::LocalAccess as u8);
     // A Send with invalidate has taken one when its key is refused.
     let mut s = scene();
@@ -231,7 +231,7 @@ fn the_detail_of_an_access_error_is_whether_a_completion_shows_it() {
     let head = Header { immediate: s.to, ..header(wqe::Opcode::SendInvalidate, 1) };
     s.fails(head, &[segment(s.from, 0, 8)], Status::RemoteAccess);
     let [event] = s.rig.events(1)[..] else { panic!("one event") };
-    assert_eq!((event.event, event.detail), (EventType::QpAccessError as u8, 0));
+    assert_eq!((event.event, event.detail), (EventType::QpAccessError as u8, REFUSED));
     let received = s.rig.received(&mut s.b);
     assert_eq!((received.tag, status(&received)), (7, Status::LocalAccess));
 }
@@ -357,7 +357,7 @@ fn an_operation_code_that_does_not_exist_is_refused() {
     let events = s.rig.events(1);
     let [event] = events[..] else { panic!("{events:?}") };
     assert_eq!((event.event, event.number), (EventType::QpInvalidRequest as u8, s.b.qpn));
-    assert_eq!(event.detail, NO_COMPLETION, "no completion says so");
+    assert_eq!(event.detail, NO_COMPLETION | REFUSED, "no completion says so");
 }
 
 #[test]

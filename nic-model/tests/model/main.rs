@@ -12,6 +12,7 @@ mod overflow;
 mod packets;
 mod queues;
 mod random;
+mod refusals;
 mod retries;
 mod windows;
 mod wire;

@@ -20,7 +20,7 @@ use crate::keys::{bind, bind_args, remote, window};
 const TIMEOUT: u64 = 4096 << 10;
 
 /// Two NICs, and the ends of the cable between their ports.
-fn rig() -> (Rig, [CableEnd; 2]) {
+pub(crate) fn rig() -> (Rig, [CableEnd; 2]) {
     let ends = cable();
     (Rig::wired(ends.clone(), 1500), ends)
 }
@@ -30,7 +30,7 @@ fn counter(rig: &Rig, n: usize, name: &str) -> u64 {
     rig.fabric.counters(rig.nics[n].id).find(|(other, _)| *other == name).expect("a counter").1
 }
 
-fn dropped(rig: &Rig, n: usize, why: PacketDropped) -> u64 {
+pub(crate) fn dropped(rig: &Rig, n: usize, why: PacketDropped) -> u64 {
     rig.fabric.packet_counters(rig.nics[n].id).expect("a NIC").dropped(why)
 }
 
@@ -39,7 +39,7 @@ fn reason(rig: &Rig, n: usize, why: Reason) -> u64 {
 }
 
 /// Lets time pass until a send queue has completed `count` work requests.
-fn completions(rig: &mut Rig, qp: &mut Qp, count: usize) -> Vec<Cqe> {
+pub(crate) fn completions(rig: &mut Rig, qp: &mut Qp, count: usize) -> Vec<Cqe> {
     let mut done = Vec::new();
     for _ in 0..10_000 {
         rig.run();

@@ -26,8 +26,9 @@ pub enum Verdict {
     Execute(Execution),
     /// Nothing. Count this reason, if there is one; it may be that an answer is due.
     Nothing(Reason),
-    /// Nothing: the request breaks the protocol. The answer that says so is due; the device moves
-    /// the queue pair to the error state once it has sent all answers.
+    /// Nothing: the request breaks the protocol. The answer that says so is due, and the device
+    /// moves the queue pair to the error state. As long as the device passes on the peer's packets
+    /// after that, the answer is repeated for a peer that has not received it.
     Refused(Reason),
 }
 
@@ -106,8 +107,8 @@ pub struct Responder {
     /// The packet expected has been asked for by a NAK, so that later packets do not bring another
     /// (section 9.7.5.2.4).
     asked: bool,
-    /// It has refused a request.
-    closed: bool,
+    /// The PSN that it has refused, and how. Nothing from there on is carried out.
+    refusal: Option<(Psn, Syndrome)>,
     tail: Tail,
     /// The latest RDMA Reads and atomic operations, the oldest first; at most `resources`.
     past: VecDeque<Past>,
@@ -126,7 +127,7 @@ impl Responder {
             msn: 0,
             open: None,
             asked: false,
-            closed: false,
+            refusal: None,
             tail: Tail::Nothing,
             past: VecDeque::with_capacity(resources.into()),
             resources: resources.into(),
@@ -155,7 +156,7 @@ impl Responder {
 
     /// Whether it has refused a request and answers nothing new.
     pub const fn is_closed(&self) -> bool {
-        self.closed
+        self.refusal.is_some()
     }
 
     /// Whether a Send or RDMA Write that begins with this PSN is the next message. A device that
@@ -164,7 +165,7 @@ impl Responder {
     /// [`Responder::passed`].
     #[inline]
     pub fn expects(&self, psn: Psn) -> bool {
-        psn == self.expected && self.open.is_none() && !self.closed
+        psn == self.expected && self.open.is_none() && self.refusal.is_none()
     }
 
     /// A Send or RDMA Write of so many packets that was expected ([`Responder::expects`]) is
@@ -192,8 +193,8 @@ impl Responder {
     /// Judges a request packet whose opcode the device does not know (section 9.7.4.1.2): by its
     /// PSN alone.
     pub fn receive_unknown(&mut self, psn: Psn) -> Verdict {
-        if self.closed {
-            return Verdict::Nothing(Reason::Closed);
+        if let Some(refusal) = self.refusal {
+            return Verdict::Nothing(self.refuse_again(refusal, psn));
         }
         match psn.distance_from(self.expected) {
             1.. => self.gap(),
@@ -215,8 +216,8 @@ impl Responder {
     /// Judges a request packet (section 9.7.1.2 and figure 83: expected, duplicate, or behind a
     /// gap).
     pub fn receive(&mut self, piece: &Piece) -> Verdict {
-        if self.closed {
-            return Verdict::Nothing(Reason::Closed);
+        if let Some(refusal) = self.refusal {
+            return Verdict::Nothing(self.repeat_closed(refusal, piece));
         }
         let mut distance = piece.psn.distance_from(self.expected);
         if planted(Bug::PsnReversed) {
@@ -350,7 +351,7 @@ impl Responder {
     /// Takes the outcome of an execution.
     pub fn executed(&mut self, execution: Execution, outcome: Outcome) {
         // Anything else was overtaken by another execution.
-        if self.closed || execution.psn != self.expected {
+        if self.is_closed() || execution.psn != self.expected {
             return;
         }
         match outcome {
@@ -393,19 +394,48 @@ impl Responder {
 
     #[cold]
     fn refuse(&mut self, reason: Reason) -> Verdict {
-        self.closed = true;
-        self.tail = Tail::Nak(self.expected, Syndrome::Nak(nak(reason)));
+        self.close(self.expected, reason);
         Verdict::Refused(reason)
+    }
+
+    fn close(&mut self, psn: Psn, reason: Reason) {
+        let refusal = (psn, Syndrome::Nak(nak(reason)));
+        self.refusal = Some(refusal);
+        self.tail = Tail::Nak(refusal.0, refusal.1);
     }
 
     /// Ends the answers because the bytes of one, an RDMA Read's, could not be read: its PSN is
     /// refused for `reason`, as [`Outcome::Refused`] would have been, and nothing after it is
     /// answered.
     pub fn unreadable(&mut self, answer: &Answer, reason: Reason) {
-        self.closed = true;
-        self.past.clear();
-        self.resume = 0;
-        self.tail = Tail::Nak(answer.psn, Syndrome::Nak(nak(reason)));
+        while self.past.back().is_some_and(|past| answer.psn.is_before(past.psn)) {
+            self.past.pop_back();
+        }
+        // The Read itself stays: its first packets may be asked for again.
+        self.past.iter_mut().for_each(|past| past.due = None);
+        self.resume = self.past.len();
+        self.close(answer.psn, reason);
+    }
+
+    /// Answers a packet that comes after the refusal. Its requester does not know of the refusal
+    /// yet: the answer was lost, or is still under way. Returns the reason to count.
+    #[cold]
+    fn repeat_closed(&mut self, refusal: (Psn, Syndrome), piece: &Piece) -> Reason {
+        if !piece.operation.carries_payload() && piece.psn.is_before(refusal.0) {
+            return self.repeat(piece);
+        }
+        self.refuse_again(refusal, piece.psn)
+    }
+
+    /// Makes the refusal due again if a packet with this PSN shows that the requester lacks it: it
+    /// sends the refused packet again, or packets before, which the refusal acknowledges. Later
+    /// packets show nothing.
+    fn refuse_again(&mut self, (refused, syndrome): (Psn, Syndrome), psn: Psn) -> Reason {
+        if refused.is_before(psn) {
+            return Reason::Closed;
+        }
+        self.tail = Tail::Nak(refused, syndrome);
+        Reason::DuplicateRequest
     }
 
     /// The next answer, in the order of PSNs; `None` if no answer is due. An RDMA Read's answer

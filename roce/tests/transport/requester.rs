@@ -316,6 +316,29 @@ fn a_receiver_that_is_not_ready_is_asked_again_after_its_time() {
 }
 
 #[test]
+fn a_peer_that_is_not_ready_but_answers_restores_the_retry_count() {
+    let limits = Limits { rnr_retry: 7, ..limits() };
+    let mut it = with(&Config { limits, ..config() }, &[(SEND, 1)]);
+    let mut now = NOW;
+    // Each round loses as much as is forgiven in a row.
+    for _ in 0..10 {
+        for _ in 0..limits.retry_count {
+            assert!(it.transmit(now, 1).is_some());
+            now = it.timer().unwrap();
+            assert_eq!((it.expired(now), it.poll()), (Some(Reason::LocalAckTimeoutErr), None));
+        }
+        assert!(it.transmit(now, 1).is_some());
+        let report = answer(0, Syndrome::RnrNak(1));
+        assert_eq!(it.receive(&report, now), Received::Retry(Reason::RnrNakRetryErr));
+        now = it.timer().unwrap();
+        assert_eq!(it.expired(now), None);
+    }
+    assert!(it.transmit(now, 1).is_some());
+    let _ = it.receive(&answer(0, Syndrome::ACK), now);
+    assert_eq!(completed(&mut it), [0]);
+}
+
+#[test]
 fn an_rnr_retry_count_of_seven_is_for_ever_and_progress_restores_any_other() {
     for (rnr_retry, rounds) in [(7, 1000), (1, 1), (0, 0)] {
         let limits = Limits { rnr_retry, ..limits() };

@@ -251,10 +251,35 @@ fn the_device_s_refusals_have_their_codes() {
         it.executed(execution, Outcome::Refused(reason));
         assert!(it.is_closed());
         assert_eq!(acks(&mut it), [(1, Syndrome::Nak(nak), 1)]);
-        nothing(&mut it, send(0), Reason::Closed);
-        nothing(&mut it, send(1), Reason::Closed);
+        // The refusal comes again to a requester that does not know of it: it acknowledges what
+        // came before.
+        for n in [1, 0] {
+            nothing(&mut it, send(n), Reason::DuplicateRequest);
+            assert_eq!(acks(&mut it), [(1, Syndrome::Nak(nak), 1)]);
+        }
+        nothing(&mut it, send(2), Reason::Closed);
         assert_eq!(acks(&mut it), []);
     }
+}
+
+#[test]
+fn what_came_before_a_refusal_is_answered_again_after_it() {
+    let mut it = responder();
+    carried_out(&mut it, read(0, READ));
+    carried_out(&mut it, add(4));
+    refused(&mut it, Piece { first: false, ..send(5) }, Reason::BadOpcodeSequence);
+    while it.respond(1, None).is_some() {}
+    // All answers were lost.
+    for piece in [read(0, READ), add(4), Piece { first: false, ..send(5) }] {
+        nothing(&mut it, piece, Reason::DuplicateRequest);
+    }
+    for n in 0..4 {
+        let answer = it.respond(1, None).unwrap().answer;
+        assert_eq!((answer.psn, matches!(answer.body, Body::Read { .. })), (psn(n), true));
+    }
+    let original = u64::from(psn(4).get());
+    assert_eq!(it.respond(1, None).unwrap().answer.body, Body::Atomic { original });
+    assert_eq!(acks(&mut it), [(5, INVALID, 2)]);
 }
 
 #[test]
@@ -299,7 +324,10 @@ fn an_unknown_opcode_is_refused_in_its_place() {
     assert_eq!(acks(&mut it), [(1, SEQUENCE, 1)]);
     assert_eq!(unknown(&mut it, 1), Reason::UnsupportedRequest);
     assert_eq!(acks(&mut it), [(1, INVALID, 1)]);
-    assert_eq!(unknown(&mut it, 1), Reason::Closed);
+    assert_eq!(unknown(&mut it, 1), Reason::DuplicateRequest);
+    assert_eq!(acks(&mut it), [(1, INVALID, 1)]);
+    assert_eq!(unknown(&mut it, 2), Reason::Closed);
+    assert_eq!(acks(&mut it), []);
 }
 
 #[test]
@@ -536,6 +564,12 @@ fn bytes_that_cannot_be_read_end_the_answers() {
     it.unreadable(&second.answer, Reason::RespRemoteAccessErrors);
     assert_eq!(acks(&mut it), [(1, Syndrome::Nak(Nak::RemoteAccessError), 2)]);
     nothing(&mut it, add(4), Reason::Closed);
+    // The packets before it may be asked for again; then it cannot be read again.
+    nothing(&mut it, read(0, READ), Reason::DuplicateRequest);
+    assert_eq!(it.respond(1, None).unwrap().answer.psn, psn(0));
+    assert_eq!(it.respond(1, None).unwrap().answer, second.answer);
+    it.unreadable(&second.answer, Reason::RespRemoteAccessErrors);
+    assert_eq!(acks(&mut it), [(1, Syndrome::Nak(Nak::RemoteAccessError), 2)]);
 }
 
 #[test]

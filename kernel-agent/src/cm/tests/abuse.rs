@@ -188,7 +188,7 @@ impl World {
             }
             16 => cm.prepare_accept(now, conn, local(qp), &AcceptParams::default(), b""),
             17 => cm.prepare_disconnect(now, conn, b""),
-            18 => cm.break_off(now, conn),
+            18 => cm.break_off(now, conn, Duration::from_millis(u64::from(pick as u8))),
             _ => {
                 cm.release(now, conn);
                 Ok(())

@@ -56,7 +56,7 @@ fn the_peer_learns_whether_a_consumer_or_an_error_ended_the_connection() {
         // Nothing that a consumer sends looks like an error.
         let data = b"IT-BROKE".repeat(27);
         match broken {
-            true => net.nodes[0].cm.break_off(now, ours).unwrap(),
+            true => net.nodes[0].cm.break_off(now, ours, Duration::ZERO).unwrap(),
             false => net.nodes[0].cm.disconnect(now, ours, &data[..DISCONNECT_PRIVATE_DATA_LEN]).unwrap(),
         }
         net.deliver();
@@ -65,6 +65,47 @@ fn the_peer_learns_whether_a_consumer_or_an_error_ended_the_connection() {
         let expected = if broken { Cause::Broken } else { Cause::Peer };
         assert_eq!((conn, cause, private_data.is_empty()), (theirs, expected, broken));
         assert!(matches!(net.take(0)[..], [Event::Released { answered: true, .. }]));
+    }
+}
+
+#[test]
+fn a_dreq_may_wait_for_the_peers() {
+    let patience = Duration::from_millis(300);
+    // The peer's comes in time.
+    let mut net = Net::new(2);
+    let (ours, theirs) = net.connected(0x11, 0x22);
+    let now = net.now;
+    net.nodes[0].cm.break_off(now, ours, patience).unwrap();
+    net.pass(patience / 2);
+    assert_eq!((net.state(0, ours), net.state(1, theirs)), (State::DreqSent, State::Established));
+    let now = net.now;
+    net.nodes[1].cm.break_off(now, theirs, Duration::ZERO).unwrap();
+    net.pass(patience);
+    assert!(matches!(net.take(0)[..], [Event::Released { conn, answered: true, .. }, ..] if conn == ours));
+    assert!(matches!(net.take(1)[..], [Event::Released { conn, answered: true, .. }, ..] if conn == theirs));
+    // It does not come: ours is sent, and sent again.
+    for abandoned in [false, true] {
+        let mut net = Net::new(2);
+        let (ours, theirs) = net.connected(0x11, 0x22);
+        let now = net.now;
+        net.nodes[0].cm.break_off(now, ours, patience).unwrap();
+        net.pass(patience - Duration::from_millis(1));
+        assert!(net.take(1).is_empty());
+        if abandoned {
+            // The queue pair is given up, so there is nothing to wait for.
+            let now = net.now;
+            net.nodes[0].cm.abandon(now, ours).unwrap();
+        } else {
+            net.pass(Duration::from_millis(1));
+            net.lose();
+            net.pass(Duration::from_secs(2));
+        }
+        net.deliver();
+        let events = net.take(1);
+        let [Event::Disconnected { conn, cause: Cause::Broken, .. }, ..] = events[..] else {
+            panic!("{events:?}")
+        };
+        assert_eq!(conn, theirs);
     }
 }
 

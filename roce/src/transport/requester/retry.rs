@@ -101,6 +101,8 @@ impl Requester {
                 }
             }
         }
+        // The peer answers, so what gets lost from now on is counted anew.
+        self.retries = self.limits.retry_count;
         self.rewind();
         let delay: Duration = rnr_delay(timer);
         self.pause = Some(now + delay);

@@ -1,0 +1,46 @@
+//! Connections whose queue pair broke by itself.
+
+use core::time::Duration;
+
+use roce::TimeoutCode;
+
+use super::ConnectionManager;
+use crate::cm;
+use crate::{CmEventKind, Qp};
+
+/// How long a connection that broke by a refusal stays at most for the peer to learn of that.
+const LONGEST_REFUSAL: Duration = Duration::from_secs(2);
+
+/// How long a requester with this ACK timeout takes at most to learn of a refusal of which two
+/// copies get lost: it asks again after each timeout. One that asks never again learns at once or
+/// not at all.
+fn refusal_time(ack_timeout: TimeoutCode) -> Duration {
+    match ack_timeout.get() {
+        0 => Duration::ZERO,
+        _ => (3 * ack_timeout.duration()).min(LONGEST_REFUSAL),
+    }
+}
+
+impl ConnectionManager {
+    /// A queue pair broke by itself: ends its connection too. If it `refused` a request of its peer
+    /// the peer's queue pair breaks as well, and the peer says so: the end waits for that, so that
+    /// the peer's request is not flushed before it has the refusal.
+    pub(crate) fn broke(&self, qp: &Qp, refused: bool) {
+        let Some(id) = qp.connection() else { return };
+        let now = self.platform.now();
+        let mut tables = self.tables.lock();
+        if tables.cm.state(id) == cm::State::Established {
+            let timeout = tables.ends.get(&id).filter(|_| refused).map(|end| end.setup.ack_timeout);
+            let _ = tables.cm.break_off(now, id, timeout.map_or(Duration::ZERO, refusal_time));
+            self.flush(&mut tables);
+        }
+        if tables.cm.state(id) == cm::State::DreqSent {
+            return;
+        }
+        let end = self.give_up(&mut tables, id);
+        drop(tables);
+        if let Some(end) = end {
+            end.report(id, CmEventKind::Disconnected { by_peer: false }, &[], &[]);
+        }
+    }
+}
