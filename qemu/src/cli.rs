@@ -69,6 +69,10 @@ enum Command {
         /// Also write the figures to FILE, as a list of {name, value, unit, baseline, ratio}
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
+        /// Measure two Linux guests with Soft-RoCE, too, and compare; they are made of Debian's
+        /// packages
+        #[arg(long)]
+        against_linux: bool,
     },
     /// Serve the NIC alone, and print the arguments that attach it to any QEMU with any kernel
     Nic,
@@ -115,7 +119,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
         Command::Transfer { file, words } => tour::transfer(options, &file, words),
         Command::Pair { app, words } => pair::pair(options, app.as_deref(), &words),
         Command::Test { filters, show_output } => runner::run_and_print(options, &filters, show_output),
-        Command::Bench { json } => bench::bench(options, json.as_deref()),
+        Command::Bench { json, against_linux } => bench::bench(options, json.as_deref(), against_linux),
         Command::Nic => serve::serve(options),
         Command::Boot { image, words } => tour::boot(options, &image, &words),
         Command::Conformance { missing } => conformance::conformance(options, missing),

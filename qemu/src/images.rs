@@ -86,7 +86,7 @@ fn names(targets: &Path) -> std::io::Result<Vec<String>> {
 pub fn build(name: &str, manifest: &Path) -> Result<PathBuf> {
     let root = sources::root()?;
     ensure_guest_target(root)?;
-    let target_dir = target_dir(env::current_exe().ok().as_deref(), root).join("guest");
+    let target_dir = target_folder()?.join("guest");
     let release = !cfg!(debug_assertions);
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--target", GUEST_TARGET, "--target-dir"]).arg(&target_dir);
@@ -111,6 +111,11 @@ fn leaks(variable: &OsString) -> bool {
     let Some(name) = variable.to_str() else { return false };
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
     LEAKY.contains(&name) || begins(LEAKY_PREFIXES) && !begins(HARMLESS_PREFIXES)
+}
+
+/// The target folder of this program.
+pub(crate) fn target_folder() -> Result<PathBuf> {
+    Ok(target_dir(env::current_exe().ok().as_deref(), sources::root()?))
 }
 
 /// The target folder that the running program was built in: the nearest folder above the program

@@ -11,6 +11,7 @@
 //! | [`guests`] | running guests: what they do, one or several at a time |
 //! | [`vm`], [`console`], [`symbols`] | one of them: how it starts, what it writes, how it ends |
 //! | [`frontend`], [`device`], [`memory`] | the NICs: how QEMU sees them, and the thread that drives their model |
+//! | [`linux`] | a Linux guest with Soft-RoCE, for comparison and for tests |
 //! | [`serve`] | the NICs alone, for a QEMU that somebody else starts |
 //! | [`network`], `counters` | what the NICs' ports are plugged into; what they count |
 //! | [`monitor`], [`pulse`] | stopping a guest and its clock; how regularly the NICs' hearts beat |
@@ -41,6 +42,7 @@ pub mod frontend;
 pub mod guests;
 pub mod images;
 pub mod launch;
+pub mod linux;
 pub mod machines;
 pub mod memory;
 pub mod monitor;

@@ -5,6 +5,7 @@
 //! start are taken here.
 
 mod figure;
+mod linux;
 mod socket;
 
 use std::path::Path;
@@ -26,9 +27,9 @@ const IMAGE: &str = "bench";
 /// The MTU of the stream link: packets of 4096 bytes fit.
 const STREAM_MTU: u32 = 4200;
 
-/// Runs the benchmarks, prints the table, and writes the JSON file if one is wanted; returns the
-/// image's status.
-pub fn bench(options: &Options, json: Option<&Path>) -> Result<u8> {
+/// Runs the benchmarks, those of Linux guests if `against_linux`, prints the table, and writes the
+/// JSON file if one is wanted; returns the image's status.
+pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Result<u8> {
     if options.network.link.is_some() {
         return Err(Error::Usage("bench has links of its own; leave out --link".into()));
     }
@@ -83,6 +84,10 @@ pub fn bench(options: &Options, json: Option<&Path>) -> Result<u8> {
         0 => over_a_stream(options, &progress, &mut figures)?,
         failed => failed,
     };
+    if against_linux && status == 0 {
+        let mtu = options.network.mtu.unwrap_or(STREAM_MTU);
+        figures.extend(linux::compare(options, mtu, &progress, &figures)?);
+    }
     drop(progress);
     for line in table(&figures) {
         print_line(&line)?;

@@ -8,7 +8,6 @@
 extern crate ferrovia_qemu as qemu;
 
 mod clients;
-mod image;
 mod linux;
 mod ours;
 mod servers;

@@ -92,13 +92,15 @@ impl Fleet {
         (from..count).try_for_each(|_| self.side.established())
     }
 
-    fn write(&self, ep: EpHandle) -> Result<(), Failure> {
+    /// Posts an RDMA Write. False if the endpoint's queue is full: the device may have done the
+    /// requests of others first.
+    fn write(&self, ep: EpHandle) -> Result<bool, Failure> {
         let (addr, context) = self.target;
         let to = make_rdma_addr_absolute(addr as usize);
-        self.side
-            .ia
-            .post_rdma_write(ep, &[self.segment], 0, DtoFlags::COMPLETION, to, context)
-            .trying("it_post_rdma_write")
+        match self.side.ia.post_rdma_write(ep, &[self.segment], 0, DtoFlags::COMPLETION, to, context) {
+            Err(Error::TooManyPosts) => Ok(false),
+            posted => posted.trying("it_post_rdma_write").map(|()| true),
+        }
     }
 
     fn reap(&self) -> Result<(), Failure> {
@@ -175,7 +177,9 @@ fn cost(fleets: &[Fleet], choose: impl Fn(usize) -> usize) -> Result<f64, Failur
             while posted < BATCH.min(done + DEPTH * ACTIVE) {
                 let number = first + posted;
                 let fleet = &fleets[number % fleets.len()];
-                fleet.write(fleet.eps[choose(number / fleets.len())])?;
+                if !fleet.write(fleet.eps[choose(number / fleets.len())])? {
+                    break;
+                }
                 posted += 1;
             }
             fleets[(first + done) % fleets.len()].reap()?;

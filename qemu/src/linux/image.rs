@@ -8,11 +8,13 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+
+use crate::error::{Error, Result};
+use crate::images;
 
 /// The programs of the guest, with all that they depend on.
-const PACKAGES: [&str; 6] =
-    ["busybox-static", "dash", "ibverbs-providers", "ibverbs-utils", "iproute2", "rdmacm-utils"];
+const PACKAGES: [&str; 7] =
+    ["busybox-static", "dash", "ibverbs-providers", "ibverbs-utils", "iproute2", "perftest", "rdmacm-utils"];
 /// The package that depends on the present kernel.
 const KERNEL: &str = "linux-image-amd64";
 /// The modules that the guest loads, and before them those that they depend on.
@@ -37,27 +39,44 @@ const INIT: &str = include_str!("init");
 /// A kernel and its initial RAM disk.
 #[derive(Debug)]
 pub struct Image {
+    /// The kernel.
     pub kernel: PathBuf,
+    /// The RAM disk.
     pub initrd: PathBuf,
 }
 
-/// The image; it is built when it is wanted first.
-pub fn image() -> &'static Image {
-    static IMAGE: OnceLock<Image> = OnceLock::new();
-    IMAGE.get_or_init(|| {
-        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("linux");
+impl Image {
+    /// The image, which is built if there is none of these packages and modules.
+    pub fn find() -> Result<Image> {
+        let folder = images::target_folder()?.join("tmp");
+        let cache = folder.join("linux");
         let image = Image { kernel: cache.join("vmlinuz"), initrd: cache.join("initrd") };
         let stamp = cache.join("made-of");
         let made_of = format!("{PACKAGES:?} {MODULES:?} {FOLDERS:?} {LEFT_OUT:?}\n{INIT}");
         if fs::read_to_string(&stamp).is_ok_and(|text| text == made_of) {
-            return image;
+            return Ok(image);
         }
-        eprintln!("interop: downloading and building the Linux guest, once");
-        let work = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder for the guest");
-        build(work.path(), &image).expect("the Linux guest's image");
-        fs::write(stamp, made_of).expect("note what the image is made of");
-        image
-    })
+        complain!("ferrovia: downloading and building the Linux guest, once");
+        let work = Work::begin(folder.join(format!("linux-{}", std::process::id())));
+        let built = work.and_then(|work| build(&work.0, &image)).and_then(|()| fs::write(stamp, made_of));
+        built.map(|()| image).map_err(|e| Error::system("build the Linux guest", e))
+    }
+}
+
+/// A folder for the work, which is removed at the end.
+struct Work(PathBuf);
+
+impl Work {
+    fn begin(folder: PathBuf) -> io::Result<Work> {
+        fs::create_dir_all(&folder).map(|()| Work(folder))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // What is left behind does no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 fn build(work: &Path, image: &Image) -> io::Result<()> {
@@ -158,7 +177,7 @@ fn run(command: &mut Command) -> io::Result<()> {
 }
 
 fn missing(what: &str) -> io::Error {
-    io::Error::other(format!("apt has no {what}; these tests need Debian's packages"))
+    io::Error::other(format!("apt has no {what}; the Linux guest is made of Debian's packages"))
 }
 
 /// The files of the modules, each behind those that it depends on.

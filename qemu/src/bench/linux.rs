@@ -1,0 +1,151 @@
+//! The same between two Linux guests with Soft-RoCE: perftest's figures, as baselines of ours.
+//!
+//! The guests' network devices are joined by QEMU's `-netdev stream`, with the MTU that the stream
+//! link of the other benchmarks has. Linux has no short cut, so the figures of both of our links
+//! stand beside the same ones of Linux.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::linux::image::Image;
+use crate::linux::{Device, Linux, Outcome, Side};
+use crate::options::Options;
+use crate::progress::Progress;
+use crate::setup::find_qemu;
+
+use super::figure::Figure;
+
+/// How long a program of perftest may take.
+const LIMIT: Duration = Duration::from_secs(120);
+/// How long a short command may take.
+const STEP: Duration = Duration::from_secs(30);
+
+/// How the kernel shows perftest's socket, port 18515, while it listens.
+const LISTENS: &str = ":4853.*:0000.0A.";
+
+/// A program of perftest, and what of ours it is compared with.
+struct Test {
+    /// Its command line, but for what all have.
+    command: &'static str,
+    /// The bytes of its messages, with which the line of its figures begins.
+    bytes: &'static str,
+    /// The column of the figure.
+    column: usize,
+    /// What makes our unit of it.
+    factor: f64,
+    /// How the names of our figures end.
+    ours: &'static str,
+}
+
+/// Half a round trip is the column `t_typical`. A bandwidth is the column of the average, in Gb/s.
+const TESTS: [Test; 3] = [
+    Test {
+        command: "ib_write_lat -s 64 -n 2000",
+        bytes: "64",
+        column: 4,
+        factor: 1.0,
+        ours: "64-byte RDMA Write, polled, half round trip",
+    },
+    Test {
+        command: "ib_send_lat -s 64 -n 2000",
+        bytes: "64",
+        column: 4,
+        factor: 1.0,
+        ours: "64-byte Send, polled, half round trip",
+    },
+    Test {
+        command: "ib_write_bw -s 1048576 -t 16 -n 100 --report_gbits",
+        bytes: "1048576",
+        column: 3,
+        factor: 125.0,
+        ours: "1 MiB RDMA Write, 16 in flight",
+    },
+];
+
+/// Measures Linux, and returns our figures that have a counterpart, with Linux's as baselines.
+pub fn compare(options: &Options, mtu: u32, progress: &Progress, ours: &[Figure]) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    let mut guests = Guests::boot(options, mtu, progress)?;
+    for test in &TESTS {
+        progress.message(format!("Linux: {}", test.command));
+        let linux = guests.measure(test)?;
+        for figure in ours.iter().filter(|figure| figure.name.ends_with(test.ours)) {
+            // The figures of one machine alone have no counterpart.
+            let Some((over, _)) = figure.name.split_once(": ") else { continue };
+            let name = format!("against Linux: {over}: {}", test.ours);
+            figures.push(Figure { name, p99: None, baseline: Some(linux), ..figure.clone() });
+        }
+    }
+    Ok(figures)
+}
+
+/// Two guests that are joined: the server, and the client.
+struct Guests([Linux; 2]);
+
+impl Guests {
+    fn boot(options: &Options, mtu: u32, progress: &Progress) -> Result<Guests> {
+        let qemu = find_qemu(options.qemu().as_deref(), options.time_limit())?;
+        progress.message("making the Linux guest");
+        let image = Image::find()?;
+        progress.message("booting Linux");
+        let socket = std::env::temp_dir().join(format!("ferrovia-{}-linux", std::process::id()));
+        let guests = Guests::boot_at(&qemu, &image, mtu, &socket);
+        // Both have it open, or never will.
+        let _ = std::fs::remove_file(&socket);
+        guests
+    }
+
+    fn boot_at(qemu: &crate::setup::Qemu, image: &Image, mtu: u32, link: &Path) -> Result<Guests> {
+        let boot = |side, address: &str, mac| {
+            Linux::boot(qemu, image, &Device { side, link, addresses: &[address], mtu, mac })
+        };
+        let server = boot(Side::Listen, "10.0.0.1/24", 1)?;
+        Ok(Guests([server, boot(Side::Connect, "10.0.0.2/24", 2)?]))
+    }
+
+    /// Runs a program on both; returns its figure.
+    fn measure(&mut self, test: &Test) -> Result<f64> {
+        let [server, client] = &mut self.0;
+        // -x 1: the GID of the IPv4 address. -F: whatever the CPU's frequency is.
+        let line = format!("{} -d rxe0 -x 1 -F", test.command);
+        let listens = format!("grep -qE {LISTENS} /proc/net/tcp /proc/net/tcp6");
+        let serve = format!("({line} >/tmp/said 2>&1 &) ; until {listens}; do sleep 0.1; done");
+        succeed(server, &serve, STEP)?;
+        let said = succeed(client, &format!("{line} 10.0.0.1"), LIMIT)?;
+        figure(&said, test).ok_or_else(|| Error::Tool(format!("Linux: {line}: no figure in:\n{said}")))
+    }
+}
+
+fn succeed(guest: &mut Linux, line: &str, limit: Duration) -> Result<String> {
+    let Outcome { status, text } = guest.run(line, limit)?;
+    match status {
+        0 => Ok(text),
+        _ => Err(Error::Tool(format!("Linux: {line}: status {status}\n{text}"))),
+    }
+}
+
+/// The figure in what a program wrote.
+fn figure(said: &str, test: &Test) -> Option<f64> {
+    let rows = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = rows.rev().find(|row| row.first() == Some(&test.bytes) && row.len() > test.column)?;
+    let value: f64 = row[test.column].parse().ok()?;
+    (value > 0.0).then_some(value * test.factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_are_found_in_what_perftest_writes() {
+        let latency = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n \
+                       64      1000          180.22         900.10       222.51     \t       230.13\n----";
+        assert_eq!(figure(latency, &TESTS[0]), Some(222.51));
+        let bandwidth = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n \
+                         1048576    100              0.60               0.48                 0.000057\n";
+        assert_eq!(figure(bandwidth, &TESTS[2]), Some(60.0));
+        assert_eq!(figure("Unable to init the socket connection\n64 x\n", &TESTS[0]), None);
+        assert_eq!(figure(&bandwidth.replace("0.48", "0.00"), &TESTS[2]), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! Linux guests with Soft-RoCE, for comparison and for tests: [`image`] makes the kernel and its
+//! RAM disk of Debian's packages, [`Linux`] runs one.
+
+pub mod image;
+
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::error::{Error, Result};
+use crate::process;
+use crate::setup::Qemu;
+use image::Image;
+
+/// How long the guest may take to boot.
+const BOOT: Duration = Duration::from_secs(120);
+/// How much longer than its own limit a command may take on a machine that has other things to do.
+const SLACK: Duration = Duration::from_secs(60);
+
+/// Which end of the stream socket the guest's QEMU is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The one that listens.
+    Listen,
+    /// The one that connects.
+    Connect,
+}
+
+/// A guest's network device.
+#[derive(Clone, Copy, Debug)]
+pub struct Device<'a> {
+    /// Which end of the link it is.
+    pub side: Side,
+    /// The link's socket.
+    pub link: &'a Path,
+    /// Its addresses, with the lengths of their prefixes.
+    pub addresses: &'a [&'a str],
+    /// The link's MTU.
+    pub mtu: u32,
+    /// The last byte of its MAC.
+    pub mac: u8,
+}
+
+/// A running Linux guest; dropping it ends it.
+#[derive(Debug)]
+pub struct Linux {
+    qemu: Child,
+    agent: BufReader<UnixStream>,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its status; that of `timeout` if it took too long.
+    pub status: i32,
+    /// What it wrote to standard output and standard error.
+    pub text: String,
+}
+
+impl Linux {
+    /// Boots a guest, and waits until it takes commands. The guest ends with this thread.
+    pub fn boot(qemu: &Qemu, image: &Image, device: &Device<'_>) -> Result<Linux> {
+        let mut linux = Linux::start(qemu, image, device)?;
+        linux.read_until("@@ready", Instant::now() + BOOT)?;
+        Ok(linux)
+    }
+
+    fn start(qemu: &Qemu, image: &Image, device: &Device<'_>) -> Result<Linux> {
+        let (ours, theirs) = UnixStream::pair().map_err(|e| Error::system("make a socket pair", e))?;
+        let agent = theirs.as_raw_fd();
+        let Device { side, link, addresses, mtu, mac } = device;
+        let server = if *side == Side::Listen { "on" } else { "off" };
+        let link = link.to_str().filter(|path| !path.contains(','));
+        let link = link.ok_or_else(|| Error::Tool("QEMU takes no such path of a socket".into()))?;
+        let mut command = Command::new(&qemu.path);
+        let options = "-nodefaults -no-user-config -no-reboot -display none -M q35 -accel tcg,thread=multi \
+                       -cpu max -smp 1,maxcpus=2 -m 768M -serial null -serial chardev:agent";
+        command.args(options.split_whitespace());
+        command.args(["-chardev".into(), format!("socket,id=agent,fd={agent}")]);
+        command.arg("-netdev").arg(format!("stream,id=link,server={server},addr.type=unix,addr.path={link}"));
+        command
+            .arg("-device")
+            .arg(format!("virtio-net-pci,netdev=link,mac=52:54:00:12:34:{mac:02x},romfile="));
+        command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.initrd);
+        let addresses = addresses.join(",");
+        command
+            .arg("-append")
+            .arg(format!("console=ttyS0 quiet panic=-1 mitigations=off addresses={addresses} mtu={mtu}"));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        process::bind(&mut command, Signal::KILL, vec![agent]);
+        let qemu = command.spawn().map_err(|source| Error::File { path: qemu.path.clone(), source })?;
+        Ok(Linux { qemu, agent: BufReader::new(ours) })
+    }
+
+    /// Runs a command line of the guest's shell, without quotation marks, for `limit` at most.
+    pub fn run(&mut self, line: &str, limit: Duration) -> Result<Outcome> {
+        if line.contains(['\n', '\'']) {
+            return Err(Error::Tool(format!("not a command for the Linux guest: {line}")));
+        }
+        let seconds = limit.as_secs().max(1);
+        writeln!(self.agent.get_mut(), "timeout {seconds} dash -c '{line}'")
+            .map_err(|e| Error::system("give the Linux guest a command", e))?;
+        let (text, status) = self.read_until("@@status ", Instant::now() + limit + SLACK)?;
+        let status =
+            status.parse().map_err(|_| Error::Tool(format!("the Linux guest's status is {status:?}")))?;
+        Ok(Outcome { status, text })
+    }
+
+    /// The text before a line that begins with `mark`, and the rest of that line.
+    fn read_until(&mut self, mark: &str, deadline: Instant) -> Result<(String, String)> {
+        let failed = |e: std::io::Error| Error::system("read the Linux guest's serial port", e);
+        let (mut text, mut line) = (String::new(), Vec::new());
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::Tool(format!("the Linux guest is silent; it wrote:\n{text}")));
+            }
+            self.agent.get_ref().set_read_timeout(Some(left)).map_err(failed)?;
+            match self.agent.read_until(b'\n', &mut line) {
+                Ok(0) => return Err(Error::Tool(format!("the Linux guest has ended; it wrote:\n{text}"))),
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+                Err(error) => return Err(failed(error)),
+            }
+            let whole = String::from_utf8_lossy(&std::mem::take(&mut line)).into_owned();
+            let whole = whole.trim_end();
+            if let Some(rest) = whole.strip_prefix(mark) {
+                return Ok((text, rest.to_owned()));
+            }
+            text.push_str(whole);
+            text.push('\n');
+        }
+    }
+}
+
+impl Drop for Linux {
+    fn drop(&mut self) {
+        // Both fail only if it has ended.
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
