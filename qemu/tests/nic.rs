@@ -2,52 +2,22 @@
 
 extern crate ferrovia_qemu as qemu;
 
-use std::io::{BufRead, BufReader, Lines};
+mod running;
+
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 use qemu::{images, setup};
+use running::{Running, launcher};
 use rustix::process::{Pid, Signal};
 
 const IMAGE: &str = "rping-server";
-
-/// A program that ends with the test, and what it writes.
-struct Running {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Running {
-    fn start(mut command: Command) -> Running {
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        qemu::process::bind(&mut command, Signal::KILL, Vec::new());
-        let mut child = command.spawn().expect("it starts");
-        let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        Running { child, lines }
-    }
-
-    /// Waits for a line that begins with `start`.
-    fn wait_for(&mut self, start: &str) -> String {
-        let line = self.lines.by_ref().map_while(Result::ok).find(|line| line.starts_with(start));
-        line.unwrap_or_else(|| panic!("it ended without a line {start:?}"))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Both fail only if it has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 #[test]
 fn one_qemu_after_the_other_finds_a_nic_that_is_as_new() {
     let emulator = setup::find_qemu(None, None).expect("QEMU");
     let image = images::build(IMAGE, &images::manifest(IMAGE).expect("it is there")).expect("it builds");
-    let program = std::env::current_exe().expect("this program");
-    let programs = program.parent().and_then(Path::parent).expect("target/PROFILE/deps");
-    let mut command = Command::new(programs.join("ferrovia"));
+    let mut command = launcher();
     command.args(["nic", "--link", "none", "--ip", "10.7.0.1/24"]);
     let mut nic = Running::start(command);
     let arguments = nic.wait_for("-M ");
