@@ -118,7 +118,7 @@ impl Node {
             self.ia.evd_free(evd).must("it_evd_free")?;
         }
         self.ia.pz_free(self.pz).must("it_pz_free")?;
-        // What was released may be written by nobody.
+        // No peer may have written to memory that was released.
         let mut slab = self.slab;
         for slot in self.shared.into_values() {
             slab.give(slot)?;

@@ -18,7 +18,7 @@ impl Story {
         Story { clock: told.then_some(clock), teller: "main".into() }
     }
 
-    /// The same story, told by another thread.
+    /// For another thread, whose lines begin with the name `teller`.
     pub(crate) fn of(&self, teller: &str) -> Story {
         Story { clock: self.clock.clone(), teller: teller.into() }
     }

@@ -9,7 +9,7 @@ use crate::workload::memory::{POISON, difference, poisoned};
 use crate::workload::node::{Node, Scene};
 use crate::workload::wrong::{Must, Step, hold};
 
-/// Bytes of an area; the first and the last [`EDGE`] bytes are open to nobody.
+/// Bytes of an area; no peer may access the first and the last [`EDGE`] bytes.
 pub(crate) const AREA: usize = 16 << 10;
 const EDGE: usize = 4096;
 /// What a target covers, all at pages: the region, the window, the list.

@@ -1,0 +1,107 @@
+//! Echo requests, and floods of requests and questions.
+
+use std::net::Ipv4Addr;
+
+use nic_model::port::{Counters, Dropped, Input, Unsent};
+use platform::Instant;
+use roce::Gid;
+use roce::wire::ipv4;
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{ArpOperation, Icmpv4Packet, Icmpv4Repr, Icmpv6Repr};
+
+use crate::support::*;
+
+#[test]
+fn echo_requests_are_answered_with_their_data() {
+    let mut a = port(1);
+    for len in [0, 1, 56, 1472] {
+        let data = vec![0x5a; len];
+        let request = ping(&a, "10.0.0.1", &data);
+        assert_eq!(a.receive(&request, ms(0)), Input::Consumed);
+        let frames = own_frames(&mut a);
+        let [answer] = &frames[..] else { panic!() };
+        assert_eq!(answer[..6], PEER);
+        let (ip, payload) = ipv4::Repr::parse(&answer[14..]).unwrap();
+        assert_eq!((ip.src, ip.dst), (v4("10.0.0.1"), v4("10.0.0.77")));
+        let packet = Icmpv4Packet::new_checked(payload).unwrap();
+        let repr = Icmpv4Repr::parse(&packet, &ChecksumCapabilities::default()).unwrap();
+        assert_eq!(repr, Icmpv4Repr::EchoReply { ident: 3, seq_no: 4, data: &data });
+    }
+    let data = [7; 100];
+    let request = Icmpv6Repr::EchoRequest { ident: 3, seq_no: 4, data: &data };
+    let frame = icmpv6("fd00::77", "fd00::1", a.mac(), 64, &request);
+    assert_eq!(a.receive(&frame, ms(0)), Input::Consumed);
+    let frames = own_frames(&mut a);
+    let (ip, repr) = parse_icmpv6(&frames[0]);
+    assert_eq!((ip.src, ip.dst), (gid("fd00::1"), gid("fd00::77")));
+    assert_eq!(repr, Icmpv6Repr::EchoReply { ident: 3, seq_no: 4, data: &data });
+    assert_eq!(a.counters().echoes, 5);
+    // Wrong checksums, other messages, and requests to all.
+    let mut bad = ping(&a, "10.0.0.1", &data);
+    bad[40] ^= 1;
+    assert_eq!(a.receive(&bad, ms(0)), Input::Dropped(Dropped::BadChecksum));
+    let mut reply = ping(&a, "10.0.0.1", &data);
+    reply[34] = 0;
+    assert_eq!(a.receive(&reply, ms(0)), Input::Dropped(Dropped::NotRoce));
+    let mut bad = frame.clone();
+    bad[80] ^= 1;
+    assert_eq!(a.receive(&bad, ms(0)), Input::Dropped(Dropped::BadChecksum));
+    let all = icmpv6("fd00::77", "ff02::1", [0x33, 0x33, 0, 0, 0, 1], 64, &request);
+    assert_eq!(a.receive(&all, ms(0)), Input::Dropped(Dropped::NotRoce));
+    assert_eq!(own_frames(&mut a).len(), 0);
+}
+
+#[test]
+fn floods_are_answered_at_a_bounded_rate_and_do_not_starve_each_other() {
+    let mut a = port(1);
+    let request = arp(ArpOperation::Request, PEER, "10.0.0.77", "10.0.0.1", BROADCAST);
+    let echo = ping(&a, "10.0.0.1", b"");
+    let mut sent = 0;
+    // Ten thousand of each in one second.
+    for n in 0..10_000 {
+        let now = Instant::from_nanos(n * 100_000);
+        a.receive(&request, now);
+        a.receive(&echo, now);
+        sent += own_frames(&mut a).len();
+    }
+    let Counters { answers, echoes, .. } = *a.counters();
+    assert!((100..130).contains(&answers) && (100..130).contains(&echoes), "{answers} {echoes}");
+    assert_eq!(sent as u64, answers + echoes);
+    assert_eq!(a.counters().dropped(Dropped::Flood), 20_000 - answers - echoes);
+    // Another neighbour is served meanwhile.
+    let other = arp(ArpOperation::Request, [2, 0, 0, 0, 0, 9], "10.0.0.78", "10.0.0.1", BROADCAST);
+    while a.receive(&request, ms(1000)) == Input::Consumed {}
+    assert_eq!(a.receive(&other, ms(1000)), Input::Consumed);
+    // A flood from all addresses has a bound, too.
+    let mut a = port(1);
+    for n in 0..100_000_u32 {
+        let from = format!("10.0.0.{}", 2 + n % 253);
+        a.receive(&arp(ArpOperation::Request, PEER, &from, "10.0.0.1", BROADCAST), Instant::ZERO);
+        own_frames(&mut a);
+    }
+    assert_eq!(a.counters().answers, 64 * 16);
+    // An owner that does not send them costs bounded memory, and echoes leave room for the rest.
+    let mut a = port(1);
+    for n in 0..10_000 {
+        a.receive(&echo, ms(n));
+    }
+    a.receive(&request, ms(10_000));
+    let frames = own_frames(&mut a);
+    assert_eq!((frames.len(), &frames[32][12..14]), (33, &[0x08, 0x06][..]));
+}
+
+#[test]
+fn questions_to_many_addresses_are_asked_at_a_bounded_rate() {
+    let mut a = port(1);
+    let own = a.gids()[1];
+    for n in 2..250 {
+        let to = Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, n));
+        assert_eq!(send(&mut a, own, to, b"", ms(0)), Err(Unsent::Resolving));
+    }
+    assert_eq!(own_frames(&mut a).len(), 64);
+    assert_eq!(a.counters().questions_delayed, 248 - 64);
+    // Those that were too many are asked when they are due again.
+    let deadline = a.deadline().unwrap();
+    a.poll(deadline);
+    assert!(!own_frames(&mut a).is_empty());
+}
