@@ -56,9 +56,7 @@ pub use nic_abi::eqe::EventType as NicEvent;
 pub use nic_abi::pci::IVSHMEM_DEVICE as PCI_DEVICE;
 pub use nic_abi::registers::{Features, Identity};
 pub use nic_abi::wqe::{AddressVector as DatagramAddress, LinkFlags, ListElement, Segment, SendFlags};
-pub use nic_hal::{
-    Death, Direction, Head, Operation, Remote, RemoteWords, Request, Shadow, Transfer, send_blocks,
-};
+pub use nic_hal::{Death, Direction, Head, Operation, Remote, RemoteWords, Request, Shadow, Transfer};
 pub use post::{Bind, NoBatch, SegmentLimits, SendBatch, SendSlot, Sender, Written};
 pub use qp::{Qp, QpAttributes, QpChanges, QpType};
 pub use region::{Extent, Link, MemoryList, Pd, Region, Window, WindowType};

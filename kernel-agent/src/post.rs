@@ -10,7 +10,7 @@ use nic_abi::wqe::{LinkFlags, Segment, SendFlags};
 use nic_hal::{Next, Operation, Outstanding, Refused, Request, SendQueue, Shadow, Transfer, Unposted};
 
 use crate::key::Outstanding as OutstandingLink;
-use crate::qp::{Qp, QpType};
+use crate::qp::Qp;
 use crate::slot::{OwnerGuard, QueueSlot};
 use crate::{Link, PostError, Region, Window};
 
@@ -267,7 +267,7 @@ impl Qp {
     ) -> Result<u32, PostError> {
         let datagram =
             matches!(request.operation, Operation::Datagram { .. } | Operation::DatagramImmediate { .. });
-        if self.kind == QpType::Rc && datagram {
+        if datagram && self.kind.is_connected() {
             return Err(PostError::Kind);
         }
         let mut guard = self.send.lock();

@@ -33,7 +33,7 @@ pub use nic_abi::admin::QpType;
 
 /// What a queue pair is created with.
 pub struct QpAttributes<'a> {
-    /// Its type of service: RC or UD.
+    /// Its type of service: RC, UC or UD.
     pub qp_type: QpType,
     /// With the token, the queue pair may use the reserved key and link regions.
     pub privileged: Option<Privileged>,
@@ -471,10 +471,7 @@ impl Qp {
     /// RESET to INIT: receives may be posted. `access` are the rights that the connected peer has
     /// at most (`LinkFlags::REMOTE_*`).
     pub fn to_init(&self, access: LinkFlags) -> Result<(), Error> {
-        let mask = match self.kind {
-            QpType::Rc => QpMask::STATE | QpMask::ACCESS,
-            QpType::Ud | QpType::Gsi => QpMask::STATE,
-        };
+        let mask = if self.kind.is_connected() { QpMask::STATE | QpMask::ACCESS } else { QpMask::STATE };
         let state = QpState::Init as u32;
         self.modify(&ModifyQp { mask: mask.bits(), state, access: access.bits(), ..ModifyQp::default() })
     }

@@ -162,6 +162,8 @@ bitflags! {
         const BENCH = 1 << 13;
         /// Shared receive queues whose size can be changed.
         const SRQ_RESIZE = 1 << 14;
+        /// Unreliable connected queue pairs.
+        const UC = 1 << 15;
     }
 }
 

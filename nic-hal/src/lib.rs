@@ -45,7 +45,6 @@ pub use event::EventQueue;
 pub use mapped::Circle;
 pub use memory::{DeviceMemory, Lease};
 pub use nic::Nic;
-pub use objects::send_blocks;
 pub use outstanding::{Outstanding, Retired, Retiring, Shadow};
 pub use params::{CqParams, QpParams, QpRings, SrqParams};
 pub use receive::ReceiveQueue;

@@ -5,8 +5,8 @@ use core::sync::atomic::AtomicU32;
 use nic_abi::RING_ALIGN;
 use nic_abi::admin::{
     AllocateRegion, AllocateWindow, CreateCq, CreateEq, CreateQp, CreateSrq, DestroyQp, KeyInfo, ModifyQp,
-    ModifyRegion, ModifySrq, Opcode, QpFlags, QpInfo, QpType, RegisterRegion, ResizeCq, ResizeSrq,
-    ShareRegion, SrqInfo,
+    ModifyRegion, ModifySrq, Opcode, QpFlags, QpInfo, RegisterRegion, ResizeCq, ResizeSrq, ShareRegion,
+    SrqInfo,
 };
 use nic_abi::doorbell::Kind;
 use nic_abi::ident;
@@ -21,14 +21,6 @@ use crate::{
     CompletionQueue, CompletionRing, CqParams, Error, EventQueue, Nic, QpParams, QpRings, ReceiveQueue,
     SendQueue, SharedReceiveQueue, SharedRing, SrqParams,
 };
-
-/// How many blocks of a send queue a request of that many segments takes.
-pub fn send_blocks(qp_type: QpType, segments: u32) -> u32 {
-    match qp_type {
-        QpType::Rc => wqe::blocks(segments),
-        QpType::Ud | QpType::Gsi => wqe::datagram_blocks(segments),
-    }
-}
 
 impl Nic {
     fn simple(&self, opcode: Opcode, object: u32) -> Result<(), Error> {
@@ -257,7 +249,7 @@ impl Nic {
         if params.max_send_segments > self.identity.max_sges {
             return Err(Error::OutOfRange("number of segments"));
         }
-        let each = send_blocks(params.qp_type, params.max_send_segments);
+        let each = params.qp_type.blocks(params.max_send_segments);
         let blocks = u64::from(params.max_send_requests.max(1)) * u64::from(each);
         if blocks.next_power_of_two() > u64::from(self.identity.max_sq_blocks) {
             return Err(Error::OutOfRange("send queue size"));

@@ -48,7 +48,8 @@ pub struct Stats {
     pub flushed: u64,
     /// Completions of CQs that had failed.
     pub lost_completions: u64,
-    /// Requests of connected queue pairs that got no answer, the injected losses included.
+    /// Requests of connected queue pairs that got no answer, the injected losses included. Of
+    /// unreliable connections: messages that were lost on the way out, or found no peer.
     pub lost_requests: u64,
     /// Answers that were lost by injection.
     pub lost_answers: u64,

@@ -1,6 +1,5 @@
 //! What becomes of the packets that a port has received.
 
-use nic_abi::admin::QpType;
 use nic_abi::ident::qpn_slot;
 use roce::transport::ud::Datagram;
 use roce::transport::{Piece, Reason, Service};
@@ -56,7 +55,8 @@ impl PacketDropped {
     ];
 }
 
-/// What a NIC dropped, refused or repeated of the packets that its port had taken, since it was
+/// What a NIC dropped, refused or repeated of the packets that its port had taken, and what it
+/// dropped of the messages that came to unreliable connections by the short cut, since it was
 /// added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketCounters {
@@ -126,18 +126,17 @@ impl<F: Frontend> Node<F> {
             nic.stats.dropped_datagrams += u64::from(taken.is_err());
             return taken;
         }
-        let (nic, qp) = self.connected(bth.dest_qp, arrival)?;
         if bth.opcode.is_response() {
+            let (nic, qp) = self.connected(bth.dest_qp, arrival, Service::Rc)?;
             if !qp.can_receive() {
                 return Err(PacketDropped::NotConnected);
             }
             qp.take_answer(nic, schedule, &packet);
             return Ok(());
         }
-        match Piece::from_packet(&packet) {
-            Some((Service::Rc, piece)) => qp.take_request(nic, schedule, &piece, packet.payload),
-            _ => return Err(PacketDropped::WrongService),
-        }
+        let (service, piece) = Piece::from_packet(&packet).ok_or(PacketDropped::WrongService)?;
+        let (nic, qp) = self.connected(bth.dest_qp, arrival, service)?;
+        qp.take_request(nic, schedule, &piece, packet.payload);
         Ok(())
     }
 
@@ -152,7 +151,7 @@ impl<F: Frontend> Node<F> {
             return Err(PacketDropped::Malformed);
         }
         check_partition(PKey(header.pkey.get()))?;
-        let (nic, qp) = self.connected(header.dest_qp.into(), arrival)?;
+        let (nic, qp) = self.connected(header.dest_qp.into(), arrival, Service::Rc)?;
         qp.take_unknown(nic, schedule, header.psn.into());
         Ok(())
     }
@@ -168,9 +167,10 @@ impl<F: Frontend> Node<F> {
         &mut self,
         qpn: Qpn,
         arrival: &Arrival<'_>,
+        service: Service,
     ) -> Result<(&mut Nic<F>, &mut Qp), PacketDropped> {
         let (nic, qp) = self.addressed(qpn)?;
-        if qp.kind != QpType::Rc {
+        if !qp.serves(service) {
             return Err(PacketDropped::WrongService);
         }
         if !qp.answers_packets() {

@@ -162,7 +162,7 @@ impl Scene {
             Opcode::ModifySrq => (small, args(&ModifySrq { limit: log, reserved: 0 })),
             Opcode::CreateQp => {
                 let create = CreateQp {
-                    qp_type: input.below(3) as u32,
+                    qp_type: input.below(4) as u32,
                     flags: input.below(4) as u32,
                     pd: PD,
                     generation: 9,

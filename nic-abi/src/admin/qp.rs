@@ -6,6 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 #[cfg(doc)]
 use super::Opcode;
 use super::{ARGS_SIZE, RESULT_SIZE};
+use crate::wqe;
 
 /// Transport of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,51 @@ pub enum QpType {
     Ud = 1,
     /// General services (QP 1): datagrams with the well-known queue key.
     Gsi = 2,
+    /// Unreliable connected.
+    Uc = 3,
+}
+
+impl QpType {
+    /// Reads a type.
+    pub const fn from_word(word: u32) -> Option<QpType> {
+        Some(match word {
+            0 => QpType::Rc,
+            1 => QpType::Ud,
+            2 => QpType::Gsi,
+            3 => QpType::Uc,
+            _ => return None,
+        })
+    }
+
+    /// Whether a queue pair of this type has one peer. The others send datagrams.
+    #[inline]
+    pub const fn is_connected(self) -> bool {
+        matches!(self, QpType::Rc | QpType::Uc)
+    }
+
+    /// Whether a queue pair of this type carries out such a send-queue entry.
+    #[inline]
+    pub const fn carries_out(self, opcode: wqe::Opcode) -> bool {
+        use wqe::Opcode;
+        match self {
+            QpType::Rc => true,
+            QpType::Uc => !matches!(
+                opcode,
+                Opcode::SendInvalidate
+                    | Opcode::Read
+                    | Opcode::ReadInvalidate
+                    | Opcode::CompareSwap
+                    | Opcode::FetchAdd
+            ),
+            QpType::Ud | QpType::Gsi => matches!(opcode, Opcode::Send | Opcode::SendImmediate),
+        }
+    }
+
+    /// Blocks that an entry with this many segments takes.
+    #[inline]
+    pub const fn blocks(self, segments: u32) -> u32 {
+        if self.is_connected() { wqe::blocks(segments) } else { wqe::datagram_blocks(segments) }
+    }
 }
 
 bitflags! {
@@ -143,10 +189,10 @@ bitflags! {
 
 /// Arguments of [`Opcode::ModifyQp`]. A refused command changes nothing.
 ///
-/// Required fields: to INIT none (`access`, or `qkey` on datagrams, may be set); INIT to RTR on RC:
-/// PATH, REMOTE_QPN, MTU, RECEIVE_PSN, MAX_DEST_RD_ATOMIC, MIN_RNR_TIMER; RTR to RTS on RC:
-/// SEND_PSN, TIMEOUT, RETRY_COUNT, RNR_RETRY, MAX_RD_ATOMIC; RTR to RTS on datagrams: none. Any
-/// state to RESET or ERROR: none.
+/// Required fields: to INIT none (`access`, or `qkey` on datagrams, may be set); INIT to RTR: PATH,
+/// REMOTE_QPN, MTU, RECEIVE_PSN, and on RC MAX_DEST_RD_ATOMIC, MIN_RNR_TIMER; RTR to RTS: SEND_PSN,
+/// and on RC TIMEOUT, RETRY_COUNT, RNR_RETRY, MAX_RD_ATOMIC. On UC the fields that only RC requires
+/// are allowed and have no effect. Datagrams require none. Any state to RESET or ERROR: none.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ModifyQp {

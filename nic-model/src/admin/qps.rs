@@ -22,15 +22,6 @@ use crate::qp::{GSI_QKEY, Inbound, PSN_MASK, Qp, ReceiveQueue, SendQueue, Wait, 
 use crate::schedule::Schedule;
 use crate::test_commands::faults::Faults;
 
-const fn qp_type(word: u32) -> Option<QpType> {
-    match word {
-        0 => Some(QpType::Rc),
-        1 => Some(QpType::Ud),
-        2 => Some(QpType::Gsi),
-        _ => None,
-    }
-}
-
 impl<F: Frontend> Node<F> {
     /// The queue pair that a command names, and its NIC.
     pub(crate) fn named_qp(&mut self, command: &Command) -> Result<(&mut Nic<F>, &mut Qp), Refusal> {
@@ -43,7 +34,7 @@ impl<F: Frontend> Node<F> {
         let qpn = command.object;
         let slot = qpn_slot(qpn);
         let a: CreateQp = args(command);
-        let kind = qp_type(a.qp_type).ok_or(Refusal::field(at!(CreateQp, qp_type)))?;
+        let kind = QpType::from_word(a.qp_type).ok_or(Refusal::field(at!(CreateQp, qp_type)))?;
         // Slot 1 is the general services QP's, whose number has no generation; slot 0 is never
         // used.
         let reserved = slot == 0 || (slot == QPN_GSI) != (kind == QpType::Gsi);
@@ -157,8 +148,8 @@ impl<F: Frontend> Node<F> {
             true => QpState::from_word(a.state).ok_or(Refusal::field(at!(ModifyQp, state)))?,
             false => from,
         };
-        let allowed = transition(qp.kind == QpType::Rc, from, to)
-            .ok_or(Refusal::new(Status::BadState, at!(ModifyQp, state)))?;
+        let allowed =
+            transition(qp.kind, from, to).ok_or(Refusal::new(Status::BadState, at!(ModifyQp, state)))?;
         if !mask.contains(allowed.required) || !allowed.optional.contains(mask) {
             return Err(Refusal::field(at!(ModifyQp, mask)));
         }
@@ -197,7 +188,7 @@ impl<F: Frontend> Node<F> {
                 schedule.activate(qp);
             }
             _ => {
-                if (from, to) == (QpState::Init, QpState::Rtr) && qp.kind == QpType::Rc {
+                if (from, to) == (QpState::Init, QpState::Rtr) && qp.kind.is_connected() {
                     qp.expect_requests();
                 }
                 qp.state = to;

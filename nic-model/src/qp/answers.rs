@@ -1,7 +1,7 @@
 //! A connected queue pair's packets: requests of the peer that come in by the port, the answers to
 //! them, and the turn of a queue pair that sends by the port.
 
-use nic_abi::admin::{ModifyQp, QpState};
+use nic_abi::admin::{ModifyQp, QpState, QpType};
 use nic_abi::wqe::LinkFlags;
 use roce::transport::{Outcome, Piece, Reason, Response, Verdict};
 use roce::wire::datagram::Network;
@@ -104,8 +104,10 @@ impl Qp {
                 if let Some(engine) = &mut responder.qp.inbound.engine {
                     engine.executed(execution, outcome);
                 }
-                if let Some(fault) = fault {
-                    responder.refuse_packet(&fault);
+                match fault {
+                    Some(fault) if responder.qp.kind == QpType::Uc => responder.drop_message(&fault),
+                    Some(fault) => responder.refuse_packet(&fault),
+                    None => {}
                 }
             }
         }
@@ -162,7 +164,7 @@ impl Qp {
     /// Sends the next packet of the answers that are due. False if none is.
     fn send_answer<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) -> bool {
         let Some(engine) = &mut self.inbound.engine else { return false };
-        let Some(Response { answer, gather }) = engine.respond(1, None) else { return false };
+        let Some(Response { answer, gather }) = engine.respond(1) else { return false };
         let Some(mut uplink) = nic.uplink.take() else { return false };
         let mut payload: Option<&[u8]> = Some(&[]);
         if let Some(remote) = gather {

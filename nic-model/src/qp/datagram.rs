@@ -16,13 +16,14 @@ use roce::wire::ipv6;
 use roce::{Gid, Path, Psn, QKey, Qpn};
 
 use super::completion::{Outcome, Received};
+use super::engine::Step;
 use super::receive::NoReceive;
 use super::send::ARGS;
 use super::wire::hop_limit_of;
 use super::{Parked, Qp, Wait};
 use crate::Frontend;
 use crate::fabric::{Ends, Fabric};
-use crate::ids::NicId;
+use crate::ids::{NicId, QpId};
 use crate::keys::Span;
 use crate::nic::Nic;
 use crate::packets::PacketDropped;
@@ -173,7 +174,7 @@ impl Qp {
 
     /// Whether the queue pair takes a datagram with this queue key.
     fn takes(&self, qkey: u32) -> Result<(), PacketDropped> {
-        if self.kind == QpType::Rc {
+        if self.kind.is_connected() {
             return Err(PacketDropped::WrongService);
         }
         if !self.can_receive() {
@@ -366,14 +367,41 @@ enum Failed {
 }
 
 impl<F: Frontend> Fabric<F> {
+    /// Sends the current work request.
+    pub(super) fn step_datagram(&mut self, id: QpId) -> Step {
+        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+        let mut local = Spans::new();
+        let datagram = match qp.datagram(nic, &mut local) {
+            Ok(datagram) => datagram,
+            Err(outcome) => return qp.settle(nic, schedule, outcome),
+        };
+        if self.goes_by_port(&datagram) {
+            let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+            return match qp.send_datagram(nic, schedule, &datagram) {
+                Ok(outcome) => qp.settle(nic, schedule, outcome),
+                Err(_) => Step::Idle,
+            };
+        }
+        let delivered = self.deliver(&datagram);
+        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+        let outcome = match delivered {
+            Ok(taken) => {
+                nic.stats.dropped_datagrams += u64::from(!taken);
+                Outcome::Done(0)
+            }
+            Err(_) => Outcome::Failed(Status::LocalProtection, NO_FIELD),
+        };
+        qp.settle(nic, schedule, outcome)
+    }
+
     /// Whether a datagram goes by the port: no NIC that the short cut reaches has its GID.
-    pub(super) fn goes_by_port(&self, datagram: &Datagram<'_>) -> bool {
+    fn goes_by_port(&self, datagram: &Datagram<'_>) -> bool {
         let port = self.nodes.get(datagram.from.index()).is_some_and(|node| node.nic.uplink.is_some());
         port && self.find(datagram.from, &datagram.address.gid).is_none()
     }
 
     /// Delivers a datagram to its receiver. `Ok(false)` if there is none.
-    pub(super) fn deliver(&mut self, datagram: &Datagram<'_>) -> Result<bool, SourceFault> {
+    fn deliver(&mut self, datagram: &Datagram<'_>) -> Result<bool, SourceFault> {
         let Some(to) = self.find(datagram.from, &datagram.address.gid) else { return Ok(false) };
         let Some(Ends { source, target, schedule }) = self.ends(datagram.from, to) else { return Ok(false) };
         let up = source.is_none_or(|nic| nic.port_up) && target.nic.port_up && target.nic.running();

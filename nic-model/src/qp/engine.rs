@@ -9,7 +9,6 @@ use nic_abi::ident::qpn_slot;
 use nic_abi::wqe::Opcode;
 
 use super::completion::Outcome;
-use super::datagram::Datagram;
 use super::message::{Answer, Request};
 use super::responder::Responder;
 use super::send::BadEntry;
@@ -32,16 +31,6 @@ pub(super) enum Step {
     Yield,
     /// There is nothing to do.
     Idle,
-}
-
-/// What a work request needs.
-enum Attempt<'a> {
-    /// Nothing more: it ended without a peer.
-    Ended(Outcome),
-    /// An answer of the peer.
-    Request,
-    /// To be delivered.
-    Datagram(Datagram<'a>),
 }
 
 /// The time that a local ACK timeout field means: 4.096 us times a power of two.
@@ -82,61 +71,62 @@ impl<F: Frontend> Fabric<F> {
         match qp.way {
             Way::ShortCut(_) => {}
             Way::Port => return qp.step_on_wire(nic, schedule),
-            Way::Unknown if qp.kind == QpType::Rc && nic.uplink.is_some() => return self.find_way(id),
+            Way::Unknown if qp.kind.is_connected() && nic.uplink.is_some() => return self.find_way(id),
             Way::Unknown => {}
         }
         let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
         if let Err(step) = qp.load_work(nic, schedule) {
             return step;
         }
+        if qp.kind != QpType::Rc {
+            return self.step_unanswered(id);
+        }
         let mut local = Spans::new();
-        match qp.attempt(nic, &mut local) {
-            Attempt::Ended(outcome) => {
-                schedule.charge(qp.send.work.local_cost());
-                qp.settle(nic, schedule, outcome)
+        if let Err(outcome) = qp.attempt(nic, &mut local) {
+            schedule.charge(qp.send.work.local_cost());
+            return qp.settle(nic, schedule, outcome);
+        }
+        let way = qp.way;
+        let request = qp.request(&local);
+        let to = self.peer(id, way);
+        let answer = to.and_then(|to| self.ask(to, &request, QpType::Rc));
+        let garbled = request.garbled;
+        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+        // The responder may have failed the NIC, if it is on the same one.
+        if !nic.running() {
+            return Step::Idle;
+        }
+        let outcome = match answer {
+            Some(answer) => {
+                qp.faults.bad_requests -= u32::from(garbled);
+                qp.conclude(nic, &local, answer)
             }
-            Attempt::Request => {
-                let way = qp.way;
-                let request = qp.request(&local);
-                let to = match way {
-                    Way::ShortCut(to) => Some(to),
-                    _ => self.find_peer(id),
-                };
-                let answer = to.and_then(|to| self.ask(to, &request));
-                let garbled = request.garbled;
-                let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
-                // The responder may have failed the NIC, if it is on the same one.
-                if !nic.running() {
-                    return Step::Idle;
-                }
-                let outcome = match answer {
-                    Some(answer) => {
-                        qp.faults.bad_requests -= u32::from(garbled);
-                        qp.conclude(nic, &local, answer)
-                    }
-                    None => Outcome::Lost,
-                };
-                qp.settle(nic, schedule, outcome)
-            }
-            Attempt::Datagram(datagram) if self.goes_by_port(&datagram) => {
-                let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
-                match qp.send_datagram(nic, schedule, &datagram) {
-                    Ok(outcome) => qp.settle(nic, schedule, outcome),
-                    Err(_) => Step::Idle,
-                }
-            }
-            Attempt::Datagram(datagram) => {
-                let delivered = self.deliver(&datagram);
-                let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
-                let outcome = match delivered {
-                    Ok(taken) => {
-                        nic.stats.dropped_datagrams += u64::from(!taken);
-                        Outcome::Done(0)
-                    }
-                    Err(_) => Outcome::Failed(Status::LocalProtection, NO_FIELD),
-                };
-                qp.settle(nic, schedule, outcome)
-            }
+            None => Outcome::Lost,
+        };
+        qp.settle(nic, schedule, outcome)
+    }
+
+    /// Executes the current work request of a queue pair to which nobody answers, or the next part
+    /// of it.
+    #[inline(never)]
+    fn step_unanswered(&mut self, id: QpId) -> Step {
+        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+        if let Some(outcome) = qp.execute_alone(nic) {
+            schedule.charge(qp.send.work.local_cost());
+            return qp.settle(nic, schedule, outcome);
+        }
+        match qp.kind {
+            QpType::Uc => self.step_message(id),
+            _ => self.step_datagram(id),
+        }
+    }
+
+    /// The NIC of a queue pair's peer, by the short cut.
+    #[inline(always)]
+    pub(super) fn peer(&mut self, id: QpId, way: Way) -> Option<NicId> {
+        match way {
+            Way::ShortCut(to) => Some(to),
+            _ => self.find_peer(id),
         }
     }
 
@@ -168,17 +158,21 @@ impl<F: Frontend> Fabric<F> {
         Step::Again
     }
 
-    /// The answer of the queue pair that a request goes to; `None` if there is none that answers
-    /// it.
-    #[inline]
-    fn ask(&mut self, to: NicId, request: &Request<'_>) -> Option<Answer> {
+    /// The answer of the queue pair that a request goes to, from one of this type; `None` if there
+    /// is none that takes it. Inlined, since each caller has a constant type.
+    #[inline(always)]
+    pub(super) fn ask(&mut self, to: NicId, request: &Request<'_>, kind: QpType) -> Option<Answer> {
         let Ends { source, target, schedule } = self.ends(request.from, to)?;
         let up = target.nic.running() && target.nic.port_up;
         let (nic, qp) = target.parts(qpn_slot(request.target_qpn))?;
-        if !up || !qp.answers(request, source.unwrap_or(nic)) {
+        if !up || !qp.answers(request, source.unwrap_or(nic), kind) {
             return None;
         }
-        let answer = Responder { nic, qp, schedule }.respond(request, source);
+        let mut responder = Responder { nic, qp, schedule };
+        let answer = match kind {
+            QpType::Uc => responder.take_message(request, source),
+            _ => responder.respond(request, source),
+        };
         target.fail_users_of_cqs(schedule);
         Some(answer)
     }
@@ -220,31 +214,39 @@ impl Qp {
         })
     }
 
-    /// Executes the current work request as far as that needs no peer. `local` takes its memory.
+    /// Executes the current work request if it needs no peer.
     #[inline]
-    fn attempt<'a, F: Frontend>(&mut self, nic: &mut Nic<F>, local: &'a mut Spans) -> Attempt<'a> {
+    fn execute_alone<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Option<Outcome> {
         if self.faults.failures > 0 && !self.send.work.started {
             self.faults.failures -= 1;
-            return Attempt::Ended(Outcome::Failed(self.faults.failure, NO_FIELD));
+            return Some(Outcome::Failed(self.faults.failure, NO_FIELD));
         }
         match self.send.work.opcode {
             Opcode::FastRegister | Opcode::LocalInvalidate | Opcode::BindWindow => {
-                Attempt::Ended(self.execute_local(&self.send.work, nic))
+                Some(self.execute_local(&self.send.work, nic))
             }
-            _ if self.kind != QpType::Rc => match self.datagram(nic, local) {
-                Ok(datagram) => Attempt::Datagram(datagram),
-                Err(outcome) => Attempt::Ended(outcome),
-            },
-            _ => match self.check_request(nic, local) {
-                Ok(()) => Attempt::Request,
-                Err(outcome) => Attempt::Ended(outcome),
-            },
+            _ => None,
+        }
+    }
+
+    /// Executes the current work request as far as that needs no peer. `local` takes its memory. An
+    /// error is the outcome of one that does not go to the peer.
+    #[inline]
+    fn attempt<F: Frontend>(&mut self, nic: &mut Nic<F>, local: &mut Spans) -> Result<(), Outcome> {
+        match self.execute_alone(nic) {
+            Some(outcome) => Err(outcome),
+            None => self.check_request(nic, local),
         }
     }
 
     /// Does what the outcome of an attempt asks for.
     #[inline]
-    fn settle<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule, outcome: Outcome) -> Step {
+    pub(super) fn settle<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        schedule: &mut Schedule,
+        outcome: Outcome,
+    ) -> Step {
         // The attempt may have failed the queue pair as a responder, or by its CQ.
         if self.state == QpState::Error && !matches!(outcome, Outcome::Failed(..)) {
             return Step::Again;

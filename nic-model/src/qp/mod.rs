@@ -10,6 +10,8 @@
 //! | `requester` | a work request becomes a request; what the answer means |
 //! | `responder` | checks a request against the queue pair, its rights and its receives, and carries it out |
 //! | `local` | work requests that need no peer: link, invalidate, bind |
+//! | `unreliable` | the unreliable connection by the short cut |
+//! | `services` | the transport's engines, of both kinds of connection |
 //! | `wire` | work requests under way to a peer that the port reaches |
 //! | `answers` | the peer's packets, answers to them, and the turn of a queue pair that sends by the port |
 //! | `datagram` | UD and GSI |
@@ -30,13 +32,16 @@ mod requester;
 mod responder;
 mod segments;
 mod send;
+mod services;
 pub(crate) mod state;
+mod unreliable;
 mod wire;
 
 use alloc::boxed::Box;
 use nic_abi::admin::{ModifyQp, QpState, QpType};
 use platform::Instant;
-use roce::{Gid, PathMtu, Psn, transport};
+use roce::transport::Service;
+use roce::{Gid, PathMtu, Psn};
 
 use crate::ids::{NicId, QpId};
 use crate::keys::Owner;
@@ -45,6 +50,7 @@ use crate::test_commands::faults::Faults;
 
 use receive::Receive;
 pub(crate) use send::Work;
+use services::ResponderEngine;
 use wire::Requests;
 
 /// The well-known queue key of the general services QP (IBTA 3.9.1).
@@ -111,7 +117,7 @@ pub(crate) enum Parked {
 #[derive(Default)]
 pub(crate) struct Inbound {
     /// What is in sequence; from RTR on, of a connected queue pair.
-    pub engine: Option<transport::Responder>,
+    pub engine: Option<ResponderEngine>,
     /// A part of the message that comes next has been carried out by the short cut.
     pub open: bool,
     /// It has refused a request that came in a packet. Until the driver moves the queue pair, it
@@ -183,10 +189,15 @@ impl Qp {
         self.can_receive() || (self.state == QpState::Error && self.inbound.refusing)
     }
 
+    /// Whether it has a connection of this service.
+    pub fn serves(&self, service: Service) -> bool {
+        self.kind.is_connected() && services::service(self.kind) == service
+    }
+
     /// Where what it sends next goes.
     pub fn destination(&self) -> Gid {
         match self.kind {
-            QpType::Rc => Gid(self.attributes.remote_gid),
+            QpType::Rc | QpType::Uc => Gid(self.attributes.remote_gid),
             QpType::Ud | QpType::Gsi => Gid(self.send.work.address().gid),
         }
     }
@@ -206,7 +217,7 @@ impl Qp {
     /// Creates the engine of the responder.
     pub fn expect_requests(&mut self) {
         let ModifyQp { receive_psn, max_dest_rd_atomic, .. } = self.attributes;
-        let engine = transport::Responder::new(Psn::new(receive_psn), self.mtu, max_dest_rd_atomic);
-        self.inbound.engine = Some(engine);
+        let psn = Psn::new(receive_psn);
+        self.inbound.engine = Some(ResponderEngine::new(self.kind, psn, self.mtu, max_dest_rd_atomic));
     }
 }

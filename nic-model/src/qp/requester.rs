@@ -86,7 +86,7 @@ impl Qp {
 
     /// Checks the current work request of a connected queue pair and puts its memory into `local`.
     /// An error is the outcome of a work request that cannot go out.
-    #[inline]
+    #[inline(always)]
     pub fn check_request<F: Frontend>(&mut self, nic: &Nic<F>, local: &mut Spans) -> Result<(), Outcome> {
         self.check_work()?;
         self.check_memory(nic, &self.send.work, local)

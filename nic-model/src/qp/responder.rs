@@ -16,6 +16,7 @@ use super::Qp;
 use super::completion::Received;
 use super::message::{ATOMIC_BYTES, Answer, Request};
 use super::receive::NoReceive;
+use super::services::ResponderEngine;
 use crate::Frontend;
 use crate::keys::{REMOTE_RIGHTS, Span};
 use crate::memory::GuestMemory;
@@ -59,6 +60,11 @@ impl Fault {
             Reason::RespLocalLengthError => Fault::LENGTH,
             _ => Fault::new(reason, EventType::QpInvalidRequest, Status::RemoteInvalidRequest),
         }
+    }
+
+    /// Whether the receive is at fault, and not what the peer asked for.
+    pub fn is_own(&self) -> bool {
+        self.event == EventType::QpFatal
     }
 
     /// The longest message is longer than the queue pair allows.
@@ -139,10 +145,10 @@ pub(super) trait Source<F: Frontend> {
 }
 
 /// The short cut: the requester's memory.
-struct ShortCut<'a, F: Frontend> {
-    request: &'a Request<'a>,
+pub(super) struct ShortCut<'a, F: Frontend> {
+    pub request: &'a Request<'a>,
     /// The requester's NIC, unless it is the responder's.
-    nic: Option<&'a Nic<F>>,
+    pub nic: Option<&'a Nic<F>>,
 }
 
 impl<F: Frontend> ShortCut<'_, F> {
@@ -184,11 +190,12 @@ impl<F: Frontend> Source<F> for ShortCut<'_, F> {
 }
 
 impl Qp {
-    /// Whether the queue pair answers a request of NIC `source`: only of its peer.
+    /// Whether the queue pair, if it is of this type, takes a request of NIC `source`: only of its
+    /// peer.
     #[inline]
-    pub(super) fn answers<F: Frontend>(&self, request: &Request<'_>, source: &Nic<F>) -> bool {
+    pub(super) fn answers<F: Frontend>(&self, request: &Request<'_>, source: &Nic<F>, kind: QpType) -> bool {
         self.qpn == request.target_qpn
-            && self.kind == QpType::Rc
+            && self.kind == kind
             && self.can_receive()
             && self.attributes.remote_qpn == request.source_qpn
             && source.has_gid(&self.attributes.remote_gid)
@@ -239,7 +246,9 @@ impl<F: Frontend> Responder<'_, F> {
     /// a request when its last part has been carried out.
     #[inline]
     pub fn respond(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Answer {
-        let Some(engine) = &mut self.qp.inbound.engine else { return Answer::None };
+        let Some(ResponderEngine::Reliable(engine)) = &mut self.qp.inbound.engine else {
+            return Answer::None;
+        };
         if engine.expects(request.psn) && request.is_payload() && !request.garbled {
             return self.whole(request, source);
         }
@@ -257,7 +266,7 @@ impl<F: Frontend> Responder<'_, F> {
             Ok(Step::Done(_)) => {
                 let inbound = &mut self.qp.inbound;
                 inbound.open = false;
-                if let Some(engine) = &mut inbound.engine {
+                if let Some(ResponderEngine::Reliable(engine)) = &mut inbound.engine {
                     engine.passed(request.packets);
                 }
                 Answer::Ack
@@ -270,12 +279,12 @@ impl<F: Frontend> Responder<'_, F> {
     /// Whether a request may be carried out: a later part has to follow an earlier one, and the
     /// event of the first request may fail the NIC.
     #[inline]
-    fn may_go_on(&mut self, request: &Request<'_>) -> bool {
+    pub(super) fn may_go_on(&mut self, request: &Request<'_>) -> bool {
         (request.done == 0 || self.qp.inbound.open) && self.established()
     }
 
     /// A part has been carried out.
-    fn part(&mut self, moved: u64) -> Answer {
+    pub(super) fn part(&mut self, moved: u64) -> Answer {
         self.qp.inbound.open = true;
         Answer::Part(moved)
     }
@@ -305,7 +314,7 @@ impl<F: Frontend> Responder<'_, F> {
                 if let Some(engine) = &mut self.qp.inbound.engine {
                     engine.executed(execution, Outcome::Done(original));
                     // The answer of a Send or RDMA Write was not asked for: it is given at once.
-                    while !payload && engine.respond(u32::MAX, None).is_some() {}
+                    while !payload && engine.respond(u32::MAX).is_some() {}
                 }
                 if atomic { Answer::Original(original) } else { Answer::Ack }
             }
@@ -340,7 +349,7 @@ impl<F: Frontend> Responder<'_, F> {
     #[cold]
     fn repeat(&mut self, request: &Request<'_>, source: Option<&Nic<F>>, reason: Reason) -> Answer {
         let Some(engine) = &mut self.qp.inbound.engine else { return Answer::None };
-        let response = engine.respond(u32::MAX, None);
+        let response = engine.respond(u32::MAX);
         if reason != Reason::DuplicateRequest || !self.established() {
             return Answer::None;
         }
@@ -365,9 +374,14 @@ impl<F: Frontend> Responder<'_, F> {
 
     /// Refuses a request and moves the responder to the error state.
     fn refuse(&mut self, fault: &Fault) -> Answer {
-        let detail = self.qp.fail_receive(self.nic, fault.status, fault.field) | REFUSED;
-        self.qp.fail(self.nic, self.schedule, fault.status, Some((fault.event, detail)));
+        self.break_off(fault, REFUSED);
         Answer::Refused(fault.reason)
+    }
+
+    /// Moves the responder to the error state; the event's detail has these bits.
+    pub(super) fn break_off(&mut self, fault: &Fault, bits: u32) {
+        let detail = self.qp.fail_receive(self.nic, fault.status, fault.field) | bits;
+        self.qp.fail(self.nic, self.schedule, fault.status, Some((fault.event, detail)));
     }
 
     /// As [`Responder::refuse`], of a request that came in a packet: the refusal is sent later, and
@@ -497,7 +511,8 @@ impl<F: Frontend> Responder<'_, F> {
             Ok(()) if !self.nic.running() => Err(Stop::Dead),
             Ok(()) => Ok(()),
             Err(NoReceive::Empty) => {
-                self.nic.stats.not_ready += 1;
+                // An unreliable connection gives no answer.
+                self.nic.stats.not_ready += u64::from(self.qp.kind == QpType::Rc);
                 Err(Stop::NotReady)
             }
             Err(NoReceive::Field(offset)) => Err(Fault { field: offset as u32, ..Fault::RECEIVE }.into()),

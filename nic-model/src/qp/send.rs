@@ -3,7 +3,6 @@
 use alloc::vec::Vec;
 use core::mem::offset_of;
 
-use nic_abi::admin::QpType;
 use nic_abi::wqe::{self, AddressVector, AtomicArgs, Header, ListArgs, Opcode, Segment, SendFlags, Wqe};
 use zerocopy::transmute;
 
@@ -152,15 +151,13 @@ impl Qp {
         work.opcode = Opcode::from_byte(header.opcode).ok_or(BadEntry::Field(offset_of!(Header, opcode)))?;
         work.flags = SendFlags::from_bits(header.flags).ok_or(BadEntry::Field(offset_of!(Header, flags)))?;
         let segments = u32::from(header.segments);
-        let connected = self.kind == QpType::Rc;
+        if !self.kind.carries_out(work.opcode) {
+            return Err(BadEntry::Field(offset_of!(Header, opcode)));
+        }
         let (fits, expected) = match work.opcode {
-            Opcode::Send | Opcode::SendImmediate if !connected => {
-                (segments <= self.send.max_segments, wqe::datagram_blocks(segments))
-            }
-            _ if !connected => return Err(BadEntry::Field(offset_of!(Header, opcode))),
             Opcode::CompareSwap | Opcode::FetchAdd => (segments == 1, 1),
             Opcode::FastRegister | Opcode::LocalInvalidate | Opcode::BindWindow => (segments == 0, 1),
-            _ => (segments <= self.send.max_segments, wqe::blocks(segments)),
+            _ => (segments <= self.send.max_segments, self.kind.blocks(segments)),
         };
         if !fits {
             return Err(BadEntry::Field(offset_of!(Header, segments)));
@@ -178,7 +175,7 @@ impl Qp {
     fn fetch_segments<M: GuestMemory>(&mut self, memory: &M, count: u32) -> Result<(), BadEntry> {
         let first: [Segment; 2] = transmute!(self.send.work.args);
         let mut left = count as usize;
-        if self.kind == QpType::Rc {
+        if self.kind.is_connected() {
             let here = left.min(first.len());
             self.keep(&first[..here]);
             left -= here;

@@ -1,7 +1,7 @@
 //! The states of a queue pair and what each transition needs (IBTA 10.3.1, table 91 of release
 //! 1.2.1).
 
-use nic_abi::admin::{QpMask, QpState};
+use nic_abi::admin::{QpMask, QpState, QpType};
 
 /// A legal transition: the attributes that it requires and those that it allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,15 +23,16 @@ const ANY_TIME: QpMask = QpMask::ACCESS
 const EARLY: QpMask = QpMask::ACCESS.union(QpMask::QKEY).union(QpMask::WATERMARKS).union(QpMask::MAX_MESSAGE);
 
 /// What a receiver needs for a connection.
-const CONNECT_RECEIVER: QpMask = QpMask::PATH
-    .union(QpMask::REMOTE_QPN)
-    .union(QpMask::MTU)
-    .union(QpMask::RECEIVE_PSN)
-    .union(QpMask::MAX_DEST_RD_ATOMIC)
-    .union(QpMask::MIN_RNR_TIMER);
+const RECEIVER: QpMask = QpMask::PATH.union(QpMask::REMOTE_QPN).union(QpMask::MTU).union(QpMask::RECEIVE_PSN);
+
+/// What it needs for a reliable connection. An unreliable one has no use for the rest.
+const RELIABLE_RECEIVER: QpMask = RECEIVER.union(QpMask::MAX_DEST_RD_ATOMIC).union(QpMask::MIN_RNR_TIMER);
 
 /// What a sender needs in addition.
-const CONNECT_SENDER: QpMask = QpMask::SEND_PSN
+const SENDER: QpMask = QpMask::SEND_PSN;
+
+/// What it needs for a reliable connection.
+const RELIABLE_SENDER: QpMask = SENDER
     .union(QpMask::TIMEOUT)
     .union(QpMask::RETRY_COUNT)
     .union(QpMask::RNR_RETRY)
@@ -42,19 +43,25 @@ const REPATH: QpMask =
     ANY_TIME.union(QpMask::PATH).union(QpMask::TIMEOUT).union(QpMask::RETRY_COUNT).union(QpMask::RNR_RETRY);
 
 /// The transition from one state to another; `None` if there is none.
-pub(crate) fn transition(connected: bool, from: QpState, to: QpState) -> Option<Transition> {
+pub(crate) fn transition(kind: QpType, from: QpState, to: QpState) -> Option<Transition> {
     use QpState::{Error, Init, Reset, Rtr, Rts, Sqd};
     let none = QpMask::empty();
-    // A datagram queue pair has no peer.
-    let on_rc = |mask: QpMask| if connected { mask } else { none };
+    let connected = kind.is_connected();
+    let (receiver, sender) = match kind {
+        QpType::Rc => (RELIABLE_RECEIVER, RELIABLE_SENDER),
+        QpType::Uc => (RECEIVER, SENDER),
+        // A datagram queue pair has no peer.
+        QpType::Ud | QpType::Gsi => (none, none),
+    };
+    let early = if connected { EARLY | RELIABLE_RECEIVER | RELIABLE_SENDER } else { EARLY };
     let (required, optional) = match (from, to) {
         (_, Reset) => (none, EARLY),
         (Error, Error) => (none, EARLY),
         (_, Error) => (none, none),
         (Reset | Init, Init) => (none, EARLY),
-        (Init, Rtr) => (on_rc(CONNECT_RECEIVER), EARLY | on_rc(CONNECT_SENDER)),
+        (Init, Rtr) => (receiver, early),
         (Rtr, Rtr) => (none, ANY_TIME),
-        (Rtr, Rts) => (on_rc(CONNECT_SENDER), ANY_TIME),
+        (Rtr, Rts) => (sender, if connected { ANY_TIME | RELIABLE_SENDER } else { ANY_TIME }),
         (Rts, Rts | Sqd) => (none, ANY_TIME),
         (Sqd, Sqd | Rts) => (none, if connected { REPATH } else { ANY_TIME }),
         _ => return None,
@@ -71,27 +78,50 @@ mod tests {
 
     #[test]
     fn only_the_transitions_of_the_table_exist() {
-        for connected in [true, false] {
+        for kind in [QpType::Rc, QpType::Uc, QpType::Ud, QpType::Gsi] {
             let legal: usize = ALL
                 .iter()
-                .flat_map(|from| ALL.iter().map(move |to| transition(connected, *from, *to)))
+                .flat_map(|from| ALL.iter().map(move |to| transition(kind, *from, *to)))
                 .flatten()
                 .count();
             // 6 to RESET, 6 to ERROR, 2 to INIT, 2 to RTR, 3 to RTS, 2 to SQD.
             assert_eq!(legal, 21);
-            assert_eq!(transition(connected, QpState::Reset, QpState::Rtr), None);
-            assert_eq!(transition(connected, QpState::Error, QpState::Init), None);
-            assert_eq!(transition(connected, QpState::Rtr, QpState::Sqd), None);
+            assert_eq!(transition(kind, QpState::Reset, QpState::Rtr), None);
+            assert_eq!(transition(kind, QpState::Error, QpState::Init), None);
+            assert_eq!(transition(kind, QpState::Rtr, QpState::Sqd), None);
         }
     }
 
     #[test]
     fn connected_ones_need_a_peer_and_datagrams_none() {
-        let rtr = transition(true, QpState::Init, QpState::Rtr).unwrap();
-        assert!(rtr.required.contains(QpMask::REMOTE_QPN | QpMask::PATH));
-        let rts = transition(true, QpState::Rtr, QpState::Rts).unwrap();
-        assert!(rts.required.contains(QpMask::SEND_PSN | QpMask::RETRY_COUNT));
-        assert!(transition(false, QpState::Init, QpState::Rtr).unwrap().required.is_empty());
-        assert!(!rts.optional.contains(QpMask::REMOTE_QPN));
+        let rtr = |kind| transition(kind, QpState::Init, QpState::Rtr).unwrap();
+        let rts = |kind| transition(kind, QpState::Rtr, QpState::Rts).unwrap();
+        for kind in [QpType::Rc, QpType::Uc] {
+            assert!(rtr(kind).required.contains(QpMask::REMOTE_QPN | QpMask::PATH));
+            assert!(rts(kind).required.contains(QpMask::SEND_PSN));
+            assert!(rts(kind).optional.contains(QpMask::RETRY_COUNT));
+            assert!(!rts(kind).optional.contains(QpMask::REMOTE_QPN));
+        }
+        assert!(rtr(QpType::Ud).required.is_empty());
+        assert!(!rtr(QpType::Ud).optional.contains(QpMask::PATH));
+    }
+
+    #[test]
+    fn only_reliable_ones_need_what_retries_and_reads_need() {
+        let needs = |kind, mask| {
+            let rtr = transition(kind, QpState::Init, QpState::Rtr).unwrap();
+            let rts = transition(kind, QpState::Rtr, QpState::Rts).unwrap();
+            (rtr.required | rts.required).contains(mask)
+        };
+        for mask in [
+            QpMask::TIMEOUT,
+            QpMask::RETRY_COUNT,
+            QpMask::RNR_RETRY,
+            QpMask::MIN_RNR_TIMER,
+            QpMask::MAX_RD_ATOMIC,
+            QpMask::MAX_DEST_RD_ATOMIC,
+        ] {
+            assert!(needs(QpType::Rc, mask) && !needs(QpType::Uc, mask), "{mask:?}");
+        }
     }
 }

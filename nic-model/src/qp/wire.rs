@@ -1,5 +1,6 @@
 //! Connected queue pairs whose peer is on the other side of the port: the device's part of the
-//! requester's engine ([`roce::transport::Requester`]), which has several work requests under way.
+//! requester's engine ([`roce::transport::Requester`], [`roce::transport::uc::Requester`]), which
+//! has several work requests under way.
 //!
 //! A work request leaves the send queue when the engine takes it, and is kept here until it is
 //! complete. Its memory is checked for each packet, when the packet is made.
@@ -8,14 +9,13 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use nic_abi::admin::{ModifyQp, QpState};
+use nic_abi::admin::{ModifyQp, QpState, QpType};
 use nic_abi::cqe::{NO_FIELD, Status};
 use nic_abi::eqe::EventType;
 use nic_abi::wqe::{Opcode, SendFlags};
 use platform::Instant;
 use roce::transport::{
-    Answer, Config, Event, Limits, Message, Piece, Reason, Received, Requester, Service, Status as Failure,
-    Transmit,
+    Answer, Config, Event, Limits, Message, Piece, Reason, Received, Status as Failure, Transmit,
 };
 use roce::wire::datagram::Network;
 use roce::wire::packet;
@@ -24,6 +24,7 @@ use roce::{Gid, Path, Qpn, TimeoutCode};
 use super::completion::{Outcome, header_field};
 use super::message::{ATOMIC_BYTES, operation};
 use super::send::{BadEntry, Work};
+use super::services::{RequesterEngine, service};
 use super::{Parked, Qp};
 use crate::Frontend;
 use crate::nic::Nic;
@@ -43,7 +44,7 @@ const UNIT: u32 = 512;
 const PROBE: Duration = Duration::from_millis(100);
 /// The first UDP source port of connections (RFC 6335: those that are not registered).
 const FIRST_PORT: u16 = 0xc000;
-/// An operation code of the reliable connection that does not exist.
+/// The operation of an operation code that exists for no service.
 const NO_OPCODE: u8 = 0x1f;
 
 /// A work request under way.
@@ -55,7 +56,7 @@ struct Flight {
 
 /// The requester of a connected queue pair, and the work requests that are under way.
 pub(crate) struct Requests {
-    engine: Requester,
+    engine: RequesterEngine,
     /// Work request number `n` is at `n % DEPTH`.
     flights: Vec<Flight>,
     /// The numbers of the oldest one, and of the next.
@@ -79,8 +80,8 @@ pub(super) enum Sent {
 }
 
 impl Requests {
-    fn new(config: &Config) -> Requests {
-        let engine = Requester::new(config);
+    fn new(kind: QpType, config: &Config) -> Requests {
+        let engine = RequesterEngine::new(kind, config);
         Requests { engine, flights: Vec::new(), head: 0, tail: 0, hold: None, turn: true }
     }
 
@@ -131,7 +132,7 @@ impl Requests {
         self.engine.is_drained()
     }
 
-    /// Sends again from the oldest packet on that is not acknowledged: the MAC is known now.
+    /// Sends again what is not acknowledged: the MAC is known now.
     pub fn restart(&mut self) {
         self.engine.restart();
     }
@@ -190,7 +191,7 @@ impl Qp {
             credits: false,
             limits: self.limits(),
         };
-        self.requests.get_or_insert_with(|| Box::new(Requests::new(&config)))
+        self.requests.get_or_insert_with(|| Box::new(Requests::new(self.kind, &config)))
     }
 
     /// Sends the next request packet, or carries out the next work request that needs no peer.
@@ -370,7 +371,7 @@ impl Qp {
             Ok(payload) => {
                 let garbled = self.faults.bad_requests > 0;
                 let packet = Qpn::new(self.attributes.remote_qpn)
-                    .and_then(|qpn| piece.to_packet(Service::Rc, qpn, payload));
+                    .and_then(|qpn| piece.to_packet(service(self.kind), qpn, payload));
                 if let (Some(packet), Some(network)) = (packet, self.network(nic)) {
                     let result = uplink.port.transmit(
                         &network,
@@ -380,7 +381,7 @@ impl Qp {
                         |into| {
                             packet.emit(into)?;
                             if garbled && let Some(opcode) = into.first_mut() {
-                                *opcode = NO_OPCODE;
+                                *opcode |= NO_OPCODE;
                             }
                             Ok(packet.len())
                         },
@@ -391,7 +392,7 @@ impl Qp {
                             uplink.wire.send(&uplink.output[..len], schedule.now);
                         }
                         Err(Unsent::Resolving) => {
-                            requests.restart();
+                            requests.engine.not_sent(piece);
                             sent = Sent::Parked;
                         }
                         // It is lost, as it may be on the way.

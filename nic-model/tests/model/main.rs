@@ -14,5 +14,6 @@ mod queues;
 mod random;
 mod refusals;
 mod retries;
+mod unreliable;
 mod windows;
 mod wire;

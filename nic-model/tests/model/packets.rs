@@ -34,7 +34,7 @@ pub(crate) fn dropped(rig: &Rig, n: usize, why: PacketDropped) -> u64 {
     rig.fabric.packet_counters(rig.nics[n].id).expect("a NIC").dropped(why)
 }
 
-fn reason(rig: &Rig, n: usize, why: Reason) -> u64 {
+pub(crate) fn reason(rig: &Rig, n: usize, why: Reason) -> u64 {
     rig.fabric.packet_counters(rig.nics[n].id).expect("a NIC").reason(why)
 }
 
@@ -497,7 +497,7 @@ fn injected_faults_act_on_packets() {
 }
 
 /// Changes a frame's BTH, and makes its ICRC right again.
-fn forge(frame: &[u8], change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+pub(crate) fn forge(frame: &[u8], change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut frame = frame.to_vec();
     change(&mut frame[14 + 20 + 8..]);
     let end = frame.len() - icrc::LEN;

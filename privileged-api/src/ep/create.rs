@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8};
 
 use api_core::Context;
-use kernel_agent::{Features, Qp, QpAttributes, QpType, SegmentLimits, SlotParams, send_blocks};
+use kernel_agent::{Features, Qp, QpAttributes, QpType, SegmentLimits, SlotParams};
 use platform::SleepLock;
 use platform::heap;
 use platform::sync::Mutex;
@@ -204,7 +204,7 @@ impl Core {
                 most > segments
                     || attr
                         .max_request_dtos
-                        .checked_mul(send_blocks(QpType::Rc, most as u32) as usize)
+                        .checked_mul(QpType::Rc.blocks(most as u32) as usize)
                         .is_some_and(|blocks| blocks <= id.max_sq_blocks as usize),
                 Error::ResourceReqDto,
             ),

@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use api_core::Context;
-use kernel_agent::{Features, Qp, QpChanges, QpType, send_blocks};
+use kernel_agent::{Features, Qp, QpChanges, QpType};
 use platform::SleepLock;
 use platform::heap;
 use platform::sync::Mutex;
@@ -157,7 +157,7 @@ impl Core {
         if let Some((_, error)) = checks.iter().find(|(holds, _)| !holds) {
             return Err(*error);
         }
-        let blocks = send_blocks(QpType::Ud, attr.max_send_segments.max(1) as u32) as usize;
+        let blocks = QpType::Ud.blocks(attr.max_send_segments.max(1) as u32) as usize;
         match attr.max_request_dtos.checked_mul(blocks) {
             Some(needed) if needed <= id.max_sq_blocks as usize => Ok(()),
             _ => Err(Error::ResourceReqDto),

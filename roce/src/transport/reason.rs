@@ -25,7 +25,8 @@ macro_rules! reasons {
 
 reasons! {
     // The responder.
-    /// A request that was carried out before; it is answered again.
+    /// A request that was carried out before; it is answered again. On an unreliable connection: a
+    /// packet that comes late or again.
     DuplicateRequest = "duplicate_request";
     /// A request behind a gap.
     OutOfSequence = "out_of_sequence";

@@ -2,6 +2,10 @@
 //!
 //! A message is complete for the requester when its last packet is sent. The responder drops a
 //! message of which a packet is missing, and goes on with the next first packet.
+//!
+//! InfiniBand delivers packets once and in order; Ethernet need not. So the responder drops a
+//! packet that comes late or again: one shortly before the expected PSN. Otherwise the repeated
+//! packet of a short message would be that message once more.
 
 use alloc::collections::VecDeque;
 
@@ -12,6 +16,10 @@ use super::piece::{Extra, MAX_MESSAGE, Piece};
 use super::reason::Reason;
 use super::requester::{Event, Message, PostError, Status, Transmit};
 use super::responder::Verdict;
+
+/// How many PSNs before the expected one mean a packet that comes late or again. A requester whose
+/// packets were lost in great numbers may meet this range once; that costs as many packets more.
+const LATE: u32 = 1 << 16;
 
 /// A work request that was posted and is not complete.
 #[derive(Clone, Copy, Debug)]
@@ -120,6 +128,19 @@ impl Requester {
         Some(Transmit::Piece { id: message.id, offset, piece })
     }
 
+    /// Takes back the piece that [`Requester::transmit`] returned last, because it could not be
+    /// sent; it is returned again. To be called before [`Requester::poll`].
+    pub fn take_back(&mut self, piece: &Piece) {
+        if piece.last {
+            self.sent = self.sent.saturating_sub(1);
+            if let Some(Work::Message(message)) = self.works.get(self.sent) {
+                self.packets = self.mtu.packets(message.length);
+            }
+        }
+        self.packets = self.packets.saturating_sub(piece.packets);
+        self.next = piece.psn;
+    }
+
     /// The next event.
     pub fn poll(&mut self) -> Option<Event> {
         if self.closed {
@@ -218,6 +239,9 @@ impl Responder {
 
     /// Judges a packet (section 9.8.2.2).
     pub fn receive(&mut self, piece: &Piece) -> Verdict {
+        if (1..=LATE).contains(&self.expected.offset_from(piece.psn)) {
+            return Verdict::Nothing(Reason::DuplicateRequest);
+        }
         let gap = piece.psn != self.expected;
         if gap || piece.first {
             self.give_up();

@@ -151,7 +151,7 @@ fn a_lost_packet_costs_its_message_alone() {
 }
 
 #[test]
-fn whatever_the_network_does_no_message_arrives_in_part() {
+fn whatever_the_network_does_messages_arrive_whole_once_and_in_order() {
     for seed in 0..if cfg!(miri) { 2 } else { 2000 } {
         let random = &mut Random::new(seed);
         let mut arriving = packets(&MESSAGES);
@@ -164,7 +164,8 @@ fn whatever_the_network_does_no_message_arrives_in_part() {
                 _ => arriving.swap(from as usize, to as usize),
             }
         }
-        deliver(&mut responder(), &arriving, &MESSAGES);
+        let whole = deliver(&mut responder(), &arriving, &MESSAGES);
+        assert!(whole.is_sorted_by(|earlier, later| earlier < later), "{whole:?}");
     }
 }
 
@@ -203,13 +204,16 @@ fn packets_out_of_place_are_dropped_for_their_reasons() {
     let mut it = responder();
     assert_eq!(reason(&mut it, Piece { psn: start(), ..first(1) }), Some(Reason::IncompleteMessage));
     assert_eq!(reason(&mut it, first(2)), Some(Reason::OutOfSequence));
-    // A first packet is where it begins again, whatever its PSN.
-    assert_eq!(reason(&mut it, first(0)), None);
-    assert_eq!(reason(&mut it, Piece { length: 9, ..first(1) }), Some(Reason::BadPacketLength));
+    // A first packet is where it begins again, whatever the PSN that was expected.
+    let psn = |n: u32| start().add((1 << 20) + n);
+    assert_eq!(reason(&mut it, Piece { psn: psn(0), ..first(0) }), None);
+    let short = Piece { psn: psn(1), length: 9, ..first(1) };
+    assert_eq!(reason(&mut it, short), Some(Reason::BadPacketLength));
     assert_eq!(it.incomplete(), 1);
-    assert_eq!(reason(&mut it, first(2)), Some(Reason::IncompleteMessage));
-    assert_eq!(reason(&mut it, first(3)), None);
-    assert_eq!(reason(&mut it, Piece { operation: SEND, ..first(4) }), Some(Reason::BadOpcodeSequence));
+    assert_eq!(reason(&mut it, Piece { psn: psn(2), ..first(2) }), Some(Reason::IncompleteMessage));
+    assert_eq!(reason(&mut it, Piece { psn: psn(3), ..first(3) }), None);
+    let other = Piece { psn: psn(4), operation: SEND, ..first(4) };
+    assert_eq!(reason(&mut it, other), Some(Reason::BadOpcodeSequence));
     // A new message ends the one that is open.
     let again = Piece { psn: it.expected(), ..first(0) };
     assert_eq!(reason(&mut it, again), None);
@@ -223,10 +227,55 @@ fn packets_out_of_place_are_dropped_for_their_reasons() {
     let invalidate = Piece { extra: Extra::Invalidate(1), psn: it.expected(), ..only };
     assert_eq!(reason(&mut it, invalidate), Some(Reason::UnsupportedRequest));
     // An execution that is dropped is a packet that was lost.
-    assert_eq!(reason(&mut it, Piece { psn: start(), ..first(0) }), None);
-    drop(it.receive(&first(1)));
-    assert_eq!(reason(&mut it, first(2)), Some(Reason::OutOfSequence));
+    let here = it.expected();
+    assert_eq!(reason(&mut it, Piece { psn: here, ..first(0) }), None);
+    drop(it.receive(&Piece { psn: here.add(1), ..first(1) }));
+    let last = Piece { psn: here.add(2), ..first(2) };
+    assert_eq!(reason(&mut it, last), Some(Reason::OutOfSequence));
     assert_eq!(it.incomplete(), 4);
+}
+
+#[test]
+fn a_packet_that_comes_late_or_again_is_dropped_and_disturbs_nothing() {
+    let all = packets(&[(SEND, 1), (WRITE, 700), (SEND, 1)]);
+    let mut it = responder();
+    let mut arriving: Vec<(u32, Piece)> = Vec::new();
+    for (n, packet) in all.iter().enumerate() {
+        arriving.push(*packet);
+        arriving.extend_from_slice(&all[..=n]);
+    }
+    let messages = [(SEND, 1), (WRITE, 700), (SEND, 1)];
+    assert_eq!(deliver(&mut it, &arriving, &messages), [0, 1, 2]);
+    assert_eq!(it.incomplete(), 0);
+    // The packets before the expected one that count as late, and the first that does not.
+    for (before, late) in [(1, true), (1 << 16, true), ((1 << 16) + 1, false)] {
+        let mut it = responder();
+        let psn = Psn::new(it.expected().get().wrapping_sub(before));
+        let judged = it.receive(&Piece { psn, ..all[0].1 });
+        let dropped = matches!(judged, Verdict::Nothing(Reason::DuplicateRequest));
+        assert_eq!(dropped, late, "{before}");
+    }
+}
+
+#[test]
+fn a_piece_that_could_not_be_sent_comes_again() {
+    let mut it = Requester::new(start(), MTU, 8);
+    it.post(message(0, SEND, 700)).unwrap();
+    it.post(message(1, SEND, 0)).unwrap();
+    let mut sent = 0;
+    for n in 0..8 {
+        let Some(Transmit::Piece { id, piece, offset }) = it.transmit(1) else { panic!() };
+        assert_eq!((id, offset), if sent < 3 { (0, sent * 256) } else { (1, 0) });
+        assert_eq!(piece.psn, start().add(sent));
+        if n % 2 == 0 {
+            it.take_back(&piece);
+            assert_eq!((it.poll(), it.next_psn()), (None, piece.psn));
+            continue;
+        }
+        sent += 1;
+        assert_eq!(it.poll(), piece.last.then_some(Event::Completed { id }));
+    }
+    assert!(it.is_empty());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use common::Failure;
 use nic_abi::admin::{
     AllocateRegion, AllocateWindow, Bench, Command, CreateCq, CreateEq, CreateQp, CreateSrq, Inject,
-    Injection, ModifyQp, ModifyRegion, ModifySrq, Opcode, QpMask, QpState, RegisterRegion, ResizeCq,
+    Injection, ModifyQp, ModifyRegion, ModifySrq, Opcode, QpMask, QpState, QpType, RegisterRegion, ResizeCq,
     ResizeSrq, ShareRegion,
 };
 use nic_abi::doorbell::Kind;
@@ -173,7 +173,11 @@ impl<'a> Round<'a> {
         let shared = random.rarely(4);
         self.qps[slot as usize] = Qp { send, receive, send_tail: 0, receive_tail: 0 };
         let create = CreateQp {
-            qp_type: u32::from(random.rarely(4)),
+            qp_type: match random.below(8) {
+                0 | 1 => QpType::Ud,
+                2 => QpType::Uc,
+                _ => QpType::Rc,
+            } as u32,
             flags: u32::from(random.rarely(2)) | u32::from(shared) << 1,
             pd: 1,
             generation: 1 << 16,

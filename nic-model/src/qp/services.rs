@@ -1,0 +1,231 @@
+//! The engines of a connected queue pair, by its service: each call goes to the one of the reliable
+//! or of the unreliable connection. What only the reliable connection has (answers, timers, RDMA
+//! Reads) the unreliable one never has anything to do for.
+
+use nic_abi::admin::QpType;
+use platform::Instant;
+use roce::transport::requester::PostError;
+use roce::transport::{
+    self, Answer, Config, Event, Execution, Limits, Message, Outcome, Piece, Reason, Received, Response,
+    Service, Transmit, Verdict, uc,
+};
+use roce::{PathMtu, Psn};
+
+/// The transport service of a connected queue pair's packets.
+pub(super) const fn service(kind: QpType) -> Service {
+    match kind {
+        QpType::Uc => Service::Uc,
+        _ => Service::Rc,
+    }
+}
+
+/// What receives messages.
+pub(crate) enum ResponderEngine {
+    Reliable(transport::Responder),
+    Unreliable(uc::Responder),
+}
+
+impl ResponderEngine {
+    /// The engine of a queue pair of this type; `resources` is its `max_dest_rd_atomic`.
+    pub fn new(kind: QpType, psn: Psn, mtu: PathMtu, resources: u8) -> ResponderEngine {
+        match service(kind) {
+            Service::Rc => ResponderEngine::Reliable(transport::Responder::new(psn, mtu, resources)),
+            Service::Uc => ResponderEngine::Unreliable(uc::Responder::new(psn, mtu)),
+        }
+    }
+
+    pub fn set_resources(&mut self, resources: u8) {
+        if let ResponderEngine::Reliable(engine) = self {
+            engine.set_resources(resources);
+        }
+    }
+
+    pub const fn expected(&self) -> Psn {
+        match self {
+            ResponderEngine::Reliable(engine) => engine.expected(),
+            ResponderEngine::Unreliable(engine) => engine.expected(),
+        }
+    }
+
+    pub fn receive(&mut self, piece: &Piece) -> Verdict {
+        match self {
+            ResponderEngine::Reliable(engine) => engine.receive(piece),
+            ResponderEngine::Unreliable(engine) => engine.receive(piece),
+        }
+    }
+
+    /// A packet whose operation code does not exist. A reliable connection refuses it; to an
+    /// unreliable one it is a packet that was lost.
+    pub fn receive_unknown(&mut self, psn: Psn) -> Verdict {
+        match self {
+            ResponderEngine::Reliable(engine) => engine.receive_unknown(psn),
+            ResponderEngine::Unreliable(_) => Verdict::Nothing(Reason::UnsupportedRequest),
+        }
+    }
+
+    pub fn executed(&mut self, execution: Execution, outcome: Outcome) {
+        match self {
+            ResponderEngine::Reliable(engine) => engine.executed(execution, outcome),
+            ResponderEngine::Unreliable(engine) => engine.executed(execution, outcome),
+        }
+    }
+
+    pub fn unreadable(&mut self, answer: &Answer, reason: Reason) {
+        if let ResponderEngine::Reliable(engine) = self {
+            engine.unreadable(answer, reason);
+        }
+    }
+
+    pub fn respond(&mut self, max_packets: u32) -> Option<Response> {
+        match self {
+            ResponderEngine::Reliable(engine) => engine.respond(max_packets, None),
+            ResponderEngine::Unreliable(_) => None,
+        }
+    }
+}
+
+/// What sends messages by the port.
+pub(super) enum RequesterEngine {
+    Reliable(transport::Requester),
+    Unreliable(uc::Requester),
+}
+
+impl RequesterEngine {
+    /// The engine of a queue pair of this type.
+    pub fn new(kind: QpType, config: &Config) -> RequesterEngine {
+        match service(kind) {
+            Service::Rc => RequesterEngine::Reliable(transport::Requester::new(config)),
+            Service::Uc => {
+                RequesterEngine::Unreliable(uc::Requester::new(config.psn, config.mtu, config.depth))
+            }
+        }
+    }
+
+    pub fn set_limits(&mut self, limits: Limits) {
+        if let RequesterEngine::Reliable(engine) = self {
+            engine.set_limits(limits);
+        }
+    }
+
+    pub fn post(&mut self, message: Message) -> Result<(), PostError> {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.post(message),
+            RequesterEngine::Unreliable(engine) => engine.post(message),
+        }
+    }
+
+    pub fn post_local(&mut self, id: u32, fence: bool) -> Result<(), PostError> {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.post_local(id, fence),
+            RequesterEngine::Unreliable(engine) => engine.post_local(id),
+        }
+    }
+
+    pub fn has_room(&self) -> bool {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.has_room(),
+            RequesterEngine::Unreliable(engine) => engine.has_room(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.is_empty(),
+            RequesterEngine::Unreliable(engine) => engine.is_empty(),
+        }
+    }
+
+    pub fn next_psn(&self) -> Psn {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.next_psn(),
+            RequesterEngine::Unreliable(engine) => engine.next_psn(),
+        }
+    }
+
+    pub fn drain(&mut self, draining: bool) {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.drain(draining),
+            RequesterEngine::Unreliable(engine) => engine.drain(draining),
+        }
+    }
+
+    pub fn is_drained(&self) -> bool {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.is_drained(),
+            RequesterEngine::Unreliable(engine) => engine.is_drained(),
+        }
+    }
+
+    /// The work request that begins with the next packet, if others may be under way before it. On
+    /// an unreliable connection all before it are complete.
+    pub fn begins(&self) -> Option<u32> {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.begins(),
+            RequesterEngine::Unreliable(_) => None,
+        }
+    }
+
+    pub fn transmit(&mut self, now: Instant, max_packets: u32) -> Option<Transmit> {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.transmit(now, max_packets),
+            RequesterEngine::Unreliable(engine) => engine.transmit(max_packets),
+        }
+    }
+
+    /// The piece that was passed out last could not be sent: it comes again.
+    pub fn not_sent(&mut self, piece: &Piece) {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.restart(),
+            RequesterEngine::Unreliable(engine) => engine.take_back(piece),
+        }
+    }
+
+    /// Sends again what is not acknowledged; on an unreliable connection nothing is.
+    pub fn restart(&mut self) {
+        if let RequesterEngine::Reliable(engine) = self {
+            engine.restart();
+        }
+    }
+
+    pub fn receive(&mut self, answer: &Answer, now: Instant) -> Received {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.receive(answer, now),
+            RequesterEngine::Unreliable(_) => Received::Dropped(Reason::AnswerNeverAskedFor),
+        }
+    }
+
+    pub fn timer(&self) -> Option<Instant> {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.timer(),
+            RequesterEngine::Unreliable(_) => None,
+        }
+    }
+
+    pub fn expired(&mut self, now: Instant) -> Option<Reason> {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.expired(now),
+            RequesterEngine::Unreliable(_) => None,
+        }
+    }
+
+    pub fn poll(&mut self) -> Option<Event> {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.poll(),
+            RequesterEngine::Unreliable(engine) => engine.poll(),
+        }
+    }
+
+    pub fn abort(&mut self, id: u32) {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.abort(id),
+            RequesterEngine::Unreliable(engine) => engine.abort(id),
+        }
+    }
+
+    pub fn flush(&mut self) -> Option<u32> {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.flush(),
+            RequesterEngine::Unreliable(engine) => engine.flush(),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The unreliable connection by the short cut (IBTA 9.8.2): a message leaves, and nothing comes
+//! back.
+//!
+//! The requester completes a message when it has left, whatever becomes of it. The responder drops
+//! what it cannot carry out, and keeps the receive that it took for the next message (IBTA 9.9.3.1,
+//! class D). Only its own fault, a receive that cannot be used, moves it to the error state
+//! (class A).
+
+use nic_abi::admin::QpType;
+use nic_abi::cqe::{NO_FIELD, Status};
+use roce::transport::{Outcome as Executed, Reason, Verdict};
+
+use super::Qp;
+use super::completion::Outcome;
+use super::engine::Step;
+use super::message::{Answer, Request};
+use super::responder::{Fault, Job, Responder, ShortCut, Step as Moved, Stop};
+use crate::Frontend;
+use crate::fabric::Fabric;
+use crate::ids::QpId;
+use crate::nic::Nic;
+use crate::transfer::Spans;
+
+impl<F: Frontend> Fabric<F> {
+    /// Sends the current work request, or the next part of it.
+    pub(super) fn step_message(&mut self, id: QpId) -> Step {
+        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+        let mut local = Spans::new();
+        if let Err(outcome) = qp.check_message(nic, &mut local) {
+            return qp.settle(nic, schedule, outcome);
+        }
+        let way = qp.way;
+        let request = qp.request(&local);
+        let to = self.peer(id, way);
+        let answer = to.and_then(|to| self.ask(to, &request, QpType::Uc));
+        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+        // The responder may have failed the NIC, if it is on the same one.
+        if !nic.running() {
+            return Step::Idle;
+        }
+        let outcome = match answer {
+            Some(Answer::Part(bytes)) => {
+                qp.send.work.done += bytes;
+                Outcome::More
+            }
+            Some(Answer::SourceFault) => Outcome::Failed(Status::LocalProtection, NO_FIELD),
+            Some(_) => qp.message_left(),
+            None => qp.lose_message(nic),
+        };
+        qp.settle(nic, schedule, outcome)
+    }
+}
+
+impl Qp {
+    /// Checks the current work request and puts its memory into `local`. An error is the outcome of
+    /// one that does not go out.
+    fn check_message<F: Frontend>(&mut self, nic: &mut Nic<F>, local: &mut Spans) -> Result<(), Outcome> {
+        self.check_request(nic, local).map_err(|outcome| match outcome {
+            Outcome::Lost => self.lose_message(nic),
+            other => other,
+        })?;
+        if self.faults.bad_requests == 0 {
+            return Ok(());
+        }
+        // The responder would read an operation code that does not exist, and drop the message.
+        self.faults.bad_requests -= 1;
+        Err(self.lose_message(nic))
+    }
+
+    /// The current message has left.
+    fn message_left(&mut self) -> Outcome {
+        self.send_psn = self.send_psn.add(self.request_packets());
+        Outcome::Done(0)
+    }
+
+    /// The current message is lost, which the requester does not notice.
+    fn lose_message<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Outcome {
+        nic.stats.lost_requests += 1;
+        self.message_left()
+    }
+}
+
+impl<F: Frontend> Responder<'_, F> {
+    /// Takes a message that comes by the short cut, or the next part of one.
+    pub fn take_message(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Answer {
+        let Some(engine) = &mut self.qp.inbound.engine else { return Answer::None };
+        let execution = match engine.receive(&request.piece()) {
+            Verdict::Execute(execution) => execution,
+            Verdict::Nothing(reason) | Verdict::Refused(reason) => {
+                self.nic.packets.count(reason);
+                return Answer::None;
+            }
+        };
+        if !self.may_go_on(request) {
+            return Answer::None;
+        }
+        let job = Job::new(&execution);
+        let (outcome, answer) = match self.carry_out(&job, &ShortCut { request, nic: source }) {
+            Ok(Moved::Part(moved)) => return self.part(moved),
+            Ok(Moved::Done(_)) => (Executed::Done(0), Answer::Ack),
+            Err(Stop::SourceFault) => return Answer::SourceFault,
+            Err(Stop::Dead) => return Answer::None,
+            Err(Stop::NotReady) => {
+                self.nic.packets.count(Reason::OutOfBuffer);
+                (Executed::NotReady(0), Answer::None)
+            }
+            Err(Stop::Fault(fault)) => {
+                self.drop_message(&fault);
+                (Executed::Refused(fault.reason), Answer::None)
+            }
+        };
+        let inbound = &mut self.qp.inbound;
+        inbound.open = false;
+        if let Some(engine) = &mut inbound.engine {
+            engine.executed(execution, outcome);
+        }
+        answer
+    }
+
+    /// Drops a message, which the peer does not learn. The receive that was taken stays for the
+    /// next message, unless it is what is at fault: then it completes with the error and the queue
+    /// pair fails.
+    pub(super) fn drop_message(&mut self, fault: &Fault) {
+        self.nic.packets.count(fault.reason);
+        if fault.is_own() {
+            self.break_off(fault, 0);
+        }
+    }
+}
