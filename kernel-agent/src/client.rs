@@ -19,7 +19,9 @@ use roce::cm::redirection::Redirection;
 use roce::cm::rej::Reason;
 
 use crate::agent::Counter;
-use crate::cm::{AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId};
+use crate::cm::{
+    AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId, Transports,
+};
 use crate::connect::{Handshake, ResolutionAnswer, ResolveParams};
 use crate::{
     Agent, Consumer, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, SlotParams, Srq, Upcalls,
@@ -325,10 +327,16 @@ impl Client {
         Window::allocate(self, pd, window_type)
     }
 
-    /// Listens for a service. Requests come as `CmEventKind::Request` with `context`.
-    pub fn listen(self: &Arc<Client>, service: roce::ServiceId, context: u64) -> Result<ListenId, Error> {
+    /// Listens for a service, for connections of these transport services; the agent rejects
+    /// requests for others. Requests come as `CmEventKind::Request` with `context`.
+    pub fn listen(
+        self: &Arc<Client>,
+        service: roce::ServiceId,
+        transports: Transports,
+        context: u64,
+    ) -> Result<ListenId, Error> {
         let _call = self.call()?;
-        self.agent.connections.listen(self, service, context)
+        self.agent.connections.listen(self, service, transports, context)
     }
 
     /// Ends listening. Requests that the client has not answered stay answerable.
@@ -336,9 +344,11 @@ impl Client {
         self.agent.connections.stop_listening(self, listen)
     }
 
-    /// Active side: asks a peer for a connection of `qp`, which must be in INIT. The answer is an
-    /// event. `params.ip_source_port` is chosen by the agent; a hop limit of 0 stands for 64, and a
-    /// path MTU greater than the port's for the port's. Private data: at most 92 bytes.
+    /// Active side: asks a peer for a connection of `qp`, which must be in INIT. The queue pair's
+    /// type, RC or UC, is the type of the connection; on UC the read depths have to be 0. The
+    /// answer is an event. `params.ip_source_port` is chosen by the agent; a hop limit of 0 stands
+    /// for 64, and a path MTU greater than the port's for the port's. Private data: at most 92
+    /// bytes.
     pub fn connect(
         &self,
         qp: &Arc<Qp>,
@@ -350,9 +360,9 @@ impl Client {
         self.agent.connections.connect(self, qp, params, handshake, private_data)
     }
 
-    /// Passive side: accepts a request with `qp`, which must be in INIT. `CmEventKind::Established`
-    /// follows. The queue pair has no more RDMA Reads outstanding than the peer serves. Private
-    /// data: at most 196 bytes.
+    /// Passive side: accepts a request with `qp`, which must be in INIT and of the type that the
+    /// request asks for. `CmEventKind::Established` follows. The queue pair has no more RDMA Reads
+    /// outstanding than the peer serves. Private data: at most 196 bytes.
     pub fn accept(
         &self,
         connection: ConnectionId,

@@ -46,7 +46,9 @@ mod upcalls;
 
 pub use agent::{Agent, Config, Counts};
 pub use client::Client;
-pub use cm::{AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId};
+pub use cm::{
+    AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId, Transports,
+};
 pub use connect::{Handshake, ResolutionAnswer, ResolveParams, datagram_address, gid_index};
 pub use cq::{Arm, Behind, Completion, Consumer, Cq, CqSlot, Done, Polling, Took, TookAny};
 pub use error::{Error, ListFault, PostError, Resource};

@@ -8,6 +8,7 @@ use roce::cm::rej::Reason;
 use roce::cm::{ReadDepths, sidr};
 use roce::{PKey, Path, PathMtu};
 
+use crate::QpType;
 use crate::cm::{ConnectionId, ListenId, ResolutionId, ResolutionRequestId};
 
 /// An asynchronous event that is not about one completion or connection.
@@ -70,6 +71,8 @@ pub enum CmEventKind {
     Request {
         /// The listening point.
         listen: ListenId,
+        /// The type of the queue pair to accept with.
+        qp_type: QpType,
         /// The path back to the peer.
         path: Path,
         /// The index of the path's local GID.

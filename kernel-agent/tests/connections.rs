@@ -10,7 +10,7 @@ use common::*;
 use host::Machine;
 use kernel_agent::{
     AcceptParams, Agent, AsyncEvent, CmEventKind, ConnectParams, ConnectionId, Error, Handshake, LinkFlags,
-    PostError, Qp, QpChanges, Shadow,
+    PostError, Qp, QpChanges, Shadow, Transports,
 };
 use nic_abi::admin::{Injection, ModifyQp, QpMask, QpState};
 use nic_abi::cqe::{CqeFlags, Status};
@@ -95,8 +95,8 @@ fn a_change_of_state_that_the_device_refuses_names_the_state() {
 #[test]
 fn a_request_is_rejected_with_private_data() {
     let (_machine, agent, a, b) = pair();
-    let listen = b.client.listen(ServiceId(1), 5).unwrap();
-    assert_eq!(a.client.listen(ServiceId(1), 6), Err(Error::ServiceInUse));
+    let listen = b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
+    assert_eq!(a.client.listen(ServiceId(1), Transports::RC, 6), Err(Error::ServiceInUse));
     assert_eq!(a.client.stop_listening(listen), Err(Error::ConnectionState));
     let qp = a.qp(1);
     receive(&qp, Segment::default(), 3);
@@ -117,7 +117,7 @@ fn a_request_is_rejected_with_private_data() {
 #[test]
 fn three_way_the_client_confirms_or_rejects_the_accept() {
     let (_machine, agent, a, b) = pair();
-    b.client.listen(ServiceId(1), 5).unwrap();
+    b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
     for refuse in [false, true] {
         let (qa, qb) = (a.qp(1), b.qp(2));
         let asked = params(&a, &b, 1);
@@ -152,7 +152,7 @@ fn three_way_the_client_confirms_or_rejects_the_accept() {
 #[test]
 fn two_way_the_agent_rejects_read_depths_that_do_not_fit() {
     let (_machine, agent, a, b) = pair();
-    b.client.listen(ServiceId(1), 5).unwrap();
+    b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
     // The active side has more outstanding than the peer serves, or the peer more than the active
     // side serves.
     for (responder_resources, initiator_depth) in [(3, 4), (4, 5)] {
@@ -257,7 +257,7 @@ fn a_queue_pair_connects_again_after_reset() {
 #[test]
 fn lost_datagrams_are_sent_again() {
     let (_machine, agent, a, b) = pair();
-    b.client.listen(ServiceId(1), 5).unwrap();
+    b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
     let (qa, qb) = (a.qp(1), b.qp(2));
     agent.test_handle().inject(0, Injection::DropManagement, 1, 0).unwrap();
     // 4.096 us * 2^12: 17 ms.
@@ -276,7 +276,7 @@ fn the_management_queue_pair_breaks_and_is_made_ready_again() {
     for service in 1..4 {
         let failure = nic_abi::cqe::Status::LocalQpOperation as u64;
         agent.test_handle().inject(nic_abi::ident::QPN_GSI, Injection::Failure, 1, failure).unwrap();
-        b.client.listen(ServiceId(service), 5).unwrap();
+        b.client.listen(ServiceId(service), Transports::RC, 5).unwrap();
         let (qa, qb) = (a.qp(1), b.qp(2));
         // The first datagram breaks QP1, and others are lost until QP1 is ready again.
         let asked = with_timeout(params(&a, &b, service), 12);
@@ -314,7 +314,7 @@ fn an_attempt_that_the_peer_does_not_answer_ends_as_unreachable() {
 #[test]
 fn a_request_is_withdrawn() {
     let (_machine, agent, a, b) = pair();
-    b.client.listen(ServiceId(1), 5).unwrap();
+    b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
     let qp = a.qp(1);
     let id = dial(&a, &qp, &b, 1, b"").unwrap();
     let cb = request(&b);
@@ -350,7 +350,7 @@ fn a_peer_learns_of_an_error_that_is_none_of_its_own() {
 #[test]
 fn a_request_that_is_discarded_is_reported_again() {
     let (_machine, agent, a, b) = pair();
-    b.client.listen(ServiceId(1), 5).unwrap();
+    b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
     let (qa, qb) = (a.qp(1), b.qp(2));
     // Repeated every few milliseconds.
     let asked = with_timeout(params(&a, &b, 1), 10);
@@ -395,7 +395,7 @@ fn a_broken_queue_pair_ends_its_connection_at_both_ends() {
 #[test]
 fn upcalls_may_call_the_agent() {
     let (machine, agent, a, b) = pair();
-    b.client.listen(ServiceId(1), 5).unwrap();
+    b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
     let (client, pd, cq) = (b.client.clone(), b.pd.clone(), b.cq.clone());
     let token = machine.privileged();
     let served: Arc<std::sync::Mutex<Option<Arc<Qp>>>> = Arc::default();
@@ -434,7 +434,7 @@ fn teardown_with_everything_under_way() {
             post(&qa, Opcode::Write, segment(&from, &ra), Some(remote(&to, &rb)), i);
             receive(&qb, segment(&to, &rb), i);
         }
-        b.client.listen(ServiceId(9), 5).unwrap();
+        b.client.listen(ServiceId(9), Transports::RC, 5).unwrap();
         let pending = a.qp(3);
         dial(&a, &pending, &b, 9, b"").unwrap();
         match round {

@@ -11,7 +11,8 @@ use common::raw::RawPeer;
 use common::*;
 use host::{CountedHeap, Machine};
 use kernel_agent::{
-    Agent, AsyncEvent, Client, CmEvent, CmEventKind, ConnectionId, Death, ResolutionEvent, Upcalls,
+    Agent, AsyncEvent, Client, CmEvent, CmEventKind, ConnectionId, Death, ResolutionEvent, Transports,
+    Upcalls,
 };
 use roce::cm::{CommId, Message, rej};
 use roce::{Gid, ServiceId};
@@ -90,7 +91,7 @@ impl Scene {
         let raw = RawPeer::open(&machine, 1);
         let honest = (Node::new(&machine, &agent), Node::new(&machine, &agent));
         let slow = Slow::attach(&agent);
-        slow.1.listen(SERVICE, 0).unwrap();
+        slow.1.listen(SERVICE, Transports::RC, 0).unwrap();
         let gid = Gid(agent.identity().gids[1]);
         Scene { _machine: machine, agent, honest, slow, raw, gid }
     }

@@ -474,7 +474,7 @@ fn invalid_events_change_nothing() {
 #[test]
 fn invalid_datagrams_are_dropped() {
     let scene = Scene::new();
-    scene.client.listen(roce::ServiceId(1), 1).unwrap();
+    scene.client.listen(roce::ServiceId(1), kernel_agent::Transports::RC, 1).unwrap();
     let commands = scene.fake.commands.lock().unwrap().clone();
     let create = commands.iter().find(|c| c.opcode == Opcode::CreateCq as u16).unwrap();
     let (args, _) = <CreateCq as zerocopy::FromBytes>::read_from_prefix(&create.args).unwrap();

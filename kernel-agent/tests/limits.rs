@@ -10,7 +10,7 @@ use common::*;
 use host::Machine;
 use kernel_agent::{
     Agent, CmEventKind, Config, Death, Error, Handshake, Link, MemoryList, PostError, Qp, QpAttributes,
-    Resource, SendFlags, Shadow, WindowType,
+    Resource, SendFlags, Shadow, Transports, WindowType,
 };
 use nic_abi::admin::Injection;
 use nic_abi::wqe::{LinkFlags, Opcode, Segment};
@@ -106,7 +106,7 @@ fn every_table_runs_out_and_recovers() {
         assert_eq!(node.client.allocate_window(&node.pd, WindowType::Wide).err(), Some(none));
         let mut listens = Vec::new();
         let full = loop {
-            match node.client.listen(ServiceId(100 + listens.len() as u64), 0) {
+            match node.client.listen(ServiceId(100 + listens.len() as u64), Transports::RC, 0) {
                 Ok(listen) => listens.push(listen),
                 Err(error) => break error,
             }
@@ -183,7 +183,7 @@ fn connections_run_out() {
     let machine = Machine::new(1);
     let agent = open_with(&machine, 0, Config { max_connections: 2, ..Config::default() });
     let (a, b) = (Node::new(&machine, &agent), Node::new(&machine, &agent));
-    b.client.listen(ServiceId(1), 0).unwrap();
+    b.client.listen(ServiceId(1), Transports::RC, 0).unwrap();
     let (q1, q2) = (a.qp(1), a.qp(2));
     // There is room for both ends of one connection, and no more.
     dial(&a, &q1, &b, 1, b"").unwrap();
@@ -461,7 +461,7 @@ fn an_upcall_may_give_more_commands_than_the_event_queue_has_room_for() {
     // which is in the upcall, takes none meanwhile.
     let agent = open_with(&machine, 0, Config { max_qps: 4, ..Config::default() });
     let (a, b) = (Node::new(&machine, &agent), Node::new(&machine, &agent));
-    b.client.listen(ServiceId(1), 5).unwrap();
+    b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
     let client = b.client.clone();
     *b.ears.in_upcall.lock().unwrap() = Some(Box::new(move |event| {
         for _ in 0..1000 {

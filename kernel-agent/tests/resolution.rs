@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use host::Machine;
-use kernel_agent::{Error, ResolutionAnswer, ResolutionEventKind, ResolveParams};
+use kernel_agent::{Error, ResolutionAnswer, ResolutionEventKind, ResolveParams, Transports};
 use roce::cm::sidr::Status;
 use roce::{Gid, TimeoutCode};
 
@@ -16,7 +16,7 @@ fn a_datagram_service_is_asked_and_answers() {
     let (a, b) = (open(&machine, 0), open(&machine, 1));
     let (asking, service) = (Node::new(&machine, &a), Node::new(&machine, &b));
     let id = roce::ServiceId(0x7001);
-    let listen = service.client.listen(id, 5).unwrap();
+    let listen = service.client.listen(id, Transports::RC, 5).unwrap();
     let params = ResolveParams {
         service: id,
         local_gid: Gid(a.identity().gids[1]),

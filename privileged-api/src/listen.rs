@@ -1,7 +1,7 @@
 //! Listen points (pages it_listen_create, it_listen_query, it_listen_free).
 
 use api_core::Context;
-use kernel_agent::ListenId;
+use kernel_agent::{ListenId, Transports};
 use platform::heap;
 use platform::sync::Mutex;
 
@@ -42,7 +42,7 @@ impl Core {
         let listen = listen.map_err(|_| Error::Resources)?;
         // In the table before the first request can come.
         reservation.fill(listen.clone());
-        match self.client()?.listen(service, handle.as_raw()) {
+        match self.client()?.listen(service, Transports::RC, handle.as_raw()) {
             Ok(id) => {
                 *listen.id.lock() = Some(id);
                 Ok(handle)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use kernel_agent::{
     Agent, AsyncEvent, Client, CmEvent, Config, ConnectParams, Counts, Cq, Death, Error, Handshake,
     LinkFlags, Operation, Pd, Qp, QpAttributes, QpType, Request, ResolutionEvent, SendFlags, Shadow, Srq,
-    Upcalls,
+    Transports, Upcalls,
 };
 use nic_abi::admin::QpState;
 use nic_abi::registers;
@@ -148,9 +148,9 @@ fn make_until_refused(client: &Arc<Client>) -> Error {
             let qp = client.create_qp(&attributes(&pd, &cq))?;
             let region = client.allocate_region(&pd, 1)?;
             let window = client.allocate_window(&pd, kernel_agent::WindowType::Wide)?;
-            let listen = client.listen(ServiceId(100 + round), 0)?;
+            let listen = client.listen(ServiceId(100 + round), Transports::RC, 0)?;
             client.stop_listening(listen)?;
-            client.listen(ServiceId(100_000 + round), 0)?;
+            client.listen(ServiceId(100_000 + round), Transports::RC, 0)?;
             window.destroy()?;
             region.destroy()?;
             qp.destroy()?;
@@ -225,7 +225,7 @@ fn what_is_made_while_an_agent_is_closed_goes_with_it() {
             let (client, hold_listener) = (node.client.clone(), hold(number));
             node.spawn(move || {
                 hold_listener();
-                let listen = |n| client.listen(ServiceId(number << 32 | n), 0);
+                let listen = |n| client.listen(ServiceId(number << 32 | n), Transports::RC, 0);
                 let refused = (0..).find_map(|n| listen(n).and_then(|id| client.stop_listening(id)).err());
                 let refused = refused.expect("an end");
                 let ended = matches!(refused, Error::DeviceDead(_) | Error::Gone | Error::ConnectionState);

@@ -8,11 +8,12 @@ use core::time::Duration;
 
 use kernel_agent::cm::{
     AcceptParams, Action, Arrival, Cm, Config, ConnectParams, ConnectionId, Event, ListenId, LocalQp,
-    Outgoing, ResolutionId, ResolutionRequestId, SidrParams,
+    Outgoing, ResolutionId, ResolutionRequestId, SidrParams, Transports,
 };
 use platform::Instant;
 use roce::cm::rej::Reason;
 use roce::cm::sidr::Status;
+use roce::transport::Service;
 use roce::{Gid, PKey, Path, Psn, QKey, Qpn, ServiceId, TimeoutCode};
 
 use crate::Input;
@@ -133,14 +134,16 @@ impl Scene {
         let conn = input.pick(&self.conns).unwrap_or(ConnectionId(3));
         let listen = input.pick(&self.listens).unwrap_or(ListenId(3));
         let qp = Qpn::new(2 + input.below(6) as u32).expect("a small number");
-        let local = LocalQp::new(qp, Psn::default());
+        // Each number has its service.
+        let transport = if qp.get() > 5 { Service::Uc } else { Service::Rc };
+        let local = LocalQp::new(transport, qp, Psn::default());
         let to = if input.rarely(2) { self.us } else { self.them };
         let data = input.below(100);
         let data = input.bytes(data);
         let cm = &mut self.cm;
         // Other tests check which calls are allowed; here each may fail.
         let _ = match which {
-            0 => cm.listen(SERVICE, 3).map(|id| self.listens.push(id)),
+            0 => cm.listen(SERVICE, Transports::all(), 3).map(|id| self.listens.push(id)),
             1 => cm.stop_listen(listen),
             2 | 3 => {
                 let params = ConnectParams::new(Path::new(self.us, to), SERVICE);

@@ -2,10 +2,13 @@
 //! 126).
 
 use platform::Instant;
-use roce::cm::{CommId, Datagram, Message, ip_cm, mra, path, rej, rep, req, rtu};
+use roce::cm::req::TransportService;
+use roce::cm::{CommId, Datagram, Message, ReadDepths, ip_cm, mra, path, rej, rep, req, rtu};
+use roce::transport::Service;
 use roce::{Gid, Path, QKey, ServiceId};
 
 use super::kept::Kept;
+use super::passive::request_of;
 use super::state::{State, Trigger};
 use super::table::Connection;
 use super::types::{ConnectParams, ConnectionId, Error, Event, LocalQp, PrivateData, Reply, Table};
@@ -128,6 +131,12 @@ impl Cm {
             self.step(now, id, Trigger::Timeout)?;
             return Ok(());
         }
+        let asked = self.conns.get(id).and_then(request_of).ok_or(Unexpected)?;
+        // An unreliable connection has no read depths, whatever its peer sends.
+        let depths = match asked.transport_service {
+            TransportService::Uc => ReadDepths::default(),
+            _ => rep.depths,
+        };
         self.step(now, id, Trigger::Rep)?;
         self.conns.learn_remote(id, rep.local_comm_id);
         self.conns.learn_remote_qp(id, rep.local_qpn);
@@ -139,7 +148,7 @@ impl Cm {
             conn: id,
             remote_qpn: rep.local_qpn,
             send_psn: rep.starting_psn,
-            depths: rep.depths,
+            depths,
             target_ack_delay: rep.target_ack_delay,
             rnr_retry_count: rep.rnr_retry_count,
             srq: rep.srq,
@@ -165,6 +174,7 @@ fn is_rtu(conn: &Connection) -> bool {
 fn check(local: LocalQp, params: &ConnectParams) -> Result<(), Error> {
     let fits = [
         (local.qpn.is_connectable(), "local_qpn"),
+        (local.has_depths(params.depths), "read depths"),
         (params.max_cm_retries <= 15, "max_cm_retries"),
         (params.retry_count <= 7, "retry_count"),
         (params.rnr_retry_count <= 7, "rnr_retry_count"),
@@ -202,6 +212,7 @@ fn request(
     params: &ConnectParams,
     private_data: [u8; req::PRIVATE_DATA_LEN],
 ) -> req::Repr {
+    let reliable = local.transport == Service::Rc;
     req::Repr {
         local_comm_id: CommId::default(),
         service_id: params.service,
@@ -212,15 +223,15 @@ fn request(
         local_eecn: 0,
         remote_eecn: 0,
         remote_cm_timeout: params.remote_cm_timeout,
-        transport_service: req::TransportService::Rc,
+        transport_service: local.transport.into(),
         flow_control: false,
         starting_psn: local.receive_psn,
         local_cm_timeout: params.local_cm_timeout,
-        retry_count: params.retry_count,
+        retry_count: if reliable { params.retry_count } else { 0 },
         pkey: params.pkey,
         path_mtu: params.path_mtu.code(),
         rdc_exists: false,
-        rnr_retry_count: params.rnr_retry_count,
+        rnr_retry_count: if reliable { params.rnr_retry_count } else { 0 },
         max_cm_retries: params.max_cm_retries,
         srq: local.srq,
         extended_transport: 0,

@@ -39,7 +39,7 @@ pub use state::{Illegal, State, Trigger};
 pub use types::{
     AcceptParams, Action, Arrival, Cause, Config, ConnectParams, ConnectionId, Counts, Error, Event,
     ListenId, LocalQp, Outgoing, PrivateData, Rejection, Reply, Request, Resolution, ResolutionId,
-    ResolutionReply, ResolutionRequestId, SidrParams, Stats, Table,
+    ResolutionReply, ResolutionRequestId, SidrParams, Stats, Table, Transports,
 };
 
 pub use release::DISCONNECT_PRIVATE_DATA_LEN;

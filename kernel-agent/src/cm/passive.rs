@@ -5,21 +5,22 @@ use alloc::collections::BTreeMap;
 use core::time::Duration;
 
 use platform::Instant;
-use roce::cm::req::TransportService;
 use roce::cm::{CommId, Datagram, Message, ip_cm, mra, rej, rep, req, rtu};
+use roce::transport::Service;
 use roce::{Gid, Path, PathMtu, QKey, ServiceId, TimeoutCode, mad};
 
 use super::kept::Kept;
 use super::state::{Illegal, State, Trigger};
 use super::table::Connection;
 use super::types::{
-    AcceptParams, ConnectionId, Error, Event, ListenId, LocalQp, PrivateData, Request, Table,
+    AcceptParams, ConnectionId, Error, Event, ListenId, LocalQp, PrivateData, Request, Table, Transports,
 };
 use super::{Arrival, Cm, SHORTEST_WAIT, Unexpected, field, has_memory, rejection};
 
 /// A listening point.
 pub(super) struct Listener {
     pub service: ServiceId,
+    transports: Transports,
     backlog: u32,
     waiting: u32,
     /// Of those, the requests of each peer that has any.
@@ -32,6 +33,11 @@ impl Listener {
     fn has_place(&self, peer: Gid) -> bool {
         let share = self.backlog.div_ceil(2);
         self.waiting < self.backlog && self.by_peer.get(&peer).is_none_or(|&waiting| waiting < share)
+    }
+
+    /// Whether it offers this transport service; `None` stands for one that nobody offers.
+    fn offers(&self, transport: Option<Service>) -> bool {
+        transport.is_some_and(|transport| self.transports.contains(transport.into()))
     }
 
     fn enter(&mut self, peer: Gid) {
@@ -57,15 +63,21 @@ impl Listener {
 }
 
 impl Cm {
-    /// Listens for requests to `service`. At most `backlog` of them can wait for an answer, and at
-    /// most half of that from one peer; further requests are dropped, so that their senders try
-    /// again until they give up (IT-API 2.1, it_listen_create).
-    pub fn listen(&mut self, service: ServiceId, backlog: u32) -> Result<ListenId, Error> {
+    /// Listens for requests to `service`, for connections of these transport services; others are
+    /// rejected. At most `backlog` of the requests can wait for an answer, and at most half of that
+    /// from one peer; further requests are dropped, so that their senders try again until they give
+    /// up (IT-API 2.1, it_listen_create).
+    pub fn listen(
+        &mut self,
+        service: ServiceId,
+        transports: Transports,
+        backlog: u32,
+    ) -> Result<ListenId, Error> {
         if self.services.contains_key(&service) {
             return Err(Error::ServiceInUse(service));
         }
         has_memory()?;
-        let listener = Listener { service, backlog, waiting: 0, by_peer: BTreeMap::new() };
+        let listener = Listener { service, transports, backlog, waiting: 0, by_peer: BTreeMap::new() };
         let id = self.listeners.insert(|_| listener).map(ListenId).ok_or(Error::Full(Table::Listeners))?;
         self.services.insert(service, id);
         Ok(id)
@@ -137,13 +149,21 @@ impl Cm {
         if self.conns.by_local_qp(local.qpn).is_some() {
             return Err(Error::QpInUse(local.qpn));
         }
-        let remote_qpn = request_of(conn).ok_or(Error::NoSuchConnection)?.local_qpn;
+        let request = request_of(conn).ok_or(Error::NoSuchConnection)?;
+        if request.transport_service != local.transport.into() {
+            return Err(Error::OutOfRange("transport service"));
+        }
+        if !local.has_depths(params.depths) {
+            return Err(Error::OutOfRange("read depths"));
+        }
+        let remote_qpn = request.local_qpn;
         let last = self.conns.by_remote_qp(conn.remote_gid, remote_qpn).and_then(|last| self.conns.get(last));
         let same_pair =
             last.is_some_and(|last| last.state == State::TimeWait && last.local_qpn == Some(local.qpn));
         if same_pair && !params.ignore_time_wait {
             return Err(Error::TimeWait(local.qpn));
         }
+        let reliable = local.transport == Service::Rc;
         let message = rep::Repr {
             local_comm_id: conn.local_comm,
             remote_comm_id: conn.remote_comm.unwrap_or_default(),
@@ -152,10 +172,10 @@ impl Cm {
             local_eecn: 0,
             starting_psn: local.receive_psn,
             depths: params.depths,
-            target_ack_delay: params.target_ack_delay,
+            target_ack_delay: if reliable { params.target_ack_delay } else { TimeoutCode::default() },
             failover_accepted: 0,
             flow_control: false,
-            rnr_retry_count: params.rnr_retry_count,
+            rnr_retry_count: if reliable { params.rnr_retry_count } else { 0 },
             srq: local.srq,
             local_ca_guid: self.config.ca_guid,
             private_data,
@@ -199,7 +219,11 @@ impl Cm {
             return Err(Illegal { from, to, by }.into());
         }
         let (was, peer) = (conn.listen, conn.remote_gid);
+        let transport = request_of(conn).and_then(|req| req.transport_service.connected());
         let listener = self.listeners.get_mut(to.0).ok_or(Error::NoSuchListener)?;
+        if !listener.offers(transport) {
+            return Err(Error::OutOfRange("transport service"));
+        }
         if was != Some(to) {
             if !listener.has_place(peer) {
                 return Err(Error::Full(Table::Listeners));
@@ -279,6 +303,11 @@ impl Cm {
             self.reject_req(from, tid, req, rej::Reason::INVALID_SERVICE_ID, &[]);
             return Ok(());
         };
+        let listener = self.listeners.get(listen.0).ok_or(Unexpected)?;
+        if !listener.offers(req.transport_service.connected()) {
+            self.reject_req(from, tid, req, rej::Reason::INVALID_TRANSPORT_SERVICE, &[]);
+            return Ok(());
+        }
         if self.end_stale(now, from.remote_gid, req.local_qpn) {
             self.reject_req(from, tid, req, rej::Reason::STALE_CONNECTION, &[]);
             return Ok(());
@@ -346,7 +375,7 @@ impl Cm {
     /// information of the REJ.
     fn check_req<'a>(&self, from: &'a Arrival, req: &req::Repr) -> Result<(), (rej::Reason, &'a [u8])> {
         let path = &req.primary_path.path;
-        if req.transport_service != TransportService::Rc {
+        if req.transport_service.connected().is_none() {
             return Err((rej::Reason::INVALID_TRANSPORT_SERVICE, &[]));
         }
         if path.remote_gid != from.local_gid || !req.pkey.matches(self.config.pkey) {
@@ -374,8 +403,9 @@ impl Cm {
     }
 }
 
-/// The REQ that a connection keeps while it waits for the consumer.
-fn request_of(conn: &Connection) -> Option<req::Repr> {
+/// The REQ that a connection keeps: its own while it waits for the peer, the peer's while it waits
+/// for the consumer.
+pub(super) fn request_of(conn: &Connection) -> Option<req::Repr> {
     match Datagram::parse(&conn.message.get()) {
         Ok(Datagram { message: Message::Req(req), .. }) => Some(req),
         _ => None,
@@ -388,18 +418,25 @@ fn request_event(id: ConnectionId, listen: ListenId, conn: &Connection, req: &re
         Some(_) => ip_cm::Repr::parse(&req.private_data).ok().map(|(ip, rest)| (Some(ip), rest))?,
         None => (None, &req.private_data[..]),
     };
+    let transport = req.transport_service.connected()?;
+    // An unreliable connection has none of the three, whatever its peer sends.
+    let (depths, retry_count, rnr_retry_count) = match transport {
+        Service::Rc => (req.depths, req.retry_count, req.rnr_retry_count),
+        Service::Uc => Default::default(),
+    };
     Some(Request {
         conn: id,
         listen,
         service: req.service_id,
+        transport,
         path: Path { local_gid: conn.local_gid, remote_gid: conn.remote_gid, ..req.primary_path.path },
         path_mtu: PathMtu::from_code(req.path_mtu)?,
         pkey: req.pkey,
         remote_qpn: req.local_qpn,
         send_psn: req.starting_psn,
-        depths: req.depths,
-        retry_count: req.retry_count,
-        rnr_retry_count: req.rnr_retry_count,
+        depths,
+        retry_count,
+        rnr_retry_count,
         ack_timeout: req.primary_path.local_ack_timeout,
         srq: req.srq,
         ip,

@@ -3,8 +3,10 @@
 use core::ops::Deref;
 use core::time::Duration;
 
+use bitflags::bitflags;
 use roce::cm::redirection::Redirection;
 use roce::cm::{ReadDepths, ip_cm, rej, sidr};
+use roce::transport::Service;
 use roce::{Gid, PKey, Path, PathMtu, Psn, QKey, Qpn, ServiceId, TimeoutCode, mad};
 use thiserror::Error;
 
@@ -67,9 +69,31 @@ impl Default for Config {
     }
 }
 
+bitflags! {
+    /// The transport services of the connections that a listening point offers.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Transports: u8 {
+        /// Reliable connections.
+        const RC = 1 << 0;
+        /// Unreliable connections.
+        const UC = 1 << 1;
+    }
+}
+
+impl From<Service> for Transports {
+    fn from(service: Service) -> Transports {
+        match service {
+            Service::Rc => Transports::RC,
+            Service::Uc => Transports::UC,
+        }
+    }
+}
+
 /// What a REQ or a REP says of its sender's queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalQp {
+    /// Its transport service.
+    pub transport: Service,
     /// Its number.
     pub qpn: Qpn,
     /// The first PSN that it accepts: the peer shall begin to send with it.
@@ -80,12 +104,20 @@ pub struct LocalQp {
 
 impl LocalQp {
     /// A queue pair with receive buffers of its own.
-    pub fn new(qpn: Qpn, receive_psn: Psn) -> LocalQp {
-        LocalQp { qpn, receive_psn, srq: false }
+    pub fn new(transport: Service, qpn: Qpn, receive_psn: Psn) -> LocalQp {
+        LocalQp { transport, qpn, receive_psn, srq: false }
+    }
+
+    /// Whether the queue pair can have these read depths.
+    pub(super) fn has_depths(&self, depths: ReadDepths) -> bool {
+        self.transport == Service::Rc || depths == ReadDepths::default()
     }
 }
 
 /// The parameters of a request for a connection.
+///
+/// An unreliable connection has no RDMA Reads, retries and RNR NAKs: its read depths have to be 0,
+/// and the retry counts are not sent.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectParams {
     /// The path to the peer.
@@ -141,7 +173,8 @@ impl ConnectParams {
     }
 }
 
-/// The parameters of an answer to a request for a connection.
+/// The parameters of an answer to a request for a connection. On an unreliable one the read depths
+/// have to be 0, and the rest is not sent.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptParams {
     /// Our read depths.
@@ -243,6 +276,8 @@ pub struct Request {
     pub listen: ListenId,
     /// The service id asked for.
     pub service: ServiceId,
+    /// The transport service of the peer's queue pair.
+    pub transport: Service,
     /// The path back to the peer.
     pub path: Path,
     /// The path's MTU; may be greater than our port's.

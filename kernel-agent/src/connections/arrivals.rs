@@ -6,12 +6,13 @@
 use platform::heap;
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
+use roce::transport::Service;
 use roce::{PathMtu, Psn};
 
 use super::{ConnectionManager, End, Listen, MEMORY, Notice, Tables};
 use crate::cm::{self, ConnectionId};
 use crate::connect::{Handshake, QpSetup, gid_index, with_hop_limit};
-use crate::{CmEvent, CmEventKind};
+use crate::{CmEvent, CmEventKind, QpType};
 
 impl ConnectionManager {
     /// Acts on all notices that are in the inbox now; returns whether there were any. In the
@@ -149,6 +150,10 @@ impl ConnectionManager {
         drop(tables);
         let kind = CmEventKind::Request {
             listen: request.listen,
+            qp_type: match request.transport {
+                Service::Rc => QpType::Rc,
+                Service::Uc => QpType::Uc,
+            },
             path: request.path,
             source_gid,
             path_mtu: request.path_mtu,

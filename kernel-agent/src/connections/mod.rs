@@ -30,11 +30,12 @@ use platform::sync::Mutex;
 use platform::{Instant, OutOfMemory, Platform, Signal, heap};
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
+use roce::transport::Service;
 use roce::{PathMtu, Psn, Qpn};
 
 use crate::cm::{
     self, AcceptParams, Action, Arrival, Cm, ConnectParams, ConnectionId, ListenId, LocalQp, ResolutionId,
-    ResolutionRequestId,
+    ResolutionRequestId, Transports,
 };
 use crate::connect::{Handshake, QpSetup, gid_index, with_hop_limit};
 use crate::gsi::Gsi;
@@ -221,7 +222,8 @@ fn found<K: Copy + Ord, V>(table: &BTreeMap<K, V>, after: Bound<K>, wants: impl 
     found
 }
 
-fn connectable(client: &Client, qp: &Arc<Qp>) -> Result<Qpn, Error> {
+/// The number and the transport service of a queue pair that can be connected.
+fn connectable(client: &Client, qp: &Arc<Qp>) -> Result<(Qpn, Service), Error> {
     if !core::ptr::eq(&**qp.client(), client) {
         return Err(Error::Foreign);
     }
@@ -229,16 +231,19 @@ fn connectable(client: &Client, qp: &Arc<Qp>) -> Result<Qpn, Error> {
     if qp.is_gone() {
         return Err(Error::Gone);
     }
-    if qp.kind != QpType::Rc {
-        return Err(Error::OutOfRange("queue pair type"));
-    }
+    let transport = match qp.kind {
+        QpType::Rc => Service::Rc,
+        QpType::Uc => Service::Uc,
+        QpType::Ud | QpType::Gsi => return Err(Error::OutOfRange("queue pair type")),
+    };
     if qp.state() != QpState::Init {
         return Err(Error::QpState(qp.state()));
     }
     if qp.connection().is_some() {
         return Err(Error::Busy);
     }
-    Qpn::new(qp.qpn()).ok_or(Error::OutOfRange("queue pair number"))
+    let qpn = Qpn::new(qp.qpn()).ok_or(Error::OutOfRange("queue pair number"))?;
+    Ok((qpn, transport))
 }
 
 impl ConnectionManager {
@@ -354,11 +359,12 @@ impl ConnectionManager {
         &self,
         client: &Arc<Client>,
         service: roce::ServiceId,
+        transports: Transports,
         context: u64,
     ) -> Result<ListenId, Error> {
         client.agent().alive()?;
         let mut tables = self.tables.lock();
-        let id = tables.cm.listen(service, BACKLOG)?;
+        let id = tables.cm.listen(service, transports, BACKLOG)?;
         tables.listens.insert(id, Listen { client: client.clone(), context });
         Ok(id)
     }
@@ -393,7 +399,7 @@ impl ConnectionManager {
         let now = self.platform.now();
         let mut tables = self.tables.lock();
         // Again under the lock, since the queue pair may be destroyed: see `abandon_of`.
-        let qpn = connectable(client, qp)?;
+        let (qpn, transport) = connectable(client, qp)?;
         if !tables.admits(client) {
             return Err(Error::NoResources(Resource::Connections));
         }
@@ -405,7 +411,7 @@ impl ConnectionManager {
             ip_source_port: 49152 | (receive_psn.get() as u16 & 0x3fff),
             ..*params
         };
-        let id = tables.cm.connect(now, LocalQp::new(qpn, receive_psn), &asked, private_data)?;
+        let id = tables.cm.connect(now, LocalQp::new(transport, qpn, receive_psn), &asked, private_data)?;
         let setup = QpSetup {
             path,
             source_gid,
@@ -446,7 +452,7 @@ impl ConnectionManager {
         let modify = {
             let mut tables = self.tables.lock();
             // As in `connect`.
-            let qpn = connectable(client, qp)?;
+            let (qpn, transport) = connectable(client, qp)?;
             let end = tables.end(client, id)?;
             if end.qp.is_some() {
                 return Err(Error::ConnectionState);
@@ -455,7 +461,7 @@ impl ConnectionManager {
             let rnr_retry_count = params.rnr_retry_count.min(end.setup.rnr_retry_count);
             let receive_psn = tables.psn();
             let answer = AcceptParams { rnr_retry_count, ..*params };
-            let local = LocalQp::new(qpn, receive_psn);
+            let local = LocalQp::new(transport, qpn, receive_psn);
             // The reply must not arrive before the queue pair is ready for what it invites.
             tables.cm.prepare_accept(now, id, local, &answer, private_data)?;
             let end = tables.ends.get_mut(&id).ok_or(Error::ConnectionState)?;

@@ -11,7 +11,7 @@ use host::Machine;
 use kernel_agent::{
     AcceptParams, Agent, AsyncEvent, Client, CmEvent, CmEventKind, Completion, Config, ConnectParams,
     ConnectionId, Cq, Death, Error, Handshake, Operation, Pd, Qp, QpAttributes, QpType, Region, Remote,
-    Request, ResolutionEvent, ResolutionEventKind, Shadow, Upcalls,
+    Request, ResolutionEvent, ResolutionEventKind, Shadow, Transports, Upcalls,
 };
 use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
 use platform::DmaBuffer;
@@ -279,7 +279,7 @@ pub fn connect_qps(
     qb: &Arc<Qp>,
     service: u64,
 ) -> (ConnectionId, ConnectionId) {
-    let listen = b.client.listen(ServiceId(service), 9).unwrap();
+    let listen = b.client.listen(ServiceId(service), Transports::RC, 9).unwrap();
     let ca = dial(a, qa, b, service, b"hello").unwrap();
     let (cb, context, _, data) = b.ears.cm("the request", |kind| matches!(kind, CmEventKind::Request { .. }));
     assert_eq!(context, 9);

@@ -6,6 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{CommId, ReadDepths, path, store, view};
 use crate::mad::BODY_LEN;
 use crate::number::U24;
+use crate::transport::Service;
 use crate::{Error, PKey, Psn, QKey, Qpn, ServiceId, TimeoutCode};
 
 /// Bytes of private data in a REQ.
@@ -71,6 +72,26 @@ pub enum TransportService {
     Rd = 2,
     /// The one that the extended transport type names.
     Extended = 3,
+}
+
+impl TransportService {
+    /// The service of the queue pairs; `None` if it is neither RC nor UC.
+    pub const fn connected(self) -> Option<Service> {
+        match self {
+            TransportService::Rc => Some(Service::Rc),
+            TransportService::Uc => Some(Service::Uc),
+            TransportService::Rd | TransportService::Extended => None,
+        }
+    }
+}
+
+impl From<Service> for TransportService {
+    fn from(service: Service) -> TransportService {
+        match service {
+            Service::Rc => TransportService::Rc,
+            Service::Uc => TransportService::Uc,
+        }
+    }
 }
 
 /// A decoded REQ.

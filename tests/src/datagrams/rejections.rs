@@ -8,7 +8,7 @@ use core::result::Result;
 
 use kernel_agent::{
     AsyncEvent, Client, CmEvent, CmEventKind, ConnectionId, Death, ResolutionEvent, ResolutionEventKind,
-    ResolutionRequestId, Upcalls,
+    ResolutionRequestId, Transports, Upcalls,
 };
 use nic_abi::admin::Injection;
 use platform::sync::Mutex;
@@ -78,7 +78,7 @@ impl Peer<'_> {
         let upcalls: Arc<dyn Upcalls> = asked.clone();
         let client = f.setup.b.agent.attach(Arc::downgrade(&upcalls))?;
         let peer = Peer { f, asked, client };
-        peer.client.listen(ServiceId(SERVICE), 0)?;
+        peer.client.listen(ServiceId(SERVICE), Transports::RC, 0)?;
         Ok(peer)
     }
 

@@ -153,7 +153,7 @@ impl World {
         let cm = &mut self.cm;
         // Other tests check which calls are allowed; here any of them may fail.
         let _ = match which {
-            0 => cm.listen(SERVICE, 3).map(|id| self.listens.push(id)),
+            0 => cm.listen(SERVICE, Transports::RC, 3).map(|id| self.listens.push(id)),
             1 => cm.stop_listen(listen),
             2 | 3 => {
                 let params = ConnectParams::new(Path::new(self.us, self.them), SERVICE);

@@ -21,7 +21,7 @@ fn padded(data: &[u8], len: usize) -> Vec<u8> {
 #[test]
 fn each_side_receives_the_parameters_and_private_data_of_the_other() {
     let mut net = Net::new(2);
-    let listen = net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+    let listen = net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
     let ours = net.connect(0x11, b"who goes there");
     net.deliver();
     let request = net.request();
@@ -79,7 +79,7 @@ fn both_ends_can_be_in_one_state_machine() {
 #[test]
 fn a_queue_pair_cannot_connect_to_itself_nor_twice() {
     let mut net = Net::new(1);
-    net.nodes[0].cm.listen(SERVICE, 4).unwrap();
+    net.nodes[0].cm.listen(SERVICE, Transports::RC, 4).unwrap();
     net.connect(0x11, b"");
     net.deliver();
     let request = net.request();
@@ -95,7 +95,7 @@ fn a_queue_pair_cannot_connect_to_itself_nor_twice() {
 fn an_ip_service_adds_and_removes_its_header() {
     let mut net = Net::new(2);
     let service = ServiceId::ip_cm(ServiceId::TCP, 4420);
-    net.nodes[1].cm.listen(service, 1).unwrap();
+    net.nodes[1].cm.listen(service, Transports::RC, 1).unwrap();
     let params = ConnectParams { service, ip_source_port: 55_000, ..net.params() };
     let now = net.now;
     let too_long = Error::PrivateData { len: 57, max: 56 };
@@ -113,7 +113,7 @@ fn an_ip_service_adds_and_removes_its_header() {
 #[test]
 fn private_data_that_does_not_fit_changes_nothing() {
     let mut net = Net::new(2);
-    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+    net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
     let (now, params) = (net.now, net.params());
     let error = |len, max| Err(Error::PrivateData { len, max });
     assert_eq!(net.nodes[0].cm.connect(now, local(0x11), &params, &[0; 93]).map(drop), error(93, 92));
@@ -167,7 +167,7 @@ fn values_that_do_not_fit_their_fields_are_refused() {
 /// asking its consumer.
 fn rejected_with(change: impl FnOnce(&mut roce::cm::req::Repr)) -> Reason {
     let mut net = Net::new(2);
-    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+    net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
     net.connect(0x11, b"");
     net.drain(0);
     let Some(Message::Req(mut req)) = net.sent.pop() else { panic!() };
@@ -190,6 +190,10 @@ fn a_request_that_cannot_be_served_is_rejected_with_its_reason() {
     assert_eq!(rejected_with(|req| req.service_id = ServiceId(9)), Reason::INVALID_SERVICE_ID);
     assert_eq!(
         rejected_with(|req| req.transport_service = TransportService::Uc),
+        Reason::INVALID_TRANSPORT_SERVICE
+    );
+    assert_eq!(
+        rejected_with(|req| req.transport_service = TransportService::Rd),
         Reason::INVALID_TRANSPORT_SERVICE
     );
     assert_eq!(rejected_with(|req| req.primary_path.path.remote_gid = Gid([9; 16])), Reason::PRIMARY_GID);
@@ -221,21 +225,21 @@ fn a_request_to_a_missing_service_is_rejected() {
 fn a_service_has_one_listener_at_a_time() {
     let mut net = Net::with(1, Config { max_listeners: 2, ..config() }, 1);
     let cm = &mut net.nodes[0].cm;
-    let first = cm.listen(SERVICE, 1).unwrap();
-    assert_eq!(cm.listen(SERVICE, 1), Err(Error::ServiceInUse(SERVICE)));
+    let first = cm.listen(SERVICE, Transports::RC, 1).unwrap();
+    assert_eq!(cm.listen(SERVICE, Transports::RC, 1), Err(Error::ServiceInUse(SERVICE)));
     cm.stop_listen(first).unwrap();
     assert_eq!(cm.stop_listen(first), Err(Error::NoSuchListener));
-    let second = cm.listen(SERVICE, 1).unwrap();
+    let second = cm.listen(SERVICE, Transports::RC, 1).unwrap();
     assert_ne!(first, second);
     assert_eq!(cm.listener(SERVICE), Some(second));
-    cm.listen(ServiceId(1), 1).unwrap();
-    assert_eq!(cm.listen(ServiceId(2), 1), Err(Error::Full(Table::Listeners)));
+    cm.listen(ServiceId(1), Transports::RC, 1).unwrap();
+    assert_eq!(cm.listen(ServiceId(2), Transports::RC, 1), Err(Error::Full(Table::Listeners)));
 }
 
 #[test]
 fn what_exceeds_the_backlog_is_dropped_and_tried_again() {
     let mut net = Net::new(2);
-    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+    net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
     net.connect(0x11, b"");
     net.deliver();
     let first = net.request().conn;
@@ -252,7 +256,7 @@ fn what_exceeds_the_backlog_is_dropped_and_tried_again() {
 #[test]
 fn a_discarded_request_is_reported_again_until_its_sender_gives_up() {
     let mut net = Net::new(2);
-    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+    net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
     let params = ConnectParams { max_cm_retries: 1, ..net.params() };
     let now = net.now;
     let ours = net.nodes[0].cm.connect(now, local(0x11), &params, b"").unwrap();
@@ -291,7 +295,7 @@ fn a_request_whose_sender_fell_silent_is_given_up() {
 #[test]
 fn a_request_that_its_sender_repeats_is_kept() {
     let mut net = Net::new(2);
-    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+    net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
     let ours = net.connect(0x11, b"");
     net.drain(0);
     let Some(&Message::Req(req)) = net.sent.last() else { panic!() };
@@ -316,7 +320,7 @@ fn a_request_that_its_sender_repeats_is_kept() {
 #[test]
 fn one_peer_takes_half_of_a_backlog_at_most() {
     let mut net = Net::new(3);
-    net.nodes[2].cm.listen(SERVICE, 7).unwrap();
+    net.nodes[2].cm.listen(SERVICE, Transports::RC, 7).unwrap();
     let ask = |net: &mut Net, node: usize, qp: u32| {
         let path = Path::new(net.nodes[node].gid, net.nodes[2].gid);
         let now = net.now;
@@ -365,7 +369,7 @@ fn a_reply_that_is_held_back_is_forgotten_if_the_peer_gives_up() {
 #[test]
 fn a_full_table_rejects_for_lack_of_resources() {
     let mut net = Net::with(2, Config { max_connections: 1, ..config() }, 1);
-    net.nodes[1].cm.listen(SERVICE, 8).unwrap();
+    net.nodes[1].cm.listen(SERVICE, Transports::RC, 8).unwrap();
     net.connect(0x11, b"");
     let (now, params) = (net.now, net.params());
     assert_eq!(net.nodes[0].cm.connect(now, local(0x12), &params, b""), Err(Error::Full(Table::Connections)));
@@ -404,7 +408,7 @@ fn an_attempt_without_an_answer_times_out() {
 fn the_consumers_timeout_ends_an_attempt_in_each_of_its_states() {
     for replied in [false, true] {
         let mut net = Net::new(2);
-        net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+        net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
         let timeout = Some(Duration::from_millis(1500));
         let (now, params) = (net.now, ConnectParams { timeout, ..net.params() });
         let ours = net.nodes[0].cm.connect(now, local(0x11), &params, b"").unwrap();
@@ -431,7 +435,7 @@ fn the_consumers_timeout_ends_an_attempt_in_each_of_its_states() {
 #[test]
 fn a_slow_consumer_is_waited_for() {
     let mut net = Net::new(2);
-    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+    net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
     let now = net.now;
     let params = ConnectParams { max_cm_retries: 2, ..net.params() };
     let ours = net.nodes[0].cm.connect(now, local(0x11), &params, b"").unwrap();
@@ -522,8 +526,8 @@ fn an_unanswered_reply_is_given_up_on_both_sides() {
 #[test]
 fn a_request_handed_off_is_reported_for_the_other_listening_point() {
     let mut net = Net::new(2);
-    let first = net.nodes[1].cm.listen(SERVICE, 1).unwrap();
-    let second = net.nodes[1].cm.listen(ServiceId(5), 1).unwrap();
+    let first = net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
+    let second = net.nodes[1].cm.listen(ServiceId(5), Transports::RC, 1).unwrap();
     net.connect(0x11, b"data");
     net.deliver();
     let request = net.request();

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use pcap_file::pcap::PcapReader;
 use platform::Instant;
 use roce::cm::{Datagram, Message, ReadDepths, dreq, rep, rtu};
+use roce::transport::Service;
 use roce::wire::datagram;
 use roce::{Gid, Path, Qpn, ServiceId};
 
@@ -71,7 +72,7 @@ fn its_client_connects_to_us_and_leaves() {
         panic!()
     };
     let mut world = World { cm: Cm::new(config()), us, them, tid: req.tid };
-    world.cm.listen(ServiceId::ip_cm(ServiceId::TCP, 7174), 1).unwrap();
+    world.cm.listen(ServiceId::ip_cm(ServiceId::TCP, 7174), Transports::RC, 1).unwrap();
     world.say(req_said);
     let Event::ConnectRequest(request) = world.event() else { panic!() };
     assert_eq!(request.ip.unwrap().src, them.to_ip());
@@ -95,7 +96,12 @@ fn its_server_accepts_us_and_our_request_looks_like_its_own() {
     let (Message::Req(theirs), Message::Rep(rep_said)) = (req.message, rep.message) else { panic!() };
     let mut world = World { cm: Cm::new(config()), us, them, tid: 0 };
     let ip = roce::cm::ip_cm::Repr::parse(&theirs.private_data).unwrap().0;
-    let qp = LocalQp { qpn: theirs.local_qpn, receive_psn: theirs.starting_psn, srq: theirs.srq };
+    let qp = LocalQp {
+        transport: Service::Rc,
+        qpn: theirs.local_qpn,
+        receive_psn: theirs.starting_psn,
+        srq: theirs.srq,
+    };
     let path = Path { local_gid: us, remote_gid: them, ..theirs.primary_path.path };
     let params = ConnectParams {
         ip_source_port: ip.src_port,

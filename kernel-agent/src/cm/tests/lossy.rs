@@ -29,7 +29,7 @@ fn run(nodes: usize, seed: u64, weather: Weather, count: u32) -> u32 {
     let mut net = Net::with(nodes, config(), seed);
     net.weather = weather;
     let last = nodes - 1;
-    net.nodes[last].cm.listen(SERVICE, count).unwrap();
+    net.nodes[last].cm.listen(SERVICE, Transports::RC, count).unwrap();
     let mut ends: [BTreeMap<ConnectionId, End>; 2] = Default::default();
     let mut passive_qp = 0x1000;
     for n in 0..count {

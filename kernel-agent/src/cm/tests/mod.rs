@@ -9,3 +9,4 @@ mod net;
 mod release;
 mod resolve;
 mod transitions;
+mod unreliable;

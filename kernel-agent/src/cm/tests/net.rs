@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use platform::Instant;
 use roce::cm::{Datagram, Message, ReadDepths};
+use roce::transport::Service;
 use roce::{Gid, Path, Psn, Qpn, ServiceId};
 
 use crate::cm::*;
@@ -49,7 +50,7 @@ pub fn qpn(n: u32) -> Qpn {
 
 /// A queue pair whose first PSN follows from its number.
 pub fn local(n: u32) -> LocalQp {
-    LocalQp::new(qpn(n), Psn::new(n * 16))
+    LocalQp::new(Service::Rc, qpn(n), Psn::new(n * 16))
 }
 
 impl Net {
@@ -211,7 +212,7 @@ impl Net {
     /// the network and the two ends.
     pub fn asked() -> (Net, ConnectionId, ConnectionId) {
         let mut net = Net::new(2);
-        net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+        net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
         let ours = net.connect(0x11, b"");
         net.deliver();
         let theirs = net.request().conn;
@@ -243,7 +244,7 @@ impl Net {
     pub fn connected(&mut self, active: u32, passive: u32) -> (ConnectionId, ConnectionId) {
         let last = self.nodes.len() - 1;
         if self.nodes[last].cm.listener(SERVICE).is_none() {
-            self.nodes[last].cm.listen(SERVICE, 16).unwrap();
+            self.nodes[last].cm.listen(SERVICE, Transports::RC, 16).unwrap();
         }
         let ours = self.connect(active, b"");
         self.deliver();

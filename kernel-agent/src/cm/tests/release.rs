@@ -232,7 +232,7 @@ fn an_attempt_is_withdrawn_in_each_of_its_states() {
     // How many datagrams of the handshake arrive before the active side disconnects.
     for arrived in 0..3 {
         let mut net = Net::new(2);
-        net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+        net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
         let ours = net.connect(0x11, b"");
         if arrived > 0 {
             net.deliver();
@@ -285,7 +285,7 @@ fn an_abandoned_connection_informs_only_the_peer() {
     // Established, on either side; waiting for the reply; waiting for the RTU; asked for.
     for case in 0..5 {
         let mut net = Net::new(2);
-        net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+        net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
         let (ours, theirs) = if case < 2 {
             net.connected(0x11, 0x22)
         } else {
@@ -399,7 +399,7 @@ fn time_wait_keeps_the_same_two_queue_pairs_apart_if_asked_to() {
 #[test]
 fn listening_may_end_while_a_request_waits() {
     let mut net = Net::new(2);
-    let listen = net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+    let listen = net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
     net.connect(0x11, b"");
     net.deliver();
     let theirs = net.request().conn;

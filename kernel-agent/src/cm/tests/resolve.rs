@@ -39,7 +39,7 @@ fn answered(net: &mut Net) -> ResolutionReply {
 fn a_service_returns_its_queue_pair_and_key() {
     for nodes in [1, 2] {
         let mut net = Net::new(nodes);
-        let listen = net.nodes[nodes - 1].cm.listen(SERVICE, 1).unwrap();
+        let listen = net.nodes[nodes - 1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
         let params = params(&net);
         let sidr = net.nodes[0].cm.sidr_open(&params, b"question").unwrap();
         let mut ids = alloc::vec::Vec::new();
@@ -117,7 +117,7 @@ fn repeated_requests_are_reported_once_and_lost_answers_are_repeated() {
     for seed in 0..40 {
         let mut net = Net::with(2, config(), seed);
         net.weather = Weather { lost: 250, repeated: 300, late: 0 };
-        net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+        net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
         let params = SidrParams { max_retries: 15, ..params(&net) };
         let sidr = net.nodes[0].cm.sidr_open(&params, b"").unwrap();
         let now = net.now;
@@ -136,7 +136,7 @@ fn repeated_requests_are_reported_once_and_lost_answers_are_repeated() {
 fn an_ip_service_adds_and_removes_its_header() {
     let mut net = Net::new(2);
     let service = ServiceId::ip_cm(ServiceId::UDP, 53);
-    net.nodes[1].cm.listen(service, 1).unwrap();
+    net.nodes[1].cm.listen(service, Transports::RC, 1).unwrap();
     let params = SidrParams { service, ip_source_port: 9, ..params(&net) };
     let too_long = Error::PrivateData { len: 181, max: 180 };
     assert_eq!(net.nodes[0].cm.sidr_open(&params, &[1; 181]), Err(too_long));
@@ -152,7 +152,7 @@ fn an_ip_service_adds_and_removes_its_header() {
 #[test]
 fn a_peer_that_asks_too_often_replaces_its_own_requests() {
     let mut net = Net::with(3, Config { max_resolutions: 4, ..config() }, 1);
-    net.nodes[2].cm.listen(SERVICE, 1).unwrap();
+    net.nodes[2].cm.listen(SERVICE, Transports::RC, 1).unwrap();
     let sidrs = [0, 1].map(|node| {
         let params = SidrParams { local_gid: net.nodes[node].gid, ..params(&net) };
         net.nodes[node].cm.sidr_open(&params, b"").unwrap()
@@ -175,7 +175,7 @@ fn a_peer_that_asks_too_often_replaces_its_own_requests() {
 #[test]
 fn the_oldest_request_is_dropped_for_a_new_one() {
     let mut net = Net::with(2, Config { max_resolutions: 2, ..config() }, 1);
-    net.nodes[1].cm.listen(SERVICE, 1).unwrap();
+    net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
     let params = params(&net);
     let sidr = net.nodes[0].cm.sidr_open(&params, b"").unwrap();
     net.nodes[0].cm.sidr_open(&params, b"").unwrap();

@@ -66,7 +66,7 @@ fn the_table_is_a_function_that_reaches_all_states_and_errors_name_both() {
 /// A network with a connection in `state`; returns it, the connection's node, and the connection.
 fn reach(state: State) -> (Net, usize, ConnectionId) {
     let mut net = Net::with(2, Config { patience: None, ..config() }, 1);
-    net.nodes[1].cm.listen(SERVICE, 4).unwrap();
+    net.nodes[1].cm.listen(SERVICE, Transports::RC, 4).unwrap();
     let short = TimeoutCode::new(10).unwrap();
     if matches!(state, State::Established | State::DreqSent | State::TimeWait) {
         let (ours, _) = net.connected(0x11, 0x22);
