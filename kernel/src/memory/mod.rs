@@ -27,7 +27,7 @@ pub use crate::region::PAGE;
 pub(crate) use dma::{alloc_dma, free_dma};
 pub use heap::{Usage, requests, usage};
 use paging::Rights;
-pub(crate) use paging::{Cache, enter, is_code, root};
+pub(crate) use paging::{Cache, enter, is_code, renew, root};
 pub(crate) use stacks::{BOOT_STACK, BOOT_STACK_END, Stack, StackAddress, classify};
 
 /// The RAM that must be free, or the kernel does not reach its first thread: an arena of the heap

@@ -112,6 +112,15 @@ pub(crate) fn enter() {
     unsafe { Cr4::update(|cr4| *cr4 |= Cr4Flags::PAGE_GLOBAL) };
 }
 
+/// Has the CPU forget its translations, global ones as well. An emulator may keep few of them until
+/// then: QEMU makes its cache of them larger only when it is emptied, and by what was used of it
+/// since. A kernel that never changes a page table would be left with 256 entries for good.
+pub(crate) fn renew() {
+    let (frame, flags) = Cr3::read();
+    // SAFETY: the same tables.
+    unsafe { Cr3::write(frame, flags) };
+}
+
 /// The address of the top table. It is below 4 GiB, since it is made before memory above is
 /// available.
 pub(crate) fn root() -> u32 {

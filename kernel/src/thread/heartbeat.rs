@@ -11,7 +11,7 @@ use super::spawn::spawn;
 use super::wait::sleep;
 use crate::cpu::{self, Cpu, MAX_CPUS};
 use crate::lock::IrqOff;
-use crate::{apic, launcher};
+use crate::{apic, launcher, memory};
 
 /// The launcher ends a guest after ten times this without a heartbeat.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -54,7 +54,8 @@ fn round() -> bool {
     complete
 }
 
-/// Records that the calling CPU takes interrupts.
+/// Records that the calling CPU takes interrupts, and has it look translations up anew.
 pub(crate) fn answer_round() {
+    memory::renew();
     reached(cpu::this()).store(ROUND.load(Ordering::Relaxed), Ordering::Relaxed);
 }

@@ -24,6 +24,8 @@ use figure::{Figure, table, to_json};
 
 /// The image that measures.
 const IMAGE: &str = "bench";
+/// The NICs of each machine with many connections.
+const CROWD_NICS: u32 = 4;
 /// The MTU of the stream link: packets of 4096 bytes fit.
 const STREAM_MTU: u32 = 4200;
 
@@ -76,8 +78,15 @@ pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Res
         }
     };
     figures.extend(boot.figures());
+    let two = |nics, words: &[String], figures: &mut Vec<Figure>| {
+        two_machines(options, nics, words, &progress, figures)
+    };
     let status = match status {
-        0 => two_machines(&launcher, &progress, &mut figures)?,
+        0 => two(1, &[], &mut figures)?,
+        failed => failed,
+    };
+    let status = match status {
+        0 => two(CROWD_NICS, &["plan=crowd".into()], &mut figures)?,
         failed => failed,
     };
     let status = match status {
@@ -105,10 +114,17 @@ fn take(line: &str, progress: &Progress, figures: &mut Vec<Figure>) -> bool {
     true
 }
 
-/// Runs the benchmarks between two machines, and adds their figures.
-fn two_machines(launcher: &Launcher, progress: &Progress, figures: &mut Vec<Figure>) -> Result<u8> {
-    let programs = App::Image(IMAGE.into()).programs(&[], pair::addresses(launcher.nics()));
-    let machines = programs.map(|program| Machine { launcher, words: program.words });
+/// Runs the benchmarks between two machines with so many NICs each, and adds their figures.
+fn two_machines(
+    options: &Options,
+    nics: u32,
+    words: &[String],
+    progress: &Progress,
+    figures: &mut Vec<Figure>,
+) -> Result<u8> {
+    let launcher = Launcher::prepare(&Options { nics: Some(nics), ..options.clone() }, IMAGE)?;
+    let programs = App::Image(IMAGE.into()).programs(words, pair::addresses(nics));
+    let machines = programs.map(|program| Machine { launcher: &launcher, words: program.words });
     together::run(&machines, false, |_, _, line| Ok(take(line, progress, figures)))
 }
 
@@ -119,7 +135,7 @@ fn over_a_stream(options: &Options, progress: &Progress, figures: &mut Vec<Figur
     let network = Network { link: Some(Plug::Stream), mtu, ..Network::default() };
     let options = Options { nics: None, network, ..options.clone() };
     let app = App::Image(IMAGE.into());
-    let programs = app.programs(&["over=stream".into()], pair::addresses(1));
+    let programs = app.programs(&["plan=stream".into()], pair::addresses(1));
     let commands = [0, 1].map(|n| app.command(n, &programs[n]));
     let first = figures.len();
     let status = apart::run(&options, &commands, false, |_, line| Ok(take(line, progress, figures)))?;

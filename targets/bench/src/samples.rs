@@ -32,15 +32,23 @@ impl Samples {
         Ok(Samples(ticks))
     }
 
-    /// Runs `once` for so long, ten times at least.
-    pub fn take_for<E>(time: Duration, mut once: impl FnMut() -> Result<u64, E>) -> Result<Samples, E> {
-        let mut ticks = Vec::new();
+    /// Runs all of `each` in turn for so long, ten times at least. What disturbs one of them in
+    /// the meantime disturbs the others as well.
+    pub fn take_in_turn<const N: usize, E>(
+        time: Duration,
+        mut each: [&mut dyn FnMut() -> Result<u64, E>; N],
+    ) -> Result<[Samples; N], E> {
+        let mut all = [const { Vec::new() }; N];
         let end = clock::now() + time;
-        while ticks.len() < 10 || clock::now() < end {
-            ticks.push(once()?);
+        while all.last().is_some_and(|ticks| ticks.len() < 10) || clock::now() < end {
+            for (ticks, once) in all.iter_mut().zip(&mut each) {
+                ticks.push(once()?);
+            }
         }
-        ticks.sort_unstable();
-        Ok(Samples(ticks))
+        Ok(all.map(|mut ticks| {
+            ticks.sort_unstable();
+            Samples(ticks)
+        }))
     }
 
     /// The tenth percentile in microseconds: of samples that other programs on the machine disturb

@@ -5,7 +5,7 @@ use alloc::format;
 use common::{Failure, Node, Trying};
 use platform::DmaBuffer;
 
-use super::Over;
+use super::Plan;
 use super::link::{Link, Wait};
 use crate::bandwidth::{self, Extent, MESSAGE};
 
@@ -13,13 +13,13 @@ use crate::bandwidth::{self, Extent, MESSAGE};
 const FEW: Extent = Extent { messages: 64, rounds: 5 };
 
 /// Measures and prints.
-pub fn measure(node: &Node, link: &Link, over: Over) -> Result<(), Failure> {
+pub fn measure(node: &Node, link: &Link, plan: Plan) -> Result<(), Failure> {
     let copy = DmaBuffer::new(&node.platform, MESSAGE, 4096).map_err(|_| "out of memory").trying("memory")?;
     let post = || link.write_large().trying("it_post_rdma_write");
-    let extent = match over {
-        Over::ShortCut => Extent::USUAL,
-        Over::Stream => FEW,
+    let extent = match plan {
+        Plan::ShortCut | Plan::Crowd => Extent::USUAL,
+        Plan::Stream => FEW,
     };
-    let name = format!("{}: ", over.name());
+    let name = format!("{}: ", plan.name());
     bandwidth::measure(node, &name, extent, (link.bus(), copy.bus()), post, || link.done(Wait::Polling))
 }

@@ -1,4 +1,7 @@
 //! Many connections: how many are made in a second, and what a request costs among them.
+//!
+//! The first two NICs have the many, the next two have a few. Requests of both alternate, so that
+//! their costs are those of the same machine in the same state.
 
 use alloc::format;
 use alloc::sync::Arc;
@@ -14,16 +17,20 @@ use privileged_api::{
 };
 
 use super::link::{Link, SMALL};
-use super::{NICS, Role, address};
+use super::{Role, address};
 use crate::samples::{Samples, Summary};
 
-/// All connections, over both NICs.
+/// NICs of a fleet: one has not enough queue pairs for all connections.
+const NICS: usize = 2;
+/// All connections, over the NICs of the first fleet.
 const ALL: usize = 1 << 14;
-/// Connections that are used at a time, over both NICs.
+/// Connections that are used at a time; the second fleet has no others.
 const ACTIVE: usize = 16;
 /// The same of one NIC.
-const ALL_OF_NIC: usize = ALL / NICS as usize;
-const ACTIVE_OF_NIC: usize = ACTIVE / NICS as usize;
+const ALL_OF_NIC: usize = ALL / NICS;
+const ACTIVE_OF_NIC: usize = ACTIVE / NICS;
+/// The connections of each NIC.
+const CONNECTIONS: [usize; 2 * NICS] = [ALL_OF_NIC, ALL_OF_NIC, ACTIVE_OF_NIC, ACTIVE_OF_NIC];
 /// Endpoints from one that is used to the next: not a power of two, so that their memory does not
 /// compete for the same places of a cache.
 const STRIDE: usize = ALL_OF_NIC / ACTIVE_OF_NIC - 3;
@@ -50,9 +57,9 @@ struct Fleet {
 }
 
 impl Fleet {
-    fn new(node: &Node, nic: usize) -> Result<Fleet, Failure> {
+    fn new(node: &Node, nic: usize, connections: usize) -> Result<Fleet, Failure> {
         let sizes = Sizes { requests: 2 * DEPTH, message: SMALL };
-        let side = Side::of_many(node.ia(nic)?, sizes, ALL_OF_NIC)?;
+        let side = Side::of_many(node.ia(nic)?, sizes, connections)?;
         let memory = DmaBuffer::new(&node.platform, SMALL, SMALL).map_err(|_| "out of memory");
         let memory = Arc::new(memory.trying("memory")?);
         let whole = LmrMemory::Buffer { buffer: &memory, offset: 0 };
@@ -64,32 +71,27 @@ impl Fleet {
         let context = context.ok_or_else(|| Failure::new("the memory has no RMR context"))?;
         let addr = memory.addr() as u64;
         let segment = LmrTriplet::new(lmr, addr, SMALL as u64);
-        let mut eps = Vec::with_capacity(ALL_OF_NIC);
+        let mut eps = Vec::with_capacity(connections);
         eps.push(side.ep);
-        for _ in 1..ALL_OF_NIC {
+        for _ in 1..connections {
             eps.push(side.another(sizes)?);
         }
         Ok(Fleet { side, eps, _memory: memory, segment, target: (addr, context) })
     }
 
-    /// Connects the endpoints up to number `count`, [`AT_ONCE`] at a time.
-    fn connect(&self, nic: usize, from: usize, count: usize) -> Result<(), Failure> {
+    /// Connects all endpoints, [`AT_ONCE`] at a time.
+    fn connect(&self, nic: usize) -> Result<(), Failure> {
         let to = address(nic as u8)?;
-        let mut asked = from;
-        for established in from..count {
-            while asked < count.min(established + AT_ONCE) {
-                self.side.request_for(self.eps[asked], &to)?;
-                asked += 1;
-            }
-            self.side.established()?;
-        }
-        Ok(())
+        let mut asked = self.eps.iter();
+        let mut ask = || asked.next().map_or(Ok(()), |ep| self.side.request_for(*ep, &to));
+        (0..AT_ONCE).try_for_each(|_| ask())?;
+        self.eps.iter().try_for_each(|_| self.side.established().and_then(|()| ask()))
     }
 
-    /// Accepts connections for the endpoints up to number `count`.
-    fn accept(&self, listener: &Listener<'_>, from: usize, count: usize) -> Result<(), Failure> {
-        self.eps[from..count].iter().try_for_each(|ep| listener.accept(*ep))?;
-        (from..count).try_for_each(|_| self.side.established())
+    /// Accepts connections for all endpoints.
+    fn accept(&self, listener: &Listener<'_>) -> Result<(), Failure> {
+        self.eps.iter().try_for_each(|ep| listener.accept(*ep))?;
+        self.eps.iter().try_for_each(|_| self.side.established())
     }
 
     /// Posts an RDMA Write. False if the endpoint's queue is full: the device may have done the
@@ -120,8 +122,8 @@ impl Fleet {
 /// A fleet on each NIC; both machines tell each other of their memory.
 fn fleets(node: &Node, link: &Link, role: Role) -> Result<Vec<Fleet>, Failure> {
     let mut fleets = Vec::new();
-    for nic in 0..usize::from(NICS) {
-        let mut fleet = Fleet::new(node, nic)?;
+    for (nic, connections) in CONNECTIONS.into_iter().enumerate() {
+        let mut fleet = Fleet::new(node, nic, connections)?;
         let (addr, context) = fleet.target;
         let [addr, context, ..] = link.swap(role, [addr, context.0.into(), 0, 0])?;
         fleet.target = (addr, RmrContext(u32::try_from(context).trying("the peer's memory")?));
@@ -133,19 +135,33 @@ fn fleets(node: &Node, link: &Link, role: Role) -> Result<Vec<Fleet>, Failure> {
 /// Measures and prints. `message` is the time of a blocking Send: a connection takes three of them.
 pub fn measure(node: &Node, link: &Link, message: Summary) -> Result<(), Failure> {
     let fleets = fleets(node, link, Role::Client)?;
-    connect(link, &fleets, 0, ACTIVE_OF_NIC)?;
-    let few = cost(&fleets, |number| number % ACTIVE_OF_NIC)?;
-    let seconds = connect(link, &fleets, ACTIVE_OF_NIC, ALL_OF_NIC)?;
-    let rate = (ALL - ACTIVE) as f64 / seconds;
+    let mut seconds = 0.0;
+    for (nic, fleet) in fleets.iter().enumerate() {
+        link.barrier(Role::Client)?;
+        let begin = clock::tsc();
+        fleet.connect(nic)?;
+        seconds += (clock::tsc() - begin) as f64 / clock::tsc_hz() as f64;
+    }
+    let rate = CONNECTIONS.iter().sum::<usize>() as f64 / seconds;
     let baseline = 1e6 / (3.0 * message.median);
     println!("@bench two machines: connections, {AT_ONCE} at a time|{rate:.1}|-|1/s|{baseline:.1}");
 
-    let many = cost(&fleets, |number| number % ACTIVE_OF_NIC * STRIDE)?;
-    let turns = cost(&fleets, |number| number % ALL_OF_NIC)?;
+    let (many, few) = fleets.split_at(NICS);
+    let mut alone = || cost(few, |number| number % ACTIVE_OF_NIC);
+    let mut among = || cost(many, |number| number % ACTIVE_OF_NIC * STRIDE);
+    let [among, alone] = Samples::take_in_turn(TIME, [&mut among, &mut alone])?;
+    // On their own: they take the caches from the others.
+    let mut turns = 0;
+    let mut all = || {
+        turns += BATCH / NICS;
+        cost(many, |number| (turns + number) % ALL_OF_NIC)
+    };
+    let [all] = Samples::take_in_turn(TIME, [&mut all])?;
+    let [alone, among, all] = [alone, among, all].map(|samples| samples.tenth() / BATCH as f64);
     for (name, figure, baseline) in [
-        ("16 endpoints of 16", few, None),
-        ("16 endpoints of 16,384", many, Some(few)),
-        ("16,384 endpoints in turn", turns, Some(few)),
+        ("16 endpoints of 16", alone, None),
+        ("16 endpoints of 16,384", among, Some(alone)),
+        ("16,384 endpoints in turn", all, Some(alone)),
     ] {
         let baseline = baseline.map_or_else(|| "-".into(), |baseline| format!("{baseline:.4}"));
         println!(
@@ -155,52 +171,33 @@ pub fn measure(node: &Node, link: &Link, message: Summary) -> Result<(), Failure
     link.barrier(Role::Client)
 }
 
-/// Connects on both NICs; returns the seconds that it took.
-fn connect(link: &Link, fleets: &[Fleet], from: usize, count: usize) -> Result<f64, Failure> {
-    link.barrier(Role::Client)?;
+/// The ticks of [`BATCH`] requests while [`DEPTH`] are under way for each active endpoint. The NICs
+/// take turns; `choose` returns the endpoint of a NIC's next request, from the number of its
+/// requests so far.
+fn cost(fleets: &[Fleet], choose: impl Fn(usize) -> usize) -> Result<u64, Failure> {
     let begin = clock::tsc();
-    for (nic, fleet) in fleets.iter().enumerate() {
-        fleet.connect(nic, from, count)?;
-    }
-    Ok((clock::tsc() - begin) as f64 / clock::tsc_hz() as f64)
-}
-
-/// What a request costs while [`DEPTH`] are under way for each active endpoint, in microseconds.
-/// The NICs take turns; `choose` returns the endpoint of a NIC's next request, from the number of
-/// its requests so far.
-fn cost(fleets: &[Fleet], choose: impl Fn(usize) -> usize) -> Result<f64, Failure> {
-    let mut first = 0;
-    let samples = Samples::take_for(TIME, || {
-        let begin = clock::tsc();
-        let mut posted = 0;
-        for done in 0..BATCH {
-            while posted < BATCH.min(done + DEPTH * ACTIVE) {
-                let number = first + posted;
-                let fleet = &fleets[number % fleets.len()];
-                if !fleet.write(fleet.eps[choose(number / fleets.len())])? {
-                    break;
-                }
-                posted += 1;
+    let mut posted = 0;
+    for done in 0..BATCH {
+        while posted < BATCH.min(done + DEPTH * ACTIVE) {
+            let fleet = &fleets[posted % fleets.len()];
+            if !fleet.write(fleet.eps[choose(posted / fleets.len())])? {
+                break;
             }
-            fleets[(first + done) % fleets.len()].reap()?;
+            posted += 1;
         }
-        first += BATCH;
-        Ok::<u64, Failure>(clock::tsc() - begin)
-    })?;
-    Ok(samples.tenth() / BATCH as f64)
+        fleets[done % fleets.len()].reap()?;
+    }
+    Ok(clock::tsc() - begin)
 }
 
-/// Accepts the connections.
+/// Accepts the connections, and keeps them until the client is done.
 pub fn answer(node: &Node, link: &Link) -> Result<(), Failure> {
     let fleets = fleets(node, link, Role::Server)?;
-    for (from, count) in [(0, ACTIVE_OF_NIC), (ACTIVE_OF_NIC, ALL_OF_NIC)] {
-        let listeners = fleets.iter().map(|fleet| Listener::new(&fleet.side.ia));
-        let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+    for fleet in &fleets {
+        let listener = Listener::new(&fleet.side.ia)?;
         link.barrier(Role::Server)?;
-        for (fleet, listener) in fleets.iter().zip(&listeners) {
-            fleet.accept(listener, from, count)?;
-        }
-        listeners.into_iter().try_for_each(Listener::free)?;
+        fleet.accept(&listener)?;
+        listener.free()?;
     }
     link.barrier(Role::Server)
 }

@@ -29,39 +29,32 @@ pub enum Role {
     Server,
 }
 
-/// NICs of each machine: one has not enough queue pairs for all connections.
-const NICS: u8 = 2;
-
-/// What joins the machines.
+/// What is measured.
 #[derive(Clone, Copy)]
-pub enum Over {
-    /// The short cut between NICs of one device process.
+pub enum Plan {
+    /// A connection over the short cut between NICs of one device process.
     ShortCut,
-    /// A stream socket between two device processes, for one NIC each. There is no fleet.
+    /// A connection over a stream socket between two device processes.
     Stream,
+    /// Many connections over the short cut.
+    Crowd,
 }
 
-impl Over {
-    fn named(name: Option<&str>) -> Result<Over, Failure> {
+impl Plan {
+    fn named(name: Option<&str>) -> Result<Plan, Failure> {
         match name {
-            None => Ok(Over::ShortCut),
-            Some("stream") => Ok(Over::Stream),
-            Some(other) => Err(Failure::new(format_args!("over={other}: it may be stream"))),
+            None => Ok(Plan::ShortCut),
+            Some("stream") => Ok(Plan::Stream),
+            Some("crowd") => Ok(Plan::Crowd),
+            Some(other) => Err(Failure::new(format_args!("plan={other}: the plans are stream and crowd"))),
         }
     }
 
     /// What the names of figures begin with.
     fn name(self) -> &'static str {
         match self {
-            Over::ShortCut => "two machines",
-            Over::Stream => "stream",
-        }
-    }
-
-    fn nics(self) -> usize {
-        match self {
-            Over::ShortCut => NICS.into(),
-            Over::Stream => 1,
+            Plan::ShortCut | Plan::Crowd => "two machines",
+            Plan::Stream => "stream",
         }
     }
 }
@@ -73,40 +66,40 @@ pub fn run(boot: Boot, role: &str) -> Result<(), Failure> {
         "server" => Role::Server,
         _ => return Err(Failure::new(format_args!("role={role}: the roles are client and server"))),
     };
-    let over = Over::named(kernel::args().get("over"))?;
-    if boot.nics.len() < over.nics() {
-        return Err(Failure::new("the benchmarks take two NICs in each machine: --nics 2"));
-    }
-    let interrupt = match (role, boot.nics.last()) {
-        (Role::Client, Some(nic)) => Some(interrupt::bare(&boot.platform, nic)?),
+    let plan = Plan::named(kernel::args().get("plan"))?;
+    let interrupt = match (role, plan, boot.nics.last()) {
+        (Role::Client, Plan::ShortCut | Plan::Stream, Some(nic)) => {
+            Some(interrupt::bare(&boot.platform, nic)?)
+        }
         _ => None,
     };
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
     let link = Link::new(&node, role, &address(0)?)?;
-    match interrupt {
-        Some(interrupt) => {
+    match (plan, role) {
+        (Plan::Crowd, Role::Client) => {
+            let message = pingpong::blocking_send(&link)?;
+            fleet::measure(&node, &link, message)?;
+        }
+        (Plan::Crowd, Role::Server) => {
+            pingpong::answer_blocking_send(&link)?;
+            fleet::answer(&node, &link)?;
+        }
+        (_, Role::Client) => {
             let word = polled::bare_word(&node)?;
-            let name = over.name();
+            let name = plan.name();
             report(&format!("{name}: bare word, device spinning, guest polling"), word, None);
-            report(&format!("{name}: bare doorbell and MSI-X, guest halted"), interrupt, None);
-            let message = pingpong::measure(&link, name, (word, interrupt))?;
-            if let Over::Stream = over {
+            if let Some(interrupt) = interrupt {
+                report(&format!("{name}: bare doorbell and MSI-X, guest halted"), interrupt, None);
+                pingpong::measure(&link, name, (word, interrupt))?;
+            }
+            if let Plan::Stream = plan {
                 rate::measure(&link, name)?;
             }
-            bandwidth::measure(&node, &link, over)?;
-            if let Over::ShortCut = over {
-                fleet::measure(&node, &link, message)?;
-            }
-            link.barrier(role)?;
+            bandwidth::measure(&node, &link, plan)?;
         }
-        None => {
-            pingpong::answer(&link)?;
-            if let Over::ShortCut = over {
-                fleet::answer(&node, &link)?;
-            }
-            link.barrier(role)?;
-        }
+        (_, Role::Server) => pingpong::answer(&link)?,
     }
+    link.barrier(role)?;
     link.free(role)
 }
 

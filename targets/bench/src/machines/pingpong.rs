@@ -68,53 +68,72 @@ impl Kind {
     }
 }
 
-/// Measures and prints; returns the figure of a blocking Send.
-pub fn measure(link: &Link, over: &str, (word, interrupt): (Summary, Summary)) -> Result<Summary, Failure> {
-    let mut figure = word;
+/// The one that a consumer waits for without polling, in one message.
+const BLOCKING_SEND: Kind = Kind::Send(Wait::Blocking);
+
+/// Measures and prints.
+pub fn measure(link: &Link, over: &str, (word, interrupt): (Summary, Summary)) -> Result<(), Failure> {
     for (name, kind) in KINDS {
-        link.barrier(Role::Client)?;
-        // The last word of the barrier's message.
-        let mut last = 0;
-        let mut round = |value: u64| {
-            let begin = clock::tsc();
-            kind.send(link, value)?;
-            let answer = kind.receive(link, last)?;
-            let ticks = clock::tsc() - begin;
-            kind.reap(link)?;
-            last = answer;
-            match answer == value {
-                true => Ok(ticks / 2),
-                false => Err(Failure::new("an answer to another message")),
-            }
-        };
-        let mut value = 0;
-        let samples = Samples::take(ROUNDS, || {
-            value += 1;
-            round(value)
-        })?;
-        round(END)?;
-        figure = samples.summary();
+        let figure = half_round_trip(link, kind)?;
         let baseline = match kind {
             Kind::Write | Kind::Send(Wait::Polling) => word,
             Kind::WriteAndSend | Kind::Send(Wait::Blocking) => interrupt,
         };
         report(&alloc::format!("{over}: {name}, half round trip"), figure, Some(baseline));
     }
+    Ok(())
+}
+
+/// Answers what [`measure`] sends.
+pub fn answer(link: &Link) -> Result<(), Failure> {
+    KINDS.iter().try_for_each(|(_, kind)| echo(link, *kind))
+}
+
+/// Measures a blocking Send.
+pub fn blocking_send(link: &Link) -> Result<Summary, Failure> {
+    half_round_trip(link, BLOCKING_SEND)
+}
+
+/// Answers what [`blocking_send`] sends.
+pub fn answer_blocking_send(link: &Link) -> Result<(), Failure> {
+    echo(link, BLOCKING_SEND)
+}
+
+fn half_round_trip(link: &Link, kind: Kind) -> Result<Summary, Failure> {
     link.barrier(Role::Client)?;
-    Ok(figure)
+    // The last word of the barrier's message.
+    let mut last = 0;
+    let mut round = |value: u64| {
+        let begin = clock::tsc();
+        kind.send(link, value)?;
+        let answer = kind.receive(link, last)?;
+        let ticks = clock::tsc() - begin;
+        kind.reap(link)?;
+        last = answer;
+        match answer == value {
+            true => Ok(ticks / 2),
+            false => Err(Failure::new("an answer to another message")),
+        }
+    };
+    let mut value = 0;
+    let samples = Samples::take(ROUNDS, || {
+        value += 1;
+        round(value)
+    })?;
+    round(END)?;
+    link.barrier(Role::Client)?;
+    Ok(samples.summary())
 }
 
 /// Answers each message with its value.
-pub fn answer(link: &Link) -> Result<(), Failure> {
-    for (_, kind) in KINDS {
-        link.barrier(Role::Server)?;
-        // The last word of the barrier's message.
-        let mut last = 0;
-        while last != END {
-            last = kind.receive(link, last)?;
-            kind.send(link, last)?;
-            kind.reap(link)?;
-        }
+fn echo(link: &Link, kind: Kind) -> Result<(), Failure> {
+    link.barrier(Role::Server)?;
+    // The last word of the barrier's message.
+    let mut last = 0;
+    while last != END {
+        last = kind.receive(link, last)?;
+        kind.send(link, last)?;
+        kind.reap(link)?;
     }
     link.barrier(Role::Server)
 }
