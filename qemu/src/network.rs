@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
-use links::{Capture, Impaired, Impairment, IpPrefix, Link, LinkSpec, SpecError};
+use links::{Capture, Impaired, Impairment, IpPrefix, Link, LinkSpec, SpecError, Stream};
 use nic_model::port;
 
 use crate::error::{Error, Result};
@@ -23,8 +23,9 @@ const DEFAULT_MTU: u32 = 1500;
 pub struct Network {
     /// Plug the NIC into LINK: stream:PATH (listen at a UNIX socket, in the framing of QEMU's
     /// netdev stream), stream-connect:PATH, udp:ADDRESS (RoCEv2 in the host's UDP port 4791), none
-    /// (no cable), pair (two NICs, joined by packets), or, for the machines of `pair`, stream (each
-    /// on a device process of its own) [default: short-cut, NICs without packets]
+    /// (no cable), pair (two NICs, joined by packets), or stream (two NICs, joined by a stream
+    /// socket; the machines of `pair` are then on device processes of their own) [default:
+    /// short-cut, NICs without packets]
     #[arg(long, global = true, value_name = "LINK", help_heading = "Network")]
     pub link: Option<Plug>,
 
@@ -60,7 +61,8 @@ pub enum Plug {
     ShortCut,
     /// Two NICs of one device, joined by packets.
     Pair,
-    /// A stream socket between two machines that a launcher starts, each on a device of its own.
+    /// A stream socket between two NICs: of one machine, or of two machines that a launcher starts,
+    /// each on a device of its own.
     Stream,
     /// A link to the world.
     Link(LinkSpec),
@@ -113,8 +115,8 @@ impl Network {
     pub fn nics(&self) -> Option<u32> {
         match self.plug() {
             Plug::ShortCut => None,
-            Plug::Pair => Some(2),
-            Plug::Stream | Plug::Link(_) => Some(1),
+            Plug::Pair | Plug::Stream => Some(2),
+            Plug::Link(_) => Some(1),
         }
     }
 
@@ -131,14 +133,14 @@ impl Network {
         Ok(())
     }
 
-    /// Whether the options make sense together, for two machines or for one.
-    pub fn check(&self, two_machines: bool) -> Result<()> {
+    /// Whether the link loses or repeats packets, or changes their order.
+    pub(crate) fn is_lossy(&self) -> bool {
+        self.impair.is_some_and(|impairment| impairment.is_lossy())
+    }
+
+    /// Whether the options make sense together.
+    pub fn check(&self) -> Result<()> {
         let plug = self.plug();
-        if plug == Plug::Stream && !two_machines {
-            return Err(Error::Usage(
-                "--link stream joins the machines of `pair`; for one machine write --link stream:PATH".into(),
-            ));
-        }
         let of_links = [
             ("--ip", !self.addresses.is_empty()),
             ("--mtu", self.mtu.is_some()),
@@ -224,7 +226,7 @@ impl Network {
     /// Opens the link of a device with so many NICs.
     pub(crate) fn open(&self, nics: usize) -> Result<Plan> {
         self.check_number(u32::try_from(nics).unwrap_or(u32::MAX))?;
-        self.check(false)?;
+        self.check()?;
         let capture = self.pcap.as_deref().map(Capture::create).transpose()?;
         let dress = |link: Wire| -> Wire {
             let link = match &capture {
@@ -241,11 +243,16 @@ impl Network {
             move |wire: Wire| Plugged { node_guid, port, wire }
         };
         let plugged = match self.plug() {
-            // Of the machines that a stream joins each is on a link with a path.
-            Plug::ShortCut | Plug::Stream => Vec::new(),
+            Plug::ShortCut => Vec::new(),
             Plug::Pair => {
                 let (first, second) = links::pair();
                 vec![port(0)(dress(Box::new(first))), port(1)(Box::new(second))]
+            }
+            // Of two machines that a stream joins each is on a link with a path.
+            Plug::Stream => {
+                let path = std::env::temp_dir().join(format!("ferrovia-{}-link", std::process::id()));
+                let first = Stream::listen(&path)?;
+                vec![port(0)(dress(Box::new(first))), port(1)(Box::new(Stream::connect(&path)?))]
             }
             Plug::Link(spec) => vec![port(0)(dress(spec.open(self.port(0).1.mac)?))],
         };
@@ -255,6 +262,8 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
+    use platform::Instant;
+
     use super::*;
 
     fn network(link: &str, addresses: &[&str]) -> Network {
@@ -283,8 +292,8 @@ mod tests {
     fn a_udp_link_has_the_address_of_its_socket() {
         assert_eq!(addresses(&network("udp:127.0.0.9", &[]), 0), ["127.0.0.9/8"]);
         assert_eq!(addresses(&network("udp:::1", &[]), 0), ["::1/64"]);
-        assert!(network("udp:127.0.0.9", &["127.0.0.9/16"]).check(false).is_ok());
-        let error = network("udp:127.0.0.9", &["127.0.0.8/16"]).check(false).unwrap_err().to_string();
+        assert!(network("udp:127.0.0.9", &["127.0.0.9/16"]).check().is_ok());
+        let error = network("udp:127.0.0.9", &["127.0.0.8/16"]).check().unwrap_err().to_string();
         assert_eq!(error, "--link udp:127.0.0.9 needs --ip 127.0.0.9/LEN, or no --ip");
     }
 
@@ -301,12 +310,12 @@ mod tests {
             (network("pair", &["10.0.0.1/24"]), 2, "leave out --ip"),
             (network("none", &["10.0.0.1/24", "10.0.0.1/24"]), 1, "10.0.0.1/24 is there twice"),
         ] {
-            let result = network.check_number(nics).and_then(|()| network.check(false));
+            let result = network.check_number(nics).and_then(|()| network.check());
             let error = result.unwrap_err().to_string();
             assert!(error.contains(words) && !error.contains('\n'), "{error}");
         }
         for (network, nics) in [(Network::default(), 3), (network("pair", &[]), 2)] {
-            assert!(network.check_number(nics).is_ok() && network.check(false).is_ok());
+            assert!(network.check_number(nics).is_ok() && network.check().is_ok());
         }
     }
 
@@ -318,7 +327,7 @@ mod tests {
             impair: Some("loss=1%,seed=3".parse().expect("an impairment")),
             ..network("stream", &[])
         };
-        assert!(network.check(true).is_ok() && network.check(false).is_err());
+        assert!(network.check().is_ok());
         let text = |n| network.of_an_end(n, Path::new("/s")).join(std::ffi::OsStr::new(" "));
         assert_eq!(text(1), "--link stream:/s --ip 10.0.0.2/24 --mtu 4200");
         let first = text(0).into_string().expect("text");
@@ -330,9 +339,19 @@ mod tests {
 
     #[test]
     fn a_pair_is_two_ports_on_one_wire() {
-        let plan = network("pair", &[]).open(2).expect("a pair");
-        let [a, b] = &plan.plugged[..] else { panic!("two NICs") };
-        assert!(a.wire.up() && b.wire.up() && a.port.mac != b.port.mac);
+        for link in ["pair", "stream"] {
+            let mut plan = network(link, &[]).open(2).expect(link);
+            let [a, b] = &mut plan.plugged[..] else { panic!("two NICs") };
+            // The end that connects comes up first.
+            for end in [&mut *b, &mut *a] {
+                end.wire.flush(Instant::ZERO);
+                assert!(end.wire.receive(&mut [0; 64], Instant::ZERO).is_none());
+            }
+            assert!(a.wire.up() && b.wire.up() && a.port.mac != b.port.mac, "{link}");
+            b.wire.send(&[7; 60], Instant::ZERO);
+            b.wire.flush(Instant::ZERO);
+            assert_eq!(a.wire.receive(&mut [0; 64], Instant::ZERO), Some(60), "{link}");
+        }
         assert!(Network::default().open(5).expect("short cuts").plugged.is_empty());
     }
 }

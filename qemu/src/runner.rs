@@ -135,6 +135,7 @@ fn run_image(
     loop {
         let mut words: Vec<String> = filters.iter().map(|filter| format!("filter={filter}")).collect();
         words.extend(suite.last().map(|last| format!("after={last}")));
+        words.extend(options.network.is_lossy().then(|| "lossy".into()));
         message(suite.ended(), "booting");
         let mut guest = launcher.start(&words)?;
         suite.booted(Instant::now());

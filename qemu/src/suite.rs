@@ -11,7 +11,7 @@
 //!
 //! Every other line is the output of the test that runs. The suite is booted with `filter=WORD` for
 //! each filter, and from the second time on with `after=NAME`: then it skips all tests up to that
-//! one.
+//! one. `lossy` is added if the link between the NICs is.
 
 use std::time::{Duration, Instant};
 

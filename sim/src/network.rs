@@ -21,6 +21,9 @@ pub enum Network {
     ShortCut,
     /// Two NICs at the ends of a perfect link.
     Wire,
+    /// Two NICs at the ends of a link that loses, repeats, reorders, corrupts and delays frames, so
+    /// seldom that the usual retry counts suffice. A seed decides how much of each.
+    Lossy,
     /// Two NICs at the ends of a link with faults that a seed decides: loss, duplication,
     /// reordering, corruption, delay, a rate, partitions, and flaps of the link.
     Faulty,
@@ -151,10 +154,10 @@ impl Cable {
         }
         let mut random = Random::new(seed ^ 0x6e65_7477_6f72_6b00);
         let mtu = MTUS[random.below(2) as usize];
-        let faulty = network == Network::Faulty;
-        let (usual, spells) = match faulty {
-            true => (faults(&mut random), spells(&mut random)),
-            false => (Impairment::default(), Vec::new()),
+        let (usual, spells) = match network {
+            Network::Faulty => (faults(&mut random), spells(&mut random)),
+            Network::Lossy => (seldom(&mut random), Vec::new()),
+            Network::Wire | Network::ShortCut => (Impairment::default(), Vec::new()),
         };
         let (mut ends, mut all_seen) = (Vec::new(), Vec::new());
         let (a, b) = pair();
@@ -210,6 +213,14 @@ fn faults(random: &mut Random) -> Impairment {
     let delay = if random.rarely(3) { random.below(2_000_000) } else { random.below(20_000) };
     let rate = if random.rarely(4) { Rate::bits(100_000_000 << random.below(7)) } else { None };
     Impairment { loss, dup, reorder, corrupt, delay: Duration::from_nanos(delay), rate, seed: random.word() }
+}
+
+/// Faults with which a request still fails almost never: each at most once in a hundred frames.
+fn seldom(random: &mut Random) -> Impairment {
+    let mut chance = || Chance::of(random.small(11), 1000);
+    let (loss, dup, reorder, corrupt) = (chance(), chance(), chance(), chance());
+    let delay = Duration::from_nanos(random.below(50_000));
+    Impairment { loss, dup, reorder, corrupt, delay, rate: None, seed: random.word() }
 }
 
 /// When the link loses everything or goes down: the latest first.
@@ -270,6 +281,23 @@ mod tests {
             all.flaps += fired.flaps;
         }
         let each = [all.lost, all.duplicated, all.reordered, all.corrupted, all.partitions, all.flaps];
+        assert!(each.iter().all(|&times| times > 10), "{all:?}");
+    }
+
+    #[test]
+    fn a_lossy_wire_has_each_of_its_faults_and_is_neither_cut_off_nor_down() {
+        let mut all = NetworkFaults::default();
+        for seed in 0..40 {
+            let mut cable = Cable::new(Network::Lossy, seed);
+            (0..400).for_each(|millis| _ = arrive(&mut cable.ends, millis));
+            let fired = faults_of(&cable.seen);
+            assert!(fired.lost < 20 && (fired.partitions, fired.flaps) == (0, 0), "{fired:?}");
+            all.lost += fired.lost;
+            all.duplicated += fired.duplicated;
+            all.reordered += fired.reordered;
+            all.corrupted += fired.corrupted;
+        }
+        let each = [all.lost, all.duplicated, all.reordered, all.corrupted];
         assert!(each.iter().all(|&times| times > 10), "{all:?}");
     }
 

@@ -1,9 +1,10 @@
 //! The conformance suite over a wire: two NICs whose ports are joined by a link in memory, without
-//! a short cut, so that all that goes from one to the other goes in packets.
+//! a short cut, so that all that goes from one to the other goes in packets. It runs twice: over a
+//! perfect link, and over one that loses, repeats, reorders and corrupts frames.
 //!
 //! `cargo test -p ferrovia-conformance --test wire -- lmr link` runs the tests whose names contain
 //! one of the words. With an impairment in the environment, such as
-//! `FERROVIA_IMPAIR=loss=1%,dup=1%,reorder=1%,corrupt=1%,seed=7`, the link treats frames so.
+//! `FERROVIA_IMPAIR=loss=2%,seed=7`, it runs once, and the link treats frames so.
 
 extern crate ferrovia_conformance as conformance;
 
@@ -22,18 +23,32 @@ use runner::{HEAP, Place};
 
 /// The link's MTU: the path MTU is then 1024.
 const MTU: u32 = 1500;
+/// How the bad link treats frames.
+const BAD: &str = "loss=1%,dup=1%,reorder=1%,corrupt=1%,seed=7";
 
 fn main() -> ExitCode {
-    let impairment = match std::env::var("FERROVIA_IMPAIR").ok().map(|text| text.parse()).transpose() {
-        Ok(impairment) => impairment.unwrap_or_default(),
-        Err(error) => {
-            eprintln!("FERROVIA_IMPAIR: {error}");
-            return ExitCode::FAILURE;
-        }
+    let chosen = std::env::var("FERROVIA_IMPAIR");
+    let texts = match &chosen {
+        Ok(text) => vec![text.as_str()],
+        Err(_) => vec!["", BAD],
     };
-    let run = Arc::new(move |test: &Test| on_a_new_machine(test, impairment));
-    let place = Place { name: "2 NICs, a wire".into(), run };
-    runner::run_all("wire", std::env::args().skip(1), &[place])
+    let mut places = Vec::new();
+    for text in texts {
+        let impairment = match text {
+            "" => Impairment::default(),
+            text => match text.parse() {
+                Ok(impairment) => impairment,
+                Err(error) => {
+                    eprintln!("FERROVIA_IMPAIR: {error}");
+                    return ExitCode::FAILURE;
+                }
+            },
+        };
+        let wire = if impairment.is_lossy() { "a bad wire" } else { "a wire" };
+        let run = Arc::new(move |test: &Test| on_a_new_machine(test, impairment));
+        places.push(Place { name: format!("2 NICs, {wire}"), run });
+    }
+    runner::run_all("wire", std::env::args().skip(1), &places)
 }
 
 fn on_a_new_machine(test: &Test, impairment: Impairment) -> Result<(), String> {
@@ -65,7 +80,7 @@ fn on_a_new_machine(test: &Test, impairment: Impairment) -> Result<(), String> {
         waits: host::waits_of_this_thread(),
     });
     let setup = Setup::new(platform, privileged, devices, kill, usage).map_err(|e| e.to_string())?;
-    let setup = Arc::new(setup);
+    let setup = Arc::new(setup.lossy(impairment.is_lossy()));
     let outcome = conformance::run(test, &setup).map_err(|failure| failure.to_string());
     setup.close();
     outcome

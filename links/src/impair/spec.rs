@@ -29,6 +29,13 @@ pub struct Impairment {
     pub seed: u64,
 }
 
+impl Impairment {
+    /// Whether frames may get lost, come twice, or come late.
+    pub fn is_lossy(&self) -> bool {
+        [self.loss, self.dup, self.reorder, self.corrupt].iter().any(|chance| *chance > Chance::default())
+    }
+}
+
 /// The longest delay that is accepted.
 const LONGEST: Duration = Duration::from_secs(60);
 

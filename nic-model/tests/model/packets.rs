@@ -79,15 +79,16 @@ impl Bad {
 
 impl Wire for Bad {
     fn send(&mut self, frame: &[u8], _: Instant) {
+        // A neighbour whose MAC is asked for in vain counts as silent, and what is sent to it
+        // fails.
+        if frame[12..14] == [8, 6] {
+            return self.end.put(frame);
+        }
         let mut frame = frame.to_vec();
         if self.chance(5) {
             return;
         }
         if self.chance(3) {
-            // ARP has no checksum but Ethernet's, with which a frame like this would be lost.
-            if frame[12..14] == [8, 6] {
-                return;
-            }
             let at = (self.seed >> 40) as usize % frame.len();
             frame[at] ^= 0x10;
         }

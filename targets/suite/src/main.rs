@@ -10,8 +10,9 @@
 //! | `@done` | no test is left |
 //!
 //! `filter=WORD` on the command line chooses the tests whose names contain WORD; with several
-//! filters, a test needs to match one. `after=NAME` skips all tests up to that one. The status is 0
-//! unless the suite could not begin: the lines say which tests failed.
+//! filters, a test needs to match one. `after=NAME` skips all tests up to that one. `lossy` says
+//! that the network between the NICs may lose datagrams. The status is 0 unless the suite could not
+//! begin: the lines say which tests failed.
 #![no_std]
 #![no_main]
 
@@ -99,7 +100,8 @@ fn setup(boot: Boot) -> Result<Setup, Failure> {
         let used = fixture::Usage::default();
         fixture::Usage { heap: memory.heap, dma: memory.dma, requests, ..used }
     });
-    Setup::new(boot.platform, boot.privileged, boot.nics, kill, usage)
+    let setup = Setup::new(boot.platform, boot.privileged, boot.nics, kill, usage)?;
+    Ok(setup.lossy(args().has("lossy")))
 }
 
 fn begin(test: &Test) -> Instant {

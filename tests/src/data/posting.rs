@@ -194,10 +194,14 @@ pub(crate) const TESTS: &[Test] = &[
             let sent =
                 allocates_nothing(f, DEPTH, |cookie| f.a.post_sendto(a.ep, &said, cookie, SIGNALLED, &to));
             for cookie in 0..DEPTH {
-                for (ia, evd) in [(&f.a, a.request), (&f.b, b.recv)] {
-                    let done = completion(ia, evd)?;
-                    check_eq!((done.cookie, done.dto_status), (cookie, DtoStatus::Success));
-                }
+                a.sent(cookie, DtoStatus::Success)?;
+            }
+            for cookie in 0..DEPTH {
+                let done = b.arrival(f, || {
+                    f.a.post_sendto(a.ep, &said, DEPTH, SIGNALLED, &to)?;
+                    a.sent(DEPTH, DtoStatus::Success)
+                })?;
+                check_eq!((done.cookie, done.dto_status), (cookie, DtoStatus::Success));
             }
             received.and(sent)
         })
@@ -312,10 +316,18 @@ pub(crate) const TESTS: &[Test] = &[
         for thread in threads {
             thread.join()??;
         }
-        for (ia, evd) in [(&f.a, a.request), (&f.b, b.recv)] {
+        let again = || {
+            a.ia.post_sendto(a.ep, &[], 0, SIGNALLED, &to)?;
+            a.sent(0, DtoStatus::Success)
+        };
+        let sent = || completion(&f.a, a.request);
+        let arrived = || b.arrival(f, again);
+        let both: [(_, &dyn Fn() -> Result<_, _>); 2] =
+            [((&f.a, a.request), &sent), ((&f.b, b.recv), &arrived)];
+        for ((ia, evd), next) in both {
             let mut seen = vec![false; depth];
             for _ in 0..depth {
-                let done = completion(ia, evd)?;
+                let done = next()?;
                 let place = some(seen.get_mut(done.cookie as usize), "a cookie that was posted")?;
                 check!(!*place && done.dto_status == DtoStatus::Success, "{done:?}");
                 *place = true;

@@ -291,9 +291,9 @@ pub(crate) const TESTS: &[Test] = &[
             let to = DgRemoteEpAddr::IbUd { addr, ep_info: b.info };
             let arrives = |word: u32, hops: u8| -> Outcome {
                 f.b.post_recvfrom(b.ep, &[into.segment(0, 40)], 1, SIGNALLED)?;
-                f.a.post_sendto(a.ep, &[], 2, SIGNALLED, &to)?;
-                check_eq!(completion(&f.a, a.request)?.dto_status, DtoStatus::Success);
-                check_eq!(completion(&f.b, b.recv)?.dto_status, DtoStatus::Success);
+                a.delivers(f, &b, (2, 1), DtoStatus::Success, || {
+                    f.a.post_sendto(a.ep, &[], 2, SIGNALLED, &to)
+                })?;
                 let header = into.bytes(0, 40);
                 check_eq!(header[..4], word.to_be_bytes());
                 check_eq!(header[7], hops);
@@ -331,9 +331,10 @@ pub(crate) const TESTS: &[Test] = &[
                 let way = path(&f.a, &there)?;
                 let addr = f.a.address_handle_create(a.pz, &way, AhFlags::PATH_COMPLETE)?;
                 f.b.post_recvfrom(b.ep, &[into.segment(0, 40)], 1, SIGNALLED)?;
-                f.a.post_sendto(a.ep, &[], 2, SIGNALLED, &DgRemoteEpAddr::IbUd { addr, ep_info: b.info })?;
-                check_eq!(completion(&f.a, a.request)?.dto_status, DtoStatus::Success);
-                check_eq!(completion(&f.b, b.recv)?.dto_status, DtoStatus::Success);
+                let to = DgRemoteEpAddr::IbUd { addr, ep_info: b.info };
+                a.delivers(f, &b, (2, 1), DtoStatus::Success, || {
+                    f.a.post_sendto(a.ep, &[], 2, SIGNALLED, &to)
+                })?;
                 let ib = some(way.ib(), "an InfiniBand path")?;
                 let header = into.bytes(0, 40);
                 let header = some(header.first_chunk().and_then(|h| Network::parse_grh(h).ok()), "a header")?;

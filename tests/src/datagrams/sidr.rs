@@ -150,9 +150,10 @@ pub(crate) const TESTS: &[Test] = &[
         let into = f.region(&f.b, service.pz, 64, MemPriv::LOCAL)?;
         f.b.post_recvfrom(service.ep, &[into.whole()], 1, crate::fixture::SIGNALLED)?;
         let to = DgRemoteEpAddr::IbUd { addr, ep_info };
-        f.a.post_sendto(client.ep, &[], 2, crate::fixture::SIGNALLED, &to)?;
-        let done = crate::fixture::completion(&f.b, service.recv)?;
-        check_eq!((done.dto_status, done.ud_ep_id), (DtoStatus::Success, client.info.ud_ep_id));
+        let done = client.delivers(f, &service, (2, 1), DtoStatus::Success, || {
+            f.a.post_sendto(client.ep, &[], 2, crate::fixture::SIGNALLED, &to)
+        })?;
+        check_eq!(done.ud_ep_id, client.info.ud_ep_id);
         Ok(())
     }),
     // Each status of a reply arrives. Redirection, which is not supported, and an endpoint number

@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 use core::result::Result;
+use core::time::Duration;
 
 use privileged_api::*;
 
@@ -10,6 +11,7 @@ use crate::check::some;
 use crate::fixture::{
     Fixture, MOMENT, OPEN, PAGE, Region, SIGNALLED, completion, evd_param, path, sevd, spigot,
 };
+use crate::thread::pause;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// The endpoint key of these tests' endpoints.
@@ -18,6 +20,12 @@ pub(crate) const KEY: u32 = 0x1234_5678;
 pub(crate) const FRONT: usize = 40;
 /// The flags with which these tests post Receives.
 pub(crate) const RECV: DtoFlags = SIGNALLED;
+/// How long a datagram of a lossy network is awaited, in microseconds, before another one is sent,
+/// and how often one is.
+const LATE: u64 = 100_000;
+const ATTEMPTS: u32 = 100;
+/// How late a datagram of a lossy network may come, behind others or again.
+const SETTLED: Duration = Duration::from_millis(20);
 
 /// A datagram endpoint with its zone and EVDs.
 #[derive(Clone)]
@@ -98,9 +106,56 @@ impl Peer {
         Ok(done)
     }
 
-    /// Fails if a datagram was received.
+    /// The next completion of the receive queue. On a lossy network `again` sends another datagram
+    /// whenever none has come for a while. On any other the first one has to arrive.
     #[track_caller]
-    pub(crate) fn silent(&self) -> Outcome {
+    pub(crate) fn arrival(&self, f: &Fixture, again: impl Fn() -> Outcome) -> Result<DtoCompletion, Failure> {
+        for _ in 0..if f.setup.lossy { ATTEMPTS } else { 0 } {
+            match self.ia.evd_wait(self.recv, LATE) {
+                Err(error) if error == Error::TimeoutExpired => again()?,
+                Err(error) => return Err(error.into()),
+                Ok((Event::Dto(done), _)) => {
+                    // What is late or comes twice finds no Receive then.
+                    pause(f.platform(), SETTLED);
+                    return Ok(done);
+                }
+                Ok((other, _)) => {
+                    return Err(Failure::new(alloc::format!("not a completion: {other:?}")));
+                }
+            }
+        }
+        completion(&self.ia, self.recv)
+    }
+
+    /// Sends a datagram by `post`, and takes the completion of the Send, which must be a success
+    /// with the first cookie, and of the Receive at `to`, which must have the second cookie and
+    /// this status. On a lossy network it sends again until a datagram arrives.
+    #[track_caller]
+    pub(crate) fn delivers(
+        &self,
+        f: &Fixture,
+        to: &Peer,
+        (sent, received): (u64, u64),
+        status: DtoStatus,
+        post: impl Fn() -> Result<(), Error>,
+    ) -> Result<DtoCompletion, Failure> {
+        let send = || {
+            post()?;
+            self.sent(sent, DtoStatus::Success)
+        };
+        send()?;
+        let done = to.arrival(f, send)?;
+        check_eq!((done.event_number, done.ep), (EventType::DTO_UD_RECV_CMPL, to.ep));
+        check_eq!((done.cookie, done.dto_status), (received, status));
+        Ok(done)
+    }
+
+    /// Fails if a datagram was received. On a lossy network an earlier one may have come again.
+    #[track_caller]
+    pub(crate) fn silent(&self, f: &Fixture) -> Outcome {
+        if f.setup.lossy {
+            return Ok(());
+        }
         match self.ia.evd_wait(self.recv, MOMENT) {
             Err(error) if error == Error::TimeoutExpired => Ok(()),
             other => Err(Failure::new(alloc::format!("expected nothing, got {other:?}"))),
@@ -398,27 +453,26 @@ pub(crate) const TESTS: &[Test] = &[
                 ud: UdAttributes { ep_info: RemoteEpInfo { ud_ep_id: 7, ud_ep_key } },
                 ..datagrams()
             };
-            let send = |to: &DgRemoteEpAddr, cookie| -> Outcome {
-                two.a.ia.post_sendto(two.a.ep, &[], cookie, SIGNALLED, to)?;
-                two.a.sent(cookie, DtoStatus::Success)
-            };
+            let post =
+                |to: &DgRemoteEpAddr, cookie| two.a.ia.post_sendto(two.a.ep, &[], cookie, SIGNALLED, to);
             two.b.ia.post_recvfrom(two.b.ep, &[two.into.segment(0, 64)], 1, RECV)?;
             two.b.ia.post_recvfrom(two.b.ep, &[two.into.segment(64, 64)], 2, RECV)?;
             two.b.ia.ep_modify(two.b.ep, EpParamMask::EP_KEY, &key(0x77))?;
             let info = two.b.ia.ep_query(two.b.ep, EpParamMask::ALL)?.attr.ud.ep_info;
             check_eq!(info, RemoteEpInfo { ud_ep_id: two.b.info.ud_ep_id, ud_ep_key: 0x77 });
-            send(&two.to_b, 1)?;
-            two.b.silent()?;
-            send(&with_info(&two.to_b, |info| info.ud_ep_key = 0x77), 2)?;
-            two.b.received(1, DtoStatus::Success)?;
+            post(&two.to_b, 1)?;
+            two.a.sent(1, DtoStatus::Success)?;
+            two.b.silent(f)?;
+            let right = with_info(&two.to_b, |info| info.ud_ep_key = 0x77);
+            two.a.delivers(f, &two.b, (2, 1), DtoStatus::Success, || post(&right, 2))?;
             // The top bit stands for the sender's own key, which differs from the receiver's key so
             // far.
             let own = with_info(&two.to_b, |info| info.ud_ep_key = 1 << 31);
-            send(&own, 3)?;
-            two.b.silent()?;
+            post(&own, 3)?;
+            two.a.sent(3, DtoStatus::Success)?;
+            two.b.silent(f)?;
             two.a.ia.ep_modify(two.a.ep, EpParamMask::EP_KEY, &key(0x77))?;
-            send(&own, 4)?;
-            two.b.received(2, DtoStatus::Success)?;
+            two.a.delivers(f, &two.b, (4, 2), DtoStatus::Success, || post(&own, 4))?;
             // The key can be changed in the other state as well, but not by every consumer.
             two.a.broken(&two.to_b)?;
             two.a.ia.ep_modify(two.a.ep, EpParamMask::EP_KEY, &key(0x78))?;

@@ -98,7 +98,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
                 source.fill(1);
                 f.b.post_recv(pair.b.ep, &[sink.whole()], 5, DtoFlags::COMPLETION)?;
-                f.inject_into(&pair.a, Injection::BadRequest, 1, 0)?;
+                f.inject_into(&pair.a, Injection::BadRequest, 100, 0)?;
                 let segments = [source.whole()];
                 match send {
                     true => f.a.post_send(pair.a.ep, &segments, 1, SIGNALLED)?,

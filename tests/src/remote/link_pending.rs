@@ -419,18 +419,18 @@ pub(crate) const TESTS: &[Test] = &[
         let from = f.region(&f.b, two.b.pz, 64, OPEN)?;
         from.fill(9);
         let to = DgRemoteEpAddr::IbUd { addr: back, ep_info: near.info };
-        f.b.post_sendto(two.b.ep, &[from.whole()], 5, SIGNALLED, &to)?;
-        two.b.sent(5, DtoStatus::Success)?;
-        near.received(1, DtoStatus::Success)?;
+        two.b.delivers(f, &near, (5, 1), DtoStatus::Success, || {
+            f.b.post_sendto(two.b.ep, &[from.whole()], 5, SIGNALLED, &to)
+        })?;
         check!(content(&memory)[FRONT..FRONT + 64] == from.all()[..]);
         let forth = address(&f.a, near.pz, &f.b)?;
         let to = DgRemoteEpAddr::IbUd { addr: forth, ep_info: two.b.info };
         let sink = f.region(&f.b, two.b.pz, FRONT + 64, OPEN)?;
         f.b.post_recvfrom(two.b.ep, &[sink.whole()], 6, SIGNALLED)?;
         let part = LmrTriplet::new(lmr, (BASE + FRONT) as u64, 64);
-        f.a.post_sendto(near.ep, &[part], 7, SIGNALLED, &to)?;
-        near.sent(7, DtoStatus::Success)?;
-        two.b.received(6, DtoStatus::Success)?;
+        near.delivers(f, &two.b, (7, 6), DtoStatus::Success, || {
+            f.a.post_sendto(near.ep, &[part], 7, SIGNALLED, &to)
+        })?;
         check!(sink.bytes(FRONT, 64) == from.all());
         Ok(())
     }),

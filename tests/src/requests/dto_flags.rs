@@ -118,7 +118,7 @@ impl Operands {
 
     /// Prepares what `call` needs, posts it with these flags and takes its completion. The
     /// completion comes because of COMPLETION, or is that of the request behind it.
-    fn works(&self, call: Call, flags: DtoFlags) -> Outcome {
+    fn works(&self, f: &Fixture, call: Call, flags: DtoFlags) -> Outcome {
         let (a, b) = (&self.pair.a, &self.pair.b);
         match call {
             Call::Send => b.ia.post_recv(b.ep, &[self.peer.whole()], 1, DtoFlags::COMPLETION)?,
@@ -134,11 +134,9 @@ impl Operands {
                 return a.recv_done(2, DtoStatus::Success);
             }
             Call::Recvfrom => {
-                self.two.a.ia.post_sendto(self.two.a.ep, &[], 3, SIGNALLED, &self.two.to_b)?;
-                self.sent(3)?;
-                let done = crate::fixture::completion(&self.two.b.ia, self.two.b.recv)?;
-                check_eq!((done.cookie, done.dto_status), (2, DtoStatus::Success));
-                return Ok(());
+                let Two { a, b, to_b, .. } = &self.two;
+                let post = || a.ia.post_sendto(a.ep, &[], 3, SIGNALLED, to_b);
+                return a.delivers(f, b, (3, 2), DtoStatus::Success, post).map(drop);
             }
             Call::Sendto => {
                 self.two.a.ia.post_sendto(self.two.a.ep, &[], 4, SIGNALLED, &self.two.to_b)?;
@@ -197,7 +195,7 @@ pub(crate) const TESTS: &[Test] = &[
                         let posted = operands.post(call, 1, flags);
                         check_eq!(posted, Err(Error::InvalidDtoFlags), "{call:?} with {flags:?}");
                     } else if call != Call::SendAndUnlink {
-                        operands.works(call, flags)?;
+                        operands.works(f, call, flags)?;
                     }
                 }
             }

@@ -105,7 +105,8 @@ pub(crate) const TESTS: &[Test] = &[
         // A request with an unknown operation.
         for way in WAYS {
             let operands = self::operands(f)?;
-            f.inject_into(&operands.pair.a, Injection::BadRequest, 1, 0)?;
+            // So are its repetitions, if the network loses it.
+            f.inject_into(&operands.pair.a, Injection::BadRequest, 100, 0)?;
             operands.post(way, 1)?;
             operands.pair.a.done(1, DtoStatus::RemoteResponder)?;
             operands.pair.a.broken()?;
@@ -174,12 +175,10 @@ pub(crate) const TESTS: &[Test] = &[
             // Datagrams.
             let two = two(f)?;
             two.b.ia.post_recvfrom(two.b.ep, &[two.into.segment(0, 200)], 17, SIGNALLED)?;
-            two.a.ia.post_sendto(two.a.ep, &[two.from.segment(0, 8)], 18, SIGNALLED, &two.to_b)?;
-            for (ia, evd, cookie) in [(&two.a.ia, two.a.request, 18), (&two.b.ia, two.b.recv, 17)] {
-                let done = crate::fixture::completion(ia, evd)?;
-                check_eq!((done.cookie, done.dto_status), (cookie, DtoStatus::Success));
-            }
-            Ok(())
+            let done = two.a.delivers(f, &two.b, (18, 17), DtoStatus::Success, || {
+                two.a.ia.post_sendto(two.a.ep, &[two.from.segment(0, 8)], 18, SIGNALLED, &two.to_b)
+            });
+            done.map(drop)
         },
     ),
     // An answer that does not fit the request fails it with IT_DTO_ERR_BAD_RESPONSE.

@@ -92,6 +92,8 @@ pub struct Setup {
     pub kill: Box<dyn Fn() + Send + Sync>,
     /// What of the machine is in use and has been used.
     pub usage: Box<dyn Fn() -> Usage + Send + Sync>,
+    /// The network between the NICs may lose datagrams, repeat them, and change their order.
+    pub lossy: bool,
     /// What was in use just after the agents were opened.
     idle: Usage,
 }
@@ -118,7 +120,12 @@ impl Setup {
         let a = some(interfaces.first().cloned(), "a NIC")?;
         let b = interfaces.pop().unwrap_or_else(|| a.clone());
         let idle = usage();
-        Ok(Setup { platform, provider, privileged, a, b, kill, usage, idle })
+        Ok(Setup { platform, provider, privileged, a, b, kill, usage, lossy: false, idle })
+    }
+
+    /// The same over a network that may lose datagrams, repeat them, and change their order.
+    pub fn lossy(self, lossy: bool) -> Setup {
+        Setup { lossy, ..self }
     }
 
     /// Waits until nothing of a test is left: threads that are about to end may still hold memory.

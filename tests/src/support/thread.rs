@@ -185,6 +185,14 @@ pub fn breathe(platform: &Arc<dyn Platform>) {
     platform.now();
 }
 
+/// Lets so much time pass, where there is no event to wait for.
+pub fn pause(platform: &Arc<dyn Platform>, time: Duration) {
+    let (until, never) = (platform.now() + time, AtomicU32::new(0));
+    while platform.now() < until {
+        platform.wait(&never, 0, Some(until));
+    }
+}
+
 /// Polls `condition` without sleeping. Only for conditions that hold so briefly that [`eventually`]
 /// could miss them.
 pub fn at_once(platform: &Arc<dyn Platform>, mut condition: impl FnMut() -> bool) -> bool {

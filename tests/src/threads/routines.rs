@@ -35,9 +35,9 @@ fn datagrams(f: Fixture) -> Result<Job, Failure> {
         check!(b.ia.ep_query(other, EpParamMask::ALL)?.attr.ud.ep_info != b.info);
         two.into.buffer.slice().fill(0);
         two.b.ia.post_recvfrom(two.b.ep, &[two.into.whole()], n, RECV)?;
-        two.a.ia.post_sendto(two.a.ep, &[two.from.segment(0, 64)], n, SIGNALLED, &two.to_b)?;
-        two.a.sent(n, DtoStatus::Success)?;
-        two.b.received(n, DtoStatus::Success)?;
+        two.a.delivers(&f, &two.b, (n, n), DtoStatus::Success, || {
+            two.a.ia.post_sendto(two.a.ep, &[two.from.segment(0, 64)], n, SIGNALLED, &two.to_b)
+        })?;
         check!(two.into.bytes(FRONT, 64) == two.from.bytes(0, 64), "the datagram of round {n}");
         Ok(b.ia.ep_free(other)?)
     }))
