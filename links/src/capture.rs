@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use platform::Instant;
 
-use crate::{Counters, Link, OpenError, PollFd};
+use crate::{Counters, Link, OpenError, PollFd, Wire};
 
 /// Magic number of the format with nanoseconds.
 const MAGIC: u32 = 0xa1b2_3c4d;
@@ -126,7 +126,7 @@ impl<L> Captured<L> {
     }
 }
 
-impl<L: Link> Link for Captured<L> {
+impl<L: Link> Wire for Captured<L> {
     fn send(&mut self, frame: &[u8], now: Instant) {
         let before = self.link.counters().sent;
         self.link.send(frame, now);
@@ -158,12 +158,14 @@ impl<L: Link> Link for Captured<L> {
         self.link.up()
     }
 
-    fn poll_fd(&self) -> Option<PollFd<'_>> {
-        self.link.poll_fd()
-    }
-
     fn deadline(&self) -> Option<Instant> {
         self.link.deadline().into_iter().chain(self.capture.inner().deadline()).min()
+    }
+}
+
+impl<L: Link> Link for Captured<L> {
+    fn poll_fd(&self) -> Option<PollFd<'_>> {
+        self.link.poll_fd()
     }
 
     fn counters(&self) -> Counters {

@@ -2,7 +2,7 @@
 
 use platform::Instant;
 
-use crate::{Counters, Dropped, Link, PollFd};
+use crate::{Counters, Dropped, Link, PollFd, Wire};
 
 /// A link that is always down.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,7 +17,7 @@ impl Unplugged {
     }
 }
 
-impl Link for Unplugged {
+impl Wire for Unplugged {
     fn send(&mut self, _frame: &[u8], _now: Instant) {
         self.counters.drop(Dropped::NoPeer);
     }
@@ -36,11 +36,13 @@ impl Link for Unplugged {
         false
     }
 
-    fn poll_fd(&self) -> Option<PollFd<'_>> {
+    fn deadline(&self) -> Option<Instant> {
         None
     }
+}
 
-    fn deadline(&self) -> Option<Instant> {
+impl Link for Unplugged {
+    fn poll_fd(&self) -> Option<PollFd<'_>> {
         None
     }
 

@@ -5,19 +5,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use platform::Instant;
 
 use crate::queue::FrameQueue;
-use crate::{Counters, Dropped, Link, MAX_FRAME, PollFd};
+use crate::{Counters, Dropped, Link, MAX_FRAME, PollFd, Wire};
 
 /// Two ends of a link in memory. What one end sends, the other receives, in order. The queue of
 /// each direction is bounded. The link is up while both ends exist.
 pub fn pair() -> (PairEnd, PairEnd) {
-    let wire: Arc<Mutex<Wire>> = Arc::default();
+    let wire: Arc<Mutex<Cable>> = Arc::default();
     let end = |side| PairEnd { wire: wire.clone(), side, counters: Counters::default() };
     (end(0), end(1))
 }
 
 /// What is under way, by the end that it goes to.
 #[derive(Debug, Default)]
-struct Wire {
+struct Cable {
     to: [FrameQueue; 2],
     /// Whether one end is gone.
     cut: bool,
@@ -26,19 +26,19 @@ struct Wire {
 /// One end of a [`pair()`].
 #[derive(Debug)]
 pub struct PairEnd {
-    wire: Arc<Mutex<Wire>>,
+    wire: Arc<Mutex<Cable>>,
     side: usize,
     counters: Counters,
 }
 
 impl PairEnd {
-    fn wire(&self) -> MutexGuard<'_, Wire> {
+    fn wire(&self) -> MutexGuard<'_, Cable> {
         // A queue is whole after a panic of the other end's thread: no call panics in between.
         self.wire.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Link for PairEnd {
+impl Wire for PairEnd {
     fn send(&mut self, frame: &[u8], _now: Instant) {
         if !self.counters.check_size(frame) {
             return;
@@ -77,11 +77,13 @@ impl Link for PairEnd {
         !self.wire().cut
     }
 
-    fn poll_fd(&self) -> Option<PollFd<'_>> {
+    fn deadline(&self) -> Option<Instant> {
         None
     }
+}
 
-    fn deadline(&self) -> Option<Instant> {
+impl Link for PairEnd {
+    fn poll_fd(&self) -> Option<PollFd<'_>> {
         None
     }
 

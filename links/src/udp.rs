@@ -26,7 +26,7 @@ use smoltcp::wire::{
 };
 
 use crate::queue::FrameQueue;
-use crate::{Counters, Dropped, Link, OpenError, PollFd};
+use crate::{Counters, Dropped, Link, OpenError, PollFd, Wire};
 
 /// The hop limit of packets that arrive. The host hides the real one, and nothing depends on it.
 const HOP_LIMIT: u8 = 64;
@@ -302,7 +302,7 @@ fn target_of(repr: Icmpv6Repr<'_>) -> Option<Ipv6Addr> {
     }
 }
 
-impl Link for Udp {
+impl Wire for Udp {
     fn send(&mut self, frame: &[u8], _now: Instant) {
         if !self.counters.check_size(frame) {
             return;
@@ -356,12 +356,14 @@ impl Link for Udp {
         true
     }
 
-    fn poll_fd(&self) -> Option<PollFd<'_>> {
-        Some(PollFd::new(&self.socket, PollFlags::IN))
-    }
-
     fn deadline(&self) -> Option<Instant> {
         (self.answers.len() > 0).then_some(Instant::ZERO)
+    }
+}
+
+impl Link for Udp {
+    fn poll_fd(&self) -> Option<PollFd<'_>> {
+        Some(PollFd::new(&self.socket, PollFlags::IN))
     }
 
     fn counters(&self) -> Counters {

@@ -4,7 +4,7 @@ extern crate ferrovia_links as links;
 
 use std::time::Duration;
 
-use links::{Chance, Counters, Dropped, Impaired, Impairment, Link, MAX_FRAME, PairEnd, pair};
+use links::{Chance, Counters, Dropped, Impaired, Impairment, Link, MAX_FRAME, PairEnd, Wire, pair};
 use platform::Instant;
 
 fn at(us: u64) -> Instant {

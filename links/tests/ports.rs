@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::time::Duration;
 
-use links::{Capture, Captured, Impaired, Link, LinkSpec, MAX_FRAME, Stream, pair};
+use links::{Capture, Captured, Impaired, Link, LinkSpec, MAX_FRAME, Stream, Wire, pair};
 use nic_model::port::{self, Config, Input, Port, Unsent};
 use platform::Instant;
 use roce::wire::opcode::Opcode;

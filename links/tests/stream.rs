@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use links::{Counters, Dropped, Link, MAX_FRAME, OpenError, Stream};
+use links::{Counters, Dropped, Link, MAX_FRAME, OpenError, Stream, Wire};
 use platform::Instant;
 use platform::random::Random;
 use tempfile::TempDir;

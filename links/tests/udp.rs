@@ -5,7 +5,7 @@ extern crate ferrovia_links as links;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
-use links::{Dropped, Link, LinkSpec, OpenError, Udp};
+use links::{Dropped, Link, LinkSpec, OpenError, Udp, Wire};
 use platform::Instant;
 use platform::random::Random;
 use roce::wire::opcode::Opcode;

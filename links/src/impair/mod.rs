@@ -5,7 +5,7 @@ mod spec;
 
 use platform::Instant;
 
-use crate::{Counters, Dropped, Link, MAX_FRAME, PollFd};
+use crate::{Counters, Dropped, Link, MAX_FRAME, PollFd, Wire};
 use direction::Direction;
 pub use spec::{Chance, Impairment, Rate};
 
@@ -75,7 +75,7 @@ impl<L: Link> Impaired<L> {
     }
 }
 
-impl<L: Link> Link for Impaired<L> {
+impl<L: Link> Wire for Impaired<L> {
     fn send(&mut self, frame: &[u8], now: Instant) {
         if self.cut {
             return self.counters.drop(Dropped::NoPeer);
@@ -121,14 +121,16 @@ impl<L: Link> Link for Impaired<L> {
         !self.cut && self.link.up()
     }
 
-    fn poll_fd(&self) -> Option<PollFd<'_>> {
-        self.link.poll_fd()
-    }
-
     fn deadline(&self) -> Option<Instant> {
         // Without room below, frames that are due wait until the link below can go on.
         let sent = self.sent.deadline().filter(|_| self.link.has_room());
         [sent, self.received.deadline(), self.link.deadline(), self.again].into_iter().flatten().min()
+    }
+}
+
+impl<L: Link> Link for Impaired<L> {
+    fn poll_fd(&self) -> Option<PollFd<'_>> {
+        self.link.poll_fd()
     }
 
     /// What the link below carried and dropped, and what the impairment did.

@@ -17,7 +17,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use crate::{Counters, Dropped, Link, OpenError, PollFd};
+use crate::{Counters, Dropped, Link, OpenError, PollFd, Wire};
 use connect::Dialer;
 use framing::{BadLength, Reader, Writer};
 use listen::Listener;
@@ -139,7 +139,7 @@ impl Stream {
     }
 }
 
-impl Link for Stream {
+impl Wire for Stream {
     fn send(&mut self, frame: &[u8], _now: Instant) {
         let Some(connection) = self.connection.as_mut().filter(|connection| !connection.deaf) else {
             return self.counters.drop(Dropped::NoPeer);
@@ -177,7 +177,7 @@ impl Link for Stream {
         None
     }
 
-    /// Takes no peer: after one has left, the link is down until the next [`Link::receive`].
+    /// Takes no peer: after one has left, the link is down until the next [`Wire::receive`].
     fn flush(&mut self, _now: Instant) {
         self.write();
     }
@@ -186,6 +186,16 @@ impl Link for Stream {
         self.connection.as_ref().is_some_and(|connection| !connection.deaf)
     }
 
+    fn deadline(&self) -> Option<Instant> {
+        match (&self.connection, &self.side) {
+            (Some(_), _) => None,
+            (None, Side::Listen(listener)) => listener.deadline(),
+            (None, Side::Connect(dialer)) => Some(dialer.deadline()),
+        }
+    }
+}
+
+impl Link for Stream {
     fn poll_fd(&self) -> Option<PollFd<'_>> {
         match (&self.connection, &self.side) {
             (Some(connection), _) => {
@@ -194,14 +204,6 @@ impl Link for Stream {
             }
             (None, Side::Listen(listener)) => listener.poll_fd(),
             (None, Side::Connect(_)) => None,
-        }
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        match (&self.connection, &self.side) {
-            (Some(_), _) => None,
-            (None, Side::Listen(listener)) => listener.deadline(),
-            (None, Side::Connect(dialer)) => Some(dialer.deadline()),
         }
     }
 
