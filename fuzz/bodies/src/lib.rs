@@ -11,6 +11,7 @@ mod calls;
 mod cm;
 mod input;
 mod liar;
+mod packets;
 mod port;
 mod race;
 mod transport;
@@ -23,7 +24,7 @@ pub use input::Input;
 pub type Body = fn(&[u8]);
 
 /// All targets, by the names of their files in `fuzz/fuzz_targets`.
-pub const TARGETS: [(&str, Body); 9] = [
+pub const TARGETS: [(&str, Body); 10] = [
     ("admin", admin::run),
     ("work", work::run),
     ("api", api::run),
@@ -33,6 +34,7 @@ pub const TARGETS: [(&str, Body); 9] = [
     ("wire", wire::run),
     ("port", port::run),
     ("transport", transport::run),
+    ("packets", packets::run),
 ];
 
 /// The target of that name.

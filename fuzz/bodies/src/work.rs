@@ -27,8 +27,8 @@ const REGION: u64 = 8192;
 const ENTRIES: u32 = 64;
 const QKEY: u32 = 0x1234;
 
-struct Scene {
-    rig: Rig,
+pub(crate) struct Scene {
+    pub(crate) rig: Rig,
     qps: Vec<Queue>,
     /// Keys of both NICs, alive or not.
     regions: Vec<(usize, u32)>,
@@ -52,7 +52,7 @@ struct Queue {
 
 pub(crate) fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let mut scene = Scene::new(input.rarely(2));
+    let mut scene = Scene::new(Rig::new(2), input.rarely(2));
     for _ in 0..STEPS {
         if input.is_empty() {
             break;
@@ -64,8 +64,8 @@ pub(crate) fn run(bytes: &[u8]) {
 }
 
 impl Scene {
-    fn new(privileged: bool) -> Scene {
-        let mut rig = Rig::new(2);
+    /// Queue pairs and memory on two NICs.
+    pub(crate) fn new(mut rig: Rig, privileged: bool) -> Scene {
         let flags = if privileged { QpFlags::PRIVILEGED } else { QpFlags::empty() };
         let canary = rig.alloc(CANARY as u64);
         rig.fill(canary, CANARY, 77);
@@ -111,7 +111,8 @@ impl Scene {
         Scene { rig, qps, regions, windows, memory, srqs, canary, privileged }
     }
 
-    fn step(&mut self, input: &mut Input<'_>) {
+    /// Does what the input says on one of the queues.
+    pub(crate) fn step(&mut self, input: &mut Input<'_>) {
         let which = input.below(self.qps.len());
         match input.below(16) {
             0..7 => self.send(which, input),
@@ -435,7 +436,7 @@ impl Scene {
     }
 
     /// Takes completions and events, and checks them.
-    fn reap(&mut self) {
+    pub(crate) fn reap(&mut self) {
         let srq_made_up = self.qps.iter().any(|queue| queue.posted.is_none());
         for (index, queue) in self.qps.iter_mut().enumerate() {
             let (mut send_cq, mut receive_cq) = (queue.qp.send_cq, queue.qp.receive_cq);
@@ -471,7 +472,8 @@ impl Scene {
         }
     }
 
-    fn end(mut self) {
+    /// Lets what is under way end, and destroys everything.
+    pub(crate) fn end(mut self) {
         for _ in 0..12 {
             self.rig.advance(1 << 29);
             self.reap();
