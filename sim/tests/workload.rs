@@ -45,6 +45,7 @@ fn a_thousand_seeds_keep_the_rules() {
         "link",
         "unlink",
         "datagrams received",
+        "unreliable messages received",
         "endings: idle",
         "endings: under load",
         "endings: freed under load",

@@ -13,6 +13,7 @@ use super::datagrams::Datagrams;
 use super::node::{Node, Scene};
 use super::story::{Story, Tally};
 use super::stream::{Next, PATIENCE, Phase, Stream};
+use super::unreliable::Unreliable;
 use super::wrong::{Must, Step, Wrong, hold};
 
 /// A thread with its streams.
@@ -20,6 +21,7 @@ pub(crate) struct Consumer {
     scene: Scene,
     streams: Vec<Stream>,
     datagrams: Option<Datagrams>,
+    unreliable: Option<Unreliable>,
 }
 
 /// What all consumers of a run share.
@@ -33,7 +35,8 @@ pub(crate) struct Shared {
 
 impl Consumer {
     /// Runs a consumer until all its connections are over.
-    pub(crate) fn live(shared: &Shared, name: String, seed: u64, story: &Story) -> Step<Consumer> {
+    pub(crate) fn live(shared: &Shared, number: u64, seed: u64, story: &Story) -> Step<Consumer> {
+        let name = format!("c{number}");
         let node = |n: usize| Node::new(&shared.platform, &shared.ias[n], &shared.agents[n]);
         let mut scene = Scene {
             story: story.of(&name),
@@ -52,7 +55,11 @@ impl Consumer {
             true => Some(Datagrams::new(&mut scene)?),
             false => None,
         };
-        let mut consumer = Consumer { scene, streams, datagrams };
+        let unreliable = match scene.rarely(3) {
+            true => Some(Unreliable::new(&mut scene, number)?),
+            false => None,
+        };
+        let mut consumer = Consumer { scene, streams, datagrams, unreliable };
         consumer.run()?;
         Ok(consumer)
     }
@@ -79,8 +86,12 @@ impl Consumer {
             self.reap()?;
             let over = self.streams.iter().all(|stream| stream.phase == Phase::Over);
             let datagrams = self.datagrams.as_ref().is_none_or(Datagrams::is_over);
-            if over && datagrams {
+            let unreliable = self.unreliable.as_ref().is_none_or(Unreliable::is_over);
+            if over && datagrams && unreliable {
                 return Ok(());
+            }
+            if let Some(unreliable) = &mut self.unreliable {
+                unreliable.act(&mut self.scene)?;
             }
             let pick = self.scene.random.below(self.streams.len() as u64 + 1) as usize;
             let next = match (self.streams.get_mut(pick), &mut self.datagrams) {

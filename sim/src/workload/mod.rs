@@ -6,6 +6,7 @@
 //!
 //! - each message of a reliable connection arrives once, in order and intact, or both ends learn
 //!   that the connection is over;
+//! - each message of an unreliable connection arrives once at most, in order and intact;
 //! - each request completes once, in order, with the status that fits;
 //! - no memory is accessed after its release: it holds poison from then on, and what the device may
 //!   reach at all is what the platform has lent;
@@ -16,6 +17,7 @@
 //! | `consumer` | a thread: takes events, lets its streams act |
 //! | `stream` | a connection, its lives, its model |
 //! | `datagrams` | two datagram endpoints |
+//! | `unreliable` | an unreliable connection |
 //! | `node` | what a consumer has on a node |
 //! | `memory` | memory that shows accesses at the wrong time |
 //! | `story` | what a run tells of itself |
@@ -28,6 +30,7 @@ mod node;
 mod panics;
 mod story;
 mod stream;
+mod unreliable;
 mod wrong;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -176,7 +179,7 @@ fn consumers(shared: &Arc<Shared>, random: &mut Random, story: &Story) -> Step<V
         let name = format!("c{number}");
         let platform = shared.platform.clone();
         let body = Box::new(move || {
-            let result = Consumer::live(&shared, format!("c{number}"), seed, &story);
+            let result = Consumer::live(&shared, number.into(), seed, &story);
             let platform = shared.platform.clone();
             drop(shared);
             let (list, done) = &*results;
@@ -186,7 +189,7 @@ fn consumers(shared: &Arc<Shared>, random: &mut Random, story: &Story) -> Step<V
         });
         platform.spawn(&name, body).must("a thread")?;
     }
-    let first = Consumer::live(shared, "c0".into(), random.word(), story)?;
+    let first = Consumer::live(shared, 0, random.word(), story)?;
     let (list, done) = &*results;
     loop {
         let now = done.load(Ordering::Acquire);
