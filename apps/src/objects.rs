@@ -72,6 +72,9 @@ impl fmt::Display for End {
             End::Broken => f.write_str("the connection broke"),
             End::Refused => f.write_str("the peer refused the connection"),
             End::NotEstablished(RejectReason::Timeout) => f.write_str("the peer does not answer"),
+            End::NotEstablished(RejectReason::BadPath) => {
+                f.write_str("the peer refuses the path; has its port a smaller MTU?")
+            }
             End::NotEstablished(reason) => {
                 write!(f, "the connection was rejected ({reason:?}); does a server listen at this port?")
             }

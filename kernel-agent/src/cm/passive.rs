@@ -295,7 +295,8 @@ impl Cm {
         if let Some(id) = self.conns.by_remote(from.remote_gid, req.local_comm_id) {
             return self.on_req_again(now, id, tid);
         }
-        if let Err((reason, ari)) = self.check_req(from, req) {
+        let largest_mtu = [self.config.path_mtu.code()];
+        if let Err((reason, ari)) = self.check_req(from, req, &largest_mtu) {
             self.reject_req(from, tid, req, reason, ari);
             return Ok(());
         }
@@ -373,7 +374,12 @@ impl Cm {
 
     /// Checks whether a request can be served. The error is the reason and the additional
     /// information of the REJ.
-    fn check_req<'a>(&self, from: &'a Arrival, req: &req::Repr) -> Result<(), (rej::Reason, &'a [u8])> {
+    fn check_req<'a>(
+        &self,
+        from: &'a Arrival,
+        req: &req::Repr,
+        largest_mtu: &'a [u8; 1],
+    ) -> Result<(), (rej::Reason, &'a [u8])> {
         let path = &req.primary_path.path;
         if req.transport_service.connected().is_none() {
             return Err((rej::Reason::INVALID_TRANSPORT_SERVICE, &[]));
@@ -385,8 +391,9 @@ impl Cm {
         if path.local_gid != from.remote_gid || !req.local_qpn.is_connectable() {
             return Err((rej::Reason::UNSUPPORTED_REQUEST, &[]));
         }
-        if PathMtu::from_code(req.path_mtu).is_none() {
-            return Err((rej::Reason::INVALID_PATH_MTU, &[PathMtu::B4096 as u8]));
+        // A REP cannot ask for a smaller MTU, so the peer's packets would be too long for the port.
+        if PathMtu::from_code(req.path_mtu).is_none_or(|mtu| mtu > self.config.path_mtu) {
+            return Err((rej::Reason::INVALID_PATH_MTU, largest_mtu));
         }
         if req.service_id.to_ip_cm().is_some() && ip_cm::Repr::parse(&req.private_data).is_err() {
             return Err((rej::Reason::CONSUMER_DEFINED, &[]));

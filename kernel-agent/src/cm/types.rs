@@ -39,6 +39,8 @@ pub struct Config {
     pub ca_guid: u64,
     /// The partition of the port.
     pub pkey: PKey,
+    /// The largest path MTU of the port.
+    pub path_mtu: PathMtu,
     /// Connections at once, those in TimeWait included; at most 65,536.
     pub max_connections: u32,
     /// Listening points at once.
@@ -59,6 +61,7 @@ impl Default for Config {
         Config {
             ca_guid: 0,
             pkey: PKey::DEFAULT,
+            path_mtu: PathMtu::B4096,
             max_connections: 16384,
             max_listeners: 1024,
             max_resolutions: 1024,

@@ -4,10 +4,10 @@
 //! Locks: the manager's `tables`, never across a command or an upcall.
 
 use platform::heap;
+use roce::Psn;
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 use roce::transport::Service;
-use roce::{PathMtu, Psn};
 
 use super::{ConnectionManager, End, Listen, MEMORY, Notice, Tables};
 use crate::cm::{self, ConnectionId};
@@ -128,7 +128,7 @@ impl ConnectionManager {
         let setup = QpSetup {
             path: with_hop_limit(request.path),
             source_gid,
-            mtu: request.path_mtu.min(PathMtu::at_most(self.identity.mtu)),
+            mtu: request.path_mtu,
             remote_qpn: request.remote_qpn,
             send_psn: request.send_psn,
             // These two `accept` fills in.

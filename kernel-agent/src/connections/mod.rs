@@ -258,6 +258,7 @@ impl ConnectionManager {
     ) -> Result<ConnectionManager, OutOfMemory> {
         let config = cm::Config {
             ca_guid: identity.node_guid,
+            path_mtu: PathMtu::at_most(identity.mtu),
             max_connections: connections,
             max_listeners: listens,
             max_resolutions: RESOLUTIONS,

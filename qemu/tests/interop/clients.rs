@@ -22,14 +22,15 @@ fn our_clients_pass_with_linux_as_the_server() {
     let folder = folder.path();
     let linux = &mut Linux::listen(&link(folder), &LINUX, MTU);
     // Linux's programs take connections of IPv4 only, unless their address is of IPv6.
-    for (server, any) in [("10.0.0.2", "0.0.0.0"), ("fd00::2", "::")] {
+    for (server, any, size) in [("10.0.0.2", "0.0.0.0", 5001), ("fd00::2", "::", 1 << 20)] {
         let rping = format!("rping -s -v -S 65536 -a {any}");
         let said = run(linux, folder, &rping, &["rping-client", server, "count=50", "size=65536", "verify"]);
         assert!(said.contains("server ping data: rdma-ping-49: "), "{said}");
         assert!(said.contains("server DISCONNECT EVENT"), "{said}");
 
-        let ucmatose = format!("ucmatose -b {any} -c 4 -C 20 -S 5001");
-        let words = ["cmatose", "client", server, "connections=4", "count=20", "size=5001"];
+        let ucmatose = format!("ucmatose -b {any} -c 3 -C 8 -S {size}");
+        let size = format!("size={size}");
+        let words = ["cmatose", "client", server, "connections=3", "count=8", &size];
         let said = run(linux, folder, &ucmatose, &words);
         assert!(said.contains("data transfers complete"), "{said}");
 

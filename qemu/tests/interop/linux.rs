@@ -8,6 +8,8 @@ pub use qemu::linux::Outcome;
 use qemu::linux::image::Image;
 use qemu::linux::{self, Device, Side};
 
+use crate::LIMIT;
+
 /// How long the steps around a command may take.
 const STEP: Duration = Duration::from_secs(60);
 
@@ -32,7 +34,12 @@ impl Linux {
         let image = IMAGE.get_or_init(|| Image::find().expect("the Linux guest's image"));
         let qemu = qemu::setup::find_qemu(None, None).expect("QEMU");
         let device = Device { side, link, addresses, mtu, mac: 2 };
-        Linux(linux::Linux::boot(&qemu, image, &device).expect("the guest is ready"))
+        let mut linux = Linux(linux::Linux::boot(&qemu, image, &device).expect("the guest is ready"));
+        // rdma_cm asks for a neighbour from the link-local address. While Linux looks for
+        // duplicates of that address, nothing is sent, and rdma_cm gives up after 2 s.
+        let local = "ip -6 address show dev eth0 scope link -tentative | grep inet6";
+        linux.succeed(&format!("until {local}; do sleep 0.1; done"), STEP);
+        linux
     }
 
     /// Runs a command line of the guest's shell, for `limit` at most.
@@ -45,6 +52,21 @@ impl Linux {
     pub fn succeed(&mut self, line: &str, limit: Duration) -> String {
         let Outcome { status, text } = self.run(line, limit);
         self.check(status, line, text)
+    }
+
+    /// Runs rping as a client, which has to succeed; returns what it wrote.
+    #[track_caller]
+    pub fn rping(&mut self, options: &str) -> String {
+        let Outcome { status, text } = self.run(&format!("rping -c {options}"), LIMIT);
+        // After the last ping, rping closes a channel on which its own thread may still wait (up to
+        // version 44 at least); that thread then ends the program.
+        if status == 255
+            && text.contains("rdma_get_cm_event: Bad file descriptor")
+            && !text.contains("failed")
+        {
+            return text;
+        }
+        self.check(status, options, text)
     }
 
     /// Starts a server in the background, for `limit` at most, and waits until it listens.

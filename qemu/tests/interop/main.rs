@@ -8,6 +8,7 @@
 extern crate ferrovia_qemu as qemu;
 
 mod clients;
+mod faults;
 mod linux;
 mod ours;
 mod servers;

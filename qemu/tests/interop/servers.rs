@@ -8,7 +8,7 @@ use crate::ours::{Ours, link};
 use crate::{LIMIT, LINUX, MTU};
 
 /// A server of ours that is ready, and a Linux guest on its link.
-fn both(folder: &Path, server: &[&str]) -> (Ours, Linux) {
+pub fn both(folder: &Path, server: &[&str]) -> (Ours, Linux) {
     let mut ours = Ours::start(folder, server);
     ours.wait_for("ready: [fd00::1]:");
     (ours, Linux::boot(&link(folder), &LINUX, MTU))
@@ -20,11 +20,11 @@ fn rping_of_linux_verifies_a_thousand_long_texts() {
     let (mut ours, mut linux) = both(folder.path(), &["rping-server"]);
     for (server, client) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
         // rping says that 65536 is invalid, and uses it nevertheless if `-a` comes behind it.
-        let said = linux.succeed(&format!("rping -c -V -C 1000 -S 65536 -a {server}"), LIMIT);
+        let said = linux.rping(&format!("-V -C 1000 -S 65536 -a {server}"));
         assert!(said.contains("client DISCONNECT EVENT"), "{said}");
         ours.wait_for(&format!("{client}: 1000 pings, disconnected"));
     }
-    let said = linux.succeed("rping -c -v -V -C 2 -a 10.0.0.1", LIMIT);
+    let said = linux.rping("-v -V -C 2 -a 10.0.0.1");
     assert!(said.contains("ping data: rdma-ping-1: BCDEF"), "{said}");
     ours.wait_for("10.0.0.2: 2 pings, disconnected");
 }

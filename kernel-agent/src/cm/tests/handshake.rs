@@ -209,6 +209,18 @@ fn a_request_that_cannot_be_served_is_rejected_with_its_reason() {
 }
 
 #[test]
+fn a_request_for_a_larger_path_mtu_than_the_port_has_is_rejected() {
+    let small = Config { path_mtu: PathMtu::B512, ..config() };
+    let mut net = Net::with(2, small, 1);
+    net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
+    net.connect(0x11, b"");
+    net.deliver();
+    let rejection = net.rejection(0);
+    assert_eq!((rejection.reason, rejection.ari()), (Reason::INVALID_PATH_MTU, &[2][..]));
+    assert_eq!(net.nodes[1].cm.counts().connections, 0);
+}
+
+#[test]
 fn a_request_to_a_missing_service_is_rejected() {
     let mut net = Net::new(2);
     let ours = net.connect(0x11, b"");
