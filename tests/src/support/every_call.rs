@@ -212,6 +212,10 @@ impl Objects {
             ("post_rdma_read_to_rmr", ia.post_rdma_read_to_rmr(ep, &[], 1, SIGNALLED, at, context).err()),
             ("post_atomic", ia.post_atomic(ep, op, 1, 0, &segments[0], 1, SIGNALLED, at, context).err()),
             ("post_sendto", ia.post_sendto(self.peer.ep, &segments, 1, SIGNALLED, &to).err()),
+            (
+                "post_sendto_immediate",
+                ia.post_sendto_immediate(self.peer.ep, &segments, 1, SIGNALLED, &to, 1).err(),
+            ),
             ("post_recvfrom", ia.post_recvfrom(self.peer.ep, &room, 1, SIGNALLED).err()),
         ])
     }

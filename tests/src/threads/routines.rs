@@ -35,8 +35,10 @@ fn datagrams(f: Fixture) -> Result<Job, Failure> {
         check!(b.ia.ep_query(other, EpParamMask::ALL)?.attr.ud.ep_info != b.info);
         two.into.buffer.slice().fill(0);
         two.b.ia.post_recvfrom(two.b.ep, &[two.into.whole()], n, RECV)?;
-        two.a.delivers(&f, &two.b, (n, n), DtoStatus::Success, || {
-            two.a.ia.post_sendto(two.a.ep, &[two.from.segment(0, 64)], n, SIGNALLED, &two.to_b)
+        let (ia, from) = (&two.a.ia, [two.from.segment(0, 64)]);
+        two.a.delivers(&f, &two.b, (n, n), DtoStatus::Success, || match n % 2 {
+            0 => ia.post_sendto(two.a.ep, &from, n, SIGNALLED, &two.to_b),
+            _ => ia.post_sendto_immediate(two.a.ep, &from, n, SIGNALLED, &two.to_b, n as u32),
         })?;
         check!(two.into.bytes(FRONT, 64) == two.from.bytes(0, 64), "the datagram of round {n}");
         Ok(b.ia.ep_free(other)?)
