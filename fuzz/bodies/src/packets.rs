@@ -10,8 +10,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use nic_model::Wire;
-use nic_model::testing::{CableEnd, Rig, cable};
-use platform::Instant;
+use nic_model::testing::{CableEnd, Rig, Through, cable};
 use roce::wire::icrc;
 
 use crate::Input;
@@ -31,7 +30,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let privileged = input.rarely(2);
     let ends = cable();
     let knowledge = Rc::<RefCell<Knowledge>>::default();
-    let wires = [0, 1].map(|from| Tapped { end: ends[from].clone(), from, knowledge: knowledge.clone() });
+    let wires = [0, 1].map(|from| tapped(from, ends[from].clone(), knowledge.clone()));
     let mut scene = Scene::new(Rig::wired(wires, MTU), privileged);
     for _ in 0..STEPS {
         if input.is_empty() {
@@ -58,45 +57,21 @@ struct Knowledge {
 }
 
 /// One end of a cable with the attacker on it.
-struct Tapped {
-    end: CableEnd,
-    from: usize,
-    knowledge: Rc<RefCell<Knowledge>>,
-}
-
-impl Wire for Tapped {
-    fn send(&mut self, frame: &[u8], _: Instant) {
-        let mut knowledge = self.knowledge.borrow_mut();
+fn tapped(from: usize, end: CableEnd, knowledge: Rc<RefCell<Knowledge>>) -> impl Wire {
+    Through::new(end, move |end, frame| {
+        let mut knowledge = knowledge.borrow_mut();
         if is_roce(frame) {
             if knowledge.seen.len() == REMEMBERED {
                 knowledge.seen.pop_front();
             }
-            knowledge.seen.push_back((self.from, frame.to_vec()));
+            knowledge.seen.push_back((from, frame.to_vec()));
         }
         if knowledge.lose > 0 {
             knowledge.lose -= 1;
         } else {
-            self.end.put(frame);
+            end.put(frame);
         }
-    }
-
-    fn has_room(&self) -> bool {
-        self.end.has_room()
-    }
-
-    fn receive(&mut self, into: &mut [u8], now: Instant) -> Option<usize> {
-        self.end.receive(into, now)
-    }
-
-    fn flush(&mut self, _: Instant) {}
-
-    fn up(&self) -> bool {
-        self.end.up()
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        None
-    }
+    })
 }
 
 fn is_roce(frame: &[u8]) -> bool {

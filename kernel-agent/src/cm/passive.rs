@@ -35,7 +35,7 @@ impl Listener {
         self.waiting < self.backlog && self.by_peer.get(&peer).is_none_or(|&waiting| waiting < share)
     }
 
-    /// Whether it offers this transport service; `None` stands for one that nobody offers.
+    /// Whether it offers this transport service; `None` stands for one that no agent offers.
     fn offers(&self, transport: Option<Service>) -> bool {
         transport.is_some_and(|transport| self.transports.contains(transport.into()))
     }

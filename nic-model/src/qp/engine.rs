@@ -106,8 +106,8 @@ impl<F: Frontend> Fabric<F> {
         qp.settle(nic, schedule, outcome)
     }
 
-    /// Executes the current work request of a queue pair to which nobody answers, or the next part
-    /// of it.
+    /// Executes the current work request of a queue pair whose peer does not answer, or the next
+    /// part of it.
     #[inline(never)]
     fn step_unanswered(&mut self, id: QpId) -> Step {
         let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };

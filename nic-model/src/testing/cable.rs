@@ -24,6 +24,20 @@ struct Cable {
     has_room: bool,
 }
 
+/// One end of a cable that sends by a closure: what the closure puts on the cable arrives. Such a
+/// wire can lose, repeat, change and record frames.
+pub struct Through<F> {
+    end: CableEnd,
+    send: F,
+}
+
+impl<F: FnMut(&CableEnd, &[u8])> Through<F> {
+    /// A wire into this end.
+    pub fn new(end: CableEnd, send: F) -> Through<F> {
+        Through { end, send }
+    }
+}
+
 /// Both ends of a link that is up.
 pub fn cable() -> [CableEnd; 2] {
     let cable = Cable { frames: Default::default(), plugged: true, has_room: true };
@@ -86,5 +100,31 @@ impl Wire for CableEnd {
 
     fn deadline(&self) -> Option<Instant> {
         None
+    }
+}
+
+impl<F: FnMut(&CableEnd, &[u8])> Wire for Through<F> {
+    fn send(&mut self, frame: &[u8], _now: Instant) {
+        (self.send)(&self.end, frame);
+    }
+
+    fn has_room(&self) -> bool {
+        self.end.has_room()
+    }
+
+    fn receive(&mut self, into: &mut [u8], now: Instant) -> Option<usize> {
+        self.end.receive(into, now)
+    }
+
+    fn flush(&mut self, now: Instant) {
+        self.end.flush(now);
+    }
+
+    fn up(&self) -> bool {
+        self.end.up()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.end.deadline()
     }
 }

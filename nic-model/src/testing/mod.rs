@@ -25,7 +25,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 mod cable;
 mod objects;
 
-pub use cable::{CableEnd, cable};
+pub use cable::{CableEnd, Through, cable};
 
 use roce::IpPrefix;
 

@@ -7,9 +7,10 @@ use nic_abi::admin::{Injection, ModifyQp, Opcode as Command, QpMask, QpState};
 use nic_abi::cqe::{Cqe, Status};
 use nic_abi::eqe::EventType;
 use nic_abi::wqe::{AddressVector, AtomicArgs, Header, LinkFlags, Opcode, SendFlags};
-use nic_model::testing::{ALL_RIGHTS, CableEnd, Qp, QpSpec, Rig, cable, header, rdma, segment, status};
-use nic_model::{PacketDropped, Wire};
-use platform::Instant;
+use nic_model::PacketDropped;
+use nic_model::testing::{
+    ALL_RIGHTS, CableEnd, Qp, QpSpec, Rig, Through, cable, header, rdma, segment, status,
+};
 use proptest::prelude::*;
 use roce::transport::Reason;
 use roce::wire::icrc;
@@ -63,9 +64,8 @@ fn patient(rig: &mut Rig, qp: &Qp) {
     rig.modify(qp, &args).expect("RTS");
 }
 
-/// A wire that loses, repeats, reorders and changes what is sent through it.
+/// Loses, repeats, reorders and changes what is sent through a wire.
 struct Bad {
-    end: CableEnd,
     seed: u64,
     late: VecDeque<Vec<u8>>,
 }
@@ -75,14 +75,12 @@ impl Bad {
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.seed >> 33) % 100 < percent
     }
-}
 
-impl Wire for Bad {
-    fn send(&mut self, frame: &[u8], _: Instant) {
+    fn send(&mut self, end: &CableEnd, frame: &[u8]) {
         // A neighbour whose MAC is asked for in vain counts as silent, and what is sent to it
         // fails.
         if frame[12..14] == [8, 6] {
-            return self.end.put(frame);
+            return end.put(frame);
         }
         let mut frame = frame.to_vec();
         if self.chance(5) {
@@ -93,36 +91,18 @@ impl Wire for Bad {
             frame[at] ^= 0x10;
         }
         if self.chance(5) {
-            self.end.put(&frame);
+            end.put(&frame);
         }
         if self.chance(5) {
             self.late.push_back(frame);
             return;
         }
-        self.end.put(&frame);
+        end.put(&frame);
         if self.chance(50)
             && let Some(late) = self.late.pop_front()
         {
-            self.end.put(&late);
+            end.put(&late);
         }
-    }
-
-    fn has_room(&self) -> bool {
-        true
-    }
-
-    fn receive(&mut self, into: &mut [u8], now: Instant) -> Option<usize> {
-        self.end.receive(into, now)
-    }
-
-    fn flush(&mut self, _: Instant) {}
-
-    fn up(&self) -> bool {
-        true
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        None
     }
 }
 
@@ -137,7 +117,8 @@ proptest! {
         let mut seed = seed;
         let wires = cable().map(|end| {
             seed ^= 0x5555;
-            Bad { end, seed, late: VecDeque::new() }
+            let mut bad = Bad { seed, late: VecDeque::new() };
+            Through::new(end, move |end, frame| bad.send(end, frame))
         });
         let mut rig = Rig::wired(wires, 1500);
         let (mut a, mut b) = rig.pair();

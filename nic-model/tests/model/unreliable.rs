@@ -12,10 +12,9 @@ use nic_abi::cqe::{CqeFlags, Status};
 use nic_abi::eqe::EventType;
 use nic_abi::wqe::{AtomicArgs, Header, LinkFlags, Opcode};
 use nic_model::testing::{
-    ALL_RIGHTS, CableEnd, MAX_MESSAGE, Qp, QpSpec, Rig, cable, header, rdma, segment, status,
+    ALL_RIGHTS, CableEnd, MAX_MESSAGE, Qp, QpSpec, Rig, Through, cable, header, rdma, segment, status,
 };
 use nic_model::{PacketDropped, Wire};
-use platform::Instant;
 use roce::transport::Reason;
 
 use crate::keys::{bind, bind_args, remote, window};
@@ -260,7 +259,7 @@ fn a_receive_that_cannot_be_used_fails_the_responder_alone() {
         assert_eq!(s.rig.query(&s.b).state, QpState::Error as u32);
         let [event] = s.rig.events(1)[..] else { panic!("one event") };
         assert_eq!((event.event, event.number), (EventType::QpFatal as u8, s.b.qpn));
-        assert_eq!(event.detail, 0, "the completion shows it, and the peer is told nothing");
+        assert_eq!(event.detail, 0, "the completion shows it, and no refusal goes to the peer");
         s.sends(header(Opcode::Send, 2), 100);
         assert_eq!(s.rig.query(&s.a).state, QpState::Rts as u32);
     }
@@ -458,45 +457,22 @@ fn packets_of_another_service_are_dropped_and_counted() {
     assert!(rig.bytes(target, 64) == kept, "nothing was written");
 }
 
-/// A wire that loses the next frame with an operation code.
-struct Losing {
-    end: CableEnd,
-    lose: Rc<Cell<Option<u8>>>,
-}
-
-impl Wire for Losing {
-    fn send(&mut self, frame: &[u8], now: Instant) {
+/// A wire that loses the next frame with the operation code in `lose`.
+fn losing(end: CableEnd, lose: Rc<Cell<Option<u8>>>) -> impl Wire {
+    Through::new(end, move |end, frame| {
         // RoCEv2 over IPv4; ARP frames are shorter.
-        if self.lose.get().is_some() && frame.get(OPCODE).copied() == self.lose.get() {
-            self.lose.set(None);
-            return;
+        if lose.get().is_some() && frame.get(OPCODE).copied() == lose.get() {
+            lose.set(None);
+        } else {
+            end.put(frame);
         }
-        self.end.send(frame, now);
-    }
-
-    fn has_room(&self) -> bool {
-        true
-    }
-
-    fn receive(&mut self, into: &mut [u8], now: Instant) -> Option<usize> {
-        self.end.receive(into, now)
-    }
-
-    fn flush(&mut self, _: Instant) {}
-
-    fn up(&self) -> bool {
-        true
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        None
-    }
+    })
 }
 
 #[test]
 fn a_lost_packet_costs_its_message_alone() {
     let lose = Rc::new(Cell::new(None));
-    let wires = cable().map(|end| Losing { end, lose: lose.clone() });
+    let wires = cable().map(|end| losing(end, lose.clone()));
     let mut s = over(Rig::wired(wires, 1500));
     s.receive(1, 8192);
     lose.set(Some(SEND_MIDDLE));
