@@ -20,6 +20,7 @@ use core::net::IpAddr;
 use common::Trying;
 use privileged_api::{ConnRequest, EpAttributes, Event, MemPriv, RcAttributes};
 
+use crate::exchange::Exchange;
 use crate::net::{Listener, Service};
 use crate::objects::{End, Objects, Patience, Region};
 use crate::words::Role;
@@ -27,33 +28,8 @@ use crate::{Failure, Host, Words, fail, net, say};
 
 const PORT: u16 = 7471;
 
-/// The most connections of a run, and the most messages of a connection.
-const MOST: usize = 1024;
 /// The longest message.
 const LONGEST: usize = 1 << 20;
-
-struct Options {
-    port: u16,
-    connections: usize,
-    count: usize,
-    size: usize,
-    patience: Patience,
-}
-
-impl Options {
-    fn take(words: &mut Words<'_>) -> Result<Options, Failure> {
-        let size = words.number("size", 100, 0..=LONGEST)?;
-        let count = words.number("count", 10, 0..=MOST)?;
-        Ok(Options {
-            port: words.number("port", PORT, 1..=u16::MAX)?,
-            connections: words.number("connections", 1, 1..=MOST)?,
-            // Without bytes there are no messages.
-            count: if size == 0 { 0 } else { count },
-            size,
-            patience: words.patience()?,
-        })
-    }
-}
 
 /// The server or the client, as the word `server` or `client` says.
 pub fn either(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> {
@@ -69,24 +45,24 @@ pub fn either(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> 
 /// `clients=0`, after how many clients to end, 0 for no end; `patience=30`, after how many seconds
 /// of silence a client counts as gone.
 pub fn server(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> {
-    let options = Options::take(&mut words)?;
+    let exchange = Exchange::take(&mut words, PORT, LONGEST)?;
     let clients = words.number("clients", 0, 0..=u64::MAX)?;
     words.end()?;
     say!(host, "cmatose: starting server");
-    let listener = Listener::new(host, Service::Tcp(options.port))?;
+    let listener = Listener::new(host, Service::Tcp(exchange.port))?;
     net::serve(host, &listener, clients, |host, request| {
         let Event::ConnRequest(request) = request else { fail!("not a request for a connection") };
-        serve(host, &options, &listener, request)
+        serve(host, &exchange, &listener, request)
     })
 }
 
 fn serve(
     host: &mut Host<'_>,
-    options: &Options,
+    exchange: &Exchange,
     listener: &Listener<'_>,
     first: &ConnRequest,
 ) -> Result<String, Failure> {
-    let mut run = match Run::new(host, options) {
+    let mut run = match Run::new(host, exchange) {
         Ok(run) => run,
         Err(why) => {
             // The identifier is used up even if the client has gone.
@@ -95,15 +71,15 @@ fn serve(
         }
     };
     run.objects.accept(0, first)?;
-    for n in 1..options.connections {
-        let Patience(most) = options.patience;
+    for n in 1..exchange.connections {
+        let Patience(most) = exchange.patience;
         match listener.next(most)? {
             Some(Event::ConnRequest(request)) => run.objects.accept(n, &request)?,
-            _ => fail!("{n} of {} connections came", options.connections),
+            _ => fail!("{n} of {} connections came", exchange.connections),
         }
     }
     run.established()?;
-    if options.count > 0 {
+    if exchange.count > 0 {
         say!(host, "initiating data transfers");
         run.send()?;
         say!(host, "completing sends");
@@ -115,7 +91,7 @@ fn serve(
     say!(host, "cmatose: disconnecting");
     run.disconnect()?;
     say!(host, "disconnected");
-    Ok(format!("{} connections, {} messages on each, disconnected", options.connections, options.count))
+    Ok(format!("{} connections, {} messages on each, disconnected", exchange.connections, exchange.count))
 }
 
 /// Connects to a server and answers its messages.
@@ -123,18 +99,18 @@ fn serve(
 /// Words: the server's address; `port=7471`; `connections=1`, `count=10` and `size=100`, which must
 /// be the server's; `patience=30`, how many seconds the server may take for a step.
 pub fn client(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> {
-    let options = Options::take(&mut words)?;
+    let exchange = Exchange::take(&mut words, PORT, LONGEST)?;
     let server: IpAddr = words.address()?;
     words.end()?;
     say!(host, "cmatose: starting client");
-    let mut run = Run::new(host, &options)?;
+    let mut run = Run::new(host, &exchange)?;
     let path = net::path(host.ia, server)?;
     say!(host, "cmatose: connecting");
-    for n in 0..options.connections {
-        run.objects.connect(n, &path, Service::Tcp(options.port))?;
+    for n in 0..exchange.connections {
+        run.objects.connect(n, &path, Service::Tcp(exchange.port))?;
     }
     run.established()?;
-    if options.count > 0 {
+    if exchange.count > 0 {
         say!(host, "receiving data transfers");
         run.receive()?;
         say!(host, "sending replies");
@@ -156,8 +132,8 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// All endpoints, with their Receives.
-    fn new(host: &Host<'a>, options: &Options) -> Result<Run<'a>, Failure> {
-        let &Options { connections, count, size, patience, .. } = options;
+    fn new(host: &Host<'a>, exchange: &Exchange) -> Result<Run<'a>, Failure> {
+        let &Exchange { connections, count, size, patience, .. } = exchange;
         let transfers = 2 * connections * count.max(1);
         let mut objects = Objects::new(host, transfers, connections, patience)?;
         let message = objects.memory(size, MemPriv::LOCAL)?;

@@ -16,6 +16,7 @@ extern crate std;
 
 pub mod cmatose;
 mod datagrams;
+mod exchange;
 mod image;
 mod net;
 mod objects;

@@ -24,6 +24,7 @@ use common::Trying;
 use privileged_api::{Event, MemPriv, RemoteEpInfo, UdServiceRequest, UdSvcStatus};
 
 use crate::datagrams::HEADER;
+use crate::exchange::Exchange;
 use crate::net::{Listener, Service};
 use crate::objects::{Objects, Patience, Region};
 use crate::words::Role;
@@ -31,41 +32,16 @@ use crate::{Failure, Host, Words, fail, net, say};
 
 const PORT: u16 = 7174;
 
-/// The most connections of a run, and the most messages of a connection.
-const MOST: usize = 1024;
 /// The longest message: what fits into a packet of the largest MTU.
 const LONGEST: usize = 4096;
 
-struct Options {
-    port: u16,
-    connections: usize,
-    count: usize,
-    size: usize,
-    patience: Patience,
-}
-
-impl Options {
-    fn take(words: &mut Words<'_>) -> Result<Options, Failure> {
-        let size = words.number("size", 100, 0..=LONGEST)?;
-        let count = words.number("count", 10, 0..=MOST)?;
-        Ok(Options {
-            port: words.number("port", PORT, 1..=u16::MAX)?,
-            connections: words.number("connections", 1, 1..=MOST)?,
-            // Without bytes there are no messages.
-            count: if size == 0 { 0 } else { count },
-            size,
-            patience: words.patience()?,
-        })
-    }
-
-    /// Fails if a message does not fit into a datagram.
-    fn check(&self, host: &Host<'_>) -> Result<(), Failure> {
-        let most = net::spigot(host.ia)?.max_ud_send_len;
-        if self.size <= most {
-            Ok(())
-        } else {
-            fail!("size={}: a datagram has {most} bytes at most", self.size)
-        }
+/// Fails if a message does not fit into a datagram.
+fn check(exchange: &Exchange, host: &Host<'_>) -> Result<(), Failure> {
+    let most = net::spigot(host.ia)?.max_ud_send_len;
+    if exchange.size <= most {
+        Ok(())
+    } else {
+        fail!("size={}: a datagram has {most} bytes at most", exchange.size)
     }
 }
 
@@ -83,25 +59,25 @@ pub fn either(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> 
 /// `clients=0`, after how many clients to end, 0 for no end; `patience=30`, after how many seconds
 /// of silence a client counts as gone.
 pub fn server(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> {
-    let options = Options::take(&mut words)?;
+    let exchange = Exchange::take(&mut words, PORT, LONGEST)?;
     let clients = words.number("clients", 0, 0..=u64::MAX)?;
     words.end()?;
-    options.check(host)?;
+    check(&exchange, host)?;
     say!(host, "udaddy: starting server");
-    let listener = Listener::new(host, Service::Udp(options.port))?;
+    let listener = Listener::new(host, Service::Udp(exchange.port))?;
     net::serve(host, &listener, clients, |host, request| {
         let Event::UdServiceRequest(request) = request else { fail!("not a request for a service") };
-        serve(host, &options, &listener, request)
+        serve(host, &exchange, &listener, request)
     })
 }
 
 fn serve(
     host: &mut Host<'_>,
-    options: &Options,
+    exchange: &Exchange,
     listener: &Listener<'_>,
     first: &UdServiceRequest,
 ) -> Result<String, Failure> {
-    let mut run = match Run::new(host, options) {
+    let mut run = match Run::new(host, exchange) {
         Ok(run) => run,
         Err(why) => {
             let (id, none) = (first.ud_svc_req_id, RemoteEpInfo::default());
@@ -111,14 +87,14 @@ fn serve(
         }
     };
     run.answer(0, first)?;
-    for n in 1..options.connections {
-        let Patience(most) = options.patience;
+    for n in 1..exchange.connections {
+        let Patience(most) = exchange.patience;
         match listener.next(most)? {
             Some(Event::UdServiceRequest(request)) => run.answer(n, &request)?,
-            _ => fail!("{n} of {} connections came", options.connections),
+            _ => fail!("{n} of {} connections came", exchange.connections),
         }
     }
-    if options.count > 0 {
+    if exchange.count > 0 {
         say!(host, "receiving data transfers");
         run.receive()?;
         say!(host, "sending replies");
@@ -126,7 +102,7 @@ fn serve(
         run.send()?;
         say!(host, "data transfers complete");
     }
-    Ok(format!("{} connections, {} messages on each", options.connections, options.count))
+    Ok(format!("{} connections, {} messages on each", exchange.connections, exchange.count))
 }
 
 /// Sends messages to a server and waits for as many.
@@ -134,17 +110,17 @@ fn serve(
 /// Words: the server's address; `port=7174`; `connections=1`, `count=10` and `size=100`, which must
 /// be the server's; `patience=30`, how many seconds the server may take for a step.
 pub fn client(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> {
-    let options = Options::take(&mut words)?;
+    let exchange = Exchange::take(&mut words, PORT, LONGEST)?;
     let server: IpAddr = words.address()?;
     words.end()?;
-    options.check(host)?;
+    check(&exchange, host)?;
     say!(host, "udaddy: starting client");
-    let mut run = Run::new(host, &options)?;
+    let mut run = Run::new(host, &exchange)?;
     let path = net::path(host.ia, server)?;
     say!(host, "udaddy: connecting");
-    run.each(|run, n| run.objects.ask(n, &path, Service::Udp(options.port)))?;
+    run.each(|run, n| run.objects.ask(n, &path, Service::Udp(exchange.port)))?;
     run.each(|run, n| run.objects.answered(n, &path))?;
-    if options.count > 0 {
+    if exchange.count > 0 {
         say!(host, "initiating data transfers");
         run.send()?;
         say!(host, "receiving data transfers");
@@ -167,8 +143,8 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// All endpoints, with their Receives.
-    fn new(host: &Host<'a>, options: &Options) -> Result<Run<'a>, Failure> {
-        let &Options { connections, count, size, patience, .. } = options;
+    fn new(host: &Host<'a>, exchange: &Exchange) -> Result<Run<'a>, Failure> {
+        let &Exchange { connections, count, size, patience, .. } = exchange;
         let transfers = 2 * connections * count.max(1);
         let mut objects = Objects::new(host, transfers, connections, patience)?;
         let message = objects.memory(size, MemPriv::LOCAL)?;

@@ -13,8 +13,8 @@ use crate::scheduler::{Next, Scheduler, Task};
 /// How many pieces of work the device does each time it runs.
 const BUDGET: u32 = 4;
 
-/// The machine's memory, as the device reaches it. It notes the first access to memory that nobody
-/// has allocated.
+/// The machine's memory, as the device reaches it. It notes the device's first access to
+/// memory that the driver has not allocated.
 pub(crate) struct Watched {
     arena: Arc<Arena>,
     stray: Mutex<Option<String>>,

@@ -7,13 +7,13 @@
 
 extern crate ferrovia_conformance as conformance;
 
+mod machine;
 mod runner;
 
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use conformance::fixture::Usage;
-use conformance::{Setup, Test};
+use conformance::Test;
 use host::Machine;
 use runner::{HEAP, Place};
 
@@ -32,24 +32,5 @@ fn main() -> ExitCode {
 }
 
 fn on_a_new_machine(test: &Test, nics: u8) -> Result<(), String> {
-    let machine = Machine::new(nics);
-    let (platform, privileged, devices) = (machine.platform(), machine.privileged(), machine.transports());
-    let arena = machine.arena().clone();
-    let machine = Arc::new(Mutex::new(machine));
-    let kill = {
-        let machine = machine.clone();
-        Box::new(move || machine.lock().unwrap_or_else(PoisonError::into_inner).kill())
-    };
-    // The heap is not counted here: the runner checks it after the machine is dropped.
-    let usage = Box::new(move || Usage {
-        heap: 0,
-        dma: arena.lent(),
-        requests: HEAP.requests(),
-        waits: host::waits_of_this_thread(),
-    });
-    let setup = Setup::new(platform, privileged, devices, kill, usage).map_err(|e| e.to_string())?;
-    let setup = Arc::new(setup);
-    let outcome = conformance::run(test, &setup).map_err(|failure| failure.to_string());
-    setup.close();
-    outcome
+    machine::run(test, Machine::new(nics), || HEAP.requests(), false)
 }

@@ -8,13 +8,13 @@
 
 extern crate ferrovia_conformance as conformance;
 
+mod machine;
 mod runner;
 
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use conformance::fixture::Usage;
-use conformance::{Setup, Test};
+use conformance::Test;
 use host::Machine;
 use links::{Impaired, Impairment, Link, pair};
 use nic_model::Wire;
@@ -64,24 +64,6 @@ fn on_a_new_machine(test: &Test, impairment: Impairment) -> Result<(), String> {
         Ok((Box::new(end) as Box<dyn Wire + Send>, config))
     });
     let machine = Machine::with_wires(wires.collect::<Result<_, &str>>()?);
-    let (platform, privileged, devices) = (machine.platform(), machine.privileged(), machine.transports());
-    let arena = machine.arena().clone();
-    let machine = Arc::new(Mutex::new(machine));
-    let kill = {
-        let machine = machine.clone();
-        Box::new(move || machine.lock().unwrap_or_else(PoisonError::into_inner).kill())
-    };
-    // The heap is not counted here: the runner checks it after the machine is dropped.
-    let usage = Box::new(move || Usage {
-        heap: 0,
-        dma: arena.lent(),
-        // The link allocates for each frame, as the peer's NIC would.
-        requests: HEAP.requests_by_driver(),
-        waits: host::waits_of_this_thread(),
-    });
-    let setup = Setup::new(platform, privileged, devices, kill, usage).map_err(|e| e.to_string())?;
-    let setup = Arc::new(setup.lossy(impairment.is_lossy()));
-    let outcome = conformance::run(test, &setup).map_err(|failure| failure.to_string());
-    setup.close();
-    outcome
+    // The link allocates for each frame, as the peer's NIC would.
+    machine::run(test, machine, || HEAP.requests_by_driver(), impairment.is_lossy())
 }

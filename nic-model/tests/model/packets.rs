@@ -77,8 +77,8 @@ impl Bad {
     }
 
     fn send(&mut self, end: &CableEnd, frame: &[u8]) {
-        // A neighbour whose MAC is asked for in vain counts as silent, and what is sent to it
-        // fails.
+        // ARP frames pass: without an answer to its ARP questions a NIC takes the peer for silent,
+        // and its requests fail.
         if frame[12..14] == [8, 6] {
             return end.put(frame);
         }

@@ -23,7 +23,7 @@ impl Story {
         Story { clock: self.clock.clone(), teller: teller.into() }
     }
 
-    /// Tells one thing; `what` is called only if the story is told.
+    /// Prints what `what` returns, with the time. Calls `what` only if the seed is traced.
     pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
         if let Some(clock) = &self.clock {
             let now = clock.peek();

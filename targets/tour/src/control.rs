@@ -135,7 +135,7 @@ impl<'a> Control<'a> {
         let event = loop {
             match ia.evd_wait(*receives, SILENCE).map_err(Error::from) {
                 Ok((event, _)) => break event,
-                // A connection that nobody uses does not break, even if the peer has ended.
+                // An idle connection does not break when the peer ends: a request finds it out.
                 Err(Error::TimeoutExpired) if self.platform.now() < deadline => self.probe()?,
                 Err(error) => return Err(error).trying("waiting for a message"),
             }

@@ -1,0 +1,31 @@
+//! Runs a test on a machine of the host.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use conformance::fixture::Usage;
+use conformance::{Setup, Test};
+use host::Machine;
+
+/// Runs a test on a new machine. `requests` counts the requests to the heap that the test may not
+/// make; `is_lossy` says whether the machine's network loses datagrams.
+pub fn run(test: &Test, machine: Machine, requests: fn() -> u64, is_lossy: bool) -> Result<(), String> {
+    let (platform, privileged, devices) = (machine.platform(), machine.privileged(), machine.transports());
+    let arena = machine.arena().clone();
+    let machine = Arc::new(Mutex::new(machine));
+    let kill = {
+        let machine = machine.clone();
+        Box::new(move || machine.lock().unwrap_or_else(PoisonError::into_inner).kill())
+    };
+    // The heap is not counted here: the runner checks it after the machine is dropped.
+    let usage = Box::new(move || Usage {
+        heap: 0,
+        dma: arena.lent(),
+        requests: requests(),
+        waits: host::waits_of_this_thread(),
+    });
+    let setup = Setup::new(platform, privileged, devices, kill, usage).map_err(|e| e.to_string())?;
+    let setup = Arc::new(setup.lossy(is_lossy));
+    let outcome = conformance::run(test, &setup).map_err(|failure| failure.to_string());
+    setup.close();
+    outcome
+}
