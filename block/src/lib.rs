@@ -1,0 +1,199 @@
+//! Disks: the trait [`Disk`], asynchronous requests of whole blocks, and what all disks check.
+//!
+//! A consumer submits requests with tokens of its choice and polls for their completions. When it
+//! has nothing else to do, it sleeps until the disk calls the routine of [`Disk::watch`].
+//!
+//! | module | disk |
+//! |---|---|
+//! | [`ram`] | memory |
+//! | `simulated` (feature `testing`) | a volatile cache, errors, stalls and losses of power, which a seed decides |
+//!
+//! The crate is `no_std` and has no unsafe code. A disk keeps the memory of a request until the
+//! request completes, so a consumer cannot release memory that a device still writes to.
+#![no_std]
+
+extern crate alloc;
+
+mod geometry;
+pub mod ram;
+#[cfg(any(test, feature = "testing"))]
+pub mod simulated;
+#[cfg(test)]
+mod testing;
+mod watch;
+
+use alloc::sync::Arc;
+use core::fmt;
+
+use platform::DmaBuffer;
+
+pub use geometry::Geometry;
+
+/// A piece of a request's memory: so many bytes of the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where in the buffer it begins.
+    pub offset: usize,
+    /// Its length, which is not 0.
+    pub len: usize,
+}
+
+/// The memory of a request: pieces of one buffer, in the order of the blocks.
+///
+/// A disk keeps a reference to the buffer until the request completes. Until then the consumer
+/// must not change what is written, and what it sees of the memory of a read is undetermined.
+#[derive(Clone, Copy, Debug)]
+pub struct Data<'a> {
+    /// The buffer.
+    pub buffer: &'a Arc<DmaBuffer>,
+    /// The pieces. Each may have any length; together they are whole blocks.
+    pub pieces: &'a [Piece],
+}
+
+/// What a disk is asked to do.
+#[derive(Clone, Copy, Debug)]
+pub enum Request<'a> {
+    /// Reads blocks.
+    Read {
+        /// The first block.
+        block: u64,
+        /// Where their bytes go.
+        into: Data<'a>,
+    },
+    /// Writes blocks.
+    Write {
+        /// The first block.
+        block: u64,
+        /// Their bytes.
+        from: Data<'a>,
+        /// Force Unit Access: when the request has completed, the blocks survive a loss of power.
+        fua: bool,
+    },
+    /// Makes all writes durable that had completed before this request was submitted.
+    Flush,
+    /// Says that the contents of blocks are of no use any more. Afterwards they read as zeros, or
+    /// as before.
+    Discard {
+        /// The first block.
+        block: u64,
+        /// How many, at least 1.
+        blocks: u64,
+    },
+    /// Writes zeros.
+    WriteZeroes {
+        /// The first block.
+        block: u64,
+        /// How many, at least 1.
+        blocks: u64,
+        /// Whether the disk may give up the blocks' storage.
+        may_discard: bool,
+    },
+}
+
+/// Why a request was not carried out, or not completely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The blocks are not all on the disk.
+    OutOfRange,
+    /// The disk takes no writes.
+    ReadOnly,
+    /// The disk cannot do this.
+    Unsupported,
+    /// The request's memory is no whole number of blocks, has an empty piece or one outside of the
+    /// buffer, or more pieces or bytes than the disk takes. Or the request is for no block.
+    Misaligned,
+    /// The disk reports an error. Some of the blocks may have been written.
+    Media,
+    /// The disk is no longer there.
+    Gone,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fault::OutOfRange => "outside of the disk",
+            Fault::ReadOnly => "the disk is read-only",
+            Fault::Unsupported => "the disk cannot do this",
+            Fault::Misaligned => "the memory does not fit the disk's blocks",
+            Fault::Media => "the disk reports an error",
+            Fault::Gone => "the disk is gone",
+        })
+    }
+}
+
+impl core::error::Error for Fault {}
+
+/// Why a request was not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Submit {
+    /// The disk's queue is full. Try again after a completion.
+    Busy,
+    /// The disk will not start this request.
+    Fault(Fault),
+}
+
+impl From<Fault> for Submit {
+    fn from(fault: Fault) -> Submit {
+        Submit::Fault(fault)
+    }
+}
+
+impl fmt::Display for Submit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Submit::Busy => f.write_str("the disk's queue is full"),
+            Submit::Fault(fault) => fault.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for Submit {}
+
+/// A disk.
+///
+/// Any thread may call it at any time, but no interrupt handler. A request that was submitted
+/// completes exactly once. Requests that are under way at the same time may be carried out in any
+/// order.
+pub trait Disk: Send + Sync {
+    /// Sizes and abilities, which do not change.
+    fn geometry(&self) -> Geometry;
+
+    /// Starts a request. [`Disk::poll`] hands over `token` when it has completed; the disk does not
+    /// look at it. After an error nothing was started.
+    fn submit(&self, request: &Request<'_>, token: u64) -> Result<(), Submit>;
+
+    /// Hands over completions to `into`, at most `most`, and returns how many.
+    ///
+    /// `into` may call the disk; it may submit the next request.
+    fn poll(&self, most: usize, into: &mut dyn FnMut(u64, Result<(), Fault>)) -> usize;
+
+    /// Sets the routine that the disk calls when completions may be ready after a poll found none.
+    /// It replaces the former one; `None` removes it. When this returns, the former one runs no
+    /// more, unless another thread is in [`Disk::submit`].
+    ///
+    /// The disk calls it once, and then not before a poll has returned 0 again. So a consumer polls
+    /// until that happens, also after it has set the routine, and sleeps then.
+    ///
+    /// The disk may call it in an interrupt handler, or in a consumer's call. The routine wakes a
+    /// thread, and does not call the disk.
+    fn watch(&self, routine: Option<Arc<dyn Fn() + Send + Sync>>);
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn every_fault_has_words_of_its_own() {
+        use Fault::*;
+        let faults = [OutOfRange, ReadOnly, Unsupported, Misaligned, Media, Gone];
+        let words: std::collections::BTreeSet<_> = faults.iter().map(ToString::to_string).collect();
+        assert_eq!(words.len(), faults.len());
+        assert_eq!(Submit::from(Gone).to_string(), "the disk is gone");
+        assert_eq!(Submit::Busy.to_string(), "the disk's queue is full");
+    }
+}

@@ -1,0 +1,72 @@
+//! What the unit tests need: memory, and a disk's consumer.
+
+extern crate std;
+
+use alloc::sync::Arc;
+use std::cell::RefCell;
+use std::vec::Vec;
+
+use platform::{DmaBuffer, Platform};
+
+use crate::{Data, Disk, Fault, Piece, Request};
+
+/// A platform with some megabytes.
+pub(crate) fn platform() -> Arc<dyn Platform> {
+    std::thread_local! {
+        static MACHINE: RefCell<Option<host::Machine>> = const { RefCell::new(None) };
+    }
+    MACHINE.with_borrow_mut(|machine| {
+        machine.get_or_insert_with(|| host::Machine::with_memory(0, 16 << 20)).platform()
+    })
+}
+
+/// A buffer of zeros.
+pub(crate) fn memory(len: usize) -> Arc<DmaBuffer> {
+    Arc::new(DmaBuffer::new(&platform(), len, 64).expect("memory"))
+}
+
+/// Bytes that say in which block they are, and who wrote them.
+pub(crate) fn pattern(block: u64, len: usize, writer: u8) -> Vec<u8> {
+    let byte = |i: usize| (block as u8).wrapping_mul(31) ^ (i as u8).wrapping_mul(7) ^ writer;
+    (0..len).map(byte).collect()
+}
+
+/// Polls until nothing is left.
+pub(crate) fn completions(disk: &dyn Disk) -> Vec<(u64, Result<(), Fault>)> {
+    let mut all = Vec::new();
+    while disk.poll(3, &mut |token, result| all.push((token, result))) > 0 {}
+    all
+}
+
+/// Carries out one request.
+#[track_caller]
+pub(crate) fn run(disk: &dyn Disk, request: &Request<'_>) -> Result<(), Fault> {
+    disk.submit(request, 77).expect("room");
+    let done = completions(disk);
+    let [(77, result)] = done[..] else { panic!("{done:?}") };
+    result
+}
+
+/// Writes bytes, cut into two pieces.
+#[track_caller]
+pub(crate) fn write(disk: &dyn Disk, block: u64, bytes: &[u8], fua: bool) -> Result<(), Fault> {
+    let buffer = memory(bytes.len());
+    buffer.write(0, bytes).expect("within");
+    let cut = bytes.len() / 3;
+    let pieces = [Piece { offset: 0, len: cut }, Piece { offset: cut, len: bytes.len() - cut }];
+    run(disk, &Request::Write { block, from: Data { buffer: &buffer, pieces: &pieces }, fua })
+}
+
+/// Reads bytes into two pieces, which lie in the buffer the other way round.
+#[track_caller]
+pub(crate) fn read(disk: &dyn Disk, block: u64, len: usize) -> Result<Vec<u8>, Fault> {
+    let buffer = memory(len);
+    let cut = len / 5;
+    let pieces = [Piece { offset: len - cut, len: cut }, Piece { offset: 0, len: len - cut }];
+    run(disk, &Request::Read { block, into: Data { buffer: &buffer, pieces: &pieces } })?;
+    let mut bytes = std::vec![0; len];
+    let (front, back) = bytes.split_at_mut(cut);
+    buffer.read(len - cut, front).expect("within");
+    buffer.read(0, back).expect("within");
+    Ok(bytes)
+}
