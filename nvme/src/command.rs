@@ -141,8 +141,7 @@ impl Command {
         }
     }
 
-    /// An Abort of command `cid` of queue `sqid` (base 5.1). Bit 0 of the result says whether it
-    /// was
+    /// An Abort of command `cid` of queue `sqid` (base 5.1). Bit 0 of the result is set if it was
     /// *not* aborted.
     pub fn abort(sqid: u16, cid: u16) -> Self {
         let cdw10 = u32::from(cid) << 16 | u32::from(sqid);
