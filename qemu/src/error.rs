@@ -69,7 +69,7 @@ pub enum Error {
     #[error("{0}")]
     Tool(String),
     /// The kernel image can't be built; the compiler's output has been printed.
-    #[error("the image {0} does not build")]
+    #[error("{0} does not build")]
     Build(String),
     /// A built image is not what QEMU can start.
     #[error("{}: {why}", path.display())]

@@ -1,4 +1,4 @@
-//! Kernel images: built for the guest's target by a nested cargo.
+//! Kernel images, and programs for Linux guests: built for the guest's target by a nested cargo.
 //!
 //! The nested cargo has a target folder of its own inside the outer cargo's, so neither waits for
 //! the other's lock. It gets none of the outer cargo's variables: a RUSTFLAGS in the environment
@@ -21,6 +21,9 @@ use crate::process;
 use crate::progress::Progress;
 use crate::setup::{GUEST_TARGET, ensure_guest_target};
 use crate::sources;
+
+/// What programs for the Linux guest are compiled for.
+const LINUX_TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Variables that must not reach the nested cargo, besides all that begin with a prefix of
 /// [`LEAKY_PREFIXES`].
@@ -88,22 +91,39 @@ pub fn build(name: &str, manifest: &Path) -> Result<PathBuf> {
     ensure_guest_target(root)?;
     let target_dir = target_folder()?.join("guest");
     let release = !cfg!(debug_assertions);
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--target", GUEST_TARGET, "--target-dir"]).arg(&target_dir);
-    cargo.arg("--manifest-path").arg(manifest).current_dir(root);
-    cargo.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut cargo = nested_cargo(GUEST_TARGET, root, &target_dir);
+    cargo.arg("--manifest-path").arg(manifest);
     if release {
         cargo.arg("--release");
     }
-    for (variable, _) in env::vars_os().filter(|(variable, _)| leaks(variable)) {
-        cargo.env_remove(variable);
-    }
-    process::bind(&mut cargo, Signal::TERM, Vec::new());
-    run_with_progress(cargo, name)?;
+    run_with_progress(cargo, &format!("the image {name}"))?;
     let profile = if release { "release" } else { "debug" };
     let image = target_dir.join(GUEST_TARGET).join(profile).join(name);
     check_image(&image)?;
     Ok(image)
+}
+
+/// Builds the program `name` of the workspace for a Linux guest, and returns its file: optimised,
+/// and static, so that it needs nothing of the guest.
+pub fn build_tool(name: &str) -> Result<PathBuf> {
+    let target_dir = target_folder()?.join("tools");
+    let mut cargo = nested_cargo(LINUX_TARGET, sources::root()?, &target_dir);
+    cargo.args(["--release", "--package", name]);
+    cargo.env("RUSTFLAGS", "-Ctarget-feature=+crt-static").env("CARGO_PROFILE_RELEASE_STRIP", "true");
+    run_with_progress(cargo, &format!("the program {name}"))?;
+    Ok(target_dir.join(LINUX_TARGET).join("release").join(name))
+}
+
+/// A cargo that builds for `target` in a target folder of its own.
+fn nested_cargo(target: &str, root: &Path, target_dir: &Path) -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--target", target, "--target-dir"]).arg(target_dir).current_dir(root);
+    cargo.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    for (variable, _) in env::vars_os().filter(|(variable, _)| leaks(variable)) {
+        cargo.env_remove(variable);
+    }
+    process::bind(&mut cargo, Signal::TERM, Vec::new());
+    cargo
 }
 
 /// Whether a variable of ours would change what the nested cargo does.
@@ -125,10 +145,11 @@ fn target_dir(program: Option<&Path>, root: &Path) -> PathBuf {
     marked.map_or_else(|| root.join("target"), Path::to_owned)
 }
 
-/// Runs cargo; shows its last line while it works, and all that it wrote if it fails.
-fn run_with_progress(mut cargo: Command, name: &str) -> Result<()> {
+/// Runs cargo, which builds `what`; shows its last line while it works, and all that it wrote if it
+/// fails.
+fn run_with_progress(mut cargo: Command, what: &str) -> Result<()> {
     let mut child = cargo.spawn().map_err(|e| Error::system("run cargo", e))?;
-    let progress = Progress::begin(format!("building the image {name}"));
+    let progress = Progress::begin(format!("building {what}"));
     let mut written = Vec::new();
     for line in child.stderr.take().map(|pipe| BufReader::new(pipe).split(b'\n')).into_iter().flatten() {
         let Ok(line) = line else { break };
@@ -144,7 +165,7 @@ fn run_with_progress(mut cargo: Command, name: &str) -> Result<()> {
     for line in written {
         complain!("{line}");
     }
-    Err(Error::Build(name.to_owned()))
+    Err(Error::Build(what.to_owned()))
 }
 
 /// Checks that a file is something that QEMU can start: a fixed-address x86-64 program with a PVH

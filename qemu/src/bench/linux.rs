@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::linux::image::Image;
-use crate::linux::{Device, Linux, Outcome, Side};
+use crate::linux::{Device, Linux, Side};
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::setup::find_qemu;
@@ -111,17 +111,9 @@ impl Guests {
         let line = format!("{} -d rxe0 -x 1 -F", test.command);
         let listens = format!("grep -qE {LISTENS} /proc/net/tcp /proc/net/tcp6");
         let serve = format!("({line} >/tmp/said 2>&1 &) ; until {listens}; do sleep 0.1; done");
-        succeed(server, &serve, STEP)?;
-        let said = succeed(client, &format!("{line} 10.0.0.1"), LIMIT)?;
+        server.succeed(&serve, STEP)?;
+        let said = client.succeed(&format!("{line} 10.0.0.1"), LIMIT)?;
         figure(&said, test).ok_or_else(|| Error::Tool(format!("Linux: {line}: no figure in:\n{said}")))
-    }
-}
-
-fn succeed(guest: &mut Linux, line: &str, limit: Duration) -> Result<String> {
-    let Outcome { status, text } = guest.run(line, limit)?;
-    match status {
-        0 => Ok(text),
-        _ => Err(Error::Tool(format!("Linux: {line}: status {status}\n{text}"))),
     }
 }
 

@@ -2,7 +2,6 @@
 //! machine runs. apt downloads and checks them, with a state of its own; nothing is installed. The
 //! result stays in the target folder.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -12,12 +11,23 @@ use std::process::Command;
 use crate::error::{Error, Result};
 use crate::images;
 
+use super::modules;
+
 /// The programs of the guest, with all that they depend on.
-const PACKAGES: [&str; 7] =
-    ["busybox-static", "dash", "ibverbs-providers", "ibverbs-utils", "iproute2", "perftest", "rdmacm-utils"];
+const PACKAGES: [&str; 9] = [
+    "busybox-static",
+    "dash",
+    "e2fsprogs",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "iproute2",
+    "nvme-cli",
+    "perftest",
+    "rdmacm-utils",
+];
 /// The package that depends on the present kernel.
 const KERNEL: &str = "linux-image-amd64";
-/// The modules that the guest loads, and before them those that they depend on.
+/// The modules that the guest loads when it boots.
 const MODULES: [&str; 9] = [
     "virtio_pci",
     "virtio_net",
@@ -30,10 +40,12 @@ const MODULES: [&str; 9] = [
     "rdma_rxe",
     "ipv6",
 ];
+/// Modules that `modprobe` loads when they are wanted ([`super::storage`]).
+const ON_DEMAND: [&str; 5] = ["brd", "ext4", "nvme_rdma", "nvmet_rdma", "virtio_blk"];
 /// What of the packages goes into the guest.
 const FOLDERS: [&str; 5] = ["usr/bin", "usr/sbin", "usr/lib64", "usr/lib/x86_64-linux-gnu", "etc"];
-/// Parts of these that it does not need.
-const LEFT_OUT: [&str; 3] = ["perl", "perl-base", "gconv"];
+/// How names begin, of files and folders in these, that it does not need.
+const LEFT_OUT: [&str; 3] = ["perl", "libperl", "gconv"];
 const INIT: &str = include_str!("init");
 
 /// A kernel and its initial RAM disk.
@@ -52,7 +64,7 @@ impl Image {
         let cache = folder.join("linux");
         let image = Image { kernel: cache.join("vmlinuz"), initrd: cache.join("initrd") };
         let stamp = cache.join("made-of");
-        let made_of = format!("{PACKAGES:?} {MODULES:?} {FOLDERS:?} {LEFT_OUT:?}\n{INIT}");
+        let made_of = format!("{PACKAGES:?} {MODULES:?} {ON_DEMAND:?} {FOLDERS:?} {LEFT_OUT:?}\n{INIT}");
         if fs::read_to_string(&stamp).is_ok_and(|text| text == made_of) {
             return Ok(image);
         }
@@ -100,10 +112,8 @@ fn build(work: &Path, image: &Image) -> io::Result<()> {
     let kernel = format!("boot/vmlinuz-{}", version.file_name().display());
     fs::copy(stage.join(kernel), &image.kernel)?;
     let mut archive = Archive { file: BufWriter::new(File::create(&image.initrd)?), entries: 0, written: 0 };
-    for folder in ["applets", "dev", "proc", "root", "run", "sys", "tmp", "usr", "usr/lib", "lib/modules"] {
-        if folder != "lib/modules" {
-            archive.folder(folder)?;
-        }
+    for folder in ["applets", "dev", "mnt", "proc", "root", "run", "sys", "tmp", "usr", "usr/lib"] {
+        archive.folder(folder)?;
     }
     for link in ["bin", "sbin", "lib", "lib64"] {
         archive.link(link, &format!("usr/{link}"))?;
@@ -111,15 +121,15 @@ fn build(work: &Path, image: &Image) -> io::Result<()> {
     for folder in FOLDERS {
         archive.tree(&stage, Path::new(folder))?;
     }
+    let folder = format!("usr/lib/modules/{}", version.file_name().display());
     archive.folder("usr/lib/modules")?;
-    let mut names = String::new();
-    for module in modules(&version.path())? {
-        let name = format!("{}.ko", module.file_stem().unwrap_or_default().display());
-        archive.entry(&format!("usr/lib/modules/{name}"), 0o100_644, &read_module(&module)?)?;
-        names.push_str(&name);
-        names.push('\n');
+    archive.folder(&folder)?;
+    let modules = modules::find(&version.path(), &[&MODULES[..], &ON_DEMAND].concat())?;
+    for module in &modules {
+        archive.entry(&format!("{folder}/{}", module.file()), 0o100_644, &module.content)?;
     }
-    archive.entry("modules", 0o100_644, names.as_bytes())?;
+    archive.entry(&format!("{folder}/modules.dep"), 0o100_644, modules::table(&modules).as_bytes())?;
+    archive.entry("modules", 0o100_644, modules::list_of(&MODULES, &modules).as_bytes())?;
     archive.entry("init", 0o100_755, INIT.as_bytes())?;
     archive.entry("TRAILER!!!", 0, &[])?;
     archive.file.flush()
@@ -180,53 +190,6 @@ fn missing(what: &str) -> io::Error {
     io::Error::other(format!("apt has no {what}; the Linux guest is made of Debian's packages"))
 }
 
-/// The files of the modules, each behind those that it depends on.
-fn modules(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut files = BTreeMap::new();
-    find_modules(folder, &mut files)?;
-    let mut order = Vec::new();
-    for name in MODULES {
-        add_module(name, &files, &mut order)?;
-    }
-    Ok(order)
-}
-
-fn find_modules(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() && !path.is_symlink() {
-            find_modules(&path, files)?;
-        } else if let Some((name, "ko" | "ko.xz")) =
-            path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once('.'))
-        {
-            files.insert(name.replace('-', "_"), path.clone());
-        }
-    }
-    Ok(())
-}
-
-fn add_module(name: &str, files: &BTreeMap<String, PathBuf>, order: &mut Vec<PathBuf>) -> io::Result<()> {
-    // One that is not there is built into the kernel.
-    let Some(file) = files.get(name).filter(|file| !order.contains(file)) else { return Ok(()) };
-    let module = read_module(file)?;
-    const KEY: &[u8] = b"\0depends=";
-    let at = module.windows(KEY.len()).position(|bytes| bytes == KEY).map(|at| at + KEY.len());
-    let list = at.and_then(|at| module[at..].split(|byte| *byte == 0).next()).unwrap_or_default();
-    for needed in String::from_utf8_lossy(list).split(',').filter(|needed| !needed.is_empty()) {
-        add_module(&needed.replace('-', "_"), files, order)?;
-    }
-    order.push(file.clone());
-    Ok(())
-}
-
-fn read_module(file: &Path) -> io::Result<Vec<u8>> {
-    if file.extension().is_none_or(|extension| extension != "xz") {
-        return fs::read(file);
-    }
-    let output = Command::new("xz").args(["-dc"]).arg(file).output()?;
-    Ok(output.stdout)
-}
-
 /// A cpio archive in the format "newc", in which all belongs to root.
 struct Archive {
     file: BufWriter<File>,
@@ -284,8 +247,10 @@ impl Archive {
         let mut inside = fs::read_dir(&file)?.collect::<io::Result<Vec<_>>>()?;
         inside.sort_by_key(|entry| entry.file_name());
         for entry in inside {
-            if !LEFT_OUT.iter().any(|left_out| entry.file_name() == *left_out) {
-                self.tree(root, &path.join(entry.file_name()))?;
+            let name = entry.file_name();
+            let bytes = name.as_encoded_bytes();
+            if !LEFT_OUT.iter().any(|left_out| bytes.starts_with(left_out.as_bytes())) {
+                self.tree(root, &path.join(name))?;
             }
         }
         Ok(())

@@ -1,7 +1,9 @@
 //! Linux guests with Soft-RoCE, for comparison and for tests: [`image`] makes the kernel and its
-//! RAM disk of Debian's packages, [`Linux`] runs one.
+//! RAM disk of Debian's packages, [`Linux`] runs one, [`storage`] has it use and serve disks.
 
 pub mod image;
+mod modules;
+pub mod storage;
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::AsRawFd;
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::cpu_time::CpuTime;
 use crate::error::{Error, Result};
 use crate::process;
 use crate::setup::Qemu;
@@ -21,6 +24,8 @@ use image::Image;
 const BOOT: Duration = Duration::from_secs(120);
 /// How much longer than its own limit a command may take on a machine that has other things to do.
 const SLACK: Duration = Duration::from_secs(60);
+/// How long a short command may take.
+const STEP: Duration = Duration::from_secs(30);
 
 /// Which end of the stream socket the guest's QEMU is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,27 +70,42 @@ pub struct Outcome {
 impl Linux {
     /// Boots a guest, and waits until it takes commands. The guest ends with this thread.
     pub fn boot(qemu: &Qemu, image: &Image, device: &Device<'_>) -> Result<Linux> {
-        let mut linux = Linux::start(qemu, image, device)?;
+        Linux::boot_with_disk(qemu, image, device, None)
+    }
+
+    /// The same, with a file of the host as the disk `/dev/vda`, read-only.
+    pub fn boot_with_disk(
+        qemu: &Qemu,
+        image: &Image,
+        device: &Device<'_>,
+        disk: Option<&Path>,
+    ) -> Result<Linux> {
+        let mut linux = Linux::start(qemu, image, device, disk)?;
         linux.read_until("@@ready", Instant::now() + BOOT)?;
         Ok(linux)
     }
 
-    fn start(qemu: &Qemu, image: &Image, device: &Device<'_>) -> Result<Linux> {
+    fn start(qemu: &Qemu, image: &Image, device: &Device<'_>, disk: Option<&Path>) -> Result<Linux> {
         let (ours, theirs) = UnixStream::pair().map_err(|e| Error::system("make a socket pair", e))?;
         let agent = theirs.as_raw_fd();
         let Device { side, link, addresses, mtu, mac } = device;
         let server = if *side == Side::Listen { "on" } else { "off" };
-        let link = link.to_str().filter(|path| !path.contains(','));
-        let link = link.ok_or_else(|| Error::Tool("QEMU takes no such path of a socket".into()))?;
+        let link = plain(link)?;
         let mut command = Command::new(&qemu.path);
         let options = "-nodefaults -no-user-config -no-reboot -display none -M q35 -accel tcg,thread=multi \
-                       -cpu max -smp 1,maxcpus=2 -m 768M -serial null -serial chardev:agent";
+                       -cpu max -smp 1,maxcpus=2 -m 768M -serial null -serial chardev:agent \
+                       -name linux,debug-threads=on";
         command.args(options.split_whitespace());
         command.args(["-chardev".into(), format!("socket,id=agent,fd={agent}")]);
         command.arg("-netdev").arg(format!("stream,id=link,server={server},addr.type=unix,addr.path={link}"));
         command
             .arg("-device")
             .arg(format!("virtio-net-pci,netdev=link,mac=52:54:00:12:34:{mac:02x},romfile="));
+        if let Some(disk) = disk {
+            let file = plain(disk)?;
+            command.arg("-drive").arg(format!("if=none,id=disk,format=raw,readonly=on,file={file}"));
+            command.args(["-device", "virtio-blk-pci,drive=disk,romfile="]);
+        }
         command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.initrd);
         let addresses = addresses.join(",");
         command
@@ -109,6 +129,23 @@ impl Linux {
         let status =
             status.parse().map_err(|_| Error::Tool(format!("the Linux guest's status is {status:?}")))?;
         Ok(Outcome { status, text })
+    }
+
+    /// Runs a command line that has to succeed, and returns what it wrote. If it fails, the error
+    /// has the last messages of the kernel, too.
+    pub fn succeed(&mut self, line: &str, limit: Duration) -> Result<String> {
+        let Outcome { status, text } = self.run(line, limit)?;
+        if status == 0 {
+            return Ok(text);
+        }
+        let Outcome { text: kernel, .. } = self.run("dmesg | tail -n 20", STEP)?;
+        let kernel = format!("The kernel's last messages:\n{kernel}");
+        Err(Error::Tool(format!("Linux: {line}: status {status}\n{text}{kernel}")))
+    }
+
+    /// The CPU time that the guest's QEMU has used until now.
+    pub fn cpu_time(&self) -> Result<CpuTime> {
+        CpuTime::of_qemu(self.qemu.id()).map_err(|e| Error::system("read the CPU time of QEMU", e))
     }
 
     /// The text before a line that begins with `mark`, and the rest of that line.
@@ -136,6 +173,12 @@ impl Linux {
             text.push('\n');
         }
     }
+}
+
+/// A path in a form that QEMU takes behind other options.
+fn plain(path: &Path) -> Result<&str> {
+    let plain = path.to_str().filter(|path| !path.contains(','));
+    plain.ok_or_else(|| Error::Tool(format!("QEMU takes no such path: {}", path.display())))
 }
 
 impl Drop for Linux {

@@ -6,12 +6,22 @@ use std::time::Duration;
 
 pub use qemu::linux::Outcome;
 use qemu::linux::image::Image;
-use qemu::linux::{self, Device, Side};
+use qemu::linux::{self, Device, Side, storage};
+use qemu::setup::Qemu;
 
 use crate::LIMIT;
 
 /// How long the steps around a command may take.
 const STEP: Duration = Duration::from_secs(60);
+
+fn image() -> &'static Image {
+    static IMAGE: OnceLock<Image> = OnceLock::new();
+    IMAGE.get_or_init(|| Image::find().expect("the Linux guest's image"))
+}
+
+fn qemu() -> Qemu {
+    qemu::setup::find_qemu(None, None).expect("QEMU")
+}
 
 /// A running Linux guest; dropping it ends it.
 pub struct Linux(linux::Linux);
@@ -30,16 +40,26 @@ impl Linux {
     }
 
     fn boot_with(side: Side, link: &Path, addresses: &[&str], mtu: u32) -> Linux {
-        static IMAGE: OnceLock<Image> = OnceLock::new();
-        let image = IMAGE.get_or_init(|| Image::find().expect("the Linux guest's image"));
-        let qemu = qemu::setup::find_qemu(None, None).expect("QEMU");
         let device = Device { side, link, addresses, mtu, mac: 2 };
-        let mut linux = Linux(linux::Linux::boot(&qemu, image, &device).expect("the guest is ready"));
+        let mut linux = Linux(linux::Linux::boot(&qemu(), image(), &device).expect("the guest is ready"));
         // rdma_cm asks for a neighbour from the link-local address. While Linux looks for
         // duplicates of that address, nothing is sent, and rdma_cm gives up after 2 s.
         let local = "ip -6 address show dev eth0 scope link -tentative | grep inet6";
         linux.succeed(&format!("until {local}; do sleep 0.1; done"), STEP);
         linux
+    }
+
+    /// Boots a guest that uses disks by NVMe over RDMA, and can measure them. `side` says whether
+    /// its QEMU listens at `link`.
+    pub fn boot_for_storage(side: Side, link: &Path, addresses: &[&str], mtu: u32) -> Linux {
+        let device = Device { side, link, addresses, mtu, mac: 2 };
+        Linux(storage::boot(&qemu(), image(), &device).expect("the guest is ready"))
+    }
+
+    /// Boots a guest at the end of the link where ours would be, for a test of Linux alone.
+    pub fn boot_in_our_place(link: &Path, addresses: &[&str], mtu: u32) -> Linux {
+        let device = Device { side: Side::Listen, link, addresses, mtu, mac: 1 };
+        Linux(linux::Linux::boot(&qemu(), image(), &device).expect("the guest is ready"))
     }
 
     /// Runs a command line of the guest's shell, for `limit` at most.
@@ -90,6 +110,11 @@ impl Linux {
         let end = "until [ -e /tmp/status ]; do sleep 0.1; done; cat /tmp/said; exit $(cat /tmp/status)";
         let Outcome { status, text } = self.run(end, STEP);
         self.check(status, line, text)
+    }
+
+    /// What the guest can do with disks (`qemu::linux::storage`).
+    pub fn storage(&mut self) -> &mut linux::Linux {
+        &mut self.0
     }
 
     #[track_caller]

@@ -1,0 +1,129 @@
+//! The CPU time that a QEMU has used, by the kind of its threads, from the host's `/proc`.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// The unit of time in `/proc/PID/stat`, which is the same on every Linux.
+const TICK: Duration = Duration::from_millis(10);
+
+/// How much CPU time the threads of a QEMU have used, in user mode and in the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// The threads that run the guest's CPUs.
+    pub vcpu: Duration,
+    /// The main loop, which runs most of the devices.
+    pub main_loop: Duration,
+    /// All other threads, those that have ended among them.
+    pub other: Duration,
+}
+
+impl CpuTime {
+    /// What the QEMU of this process id has used until now. It has to run with
+    /// `-name …,debug-threads=on`, which gives its threads the names that are looked for here.
+    pub fn of_qemu(pid: u32) -> io::Result<CpuTime> {
+        CpuTime::read(&Path::new("/proc").join(pid.to_string()), pid)
+    }
+
+    fn read(folder: &Path, pid: u32) -> io::Result<CpuTime> {
+        let used = |folder: &Path| Stat::parse(&fs::read_to_string(folder.join("stat"))?);
+        let (mut vcpu, mut main_loop) = (Duration::ZERO, Duration::ZERO);
+        for thread in fs::read_dir(folder.join("task"))? {
+            let thread = thread?;
+            // A thread may end meanwhile.
+            let Ok(Stat { name, time }) = used(&thread.path()) else { continue };
+            if name.starts_with("CPU ") {
+                vcpu += time;
+            } else if thread.file_name().to_str() == Some(&pid.to_string()) {
+                main_loop += time;
+            }
+        }
+        // Read last, so that it is not less than the sum of the threads.
+        let whole = used(folder)?.time;
+        Ok(CpuTime { vcpu, main_loop, other: whole.saturating_sub(vcpu + main_loop) })
+    }
+
+    /// What was used after `earlier`.
+    pub fn since(&self, earlier: &CpuTime) -> CpuTime {
+        CpuTime {
+            vcpu: self.vcpu.saturating_sub(earlier.vcpu),
+            main_loop: self.main_loop.saturating_sub(earlier.main_loop),
+            other: self.other.saturating_sub(earlier.other),
+        }
+    }
+
+    /// What all threads have used.
+    pub fn total(&self) -> Duration {
+        self.vcpu + self.main_loop + self.other
+    }
+}
+
+/// What `/proc/PID/stat` or that of a thread says of it.
+#[derive(Debug, PartialEq)]
+struct Stat {
+    name: String,
+    time: Duration,
+}
+
+impl Stat {
+    fn parse(text: &str) -> io::Result<Stat> {
+        let stat = || {
+            // The name is in parentheses, and may contain some.
+            let (_, rest) = text.split_once('(')?;
+            let (name, rest) = rest.rsplit_once(')')?;
+            // utime and stime are the fields 14 and 15; the first of the rest is the third.
+            let mut fields = rest.split_whitespace().skip(11);
+            let mut ticks = || fields.next()?.parse::<u32>().ok();
+            let time = TICK.checked_mul(ticks()?.checked_add(ticks()?)?)?;
+            Some(Stat { name: name.to_owned(), time })
+        };
+        stat().ok_or_else(|| io::Error::other(format!("not a line of /proc/PID/stat: {text}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(name: &str, user: u32, kernel: u32) -> String {
+        format!("77 ({name}) S 1 2 3 4 5 6 7 8 9 10 {user} {kernel} 0 0 20 0 1 0 55 66\n")
+    }
+
+    #[test]
+    fn a_line_gives_the_name_and_the_time_or_an_error() {
+        let stat = Stat::parse(&line("CPU 0/TCG (1) x", 7, 5)).expect("a line");
+        assert_eq!(stat, Stat { name: "CPU 0/TCG (1) x".into(), time: TICK * 12 });
+        for wrong in ["", "77", "77 (name", "77 (name) S 1 2", &line("x", 1, 2)[..30]] {
+            assert!(Stat::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn threads_are_told_apart_and_ended_ones_count() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: String| {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+            fs::write(path, text).expect("a file");
+        };
+        // The name of the main thread is QEMU's, which `-name process=` may change.
+        write("task/77/stat", line("qemu-system-x86", 10, 20));
+        write("task/78/stat", line("call_rcu", 0, 1));
+        write("task/80/stat", line("CPU 0/TCG", 100, 3));
+        write("task/81/stat", line("CPU 1/KVM", 200, 0));
+        write("stat", line("qemu-system-x86", 320, 30));
+        let time = CpuTime::read(folder.path(), 77).expect("it is all there");
+        let expected = CpuTime { vcpu: TICK * 303, main_loop: TICK * 30, other: TICK * 17 };
+        assert_eq!(time, expected);
+        assert_eq!(time.total(), TICK * 350);
+        assert_eq!(time.since(&time), CpuTime::default());
+    }
+
+    #[test]
+    fn this_process_has_used_some() {
+        let pid = std::process::id();
+        let begun = CpuTime::of_qemu(pid).expect("its files");
+        while CpuTime::of_qemu(pid).expect("its files").since(&begun).total() < TICK * 2 {}
+    }
+}
