@@ -1,5 +1,5 @@
 //! The tiny kernel under an image: it boots by PVH, maps memory, runs threads, takes interrupts,
-//! and hands the NICs that it finds on PCI to the image's `main`.
+//! and hands the NICs and disks that it finds on PCI to the image's `main`.
 //!
 //! An image is a `no_std`, `no_main` program that invokes [`entry!`]. Everything else that it needs
 //! from a machine comes from the [`platform`] crate, which this kernel implements
@@ -40,6 +40,7 @@
 //! | `calibrate`, `shutdown`, `thread` | the clock's rate, the guest's end, threads |
 //! | `panic`, `services` | reports of panics, the kernel as a [`platform::Platform`] |
 //! | `interrupts` | vectors, handlers, faults |
+//! | `virtio` | virtio block devices, however they are reached |
 //! | `pci`, `smp` | devices, the other CPUs |
 //! | `start`, `boot` | the order of boot, the entry point |
 #![no_std]
@@ -68,11 +69,12 @@ mod shutdown;
 mod smp;
 mod start;
 pub mod thread;
+pub mod virtio;
 
 pub use args::args;
 pub use cpu::count as cpus;
 pub use launcher::control;
-pub use pci::nics;
+pub use pci::{disks, nics};
 pub use pvh::{Module, modules};
 pub use random::random_u64;
 pub use shutdown::{Status, exit};

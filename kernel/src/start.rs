@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use block::Disk;
 use nic_hal::Transport;
 use platform::{OutOfMemory, Platform, Privileged};
 
@@ -21,6 +22,8 @@ pub struct Boot {
     pub privileged: Privileged,
     /// The transports of the NICs, in order of bus, device and function.
     pub nics: Vec<Arc<dyn Transport>>,
+    /// The disks, in the same order.
+    pub disks: Vec<Arc<dyn Disk>>,
 }
 
 /// The moments of boot, as values of the time-stamp counter (see [`clock::at`]).
@@ -117,10 +120,11 @@ fn main() -> Result<i32, OutOfMemory> {
     platform::sync::set_yield(thread::yield_now);
     log::info!("{} MiB of RAM, counter at {} MHz", memory::size() >> 20, clock::tsc_hz() / 1_000_000);
     smp::start();
-    pci::attach();
+    let platform: Arc<dyn Platform> = Arc::new(Services);
+    pci::attach(&platform);
     // SAFETY: this is boot code, and the image's main function is its continuation.
     let privileged = unsafe { Privileged::assert() };
-    let boot = Boot { platform: Arc::new(Services), privileged, nics: pci::nics() };
+    let boot = Boot { platform, privileged, nics: pci::nics(), disks: pci::disks() };
     MAIN.store(clock::tsc(), Ordering::Relaxed);
     Ok(ferrovia_image_main(boot))
 }

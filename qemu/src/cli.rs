@@ -114,6 +114,17 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
     let options = &cli.options;
     let command = cli.command.unwrap_or(Command::Tour { words: Vec::new() });
     options.network.check()?;
+    match &command {
+        Command::Pair { .. } => {
+            options.check_no_disks("pair boots two machines, and a disk belongs to one")?
+        }
+        Command::Bench { .. } => options.check_no_disks("bench has machines of its own")?,
+        Command::Nic => options.check_no_disks("nic boots no guest")?,
+        _ if options.read_only && options.disks.is_empty() => {
+            return Err(Error::Usage("--read-only is about disks; name one by --disk FILE".into()));
+        }
+        _ => {}
+    }
     match command {
         Command::Tour { words } => tour::tour(options, words),
         Command::Transfer { file, words } => tour::transfer(options, &file, words),
@@ -206,6 +217,11 @@ mod tests {
             (&["--link", "stream:x", "--impair", "loss=2"], "is no chance"),
             (&["--ip", "10.0.0.1/24"], "--ip needs a link"),
             (&["--link", "udp:127.0.0.2", "--ip", "10.0.0.1/24"], "needs --ip 127.0.0.2/LEN"),
+            (&["hello", "--read-only"], "--read-only is about disks"),
+            (&["hello", "--disk"], "--disk <FILE>"),
+            (&["pair", "--disk", "a"], "--disk a: pair boots two machines"),
+            (&["bench", "--disk", "a"], "--disk a: bench has machines of its own"),
+            (&["nic", "--disk", "a", "--disk", "b"], "--disk a: nic boots no guest"),
             (&["bench", "--json"], "--json"),
             (&["test", "a b"], "a b"),
             (&["boot", "nonexistent"], "the images are apps-self, bench,"),

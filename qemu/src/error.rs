@@ -27,6 +27,14 @@ pub enum Error {
     /// A file that was named on the command line is not an ordinary file.
     #[error("{}: not a regular file; only regular files can be moved", .0.display())]
     NotAFile(PathBuf),
+    /// A file that was named on the command line cannot be a disk.
+    #[error("{}: {why}", path.display())]
+    Disk {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A file had fewer bytes when it was read than when it was opened.
     #[error("{}: it had {bytes} bytes when it was opened, and only {found} could be read; run it again when \
              nothing changes the file", path.display())]

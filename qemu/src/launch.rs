@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::Instant;
 
+use crate::disks;
 use crate::error::{Error, Result};
 use crate::frontend::ivshmem::Ivshmem;
 use crate::guests::{Guest, Guests};
@@ -36,6 +37,7 @@ impl Launcher {
     /// Finds or installs QEMU, and builds the image `name`.
     pub fn prepare(options: &Options, name: &str) -> Result<Launcher> {
         let manifest = images::manifest(name)?;
+        disks::check(&options.disks())?;
         let qemu = find_qemu(options.qemu().as_deref(), options.time_limit())?;
         let image = images::build(name, &manifest)?;
         let symbols = Symbols::load(&image);
@@ -67,6 +69,7 @@ impl Launcher {
             cpus: options.cpus(),
             memory: options.memory(),
             nics: usize::try_from(options.nics()).unwrap_or(usize::MAX),
+            disks: options.disks(),
             command_line,
             patience: Patience::default(),
             held: false,

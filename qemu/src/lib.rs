@@ -11,6 +11,7 @@
 //! | [`guests`] | running guests: what they do, one or several at a time |
 //! | [`vm`], [`console`], [`symbols`] | one of them: how it starts, what it writes, how it ends |
 //! | [`frontend`], [`device`], [`memory`] | the NICs: how QEMU sees them, and the thread that drives their model |
+//! | [`disks`] | image files as disks |
 //! | [`linux`], [`cpu_time`] | a Linux guest with Soft-RoCE, for comparison and for tests; the CPU time that a QEMU uses |
 //! | [`serve`] | the NICs alone, for a QEMU that somebody else starts |
 //! | [`network`], `counters` | what the NICs' ports are plugged into; what they count |
@@ -38,6 +39,7 @@ mod counters;
 pub mod cpu_time;
 pub mod device;
 mod digest;
+pub mod disks;
 pub mod error;
 pub mod frontend;
 pub mod guests;

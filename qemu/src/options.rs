@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
+use crate::disks::Disk;
 use crate::error::{Error, Result};
 use crate::network::Network;
 
@@ -44,6 +45,18 @@ pub struct Options {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=8))]
     pub nics: Option<u32>,
 
+    /// Attach FILE to the guest as a disk; may be given several times
+    #[arg(long = "disk", global = true, value_name = "FILE", help_heading = "Machine")]
+    pub disks: Vec<PathBuf>,
+
+    /// Let the guest only read the disks
+    #[arg(long, global = true, help_heading = "Machine")]
+    pub read_only: bool,
+
+    /// The last disk fails where it reads or writes this sector: for tests.
+    #[arg(skip)]
+    pub failing_sector: Option<u64>,
+
     /// Have the guest's kernel log messages of this level and above
     #[arg(long, global = true, value_name = "LEVEL", default_value = "warn", help_heading = "Machine")]
     #[arg(value_parser = PossibleValuesParser::new(LEVELS))]
@@ -67,6 +80,9 @@ impl Default for Options {
             cpus: None,
             memory: None,
             nics: None,
+            disks: Vec::new(),
+            read_only: false,
+            failing_sector: None,
             log: "warn".into(),
             timeout: None,
             network: Network::default(),
@@ -116,6 +132,24 @@ impl Options {
     /// The guest's NICs.
     pub fn nics(&self) -> u32 {
         self.chosen_nics().unwrap_or(2)
+    }
+
+    /// The guest's disks.
+    pub fn disks(&self) -> Vec<Disk> {
+        let disk = |path: &PathBuf| Disk { path: path.clone(), read_only: self.read_only, failing: None };
+        let mut disks: Vec<Disk> = self.disks.iter().map(disk).collect();
+        if let Some(last) = disks.last_mut() {
+            last.failing = self.failing_sector;
+        }
+        disks
+    }
+
+    /// Refuses disks for a command that has no guest to give them to; `why` says that.
+    pub fn check_no_disks(&self, why: &str) -> Result<()> {
+        match self.disks.first() {
+            Some(disk) => Err(Error::Usage(format!("--disk {}: {why}", disk.display()))),
+            None => Ok(()),
+        }
     }
 
     /// The guest's memory in bytes.

@@ -1,9 +1,9 @@
 //! One QEMU with a guest in it: how it is started, what it writes, how it ends.
 //!
 //! QEMU inherits all its connections to us as descriptors (sockets and anonymous memory), so
-//! nothing has a name in the file system. QEMU gets SIGKILL when the thread that started it ends;
-//! so a `Vm` stays in its thread. QEMU is in a process group of its own, so Ctrl-C and Ctrl-Z reach
-//! the launcher alone, where [`crate::guests`] takes them.
+//! nothing but the user's own image files has a name in the file system. QEMU gets SIGKILL when the
+//! thread that started it ends; so a `Vm` stays in its thread. QEMU is in a process group of its
+//! own, so Ctrl-C and Ctrl-Z reach the launcher alone, where [`crate::guests`] takes them.
 
 use std::io::{ErrorKind, Read};
 use std::marker::PhantomData;
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::console::{DebugPort, LineBuffer, Note};
+use crate::disks::{self, Disk};
 use crate::error::{Error, Result};
 use crate::frontend::{Attachment, Frontend};
 use crate::memory::GuestRam;
@@ -63,6 +64,8 @@ pub struct Config {
     pub memory: u64,
     /// How many NICs it has.
     pub nics: usize,
+    /// Its disks.
+    pub disks: Vec<Disk>,
     /// The kernel's command line.
     pub command_line: String,
     /// How long it may be silent.
@@ -175,6 +178,7 @@ impl Prepared {
         let mut command = Command::new(&config.qemu.path);
         command.args(arguments(&config, &ram, ports_of_qemu));
         command.args(attachments.iter().flat_map(|a| a.arguments()));
+        command.args(disks::arguments(&config.disks));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         process::bind(&mut command, Signal::KILL, inherited);
         let _theirs = [qemu_serial, qemu_debug, qemu_monitor];
@@ -391,7 +395,7 @@ pub(crate) fn drain(from: &mut impl Read, mut take: impl FnMut(&[u8])) {
     }
 }
 
-/// QEMU's arguments, except those for the NICs.
+/// QEMU's arguments, except those for the NICs and the disks.
 fn arguments(config: &Config, ram: &GuestRam, [serial, debug, monitor]: [RawFd; 3]) -> Vec<String> {
     let size = config.memory >> 20;
     let cpus = config.cpus;

@@ -71,6 +71,22 @@ fn files_that_can_not_be_moved() {
     assert!(complaint(&["transfer", "/dev/null"]).contains("not a regular file"));
 }
 
+#[test]
+fn files_that_can_not_be_disks() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let said = |path: &Path| complaint(&["hello", "--disk", text(path)]);
+    let path = dir.path().join("image");
+    assert!(said(&path).contains("image: No such file"));
+    assert!(said(dir.path()).contains("a folder; a disk is an image file"));
+    fs::write(&path, "").expect("write");
+    assert!(said(&path).contains("image: empty; make it as large as the disk"));
+    fs::write(&path, "x").expect("write");
+    assert!(said(&path).contains("image: 1 bytes are no multiple of a disk's 512"));
+    fs::write(&path, [0; 512]).expect("write");
+    let twice = ["hello", "--disk", text(&path), "--disk", text(&path), "--read-only"];
+    assert!(complaint(&twice).contains("image: it is given twice"));
+}
+
 /// A file that does not fit into the guest's memory is moved all the same, so it gets as far as
 /// QEMU.
 #[test]
@@ -161,7 +177,8 @@ fn help_and_version_are_no_errors() {
         );
     }
     let help = String::from_utf8(ferrovia(&["--help"]).stdout).expect("text");
-    for option in ["--qemu", "--cpus", "--memory", "--nics", "--log", "--timeout"] {
+    let options = ["--qemu", "--cpus", "--memory", "--nics", "--disk", "--read-only", "--log", "--timeout"];
+    for option in options {
         assert!(help.contains(option), "{option}");
     }
 }

@@ -55,6 +55,7 @@ fn config(path: PathBuf, patience: Patience) -> Config {
         cpus: 1,
         memory: 64 << 20,
         nics: 2,
+        disks: Vec::new(),
         command_line: "log=warn one two".into(),
         patience,
     }

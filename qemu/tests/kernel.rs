@@ -3,6 +3,8 @@
 
 extern crate ferrovia_qemu as qemu;
 
+use std::fs::{self, File};
+
 use qemu::error::Error;
 use qemu::launch::Launcher;
 use qemu::options::{Options, Size};
@@ -34,6 +36,49 @@ fn the_kernels_own_tests_pass(cpus: u32) {
     let failed: Vec<_> = summary.results.iter().filter(|ran| ran.result.outcome != Outcome::Passed).collect();
     assert!(failed.is_empty(), "{failed:#?}");
     assert!(summary.passed() > 0, "no test ran");
+}
+
+/// Boots the tests of disks on a machine with these disks.
+fn the_tests_of_disks_pass(options: &Options, words: &[&str]) {
+    let launcher = Launcher::prepare(options, IMAGE).expect("the image builds");
+    let mut all = vec!["filter=kernel.disk.".to_owned(), format!("disks={}", options.disks.len())];
+    all.extend(words.iter().map(|&word| word.to_owned()));
+    let mut said = Vec::new();
+    let line = |line: &str| {
+        said.extend(launcher.symbols().annotate(line));
+        Ok(())
+    };
+    let status = launcher.run(&all, line, |_| ()).unwrap_or_else(|e| panic!("{e}: {words:?}"));
+    assert_eq!(status, 0, "{said:#?}");
+    assert!(said.iter().filter(|line| line.starts_with("@test ok ")).count() > 10, "{said:#?}");
+}
+
+/// Two disks, of which the second one has a sector that fails; then the same for reading only. What
+/// the guest flushed, and what it wrote with FUA, is in the images when QEMU has ended.
+#[test]
+fn the_kernels_tests_of_disks_pass() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let images = ["one, with a comma", "two"].map(|name| dir.path().join(name));
+    for image in &images {
+        File::create(image).and_then(|file| file.set_len(8 << 20)).expect("a sparse file");
+    }
+    for cpus in [1, 2] {
+        let disks = images.to_vec();
+        let options = Options { disks, failing_sector: Some(12_000), ..options(cpus) };
+        the_tests_of_disks_pass(&options, &["failing=12000"]);
+        for (number, image) in (0..).zip(&images) {
+            let bytes = fs::read(image).expect("the image is there");
+            assert_eq!(bytes.len(), 8 << 20);
+            let written = &bytes[2000 * 512..][..8192];
+            assert!(written.iter().all(|&byte| byte == b'A' + number), "disk {number}");
+        }
+        let before = images.each_ref().map(|image| fs::read(image).expect("the image is there"));
+        let options = Options { read_only: true, failing_sector: None, ..options };
+        the_tests_of_disks_pass(&options, &[]);
+        let after = images.each_ref().map(|image| fs::read(image).expect("the image is there"));
+        assert!(before == after, "a disk for reading was written");
+        fs::write(&images[0], vec![0; 8 << 20]).expect("an image for the next round");
+    }
 }
 
 /// The kernel finds as many CPUs as there are, and starts them all.

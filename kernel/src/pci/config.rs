@@ -15,6 +15,9 @@ use x86_64::instructions::port::Port;
 use crate::lock::IrqLock;
 use crate::memory::{self, Cache};
 
+/// More capabilities have no room; a list that is longer leads back to itself.
+const MOST_CAPABILITIES: usize = 48;
+
 /// The two ports.
 struct Ports {
     address: Port<u32>,
@@ -159,11 +162,28 @@ impl Function {
         Some(bars)
     }
 
-    pub(super) fn msix(&self) -> Option<MsixCapability> {
-        self.endpoint()?.capabilities(Config).find_map(|capability| match capability {
-            PciCapability::MsiX(msix) => Some(msix),
+    /// The first five words of each capability that the vendor has defined.
+    pub(super) fn vendor_capabilities(&self) -> Vec<[u32; 5]> {
+        let Some(endpoint) = self.endpoint() else { return Vec::new() };
+        let capabilities = endpoint.capabilities(Config).take(MOST_CAPABILITIES);
+        let words = |capability| match capability {
+            PciCapability::Vendor(at) => {
+                // SAFETY: reading what belongs to a capability has no effect.
+                let word = |number: usize| unsafe { Config.read(at.address, at.offset + 4 * number as u16) };
+                Some(core::array::from_fn(word))
+            }
             _ => None,
-        })
+        };
+        capabilities.filter_map(words).collect()
+    }
+
+    pub(super) fn msix(&self) -> Option<MsixCapability> {
+        self.endpoint()?.capabilities(Config).take(MOST_CAPABILITIES).find_map(
+            |capability| match capability {
+                PciCapability::MsiX(msix) => Some(msix),
+                _ => None,
+            },
+        )
     }
 
     /// Makes the function decode its BARs, access memory, and send interrupts by MSI-X only.

@@ -1,10 +1,23 @@
 //! PCI: `config` finds functions, `msix` routes their interrupts, `nic` hands over those that are
-//! NICs.
+//! NICs, and `virtio` those that are disks.
 
 mod config;
 mod msix;
 mod nic;
+mod virtio;
+
+use alloc::sync::Arc;
+
+use platform::Platform;
 
 pub use msix::entry_writes;
-pub(crate) use nic::attach;
 pub use nic::nics;
+pub use virtio::disks;
+
+/// Finds the devices, and brings up the disks.
+pub(crate) fn attach(platform: &Arc<dyn Platform>) {
+    let functions = config::functions();
+    // The NICs first: their interrupts go to the first CPUs, whatever other devices there are.
+    nic::attach(&functions);
+    virtio::attach(platform, &functions);
+}

@@ -16,7 +16,7 @@ use spin::Once;
 use volatile::VolatilePtr;
 use volatile::access::WriteOnly;
 
-use super::config::{Function, functions};
+use super::config::Function;
 use super::msix::Msix;
 use crate::memory::Cache;
 
@@ -96,16 +96,16 @@ pub fn nics() -> Vec<Arc<dyn Transport>> {
     NICS.get().cloned().unwrap_or_default()
 }
 
-/// Finds the NICs and maps their registers.
-pub(crate) fn attach() {
+/// Finds the NICs among these functions and maps their registers.
+pub(super) fn attach(functions: &[Function]) {
     NICS.call_once(|| {
         let mut nics: Vec<Arc<dyn Transport>> = Vec::new();
-        for function in functions() {
+        for function in functions {
             let (vendor, device) = (function.vendor, function.device);
             let Some(identity) = IDENTITIES.iter().find(|i| (i.vendor, i.device) == (vendor, device)) else {
                 continue;
             };
-            match PciTransport::new(&function, identity) {
+            match PciTransport::new(function, identity) {
                 Some(nic) => {
                     let (len, vectors) = (nic.registers.len(), nic.vectors());
                     log::info!("nic {} at {}: {len} bytes, {vectors} vectors", nics.len(), function.address);

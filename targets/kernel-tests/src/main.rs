@@ -9,15 +9,19 @@
 
 extern crate alloc;
 
+mod broken_disks;
 mod cpus;
 mod deaths;
 mod devices;
+mod disks;
 mod memory;
+mod played_disk;
 mod threads;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use block::Disk;
 use kernel::{Boot, args, clock, println};
 use nic_hal::Transport;
 use platform::Platform;
@@ -30,6 +34,8 @@ pub struct Machine {
     pub platform: Arc<dyn Platform>,
     /// The NICs.
     pub nics: Vec<Arc<dyn Transport>>,
+    /// The disks.
+    pub disks: Vec<Arc<dyn Disk>>,
 }
 
 /// Why a test failed, and at which line.
@@ -64,9 +70,13 @@ fn main(boot: Boot) -> i32 {
     if let Some(name) = args().get("die") {
         return deaths::die(name, &boot.platform);
     }
-    let machine = Machine { platform: boot.platform, nics: boot.nics };
+    let machine = Machine { platform: boot.platform, nics: boot.nics, disks: boot.disks };
     let mut failed = 0;
-    for &(name, test) in [threads::TESTS, cpus::TESTS, memory::TESTS, devices::TESTS].into_iter().flatten() {
+    // Those of disks run only if the launcher attached some. Those of devices come last, since one
+    // claims all interrupt vectors.
+    let disks = if args().get("disks").is_some() { disks::TESTS } else { &[] };
+    let tests = [threads::TESTS, cpus::TESTS, memory::TESTS, disks, broken_disks::TESTS, devices::TESTS];
+    for &(name, test) in tests.into_iter().flatten() {
         if args().all("filter").next().is_some() && !args().all("filter").any(|f| name.contains(f)) {
             continue;
         }

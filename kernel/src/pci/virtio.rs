@@ -1,0 +1,314 @@
+//! Virtio devices on PCI: finds the disks, and reaches their registers, queues and interrupts.
+//! (Virtual I/O Device 1.2, section 4.1.)
+//!
+//! Capabilities of the function say where its structures lie in its BARs.
+#![expect(unsafe_code, reason = "device registers")]
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+use core::time::Duration;
+
+use block::Disk;
+use nic_hal::InterruptHandler;
+use platform::Platform;
+use spin::Once;
+use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Transport};
+use virtio_drivers::{Error, PhysAddr};
+use volatile::VolatilePtr;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::config::{Bars, Function};
+use super::msix::Msix;
+use crate::clock;
+use crate::memory::Cache;
+use crate::virtio::{self, Device, Notifier, Vectors};
+
+/// The vendor of virtio devices.
+const VENDOR: u16 = 0x1af4;
+/// A block device that has no interface of before virtio 1.
+const BLOCK: u16 = 0x1042;
+
+/// Kinds of structures.
+const COMMON: u8 = 1;
+const NOTIFY: u8 = 2;
+const DEVICE: u8 = 4;
+
+/// No vector.
+const NO_VECTOR: u16 = 0xffff;
+/// How long a reset may take.
+const RESET_TIME: Duration = Duration::from_secs(1);
+
+/// Offsets in the common structure.
+mod common {
+    pub(super) const DEVICE_FEATURE_SELECT: usize = 0;
+    pub(super) const DEVICE_FEATURE: usize = 4;
+    pub(super) const DRIVER_FEATURE_SELECT: usize = 8;
+    pub(super) const DRIVER_FEATURE: usize = 12;
+    pub(super) const CONFIG_VECTOR: usize = 16;
+    pub(super) const STATUS: usize = 20;
+    pub(super) const CONFIG_GENERATION: usize = 21;
+    pub(super) const QUEUE_SELECT: usize = 22;
+    pub(super) const QUEUE_SIZE: usize = 24;
+    pub(super) const QUEUE_VECTOR: usize = 26;
+    pub(super) const QUEUE_ENABLE: usize = 28;
+    pub(super) const QUEUE_NOTIFY_OFFSET: usize = 30;
+    pub(super) const QUEUE_DESCRIPTORS: usize = 32;
+    pub(super) const QUEUE_DRIVER: usize = 40;
+    pub(super) const QUEUE_DEVICE: usize = 48;
+    /// The length of all of it.
+    pub(super) const LEN: usize = 56;
+}
+
+/// Registers that are mapped for good.
+#[derive(Clone, Copy)]
+struct Registers {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: device registers, which any thread may access at any time.
+unsafe impl Send for Registers {}
+// SAFETY: as above.
+unsafe impl Sync for Registers {}
+
+impl Registers {
+    /// The register at an offset. `None` if it does not lie in the registers, or is not aligned.
+    fn get<T: Copy + 'static>(&self, offset: usize) -> Option<VolatilePtr<'static, T>> {
+        let end = offset.checked_add(size_of::<T>()).filter(|&end| end <= self.len)?;
+        // SAFETY: within the mapped registers.
+        let register = unsafe { self.start.add(end - size_of::<T>()) }.cast::<T>();
+        // SAFETY: mapped for good, and aligned; device registers are accessed in this way only.
+        register.is_aligned().then(|| unsafe { VolatilePtr::new(register) })
+    }
+
+    /// Reads a register that exists.
+    fn read<T: Copy + Default + 'static>(&self, offset: usize) -> T {
+        self.get(offset).map_or_else(T::default, |register| register.read())
+    }
+
+    /// Writes a register that exists.
+    fn write<T: Copy + 'static>(&self, offset: usize, value: T) {
+        if let Some(register) = self.get(offset) {
+            register.write(value);
+        }
+    }
+}
+
+/// The registers of a virtio device.
+struct VirtioPci {
+    common: Registers,
+    notify: Registers,
+    notify_multiplier: u32,
+    config: Registers,
+    /// How many interrupt vectors there are.
+    vectors: u16,
+    /// The device has accepted its vectors.
+    has_vectors: bool,
+}
+
+impl VirtioPci {
+    /// Finds and maps the structures of a function.
+    fn new(function: &Function, bars: &Bars, vectors: u16) -> Option<VirtioPci> {
+        let capabilities = function.vendor_capabilities();
+        let find = |kind: u8, least: usize| {
+            // The first one of each kind counts.
+            let words = capabilities.iter().find(|words| (words[0] >> 24) as u8 == kind)?;
+            let (offset, len) = (u64::from(words[2]), u64::from(words[3]));
+            let bar = bars.map(words[1] as u8, Cache::Off)?;
+            let fits = offset + len <= bar.size && len >= least as u64 && offset.is_multiple_of(4);
+            let start = NonNull::new((bar.address + offset) as *mut u8).filter(|_| fits)?;
+            Some((Registers { start, len: usize::try_from(len).ok()? }, words[4]))
+        };
+        let (notify, notify_multiplier) = find(NOTIFY, 2)?;
+        Some(VirtioPci {
+            common: find(COMMON, common::LEN)?.0,
+            notify,
+            notify_multiplier,
+            config: find(DEVICE, 8)?.0,
+            vectors,
+            has_vectors: false,
+        })
+    }
+
+    /// Selects the halves of the features by turns.
+    fn features(&self, select: usize, mut act: impl FnMut(usize)) {
+        for half in 0..2 {
+            self.common.write(select, half as u32);
+            act(half);
+        }
+    }
+
+    /// The register that notifies a queue, which was selected.
+    fn notify_offset(&self) -> Option<usize> {
+        let number: u16 = self.common.read(common::QUEUE_NOTIFY_OFFSET);
+        usize::try_from(u64::from(number) * u64::from(self.notify_multiplier)).ok()
+    }
+}
+
+impl Transport for VirtioPci {
+    fn device_type(&self) -> DeviceType {
+        DeviceType::Block
+    }
+
+    fn read_device_features(&mut self) -> u64 {
+        let mut features = 0;
+        self.features(common::DEVICE_FEATURE_SELECT, |half| {
+            features |= u64::from(self.common.read::<u32>(common::DEVICE_FEATURE)) << (32 * half);
+        });
+        features
+    }
+
+    fn write_driver_features(&mut self, features: u64) {
+        self.features(common::DRIVER_FEATURE_SELECT, |half| {
+            self.common.write(common::DRIVER_FEATURE, (features >> (32 * half)) as u32);
+        });
+    }
+
+    fn max_queue_size(&mut self, queue: u16) -> u32 {
+        self.common.write(common::QUEUE_SELECT, queue);
+        u32::from(self.common.read::<u16>(common::QUEUE_SIZE))
+    }
+
+    /// [`Device::notifier`] is what the driver uses.
+    fn notify(&mut self, queue: u16) {
+        self.notifier(queue)();
+    }
+
+    fn get_status(&self) -> DeviceStatus {
+        DeviceStatus::from_bits_retain(u32::from(self.common.read::<u8>(common::STATUS)))
+    }
+
+    /// A status of 0 resets the device; this waits until it has done so, for a bounded time.
+    fn set_status(&mut self, status: DeviceStatus) {
+        self.common.write(common::STATUS, status.bits() as u8);
+        let deadline = clock::now() + RESET_TIME;
+        while status.is_empty() && !self.get_status().is_empty() && clock::now() < deadline {
+            core::hint::spin_loop();
+        }
+    }
+
+    fn set_guest_page_size(&mut self, _: u32) {}
+
+    fn requires_legacy_layout(&self) -> bool {
+        false
+    }
+
+    fn queue_set(
+        &mut self,
+        queue: u16,
+        size: u32,
+        descriptors: PhysAddr,
+        driver_area: PhysAddr,
+        device_area: PhysAddr,
+    ) {
+        let changes = if self.vectors > virtio::CHANGES { virtio::CHANGES } else { NO_VECTOR };
+        self.common.write(common::CONFIG_VECTOR, changes);
+        self.common.write(common::QUEUE_SELECT, queue);
+        self.common.write(common::QUEUE_SIZE, size as u16);
+        self.common.write(common::QUEUE_VECTOR, virtio::COMPLETIONS);
+        for (offset, address) in [
+            (common::QUEUE_DESCRIPTORS, descriptors),
+            (common::QUEUE_DRIVER, driver_area),
+            (common::QUEUE_DEVICE, device_area),
+        ] {
+            self.common.write(offset, address as u32);
+            self.common.write(offset + 4, (address >> 32) as u32);
+        }
+        // A device that has no room for a vector says so when it is read.
+        self.has_vectors = self.common.read::<u16>(common::CONFIG_VECTOR) == changes
+            && self.common.read::<u16>(common::QUEUE_VECTOR) == virtio::COMPLETIONS;
+        self.common.write::<u16>(common::QUEUE_ENABLE, 1);
+    }
+
+    /// A queue ends with a reset of the device.
+    fn queue_unset(&mut self, _: u16) {}
+
+    fn queue_used(&mut self, queue: u16) -> bool {
+        self.common.write(common::QUEUE_SELECT, queue);
+        self.common.read::<u16>(common::QUEUE_ENABLE) == 1
+    }
+
+    /// By MSI-X there is nothing to acknowledge.
+    fn ack_interrupt(&mut self) -> InterruptStatus {
+        InterruptStatus::empty()
+    }
+
+    fn read_config_generation(&self) -> u32 {
+        u32::from(self.common.read::<u8>(common::CONFIG_GENERATION))
+    }
+
+    fn read_config_space<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T, Error> {
+        let word = match size_of::<T>() {
+            1 => self.config.get::<u8>(offset).map(|register| u32::from(register.read())),
+            2 => self.config.get::<u16>(offset).map(|register| u32::from(register.read())),
+            4 => self.config.get::<u32>(offset).map(|register| register.read()),
+            // Fields are not longer than this.
+            _ => None,
+        };
+        let bytes = word.ok_or(Error::ConfigSpaceTooSmall)?.to_le_bytes();
+        T::read_from_prefix(&bytes).map(|(value, _)| value).map_err(|_| Error::ConfigSpaceTooSmall)
+    }
+
+    /// The driver changes nothing.
+    fn write_config_space<T: IntoBytes + Immutable>(&mut self, _: usize, _: T) -> Result<(), Error> {
+        Err(Error::Unsupported)
+    }
+}
+
+impl Device for VirtioPci {
+    fn has_vectors(&self) -> bool {
+        self.has_vectors
+    }
+
+    fn notifier(&self, queue: u16) -> Notifier {
+        self.common.write(common::QUEUE_SELECT, queue);
+        let register = self.notify_offset().and_then(|offset| self.notify.get::<u16>(offset).map(|_| offset));
+        let notify = self.notify;
+        Box::new(move || {
+            if let Some(offset) = register {
+                notify.write(offset, queue);
+            }
+        })
+    }
+}
+
+impl Vectors for Msix {
+    fn set(&self, vector: u16, handler: Option<InterruptHandler>) -> bool {
+        self.set(vector, handler)
+    }
+}
+
+static DISKS: Once<Vec<Arc<dyn Disk>>> = Once::new();
+
+/// The disks in this machine, in order of bus, device and function.
+pub fn disks() -> Vec<Arc<dyn Disk>> {
+    DISKS.get().cloned().unwrap_or_default()
+}
+
+/// Brings up the disks among these functions.
+pub(super) fn attach(platform: &Arc<dyn Platform>, functions: &[Function]) {
+    DISKS.call_once(|| {
+        let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
+        for function in functions.iter().filter(|f| (f.vendor, f.device) == (VENDOR, BLOCK)) {
+            match disk(platform, function) {
+                Ok(disk) => {
+                    let (number, geometry) = (disks.len(), disk.geometry());
+                    log::info!("disk {number} at {}: {geometry:?}", function.address);
+                    disks.push(disk);
+                }
+                Err(why) => log::warn!("the disk at {} is ignored: {why}", function.address),
+            }
+        }
+        disks
+    });
+}
+
+fn disk(platform: &Arc<dyn Platform>, function: &Function) -> Result<Arc<dyn Disk>, &'static str> {
+    let bars = function.memory_bars().ok_or("its BARs cannot be read")?;
+    function.enable();
+    let msix = Msix::new(function, &bars).ok_or("its MSI-X table cannot be mapped")?;
+    let device = VirtioPci::new(function, &bars, msix.len()).ok_or("its structures cannot be mapped")?;
+    virtio::open(platform, device, Arc::new(msix)).map_err(virtio::Unusable::words)
+}

@@ -1,0 +1,221 @@
+//! Disks: image files that a guest sees as virtio block devices.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use crate::error::{Error, Result};
+
+/// The most disks of a guest. More, with the NICs, have no place on its bus.
+pub const MOST: usize = 16;
+/// The unit of a disk's size.
+const SECTOR: u64 = 512;
+/// The descriptors of a disk's queue: the most that QEMU allows. Each piece of a request takes one.
+const QUEUE_SIZE: u32 = 1024;
+
+/// A disk of a guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// The image file: the bytes of the blocks and nothing else.
+    pub path: PathBuf,
+    /// Whether the guest may only read.
+    pub read_only: bool,
+    /// A sector whose reads and writes fail, for tests.
+    pub failing: Option<u64>,
+}
+
+/// Checks that these files can be a guest's disks. QEMU opens them later and has the last word,
+/// but what it says is harder to understand.
+pub fn check(disks: &[Disk]) -> Result<()> {
+    if disks.len() > MOST {
+        return Err(Error::Usage(format!("{} disks are too many: a guest has {MOST} at most", disks.len())));
+    }
+    let mut files = Vec::new();
+    for disk in disks {
+        let file = disk.check()?;
+        if files.contains(&file) {
+            return Err(disk.unusable("it is given twice, but a file is one disk only"));
+        }
+        files.push(file);
+    }
+    Ok(())
+}
+
+impl Disk {
+    fn unusable(&self, why: impl Into<String>) -> Error {
+        Error::Disk { path: self.path.clone(), why: why.into() }
+    }
+
+    /// Checks the file, and returns the numbers of its device and inode.
+    fn check(&self) -> Result<(u64, u64)> {
+        let not_there = |source| Error::File { path: self.path.clone(), source };
+        // Not opened first, since that would wait for the writer of a FIFO.
+        let found = std::fs::metadata(&self.path).map_err(not_there)?;
+        if found.is_dir() {
+            return Err(self.unusable("a folder; a disk is an image file"));
+        }
+        if !found.is_file() {
+            return Err(self.unusable("not a regular file; a disk is an image file"));
+        }
+        if found.len() == 0 {
+            return Err(self.unusable("empty; make it as large as the disk, as by `truncate -s 1G FILE`"));
+        }
+        if !found.len().is_multiple_of(SECTOR) {
+            let bytes = found.len();
+            return Err(self.unusable(format!("{bytes} bytes are no multiple of a disk's {SECTOR}")));
+        }
+        OpenOptions::new().read(true).open(&self.path).map_err(not_there)?;
+        if !self.read_only
+            && let Err(why) = OpenOptions::new().write(true).open(&self.path)
+        {
+            return Err(self.unusable(format!("cannot be written ({why}); --read-only does without")));
+        }
+        Ok((found.dev(), found.ino()))
+    }
+}
+
+/// QEMU's arguments for these disks.
+pub(crate) fn arguments(disks: &[Disk]) -> Vec<OsString> {
+    let mut arguments = Vec::new();
+    for (number, disk) in disks.iter().enumerate() {
+        let read_only = if disk.read_only { "on" } else { "off" };
+        let every = format!("read-only={read_only},discard=unmap,cache.direct=off");
+        // A layer above the file returns the errors.
+        let (layer, prefix) = match disk.failing {
+            Some(sector) => {
+                let error = "inject-error.0.event=none,inject-error.0.errno=5,inject-error.0.sector";
+                (format!("driver=blkdebug,{error}={sector},{every},"), "image.")
+            }
+            None => (String::new(), ""),
+        };
+        let every = every.split(',').map(|option| format!("{prefix}{option},")).collect::<String>();
+        let mut file = OsString::from(format!(
+            "{layer}node-name=disk{number},{prefix}driver=file,{every}{prefix}aio=threads,{prefix}filename="
+        ));
+        file.push(escaped(disk.path.as_os_str()));
+        let device = format!(
+            "virtio-blk-pci,drive=disk{number},disable-legacy=on,num-queues=1,queue-size={QUEUE_SIZE},\
+             discard=on,write-zeroes=on"
+        );
+        arguments.extend(["-blockdev".into(), file, "-device".into(), device.into()]);
+    }
+    arguments
+}
+
+/// A value for a list of options, in which a comma is written twice.
+fn escaped(value: &OsStr) -> OsString {
+    let double = |&byte: &u8| std::iter::repeat_n(byte, if byte == b',' { 2 } else { 1 });
+    OsString::from_vec(value.as_bytes().iter().flat_map(double).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    fn disk(path: &Path) -> Disk {
+        Disk { path: path.into(), read_only: false, failing: None }
+    }
+
+    /// A file of so many bytes.
+    fn image(dir: &Path, name: &str, bytes: u64) -> Disk {
+        let path = dir.join(name);
+        fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("a sparse file");
+        disk(&path)
+    }
+
+    #[track_caller]
+    fn refused(disks: &[Disk], words: &str) {
+        let error = check(disks).expect_err(words).to_string();
+        assert!(error.contains(words), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_image_is_refused_in_one_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = folder.path();
+        refused(&[disk(&dir.join("none"))], "none: No such file");
+        refused(&[disk(dir)], ": a folder; a disk is an image file");
+        refused(&[disk(Path::new("/dev/null"))], "/dev/null: not a regular file");
+        let fifo = dir.join("fifo");
+        assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is there").success());
+        refused(&[disk(&fifo)], "fifo: not a regular file");
+        refused(&[image(dir, "empty", 0)], "empty: empty; make it as large as the disk");
+        for bytes in [1, 511, 513, 1 << 20 | 256] {
+            refused(&[image(dir, "odd", bytes)], &format!("odd: {bytes} bytes are no multiple of"));
+        }
+        assert!(check(&[image(dir, "least", 512), image(dir, "large", 1 << 40)]).is_ok());
+        assert!(check(&[]).is_ok());
+    }
+
+    #[test]
+    fn a_file_is_one_disk_whatever_it_is_called() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = folder.path();
+        let (a, b) = (image(dir, "a", 4096), image(dir, "b", 4096));
+        assert!(check(&[a.clone(), b.clone()]).is_ok());
+        refused(&[a.clone(), b.clone(), a.clone()], "a: it is given twice");
+        let link = dir.join("link");
+        std::os::unix::fs::symlink(&a.path, &link).expect("a link");
+        refused(&[a.clone(), disk(&link)], "link: it is given twice");
+        let read_only = Disk { read_only: true, ..a.clone() };
+        refused(&[read_only.clone(), read_only], "a: it is given twice");
+        let many: Vec<Disk> = (0..=MOST).map(|n| image(dir, &n.to_string(), 512)).collect();
+        assert!(check(&many[1..]).is_ok());
+        refused(&many, "17 disks are too many");
+    }
+
+    /// A program that runs cannot be written, not even by root.
+    #[test]
+    fn a_file_that_can_not_be_written_is_for_reading() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("sleep");
+        fs::copy("/bin/sleep", &path).expect("copy a program");
+        let bytes = fs::metadata(&path).expect("it is there").len().next_multiple_of(SECTOR);
+        OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(bytes)).expect("padding");
+        let mut running = Command::new(&path).arg("600").spawn().expect("it runs");
+        let checked = check(&[disk(&path)]);
+        let read_only = check(&[Disk { read_only: true, ..disk(&path) }]);
+        running.kill().and_then(|()| running.wait()).expect("it ends");
+        let error = checked.expect_err("it runs").to_string();
+        assert!(error.contains("cannot be written (") && error.contains("--read-only"), "{error}");
+        assert!(read_only.is_ok());
+    }
+
+    #[test]
+    fn qemu_gets_a_block_node_and_a_device_for_each() {
+        let strange = OsString::from_vec(b"/\xff=,".to_vec());
+        let disks = [
+            disk(Path::new("a,b,,c")),
+            Disk { read_only: true, ..disk(Path::new(&strange)) },
+            Disk { failing: Some(7), ..disk(Path::new("x")) },
+        ];
+        let arguments = arguments(&disks);
+        let [first, file0, second, device0, _, file1, _, device1, _, file2, _, device2] = &arguments[..]
+        else {
+            panic!("{arguments:?}");
+        };
+        assert_eq!((first.as_bytes(), second.as_bytes()), (&b"-blockdev"[..], &b"-device"[..]));
+        let options = "discard=unmap,cache.direct=off,aio=threads,filename=";
+        let start = format!("node-name=disk0,driver=file,read-only=off,{options}a,,b,,,,c");
+        assert_eq!(file0.as_bytes(), start.as_bytes());
+        let mut start = format!("node-name=disk1,driver=file,read-only=on,{options}").into_bytes();
+        start.extend(b"/\xff=,,");
+        assert_eq!(file1.as_bytes(), start);
+        let file2 = file2.to_str().expect("text");
+        assert!(file2.starts_with("driver=blkdebug,inject-error.0.event=none,"), "{file2}");
+        assert!(file2.contains(".sector=7,read-only=off,discard=unmap,"), "{file2}");
+        assert!(file2.contains(",node-name=disk2,image.driver=file,image.read-only=off,"), "{file2}");
+        assert!(file2.ends_with(",image.aio=threads,image.filename=x"), "{file2}");
+        for (number, device) in [device0, device1, device2].into_iter().enumerate() {
+            let start = format!("virtio-blk-pci,drive=disk{number},disable-legacy=on,");
+            assert!(device.to_str().is_some_and(|device| device.starts_with(&start)), "{device:?}");
+        }
+    }
+}
