@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::{bench, conformance, images, pair, runner, serve, tour};
+use crate::{bench, conformance, images, pair, runner, serve, storage, tour};
 
 /// Boots Ferrovia's kernel in QEMU with emulated RDMA NICs, and moves data through IT-API
 /// endpoints.
@@ -76,6 +76,11 @@ enum Command {
     },
     /// Serve the NIC alone, and print the arguments that attach it to any QEMU with any kernel
     Nic,
+    /// Serve disks to other machines: a target of NVMe over Fabrics, for `nvme connect -t rdma`
+    Storage {
+        #[command(flatten)]
+        exports: storage::Exports,
+    },
     /// Boot the image targets/NAME, which may be one of your own; NAME alone does the same
     Boot {
         /// The image's folder in targets
@@ -132,6 +137,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
         Command::Test { filters, show_output } => runner::run_and_print(options, &filters, show_output),
         Command::Bench { json, against_linux } => bench::bench(options, json.as_deref(), against_linux),
         Command::Nic => serve::serve(options),
+        Command::Storage { exports } => storage::serve(options, &exports),
         Command::Boot { image, words } => tour::boot(options, &image, &words),
         Command::Conformance { missing } => conformance::conformance(options, missing),
     }

@@ -60,6 +60,7 @@ pub mod serve;
 pub mod setup;
 pub mod signals;
 pub mod sources;
+pub mod storage;
 pub mod suite;
 pub mod symbols;
 pub mod tour;

@@ -168,8 +168,17 @@ impl Size {
         Size(bytes.div_ceil(1 << 20).saturating_mul(1 << 20))
     }
 
-    /// Reads a size from the command line.
+    /// Reads the size of a guest's memory from the command line.
     fn parse(text: &str) -> Result<Size> {
+        let size = Size::of_disk(text)?;
+        if size < LEAST_MEMORY {
+            return Err(Error::Usage(format!("a guest needs at least {LEAST_MEMORY}")));
+        }
+        Ok(size)
+    }
+
+    /// Reads the size of a disk in a guest's memory from the command line.
+    pub(crate) fn of_disk(text: &str) -> Result<Size> {
         let wrong = |why: &str| Error::Usage(why.to_owned());
         let text = text.strip_suffix(['b', 'B']).unwrap_or(text);
         let text = text.strip_suffix('i').unwrap_or(text);
@@ -181,8 +190,8 @@ impl Size {
         };
         let number: u64 = digits.parse().map_err(|_| wrong("not a size like 512M or 2G"))?;
         let size = number.checked_mul(1 << shift).map(Size::at_least).ok_or_else(|| wrong("too large"))?;
-        if size < LEAST_MEMORY {
-            return Err(Error::Usage(format!("a guest needs at least {LEAST_MEMORY}")));
+        if size == Size(0) {
+            return Err(wrong("a size is at least 1M"));
         }
         if size > MOST_MEMORY {
             return Err(Error::Usage(format!("a guest can have {MOST_MEMORY} at most")));
@@ -221,7 +230,9 @@ mod tests {
             assert_eq!(bytes(text), Err("not a size like 512M or 2G".into()), "{text:?}");
         }
         assert_eq!(bytes("99999999999999999G"), Err("too large".into()));
-        assert_eq!(bytes("0"), Err("a guest needs at least 64M".into()));
+        assert_eq!(bytes("0"), Err("a size is at least 1M".into()));
+        assert_eq!(bytes("1"), Err("a guest needs at least 64M".into()));
+        assert_eq!(Size::of_disk("1").map_err(|e| e.to_string()), Ok(Size(1 << 20)));
         assert_eq!(bytes("1024G"), Err("a guest can have 512G at most".into()));
     }
 }

@@ -12,6 +12,7 @@ mod faults;
 mod linux;
 mod ours;
 mod servers;
+mod storage;
 mod storage_tools;
 
 use std::time::Duration;

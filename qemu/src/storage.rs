@@ -1,0 +1,133 @@
+//! `storage`: boots the target of NVMe over Fabrics, and shows what it does on one line.
+
+use crate::error::{Error, Result};
+use crate::launch::{Launcher, Output};
+use crate::options::{DEFAULT_MEMORY, Options, Size};
+use crate::progress::Progress;
+use crate::vm::Event;
+
+/// What the target exports, and to whom.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Exports {
+    /// Export a RAM disk of this size: a number with K, M or G, or of MiB (repeatable)
+    #[arg(long = "ram-disk", value_name = "SIZE", value_parser = Size::of_disk)]
+    ram_disks: Vec<Size>,
+    /// The subsystem's name [default: nqn.2026-01.org.ferrovia:storage]
+    #[arg(long, value_name = "NQN", value_parser = word)]
+    nqn: Option<String>,
+    /// Let only this host connect (repeatable; without it any host may)
+    #[arg(long = "allow-host", value_name = "NQN", value_parser = word)]
+    allowed: Vec<String>,
+    /// Listen at this port
+    #[arg(long, value_name = "PORT", default_value_t = 4420)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+}
+
+/// Serves until the guest ends or the user ends it; returns the image's status.
+pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
+    if options.network.nics().is_none() {
+        return Err(Error::Usage(
+            "storage needs a link to its hosts, and an address: --link stream:PATH --ip 10.0.0.1/24".into(),
+        ));
+    }
+    if exports.ram_disks.is_empty() {
+        return Err(Error::Usage("storage needs something to export: --ram-disk SIZE".into()));
+    }
+    let mut options = options.clone();
+    let disks: u64 = exports.ram_disks.iter().map(|size| size.0).sum();
+    // The RAM disks are in the guest's memory.
+    options.memory.get_or_insert(Size::at_least(DEFAULT_MEMORY.0.saturating_add(disks)));
+    let mut words: Vec<String> = vec![format!("port={}", exports.port)];
+    words.extend(exports.nqn.iter().map(|nqn| format!("nqn={nqn}")));
+    words.extend(exports.allowed.iter().map(|nqn| format!("allow-host={nqn}")));
+    words.extend(exports.ram_disks.iter().map(|size| format!("ram-disk={}", size.0)));
+    let launcher = Launcher::prepare(&options, "storage")?;
+    let mut output = Output::new(launcher.symbols());
+    let progress = Progress::begin("storage");
+    progress.message("booting");
+    let mut guest = launcher.start(&words)?;
+    let deadline = launcher.deadline(guest.started());
+    let mut last = Counters::default();
+    loop {
+        match guest.next(deadline)? {
+            Event::Line(line) => match Counters::parse(&line) {
+                Some(now) => {
+                    progress.message(now.since(&last));
+                    last = now;
+                }
+                None => output.line(&line)?,
+            },
+            Event::FirstThread => {}
+            Event::Ended(exit) => return exit.status(),
+            Event::Stalled(silence) => return Err(Error::Stalled(silence)),
+            Event::Deadline => return Err(launcher.timed_out()),
+        }
+    }
+}
+
+/// A word of the kernel's command line.
+fn word(text: &str) -> std::result::Result<String, String> {
+    if text.is_empty() || text.contains(|c: char| c.is_whitespace() || c == '"') {
+        return Err("a name has no blanks and no quotation marks".into());
+    }
+    Ok(text.to_owned())
+}
+
+/// The target's counters, which it reports each second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counters {
+    connections: u64,
+    reads: u64,
+    writes: u64,
+    bytes_read: u64,
+    bytes_written: u64,
+    errors: u64,
+}
+
+impl Counters {
+    fn parse(line: &str) -> Option<Counters> {
+        let mut words = line.strip_prefix("@storage ")?.split(' ').map(|word| word.parse().ok());
+        let mut next = || words.next().flatten();
+        Some(Counters {
+            connections: next()?,
+            reads: next()?,
+            writes: next()?,
+            bytes_read: next()?,
+            bytes_written: next()?,
+            errors: next()?,
+        })
+    }
+
+    /// What happened in the second since `last`, in words.
+    fn since(&self, last: &Counters) -> String {
+        let mb = |now: u64, then: u64| now.saturating_sub(then) as f64 / 1e6;
+        format!(
+            "{} connections, {} reads/s {:.1} MB/s, {} writes/s {:.1} MB/s, {} errors in all",
+            self.connections,
+            self.reads.saturating_sub(last.reads),
+            mb(self.bytes_read, last.bytes_read),
+            self.writes.saturating_sub(last.writes),
+            mb(self.bytes_written, last.bytes_written),
+            self.errors
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_become_a_line() {
+        let last = Counters::parse("@storage 2 10 20 4096 8192 0").expect("counters");
+        let now = Counters::parse("@storage 3 1010 25 4100096 1008192 1").expect("counters");
+        assert_eq!(
+            now.since(&last),
+            "3 connections, 1000 reads/s 4.1 MB/s, 5 writes/s 1.0 MB/s, 1 errors in all"
+        );
+        for other in ["ready: 10.0.0.1:4420", "@storage", "@storage 1 2 3 4 5", "@storage 1 2 3 4 5 x"] {
+            assert_eq!(Counters::parse(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Linux as a host of our target of NVMe over Fabrics.
+
+use std::path::Path;
+use std::time::Duration;
+
+use qemu::linux::Side;
+use qemu::linux::storage::Connect;
+
+use crate::linux::Linux;
+use crate::ours::{Ours, link};
+use crate::{LIMIT, LINUX, MTU};
+
+const NQN: &str = "nqn.2026-01.org.ferrovia:storage";
+/// Hosts, with their identifiers.
+const HOSTS: [(&str, &str); 2] = [
+    ("nqn.2026-01.org.example:one", "11111111-2222-3333-4444-555555555555"),
+    ("nqn.2026-01.org.example:two", "66666666-7777-8888-9999-aaaaaaaaaaaa"),
+];
+
+fn target() -> Connect<'static> {
+    Connect::to(NQN, "10.0.0.1")
+}
+
+/// Our target with these arguments, and Linux on its link.
+fn boot(folder: &Path, arguments: &[&str]) -> (Ours, Linux) {
+    let mut ours = Ours::start(folder, &[&["storage"], arguments].concat());
+    ours.wait_for("connect: nvme connect -t rdma -a 10.0.0.1 -s 4420 -n");
+    let linux = Linux::boot_for_storage(Side::Connect, &link(folder), &LINUX, MTU);
+    (ours, linux)
+}
+
+/// Makes a file system on a device, writes a file, and checks that all of it comes back.
+fn keeps_a_file(linux: &mut Linux, device: &str, folder: &str) {
+    let linux = linux.storage();
+    linux.make_file_system(device).expect("mkfs");
+    linux.mount(device, folder).expect("mount");
+    let file = format!("{folder}/file");
+    linux
+        .succeed(&format!("dd if=/dev/urandom of={file} bs=1M count=8 conv=fsync"), LIMIT)
+        .expect("it is written");
+    let sum = linux.checksum(&file).expect("sha256sum");
+    linux.unmount(folder).expect("umount");
+    linux.check_file_system(device).expect("the file system is sound");
+    linux.drop_caches().expect("caches are dropped");
+    linux.mount(device, folder).expect("mount");
+    assert_eq!(linux.checksum(&file).expect("sha256sum"), sum, "what was written is read");
+    linux.unmount(folder).expect("umount");
+}
+
+#[test]
+fn linux_finds_the_target_makes_a_file_system_and_reconnects_20_times() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut ours, mut linux) = boot(folder.path(), &["--ram-disk", "48M", "--ram-disk", "16M"]);
+    for (address, family) in [("10.0.0.1", "ipv4"), ("fd00::1", "ipv6")] {
+        let line = format!("modprobe nvme_rdma && nvme discover -t rdma -a {address} -s 4420");
+        let said = linux.succeed(&line, LIMIT);
+        for part in [NQN, &format!("adrfam:  {family}"), &format!("traddr:  {address}"), "roce-v2"] {
+            assert!(said.contains(part), "no {part:?} in:\n{said}");
+        }
+    }
+    let devices = linux.storage().connect(&target(), 2).expect("it connects");
+    keeps_a_file(&mut linux, &devices[0], "/mnt");
+    // Deallocate, and Write Zeroes: what mkfs and the kernel use.
+    let all = format!("blkdiscard {0} && cmp -n 16777216 {0} /dev/zero", devices[1]);
+    linux.succeed(&all, LIMIT);
+    let zeroes = format!("nvme write-zeroes {} -s 100 -c 999 && nvme flush {0}", devices[1]);
+    linux.succeed(&zeroes, LIMIT);
+    linux.storage().disconnect(NQN).expect("it disconnects");
+    for _ in 0..20 {
+        linux.storage().connect(&target(), 2).expect("it connects again");
+        linux.storage().disconnect(NQN).expect("it disconnects");
+    }
+    ours.wait_for("idle: ");
+}
+
+#[test]
+fn two_hosts_use_two_disks_at_once_and_a_third_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [one, two] = HOSTS.map(|(host, _)| ["--allow-host", host]);
+    let disks = ["--ram-disk", "32M", "--ram-disk", "32M"];
+    let (_ours, mut linux) = boot(folder.path(), &[&disks[..], &one, &two].concat());
+    let refused = linux.storage().refused(&target()).expect("a status");
+    assert_eq!(refused, 0x4184, "Connect Invalid Host, and Do Not Retry");
+    linux.storage().connect(&Connect { host: Some(HOSTS[0]), ..target() }, 2).expect("it connects");
+    // nvme-cli would say that the target is connected already, whoever the host is.
+    let (host, id) = HOSTS[1];
+    let second = format!(
+        "echo transport=rdma,traddr=10.0.0.1,trsvcid=4420,nqn={NQN},hostnqn={host},hostid={id} \
+         >/dev/nvme-fabrics"
+    );
+    linux.succeed(&second, LIMIT);
+    let controllers = linux.succeed("ls /sys/class/nvme | wc -l", LIMIT);
+    assert_eq!(controllers.trim(), "2");
+    // With native multipath both are paths to the same namespaces.
+    let line = "for n in 1 2; do (for i in 1 2 3; do \
+                dd if=/dev/urandom of=/tmp/data$n bs=64k count=64 2>/dev/null && \
+                dd if=/tmp/data$n of=/dev/nvme0n$n bs=64k oflag=direct 2>/dev/null && \
+                dd if=/dev/nvme0n$n bs=64k count=64 iflag=direct 2>/dev/null | cmp - /tmp/data$n || exit 1; \
+                done; echo passed $n) & done; wait";
+    let said = linux.succeed(line, LIMIT);
+    assert!(said.contains("passed 1") && said.contains("passed 2"), "{said}");
+}
+
+#[test]
+fn a_file_system_survives_a_link_that_loses_frames() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_ours, mut linux) = boot(folder.path(), &["--ram-disk", "48M", "--impair", "loss=1%,seed=5"]);
+    let devices = linux.storage().connect(&target(), 1).expect("it connects");
+    keeps_a_file(&mut linux, &devices[0], "/mnt");
+    linux.storage().disconnect(NQN).expect("it disconnects");
+}
+
+#[test]
+fn a_linux_that_is_killed_leaves_the_target_to_the_next() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut ours, mut linux) = boot(folder.path(), &["--ram-disk", "48M"]);
+    let device = linux.storage().connect(&target(), 1).expect("it connects").remove(0);
+    let line = format!("(dd if=/dev/zero of={device} bs=1M count=40 oflag=direct &) ; sleep 0.2");
+    linux.run(&line, Duration::from_secs(30));
+    drop(linux);
+    ours.wait_for_count("link_downed", 1);
+    let mut linux = Linux::boot_for_storage(Side::Connect, &link(folder.path()), &LINUX, MTU);
+    let device = linux.storage().connect(&target(), 1).expect("it connects").remove(0);
+    keeps_a_file(&mut linux, &device, "/mnt");
+    linux.storage().disconnect(NQN).expect("it disconnects");
+    // The keep-alive of the first one's controller expires.
+    ours.wait_for("idle: ");
+}

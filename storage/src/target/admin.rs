@@ -1,0 +1,254 @@
+//! Admin commands, and the commands of fabrics on an admin queue.
+
+use nvme::async_event::Event;
+use nvme::command::{Command, opcode};
+use nvme::fabrics::{Cc, Property, PropertyGet, PropertySet, VERSION, fctype};
+use nvme::feature::{
+    self, Capabilities, GetFeatures, NumberOfQueues, Select, SetFeatures, VolatileWriteCache,
+};
+use nvme::identify::{self, Identify, cns};
+use nvme::log::{self, GetLogPage};
+use nvme::status::Status;
+
+use super::commands::Index;
+use super::controller::{Change, Controller, Kind};
+use super::flow::Answer;
+use super::pool::LONGEST;
+use super::reply::Reply;
+use super::server::Target;
+use super::subsystem::ControllerId;
+use super::work::Task;
+
+/// The result of an Abort that aborted nothing.
+const NOT_ABORTED: u64 = 1;
+
+impl Target {
+    /// A controller of either kind.
+    pub(super) fn controller(&mut self, id: ControllerId, kind: Kind) -> Option<&mut Controller> {
+        match kind {
+            Kind::Io => self.subsystem.controllers.get(id),
+            Kind::Discovery => self.discovery.get(id),
+        }
+    }
+
+    /// What a command of an admin queue asks for, and how long its data have to be; or its answer.
+    pub(super) fn admin(
+        &mut self,
+        id: ControllerId,
+        kind: Kind,
+        index: Index,
+        command: &Command,
+    ) -> Result<(Task, usize), Answer> {
+        let now = self.now();
+        let (entries, most) = (self.config.depth, self.config.io_queues);
+        let Some(controller) = self.controller(id, kind) else {
+            return Err((Status::INTERNAL_ERROR, 0));
+        };
+        if command.opcode == opcode::FABRICS {
+            return match command.fctype() {
+                fctype::PROPERTY_GET => Err(property(controller, PropertyGet::of(command), entries)),
+                fctype::PROPERTY_SET => {
+                    let (answer, change) = set_property(controller, PropertySet::of(command));
+                    controller.hear(now);
+                    if change == Change::Reset && kind == Kind::Io {
+                        self.break_io_queues(id);
+                    }
+                    Err(answer)
+                }
+                // A queue is connected once.
+                fctype::CONNECT => Err((Status::SEQUENCE_ERROR.dnr(), 0)),
+                _ => Err((Status::INVALID_OPCODE.dnr(), 0)),
+            };
+        }
+        if command.opcode == opcode::admin::KEEP_ALIVE {
+            controller.hear(now);
+            return Err((Status::SUCCESS, 0));
+        }
+        if !controller.is_enabled() {
+            return Err((Status::SEQUENCE_ERROR.dnr(), 0));
+        }
+        match command.opcode {
+            opcode::admin::IDENTIFY => self.identify(id, kind, &Identify::of(command)),
+            opcode::admin::GET_LOG_PAGE => self.get_log_page(id, kind, &GetLogPage::of(command)),
+            opcode::admin::ASYNC_EVENT_REQUEST => match controller.wait_for_event(index) {
+                Ok(()) => {
+                    self.commands[index].stage = super::commands::Stage::Event;
+                    Ok((Task::Held, 0))
+                }
+                Err(status) => Err((status, 0)),
+            },
+            opcode::admin::SET_FEATURES => {
+                Err(set_features(controller, &SetFeatures::of(command), most, now))
+            }
+            opcode::admin::GET_FEATURES => {
+                let arguments = GetFeatures::of(command).map_err(|status| (status.dnr(), 0))?;
+                let has_cache = self.subsystem.namespaces.iter().any(|n| n.geometry.has_volatile_cache);
+                match self.controller(id, kind) {
+                    Some(controller) => Err(get_features(controller, &arguments, has_cache)),
+                    None => Err((Status::INTERNAL_ERROR, 0)),
+                }
+            }
+            // A command is with the NIC or the disk, which cannot be asked to stop, or it waits and
+            // will be done soon. The page allows a controller not to abort.
+            opcode::admin::ABORT if kind == Kind::Io => Err((Status::SUCCESS, NOT_ABORTED)),
+            _ => Err((Status::INVALID_OPCODE.dnr(), 0)),
+        }
+    }
+
+    fn identify(
+        &mut self,
+        id: ControllerId,
+        kind: Kind,
+        arguments: &Identify,
+    ) -> Result<(Task, usize), Answer> {
+        let nsid = arguments.nsid;
+        let reply = match (arguments.cns, kind) {
+            (cns::CONTROLLER, _) => Reply::Controller(id, kind),
+            (cns::NAMESPACE, Kind::Io) => {
+                if nsid == 0 || nsid as usize > self.subsystem.namespaces.len() {
+                    return Err((Status::INVALID_NAMESPACE.dnr(), 0));
+                }
+                Reply::Namespace(nsid)
+            }
+            (cns::ACTIVE_LIST, Kind::Io) => {
+                if nsid >= nvme::NSID_ALL - 1 {
+                    return Err((Status::INVALID_NAMESPACE.dnr(), 0));
+                }
+                Reply::Active(nsid)
+            }
+            (cns::NAMESPACE_DESCRIPTORS, Kind::Io) => {
+                if self.subsystem.place(nsid).is_none() {
+                    return Err((Status::INVALID_NAMESPACE.dnr(), 0));
+                }
+                Reply::Descriptors(nsid)
+            }
+            _ => return Err((Status::INVALID_FIELD.dnr(), 0)),
+        };
+        Ok((Task::Reply { reply, len: identify::LEN }, identify::LEN))
+    }
+
+    fn get_log_page(
+        &mut self,
+        id: ControllerId,
+        kind: Kind,
+        arguments: &GetLogPage,
+    ) -> Result<(Task, usize), Answer> {
+        let &GetLogPage { lid: page, offset, nsid, .. } = arguments;
+        self.has_log(kind, page, nsid).map_err(|status| (status, 0))?;
+        if offset % 4 != 0 {
+            return Err((Status::INVALID_FIELD.dnr(), 0));
+        }
+        let len = usize::try_from(arguments.bytes()).ok().filter(|&len| len <= LONGEST);
+        let len = len.ok_or((Status::INVALID_FIELD.dnr(), 0))?;
+        if page == log::id::CHANGED_NAMESPACES
+            && !arguments.rae
+            && let Some(controller) = self.controller(id, kind)
+        {
+            controller.unmask();
+        }
+        Ok((Task::Reply { reply: Reply::Log { controller: id, kind, page, offset }, len }, len))
+    }
+
+    /// Completes the Asynchronous Event Requests of controllers that have something to report.
+    pub(super) fn report_events(&mut self) {
+        let mut due: heapless::Vec<Index, 16> = heapless::Vec::new();
+        for (_, controller) in self.subsystem.controllers.iter_mut() {
+            // Those for which there is no place here come in the next round.
+            if due.is_full() {
+                break;
+            }
+            if let Some(index) = controller.due() {
+                let _ = due.push(index);
+            }
+        }
+        for index in due {
+            self.respond(index, Status::SUCCESS, Event::NAMESPACE_ATTRIBUTE_CHANGED.result().into());
+        }
+    }
+}
+
+/// Carries out a Property Get.
+fn property(controller: &Controller, command: &PropertyGet, entries: u16) -> Answer {
+    let Some(property) = Property::at(command.offset.get()) else {
+        return (Status::INVALID_FIELD.dnr(), 0);
+    };
+    if command.size() != Some(property.size()) {
+        return (Status::INVALID_FIELD.dnr(), 0);
+    }
+    let value = match property {
+        Property::Cap => Controller::capabilities(entries).0,
+        Property::Vs => VERSION.into(),
+        Property::Cc => controller.configuration().0.into(),
+        Property::Csts => controller.status().0.into(),
+        // Reads as 0 where there is no subsystem reset.
+        Property::Nssr => 0,
+    };
+    (Status::SUCCESS, value)
+}
+
+/// Carries out a Property Set.
+fn set_property(controller: &mut Controller, command: &PropertySet) -> (Answer, Change) {
+    let is_configuration = Property::at(command.offset.get()) == Some(Property::Cc);
+    if !is_configuration || command.size() != Some(Property::Cc.size()) {
+        return ((Status::INVALID_FIELD.dnr(), 0), Change::None);
+    }
+    let change = controller.configure(Cc(command.value.get() as u32));
+    ((Status::SUCCESS, 0), change)
+}
+
+/// Carries out a Set Features.
+fn set_features(controller: &mut Controller, arguments: &SetFeatures, most: u16, now: u64) -> Answer {
+    if arguments.save {
+        return (Status::FEATURE_NOT_SAVEABLE.dnr(), 0);
+    }
+    match (arguments.fid, controller.kind) {
+        (feature::id::NUMBER_OF_QUEUES, Kind::Io) => {
+            let asked = match NumberOfQueues::parse(arguments.value) {
+                Ok(asked) => asked,
+                Err(status) => return (status.dnr(), 0),
+            };
+            // A queue of fabrics is a pair.
+            let granted = asked.submission.min(asked.completion).min(most);
+            controller.granted = granted;
+            let granted = NumberOfQueues { submission: granted, completion: granted };
+            (Status::SUCCESS, granted.value().into())
+        }
+        (feature::id::ASYNC_EVENT_CONFIGURATION, _) => {
+            controller.notices = arguments.value;
+            (Status::SUCCESS, arguments.value.into())
+        }
+        (feature::id::KEEP_ALIVE_TIMER, _) => {
+            controller.set_keep_alive(arguments.value, now);
+            (Status::SUCCESS, 0)
+        }
+        // The cache is the disk's own.
+        (feature::id::VOLATILE_WRITE_CACHE, Kind::Io) => (Status::FEATURE_NOT_CHANGEABLE.dnr(), 0),
+        _ => (Status::INVALID_FIELD.dnr(), 0),
+    }
+}
+
+/// Carries out a Get Features.
+fn get_features(controller: &Controller, arguments: &GetFeatures, has_cache: bool) -> Answer {
+    let (value, default, can_change) = match (arguments.fid, controller.kind) {
+        (feature::id::NUMBER_OF_QUEUES, Kind::Io) => {
+            let granted = controller.granted.max(1);
+            let value = NumberOfQueues { submission: granted, completion: granted }.value();
+            (value, value, true)
+        }
+        (feature::id::ASYNC_EVENT_CONFIGURATION, _) => (controller.notices, 0, true),
+        (feature::id::KEEP_ALIVE_TIMER, _) => (controller.keep_alive(), 0, true),
+        (feature::id::VOLATILE_WRITE_CACHE, Kind::Io) => {
+            let value = if has_cache { VolatileWriteCache::ENABLE.bits() } else { 0 };
+            (value, value, false)
+        }
+        _ => return (Status::INVALID_FIELD.dnr(), 0),
+    };
+    let result = match arguments.select {
+        Select::Current => value,
+        // Nothing is saved, so the saved value is the default one.
+        Select::Default | Select::Saved => default,
+        Select::SupportedCapabilities if can_change => Capabilities::CHANGEABLE.bits(),
+        Select::SupportedCapabilities => 0,
+    };
+    (Status::SUCCESS, result.into())
+}

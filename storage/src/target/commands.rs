@@ -1,0 +1,183 @@
+//! The commands that hosts have sent and the target has not answered, of all queues.
+//!
+//! The number of an entry is the cookie of its work requests and the token of its disk requests. An
+//! entry is free again when neither the NIC nor the disk can name it any more.
+
+use alloc::vec::Vec;
+
+use nvme::command::Command;
+use nvme::status::Status;
+
+use super::pool::Buffer;
+use super::receives::Place;
+use super::work::Task;
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Index(pub(crate) u32);
+
+/// What the target waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The entry is free.
+    Free,
+    /// Memory of the pool.
+    Memory,
+    /// The RDMA Read of the command's data.
+    Data,
+    /// Room in the disk's queue.
+    Room,
+    /// The disk.
+    Disk,
+    /// An event to report (Asynchronous Event Request).
+    Event,
+    /// The connection, which the host believes to be established already, to fetch the data.
+    ConnectionToFetch,
+    /// The connection, to send the response.
+    ConnectionToAnswer,
+    /// The Send of the response.
+    Response,
+}
+
+/// Where the host's data is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostData {
+    /// In the host's memory.
+    Memory {
+        /// Its address there.
+        address: u64,
+        /// The key of the region.
+        key: u32,
+        /// Bytes.
+        len: u32,
+        /// The response invalidates the key.
+        invalidate: bool,
+    },
+    /// In the capsule.
+    Capsule {
+        /// Where, behind the command.
+        offset: u32,
+        /// Bytes.
+        len: u32,
+    },
+}
+
+impl HostData {
+    /// Bytes.
+    pub(crate) fn len(&self) -> u32 {
+        match *self {
+            HostData::Memory { len, .. } | HostData::Capsule { len, .. } => len,
+        }
+    }
+}
+
+/// An entry.
+pub(crate) struct Entry {
+    pub(crate) stage: Stage,
+    /// The queue that the command came by; `None` once that has ended.
+    pub(crate) queue: Option<u32>,
+    pub(crate) command: Command,
+    pub(crate) host: HostData,
+    /// The capsule whose data is still needed.
+    pub(crate) place: Option<Place>,
+    /// The memory of the command's data, and in a Compare that of the disk's.
+    pub(crate) buffer: Buffer,
+    pub(crate) second: Buffer,
+    /// Too many capsules are kept: the data in this one have to be copied.
+    pub(crate) copies: bool,
+    /// Another command of the queue has the same identifier.
+    pub(crate) is_duplicate: bool,
+    /// What the command asks for.
+    pub(crate) task: Task,
+    /// How the command ended so far.
+    pub(crate) status: Status,
+    pub(crate) result: u64,
+}
+
+impl Entry {
+    fn empty() -> Entry {
+        Entry {
+            stage: Stage::Free,
+            queue: None,
+            command: zerocopy::FromZeros::new_zeroed(),
+            host: HostData::Capsule { offset: 0, len: 0 },
+            place: None,
+            buffer: Buffer::default(),
+            second: Buffer::default(),
+            copies: false,
+            is_duplicate: false,
+            task: Task::Nothing,
+            status: Status::SUCCESS,
+            result: 0,
+        }
+    }
+}
+
+/// All entries.
+pub(crate) struct Commands {
+    entries: Vec<Entry>,
+    free: Vec<Index>,
+}
+
+impl Commands {
+    pub(crate) fn new(count: usize) -> Commands {
+        Commands {
+            entries: (0..count).map(|_| Entry::empty()).collect(),
+            free: (0..count as u32).rev().map(Index).collect(),
+        }
+    }
+
+    /// How many entries there are.
+    pub(crate) fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Entries that are in use.
+    pub(crate) fn used(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// Takes an entry for a command of a queue.
+    pub(crate) fn take(&mut self, queue: u32, command: Command, host: HostData) -> Option<Index> {
+        let index = self.free.pop()?;
+        let entry = &mut self[index];
+        (entry.queue, entry.command, entry.host) = (Some(queue), command, host);
+        (entry.stage, entry.copies) = (Stage::Response, false);
+        (entry.task, entry.status, entry.result) = (Task::Nothing, Status::SUCCESS, 0);
+        Some(index)
+    }
+
+    /// Gives an entry back. The caller has taken its memory and its place.
+    pub(crate) fn give(&mut self, index: Index) {
+        let entry = &mut self[index];
+        (entry.stage, entry.queue) = (Stage::Free, None);
+        self.free.push(index);
+    }
+
+    /// The entry that a cookie or a token names.
+    pub(crate) fn named(&self, number: u64) -> Option<Index> {
+        let index = u32::try_from(number).ok().map(Index)?;
+        let entry = self.entries.get(index.0 as usize)?;
+        (entry.stage != Stage::Free).then_some(index)
+    }
+
+    /// The entries of a queue.
+    pub(crate) fn of_queue(&self, queue: u32) -> impl Iterator<Item = Index> + '_ {
+        let used = (0..).zip(&self.entries).filter(|(_, entry)| entry.stage != Stage::Free);
+        used.filter(move |(_, entry)| entry.queue == Some(queue)).map(|(index, _)| Index(index))
+    }
+}
+
+impl core::ops::Index<Index> for Commands {
+    type Output = Entry;
+
+    fn index(&self, index: Index) -> &Entry {
+        &self.entries[index.0 as usize]
+    }
+}
+
+impl core::ops::IndexMut<Index> for Commands {
+    fn index_mut(&mut self, index: Index) -> &mut Entry {
+        &mut self.entries[index.0 as usize]
+    }
+}

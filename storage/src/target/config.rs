@@ -1,0 +1,109 @@
+//! What a target is told when it is made.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use block::Disk;
+
+use crate::Error;
+
+/// NVMe's port, by IANA.
+pub const PORT: u16 = 4420;
+/// The most namespaces of a target.
+pub const MOST_NAMESPACES: usize = 64;
+
+/// A disk that hosts may use.
+#[derive(Clone)]
+pub struct Export {
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// Its name for all hosts and all times. Two disks never have the same one.
+    pub uuid: [u8; 16],
+}
+
+/// What a target serves, and its limits.
+#[derive(Clone)]
+pub struct Config {
+    /// The port of rdma_cm's port space TCP at which it listens.
+    pub port: u16,
+    /// The subsystem's qualified name.
+    pub nqn: String,
+    /// The subsystem's serial number: up to 20 ASCII characters.
+    pub serial: String,
+    /// The qualified names of the hosts that may use it; `None` for any host.
+    pub allowed: Option<Vec<String>>,
+    /// The disks, as namespaces 1, 2, …
+    pub disks: Vec<Export>,
+    /// The most entries of an I/O queue, 2 to 1,024.
+    pub depth: u16,
+    /// The most I/O queues of a controller, 1 to 128.
+    pub io_queues: u16,
+    /// The most controllers.
+    pub controllers: usize,
+    /// The most queues of all controllers, the admin queues among them.
+    pub queues: usize,
+    /// The most commands of all hosts that may be outstanding. Each queue takes twice its size.
+    pub commands: usize,
+    /// Capsules that may arrive before the target has looked at them.
+    pub receives: usize,
+    /// Bytes of data that a capsule may bring, a multiple of 16.
+    pub in_capsule: usize,
+    /// Bytes of memory for the data of each namespace.
+    pub memory: usize,
+}
+
+impl Config {
+    /// A target of these disks for any host, with limits that fit a guest of 512 MiB.
+    pub fn new(nqn: impl Into<String>, disks: Vec<Export>) -> Config {
+        Config {
+            port: PORT,
+            nqn: nqn.into(),
+            serial: "ferrovia".into(),
+            allowed: None,
+            disks,
+            depth: 128,
+            io_queues: 16,
+            controllers: 64,
+            queues: 256,
+            commands: 16_384,
+            receives: 2048,
+            in_capsule: 8 << 10,
+            memory: 16 << 20,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let wrong = |is_wrong: bool, what| if is_wrong { Err(Error::Config(what)) } else { Ok(()) };
+        let is_nqn = |name: &str| nvme::Nqn::new(name.as_bytes()).is_ok();
+        wrong(
+            !is_nqn(&self.nqn),
+            "the subsystem's name is no NQN: it begins with `nqn.` and has up to 223 bytes",
+        )?;
+        wrong(
+            self.nqn == nvme::nqn::DISCOVERY.as_str(),
+            "the subsystem has the name of the discovery service",
+        )?;
+        let hosts = self.allowed.iter().flatten();
+        wrong(!hosts.into_iter().all(|name| is_nqn(name)), "a host's name is no NQN")?;
+        let serial = self.serial.as_bytes();
+        wrong(
+            serial.is_empty() || serial.len() > 20 || !serial.iter().all(|byte| (b' '..=b'~').contains(byte)),
+            "a serial number has 1 to 20 printable ASCII characters",
+        )?;
+        wrong(self.disks.is_empty(), "there is no disk to export")?;
+        wrong(self.disks.len() > MOST_NAMESPACES, "a target has 64 namespaces at most")?;
+        wrong(!(2..=1024).contains(&self.depth), "a queue has 2 to 1024 entries")?;
+        wrong(!(1..=128).contains(&self.io_queues), "a controller has 1 to 128 I/O queues")?;
+        wrong(!(1..=4096).contains(&self.controllers), "a target has 1 to 4096 controllers")?;
+        wrong(!(2..=4096).contains(&self.queues), "a target has 2 to 4096 queues")?;
+        wrong(!(64..=1 << 17).contains(&self.commands), "a target has 64 to 131072 commands outstanding")?;
+        wrong(!(64..=1 << 15).contains(&self.receives), "a target has 64 to 32768 Receives")?;
+        wrong(
+            !self.in_capsule.is_multiple_of(16) || self.in_capsule > 1 << 16,
+            "a capsule has a multiple of 16 bytes of data, 65536 at most",
+        )?;
+        // A Compare takes memory for its data twice.
+        wrong(!(4 << 20..=1 << 30).contains(&self.memory), "a namespace has 4 MiB to 1 GiB of memory")
+    }
+}

@@ -1,0 +1,138 @@
+//! The Connect command, which gives a connection its place: the admin queue of a new controller, or
+//! an I/O queue of one that exists (fabrics 3.3).
+
+use nvme::command::{Command, opcode};
+use nvme::fabrics::{
+    CNTLID_DYNAMIC, CNTLID_STATIC, Connect, ConnectAttributes, ConnectData, fctype, invalid_parameter,
+};
+use nvme::nqn;
+use nvme::status::Status;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::commands::Index;
+use super::controller::{Controller, HostIdentity, Kind};
+use super::flow::Answer;
+use super::queue::Role;
+use super::server::Target;
+use super::subsystem::ControllerId;
+use super::work::Task;
+
+/// What the first command of a queue asks for: only Connect is allowed.
+pub(super) fn first(command: &Command) -> Result<(Task, usize), Answer> {
+    if command.opcode == opcode::FABRICS && command.fctype() == fctype::CONNECT {
+        return Ok((Task::Connect, size_of::<ConnectData>()));
+    }
+    Err((Status::INVALID_OPCODE.dnr(), 0))
+}
+
+impl Target {
+    /// Carries out a Connect, whose data are in its buffer.
+    pub(super) fn connect(&mut self, index: Index) -> Answer {
+        let mut data = ConnectData::new_zeroed();
+        self.admin_pool.read(&self.commands[index].buffer, data.as_mut_bytes());
+        let entry = &self.commands[index];
+        let (command, number) = (entry.command, entry.queue);
+        let Some(number) = number else { return (Status::INTERNAL_ERROR, 0) };
+        let Some(queue) = self.queues.get(number) else { return (Status::INTERNAL_ERROR, 0) };
+        let (id, size, is_new) = (queue.id, queue.size, queue.role == Role::New);
+        let connect = Connect::of(&command);
+        let refused = |field| (Status::CONNECT_INVALID_PARAMETERS.dnr(), u64::from(field));
+        // The host may have sent two before the first was carried out.
+        if !is_new {
+            return (Status::SEQUENCE_ERROR.dnr(), 0);
+        }
+        if connect.recfmt.get() != 0 {
+            return (Status::CONNECT_INCOMPATIBLE_FORMAT.dnr(), 0);
+        }
+        if connect.qid.get() != id {
+            return refused(invalid_parameter::QID);
+        }
+        // The connection has room for so many commands.
+        let entries = u32::from(connect.sqsize.get()) + 1;
+        if entries < 2 || entries > u32::from(size) {
+            return refused(invalid_parameter::SQSIZE);
+        }
+        let Some(host) = text(&data.hostnqn) else { return refused(invalid_parameter::HOSTNQN) };
+        let Ok(nqn) = heapless::String::try_from(host) else { return refused(invalid_parameter::HOSTNQN) };
+        let host = HostIdentity { id: data.hostid, nqn };
+        let Some(name) = text(&data.subnqn) else { return refused(invalid_parameter::SUBNQN) };
+        let kind = if name == nqn::DISCOVERY.as_str() {
+            Kind::Discovery
+        } else if name == self.subsystem.nqn {
+            Kind::Io
+        } else {
+            return refused(invalid_parameter::SUBNQN);
+        };
+        if kind == Kind::Io && !self.subsystem.allows(&host) {
+            log::info!("{} is not allowed", host.nqn);
+            return (Status::CONNECT_INVALID_HOST.dnr(), u64::from(invalid_parameter::HOSTNQN));
+        }
+        let connected = match (id, kind) {
+            (0, _) => self.connect_admin(number, kind, host, &data, connect.kato.get()),
+            (_, Kind::Io) => self.connect_io(id, &host, data.cntlid.get()),
+            (_, Kind::Discovery) => Err(refused(invalid_parameter::QID)),
+        };
+        let controller = match connected {
+            Ok(controller) => controller,
+            Err(answer) => return answer,
+        };
+        if let Some(queue) = self.queues.get(number) {
+            queue.role = if id == 0 { Role::Admin(controller, kind) } else { Role::Io(controller) };
+            queue.entries_of_host = entries as u16;
+            queue.has_flow_control =
+                !connect.attributes().contains(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL);
+        }
+        (Status::SUCCESS, controller.0.into())
+    }
+
+    fn connect_admin(
+        &mut self,
+        number: u32,
+        kind: Kind,
+        host: HostIdentity,
+        data: &ConnectData,
+        keep_alive: u32,
+    ) -> Result<ControllerId, Answer> {
+        // Controllers are made for a host, so it cannot ask for a certain one.
+        if ![CNTLID_DYNAMIC, CNTLID_STATIC].contains(&data.cntlid.get()) {
+            let field = u64::from(invalid_parameter::CNTLID);
+            return Err((Status::CONNECT_INVALID_PARAMETERS.dnr(), field));
+        }
+        let now = self.now();
+        let by_ipv4 = self.queues.get(number).is_some_and(|queue| queue.by_ipv4);
+        let mut controller = Controller::new(kind, host, number, by_ipv4, now);
+        controller.set_keep_alive(keep_alive, now);
+        let name = controller.host.nqn.clone();
+        let controllers =
+            if kind == Kind::Io { &mut self.subsystem.controllers } else { &mut self.discovery };
+        let id = controllers.add(controller).map_err(|status| (status, 0))?;
+        if kind == Kind::Io {
+            log::info!("controller {}: {name} has connected", id.0);
+        }
+        Ok(id)
+    }
+
+    fn connect_io(&mut self, queue: u16, host: &HostIdentity, id: u16) -> Result<ControllerId, Answer> {
+        let refused = |field| (Status::CONNECT_INVALID_PARAMETERS.dnr(), u64::from(field));
+        let id = ControllerId(id);
+        let controller = self.subsystem.controllers.get(id).ok_or(refused(invalid_parameter::CNTLID))?;
+        if controller.host != *host {
+            return Err(refused(invalid_parameter::CNTLID));
+        }
+        if !controller.is_enabled() {
+            return Err((Status::SEQUENCE_ERROR.dnr(), 0));
+        }
+        if queue > controller.granted {
+            return Err(refused(invalid_parameter::QID));
+        }
+        controller.connect(queue).map_err(|status| (status, 0))?;
+        Ok(id)
+    }
+}
+
+/// The text of a field that a NUL ends; `None` if it is empty, too long or no UTF-8. Hosts have
+/// names that the specification would not allow.
+fn text(field: &[u8; nqn::FIELD_LEN]) -> Option<&str> {
+    let len = field.iter().position(|&byte| byte == 0)?;
+    core::str::from_utf8(&field[..len]).ok().filter(|_| (1..=nqn::MAX_LEN).contains(&len))
+}

@@ -1,0 +1,197 @@
+//! Connections of hosts: how they begin and how they end.
+
+use nvme::private_data::{Accept, Reject, RejectCode, Request};
+use privileged_api::{ConnRequest, EpAttributes, EpFlags, NetAddr, RcAttributes};
+use zerocopy::IntoBytes;
+
+use super::commands::Stage;
+use super::controller::Kind;
+use super::pool::MOST_CHUNKS;
+use super::queue::{Queue, Role};
+use super::server::Target;
+use super::statistics::Counter;
+use super::subsystem::ControllerId;
+use crate::Error;
+
+/// The most entries of an admin queue.
+const ADMIN_ENTRIES: u16 = 32;
+/// How long a host may take from the connection to the Connect command, in nanoseconds.
+const PATIENCE: u64 = 10_000_000_000;
+/// RDMA Reads of a connection that may be outstanding.
+const READS: u32 = 16;
+
+impl Target {
+    /// A host asks for a connection.
+    pub(super) fn request(&mut self, request: &ConnRequest) {
+        if let Err(code) = self.accept(request) {
+            log::info!("a connection was refused: {code}");
+            // Fails only if the host has given up.
+            let _ = self.ia.reject(request.cn_est_id, Reject::new(code).as_bytes());
+        }
+    }
+
+    fn accept(&mut self, request: &ConnRequest) -> Result<(), RejectCode> {
+        let data = request.private_data.as_ref().map_or(&[][..], |data| data.as_slice());
+        let asked = Request::parse(data)?;
+        let (id, size) = (asked.qid.get(), u32::from(asked.hsqsize.get()) + 1);
+        let most = if id == 0 { ADMIN_ENTRIES } else { self.config.depth };
+        if size > u32::from(most) || size < 2 {
+            return Err(RejectCode::InvalidHsqsize);
+        }
+        if asked.hrqsize.get() == 0 {
+            return Err(RejectCode::InvalidHrqsize);
+        }
+        if id > self.config.io_queues {
+            return Err(RejectCode::InvalidQid);
+        }
+        // Without RDMA Reads, data to write could come in capsules only.
+        if request.rdma_read_ird == 0 {
+            return Err(RejectCode::InvalidIrd);
+        }
+        let size = size as u16;
+        let entries = 2 * usize::from(size);
+        let number = self.queues.free().ok_or(RejectCode::NoResources)?;
+        if self.promised + entries > self.commands.count() {
+            return Err(RejectCode::NoResources);
+        }
+        let attributes = EpAttributes {
+            max_dto_payload_size: 1 << 20,
+            // A command has an RDMA Write and a Send, and an earlier one may not be complete yet.
+            max_request_dtos: 2 * entries,
+            max_recv_dtos: 0,
+            max_send_segments: 1,
+            max_recv_segments: 0,
+            rc: RcAttributes {
+                max_rdma_read_segments: MOST_CHUNKS,
+                max_rdma_write_segments: MOST_CHUNKS,
+                rdma_read_ird: 0,
+                rdma_read_ord: request.rdma_read_ird.min(READS),
+                srq: self.receives.srq,
+                ..RcAttributes::default()
+            },
+            priv_ops_enable: true,
+            ..EpAttributes::default()
+        };
+        let (requests, receives, messages) = (self.requests, self.receives_evd, self.messages);
+        let created = self.ia.ep_rc_create(self.pz, requests, receives, messages, EpFlags::SRQ, &attributes);
+        let ep = created.map_err(|error| {
+            log::warn!("no endpoint for a host: {error}");
+            RejectCode::NoResources
+        })?;
+        let deadline = self.now() + PATIENCE;
+        self.queues.put(number, Queue::new(ep, id, size, is_ipv4(&request.source_addr), deadline));
+        self.by_ep.insert(ep.as_raw(), number);
+        self.promised += entries;
+        if let Err(error) = self.ia.ep_accept(ep, request.cn_est_id, Accept::new(size).as_bytes()) {
+            log::info!("a connection could not be accepted: {error}");
+            self.forget(number);
+            return Err(RejectCode::NoResources);
+        }
+        self.statistics().count(Counter::Accepted);
+        Ok(())
+    }
+
+    /// A connection is established. Commands may have come before.
+    pub(super) fn established(&mut self, ep: u64) {
+        let Some(&number) = self.by_ep.get(&ep) else { return };
+        let Some(queue) = self.queues.get(number) else { return };
+        queue.is_established = true;
+        let mut waiting = core::mem::take(&mut self.ending);
+        waiting.extend(self.commands.of_queue(number));
+        for index in waiting.drain(..) {
+            match self.commands[index].stage {
+                Stage::ConnectionToFetch => self.fetch(index),
+                Stage::ConnectionToAnswer => self.answer(index),
+                _ => {}
+            }
+        }
+        self.ending = waiting;
+    }
+
+    /// Disconnects a queue. The rest happens when the event of the connection's end comes.
+    pub(super) fn break_queue(&mut self, number: u32) {
+        let Some(queue) = self.queues.get(number) else { return };
+        if queue.is_ending {
+            return;
+        }
+        queue.is_ending = true;
+        let ep = queue.ep;
+        // Fails if the connection is over already: then its event is queued.
+        let _ = self.ia.ep_disconnect(ep, &[]);
+    }
+
+    /// Disconnects the I/O queues of a controller.
+    pub(super) fn break_io_queues(&mut self, id: ControllerId) {
+        for number in 0..self.config.queues as u32 {
+            if self.queues.get(number).is_some_and(|queue| queue.role == Role::Io(id)) {
+                self.break_queue(number);
+            }
+        }
+    }
+
+    /// A connection is over: frees its endpoint, and ends its commands.
+    pub(super) fn ended(&mut self, ep: u64) -> Result<(), Error> {
+        let Some(&number) = self.by_ep.get(&ep) else { return Ok(()) };
+        if let Some(queue) = self.queues.get(number)
+            && !core::mem::replace(&mut queue.is_ending, true)
+        {
+            // The host has ended it, or vanished.
+            queue.is_established = false;
+        }
+        // The endpoint takes no more Receives of the shared queue. Those that it took are complete
+        // by now; freeing the endpoint would lose them.
+        for _ in 0..=self.config.receives {
+            if !self.take_capsules()? {
+                break;
+            }
+        }
+        self.forget(number);
+        Ok(())
+    }
+
+    /// Frees a queue. Its commands end, but for those that a disk or a waiting list still names.
+    fn forget(&mut self, number: u32) {
+        let Some(queue) = self.queues.remove(number) else { return };
+        self.by_ep.remove(&queue.ep.as_raw());
+        // When this returns, the NIC reaches no memory of the queue's commands. It fails only if
+        // the IA is dead.
+        let _ = self.ia.ep_free(queue.ep);
+        self.promised -= 2 * usize::from(queue.size);
+        let mut entries = core::mem::take(&mut self.ending);
+        entries.extend(self.commands.of_queue(number));
+        for index in entries.drain(..) {
+            let entry = &mut self.commands[index];
+            entry.queue = None;
+            if !matches!(entry.stage, Stage::Disk | Stage::Memory | Stage::Room) {
+                self.finish(index);
+            }
+        }
+        self.ending = entries;
+        match queue.role {
+            Role::New => {}
+            Role::Io(id) => {
+                if let Some(controller) = self.subsystem.controllers.get(id) {
+                    controller.disconnect(queue.id);
+                }
+            }
+            Role::Admin(id, Kind::Io) => {
+                if let Some(controller) = self.subsystem.controllers.remove(id) {
+                    log::info!("controller {}: {} has left", id.0, controller.host.nqn);
+                }
+                self.break_io_queues(id);
+            }
+            Role::Admin(id, Kind::Discovery) => _ = self.discovery.remove(id),
+        }
+    }
+}
+
+/// Whether an address is an IPv4 address, also in the form of a GID.
+fn is_ipv4(address: &NetAddr) -> bool {
+    match *address {
+        NetAddr::Ipv4(_) => true,
+        NetAddr::Ipv6(bytes) | NetAddr::IbGid(bytes) => {
+            core::net::Ipv6Addr::from(bytes).to_ipv4_mapped().is_some()
+        }
+        NetAddr::ViaHostaddr(_) => false,
+    }
+}

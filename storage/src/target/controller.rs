@@ -1,0 +1,216 @@
+//! Controllers: what a host gets by the Connect command of an admin queue. A controller has
+//! properties, features and a keep-alive timer; it exists as long as its admin queue.
+
+use core::time::Duration;
+
+use nvme::fabrics::{Cap, Cc, Csts};
+use nvme::feature::AsyncEvents;
+use nvme::log::ErrorEntry;
+use nvme::status::Status;
+
+use super::commands::Index;
+
+/// The most Asynchronous Event Requests that may be outstanding.
+pub(crate) const MOST_EVENTS: usize = 4;
+/// How long a discovery controller without keep-alive may be silent.
+const DISCOVERY_SILENCE: Duration = Duration::from_secs(120);
+
+/// What a controller is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It tells hosts which subsystems there are.
+    Discovery,
+    /// It carries out I/O commands.
+    Io,
+}
+
+/// Who a host says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostIdentity {
+    pub(crate) id: [u8; 16],
+    pub(crate) nqn: heapless::String<256>,
+}
+
+/// A controller.
+pub(crate) struct Controller {
+    pub(crate) kind: Kind,
+    pub(crate) host: HostIdentity,
+    /// The number of its admin queue.
+    pub(crate) admin: u32,
+    /// Whether the host reached the target at an IPv4 address.
+    pub(crate) by_ipv4: bool,
+    configuration: Cc,
+    status: Csts,
+    /// The keep-alive timeout; zero for none.
+    keep_alive: Duration,
+    /// When the host was heard last, in nanoseconds of the platform's clock.
+    heard: u64,
+    /// I/O queues that the host may connect.
+    pub(crate) granted: u16,
+    /// The I/O queues that are connected, a bit each by number.
+    pub(crate) connected: [u64; 4],
+    /// Which asynchronous events the host wants.
+    pub(crate) notices: u32,
+    /// The Asynchronous Event Requests.
+    pub(crate) waiting: heapless::Vec<Index, MOST_EVENTS>,
+    /// A change of namespaces has not been reported.
+    pub(crate) has_changed: bool,
+    /// A change was reported, and the host has not read the log page yet.
+    is_masked: bool,
+    /// Commands that failed, and the last of them.
+    pub(crate) errors: u64,
+    pub(crate) last_error: Option<ErrorEntry>,
+}
+
+/// What follows from a new value of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Nothing.
+    None,
+    /// The controller was disabled: its I/O queues end.
+    Reset,
+}
+
+impl Controller {
+    pub(crate) fn new(kind: Kind, host: HostIdentity, admin: u32, by_ipv4: bool, now: u64) -> Controller {
+        Controller {
+            kind,
+            host,
+            admin,
+            by_ipv4,
+            configuration: Cc::default(),
+            status: Csts::default(),
+            keep_alive: Duration::ZERO,
+            heard: now,
+            granted: 0,
+            connected: [0; 4],
+            notices: 0,
+            waiting: heapless::Vec::new(),
+            has_changed: false,
+            is_masked: false,
+            errors: 0,
+            last_error: None,
+        }
+    }
+
+    /// The capabilities of every controller, with queues of so many entries.
+    pub(crate) fn capabilities(entries: u16) -> Cap {
+        // 15 s to become ready; the NVM command set; contiguous queues; pages of 4 KiB.
+        Cap::new(entries.saturating_sub(1), 30)
+    }
+
+    /// The host enabled it, and has not shut it down.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.configuration.is_enabled() && self.status.is_ready()
+    }
+
+    pub(crate) fn configuration(&self) -> Cc {
+        self.configuration
+    }
+
+    pub(crate) fn status(&self) -> Csts {
+        self.status
+    }
+
+    /// Carries out a write of the configuration.
+    pub(crate) fn configure(&mut self, new: Cc) -> Change {
+        let old = core::mem::replace(&mut self.configuration, new);
+        let mut change = Change::None;
+        if !old.is_enabled() && new.is_enabled() {
+            // Entries of 64 and 16 bytes, pages of 4 KiB, the NVM command set, round robin. A
+            // discovery controller has no I/O queues whose entries could have a size.
+            let sizes = (new.submission_entry(), new.completion_entry());
+            let fits = sizes == (6, 4) || self.kind == Kind::Discovery && sizes == (0, 0);
+            self.status = Csts::default();
+            if fits && new.page_size() == 0 && new.command_set() == 0 && new.arbitration() == 0 {
+                self.status = self.status.with_ready(true);
+            } else {
+                self.status = self.status.with_fatal(true);
+            }
+        }
+        if old.is_enabled() && !new.is_enabled() {
+            self.status = Csts::default();
+            self.granted = 0;
+            self.notices = 0;
+            change = Change::Reset;
+        }
+        if new.shutdown() != 0 && old.shutdown() != new.shutdown() {
+            // Nothing is kept back from the disks, so the shutdown is complete at once.
+            self.status = self.status.with_shutdown_complete();
+        }
+        change
+    }
+
+    /// Notes that it has failed.
+    pub(crate) fn fail(&mut self) {
+        self.status = self.status.with_fatal(true).with_ready(false);
+    }
+
+    /// Sets the keep-alive timeout, in milliseconds; 0 turns the timer off.
+    pub(crate) fn set_keep_alive(&mut self, milliseconds: u32, now: u64) {
+        self.keep_alive = Duration::from_millis(milliseconds.into());
+        self.heard = now;
+    }
+
+    /// The keep-alive timeout in milliseconds.
+    pub(crate) fn keep_alive(&self) -> u32 {
+        self.keep_alive.as_millis() as u32
+    }
+
+    /// Restarts the keep-alive timer.
+    pub(crate) fn hear(&mut self, now: u64) {
+        self.heard = now;
+    }
+
+    /// Whether the host has been silent for too long.
+    pub(crate) fn has_expired(&self, now: u64) -> bool {
+        let patience = match self.kind {
+            _ if !self.keep_alive.is_zero() => self.keep_alive,
+            Kind::Discovery => DISCOVERY_SILENCE,
+            Kind::Io => return false,
+        };
+        now.saturating_sub(self.heard) > patience.as_nanos() as u64
+    }
+
+    /// Marks an I/O queue as connected; fails if it is.
+    pub(crate) fn connect(&mut self, queue: u16) -> Result<(), Status> {
+        let (word, bit) = (&mut self.connected[usize::from(queue >> 6)], 1 << (queue & 63));
+        if *word & bit != 0 {
+            return Err(Status::SEQUENCE_ERROR.dnr());
+        }
+        *word |= bit;
+        Ok(())
+    }
+
+    /// Marks an I/O queue as not connected.
+    pub(crate) fn disconnect(&mut self, queue: u16) {
+        self.connected[usize::from(queue >> 6)] &= !(1 << (queue & 63));
+    }
+
+    /// Keeps an Asynchronous Event Request, or refuses it.
+    pub(crate) fn wait_for_event(&mut self, command: Index) -> Result<(), Status> {
+        self.waiting.push(command).map_err(|_| Status::ASYNC_EVENT_LIMIT_EXCEEDED.dnr())
+    }
+
+    /// The request that reports a change of namespaces, if one is to be reported.
+    pub(crate) fn due(&mut self) -> Option<Index> {
+        let wants = self.has_changed && self.notices & AsyncEvents::NAMESPACE_ATTRIBUTE.bits() != 0;
+        if !wants || self.is_masked || self.waiting.is_empty() {
+            return None;
+        }
+        self.has_changed = false;
+        self.is_masked = true;
+        Some(self.waiting.remove(0))
+    }
+
+    /// The host has read the log page of the event.
+    pub(crate) fn unmask(&mut self) {
+        self.is_masked = false;
+    }
+
+    /// Notes a command that failed.
+    pub(crate) fn note(&mut self, queue: u16, identifier: u16, status: Status) {
+        self.errors += 1;
+        self.last_error = Some(ErrorEntry::new(self.errors, queue, identifier, status));
+    }
+}

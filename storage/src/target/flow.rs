@@ -1,0 +1,533 @@
+//! A command's way, from its capsule to the response.
+
+use nvme::command::Command;
+use nvme::completion::Completion;
+use nvme::sgl::Sgl;
+use nvme::status::Status;
+use privileged_api::{
+    DtoCompletion, DtoFlags, DtoStatus, EventType, LmrTriplet, RmrContext, make_rdma_addr_absolute,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::commands::{HostData, Index, Stage};
+use super::namespace::Operation;
+use super::pool::{LONGEST, MOST_CHUNKS};
+use super::queue::Role;
+use super::receives::{COMMAND, Place};
+use super::server::{RESPONSE, Target};
+use super::statistics::Counter;
+use super::work::{self, RANGE, Task};
+
+/// How a command is refused, or answered at once: its status and its result.
+pub(super) type Answer = (Status, u64);
+
+/// The memory of the largest Deallocate: a page of ranges.
+const RANGES: usize = nvme::dsm::MAX_RANGES * RANGE;
+
+impl Target {
+    /// A capsule arrived, or a Receive failed.
+    pub(super) fn capsule(&mut self, done: &DtoCompletion) {
+        let Some(place) = self.receives.place(done.cookie) else { return };
+        let kept = match self.by_ep.get(&done.ep.as_raw()) {
+            Some(&number) if done.dto_status == DtoStatus::Success => {
+                self.command(number, place, done.transferred_length as usize)
+            }
+            _ => false,
+        };
+        if !kept {
+            self.receives.post(&self.ia, place);
+        }
+    }
+
+    /// Takes a command out of a capsule of `len` bytes. True if the command keeps the place.
+    fn command(&mut self, number: u32, place: Place, len: usize) -> bool {
+        let Some(queue) = self.queues.get(number) else { return false };
+        if queue.is_ending {
+            return false;
+        }
+        // A host that sends less than a command, or more commands than it said, has lost its way.
+        let overruns = queue.outstanding >= queue.size || queue.entries >= 2 * queue.size;
+        if len < COMMAND || overruns {
+            log::info!(
+                "a host broke the protocol: {}",
+                if overruns { "too many commands" } else { "a short capsule" }
+            );
+            self.statistics().count(Counter::Broken);
+            self.break_queue(number);
+            return false;
+        }
+        let command = self.receives.command(place);
+        let is_new = queue.begin(command.cid.get());
+        let host = host_data(&command, len - COMMAND);
+        let data = host.unwrap_or(HostData::Capsule { offset: 0, len: 0 });
+        // The queue has as many entries promised as it may use.
+        let Some(index) = self.commands.take(number, command, data) else {
+            self.break_queue(number);
+            return false;
+        };
+        let entry = &mut self.commands[index];
+        entry.is_duplicate = !is_new;
+        let mut kept = false;
+        if let HostData::Capsule { len: 1.., .. } = data {
+            entry.place = Some(place);
+            kept = true;
+            entry.copies = self.receives.hold();
+        }
+        let decided = match (host, is_new) {
+            (_, false) => Err((Status::CID_CONFLICT.dnr(), 0)),
+            (Err(status), _) => Err((status, 0)),
+            (Ok(_), true) => self.decide(number, index),
+        };
+        match decided {
+            Ok(()) => self.begin(index),
+            Err((status, result)) => self.respond(index, status, result),
+        }
+        kept
+    }
+
+    /// What the command asks for, which is noted in its entry; or its answer.
+    fn decide(&mut self, number: u32, index: Index) -> Result<(), Answer> {
+        let Some(queue) = self.queues.get(number) else { return Err((Status::INTERNAL_ERROR, 0)) };
+        let (role, command) = (queue.role, self.commands[index].command);
+        let (task, len) = match role {
+            Role::New => super::connect::first(&command)?,
+            Role::Admin(id, is_io) => self.admin(id, is_io, index, &command)?,
+            Role::Io(id) => {
+                let is_enabled =
+                    self.subsystem.controllers.get(id).is_some_and(|controller| controller.is_enabled());
+                if !is_enabled {
+                    return Err((Status::SEQUENCE_ERROR.dnr(), 0));
+                }
+                let place = self.subsystem.place(command.nsid.get());
+                work::io(&command, place, &self.subsystem).map_err(|status| (status, 0))?
+            }
+        };
+        let entry = &mut self.commands[index];
+        entry.task = task;
+        if task == Task::Held {
+            return Ok(());
+        }
+        // Without a bit in the field SGLS that allows longer ones, the length has to fit exactly.
+        // But Linux always names room for 256 ranges.
+        let host = entry.host.len() as usize;
+        let is_longer = host > len && matches!(task, Task::Deallocate { .. });
+        if host != len && !is_longer {
+            return Err((Status::DATA_SGL_LENGTH_INVALID.dnr(), 0));
+        }
+        // Data to the host cannot go into a capsule.
+        if len > 0 && !task.takes_data() && matches!(entry.host, HostData::Capsule { .. }) {
+            return Err((Status::SGL_DESCRIPTOR_TYPE_INVALID.dnr(), 0));
+        }
+        Ok(())
+    }
+
+    /// Gets memory for a command, or lets the command wait for it.
+    fn begin(&mut self, index: Index) {
+        let entry = &mut self.commands[index];
+        if entry.task == Task::Held {
+            return;
+        }
+        let host = entry.host.len() as usize;
+        let in_capsule = matches!(entry.host, HostData::Capsule { .. });
+        let (first, second) = match entry.task {
+            Task::Nothing | Task::Held | Task::Plain { .. } => (0, 0),
+            Task::Reply { len, .. } => (len, 0),
+            Task::Deallocate { ranges, .. } => (ranges * RANGE, 0),
+            Task::Connect | Task::Read { .. } => (host, 0),
+            // The disk takes the data from the capsule, unless so many capsules are kept that hosts
+            // might find no Receive.
+            Task::Write { .. } if in_capsule && !entry.copies => (0, 0),
+            Task::Write { .. } => (host, 0),
+            Task::Compare { .. } => (host, host),
+        };
+        let (pool, waiting) = match entry.task.namespace() {
+            None => (&mut self.admin_pool, &mut self.for_admin_memory),
+            Some(place) => {
+                let namespace = &mut self.subsystem.namespaces[place];
+                (&mut namespace.pool, &mut namespace.for_memory)
+            }
+        };
+        debug_assert!(first <= LONGEST);
+        let both = pool.take(first).and_then(|first| match pool.take(second) {
+            Some(second) => Some((first, second)),
+            None => {
+                pool.give(first);
+                None
+            }
+        });
+        let Some((first, second)) = both else {
+            entry.stage = Stage::Memory;
+            waiting.push_back(index);
+            return;
+        };
+        (entry.buffer, entry.second) = (first, second);
+        self.fetch(index);
+    }
+
+    /// Fetches the command's data, if it has some.
+    pub(super) fn fetch(&mut self, index: Index) {
+        let entry = &mut self.commands[index];
+        if !entry.task.takes_data() || entry.host.len() == 0 {
+            return self.fetched(index);
+        }
+        let pool = match entry.task.namespace() {
+            None => &self.admin_pool,
+            Some(place) => &self.subsystem.namespaces[place].pool,
+        };
+        match entry.host {
+            HostData::Capsule { offset, .. } => {
+                if entry.buffer.len() > 0 {
+                    let Some(place) = entry.place.take() else { return };
+                    self.receives.copy(place, offset as usize, pool, &entry.buffer);
+                    self.receives.release(&self.ia, place);
+                }
+                self.fetched(index);
+            }
+            HostData::Memory { address, key, .. } => {
+                let segments = pool.sinks(&entry.buffer);
+                let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) else { return };
+                if !queue.is_established {
+                    entry.stage = Stage::ConnectionToFetch;
+                    return;
+                }
+                entry.stage = Stage::Data;
+                let (address, key) = (make_rdma_addr_absolute(address as usize), RmrContext(key.to_be()));
+                let cookie = u64::from(index.0);
+                // It fails only if the connection is over: then the queue's end frees the entry.
+                let _ =
+                    self.ia.post_rdma_read(queue.ep, &segments, cookie, DtoFlags::COMPLETION, address, key);
+            }
+        }
+    }
+
+    /// A request to the NIC is complete.
+    pub(super) fn completed(&mut self, done: &DtoCompletion) {
+        let Some(index) = self.commands.named(done.cookie) else { return };
+        let entry = &self.commands[index];
+        if done.dto_status != DtoStatus::Success {
+            // The connection is over, and its event frees the entry. The host learns from the
+            // connection's end that its key or its memory was wrong.
+            if let Some(number) = entry.queue
+                && done.dto_status != DtoStatus::Flushed
+            {
+                log::info!("a connection broke: {:?}: {:?}", done.event_number, done.dto_status);
+                self.statistics().count(Counter::Broken);
+                self.break_queue(number);
+            }
+            return;
+        }
+        match (done.event_number, entry.stage) {
+            (EventType::DTO_RDMA_READ_CMPL, Stage::Data) => self.fetched(index),
+            (EventType::DTO_SEND_CMPL, Stage::Response) => self.finish(index),
+            _ => {}
+        }
+    }
+
+    /// The command has its memory, and its data are here.
+    fn fetched(&mut self, index: Index) {
+        match self.commands[index].task {
+            Task::Held => {}
+            Task::Nothing => self.respond(index, Status::SUCCESS, 0),
+            Task::Reply { reply, len } => {
+                self.fill(index, reply, len);
+                self.respond(index, Status::SUCCESS, 0);
+            }
+            Task::Connect => {
+                let (status, result) = self.connect(index);
+                self.respond(index, status, result);
+            }
+            _ => self.submit(index),
+        }
+    }
+
+    /// Gives the disk a command's next request.
+    fn submit(&mut self, index: Index) {
+        let Some(place) = self.commands[index].task.namespace() else { return };
+        let (operation, uses_second) = match self.commands[index].task {
+            Task::Read { block, .. } => (Operation::Read { block }, false),
+            Task::Write { block, fua, .. } => (Operation::Write { block, fua }, false),
+            Task::Compare { block, .. } => (Operation::Read { block }, true),
+            Task::Plain { operation, .. } => (operation, false),
+            Task::Deallocate { ranges, next, .. } => match self.range(index, place, ranges, next) {
+                Some(operation) => (operation, false),
+                None => return self.respond(index, Status::SUCCESS, 0),
+            },
+            Task::Nothing | Task::Held | Task::Reply { .. } | Task::Connect => return,
+        };
+        let entry = &mut self.commands[index];
+        let namespace = &mut self.subsystem.namespaces[place];
+        let submitted = match (entry.place, entry.host) {
+            // The data are in the capsule.
+            (Some(place), HostData::Capsule { offset, len }) => {
+                let piece = self.receives.data(place, offset as usize, len as usize);
+                namespace.submit(index, operation, Some(&self.receives.mapped.memory), &[piece])
+            }
+            _ => {
+                let buffer = if uses_second { &entry.second } else { &entry.buffer };
+                let has_data = matches!(operation, Operation::Read { .. } | Operation::Write { .. });
+                let pieces = if has_data { buffer.pieces() } else { Default::default() };
+                namespace.submit(index, operation, None, &pieces)
+            }
+        };
+        match submitted {
+            Ok(()) => entry.stage = Stage::Disk,
+            Err(block::Submit::Busy) => {
+                entry.stage = Stage::Room;
+                namespace.for_room.push_back(index);
+            }
+            Err(block::Submit::Fault(fault)) => {
+                let status = work::status(fault, entry.task.takes_data());
+                self.respond(index, status, 0);
+            }
+        }
+    }
+
+    /// The next range of a Deallocate that is not empty, as the disk's operation; `None` behind the
+    /// last one. An operation out of the disk's range is refused by the disk.
+    fn range(&mut self, index: Index, place: usize, ranges: usize, mut next: usize) -> Option<Operation> {
+        let mut bytes = [0; RANGES];
+        let bytes = &mut bytes[..ranges * RANGE];
+        let entry = &mut self.commands[index];
+        if next < ranges {
+            self.subsystem.namespaces[place].pool.read(&entry.buffer, bytes);
+        }
+        let mut found = None;
+        while next < ranges && found.is_none() {
+            let range = nvme::dsm::Range::read_from_bytes(&bytes[next * RANGE..][..RANGE]).ok()?;
+            next += 1;
+            if range.length.get() > 0 {
+                let (block, blocks) = (range.slba.get(), range.length.get().into());
+                found = Some(Operation::Discard { block, blocks });
+            }
+        }
+        // If the disk has no room, the same range is tried again.
+        entry.task = Task::Deallocate { namespace: place, ranges, next: next - usize::from(found.is_some()) };
+        found
+    }
+
+    /// A disk has finished a request.
+    pub(super) fn finished(&mut self, place: usize, token: u64, result: Result<(), block::Fault>) {
+        let Some(index) = self.commands.named(token) else { return };
+        let namespace = &mut self.subsystem.namespaces[place];
+        let entry = &mut self.commands[index];
+        if entry.stage != Stage::Disk || entry.task.namespace() != Some(place) {
+            return;
+        }
+        namespace.on_disk -= 1;
+        // The host has gone: no more requests for it, and no response.
+        if entry.queue.is_none() {
+            return self.finish(index);
+        }
+        if let Err(fault) = result {
+            let status = work::status(fault, entry.task.takes_data());
+            return self.respond(index, status, 0);
+        }
+        match &mut entry.task {
+            Task::Deallocate { next, .. } => {
+                *next += 1;
+                self.submit(index);
+            }
+            Task::Compare { .. } => {
+                let status = if self.are_equal(index, place) {
+                    Status::SUCCESS
+                } else {
+                    Status::COMPARE_FAILURE.dnr()
+                };
+                self.respond(index, status, 0);
+            }
+            _ => self.respond(index, Status::SUCCESS, 0),
+        }
+    }
+
+    /// Whether the data of a Compare are equal to the disk's.
+    fn are_equal(&self, index: Index, place: usize) -> bool {
+        let (entry, pool) = (&self.commands[index], &self.subsystem.namespaces[place].pool);
+        let (mut ours, mut theirs) = ([0; 512], [0; 512]);
+        (0..entry.second.len()).step_by(ours.len()).all(|offset| {
+            let len = ours.len().min(entry.second.len() - offset);
+            let (ours, theirs) = (&mut ours[..len], &mut theirs[..len]);
+            pool.read_at(&entry.second, offset, ours);
+            match entry.place {
+                Some(place) => match entry.host {
+                    HostData::Capsule { offset: from, .. } => {
+                        self.receives.read(place, from as usize + offset, theirs);
+                    }
+                    HostData::Memory { .. } => return false,
+                },
+                None => pool.read_at(&entry.buffer, offset, theirs),
+            }
+            ours == theirs
+        })
+    }
+
+    /// Notes how a command ended, and answers it.
+    pub(super) fn respond(&mut self, index: Index, status: Status, result: u64) {
+        let entry = &mut self.commands[index];
+        (entry.status, entry.result) = (status, result);
+        if let Some(place) = entry.place.take() {
+            self.receives.release(&self.ia, place);
+        }
+        let is_io = status.is_success() || self.note(index, status);
+        let statistics = self.statistics();
+        let entry = &self.commands[index];
+        match entry.task {
+            // Hosts try admin commands that a target need not have.
+            _ if !status.is_success() && !is_io => {}
+            _ if !status.is_success() => statistics.count(Counter::Errors),
+            Task::Read { .. } => statistics.has_read(entry.host.len() as usize),
+            Task::Write { .. } => statistics.has_written(entry.host.len() as usize),
+            _ => statistics.count(Counter::Others),
+        }
+        self.answer(index);
+    }
+
+    /// Notes a command's failure for its controller's log page. True if it was a command of an I/O
+    /// queue.
+    fn note(&mut self, index: Index, status: Status) -> bool {
+        let entry = &self.commands[index];
+        let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) else { return false };
+        let (role, id, identifier) = (queue.role, queue.id, entry.command.cid.get());
+        let controller = match role {
+            Role::New => None,
+            Role::Admin(id, kind) => self.controller(id, kind),
+            Role::Io(id) => self.subsystem.controllers.get(id),
+        };
+        if let Some(controller) = controller {
+            controller.note(id, identifier, status);
+        }
+        matches!(role, Role::Io(_))
+    }
+
+    /// Sends the data that were read, and the response.
+    pub(super) fn answer(&mut self, index: Index) {
+        let entry = &mut self.commands[index];
+        let queue = entry.queue.and_then(|number| self.queues.get(number));
+        let Some(queue) = queue.filter(|queue| !queue.is_ending) else {
+            // The event of the connection's end frees the entry, unless it has come already.
+            entry.stage = Stage::Response;
+            if entry.queue.is_none() {
+                self.finish(index);
+            }
+            return;
+        };
+        if !queue.is_established {
+            entry.stage = Stage::ConnectionToAnswer;
+            return;
+        }
+        entry.stage = Stage::Response;
+        let identifier = entry.command.cid.get();
+        // The host may use the identifier again as soon as it has the response.
+        queue.end(identifier, entry.is_duplicate);
+        let head = queue.advance();
+        let response = Completion::new(identifier, entry.status).with_result(entry.result).with_sqhd(head);
+        let at = index.0 as usize * RESPONSE;
+        // The response lies in the memory.
+        let _ = self.responses.memory.write(at, response.as_bytes());
+        let send = [self.responses.segment(at, RESPONSE)];
+        let cookie = u64::from(index.0);
+        let is_read = matches!(entry.task, Task::Reply { .. } | Task::Read { .. });
+        let write: heapless::Vec<LmrTriplet, MOST_CHUNKS> = match entry.task.namespace() {
+            _ if !is_read || !entry.status.is_success() => heapless::Vec::new(),
+            None => self.admin_pool.segments(&entry.buffer),
+            Some(place) => self.subsystem.namespaces[place].pool.segments(&entry.buffer),
+        };
+        // A post fails only if the connection is over: then the queue's end frees the entry.
+        let ep = queue.ep;
+        let (address, key, invalidate) = match entry.host {
+            HostData::Memory { address, key, len, invalidate } => (address, key, invalidate && len > 0),
+            HostData::Capsule { .. } => (0, 0, false),
+        };
+        let (address, key) = (make_rdma_addr_absolute(address as usize), RmrContext(key.to_be()));
+        if !write.is_empty() {
+            let _ = self.ia.post_rdma_write(ep, &write, cookie, DtoFlags::empty(), address, key);
+        }
+        if invalidate {
+            let _ = self.ia.post_send_and_unlink(ep, &send, cookie, DtoFlags::COMPLETION, key);
+        } else {
+            let _ = self.ia.post_send(ep, &send, cookie, DtoFlags::COMPLETION);
+        }
+    }
+
+    /// Frees an entry that neither the NIC nor a disk names any more.
+    pub(super) fn finish(&mut self, index: Index) {
+        let entry = &mut self.commands[index];
+        let (first, second) = (core::mem::take(&mut entry.buffer), core::mem::take(&mut entry.second));
+        let pool = match entry.task.namespace() {
+            None => &mut self.admin_pool,
+            Some(place) => &mut self.subsystem.namespaces[place].pool,
+        };
+        pool.give(first);
+        pool.give(second);
+        if let Some(place) = entry.place.take() {
+            self.receives.release(&self.ia, place);
+        }
+        if let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) {
+            queue.entries -= 1;
+        }
+        self.commands.give(index);
+    }
+
+    /// Lets commands go on that waited for memory, or for room in a disk's queue.
+    pub(super) fn serve_waiting(&mut self) {
+        for place in 0..self.subsystem.namespaces.len() {
+            let rooms = self.subsystem.namespaces[place].for_room.len();
+            for _ in 0..rooms {
+                let Some(index) = self.subsystem.namespaces[place].for_room.pop_front() else { break };
+                if self.commands[index].queue.is_none() {
+                    self.finish(index);
+                    continue;
+                }
+                self.submit(index);
+                if self.commands[index].stage == Stage::Room {
+                    // It went to the back; it is the oldest one.
+                    self.subsystem.namespaces[place].for_room.rotate_right(1);
+                    break;
+                }
+            }
+            let waiting = self.subsystem.namespaces[place].for_memory.len();
+            for _ in 0..waiting {
+                let Some(index) = self.subsystem.namespaces[place].for_memory.pop_front() else { break };
+                if !self.goes_on(index) {
+                    self.subsystem.namespaces[place].for_memory.rotate_right(1);
+                    break;
+                }
+            }
+        }
+        let waiting = self.for_admin_memory.len();
+        for _ in 0..waiting {
+            let Some(index) = self.for_admin_memory.pop_front() else { break };
+            if !self.goes_on(index) {
+                self.for_admin_memory.rotate_right(1);
+                break;
+            }
+        }
+    }
+
+    /// Tries again to get memory for a command; false if the command waits again.
+    fn goes_on(&mut self, index: Index) -> bool {
+        if self.commands[index].queue.is_none() {
+            self.finish(index);
+            return true;
+        }
+        self.begin(index);
+        self.commands[index].stage != Stage::Memory
+    }
+}
+
+/// Where the host's data are, or the status of a command that says it wrongly. `capsule` is the
+/// number of bytes behind the command.
+fn host_data(command: &Command, capsule: usize) -> Result<HostData, Status> {
+    if command.psdt() != 1 || command.fuse() != 0 {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    match command.sgl.parse().map_err(Status::dnr)? {
+        Sgl::Keyed { addr, len, key, invalidate } => {
+            Ok(HostData::Memory { address: addr, key, len, invalidate })
+        }
+        Sgl::Offset { offset, len } => {
+            let end = offset.checked_add(len.into()).filter(|&end| end <= capsule as u64);
+            end.ok_or(Status::SGL_OFFSET_INVALID.dnr())?;
+            Ok(HostData::Capsule { offset: offset as u32, len })
+        }
+    }
+}

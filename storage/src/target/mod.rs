@@ -1,0 +1,46 @@
+//! The target: disks behind NVMe over Fabrics.
+//!
+//! One thread does everything ([`Target::run`]): it takes capsules, carries out commands, gives the
+//! disks their requests, and answers. So nothing here has a lock. The thread polls while there is
+//! work, and sleeps on a signal otherwise, which callbacks of the event dispatchers and the disks
+//! raise.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `config`, `statistics` | what a target is told, and what it counts |
+//! | `pool`, `receives` | memory: of commands' data; of capsules |
+//! | `queue`, `commands` | hosts' queues, and the commands that are outstanding |
+//! | `subsystem`, `controller`, `namespace` | what hosts see |
+//! | `work` | I/O commands |
+//! | `admin`, `reply`, `connect` | admin commands, their answers, the Connect command |
+//! | `server`, `connections`, `flow` | the thread: its loop, connections, and a command's way |
+//!
+//! # A command's way
+//! A capsule arrives in a Receive. The command is checked and becomes a task (`work`). If it needs
+//! memory, the command gets chunks of its namespace's pool, or waits for them. Data to write come
+//! by an RDMA Read, or came in the capsule. Then the disk gets a request, or the command waits for
+//! room in its queue. Data that was read goes to the host by an RDMA Write, and behind it the
+//! response by a Send. The entry is free when the Send is complete.
+//!
+//! If the host's connection ends meanwhile, the entry stays until the disk is done with its memory.
+
+mod admin;
+mod commands;
+mod config;
+mod connect;
+mod connections;
+mod controller;
+mod flow;
+mod namespace;
+mod pool;
+mod queue;
+mod receives;
+mod reply;
+mod server;
+mod statistics;
+mod subsystem;
+mod work;
+
+pub use config::{Config, Export, MOST_NAMESPACES, PORT};
+pub use server::{Control, Target};
+pub use statistics::{Snapshot, Statistics};

@@ -1,0 +1,67 @@
+//! Namespaces: disks as hosts see them. Each has memory of its own for the data of its commands, so
+//! that a disk that stalls leaves the others theirs.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+
+use block::{Data, Disk, Geometry, Piece, Request, Submit};
+use platform::DmaBuffer;
+
+use super::commands::Index;
+use super::pool::Pool;
+
+/// A namespace.
+pub(crate) struct Namespace {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) geometry: Geometry,
+    /// Its identifier for all hosts and all times, a UUID.
+    pub(crate) uuid: [u8; 16],
+    pub(crate) pool: Pool,
+    /// Commands that wait for memory, oldest first.
+    pub(crate) for_memory: VecDeque<Index>,
+    /// Commands that wait for room in the disk's queue, oldest first.
+    pub(crate) for_room: VecDeque<Index>,
+    /// Requests that the disk has.
+    pub(crate) on_disk: usize,
+}
+
+impl Namespace {
+    /// The logarithm of the block size.
+    pub(crate) fn shift(&self) -> u32 {
+        self.geometry.block_size.trailing_zeros()
+    }
+
+    /// Gives the disk a request for data in `memory`.
+    pub(crate) fn submit(
+        &mut self,
+        command: Index,
+        what: Operation,
+        memory: Option<&Arc<DmaBuffer>>,
+        pieces: &[Piece],
+    ) -> Result<(), Submit> {
+        let buffer = memory.unwrap_or(&self.pool.mapped.memory);
+        let data = Data { buffer, pieces };
+        let request = match what {
+            Operation::Read { block } => Request::Read { block, into: data },
+            Operation::Write { block, fua } => Request::Write { block, from: data, fua },
+            Operation::Flush => Request::Flush,
+            Operation::Discard { block, blocks } => Request::Discard { block, blocks },
+            Operation::WriteZeroes { block, blocks, may_discard } => {
+                Request::WriteZeroes { block, blocks, may_discard }
+            }
+        };
+        self.disk.submit(&request, u64::from(command.0))?;
+        self.on_disk += 1;
+        Ok(())
+    }
+}
+
+/// What a disk is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Read { block: u64 },
+    Write { block: u64, fua: bool },
+    Flush,
+    Discard { block: u64, blocks: u64 },
+    WriteZeroes { block: u64, blocks: u64, may_discard: bool },
+}

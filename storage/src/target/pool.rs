@@ -1,0 +1,166 @@
+//! Memory for commands' data: chunks of two sizes, which the NIC reaches by their I/O addresses and
+//! the disk by their bus addresses.
+//!
+//! A pool never grows. A command for which it has no chunks waits until other commands give theirs
+//! back.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use block::Piece;
+use platform::Platform;
+use privileged_api::{AddrMode, Ia, LmrFlags, LmrHandle, LmrMemory, LmrTriplet, MemPriv, PzHandle};
+
+use crate::Error;
+use crate::error::Calling;
+use crate::mapped::Mapped;
+
+/// The most chunks of a buffer.
+pub(crate) const MOST_CHUNKS: usize = 8;
+/// The bytes of a small chunk: Linux's requests of one or two pages.
+pub(crate) const SMALL: usize = 8 << 10;
+/// The bytes of a large chunk.
+pub(crate) const LARGE: usize = 128 << 10;
+/// The longest buffer.
+pub(crate) const LONGEST: usize = MOST_CHUNKS * LARGE;
+
+/// A command's data: chunks of one size, of which only the last one may be filled in part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Buffer {
+    /// Where the chunks begin in the pool's memory.
+    chunks: heapless::Vec<u32, MOST_CHUNKS>,
+    len: usize,
+}
+
+impl Buffer {
+    /// The bytes that it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The pieces, in order.
+    pub(crate) fn pieces(&self) -> heapless::Vec<Piece, MOST_CHUNKS> {
+        let size = if self.len <= SMALL { SMALL } else { LARGE };
+        let piece = |(n, &offset): (usize, &u32)| Piece {
+            offset: offset as usize,
+            len: (self.len - n * size).min(size),
+        };
+        self.chunks.iter().enumerate().map(piece).collect()
+    }
+}
+
+/// How many chunks a pool has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    pub(crate) small: usize,
+    pub(crate) large: usize,
+}
+
+/// The chunks.
+pub(crate) struct Pool {
+    pub(crate) mapped: Mapped,
+    /// The same memory as the sink of RDMA Reads, for which the direct LMR handle is not allowed
+    /// (page it_post_rdma_read).
+    sink: LmrHandle,
+    small: Vec<u32>,
+    large: Vec<u32>,
+}
+
+impl Pool {
+    pub(crate) fn new(
+        ia: &Ia,
+        platform: &Arc<dyn Platform>,
+        pz: PzHandle,
+        sizes: Sizes,
+    ) -> Result<Pool, Error> {
+        let split = sizes.small * SMALL;
+        let end = split + sizes.large * LARGE;
+        let mapped = Mapped::new(ia, platform, end)?;
+        let (memory, mode) = (LmrMemory::buffer(&mapped.memory), AddrMode::Absolute);
+        let sink = ia.lmr_create(pz, memory, end as u64, mode, MemPriv::LOCAL, LmrFlags::NONE, 0);
+        let sink = match sink.calling("it_lmr_create") {
+            Ok((sink, _)) => sink,
+            Err(error) => {
+                mapped.free(ia);
+                return Err(error);
+            }
+        };
+        let free =
+            |from: usize, to: usize, size: usize| (from..to).step_by(size).map(|at| at as u32).collect();
+        Ok(Pool { mapped, sink, small: free(0, split, SMALL), large: free(split, end, LARGE) })
+    }
+
+    /// A buffer of `len` bytes, which is at most [`LONGEST`]; `None` while there is not enough
+    /// memory.
+    pub(crate) fn take(&mut self, len: usize) -> Option<Buffer> {
+        let (free, count) = if len <= SMALL {
+            (&mut self.small, usize::from(len > 0))
+        } else {
+            (&mut self.large, len.div_ceil(LARGE))
+        };
+        if count > MOST_CHUNKS {
+            return None;
+        }
+        let rest = free.len().checked_sub(count)?;
+        Some(Buffer { chunks: free.drain(rest..).collect(), len })
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn give(&mut self, buffer: Buffer) {
+        let free = if buffer.len <= SMALL { &mut self.small } else { &mut self.large };
+        free.extend(buffer.chunks);
+    }
+
+    /// A buffer's pieces, as a request names them.
+    pub(crate) fn segments(&self, buffer: &Buffer) -> heapless::Vec<LmrTriplet, MOST_CHUNKS> {
+        buffer.pieces().iter().map(|piece| self.mapped.segment(piece.offset, piece.len)).collect()
+    }
+
+    /// A buffer's pieces as the sink of an RDMA Read.
+    pub(crate) fn sinks(&self, buffer: &Buffer) -> heapless::Vec<LmrTriplet, MOST_CHUNKS> {
+        let base = self.mapped.memory.addr();
+        let pieces = buffer.pieces();
+        let sink = |piece: &Piece| LmrTriplet::new(self.sink, (base + piece.offset) as u64, piece.len as u64);
+        pieces.iter().map(sink).collect()
+    }
+
+    /// Frees the memory. No request may use it any more.
+    pub(crate) fn free(self, ia: &Ia) {
+        // Fails only if the IA is dead.
+        let _ = ia.lmr_free(self.sink);
+        self.mapped.free(ia);
+    }
+
+    /// Copies bytes into a buffer, from `offset` on. What lies beyond its end is left out.
+    pub(crate) fn write(&self, buffer: &Buffer, mut offset: usize, mut from: &[u8]) {
+        for piece in buffer.pieces() {
+            if offset >= piece.len {
+                offset -= piece.len;
+                continue;
+            }
+            let (now, later) = from.split_at((piece.len - offset).min(from.len()));
+            // The piece lies in the memory.
+            let _ = self.mapped.memory.write(piece.offset + offset, now);
+            (from, offset) = (later, 0);
+        }
+    }
+
+    /// Copies bytes out of a buffer, from its beginning. Bytes beyond its end stay as they are.
+    pub(crate) fn read(&self, buffer: &Buffer, into: &mut [u8]) {
+        self.read_at(buffer, 0, into);
+    }
+
+    /// Copies bytes out of a buffer, from `offset` on. Bytes beyond its end stay as they are.
+    pub(crate) fn read_at(&self, buffer: &Buffer, mut offset: usize, mut into: &mut [u8]) {
+        for piece in buffer.pieces() {
+            if offset >= piece.len {
+                offset -= piece.len;
+                continue;
+            }
+            let (now, later) = into.split_at_mut((piece.len - offset).min(into.len()));
+            // The piece lies in the memory.
+            let _ = self.mapped.memory.read(piece.offset + offset, now);
+            (into, offset) = (later, 0);
+        }
+    }
+}

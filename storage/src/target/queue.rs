@@ -1,0 +1,150 @@
+//! A host's queues: connections, each of which carries the commands and responses of one admin or
+//! I/O queue.
+
+use alloc::vec::Vec;
+
+use privileged_api::EpHandle;
+
+use super::controller::Kind;
+use super::subsystem::ControllerId;
+
+/// What responses carry in place of the head if the host disabled flow control (fabrics 3.3).
+const NO_HEAD: u16 = 0xffff;
+
+/// What a queue has become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Its Connect command has not come yet.
+    New,
+    /// The admin queue of a controller of this kind.
+    Admin(ControllerId, Kind),
+    /// An I/O queue of a controller.
+    Io(ControllerId),
+}
+
+/// A host's queue.
+pub(crate) struct Queue {
+    pub(crate) ep: EpHandle,
+    /// The endpoint is connected.
+    pub(crate) is_established: bool,
+    /// The target has disconnected it, and waits for the event that says so.
+    pub(crate) is_ending: bool,
+    pub(crate) role: Role,
+    /// The number that the host gave it: 0 for an admin queue.
+    pub(crate) id: u16,
+    /// The commands for which the connection has room.
+    pub(crate) size: u16,
+    /// The entries of the queue, as the Connect command says.
+    pub(crate) entries_of_host: u16,
+    /// Responses tell the host the queue's head.
+    pub(crate) has_flow_control: bool,
+    /// Whether the host's address is an IPv4 address.
+    pub(crate) by_ipv4: bool,
+    /// The commands that it has outstanding.
+    pub(crate) outstanding: u16,
+    /// The entries that its commands use. An entry is in use until the Send of its response is
+    /// complete, when the host may have sent the next command already.
+    pub(crate) entries: u16,
+    /// The submission queue's head, which responses carry.
+    pub(crate) head: u16,
+    /// The host's identifiers that are in use, a bit each.
+    identifiers: Vec<u64>,
+    /// When a new queue is given up, in nanoseconds of the platform's clock.
+    pub(crate) deadline: u64,
+}
+
+impl Queue {
+    /// A queue that has just been accepted.
+    pub(crate) fn new(ep: EpHandle, id: u16, size: u16, by_ipv4: bool, deadline: u64) -> Queue {
+        Queue {
+            ep,
+            is_established: false,
+            is_ending: false,
+            role: Role::New,
+            id,
+            size,
+            entries_of_host: size,
+            has_flow_control: true,
+            by_ipv4,
+            outstanding: 0,
+            entries: 0,
+            head: 0,
+            identifiers: alloc::vec![0; 1 << 10],
+            deadline,
+        }
+    }
+
+    /// A command begins. False if its identifier is in use.
+    pub(crate) fn begin(&mut self, identifier: u16) -> bool {
+        let (word, bit) = (&mut self.identifiers[usize::from(identifier >> 6)], 1 << (identifier & 63));
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        self.outstanding += 1;
+        self.entries += 1;
+        is_new
+    }
+
+    /// A command is answered. Its identifier is free again, unless another command has it.
+    pub(crate) fn end(&mut self, identifier: u16, is_duplicate: bool) {
+        if !is_duplicate {
+            self.identifiers[usize::from(identifier >> 6)] &= !(1 << (identifier & 63));
+        }
+        self.outstanding -= 1;
+    }
+
+    /// The head for the next response.
+    pub(crate) fn advance(&mut self) -> u16 {
+        self.head = if self.head + 1 >= self.entries_of_host { 0 } else { self.head + 1 };
+        if self.has_flow_control { self.head } else { NO_HEAD }
+    }
+
+    /// The controller, if it has one.
+    pub(crate) fn controller(&self) -> Option<ControllerId> {
+        match self.role {
+            Role::New => None,
+            Role::Admin(id, _) | Role::Io(id) => Some(id),
+        }
+    }
+}
+
+/// All queues, by number.
+pub(crate) struct Queues {
+    slots: Vec<Option<Queue>>,
+    used: usize,
+}
+
+impl Queues {
+    pub(crate) fn new(most: usize) -> Queues {
+        Queues { slots: (0..most).map(|_| None).collect(), used: 0 }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.used
+    }
+
+    /// The number that the next queue gets; `None` if there is no room.
+    pub(crate) fn free(&self) -> Option<u32> {
+        self.slots.iter().position(Option::is_none).map(|number| number as u32)
+    }
+
+    pub(crate) fn put(&mut self, number: u32, queue: Queue) {
+        self.slots[number as usize] = Some(queue);
+        self.used += 1;
+    }
+
+    pub(crate) fn get(&mut self, number: u32) -> Option<&mut Queue> {
+        self.slots.get_mut(number as usize)?.as_mut()
+    }
+
+    pub(crate) fn remove(&mut self, number: u32) -> Option<Queue> {
+        let queue = self.slots.get_mut(number as usize)?.take()?;
+        self.used -= 1;
+        Some(queue)
+    }
+
+    /// All queues, with their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Queue)> {
+        (0..).zip(&self.slots).filter_map(|(number, queue)| Some((number, queue.as_ref()?)))
+    }
+}

@@ -1,0 +1,259 @@
+//! What the target itself answers with data: the structures of Identify, and log pages.
+
+use core::net::IpAddr;
+
+use nvme::identify::{
+    self, ActiveList, Cmic, ControllerType, DescriptorWriter, Dlfeat, LbaFormat, Lpa, NamespaceId, Nmic,
+    Oaes, Oncs, Sgls, Vwc,
+};
+use nvme::log::{self, ChangedNamespaces, CriticalWarning, DiscoveryEntry, DiscoveryHeader, Smart};
+use nvme::status::Status;
+use nvme::{Nqn, fabrics, nqn, set_ascii};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::commands::Index;
+use super::controller::{Kind, MOST_EVENTS};
+use super::receives::COMMAND;
+use super::server::{RESPONSE, Target};
+use super::subsystem::ControllerId;
+
+/// The bytes of a page, in which replies are made.
+const PAGE: usize = 4096;
+/// The bytes of a record of the discovery log, and of its header.
+const RECORD: usize = size_of::<DiscoveryEntry>();
+/// How long a shutdown may take, in microseconds: as long as a disk takes to flush.
+const SHUTDOWN: u32 = 10_000_000;
+/// The step of the keep-alive timer, in units of 100 ms.
+const KEEP_ALIVE_STEP: u16 = 1;
+const MODEL: &str = "Ferrovia NVMe over Fabrics target";
+const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
+
+/// A reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// Identify: the controller.
+    Controller(ControllerId, Kind),
+    /// Identify: a namespace.
+    Namespace(u32),
+    /// Identify: the namespaces behind this one.
+    Active(u32),
+    /// Identify: a namespace's identifiers.
+    Descriptors(u32),
+    /// A log page, from an offset on.
+    Log {
+        /// Whose.
+        controller: ControllerId,
+        /// What kind of controller.
+        kind: Kind,
+        /// Which.
+        page: u8,
+        /// The offset.
+        offset: u64,
+    },
+}
+
+impl Target {
+    /// Fills a command's buffer with its reply of `len` bytes.
+    pub(super) fn fill(&mut self, index: Index, reply: Reply, len: usize) {
+        let mut page = core::mem::replace(&mut self.page, alloc::boxed::Box::new([0; PAGE]));
+        for offset in (0..len).step_by(PAGE) {
+            let piece = &mut page[..PAGE.min(len - offset)];
+            piece.fill(0);
+            self.write(reply, offset, piece);
+            self.admin_pool.write(&self.commands[index].buffer, offset, piece);
+        }
+        self.page = page;
+    }
+
+    /// Writes a piece of a reply, which is zero so far. The structures of Identify have one piece.
+    fn write(&mut self, reply: Reply, from: usize, piece: &mut [u8]) {
+        match reply {
+            Reply::Controller(id, kind) => {
+                copy(self.identify_controller(id, kind).as_bytes(), from as u64, piece)
+            }
+            Reply::Namespace(nsid) => copy(self.identify_namespace(nsid).as_bytes(), from as u64, piece),
+            Reply::Active(after) => {
+                let mut list = ActiveList::new_zeroed();
+                list.fill(after, 1..=self.subsystem.namespaces.len() as u32);
+                copy(list.as_bytes(), from as u64, piece);
+            }
+            Reply::Descriptors(nsid) => {
+                if let Some(place) = self.subsystem.place(nsid) {
+                    // A page has room for one.
+                    let _ = DescriptorWriter::new(piece)
+                        .push(NamespaceId::Uuid(self.subsystem.namespaces[place].uuid));
+                }
+            }
+            Reply::Log { controller, kind, page, offset } => {
+                self.log(controller, kind, page, offset.saturating_add(from as u64), piece);
+            }
+        }
+    }
+
+    fn identify_controller(&self, id: ControllerId, kind: Kind) -> identify::Controller {
+        let mut page = identify::Controller::new_zeroed();
+        set_ascii(&mut page.sn, &self.subsystem.serial);
+        set_ascii(&mut page.mn, MODEL);
+        set_ascii(&mut page.fr, FIRMWARE);
+        page.cntlid = id.0.into();
+        page.ver = fabrics::VERSION.into();
+        page.rtd3e = SHUTDOWN.into();
+        page.lpa = Lpa::EXTENDED_DATA.bits();
+        page.aerl = MOST_EVENTS as u8 - 1;
+        page.kas = KEEP_ALIVE_STEP.into();
+        page.maxcmd = self.config.depth.into();
+        page.mdts = self.transfer_pages();
+        page.sgls = (Sgls::SUPPORTED | Sgls::KEYED | Sgls::OFFSET).bits().into();
+        page.ioccsz = ((COMMAND + self.config.in_capsule) as u32 / 16).into();
+        page.iorcsz = (RESPONSE as u32 / 16).into();
+        page.msdbd = 1;
+        let name =
+            if kind == Kind::Discovery { nqn::DISCOVERY.as_bytes() } else { self.subsystem.nqn.as_bytes() };
+        if let Ok(name) = Nqn::new(name) {
+            name.write(&mut page.subnqn);
+        }
+        if kind == Kind::Discovery {
+            page.cntrltype = ControllerType::Discovery as u8;
+            return page;
+        }
+        page.cntrltype = ControllerType::Io as u8;
+        page.cmic = Cmic::CONTROLLERS.bits();
+        page.oaes = Oaes::NAMESPACE_ATTRIBUTE.bits().into();
+        page.sqes = 0x66;
+        page.cqes = 0x44;
+        page.nn = (self.subsystem.namespaces.len() as u32).into();
+        let any =
+            |has: fn(&block::Geometry) -> bool| self.subsystem.namespaces.iter().any(|n| has(&n.geometry));
+        let mut commands = Oncs::COMPARE;
+        commands.set(Oncs::DATASET_MANAGEMENT, any(|disk| disk.discard));
+        commands.set(Oncs::WRITE_ZEROES, any(|disk| disk.write_zeroes));
+        page.oncs = commands.bits().into();
+        let mut cache = Vwc::FLUSH_ALL_NOT_SUPPORTED;
+        cache.set(Vwc::PRESENT, any(|disk| disk.has_volatile_cache));
+        page.vwc = cache.bits();
+        page
+    }
+
+    /// The largest transfer, as a power of two of pages.
+    fn transfer_pages(&self) -> u8 {
+        (self.subsystem.transfer / PAGE).ilog2() as u8
+    }
+
+    fn identify_namespace(&self, nsid: u32) -> identify::Namespace {
+        let mut page = identify::Namespace::new_zeroed();
+        let Some(place) = self.subsystem.place(nsid) else { return page };
+        let namespace = &self.subsystem.namespaces[place];
+        let blocks = namespace.geometry.blocks.into();
+        (page.nsze, page.ncap, page.nuse) = (blocks, blocks, blocks);
+        page.nmic = Nmic::SHARED.bits();
+        page.nsattr = namespace.geometry.is_read_only.into();
+        page.nguid = namespace.uuid;
+        if namespace.geometry.write_zeroes {
+            page.dlfeat = Dlfeat::WRITE_ZEROES_DEALLOCATES.bits();
+        }
+        page.lbaf[0] = LbaFormat::new(namespace.shift() as u8);
+        page
+    }
+
+    /// Whether there is such a log page. `None` if there is not; otherwise whether the namespace
+    /// fits.
+    pub(super) fn has_log(&self, kind: Kind, page: u8, nsid: u32) -> Result<(), Status> {
+        let exists = match kind {
+            Kind::Discovery => page == log::id::DISCOVERY,
+            Kind::Io => {
+                matches!(
+                    page,
+                    log::id::ERROR | log::id::SMART | log::id::FIRMWARE_SLOT | log::id::CHANGED_NAMESPACES
+                )
+            }
+        };
+        if !exists {
+            return Err(Status::INVALID_LOG_PAGE.dnr());
+        }
+        // No page is kept for each namespace.
+        if page == log::id::SMART && nsid != 0 && nsid != nvme::NSID_ALL {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        Ok(())
+    }
+
+    /// Writes a piece of a log page. What lies beyond its end is zero.
+    fn log(&mut self, id: ControllerId, kind: Kind, page: u8, offset: u64, piece: &mut [u8]) {
+        match page {
+            log::id::DISCOVERY if kind == Kind::Discovery => self.discovery_log(id, offset, piece),
+            log::id::ERROR => {
+                let errors = self.subsystem.controllers.get(id).map(|controller| controller.last_error);
+                if let Some(Some(last)) = errors {
+                    copy(last.as_bytes(), offset, piece);
+                }
+            }
+            log::id::SMART => {
+                let counted = self.control().statistics();
+                let mut smart = Smart::new_zeroed();
+                let is_read_only = self.subsystem.namespaces.iter().all(|n| n.geometry.is_read_only);
+                smart.critical_warning = if is_read_only { CriticalWarning::READ_ONLY.bits() } else { 0 };
+                // 25 degrees Celsius: hosts take 0 kelvin for a fault.
+                smart.composite_temperature = 298.into();
+                smart.available_spare = 100;
+                let units = |bytes: u64| u128::from(bytes.div_ceil(512_000)).into();
+                smart.data_units_read = units(counted.bytes_read);
+                smart.data_units_written = units(counted.bytes_written);
+                smart.host_read_commands = u128::from(counted.reads).into();
+                smart.host_write_commands = u128::from(counted.writes).into();
+                let errors = self.subsystem.controllers.get(id).map_or(0, |controller| controller.errors);
+                smart.error_log_entries = u128::from(errors).into();
+                copy(smart.as_bytes(), offset, piece);
+            }
+            log::id::FIRMWARE_SLOT => {
+                let mut slots = [0; 16];
+                slots[0] = 1;
+                set_ascii(&mut slots[8..], FIRMWARE);
+                copy(&slots, offset, piece);
+            }
+            log::id::CHANGED_NAMESPACES => {
+                let list = ChangedNamespaces::new_zeroed();
+                copy(list.as_bytes(), offset, piece);
+            }
+            _ => {}
+        }
+    }
+
+    /// The discovery log for a host: its subsystem at each address of the family by which the host
+    /// came, if the host may use it.
+    fn discovery_log(&mut self, id: ControllerId, offset: u64, piece: &mut [u8]) {
+        let Some(controller) = self.discovery.get(id) else { return };
+        let (by_ipv4, allowed) = (controller.by_ipv4, self.subsystem.allows(&controller.host));
+        let is_named = |address: &IpAddr| match address {
+            IpAddr::V4(v4) => by_ipv4 && !v4.is_unspecified(),
+            // A link-local address says nothing without the host's interface.
+            IpAddr::V6(v6) => !by_ipv4 && !v6.is_unspecified() && !v6.is_unicast_link_local(),
+        };
+        let mut addresses = self.addresses();
+        addresses.retain(is_named);
+        if !allowed {
+            addresses.clear();
+        }
+        let header = DiscoveryHeader::new(1, addresses.len() as u64);
+        copy(header.as_bytes(), offset, piece);
+        let Ok(name) = Nqn::new(self.subsystem.nqn.as_bytes()) else { return };
+        for (n, address) in (1..).zip(addresses) {
+            let entry = DiscoveryEntry::rdma(log::subsystem::NVM, name, address, self.config.port);
+            copy_at(entry.as_bytes(), n * RECORD as u64, offset, piece);
+        }
+    }
+}
+
+/// Copies the part of a structure that a piece of its bytes from `offset` on has.
+fn copy(structure: &[u8], offset: u64, piece: &mut [u8]) {
+    copy_at(structure, 0, offset, piece);
+}
+
+/// The same for a structure that begins at `at`.
+fn copy_at(structure: &[u8], at: u64, offset: u64, piece: &mut [u8]) {
+    let (skip, gap) = (offset.saturating_sub(at), at.saturating_sub(offset));
+    let structure = usize::try_from(skip).ok().and_then(|skip| structure.get(skip..)).unwrap_or_default();
+    let piece = usize::try_from(gap).ok().and_then(|gap| piece.get_mut(gap..)).unwrap_or_default();
+    for (into, from) in piece.iter_mut().zip(structure) {
+        *into = *from;
+    }
+}

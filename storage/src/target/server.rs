@@ -1,0 +1,470 @@
+//! The target's thread: what it owns, and its loop.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv6Addr};
+use core::time::Duration;
+
+use platform::sync::atomic::{AtomicBool, Ordering};
+use platform::{Instant, Platform, Signal};
+use privileged_api::{
+    ConnQual, DtoCompletion, EvdFlags, EvdHandle, EvdParam, EvdParamMask, Event, EventType, Ia, ListenFlags,
+    ListenHandle, NetAddr, PzHandle, SpigotInfo,
+};
+
+use super::commands::{Commands, Index};
+use super::config::Config;
+use super::controller::Kind;
+use super::namespace::Namespace;
+use super::pool::{LARGE, LONGEST, Pool, SMALL, Sizes};
+use super::queue::Queues;
+use super::receives::Receives;
+use super::statistics::{Counter, Snapshot, Statistics};
+use super::subsystem::{ControllerId, Controllers, Subsystem};
+use crate::Error;
+use crate::error::Calling;
+use crate::events;
+use crate::mapped::Mapped;
+
+/// Events that are taken at once.
+const BATCH: usize = 64;
+/// Rounds without work after which the thread sleeps.
+const IDLE_ROUNDS: u32 = 64;
+/// How often timers are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// How long the end of a target may take: that of the last connections and disk requests.
+const ENDING: Duration = Duration::from_secs(10);
+/// Connection requests that may wait.
+const BACKLOG: usize = 64;
+/// The bytes of a response.
+pub(super) const RESPONSE: usize = size_of::<nvme::completion::Completion>();
+/// Memory for the data of commands about no namespace.
+const ADMIN: Sizes = Sizes { small: 128, large: 16 };
+
+/// What other threads share with the target's.
+struct Shared {
+    signal: Arc<Signal>,
+    stops: AtomicBool,
+    statistics: Statistics,
+}
+
+/// Stops a target from another thread, and reads its counters.
+#[derive(Clone)]
+pub struct Control(Arc<Shared>);
+
+impl Control {
+    /// Makes [`Target::run`] disconnect all hosts and return.
+    pub fn stop(&self) {
+        self.0.stops.store(true, Ordering::Release);
+        self.0.signal.raise();
+    }
+
+    /// The target's counters.
+    pub fn statistics(&self) -> Snapshot {
+        self.0.statistics.snapshot()
+    }
+}
+
+/// A target that listens. [`Target::run`] serves its hosts.
+pub struct Target {
+    pub(super) ia: Ia,
+    pub(super) platform: Arc<dyn Platform>,
+    pub(super) config: Config,
+    shared: Arc<Shared>,
+    pub(super) spigot: SpigotInfo,
+    pub(super) pz: PzHandle,
+    /// Completions of Sends and RDMA operations.
+    pub(super) requests: EvdHandle,
+    /// Completions of Receives.
+    pub(super) receives_evd: EvdHandle,
+    /// Events of connections.
+    pub(super) messages: EvdHandle,
+    /// Requests for connections.
+    pub(super) asked: EvdHandle,
+    listen: Option<ListenHandle>,
+    pub(super) receives: Receives,
+    /// A response for each command.
+    pub(super) responses: Mapped,
+    pub(super) commands: Commands,
+    pub(super) queues: Queues,
+    /// The queues, by endpoint.
+    pub(super) by_ep: BTreeMap<u64, u32>,
+    /// Entries that are promised to queues.
+    pub(super) promised: usize,
+    pub(super) subsystem: Subsystem,
+    /// Discovery controllers.
+    pub(super) discovery: Controllers,
+    /// Memory for the data of commands about no namespace, and the commands that wait for it.
+    pub(super) admin_pool: Pool,
+    pub(super) for_admin_memory: VecDeque<Index>,
+    /// A page on its way into DMA memory.
+    pub(super) page: Box<[u8; 4096]>,
+    /// The entries of a queue that ends.
+    pub(super) ending: Vec<Index>,
+    next_tick: Instant,
+}
+
+impl Target {
+    /// A target that listens on all addresses of the IA. The IA has to be that of a privileged
+    /// consumer.
+    ///
+    /// Fails if the configuration is wrong, or resources are missing; then everything that was made
+    /// on the IA is freed with it.
+    pub fn new(ia: Ia, platform: Arc<dyn Platform>, config: Config) -> Result<Target, Error> {
+        config.check()?;
+        let info = ia.ia_query().calling("it_ia_query")?;
+        let spigot = info.spigot_info.into_iter().next();
+        let spigot = spigot.ok_or(Error::Config("the interface adapter has no spigot"))?;
+        let evd = |stream, size| {
+            ia.evd_create(stream, EvdFlags::empty(), size, 1, EvdHandle::NULL).calling("it_evd_create")
+        };
+        let pz = ia.pz_create().calling("it_pz_create")?;
+        // A command has two requests at most at a time: an RDMA Write and a Send.
+        let requests = evd(EventType::DTO_EVENT_STREAM, 2 * config.commands)?;
+        let receives_evd = evd(EventType::DTO_EVENT_STREAM, config.receives)?;
+        let messages = evd(EventType::CM_MSG_EVENT_STREAM, 4 * config.queues)?;
+        let asked = evd(EventType::CM_REQ_EVENT_STREAM, BACKLOG)?;
+        let receives = Receives::new(&ia, &platform, pz, config.receives, config.in_capsule)?;
+        let responses = Mapped::new(&ia, &platform, config.commands * RESPONSE)?;
+        let admin_pool = Pool::new(&ia, &platform, pz, ADMIN)?;
+        let (mut namespaces, mut transfer) = (Vec::new(), LONGEST);
+        for export in &config.disks {
+            let geometry = export.disk.geometry();
+            if !geometry.block_size.is_power_of_two() || !(512..=4096).contains(&geometry.block_size) {
+                return Err(Error::Config("a disk has blocks of 512, 1024, 2048 or 4096 bytes"));
+            }
+            if geometry.blocks == 0 {
+                return Err(Error::Config("a disk is empty"));
+            }
+            let pieces = geometry.most_pieces.saturating_mul(LARGE);
+            transfer = transfer.min(pieces).min(geometry.most_bytes as usize);
+            // A quarter in small chunks.
+            let sizes = Sizes { small: config.memory / 4 / SMALL, large: config.memory * 3 / 4 / LARGE };
+            namespaces.push(Namespace {
+                disk: export.disk.clone(),
+                geometry,
+                uuid: export.uuid,
+                pool: Pool::new(&ia, &platform, pz, sizes)?,
+                for_memory: VecDeque::with_capacity(config.commands),
+                for_room: VecDeque::with_capacity(config.commands),
+                on_disk: 0,
+            });
+        }
+        if transfer < SMALL {
+            return Err(Error::Config("a disk takes less than 8 KiB, or less than one piece, at once"));
+        }
+        let shared = Arc::new(Shared {
+            signal: Arc::new(Signal::new(platform.clone())),
+            stops: AtomicBool::new(false),
+            statistics: Statistics::default(),
+        });
+        events::attach(&ia, &[requests, receives_evd, messages, asked], &shared.signal)?;
+        for namespace in &namespaces {
+            let signal = shared.signal.clone();
+            namespace.disk.watch(Some(Arc::new(move || signal.raise())));
+        }
+        let qualifier = ConnQual::rdma_tcp(config.port);
+        let listen = ia
+            .listen_create(spigot.spigot_id, asked, ListenFlags::CONN_QUAL_INPUT, Some(&qualifier))
+            .calling("it_listen_create")?;
+        Ok(Target {
+            next_tick: platform.now(),
+            shared,
+            spigot,
+            pz,
+            requests,
+            receives_evd,
+            messages,
+            asked,
+            listen: Some(listen.0),
+            receives,
+            responses,
+            commands: Commands::new(config.commands),
+            queues: Queues::new(config.queues),
+            by_ep: BTreeMap::new(),
+            promised: 0,
+            subsystem: Subsystem {
+                nqn: config.nqn.clone(),
+                serial: config.serial.to_string(),
+                allowed: config.allowed.clone(),
+                namespaces,
+                transfer: 1 << transfer.ilog2(),
+                controllers: Controllers::new(config.controllers),
+            },
+            discovery: Controllers::new(config.controllers),
+            admin_pool,
+            for_admin_memory: VecDeque::with_capacity(config.commands),
+            page: Box::new([0; 4096]),
+            ending: Vec::with_capacity(config.commands),
+            ia,
+            platform,
+            config,
+        })
+    }
+
+    /// The IP addresses at which the target listens, IPv4 first.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let ip = |address: &NetAddr| match *address {
+            NetAddr::Ipv4(bytes) => Some(IpAddr::from(bytes)),
+            NetAddr::Ipv6(bytes) | NetAddr::IbGid(bytes) => {
+                Some(IpAddr::V6(Ipv6Addr::from(bytes)).to_canonical())
+            }
+            NetAddr::ViaHostaddr(_) => None,
+        };
+        let mut addresses: Vec<IpAddr> = self.spigot.net_addr.iter().filter_map(ip).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+
+    /// What other threads need.
+    pub fn control(&self) -> Control {
+        Control(self.shared.clone())
+    }
+
+    pub(super) fn statistics(&self) -> &Statistics {
+        &self.shared.statistics
+    }
+
+    /// Nanoseconds of the platform's clock.
+    pub(super) fn now(&self) -> u64 {
+        self.platform.now().as_nanos()
+    }
+
+    /// Serves hosts until [`Control::stop`] is called or the interface adapter dies, and frees all
+    /// that the target made on the interface adapter.
+    pub fn run(mut self) -> Result<(), Error> {
+        let served = self.serve();
+        let ended = self.end();
+        served.and(ended)
+    }
+
+    fn serve(&mut self) -> Result<(), Error> {
+        let (mut idle, mut polls) = (0, false);
+        loop {
+            let seen = self.shared.signal.value();
+            if self.shared.stops.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            if self.round()? {
+                idle = 0;
+                continue;
+            }
+            idle += 1;
+            if idle == 1 && !polls {
+                continue;
+            }
+            // While the thread polls, the event dispatchers are disabled and the device sends no
+            // interrupts. Once they are enabled, a last round finds what has come before that.
+            if polls && idle >= IDLE_ROUNDS {
+                self.enable(true)?;
+                polls = false;
+                continue;
+            }
+            if polls {
+                core::hint::spin_loop();
+                continue;
+            }
+            self.shared.signal.wait(seen, Some(self.next_tick));
+            if self.shared.signal.value() != seen {
+                self.enable(false)?;
+                (polls, idle) = (true, 0);
+            }
+        }
+    }
+
+    /// Lets the event dispatchers of completions run their callbacks, or not.
+    fn enable(&self, enabled: bool) -> Result<(), Error> {
+        for evd in [self.requests, self.receives_evd] {
+            let param = EvdParam { evd_enabled: enabled, ..EvdParam::default() };
+            self.ia.evd_modify(evd, EvdParamMask::ENABLED, &param).calling("it_evd_modify")?;
+        }
+        Ok(())
+    }
+
+    /// Looks everywhere once. True if there was something to do.
+    fn round(&mut self) -> Result<bool, Error> {
+        let mut worked = self.take_messages()?;
+        worked |= self.take_capsules()?;
+        worked |= self.take_completions()?;
+        worked |= self.take_disks();
+        self.serve_waiting();
+        self.report_events();
+        let now = self.platform.now();
+        if now >= self.next_tick {
+            self.tick(now.as_nanos());
+            self.next_tick = now + TICK;
+        }
+        Ok(worked)
+    }
+
+    /// Takes completed Receives.
+    pub(super) fn take_capsules(&mut self) -> Result<bool, Error> {
+        let mut taken = [DtoCompletion::default(); BATCH];
+        let count = self.take(self.receives_evd, &mut taken)?;
+        for done in &taken[..count] {
+            self.capsule(done);
+        }
+        Ok(count > 0)
+    }
+
+    /// Takes completed Sends and RDMA operations.
+    fn take_completions(&mut self) -> Result<bool, Error> {
+        let mut taken = [DtoCompletion::default(); BATCH];
+        let count = self.take(self.requests, &mut taken)?;
+        for done in &taken[..count] {
+            self.completed(done);
+        }
+        Ok(count > 0)
+    }
+
+    fn take(&self, evd: EvdHandle, into: &mut [DtoCompletion]) -> Result<usize, Error> {
+        match self.ia.evd_dequeue_n(evd, into) {
+            Ok(count) => Ok(count),
+            Err(privileged_api::Error::QueueEmpty) => Ok(0),
+            Err(error) => Err(Error::Api("it_evd_dequeue", error)),
+        }
+    }
+
+    /// Takes requests for connections, and events of connections.
+    fn take_messages(&mut self) -> Result<bool, Error> {
+        let mut worked = false;
+        for evd in [self.messages, self.asked] {
+            for _ in 0..BATCH {
+                let event = match self.ia.evd_dequeue(evd) {
+                    Ok(event) => event,
+                    Err(privileged_api::Error::QueueEmpty) => break,
+                    Err(error) => return Err(Error::Api("it_evd_dequeue", error)),
+                };
+                worked = true;
+                match &event {
+                    Event::ConnRequest(request) => self.request(request),
+                    Event::ConnEstablished { ep, .. } => self.established(ep.as_raw()),
+                    Event::ConnDisconnect { ep, .. }
+                    | Event::ConnBroken { ep, .. }
+                    | Event::ConnPeerReject { ep, .. }
+                    | Event::ConnNonpeerReject { ep, .. } => self.ended(ep.as_raw())?,
+                    _ => {}
+                }
+            }
+        }
+        Ok(worked)
+    }
+
+    /// Takes what the disks have done.
+    fn take_disks(&mut self) -> bool {
+        let mut done: heapless::Vec<(u64, Result<(), block::Fault>), BATCH> = heapless::Vec::new();
+        let mut worked = false;
+        for place in 0..self.subsystem.namespaces.len() {
+            let namespace = &mut self.subsystem.namespaces[place];
+            if namespace.on_disk == 0 {
+                continue;
+            }
+            done.clear();
+            namespace.disk.poll(BATCH, &mut |token, result| {
+                // A disk hands over no more than it was asked for.
+                let _ = done.push((token, result));
+            });
+            for &(token, result) in &done {
+                worked = true;
+                self.finished(place, token, result);
+            }
+        }
+        worked
+    }
+
+    /// Looks at the timers.
+    fn tick(&mut self, now: u64) {
+        let mut late: heapless::Vec<u32, 16> = heapless::Vec::new();
+        for (number, queue) in self.queues.iter() {
+            if queue.controller().is_none() && !queue.is_ending && now > queue.deadline {
+                // Those for which there is no place here come in the next tick.
+                let _ = late.push(number);
+            }
+        }
+        for number in late {
+            log::info!("a host connected a queue and sent no Connect command");
+            self.break_queue(number);
+        }
+        let mut expired: heapless::Vec<(Kind, ControllerId), 16> = heapless::Vec::new();
+        for controllers in [&mut self.subsystem.controllers, &mut self.discovery] {
+            for (id, controller) in controllers.iter_mut() {
+                if controller.has_expired(now) {
+                    let _ = expired.push((controller.kind, id));
+                }
+            }
+        }
+        for (kind, id) in expired {
+            self.expire(kind, id, now);
+        }
+        let (connections, controllers) =
+            (self.queues.len(), self.subsystem.controllers.len() + self.discovery.len());
+        self.statistics().now_there_are(connections, controllers);
+    }
+
+    /// Ends a controller whose host is silent.
+    fn expire(&mut self, kind: Kind, id: ControllerId, now: u64) {
+        let Some(controller) = self.controller(id, kind) else { return };
+        controller.fail();
+        // Once is enough: the queues take a while to end.
+        controller.hear(now);
+        let admin = controller.admin;
+        log::info!("controller {}: {} was silent for too long", id.0, controller.host.nqn);
+        self.statistics().count(Counter::Expired);
+        self.break_queue(admin);
+        if kind == Kind::Io {
+            self.break_io_queues(id);
+        }
+    }
+
+    /// Ends all connections, waits for the disks, and frees everything.
+    fn end(mut self) -> Result<(), Error> {
+        if let Some(listen) = self.listen.take() {
+            // It fails only if the IA is dead.
+            let _ = self.ia.listen_free(listen);
+        }
+        let deadline = self.platform.now() + ENDING;
+        let numbers: Vec<u32> = self.queues.iter().map(|(number, _)| number).collect();
+        for number in numbers {
+            self.break_queue(number);
+        }
+        let mut failed = Ok(());
+        while self.queues.len() > 0 || self.commands.used() > 0 {
+            let seen = self.shared.signal.value();
+            let now = self.platform.now();
+            match self.round() {
+                Ok(true) => continue,
+                Ok(false) if now < deadline => {}
+                Ok(false) => {
+                    failed = Err(Error::Config("a disk did not finish its requests"));
+                    break;
+                }
+                Err(error) => {
+                    failed = Err(error);
+                    break;
+                }
+            }
+            self.shared.signal.wait(seen, Some(now + TICK));
+        }
+        for namespace in &self.subsystem.namespaces {
+            namespace.disk.watch(None);
+        }
+        let Target { ia, receives, responses, admin_pool, subsystem, queues, .. } = self;
+        // Each call fails only if the IA is dead.
+        for (_, queue) in queues.iter() {
+            let _ = ia.ep_free(queue.ep);
+        }
+        receives.free(&ia);
+        responses.free(&ia);
+        admin_pool.free(&ia);
+        for namespace in subsystem.namespaces {
+            namespace.pool.free(&ia);
+        }
+        events::free(&ia, &*self.platform, &[self.requests, self.receives_evd, self.messages, self.asked]);
+        let _ = ia.pz_free(self.pz);
+        failed
+    }
+}

@@ -1,0 +1,100 @@
+//! The subsystem: its name, who may use it, its namespaces, and the controllers of its hosts. A
+//! discovery controller is kept beside them.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use nvme::status::Status;
+
+use super::controller::{Controller, HostIdentity};
+use super::namespace::Namespace;
+
+/// The identifier of a controller: from 1 to 0xffef. It leads to the controller's slot, and an
+/// identifier that a controller had is not given to the next one in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ControllerId(pub(crate) u16);
+
+/// The largest identifier of a controller.
+const LAST: usize = 0xffef;
+
+/// A slot: the identifier that it gives next, and its controller.
+struct Slot {
+    next: u16,
+    used: Option<(ControllerId, Controller)>,
+}
+
+/// All controllers.
+pub(crate) struct Controllers {
+    slots: Vec<Slot>,
+    used: usize,
+}
+
+impl Controllers {
+    pub(crate) fn new(most: usize) -> Controllers {
+        let slot = |number: usize| Slot { next: number as u16 + 1, used: None };
+        Controllers { slots: (0..most).map(slot).collect(), used: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Adds a controller, or says that there is no room.
+    pub(crate) fn add(&mut self, controller: Controller) -> Result<ControllerId, Status> {
+        let step = self.slots.len();
+        let free = self.slots.iter_mut().find(|slot| slot.used.is_none());
+        let slot = free.ok_or(Status::CONTROLLER_BUSY.dnr())?;
+        let id = ControllerId(slot.next);
+        let next = usize::from(slot.next) + step;
+        slot.next = if next > LAST { ((usize::from(slot.next) - 1) % step + 1) as u16 } else { next as u16 };
+        slot.used = Some((id, controller));
+        self.used += 1;
+        Ok(id)
+    }
+
+    fn slot(&self, id: ControllerId) -> usize {
+        usize::from(id.0).wrapping_sub(1) % self.slots.len()
+    }
+
+    pub(crate) fn get(&mut self, id: ControllerId) -> Option<&mut Controller> {
+        let slot = self.slot(id);
+        self.slots[slot].used.as_mut().filter(|(its, _)| *its == id).map(|(_, controller)| controller)
+    }
+
+    pub(crate) fn remove(&mut self, id: ControllerId) -> Option<Controller> {
+        let slot = self.slot(id);
+        let removed = self.slots[slot].used.take_if(|(its, _)| *its == id)?;
+        self.used -= 1;
+        Some(removed.1)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (ControllerId, &mut Controller)> {
+        self.slots.iter_mut().filter_map(|slot| slot.used.as_mut()).map(|(id, controller)| (*id, controller))
+    }
+}
+
+/// The subsystem.
+pub(crate) struct Subsystem {
+    pub(crate) nqn: String,
+    pub(crate) serial: String,
+    /// The hosts that may use it; `None` for any.
+    pub(crate) allowed: Option<Vec<String>>,
+    /// By identifier, from 1.
+    pub(crate) namespaces: Vec<Namespace>,
+    /// The most bytes of a transfer: a power of two that all disks take.
+    pub(crate) transfer: usize,
+    pub(crate) controllers: Controllers,
+}
+
+impl Subsystem {
+    /// Whether this host may use it.
+    pub(crate) fn allows(&self, host: &HostIdentity) -> bool {
+        self.allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|nqn| *nqn == host.nqn.as_str()))
+    }
+
+    /// The place of a namespace.
+    pub(crate) fn place(&self, nsid: u32) -> Option<usize> {
+        let place = (nsid as usize).checked_sub(1)?;
+        (place < self.namespaces.len()).then_some(place)
+    }
+}

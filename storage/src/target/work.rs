@@ -1,0 +1,156 @@
+//! I/O commands (NVM command set): what they ask for, checked against the namespace.
+
+use block::Fault;
+use nvme::command::{Command, opcode};
+use nvme::dsm;
+use nvme::status::Status;
+
+use super::namespace::Operation;
+use super::reply::Reply;
+use super::subsystem::Subsystem;
+
+/// The bytes of a range of a Dataset Management.
+pub(crate) const RANGE: usize = size_of::<dsm::Range>();
+
+/// What a command asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Nothing: it is answered already.
+    Nothing,
+    /// An Asynchronous Event Request: the controller keeps it.
+    Held,
+    /// A reply of so many bytes from the target itself.
+    Reply {
+        /// What.
+        reply: Reply,
+        /// Bytes.
+        len: usize,
+    },
+    /// To connect a queue. Its data say to what.
+    Connect,
+    /// To read blocks.
+    Read {
+        /// The namespace's place.
+        namespace: usize,
+        /// The first block.
+        block: u64,
+    },
+    /// To write blocks.
+    Write {
+        /// The namespace's place.
+        namespace: usize,
+        /// The first block.
+        block: u64,
+        /// The data have to be durable.
+        fua: bool,
+    },
+    /// To compare blocks with data.
+    Compare {
+        /// The namespace's place.
+        namespace: usize,
+        /// The first block.
+        block: u64,
+    },
+    /// Something without data.
+    Plain {
+        /// The namespace's place.
+        namespace: usize,
+        /// What.
+        operation: Operation,
+    },
+    /// To deallocate ranges of blocks, which are the command's data.
+    Deallocate {
+        /// The namespace's place.
+        namespace: usize,
+        /// How many ranges there are.
+        ranges: usize,
+        /// The range that comes next.
+        next: usize,
+    },
+}
+
+impl Task {
+    /// The place of its namespace; `None` if it is about none.
+    pub(crate) fn namespace(&self) -> Option<usize> {
+        match *self {
+            Task::Nothing | Task::Held | Task::Reply { .. } | Task::Connect => None,
+            Task::Read { namespace, .. }
+            | Task::Write { namespace, .. }
+            | Task::Compare { namespace, .. }
+            | Task::Plain { namespace, .. }
+            | Task::Deallocate { namespace, .. } => Some(namespace),
+        }
+    }
+
+    /// Whether it takes data from the host.
+    pub(crate) fn takes_data(&self) -> bool {
+        matches!(self, Task::Connect | Task::Write { .. } | Task::Compare { .. } | Task::Deallocate { .. })
+    }
+}
+
+/// What an I/O command asks for, and how long its data have to be; or the status that it gets.
+/// `place` is its namespace's.
+pub(crate) fn io(
+    command: &Command,
+    place: Option<usize>,
+    subsystem: &Subsystem,
+) -> Result<(Task, usize), Status> {
+    let place = place.ok_or(Status::INVALID_NAMESPACE.dnr())?;
+    let namespace = subsystem.namespaces.get(place).ok_or(Status::INVALID_NAMESPACE.dnr())?;
+    let geometry = &namespace.geometry;
+    let block = command.slba();
+    // The blocks of a command that names some, and their bytes.
+    let range = || {
+        let blocks = u64::from(command.nlb());
+        let is_in_range = block.checked_add(blocks).is_some_and(|end| end <= geometry.blocks);
+        let bytes = command.nlb() as usize * geometry.block_size as usize;
+        if is_in_range { Ok((blocks, bytes)) } else { Err(Status::LBA_OUT_OF_RANGE.dnr()) }
+    };
+    let transfer = || {
+        let (_, bytes) = range()?;
+        if bytes <= subsystem.transfer { Ok(bytes) } else { Err(Status::INVALID_FIELD.dnr()) }
+    };
+    let writable = || match geometry.is_read_only {
+        true => Err(Status::NAMESPACE_IS_WRITE_PROTECTED.dnr()),
+        false => Ok(()),
+    };
+    match command.opcode {
+        opcode::io::READ => Ok((Task::Read { namespace: place, block }, transfer()?)),
+        opcode::io::WRITE => {
+            writable()?;
+            Ok((Task::Write { namespace: place, block, fua: command.fua() }, transfer()?))
+        }
+        opcode::io::COMPARE => Ok((Task::Compare { namespace: place, block }, transfer()?)),
+        opcode::io::FLUSH => Ok((Task::Plain { namespace: place, operation: Operation::Flush }, 0)),
+        opcode::io::WRITE_ZEROES if geometry.write_zeroes => {
+            writable()?;
+            let (blocks, _) = range()?;
+            let operation = Operation::WriteZeroes { block, blocks, may_discard: command.deallocate() };
+            Ok((Task::Plain { namespace: place, operation }, 0))
+        }
+        opcode::io::DATASET_MANAGEMENT if geometry.discard => {
+            let ranges = command.dsm_ranges();
+            if command.dsm_attributes().contains(dsm::Attributes::DEALLOCATE) {
+                writable()?;
+                return Ok((Task::Deallocate { namespace: place, ranges, next: 0 }, ranges * RANGE));
+            }
+            // The other attributes are hints, for which the ranges need not be fetched.
+            Ok((Task::Deallocate { namespace: place, ranges, next: ranges }, ranges * RANGE))
+        }
+        _ => Err(Status::INVALID_OPCODE.dnr()),
+    }
+}
+
+/// The status of a command whose disk failed.
+pub(crate) fn status(fault: Fault, is_write: bool) -> Status {
+    match fault {
+        Fault::OutOfRange => Status::LBA_OUT_OF_RANGE.dnr(),
+        Fault::ReadOnly => Status::NAMESPACE_IS_WRITE_PROTECTED.dnr(),
+        Fault::Unsupported => Status::INVALID_OPCODE.dnr(),
+        Fault::Media if is_write => Status::WRITE_FAULT,
+        Fault::Media => Status::UNRECOVERED_READ.dnr(),
+        // The target checked the length, so the disk has other limits than it said.
+        Fault::Misaligned => Status::INTERNAL_ERROR.dnr(),
+        Fault::Gone => Status::INTERNAL_ERROR,
+    }
+}

@@ -1,0 +1,131 @@
+//! What the tests share: a machine with two NICs, a target on one, hosts on the other.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use block::Disk;
+use block::ram::RamDisk;
+use platform::{DmaBuffer, Platform};
+use privileged_api::Ia;
+use storage::Error;
+use storage::initiator::{Initiator, Options, Region};
+use storage::target::{Config, Control, Export, Snapshot, Target};
+
+pub const NQN: &str = "nqn.2026-01.org.ferrovia:test";
+
+pub struct Machine {
+    machine: host::Machine,
+    node: common::Node,
+}
+
+/// A target that runs in a thread.
+pub struct Running {
+    pub control: Control,
+    pub address: IpAddr,
+    thread: JoinHandle<Result<(), Error>>,
+}
+
+/// Shows what the target and the stack log beside a test that fails.
+struct Log;
+
+impl log::Log for Log {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        eprintln!("{}: {}", record.target(), record.args());
+    }
+
+    fn flush(&self) {}
+}
+
+impl Running {
+    /// Waits until the counters are as they should be.
+    pub fn wait_for(&self, is_right: impl Fn(&Snapshot) -> bool) {
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        while !is_right(&self.control.statistics()) {
+            assert!(std::time::Instant::now() < deadline, "{:?}", self.control.statistics());
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Machine {
+    pub fn new() -> Machine {
+        // It is set already if another test ran before in this process.
+        let _ = log::set_logger(&Log);
+        log::set_max_level(log::LevelFilter::Debug);
+        let machine = host::Machine::new(2);
+        let node =
+            common::Node::start(machine.platform(), machine.privileged(), machine.transports()).unwrap();
+        Machine { machine, node }
+    }
+
+    pub fn platform(&self) -> Arc<dyn Platform> {
+        self.machine.platform()
+    }
+
+    pub fn ram_disks(&self, sizes: &[usize]) -> Vec<Arc<dyn Disk>> {
+        let disk = |&size: &usize| {
+            Arc::new(RamDisk::new(&self.platform(), 512, size as u64 / 512).unwrap()) as Arc<dyn Disk>
+        };
+        sizes.iter().map(disk).collect()
+    }
+
+    pub fn config(&self, disks: Vec<Arc<dyn Disk>>) -> Config {
+        let export = |(number, disk)| Export { disk, uuid: [number; 16] };
+        let disks = (1..).zip(disks).map(export).collect();
+        Config { commands: 2048, receives: 512, memory: 4 << 20, ..Config::new(NQN, disks) }
+    }
+
+    /// Starts a target on the first NIC.
+    pub fn target(&self, disks: Vec<Arc<dyn Disk>>) -> Running {
+        self.target_with(self.config(disks))
+    }
+
+    pub fn target_with(&self, config: Config) -> Running {
+        let target = Target::new(self.node.ia(0).unwrap(), self.platform(), config).unwrap();
+        let (control, addresses) = (target.control(), target.addresses());
+        let thread = std::thread::spawn(move || target.run());
+        Running { control, address: addresses[0], thread }
+    }
+
+    /// An interface adapter on the second NIC.
+    pub fn ia(&self) -> Ia {
+        self.node.ia(1).unwrap()
+    }
+
+    pub fn host(&self, target: &Running) -> Initiator {
+        self.host_with(Options::new(target.address, NQN)).unwrap()
+    }
+
+    pub fn host_with(&self, options: Options) -> Result<Initiator, storage::initiator::Failure> {
+        Initiator::connect(self.ia(), self.platform(), options)
+    }
+
+    pub fn region(&self, host: &mut Initiator, bytes: usize) -> Region {
+        host.register(Arc::new(DmaBuffer::new(&self.platform(), bytes, 4096).unwrap())).unwrap()
+    }
+
+    /// Ends both, and checks that nothing is left.
+    pub fn end(&self, host: Initiator, target: Running) {
+        let ia = host.disconnect();
+        assert_eq!(ia.object_counts(), Default::default());
+        ia.ia_free().unwrap();
+        self.stop(target);
+    }
+
+    /// Stops a target.
+    pub fn stop(&self, target: Running) {
+        target.control.stop();
+        target.thread.join().unwrap().unwrap();
+    }
+}
+
+/// Bytes that depend on the seed and on their place.
+pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    (0..bytes as u64).map(|n| (n.wrapping_mul(0x9e37_79b9).wrapping_add(seed * 77) >> 3) as u8).collect()
+}

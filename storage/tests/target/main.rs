@@ -1,0 +1,7 @@
+//! A target and hosts on one machine with two NICs, over the short cut.
+
+extern crate ferrovia_storage as storage;
+
+mod machine;
+mod protocol;
+mod requests;

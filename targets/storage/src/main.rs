@@ -1,0 +1,131 @@
+//! An NVMe over Fabrics target: `cargo run -- storage`. Exports the disks behind virtio-blk and RAM
+//! disks, as namespaces of one subsystem, on the first NIC.
+//!
+//! Words of the command line: `nqn=NAME`, `port=4420`; for each RAM disk `ram-disk=BYTES`; for each
+//! virtio disk, in order, `uuid=HEX`; `allow-host=NAME`, any number of times, without which any
+//! host may connect.
+//!
+//! Lines: `ready: ADDRESS:PORT` for each address; `connect:` with the command for a Linux host;
+//! `idle:` when the last host has left; and each second `@storage` with the counters, for the
+//! launcher.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+use core::sync::atomic::AtomicU32;
+use core::time::Duration;
+
+use block::ram::RamDisk;
+use common::{Failure, Node, Trying};
+use kernel::{Boot, println};
+use platform::Platform;
+use storage::target::{Config, Control, Export, MOST_NAMESPACES, Target};
+
+/// The subsystem's name unless the user gives another.
+const NQN: &str = "nqn.2026-01.org.ferrovia:storage";
+/// Bytes of a RAM disk's block.
+const BLOCK: u32 = 512;
+/// How often the counters are reported.
+const REPORT: Duration = Duration::from_secs(1);
+
+kernel::entry!(main);
+
+fn main(boot: Boot) -> i32 {
+    match serve(boot) {
+        Ok(()) => 0,
+        Err(failure) => {
+            println!("error: {failure}");
+            1
+        }
+    }
+}
+
+fn serve(boot: Boot) -> Result<(), Failure> {
+    let args = kernel::args();
+    let mut config = Config::new(args.get("nqn").unwrap_or(NQN), exports(&boot)?);
+    if let Some(port) = args.get("port") {
+        config.port = port.parse().trying("port")?;
+    }
+    let allowed: Vec<String> = args.all("allow-host").map(String::from).collect();
+    config.allowed = (!allowed.is_empty()).then_some(allowed);
+    config.serial = format!("{:016x}", kernel::random_u64());
+    let (nqn, port) = (config.nqn.clone(), config.port);
+    let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
+    let target = Target::new(node.ia(0)?, node.platform.clone(), config).trying("the target")?;
+    let addresses = target.addresses();
+    if addresses.is_empty() {
+        return Err(Failure::new("the port has no address; give it one by --ip"));
+    }
+    for &address in &addresses {
+        println!("ready: {}", SocketAddr::new(address, port));
+    }
+    for address in addresses.iter().filter(|address| is_for_hosts(address)) {
+        println!("connect: nvme connect -t rdma -a {address} -s {port} -n {nqn}");
+    }
+    let (platform, control) = (node.platform.clone(), target.control());
+    let reports = Box::new(move || report(&*platform, &control));
+    node.platform.spawn("statistics", reports).map_err(|_| "out of memory").trying("a thread")?;
+    target.run().trying("the target")
+}
+
+/// Whether a host can use an address as it stands: a link-local one needs its interface's name.
+fn is_for_hosts(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(v6) => !v6.is_unicast_link_local(),
+    }
+}
+
+/// The disks.
+fn exports(boot: &Boot) -> Result<Vec<Export>, Failure> {
+    let args = kernel::args();
+    let mut exports = Vec::new();
+    for size in args.all("ram-disk") {
+        let bytes: u64 = size.parse().trying("ram-disk")?;
+        let disk = RamDisk::new(&boot.platform, BLOCK, bytes / u64::from(BLOCK)).trying("a RAM disk")?;
+        // Its contents are new each time, so its name is, too.
+        let name = u128::from(kernel::random_u64()) << 64 | u128::from(kernel::random_u64());
+        exports.push(Export { disk: Arc::new(disk), uuid: uuid(name) });
+    }
+    if exports.len() > MOST_NAMESPACES {
+        return Err(Failure::new("there are 64 disks at most"));
+    }
+    Ok(exports)
+}
+
+/// A UUID of version 8 (RFC 9562), which the maker fills as it likes.
+fn uuid(bits: u128) -> [u8; 16] {
+    let mut bytes = bits.to_be_bytes();
+    bytes[6] = bytes[6] & 0x0f | 0x80;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    bytes
+}
+
+/// Writes the counters each second.
+fn report(platform: &dyn Platform, control: &Control) {
+    let never = AtomicU32::new(0);
+    let (mut next, mut was_used) = (platform.now() + REPORT, false);
+    loop {
+        while platform.now() < next {
+            platform.wait(&never, 0, Some(next));
+        }
+        next = platform.now() + REPORT;
+        let now = control.statistics();
+        let is_used = now.connections > 0 || now.controllers > 0;
+        if was_used && !is_used {
+            println!("idle: {} connections so far, {} of them broken", now.accepted, now.broken);
+        }
+        was_used = is_used;
+        println!(
+            "@storage {} {} {} {} {} {}",
+            now.connections, now.reads, now.writes, now.bytes_read, now.bytes_written, now.errors
+        );
+    }
+}
