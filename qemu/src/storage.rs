@@ -1,5 +1,10 @@
 //! `storage`: boots the target of NVMe over Fabrics, and shows what it does on one line.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
 use crate::error::{Error, Result};
 use crate::launch::{Launcher, Output};
 use crate::options::{DEFAULT_MEMORY, Options, Size};
@@ -31,8 +36,8 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
             "storage needs a link to its hosts, and an address: --link stream:PATH --ip 10.0.0.1/24".into(),
         ));
     }
-    if exports.ram_disks.is_empty() {
-        return Err(Error::Usage("storage needs something to export: --ram-disk SIZE".into()));
+    if exports.ram_disks.is_empty() && options.disks.is_empty() {
+        return Err(Error::Usage("storage needs something to export: --disk FILE or --ram-disk SIZE".into()));
     }
     let mut options = options.clone();
     let disks: u64 = exports.ram_disks.iter().map(|size| size.0).sum();
@@ -41,6 +46,9 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     let mut words: Vec<String> = vec![format!("port={}", exports.port)];
     words.extend(exports.nqn.iter().map(|nqn| format!("nqn={nqn}")));
     words.extend(exports.allowed.iter().map(|nqn| format!("allow-host={nqn}")));
+    for disk in &options.disks {
+        words.push(format!("uuid={}", name(disk)?));
+    }
     words.extend(exports.ram_disks.iter().map(|size| format!("ram-disk={}", size.0)));
     let launcher = Launcher::prepare(&options, "storage")?;
     let mut output = Output::new(launcher.symbols());
@@ -64,6 +72,19 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
             Event::Deadline => return Err(launcher.timed_out()),
         }
     }
+}
+
+/// The name of a disk for its hosts, in hexadecimal: the same as long as the file is the same, and
+/// stays where it is.
+fn name(disk: &Path) -> Result<String> {
+    let failed = |source| Error::File { path: disk.to_owned(), source };
+    let path = disk.canonicalize().map_err(failed)?;
+    let file = path.metadata().map_err(failed)?;
+    let mut digest = Sha256::new();
+    digest.update(path.as_os_str().as_encoded_bytes());
+    digest.update(file.dev().to_le_bytes());
+    digest.update(file.ino().to_le_bytes());
+    Ok(digest.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// A word of the kernel's command line.

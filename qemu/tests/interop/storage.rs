@@ -126,3 +126,46 @@ fn a_linux_that_is_killed_leaves_the_target_to_the_next() {
     // The keep-alive of the first one's controller expires.
     ours.wait_for("idle: ");
 }
+
+#[test]
+fn a_target_that_is_killed_and_started_again_has_lost_nothing_that_was_flushed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = folder.path().join("disk");
+    std::fs::File::create(&disk).and_then(|file| file.set_len(64 << 20)).expect("a disk");
+    let disk = disk.to_str().expect("a path");
+    // Linux's end of the link stays when the target goes.
+    let mut linux = Linux::boot_for_storage(Side::Listen, &link(folder.path()), &LINUX, MTU);
+    let start = || {
+        let mut ours = Ours::connect(folder.path(), &["storage", "--disk", disk]);
+        ours.wait_for("connect: nvme connect -t rdma -a 10.0.0.1 -s 4420 -n");
+        ours
+    };
+    let mut ours = start();
+    let options = "--reconnect-delay=1 --ctrl-loss-tmo=300 --keep-alive-tmo=2";
+    let device = linux.storage().connect(&Connect { options, ..target() }, 1).expect("it connects").remove(0);
+    // Each block has its number in it. What a line of the log names was written and flushed.
+    let writer = format!(
+        "rm -f /tmp/log; (n=0; while [ $n -lt 8000 ] && [ ! -e /tmp/stop ]; do \
+         printf %4096d $n | dd of={device} bs=4096 seek=$n count=1 conv=fsync oflag=direct 2>/dev/null && \
+         echo $n >>/tmp/log; n=$((n+1)); done; echo end >>/tmp/log) >/dev/null 2>&1 &"
+    );
+    linux.succeed(&writer, LIMIT);
+    for kill in 1..=2 {
+        linux.succeed(&format!("until [ $(wc -l </tmp/log) -ge {} ]; do sleep 0.1; done", kill * 20), LIMIT);
+        drop(ours);
+        ours = start();
+    }
+    linux.succeed(
+        "last=$(wc -l </tmp/log); until [ $(wc -l </tmp/log) -ge $((last+20)) ]; do sleep 0.1; done",
+        LIMIT,
+    );
+    linux.succeed("touch /tmp/stop; until grep -q end /tmp/log; do sleep 0.1; done", LIMIT);
+    let check = format!(
+        "echo 3 >/proc/sys/vm/drop_caches; grep -v end /tmp/log | while read n; do \
+         dd if={device} bs=4096 skip=$n count=1 iflag=direct 2>/dev/null | (read got; [ \"$got\" = $n ]) || \
+         {{ echo block $n is lost; exit 1; }}; done"
+    );
+    linux.succeed(&check, LIMIT);
+    linux.storage().disconnect(NQN).expect("it disconnects");
+    ours.wait_for("idle: ");
+}

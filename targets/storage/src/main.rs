@@ -87,6 +87,11 @@ fn is_for_hosts(address: &IpAddr) -> bool {
 fn exports(boot: &Boot) -> Result<Vec<Export>, Failure> {
     let args = kernel::args();
     let mut exports = Vec::new();
+    let mut names = args.all("uuid");
+    for disk in &boot.disks {
+        let name = names.next().map_or(Ok(0), |name| u128::from_str_radix(name, 16)).trying("uuid")?;
+        exports.push(Export { disk: disk.clone(), uuid: uuid(name) });
+    }
     for size in args.all("ram-disk") {
         let bytes: u64 = size.parse().trying("ram-disk")?;
         let disk = RamDisk::new(&boot.platform, BLOCK, bytes / u64::from(BLOCK)).trying("a RAM disk")?;
