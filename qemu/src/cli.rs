@@ -47,7 +47,7 @@ enum Command {
     },
     /// Boot two machines whose NICs are joined, A (client) and B (server), and run APP on both
     Pair {
-        /// An image of targets; rping, cmatose or udaddy; or `transfer` and a FILE, which goes from
+        /// An image of targets; rping, cmatose, udaddy or storage; or `transfer` and a FILE, from
         /// A to B [default: tour]
         #[arg(value_name = "APP")]
         app: Option<String>,
@@ -228,6 +228,11 @@ mod tests {
             (&["pair", "--disk", "a"], "--disk a: pair boots two machines"),
             (&["bench", "--disk", "a"], "--disk a: bench has machines of its own"),
             (&["nic", "--disk", "a", "--disk", "b"], "--disk a: nic boots no guest"),
+            (&["storage", "--ram-disk", "64M"], "storage needs a link to its hosts"),
+            (&["storage", "--link", "stream:x", "--ip", "10.0.0.1/24"], "something to export"),
+            (&["storage", "--ram-disk", "0"], "a size is at least 1M"),
+            (&["storage", "--ram-disk", "64M", "--nqn", "a b"], "no blanks"),
+            (&["storage", "--ram-disk", "64M", "--port", "0"], "--port"),
             (&["bench", "--json"], "--json"),
             (&["test", "a b"], "a b"),
             (&["boot", "nonexistent"], "the images are apps-self, bench,"),

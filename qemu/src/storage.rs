@@ -43,7 +43,7 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     let disks: u64 = exports.ram_disks.iter().map(|size| size.0).sum();
     // The RAM disks are in the guest's memory.
     options.memory.get_or_insert(Size::at_least(DEFAULT_MEMORY.0.saturating_add(disks)));
-    let mut words: Vec<String> = vec![format!("port={}", exports.port)];
+    let mut words: Vec<String> = vec!["counters".into(), format!("port={}", exports.port)];
     words.extend(exports.nqn.iter().map(|nqn| format!("nqn={nqn}")));
     words.extend(exports.allowed.iter().map(|nqn| format!("allow-host={nqn}")));
     for disk in &options.disks {

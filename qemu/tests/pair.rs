@@ -85,6 +85,21 @@ fn programs_with_words_of_their_own_find_each_other() {
 }
 
 #[test]
+fn the_storage_target_serves_another_of_our_machines() {
+    for link in ["short-cut", "stream"] {
+        let said = succeed(&["--link", link, "storage", "requests=2000", "bytes=8192", "queues=2"]);
+        let outcome = |line: &str| {
+            line.starts_with("A: ")
+                && line.contains(" of 8192 bytes, 16 outstanding: ")
+                && line.ends_with(" MB/s, all as written")
+        };
+        assert!(said.lines().any(outcome), "{link}: {said}");
+        let idle = "B: idle: 3 connections so far, 0 of them broken";
+        assert!(said.lines().any(|line| line == idle), "{link}: {said}");
+    }
+}
+
+#[test]
 fn a_server_that_does_not_get_ready_has_no_client() {
     for link in ["short-cut", "stream"] {
         let output = pair(&["--link", link, "udaddy", "bogus=1"]).wait_with_output().expect("its output");

@@ -1,5 +1,5 @@
 //! NVMe over Fabrics on RDMA: [`target`] exports disks to hosts on other machines, [`initiator`] is
-//! such a host.
+//! such a host, and [`workload`] what it can do all day.
 //!
 //! It is a consumer of IT-API as a unikernel would write one, and uses what the API offers to
 //! privileged consumers: data goes between the disk's memory and the wire through the direct LMR
@@ -22,5 +22,6 @@ mod mapped;
 pub mod target;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod workload;
 
 pub use error::Error;

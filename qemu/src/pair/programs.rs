@@ -2,8 +2,9 @@
 //!
 //! Most images run on both and get a role by words on their command lines: `role=client` or
 //! `role=server`, and the other machine's address, `peer=ADDRESS`. The programs of the crate `apps`
-//! have words of their own for that (docs/programs.md), and their clients take no server that does
-//! not listen yet, so the client starts when the server is ready.
+//! (docs/programs.md) and the storage target and its client (docs/storage.md) have words of their
+//! own for that, and their clients take no server that does not listen yet, so the client starts
+//! when the server is ready.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -16,6 +17,10 @@ use crate::tour::Payload;
 const ROLES: [&str; 2] = ["client", "server"];
 /// What the line of a server begins with that listens.
 const READY: &str = "ready: ";
+/// The apps whose client takes no server that does not listen yet.
+const IN_TURN: [&str; 4] = ["rping", "cmatose", "udaddy", "storage"];
+/// What the storage target exports to its client: 64 MiB.
+const RAM_DISK: &str = "ram-disk=67108864";
 /// Words of rping's client that its server knows as well.
 const RPING_SHARED: [&str; 3] = ["port=", "patience=", "size="];
 
@@ -26,7 +31,7 @@ pub enum App {
     Tour,
     /// A file does.
     Transfer(PathBuf),
-    /// An image of `targets`, or `rping`.
+    /// An image of `targets`, or a pair of images: `rping`, `storage`.
     Image(String),
 }
 
@@ -77,6 +82,10 @@ impl App {
                     program("rping-server", &["clients=1"], shared),
                 ]
             }
+            App::Image(name) if name == "storage" => [
+                program("storage-client", &[&server], words.to_vec()),
+                program("storage", &[RAM_DISK, "until-idle"], Vec::new()),
+            ],
             App::Image(name) if ["cmatose", "udaddy"].contains(&name.as_str()) => [
                 program(name, &["client", &server], words.to_vec()),
                 program(name, &["server", "clients=1"], words.to_vec()),
@@ -96,7 +105,7 @@ impl App {
 
     /// Whether the client starts when the server is ready.
     pub fn in_turn(&self) -> bool {
-        matches!(self, App::Image(name) if ["rping", "cmatose", "udaddy"].contains(&name.as_str()))
+        matches!(self, App::Image(name) if IN_TURN.contains(&name.as_str()))
     }
 
     /// A launcher's command for machine number `n` alone.
@@ -153,7 +162,7 @@ mod tests {
             programs("udaddy count=3"),
             ["udaddy client 10.0.0.4 count=3", "udaddy server clients=1 count=3"]
         );
-        for (name, in_turn) in [("rping", true), ("cmatose", true), ("hello", false)] {
+        for (name, in_turn) in [("rping", true), ("cmatose", true), ("storage", true), ("hello", false)] {
             assert_eq!(App::Image(name.into()).in_turn(), in_turn);
         }
         assert!(is_ready("ready: 10.0.0.2:7174") && !is_ready("already: x"));

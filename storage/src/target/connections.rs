@@ -87,6 +87,8 @@ impl Target {
             self.forget(number);
             return Err(RejectCode::NoResources);
         }
+        // The connection first: a thread that sees that it was accepted also sees that it is there.
+        self.count();
         self.statistics().count(Counter::Accepted);
         Ok(())
     }
@@ -182,6 +184,7 @@ impl Target {
             }
             Role::Admin(id, Kind::Discovery) => _ = self.discovery.remove(id),
         }
+        self.count();
     }
 }
 

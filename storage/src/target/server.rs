@@ -400,9 +400,12 @@ impl Target {
         for (kind, id) in expired {
             self.expire(kind, id, now);
         }
-        let (connections, controllers) =
-            (self.queues.len(), self.subsystem.controllers.len() + self.discovery.len());
-        self.statistics().now_there_are(connections, controllers);
+    }
+
+    /// Notes how many connections and controllers there are.
+    pub(super) fn count(&self) {
+        let controllers = self.subsystem.controllers.len() + self.discovery.len();
+        self.statistics().now_there_are(self.queues.len(), controllers);
     }
 
     /// Ends a controller whose host is silent.

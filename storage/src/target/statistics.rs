@@ -58,11 +58,13 @@ pub(crate) enum Counter {
 impl Statistics {
     /// The values at this moment.
     pub fn snapshot(&self) -> Snapshot {
-        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let value = |counter: &AtomicU64| counter.load(Ordering::Acquire);
+        // First: a connection that was accepted is among the connections, or has ended.
+        let accepted = value(&self.accepted);
         Snapshot {
             connections: value(&self.connections),
             controllers: value(&self.controllers),
-            accepted: value(&self.accepted),
+            accepted,
             reads: value(&self.reads),
             writes: value(&self.writes),
             others: value(&self.others),
@@ -103,5 +105,5 @@ impl Statistics {
 
 /// Only the target's thread writes, so it needs no locked instruction.
 fn add(counter: &AtomicU64, by: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);
 }

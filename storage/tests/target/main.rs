@@ -2,6 +2,7 @@
 
 extern crate ferrovia_storage as storage;
 
+mod disks;
 mod machine;
 mod protocol;
 mod requests;

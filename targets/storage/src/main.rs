@@ -3,11 +3,11 @@
 //!
 //! Words of the command line: `nqn=NAME`, `port=4420`; for each RAM disk `ram-disk=BYTES`; for each
 //! virtio disk, in order, `uuid=HEX`; `allow-host=NAME`, any number of times, without which any
-//! host may connect.
+//! host may connect; `counters`, for the counters each second; `until-idle`, to end when the last
+//! host has left.
 //!
 //! Lines: `ready: ADDRESS:PORT` for each address; `connect:` with the command for a Linux host;
-//! `idle:` when the last host has left; and each second `@storage` with the counters, for the
-//! launcher.
+//! `idle:` when the last host has left; and `@storage` with the counters, for the launcher.
 #![no_std]
 #![no_main]
 
@@ -113,21 +113,29 @@ fn uuid(bits: u128) -> [u8; 16] {
     bytes
 }
 
-/// Writes the counters each second.
+/// Looks at the counters each second, and says what they say.
 fn report(platform: &dyn Platform, control: &Control) {
     let never = AtomicU32::new(0);
-    let (mut next, mut was_used) = (platform.now() + REPORT, false);
+    let (counters, until_idle) = (kernel::args().has("counters"), kernel::args().has("until-idle"));
+    let (mut next, mut served) = (platform.now() + REPORT, 0);
     loop {
         while platform.now() < next {
             platform.wait(&never, 0, Some(next));
         }
         next = platform.now() + REPORT;
         let now = control.statistics();
-        let is_used = now.connections > 0 || now.controllers > 0;
-        if was_used && !is_used {
+        // A host may have come and gone since the last look.
+        let is_idle = now.connections == 0 && now.controllers == 0;
+        if is_idle && now.accepted > served {
+            served = now.accepted;
             println!("idle: {} connections so far, {} of them broken", now.accepted, now.broken);
+            if until_idle {
+                return control.stop();
+            }
         }
-        was_used = is_used;
+        if !counters {
+            continue;
+        }
         println!(
             "@storage {} {} {} {} {} {}",
             now.connections, now.reads, now.writes, now.bytes_read, now.bytes_written, now.errors

@@ -1,0 +1,111 @@
+//! Disks that complete in any order, fail, stall and vanish, under a workload that checks what it
+//! reads.
+
+use std::sync::Arc;
+
+use block::simulated::SimulatedDisk;
+use block::{Disk, Fault, Geometry};
+use storage::initiator::Options;
+use storage::workload::{self, Plan, Trouble};
+
+use crate::machine::{Machine, NQN};
+
+fn disk(seed: u64) -> Arc<SimulatedDisk> {
+    Arc::new(SimulatedDisk::new(
+        Geometry {
+            block_size: 512,
+            blocks: 4096,
+            is_read_only: false,
+            has_volatile_cache: true,
+            discard: true,
+            write_zeroes: true,
+            most_bytes: 1 << 20,
+            most_pieces: 8,
+            queue_depth: 7,
+        },
+        seed,
+    ))
+}
+
+const PLAN: Plan =
+    Plan { bytes: 4096, depth: 20, requests: 3_000, writes: 40, span: 0, verifies: true, seed: 7 };
+
+#[test]
+fn disks_that_complete_in_any_order_keep_what_is_written() {
+    let machine = Machine::new();
+    let disks: [Arc<dyn Disk>; 2] = [disk(1), disk(2)];
+    let target = machine.target(disks.to_vec());
+    let options = Options { io_queues: 2, ..Options::new(target.address, NQN) };
+    let mut host = machine.host_with(options).unwrap();
+    for (namespace, bytes) in [(0, 4096), (1, 512), (0, 20 << 10)] {
+        let namespace = host.namespaces()[namespace];
+        let plan = Plan { bytes, ..PLAN };
+        let done = workload::run(&mut host, &machine.platform(), &namespace, &plan, &mut |_| ()).unwrap();
+        assert_eq!(done.reads + done.writes, PLAN.requests);
+        assert!(done.reads > 100 && done.writes > 100);
+    }
+    machine.end(host, target);
+}
+
+#[test]
+fn a_disk_that_fails_fails_its_requests_and_a_disk_that_is_gone_all_of_them() {
+    let machine = Machine::new();
+    let (bad, good) = (disk(1), disk(2));
+    let disks: [Arc<dyn Disk>; 2] = [bad.clone(), good];
+    let target = machine.target(disks.to_vec());
+    let mut host = machine.host(&target);
+    let [first, second] = [host.namespaces()[0], host.namespaces()[1]];
+    let platform = machine.platform();
+    let one = Plan { requests: 1, writes: 0, span: 512 * 8, depth: 1, ..PLAN };
+    bad.fail(3..4, Fault::Media);
+    let failed = workload::run(&mut host, &platform, &first, &one, &mut |_| ());
+    assert_eq!(failed, Err(Trouble::Failed(0, nvme::Status::UNRECOVERED_READ.dnr())));
+    let write = Plan { writes: 100, ..one };
+    let failed = workload::run(&mut host, &platform, &first, &write, &mut |_| ());
+    assert_eq!(failed, Err(Trouble::Failed(0, nvme::Status::WRITE_FAULT)));
+    bad.fail_flushes(Some(Fault::Media));
+    assert!(host.flush(1).is_err());
+    bad.repair();
+    bad.fail_flushes(None);
+    host.flush(1).unwrap();
+    workload::run(&mut host, &platform, &first, &write, &mut |_| ()).unwrap();
+    bad.remove();
+    let failed = workload::run(&mut host, &platform, &first, &one, &mut |_| ());
+    assert!(matches!(failed, Err(Trouble::Failed(0, _))), "{failed:?}");
+    workload::run(&mut host, &platform, &second, &PLAN, &mut |_| ()).unwrap();
+    assert_eq!(target.control.statistics().errors, 4);
+    machine.end(host, target);
+}
+
+#[test]
+fn a_disk_that_stalls_stops_neither_the_others_nor_the_end_of_its_hosts() {
+    let machine = Machine::new();
+    let (stalled, good) = (disk(1), disk(2));
+    let disks: [Arc<dyn Disk>; 2] = [stalled.clone(), good];
+    let target = machine.target(disks.to_vec());
+    stalled.stall();
+    // This host fills the disk's queue and its namespace's memory, and vanishes.
+    let mut first = machine.host(&target);
+    let region = machine.region(&mut first, 1 << 20);
+    for token in 0..100 {
+        let request = storage::initiator::Request {
+            operation: storage::initiator::Operation::Read,
+            namespace: 1,
+            block: 0,
+            blocks: 2048,
+            data: Some((&region, 0, 1 << 20)),
+        };
+        first.submit(0, &request, token).unwrap();
+    }
+    let mut second = machine.host(&target);
+    let namespace = second.namespaces()[1];
+    workload::run(&mut second, &machine.platform(), &namespace, &PLAN, &mut |_| ()).unwrap();
+    first.unregister(region);
+    first.abandon().ia_free().unwrap();
+    target.wait_for(|counted| counted.connections == 2);
+    workload::run(&mut second, &machine.platform(), &namespace, &PLAN, &mut |_| ()).unwrap();
+    stalled.release();
+    let namespace = second.namespaces()[0];
+    workload::run(&mut second, &machine.platform(), &namespace, &PLAN, &mut |_| ()).unwrap();
+    machine.end(second, target);
+}
