@@ -140,13 +140,9 @@ impl Target {
         }
         let len = usize::try_from(arguments.bytes()).ok().filter(|&len| len <= LONGEST);
         let len = len.ok_or((Status::INVALID_FIELD.dnr(), 0))?;
-        if page == log::id::CHANGED_NAMESPACES
-            && !arguments.rae
-            && let Some(controller) = self.controller(id, kind)
-        {
-            controller.unmask();
-        }
-        Ok((Task::Reply { reply: Reply::Log { controller: id, kind, page, offset }, len }, len))
+        let clears = page == log::id::CHANGED_NAMESPACES && !arguments.rae;
+        let reply = Reply::Log { controller: id, kind, page, offset, clears };
+        Ok((Task::Reply { reply, len }, len))
     }
 
     /// Completes the Asynchronous Event Requests of controllers that have something to report.

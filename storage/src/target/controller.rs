@@ -9,6 +9,7 @@ use nvme::log::ErrorEntry;
 use nvme::status::Status;
 
 use super::commands::Index;
+use super::config::MOST_NAMESPACES;
 
 /// The most Asynchronous Event Requests that may be outstanding.
 pub(crate) const MOST_EVENTS: usize = 4;
@@ -53,8 +54,10 @@ pub(crate) struct Controller {
     pub(crate) notices: u32,
     /// The Asynchronous Event Requests.
     pub(crate) waiting: heapless::Vec<Index, MOST_EVENTS>,
+    /// The namespaces that have changed since the host read the log page, in ascending order.
+    pub(crate) changed: heapless::Vec<u32, MOST_NAMESPACES>,
     /// A change of namespaces has not been reported.
-    pub(crate) has_changed: bool,
+    has_changed: bool,
     /// A change was reported, and the host has not read the log page yet.
     is_masked: bool,
     /// Commands that failed, and the last of them.
@@ -86,6 +89,7 @@ impl Controller {
             connected: [0; 4],
             notices: 0,
             waiting: heapless::Vec::new(),
+            changed: heapless::Vec::new(),
             has_changed: false,
             is_masked: false,
             errors: 0,
@@ -203,9 +207,19 @@ impl Controller {
         Some(self.waiting.remove(0))
     }
 
+    /// Notes a change of a namespace.
+    pub(crate) fn change(&mut self, nsid: u32) {
+        if let Err(place) = self.changed.binary_search(&nsid) {
+            // There is a place for each namespace.
+            let _ = self.changed.insert(place, nsid);
+        }
+        self.has_changed = true;
+    }
+
     /// The host has read the log page of the event.
     pub(crate) fn unmask(&mut self) {
         self.is_masked = false;
+        self.changed.clear();
     }
 
     /// Notes a command that failed.

@@ -276,6 +276,10 @@ impl Target {
                 namespace.for_room.push_back(index);
             }
             Err(block::Submit::Fault(fault)) => {
+                if fault == block::Fault::Gone {
+                    self.subsystem.lose(place);
+                }
+                let entry = &self.commands[index];
                 let status = work::status(fault, entry.task.takes_data());
                 self.respond(index, status, 0);
             }
@@ -314,6 +318,10 @@ impl Target {
             return;
         }
         namespace.on_disk -= 1;
+        if result == Err(block::Fault::Gone) {
+            self.subsystem.lose(place);
+        }
+        let entry = &mut self.commands[index];
         // The host has gone: no more requests for it, and no response.
         if entry.queue.is_none() {
             return self.finish(index);

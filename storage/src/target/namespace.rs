@@ -23,6 +23,8 @@ pub(crate) struct Namespace {
     pub(crate) for_room: VecDeque<Index>,
     /// Requests that the disk has.
     pub(crate) on_disk: usize,
+    /// The disk is no longer there. Hosts find the namespace inactive.
+    pub(crate) is_gone: bool,
 }
 
 impl Namespace {

@@ -49,13 +49,15 @@ pub(crate) enum Reply {
         page: u8,
         /// The offset.
         offset: u64,
+        /// Reading it allows the next event.
+        clears: bool,
     },
 }
 
 impl Target {
     /// Fills a command's buffer with its reply of `len` bytes.
     pub(super) fn fill(&mut self, index: Index, reply: Reply, len: usize) {
-        let mut page = core::mem::replace(&mut self.page, alloc::boxed::Box::new([0; PAGE]));
+        let mut page = core::mem::take(&mut self.page);
         for offset in (0..len).step_by(PAGE) {
             let piece = &mut page[..PAGE.min(len - offset)];
             piece.fill(0);
@@ -63,6 +65,11 @@ impl Target {
             self.admin_pool.write(&self.commands[index].buffer, offset, piece);
         }
         self.page = page;
+        if let Reply::Log { controller, kind, clears: true, .. } = reply
+            && let Some(controller) = self.controller(controller, kind)
+        {
+            controller.unmask();
+        }
     }
 
     /// Writes a piece of a reply, which is zero so far. The structures of Identify have one piece.
@@ -74,7 +81,8 @@ impl Target {
             Reply::Namespace(nsid) => copy(self.identify_namespace(nsid).as_bytes(), from as u64, piece),
             Reply::Active(after) => {
                 let mut list = ActiveList::new_zeroed();
-                list.fill(after, 1..=self.subsystem.namespaces.len() as u32);
+                let all = 1..=self.subsystem.namespaces.len() as u32;
+                list.fill(after, all.filter(|&nsid| self.subsystem.place(nsid).is_some()));
                 copy(list.as_bytes(), from as u64, piece);
             }
             Reply::Descriptors(nsid) => {
@@ -84,7 +92,7 @@ impl Target {
                         .push(NamespaceId::Uuid(self.subsystem.namespaces[place].uuid));
                 }
             }
-            Reply::Log { controller, kind, page, offset } => {
+            Reply::Log { controller, kind, page, offset, .. } => {
                 self.log(controller, kind, page, offset.saturating_add(from as u64), piece);
             }
         }
@@ -211,7 +219,10 @@ impl Target {
                 copy(&slots, offset, piece);
             }
             log::id::CHANGED_NAMESPACES => {
-                let list = ChangedNamespaces::new_zeroed();
+                let mut list = ChangedNamespaces::new_zeroed();
+                if let Some(controller) = self.subsystem.controllers.get(id) {
+                    list.fill(controller.changed.iter().copied());
+                }
                 copy(list.as_bytes(), offset, piece);
             }
             _ => {}

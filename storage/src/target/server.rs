@@ -1,6 +1,5 @@
 //! The target's thread: what it owns, and its loop.
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::ToString;
 use alloc::sync::Arc;
@@ -101,7 +100,7 @@ pub struct Target {
     pub(super) admin_pool: Pool,
     pub(super) for_admin_memory: VecDeque<Index>,
     /// A page on its way into DMA memory.
-    pub(super) page: Box<[u8; 4096]>,
+    pub(super) page: Vec<u8>,
     /// The entries of a queue that ends.
     pub(super) ending: Vec<Index>,
     next_tick: Instant,
@@ -151,6 +150,7 @@ impl Target {
                 for_memory: VecDeque::with_capacity(config.commands),
                 for_room: VecDeque::with_capacity(config.commands),
                 on_disk: 0,
+                is_gone: false,
             });
         }
         if transfer < SMALL {
@@ -197,7 +197,7 @@ impl Target {
             discovery: Controllers::new(config.controllers),
             admin_pool,
             for_admin_memory: VecDeque::with_capacity(config.commands),
-            page: Box::new([0; 4096]),
+            page: alloc::vec![0; 4096],
             ending: Vec::with_capacity(config.commands),
             ia,
             platform,

@@ -92,9 +92,21 @@ impl Subsystem {
         self.allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|nqn| *nqn == host.nqn.as_str()))
     }
 
-    /// The place of a namespace.
+    /// The place of an active namespace.
     pub(crate) fn place(&self, nsid: u32) -> Option<usize> {
         let place = (nsid as usize).checked_sub(1)?;
-        (place < self.namespaces.len()).then_some(place)
+        self.namespaces.get(place).filter(|namespace| !namespace.is_gone).map(|_| place)
+    }
+
+    /// A namespace's disk is gone: makes the namespace inactive, which the hosts are told.
+    pub(crate) fn lose(&mut self, place: usize) {
+        let namespace = &mut self.namespaces[place];
+        if core::mem::replace(&mut namespace.is_gone, true) {
+            return;
+        }
+        log::warn!("the disk of namespace {} is gone", place + 1);
+        for (_, controller) in self.controllers.iter_mut() {
+            controller.change(place as u32 + 1);
+        }
     }
 }

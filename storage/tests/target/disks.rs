@@ -10,7 +10,7 @@ use storage::workload::{self, Plan, Trouble};
 
 use crate::machine::{Machine, NQN};
 
-fn disk(seed: u64) -> Arc<SimulatedDisk> {
+pub fn disk(seed: u64) -> Arc<SimulatedDisk> {
     Arc::new(SimulatedDisk::new(
         Geometry {
             block_size: 512,

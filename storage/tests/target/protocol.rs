@@ -330,3 +330,57 @@ fn the_same_identifier_twice_is_a_conflict() {
     serves(&machine, &target);
     machine.stop(target);
 }
+
+#[test]
+fn a_disk_that_is_gone_is_reported_and_its_namespace_is_inactive() {
+    let machine = Machine::new();
+    let disk = crate::disks::disk(1);
+    let mut disks = machine.ram_disks(&[1 << 20]);
+    disks.push(disk.clone());
+    let target = machine.target(disks);
+    let (mut admin, mut io) = controller(&machine, &target);
+    let set = nvme::feature::SetFeatures {
+        fid: nvme::feature::id::ASYNC_EVENT_CONFIGURATION,
+        save: false,
+        nsid: 0,
+        value: nvme::feature::AsyncEvents::NAMESPACE_ATTRIBUTE.bits(),
+    };
+    assert_eq!(admin.status(set.command()), Status::SUCCESS);
+    let event = Command::new(opcode::admin::ASYNC_EVENT_REQUEST).with_cid(0x900);
+    admin.0.send(event.as_bytes());
+    disk.remove();
+    let sgl = io.0.keyed(0, 512);
+    let read = Command::blocks(opcode::io::READ, 2, 0, 1).with_sgl(sgl);
+    assert_eq!(io.status(read), Status::INTERNAL_ERROR);
+    let response = admin.0.response().unwrap();
+    let changed = nvme::async_event::Event::NAMESPACE_ATTRIBUTE_CHANGED;
+    assert_eq!((response.cid.get(), response.result.get()), (0x900, changed.result().into()));
+    assert_eq!(io.status(read), Status::INVALID_NAMESPACE.dnr());
+    let word = |queue: &Queue, place: usize| {
+        let mut bytes = [0; 4];
+        queue.0.memory.read(place * 4, &mut bytes).unwrap();
+        u32::from_le_bytes(bytes)
+    };
+    // The first read of the log page without RAE empties it.
+    for (first, rae) in [(2, true), (2, false), (0, false)] {
+        let page = nvme::log::GetLogPage {
+            nsid: nvme::NSID_ALL,
+            lid: nvme::log::id::CHANGED_NAMESPACES,
+            lsp: 0,
+            rae,
+            numd: 1023,
+            offset: 0,
+        };
+        let sgl = admin.0.keyed(0, 4096);
+        assert_eq!(admin.status(page.command().with_sgl(sgl)), Status::SUCCESS);
+        assert_eq!([word(&admin, 0), word(&admin, 1)], [first, 0]);
+    }
+    let sgl = admin.0.keyed(0, 4096);
+    let active = nvme::identify::Identify { cns: nvme::identify::cns::ACTIVE_LIST, cntid: 0, nsid: 0 };
+    assert_eq!(admin.status(active.command().with_sgl(sgl)), Status::SUCCESS);
+    assert_eq!([word(&admin, 0), word(&admin, 1)], [1, 0]);
+    admin.0.free();
+    io.0.free();
+    serves(&machine, &target);
+    machine.stop(target);
+}
