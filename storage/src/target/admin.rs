@@ -149,7 +149,7 @@ impl Target {
     pub(super) fn report_events(&mut self) {
         let mut due: heapless::Vec<Index, 16> = heapless::Vec::new();
         for (_, controller) in self.subsystem.controllers.iter_mut() {
-            // Those for which there is no place here come in the next round.
+            // Those for which there is no place here come in the next tick.
             if due.is_full() {
                 break;
             }

@@ -1,4 +1,4 @@
-//! What a target is told when it is made.
+//! The configuration of a target: what it serves, and its limits.
 
 use alloc::string::String;
 use alloc::sync::Arc;

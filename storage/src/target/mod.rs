@@ -7,7 +7,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `config`, `statistics` | what a target is told, and what it counts |
+//! | `config`, `statistics` | what a target serves, and what it counts |
 //! | `pool`, `receives` | memory: of commands' data; of capsules |
 //! | `queue`, `commands` | hosts' queues, and the commands that are outstanding |
 //! | `subsystem`, `controller`, `namespace` | what hosts see |

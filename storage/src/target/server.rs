@@ -292,7 +292,6 @@ impl Target {
         worked |= self.take_completions()?;
         worked |= self.take_disks();
         self.serve_waiting();
-        self.report_events();
         let now = self.platform.now();
         if now >= self.next_tick {
             self.tick(now.as_nanos());
@@ -376,8 +375,9 @@ impl Target {
         worked
     }
 
-    /// Looks at the timers.
+    /// Looks at the timers, and at what hosts wait to hear.
     fn tick(&mut self, now: u64) {
+        self.report_events();
         let mut late: heapless::Vec<u32, 16> = heapless::Vec::new();
         for (number, queue) in self.queues.iter() {
             if queue.controller().is_none() && !queue.is_ending && now > queue.deadline {
