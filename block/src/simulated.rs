@@ -1,4 +1,5 @@
-//! A disk for tests and the simulation: what real disks do wrong, it does when it is told to.
+//! A disk for tests and the simulation, which has the faults of real disks when a test asks for
+//! them.
 //!
 //! - Its cache is volatile. [`SimulatedDisk::power_loss`] forgets blocks that were not flushed,
 //!   each or not as a seed decides, so a write of several blocks may survive in part.

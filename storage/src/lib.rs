@@ -19,6 +19,7 @@ mod error;
 mod events;
 pub mod initiator;
 mod mapped;
+mod net;
 pub mod target;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -10,7 +10,7 @@ use nvme::sgl::Descriptor;
 use platform::{DmaBuffer, Platform, Signal};
 use privileged_api::{
     AddrMode, CnEstFlags, ConnQual, DtoFlags, DtoStatus, EpAttributes, EpFlags, EpHandle, EvdFlags,
-    EvdHandle, Event, EventType, Ia, LmrFlags, LmrHandle, LmrMemory, LmrTriplet, MemPriv, NetAddr, PzHandle,
+    EvdHandle, Event, EventType, Ia, LmrFlags, LmrHandle, LmrMemory, LmrTriplet, MemPriv, PzHandle,
     RcAttributes, RmrContext,
 };
 use zerocopy::FromBytes;
@@ -18,6 +18,7 @@ use zerocopy::FromBytes;
 use crate::Error;
 use crate::error::Calling;
 use crate::events;
+use crate::net;
 
 /// Bytes of a capsule's place.
 const PLACE: usize = 1 << 16;
@@ -112,17 +113,11 @@ impl RawQueue {
         for place in 0..DEPTH {
             queue.post_receive(place)?;
         }
-        let spigot = queue.ia.ia_query().calling("it_ia_query")?.spigot_info.remove(0).spigot_id;
-        let address = match target.0 {
-            IpAddr::V4(v4) => NetAddr::Ipv4(v4.octets()),
-            IpAddr::V6(v6) => NetAddr::Ipv6(v6.octets()),
-        };
-        let (paths, _) = queue.ia.get_pathinfo(spigot, &address, 1).calling("it_get_pathinfo")?;
-        let path = paths.first().ok_or(Error::Config("no path"))?;
+        let path = net::path(&queue.ia, target.0)?;
         let service = ConnQual::rdma_tcp(target.1);
         queue
             .ia
-            .ep_connect(ep, path, None, &service, CnEstFlags::TWO_WAY, private_data)
+            .ep_connect(ep, &path, None, &service, CnEstFlags::TWO_WAY, private_data)
             .calling("it_ep_connect")?;
         let mut established = false;
         queue.until(|queue| {

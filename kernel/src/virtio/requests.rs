@@ -145,7 +145,7 @@ impl<const N: usize> Chain<'_, N> {
     ///
     /// # Safety
     ///
-    /// The memory outlives `self`, and nobody reads its bytes through the references.
+    /// The memory outlives `self`, and no code reads its bytes through the references.
     unsafe fn input(&mut self, memory: SharedSlice<'_>) {
         // SAFETY: the caller's promise.
         let bytes = unsafe { core::slice::from_raw_parts(memory.as_ptr(), memory.len()) };
@@ -159,7 +159,8 @@ impl<const N: usize> Chain<'_, N> {
     ///
     /// # Safety
     ///
-    /// The memory outlives `self`, and nobody reads or writes its bytes through the references.
+    /// The memory outlives `self`, and no code reads or writes its bytes through the
+    /// references.
     unsafe fn output(&mut self, memory: SharedSlice<'_>) {
         // SAFETY: the caller's promise.
         let bytes = unsafe { core::slice::from_raw_parts_mut(memory.as_ptr(), memory.len()) };
@@ -293,8 +294,8 @@ impl<T: Device, const SIZE: usize> Requests<T, SIZE> {
         }
         // SAFETY: the area lives as long as `self`, and the buffers below until the request has
         // completed. The queue looks at address and length of each reference only, and so does
-        // `Kernel::share`: that the device and other owners of a buffer change the bytes meanwhile
-        // is seen by nobody.
+        // `Kernel::share`: so no code depends on bytes that the device or another owner of the
+        // buffer changes meanwhile.
         unsafe { chain.input(area.get(at, HEADER).ok()?) };
         match work {
             Work::Read { .. } => {
@@ -440,7 +441,8 @@ impl<T: Device, const SIZE: usize> Requests<T, SIZE> {
         };
     }
 
-    /// Whether the device wants to be told of requests that were started since the last call.
+    /// Whether the device asks for a notification of requests that were started since the last
+    /// call.
     pub(super) fn take_kick(&mut self) -> bool {
         core::mem::take(&mut self.kick)
     }

@@ -78,6 +78,27 @@ bitflags! {
     }
 }
 
+/// Lets commands of fabrics be seen as commands, and commands as these.
+macro_rules! views {
+    ($($view:ident)*) => { $(
+        const _: () = assert!(size_of::<$view>() == size_of::<Command>());
+
+        impl $view {
+            /// The command's fields.
+            pub fn of(command: &Command) -> &Self {
+                transmute_ref!(command)
+            }
+
+            /// The command.
+            pub fn command(&self) -> Command {
+                transmute!(*self)
+            }
+        }
+    )* };
+}
+
+views!(Connect PropertyGet PropertySet);
+
 /// A Connect command (fabrics 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -104,19 +125,7 @@ pub struct Connect {
     _reserved_52: [u8; 12],
 }
 
-const _: () = assert!(size_of::<Connect>() == size_of::<Command>());
-
 impl Connect {
-    /// The fields of a Connect command.
-    pub fn of(command: &Command) -> &Self {
-        transmute_ref!(command)
-    }
-
-    /// The command.
-    pub fn command(&self) -> Command {
-        transmute!(*self)
-    }
-
     /// A Connect of queue `qid` with `sqsize + 1` entries, which still lacks its data's place.
     pub fn new(qid: u16, sqsize: u16, kato: u32) -> Self {
         Self {
@@ -206,19 +215,7 @@ pub struct PropertyGet {
     _reserved_48: [u8; 16],
 }
 
-const _: () = assert!(size_of::<PropertyGet>() == size_of::<Command>());
-
 impl PropertyGet {
-    /// The fields of a Property Get command.
-    pub fn of(command: &Command) -> &Self {
-        transmute_ref!(command)
-    }
-
-    /// The command.
-    pub fn command(&self) -> Command {
-        transmute!(*self)
-    }
-
     /// The command that gets a property.
     pub fn new(property: Property) -> Self {
         Self {
@@ -259,19 +256,7 @@ pub struct PropertySet {
     _reserved_56: [u8; 8],
 }
 
-const _: () = assert!(size_of::<PropertySet>() == size_of::<Command>());
-
 impl PropertySet {
-    /// The fields of a Property Set command.
-    pub fn of(command: &Command) -> &Self {
-        transmute_ref!(command)
-    }
-
-    /// The command.
-    pub fn command(&self) -> Command {
-        transmute!(*self)
-    }
-
     /// The command that sets a property.
     pub fn new(property: Property, value: u64) -> Self {
         Self {

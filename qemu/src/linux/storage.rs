@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_secs(120);
 /// Where NVMe over RDMA listens (NVMe over Fabrics 1.1, 7.3.6.4).
 pub const PORT: u16 = 4420;
 
-/// What `nvme connect` is told.
+/// The arguments of `nvme connect`.
 #[derive(Clone, Copy, Debug)]
 pub struct Connect<'a> {
     /// The subsystem's name.

@@ -82,7 +82,8 @@ fn two_hosts_use_two_disks_at_once_and_a_third_is_refused() {
     let refused = linux.storage().refused(&target()).expect("a status");
     assert_eq!(refused, 0x4184, "Connect Invalid Host, and Do Not Retry");
     linux.storage().connect(&Connect { host: Some(HOSTS[0]), ..target() }, 2).expect("it connects");
-    // nvme-cli would say that the target is connected already, whoever the host is.
+    // nvme-cli compares only the targets' names and refuses a second connection, so the test
+    // writes to the kernel's own interface.
     let (host, id) = HOSTS[1];
     let second = format!(
         "echo transport=rdma,traddr=10.0.0.1,trsvcid=4420,nqn={NQN},hostnqn={host},hostid={id} \

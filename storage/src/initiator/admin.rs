@@ -108,7 +108,6 @@ impl Initiator {
             let seen = self.seen();
             match self.take_messages()? {
                 Some(Event::ConnEstablished { ep: its, .. }) if its == ep => {
-                    self.queues[place].is_established = true;
                     return Ok(());
                 }
                 Some(Event::ConnPeerReject { ep: its, private_data, .. }) if its == ep => {

@@ -21,11 +21,12 @@ use core::time::Duration;
 
 use nvme::status::Status;
 use platform::{Instant, Platform, Signal};
-use privileged_api::{EvdFlags, EvdHandle, Event, EventType, Ia, NetAddr, Path, PzHandle};
+use privileged_api::{EvdFlags, EvdHandle, Event, EventType, Ia, Path, PzHandle};
 
 use crate::Error;
 use crate::error::Calling;
 use crate::events;
+use crate::net;
 use queue::HostQueue;
 pub use requests::{NotSent, Operation, Region, Request};
 
@@ -182,16 +183,7 @@ impl Initiator {
         if nvme::Nqn::new(options.host.as_bytes()).is_err() {
             return wrong("the host's name is no NQN");
         }
-        let info = ia.ia_query().calling("it_ia_query")?;
-        let Some(spigot) = info.spigot_info.into_iter().next() else {
-            return wrong("the interface adapter has no spigot");
-        };
-        let address = match options.address {
-            IpAddr::V4(v4) => NetAddr::Ipv4(v4.octets()),
-            IpAddr::V6(v6) => NetAddr::Ipv6(v6.octets()),
-        };
-        let (paths, _) = ia.get_pathinfo(spigot.spigot_id, &address, 1).calling("it_get_pathinfo")?;
-        let Some(&path) = paths.first() else { return wrong("no path leads to the target's address") };
+        let path = net::path(&ia, options.address)?;
         let pz = ia.pz_create().calling("it_pz_create")?;
         let commands = 32 + usize::from(options.io_queues) * usize::from(options.depth);
         let evd = |stream, size| {

@@ -50,13 +50,10 @@ pub(super) struct Slot {
 /// A queue.
 pub(super) struct HostQueue {
     pub(super) ep: EpHandle,
-    pub(super) is_established: bool,
     pub(super) slots: Vec<Slot>,
     free: Vec<u16>,
     commands: Mapped,
     responses: Mapped,
-    /// Bytes of a capsule.
-    capsule: usize,
 }
 
 impl HostQueue {
@@ -98,12 +95,10 @@ impl HostQueue {
         let ep = ia.ep_rc_create(pz, requests, receives, messages, EpFlags::empty(), &attributes);
         let mut queue = HostQueue {
             ep: EpHandle::NULL,
-            is_established: false,
             slots: Vec::new(),
             free: (0..entries).rev().collect(),
             commands,
             responses,
-            capsule: COMMAND,
         };
         let made = ep.calling("it_ep_rc_create").and_then(|ep| {
             queue.ep = ep;
@@ -153,7 +148,7 @@ impl HostQueue {
 
     /// Writes a command into its capsule, and returns the capsule as a request names it.
     pub(super) fn write(&self, number: u16, command: &Command) -> LmrTriplet {
-        let at = usize::from(number) * self.capsule;
+        let at = usize::from(number) * COMMAND;
         // The capsule lies in the memory.
         let _ = self.commands.memory.write(at, command.as_bytes());
         self.commands.segment(at, COMMAND)

@@ -1,7 +1,7 @@
 //! Connections of hosts: how they begin and how they end.
 
 use nvme::private_data::{Accept, Reject, RejectCode, Request};
-use privileged_api::{ConnRequest, EpAttributes, EpFlags, NetAddr, RcAttributes};
+use privileged_api::{ConnRequest, EpAttributes, EpFlags, RcAttributes};
 use zerocopy::IntoBytes;
 
 use super::commands::Stage;
@@ -12,6 +12,7 @@ use super::server::Target;
 use super::statistics::Counter;
 use super::subsystem::ControllerId;
 use crate::Error;
+use crate::net;
 
 /// The most entries of an admin queue.
 const ADMIN_ENTRIES: u16 = 32;
@@ -79,7 +80,8 @@ impl Target {
             RejectCode::NoResources
         })?;
         let deadline = self.now() + PATIENCE;
-        self.queues.put(number, Queue::new(ep, id, size, is_ipv4(&request.source_addr), deadline));
+        let is_ipv4 = net::ip(&request.source_addr).is_some_and(|address| address.is_ipv4());
+        self.queues.put(number, Queue::new(ep, id, size, is_ipv4, deadline));
         self.by_ep.insert(ep.as_raw(), number);
         self.promised += entries;
         if let Err(error) = self.ia.ep_accept(ep, request.cn_est_id, Accept::new(size).as_bytes()) {
@@ -185,16 +187,5 @@ impl Target {
             Role::Admin(id, Kind::Discovery) => _ = self.discovery.remove(id),
         }
         self.count();
-    }
-}
-
-/// Whether an address is an IPv4 address, also in the form of a GID.
-fn is_ipv4(address: &NetAddr) -> bool {
-    match *address {
-        NetAddr::Ipv4(_) => true,
-        NetAddr::Ipv6(bytes) | NetAddr::IbGid(bytes) => {
-            core::net::Ipv6Addr::from(bytes).to_ipv4_mapped().is_some()
-        }
-        NetAddr::ViaHostaddr(_) => false,
     }
 }

@@ -4,14 +4,14 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::IpAddr;
 use core::time::Duration;
 
 use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::{Instant, Platform, Signal};
 use privileged_api::{
     ConnQual, DtoCompletion, EvdFlags, EvdHandle, EvdParam, EvdParamMask, Event, EventType, Ia, ListenFlags,
-    ListenHandle, NetAddr, PzHandle, SpigotInfo,
+    ListenHandle, PzHandle, SpigotInfo,
 };
 
 use super::commands::{Commands, Index};
@@ -27,6 +27,7 @@ use crate::Error;
 use crate::error::Calling;
 use crate::events;
 use crate::mapped::Mapped;
+use crate::net;
 
 /// Events that are taken at once.
 const BATCH: usize = 64;
@@ -207,14 +208,7 @@ impl Target {
 
     /// The IP addresses at which the target listens, IPv4 first.
     pub fn addresses(&self) -> Vec<IpAddr> {
-        let ip = |address: &NetAddr| match *address {
-            NetAddr::Ipv4(bytes) => Some(IpAddr::from(bytes)),
-            NetAddr::Ipv6(bytes) | NetAddr::IbGid(bytes) => {
-                Some(IpAddr::V6(Ipv6Addr::from(bytes)).to_canonical())
-            }
-            NetAddr::ViaHostaddr(_) => None,
-        };
-        let mut addresses: Vec<IpAddr> = self.spigot.net_addr.iter().filter_map(ip).collect();
+        let mut addresses: Vec<IpAddr> = self.spigot.net_addr.iter().filter_map(net::ip).collect();
         addresses.sort_unstable();
         addresses.dedup();
         addresses

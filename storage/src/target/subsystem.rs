@@ -98,7 +98,7 @@ impl Subsystem {
         self.namespaces.get(place).filter(|namespace| !namespace.is_gone).map(|_| place)
     }
 
-    /// A namespace's disk is gone: makes the namespace inactive, which the hosts are told.
+    /// Makes a namespace inactive whose disk is gone. The controllers report that to their hosts.
     pub(crate) fn lose(&mut self, place: usize) {
         let namespace = &mut self.namespaces[place];
         if core::mem::replace(&mut namespace.is_gone, true) {
