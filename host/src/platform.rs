@@ -52,7 +52,7 @@ impl HostPlatform {
 
 #[expect(unsafe_code, reason = "the trait is unsafe to implement")]
 // SAFETY: the arena allocates each byte to one holder at a time, and its memory lives as long as
-// the platform.
+// the platform, and as long as a device that reaches it.
 unsafe impl Platform for HostPlatform {
     fn now(&self) -> Instant {
         self.os.now()

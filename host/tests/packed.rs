@@ -152,18 +152,22 @@ fn memory_that_runs_out_changes_nothing_and_a_release_makes_room() {
     assert!(scene.buffer(64).is_some());
 }
 
-/// A dead device may still write to a piece: it is leaked on purpose.
+/// A dead device may still write to a piece.
 #[test]
-fn a_piece_that_is_never_released_keeps_its_page_and_no_other_piece() {
+fn an_abandoned_piece_keeps_its_page_and_no_other_piece() {
     let scene = Scene::new(1 << 20);
     let lost = scene.buffer(128).expect("room");
     let place = lost.bus();
-    std::mem::forget(lost);
+    lost.abandon();
+    drop(lost);
     for _ in 0..3 {
         let others: Vec<_> = (0..40).map(|_| scene.buffer(128).expect("room")).collect();
         assert!(others.iter().all(|other| other.bus() != place));
     }
     assert_eq!(scene.lent(), PAGE);
+    let Scene { machine, packed } = scene;
+    drop(packed);
+    assert_eq!(machine.arena().lent(), PAGE, "the page is abandoned with its last owner");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! the platform only when its [`Lease`] has ended: the device answered the command that destroys
 //! the object, or refused the command that creates it, or acknowledged a reset. Memory that is
 //! dropped earlier waits in the [`Quarantine`]. If the device never confirms a reset, the memory is
-//! leaked: nothing else is safe.
+//! abandoned: nothing else is safe.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -29,11 +29,11 @@ enum Held {
 }
 
 impl Held {
-    /// Never releases the memory.
-    fn leak(self) {
+    /// Sees to it that the memory is never used again.
+    fn abandon(self) {
         match self {
-            Held::Own(buffer) => core::mem::forget(buffer),
-            Held::Lent(buffer) => core::mem::forget(buffer),
+            Held::Own(buffer) => buffer.abandon(),
+            Held::Lent(buffer) => buffer.abandon(),
         }
     }
 }
@@ -77,14 +77,14 @@ impl Quarantine {
         } else {
             drop(held);
             // Without a place to wait for the reset, nothing else is safe.
-            buffer.leak();
+            buffer.abandon();
         }
     }
 }
 
 impl Drop for Quarantine {
     fn drop(&mut self) {
-        core::mem::take(&mut *self.held.lock()).into_iter().for_each(Held::leak);
+        core::mem::take(&mut *self.held.lock()).into_iter().for_each(Held::abandon);
     }
 }
 

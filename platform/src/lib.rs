@@ -78,6 +78,9 @@ impl core::error::Error for OutOfMemory {}
 /// writes, is reached only by its holder and by devices until [`Platform::free_dma`], and that
 /// [`Platform::translate`] names only memory that stays mapped to the same bus address for as long
 /// as the caller keeps it registered.
+///
+/// Memory that is never given back ([`DmaBuffer::abandon`]) is not used again as long as a device
+/// may reach it, also when the platform itself is dropped.
 #[expect(unsafe_code, reason = "an implementer makes promises about memory")]
 pub unsafe trait Platform: Send + Sync {
     /// Time since some fixed moment; never runs backwards.

@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use crate::{OutOfMemory, Platform};
 
@@ -196,10 +196,12 @@ unsafe impl Sync for RawDma {}
 /// Owned, zeroed memory that a device can reach. Dropping it frees the memory.
 ///
 /// Drop it only when no device uses it. The owners of rings and regions keep their buffer until the
-/// device has answered the command that destroys the object.
+/// device has answered the command that destroys the object. If the device never answers, they
+/// [abandon](DmaBuffer::abandon) the memory.
 pub struct DmaBuffer {
     raw: Option<RawDma>,
     len: usize,
+    is_abandoned: AtomicBool,
     platform: Arc<dyn Platform>,
 }
 
@@ -213,7 +215,14 @@ impl DmaBuffer {
     /// Allocates `len` bytes, aligned to `align` (a power of two).
     pub fn new(platform: &Arc<dyn Platform>, len: usize, align: usize) -> Result<DmaBuffer, OutOfMemory> {
         let raw = platform.alloc_dma(len.max(1), align)?;
-        Ok(DmaBuffer { raw: Some(raw), len, platform: platform.clone() })
+        let is_abandoned = AtomicBool::new(false);
+        Ok(DmaBuffer { raw: Some(raw), len, is_abandoned, platform: platform.clone() })
+    }
+
+    /// From now on dropping the buffer does not free the memory, which nothing uses again: a device
+    /// may still write there, and nobody can say until when.
+    pub fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
     }
 
     fn raw(&self) -> &RawDma {
@@ -260,7 +269,9 @@ impl DmaBuffer {
 
 impl Drop for DmaBuffer {
     fn drop(&mut self) {
-        if let Some(raw) = self.raw.take() {
+        if let Some(raw) = self.raw.take()
+            && !*self.is_abandoned.get_mut()
+        {
             // SAFETY: it came from this platform, is released once, and no view outlives `self`.
             unsafe { self.platform.free_dma(raw) };
         }

@@ -6,8 +6,8 @@
 //!
 //! Several owners have pieces of one page. That is right for a device that reaches exactly the
 //! bytes that its driver names, if all owners of the page name them to the same device: so each
-//! driver has a `Packed` of its own. A piece that must never be released, because a dead device may
-//! still write to it, keeps its page, but not the other pieces of the page.
+//! driver has a `Packed` of its own. A piece that is abandoned, because a dead device may still
+//! write to it, keeps its page, but not the other pieces of the page.
 //!
 //! There is a map of pages for each length of pieces. So the cost of a release does not depend on
 //! how many pieces of other lengths there are.
@@ -173,6 +173,15 @@ impl Packed {
     pub fn new(below: Arc<dyn Platform>) -> Packed {
         let class = |_| Class { pages: BTreeMap::new(), with_room: None };
         Packed { below, pages: Mutex::new(Pages(core::array::from_fn(class))) }
+    }
+}
+
+impl Drop for Packed {
+    fn drop(&mut self) {
+        // Each buffer holds its platform, so the pieces that are missing now were abandoned.
+        for class in &self.pages.lock().0 {
+            class.pages.values().for_each(|page| page.memory.abandon());
+        }
     }
 }
 

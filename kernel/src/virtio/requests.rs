@@ -84,6 +84,15 @@ struct Slot {
     pieces: List,
 }
 
+impl Slot {
+    /// Gives up the buffer: a device that has not confirmed its reset may still write there.
+    fn abandon(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            buffer.abandon();
+        }
+    }
+}
+
 /// A request that has completed.
 pub(super) struct Done {
     pub(super) token: u64,
@@ -419,8 +428,7 @@ impl<T: Device, const SIZE: usize> Requests<T, SIZE> {
                 slot.state = State::Done;
                 self.done.push_back((index, Err(Fault::Gone)));
                 if !self.is_reset {
-                    // The device may still write there.
-                    core::mem::forget(slot.buffer.take());
+                    slot.abandon();
                 }
             }
         }
@@ -492,7 +500,7 @@ impl<T: Device, const SIZE: usize> Drop for Requests<T, SIZE> {
                 ManuallyDrop::drop(&mut self.area);
             }
         } else {
-            self.slots.iter_mut().for_each(|slot| core::mem::forget(slot.buffer.take()));
+            self.slots.iter_mut().for_each(Slot::abandon);
         }
     }
 }
