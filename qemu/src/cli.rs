@@ -66,11 +66,12 @@ enum Command {
     },
     /// Measure, each figure beside its baseline from the same run (use --release)
     Bench {
-        /// Also write the figures to FILE, as a list of {name, value, unit, baseline, ratio}
+        /// Also write the figures to FILE, as a list of {name, value, unit, baseline, ratio,
+        /// wanted}
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// Measure two Linux guests with Soft-RoCE, too, and compare; they are made of Debian's
-        /// packages
+        /// Measure Linux guests with Soft-RoCE, too, also as hosts and targets of NVMe over RDMA,
+        /// and compare; they are made of Debian's packages
         #[arg(long)]
         against_linux: bool,
     },

@@ -1,4 +1,5 @@
-//! The CPU time that a QEMU has used, by the kind of its threads, from the host's `/proc`.
+//! The CPU time that a QEMU has used, by the kind of its threads, and that of a launcher with its
+//! QEMU, from the host's `/proc`.
 
 use std::fs;
 use std::io;
@@ -27,12 +28,11 @@ impl CpuTime {
     }
 
     fn read(folder: &Path, pid: u32) -> io::Result<CpuTime> {
-        let used = |folder: &Path| Stat::parse(&fs::read_to_string(folder.join("stat"))?);
         let (mut vcpu, mut main_loop) = (Duration::ZERO, Duration::ZERO);
         for thread in fs::read_dir(folder.join("task"))? {
             let thread = thread?;
             // A thread may end meanwhile.
-            let Ok(Stat { name, time }) = used(&thread.path()) else { continue };
+            let Ok(Stat { name, time, .. }) = Stat::read(&thread.path()) else { continue };
             if name.starts_with("CPU ") {
                 vcpu += time;
             } else if thread.file_name().to_str() == Some(&pid.to_string()) {
@@ -40,8 +40,30 @@ impl CpuTime {
             }
         }
         // Read last, so that it is not less than the sum of the threads.
-        let whole = used(folder)?.time;
+        let whole = Stat::read(folder)?.time;
         Ok(CpuTime { vcpu, main_loop, other: whole.saturating_sub(vcpu + main_loop) })
+    }
+
+    /// What a launcher and its guest have used until now, with all their threads: the process of
+    /// this id, and its children that run.
+    pub fn of_launcher(pid: u32) -> io::Result<Duration> {
+        CpuTime::of_family(Path::new("/proc"), pid)
+    }
+
+    fn of_family(folder: &Path, pid: u32) -> io::Result<Duration> {
+        let mut sum = Stat::read(&folder.join(pid.to_string()))?.time;
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let is_process = entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok());
+            // A process may end meanwhile.
+            if is_process
+                && let Ok(stat) = Stat::read(&entry.path())
+                && stat.parent == pid
+            {
+                sum += stat.time;
+            }
+        }
+        Ok(sum)
     }
 
     /// What was used after `earlier`.
@@ -63,20 +85,26 @@ impl CpuTime {
 #[derive(Debug, PartialEq)]
 struct Stat {
     name: String,
+    parent: u32,
     time: Duration,
 }
 
 impl Stat {
+    /// Reads the file `stat` of a folder.
+    fn read(folder: &Path) -> io::Result<Stat> {
+        Stat::parse(&fs::read_to_string(folder.join("stat"))?)
+    }
+
     fn parse(text: &str) -> io::Result<Stat> {
         let stat = || {
             // The name is in parentheses, and may contain some.
             let (_, rest) = text.split_once('(')?;
             let (name, rest) = rest.rsplit_once(')')?;
-            // utime and stime are the fields 14 and 15; the first of the rest is the third.
-            let mut fields = rest.split_whitespace().skip(11);
-            let mut ticks = || fields.next()?.parse::<u32>().ok();
-            let time = TICK.checked_mul(ticks()?.checked_add(ticks()?)?)?;
-            Some(Stat { name: name.to_owned(), time })
+            // The first of the rest is field 3. The parent is field 4, utime and stime 14 and 15.
+            let mut numbers = rest.split_whitespace().map(|field| field.parse::<u32>().ok());
+            let parent = numbers.nth(1)??;
+            let time = TICK.checked_mul(numbers.nth(9)??.checked_add(numbers.next()??)?)?;
+            Some(Stat { name: name.to_owned(), parent, time })
         };
         stat().ok_or_else(|| io::Error::other(format!("not a line of /proc/PID/stat: {text}")))
     }
@@ -93,7 +121,7 @@ mod tests {
     #[test]
     fn a_line_gives_the_name_and_the_time_or_an_error() {
         let stat = Stat::parse(&line("CPU 0/TCG (1) x", 7, 5)).expect("a line");
-        assert_eq!(stat, Stat { name: "CPU 0/TCG (1) x".into(), time: TICK * 12 });
+        assert_eq!(stat, Stat { name: "CPU 0/TCG (1) x".into(), parent: 1, time: TICK * 12 });
         for wrong in ["", "77", "77 (name", "77 (name) S 1 2", &line("x", 1, 2)[..30]] {
             assert!(Stat::parse(wrong).is_err(), "{wrong}");
         }
@@ -118,6 +146,25 @@ mod tests {
         assert_eq!(time, expected);
         assert_eq!(time.total(), TICK * 350);
         assert_eq!(time.since(&time), CpuTime::default());
+    }
+
+    #[test]
+    fn a_launcher_is_a_process_and_its_children() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |pid: &str, parent: u32, ticks: u32| {
+            fs::create_dir(folder.path().join(pid)).expect("a folder");
+            let stat = line("x", ticks, 1).replace("S 1 ", &format!("S {parent} "));
+            fs::write(folder.path().join(pid).join("stat"), stat).expect("a file");
+        };
+        for (pid, parent, ticks) in
+            [("7", 1, 10), ("8", 7, 20), ("9", 8, 40), ("10", 7, 80), ("self", 7, 160)]
+        {
+            write(pid, parent, ticks);
+        }
+        fs::create_dir(folder.path().join("11")).expect("a process that has just ended");
+        assert_eq!(CpuTime::of_family(folder.path(), 7).expect("it is all there"), TICK * 113);
+        assert!(CpuTime::of_family(folder.path(), 12).is_err(), "it has ended");
+        assert!(CpuTime::of_launcher(std::process::id()).is_ok());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Figures: how the image writes them, and how they are shown.
 
+use std::fmt;
+
 /// One measured figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
@@ -8,9 +10,38 @@ pub struct Figure {
     pub p99: Option<f64>,
     pub unit: String,
     pub baseline: Option<f64>,
+    /// What the ratio to the baseline should be.
+    pub wanted: Option<Wanted>,
+}
+
+/// A bound of a ratio.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wanted {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wanted::AtLeast(bound) => write!(f, ">= {bound}"),
+            Wanted::AtMost(bound) => write!(f, "<= {bound}"),
+        }
+    }
 }
 
 impl Figure {
+    /// A figure without a baseline.
+    pub fn new(name: impl Into<String>, value: f64, unit: &str) -> Figure {
+        let (name, unit) = (name.into(), unit.to_owned());
+        Figure { name, value, p99: None, unit, baseline: None, wanted: None }
+    }
+
+    /// The same with a baseline, and what its ratio to that should be.
+    pub fn against(self, baseline: f64, wanted: Option<Wanted>) -> Figure {
+        Figure { baseline: Some(baseline), wanted, ..self }
+    }
+
     /// Reads the rest of a line after `@bench `.
     pub fn parse(text: &str) -> Option<Figure> {
         let mut fields = text.split('|').map(str::trim);
@@ -22,6 +53,7 @@ impl Figure {
             p99: optional(fields.next()?)?,
             unit: fields.next()?.to_owned(),
             baseline: optional(fields.next()?)?,
+            wanted: None,
         };
         fields.next().is_none().then_some(figure)
     }
@@ -40,7 +72,7 @@ fn digits(value: f64) -> String {
 
 pub fn table(figures: &[Figure]) -> Vec<String> {
     let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), digits);
-    let heading = ["figure", "median", "p99", "unit", "baseline", "ratio"].map(str::to_owned);
+    let heading = ["figure", "median", "p99", "unit", "baseline", "ratio", "wanted"].map(str::to_owned);
     let rows = figures.iter().map(|f| {
         [
             f.name.clone(),
@@ -49,28 +81,35 @@ pub fn table(figures: &[Figure]) -> Vec<String> {
             f.unit.clone(),
             optional(f.baseline),
             optional(f.ratio()),
+            f.wanted.map_or_else(|| "-".to_owned(), |wanted| wanted.to_string()),
         ]
     });
-    let rows: Vec<[String; 6]> = std::iter::once(heading).chain(rows).collect();
+    let rows: Vec<[String; 7]> = std::iter::once(heading).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let [w0, w1, w2, w3, w4, w5] = [0, 1, 2, 3, 4, 5].map(width);
-    let line = |[name, value, p99, unit, baseline, ratio]: &[String; 6]| {
-        format!("{name:w0$}  {value:>w1$}  {p99:>w2$}  {unit:w3$}  {baseline:>w4$}  {ratio:>w5$}")
+    let [w0, w1, w2, w3, w4, w5, w6] = [0, 1, 2, 3, 4, 5, 6].map(width);
+    let line = |[name, value, p99, unit, baseline, ratio, wanted]: &[String; 7]| {
+        format!(
+            "{name:w0$}  {value:>w1$}  {p99:>w2$}  {unit:w3$}  {baseline:>w4$}  {ratio:>w5$}  {wanted:>w6$}"
+        )
     };
     rows.iter().map(line).collect()
 }
 
-/// A list of {name, value, unit, baseline, ratio}; a p99 is an entry of its own.
+/// A list of {name, value, unit, baseline, ratio, wanted}; a p99 is an entry of its own.
 pub fn to_json(figures: &[Figure]) -> String {
     let mut entries = Vec::new();
     for figure in figures {
-        let (Figure { name, value, p99, unit, baseline }, ratio) = (figure, figure.ratio());
+        let Figure { name, value, p99, unit, baseline, wanted } = figure;
+        let (ratio, wanted) = (figure.ratio(), wanted.map(|wanted| wanted.to_string()));
         entries.push(serde_json::json!({
             "name": name, "value": value, "unit": unit, "baseline": baseline, "ratio": ratio,
+            "wanted": wanted,
         }));
         entries.extend(p99.map(|p99| {
             let (name, none) = (format!("{name}, p99"), None::<f64>);
-            serde_json::json!({ "name": name, "value": p99, "unit": unit, "baseline": none, "ratio": none })
+            serde_json::json!({
+                "name": name, "value": p99, "unit": unit, "baseline": none, "ratio": none, "wanted": none,
+            })
         }));
     }
     format!("{:#}\n", serde_json::Value::from(entries))
@@ -98,32 +137,38 @@ mod tests {
     #[test]
     fn the_table_is_aligned_and_the_json_complete() {
         let figures = [
-            Figure { name: "bare".into(), value: 0.1512, p99: Some(0.38), unit: "us".into(), baseline: None },
-            Figure {
-                name: "write \"1\"".into(),
-                value: 12345.6,
-                p99: None,
-                unit: "MB/s".into(),
-                baseline: Some(10_000.0),
-            },
+            Figure { p99: Some(0.38), ..Figure::new("bare", 0.1512, "us") },
+            Figure::new("write \"1\"", 12345.6, "MB/s").against(10_000.0, Some(Wanted::AtLeast(1.25))),
+            Figure::new("cpu", 0.25, "us").against(1.0, Some(Wanted::AtMost(0.5))),
         ];
         assert_eq!(
             table(&figures),
             [
-                "figure     median    p99  unit  baseline  ratio",
-                "bare        0.151  0.380  us           -      -",
-                "write \"1\"   12346      -  MB/s     10000   1.23",
+                "figure     median    p99  unit  baseline  ratio   wanted",
+                "bare        0.151  0.380  us           -      -        -",
+                "write \"1\"   12346      -  MB/s     10000   1.23  >= 1.25",
+                "cpu         0.250      -  us        1.00  0.250   <= 0.5",
             ]
         );
         let json: serde_json::Value = serde_json::from_str(&to_json(&figures)).expect("it is JSON");
         assert_eq!(
             json,
             serde_json::json!([
-                {"name": "bare", "value": 0.1512, "unit": "us", "baseline": null, "ratio": null},
-                {"name": "bare, p99", "value": 0.38, "unit": "us", "baseline": null, "ratio": null},
+                {
+                    "name": "bare", "value": 0.1512, "unit": "us", "baseline": null, "ratio": null,
+                    "wanted": null,
+                },
+                {
+                    "name": "bare, p99", "value": 0.38, "unit": "us", "baseline": null, "ratio": null,
+                    "wanted": null,
+                },
                 {
                     "name": "write \"1\"", "value": 12345.6, "unit": "MB/s",
-                    "baseline": 10000.0, "ratio": 1.23456,
+                    "baseline": 10000.0, "ratio": 1.23456, "wanted": ">= 1.25",
+                },
+                {
+                    "name": "cpu", "value": 0.25, "unit": "us", "baseline": 1.0, "ratio": 0.25,
+                    "wanted": "<= 0.5",
                 },
             ])
         );

@@ -7,6 +7,7 @@
 mod figure;
 mod linux;
 mod socket;
+mod storage;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -96,6 +97,7 @@ pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Res
     if against_linux && status == 0 {
         let mtu = options.network.mtu.unwrap_or(STREAM_MTU);
         figures.extend(linux::compare(options, mtu, &progress, &figures)?);
+        figures.extend(storage::against_linux(options, mtu, &progress)?);
     }
     drop(progress);
     for line in table(&figures) {
@@ -176,9 +178,6 @@ impl Boot {
             ("QEMU start to first RDMA Write", self.first_write),
         ]
         .into_iter()
-        .filter_map(move |(name, time)| {
-            let (name, unit) = (name.to_owned(), "ms".to_owned());
-            Some(Figure { name, value: ms(time?), p99: None, unit, baseline })
-        })
+        .filter_map(move |(name, time)| Some(Figure { baseline, ..Figure::new(name, ms(time?), "ms") }))
     }
 }
