@@ -94,6 +94,9 @@ pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Res
         0 => over_a_stream(options, &progress, &mut figures)?,
         failed => failed,
     };
+    if status == 0 {
+        figures.extend(storage::between_our_guests(options, &progress)?);
+    }
     if against_linux && status == 0 {
         let mtu = options.network.mtu.unwrap_or(STREAM_MTU);
         figures.extend(linux::compare(options, mtu, &progress, &figures)?);

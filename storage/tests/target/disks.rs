@@ -2,6 +2,7 @@
 //! reads.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use block::simulated::SimulatedDisk;
 use block::{Disk, Fault, Geometry};
@@ -108,4 +109,39 @@ fn a_disk_that_stalls_stops_neither_the_others_nor_the_end_of_its_hosts() {
     let namespace = second.namespaces()[0];
     workload::run(&mut second, &machine.platform(), &namespace, &PLAN, &mut |_| ()).unwrap();
     machine.end(second, target);
+}
+
+#[test]
+fn a_workload_needs_no_target_for_a_disk_of_its_own() {
+    let (machine, disk) = (Machine::new(), disk(3));
+    let run = |plan: &Plan, time| workload::run_on_disk(&*disk, &machine.platform(), plan, time, &mut |_| ());
+    let depth = disk.geometry().queue_depth;
+    let plan = Plan { depth, ..PLAN };
+    let done = run(&plan, None).unwrap();
+    assert_eq!(done.reads + done.writes, plan.requests);
+    assert!(done.reads > 100 && done.writes > 100);
+    let limit = Duration::from_millis(20);
+    let done = run(&Plan { requests: u64::MAX, ..plan }, Some(limit)).unwrap();
+    assert!(done.reads + done.writes > 0 && done.time >= limit);
+    for wrong in
+        [Plan { depth: depth + 1, ..plan }, Plan { bytes: 2 << 20, ..plan }, Plan { bytes: 100, ..plan }]
+    {
+        assert!(matches!(run(&wrong, None), Err(Trouble::Plan(_))), "{wrong:?}");
+    }
+    disk.fail(3..4, Fault::Media);
+    let one = Plan { requests: 1, span: 4096, depth: 1, ..plan };
+    assert_eq!(run(&one, None), Err(Trouble::Fault(0, Fault::Media)));
+}
+
+#[test]
+fn a_workload_ends_when_its_time_is_over() {
+    let machine = Machine::new();
+    let target = machine.target(machine.ram_disks(&[1 << 20]));
+    let mut host = machine.host(&target);
+    let (namespace, limit) = (host.namespaces()[0], Duration::from_millis(20));
+    let plan = Plan { requests: u64::MAX, ..PLAN };
+    let platform = machine.platform();
+    let done = workload::run_for(&mut host, &platform, &namespace, &plan, Some(limit), &mut |_| ()).unwrap();
+    assert!(done.reads + done.writes > 0 && done.time >= limit);
+    machine.end(host, target);
 }

@@ -189,7 +189,7 @@ fn by_linux(mut lanes: [Lane; 2], progress: &Progress) -> Result<Vec<Figure>> {
         let wanted = Wanted::AtLeast(if plan.block > 4 << 10 { 1.1 } else { 1.25 });
         let [ours, theirs] =
             measured.each_ref().map(|all| all.iter().map(|one| one.sample).collect::<Vec<_>>());
-        figures.extend(rates(&name, &ours, &theirs, wanted));
+        figures.extend(rates(&name, &ours, &theirs, Some(wanted)));
         let [ours, theirs] = measured.map(|all| median(all.iter().map(|one| one.cpu_us)));
         let cpu = Figure::new(format!("{name}, CPU of the target"), ours, "us each");
         figures.push(cpu.against(theirs, Some(Wanted::AtMost(0.5))));

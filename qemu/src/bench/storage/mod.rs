@@ -1,11 +1,15 @@
 //! Storage: NVMe over RDMA, each figure beside one of the same run.
 //!
-//! [`linux`] compares our target with Linux's, as Linux sees them.
+//! [`pair`] measures our host and our target, beside a disk that a guest has itself. [`linux`]
+//! compares our target with Linux's, as Linux sees them.
 
+mod client;
 mod launched;
 mod linux;
+mod pair;
 
 pub use linux::against_linux;
+pub use pair::between_our_guests;
 
 use super::figure::{Figure, Wanted};
 
@@ -25,11 +29,11 @@ fn pattern(is_write: bool, bytes: u32, depth: u32) -> String {
 }
 
 /// The figures of several measurements, beside those of the baseline: the medians.
-fn rates(name: &str, ours: &[Sample], baseline: &[Sample], wanted: Wanted) -> [Figure; 2] {
+fn rates(name: &str, ours: &[Sample], baseline: &[Sample], wanted: Option<Wanted>) -> [Figure; 2] {
     let figure = |unit, of: fn(&Sample) -> f64, wanted| {
         Figure::new(name, median(ours.iter().map(of)), unit).against(median(baseline.iter().map(of)), wanted)
     };
-    [figure("IOPS", |sample| sample.iops, Some(wanted)), figure("MB/s", |sample| sample.rate / 1e6, None)]
+    [figure("IOPS", |sample| sample.iops, wanted), figure("MB/s", |sample| sample.rate / 1e6, None)]
 }
 
 /// The one in the middle; of an even number the higher one of the two.
@@ -50,11 +54,11 @@ mod tests {
         };
         let name = pattern(false, 4096, 16);
         assert_eq!(name, "4 KiB read, depth 16");
-        let wanted = Wanted::AtLeast(1.25);
+        let wanted = Some(Wanted::AtLeast(1.25));
         let (ours, theirs) = (samples(&[900.0, 3000.0, 2000.0]), samples(&[1000.0, 500.0]));
         let [iops, rate] = rates(&name, &ours, &theirs, wanted);
         assert_eq!((iops.value, iops.baseline, iops.ratio()), (2000.0, Some(1000.0), Some(2.0)));
-        assert_eq!((iops.wanted, &*iops.unit), (Some(wanted), "IOPS"));
+        assert_eq!((iops.wanted, &*iops.unit), (wanted, "IOPS"));
         assert_eq!((rate.value, rate.baseline, rate.wanted), (8.192, Some(4.096), None));
         assert_eq!(median(std::iter::empty()), 0.0);
     }

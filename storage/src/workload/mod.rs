@@ -1,20 +1,27 @@
-//! Random reads and writes of a namespace, which check what they read: a load, and a test.
+//! Random reads and writes of a namespace or a disk, which check what they read: a load, and a
+//! test.
 //!
-//! The namespace is divided into pieces. Each write of a piece fills it with a pattern of its
-//! number and of how often it was written, so a read shows whether it got the last write that
-//! completed.
+//! The blocks are divided into pieces. Each write of a piece fills it with a pattern of its number
+//! and of how often it was written, so a read shows whether it got the last write that completed.
 //! There is one request at a time for each piece.
+
+mod disk;
+mod host;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
+use block::Fault;
 use nvme::status::Status;
-use platform::{DmaBuffer, Platform};
+use platform::{DmaBuffer, Instant, Platform};
 
 use crate::Error;
-use crate::initiator::{Failure, Initiator, NamespaceInfo, NotSent, Operation, Region, Request};
+use crate::initiator::Failure;
+
+pub use disk::run_on_disk;
+pub use host::{run, run_for};
 
 /// The bytes of a pattern's word.
 const WORD: usize = 8;
@@ -75,10 +82,12 @@ fn per_second(count: u64, time: Duration) -> u64 {
 pub enum Trouble {
     /// The controller is lost.
     Host(Failure),
-    /// The plan does not fit the namespace: what is wrong.
+    /// The plan does not fit the namespace or the disk: what is wrong.
     Plan(&'static str),
-    /// A request for this block failed.
+    /// The target failed a request for this block.
     Failed(u64, Status),
+    /// The disk failed a request for this block.
+    Fault(u64, Fault),
     /// What was read at this block is not what was written.
     Corrupt(u64),
 }
@@ -89,6 +98,7 @@ impl fmt::Display for Trouble {
             Trouble::Host(failure) => failure.fmt(f),
             Trouble::Plan(what) => f.write_str(what),
             Trouble::Failed(block, status) => write!(f, "block {block}: {status}"),
+            Trouble::Fault(block, fault) => write!(f, "block {block}: {fault}"),
             Trouble::Corrupt(block) => write!(f, "block {block}: what was read is not what was written"),
         }
     }
@@ -102,7 +112,48 @@ impl From<Failure> for Trouble {
     }
 }
 
-/// A piece of the namespace.
+/// What a medium is like: the bounds of a plan.
+struct Extent {
+    block_size: u32,
+    blocks: u64,
+    is_read_only: bool,
+    /// The most bytes of a request.
+    most_bytes: usize,
+    /// Queues, and the most requests that are outstanding on each.
+    queues: usize,
+    depth: usize,
+}
+
+/// A request, from the memory of a place or into it.
+struct Transfer {
+    is_write: bool,
+    block: u64,
+    place: usize,
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy)]
+enum Cause {
+    Status(Status),
+    Fault(Fault),
+}
+
+/// Where the requests go. A place has the number of a request that is outstanding, and memory:
+/// [`Plan::bytes`], one place after the other.
+trait Medium {
+    /// Sends a request. There is room for those of all places.
+    fn submit(&mut self, transfer: &Transfer) -> Result<(), Trouble>;
+
+    /// Appends the places of completed requests to `finished`. If there are none it sleeps, until
+    /// `deadline` at most, and returns.
+    fn take(
+        &mut self,
+        finished: &mut Vec<(usize, Result<(), Cause>)>,
+        deadline: Instant,
+    ) -> Result<(), Trouble>;
+}
+
+/// A piece of the blocks.
 #[derive(Clone, Copy)]
 struct Piece {
     /// How often it was written; 0 if its contents are unknown.
@@ -117,59 +168,12 @@ struct Place {
     is_write: bool,
 }
 
-/// Carries a plan out on the host's I/O queues. `progress` is called each second.
-pub fn run(
-    host: &mut Initiator,
-    platform: &Arc<dyn Platform>,
-    namespace: &NamespaceInfo,
-    plan: &Plan,
-    progress: &mut dyn FnMut(&Done),
-) -> Result<Done, Trouble> {
-    let block = namespace.block_size as usize;
-    let size = namespace.blocks.saturating_mul(u64::from(namespace.block_size));
-    let span = if plan.span == 0 { size } else { plan.span.min(size) };
-    if plan.bytes == 0 || !plan.bytes.is_multiple_of(block) || plan.bytes > host.limits().transfer {
-        return Err(Trouble::Plan(
-            "a request has whole blocks, and no more than the target transfers at once",
-        ));
-    }
-    let places = plan.depth * host.io_queues();
-    let pieces = usize::try_from(span / plan.bytes as u64).unwrap_or(usize::MAX);
-    if plan.depth == 0 || plan.depth >= host.depth() || places > pieces {
-        return Err(Trouble::Plan("so many requests do not fit into the queue, or not onto the disk"));
-    }
-    if namespace.is_read_only && plan.writes > 0 {
-        return Err(Trouble::Plan("the namespace is read-only"));
-    }
-    let mut all: Vec<Piece> = Vec::new();
-    all.try_reserve_exact(pieces).map_err(|_| Failure::Local(Error::OutOfMemory))?;
-    all.resize(pieces, Piece { version: 0, is_busy: false });
-    let memory = DmaBuffer::new(platform, places * plan.bytes, 4096);
-    let memory = Arc::new(memory.map_err(|_| Failure::Local(Error::OutOfMemory))?);
-    let region = host.register(memory)?;
-    let mut run = Run {
-        platform,
-        namespace,
-        plan,
-        region: &region,
-        pieces: all,
-        places: alloc::vec![Place { piece: 0, is_write: false }; places],
-        free: (0..places).rev().collect(),
-        random: plan.seed | 1,
-        sent: 0,
-        done: Done::default(),
-    };
-    let ended = run.all(host, progress);
-    let done = run.done;
-    host.unregister(region);
-    ended.map(|()| done)
-}
-
+/// A plan while it is carried out.
 struct Run<'a> {
     platform: &'a Arc<dyn Platform>,
-    namespace: &'a NamespaceInfo,
+    block_size: u32,
     plan: &'a Plan,
-    region: &'a Region,
+    memory: Arc<DmaBuffer>,
     pieces: Vec<Piece>,
     places: Vec<Place>,
     free: Vec<usize>,
@@ -178,25 +182,71 @@ struct Run<'a> {
     done: Done,
 }
 
-impl Run<'_> {
-    fn all(&mut self, host: &mut Initiator, progress: &mut dyn FnMut(&Done)) -> Result<(), Trouble> {
+impl<'a> Run<'a> {
+    /// A plan that fits the medium.
+    fn new(platform: &'a Arc<dyn Platform>, extent: &Extent, plan: &'a Plan) -> Result<Run<'a>, Trouble> {
+        let size = extent.blocks.saturating_mul(u64::from(extent.block_size));
+        let span = if plan.span == 0 { size } else { plan.span.min(size) };
+        if plan.bytes == 0
+            || !plan.bytes.is_multiple_of(extent.block_size as usize)
+            || plan.bytes > extent.most_bytes
+        {
+            return Err(Trouble::Plan(
+                "a request has whole blocks, and no more than the target or the disk transfers at once",
+            ));
+        }
+        let places = plan.depth.saturating_mul(extent.queues);
+        let pieces = usize::try_from(span / plan.bytes as u64).unwrap_or(usize::MAX);
+        if plan.depth == 0 || plan.depth > extent.depth || places > pieces {
+            return Err(Trouble::Plan("so many requests do not fit into the queue, or not onto the disk"));
+        }
+        if extent.is_read_only && plan.writes > 0 {
+            return Err(Trouble::Plan("it is read-only"));
+        }
+        let no_memory = || Trouble::Host(Failure::Local(Error::OutOfMemory));
+        let mut all: Vec<Piece> = Vec::new();
+        all.try_reserve_exact(pieces).map_err(|_| no_memory())?;
+        all.resize(pieces, Piece { version: 0, is_busy: false });
+        let memory = DmaBuffer::new(platform, places * plan.bytes, 4096).map_err(|_| no_memory())?;
+        Ok(Run {
+            platform,
+            block_size: extent.block_size,
+            plan,
+            memory: Arc::new(memory),
+            pieces: all,
+            places: alloc::vec![Place { piece: 0, is_write: false }; places],
+            free: (0..places).rev().collect(),
+            random: plan.seed | 1,
+            sent: 0,
+            done: Done::default(),
+        })
+    }
+
+    /// Sends all requests, but none after `time` if there is one, and waits for them.
+    fn all(
+        &mut self,
+        medium: &mut impl Medium,
+        time: Option<Duration>,
+        progress: &mut dyn FnMut(&Done),
+    ) -> Result<(), Trouble> {
         let begun = self.platform.now();
         let mut report = begun + REPORT;
-        let mut finished: Vec<(u64, Status)> = Vec::with_capacity(self.places.len());
-        while self.sent < self.plan.requests || self.free.len() < self.places.len() {
-            while self.sent < self.plan.requests
+        let mut finished = Vec::with_capacity(self.places.len());
+        loop {
+            let is_over = time.is_some_and(|time| self.done.time >= time);
+            let goes_on = |sent| !is_over && sent < self.plan.requests;
+            while goes_on(self.sent)
                 && let Some(place) = self.free.pop()
             {
-                self.send(host, place)?;
+                self.send(medium, place)?;
             }
-            let seen = host.seen();
+            if !goes_on(self.sent) && self.free.len() == self.places.len() {
+                return Ok(());
+            }
             finished.clear();
-            host.poll(&mut |token, status, _| finished.push((token, status)))?;
-            if finished.is_empty() {
-                host.wait(seen, self.platform.now() + REPORT);
-            }
-            for &(token, status) in &finished {
-                self.finish(token as usize, status)?;
+            medium.take(&mut finished, self.platform.now() + REPORT)?;
+            for &(place, result) in &finished {
+                self.finish(place, result)?;
             }
             let now = self.platform.now();
             self.done.time = now.since(begun);
@@ -205,7 +255,6 @@ impl Run<'_> {
                 progress(&self.done);
             }
         }
-        Ok(())
     }
 
     /// The next number of a xorshift generator.
@@ -217,11 +266,11 @@ impl Run<'_> {
     }
 
     fn block(&self, piece: usize) -> u64 {
-        piece as u64 * (self.plan.bytes as u64 / u64::from(self.namespace.block_size))
+        piece as u64 * (self.plan.bytes as u64 / u64::from(self.block_size))
     }
 
     /// Sends the next request from a place.
-    fn send(&mut self, host: &mut Initiator, place: usize) -> Result<(), Trouble> {
+    fn send(&mut self, medium: &mut impl Medium, place: usize) -> Result<(), Trouble> {
         let count = self.pieces.len();
         let mut piece = self.next() as usize % count;
         // There are more pieces than places, so one is free.
@@ -232,46 +281,36 @@ impl Run<'_> {
         let is_write = is_unknown || self.next() % 100 < self.plan.writes;
         self.pieces[piece].is_busy = true;
         self.places[place] = Place { piece, is_write };
-        let (bytes, offset) = (self.plan.bytes, place * self.plan.bytes);
         if is_write {
             self.pieces[piece].version = self.pieces[piece].version.wrapping_add(1).max(1);
             if self.plan.verifies {
-                for (at, word) in (offset..offset + bytes).step_by(WORD).zip(0..) {
+                let offset = place * self.plan.bytes;
+                for (at, word) in (offset..offset + self.plan.bytes).step_by(WORD).zip(0..) {
                     let word = pattern(self.plan.seed, piece, self.pieces[piece].version, word);
                     // The place lies in the memory.
-                    let _ = self.region.buffer().write(at, &word.to_le_bytes());
+                    let _ = self.memory.write(at, &word.to_le_bytes());
                 }
             }
         }
-        let request = Request {
-            operation: if is_write { Operation::Write { fua: false } } else { Operation::Read },
-            namespace: self.namespace.id,
-            block: self.block(piece),
-            blocks: bytes as u32 / self.namespace.block_size,
-            data: Some((self.region, offset, bytes)),
-        };
         self.sent += 1;
-        host.submit(place / self.plan.depth, &request, place as u64).map_err(|error| match error {
-            NotSent::Lost(failure) => Trouble::Host(failure),
-            // A queue has room for the requests of its places.
-            NotSent::Full | NotSent::Invalid => Trouble::Plan("a request cannot be sent"),
-        })
+        medium.submit(&Transfer { is_write, block: self.block(piece), place })
     }
 
     /// A request is complete.
-    fn finish(&mut self, place: usize, status: Status) -> Result<(), Trouble> {
+    fn finish(&mut self, place: usize, result: Result<(), Cause>) -> Result<(), Trouble> {
         let Place { piece, is_write } = self.places[place];
         let block = self.block(piece);
-        if !status.is_success() {
-            return Err(Trouble::Failed(block, status));
-        }
+        result.map_err(|cause| match cause {
+            Cause::Status(status) => Trouble::Failed(block, status),
+            Cause::Fault(fault) => Trouble::Fault(block, fault),
+        })?;
         let version = self.pieces[piece].version;
         if !is_write && self.plan.verifies && version > 0 {
             let offset = place * self.plan.bytes;
             for (at, word) in (offset..offset + self.plan.bytes).step_by(WORD).zip(0..) {
                 let mut read = [0; WORD];
                 // The place lies in the memory.
-                let _ = self.region.buffer().read(at, &mut read);
+                let _ = self.memory.read(at, &mut read);
                 if read != pattern(self.plan.seed, piece, version, word).to_le_bytes() {
                     return Err(Trouble::Corrupt(block));
                 }

@@ -1,0 +1,79 @@
+//! Between two of our guests on one device process: our host and our target, which exports a disk.
+//! The baseline is what the same disk gives to a guest that has it.
+//!
+//! The disk is a file without a name, in the memory of this process.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+
+use rustix::fs::MemfdFlags;
+
+use crate::error::{Error, Result};
+use crate::launch::{Launcher, Output};
+use crate::options::Options;
+use crate::pair;
+use crate::pair::together::{self, Machine};
+use crate::progress::Progress;
+
+use super::client::{self, LOADS, Measured};
+use super::{Figure, Wanted, rates};
+
+/// The size of the disk.
+const BYTES: usize = 64 << 20;
+/// How long each measurement takes.
+const SECONDS: u32 = 1;
+/// How long all of a guest's measurements may take, in seconds, unless the user says otherwise.
+const LIMIT: u32 = 60;
+
+/// Measures our host and our target.
+pub fn between_our_guests(options: &Options, progress: &Progress) -> Result<Vec<Figure>> {
+    let disk = disk().map_err(|e| Error::system("make a disk in memory", e))?;
+    let path = format!("/proc/{}/fd/{}", std::process::id(), disk.as_raw_fd()).into();
+    let without = Options { nics: Some(1), timeout: options.timeout.or(Some(LIMIT)), ..options.clone() };
+    let with = Options { disks: vec![path], ..without.clone() };
+    let (target, host) =
+        (Launcher::prepare(&with, "storage")?, Launcher::prepare(&without, "storage-client")?);
+    let local = Launcher::prepare(&with, "storage-client")?;
+
+    progress.message("storage: a guest's own disk");
+    let mut baseline = Measured::default();
+    let mut output = Output::new(local.symbols());
+    let line = |line: &str| if baseline.take(line) { Ok(()) } else { output.line(line) };
+    check(local.run(&client::words("local", SECONDS), line, |_| ())?)?;
+
+    progress.message("storage: our host and our target");
+    let mut ours = Measured::default();
+    let [_, address] = pair::addresses(1);
+    let machines = [
+        Machine { launcher: &host, words: client::words(&address.to_string(), SECONDS) },
+        Machine { launcher: &target, words: vec!["until-idle".into()] },
+    ];
+    check(together::run(&machines, true, |_, _, line| Ok(ours.take(line)))?)?;
+
+    let figures = LOADS.iter().zip(ours.all()?).zip(baseline.all()?).flat_map(|((load, ours), disk)| {
+        let name = format!("storage between two machines: {}", load.pattern());
+        let wanted = (load.bytes == 4 << 10).then_some(Wanted::AtLeast(0.5));
+        rates(&name, &[ours], &[disk], wanted)
+    });
+    Ok(figures.collect())
+}
+
+/// An image's status, which should be 0.
+fn check(status: u8) -> Result<()> {
+    if status == 0 {
+        Ok(())
+    } else {
+        Err(Error::Tool(format!("storage: an image ended with status {status}")))
+    }
+}
+
+/// A disk whose blocks are all there.
+fn disk() -> std::io::Result<File> {
+    let mut file = File::from(rustix::fs::memfd_create("ferrovia-bench", MemfdFlags::CLOEXEC)?);
+    let piece = vec![0; 1 << 20];
+    for _ in 0..BYTES / piece.len() {
+        file.write_all(&piece)?;
+    }
+    Ok(file)
+}
