@@ -58,6 +58,17 @@ impl Launched {
         }
     }
 
+    /// Waits until it has ended, for `limit` at most, which must be a success; `line` gets each
+    /// line that it writes.
+    pub fn finish(mut self, limit: Duration, mut line: impl FnMut(&str)) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        while let Some(text) = self.next(deadline)? {
+            line(&text);
+        }
+        let status = self.child.wait().map_err(|e| Error::system("wait for a launcher", e))?;
+        if status.success() { Ok(()) } else { Err(self.failed(&status.to_string())) }
+    }
+
     /// The CPU time that it and its guest's QEMU have used until now.
     pub fn cpu_time(&self) -> Result<Duration> {
         CpuTime::of_launcher(self.child.id()).map_err(|e| Error::system("read the CPU time of a launcher", e))

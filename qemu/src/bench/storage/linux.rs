@@ -1,8 +1,9 @@
-//! Our target and Linux's (nvmet-rdma on a RAM disk), each with a host of its own on a link of its
-//! own: a UNIX stream socket, with the MTU of the other benchmarks' stream link.
+//! Our target and Linux's (nvmet-rdma on a RAM disk), each on a link of its own: a UNIX stream
+//! socket, with the MTU of the other benchmarks' stream link. The hosts of both are first two Linux
+//! guests, then guests of ours.
 //!
-//! The measurements alternate between the two, so that what else the machine does hits both. A pair
-//! that is not measured sleeps.
+//! The measurements alternate between the two, so that what else the machine does hits both. A
+//! target that is not measured sleeps.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,18 +20,22 @@ use crate::progress::Progress;
 use crate::setup::{Qemu, find_qemu};
 use crate::signals::{Asked, Signals};
 
+use super::client::{self, LOADS, Measured};
 use super::launched::Launched;
 use super::{Figure, Sample, Wanted, median, pattern, rates};
 
 const NQN: &str = "nqn.2026-01.org.example:bench";
 /// The size of the RAM disks.
 const MIB: u32 = 256;
-/// How long each measurement takes.
+/// How long each measurement takes, with Linux's host and with ours.
 const SECONDS: u32 = 2;
+const OUR_SECONDS: u32 = 1;
 /// How often each is made; an odd number, for the median.
 const ROUNDS: usize = 3;
 /// How long our guests may take to boot.
 const BOOT: Duration = Duration::from_secs(60);
+/// How long our host may take for all of its measurements.
+const LIMIT: Duration = Duration::from_secs(90);
 /// The addresses of host and target, on each link.
 const HOST: &str = "10.0.0.1/24";
 const TARGET: &str = "10.0.0.2";
@@ -62,17 +67,19 @@ pub fn against_linux(options: &Options, mtu: u32, progress: &Progress) -> Result
 
 fn compare(options: &Options, mtu: u32, progress: &Progress) -> Result<Vec<Figure>> {
     let qemu = find_qemu(options.qemu().as_deref(), options.time_limit())?;
-    // Their own launchers find it built.
-    Launcher::prepare(options, "storage")?;
+    // Their own launchers find them built.
+    for image in ["storage", "storage-client"] {
+        Launcher::prepare(options, image)?;
+    }
     progress.message("making the Linux guest");
     let image = Image::find()?;
     let network = Network { link: Some(Plug::Stream), mtu: Some(mtu), ..Network::default() };
     let setting = Setting { options: Options { network, ..options.clone() }, qemu, image, mtu };
-    progress.message("storage: booting our target, and Linux as its host");
-    let ours = Lane::boot(&setting, "ours", ours)?;
-    progress.message("storage: booting Linux as target, and as its host");
-    let linux = Lane::boot(&setting, "linux", linux)?;
-    by_linux([ours, linux], progress)
+    progress.message("storage: booting the targets");
+    let targets = [ours(&setting)?, linux(&setting)?];
+    let mut figures = by_linux(&setting, &targets, progress)?;
+    figures.extend(by_ours(&setting, &targets, progress)?);
+    Ok(figures)
 }
 
 /// What all guests have in common.
@@ -84,18 +91,31 @@ struct Setting {
     mtu: u32,
 }
 
-/// A link's socket, which is removed when this is dropped.
-struct Socket(PathBuf);
+/// A target's link: a socket, which is removed when this is dropped.
+struct Link(PathBuf);
 
-impl Drop for Socket {
+impl Link {
+    /// `name` tells the links of this process apart.
+    fn new(name: &str) -> Link {
+        let name = format!("ferrovia-{}-storage-{name}", std::process::id());
+        Link(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Link {
     fn drop(&mut self) {
         // It fails if the one that listened has removed it.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// The side of a target.
-enum Target {
+/// The side of a target, which listens at its link. One host after the other may connect.
+struct Target {
+    side: TargetSide,
+    link: Link,
+}
+
+enum TargetSide {
     Ours(Launched),
     Linux(Linux),
 }
@@ -104,89 +124,87 @@ impl Target {
     /// The CPU time that all its threads have used until now: the guest's CPU, the device, and
     /// QEMU's other threads.
     fn cpu_time(&self) -> Result<Duration> {
-        match self {
-            Target::Ours(launched) => launched.cpu_time(),
-            Target::Linux(linux) => Ok(linux.cpu_time()?.total()),
+        match &self.side {
+            TargetSide::Ours(launched) => launched.cpu_time(),
+            TargetSide::Linux(linux) => Ok(linux.cpu_time()?.total()),
         }
-    }
-}
-
-/// A target and its host.
-struct Lane {
-    host: Linux,
-    device: String,
-    target: Target,
-    _socket: Socket,
-}
-
-/// What a host measured, and the CPU time that the target's side used for each request.
-struct Measured {
-    sample: Sample,
-    cpu_us: f64,
-}
-
-impl Lane {
-    fn boot(
-        setting: &Setting,
-        name: &str,
-        target: impl FnOnce(&Setting, &Socket) -> Result<Target>,
-    ) -> Result<Lane> {
-        let path = format!("ferrovia-{}-storage-{name}", std::process::id());
-        let socket = Socket(std::env::temp_dir().join(path));
-        let target = target(setting, &socket)?;
-        let Setting { qemu, image, mtu, .. } = setting;
-        let device = Device { side: Side::Connect, link: &socket.0, addresses: &[HOST], mtu: *mtu, mac: 1 };
-        let mut host = storage::boot(qemu, image, &device)?;
-        let devices = host.connect(&Connect::to(NQN, TARGET), 1)?;
-        let device = devices.into_iter().next();
-        let device = device.ok_or_else(|| Error::Tool("Linux: the target has no namespace".into()))?;
-        Ok(Lane { host, device, target, _socket: socket })
-    }
-
-    fn measure(&mut self, plan: &Plan) -> Result<Measured> {
-        let before = self.target.cpu_time()?;
-        let load = self.host.load(&self.device, plan)?;
-        let used = self.target.cpu_time()?.saturating_sub(before);
-        let sample = Sample { iops: load.iops, rate: load.bytes_per_second };
-        Ok(Measured { sample, cpu_us: used.as_secs_f64() * 1e6 / load.blocks.max(1) as f64 })
     }
 }
 
 /// Starts our target.
-fn ours(setting: &Setting, socket: &Socket) -> Result<Target> {
-    let mut arguments = setting.options.of_a_machine(1, &socket.0);
+fn ours(setting: &Setting) -> Result<Target> {
+    let link = Link::new("ours");
+    let mut arguments = setting.options.of_a_machine(1, &link.0);
     let size = format!("{MIB}M");
     arguments.extend(["storage", "--nqn", NQN, "--ram-disk", &size].map(OsString::from));
     let mut launched = Launched::start("our target", arguments)?;
     launched.wait_for("connect: ", BOOT)?;
-    Ok(Target::Ours(launched))
+    Ok(Target { side: TargetSide::Ours(launched), link })
 }
 
 /// Starts Linux's target.
-fn linux(setting: &Setting, socket: &Socket) -> Result<Target> {
+fn linux(setting: &Setting) -> Result<Target> {
+    let link = Link::new("linux");
     let address = format!("{TARGET}/24");
     let Setting { qemu, image, mtu, .. } = setting;
-    let device = Device { side: Side::Listen, link: &socket.0, addresses: &[&address], mtu: *mtu, mac: 2 };
+    let device = Device { side: Side::Listen, link: &link.0, addresses: &[&address], mtu: *mtu, mac: 2 };
     let mut linux = Linux::boot(qemu, image, &device)?;
     linux.serve_ram_disk(NQN, TARGET, MIB)?;
-    Ok(Target::Linux(linux))
+    Ok(Target { side: TargetSide::Linux(linux), link })
 }
 
-/// Linux's host against both targets: our figures, with those of Linux's target as baselines.
-fn by_linux(mut lanes: [Lane; 2], progress: &Progress) -> Result<Vec<Figure>> {
+/// Linux as a target's host.
+struct LinuxHost<'a> {
+    linux: Linux,
+    device: String,
+    target: &'a Target,
+}
+
+/// What it measured, and the CPU time that the target's side used for each request.
+struct Measurement {
+    sample: Sample,
+    cpu_us: f64,
+}
+
+impl LinuxHost<'_> {
+    fn boot<'a>(setting: &Setting, target: &'a Target) -> Result<LinuxHost<'a>> {
+        let Setting { qemu, image, mtu, .. } = setting;
+        let (link, addresses) = (&target.link.0, &[HOST]);
+        let device = Device { side: Side::Connect, link, addresses, mtu: *mtu, mac: 1 };
+        let mut linux = storage::boot(qemu, image, &device)?;
+        let devices = linux.connect(&Connect::to(NQN, TARGET), 1)?;
+        let device = devices.into_iter().next();
+        let device = device.ok_or_else(|| Error::Tool("Linux: the target has no namespace".into()))?;
+        Ok(LinuxHost { linux, device, target })
+    }
+
+    fn measure(&mut self, plan: &Plan) -> Result<Measurement> {
+        let before = self.target.cpu_time()?;
+        let load = self.linux.load(&self.device, plan)?;
+        let used = self.target.cpu_time()?.saturating_sub(before);
+        let sample = Sample { iops: load.iops, rate: load.bytes_per_second };
+        Ok(Measurement { sample, cpu_us: used.as_secs_f64() * 1e6 / load.blocks.max(1) as f64 })
+    }
+}
+
+/// Linux's host against both targets: the figures of ours, with those of Linux's as baselines.
+fn by_linux(setting: &Setting, targets: &[Target; 2], progress: &Progress) -> Result<Vec<Figure>> {
+    progress.message("storage: booting Linux as the host of both");
+    let [ours, theirs] = targets;
+    let mut hosts = [LinuxHost::boot(setting, ours)?, LinuxHost::boot(setting, theirs)?];
     let mut figures = Vec::new();
     for (number, plan) in PLANS.iter().enumerate() {
         let pattern = pattern(plan.way == Way::Write, plan.block, plan.depth);
+        progress.message(format!("storage: Linux's host: {pattern}"));
         let mut measured = [Vec::new(), Vec::new()];
         for round in 0..ROUNDS {
-            for (lane, measured) in lanes.iter_mut().zip(&mut measured) {
-                progress.message(format!("storage: Linux's host, {pattern}"));
-                progress.share((number * ROUNDS + round) as u64, (PLANS.len() * ROUNDS) as u64);
-                measured.push(lane.measure(plan)?);
+            progress.share((number * ROUNDS + round) as u64, (PLANS.len() * ROUNDS) as u64);
+            for (host, measured) in hosts.iter_mut().zip(&mut measured) {
+                measured.push(host.measure(plan)?);
             }
         }
         let name = format!("against Linux: storage, Linux's host: {pattern}");
-        let wanted = Wanted::AtLeast(if plan.block > 4 << 10 { 1.1 } else { 1.25 });
+        let wanted = Wanted::AtLeast(if plan.block == 4 << 10 { 1.25 } else { 1.1 });
         let [ours, theirs] =
             measured.each_ref().map(|all| all.iter().map(|one| one.sample).collect::<Vec<_>>());
         figures.extend(rates(&name, &ours, &theirs, Some(wanted)));
@@ -194,8 +212,34 @@ fn by_linux(mut lanes: [Lane; 2], progress: &Progress) -> Result<Vec<Figure>> {
         let cpu = Figure::new(format!("{name}, CPU of the target"), ours, "us each");
         figures.push(cpu.against(theirs, Some(Wanted::AtMost(0.5))));
     }
-    for lane in &mut lanes {
-        lane.host.disconnect(NQN)?;
+    for host in &mut hosts {
+        host.linux.disconnect(NQN)?;
     }
     Ok(figures)
+}
+
+/// Our own host against both targets.
+fn by_ours(setting: &Setting, targets: &[Target; 2], progress: &Progress) -> Result<Vec<Figure>> {
+    let mut measured: [[Vec<Sample>; 2]; LOADS.len()] = Default::default();
+    for round in 0..ROUNDS {
+        for (number, target) in targets.iter().enumerate() {
+            progress.message(format!("storage: our host and {} target", ["our", "Linux's"][number]));
+            progress.share((round * targets.len() + number) as u64, (ROUNDS * targets.len()) as u64);
+            let mut arguments = setting.options.of_a_machine(0, &target.link.0);
+            arguments.extend(["boot", "storage-client"].map(OsString::from));
+            arguments.extend(client::words(TARGET, OUR_SECONDS).into_iter().map(OsString::from));
+            arguments.push(format!("nqn={NQN}").into());
+            let mut its = Measured::default();
+            let host = Launched::start("our host", arguments)?;
+            host.finish(LIMIT, |line| _ = its.take(line))?;
+            for (sample, measured) in its.all()?.into_iter().zip(&mut measured) {
+                measured[number].push(sample);
+            }
+        }
+    }
+    let figures = LOADS.iter().zip(&measured).flat_map(|(load, [ours, theirs])| {
+        let name = format!("against Linux: storage, our host: {}", load.pattern());
+        rates(&name, ours, theirs, Some(Wanted::AtLeast(3.0)))
+    });
+    Ok(figures.collect())
 }
