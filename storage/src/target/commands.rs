@@ -117,6 +117,10 @@ impl Entry {
 pub(crate) struct Commands {
     entries: Vec<Entry>,
     free: Vec<Index>,
+    /// How many are in [`Stage::Data`].
+    fetching: usize,
+    /// How many are in use, and their queue has ended.
+    orphans: usize,
 }
 
 impl Commands {
@@ -124,6 +128,8 @@ impl Commands {
         Commands {
             entries: (0..count).map(|_| Entry::empty()).collect(),
             free: (0..count as u32).rev().map(Index).collect(),
+            fetching: 0,
+            orphans: 0,
         }
     }
 
@@ -135,6 +141,28 @@ impl Commands {
     /// Entries that are in use.
     pub(crate) fn used(&self) -> usize {
         self.entries.len() - self.free.len()
+    }
+
+    /// Entries that wait for the RDMA Read of their data.
+    pub(crate) fn fetching(&self) -> usize {
+        self.fetching
+    }
+
+    /// Entries whose queue has ended, and which a disk or a waiting list still names.
+    pub(crate) fn orphans(&self) -> usize {
+        self.orphans
+    }
+
+    /// Notes that the queue of an entry has ended.
+    pub(crate) fn orphan(&mut self, index: Index) {
+        self.orphans += usize::from(self[index].queue.take().is_some());
+    }
+
+    /// Notes that the data of an entry are being fetched, or are so no longer.
+    pub(crate) fn fetch(&mut self, index: Index, begins: bool) {
+        let was = self[index].stage == Stage::Data;
+        self[index].stage = if begins { Stage::Data } else { Stage::Response };
+        self.fetching = self.fetching + usize::from(begins) - usize::from(was);
     }
 
     /// Takes an entry for a command of a queue.
@@ -149,6 +177,8 @@ impl Commands {
 
     /// Gives an entry back. The caller has taken its memory and its place.
     pub(crate) fn give(&mut self, index: Index) {
+        self.fetch(index, false);
+        self.orphans -= usize::from(self[index].queue.is_none());
         let entry = &mut self[index];
         (entry.stage, entry.queue) = (Stage::Free, None);
         self.free.push(index);
@@ -159,6 +189,12 @@ impl Commands {
         let index = u32::try_from(number).ok().map(Index)?;
         let entry = self.entries.get(index.0 as usize)?;
         (entry.stage != Stage::Free).then_some(index)
+    }
+
+    /// The entries of commands on the disk of a namespace.
+    pub(crate) fn on_disk(&self, place: usize) -> impl Iterator<Item = Index> + '_ {
+        let on_disk = (0..).zip(&self.entries).filter(|(_, entry)| entry.stage == Stage::Disk);
+        on_disk.filter(move |(_, entry)| entry.task.namespace() == Some(place)).map(|(index, _)| Index(index))
     }
 
     /// The entries of a queue.

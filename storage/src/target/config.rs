@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use block::Disk;
 
@@ -51,6 +52,9 @@ pub struct Config {
     pub in_capsule: usize,
     /// Bytes of memory for the data of each namespace.
     pub memory: usize,
+    /// A disk that has requests and finishes none for so long is given up: its namespace becomes
+    /// inactive, and hosts with commands on it lose their connections.
+    pub disk_timeout: Duration,
 }
 
 impl Config {
@@ -70,6 +74,7 @@ impl Config {
             receives: 2048,
             in_capsule: 8 << 10,
             memory: 16 << 20,
+            disk_timeout: Duration::from_secs(20),
         }
     }
 

@@ -52,7 +52,7 @@ impl Target {
         let size = size as u16;
         let entries = 2 * usize::from(size);
         let number = self.queues.free().ok_or(RejectCode::NoResources)?;
-        if self.promised + entries > self.commands.count() {
+        if self.promised + self.commands.orphans() + entries > self.commands.count() {
             return Err(RejectCode::NoResources);
         }
         let attributes = EpAttributes {
@@ -164,9 +164,8 @@ impl Target {
         let mut entries = core::mem::take(&mut self.ending);
         entries.extend(self.commands.of_queue(number));
         for index in entries.drain(..) {
-            let entry = &mut self.commands[index];
-            entry.queue = None;
-            if !matches!(entry.stage, Stage::Disk | Stage::Memory | Stage::Room) {
+            self.commands.orphan(index);
+            if !matches!(self.commands[index].stage, Stage::Disk | Stage::Memory | Stage::Room) {
                 self.finish(index);
             }
         }

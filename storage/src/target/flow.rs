@@ -144,6 +144,10 @@ impl Target {
             None => (&mut self.admin_pool, &mut self.for_admin_memory),
             Some(place) => {
                 let namespace = &mut self.subsystem.namespaces[place];
+                if namespace.is_gone {
+                    // The disk may keep the memory for ever.
+                    return self.respond(index, Status::INTERNAL_ERROR, 0);
+                }
                 (&mut namespace.pool, &mut namespace.for_memory)
             }
         };
@@ -190,7 +194,7 @@ impl Target {
                     entry.stage = Stage::ConnectionToFetch;
                     return;
                 }
-                entry.stage = Stage::Data;
+                self.commands.fetch(index, true);
                 let (address, key) = (make_rdma_addr_absolute(address as usize), RmrContext(key.to_be()));
                 let cookie = u64::from(index.0);
                 // It fails only if the connection is over: then the queue's end frees the entry.
@@ -217,7 +221,10 @@ impl Target {
             return;
         }
         match (done.event_number, entry.stage) {
-            (EventType::DTO_RDMA_READ_CMPL, Stage::Data) => self.fetched(index),
+            (EventType::DTO_RDMA_READ_CMPL, Stage::Data) => {
+                self.commands.fetch(index, false);
+                self.fetched(index);
+            }
             (EventType::DTO_SEND_CMPL, Stage::Response) => self.finish(index),
             _ => {}
         }
@@ -256,6 +263,9 @@ impl Target {
         };
         let entry = &mut self.commands[index];
         let namespace = &mut self.subsystem.namespaces[place];
+        if namespace.is_gone {
+            return self.respond(index, Status::INTERNAL_ERROR, 0);
+        }
         let submitted = match (entry.place, entry.host) {
             // The data are in the capsule.
             (Some(place), HostData::Capsule { offset, len }) => {
@@ -318,6 +328,7 @@ impl Target {
             return;
         }
         namespace.on_disk -= 1;
+        namespace.finished += 1;
         if result == Err(block::Fault::Gone) {
             self.subsystem.lose(place);
         }

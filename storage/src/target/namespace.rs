@@ -8,6 +8,7 @@ use block::{Data, Disk, Geometry, Piece, Request, Submit};
 use platform::DmaBuffer;
 
 use super::commands::Index;
+use super::config::Export;
 use super::pool::Pool;
 
 /// A namespace.
@@ -23,11 +24,41 @@ pub(crate) struct Namespace {
     pub(crate) for_room: VecDeque<Index>,
     /// Requests that the disk has.
     pub(crate) on_disk: usize,
+    /// Requests that the disk has finished.
+    pub(crate) finished: u64,
+    /// What `finished` was at an earlier tick of the timer, and since when the disk has requests
+    /// and has finished no other, in nanoseconds of the platform's clock.
+    silence: (u64, u64),
     /// The disk is no longer there. Hosts find the namespace inactive.
     pub(crate) is_gone: bool,
 }
 
 impl Namespace {
+    /// A disk as a namespace, with room for so many commands.
+    pub(crate) fn new(export: &Export, pool: Pool, commands: usize) -> Namespace {
+        Namespace {
+            disk: export.disk.clone(),
+            geometry: export.disk.geometry(),
+            uuid: export.uuid,
+            pool,
+            for_memory: VecDeque::with_capacity(commands),
+            for_room: VecDeque::with_capacity(commands),
+            on_disk: 0,
+            finished: 0,
+            silence: (0, 0),
+            is_gone: false,
+        }
+    }
+
+    /// How long the disk has had requests and finished none, in nanoseconds. To be called at each
+    /// tick of the timer.
+    pub(crate) fn silent_for(&mut self, now: u64) -> u64 {
+        if self.on_disk == 0 || self.finished != self.silence.0 {
+            self.silence = (self.finished, now);
+        }
+        now.saturating_sub(self.silence.1)
+    }
+
     /// The logarithm of the block size.
     pub(crate) fn shift(&self) -> u32 {
         self.geometry.block_size.trailing_zeros()

@@ -31,8 +31,12 @@ use crate::net;
 
 /// Events that are taken at once.
 const BATCH: usize = 64;
-/// Rounds without work after which the thread sleeps.
-const IDLE_ROUNDS: u32 = 64;
+/// Rounds without work after which the thread sleeps. Few, since a round costs as much as a tenth
+/// of a wake-up, and more rounds find little.
+const IDLE_ROUNDS: u32 = 4;
+/// Rounds with work, one soon after the other, after which the target is under load: from then on
+/// until it sleeps, it polls.
+const BUSY_ROUNDS: u32 = 8;
 /// How often timers are looked at.
 const TICK: Duration = Duration::from_millis(100);
 /// How long the end of a target may take: that of the last connections and disk requests.
@@ -104,7 +108,16 @@ pub struct Target {
     pub(super) page: Vec<u8>,
     /// The entries of a queue that ends.
     pub(super) ending: Vec<Index>,
+    /// The event dispatchers of completions that run their callbacks.
+    heard: Heard,
     next_tick: Instant,
+}
+
+/// Which event dispatchers of completions are enabled, so that their callbacks wake the thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Heard {
+    requests: bool,
+    receives: bool,
 }
 
 impl Target {
@@ -143,16 +156,8 @@ impl Target {
             transfer = transfer.min(pieces).min(geometry.most_bytes as usize);
             // A quarter in small chunks.
             let sizes = Sizes { small: config.memory / 4 / SMALL, large: config.memory * 3 / 4 / LARGE };
-            namespaces.push(Namespace {
-                disk: export.disk.clone(),
-                geometry,
-                uuid: export.uuid,
-                pool: Pool::new(&ia, &platform, pz, sizes)?,
-                for_memory: VecDeque::with_capacity(config.commands),
-                for_room: VecDeque::with_capacity(config.commands),
-                on_disk: 0,
-                is_gone: false,
-            });
+            let pool = Pool::new(&ia, &platform, pz, sizes)?;
+            namespaces.push(Namespace::new(export, pool, config.commands));
         }
         if transfer < SMALL {
             return Err(Error::Config("a disk takes less than 8 KiB, or less than one piece, at once"));
@@ -200,6 +205,7 @@ impl Target {
             for_admin_memory: VecDeque::with_capacity(config.commands),
             page: alloc::vec![0; 4096],
             ending: Vec::with_capacity(config.commands),
+            heard: Heard { requests: true, receives: true },
             ia,
             platform,
             config,
@@ -237,53 +243,66 @@ impl Target {
     }
 
     fn serve(&mut self) -> Result<(), Error> {
-        let (mut idle, mut polls) = (0, false);
+        let (mut busy, mut idle) = (0, 0);
         loop {
             let seen = self.shared.signal.value();
             if self.shared.stops.load(Ordering::Acquire) {
                 return Ok(());
             }
             if self.round()? {
-                idle = 0;
+                (busy, idle) = (busy + 1, 0);
+                if busy == BUSY_ROUNDS {
+                    // The device sends no interrupts for what the thread finds anyway.
+                    self.hear(Heard { requests: false, receives: false })?;
+                }
                 continue;
             }
             idle += 1;
-            if idle == 1 && !polls {
-                continue;
-            }
-            // While the thread polls, the event dispatchers are disabled and the device sends no
-            // interrupts. Once they are enabled, a last round finds what has come before that.
-            if polls && idle >= IDLE_ROUNDS {
-                self.enable(true)?;
-                polls = false;
-                continue;
-            }
-            if polls {
+            if idle < IDLE_ROUNDS {
                 core::hint::spin_loop();
                 continue;
             }
-            self.shared.signal.wait(seen, Some(self.next_tick));
-            if self.shared.signal.value() != seen {
-                self.enable(false)?;
-                (polls, idle) = (true, 0);
+            // Another look finds what came before an event dispatcher was enabled.
+            if self.hear(Heard { requests: self.awaits_requests(), receives: true })? {
+                continue;
             }
+            self.shared.signal.wait(seen, Some(self.next_tick));
+            (busy, idle) = (0, 0);
         }
     }
 
-    /// Lets the event dispatchers of completions run their callbacks, or not.
-    fn enable(&self, enabled: bool) -> Result<(), Error> {
-        for evd in [self.requests, self.receives_evd] {
-            let param = EvdParam { evd_enabled: enabled, ..EvdParam::default() };
-            self.ia.evd_modify(evd, EvdParamMask::ENABLED, &param).calling("it_evd_modify")?;
+    /// Whether something waits for the completion of a request: data that are fetched, or memory
+    /// that a command gives back when its response is sent. All other completions can wait until
+    /// the thread is awake for something else, or for the next tick.
+    fn awaits_requests(&self) -> bool {
+        let waits = |namespace: &Namespace| !namespace.for_memory.is_empty();
+        self.commands.fetching() > 0
+            || !self.for_admin_memory.is_empty()
+            || self.subsystem.namespaces.iter().any(waits)
+    }
+
+    /// Lets the event dispatchers of completions run their callbacks, or not. True if one does that
+    /// did not before.
+    fn hear(&mut self, wanted: Heard) -> Result<bool, Error> {
+        let old = core::mem::replace(&mut self.heard, wanted);
+        for (evd, was, is) in [
+            (self.requests, old.requests, wanted.requests),
+            (self.receives_evd, old.receives, wanted.receives),
+        ] {
+            if was != is {
+                let param = EvdParam { evd_enabled: is, ..EvdParam::default() };
+                self.ia.evd_modify(evd, EvdParamMask::ENABLED, &param).calling("it_evd_modify")?;
+            }
         }
-        Ok(())
+        Ok(wanted.requests && !old.requests || wanted.receives && !old.receives)
     }
 
     /// Looks everywhere once. True if there was something to do.
     fn round(&mut self) -> Result<bool, Error> {
         let mut worked = self.take_messages()?;
-        worked |= self.take_capsules()?;
+        // Before the capsules, which need the entries of the commands that are complete.
         worked |= self.take_completions()?;
+        worked |= self.take_capsules()?;
         worked |= self.take_disks();
         self.serve_waiting();
         let now = self.platform.now();
@@ -394,6 +413,29 @@ impl Target {
         for (kind, id) in expired {
             self.expire(kind, id, now);
         }
+        let patience = self.config.disk_timeout.as_nanos() as u64;
+        for place in 0..self.subsystem.namespaces.len() {
+            let namespace = &mut self.subsystem.namespaces[place];
+            if namespace.silent_for(now) > patience && !namespace.is_gone {
+                self.give_up(place);
+            }
+        }
+    }
+
+    /// Gives up a disk that does not answer. Its requests may still be carried out, so hosts get no
+    /// response to their commands, but lose their connections, and find the namespace inactive when
+    /// they come again. So no write that was given up follows a later one.
+    fn give_up(&mut self, place: usize) {
+        log::error!("the disk of namespace {} does not answer", place + 1);
+        self.subsystem.lose(place);
+        let mut queues = core::mem::take(&mut self.ending);
+        queues.extend(self.commands.on_disk(place));
+        for index in queues.drain(..) {
+            if let Some(queue) = self.commands[index].queue {
+                self.break_queue(queue);
+            }
+        }
+        self.ending = queues;
     }
 
     /// Notes how many connections and controllers there are.

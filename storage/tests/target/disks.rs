@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use block::simulated::SimulatedDisk;
 use block::{Disk, Fault, Geometry};
-use storage::initiator::Options;
+use nvme::private_data::RejectCode;
+use storage::initiator::{Failure, Operation, Options, Request};
+use storage::target::Config;
 use storage::workload::{self, Plan, Trouble};
 
 use crate::machine::{Machine, NQN};
@@ -89,8 +91,8 @@ fn a_disk_that_stalls_stops_neither_the_others_nor_the_end_of_its_hosts() {
     let mut first = machine.host(&target);
     let region = machine.region(&mut first, 1 << 20);
     for token in 0..100 {
-        let request = storage::initiator::Request {
-            operation: storage::initiator::Operation::Read,
+        let request = Request {
+            operation: Operation::Read,
             namespace: 1,
             block: 0,
             blocks: 2048,
@@ -143,5 +145,57 @@ fn a_workload_ends_when_its_time_is_over() {
     let platform = machine.platform();
     let done = workload::run_for(&mut host, &platform, &namespace, &plan, Some(limit), &mut |_| ()).unwrap();
     assert!(done.reads + done.writes > 0 && done.time >= limit);
+    machine.end(host, target);
+}
+
+/// Its requests may still be carried out, so no host gets a response to them.
+#[test]
+fn a_disk_that_never_answers_is_given_up_and_its_hosts_find_the_namespace_inactive() {
+    let machine = Machine::new();
+    let (silent, good) = (disk(1), disk(2));
+    let disks: [Arc<dyn Disk>; 2] = [silent.clone(), good];
+    let config = Config {
+        disk_timeout: Duration::from_millis(300),
+        // What queues of 32 and 16 entries take twice, and two more.
+        commands: 2 * (32 + 16) + 2,
+        ..machine.config(disks.to_vec())
+    };
+    let target = machine.target_with(config);
+    let options = Options { depth: 16, ..Options::new(target.address, NQN) };
+    let mut host = machine.host_with(options.clone()).unwrap();
+    let region = machine.region(&mut host, 1 << 20);
+    silent.stall();
+    for token in 0..15 {
+        let request = Request {
+            operation: Operation::Write { fua: false },
+            namespace: 1,
+            block: 0,
+            blocks: 2048,
+            data: Some((&region, 0, 1 << 20)),
+        };
+        host.submit(0, &request, token).unwrap();
+    }
+    let end = loop {
+        let seen = host.seen();
+        match host.poll(&mut |token, status, _| panic!("request {token} was answered: {status:?}")) {
+            Ok(_) => host.wait(seen, machine.platform().now() + Duration::from_secs(1)),
+            Err(failure) => break failure,
+        }
+    };
+    assert_eq!(end, Failure::Disconnected);
+    host.unregister(region);
+    host.abandon().ia_free().unwrap();
+
+    // There was memory for three of the commands. Their entries are promised to no other queue.
+    assert_eq!(silent.under_way(), 3);
+    let refused = machine.host_with(options.clone()).err();
+    assert_eq!(refused, Some(Failure::Refused(RejectCode::NoResources as u16)));
+    silent.release();
+    let mut host = machine.host_with(options).unwrap();
+    assert_eq!(silent.under_way(), 0);
+    assert_eq!(host.namespaces().iter().map(|namespace| namespace.id).collect::<Vec<_>>(), [2]);
+    let namespace = host.namespaces()[0];
+    let plan = Plan { depth: 8, ..PLAN };
+    workload::run(&mut host, &machine.platform(), &namespace, &plan, &mut |_| ()).unwrap();
     machine.end(host, target);
 }
