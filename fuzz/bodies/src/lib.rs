@@ -8,6 +8,7 @@
 mod admin;
 mod api;
 mod calls;
+mod capsule;
 mod cm;
 mod input;
 mod liar;
@@ -24,7 +25,7 @@ pub use input::Input;
 pub type Body = fn(&[u8]);
 
 /// All targets, by the names of their files in `fuzz/fuzz_targets`.
-pub const TARGETS: [(&str, Body); 10] = [
+pub const TARGETS: [(&str, Body); 11] = [
     ("admin", admin::run),
     ("work", work::run),
     ("api", api::run),
@@ -35,6 +36,7 @@ pub const TARGETS: [(&str, Body); 10] = [
     ("port", port::run),
     ("transport", transport::run),
     ("packets", packets::run),
+    ("capsule", capsule::run),
 ];
 
 /// The target of that name.
