@@ -1,5 +1,5 @@
-//! Between two of our guests on one device process: our host and our target, which exports a disk.
-//! The baseline is what the same disk gives to a guest that has it.
+//! Between two of our guests on one device process: our host and our target, which exports a disk,
+//! and then a RAM disk. The baseline of both is what the disk gives to a guest that has it itself.
 //!
 //! The disk is a file without a name, in the memory of this process.
 
@@ -32,9 +32,13 @@ pub fn between_our_guests(options: &Options, progress: &Progress) -> Result<Vec<
     let path = format!("/proc/{}/fd/{}", std::process::id(), disk.as_raw_fd()).into();
     let without = Options { nics: Some(1), timeout: options.timeout.or(Some(LIMIT)), ..options.clone() };
     let with = Options { disks: vec![path], ..without.clone() };
-    let (target, host) =
-        (Launcher::prepare(&with, "storage")?, Launcher::prepare(&without, "storage-client")?);
+    let host = Launcher::prepare(&without, "storage-client")?;
     let local = Launcher::prepare(&with, "storage-client")?;
+    let ram_disk = format!("ram-disk={BYTES}");
+    let exports = [
+        ("a disk", Launcher::prepare(&with, "storage")?, vec!["until-idle".to_owned()]),
+        ("a RAM disk", Launcher::prepare(&without, "storage")?, vec!["until-idle".into(), ram_disk]),
+    ];
 
     progress.message("storage: a guest's own disk");
     let mut baseline = Measured::default();
@@ -42,21 +46,25 @@ pub fn between_our_guests(options: &Options, progress: &Progress) -> Result<Vec<
     let line = |line: &str| if baseline.take(line) { Ok(()) } else { output.line(line) };
     check(local.run(&client::words("local", SECONDS), line, |_| ())?)?;
 
-    progress.message("storage: our host and our target");
-    let mut ours = Measured::default();
-    let [_, address] = pair::addresses(1);
-    let machines = [
-        Machine { launcher: &host, words: client::words(&address.to_string(), SECONDS) },
-        Machine { launcher: &target, words: vec!["until-idle".into()] },
-    ];
-    check(together::run(&machines, true, |_, _, line| Ok(ours.take(line)))?)?;
+    let baseline = baseline.all()?;
 
-    let figures = LOADS.iter().zip(ours.all()?).zip(baseline.all()?).flat_map(|((load, ours), disk)| {
-        let name = format!("storage between two machines: {}", load.pattern());
-        let wanted = (load.bytes == 4 << 10).then_some(Wanted::AtLeast(0.5));
-        rates(&name, &[ours], &[disk], wanted)
-    });
-    Ok(figures.collect())
+    let mut figures = Vec::new();
+    for (export, target, words) in exports {
+        progress.message(format!("storage: our host, and our target with {export}"));
+        let mut ours = Measured::default();
+        let [_, address] = pair::addresses(1);
+        let machines = [
+            Machine { launcher: &host, words: client::words(&address.to_string(), SECONDS) },
+            Machine { launcher: &target, words },
+        ];
+        check(together::run(&machines, true, |_, _, line| Ok(ours.take(line)))?)?;
+        for ((load, ours), disk) in LOADS.iter().zip(ours.all()?).zip(baseline) {
+            let name = format!("two machines: storage, {export}: {}", load.pattern());
+            let wanted = (load.bytes == 4 << 10).then_some(Wanted::AtLeast(0.5));
+            figures.extend(rates(&name, &[ours], &[disk], wanted));
+        }
+    }
+    Ok(figures)
 }
 
 /// An image's status, which should be 0.
