@@ -1,4 +1,4 @@
-//! Linux as a host of our target of NVMe over Fabrics.
+//! Linux as a host of our target of NVMe over Fabrics, and as a target of our host.
 
 use std::path::Path;
 use std::time::Duration;
@@ -169,4 +169,17 @@ fn a_target_that_is_killed_and_started_again_has_lost_nothing_that_was_flushed()
     linux.succeed(&check, LIMIT);
     linux.storage().disconnect(NQN).expect("it disconnects");
     ours.wait_for("idle: ");
+}
+
+#[test]
+fn our_host_reads_from_linux_target_what_it_wrote() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut linux = Linux::listen(&link(folder.path()), &LINUX, MTU);
+    linux.storage().serve_ram_disk("nqn.2026-01.org.example:linux", "10.0.0.2", 32).expect("it serves");
+    let plans = ["requests=1000", "plan=4096,16,50", "plan=131072,4,50"];
+    let host = ["storage-client", "10.0.0.2", "nqn=nqn.2026-01.org.example:linux"];
+    // The second one finds that the first one has left nothing behind.
+    for _ in 0..2 {
+        Ours::connect(folder.path(), &[&host[..], &plans].concat()).succeed();
+    }
 }
