@@ -14,11 +14,13 @@
 //! assert_eq!(outcome(7), outcome(7));
 //! ```
 
+mod harness;
 mod network;
 mod nic;
 mod scheduler;
 pub mod workload;
 mod world;
 
+pub use harness::story::Tally;
 pub use network::{Network, NetworkFaults};
 pub use world::{Outcome, World, run, run_over};

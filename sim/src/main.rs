@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use options::{Asked, Options};
 use progress::Progress;
-use sim::workload::{self, Tally};
+use sim::{Tally, workload};
 
 /// Seeds that may fail before the run ends.
 const FAILURES: u64 = 10;

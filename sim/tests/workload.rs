@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sim::workload::{self, Tally};
+use sim::{Tally, workload};
 
 const SEEDS: u64 = 1000;
 

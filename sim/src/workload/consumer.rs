@@ -11,10 +11,10 @@ use privileged_api::*;
 
 use super::datagrams::Datagrams;
 use super::node::{Node, Scene};
-use super::story::{Story, Tally};
 use super::stream::{Next, PATIENCE, Phase, Stream};
 use super::unreliable::Unreliable;
-use super::wrong::{Must, Step, Wrong, hold};
+use crate::harness::story::{Story, Tally};
+use crate::harness::wrong::{Must, Step, Wrong, hold};
 
 /// A thread with its streams.
 pub(crate) struct Consumer {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use privileged_api::*;
 
-use super::memory::{Slot, difference, pattern};
 use super::node::{Node, Scene};
 use super::stream::Next;
-use super::wrong::{Must, Step, Wrong, hold};
+use crate::harness::memory::{Slot, difference, pattern};
+use crate::harness::wrong::{Must, Step, Wrong, hold};
 
 /// Bytes of a header in front of each datagram.
 const HEADER: usize = 40;

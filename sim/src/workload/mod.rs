@@ -19,33 +19,25 @@
 //! | `datagrams` | two datagram endpoints |
 //! | `unreliable` | an unreliable connection |
 //! | `node` | what a consumer has on a node |
-//! | `memory` | memory that shows accesses at the wrong time |
-//! | `story` | what a run tells of itself |
-//! | `panics`, `wrong` | what a run reports if something is wrong |
 
 mod consumer;
 mod datagrams;
-mod memory;
 mod node;
-mod panics;
-mod story;
 mod stream;
 mod unreliable;
-mod wrong;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kernel_agent::{Agent, Config, Counts};
+use kernel_agent::Config;
 use platform::random::Random;
 use platform::sync::atomic::{AtomicU32, Ordering};
-use privileged_api::{ObjectCounts, Provider};
 
+use crate::harness::story::{Story, Tally};
+use crate::harness::wrong::{Must, Step, hold};
+use crate::harness::{Nodes, panics};
 use crate::{Network, World};
 use consumer::{Consumer, Shared};
-use story::Story;
-pub use story::Tally;
-use wrong::{Must, Step, hold};
 
 /// Tables that are large enough for a run.
 const CONFIG: Config = Config {
@@ -59,8 +51,6 @@ const CONFIG: Config = Config {
 };
 /// Between two looks at something that takes a while.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long what is left of ended threads may be held, and last messages may take, in such pauses.
-const LATER: u32 = 1000;
 /// How long the release of a connection takes at most, and if nothing is lost.
 const RELEASE: Duration = Duration::from_secs(60);
 const PROMPT_RELEASE: Duration = Duration::from_millis(500);
@@ -87,85 +77,37 @@ fn run(seed: u64, told: bool) -> Result<Tally, String> {
 
 fn life(world: &World, network: Network, told: bool) -> Step<Tally> {
     let story = Story::new(world.clock(), told);
-    let platform = world.platform();
     let mut random = Random::new(world.random());
-    let before = world.memory().lent();
-    let provider = Provider::new(platform.clone());
-    let mut agents = Vec::new();
-    for (number, device) in (0..).zip(world.transports()) {
-        let agent = Agent::open(platform.clone(), device, number, CONFIG).must("bringing up a NIC")?;
-        provider.add(&format!("rnic{number}"), agent.clone()).must("adding an interface")?;
-        agents.push(agent);
-    }
-    let idle = world.memory().lent();
-    let ia = |name| provider.ia_create(name, 2, 1, Some(world.privileged())).must("it_ia_create");
-    let ias = [ia("rnic0")?, ia("rnic1")?];
+    let nodes = Nodes::start(world, CONFIG)?;
+    let ias = [nodes.adapters.ia(0)?, nodes.adapters.ia(1)?];
     let shared = Arc::new(Shared {
-        platform: platform.clone(),
+        platform: world.platform(),
         ias: ias.clone(),
-        agents: [agents[0].clone(), agents[1].clone()],
+        agents: [nodes.agents[0].clone(), nodes.agents[1].clone()],
         quiet: random.rarely(3) && network != Network::Faulty,
         faulty: network == Network::Faulty,
     });
     let mut tally = Tally::default();
     let consumers = consumers(&shared, &mut random, &story)?;
-    released(world, &shared)?;
+    released(world, &shared, &nodes)?;
     for consumer in consumers {
         tally.add(&consumer.free()?);
     }
     drop(shared);
     for ia in &ias {
-        ia.ia_free().must("it_ia_free")?;
-        hold!(ia.object_counts() == ObjectCounts::default(), "objects are left: {:?}", ia.object_counts());
+        nodes.adapters.free(ia)?;
     }
     drop(ias);
-    drop(provider);
-    for agent in &agents {
-        hold!(agent.counts() == Counts::default(), "objects of an agent are left: {:?}", agent.counts());
-    }
-    let nobody = AtomicU32::new(0);
-    // The last messages of the connection managers may still be under way.
-    let under_way = || agents.iter().any(|agent| agent.outstanding() != 0);
-    let mut later = 0;
-    while (under_way() || world.memory().lent() != idle) && later < LATER {
-        platform.wait(&nobody, 0, Some(platform.now() + PAUSE));
-        later += 1;
-    }
-    for agent in &agents {
-        hold!(agent.outstanding() == 0, "{} requests are outstanding", agent.outstanding());
-    }
-    let lent = world.memory().lent();
-    hold!(lent == idle, "{lent} bytes of DMA memory are lent at the end, and were {idle} at the start");
-    let strays = world.strays();
-    hold!(strays.is_none(), "the device reached for {}", strays.unwrap_or_default());
-    for stats in world.stats() {
-        tally.fault("requests without an answer", stats.lost_requests);
-        tally.fault("answers lost", stats.lost_answers);
-        tally.fault("datagrams lost", stats.dropped_datagrams);
-        tally.fault("receiver not ready", stats.not_ready);
-    }
-    let net = world.network_faults();
-    tally.fault("network: frames lost", net.lost);
-    tally.fault("network: frames duplicated", net.duplicated);
-    tally.fault("network: frames reordered", net.reordered);
-    tally.fault("network: frames corrupted", net.corrupted);
-    tally.fault("network: partitions", net.partitions);
-    tally.fault("network: flaps", net.flaps);
-    tally.done("network: frames", net.frames);
-    for agent in &agents {
-        agent.close();
-    }
-    drop(agents);
-    hold!(world.memory().lent() == before, "{} bytes of DMA memory are left", world.memory().lent());
+    nodes.end(world, &mut tally)?;
     Ok(tally)
 }
 
 /// Waits until the agents have released all connections. Both ends take part in that, so it may
 /// take long only if something is lost.
-fn released(world: &World, shared: &Shared) -> Step {
+fn released(world: &World, shared: &Shared, nodes: &Nodes) -> Step {
     let begin = world.clock().peek();
     let nobody = AtomicU32::new(0);
-    while shared.agents.iter().any(|agent| agent.counts().connections > 0) {
+    while !nodes.are_released() {
         let took = Duration::from_nanos(world.clock().peek() - begin);
         hold!(took < RELEASE, "connections are left after {took:?}");
         hold!(!shared.quiet || took < PROMPT_RELEASE, "a connection is not released, and nothing was lost");

@@ -10,10 +10,10 @@ use platform::random::Random;
 use platform::sync::atomic::AtomicU32;
 use privileged_api::*;
 
-use super::memory::{Slab, Slot};
-use super::story::{Story, Tally};
 use super::stream::PATIENCE;
-use super::wrong::{Must, Step, Wrong, hold};
+use crate::harness::memory::{Slab, Slot};
+use crate::harness::story::{Story, Tally};
+use crate::harness::wrong::{Must, Step, Wrong, hold};
 
 /// Bytes for receives, enough for all that the streams of a consumer post, and for requests.
 const SLAB: usize = 384 << 10;

@@ -11,10 +11,10 @@ use kernel_agent::{
 };
 use roce::{Gid, Path, ServiceId};
 
-use super::memory::{Slab, Slot, difference, pattern};
 use super::node::Scene;
 use super::stream::PATIENCE;
-use super::wrong::{Must, Step, Wrong, hold};
+use crate::harness::memory::{Slab, Slot, difference, pattern};
+use crate::harness::wrong::{Must, Step, Wrong, hold};
 
 /// Bytes of a message at most: several packets.
 const MOST: usize = 5000;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use platform::DmaBuffer;
 use privileged_api::*;
 
-use crate::workload::memory::{POISON, difference, poisoned};
+use crate::harness::memory::{POISON, difference, poisoned};
+use crate::harness::wrong::{Must, Step, hold};
 use crate::workload::node::{Node, Scene};
-use crate::workload::wrong::{Must, Step, hold};
 
 /// Bytes of an area; no peer may access the first and the last [`EDGE`] bytes.
 pub(crate) const AREA: usize = 16 << 10;

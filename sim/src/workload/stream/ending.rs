@@ -5,8 +5,8 @@ use nic_abi::cqe;
 use privileged_api::*;
 
 use super::{Next, Phase, Stream};
+use crate::harness::wrong::{Must, Step, Wrong, hold};
 use crate::workload::node::Scene;
-use crate::workload::wrong::{Must, Step, Wrong, hold};
 
 /// How a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use nic_abi::admin::Injection;
 use privileged_api::*;
 
 use super::node::Scene;
-use super::wrong::{Must, Step, Wrong, hold};
+use crate::harness::wrong::{Must, Step, Wrong, hold};
 use area::Area;
 use ending::Ending;
 use side::Side;

@@ -5,9 +5,9 @@ use privileged_api::*;
 use super::area::{Target, Way};
 use super::side::{Kind, Message, Request, Side};
 use super::{MOST, Stream};
-use crate::workload::memory::{Slot, pattern};
+use crate::harness::memory::{Slot, pattern};
+use crate::harness::wrong::{Must, Step, hold};
 use crate::workload::node::{SHARED, Scene};
-use crate::workload::wrong::{Must, Step, hold};
 
 /// Flags of a request, and whether a success makes an event. A silent request keeps its place in
 /// the queue until a later one completes, so the last place is for one that is not silent.

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use privileged_api::*;
 
-use crate::workload::memory::{POISON, Slot, difference, pattern};
+use crate::harness::memory::{POISON, Slot, difference, pattern};
+use crate::harness::wrong::{Must, Step, hold};
 use crate::workload::node::{SHARED, Scene};
-use crate::workload::wrong::{Must, Step, hold};
 
 use super::MOST;
 use super::area::{Area, Way};

@@ -31,7 +31,7 @@ impl<T, E: Display> Must<T> for Result<T, E> {
 macro_rules! hold {
     ($condition:expr, $($what:tt)+) => {
         if !$condition {
-            return Err($crate::workload::wrong::Wrong(format!($($what)+)));
+            return Err($crate::harness::wrong::Wrong(format!($($what)+)));
         }
     };
 }

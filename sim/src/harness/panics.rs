@@ -15,7 +15,7 @@ thread_local! {
 
 /// Runs a simulation in this thread. What panics in it or in one of its threads is its failure, and
 /// is not printed.
-pub(super) fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(crate) fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
@@ -42,6 +42,6 @@ mod tests {
     #[test]
     fn a_panic_is_a_failure_with_its_words() {
         let caught = caught::<()>(|| panic!("the third {}", "wheel"));
-        assert!(caught.is_err_and(|why| why.contains("the third wheel (sim/src/workload/panics.rs:")));
+        assert!(caught.is_err_and(|why| why.contains("the third wheel (sim/src/harness/panics.rs:")));
     }
 }

@@ -1,0 +1,130 @@
+//! What the workloads share: two nodes from their start to their end, and what a run tells.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `memory` | memory that shows accesses at the wrong time |
+//! | `story` | what a run tells of itself |
+//! | `panics`, `wrong` | what a run reports if something is wrong |
+
+pub(crate) mod memory;
+pub(crate) mod panics;
+pub(crate) mod story;
+pub(crate) mod wrong;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kernel_agent::{Agent, Config, Counts};
+use platform::sync::atomic::AtomicU32;
+use platform::{Platform, Privileged};
+use privileged_api::{Ia, ObjectCounts, Provider};
+
+use crate::World;
+use story::Tally;
+use wrong::{Must, Step, hold};
+
+/// Between two looks at something that takes a while.
+const PAUSE: Duration = Duration::from_millis(1);
+/// How long what is left of ended threads may be held, and last messages may take, in such pauses.
+const LATER: u32 = 1000;
+
+/// The agents of all NICs, and what makes interface adapters on them.
+pub(crate) struct Nodes {
+    pub(crate) agents: Vec<Arc<Agent>>,
+    pub(crate) adapters: Adapters,
+    /// DMA memory that was lent before the agents came, and before anything was made on them.
+    before: usize,
+    idle: usize,
+}
+
+/// Makes interface adapters. A clone is the same.
+#[derive(Clone)]
+pub(crate) struct Adapters {
+    pub(crate) platform: Arc<dyn Platform>,
+    provider: Provider,
+    privileged: Privileged,
+}
+
+impl Adapters {
+    /// A new interface adapter on a NIC.
+    pub(crate) fn ia(&self, nic: usize) -> Step<Ia> {
+        let name = format!("rnic{nic}");
+        self.provider.ia_create(&name, 2, 1, Some(self.privileged)).must("it_ia_create")
+    }
+
+    /// Frees an interface adapter, with all that is on it.
+    pub(crate) fn free(&self, ia: &Ia) -> Step {
+        ia.ia_free().must("it_ia_free")?;
+        hold!(ia.object_counts() == ObjectCounts::default(), "objects are left: {:?}", ia.object_counts());
+        Ok(())
+    }
+}
+
+impl Nodes {
+    /// Brings all NICs of a world up.
+    pub(crate) fn start(world: &World, config: Config) -> Step<Nodes> {
+        let platform = world.platform();
+        let before = world.memory().lent();
+        let provider = Provider::new(platform.clone());
+        let mut agents = Vec::new();
+        for (number, device) in (0..).zip(world.transports()) {
+            let agent = Agent::open(platform.clone(), device, number, config).must("bringing up a NIC")?;
+            provider.add(&format!("rnic{number}"), agent.clone()).must("adding an interface")?;
+            agents.push(agent);
+        }
+        let idle = world.memory().lent();
+        let adapters = Adapters { platform, provider, privileged: world.privileged() };
+        Ok(Nodes { agents, adapters, before, idle })
+    }
+
+    /// Ends both. All interface adapters are freed; checks that nothing is left, and adds the
+    /// faults that fired.
+    pub(crate) fn end(self, world: &World, tally: &mut Tally) -> Step {
+        let Nodes { agents, adapters, before, idle } = self;
+        let platform = adapters.platform.clone();
+        drop(adapters);
+        for agent in &agents {
+            hold!(agent.counts() == Counts::default(), "objects of an agent are left: {:?}", agent.counts());
+        }
+        let nobody = AtomicU32::new(0);
+        // The last messages of the connection managers may still be under way.
+        let under_way = || agents.iter().any(|agent| agent.outstanding() != 0);
+        let mut later = 0;
+        while (under_way() || world.memory().lent() != idle) && later < LATER {
+            platform.wait(&nobody, 0, Some(platform.now() + PAUSE));
+            later += 1;
+        }
+        for agent in &agents {
+            hold!(agent.outstanding() == 0, "{} requests are outstanding", agent.outstanding());
+        }
+        let lent = world.memory().lent();
+        hold!(lent == idle, "{lent} bytes of DMA memory are lent at the end, and were {idle} at the start");
+        let strays = world.strays();
+        hold!(strays.is_none(), "the device reached for {}", strays.unwrap_or_default());
+        for stats in world.stats() {
+            tally.fault("requests without an answer", stats.lost_requests);
+            tally.fault("answers lost", stats.lost_answers);
+            tally.fault("datagrams lost", stats.dropped_datagrams);
+            tally.fault("receiver not ready", stats.not_ready);
+        }
+        let net = world.network_faults();
+        tally.fault("network: frames lost", net.lost);
+        tally.fault("network: frames duplicated", net.duplicated);
+        tally.fault("network: frames reordered", net.reordered);
+        tally.fault("network: frames corrupted", net.corrupted);
+        tally.fault("network: partitions", net.partitions);
+        tally.fault("network: flaps", net.flaps);
+        tally.done("network: frames", net.frames);
+        for agent in &agents {
+            agent.close();
+        }
+        drop(agents);
+        hold!(world.memory().lent() == before, "{} bytes of DMA memory are left", world.memory().lent());
+        Ok(())
+    }
+
+    /// Whether the agents have released all connections.
+    pub(crate) fn are_released(&self) -> bool {
+        self.agents.iter().all(|agent| agent.counts().connections == 0)
+    }
+}
