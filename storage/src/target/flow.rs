@@ -290,7 +290,7 @@ impl Target {
                     self.subsystem.lose(place);
                 }
                 let entry = &self.commands[index];
-                let status = work::status(fault, entry.task.takes_data());
+                let status = work::status(fault, entry.task.is_read());
                 self.respond(index, status, 0);
             }
         }
@@ -338,7 +338,7 @@ impl Target {
             return self.finish(index);
         }
         if let Err(fault) = result {
-            let status = work::status(fault, entry.task.takes_data());
+            let status = work::status(fault, entry.task.is_read());
             return self.respond(index, status, 0);
         }
         match &mut entry.task {

@@ -82,6 +82,11 @@ impl Task {
         }
     }
 
+    /// Whether its disk has to read; otherwise it has to change something.
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self, Task::Read { .. } | Task::Compare { .. })
+    }
+
     /// Whether it takes data from the host.
     pub(crate) fn takes_data(&self) -> bool {
         matches!(self, Task::Connect | Task::Write { .. } | Task::Compare { .. } | Task::Deallocate { .. })
@@ -142,13 +147,13 @@ pub(crate) fn io(
 }
 
 /// The status of a command whose disk failed.
-pub(crate) fn status(fault: Fault, is_write: bool) -> Status {
+pub(crate) fn status(fault: Fault, is_read: bool) -> Status {
     match fault {
         Fault::OutOfRange => Status::LBA_OUT_OF_RANGE.dnr(),
         Fault::ReadOnly => Status::NAMESPACE_IS_WRITE_PROTECTED.dnr(),
         Fault::Unsupported => Status::INVALID_OPCODE.dnr(),
-        Fault::Media if is_write => Status::WRITE_FAULT,
-        Fault::Media => Status::UNRECOVERED_READ.dnr(),
+        Fault::Media if is_read => Status::UNRECOVERED_READ.dnr(),
+        Fault::Media => Status::WRITE_FAULT,
         // The target checked the length, so the disk has other limits than it said.
         Fault::Misaligned => Status::INTERNAL_ERROR.dnr(),
         Fault::Gone => Status::INTERNAL_ERROR,

@@ -66,17 +66,26 @@ fn a_disk_that_fails_fails_its_requests_and_a_disk_that_is_gone_all_of_them() {
     let write = Plan { writes: 100, ..one };
     let failed = workload::run(&mut host, &platform, &first, &write, &mut |_| ());
     assert_eq!(failed, Err(Trouble::Failed(0, nvme::Status::WRITE_FAULT)));
+    // A Compare has the disk read; the others have it change something, with data or without.
+    let region = machine.region(&mut host, 512);
+    let request = |operation, data| Request { operation, namespace: 1, block: 3, blocks: 1, data };
+    let compare = request(Operation::Compare, Some((&region, 0, 512)));
+    let status = nvme::Status::UNRECOVERED_READ.dnr();
+    assert_eq!(host.carry_out("Compare", &compare), Err(Failure::Command("Compare", status, 0)));
+    let zeroes = request(Operation::WriteZeroes, None);
+    let status = nvme::Status::WRITE_FAULT;
+    assert_eq!(host.carry_out("Write Zeroes", &zeroes), Err(Failure::Command("Write Zeroes", status, 0)));
+    host.unregister(region);
     bad.fail_flushes(Some(Fault::Media));
-    assert!(host.flush(1).is_err());
+    assert_eq!(host.flush(1), Err(Failure::Command("Flush", status, 0)));
     bad.repair();
-    bad.fail_flushes(None);
     host.flush(1).unwrap();
     workload::run(&mut host, &platform, &first, &write, &mut |_| ()).unwrap();
     bad.remove();
     let failed = workload::run(&mut host, &platform, &first, &one, &mut |_| ());
     assert!(matches!(failed, Err(Trouble::Failed(0, _))), "{failed:?}");
     workload::run(&mut host, &platform, &second, &PLAN, &mut |_| ()).unwrap();
-    assert_eq!(target.control.statistics().errors, 4);
+    assert_eq!(target.control.statistics().errors, 6);
     machine.end(host, target);
 }
 
