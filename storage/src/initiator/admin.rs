@@ -33,6 +33,11 @@ impl Initiator {
         let page = DmaBuffer::new(&self.platform, identify::LEN, 4096).map_err(|_| Error::OutOfMemory)?;
         let page = self.register(Arc::new(page))?;
         let made = self.set_up_with(&page);
+        if made.is_err() {
+            // A command that names the page may be outstanding, and the target may still write to
+            // it. Without queues neither reaches the page.
+            self.free_queues();
+        }
         self.unregister(page);
         made
     }

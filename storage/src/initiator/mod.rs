@@ -301,11 +301,16 @@ impl Initiator {
         self.free()
     }
 
-    fn free(mut self) -> Ia {
-        // A call fails only if the IA is dead.
+    /// Frees all queues. The target reaches no memory of the host any more.
+    fn free_queues(&mut self) {
         for queue in self.queues.drain(..) {
             queue.free(&self.ia);
         }
+    }
+
+    fn free(mut self) -> Ia {
+        self.free_queues();
+        // A call fails only if the IA is dead.
         events::free(&self.ia, &*self.platform, &[self.requests, self.receives, self.messages]);
         let _ = self.ia.pz_free(self.pz);
         self.ia
