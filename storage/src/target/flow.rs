@@ -24,29 +24,56 @@ pub(super) type Answer = (Status, u64);
 /// The memory of the largest Deallocate: a page of ranges.
 const RANGES: usize = nvme::dsm::MAX_RANGES * RANGE;
 
+/// A capsule that has arrived.
+#[derive(Clone, Copy)]
+pub(super) struct Capsule {
+    /// The endpoint, by its handle.
+    ep: u64,
+    place: Place,
+    /// Its bytes.
+    len: usize,
+}
+
 impl Target {
     /// A capsule arrived, or a Receive failed.
     pub(super) fn capsule(&mut self, done: &DtoCompletion) {
         let Some(place) = self.receives.place(done.cookie) else { return };
-        let kept = match self.by_ep.get(&done.ep.as_raw()) {
-            Some(&number) if done.dto_status == DtoStatus::Success => {
-                self.command(number, place, done.transferred_length as usize)
-            }
-            _ => false,
-        };
-        if !kept {
+        if done.dto_status == DtoStatus::Success {
+            self.arrived(Capsule { ep: done.ep.as_raw(), place, len: done.transferred_length as usize });
+        } else {
             self.receives.post(&self.ia, place);
         }
     }
 
-    /// Takes a command out of a capsule of `len` bytes. True if the command keeps the place.
-    fn command(&mut self, number: u32, place: Place, len: usize) -> bool {
+    /// Takes a capsule that has arrived, or one again that was postponed.
+    fn arrived(&mut self, capsule: Capsule) {
+        let number = self.by_ep.get(&capsule.ep).copied();
+        if !number.is_some_and(|number| self.command(number, capsule)) {
+            self.receives.post(&self.ia, capsule.place);
+        }
+    }
+
+    /// Takes the capsules again for which there was no entry.
+    pub(super) fn take_postponed(&mut self) {
+        for _ in 0..self.postponed.len() {
+            let Some(capsule) = self.postponed.pop_front() else { break };
+            let number = self.by_ep.get(&capsule.ep).copied();
+            if let Some(queue) = number.and_then(|number| self.queues.get(number)) {
+                queue.postponed -= 1;
+            }
+            self.arrived(capsule);
+        }
+    }
+
+    /// Takes a command out of a capsule. True if the place is kept.
+    fn command(&mut self, number: u32, capsule: Capsule) -> bool {
+        let Capsule { place, len, .. } = capsule;
         let Some(queue) = self.queues.get(number) else { return false };
         if queue.is_ending {
             return false;
         }
         // A host that sends less than a command, or more commands than it said, has lost its way.
-        let overruns = queue.outstanding >= queue.size || queue.entries >= 2 * queue.size;
+        let overruns = queue.outstanding + queue.postponed >= queue.size;
         if len < COMMAND || overruns {
             log::info!(
                 "a host broke the protocol: {}",
@@ -55,6 +82,13 @@ impl Target {
             self.statistics().count(Counter::Broken);
             self.break_queue(number);
             return false;
+        }
+        // A long RDMA Read delays the completions of all Sends behind it, but not their arrival. So
+        // a host may have had the responses of all entries, and send more.
+        if queue.entries >= 2 * queue.size {
+            queue.postponed += 1;
+            self.postponed.push_back(capsule);
+            return true;
         }
         let command = self.receives.command(place);
         let is_new = queue.begin(command.cid.get());

@@ -45,6 +45,8 @@ pub(crate) struct Queue {
     /// The entries that its commands use. An entry is in use until the Send of its response is
     /// complete, when the host may have sent the next command already.
     pub(crate) entries: u16,
+    /// Its capsules that wait for an entry.
+    pub(crate) postponed: u16,
     /// The submission queue's head, which responses carry.
     pub(crate) head: u16,
     /// The host's identifiers that are in use, a bit each.
@@ -68,6 +70,7 @@ impl Queue {
             by_ipv4,
             outstanding: 0,
             entries: 0,
+            postponed: 0,
             head: 0,
             identifiers: alloc::vec![0; 1 << 10],
             deadline,

@@ -17,6 +17,7 @@ use privileged_api::{
 use super::commands::{Commands, Index};
 use super::config::Config;
 use super::controller::Kind;
+use super::flow::Capsule;
 use super::namespace::Namespace;
 use super::pool::{LARGE, LONGEST, Pool, SMALL, Sizes};
 use super::queue::Queues;
@@ -96,6 +97,8 @@ pub struct Target {
     pub(super) queues: Queues,
     /// The queues, by endpoint.
     pub(super) by_ep: BTreeMap<u64, u32>,
+    /// Capsules for which their queues have no entry, oldest first. Each keeps its place.
+    pub(super) postponed: VecDeque<Capsule>,
     /// Entries that are promised to queues.
     pub(super) promised: usize,
     pub(super) subsystem: Subsystem,
@@ -191,6 +194,7 @@ impl Target {
             commands: Commands::new(config.commands),
             queues: Queues::new(config.queues),
             by_ep: BTreeMap::new(),
+            postponed: VecDeque::with_capacity(config.receives),
             promised: 0,
             subsystem: Subsystem {
                 nqn: config.nqn.clone(),
@@ -271,12 +275,13 @@ impl Target {
         }
     }
 
-    /// Whether something waits for the completion of a request: data that are fetched, or memory
-    /// that a command gives back when its response is sent. All other completions can wait until
-    /// the thread is awake for something else, or for the next tick.
+    /// Whether something waits for the completion of a request: data that are fetched, or memory or
+    /// an entry that a command gives back when its response is sent. All other completions can wait
+    /// until the thread is awake for something else, or for the next tick.
     fn awaits_requests(&self) -> bool {
         let waits = |namespace: &Namespace| !namespace.for_memory.is_empty();
         self.commands.fetching() > 0
+            || !self.postponed.is_empty()
             || !self.for_admin_memory.is_empty()
             || self.subsystem.namespaces.iter().any(waits)
     }
@@ -302,6 +307,7 @@ impl Target {
         let mut worked = self.take_messages()?;
         // Before the capsules, which need the entries of the commands that are complete.
         worked |= self.take_completions()?;
+        self.take_postponed();
         worked |= self.take_capsules()?;
         worked |= self.take_disks();
         self.serve_waiting();
