@@ -18,6 +18,7 @@ mod harness;
 mod network;
 mod nic;
 mod scheduler;
+pub mod storage;
 pub mod workload;
 mod world;
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use options::{Asked, Options};
 use progress::Progress;
-use sim::{Tally, workload};
+use sim::{Tally, storage, workload};
 
 /// Seeds that may fail before the run ends.
 const FAILURES: u64 = 10;
@@ -38,15 +38,16 @@ fn run(options: &Options) -> ExitCode {
     let mut progress = Progress::new(options.seeds);
     let mut all = Tally::default();
     let mut failures = 0;
+    let check = if options.storage { storage::check } else { workload::check };
     for seed in options.from..options.from.saturating_add(options.seeds) {
-        let checked = workload::check(seed, options.trace);
+        let checked = check(seed, options.trace);
         progress.done();
         match checked {
             Ok(tally) => all.add(&tally),
             Err(why) => {
                 progress.clear();
                 println!("seed {seed} failed: {why}");
-                println!("    {}", options::replay(seed, options.planted));
+                println!("    {}", options::replay(seed, options));
                 failures += 1;
                 if let Some(bug) = options.planted {
                     println!("{} was found after {} seeds", bug.name(), progress.count());

@@ -6,10 +6,12 @@ use crate::breaking;
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
-Runs mixed streams over every operation in the simulation, and checks them against a model.
+Runs mixed streams over every operation in the simulation, and checks them against a model; or the
+storage target, with hosts and disks that fail.
 
     cargo run -p sim --release -- [OPTION…]
 
+    --storage      runs the storage target with hosts and disks instead
     --seeds N      runs N seeds (1)
     --from S       the first of them (0)
     --trace        tells the story of each seed, with virtual time
@@ -32,6 +34,8 @@ pub(crate) enum Asked {
 /// Which seeds to run, and how.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
+    /// The workload of the storage target.
+    pub(crate) storage: bool,
     pub(crate) seeds: u64,
     pub(crate) from: u64,
     pub(crate) trace: bool,
@@ -41,10 +45,11 @@ pub(crate) struct Options {
 impl Options {
     /// Reads the arguments.
     pub(crate) fn read(arguments: impl Iterator<Item = String>) -> Result<Asked, String> {
-        let (mut seeds, mut from, mut trace, mut planted) = (None, 0, false, None);
+        let (mut storage, mut seeds, mut from, mut trace, mut planted) = (false, None, 0, false, None);
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
+                "--storage" => storage = true,
                 "--seeds" => seeds = Some(number("--seeds", arguments.next())?),
                 "--from" => from = number("--from", arguments.next())?,
                 "--trace" => trace = true,
@@ -61,7 +66,7 @@ impl Options {
             }
         }
         let usual = if planted.is_some() { 1000 } else { 1 };
-        Ok(Asked::Run(Options { seeds: seeds.unwrap_or(usual), from, trace, planted }))
+        Ok(Asked::Run(Options { storage, seeds: seeds.unwrap_or(usual), from, trace, planted }))
     }
 }
 
@@ -71,11 +76,12 @@ fn number(option: &str, value: Option<String>) -> Result<u64, String> {
 }
 
 /// The command that runs a seed again and tells its story.
-pub(crate) fn replay(seed: u64, planted: Option<Bug>) -> String {
+pub(crate) fn replay(seed: u64, options: &Options) -> String {
     // With debug assertions, threads are preempted at locks as well.
     let profile = if cfg!(debug_assertions) { "" } else { " --release" };
-    let planted = planted.map_or(String::new(), |bug| format!(" --break {} --seeds 1", bug.name()));
-    format!("cargo run -p sim{profile} -- --from {seed} --trace{planted}")
+    let storage = if options.storage { " --storage" } else { "" };
+    let planted = options.planted.map_or(String::new(), |bug| format!(" --break {} --seeds 1", bug.name()));
+    format!("cargo run -p sim{profile} --{storage} --from {seed} --trace{planted}")
 }
 
 #[cfg(test)]
@@ -88,11 +94,12 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let all = Options { seeds: 10, from: 7, trace: true, planted: None };
-        assert_eq!(read("--seeds 10 --from 7 --trace"), Ok(Asked::Run(all)));
-        let usual = Options { seeds: 1, from: 0, trace: false, planted: None };
+        let all = Options { storage: true, seeds: 10, from: 7, trace: true, planted: None };
+        assert_eq!(read("--storage --seeds 10 --from 7 --trace"), Ok(Asked::Run(all)));
+        let usual = Options { storage: false, seeds: 1, from: 0, trace: false, planted: None };
         assert_eq!(read(""), Ok(Asked::Run(usual)));
-        let broken = Options { seeds: 1000, from: 0, trace: false, planted: Some(Bug::StaleKey) };
+        let broken =
+            Options { storage: false, seeds: 1000, from: 0, trace: false, planted: Some(Bug::StaleKey) };
         assert_eq!(read("--break stale-key"), Ok(Asked::Run(broken)));
         assert_eq!(read("--from 3 --help"), Ok(Asked::Help));
         assert_eq!(read("--break list"), Ok(Asked::List));

@@ -1,0 +1,289 @@
+//! The storage target and its hosts, and a model that says what must hold.
+//!
+//! A seed decides how many hosts and disks there are, what the hosts ask for, and what goes wrong.
+//! The target is on the first NIC, and all hosts are on the second one. A run is one to three turns
+//! with the same disks: the target starts, hosts connect and leave, the target ends, and often the
+//! disks lose their power. The rules:
+//!
+//! - a read brings what the writes before it left: what was acknowledged, or, after a request that
+//!   failed or was not answered, that or what was there before ([`book`]);
+//! - a request completes once, and fails only if its disk does, with the status for that;
+//! - after a loss of power each block has what was acknowledged and flushed, or something later;
+//! - a connection breaks only if there is a reason: the network, the host's silence, the end of the
+//!   target; and a host that wants a connection gets one in the end;
+//! - the target forgets hosts that vanish, and its end takes a while at most;
+//! - memory of a host is accessed for its requests only, and at the end every count is zero.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `plan` | what a seed decides before a run begins |
+//! | `book` | what blocks may hold |
+//! | `host` | a host: requests and completions |
+//! | `rude` | a host that breaks rules |
+//! | `faults` | what goes wrong with disks |
+//! | `shared` | what the threads of a run share |
+
+mod book;
+mod faults;
+mod host;
+mod plan;
+mod rude;
+mod shared;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::storage::Error;
+use ::storage::target::{Control, Export, Target};
+use block::simulated::SimulatedDisk;
+use kernel_agent::Config;
+use platform::random::Random;
+use platform::sync::atomic::Ordering;
+use privileged_api::ObjectCounts;
+
+use crate::harness::story::{Story, Tally};
+use crate::harness::wrong::{Must, Step, Wrong, hold};
+use crate::harness::{Nodes, panics};
+use crate::{Network, World};
+use faults::Faults;
+use host::Host;
+use plan::Plan;
+use rude::Rude;
+use shared::{Faulty, Running, Shared};
+
+/// Tables that are large enough for a run.
+const CONFIG: Config = Config {
+    max_qps: 128,
+    max_cqs: 64,
+    max_srqs: 4,
+    max_pds: 32,
+    max_keys: 4096,
+    max_connections: 512,
+    max_listens: 4,
+};
+
+/// How a turn ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// All hosts have left.
+    Done,
+    /// The target is stopped while hosts use it.
+    Stopped,
+    /// The same, and the disks have gone.
+    Pulled,
+    /// The same, and the disks lose their power with requests under way.
+    PowerCut,
+}
+
+/// Runs the storage workload of a seed. Returns what happened how often, or what was wrong: a rule
+/// that was broken, a deadlock, a panic. With `told`, the story goes to standard output.
+pub fn check(seed: u64, told: bool) -> Result<Tally, String> {
+    panics::caught(|| run(seed, told))
+}
+
+fn run(seed: u64, told: bool) -> Result<Tally, String> {
+    let network = match Random::new(seed ^ 0x6469_736b).below(8) {
+        0..3 => Network::ShortCut,
+        3..5 => Network::Wire,
+        5 => Network::Lossy,
+        _ => Network::Faulty,
+    };
+    let outcome = crate::run_over(seed, network, |world| life(world, network, told));
+    let tally = outcome.value.map_err(|wrong| wrong.to_string())?;
+    match outcome.left.as_slice() {
+        [] => Ok(tally),
+        left => Err(format!("threads that did not end: {left:?}")),
+    }
+}
+
+fn life(world: &World, network: Network, told: bool) -> Step<Tally> {
+    let story = Story::new(world.clock(), told);
+    let mut random = Random::new(world.random());
+    let plan = Plan::new(&mut random, network);
+    let nodes = Nodes::start(world, CONFIG)?;
+    let disk = |&geometry| Faulty::new(SimulatedDisk::new(geometry, random.word()));
+    let disks = plan.disks.iter().map(disk).collect();
+    let shared = Arc::new(Shared::new(nodes.adapters.clone(), plan, disks));
+    story.tell(|| {
+        let plan = &shared.plan;
+        format!("{network:?}, quiet: {}, hosts {:?}, disks {:?}", plan.is_quiet, plan.hosts, plan.disks)
+    });
+    let mut tally = Tally::default();
+    let mut hosts = Vec::new();
+    for number in 0..shared.plan.hosts.len() {
+        hosts.push(Host::new(&shared, number, random.word(), &story)?);
+    }
+    for _ in 0..shared.plan.turns {
+        hosts = Turn { shared: &shared, random: &mut random, story: &story, tally: &mut tally }.run(hosts)?;
+    }
+    for host in hosts {
+        tally.add(&host.free()?);
+    }
+    let is_released = shared.wait_until(|| Ok(nodes.are_released()))?;
+    hold!(is_released, "connections are left");
+    drop(shared);
+    nodes.end(world, &mut tally)?;
+    Ok(tally)
+}
+
+/// From the start of a target to its end.
+struct Turn<'a> {
+    shared: &'a Arc<Shared>,
+    random: &'a mut Random,
+    story: &'a Story,
+    tally: &'a mut Tally,
+}
+
+impl Turn<'_> {
+    /// Lets the hosts use a target; returns them.
+    fn run(mut self, hosts: Vec<Host>) -> Step<Vec<Host>> {
+        let shared = self.shared;
+        let adapters = &shared.adapters;
+        let ia = adapters.ia(0)?;
+        let export =
+            |(number, faulty): (u8, &Faulty)| Export { disk: faulty.disk.clone(), uuid: [number; 16] };
+        let mut config = shared.plan.config.clone();
+        config.disks = (1..).zip(&shared.disks).map(export).collect();
+        let target = Target::new(ia.clone(), adapters.platform.clone(), config).must("a target")?;
+        let (control, address) = (target.control(), target.addresses().first().copied());
+        shared.open(control.clone(), address.ok_or(Wrong("the target has no address".into()))?);
+        let target = Running::spawn(&adapters.platform, "target", &shared.over, move || target.run())?;
+        let mut running = Vec::new();
+        for mut host in hosts {
+            let name = host.name().to_string();
+            let (shared, over) = (shared.clone(), shared.over.clone());
+            let body = move || {
+                let done = host.turn().map(|()| host);
+                if done.is_err() {
+                    shared.close();
+                }
+                done
+            };
+            running.push(Running::spawn(&adapters.platform, &name, &over, body)?);
+        }
+        let mut rude = None;
+        if shared.plan.is_rude {
+            let host = Rude::new(shared, self.random.word(), self.story);
+            rude = Some(Running::spawn(&adapters.platform, "rude", &shared.over, move || host.turn())?);
+        }
+        let is_over = || running.iter().all(Running::is_over) && rude.iter().all(Running::is_over);
+        let mut faults = Faults::new(shared, self.random.word(), self.story);
+        let ending = self.serve(&mut faults, &is_over);
+        let power_is_cut = self.stop(ending, &control, &mut faults)?;
+        let served = target.join()?;
+        self.story.tell(|| format!("the target has ended: {served:?}"));
+        let mut back = Vec::new();
+        for host in running {
+            back.push(host.join()?);
+        }
+        if let Some(rude) = rude {
+            self.tally.add(&rude.join()??);
+        }
+        let mut hosts = back.into_iter().collect::<Step<Vec<Host>>>()?;
+        // A disk that loses its power forgets what it was asked for.
+        let unfinished = Err(Error::Config("a disk did not finish its requests"));
+        hold!(served == Ok(()) || power_is_cut && served == unfinished, "the target ended with {served:?}");
+        let counts = ia.object_counts();
+        hold!(counts == ObjectCounts::default(), "objects of the target are left: {counts:?}");
+        adapters.free(&ia)?;
+        self.count(&control)?;
+        let is_lost = power_is_cut || ending == Ending::Pulled || self.random.rarely(2);
+        for faulty in &shared.disks {
+            let under_way = faulty.disk.under_way();
+            hold!(under_way == 0, "{under_way} requests are with a disk after the target's end");
+            if is_lost && !power_is_cut {
+                faulty.disk.power_loss(self.random.word());
+            }
+            faulty.end();
+            faulty.is_gone.store(false, Ordering::SeqCst);
+        }
+        if is_lost {
+            self.tally.fault("losses of power", 1);
+        }
+        hosts.iter_mut().try_for_each(|host| host.look(is_lost))?;
+        Ok(hosts)
+    }
+
+    /// Lets disks fail while hosts use them; returns when the target is to end, and how.
+    fn serve(&mut self, faults: &mut Faults, is_over: &dyn Fn() -> bool) -> Ending {
+        let shared = self.shared;
+        let endings = [Ending::Done, Ending::Stopped, Ending::Pulled, Ending::PowerCut];
+        let ending = match shared.plan.is_quiet {
+            true => Ending::Done,
+            false => endings[self.random.below(4) as usize],
+        };
+        let stop = shared.now() + plan::time(self.random, 32);
+        loop {
+            let seen = shared.over.value();
+            if is_over() {
+                // There is no load any more.
+                return if ending == Ending::Pulled { ending } else { Ending::Done };
+            }
+            let now = shared.now();
+            if ending != Ending::Done && now >= stop {
+                return ending;
+            }
+            faults.act(self.tally);
+            shared.over.wait(seen, Some(now + plan::time(self.random, 27)));
+        }
+    }
+
+    /// Stops the target. True if the disks have lost their power.
+    fn stop(&mut self, ending: Ending, control: &Control, faults: &mut Faults) -> Step<bool> {
+        let shared = self.shared;
+        self.story.tell(|| format!("the turn ends: {ending:?}"));
+        self.tally.did(match ending {
+            Ending::Done => "turns: done",
+            Ending::Stopped => "turns: stopped under load",
+            Ending::Pulled => "turns: disks pulled",
+            Ending::PowerCut => "turns: power cut under load",
+        });
+        shared.close();
+        for faulty in &shared.disks {
+            match ending {
+                Ending::Pulled => {
+                    faulty.is_gone.store(true, Ordering::SeqCst);
+                    faulty.disk.remove();
+                }
+                Ending::PowerCut => faulty.disk.stall(),
+                Ending::Done | Ending::Stopped => {}
+            }
+        }
+        if ending == Ending::PowerCut {
+            // Requests gather on the disks.
+            shared.sleep(plan::time(self.random, 22));
+        }
+        control.stop();
+        if ending == Ending::PowerCut {
+            // From then on no host hears of anything that the disks do.
+            let is_alone = shared.wait_until(|| Ok(control.statistics().connections == 0))?;
+            hold!(is_alone, "the target does not end its connections: {:?}", control.statistics());
+            for faulty in &shared.disks {
+                self.tally.fault("requests lost with the power", faulty.disk.under_way() as u64);
+                faulty.disk.power_loss(self.random.word());
+            }
+            faults.end_all();
+            return Ok(true);
+        }
+        // A disk may stall for some of the time that the target gives it.
+        if !shared.plan.is_quiet && self.random.rarely(2) {
+            shared.sleep(Duration::from_nanos(self.random.below(1 << 31)));
+        }
+        faults.end_all();
+        Ok(false)
+    }
+
+    /// Adds the target's counters, and checks those that have a rule.
+    fn count(&mut self, control: &Control) -> Step {
+        let (plan, counted) = (&self.shared.plan, control.statistics());
+        hold!(counted.connections == 0 && counted.controllers == 0, "hosts are left: {counted:?}");
+        let silences = u64::from(self.shared.silences.load(Ordering::SeqCst));
+        hold!(plan.is_faulty || counted.expired <= silences, "a host was dropped that was not silent");
+        let wrong = counted.broken + counted.expired;
+        hold!(!plan.is_quiet || wrong == 0, "nothing was wrong, but {counted:?}");
+        self.tally.done("target: connections", counted.accepted);
+        self.tally.done("target: connections that broke", counted.broken);
+        self.tally.done("target: controllers that expired", counted.expired);
+        Ok(())
+    }
+}

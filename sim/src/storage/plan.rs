@@ -1,0 +1,125 @@
+//! What a seed decides before its run begins.
+
+use std::time::Duration;
+
+use ::storage::target::Config;
+use block::Geometry;
+use platform::random::Random;
+
+use crate::Network;
+
+/// The subsystem's name.
+pub(super) const NQN: &str = "nqn.2026-01.org.ferrovia:sim";
+/// Blocks of a host on each namespace. As many belong to hosts that break rules.
+pub(super) const OWN: u64 = 48;
+/// The entries of an admin queue, as every host here has them.
+const ADMIN: usize = 32;
+
+/// A host.
+#[derive(Clone, Debug)]
+pub(super) struct HostPlan {
+    pub(super) io_queues: u16,
+    pub(super) depth: u16,
+    pub(super) keep_alive: Duration,
+    /// Requests that it has outstanding at most.
+    pub(super) window: usize,
+    /// How often it connects in a turn, and the requests of each connection.
+    pub(super) lives: u64,
+    pub(super) requests: u64,
+}
+
+impl HostPlan {
+    fn new(random: &mut Random) -> HostPlan {
+        let io_queues = 1 + random.small(4) as u16;
+        let entries = [4, 31][random.below(2) as usize];
+        let depth = 2 + random.small(entries) as u16;
+        let most = u64::from(io_queues) * u64::from(depth - 1);
+        HostPlan {
+            io_queues,
+            depth,
+            keep_alive: Duration::from_millis(100 + random.below(900)),
+            window: 1 + random.below(most) as usize,
+            lives: 1 + random.below(3),
+            requests: 20 + random.below(60),
+        }
+    }
+
+    /// Commands that the target keeps entries for.
+    fn commands(&self) -> usize {
+        2 * (ADMIN + usize::from(self.io_queues) * usize::from(self.depth))
+    }
+}
+
+/// A run.
+pub(super) struct Plan {
+    /// The network may break connections.
+    pub(super) is_faulty: bool,
+    /// Nothing goes wrong, and nobody leaves but at the end.
+    pub(super) is_quiet: bool,
+    /// How often the target is started.
+    pub(super) turns: u64,
+    pub(super) hosts: Vec<HostPlan>,
+    /// There is a host that breaks rules.
+    pub(super) is_rude: bool,
+    pub(super) disks: Vec<Geometry>,
+    /// The target's, without disks.
+    pub(super) config: Config,
+}
+
+impl Plan {
+    pub(super) fn new(random: &mut Random, network: Network) -> Plan {
+        let is_faulty = matches!(network, Network::Faulty | Network::Lossy);
+        let is_quiet = !is_faulty && random.rarely(4);
+        let hosts: Vec<_> = (0..1 + random.below(3)).map(|_| HostPlan::new(random)).collect();
+        let is_rude = !is_quiet && random.rarely(3);
+        let disks = (0..1 + random.below(3)).map(|_| geometry(random, hosts.len() as u64 + 1)).collect();
+        // There is room for each host, but sometimes not for all of them.
+        let mut between = |most: usize, all: usize| match random.rarely(3) {
+            true => most + random.below((all - most) as u64 + 1) as usize,
+            false => 2 * all + 8,
+        };
+        let sum = |of: &dyn Fn(&HostPlan) -> usize| {
+            let each = || hosts.iter().map(of);
+            (each().max().unwrap_or(1), each().sum())
+        };
+        let (most, all) = sum(&|host| host.commands());
+        let commands = between(most, all).max(64);
+        let (most, all) = sum(&|host| 1 + usize::from(host.io_queues));
+        let queues = between(most, all);
+        let controllers = between(1, hosts.len());
+        let entries = [31, 62][random.below(2) as usize];
+        let config = Config {
+            depth: 2 + random.small(entries) as u16,
+            io_queues: 1 + random.small(4) as u16,
+            controllers,
+            queues,
+            commands,
+            receives: 64 + random.below(64) as usize,
+            in_capsule: [0, 512, 4096, 8192][random.below(4) as usize],
+            memory: 4 << 20,
+            ..Config::new(NQN, Vec::new())
+        };
+        Plan { is_faulty, is_quiet, turns: 1 + random.below(3), hosts, is_rude, disks, config }
+    }
+}
+
+/// A time below 2^`most` ns; short ones are as frequent as long ones.
+pub(super) fn time(random: &mut Random, most: u64) -> Duration {
+    let bits = 10 + random.below(most - 9);
+    Duration::from_nanos(random.below(1 << bits))
+}
+
+/// A disk with so many shares of blocks.
+fn geometry(random: &mut Random, shares: u64) -> Geometry {
+    Geometry {
+        block_size: if random.rarely(4) { 4096 } else { 512 },
+        blocks: OWN * shares,
+        is_read_only: false,
+        has_volatile_cache: !random.rarely(5),
+        discard: !random.rarely(4),
+        write_zeroes: !random.rarely(4),
+        most_bytes: 1 << 20,
+        most_pieces: 1 + random.below(8) as usize,
+        queue_depth: 1 + random.below(12) as usize,
+    }
+}

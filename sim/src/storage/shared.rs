@@ -1,0 +1,190 @@
+//! What the threads of a run share.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ::storage::target::{Control, Snapshot};
+use block::simulated::SimulatedDisk;
+use platform::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use platform::{Instant, Platform, Signal};
+
+use super::plan::Plan;
+use crate::harness::Adapters;
+use crate::harness::wrong::{Must, Step, Wrong};
+
+/// How long anything may take: a stall of a disk, the end of a connection whose host has vanished,
+/// and the end of the target come first.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at something that takes a while.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// A disk, and what goes wrong with it.
+pub(super) struct Faulty {
+    pub(super) disk: Arc<SimulatedDisk>,
+    /// Requests for it may fail.
+    fails: AtomicBool,
+    /// How often that has ended.
+    ended: AtomicU32,
+    /// It was removed.
+    pub(super) is_gone: AtomicBool,
+}
+
+impl Faulty {
+    pub(super) fn new(disk: SimulatedDisk) -> Faulty {
+        Faulty {
+            disk: Arc::new(disk),
+            fails: AtomicBool::new(false),
+            ended: AtomicU32::new(0),
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Requests may fail from now on.
+    pub(super) fn begin(&self) {
+        self.fails.store(true, Ordering::SeqCst);
+    }
+
+    /// No request fails that is sent from now on.
+    pub(super) fn end(&self) {
+        self.disk.repair();
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        self.fails.store(false, Ordering::SeqCst);
+    }
+
+    /// What [`Faulty::may_fail`] needs to know of the time when a request was sent.
+    pub(super) fn now(&self) -> u32 {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Whether a request may have failed that was sent at that time.
+    pub(super) fn may_fail(&self, sent: u32) -> bool {
+        self.fails.load(Ordering::SeqCst) || self.now() != sent
+    }
+}
+
+/// What the threads of a run share.
+pub(super) struct Shared {
+    pub(super) adapters: Adapters,
+    pub(super) plan: Plan,
+    pub(super) disks: Vec<Faulty>,
+    /// The target ends: connections break, and none are made any more.
+    is_closing: AtomicBool,
+    /// The target that runs, and its address.
+    target: Mutex<Option<(Control, IpAddr)>>,
+    /// How often hosts were silent for longer than their keep-alive timeouts.
+    pub(super) silences: AtomicU32,
+    /// Raised when a host's thread is over.
+    pub(super) over: Arc<Signal>,
+}
+
+impl Shared {
+    pub(super) fn new(adapters: Adapters, plan: Plan, disks: Vec<Faulty>) -> Shared {
+        let over = Arc::new(Signal::new(adapters.platform.clone()));
+        Shared {
+            adapters,
+            plan,
+            disks,
+            is_closing: AtomicBool::new(false),
+            target: Mutex::new(None),
+            silences: AtomicU32::new(0),
+            over,
+        }
+    }
+
+    /// A target runs.
+    pub(super) fn open(&self, control: Control, address: IpAddr) {
+        self.silences.store(0, Ordering::SeqCst);
+        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some((control, address));
+        self.is_closing.store(false, Ordering::SeqCst);
+    }
+
+    /// The target will end.
+    pub(super) fn close(&self) {
+        self.is_closing.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::SeqCst)
+    }
+
+    fn target(&self) -> Step<(Control, IpAddr)> {
+        let target = self.target.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        target.ok_or(Wrong("there is no target".into()))
+    }
+
+    /// The target's address.
+    pub(super) fn address(&self) -> Step<IpAddr> {
+        Ok(self.target()?.1)
+    }
+
+    /// The target's counters.
+    pub(super) fn statistics(&self) -> Step<Snapshot> {
+        Ok(self.target()?.0.statistics())
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.adapters.platform.now()
+    }
+
+    /// Sleeps.
+    pub(super) fn sleep(&self, time: Duration) {
+        let platform = &self.adapters.platform;
+        platform.wait(&AtomicU32::new(0), 0, Some(platform.now() + time));
+    }
+
+    /// Waits until something holds. False if it does not in [`PATIENCE`].
+    pub(super) fn wait_until(&self, mut holds: impl FnMut() -> Step<bool>) -> Step<bool> {
+        let deadline = self.now() + PATIENCE;
+        while !holds()? {
+            if self.now() >= deadline {
+                return Ok(false);
+            }
+            self.sleep(PAUSE);
+        }
+        Ok(true)
+    }
+}
+
+/// A thread with a result.
+pub(super) struct Running<T> {
+    result: Arc<Mutex<Option<T>>>,
+    ended: Arc<Signal>,
+}
+
+impl<T: Send + 'static> Running<T> {
+    /// Runs `body` in a thread. Raises `over` at its end.
+    pub(super) fn spawn(
+        platform: &Arc<dyn Platform>,
+        name: &str,
+        over: &Arc<Signal>,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> Step<Running<T>> {
+        let running =
+            Running { result: Arc::new(Mutex::new(None)), ended: Arc::new(Signal::new(platform.clone())) };
+        let (result, ended, over) = (running.result.clone(), running.ended.clone(), over.clone());
+        let body = move || {
+            let done = body();
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
+            drop(result);
+            ended.raise();
+            over.raise();
+        };
+        platform.spawn(name, Box::new(body)).must("a thread")?;
+        Ok(running)
+    }
+
+    /// Whether it has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.ended.value() != 0
+    }
+
+    /// Waits for its end.
+    pub(super) fn join(self) -> Step<T> {
+        while !self.is_over() {
+            self.ended.wait(0, None);
+        }
+        let result = self.result.lock().unwrap_or_else(PoisonError::into_inner).take();
+        result.ok_or(Wrong("a thread has no result".into()))
+    }
+}

@@ -1,0 +1,81 @@
+//! The storage target and its hosts under some seeds.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sim::{Tally, storage};
+
+const SEEDS: u64 = 60;
+
+#[test]
+fn seeds_keep_the_rules() {
+    let next = AtomicU64::new(0);
+    let all = Mutex::new(Tally::default());
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= SEEDS || !failures.lock().unwrap().is_empty() {
+                        return;
+                    }
+                    match storage::check(seed, false) {
+                        Ok(tally) => all.lock().unwrap().add(&tally),
+                        Err(why) => failures.lock().unwrap().push(format!(
+                            "seed {seed}: {why}\n    cargo run -p sim -- --storage --from {seed} --trace"
+                        )),
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    let all = all.into_inner().unwrap();
+    println!("{all}");
+    for what in [
+        "read",
+        "write",
+        "write with FUA",
+        "flush",
+        "write zeroes",
+        "deallocate",
+        "compare",
+        "requests that failed",
+        "requests without an answer",
+        "refused: no resources",
+        "refused: no controller",
+        "endings: idle",
+        "endings: under load",
+        "endings: vanished",
+        "endings: silence",
+        "endings: lost",
+        "turns: done",
+        "turns: stopped under load",
+        "turns: disks pulled",
+        "turns: power cut under load",
+        "target: controllers that expired",
+    ] {
+        assert!(all.done.get(what).is_some_and(|&times| times > 5), "too few: {what}\n{all}");
+    }
+    for what in [
+        "losses of power",
+        "disks that stalled",
+        "disks with blocks that failed",
+        "disks whose flushes failed",
+        "network: frames lost",
+    ] {
+        assert!(all.faults.get(what).is_some_and(|&times| times > 10), "too few: {what}\n{all}");
+    }
+    for what in ["short capsules", "long capsules", "wrong keys", "more commands than entries"] {
+        let what = format!("rude: {what}");
+        assert!(all.faults.get(what.as_str()).is_some_and(|&times| times > 0), "too few: {what}\n{all}");
+    }
+}
+
+#[test]
+fn a_seed_decides_what_happens() {
+    assert_eq!(storage::check(5, false), storage::check(5, false));
+    assert_ne!(storage::check(5, false), storage::check(6, false));
+}
