@@ -18,7 +18,7 @@ use nic_abi::eqe::EventType;
 use nic_abi::wqe::{Opcode, Segment};
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
-use roce::{ServiceId, TimeoutCode};
+use roce::{PathMtu, ServiceId, TimeoutCode};
 
 fn pair() -> (Machine, Arc<Agent>, Node, Node) {
     let machine = Machine::new(1);
@@ -309,6 +309,48 @@ fn an_attempt_that_the_peer_does_not_answer_ends_as_unreachable() {
     assert_eq!(qp.state(), QpState::Error);
     agent.test_handle().inject(0, Injection::DropManagement, 0, 0).unwrap();
     end(&agent, &[&a, &b]);
+}
+
+/// The confirmation is lost, so the passive end rejects a connection that the active end has.
+#[test]
+fn a_connection_that_the_peer_gives_up_ends_as_disconnected() {
+    let machine = Machine::new(2);
+    let agents = [0, 1].map(|nic| open(&machine, nic));
+    let [a, b] = [0, 1].map(|nic| Node::new(&machine, &agents[nic]));
+    b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
+    let (qa, qb) = (a.qp(1), b.qp(2));
+    let asked = ConnectParams { max_cm_retries: 2, ..with_timeout(params(&a, &b, 1), 10) };
+    let ca = a.client.connect(&qa, &asked, Handshake::ThreeWay, b"").unwrap();
+    let cb = request(&b);
+    b.client.accept(cb, &qb, &accepted(), b"").unwrap();
+    a.ears.cm("the accept", |kind| matches!(kind, CmEventKind::AcceptArrived { .. }));
+    agents[0].test_handle().inject(0, Injection::DropManagement, 1000, 0).unwrap();
+    a.client.establish(ca, 0, b"").unwrap();
+    assert_eq!(a.ears.cm("established", is_established).0, ca);
+    let event = b.ears.cm("the end", |kind| *kind == CmEventKind::AcceptTimedOut);
+    assert_eq!(event.0, cb);
+    let event = a.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
+    assert_eq!((event.0, event.2), (ca, CmEventKind::Disconnected { by_peer: false }));
+    agents[0].test_handle().inject(0, Injection::DropManagement, 0, 0).unwrap();
+    end(&agents[0], &[&a]);
+    end(&agents[1], &[&b]);
+}
+
+#[test]
+fn a_connection_gets_the_path_mtu_that_the_ports_have() {
+    let machine = by_wire();
+    let agents = [0, 1].map(|nic| open(&machine, nic));
+    let [a, b] = [0, 1].map(|nic| Node::new(&machine, &agents[nic]));
+    b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
+    let (qa, qb) = (a.qp(1), b.qp(2));
+    // The link's MTU is 1500.
+    let asked = ConnectParams { path_mtu: PathMtu::B4096, ..params(&a, &b, 1) };
+    a.client.connect(&qa, &asked, Handshake::TwoWay, b"").unwrap();
+    b.client.accept(request(&b), &qb, &accepted(), b"").unwrap();
+    a.ears.cm("established", is_established);
+    b.ears.cm("established", is_established);
+    end(&agents[0], &[&a]);
+    end(&agents[1], &[&b]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 extern crate ferrovia_kernel_agent as kernel_agent;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use host::fake::{Fake, identity, success};
 use kernel_agent::{
@@ -15,8 +15,9 @@ use nic_abi::admin::{CreateCq, CreateEq, Opcode, QpState};
 use nic_abi::cqe::{self, CqeFlags, Status};
 use nic_abi::doorbell::record;
 use nic_abi::eqe::EventType;
-use nic_abi::registers::{CQ_RECORDS, EQ_RECORDS};
+use nic_abi::registers::{CQ_RECORDS, EQ_RECORDS, Identity};
 use nic_abi::wqe::{LinkFlags, Segment, SendFlags};
+use zerocopy::FromBytes;
 
 #[derive(Default)]
 struct Counting {
@@ -689,4 +690,24 @@ fn any_success_is_taken_through_a_slot_that_is_closed_for_the_given_reasons_only
     slotted.complete(&scene, 5, 0);
     assert_eq!(any(&slotted, REASON), Err(TookAny::Other));
     assert_eq!((any(&slotted, REASON), slotted.cq.dropped()), (Ok((5, Behind::Nothing, true)), 1));
+}
+
+#[test]
+fn completions_have_a_vector_of_their_own_if_the_device_has_two() {
+    for (vectors, expected) in [(1, [0, 0]), (2, [0, 1])] {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let fake = {
+            let seen = seen.clone();
+            Fake::new(Identity { vectors, ..identity() }, move |command| {
+                if Opcode::from_word(command.opcode) == Some(Opcode::CreateEq) {
+                    let (args, _) = CreateEq::read_from_prefix(&command.args).unwrap();
+                    seen.lock().unwrap().push(args.vector);
+                }
+                success(command)
+            })
+        };
+        let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, Config::default()).unwrap();
+        assert_eq!(*seen.lock().unwrap(), expected, "{vectors} vectors");
+        agent.close();
+    }
 }

@@ -12,11 +12,9 @@ use kernel_agent::{
     AcceptParams, Agent, CmEventKind, ConnectParams, ConnectionId, Error, Handshake, LinkFlags, Qp,
     QpAttributes, QpType, Transports,
 };
-use links::Link;
 use nic_abi::admin::QpState;
 use nic_abi::cqe::{CqeFlags, Status};
 use nic_abi::wqe::Opcode;
-use nic_model::Wire;
 use roce::ServiceId;
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
@@ -27,17 +25,6 @@ const NO_READS: ReadDepths = ReadDepths { responder_resources: 0, initiator_dept
 /// Two NICs of a machine, which exchange requests without packets.
 fn by_short_cut() -> Machine {
     Machine::new(2)
-}
-
-/// Two NICs of a machine, whose ports are joined by a link.
-fn by_wire() -> Machine {
-    let (a, b) = links::pair();
-    let wires = [a, b].into_iter().zip(1..).map(|(end, n)| {
-        let address = format!("10.0.0.{n}/24").parse().unwrap();
-        let config = nic_model::port::Config::new(n, 1500, &[address]);
-        (Box::new(Box::new(end) as Box<dyn Link + Send>) as Box<dyn Wire + Send>, config)
-    });
-    Machine::with_wires(wires.collect())
 }
 
 /// Two machines' worth of tests: `test` runs for each way between the NICs.

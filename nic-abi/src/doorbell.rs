@@ -134,7 +134,9 @@ mod tests {
 
     #[test]
     fn records_of_near_slots_share_no_pair_of_cache_lines() {
-        for slot in 0..RECORD_SLOTS {
+        // Miri takes half an hour for all slots.
+        let step = if cfg!(miri) { 97 } else { 1 };
+        for slot in (0..RECORD_SLOTS).step_by(step) {
             for other in slot + 1..(slot + ROW).min(RECORD_SLOTS) {
                 assert_ne!(record(0, slot) / STRIDE, record(0, other) / STRIDE, "{slot} and {other}");
             }

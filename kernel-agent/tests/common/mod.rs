@@ -13,7 +13,9 @@ use kernel_agent::{
     ConnectionId, Cq, Death, Error, Handshake, Operation, Pd, Qp, QpAttributes, QpType, Region, Remote,
     Request, ResolutionEvent, ResolutionEventKind, Shadow, Transports, Upcalls,
 };
+use links::Link;
 use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
+use nic_model::Wire;
 use platform::DmaBuffer;
 use roce::cm::ReadDepths;
 use roce::{Gid, Path, ServiceId};
@@ -151,6 +153,17 @@ pub fn open(machine: &Machine, nic: usize) -> Arc<Agent> {
 
 pub fn open_with(machine: &Machine, nic: usize, config: Config) -> Arc<Agent> {
     Agent::open(machine.platform(), machine.transport(nic), nic as u32, config).expect("the NIC comes up")
+}
+
+/// Two NICs of a machine, whose ports are joined by a link.
+pub fn by_wire() -> Machine {
+    let (a, b) = links::pair();
+    let wires = [a, b].into_iter().zip(1..).map(|(end, n)| {
+        let address = format!("10.0.0.{n}/24").parse().unwrap();
+        let config = nic_model::port::Config::new(n, 1500, &[address]);
+        (Box::new(Box::new(end) as Box<dyn Link + Send>) as Box<dyn Wire + Send>, config)
+    });
+    Machine::with_wires(wires.collect())
 }
 
 impl Node {

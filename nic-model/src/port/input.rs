@@ -212,7 +212,6 @@ impl Port {
             let heard = self.addresses.hears(dst) && ethernet.dst == multicast_mac(dst);
             return match ip.next_header {
                 messages::ICMPV6 if heard => self.icmpv6(ethernet, &ip, (src, dst), payload, now),
-                _ if dst.is_multicast() && !heard => Err(Dropped::WrongAddress),
                 _ if heard => Err(Dropped::NotRoce),
                 _ => Err(Dropped::WrongAddress),
             };

@@ -427,10 +427,12 @@ impl Qp {
         Ok(payload)
     }
 
-    /// The UDP port that packets of this connection come from.
+    /// The UDP port that packets of this connection come from. Routers spread connections over
+    /// paths by it, so it depends on both queue pairs, also if their numbers are equal.
     pub(super) fn source_port(&self) -> u16 {
-        let mixed = self.qpn ^ self.attributes.remote_qpn;
-        FIRST_PORT | (mixed ^ mixed >> 14) as u16 & !FIRST_PORT
+        let mixed = self.qpn.rotate_left(8) ^ self.attributes.remote_qpn;
+        // The upper 14 bits of the product, in front of which the port has two that are set.
+        FIRST_PORT | (mixed.wrapping_mul(0x9e37_79b1) >> 18) as u16
     }
 
     /// Takes what the engine has to report.

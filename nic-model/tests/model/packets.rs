@@ -1,7 +1,9 @@
 //! Queue pairs whose peers are on the other side of a wire: two NICs, and only packets between
 //! them.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
 
 use nic_abi::admin::{Injection, ModifyQp, Opcode as Command, QpMask, QpState};
 use nic_abi::cqe::{Cqe, Status};
@@ -265,6 +267,51 @@ fn a_send_waits_for_a_receive_and_gives_up_after_its_retries() {
     assert_eq!(status(&completions(&mut rig, &mut a, 1)[0]), Status::RnrRetryExceeded);
     assert_eq!(rig.stats(1).not_ready, 4, "the first attempt and two retries more");
     assert_eq!(counter(&rig, 1, "out_of_buffer"), 4);
+}
+
+/// The timer of the RNR NAK ends long before the one of the acknowledgement, which is set already.
+#[test]
+fn a_send_goes_again_as_soon_as_the_peer_said() {
+    let (mut rig, _) = rig();
+    let (mut a, mut b) = rig.pair();
+    let (from, _) = rig.region(0, 64);
+    rig.post(&mut a, header(Opcode::Send, 1), &[segment(from, 0, 0)]);
+    rig.run();
+    assert_eq!(rig.stats(1).not_ready, 1);
+    rig.post_receive(&mut b, 2, &[]);
+    // min_rnr_timer 1 is 10 us.
+    rig.advance(5_000);
+    assert!(rig.poll_cq(&mut a.send_cq).is_none());
+    rig.advance(10_000);
+    assert_eq!(rig.poll_cq(&mut a.send_cq).map(|entry| status(&entry)), Some(Status::Success));
+}
+
+#[test]
+fn connections_send_from_different_ports() {
+    let ports = Rc::<RefCell<BTreeSet<u16>>>::default();
+    let wires = cable().map(|end| {
+        let ports = ports.clone();
+        Through::new(end, move |end, frame| {
+            if frame[12..14] == [8, 0] && frame[36..38] == roce::UDP_PORT.to_be_bytes() {
+                ports.borrow_mut().insert(u16::from_be_bytes([frame[34], frame[35]]));
+            }
+            end.put(frame);
+        })
+    });
+    let mut rig = Rig::wired(wires, 1500);
+    let (from, _) = rig.region(0, 64);
+    let (to, _) = rig.region(1, 64);
+    const CONNECTIONS: usize = 8;
+    for _ in 0..CONNECTIONS {
+        let (mut a, b) = rig.pair();
+        assert_eq!(a.qpn, b.qpn, "the usual case of two machines that are alike");
+        rig.post(&mut a, rdma(Opcode::Write, 1, to, 0), &[segment(from, 0, 64)]);
+        assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    }
+    // Requests and acknowledgements of a connection have the same port here.
+    let ports = ports.borrow();
+    assert_eq!(ports.len(), CONNECTIONS, "{ports:x?}");
+    assert!(ports.iter().all(|port| *port >= 0xc000), "{ports:x?}");
 }
 
 #[test]

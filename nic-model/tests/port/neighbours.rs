@@ -165,6 +165,21 @@ fn a_solicitation_is_answered_to_an_address_to_its_group_and_to_a_port_without_o
 }
 
 #[test]
+fn groups_that_the_port_hears_are_for_neighbour_discovery_alone() {
+    let mut a = port(1);
+    for (dst, mac, why) in [
+        ("ff02::1:ff00:1", [0x33, 0x33, 0xff, 0, 0, 1], Dropped::NotRoce),
+        ("ff02::1", [0x33, 0x33, 0, 0, 0, 1], Dropped::NotRoce),
+        ("ff02::1:ff00:9", [0x33, 0x33, 0xff, 0, 0, 9], Dropped::WrongAddress),
+        ("fd00::9", [0x33, 0x33, 0xff, 0, 0, 1], Dropped::WrongAddress),
+    ] {
+        let mut frame = roce_frame(&a, gid("fd00::77"), gid(dst));
+        frame[..6].copy_from_slice(&mac);
+        assert_eq!(a.receive(&frame, ms(0)), Input::Dropped(why), "{dst}");
+    }
+}
+
+#[test]
 fn neighbour_discovery_that_breaks_its_rules_is_dropped() {
     let mut a = port(1);
     let (own, group) = (a.mac(), [0x33, 0x33, 0xff, 0, 0, 1]);

@@ -338,6 +338,37 @@ mod tests {
     use super::*;
 
     #[test]
+    fn plain_completions_are_notified_by_their_number_or_by_a_full_stage() {
+        let plain = Completion {
+            status: CompletionStatus::Success,
+            flags: CompletionFlags::empty(),
+            context: 0,
+            cookie: 0,
+            data: 0,
+            qpn: 0,
+            opcode: 0,
+            length: 0,
+            immediate: 0,
+            source_or_field: 0,
+        };
+        let notifying = Completion { data: tag::NOTIFY, ..plain };
+        let mut stage = Stage { ready: VecDeque::new(), notifications: 0, capacity: 4 };
+        for queued in 0..4 {
+            let at = [0, 1, 2, 3, 4].map(|threshold| stage.notified(threshold));
+            // A threshold of 0 is none.
+            assert_eq!(at, [0, 1, 2, 3, 4].map(|threshold| threshold > 0 && queued >= threshold), "{queued}");
+            stage.push(plain);
+        }
+        assert!(stage.notified(0), "it is full");
+        while stage.pop().is_some() {}
+        assert!(!stage.notified(0));
+        stage.push(notifying);
+        assert!(stage.notified(0) && stage.notified(4));
+        stage.pop();
+        assert!(!stage.notified(0) && !stage.notified(1));
+    }
+
+    #[test]
     fn a_request_refused_as_invalid_is_not_an_access_error() {
         let ways = [EventType::DTO_RDMA_READ_CMPL, EventType::DTO_FETCH_ADD_CMPL, EventType::DTO_SEND_CMPL];
         for way in ways {

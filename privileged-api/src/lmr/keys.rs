@@ -139,6 +139,23 @@ mod tests {
     }
 
     #[test]
+    fn a_segment_needs_the_right_handle_and_a_length_of_32_bits_at_once() {
+        let keys = Keys::new(1, 100, true).unwrap();
+        let right = lmr(1, 70, 2);
+        keys.reach(right).unwrap();
+        keys.set(right, 42);
+        let segment = |lmr, length| keys.segment(&LmrTriplet { lmr, addr: 0x1000, length });
+        assert_eq!(segment(right, 7), Some(Segment { addr: 0x1000, length: 7, key: 42 }));
+        for bit in 32..64 {
+            let wrong = LmrHandle::from_raw(right.as_raw() ^ 1 << bit);
+            assert_eq!(segment(wrong, 7), None, "bit {bit} of the handle");
+            assert_eq!(segment(right, 1 << bit | 7), None, "bit {bit} of the length");
+            // Two wrongs do not make a right.
+            assert_eq!(segment(wrong, 1 << bit | 7), None, "bit {bit} of both");
+        }
+    }
+
+    #[test]
     fn the_direct_handle_is_the_reserved_key() {
         // With some IA numbers the lower half of the direct handle is equal to that of the IA's
         // first region.

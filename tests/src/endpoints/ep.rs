@@ -330,9 +330,12 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(create(&end, &asked), Error::PayloadSize)?;
             }
             let good = attributes();
+            let segments = f.setup.a.agent.identity().max_sges as usize;
             for huge in [1 << 30, usize::MAX] {
-                let asked = EpAttributes { max_request_dtos: huge, ..good };
-                refused(create(&end, &asked), Error::ResourceReqDto)?;
+                for max_send_segments in [good.max_send_segments, segments] {
+                    let asked = EpAttributes { max_request_dtos: huge, max_send_segments, ..good };
+                    refused(create(&end, &asked), Error::ResourceReqDto)?;
+                }
                 let asked = EpAttributes { max_recv_dtos: huge, ..good };
                 refused(create(&end, &asked), Error::ResourceRecvDto)?;
                 let asked = EpAttributes { max_send_segments: huge, ..good };

@@ -234,7 +234,10 @@ pub(crate) const TESTS: &[Test] = &[
             })?);
         }
         signal.wait(20)?;
+        let end = f.end(&f.a, &attributes())?;
         inject(f, Injection::Mute, 1)?;
+        // An endpoint is freed although the device does not answer.
+        f.a.ep_free(end.ep)?;
         for thread in threads {
             check_eq!(thread.join()?, Error::IaCatastrophe);
         }
