@@ -64,6 +64,7 @@ pub(crate) struct Pool {
     sink: LmrHandle,
     small: Vec<u32>,
     large: Vec<u32>,
+    sizes: Sizes,
 }
 
 impl Pool {
@@ -87,7 +88,12 @@ impl Pool {
         };
         let free =
             |from: usize, to: usize, size: usize| (from..to).step_by(size).map(|at| at as u32).collect();
-        Ok(Pool { mapped, sink, small: free(0, split, SMALL), large: free(split, end, LARGE) })
+        Ok(Pool { mapped, sink, small: free(0, split, SMALL), large: free(split, end, LARGE), sizes })
+    }
+
+    /// Whether no command has a chunk.
+    pub(crate) fn is_whole(&self) -> bool {
+        (self.small.len(), self.large.len()) == (self.sizes.small, self.sizes.large)
     }
 
     /// A buffer of `len` bytes, which is at most [`LONGEST`]; `None` while there is not enough

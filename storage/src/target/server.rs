@@ -497,6 +497,9 @@ impl Target {
         for namespace in &self.subsystem.namespaces {
             namespace.disk.watch(None);
         }
+        // No command keeps its memory. (If the end failed, some are still there.)
+        let pools = || self.subsystem.namespaces.iter().map(|namespace| &namespace.pool);
+        debug_assert!(failed.is_err() || pools().chain([&self.admin_pool]).all(Pool::is_whole));
         let Target { ia, receives, responses, admin_pool, subsystem, queues, .. } = self;
         // Each call fails only if the IA is dead.
         for (_, queue) in queues.iter() {
