@@ -6,7 +6,7 @@
 //! disks lose their power. The rules:
 //!
 //! - a read brings what the writes before it left: what was acknowledged, or, after a request that
-//!   failed or was not answered, that or what was there before ([`book`]);
+//!   failed or was not answered, that or what was there before (module `book`);
 //! - a request completes once, and fails only if its disk does, with the status for that;
 //! - after a loss of power each block has what was acknowledged and flushed, or something later;
 //! - a connection breaks only if there is a reason: the network, the host's silence, the end of the
