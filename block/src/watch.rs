@@ -53,6 +53,6 @@ mod tests {
         assert!(watch.set(None).is_some());
         assert!(watch.ready().is_none());
         assert!(watch.set(Some(routine)).is_none());
-        assert!(watch.ready().is_none(), "nobody found nothing since");
+        assert!(watch.ready().is_none(), "no reader found the queue empty since");
     }
 }

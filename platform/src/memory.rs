@@ -219,8 +219,8 @@ impl DmaBuffer {
         Ok(DmaBuffer { raw: Some(raw), len, is_abandoned, platform: platform.clone() })
     }
 
-    /// From now on dropping the buffer does not free the memory, which nothing uses again: a device
-    /// may still write there, and nobody can say until when.
+    /// From now on dropping the buffer does not free the memory, so that nothing else gets it: a
+    /// device may write to it at any later time.
     pub fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Relaxed);
     }

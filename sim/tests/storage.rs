@@ -1,39 +1,14 @@
 //! The storage target and its hosts under some seeds.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+mod seeds;
 
-use sim::{Tally, storage};
+use sim::storage;
 
 const SEEDS: u64 = 60;
 
 #[test]
 fn seeds_keep_the_rules() {
-    let next = AtomicU64::new(0);
-    let all = Mutex::new(Tally::default());
-    let failures = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= SEEDS || !failures.lock().unwrap().is_empty() {
-                        return;
-                    }
-                    match storage::check(seed, false) {
-                        Ok(tally) => all.lock().unwrap().add(&tally),
-                        Err(why) => failures.lock().unwrap().push(format!(
-                            "seed {seed}: {why}\n    cargo run -p sim -- --storage --from {seed} --trace"
-                        )),
-                    }
-                }
-            });
-        }
-    });
-    let failures = failures.into_inner().unwrap();
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
-    let all = all.into_inner().unwrap();
-    println!("{all}");
+    let all = seeds::check_all(SEEDS, "--storage ", storage::check);
     for what in [
         "read",
         "write",

@@ -1,7 +1,7 @@
 //! The storage target on hosts that send whatever they like, beside one that keeps to the rules.
 //!
-//! What must hold: the target serves the honest host all the time, ends when it is told to, and
-//! leaves nothing behind.
+//! What must hold: the target serves the honest host all the time, ends after `Control::stop`, and
+//! leaves no object and no thread behind.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

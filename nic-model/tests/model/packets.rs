@@ -251,8 +251,9 @@ fn a_wire_that_is_cut_ends_the_connection_and_another_can_follow() {
     assert_eq!(status(&rig.sent(&mut a)), Status::Success);
 }
 
-#[test]
-fn a_send_waits_for_a_receive_and_gives_up_after_its_retries() {
+/// A Send whose peer had no Receive for it, and has one by now. The number is the key of a region
+/// of the sender.
+fn send_too_early() -> (Rig, Qp, Qp, u32) {
     let (mut rig, _) = rig();
     let (mut a, mut b) = rig.pair();
     let (from, _) = rig.region(0, 64);
@@ -261,6 +262,12 @@ fn a_send_waits_for_a_receive_and_gives_up_after_its_retries() {
     assert_eq!(rig.stats(1).not_ready, 1);
     assert!(rig.poll_cq(&mut a.send_cq).is_none());
     rig.post_receive(&mut b, 2, &[]);
+    (rig, a, b, from)
+}
+
+#[test]
+fn a_send_waits_for_a_receive_and_gives_up_after_its_retries() {
+    let (mut rig, mut a, mut b, from) = send_too_early();
     assert_eq!(completions(&mut rig, &mut a, 1)[0].status, Status::Success as u8);
     rig.received(&mut b);
     rig.post(&mut a, header(Opcode::Send, 3), &[segment(from, 0, 0)]);
@@ -272,13 +279,7 @@ fn a_send_waits_for_a_receive_and_gives_up_after_its_retries() {
 /// The timer of the RNR NAK ends long before the one of the acknowledgement, which is set already.
 #[test]
 fn a_send_goes_again_as_soon_as_the_peer_said() {
-    let (mut rig, _) = rig();
-    let (mut a, mut b) = rig.pair();
-    let (from, _) = rig.region(0, 64);
-    rig.post(&mut a, header(Opcode::Send, 1), &[segment(from, 0, 0)]);
-    rig.run();
-    assert_eq!(rig.stats(1).not_ready, 1);
-    rig.post_receive(&mut b, 2, &[]);
+    let (mut rig, mut a, ..) = send_too_early();
     // min_rnr_timer 1 is 10 us.
     rig.advance(5_000);
     assert!(rig.poll_cq(&mut a.send_cq).is_none());

@@ -19,7 +19,7 @@ use platform::sync::atomic::AtomicU32;
 use platform::{Platform, Privileged};
 use privileged_api::{Ia, ObjectCounts, Provider};
 
-use crate::World;
+use crate::{Network, World};
 use story::Tally;
 use wrong::{Must, Step, hold};
 
@@ -27,6 +27,23 @@ use wrong::{Must, Step, hold};
 const PAUSE: Duration = Duration::from_millis(1);
 /// How long what is left of ended threads may be held, and last messages may take, in such pauses.
 const LATER: u32 = 1000;
+
+/// Runs a workload's `life` in a world of two NICs, as `seed` decides. Returns what happened how
+/// often, or what was wrong: a rule that was broken, a deadlock, a panic, a thread that is left.
+pub(crate) fn check(
+    seed: u64,
+    network: Network,
+    life: impl FnOnce(&World) -> Step<Tally>,
+) -> Result<Tally, String> {
+    panics::caught(|| {
+        let outcome = crate::run_over(seed, network, life);
+        let tally = outcome.value.map_err(|wrong| wrong.to_string())?;
+        match outcome.left.as_slice() {
+            [] => Ok(tally),
+            left => Err(format!("threads that did not end: {left:?}")),
+        }
+    })
+}
 
 /// The agents of all NICs, and what makes interface adapters on them.
 pub(crate) struct Nodes {

@@ -25,7 +25,7 @@ pub(super) enum Outcome {
     Durable,
     /// It failed: each block is as before, or changed.
     Failed,
-    /// Nobody knows, and it may still be carried out.
+    /// The host got no response, and the target may still carry it out.
     Unknown,
 }
 

@@ -43,7 +43,7 @@ use privileged_api::ObjectCounts;
 
 use crate::harness::story::{Story, Tally};
 use crate::harness::wrong::{Must, Step, Wrong, hold};
-use crate::harness::{Nodes, panics};
+use crate::harness::{self, Nodes};
 use crate::{Network, World};
 use faults::Faults;
 use host::Host;
@@ -78,22 +78,13 @@ enum Ending {
 /// Runs the storage workload of a seed. Returns what happened how often, or what was wrong: a rule
 /// that was broken, a deadlock, a panic. With `told`, the story goes to standard output.
 pub fn check(seed: u64, told: bool) -> Result<Tally, String> {
-    panics::caught(|| run(seed, told))
-}
-
-fn run(seed: u64, told: bool) -> Result<Tally, String> {
     let network = match Random::new(seed ^ 0x6469_736b).below(8) {
         0..3 => Network::ShortCut,
         3..5 => Network::Wire,
         5 => Network::Lossy,
         _ => Network::Faulty,
     };
-    let outcome = crate::run_over(seed, network, |world| life(world, network, told));
-    let tally = outcome.value.map_err(|wrong| wrong.to_string())?;
-    match outcome.left.as_slice() {
-        [] => Ok(tally),
-        left => Err(format!("threads that did not end: {left:?}")),
-    }
+    harness::check(seed, network, |world| life(world, network, told))
 }
 
 fn life(world: &World, network: Network, told: bool) -> Step<Tally> {

@@ -54,7 +54,7 @@ impl HostPlan {
 pub(super) struct Plan {
     /// The network may break connections.
     pub(super) is_faulty: bool,
-    /// Nothing goes wrong, and nobody leaves but at the end.
+    /// Nothing goes wrong, and each host ends its connections at the end only.
     pub(super) is_quiet: bool,
     /// How often the target is started.
     pub(super) turns: u64,

@@ -35,7 +35,7 @@ use platform::sync::atomic::{AtomicU32, Ordering};
 
 use crate::harness::story::{Story, Tally};
 use crate::harness::wrong::{Must, Step, hold};
-use crate::harness::{Nodes, panics};
+use crate::harness::{self, Nodes};
 use crate::{Network, World};
 use consumer::{Consumer, Shared};
 
@@ -58,21 +58,12 @@ const PROMPT_RELEASE: Duration = Duration::from_millis(500);
 /// Runs the workload of a seed. Returns what happened how often, or what was wrong: a rule that was
 /// broken, a deadlock, a panic of the stack. With `told`, the story goes to standard output.
 pub fn check(seed: u64, told: bool) -> Result<Tally, String> {
-    panics::caught(|| run(seed, told))
-}
-
-fn run(seed: u64, told: bool) -> Result<Tally, String> {
     let network = match Random::new(seed ^ 0x7769_7265).below(8) {
         0..3 => Network::ShortCut,
         3 => Network::Wire,
         _ => Network::Faulty,
     };
-    let outcome = crate::run_over(seed, network, |world| life(world, network, told));
-    let tally = outcome.value.map_err(|wrong| wrong.to_string())?;
-    match outcome.left.as_slice() {
-        [] => Ok(tally),
-        left => Err(format!("threads that did not end: {left:?}")),
-    }
+    harness::check(seed, network, |world| life(world, network, told))
 }
 
 fn life(world: &World, network: Network, told: bool) -> Step<Tally> {

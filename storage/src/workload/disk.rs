@@ -12,10 +12,10 @@ use super::{Cause, Done, Extent, Medium, Plan, Run, Transfer, Trouble};
 /// Completions that are taken at once.
 const BATCH: usize = 64;
 
-/// Carries a plan out on a disk that nobody else uses, and sends no more requests when `time` has
+/// Carries a plan out on a disk without other users, and sends no more requests when `time` has
 /// passed, if there is one. `progress` is called each second.
 ///
-/// After a failure, requests may be under way whose completions nobody has taken.
+/// After a failure, requests may still be under way, or completions not taken.
 pub fn run_on_disk(
     disk: &dyn Disk,
     platform: &Arc<dyn Platform>,

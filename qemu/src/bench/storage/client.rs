@@ -1,4 +1,4 @@
-//! Our own host: what the image `storage-client` is told to do, and what it says of it.
+//! Our own host: the words that the image `storage-client` gets, and the lines that it prints.
 
 use crate::error::{Error, Result};
 use crate::launch::is_crash;
@@ -66,7 +66,7 @@ impl Measured {
     }
 }
 
-/// What the image says of one measurement.
+/// The measurement that the image's line is about.
 fn sample(line: &str) -> Option<Sample> {
     let numbers = line.strip_prefix("@load ")?.split(' ').map(|word| word.parse::<u64>().ok());
     let [reads, writes, bytes, nanoseconds] = numbers.collect::<Option<Vec<u64>>>()?.try_into().ok()?;

@@ -107,7 +107,7 @@ impl Launched {
 fn read(pipe: impl Read + Send + 'static, is_output: bool, sender: Sender<(bool, String)>) {
     std::thread::spawn(move || {
         for line in BufReader::new(pipe).split(b'\n').map_while(std::result::Result::ok) {
-            // The receiver is gone when nobody reads the rest.
+            // The receiver is gone once the `Launched` is dropped.
             if sender.send((is_output, String::from_utf8_lossy(&line).into_owned())).is_err() {
                 return;
             }
