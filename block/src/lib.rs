@@ -160,6 +160,9 @@ pub trait Disk: Send + Sync {
 
     /// Starts a request. [`Disk::poll`] hands over `token` when it has completed; the disk does not
     /// look at it. After an error nothing was started.
+    ///
+    /// A disk may begin with the work only at the next poll, so that a device gets one notification
+    /// for all requests since the last one. So a consumer polls after it has submitted requests.
     fn submit(&self, request: &Request<'_>, token: u64) -> Result<(), Submit>;
 
     /// Hands over completions to `into`, at most `most`, and returns how many.
@@ -172,7 +175,8 @@ pub trait Disk: Send + Sync {
     /// more, unless another thread is in [`Disk::submit`].
     ///
     /// The disk calls it once, and then not before a poll has returned 0 again. So a consumer polls
-    /// until that happens, also after it has set the routine, and sleeps then.
+    /// until that happens, also after it has set the routine or submitted a request, and sleeps
+    /// then.
     ///
     /// The disk may call it in an interrupt handler, or in a consumer's call. The routine wakes a
     /// thread, and does not call the disk.

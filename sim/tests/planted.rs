@@ -1,5 +1,7 @@
 //! Each planted bug is found by one of the first thousand seeds.
 
+mod workers;
+
 use std::process::Command;
 
 use platform::planted::Bug;
@@ -14,11 +16,12 @@ fn sim(arguments: &[&str]) -> (bool, String) {
 #[test]
 fn a_seed_finds_each_planted_bug() {
     assert!(Bug::ALL.len() >= 12);
-    for bug in Bug::ALL {
+    workers::each(Bug::ALL.len() as u64, |number| {
+        let bug = Bug::ALL[number as usize];
         let (found, said) = sim(&["--break", bug.name()]);
         assert!(found, "{}:\n{said}", bug.name());
         print!("{said}");
-    }
+    });
 }
 
 #[test]

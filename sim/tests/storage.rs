@@ -1,6 +1,7 @@
 //! The storage target and its hosts under some seeds.
 
 mod seeds;
+mod workers;
 
 use sim::storage;
 

@@ -1,6 +1,7 @@
 //! The workload under a thousand seeds.
 
 mod seeds;
+mod workers;
 
 use sim::workload;
 

@@ -21,7 +21,7 @@ pub mod initiator;
 mod mapped;
 mod net;
 pub mod target;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod workload;
 

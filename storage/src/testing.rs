@@ -20,12 +20,14 @@ use crate::error::Calling;
 use crate::events;
 use crate::net;
 
-/// Bytes of a capsule's place.
-const PLACE: usize = 1 << 16;
+/// Bytes for capsules. They lie one behind the other, and the first one follows the last.
+const CAPSULES: usize = 1 << 18;
+/// Bytes of a response's place.
+const PLACE: usize = 64;
 /// Capsules that may be outstanding, and Receives that are posted.
 const DEPTH: usize = 64;
 /// Bytes of the memory that the target may reach.
-pub const MEMORY: usize = 2 << 20;
+pub const MEMORY: usize = 1 << 20;
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -50,12 +52,14 @@ pub struct RawQueue {
     requests: EvdHandle,
     receives: EvdHandle,
     messages: EvdHandle,
-    capsules: (Arc<DmaBuffer>, LmrHandle),
+    /// Memory for capsules, and behind them for responses.
+    own: (Arc<DmaBuffer>, LmrHandle),
     /// Memory that the target may reach.
     pub memory: Arc<DmaBuffer>,
     shared: LmrHandle,
     context: RmrContext,
-    sent: usize,
+    /// Where the next capsule goes, if there is room for it.
+    next: usize,
     responses: Vec<Completion>,
     end: Option<End>,
 }
@@ -92,7 +96,7 @@ impl RawQueue {
         let ep = ia
             .ep_rc_create(pz, requests, receives, messages, EpFlags::empty(), &attributes)
             .calling("it_ep_rc_create")?;
-        let capsules = memory(&ia, platform, pz, 2 * DEPTH * PLACE, MemPriv::LOCAL)?;
+        let own = memory(&ia, platform, pz, CAPSULES + DEPTH * PLACE, MemPriv::LOCAL)?;
         let shared = memory(&ia, platform, pz, MEMORY, MemPriv::LOCAL | MemPriv::REMOTE)?;
         let mut queue = RawQueue {
             platform: platform.clone(),
@@ -101,11 +105,11 @@ impl RawQueue {
             requests,
             receives,
             messages,
-            capsules: (capsules.0, capsules.1),
+            own: (own.0, own.1),
             memory: shared.0,
             shared: shared.1,
             context: shared.2,
-            sent: 0,
+            next: 0,
             responses: Vec::new(),
             end: None,
             ia,
@@ -141,9 +145,9 @@ impl RawQueue {
     }
 
     fn post_receive(&self, place: usize) -> Result<(), Error> {
-        let (buffer, lmr) = &self.capsules;
-        let at = buffer.addr() + (DEPTH + place) * PLACE;
-        let segment = LmrTriplet::new(*lmr, at as u64, 64);
+        let (buffer, lmr) = &self.own;
+        let at = buffer.addr() + CAPSULES + place * PLACE;
+        let segment = LmrTriplet::new(*lmr, at as u64, PLACE as u64);
         self.ia.post_recv(self.ep, &[segment], place as u64, DtoFlags::COMPLETION).calling("it_post_recv")
     }
 
@@ -170,7 +174,7 @@ impl RawQueue {
             }
             let place = done.cookie as usize;
             let mut bytes = [0; size_of::<Completion>()];
-            let _ = self.capsules.0.read((DEPTH + place) * PLACE, &mut bytes);
+            let _ = self.own.0.read(CAPSULES + place * PLACE, &mut bytes);
             self.responses.extend(Completion::read_from_bytes(&bytes));
             let _ = self.post_receive(place);
         }
@@ -182,16 +186,22 @@ impl RawQueue {
         }
     }
 
-    /// Sends a capsule of any bytes, at most 65,536.
+    /// Sends a capsule of any bytes, at most 262,144 with all that are outstanding.
     pub fn send(&mut self, capsule: &[u8]) {
         self.look();
-        let (buffer, lmr) = &self.capsules;
-        let at = self.sent % DEPTH * PLACE;
-        self.sent += 1;
+        let (buffer, lmr) = &self.own;
+        let at = if self.next + capsule.len() <= CAPSULES { self.next } else { 0 };
+        self.next = at + capsule.len();
         let _ = buffer.write(at, capsule);
         let segment = LmrTriplet::new(*lmr, (buffer.addr() + at) as u64, capsule.len() as u64);
         // It fails if the connection is over.
         let _ = self.ia.post_send(self.ep, &[segment], 0, DtoFlags::COMPLETION);
+    }
+
+    /// Whether there is a response that was not taken.
+    pub fn has_response(&mut self) -> bool {
+        self.look();
+        !self.responses.is_empty()
     }
 
     /// The next response, or how the connection ended.

@@ -188,7 +188,7 @@ impl<T: Device, const SIZE: usize> Disk for Blk<T, SIZE> {
             }
         };
         let is_complete = matches!(work, Work::Flush) && !self.geometry.has_volatile_cache;
-        let kick = {
+        {
             let mut requests = self.requests.lock();
             if requests.is_broken() {
                 return Err(Submit::Fault(Fault::Gone));
@@ -202,10 +202,6 @@ impl<T: Device, const SIZE: usize> Disk for Blk<T, SIZE> {
             } else {
                 requests.start(token, work, data.as_ref())?;
             }
-            requests.take_kick()
-        };
-        if kick {
-            (self.notifier)();
         }
         if is_complete {
             self.call();

@@ -20,8 +20,7 @@ fn rping_of_linux_verifies_a_thousand_long_texts() {
     let (mut ours, mut linux) = both(folder.path(), &["rping-server"]);
     for (server, client) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
         // rping says that 65536 is invalid, and uses it nevertheless if `-a` comes behind it.
-        let said = linux.rping(&format!("-V -C 1000 -S 65536 -a {server}"));
-        assert!(said.contains("client DISCONNECT EVENT"), "{said}");
+        linux.rping(&format!("-V -C 1000 -S 65536 -a {server}"));
         ours.wait_for(&format!("{client}: 1000 pings, disconnected"));
     }
     let said = linux.rping("-v -V -C 2 -a 10.0.0.1");

@@ -21,7 +21,7 @@ use core::time::Duration;
 
 use nvme::status::Status;
 use platform::{Instant, Platform, Signal};
-use privileged_api::{EvdFlags, EvdHandle, Event, EventType, Ia, Path, PzHandle};
+use privileged_api::{EvdFlags, EvdHandle, EvdParam, EvdParamMask, Event, EventType, Ia, Path, PzHandle};
 
 use crate::Error;
 use crate::error::Calling;
@@ -167,6 +167,11 @@ pub struct Initiator {
     /// The answer of the command that is waited for.
     answer: Option<(Status, u64)>,
     failed: Option<Failure>,
+    /// Commands that are answered, but whose Sends are not complete.
+    late: usize,
+    /// Completions of Sends wake the thread. They do only while one is late: as a rule a Send is
+    /// complete before its command is answered, and waking for it would be in vain.
+    hears_sends: bool,
 }
 
 impl Initiator {
@@ -220,6 +225,8 @@ impl Initiator {
             keep_alive: false,
             answer: None,
             failed: None,
+            late: 0,
+            hears_sends: true,
         };
         match initiator.set_up() {
             Ok(()) => Ok(initiator),
@@ -278,6 +285,17 @@ impl Initiator {
 
     /// Sleeps until a completion may be there, or until `deadline`.
     pub fn wait(&mut self, seen: u32, deadline: Instant) {
+        let hears = self.late > 0;
+        if hears != self.hears_sends {
+            self.hears_sends = hears;
+            let param = EvdParam { evd_enabled: hears, ..EvdParam::default() };
+            // It fails only if the IA is dead, which poll tells.
+            let _ = self.ia.evd_modify(self.requests, EvdParamMask::ENABLED, &param);
+            if hears {
+                // Another poll finds what came before the event dispatcher was enabled.
+                return;
+            }
+        }
         self.signal.wait(seen, Some(deadline.min(self.next_keep_alive)));
     }
 

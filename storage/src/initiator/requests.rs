@@ -258,6 +258,7 @@ impl Initiator {
                 slot.response = response;
                 if slot.waits == Waits::Both {
                     slot.waits = Waits::Send;
+                    self.late += 1;
                     return Ok(false);
                 }
                 number
@@ -269,6 +270,7 @@ impl Initiator {
                     slot.waits = Waits::Response;
                     return Ok(false);
                 }
+                self.late -= usize::from(slot.waits == Waits::Send);
                 number
             }
             _ => return Ok(false),

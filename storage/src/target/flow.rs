@@ -520,8 +520,9 @@ impl Target {
         self.commands.give(index);
     }
 
-    /// Lets commands go on that waited for memory, or for room in a disk's queue.
-    pub(super) fn serve_waiting(&mut self) {
+    /// Lets commands go on that waited for memory, or for room in a disk's queue. True if one did.
+    pub(super) fn serve_waiting(&mut self) -> bool {
+        let mut went_on = false;
         for place in 0..self.subsystem.namespaces.len() {
             let rooms = self.subsystem.namespaces[place].for_room.len();
             for _ in 0..rooms {
@@ -536,6 +537,7 @@ impl Target {
                     self.subsystem.namespaces[place].for_room.rotate_right(1);
                     break;
                 }
+                went_on = true;
             }
             let waiting = self.subsystem.namespaces[place].for_memory.len();
             for _ in 0..waiting {
@@ -544,6 +546,7 @@ impl Target {
                     self.subsystem.namespaces[place].for_memory.rotate_right(1);
                     break;
                 }
+                went_on = true;
             }
         }
         let waiting = self.for_admin_memory.len();
@@ -553,7 +556,9 @@ impl Target {
                 self.for_admin_memory.rotate_right(1);
                 break;
             }
+            went_on = true;
         }
+        went_on
     }
 
     /// Tries again to get memory for a command; false if the command waits again.
@@ -582,5 +587,105 @@ fn host_data(command: &Command, capsule: usize) -> Result<HostData, Status> {
             end.ok_or(Status::SGL_OFFSET_INVALID.dnr())?;
             Ok(HostData::Capsule { offset: offset as u32, len })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::sync::Arc;
+    use alloc::vec;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use block::ram::RamDisk;
+    use nvme::fabrics::{Property, PropertyGet};
+    use nvme::private_data::Request;
+
+    use super::*;
+    use crate::target::{Config, Export, PORT};
+    use crate::testing::{End, RawQueue};
+
+    const SIZE: u16 = 8;
+
+    /// Lets the target work until `done`.
+    fn work(target: &mut Target, what: &str, mut done: impl FnMut(&mut Target) -> bool) {
+        let begun = Instant::now();
+        while !done(target) {
+            target.round().expect("an interface adapter that works");
+            assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+        }
+    }
+
+    /// A target that works only in [`work`], and a host whose queue has no entry left: as if a long
+    /// RDMA Read held up the completions of as many responses.
+    fn without_entries(test: impl FnOnce(&mut Target, &mut RawQueue)) {
+        let machine = host::Machine::new(2);
+        let platform = machine.platform();
+        let node = common::Node::start(platform.clone(), machine.privileged(), machine.transports());
+        let node = node.expect("two NICs of our own");
+        let disk = Arc::new(RamDisk::new(&platform, 512, 64).expect("memory"));
+        let disks = vec![Export { disk, uuid: [1; 16] }];
+        let config = Config {
+            commands: 256,
+            receives: 64,
+            memory: 4 << 20,
+            ..Config::new("nqn.2026-01.org.ferrovia:test", disks)
+        };
+        let ia = node.ia(0).expect("an interface adapter");
+        let mut target = Target::new(ia, platform.clone(), config).expect("a target");
+        let (control, place) = (target.control(), (target.addresses()[0], PORT));
+        let ia = node.ia(1).expect("an interface adapter");
+        let connecting = thread::spawn(move || {
+            RawQueue::connect(ia, &platform, place, Request::new(0, SIZE, SIZE - 1).as_bytes())
+        });
+        work(&mut target, "no connection", |_| connecting.is_finished());
+        let mut host = connecting.join().expect("no panic").expect("resources");
+        assert_eq!(host.end(), None);
+        work(&mut target, "not established", |target| {
+            target.queues.get(0).is_some_and(|queue| queue.is_established)
+        });
+        target.queues.get(0).expect("the queue").entries += 2 * target.queues.get(0).expect("it").size;
+        test(&mut target, &mut host);
+        host.free();
+        control.stop();
+        target.run().expect("its end");
+    }
+
+    fn send(host: &mut RawQueue, cid: u16) {
+        host.send(PropertyGet::new(Property::Csts).command().with_cid(cid).as_bytes());
+    }
+
+    #[test]
+    fn a_command_for_which_there_is_no_entry_waits_for_one() {
+        without_entries(|target, host| {
+            send(host, 1);
+            send(host, 2);
+            work(target, "not postponed", |target| target.postponed.len() == 2);
+            let queue = target.queues.get(0).expect("the queue");
+            queue.entries -= 2 * queue.size;
+            work(target, "not taken", |target| target.postponed.is_empty());
+            for cid in [1, 2] {
+                work(target, "no response", |_| host.has_response());
+                assert_eq!(host.response().expect("a response").cid.get(), cid);
+            }
+            assert_eq!(target.queues.get(0).expect("the queue").postponed, 0);
+        });
+    }
+
+    #[test]
+    fn commands_that_wait_for_an_entry_are_outstanding() {
+        without_entries(|target, host| {
+            let size = target.queues.get(0).expect("the queue").size;
+            (0..size).for_each(|cid| send(host, cid));
+            work(target, "not postponed", |target| target.postponed.len() == usize::from(size));
+            assert_eq!(host.end(), None);
+            send(host, size);
+            work(target, "not broken", |target| {
+                assert!(target.postponed.len() <= usize::from(size), "one more is postponed");
+                host.end().is_some()
+            });
+            assert_eq!(host.end(), Some(End::Disconnected));
+            work(target, "places that are kept", |target| target.postponed.is_empty());
+        });
     }
 }

@@ -303,14 +303,14 @@ impl Target {
     }
 
     /// Looks everywhere once. True if there was something to do.
-    fn round(&mut self) -> Result<bool, Error> {
+    pub(super) fn round(&mut self) -> Result<bool, Error> {
         let mut worked = self.take_messages()?;
         // Before the capsules, which need the entries of the commands that are complete.
         worked |= self.take_completions()?;
         self.take_postponed();
         worked |= self.take_capsules()?;
         worked |= self.take_disks();
-        self.serve_waiting();
+        worked |= self.serve_waiting();
         let now = self.platform.now();
         if now >= self.next_tick {
             self.tick(now.as_nanos());

@@ -1,5 +1,6 @@
 //! Between two of our guests on one device process: our host and our target, which exports a disk,
 //! and then a RAM disk. The baseline of both is what the disk gives to a guest that has it itself.
+//! The three are measured in turn, so that what slows the machine down for a while slows all.
 //!
 //! The disk is a file without a name, in the memory of this process.
 
@@ -17,12 +18,14 @@ use crate::pair::together::{self, Machine};
 use crate::progress::Progress;
 
 use super::client::{self, LOADS, Measured};
-use super::{Figure, Wanted, rates};
+use super::{Figure, Sample, Wanted, rates};
 
 /// The size of the disk.
 const BYTES: usize = 64 << 20;
 /// How long each measurement takes.
 const SECONDS: u32 = 1;
+/// How often each is made.
+const ROUNDS: usize = 3;
 /// How long all of a guest's measurements may take, in seconds, unless the user says otherwise.
 const LIMIT: u32 = 60;
 
@@ -40,31 +43,43 @@ pub fn between_our_guests(options: &Options, progress: &Progress) -> Result<Vec<
         ("a RAM disk", Launcher::prepare(&without, "storage")?, vec!["until-idle".into(), ram_disk]),
     ];
 
-    progress.message("storage: a guest's own disk");
-    let mut baseline = Measured::default();
-    let mut output = Output::new(local.symbols());
-    let line = |line: &str| if baseline.take(line) { Ok(()) } else { output.line(line) };
-    check(local.run(&client::words("local", SECONDS), line, |_| ())?)?;
-
-    let baseline = baseline.all()?;
-
+    // For each load, what was measured in each round.
+    let mut baseline = LOADS.map(|_| Vec::new());
+    let mut exported = exports.each_ref().map(|_| LOADS.map(|_| Vec::new()));
+    for round in 1..=ROUNDS {
+        progress.message(format!("storage, {round} of {ROUNDS}: a guest's own disk"));
+        let mut measured = Measured::default();
+        let mut output = Output::new(local.symbols());
+        let line = |line: &str| if measured.take(line) { Ok(()) } else { output.line(line) };
+        check(local.run(&client::words("local", SECONDS), line, |_| ())?)?;
+        add(&mut baseline, measured)?;
+        for ((export, target, words), samples) in exports.iter().zip(&mut exported) {
+            progress.message(format!("storage, {round} of {ROUNDS}: our host, and our target with {export}"));
+            let mut measured = Measured::default();
+            let [_, address] = pair::addresses(1);
+            let machines = [
+                Machine { launcher: &host, words: client::words(&address.to_string(), SECONDS) },
+                Machine { launcher: target, words: words.clone() },
+            ];
+            check(together::run(&machines, true, |_, _, line| Ok(measured.take(line)))?)?;
+            add(samples, measured)?;
+        }
+    }
     let mut figures = Vec::new();
-    for (export, target, words) in exports {
-        progress.message(format!("storage: our host, and our target with {export}"));
-        let mut ours = Measured::default();
-        let [_, address] = pair::addresses(1);
-        let machines = [
-            Machine { launcher: &host, words: client::words(&address.to_string(), SECONDS) },
-            Machine { launcher: &target, words },
-        ];
-        check(together::run(&machines, true, |_, _, line| Ok(ours.take(line)))?)?;
-        for ((load, ours), disk) in LOADS.iter().zip(ours.all()?).zip(baseline) {
+    for ((export, ..), ours) in exports.iter().zip(&exported) {
+        for ((load, ours), disk) in LOADS.iter().zip(ours).zip(&baseline) {
             let name = format!("two machines: storage, {export}: {}", load.pattern());
             let wanted = (load.bytes == 4 << 10).then_some(Wanted::AtLeast(0.5));
-            figures.extend(rates(&name, &[ours], &[disk], wanted));
+            figures.extend(rates(&name, ours, disk, wanted));
         }
     }
     Ok(figures)
+}
+
+/// Adds a round's measurements to those of the rounds before.
+fn add(samples: &mut [Vec<Sample>; LOADS.len()], measured: Measured) -> Result<()> {
+    samples.iter_mut().zip(measured.all()?).for_each(|(samples, sample)| samples.push(sample));
+    Ok(())
 }
 
 /// An image's status, which should be 0.
