@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use platform::DmaBuffer;
 use privileged_api::{
-    AddrMode, DtoFlags, LmrFlags, LmrHandle, LmrMemory, LmrTriplet, MemPriv, RmrContext,
+    AddrMode, DtoFlags, LmrFlags, LmrHandle, LmrMemory, LmrTriplet, MemPriv, RdmaAddr, RmrContext,
     make_rdma_addr_absolute,
 };
 
@@ -42,11 +42,16 @@ impl Target {
         Ok(Target { length, from, into, source, sink, context })
     }
 
+    /// The operands of an RDMA Write of all bytes by A: the local segment, and where it goes.
+    pub fn operands(&self) -> (LmrTriplet, RdmaAddr, RmrContext) {
+        let segment = LmrTriplet::new(self.source, self.from.addr() as u64, self.length as u64);
+        (segment, make_rdma_addr_absolute(self.into.addr()), self.context)
+    }
+
     /// Posts an RDMA Write of all bytes by `a`.
     pub fn write(&self, a: &Side, cookie: u64, flags: DtoFlags) -> privileged_api::Result<()> {
-        let segment = LmrTriplet::new(self.source, self.from.addr() as u64, self.length as u64);
-        let to = make_rdma_addr_absolute(self.into.addr());
-        a.ia.post_rdma_write(a.ep, &[segment], cookie, flags, to, self.context)
+        let (segment, to, context) = self.operands();
+        a.ia.post_rdma_write(a.ep, &[segment], cookie, flags, to, context)
     }
 
     /// The bus addresses of source and sink.
