@@ -470,3 +470,37 @@ pub const fn hton64(hostint: u64) -> u64 {
 pub const fn ntoh64(netint: u64) -> u64 {
     u64::from_be(netint)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_in_words_are_in_host_byte_order() {
+        assert_eq!(alloc::format!("{:?}", RdmaAddr(0x1234_u64.to_be())), "RdmaAddr(0x1234)");
+        assert_eq!(alloc::format!("{:?}", RmrContext::from_key(0x1234)), "RmrContext(0x00001234)");
+    }
+
+    #[test]
+    fn each_address_has_its_type() {
+        let via = ViaNetAddr { len: 1, hostaddr: [7; MAX_VIA_ADDR_LEN] };
+        for (address, kind) in [
+            (NetAddr::Ipv4([10, 0, 0, 1]), NetAddrType::Ipv4),
+            (NetAddr::Ipv6([1; 16]), NetAddrType::Ipv6),
+            (NetAddr::IbGid([1; 16]), NetAddrType::IbGid),
+            (NetAddr::ViaHostaddr(via), NetAddrType::ViaHostaddr),
+        ] {
+            assert_eq!(address.addr_type(), kind);
+        }
+        let mut path = Path { remote: NetEndpoint::Via(via), ..Path::default() };
+        assert_eq!(path.ib(), None);
+        assert_eq!(path.ib_mut(), None);
+    }
+
+    #[test]
+    fn ports_of_rdma_cm_are_services_of_its_two_port_spaces() {
+        let service = |id: u64| ConnQual::IbServiceId(id.to_be());
+        assert_eq!(ConnQual::rdma_tcp(0x1148), service(0x0106_1148));
+        assert_eq!(ConnQual::rdma_udp(0x1148), service(0x0111_1148));
+    }
+}

@@ -507,6 +507,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_event_number_in_words_is_its_name() {
+        assert_eq!(alloc::format!("{:?}", EventType::DTO_SEND_CMPL), "IT_DTO_SEND_CMPL_EVENT");
+        assert_eq!(alloc::format!("{:?}", EventType(0x77)), "EventType(0x77)");
+        assert_eq!(EventType::ASYNC_AFF_EP_LOCAL_ACCESS_VIOLATION.stream().as_raw() & 0xfff, 0);
+        assert_ne!(EventType::ASYNC_AFF_EP_LOCAL_ACCESS_VIOLATION.stream(), EventType::SOFTWARE.stream());
+    }
+
+    #[test]
+    fn an_event_names_its_dispatcher_and_its_number() {
+        let evd = EvdHandle::from_raw(7);
+        let software = Event::Software { evd, data: 3 };
+        let completion = DtoCompletion { evd, event_number: EventType::DTO_SEND_CMPL, ..Default::default() };
+        let done = Event::Dto(completion);
+        for (event, number) in [(software, EventType::SOFTWARE), (done, EventType::DTO_SEND_CMPL)] {
+            assert_eq!((event.evd(), event.event_number()), (evd, number));
+        }
+        assert_eq!((software.dto(), done.dto()), (None, Some(&completion)));
+    }
+
+    #[test]
     fn only_a_received_datagram_with_its_header_has_a_source() {
         let mut header = [0; 40];
         header[0] = 0x60;

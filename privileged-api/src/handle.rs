@@ -222,6 +222,14 @@ mod tests {
     }
 
     #[test]
+    fn a_handle_in_words_is_what_it_claims() {
+        let ep = EpHandle::from_raw(handle::word(HandleType::Ep.tag(), 1, 2, 3));
+        assert_eq!(alloc::format!("{ep:?}"), "Ep(2 of IA 1, generation 3)");
+        assert_eq!(alloc::format!("{:?} {:?}", EpHandle::NULL, Handle::NULL), "NULL NULL");
+        assert_eq!(alloc::format!("{:?}", Handle::from_raw(5)), "Handle(0x5)");
+    }
+
+    #[test]
     fn typed_handles_only_come_from_words_of_their_type() {
         let ep = EpHandle::from_raw(handle::word(HandleType::Ep.tag(), 1, 2, 3));
         assert_eq!(EpHandle::try_from(Handle::from(ep)), Ok(ep));

@@ -14,6 +14,7 @@ use nic_abi::wqe::{self, AddressVector, Header, SendFlags};
 use roce::wire::datagram::Network;
 use zerocopy::FromBytes;
 
+use nic_model::NicConfig;
 use nic_model::testing::{Cq, LOG_ENTRIES, Qp, QpSpec, Rig, header, rdma, segment, status, stride};
 
 fn cq_info(rig: &mut Rig, cq: &Cq) -> CqInfo {
@@ -366,6 +367,42 @@ fn datagrams_arrive_with_their_header_in_front() {
         assert_eq!([ip.src.octets(), ip.dst.octets()], [[10, 0, 0, 1], [10, 0, 0, 2]]);
         assert_eq!(landed[40..], rig.bytes(source, 250));
     }
+}
+
+/// What stands in front of a datagram from a link-local address: `av` changes the address vector.
+fn front(change: impl FnOnce(&mut AddressVector)) -> [u8; 40] {
+    let mut rig = Rig::new(2);
+    let (mut a, mut b) = (rig.datagram_qp(0, 7, 5), rig.datagram_qp(1, 7, 5));
+    let (from, _) = rig.region(0, 64);
+    let (to, target) = rig.region(1, 2048);
+    rig.post_receive(&mut b, 2, &[segment(to, 0, 1000)]);
+    let mut av = AddressVector { source_gid: 0, ..datagram(&rig, &b, 5) };
+    change(&mut av);
+    send_datagram(&mut rig, &mut a, av, wqe::Opcode::Send, &[segment(from, 0, 6)]);
+    assert_eq!(status(&rig.sent(&mut a)), cqe::Status::Success);
+    assert_eq!(rig.received(&mut b).length, 46);
+    rig.bytes(target, 40).try_into().unwrap()
+}
+
+#[test]
+fn the_header_of_a_datagram_is_that_of_its_addresses_family() {
+    let link_local = |n: u64| {
+        let interface = NicConfig::numbered(n as u8, 0).node_guid;
+        (0xfe80_u128 << 112 | u128::from(interface)).to_be_bytes()
+    };
+    let header = front(|av| av.gid = link_local(1));
+    let Ok(Network::V6(ip)) = Network::parse_grh(&header) else { panic!("{header:?}") };
+    assert_eq!((ip.traffic_class, ip.flow_label, ip.hop_limit, ip.next_header), (0x20, 0x12345, 9, 17));
+    assert_eq!((ip.src.0, ip.dst.0), (link_local(0), link_local(1)));
+    // UDP, BTH, DETH, the bytes and their padding, ICRC.
+    assert_eq!(ip.payload_len, 8 + 12 + 8 + 8 + 4);
+    // Between two families there is no packet. So the header is InfiniBand's own, without UDP.
+    let header = front(|_| ());
+    assert_eq!(header[0] >> 4, 6);
+    assert_eq!(header[..4], [0x62, 0x01, 0x23, 0x45], "version, traffic class, flow label");
+    assert_eq!(header[4..8], [0, 12 + 8 + 8 + 4, 0x1b, 9], "length, next header, hop limit");
+    assert_eq!(header[8..24], link_local(0));
+    assert_eq!(header[24..], Rig::new(2).gid(1));
 }
 
 /// Bit 31 of an address's queue key asks for the sender's own one, so only the key that arrives

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use roce::cm::rej::Reason;
-use roce::cm::{Datagram, Message};
-use roce::{Gid, Path, Qpn};
+use roce::cm::{Datagram, Message, lap, path};
+use roce::{Gid, Path, Qpn, TimeoutCode};
 
 use super::net::{Net, SERVICE, local, qpn};
 use crate::cm::*;
@@ -194,6 +194,51 @@ fn a_dreq_for_another_queue_pair_or_from_another_port_ends_nothing() {
     assert_eq!(net.state(1, theirs), State::Established);
     let stats = net.nodes[1].cm.stats();
     assert_eq!((stats.unexpected, stats.malformed), (2, 1));
+}
+
+#[test]
+fn an_alternate_path_is_declined_while_connected_and_ignored_otherwise() {
+    let mut net = Net::new(2);
+    let (ours, theirs) = net.connected(0x11, 0x22);
+    let Some(ids) = net.sent.iter().find_map(|message| match message {
+        Message::Rep(rep) => Some((rep.remote_comm_id, rep.local_comm_id)),
+        _ => None,
+    }) else {
+        panic!("no REP")
+    };
+    let (us, them) = (net.nodes[0].gid, net.nodes[1].gid);
+    let from = Arrival { local_gid: them, remote_gid: us, remote_qp: Qpn::GSI };
+    let lap = lap::Repr {
+        local_comm_id: ids.0,
+        remote_comm_id: ids.1,
+        remote_qpn: qpn(0x22),
+        remote_cm_timeout: TimeoutCode::from_low_bits(10),
+        path: path::Repr {
+            local_lid: 0xffff,
+            remote_lid: 0xffff,
+            path: Path::new(us, them),
+            local_ack_timeout: TimeoutCode::from_low_bits(10),
+        },
+        private_data: [0; lap::PRIVATE_DATA_LEN],
+    };
+    let mad = Datagram { tid: 77, message: lap.into() }.emit();
+    let (before, now) = (net.sent.len(), net.now);
+    net.nodes[1].cm.receive(now, &from, &mad);
+    let Some(Action::Send(out)) = net.nodes[1].cm.next_action() else { panic!("no answer") };
+    let answer = Datagram::parse(&out.mad).unwrap();
+    let Message::Apr(apr) = answer.message else { panic!("{answer:?}") };
+    assert_eq!((answer.tid, out.local_gid, out.remote_gid), (77, them, us));
+    assert_eq!((apr.local_comm_id, apr.remote_comm_id), (ids.1, ids.0));
+    assert_eq!((apr.status, apr.info_len), (lap::AprRepr::NOT_SUPPORTED, 0));
+    assert_eq!((net.state(0, ours), net.state(1, theirs)), (State::Established, State::Established));
+    // In time wait there is no connection whose path could change.
+    net.nodes[0].cm.disconnect(now, ours, b"").unwrap();
+    net.deliver();
+    let unexpected = net.nodes[1].cm.stats().unexpected;
+    net.nodes[1].cm.receive(net.now, &from, &mad);
+    net.drain(1);
+    assert_eq!(net.nodes[1].cm.stats().unexpected, unexpected + 1);
+    assert!(!net.sent[before..].iter().any(|message| matches!(message, Message::Apr(_))));
 }
 
 #[test]
