@@ -1,7 +1,8 @@
 //! Disks: the trait [`Disk`], asynchronous requests of whole blocks, and what all disks check.
 //!
 //! A consumer submits requests with tokens of its choice and polls for their completions. When it
-//! has nothing else to do, it sleeps until the disk calls the routine of [`Disk::watch`].
+//! has nothing else to do, it arms the routine of [`Disk::watch`], and sleeps until the disk calls
+//! it.
 //!
 //! | module | disk |
 //! |---|---|
@@ -161,8 +162,8 @@ pub trait Disk: Send + Sync {
     /// Starts a request. [`Disk::poll`] hands over `token` when it has completed; the disk does not
     /// look at it. After an error nothing was started.
     ///
-    /// A disk may begin with the work only at the next poll, so that a device gets one notification
-    /// for all requests since the last one. So a consumer polls after it has submitted requests.
+    /// A disk may begin with the work only at the next call of [`Disk::poll`] or [`Disk::arm`], so
+    /// that a device gets one notification for all requests since the last one.
     fn submit(&self, request: &Request<'_>, token: u64) -> Result<(), Submit>;
 
     /// Hands over completions to `into`, at most `most`, and returns how many.
@@ -170,17 +171,20 @@ pub trait Disk: Send + Sync {
     /// `into` may call the disk; it may submit the next request.
     fn poll(&self, most: usize, into: &mut dyn FnMut(u64, Result<(), Fault>)) -> usize;
 
-    /// Sets the routine that the disk calls when completions may be ready after a poll found none.
-    /// It replaces the former one; `None` removes it. When this returns, the former one runs no
-    /// more, unless another thread is in [`Disk::submit`].
-    ///
-    /// The disk calls it once, and then not before a poll has returned 0 again. So a consumer polls
-    /// until that happens, also after it has set the routine or submitted a request, and sleeps
-    /// then.
+    /// Sets the routine that the disk calls after it was armed, when completions may be ready. It
+    /// replaces the former one; `None` removes it. When this returns, the former one runs no more,
+    /// unless another thread is in [`Disk::submit`].
     ///
     /// The disk may call it in an interrupt handler, or in a consumer's call. The routine wakes a
     /// thread, and does not call the disk.
     fn watch(&self, routine: Option<Arc<dyn Fn() + Send + Sync>>);
+
+    /// Arms the routine: the disk calls it once, as soon as a completion may be ready, and not
+    /// again before it is armed again. Returns true if a completion may be ready already. So a
+    /// consumer that has found nothing arms, and sleeps if this returns false; otherwise it polls.
+    ///
+    /// A consumer that polls again and again does not arm: then no interrupt disturbs it.
+    fn arm(&self) -> bool;
 }
 
 #[cfg(test)]

@@ -184,12 +184,7 @@ impl Disk for RamDisk {
     fn poll(&self, most: usize, into: &mut dyn FnMut(u64, Result<(), Fault>)) -> usize {
         for polled in 0..most {
             let mut state = self.state.lock();
-            let Some((token, result)) = state.done.pop_front() else {
-                if polled == 0 {
-                    state.watch.found_none();
-                }
-                return polled;
-            };
+            let Some((token, result)) = state.done.pop_front() else { return polled };
             state.taken -= 1;
             drop(state);
             into(token, result);
@@ -200,6 +195,12 @@ impl Disk for RamDisk {
     fn watch(&self, routine: Option<Routine>) {
         // The former one is released outside of the lock.
         let _former = self.state.lock().watch.set(routine);
+    }
+
+    fn arm(&self) -> bool {
+        let mut state = self.state.lock();
+        state.watch.arm();
+        !state.done.is_empty()
     }
 }
 
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_routine_is_called_after_a_poll_found_nothing() {
+    fn the_routine_is_called_once_after_it_was_armed() {
         let disk = disk(8);
         let calls = Arc::new(AtomicUsize::new(0));
         let counted = calls.clone();
@@ -321,15 +322,18 @@ mod tests {
         let calls = || calls.load(Ordering::SeqCst);
         let submit = || assert_eq!(disk.submit(&Request::Flush, 0), Ok(()));
         submit();
+        assert_eq!((calls(), completions(&disk).len()), (0, 1), "it is not armed");
+        assert!(!disk.arm());
         submit();
-        assert_eq!(calls(), 1);
-        assert_eq!(disk.poll(9, &mut |_, _| ()), 2);
         submit();
-        assert_eq!(calls(), 1, "the poll found something");
+        assert_eq!((calls(), completions(&disk).len()), (1, 2));
+        submit();
+        assert_eq!(calls(), 1, "it is not armed again");
+        assert!(disk.arm(), "a completion is ready");
         assert_eq!(completions(&disk).len(), 1);
         submit();
-        assert_eq!(calls(), 2);
-        assert_eq!(completions(&disk).len(), 1);
+        assert_eq!((calls(), completions(&disk).len()), (2, 1));
+        assert!(!disk.arm());
         disk.watch(None);
         submit();
         assert_eq!(calls(), 2);

@@ -229,6 +229,12 @@ fn zeros(geometry: &Geometry) -> Vec<u8> {
 }
 
 impl State {
+    /// How many requests a poll may find complete.
+    fn ready(&self) -> u64 {
+        let waits = self.is_stalled && !self.is_gone;
+        if waits { 0 } else { self.under_way.len() as u64 }
+    }
+
     fn contents(&self, geometry: &Geometry, block: u64) -> Vec<u8> {
         let cached = self.cached.get(&block).and_then(|versions| versions.last()).map(|last| &last.bytes);
         let bytes = cached.or_else(|| self.durable.get(&block));
@@ -361,12 +367,8 @@ impl Disk for SimulatedDisk {
     fn poll(&self, most: usize, into: &mut dyn FnMut(u64, Result<(), Fault>)) -> usize {
         for polled in 0..most {
             let mut state = self.state.lock();
-            let waits = state.is_stalled && !state.is_gone;
-            let ready = if waits { 0 } else { state.under_way.len() as u64 };
+            let ready = state.ready();
             if ready == 0 {
-                if polled == 0 {
-                    state.watch.found_none();
-                }
                 return polled;
             }
             let next = state.random.below(ready) as usize;
@@ -390,6 +392,12 @@ impl Disk for SimulatedDisk {
     fn watch(&self, routine: Option<Routine>) {
         // The former one is released outside of the lock.
         let _former = self.state.lock().watch.set(routine);
+    }
+
+    fn arm(&self) -> bool {
+        let mut state = self.state.lock();
+        state.watch.arm();
+        state.ready() > 0
     }
 }
 
@@ -615,6 +623,7 @@ mod tests {
         disk.watch(Some(Arc::new(move || {
             counted.fetch_add(1, Ordering::SeqCst);
         })));
+        assert!(!disk.arm());
         (disk, calls)
     }
 
@@ -629,6 +638,7 @@ mod tests {
         assert_eq!(calls.load(Ordering::SeqCst), 0);
         disk.release();
         assert_eq!(calls.load(Ordering::SeqCst), 1);
+        assert!(disk.arm());
         assert_eq!(completions(&disk).len(), 2);
         disk.stall();
         disk.release();
@@ -647,8 +657,10 @@ mod tests {
         assert_eq!(completions(&disk), [(1, Err(Fault::Gone))]);
         assert_eq!(disk.submit(&Request::Flush, 2), Err(Submit::Fault(Fault::Gone)));
         disk.power_loss(1);
+        assert!(!disk.arm());
         assert_eq!(run(&disk, &Request::Flush), Ok(()));
         assert_eq!(calls.load(Ordering::SeqCst), 2);
+        assert!(!disk.arm());
         disk.watch(None);
         assert_eq!(disk.submit(&Request::Flush, 2), Ok(()));
         assert_eq!(calls.load(Ordering::SeqCst), 2);

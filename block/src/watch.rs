@@ -9,14 +9,14 @@ pub(crate) type Routine = Arc<dyn Fn() + Send + Sync>;
 /// calls the routine outside of it.
 pub(crate) struct Watch {
     routine: Option<Routine>,
-    /// No poll has found anything since the last call, so the consumer may sleep.
+    /// The consumer may sleep until the routine is called.
     armed: bool,
 }
 
 impl Watch {
-    /// No routine. The consumer has found nothing yet, so the first completion is reported.
+    /// No routine, and not armed.
     pub(crate) const fn new() -> Watch {
-        Watch { routine: None, armed: true }
+        Watch { routine: None, armed: false }
     }
 
     /// Replaces the routine.
@@ -24,8 +24,8 @@ impl Watch {
         core::mem::replace(&mut self.routine, routine)
     }
 
-    /// A poll has found nothing.
-    pub(crate) fn found_none(&mut self) {
+    /// The consumer wants the next call.
+    pub(crate) fn arm(&mut self) {
         self.armed = true;
     }
 
@@ -45,14 +45,16 @@ mod tests {
         let mut watch = Watch::new();
         let routine: Routine = Arc::new(|| ());
         assert!(watch.set(Some(routine.clone())).is_none());
+        assert!(watch.ready().is_none(), "it is not armed");
+        watch.arm();
         assert!(watch.ready().is_some());
         assert!(watch.ready().is_none());
-        watch.found_none();
+        watch.arm();
         assert!(watch.ready().is_some_and(|due| Arc::ptr_eq(&due, &routine)));
-        watch.found_none();
+        watch.arm();
         assert!(watch.set(None).is_some());
         assert!(watch.ready().is_none());
         assert!(watch.set(Some(routine)).is_none());
-        assert!(watch.ready().is_none(), "no reader found the queue empty since");
+        assert!(watch.ready().is_none(), "it is not armed again");
     }
 }

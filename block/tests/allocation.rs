@@ -29,6 +29,7 @@ fn submitting_and_polling_allocate_nothing() {
     let mut polled = 0;
     CountedHeap::ending_after(0, || {
         for round in 0..10 {
+            assert!(!disk.arm());
             for token in 0..depth {
                 let block = 2040 + token % 16;
                 let request = match (token + round) % 5 {

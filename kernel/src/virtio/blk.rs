@@ -2,8 +2,7 @@
 //!
 //! Locks: `routine`, then `requests` (both spin). No handler of an interrupt takes one.
 //!
-//! While the consumer finds completions, the device does not interrupt. A poll that finds none lets
-//! it interrupt again, and looks once more, since a completion may have come in between.
+//! The device interrupts only after the consumer has armed the routine.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -29,7 +28,7 @@ type Routine = Arc<dyn Fn() + Send + Sync>;
 /// What interrupt handlers share with the disk.
 #[derive(Default)]
 struct Shared {
-    /// The consumer has found nothing, and may sleep until the routine is called.
+    /// The consumer may sleep until the routine is called.
     waits: AtomicBool,
     /// The device's configuration or state has changed.
     changed: AtomicBool,
@@ -62,7 +61,6 @@ impl<T: Device, const SIZE: usize> Blk<T, SIZE> {
         let geometry = geometry(&config, features, SIZE).ok_or(Unusable::Config)?;
         let mut requests = Requests::new(platform, device)?;
         let shared = Arc::new(Shared::default());
-        shared.waits.store(true, Ordering::Relaxed);
         // The vectors are claimed now, so that `watch` cannot fail. Changes are noted from now on.
         let changed = shared.clone();
         let note = move || changed.changed.store(true, Ordering::Release);
@@ -89,9 +87,8 @@ impl<T: Device, const SIZE: usize> Blk<T, SIZE> {
     }
 
     /// One look for a completion.
-    fn look(&self, is_first: bool) -> Option<Done> {
+    fn look(&self) -> Option<Done> {
         let mut found = None;
-        let mut is_ready = false;
         let kick = {
             let mut requests = self.requests.lock();
             if self.shared.changed.swap(false, Ordering::AcqRel) {
@@ -109,18 +106,11 @@ impl<T: Device, const SIZE: usize> Blk<T, SIZE> {
             }
             if found.is_some() {
                 requests.notify(false);
-            } else if is_first {
-                self.shared.waits.store(true, Ordering::SeqCst);
-                requests.notify(true);
-                is_ready = requests.is_ready();
             }
             requests.take_kick()
         };
         if kick {
             (self.notifier)();
-        }
-        if is_ready {
-            self.call();
         }
         found
     }
@@ -211,7 +201,7 @@ impl<T: Device, const SIZE: usize> Disk for Blk<T, SIZE> {
 
     fn poll(&self, most: usize, into: &mut dyn FnMut(u64, Result<(), Fault>)) -> usize {
         for polled in 0..most {
-            let Some(Done { token, result, buffer }) = self.look(polled == 0) else { return polled };
+            let Some(Done { token, result, buffer }) = self.look() else { return polled };
             drop(buffer);
             into(token, result);
         }
@@ -248,6 +238,21 @@ impl<T: Device, const SIZE: usize> Disk for Blk<T, SIZE> {
         let former = core::mem::replace(&mut *place, routine);
         drop(place);
         drop(former);
+    }
+
+    fn arm(&self) -> bool {
+        let (kick, is_ready) = {
+            let mut requests = self.requests.lock();
+            self.shared.waits.store(true, Ordering::SeqCst);
+            requests.notify(true);
+            // A change of before may have been without an interrupt to the routine.
+            let is_ready = requests.is_ready() || self.shared.changed.load(Ordering::Acquire);
+            (requests.take_kick(), is_ready)
+        };
+        if kick {
+            (self.notifier)();
+        }
+        is_ready
     }
 }
 

@@ -266,8 +266,8 @@ impl Target {
                 core::hint::spin_loop();
                 continue;
             }
-            // Another look finds what came before an event dispatcher was enabled.
-            if self.hear(Heard { requests: self.awaits_requests(), receives: true })? {
+            // Another look finds what came before an event dispatcher was enabled, or a disk armed.
+            if self.hear(Heard { requests: self.awaits_requests(), receives: true })? || self.arm_disks() {
                 continue;
             }
             self.shared.signal.wait(seen, Some(self.next_tick));
@@ -394,6 +394,11 @@ impl Target {
         worked
     }
 
+    /// Lets the disks that have requests wake the thread. True if one may have finished some.
+    fn arm_disks(&self) -> bool {
+        self.subsystem.namespaces.iter().any(|namespace| namespace.on_disk > 0 && namespace.disk.arm())
+    }
+
     /// Looks at the timers, and at what hosts wait to hear.
     fn tick(&mut self, now: u64) {
         self.report_events();
@@ -492,7 +497,9 @@ impl Target {
                     break;
                 }
             }
-            self.shared.signal.wait(seen, Some(now + TICK));
+            if !self.arm_disks() {
+                self.shared.signal.wait(seen, Some(now + TICK));
+            }
         }
         for namespace in &self.subsystem.namespaces {
             namespace.disk.watch(None);

@@ -74,7 +74,7 @@ impl Medium for Local<'_> {
         let mut into = |token: u64, result: Result<(), _>| {
             finished.push((token as usize, result.map_err(Cause::Fault)));
         };
-        if self.disk.poll(BATCH, &mut into) == 0 {
+        if self.disk.poll(BATCH, &mut into) == 0 && !self.disk.arm() {
             self.signal.wait(seen, Some(deadline));
         }
         Ok(())

@@ -340,7 +340,7 @@ fn interrupt_wakes(m: &Machine) -> Outcome {
                 let seen = word.load(Ordering::SeqCst);
                 let polled = disk.poll(8, &mut |_, _| ());
                 left -= polled;
-                if polled == 0 {
+                if polled == 0 && !disk.arm() {
                     slept += 1;
                     let woken = m.platform.wait(&word, seen, Some(deadline));
                     check(woken == Wake::Woken, "no interrupt comes")?;
