@@ -302,17 +302,32 @@ fn connections_send_from_different_ports() {
     let mut rig = Rig::wired(wires, 1500);
     let (from, _) = rig.region(0, 64);
     let (to, _) = rig.region(1, 64);
+    let write = |rig: &mut Rig, a: &mut Qp| {
+        ports.borrow_mut().clear();
+        rig.post(a, rdma(Opcode::Write, 1, to, 0), &[segment(from, 0, 64)]);
+        assert_eq!(status(&rig.sent(a)), Status::Success);
+        ports.borrow().clone()
+    };
+    let mut all = BTreeSet::new();
     const CONNECTIONS: usize = 8;
     for _ in 0..CONNECTIONS {
         let (mut a, b) = rig.pair();
         assert_eq!(a.qpn, b.qpn, "the usual case of two machines that are alike");
-        rig.post(&mut a, rdma(Opcode::Write, 1, to, 0), &[segment(from, 0, 64)]);
-        assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+        let used = write(&mut rig, &mut a);
+        assert_eq!(used.len(), 1, "requests and acknowledgements have the same port here: {used:x?}");
+        all.extend(used);
     }
-    // Requests and acknowledgements of a connection have the same port here.
-    let ports = ports.borrow();
-    assert_eq!(ports.len(), CONNECTIONS, "{ports:x?}");
-    assert!(ports.iter().all(|port| *port >= 0xc000), "{ports:x?}");
+    assert_eq!(all.len(), CONNECTIONS, "{all:x?}");
+    assert!(all.iter().all(|port| *port >= 0xc000), "{all:x?}");
+    // Two whose numbers, one shifted over the other, have the same bits in sum.
+    let [first, second] = [(0x23, 0x2105), (0x22, 0x2305)].map(|(here, there)| {
+        let [mut a, b] = [(0, here), (1, there)]
+            .map(|(n, slot)| rig.create_qp(n, QpSpec { slot: Some(slot), ..QpSpec::default() }));
+        rig.join(&a, &b);
+        rig.join(&b, &a);
+        write(&mut rig, &mut a)
+    });
+    assert!(first.is_disjoint(&second), "{first:x?}, {second:x?}");
 }
 
 #[test]
