@@ -40,6 +40,7 @@ struct Stage {
     ready: VecDeque<Staged>,
     /// The number of staged completions that are notification events.
     notifications: usize,
+    /// At least 2, as each CQ has.
     capacity: usize,
 }
 
@@ -223,9 +224,7 @@ impl Stage {
     /// that are still in the CQ cannot be checked (appendix A allows early notification).
     fn notified(&self, threshold: usize) -> bool {
         let queued = self.ready.len();
-        self.notifications > 0
-            || threshold > 0 && queued >= threshold
-            || queued > 0 && queued >= self.capacity
+        self.notifications > 0 || threshold > 0 && queued >= threshold || queued >= self.capacity
     }
 }
 
