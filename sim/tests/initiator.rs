@@ -11,7 +11,7 @@ use storage::target::{Config, Export, Target};
 
 const NQN: &str = "nqn.2026-01.org.ferrovia:patience";
 
-/// How an initiator fares that waits so long for each answer.
+/// Connects an initiator that waits so long for each answer; how that ended.
 fn connect(world: &World, patience: Duration) -> Result<(), Failure> {
     let platform = world.platform();
     let node = common::Node::start(platform.clone(), world.privileged(), world.transports()).expect("a node");

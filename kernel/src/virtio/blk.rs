@@ -245,7 +245,7 @@ impl<T: Device, const SIZE: usize> Disk for Blk<T, SIZE> {
             let mut requests = self.requests.lock();
             self.shared.waits.store(true, Ordering::SeqCst);
             requests.notify(true);
-            // A change of before may have been without an interrupt to the routine.
+            // The device may have changed while the routine was not armed.
             let is_ready = requests.is_ready() || self.shared.changed.load(Ordering::Acquire);
             (requests.take_kick(), is_ready)
         };

@@ -319,7 +319,8 @@ fn connections_send_from_different_ports() {
     }
     assert_eq!(all.len(), CONNECTIONS, "{all:x?}");
     assert!(all.iter().all(|port| *port >= 0xc000), "{all:x?}");
-    // Two whose numbers, one shifted over the other, have the same bits in sum.
+    // Two connections that differ, but not if the shifted local number and the remote number were
+    // combined by OR.
     let [first, second] = [(0x23, 0x2105), (0x22, 0x2305)].map(|(here, there)| {
         let [mut a, b] = [(0, here), (1, there)]
             .map(|(n, slot)| rig.create_qp(n, QpSpec { slot: Some(slot), ..QpSpec::default() }));

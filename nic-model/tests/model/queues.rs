@@ -369,7 +369,8 @@ fn datagrams_arrive_with_their_header_in_front() {
     }
 }
 
-/// What stands in front of a datagram from a link-local address: `av` changes the address vector.
+/// The 40 bytes in front of a datagram from a link-local address. `change` changes its address
+/// vector.
 fn front(change: impl FnOnce(&mut AddressVector)) -> [u8; 40] {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = (rig.datagram_qp(0, 7, 5), rig.datagram_qp(1, 7, 5));

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Does the jobs below `count`. A job that panics is the last one.
+/// Does the jobs below `count`. After one has panicked, no other begins.
 ///
 /// # Panics
 ///

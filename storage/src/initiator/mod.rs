@@ -170,7 +170,7 @@ pub struct Initiator {
     /// Commands that are answered, but whose Sends are not complete.
     late: usize,
     /// Completions of Sends wake the thread. They do only while one is late: as a rule a Send is
-    /// complete before its command is answered, and waking for it would be in vain.
+    /// complete before its command is answered, so a wake-up for it would find nothing to finish.
     hears_sends: bool,
 }
 
@@ -289,7 +289,7 @@ impl Initiator {
         if hears != self.hears_sends {
             self.hears_sends = hears;
             let param = EvdParam { evd_enabled: hears, ..EvdParam::default() };
-            // It fails only if the IA is dead, which poll tells.
+            // It fails only if the IA is dead, which the next poll reports.
             let _ = self.ia.evd_modify(self.requests, EvdParamMask::ENABLED, &param);
             if hears {
                 // Another poll finds what came before the event dispatcher was enabled.
