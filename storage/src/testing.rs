@@ -206,10 +206,7 @@ impl RawQueue {
 
     /// The next response, or how the connection ended.
     pub fn response(&mut self) -> Result<Completion, End> {
-        self.until(|queue| {
-            queue.look();
-            !queue.responses.is_empty() || queue.end.is_some()
-        });
+        self.until(|queue| queue.has_response() || queue.end.is_some());
         match self.responses.is_empty() {
             false => Ok(self.responses.remove(0)),
             true => Err(self.end.unwrap_or(End::Silent)),

@@ -520,9 +520,8 @@ impl Target {
         self.commands.give(index);
     }
 
-    /// Lets commands go on that waited for memory, or for room in a disk's queue. True if one did.
-    pub(super) fn serve_waiting(&mut self) -> bool {
-        let mut went_on = false;
+    /// Lets commands go on that waited for memory, or for room in a disk's queue.
+    pub(super) fn serve_waiting(&mut self) {
         for place in 0..self.subsystem.namespaces.len() {
             let rooms = self.subsystem.namespaces[place].for_room.len();
             for _ in 0..rooms {
@@ -537,7 +536,6 @@ impl Target {
                     self.subsystem.namespaces[place].for_room.rotate_right(1);
                     break;
                 }
-                went_on = true;
             }
             let waiting = self.subsystem.namespaces[place].for_memory.len();
             for _ in 0..waiting {
@@ -546,7 +544,6 @@ impl Target {
                     self.subsystem.namespaces[place].for_memory.rotate_right(1);
                     break;
                 }
-                went_on = true;
             }
         }
         let waiting = self.for_admin_memory.len();
@@ -556,9 +553,7 @@ impl Target {
                 self.for_admin_memory.rotate_right(1);
                 break;
             }
-            went_on = true;
         }
-        went_on
     }
 
     /// Tries again to get memory for a command; false if the command waits again.
@@ -644,7 +639,8 @@ mod tests {
         work(&mut target, "not established", |target| {
             target.queues.get(0).is_some_and(|queue| queue.is_established)
         });
-        target.queues.get(0).expect("the queue").entries += 2 * target.queues.get(0).expect("it").size;
+        let queue = target.queues.get(0).expect("the queue");
+        queue.entries += 2 * queue.size;
         test(&mut target, &mut host);
         host.free();
         control.stop();

@@ -310,7 +310,7 @@ impl Target {
         self.take_postponed();
         worked |= self.take_capsules()?;
         worked |= self.take_disks();
-        worked |= self.serve_waiting();
+        self.serve_waiting();
         let now = self.platform.now();
         if now >= self.next_tick {
             self.tick(now.as_nanos());
