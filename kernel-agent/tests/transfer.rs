@@ -363,6 +363,48 @@ fn a_cq_can_be_resized_with_entries_waiting() {
     });
 }
 
+/// What a receive's completion says of the message that took it: the immediate data, whether it was
+/// an RDMA Write, and the length.
+#[test]
+fn sends_and_writes_carry_immediate_data() {
+    two_nics_and_one(|_, a, b| {
+        let (qa, _, qb, _) = connect(a, b, 1);
+        let (from, to) = (a.buffer(4096), b.buffer(4096));
+        let (ra, rb) = (a.register(&from), b.register(&to));
+        let there = remote(&to, &rb);
+        let to_region = Remote { addr: there.addr, key: there.key };
+        let room = |bytes| Segment { length: bytes, ..segment(&to, &rb) };
+        let send = |immediate| Operation::Send { immediate };
+        let write = Operation::Write { to: to_region, immediate: Some(2) };
+        let written = CqeFlags::IMMEDIATE | CqeFlags::WRITE;
+        for (operation, receives, flags, immediate) in [
+            (send(None), &[room(4096)][..], CqeFlags::empty(), 0),
+            (send(Some(1)), &[room(4096)], CqeFlags::IMMEDIATE, 1),
+            // The data of a Write goes elsewhere: the receive's room does not matter.
+            (write, &[], written, 2),
+            (write, &[room(64)], written, 2),
+            (write, &[room(64), room(32)], written, 2),
+        ] {
+            qb.post_receive(false, receives, |&segment| segment, Shadow { cookie: 7, data: 0 }).unwrap();
+            let request = Request { operation, flags: SendFlags::SIGNALED, shadow: Shadow::default() };
+            qa.post(&request, &[segment(&from, &ra)], |&segment| segment).unwrap();
+            assert_eq!(a.completion().status, Status::Success);
+            let got = b.completion();
+            assert_eq!((got.status, got.cookie, got.length), (Status::Success, 7, 4096), "{operation:?}");
+            assert_eq!((got.flags, got.immediate), (CqeFlags::RECEIVE | flags, immediate), "{operation:?}");
+        }
+        // A Write that fails completes its receive as flushed, without immediate data.
+        qb.post_receive(false, &[], |&segment: &Segment| segment, Shadow { cookie: 8, data: 0 }).unwrap();
+        let operation = Operation::Write { to: Remote { key: !0, ..to_region }, immediate: Some(3) };
+        let request = Request { operation, flags: SendFlags::SIGNALED, shadow: Shadow::default() };
+        qa.post(&request, &[segment(&from, &ra)], |&segment| segment).unwrap();
+        assert_eq!(a.completion().status, Status::RemoteAccess);
+        let got = b.completion();
+        assert_eq!((got.cookie, got.status, got.length), (8, Status::Flushed, 0));
+        assert_eq!(got.flags, CqeFlags::RECEIVE);
+    });
+}
+
 /// A datagram with immediate data and one without, and a connected queue pair refuses both.
 #[test]
 fn datagrams_carry_immediate_data() {

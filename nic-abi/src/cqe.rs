@@ -22,7 +22,7 @@ pub struct Cqe {
     /// The work request's tag.
     pub tag: u32,
     /// Bytes transferred: received, read, or (atomics) 8; 0 for others. For datagrams it includes
-    /// the 40 bytes in front.
+    /// the 40 bytes in front. For a receive with [`CqeFlags::WRITE`] it is the Write's length.
     pub length: u32,
     /// Immediate data, or the local key of what was invalidated, according to [`CqeFlags`].
     pub immediate: u32,
@@ -67,6 +67,9 @@ bitflags! {
         const GRH = 1 << 3;
         /// Solicited.
         const SOLICITED = 1 << 4;
+        /// An RDMA Write with immediate data took the receive. The data is not in the receive's
+        /// segments, and `length` is the Write's.
+        const WRITE = 1 << 5;
     }
 }
 

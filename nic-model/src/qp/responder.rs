@@ -424,7 +424,7 @@ impl<F: Frontend> Responder<'_, F> {
         }
         if let Some(immediate) = immediate {
             let what = Received {
-                flags: CqeFlags::IMMEDIATE | solicited(job),
+                flags: CqeFlags::IMMEDIATE | CqeFlags::WRITE | solicited(job),
                 length: u64::from(job.remote.length),
                 immediate,
                 source_or_field: 0,

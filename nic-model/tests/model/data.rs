@@ -90,14 +90,20 @@ fn immediate_data_and_solicited_events_arrive() {
     let (mut a, mut b) = rig.pair();
     let (from, _) = rig.region(0, 64);
     let (to, _) = rig.region(1, 64);
-    for opcode in [wqe::Opcode::SendImmediate, wqe::Opcode::WriteImmediate] {
-        rig.post_receive(&mut b, 2, &[segment(to, 0, 64)]);
+    let written = CqeFlags::WRITE;
+    for (opcode, room, way) in [
+        (wqe::Opcode::SendImmediate, 64, CqeFlags::empty()),
+        (wqe::Opcode::WriteImmediate, 64, written),
+        // A Write's data goes elsewhere, so the receive needs no room.
+        (wqe::Opcode::WriteImmediate, 0, written),
+    ] {
+        rig.post_receive(&mut b, 2, &[segment(to, 0, 64)][..usize::from(room > 0)]);
         let head =
             Header { immediate: 0xdead_beef, flags: SendFlags::SOLICITED.bits(), ..rdma(opcode, 1, to, 32) };
         rig.post(&mut a, head, &[segment(from, 0, 16)]);
         assert_eq!(rig.sent(&mut a).opcode, opcode as u8);
         let received = rig.received(&mut b);
-        let flags = CqeFlags::RECEIVE | CqeFlags::IMMEDIATE | CqeFlags::SOLICITED;
+        let flags = CqeFlags::RECEIVE | CqeFlags::IMMEDIATE | CqeFlags::SOLICITED | way;
         assert_eq!(CqeFlags::from_bits(received.flags), Some(flags));
         assert_eq!((received.immediate, received.length), (0xdead_beef, 16));
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use nic_abi::admin::{Injection, ModifyQp, Opcode as Command, QpMask, QpState};
-use nic_abi::cqe::{Cqe, Status};
+use nic_abi::cqe::{Cqe, CqeFlags, Status};
 use nic_abi::eqe::EventType;
 use nic_abi::wqe::{AddressVector, AtomicArgs, Header, LinkFlags, Opcode, SendFlags};
 use nic_model::PacketDropped;
@@ -216,6 +216,7 @@ fn every_operation_crosses_at_once_and_several_are_under_way() {
     assert_eq!(status(&rig.sent(&mut a)), Status::Success);
     let entry = rig.received(&mut b);
     assert_eq!((entry.tag, entry.immediate, entry.length), (5, 7, 2000));
+    assert_eq!(entry.flags, (CqeFlags::RECEIVE | CqeFlags::IMMEDIATE | CqeFlags::WRITE).bits());
 }
 
 #[test]

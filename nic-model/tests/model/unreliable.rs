@@ -109,14 +109,15 @@ fn sends_and_writes_arrive() {
         s.sends(rdma(Opcode::Write, 5, s.to, 100), 5000);
         s.rig.run();
         assert!(s.rig.bytes(s.target + 100, 5000) == s.rig.bytes(s.source, 5000));
-        for (tag, head) in
-            [(6, header(Opcode::SendImmediate, 6)), (7, rdma(Opcode::WriteImmediate, 7, s.to, 0))]
-        {
+        for (tag, head, kind) in [
+            (6, header(Opcode::SendImmediate, 6), CqeFlags::empty()),
+            (7, rdma(Opcode::WriteImmediate, 7, s.to, 0), CqeFlags::WRITE),
+        ] {
             s.receive(tag, 8192);
             s.sends(Header { immediate: 0x1234, ..head }, 3000);
             let entry = s.rig.received(&mut s.b);
             assert_eq!((entry.tag, entry.length, entry.immediate), (tag, 3000, 0x1234), "{way:?}");
-            assert_eq!(entry.flags, (CqeFlags::RECEIVE | CqeFlags::IMMEDIATE).bits());
+            assert_eq!(entry.flags, (CqeFlags::RECEIVE | CqeFlags::IMMEDIATE | kind).bits());
         }
         let (a, b) = (s.rig.query(&s.a), s.rig.query(&s.b));
         assert_eq!((a.state, a.send_psn), (QpState::Rts as u32, b.receive_psn), "{way:?}");
