@@ -194,7 +194,9 @@ pub struct DtoCompletion {
     pub ep: EpHandle,
     /// The cookie that the consumer posted with the request.
     pub cookie: u64,
-    /// The number of bytes received. Only for a successful Receive.
+    /// The number of bytes received. Only for a successful Receive. 0 if an RDMA Write with
+    /// immediate data took the Receive, whose segments are then unchanged
+    /// ([`Ia::evd_dequeue_extended`](crate::Ia::evd_dequeue_extended) returns the Write's length).
     pub transferred_length: u32,
     /// For a datagram: whether the first 40 bytes are a header.
     pub flags: DtoUdFlags,

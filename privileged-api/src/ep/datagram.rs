@@ -102,9 +102,9 @@ impl Ia {
         core.posted(posted.unwrap_or(Err(Error::InvalidEp)))
     }
 
-    /// Posts a Send as [`Ia::post_sendto`] does, with 32 bits of immediate data. An extension: a
-    /// receiver by IT-API gets the same completion as without immediate data, but other receivers
-    /// may want them, such as Linux's udaddy. On the wire they are in network byte order.
+    /// Posts a Send as [`Ia::post_sendto`] does, with 32 bits of immediate data, which are on the
+    /// wire in network byte order. An extension of the API: the receiver's completion is the same
+    /// as without immediate data, and [`Ia::evd_dequeue_extended`] returns the number there.
     ///
     /// Errors: as [`Ia::post_sendto`]. Does not block. May be called in callbacks. Thread-safe.
     pub fn post_sendto_immediate(

@@ -14,6 +14,7 @@ pub(crate) mod borrowed;
 pub(crate) mod connect;
 mod create;
 mod datagram;
+mod immediate;
 mod modify;
 pub(crate) mod post;
 pub(crate) mod state;

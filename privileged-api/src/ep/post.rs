@@ -250,9 +250,16 @@ impl Common {
 }
 
 impl Ep {
+    /// Posts a request of at most so many segments.
     #[inline(always)]
-    fn post<K: Kind>(&self, core: &Core, request: &Request, segments: &[LmrTriplet]) -> Result<()> {
-        if segments.len() > K::segments(&self.limits) {
+    pub(super) fn post(
+        &self,
+        core: &Core,
+        request: &Request,
+        segments: &[LmrTriplet],
+        most: usize,
+    ) -> Result<()> {
+        if segments.len() > most {
             return Err(Error::InvalidNumSegments);
         }
         self.takes_requests()?;
@@ -443,7 +450,8 @@ impl Ia {
         let core = self.live()?;
         let (flags, remote) = packed.open();
         let request = K::request(cookie, flags, remote);
-        let posted = core.eps.with(ep.as_raw(), |ep| ep.post::<K>(core, &request?, segments));
+        let posted =
+            core.eps.with(ep.as_raw(), |ep| ep.post(core, &request?, segments, K::segments(&ep.limits)));
         core.posted(posted.unwrap_or(Err(Error::InvalidEp)))
     }
 

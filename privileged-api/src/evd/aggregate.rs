@@ -23,10 +23,11 @@ use core::sync::atomic::Ordering;
 use kernel_agent::TookAny;
 use platform::sync::Mutex;
 
+use super::extended::{Form, WaitFor};
 use super::line::Line;
 use super::take::Taken;
 use super::{Control, Evd, Feed, Queue};
-use crate::event::{DtoCompletion, Event};
+use crate::event::Event;
 use crate::status::{Error, Result};
 
 /// The number of events that are taken before all EVDs are checked again.
@@ -211,7 +212,7 @@ impl Aggregate {
             let Some(sevd) = state.seats.get(seat).and_then(Option::as_ref) else { continue };
             let taken = match self.names {
                 true => sevd.notified().then_some(Taken::Name(sevd.handle)),
-                false => sevd.take_if_notified(Look::All, soft),
+                false => sevd.take_if_due(WaitFor::Notification, Look::All, soft),
             };
             let again = match (&taken, self.names) {
                 _ if !sevd.is_enabled() => false,
@@ -251,7 +252,7 @@ impl Aggregate {
     /// As [`Aggregate::take_any`], if the next event is a success of an EVD near the seat of the
     /// last event; passes it to `put`. False for an aggregate whose events name the EVDs.
     #[inline(always)]
-    pub(super) fn take_success(&self, mut put: impl FnMut(DtoCompletion)) -> bool {
+    pub(super) fn take_success<F: Form>(&self, mut put: impl FnMut(F)) -> bool {
         if self.names {
             return false;
         }

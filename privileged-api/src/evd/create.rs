@@ -115,6 +115,7 @@ impl Ia {
                 feeds: UseCount::new(),
                 control: Mutex::new(Control {
                     waiters: 0,
+                    waits_for_several: false,
                     callback: None,
                     running: false,
                     serials: 0,

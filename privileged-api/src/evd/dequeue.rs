@@ -4,6 +4,7 @@
 use kernel_agent::{Behind, Completion, CompletionStatus, Took, TookAny};
 
 use super::callback::Origin;
+use super::extended::Form;
 use super::{Evd, Queue, dto};
 use crate::closed;
 use crate::event::{DtoCompletion, Event};
@@ -91,15 +92,16 @@ impl Ia {
 /// not interrupted. The fast path has the arguments in the registers of this order.
 #[cold]
 #[inline(never)]
-fn dequeue_other(evd: EvdHandle, core: &Core) -> Result<Event> {
+pub(super) fn dequeue_other<F: Form>(evd: EvdHandle, core: &Core) -> Result<F> {
     let Some(slot) = core.evd_slots.get(evd.as_raw()) else { return core.dequeue_any(evd) };
-    match slot.take_any(evd.as_raw(), closed::CALLBACK, |taken| dto::success(taken, evd)) {
+    let make = |taken: &Completion| F::completed(dto::success(taken, evd), taken);
+    match slot.take_any(evd.as_raw(), closed::CALLBACK, make) {
         TookAny::Taken { value, behind, closed } => {
             // The callback is armed when the last event was taken.
             if closed && behind != Behind::Completion {
                 core.after_last(evd);
             }
-            Ok(Event::Dto(value))
+            Ok(value)
         }
         _ => core.dequeue_any(evd),
     }
@@ -108,7 +110,7 @@ fn dequeue_other(evd: EvdHandle, core: &Core) -> Result<Event> {
 impl Core {
     /// The slow path: takes the oldest event of any kind, or determines the error.
     #[inline(never)]
-    fn dequeue_any(&self, evd: EvdHandle) -> Result<Event> {
+    fn dequeue_any<F: Form>(&self, evd: EvdHandle) -> Result<F> {
         self.still_live()?;
         let evd = self.evd(evd)?;
         if evd.is_captive() {
@@ -116,7 +118,7 @@ impl Core {
         }
         if let Some(aggregate) = evd.aggregate() {
             let mut event = Err(Error::QueueEmpty);
-            if aggregate.take_success(|taken| event = Ok(Event::Dto(taken))) {
+            if aggregate.take_success(|taken| event = Ok(taken)) {
                 self.after_taking(&evd, false);
                 return event;
             }
@@ -126,7 +128,7 @@ impl Core {
 
     /// Takes the oldest event of any kind.
     #[inline(never)]
-    fn dequeue_slow(&self, evd: &Evd) -> Result<Event> {
+    fn dequeue_slow<F: Form>(&self, evd: &Evd) -> Result<F> {
         let mut soft = None;
         let taken = evd.take(&mut soft);
         self.after_taking(evd, taken.is_none());

@@ -17,6 +17,7 @@ use alloc::sync::Arc;
 use kernel_agent::{Arm, Completion, CompletionFlags, CompletionStatus, Cq, CqSlot, Done, TookAny};
 use platform::sync::Mutex;
 
+use super::extended::Form;
 use crate::closed;
 use crate::event::{DtoCompletion, DtoStatus, EventType};
 use crate::flags::DtoUdFlags;
@@ -98,9 +99,9 @@ impl DtoQueue {
 
     /// Takes the oldest completion if it is a success and in the CQ, and passes its event to `put`.
     #[inline(always)]
-    pub(crate) fn take_success(&self, put: impl FnOnce(DtoCompletion)) -> TookAny<()> {
+    pub(crate) fn take_success<F: Form>(&self, put: impl FnOnce(F)) -> TookAny<()> {
         let (evd, but) = (self.handle, closed::CALLBACK | closed::CAPTIVE);
-        self.slot.take_any(evd.as_raw(), but, |taken| put(success(taken, evd)))
+        self.slot.take_any(evd.as_raw(), but, |taken| put(F::completed(success(taken, evd), taken)))
     }
 
     /// Takes the oldest completion: from the stage, or a failure.
@@ -251,6 +252,13 @@ pub(crate) fn plain(done: Done, evd: EvdHandle) -> DtoCompletion {
     }
 }
 
+/// The number of bytes in the segments of a completed request. A receive that an RDMA Write took
+/// has none there.
+#[inline(always)]
+fn received(completion: &Completion) -> u32 {
+    if completion.flags.contains(CompletionFlags::WRITE) { 0 } else { completion.length }
+}
+
 /// The event for a success that unlinked nothing.
 #[inline(always)]
 pub(crate) fn success(completion: &Completion, evd: EvdHandle) -> DtoCompletion {
@@ -263,7 +271,7 @@ pub(crate) fn success(completion: &Completion, evd: EvdHandle) -> DtoCompletion 
         evd,
         ep: EpHandle::from_raw(completion.context),
         cookie: completion.cookie,
-        transferred_length: completion.length,
+        transferred_length: received(completion),
         flags: if header { DtoUdFlags::IB_GRH_PRESENT } else { DtoUdFlags::empty() },
         ud_ep_id: if datagram { completion.source_or_field } else { 0 },
         unlinked_mr_handle: Handle::NULL,
@@ -296,7 +304,7 @@ pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) ->
         evd,
         ep: EpHandle::from_raw(completion.context),
         cookie: completion.cookie,
-        transferred_length: completion.length,
+        transferred_length: received(completion),
         flags,
         ud_ep_id,
         unlinked_mr_handle,

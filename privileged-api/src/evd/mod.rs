@@ -5,7 +5,7 @@
 //! - `aggregate`: aggregate EVDs, which collect the notifications of simple EVDs.
 //! - `feed`: counts the objects that feed an EVD.
 //! - `deliver`: queues events that software makes.
-//! - `dequeue`, `wait`, `take`: take events.
+//! - `dequeue`, `wait`, `take`: take events; `extended`: with what IT-API has no place for.
 //! - `callback`, `notification`: callback routines and notification objects.
 //!
 //! [`Core::announce`] runs after an event was queued: it wakes the waiters, runs or schedules the
@@ -23,6 +23,7 @@ mod create;
 mod deliver;
 mod dequeue;
 pub(crate) mod dto;
+mod extended;
 mod feed;
 mod free;
 mod line;
@@ -55,6 +56,7 @@ use crate::handle::EvdHandle;
 use crate::ia::Core;
 use crate::status::{Error, Result};
 
+pub use extended::{ExtendedEvent, Immediate, WaitFor};
 pub(crate) use feed::Feed;
 pub use notification::Notification;
 pub use wait::WaitError;
@@ -67,6 +69,8 @@ pub(crate) enum Queue {
 
 struct Control {
     waiters: usize,
+    /// The waiter, if there is one, waits for several events; no other may wait meanwhile.
+    waits_for_several: bool,
     callback: Option<Attached>,
     /// A callback routine runs now. It may have been detached since it began.
     running: bool,

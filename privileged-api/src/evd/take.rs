@@ -4,6 +4,7 @@
 use kernel_agent::Completion;
 
 use super::aggregate::Look;
+use super::extended::{Form, WaitFor};
 use super::queue::SoftQueue;
 use super::{Evd, Queue, dto};
 use crate::event::{DtoStatus, Event};
@@ -34,9 +35,19 @@ impl Evd {
         }
     }
 
-    /// Takes the oldest event if the notification criteria are present. `look` applies only to an
+    /// Takes the oldest event if what a waiter waits for is present. `look` applies only to an
     /// aggregate. The caller is one of the aggregate's waiters.
-    pub(super) fn take_if_notified(&self, look: Look, soft: &mut Option<Event>) -> Option<Taken> {
+    pub(super) fn take_if_due(
+        &self,
+        wait_for: WaitFor,
+        look: Look,
+        soft: &mut Option<Event>,
+    ) -> Option<Taken> {
+        if let WaitFor::Events(wanted) = wait_for {
+            // A queue that became smaller than `wanted` is due when it is full.
+            let due = wanted == 1 || self.len() >= wanted.min(self.capacity());
+            return if due { self.take(soft) } else { None };
+        }
         match &self.queue {
             Queue::Soft(queue) => self.take_into(queue, soft),
             Queue::Dto(queue) => {
@@ -61,16 +72,16 @@ impl Core {
     /// Makes the event that was taken from `evd`, and applies the effects of a failed completion.
     /// `None` only if `soft` is missing. The caller holds no lock.
     #[inline(always)]
-    pub(super) fn event(&self, evd: &Evd, taken: &Taken, soft: Option<Event>) -> Option<Event> {
+    pub(super) fn event<F: Form>(&self, evd: &Evd, taken: &Taken, soft: Option<Event>) -> Option<F> {
         match taken {
-            Taken::Soft => soft,
-            Taken::Name(sevd) => Some(Event::AevdNotification { aevd: evd.handle, sevd: *sevd }),
+            Taken::Soft => soft.map(F::other),
+            Taken::Name(sevd) => Some(F::other(Event::AevdNotification { aevd: evd.handle, sevd: *sevd })),
             Taken::Completion(sevd, completion) => {
                 let event = dto::event(completion, *sevd, &self.owners);
                 if event.dto_status != DtoStatus::Success {
                     self.completion_failed(completion);
                 }
-                Some(Event::Dto(event))
+                Some(F::completed(event, completion))
             }
         }
     }

@@ -11,6 +11,7 @@ use platform::planted::{Bug, planted};
 use platform::{Instant, Wake};
 
 use super::aggregate::{Aggregate, Look};
+use super::extended::{Form, WaitFor};
 use super::{Control, Evd, Queue};
 use crate::attributes::TIMEOUT_INFINITE;
 use crate::event::Event;
@@ -61,7 +62,7 @@ impl PartialEq<Error> for WaitError {
 struct Waiter<'a>(&'a Evd);
 
 impl<'a> Waiter<'a> {
-    fn enter(evd: &'a Evd) -> Result<Waiter<'a>, Error> {
+    fn enter(evd: &'a Evd, wait_for: WaitFor) -> Result<Waiter<'a>, Error> {
         let mut control = evd.control.lock();
         if control.gone {
             return Err(Error::InvalidEvd);
@@ -72,11 +73,15 @@ impl<'a> Waiter<'a> {
         if evd.notifies_elsewhere(&control) {
             return Err(Error::InvalidEvdState);
         }
-        // A simple EVD allows several waiters only with a threshold of one.
-        if control.waiters > 0 && evd.threshold() != 1 && evd.aggregate().is_none() {
+        let several = wait_for.is_for_several();
+        // A simple EVD allows several waiters only if each waits for one event.
+        if control.waiters > 0
+            && (several || control.waits_for_several || evd.threshold() != 1 && evd.aggregate().is_none())
+        {
             return Err(Error::WaiterLimit);
         }
         control.waiters += 1;
+        control.waits_for_several = several;
         Ok(Waiter(evd))
     }
 }
@@ -109,15 +114,26 @@ impl Ia {
     /// it_evd_wait.
     #[doc(alias = "it_evd_wait")]
     pub fn evd_wait(&self, evd: EvdHandle, timeout: u64) -> Result<(Event, usize), WaitError> {
+        self.wait(evd, WaitFor::Notification, timeout)
+    }
+
+    /// Waits for an event of any kind.
+    #[inline(always)]
+    pub(super) fn wait<F: Form>(
+        &self,
+        evd: EvdHandle,
+        wait_for: WaitFor,
+        timeout: u64,
+    ) -> Result<(F, usize), WaitError> {
         let core = self.live()?;
         core.shared.not_in_callback()?;
         let evd = core.evds.get(evd.as_raw()).ok_or(Error::InvalidEvd)?;
-        let _waiter = Waiter::enter(&evd)?;
+        let _waiter = Waiter::enter(&evd, wait_for)?;
         if let Queue::Dto(queue) = &evd.queue
-            && evd.threshold() == 1
+            && wait_for.is_any(evd.threshold())
         {
             let mut event = Err(Error::QueueEmpty.into());
-            let took = queue.take_success(|taken| event = Ok((Event::Dto(taken), 0)));
+            let took = queue.take_success(|taken| event = Ok((taken, 0)));
             if let (TookAny::Taken { behind, .. }, Ok((_, nmore))) = (took, &mut event) {
                 if behind != Behind::Nothing {
                     *nmore = evd.len();
@@ -125,24 +141,36 @@ impl Ia {
                 return event;
             }
         }
-        self.wait_slow(core, &evd, timeout)
+        self.wait_slow(core, &evd, wait_for, timeout)
     }
 
-    /// Waits for an event of any kind.
+    /// Waits for an event that is not a success of a CQ.
     #[inline(never)]
-    fn wait_slow(&self, core: &Arc<Core>, evd: &Evd, timeout: u64) -> Result<(Event, usize), WaitError> {
+    fn wait_slow<F: Form>(
+        &self,
+        core: &Arc<Core>,
+        evd: &Evd,
+        wait_for: WaitFor,
+        timeout: u64,
+    ) -> Result<(F, usize), WaitError> {
         let mut soft = None;
-        if let Some(taken) = evd.take_if_notified(Look::All, &mut soft)
+        if let Some(taken) = evd.take_if_due(wait_for, Look::All, &mut soft)
             && let Some(event) = core.event(evd, &taken, soft)
         {
             return Ok((event, evd.len()));
         }
-        self.wait_longer(core, evd, timeout)
+        self.wait_longer(core, evd, wait_for, timeout)
     }
 
     /// Goes on with a wait that found no event at first.
     #[inline(never)]
-    fn wait_longer(&self, core: &Arc<Core>, evd: &Evd, timeout: u64) -> Result<(Event, usize), WaitError> {
+    fn wait_longer<F: Form>(
+        &self,
+        core: &Arc<Core>,
+        evd: &Evd,
+        wait_for: WaitFor,
+        timeout: u64,
+    ) -> Result<(F, usize), WaitError> {
         let now = core.shared.platform.now();
         let deadline = match timeout {
             TIMEOUT_INFINITE => None,
@@ -152,7 +180,7 @@ impl Ia {
         let mut look = Look::All;
         let take = |look| {
             let mut soft = None;
-            let taken = evd.take_if_notified(look, &mut soft)?;
+            let taken = evd.take_if_due(wait_for, look, &mut soft)?;
             Some((core.event(evd, &taken, soft)?, evd.len()))
         };
         loop {

@@ -5,10 +5,18 @@ use crate::Test;
 mod batches;
 mod direct;
 mod flags;
+mod immediate;
 mod order;
 mod posting;
 mod transfer;
 
 /// The areas of this folder, in the order in which they run.
-pub(crate) const TESTS: &[&[Test]] =
-    &[transfer::TESTS, order::TESTS, flags::TESTS, direct::TESTS, posting::TESTS, batches::TESTS];
+pub(crate) const TESTS: &[&[Test]] = &[
+    transfer::TESTS,
+    order::TESTS,
+    flags::TESTS,
+    direct::TESTS,
+    posting::TESTS,
+    batches::TESTS,
+    immediate::TESTS,
+];

@@ -124,7 +124,12 @@ impl Objects {
             ("evd_modify", ia.evd_modify(evd, EvdParamMask::ENABLED, &EvdParam::default()).err()),
             ("evd_dequeue", ia.evd_dequeue(evd).err()),
             ("evd_dequeue_n", ia.evd_dequeue_n(evd, &mut [DtoCompletion::default()]).err()),
+            ("evd_dequeue_extended", ia.evd_dequeue_extended(evd).err()),
             ("evd_wait", ia.evd_wait(evd, TIMEOUT_INFINITE).err().map(Error::from)),
+            (
+                "evd_wait_extended",
+                ia.evd_wait_extended(evd, WaitFor::Events(2), TIMEOUT_INFINITE).err().map(Error::from),
+            ),
             ("evd_post_se", ia.evd_post_se(self.software, 1).err()),
             ("evd_callback_attach", ia.evd_callback_attach(evd, Box::new(|_, _| {})).err()),
             ("evd_callback_detach", ia.evd_callback_detach(evd).err()),
@@ -203,6 +208,11 @@ impl Objects {
         Vec::from([
             ("post_send", ia.post_send(ep, &segments, 1, SIGNALLED).err()),
             ("post_send_and_unlink", ia.post_send_and_unlink(ep, &segments, 1, SIGNALLED, context).err()),
+            ("post_send_immediate", ia.post_send_immediate(ep, &segments, 1, SIGNALLED, 1).err()),
+            (
+                "post_rdma_write_immediate",
+                ia.post_rdma_write_immediate(ep, &segments, 1, SIGNALLED, at, context, 1).err(),
+            ),
             ("ep_ref", ia.ep_ref(ep).err()),
             ("post_batch", ia.post_batch(ep, |batch| batch.post_send(&segments, 1, SIGNALLED)).err()),
             ("post_recv", ia.post_recv(ep, &segments, 1, DtoFlags::COMPLETION).err()),

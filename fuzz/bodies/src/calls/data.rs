@@ -10,7 +10,16 @@ impl Consumer {
         let (ia, ep, segments) = (self.ia(input), self.ep(input), self.segments(input));
         let (flags, cookie) = (dto_flags(input), input.byte().into());
         let (to, context) = self.rdma(input);
+        // Some posts carry immediate data. The cookie decides it, so that older inputs keep their
+        // meaning.
+        let with = (cookie % 4 == 3).then_some(cookie as u32);
         let _ = match input.below(10) {
+            0 if let Some(immediate) = with => {
+                ia.post_send_immediate(ep, &segments, cookie, flags, immediate)
+            }
+            1 if let Some(immediate) = with => {
+                ia.post_rdma_write_immediate(ep, &segments, cookie, flags, to, context, immediate)
+            }
             0 => ia.post_send(ep, &segments, cookie, flags),
             1 => ia.post_rdma_write(ep, &segments, cookie, flags, to, context),
             2 => ia.post_rdma_read(ep, &segments, cookie, flags, to, context),
@@ -25,7 +34,10 @@ impl Consumer {
             7 => {
                 let addr = AddrHandle::from_raw(self.handle(input, |p| &p.addr));
                 let to = DgRemoteEpAddr::IbUd { addr, ep_info: self.datagram };
-                ia.post_sendto(ep, &segments, cookie, flags, &to)
+                match with {
+                    Some(immediate) => ia.post_sendto_immediate(ep, &segments, cookie, flags, &to, immediate),
+                    None => ia.post_sendto(ep, &segments, cookie, flags, &to),
+                }
             }
             8 => ia.post_recvfrom(ep, &segments, cookie, flags),
             _ => {

@@ -26,14 +26,29 @@ impl Consumer {
                     self.pools.evd.push(evd.as_raw());
                 }
             }
-            1..4 => {
+            1 | 2 => {
                 if let Ok(event) = ia.evd_dequeue(evd) {
                     self.heard(&event);
                 }
             }
-            4 | 5 => {
+            3 => {
+                if let Ok(extended) = ia.evd_dequeue_extended(evd) {
+                    self.heard(&extended.event);
+                }
+            }
+            4 => {
                 if let Ok((event, _)) = ia.evd_wait(evd, input.number() & 0xf_ffff) {
                     self.heard(&event);
+                }
+            }
+            5 => {
+                let timeout = input.number() & 0xf_ffff;
+                let wait_for = match timeout as usize % 8 {
+                    7 => WaitFor::Notification,
+                    wanted => WaitFor::Events(wanted),
+                };
+                if let Ok((extended, _)) = ia.evd_wait_extended(evd, wait_for, timeout) {
+                    self.heard(&extended.event);
                 }
             }
             6 => {
