@@ -53,15 +53,15 @@ pub struct Completion {
     pub flags: cqe::CqeFlags,
     /// A send-queue completion's `nic_abi::wqe::Opcode`, unchecked; 0 for receives.
     pub opcode: u8,
-    /// Bytes transferred; never more than the request's segments hold. With
-    /// [`cqe::CqeFlags::WRITE`] it is the length that the device states for the peer's RDMA Write,
-    /// whose data is not in the receive's segments.
+    /// Bytes transferred; never more than the request's segments hold. 0 for a receive that an RDMA
+    /// Write took.
     pub length: u32,
     /// Immediate data or the invalidated key, if the flags say so.
     pub immediate: u32,
-    /// Datagrams: the sender's queue pair. Errors: the offset in the descriptor of the field at
-    /// fault.
-    pub source_or_field: u32,
+    /// Datagrams: the sender's queue pair. A receive that an RDMA Write took
+    /// ([`cqe::CqeFlags::WRITE`]): the Write's length, as the device states it. Errors: the offset
+    /// in the descriptor of the field at fault.
+    pub detail: u32,
 }
 
 /// A work request that succeeded, and whose completion has nothing else to report.
@@ -121,12 +121,9 @@ pub enum TookAny<T> {
 const RECEIVE: u16 = (CqeFlags::RECEIVE.bits() as u16) << 8;
 /// The bits of an outcome that need the slow path: an error, or a flag that makes the rest of the
 /// entry matter.
-const SPECIAL: u16 =
-    0xff | (CqeFlags::GRH.union(CqeFlags::INVALIDATED).union(CqeFlags::WRITE).bits() as u16) << 8;
+const SPECIAL: u16 = 0xff | ((CqeFlags::GRH.bits() | CqeFlags::INVALIDATED.bits()) as u16) << 8;
 /// The bits of an outcome that [`CqSlot::take_any`] leaves to the slow path.
 const UNUSUAL: u16 = 0xff | (CqeFlags::INVALIDATED.bits() as u16) << 8;
-/// The flags of a receive that an RDMA Write took.
-const WRITTEN: CqeFlags = CqeFlags::RECEIVE.union(CqeFlags::WRITE);
 const _: () = assert!(cqe::Status::Success as u8 == 0);
 
 /// The consumer of a CQ, with the queue pairs on it. It is in a [`CqSlot`].
@@ -289,7 +286,6 @@ fn complete(member: &Member, cqe: &cqe::Cqe) -> Option<Completion> {
     let status = cqe::Status::from_byte(cqe.status)?;
     let flags = CqeFlags::from_bits_truncate(cqe.flags);
     let retired = member.retire(cqe.tag, flags.contains(CqeFlags::RECEIVE))?;
-    let most = if flags.contains(WRITTEN) { u32::MAX } else { retired.length() };
     Some(Completion {
         context: member.context,
         cookie: retired.cookie,
@@ -298,9 +294,9 @@ fn complete(member: &Member, cqe: &cqe::Cqe) -> Option<Completion> {
         status,
         flags,
         opcode: cqe.opcode,
-        length: cqe.length.min(most),
+        length: cqe.length.min(retired.length()),
         immediate: cqe.immediate,
-        source_or_field: cqe.source_or_field,
+        detail: cqe.detail,
     })
 }
 

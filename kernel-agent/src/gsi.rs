@@ -175,7 +175,7 @@ impl Gsi {
             let mut bytes = [0; GRH + mad::LEN];
             let read = self.memory.buffer().read(receive_offset(index), &mut bytes);
             self.post_receive(index);
-            let remote_qp = Qpn::new(completion.source_or_field);
+            let remote_qp = Qpn::new(completion.detail);
             let (Ok(()), Some(remote_qp)) = (read, remote_qp) else { continue };
             if completion.length as usize != bytes.len() {
                 continue;

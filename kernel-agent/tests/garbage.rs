@@ -394,10 +394,8 @@ fn invalid_completions_are_dropped_and_counted() {
     scene.fake.write_entry(other_ring, 4, 0, entry(&qp, qp.generation(), 0, 0, 0, 0));
     assert_eq!((other_cq.poll_one(), other_cq.dropped()), (None, 1));
     assert_eq!(qp.outstanding(), (2, 0));
-    // A completion's length is limited to what was posted, also if a Write is said to have taken
-    // this request, which is no receive.
-    let written = CqeFlags::WRITE.bits();
-    scene.fake.write_entry(ring, 4, index, entry(&qp, qp.generation(), 0, u32::MAX, 0, written));
+    // A completion's length is limited to what was posted.
+    scene.fake.write_entry(ring, 4, index, entry(&qp, qp.generation(), 0, u32::MAX, 0, 0));
     let completion = cq.poll_one().unwrap();
     assert_eq!((completion.cookie, completion.length, completion.status), (10, 100, Status::Success));
     // The device repeats a completion, and then writes the next one.

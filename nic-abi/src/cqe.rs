@@ -22,13 +22,13 @@ pub struct Cqe {
     /// The work request's tag.
     pub tag: u32,
     /// Bytes transferred: received, read, or (atomics) 8; 0 for others. For datagrams it includes
-    /// the 40 bytes in front. For a receive with [`CqeFlags::WRITE`] it is the Write's length.
+    /// the 40 bytes in front.
     pub length: u32,
     /// Immediate data, or the local key of what was invalidated, according to [`CqeFlags`].
     pub immediate: u32,
-    /// Datagrams: the sender's QP number. On an error: offset of the offending field in the entry,
-    /// or [`NO_FIELD`].
-    pub source_or_field: u32,
+    /// Datagrams: the sender's QP number. With [`CqeFlags::WRITE`]: the Write's length. On an error:
+    /// offset of the offending field in the entry, or [`NO_FIELD`].
+    pub detail: u32,
     /// A [`Status`].
     pub status: u8,
     /// [`CqeFlags`], without the phase.
@@ -41,7 +41,7 @@ pub struct Cqe {
     pub phase: u32,
 }
 
-/// [`Cqe::source_or_field`] where no field is to blame.
+/// [`Cqe::detail`] where no field is to blame.
 pub const NO_FIELD: u32 = u32::MAX;
 /// The phase bit in the entry's last 64-bit word.
 pub const PHASE: u64 = 1 << 63;
@@ -67,8 +67,8 @@ bitflags! {
         const GRH = 1 << 3;
         /// Solicited.
         const SOLICITED = 1 << 4;
-        /// An RDMA Write with immediate data took the receive. The data is not in the receive's
-        /// segments, and `length` is the Write's.
+        /// An RDMA Write with immediate data took the receive. Its data is not in the receive's
+        /// segments, so `length` is 0; `detail` is the Write's length.
         const WRITE = 1 << 5;
     }
 }
@@ -81,7 +81,7 @@ pub enum Status {
     Success = 0,
     /// A local length is wrong: the message is too long for the QP, or the receive too short.
     LocalLength = 1,
-    /// The entry is malformed; `source_or_field` names the field.
+    /// The entry is malformed; `detail` names the field.
     LocalQpOperation = 2,
     /// A local key, address, right or domain is wrong.
     LocalProtection = 3,

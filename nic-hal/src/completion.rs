@@ -218,7 +218,7 @@ impl CompletionQueue {
             tag: request as u32,
             length: (request >> 32) as u32,
             immediate: third as u32,
-            source_or_field: (third >> 32) as u32,
+            detail: (third >> 32) as u32,
             status: end as u8,
             flags: (end >> 8) as u8,
             opcode: (end >> 16) as u8,

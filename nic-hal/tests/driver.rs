@@ -255,7 +255,7 @@ fn entries_are_taken_once_and_in_order_over_many_passes() {
         assert_eq!(cq.pending(9), 1);
         let entry = cq.poll().unwrap();
         assert_eq!((entry.qpn, entry.generation, entry.tag, entry.length), (5, 6, index, 8));
-        assert_eq!((entry.immediate, entry.source_or_field), (9, 10));
+        assert_eq!((entry.immediate, entry.detail), (9, 10));
         assert_eq!((entry.status, entry.flags, entry.opcode), (0x0a, 0x0b, 0x0c));
         cq.consumed();
         assert_eq!(head.load(Ordering::Relaxed), index + 1);

@@ -123,7 +123,7 @@ impl Qp {
             tag: header.tag,
             length: length as u32,
             immediate: 0,
-            source_or_field: if status == Status::Success { 0 } else { field },
+            detail: if status == Status::Success { 0 } else { field },
             status: status as u8,
             flags: 0,
             opcode: header.opcode,
@@ -152,7 +152,7 @@ impl Qp {
             tag: receive.tag,
             length: what.length as u32,
             immediate: what.immediate,
-            source_or_field: what.source_or_field,
+            detail: what.detail,
             status: status as u8,
             flags: flags.bits(),
             opcode: 0,
@@ -179,13 +179,13 @@ pub(crate) struct Received {
     pub flags: CqeFlags,
     pub length: u64,
     pub immediate: u32,
-    pub source_or_field: u32,
+    pub detail: u32,
 }
 
 impl Received {
     /// A receive that failed; the offset of the field to blame, or [`nic_abi::cqe::NO_FIELD`].
     pub const fn failed(field: u32) -> Received {
-        Received { flags: CqeFlags::empty(), length: 0, immediate: 0, source_or_field: field }
+        Received { flags: CqeFlags::empty(), length: 0, immediate: 0, detail: field }
     }
 }
 

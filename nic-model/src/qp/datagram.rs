@@ -350,7 +350,7 @@ impl Qp {
             flags,
             length,
             immediate: datagram.immediate.unwrap_or(0),
-            source_or_field: datagram.source_qpn,
+            detail: datagram.source_qpn,
         };
         self.complete_receive(nic, Status::Success, what);
         Ok(true)

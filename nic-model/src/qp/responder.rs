@@ -425,9 +425,9 @@ impl<F: Frontend> Responder<'_, F> {
         if let Some(immediate) = immediate {
             let what = Received {
                 flags: CqeFlags::IMMEDIATE | CqeFlags::WRITE | solicited(job),
-                length: u64::from(job.remote.length),
+                length: 0,
                 immediate,
-                source_or_field: 0,
+                detail: job.remote.length,
             };
             self.qp.complete_receive(self.nic, Status::Success, what);
         }
@@ -459,7 +459,7 @@ impl<F: Frontend> Responder<'_, F> {
         if !job.last && !planted(Bug::CqeEarly) {
             return Ok(Step::Done(0));
         }
-        let mut what = Received { flags: solicited(job), length, immediate: 0, source_or_field: 0 };
+        let mut what = Received { flags: solicited(job), length, immediate: 0, detail: 0 };
         if let Extra::Immediate(value) = job.extra {
             what.flags |= CqeFlags::IMMEDIATE;
             what.immediate = value;

@@ -86,7 +86,7 @@ fn a_malformed_entry_names_its_field() {
         s.rig.run();
         let sent = s.rig.poll_cq(&mut s.a.send_cq).expect("a completion");
         assert_eq!((status(&sent), sent.tag), (Status::LocalQpOperation, 4), "{head:?}");
-        assert_eq!(sent.source_or_field, field as u32, "{head:?}");
+        assert_eq!(sent.detail, field as u32, "{head:?}");
         assert_eq!(s.rig.query(&s.a).state, QpState::Error as u32);
         s.responder_lives();
     }
@@ -99,7 +99,7 @@ fn an_entry_without_blocks_hides_what_follows() {
     s.a.send_tail += 1;
     s.rig.post(&mut s.a, header(wqe::Opcode::Send, 5), &[]);
     let sent = s.rig.sent(&mut s.a);
-    assert_eq!((status(&sent), sent.source_or_field), (Status::LocalQpOperation, 3));
+    assert_eq!((status(&sent), sent.detail), (Status::LocalQpOperation, 3));
     assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
     assert_eq!(s.rig.query(&s.a).send_head, 2, "everything posted is taken");
 }
@@ -333,7 +333,7 @@ fn a_malformed_receive_names_its_field() {
         s.fails(header(wqe::Opcode::Send, 1), &[], Status::RemoteOperation);
         let received = s.rig.received(&mut s.b);
         assert_eq!((status(&received), received.tag), (Status::LocalQpOperation, 8));
-        assert_eq!(received.source_or_field, field as u32);
+        assert_eq!(received.detail, field as u32);
     }
 }
 
@@ -391,7 +391,7 @@ fn an_error_flushes_the_rest_in_order_and_what_is_posted_later() {
     for tag in 10..15 {
         let flushed = s.rig.received(&mut s.a);
         assert_eq!((flushed.tag, status(&flushed)), (tag, Status::Flushed));
-        assert_eq!(flushed.source_or_field, NO_FIELD);
+        assert_eq!(flushed.detail, NO_FIELD);
     }
     s.rig.post_receive(&mut s.a, 20, &[]);
     assert_eq!(s.rig.received(&mut s.a).tag, 20);

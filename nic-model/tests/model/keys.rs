@@ -470,11 +470,7 @@ fn a_link_that_is_wrong_names_its_field() {
         let (mut a, _) = rig.pair_of(0, 0, privileged());
         rig.post_args(&mut a, head, zerocopy::transmute!(args));
         let sent = rig.sent(&mut a);
-        assert_eq!(
-            (status(&sent), sent.source_or_field),
-            (Status::MemoryManagement, field),
-            "{head:?} {args:?}"
-        );
+        assert_eq!((status(&sent), sent.detail), (Status::MemoryManagement, field), "{head:?} {args:?}");
         assert_eq!(query(&mut rig, 0, two).linked, 0);
         rig.events(0);
     }
@@ -482,7 +478,7 @@ fn a_link_that_is_wrong_names_its_field() {
     let (mut a, _) = rig.pair();
     rig.post_args(&mut a, link(two, flags, 0, 8192), zerocopy::transmute!(good));
     let sent = rig.sent(&mut a);
-    assert_eq!((status(&sent), sent.source_or_field), (Status::MemoryManagement, 0));
+    assert_eq!((status(&sent), sent.detail), (Status::MemoryManagement, 0));
     let (mut a, _) = rig.pair_of(0, 0, privileged());
     for count in [1, 2] {
         let args = ListArgs { remote: remote(two, count), ..good };

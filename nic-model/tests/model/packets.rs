@@ -215,7 +215,7 @@ fn every_operation_crosses_at_once_and_several_are_under_way() {
     rig.post(&mut a, head, &[segment(from, 0, 2000)]);
     assert_eq!(status(&rig.sent(&mut a)), Status::Success);
     let entry = rig.received(&mut b);
-    assert_eq!((entry.tag, entry.immediate, entry.length), (5, 7, 2000));
+    assert_eq!((entry.tag, entry.immediate, entry.length, entry.detail), (5, 7, 0, 2000));
     assert_eq!(entry.flags, (CqeFlags::RECEIVE | CqeFlags::IMMEDIATE | CqeFlags::WRITE).bits());
 }
 
@@ -626,7 +626,7 @@ fn datagrams_cross_and_one_to_nobody_holds_the_others_up_for_a_moment() {
     send(&mut rig, &mut a, gid, 1);
     assert_eq!(status(&rig.sent(&mut a)), Status::Success);
     let entry = rig.received(&mut b);
-    assert_eq!((entry.length, entry.source_or_field), (1064, a.qpn));
+    assert_eq!((entry.length, entry.detail), (1064, a.qpn));
     assert_eq!(rig.bytes(target + 40, 1024), rig.bytes(source, 1024));
     let mut nobody = gid;
     nobody[15] = 99;

@@ -355,7 +355,7 @@ fn datagrams_arrive_with_their_header_in_front() {
         let received = rig.received(&mut b);
         let flags = CqeFlags::RECEIVE | CqeFlags::GRH | CqeFlags::IMMEDIATE;
         assert_eq!(CqeFlags::from_bits(received.flags), Some(flags));
-        assert_eq!((received.length, received.source_or_field, received.immediate), (290, a.qpn, 0x1122));
+        assert_eq!((received.length, received.detail, received.immediate), (290, a.qpn, 0x1122));
         let mut landed = rig.bytes(target, 20);
         landed.extend(rig.bytes(target + 100, 270));
         assert_eq!(landed[..20], [0; 20]);
@@ -497,12 +497,12 @@ fn a_wrong_datagram_is_the_senders_error() {
         let mut a = s.datagram_qp(0, 20 + i as u32, 5);
         send_datagram(&mut s, &mut a, av, wqe::Opcode::Send, &[segment(from, 0, length)]);
         let sent = s.sent(&mut a);
-        assert_eq!((status(&sent), sent.source_or_field), (expected, field));
+        assert_eq!((status(&sent), sent.detail), (expected, field));
     }
     let mut a = s.datagram_qp(0, 30, 5);
     send_datagram(&mut s, &mut a, av, wqe::Opcode::Write, &[]);
     let sent = s.sent(&mut a);
-    assert_eq!((status(&sent), sent.source_or_field), (cqe::Status::LocalQpOperation, 0));
+    assert_eq!((status(&sent), sent.detail), (cqe::Status::LocalQpOperation, 0));
 }
 
 #[test]

@@ -109,14 +109,15 @@ fn sends_and_writes_arrive() {
         s.sends(rdma(Opcode::Write, 5, s.to, 100), 5000);
         s.rig.run();
         assert!(s.rig.bytes(s.target + 100, 5000) == s.rig.bytes(s.source, 5000));
-        for (tag, head, kind) in [
-            (6, header(Opcode::SendImmediate, 6), CqeFlags::empty()),
-            (7, rdma(Opcode::WriteImmediate, 7, s.to, 0), CqeFlags::WRITE),
+        for (tag, head, kind, lengths) in [
+            (6, header(Opcode::SendImmediate, 6), CqeFlags::empty(), (3000, 0)),
+            (7, rdma(Opcode::WriteImmediate, 7, s.to, 0), CqeFlags::WRITE, (0, 3000)),
         ] {
             s.receive(tag, 8192);
             s.sends(Header { immediate: 0x1234, ..head }, 3000);
             let entry = s.rig.received(&mut s.b);
-            assert_eq!((entry.tag, entry.length, entry.immediate), (tag, 3000, 0x1234), "{way:?}");
+            assert_eq!((entry.tag, entry.immediate), (tag, 0x1234), "{way:?}");
+            assert_eq!((entry.length, entry.detail), lengths, "{way:?}");
             assert_eq!(entry.flags, (CqeFlags::RECEIVE | CqeFlags::IMMEDIATE | kind).bits());
         }
         let (a, b) = (s.rig.query(&s.a), s.rig.query(&s.b));
@@ -174,7 +175,7 @@ fn what_the_service_does_not_have_fails_at_the_requester() {
                 s.rig.post(&mut s.a, head, &[segment(s.from, 0, 8)]);
             }
             let entry = s.rig.sent(&mut s.a);
-            let blamed = (status(&entry), entry.source_or_field);
+            let blamed = (status(&entry), entry.detail);
             assert_eq!(blamed, (Status::LocalQpOperation, offset_of!(Header, opcode) as u32), "{opcode:?}");
             assert_eq!(s.rig.query(&s.a).state, QpState::Error as u32);
             assert_eq!(s.rig.event_types(0), [(EventType::QpFatal, s.a.qpn)]);

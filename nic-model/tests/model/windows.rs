@@ -160,7 +160,7 @@ fn a_bind_that_is_wrong_fails() {
         words[3] |= u64::from(case == 12) << 63;
         rig.post_args(&mut b, head, words);
         let sent = rig.sent(&mut b);
-        assert_eq!((status(&sent), sent.source_or_field), (expected, field as u32), "case {case}");
+        assert_eq!((status(&sent), sent.detail), (expected, field as u32), "case {case}");
         assert_eq!(query(&mut rig, 1, narrow).linked, 0);
     }
 }

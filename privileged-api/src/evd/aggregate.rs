@@ -27,7 +27,7 @@ use super::extended::{Form, WaitFor};
 use super::line::Line;
 use super::take::Taken;
 use super::{Control, Evd, Feed, Queue};
-use crate::event::Event;
+use crate::event::{DtoCompletion, Event};
 use crate::status::{Error, Result};
 
 /// The number of events that are taken before all EVDs are checked again.
@@ -252,7 +252,7 @@ impl Aggregate {
     /// As [`Aggregate::take_any`], if the next event is a success of an EVD near the seat of the
     /// last event; passes it to `put`. False for an aggregate whose events name the EVDs.
     #[inline(always)]
-    pub(super) fn take_success<F: Form>(&self, mut put: impl FnMut(F)) -> bool {
+    pub(super) fn take_success<F: Form>(&self, mut put: impl FnMut(DtoCompletion, F::Beside)) -> bool {
         if self.names {
             return false;
         }
@@ -268,7 +268,7 @@ impl Aggregate {
                 continue;
             };
             let Queue::Dto(queue) = &sevd.queue else { return false };
-            match queue.take_success(&mut put) {
+            match queue.take_success::<F>(&mut put) {
                 TookAny::Taken { .. } => {
                     state.count_taken(seat);
                     return true;

@@ -87,21 +87,28 @@ impl Ia {
     }
 }
 
-/// Takes the oldest completion if it is a success, plain or not, from an EVD that may have a
-/// callback. Everything else takes the slow path. Marked cold so that the code of the fast path is
-/// not interrupted. The fast path has the arguments in the registers of this order.
+/// Takes the oldest event if it is not a plain success. Marked cold so that the code of the fast
+/// path is not interrupted. The fast path has the arguments in the registers of this order. Not
+/// generic, so that it is compiled in this crate, with the functions that it calls.
 #[cold]
 #[inline(never)]
-pub(super) fn dequeue_other<F: Form>(evd: EvdHandle, core: &Core) -> Result<F> {
+fn dequeue_other(evd: EvdHandle, core: &Core) -> Result<Event> {
+    dequeue_in(evd, core)
+}
+
+/// Takes the oldest completion if it is a success, plain or not, from an EVD that may have a
+/// callback. Everything else takes the slow path.
+#[inline(always)]
+pub(super) fn dequeue_in<F: Form>(evd: EvdHandle, core: &Core) -> Result<F> {
     let Some(slot) = core.evd_slots.get(evd.as_raw()) else { return core.dequeue_any(evd) };
-    let make = |taken: &Completion| F::completed(dto::success(taken, evd), taken);
+    let make = |taken: &Completion| (dto::success(taken, evd), F::beside(taken));
     match slot.take_any(evd.as_raw(), closed::CALLBACK, make) {
-        TookAny::Taken { value, behind, closed } => {
+        TookAny::Taken { value: (done, beside), behind, closed } => {
             // The callback is armed when the last event was taken.
             if closed && behind != Behind::Completion {
                 core.after_last(evd);
             }
-            Ok(value)
+            Ok(F::completed(done, beside))
         }
         _ => core.dequeue_any(evd),
     }
@@ -118,7 +125,7 @@ impl Core {
         }
         if let Some(aggregate) = evd.aggregate() {
             let mut event = Err(Error::QueueEmpty);
-            if aggregate.take_success(|taken| event = Ok(taken)) {
+            if aggregate.take_success::<F>(|done, beside| event = Ok(F::completed(done, beside))) {
                 self.after_taking(&evd, false);
                 return event;
             }

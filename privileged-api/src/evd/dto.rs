@@ -99,9 +99,9 @@ impl DtoQueue {
 
     /// Takes the oldest completion if it is a success and in the CQ, and passes its event to `put`.
     #[inline(always)]
-    pub(crate) fn take_success<F: Form>(&self, put: impl FnOnce(F)) -> TookAny<()> {
+    pub(crate) fn take_success<F: Form>(&self, put: impl FnOnce(DtoCompletion, F::Beside)) -> TookAny<()> {
         let (evd, but) = (self.handle, closed::CALLBACK | closed::CAPTIVE);
-        self.slot.take_any(evd.as_raw(), but, |taken| put(F::completed(success(taken, evd), taken)))
+        self.slot.take_any(evd.as_raw(), but, |taken| put(success(taken, evd), F::beside(taken)))
     }
 
     /// Takes the oldest completion: from the stage, or a failure.
@@ -252,13 +252,6 @@ pub(crate) fn plain(done: Done, evd: EvdHandle) -> DtoCompletion {
     }
 }
 
-/// The number of bytes in the segments of a completed request. A receive that an RDMA Write took
-/// has none there.
-#[inline(always)]
-fn received(completion: &Completion) -> u32 {
-    if completion.flags.contains(CompletionFlags::WRITE) { 0 } else { completion.length }
-}
-
 /// The event for a success that unlinked nothing.
 #[inline(always)]
 pub(crate) fn success(completion: &Completion, evd: EvdHandle) -> DtoCompletion {
@@ -271,9 +264,9 @@ pub(crate) fn success(completion: &Completion, evd: EvdHandle) -> DtoCompletion 
         evd,
         ep: EpHandle::from_raw(completion.context),
         cookie: completion.cookie,
-        transferred_length: received(completion),
+        transferred_length: completion.length,
         flags: if header { DtoUdFlags::IB_GRH_PRESENT } else { DtoUdFlags::empty() },
-        ud_ep_id: if datagram { completion.source_or_field } else { 0 },
+        ud_ep_id: if datagram { completion.detail } else { 0 },
         unlinked_mr_handle: Handle::NULL,
     }
 }
@@ -289,7 +282,7 @@ pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) ->
     let mut flags = DtoUdFlags::empty();
     let mut ud_ep_id = 0;
     if event_number == EventType::DTO_UD_RECV_CMPL {
-        ud_ep_id = completion.source_or_field;
+        ud_ep_id = completion.detail;
         if completion.flags.contains(CompletionFlags::GRH) {
             flags = DtoUdFlags::IB_GRH_PRESENT;
         }
@@ -304,7 +297,7 @@ pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) ->
         evd,
         ep: EpHandle::from_raw(completion.context),
         cookie: completion.cookie,
-        transferred_length: received(completion),
+        transferred_length: completion.length,
         flags,
         ud_ep_id,
         unlinked_mr_handle,
@@ -356,7 +349,7 @@ mod tests {
             opcode: 0,
             length: 0,
             immediate: 0,
-            source_or_field: 0,
+            detail: 0,
         };
         let notifying = Completion { data: tag::NOTIFY, ..plain };
         let mut stage = Stage { ready: VecDeque::new(), notifications: 0, capacity: 4 };

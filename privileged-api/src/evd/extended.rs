@@ -3,7 +3,7 @@
 
 use kernel_agent::{Completion, CompletionFlags, CompletionStatus};
 
-use super::dequeue::dequeue_other;
+use super::dequeue::dequeue_in;
 use super::{Queue, WaitError};
 use crate::event::{DtoCompletion, Event};
 use crate::handle::EvdHandle;
@@ -56,15 +56,24 @@ impl WaitFor {
 
 /// The form in which a dequeue or a wait returns an event.
 pub(crate) trait Form: Sized {
+    /// What it has beside the event.
+    type Beside;
+    /// What it has beside the event of this completion.
+    fn beside(completion: &Completion) -> Self::Beside;
     /// The event of a completion.
-    fn completed(event: DtoCompletion, completion: &Completion) -> Self;
+    fn completed(event: DtoCompletion, beside: Self::Beside) -> Self;
     /// An event that is not a completion.
     fn other(event: Event) -> Self;
 }
 
 impl Form for Event {
+    type Beside = ();
+
     #[inline(always)]
-    fn completed(event: DtoCompletion, _: &Completion) -> Event {
+    fn beside(_: &Completion) {}
+
+    #[inline(always)]
+    fn completed(event: DtoCompletion, (): ()) -> Event {
         Event::Dto(event)
     }
 
@@ -75,14 +84,20 @@ impl Form for Event {
 }
 
 impl Form for ExtendedEvent {
+    type Beside = Option<Immediate>;
+
     #[inline(always)]
-    fn completed(event: DtoCompletion, completion: &Completion) -> ExtendedEvent {
+    fn beside(completion: &Completion) -> Option<Immediate> {
         const WITH: CompletionFlags = CompletionFlags::RECEIVE.union(CompletionFlags::IMMEDIATE);
         let arrived = completion.status == CompletionStatus::Success && completion.flags.contains(WITH);
-        let immediate = arrived.then(|| Immediate {
+        arrived.then(|| Immediate {
             data: completion.immediate,
-            written: completion.flags.contains(CompletionFlags::WRITE).then_some(completion.length),
-        });
+            written: completion.flags.contains(CompletionFlags::WRITE).then_some(completion.detail),
+        })
+    }
+
+    #[inline(always)]
+    fn completed(event: DtoCompletion, immediate: Option<Immediate>) -> ExtendedEvent {
         ExtendedEvent { event: Event::Dto(event), immediate }
     }
 
@@ -98,7 +113,7 @@ impl Ia {
     ///
     /// Errors: as [`Ia::evd_dequeue`]. Does not block. May be called in callbacks. Thread-safe.
     pub fn evd_dequeue_extended(&self, evd: EvdHandle) -> Result<ExtendedEvent> {
-        dequeue_other(evd, self.core())
+        dequeue_in(evd, self.core())
     }
 
     /// Waits as [`Ia::evd_wait`] does, for what `wait_for` says, and takes the oldest event.

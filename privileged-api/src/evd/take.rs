@@ -81,7 +81,7 @@ impl Core {
                 if event.dto_status != DtoStatus::Success {
                     self.completion_failed(completion);
                 }
-                Some(F::completed(event, completion))
+                Some(F::completed(event, F::beside(completion)))
             }
         }
     }

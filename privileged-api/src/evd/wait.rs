@@ -133,7 +133,7 @@ impl Ia {
             && wait_for.is_any(evd.threshold())
         {
             let mut event = Err(Error::QueueEmpty.into());
-            let took = queue.take_success(|taken| event = Ok((taken, 0)));
+            let took = queue.take_success::<F>(|done, beside| event = Ok((F::completed(done, beside), 0)));
             if let (TookAny::Taken { behind, .. }, Ok((_, nmore))) = (took, &mut event) {
                 if behind != Behind::Nothing {
                     *nmore = evd.len();
