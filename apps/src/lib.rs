@@ -1,5 +1,6 @@
 //! Programs that speak the protocols of rdma-core's examples, so that Linux's programs are their
-//! peers: [`rping`], [`cmatose`] and [`udaddy`].
+//! peers: [`rping`], [`cmatose`] and [`udaddy`]. [`immediate`] has a protocol of its own, and the
+//! tests bring its peer to Linux.
 //!
 //! A program is a function of an IA and of the words on its command line. It writes lines and
 //! returns when it is done, or with the [`Failure`] that ended it. The images in `targets` and the
@@ -14,10 +15,12 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod advert;
 pub mod cmatose;
 mod datagrams;
 mod exchange;
 mod image;
+pub mod immediate;
 mod net;
 mod objects;
 pub mod rping;

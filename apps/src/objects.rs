@@ -14,8 +14,8 @@ use common::Trying;
 use platform::DmaBuffer;
 use privileged_api::{
     AddrMode, CnEstFlags, ConnRequest, DtoCompletion, DtoFlags, DtoStatus, EpAttributes, EpFlags, EpHandle,
-    Error, EvdFlags, EvdHandle, Event, EventType, Ia, LmrFlags, LmrHandle, LmrMemory, LmrTriplet, MemPriv,
-    Path, PzHandle, RejectReason, RmrContext, UdServiceReply,
+    Error, EvdFlags, EvdHandle, Event, EventType, ExtendedEvent, Ia, Immediate, LmrFlags, LmrHandle,
+    LmrMemory, LmrTriplet, MemPriv, Path, PzHandle, RejectReason, RmrContext, UdServiceReply, WaitFor,
 };
 
 use crate::datagrams::Datagrams;
@@ -83,13 +83,20 @@ impl fmt::Display for End {
     }
 }
 
+/// What the completion of a Receive says of the message that took it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub length: usize,
+    pub immediate: Option<Immediate>,
+}
+
 /// An endpoint, and what happened to it.
 pub(crate) struct Connection {
     pub ep: EpHandle,
     pub established: bool,
-    /// The lengths of messages that arrived and that the program has not taken, oldest first. There
-    /// are at most as many as Receives were posted.
-    pub received: VecDeque<usize>,
+    /// The messages that arrived and that the program has not taken, oldest first. There are at most
+    /// as many as Receives were posted.
+    pub received: VecDeque<Message>,
     /// Sends, RDMA Reads and RDMA Writes that are done.
     pub sent: u64,
     pub read: u64,
@@ -212,6 +219,11 @@ impl<'a> Objects<'a> {
 
     /// Waits for a message; returns its length.
     pub fn received(&mut self, n: usize) -> Result<usize, Failure> {
+        self.message(n).map(|message| message.length)
+    }
+
+    /// Waits for a message.
+    pub fn message(&mut self, n: usize) -> Result<Message, Failure> {
         self.until(n, |connection| connection.received.pop_front())
     }
 
@@ -235,24 +247,25 @@ impl<'a> Objects<'a> {
     /// Waits for an event and notes it.
     pub fn step(&mut self) -> Result<(), Failure> {
         let Patience(most) = self.patience;
-        let event = match self.ia.evd_wait(self.events, most).map_err(Error::from) {
+        let waited = self.ia.evd_wait_extended(self.events, WaitFor::Notification, most);
+        let event = match waited.map_err(Error::from) {
             Ok((event, _)) => event,
             Err(Error::TimeoutExpired) => fail!("nothing came from the peer for {} s", most / 1_000_000),
             Err(error) => fail!("it_evd_wait: {error}"),
         };
         self.note(&event);
         // A connection's end does not wait for the completions before it, which say more.
-        while matches!(event, Event::ConnBroken { .. } | Event::ConnDisconnect { .. })
-            && let Ok(event) = self.ia.evd_dequeue(self.events)
+        while matches!(event.event, Event::ConnBroken { .. } | Event::ConnDisconnect { .. })
+            && let Ok(event) = self.ia.evd_dequeue_extended(self.events)
         {
             self.note(&event);
         }
         Ok(())
     }
 
-    fn note(&mut self, event: &Event) {
-        let (ep, end) = match event {
-            Event::Dto(done) => return self.completed(done),
+    fn note(&mut self, extended: &ExtendedEvent) {
+        let (ep, end) = match &extended.event {
+            Event::Dto(done) => return self.completed(done, extended.immediate),
             Event::UdServiceReply(reply) => return self.replied(reply),
             Event::ConnEstablished { ep, .. } => (ep, None),
             Event::ConnDisconnect { ep, .. } => (ep, Some(End::Disconnected)),
@@ -276,15 +289,16 @@ impl<'a> Objects<'a> {
         }
     }
 
-    fn completed(&mut self, done: &DtoCompletion) {
+    fn completed(&mut self, done: &DtoCompletion, immediate: Option<Immediate>) {
+        let message = Message { length: done.transferred_length as usize, immediate };
         let Some(connection) = self.of(done.ep) else { return };
         match (done.dto_status, done.event_number) {
             (DtoStatus::Success, EventType::DTO_RC_RECV_CMPL) => {
-                connection.received.push_back(done.transferred_length as usize);
+                connection.received.push_back(message);
             }
             (DtoStatus::Success, EventType::DTO_UD_RECV_CMPL) => {
                 connection.datagrams.first.get_or_insert(*done);
-                connection.received.push_back(done.transferred_length as usize);
+                connection.received.push_back(message);
             }
             (DtoStatus::Success, EventType::DTO_SEND_CMPL) => connection.sent += 1,
             (DtoStatus::Success, EventType::DTO_RDMA_READ_CMPL) => connection.read += 1,

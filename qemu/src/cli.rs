@@ -47,8 +47,8 @@ enum Command {
     },
     /// Boot two machines whose NICs are joined, A (client) and B (server), and run APP on both
     Pair {
-        /// An image of targets; rping, cmatose, udaddy or storage; or `transfer` and a FILE, from
-        /// A to B [default: tour]
+        /// An image of targets; rping, cmatose, udaddy, immediate or storage; or `transfer` and a
+        /// FILE, from A to B [default: tour]
         #[arg(value_name = "APP")]
         app: Option<String>,
         /// The FILE, or words for the kernels' command lines

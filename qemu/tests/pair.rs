@@ -74,6 +74,11 @@ fn programs_with_words_of_their_own_find_each_other() {
         ),
         (&["cmatose", "connections=2"], "test complete", "2 connections, 10 messages on each"),
         (&["udaddy", "count=4"], "test complete", "1 connections, 4 messages on each"),
+        (
+            &["immediate", "count=4"],
+            "immediate: 4 rounds, each Write and Send with its immediate data",
+            "4 rounds, disconnected",
+        ),
     ] {
         for link in ["short-cut", "stream"] {
             let said = succeed(&[&["--link", link], words].concat());

@@ -4,9 +4,10 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use common::Trying;
-use privileged_api::{MemPriv, make_rdma_addr_absolute};
+use privileged_api::MemPriv;
 
-use super::{Advert, LONGEST, PORT, TRANSFERS, attributes, readable, text};
+use super::{LONGEST, PORT, TRANSFERS, attributes, readable, text};
+use crate::advert::Advert;
 use crate::net::Service;
 use crate::objects::{Objects, Patience, Region};
 use crate::{Failure, Host, Words, fail, net, say};
@@ -110,10 +111,7 @@ impl Memory {
 
     /// Tells the server where some memory is.
     fn advertise(&self, objects: &Objects<'_>, n: usize, exposed: &Region) -> Result<(), Failure> {
-        let address = make_rdma_addr_absolute(exposed.buffer.addr()).to_host();
-        let key = u32::from_be(exposed.context.0);
-        let advert = Advert { address, key, size: exposed.buffer.len() as u32 };
-        self.message.buffer.write(0, &advert.emit()).trying("memory")?;
+        self.message.buffer.write(0, &Advert::of(exposed).emit()).trying("memory")?;
         objects.post_send(n, &self.message, Advert::LEN)
     }
 }

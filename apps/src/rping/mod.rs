@@ -30,39 +30,6 @@ const PORT: u16 = 7174;
 /// The longest text. Linux's programs take texts of 26 to 65535 bytes.
 const LONGEST: usize = 65536;
 
-/// What the client says of its memory: 16 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Advert {
-    /// The RDMA address of the first byte.
-    address: u64,
-    /// The key of the region.
-    key: u32,
-    /// The length of the text.
-    size: u32,
-}
-
-impl Advert {
-    /// Its bytes in a message, and those of a go-ahead, which count for nothing.
-    const LEN: usize = 16;
-
-    /// The address, the key and the size, in network byte order.
-    fn emit(self) -> [u8; Advert::LEN] {
-        let mut bytes = [0; Advert::LEN];
-        bytes[..8].copy_from_slice(&self.address.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.key.to_be_bytes());
-        bytes[12..].copy_from_slice(&self.size.to_be_bytes());
-        bytes
-    }
-
-    fn parse(bytes: [u8; Advert::LEN]) -> Advert {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|n| {
-            let at = 4 * n;
-            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        });
-        Advert { address: u64::from(a) << 32 | u64::from(b), key: c, size: d }
-    }
-}
-
 /// The text of a ping: `rdma-ping-N: `, then the characters from `A` to `z` again and again, which
 /// begin one further with each ping, and a zero byte at the end.
 fn text(ping: u64, size: usize) -> Vec<u8> {

@@ -3,9 +3,10 @@
 use alloc::format;
 
 use common::Trying;
-use privileged_api::{ConnRequest, DtoFlags, Event, MemPriv, RdmaAddr, RmrContext, hton64};
+use privileged_api::{ConnRequest, DtoFlags, Event, MemPriv};
 
-use super::{Advert, LONGEST, PORT, TRANSFERS, attributes, length, readable};
+use super::{LONGEST, PORT, TRANSFERS, attributes, length, readable};
+use crate::advert::Advert;
 use crate::net::{Listener, Service};
 use crate::objects::{End, Objects, Patience, Region};
 use crate::{Failure, Host, Words, fail, net, say};
@@ -121,7 +122,7 @@ impl<'a> Client<'a> {
             fail!("the client's text has {size} bytes; size={} allows 1 to {0}", options.size);
         }
         let (ia, ep) = (self.objects.ia, self.objects.connections[self.n].ep);
-        let (from, key) = remote(start);
+        let (from, key) = start.remote();
         let done = DtoFlags::COMPLETION;
         ia.post_rdma_read(ep, &self.text.first(size), 0, done, from, key).trying("it_post_rdma_read")?;
         let ping = self.pings + 1;
@@ -138,7 +139,7 @@ impl<'a> Client<'a> {
         if echo > sink.size as usize {
             fail!("the client's memory for the echo has {} bytes, and the text {echo}", sink.size);
         }
-        let (to, key) = remote(sink);
+        let (to, key) = sink.remote();
         ia.post_rdma_write(ep, &self.text.first(echo), 0, done, to, key).trying("it_post_rdma_write")?;
         self.objects.until(self.n, |connection| (connection.written == ping).then_some(()))?;
         self.go_ahead()?;
@@ -150,9 +151,4 @@ impl<'a> Client<'a> {
     fn go_ahead(&self) -> Result<(), Failure> {
         self.objects.post_send(self.n, &self.answer, Advert::LEN)
     }
-}
-
-/// An advert in the form in which a request takes it.
-fn remote(advert: Advert) -> (RdmaAddr, RmrContext) {
-    (RdmaAddr(hton64(advert.address)), RmrContext(advert.key.to_be()))
 }

@@ -5,19 +5,12 @@ use std::string::String;
 use std::vec::Vec;
 
 use super::*;
+use crate::advert::Advert;
 use crate::net::Service;
 use crate::objects::{End, Objects, Patience, Region};
 use crate::testing::{Net, Server};
 use crate::{Host, net};
 use privileged_api::{ConnQual, MAX_RDMA_CONNECT_DATA, MemPriv};
-
-#[test]
-fn an_advert_is_in_network_byte_order() {
-    let advert = Advert { address: 0x0102_0304_0506_0708, key: 0x090a_0b0c, size: 0x0d0e_0f10 };
-    let bytes = core::array::from_fn(|n| n as u8 + 1);
-    assert_eq!(advert.emit(), bytes);
-    assert_eq!(Advert::parse(bytes), advert);
-}
 
 #[test]
 fn texts_are_those_of_rping() {

@@ -47,6 +47,12 @@ const FOLDERS: [&str; 5] = ["usr/bin", "usr/sbin", "usr/lib64", "usr/lib/x86_64-
 /// How names begin, of files and folders in these, that it does not need.
 const LEFT_OUT: [&str; 3] = ["perl", "libperl", "gconv"];
 const INIT: &str = include_str!("init");
+/// A program of our own for the guest, and the packages with the headers that it includes. The
+/// libraries are the guest's.
+const PROGRAM: &str = include_str!("immediate.c");
+const PROGRAM_NAME: &str = "immediate";
+const HEADERS: [&str; 2] = ["libibverbs-dev", "librdmacm-dev"];
+const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 
 /// A kernel and its initial RAM disk.
 #[derive(Debug)]
@@ -64,7 +70,8 @@ impl Image {
         let cache = folder.join("linux");
         let image = Image { kernel: cache.join("vmlinuz"), initrd: cache.join("initrd") };
         let stamp = cache.join("made-of");
-        let made_of = format!("{PACKAGES:?} {MODULES:?} {ON_DEMAND:?} {FOLDERS:?} {LEFT_OUT:?}\n{INIT}");
+        let made_of =
+            format!("{PACKAGES:?} {MODULES:?} {ON_DEMAND:?} {FOLDERS:?} {LEFT_OUT:?}\n{INIT}\n{PROGRAM}");
         if fs::read_to_string(&stamp).is_ok_and(|text| text == made_of) {
             return Ok(image);
         }
@@ -99,11 +106,16 @@ fn build(work: &Path, image: &Image) -> io::Result<()> {
     for link in ["bin", "sbin", "lib", "lib64"] {
         std::os::unix::fs::symlink(format!("usr/{link}"), stage.join(link))?;
     }
-    for package in download(work)? {
-        let unpack =
-            "dpkg-deb --fsys-tarfile \"$0\" | tar -C \"$1\" -x --keep-directory-symlink --no-same-owner";
-        run(Command::new("bash").args(["-o", "pipefail", "-c", unpack]).arg(package).arg(&stage))?;
+    let packages = download(work)?;
+    for package in packages.programs {
+        unpack(&package, &stage)?;
     }
+    let headers = work.join("headers");
+    fs::create_dir_all(&headers)?;
+    for package in packages.headers {
+        unpack(&package, &headers)?;
+    }
+    compile(work, &headers, &stage)?;
     let versions = stage.join("lib/modules");
     let version = fs::read_dir(&versions)?.next().ok_or_else(|| missing("the kernel's modules"))??;
     if let Some(cache) = image.kernel.parent() {
@@ -135,10 +147,36 @@ fn build(work: &Path, image: &Image) -> io::Result<()> {
     archive.file.flush()
 }
 
+fn unpack(package: &Path, into: &Path) -> io::Result<()> {
+    let unpack = "dpkg-deb --fsys-tarfile \"$0\" | tar -C \"$1\" -x --keep-directory-symlink --no-same-owner";
+    run(Command::new("bash").args(["-o", "pipefail", "-c", unpack]).arg(package).arg(into))
+}
+
+/// Compiles the program of our own. The guest has the libraries of the release that this machine
+/// runs, so what this machine's compiler makes runs there.
+fn compile(work: &Path, headers: &Path, stage: &Path) -> io::Result<()> {
+    let source = work.join(PROGRAM_NAME).with_extension("c");
+    fs::write(&source, PROGRAM)?;
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-Wall", "-Werror"]).arg("-I").arg(headers.join("usr/include"));
+    compiler.arg("-o").arg(stage.join("usr/bin").join(PROGRAM_NAME)).arg(&source);
+    let folder = stage.join("usr/lib/x86_64-linux-gnu");
+    compiler.args(LIBRARIES.map(|library| folder.join(library)));
+    // What these libraries need themselves is in the guest.
+    run(compiler.arg("-Wl,--allow-shlib-undefined"))
+}
+
+/// The packages that were downloaded.
+struct Packages {
+    /// The guest's programs, with all that they depend on, and its kernel.
+    programs: Vec<PathBuf>,
+    headers: Vec<PathBuf>,
+}
+
 /// Downloads the packages and all that they depend on; apt checks their signatures.
-fn download(work: &Path) -> io::Result<Vec<PathBuf>> {
+fn download(work: &Path) -> io::Result<Packages> {
     let state = work.join("apt");
-    for folder in ["lists/partial", "archives/partial", "kernel"] {
+    for folder in ["lists/partial", "archives/partial", "kernel", "headers"] {
         fs::create_dir_all(state.join(folder))?;
     }
     fs::write(state.join("status"), "")?;
@@ -152,11 +190,12 @@ fn download(work: &Path) -> io::Result<Vec<PathBuf>> {
     );
     let config = state.join("apt.conf");
     fs::write(&config, settings)?;
-    let apt = |program: &str| {
+    let apt_in = |folder: &str, program: &str| {
         let mut command = Command::new(program);
-        command.env("APT_CONFIG", &config).current_dir(state.join("kernel"));
+        command.env("APT_CONFIG", &config).current_dir(state.join(folder));
         command
     };
+    let apt = |program| apt_in("kernel", program);
     run(apt("apt-get").args(["-qq", "update"]))?;
     run(apt("apt-get").args(["-qq", "-y", "--download-only", "install"]).args(PACKAGES))?;
     let depends = apt("apt-cache").args(["depends", KERNEL]).output()?;
@@ -164,9 +203,18 @@ fn download(work: &Path) -> io::Result<Vec<PathBuf>> {
     let mut words = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     let kernel = words.find(|name| name.starts_with("linux-image-")).ok_or_else(|| missing(KERNEL))?;
     run(apt("apt-get").args(["-qq", "download", kernel]))?;
+    run(apt_in("headers", "apt-get").args(["-qq", "download"]).args(HEADERS))?;
+    Ok(Packages {
+        programs: packages_in(&[state.join("archives"), state.join("kernel")])?,
+        headers: packages_in(&[state.join("headers")])?,
+    })
+}
+
+/// The packages in some folders, in the order of their paths.
+fn packages_in(folders: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     let mut packages = Vec::new();
-    for folder in ["archives", "kernel"] {
-        for file in fs::read_dir(state.join(folder))? {
+    for folder in folders {
+        for file in fs::read_dir(folder)? {
             packages.push(file?.path());
         }
     }

@@ -18,7 +18,9 @@ const ROLES: [&str; 2] = ["client", "server"];
 /// What the line of a server begins with that listens.
 const READY: &str = "ready: ";
 /// The apps whose client takes no server that does not listen yet.
-const IN_TURN: [&str; 4] = ["rping", "cmatose", "udaddy", "storage"];
+const IN_TURN: [&str; 5] = ["rping", "cmatose", "udaddy", "immediate", "storage"];
+/// The apps that are one image, whose first word is the role.
+const EITHER: [&str; 3] = ["cmatose", "udaddy", "immediate"];
 /// What the storage target exports to its client: 64 MiB.
 const RAM_DISK: &str = "ram-disk=67108864";
 /// Words of rping's client that its server knows as well.
@@ -86,7 +88,7 @@ impl App {
                 program("storage-client", &[&server], words.to_vec()),
                 program("storage", &[RAM_DISK, "until-idle"], Vec::new()),
             ],
-            App::Image(name) if ["cmatose", "udaddy"].contains(&name.as_str()) => [
+            App::Image(name) if EITHER.contains(&name.as_str()) => [
                 program(name, &["client", &server], words.to_vec()),
                 program(name, &["server", "clients=1"], words.to_vec()),
             ],

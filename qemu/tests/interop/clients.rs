@@ -34,6 +34,11 @@ fn our_clients_pass_with_linux_as_the_server() {
         let said = run(linux, folder, &ucmatose, &words);
         assert!(said.contains("data transfers complete"), "{said}");
 
+        let immediate = format!("immediate server {any} 7473 20 10000");
+        let words = ["immediate", "client", server, "count=20", "size=10000"];
+        let said = run(linux, folder, &immediate, &words);
+        assert!(said.contains("immediate: 20 rounds"), "{said}");
+
         let udaddy = format!("udaddy -b {any} -c 3 -C 20 -S 1024");
         let words = ["udaddy", "client", server, "connections=3", "count=20", "size=1024"];
         let said = run(linux, folder, &udaddy, &words);

@@ -51,3 +51,14 @@ fn udaddy_of_linux_sends_and_gets_datagrams() {
         ours.wait_for(&format!("{client}: 3 connections, 20 messages on each"));
     }
 }
+
+#[test]
+fn writes_and_sends_of_linux_bring_their_immediate_data_and_so_do_ours() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut ours, mut linux) = both(folder.path(), &["immediate", "server", "count=20", "size=10000"]);
+    for (server, client) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+        let said = linux.succeed(&format!("immediate client {server} 7473 20 10000"), LIMIT);
+        assert!(said.contains("immediate: 20 rounds"), "{said}");
+        ours.wait_for(&format!("{client}: 20 rounds, disconnected"));
+    }
+}

@@ -3,12 +3,12 @@
 #![no_std]
 #![no_main]
 
-use apps::{Side, cmatose, rping, udaddy};
+use apps::{Side, cmatose, immediate, rping, udaddy};
 use kernel::{Boot, println};
 
 kernel::entry!(main);
 
-const PAIRS: [(Side, Side); 3] = [
+const PAIRS: [(Side, Side); 4] = [
     (
         Side { program: rping::server, words: "clients=1" },
         Side { program: rping::client, words: "count=100 size=4096 verify" },
@@ -21,6 +21,7 @@ const PAIRS: [(Side, Side); 3] = [
         Side { program: udaddy::server, words: "clients=1 connections=4" },
         Side { program: udaddy::client, words: "connections=4" },
     ),
+    (Side { program: immediate::server, words: "clients=1" }, Side { program: immediate::client, words: "" }),
 ];
 
 fn main(boot: Boot) -> i32 {
