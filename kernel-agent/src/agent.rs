@@ -470,3 +470,28 @@ impl Agent {
         self.srqs.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromZeros;
+
+    use super::*;
+
+    #[test]
+    fn sizes_that_are_not_given_are_the_devices_less_what_no_client_has() {
+        let identity = Identity {
+            max_qps: 100,
+            max_cqs: 50,
+            max_srqs: 30,
+            max_pds: 20,
+            max_keys: 10,
+            max_eqes: 1 << 16,
+            ..Identity::new_zeroed()
+        };
+        let within = Config::default().within(&identity);
+        assert_eq!((within.max_qps, within.max_cqs, within.max_srqs), (98, 49, 30));
+        assert_eq!((within.max_pds, within.max_keys), (18, 9));
+        let asked = Config { max_qps: 99, max_pds: 3, ..Config::default() }.within(&identity);
+        assert_eq!((asked.max_qps, asked.max_pds), (98, 3));
+    }
+}

@@ -11,7 +11,7 @@ use kernel_agent::{
     Operation, Pd, Qp, QpAttributes, QpType, Remote, RemoteWords, Request, SegmentLimits, SendSlot, Shadow,
     SlotParams, Took, TookAny, Transfer, Upcalls,
 };
-use nic_abi::admin::{CreateCq, CreateEq, Opcode, QpState};
+use nic_abi::admin::{CreateCq, CreateEq, Opcode, QpState, RegisterRegion};
 use nic_abi::cqe::{self, CqeFlags, Status};
 use nic_abi::doorbell::record;
 use nic_abi::eqe::EventType;
@@ -690,6 +690,53 @@ fn any_success_is_taken_through_a_slot_that_is_closed_for_the_given_reasons_only
     slotted.complete(&scene, 5, 0);
     assert_eq!(any(&slotted, REASON), Err(TookAny::Other));
     assert_eq!((any(&slotted, REASON), slotted.cq.dropped()), (Ok((5, Behind::Nothing, true)), 1));
+}
+
+#[test]
+fn requests_and_receives_are_outstanding() {
+    let scene = Scene::new();
+    let (qp, _, _) = scene.qp(1);
+    let segment = Segment { addr: 0, length: 100, key: 0 };
+    for cookie in 0..3 {
+        qp.post_receive(false, &[segment], |&segment| segment, Shadow { cookie, data: 0 }).unwrap();
+    }
+    for state in [QpState::Rtr, QpState::Rts] {
+        let mask = nic_abi::admin::QpMask::STATE.bits();
+        let modify = nic_abi::admin::ModifyQp { mask, state: state as u32, ..Default::default() };
+        qp.modify(&modify).unwrap();
+    }
+    send(&qp, 10);
+    assert_eq!((qp.outstanding(), scene.agent.outstanding()), ((1, 3), 4));
+}
+
+#[test]
+fn the_queue_of_asynchronous_events_has_four_entries_for_each_queue_pair() {
+    for (max_qps, entries) in [(1, 512), (64, 512), (65, 1024), (192, 1024), (193, 2048)] {
+        let fake = Fake::new(identity(), success);
+        let config = Config { max_qps, ..Config::default() };
+        let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, config).unwrap();
+        {
+            let commands = fake.commands.lock().unwrap();
+            // The first event queue is that one.
+            let create = commands.iter().find(|command| command.opcode == Opcode::CreateEq as u16);
+            let (args, _) = CreateEq::read_from_prefix(&create.unwrap().args).unwrap();
+            assert_eq!(1 << args.log_entries, entries, "{max_qps} queue pairs");
+        }
+        agent.close();
+    }
+}
+
+#[test]
+fn memory_in_one_piece_is_registered_without_a_list() {
+    let scene = Scene::new();
+    let pd = scene.client.create_pd().unwrap();
+    let buffer = platform::DmaBuffer::new(&scene.fake.platform, 8192, 4096).unwrap();
+    let (addr, rights) = (buffer.addr(), LinkFlags::LOCAL_READ);
+    let region = scene.client.register_virtual(&pd, rights, addr as u64, addr, 8192).unwrap();
+    let (_, args) = scene.fake.last::<RegisterRegion>(Opcode::RegisterRegion);
+    assert!(LinkFlags::from_bits_retain(args.flags).contains(LinkFlags::CONTIGUOUS));
+    assert_eq!((args.length, args.list.list, args.list.elements), (8192, buffer.bus(), 0));
+    region.destroy().unwrap();
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub(crate) fn transition(kind: QpType, from: QpState, to: QpState) -> Option<Tra
         // A datagram queue pair has no peer.
         QpType::Ud | QpType::Gsi => (none, none),
     };
-    let early = if connected { EARLY | RELIABLE_RECEIVER | RELIABLE_SENDER } else { EARLY };
+    let early = if connected { EARLY.union(RELIABLE_RECEIVER).union(RELIABLE_SENDER) } else { EARLY };
     let (required, optional) = match (from, to) {
         (_, Reset) => (none, EARLY),
         (Error, Error) => (none, EARLY),
@@ -61,7 +61,7 @@ pub(crate) fn transition(kind: QpType, from: QpState, to: QpState) -> Option<Tra
         (Reset | Init, Init) => (none, EARLY),
         (Init, Rtr) => (receiver, early),
         (Rtr, Rtr) => (none, ANY_TIME),
-        (Rtr, Rts) => (sender, if connected { ANY_TIME | RELIABLE_SENDER } else { ANY_TIME }),
+        (Rtr, Rts) => (sender, if connected { ANY_TIME.union(RELIABLE_SENDER) } else { ANY_TIME }),
         (Rts, Rts | Sqd) => (none, ANY_TIME),
         (Sqd, Sqd | Rts) => (none, if connected { REPATH } else { ANY_TIME }),
         _ => return None,

@@ -171,6 +171,7 @@ fn the_identity_shows_the_addresses_and_the_mtu_of_the_port() {
     assert_eq!(gids[..4], ["fe80::266:65ff:fe72:1", "fd00::1", "::ffff:10.0.0.1", "::ffff:192.168.1.1"]);
     assert!(identity.gids[4..].iter().all(|gid| *gid == [0; 16]));
     assert_eq!((identity.ipv4, identity.mtu), ([10, 0, 0, 1], 4096));
+    assert!(rig.fabric.wire(id).is_some());
     rig.bring_up(0);
     // They survive a reset, and a NIC that runs keeps them.
     rig.control(0, CONTROL_RESET);

@@ -117,12 +117,12 @@ const WRITES: MemPriv = MemPriv::LOCAL_WRITE.union(MemPriv::REMOTE_WRITE).union(
 
 /// Whether the privileges give peers a context.
 fn is_remote(privs: MemPriv) -> bool {
-    privs.intersects(MemPriv::REMOTE | MemPriv::ATOMIC)
+    privs.intersects(MemPriv::REMOTE.union(MemPriv::ATOMIC))
 }
 
 /// Whether the privileges are a valid set: not empty, and with local write if peers may write.
 fn is_valid_combination(privs: MemPriv) -> bool {
-    let writes = privs.intersects(MemPriv::REMOTE_WRITE | MemPriv::ATOMIC);
+    let writes = privs.intersects(MemPriv::REMOTE_WRITE.union(MemPriv::ATOMIC));
     !privs.is_empty() && (!writes || privs.contains(MemPriv::LOCAL_WRITE))
 }
 

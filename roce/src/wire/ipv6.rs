@@ -98,3 +98,25 @@ impl Repr {
         put(into, &header, "IPv6 header")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_field_is_read_as_it_was_written() {
+        let repr = Repr {
+            traffic_class: 0xb9,
+            flow_label: 0x9_8765,
+            next_header: 17,
+            hop_limit: 3,
+            src: Gid([1; 16]),
+            dst: Gid([2; 16]),
+            payload_len: 0x0405,
+        };
+        let mut bytes = [0; Repr::LEN];
+        repr.emit(&mut bytes).unwrap();
+        assert_eq!(bytes[..8], [0x6b, 0x99, 0x87, 0x65, 4, 5, 17, 3]);
+        assert_eq!(Repr::parse_header(&bytes), Ok((repr, &[][..])));
+    }
+}

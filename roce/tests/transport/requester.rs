@@ -642,6 +642,10 @@ fn a_packet_without_a_credit_asks_for_an_acknowledgement_again() {
     assert_eq!(it.expired(NOW + TIMEOUT), Some(Reason::LocalAckTimeoutErr));
     assert_eq!(next(&mut it, 4), (3, 3, true));
     assert_eq!(it.transmit(NOW, 4), None);
+    // Only the piece that has it asks, not the one in front of it.
+    assert_eq!(it.expired(NOW + 3 * TIMEOUT), Some(Reason::LocalAckTimeoutErr));
+    assert_eq!(next(&mut it, 2), (3, 2, false));
+    assert_eq!(next(&mut it, 2), (5, 1, true));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use core::result::Result;
 use platform::sync::Mutex;
 use privileged_api::*;
 
-use crate::fixture::{End, Fixture, MOMENT, Pair, SIGNALLED, WAIT, attributes, evd_param, sevd};
+use crate::fixture::{End, Fixture, MOMENT, PAGE, Pair, SIGNALLED, WAIT, attributes, evd_param, sevd};
 use crate::thread::{Thread, eventually};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
@@ -563,6 +563,34 @@ pub(crate) const TESTS: &[Test] = &[
         }
         refused(f.a.evd_dequeue_n(pair.a.request, &mut into), Error::QueueEmpty)?;
         refused(f.a.evd_dequeue(pair.a.request), Error::QueueEmpty)
+    }),
+    // It takes failures with the successes before them, up to the room that it has.
+    test("evd::dequeue_many_takes_failures_too", &[], |f| {
+        for room in [2, 3, 4] {
+            let pair = f.pair()?;
+            let own = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
+            let sink = f.region(&f.a, pair.a.pz, PAGE, MemPriv::LOCAL)?;
+            for cookie in 0..3 {
+                f.a.post_recv(pair.a.ep, &[sink.segment(0, 8)], cookie, SIGNALLED)?;
+            }
+            for (length, status) in
+                [(8, DtoStatus::Success), (8, DtoStatus::Success), (9, DtoStatus::RemoteResponder)]
+            {
+                // The Receive completes before the Send.
+                f.b.post_send(pair.b.ep, &[own.segment(0, length)], 7, SIGNALLED)?;
+                pair.b.done(7, status)?;
+            }
+            let mut into = [DtoCompletion::default(); 4];
+            check_eq!(f.a.evd_dequeue_n(pair.a.recv, &mut into[..room]), Ok(room.min(3)));
+            let expected = [DtoStatus::Success, DtoStatus::Success, DtoStatus::LocalLength];
+            check!(into.iter().zip(expected).take(room).all(|(done, status)| done.dto_status == status));
+            if room == 2 {
+                pair.a.recv_done(2, DtoStatus::LocalLength)?;
+            }
+            pair.a.broken()?;
+            pair.b.broken()?;
+        }
+        Ok(())
     }),
     // Creating EVDs fails with IT_ERR_RESOURCES at some point, and works again after one is freed.
     test("evd::evds_run_out_and_come_back", &["it_evd_create.IT_ERR_RESOURCES"], |f| {

@@ -36,7 +36,13 @@ fn links_fail(f: &Fixture, rmr_type: RmrType) -> Outcome {
     let (mode, privs) = (AddrMode::Relative, MemPriv::LOCAL);
     let (lmr, _) = f.b.lmr_create(pair.b.pz, memory, 64, mode, privs, LmrFlags::NONE, 0)?;
     let region = Region { buffer, lmr, context: None };
+    // With addresses of the memory, and with offsets: neither call refuses.
     Link::of(rmr, &region).part(0, 64).fails(&pair.b, DtoStatus::LocalMmOperation)?;
+    let (again, _, rmr) = ready(f, rmr_type)?;
+    let memory = LmrMemory::buffer(&region.buffer);
+    let (lmr, _) = f.b.lmr_create(again.b.pz, memory, 64, mode, privs, LmrFlags::NONE, 0)?;
+    let region = Region { lmr, ..region };
+    Link { addr: 0, length: 64, ..Link::of(rmr, &region) }.fails(&again.b, DtoStatus::LocalMmOperation)?;
     // The region is not linked.
     let (pair, _, rmr) = ready(f, rmr_type)?;
     let lmr = f.b.lmr_create_unlinked(pair.b.pz, 1, LmrFlags::NONE, 0)?;
