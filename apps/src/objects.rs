@@ -94,8 +94,8 @@ pub(crate) struct Message {
 pub(crate) struct Connection {
     pub ep: EpHandle,
     pub established: bool,
-    /// The messages that arrived and that the program has not taken, oldest first. There are at most
-    /// as many as Receives were posted.
+    /// The messages that arrived and that the program has not taken, oldest first. There are at
+    /// most as many as Receives were posted.
     pub received: VecDeque<Message>,
     /// Sends, RDMA Reads and RDMA Writes that are done.
     pub sent: u64,

@@ -15,8 +15,8 @@ use crate::iobl::LmrTriplet;
 use crate::status::{Error, Result};
 
 impl Ia {
-    /// Posts a Send as [`Ia::post_send`] does, with 32 bits of immediate data, which are on the wire
-    /// in network byte order. An extension of the API.
+    /// Posts a Send as [`Ia::post_send`] does, with 32 bits of immediate data, which are on the
+    /// wire in network byte order. An extension of the API.
     ///
     /// The peer's Receive completes as after any Send, and [`Ia::evd_dequeue_extended`] returns the
     /// number there.
