@@ -493,5 +493,8 @@ mod tests {
         assert_eq!((within.max_pds, within.max_keys), (18, 9));
         let asked = Config { max_qps: 99, max_pds: 3, ..Config::default() }.within(&identity);
         assert_eq!((asked.max_qps, asked.max_pds), (98, 3));
+        // Event queues of 4096 entries have room for 2048 CQs: 256 that are gone, and the agent's.
+        let few = Identity { max_cqs: 1 << 16, max_eqes: 1 << 12, ..identity };
+        assert_eq!(Config { max_cqs: 1 << 16, ..Config::default() }.within(&few).max_cqs, 1791);
     }
 }

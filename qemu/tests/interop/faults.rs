@@ -1,10 +1,19 @@
 //! Clients of Linux that vanish, ask for what there is not, or come at the same time; ports of
 //! different MTUs; frames that are lost. Our server goes on.
 
+use std::path::Path;
+
 use crate::linux::{Linux, Outcome};
-use crate::ours::link;
-use crate::servers::both;
+use crate::ours::{Ours, link};
 use crate::{LIMIT, LINUX, MTU};
+
+/// A server of ours that is ready, as a user starts it: its NIC listens on a socket, and a Linux
+/// guest is on that socket.
+fn both(folder: &Path, server: &[&str]) -> (Ours, Linux) {
+    let mut ours = Ours::start(folder, server);
+    ours.wait_for("ready: [fd00::1]:");
+    (ours, Linux::boot(&link(folder), &LINUX, MTU))
+}
 
 /// Starts a client without an end in the background, and waits until it has pinged: it writes its
 /// first lines when it has some thousand bytes of them.

@@ -1,5 +1,7 @@
 //! Runs tests one after the other, each on machines of its own, and prints what libtest would
-//! print.
+//! print. With several kinds of machines, each kind has a process of its own, and as many of them
+//! run at once as there are processors: the tests watch the heap of their process, so two in one
+//! process would disturb each other.
 //!
 //! The usual flags of `cargo test` are accepted; those without a meaning here are ignored. The
 //! tests whose names contain one of the words are run. A test that panics or does not end in time
@@ -7,14 +9,19 @@
 //! SECONDS` lowers the time limits of the tests. The exit status is non-zero if a test failed or if
 //! none passed, since a word that matches no test is most likely misspelt.
 
+use std::io::{BufRead, BufReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use conformance::Test;
 use host::CountedHeap;
+
+/// The argument with which a runner starts the processes of its machines.
+const PLACE: &str = "--place";
 
 /// How long the threads of a test may take to end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,6 +53,8 @@ struct Options {
     list: bool,
     fail_fast: bool,
     limit: Option<u32>,
+    /// The only machine to run the tests on, by its place among them.
+    place: Option<usize>,
 }
 
 impl Options {
@@ -58,6 +67,7 @@ impl Options {
                 "--list" => options.list = true,
                 "--fail-fast" => options.fail_fast = true,
                 "--limit" => options.limit = arguments.next().and_then(|seconds| seconds.parse().ok()),
+                PLACE => options.place = arguments.next().and_then(|place| place.parse().ok()),
                 "--skip" => options.skip.extend(arguments.next()),
                 "--test-threads" | "--color" | "--format" | "--logfile" | "--shuffle-seed" | "-Z" => {
                     arguments.next();
@@ -78,7 +88,8 @@ impl Options {
 
 /// Runs the tests that the arguments select on all these machines.
 pub fn run_all(suite: &str, arguments: impl Iterator<Item = String>, places: &[Place]) -> ExitCode {
-    let options = Options::parse(arguments);
+    let arguments: Vec<String> = arguments.collect();
+    let options = Options::parse(arguments.iter().cloned());
     let tests: Vec<&Test> = conformance::all().filter(|test| options.wants(test.name)).collect();
     if options.list {
         for test in &tests {
@@ -93,6 +104,11 @@ pub fn run_all(suite: &str, arguments: impl Iterator<Item = String>, places: &[P
         println!("there is no test {name}");
         return ExitCode::FAILURE;
     }
+    let places = match options.place {
+        Some(place) => places.get(place..=place).unwrap_or_default(),
+        None if places.len() > 1 && !options.fail_fast => return side_by_side(suite, &arguments, places),
+        None => places,
+    };
     std::panic::set_hook(Box::new(|info| {
         let place =
             info.location().map_or("somewhere".to_owned(), |at| format!("{}:{}", at.file(), at.line()));
@@ -133,14 +149,85 @@ pub fn run_all(suite: &str, arguments: impl Iterator<Item = String>, places: &[P
             }
         }
     }
+    let failures: Vec<_> = failures.iter().map(|(name, why)| format!("    {name}: {why}")).collect();
+    close(suite, passed, failures.len(), &failures)
+}
+
+/// Prints the failures and the closing line.
+fn close(suite: &str, passed: usize, failed: usize, failures: &[String]) -> ExitCode {
     if !failures.is_empty() {
-        println!("\nfailures:");
-        for (name, why) in &failures {
-            println!("    {name}: {why}");
+        println!("\n{FAILURES}");
+        for failure in failures {
+            println!("{failure}");
         }
     }
-    println!("\n{suite}: {passed} passed, {} failed", failures.len());
+    println!("\n{suite}: {passed} passed, {failed} failed");
     ExitCode::from(u8::from(passed == 0 || !failures.is_empty()))
+}
+
+/// The line in front of the failures.
+const FAILURES: &str = "failures:";
+
+/// What the processes of the machines have said together.
+#[derive(Default)]
+struct Sum {
+    passed: usize,
+    failed: usize,
+    failures: Vec<String>,
+}
+
+/// Runs the tests of each machine in a process of its own, and prints what all of them say.
+fn side_by_side(suite: &str, arguments: &[String], places: &[Place]) -> ExitCode {
+    let (next, sum) = (AtomicUsize::new(0), Mutex::new(Sum::default()));
+    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..at_once.min(places.len()) {
+            scope.spawn(|| {
+                while let at = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(place) = places.get(at)
+                {
+                    if let Err(why) = in_a_process(suite, arguments, at, &sum) {
+                        let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+                        sum.failures.push(format!("    [{}]: its process: {why}", place.name));
+                    }
+                }
+            });
+        }
+    });
+    let Sum { passed, failed, failures } = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+    close(suite, passed, failed, &failures)
+}
+
+/// Runs the tests of machine number `at` in a process, and adds its results to the sum.
+fn in_a_process(suite: &str, arguments: &[String], at: usize, sum: &Mutex<Sum>) -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(program);
+    command.args(arguments).args([PLACE, &at.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| error.to_string())?;
+    let output = child.stdout.take().ok_or("no output")?;
+    let (mut own, mut closed) = (Sum::default(), false);
+    let mut fails = false;
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        if let Some(counts) = line.strip_prefix(suite).and_then(|rest| rest.strip_prefix(": ")) {
+            let mut numbers = counts.split(' ').filter_map(|word| word.parse().ok());
+            (own.passed, own.failed) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+            closed = true;
+        } else if line == FAILURES {
+            fails = true;
+        } else if fails {
+            own.failures.push(line);
+        } else if !line.is_empty() {
+            println!("{line}");
+        }
+    }
+    let status = child.wait().map_err(|error| error.to_string())?;
+    own.failures.retain(|line| !line.is_empty());
+    let explained = status.success() || !own.failures.is_empty() || closed && own.passed == 0;
+    let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+    sum.passed += own.passed;
+    sum.failed += own.failed;
+    sum.failures.append(&mut own.failures);
+    if closed && explained { Ok(()) } else { Err(format!("{status}")) }
 }
 
 /// Runs a test on a machine, and checks that neither leaves heap memory behind.
