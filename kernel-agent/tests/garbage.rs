@@ -707,6 +707,12 @@ fn requests_and_receives_are_outstanding() {
     }
     send(&qp, 10);
     assert_eq!((qp.outstanding(), scene.agent.outstanding()), ((1, 3), 4));
+    let pd = scene.client.create_pd().unwrap();
+    let srq = scene.client.create_srq(&pd, 8, 1, 0, 5).unwrap();
+    for cookie in 0..2 {
+        srq.post_receive(false, &[segment], |&segment| segment, Shadow { cookie, data: 0 }).unwrap();
+    }
+    assert_eq!(scene.agent.outstanding(), 6);
 }
 
 #[test]
