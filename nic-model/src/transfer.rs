@@ -135,3 +135,42 @@ pub(crate) fn put<M: GuestMemory>(to: &Side<'_, M>, bytes: &[u8]) -> Result<(), 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::AtomicU64;
+
+    use platform::{Instant, SharedSlice};
+
+    use super::*;
+    use crate::DmaError;
+
+    struct Bytes([AtomicU64; 1 << 14]);
+
+    impl GuestMemory for Bytes {
+        fn get(&self, addr: u64, len: u64) -> Result<SharedSlice<'_>, DmaError> {
+            SharedSlice::from(&self.0[..]).get(addr as usize, len as usize).map_err(|_| DmaError)
+        }
+    }
+
+    #[test]
+    fn bytes_and_runs_are_work() {
+        let (memory, keys) = (Bytes([const { AtomicU64::new(0) }; 1 << 14]), Keys::new());
+        for (pieces, length, units) in [(1, 64, 0), (1, 64 << 10, 4), (16, 8, 2), (16, 4 << 10, 6)] {
+            let mut spans = Spans::new();
+            for n in 0..pieces {
+                // With a gap, so that each piece is a run.
+                let span = Span { region: 0, offset: n * (length + 8), length };
+                assert!(spans.push(span).is_ok());
+            }
+            let side = |spans| Side { memory: &memory, keys: &keys, spans, skip: 0 };
+            // A poll with so much room is over, and one with more is not.
+            for budget in [units, units + 1] {
+                let mut schedule = Schedule::new();
+                schedule.begin(Instant::ZERO, budget);
+                let copied = copy(&side(&spans), &side(&spans), pieces * length, &mut schedule);
+                assert_eq!((copied, schedule.poll_is_over()), (Ok(pieces * length), budget == units));
+            }
+        }
+    }
+}

@@ -65,7 +65,7 @@ fn services(f: Fixture) -> Result<Job, Failure> {
     }))
 }
 
-/// Writes, Reads and atomic operations.
+/// Writes, Reads and atomic operations, and messages with immediate data.
 fn remote_accesses(f: Fixture) -> Result<Job, Failure> {
     let (pair, own, peer) = f.open_pair()?;
     let (context, ep, mut word) = (peer.context()?, pair.a.ep, 0);
@@ -89,6 +89,19 @@ fn remote_accesses(f: Fixture) -> Result<Job, Failure> {
         })?;
         pair.a.done(5, DtoStatus::Success)?;
         check_eq!((peer.bytes(24, 8), peer.bytes(32, 8)), (own.bytes(16, 8), own.bytes(16, 8)));
+        for cookie in [6, 7] {
+            f.b.post_recv(pair.b.ep, &[], cookie, SIGNALLED)?;
+        }
+        let (eight, at_end, data) = ([own.segment(16, 8)], peer.remote(40), n as u32);
+        f.a.post_rdma_write_immediate(ep, &eight, 6, SIGNALLED, at_end, context, data)?;
+        f.a.post_send_immediate(ep, &[], 7, SIGNALLED, data)?;
+        for cookie in [6, 7] {
+            pair.a.done(cookie, DtoStatus::Success)?;
+        }
+        let (first, _) = f.b.evd_wait_extended(pair.b.recv, WaitFor::Events(2), WAIT)?;
+        check_eq!(first.immediate, Some(Immediate { data, written: Some(8) }));
+        let second = f.b.evd_dequeue_extended(pair.b.recv)?;
+        check_eq!(second.immediate, Some(Immediate { data, written: None }));
         let read = f.a.post_rdma_read_to_rmr(ep, &[], 4, SIGNALLED, at, context);
         refused(read, Error::OpNotSupported)
     }))
