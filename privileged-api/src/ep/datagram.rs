@@ -95,11 +95,10 @@ impl Ia {
         remote_ep_addr: &DgRemoteEpAddr,
     ) -> Result<()> {
         let core = self.live()?;
-        let posted = core.eps.with(ep.as_raw(), |ep| {
+        core.post_to(ep, |ep| {
             let operation = |to| Operation::Datagram { to };
             ep.post_sendto(core, local_segments, cookie, dto_flags, remote_ep_addr, operation)
-        });
-        core.posted(posted.unwrap_or(Err(Error::InvalidEp)))
+        })
     }
 
     /// Posts a Send as [`Ia::post_sendto`] does, with 32 bits of immediate data, which are on the
@@ -117,11 +116,10 @@ impl Ia {
         immediate: u32,
     ) -> Result<()> {
         let core = self.live()?;
-        let posted = core.eps.with(ep.as_raw(), |ep| {
+        core.post_to(ep, |ep| {
             let operation = |to| Operation::DatagramImmediate { to, immediate };
             ep.post_sendto(core, local_segments, cookie, dto_flags, remote_ep_addr, operation)
-        });
-        core.posted(posted.unwrap_or(Err(Error::InvalidEp)))
+        })
     }
 
     /// Posts a Receive for one datagram. 40 bytes with the datagram's header precede the message
@@ -148,8 +146,6 @@ impl Ia {
         dto_flags: DtoFlags,
     ) -> Result<()> {
         let core = self.live()?;
-        let posted =
-            core.eps.with(ep.as_raw(), |ep| ep.post_recvfrom(core, local_segments, cookie, dto_flags));
-        core.posted(posted.unwrap_or(Err(Error::InvalidEp)))
+        core.post_to(ep, |ep| ep.post_recvfrom(core, local_segments, cookie, dto_flags))
     }
 }

@@ -12,7 +12,7 @@ use crate::flags::DtoFlags;
 use crate::handle::EpHandle;
 use crate::ia::Ia;
 use crate::iobl::LmrTriplet;
-use crate::status::{Error, Result};
+use crate::status::Result;
 
 impl Ia {
     /// Posts a Send as [`Ia::post_send`] does, with 32 bits of immediate data, which are on the
@@ -31,12 +31,11 @@ impl Ia {
         immediate: u32,
     ) -> Result<()> {
         let core = self.live()?;
-        let posted = core.eps.with(ep.as_raw(), |ep| {
+        core.post_to(ep, |ep| {
             let operation = Operation::Send { immediate: Some(immediate) };
             let request = request(operation, cookie, dto_flags, EventType::DTO_SEND_CMPL)?;
             ep.post(core, &request, local_segments, ep.limits.send_segments)
-        });
-        core.posted(posted.unwrap_or(Err(Error::InvalidEp)))
+        })
     }
 
     /// Posts an RDMA Write as [`Ia::post_rdma_write`] does, with 32 bits of immediate data, which
@@ -62,12 +61,11 @@ impl Ia {
     ) -> Result<()> {
         let core = self.live()?;
         let to = remote(rdma_addr, rmr_context).remote();
-        let posted = core.eps.with(ep.as_raw(), |ep| {
+        core.post_to(ep, |ep| {
             let operation = Operation::Write { to, immediate: Some(immediate) };
             let request = request(operation, cookie, dto_flags, EventType::DTO_RDMA_WRITE_CMPL)?;
             ep.post(core, &request, local_segments, ep.limits.write_segments)
-        });
-        core.posted(posted.unwrap_or(Err(Error::InvalidEp)))
+        })
     }
 }
 

@@ -450,9 +450,7 @@ impl Ia {
         let core = self.live()?;
         let (flags, remote) = packed.open();
         let request = K::request(cookie, flags, remote);
-        let posted =
-            core.eps.with(ep.as_raw(), |ep| ep.post(core, &request?, segments, K::segments(&ep.limits)));
-        core.posted(posted.unwrap_or(Err(Error::InvalidEp)))
+        core.post_to(ep, |ep| ep.post(core, &request?, segments, K::segments(&ep.limits)))
     }
 
     /// Posts a Send of all segments, in order, as one message; no segments make an empty one.
@@ -586,12 +584,21 @@ impl Ia {
         if handle.claimed_type() == Some(HandleType::Srq) {
             return core.post_shared(handle, segments, cookie, flags);
         }
-        let posted = core.eps.with(handle.as_raw(), |ep| ep.post_recv(core, segments, cookie, flags));
-        core.posted(posted.unwrap_or(Err(Error::InvalidEp)))
+        let ep = EpHandle::from_raw(handle.as_raw());
+        core.post_to(ep, |ep| ep.post_recv(core, segments, cookie, flags))
     }
 }
 
 impl Core {
+    /// Posts to the endpoint, and disables the IA if the post finds the device dead. `post` runs
+    /// under the lock of the endpoint's table entry; the lock is free again before the IA is
+    /// disabled.
+    #[inline(always)]
+    pub(super) fn post_to(&self, ep: EpHandle, post: impl FnOnce(&Ep) -> Result<()>) -> Result<()> {
+        let posted = self.eps.with(ep.as_raw(), post);
+        self.posted(posted.unwrap_or(Err(Error::InvalidEp)))
+    }
+
     /// Posts a Receive to a shared receive queue.
     #[inline(always)]
     fn post_shared(

@@ -21,16 +21,14 @@ impl Ep {
         flags: DtoFlags,
         context: RmrContext,
     ) -> Result<()> {
-        check_flags(flags, SEND_FLAGS)?;
-        if segments.len() > self.limits.send_segments {
-            return Err(Error::InvalidNumSegments);
+        if self.is_ud() {
+            return Err(Error::InvalidEpType);
         }
-        self.takes_requests()?;
+        check_flags(flags, SEND_FLAGS)?;
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_SEND_CMPL) };
         let operation = Operation::SendInvalidate { key: context.key() };
         let request = Request { operation, flags: send_flags(flags), shadow };
-        let posted = self.qp.post(&request, segments, |triplet| core.segment(triplet));
-        core.posted(posted.map(drop).map_err(|error| core.not_posted(error)))
+        self.post(core, &request, segments, self.limits.send_segments)
     }
 }
 
@@ -63,7 +61,7 @@ impl Ia {
         if !core.features().contains(Features::FAST_REGISTER) {
             return Err(Error::OpNotSupported);
         }
-        core.rc(ep)?.post_send_and_unlink(core, local_segments, cookie, dto_flags, rmr_context)
+        core.post_to(ep, |ep| ep.post_send_and_unlink(core, local_segments, cookie, dto_flags, rmr_context))
     }
 
     /// Not supported: an RDMA Read into local RMRs, which only iWARP has. Returns `OpNotSupported`
