@@ -2,213 +2,23 @@
 
 extern crate ferrovia_kernel_agent as kernel_agent;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+mod common;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use common::scene::*;
 use host::fake::{Fake, identity, success};
 use kernel_agent::{
-    Agent, AsyncEvent, Behind, Client, CmEvent, Config, Cq, CqSlot, Death, Direction, Done, Error, Head,
-    Operation, Pd, Qp, QpAttributes, QpType, Remote, RemoteWords, Request, SegmentLimits, SendSlot, Shadow,
-    SlotParams, Took, TookAny, Transfer, Upcalls,
+    Agent, AsyncEvent, Behind, Client, CmEvent, Config, Death, Error, QpAttributes, SegmentLimits,
+    SlotParams, Took, TookAny, Upcalls,
 };
-use nic_abi::admin::{CreateCq, CreateEq, Opcode, QpState, RegisterRegion};
+use nic_abi::admin::{CreateCq, Opcode, QpState};
 use nic_abi::cqe::{self, CqeFlags, Status};
 use nic_abi::doorbell::record;
 use nic_abi::eqe::EventType;
-use nic_abi::registers::{CQ_RECORDS, EQ_RECORDS, Identity};
-use nic_abi::wqe::{LinkFlags, Segment, SendFlags};
-use zerocopy::FromBytes;
-
-#[derive(Default)]
-struct Counting {
-    completions: AtomicU64,
-    events: AtomicU64,
-    connections: AtomicU64,
-    deaths: AtomicU64,
-}
-
-impl Upcalls for Counting {
-    fn completion(&self, _: u64) {
-        self.completions.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn asynchronous(&self, _: AsyncEvent) {
-        self.events.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn connection(&self, _: CmEvent<'_>) {
-        self.connections.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn catastrophic(&self, _: Death) {
-        self.deaths.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Attributes of a small unprivileged queue pair.
-fn attributes<'a>(pd: &'a Arc<Pd>, cq: &'a Arc<Cq>, context: u64) -> QpAttributes<'a> {
-    QpAttributes {
-        qp_type: QpType::Rc,
-        privileged: None,
-        pd,
-        send_cq: cq,
-        receive_cq: cq,
-        srq: None,
-        max_send_requests: 4,
-        max_send_segments: 2,
-        max_receive_requests: 4,
-        max_receive_segments: 2,
-        max_message: 0,
-        context,
-        owner: 0,
-        slot: None,
-    }
-}
-
-struct Scene {
-    fake: Fake,
-    agent: Arc<Agent>,
-    client: Arc<Client>,
-    counting: Arc<Counting>,
-}
-
-impl Scene {
-    fn new() -> Scene {
-        let fake = Fake::new(identity(), success);
-        let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, Config::default()).unwrap();
-        let counting = Arc::new(Counting::default());
-        let weak: Weak<dyn Upcalls> = Arc::downgrade(&(counting.clone() as Arc<dyn Upcalls>));
-        let client = agent.attach(weak).unwrap();
-        Scene { fake, agent, client, counting }
-    }
-
-    fn qp(&self, context: u64) -> (Arc<Qp>, Arc<Cq>, u64) {
-        let pd = self.client.create_pd().unwrap();
-        let cq = self.client.create_cq(16, context).unwrap();
-        let (_, ring) = self.fake.last::<CreateCq>(Opcode::CreateCq);
-        let qp = self.client.create_qp(&attributes(&pd, &cq, context)).unwrap();
-        qp.to_init(LinkFlags::empty()).unwrap();
-        (qp, cq, ring.ring)
-    }
-
-    /// A queue pair in INIT and its CQ, each in a slot that is open for `HANDLE`.
-    fn slotted(&self, context: u64) -> Slotted {
-        let (sends, completions) = (Arc::<SendSlot>::default(), Arc::<CqSlot>::default());
-        let pd = self.client.create_pd().unwrap();
-        let slot_params = SlotParams { slot: &completions, handle: HANDLE, closed: 0 };
-        let cq = self.client.create_cq_in(16, context, slot_params).unwrap();
-        let (_, ring) = self.fake.last::<CreateCq>(Opcode::CreateCq);
-        let limits = SegmentLimits { send: 0, write: 1, read: 2 };
-        let qp = self.client.create_qp(&QpAttributes {
-            max_send_requests: 32,
-            slot: Some((SlotParams { slot: &sends, handle: HANDLE, closed: 0 }, limits)),
-            ..attributes(&pd, &cq, context)
-        });
-        let qp = qp.unwrap();
-        qp.to_init(LinkFlags::empty()).unwrap();
-        Slotted { qp, cq, ring: ring.ring, sends, completions, written: 0 }
-    }
-
-    fn event_ring(&self, number: u32) -> (u64, u32) {
-        let commands = self.fake.commands.lock().unwrap();
-        let create = commands.iter().find(|c| c.opcode == Opcode::CreateEq as u16 && c.object == number);
-        let (args, _) = <CreateEq as zerocopy::FromBytes>::read_from_prefix(&create.unwrap().args).unwrap();
-        (args.ring, args.log_entries)
-    }
-
-    /// Writes an event and waits until it was taken.
-    fn event(&self, number: u32, index: u32, words: [u64; 4]) {
-        let (ring, log) = self.event_ring(number);
-        self.fake.write_entry(ring, log, index, words);
-        let head: &AtomicU32 = self.fake.registers().atomic_u32(record(EQ_RECORDS, number)).unwrap();
-        while head.load(Ordering::Acquire) != index + 1 {
-            self.fake.interrupt(number as usize);
-            std::thread::yield_now();
-        }
-    }
-}
-
-const HANDLE: u64 = 0x1234_5678;
-
-struct Slotted {
-    qp: Arc<Qp>,
-    cq: Arc<Cq>,
-    ring: u64,
-    sends: Arc<SendSlot>,
-    completions: Arc<CqSlot>,
-    /// How many entries were written to the CQ.
-    written: u32,
-}
-
-impl Slotted {
-    fn to(&self, state: QpState) {
-        let mask = nic_abi::admin::QpMask::STATE.bits();
-        let modify = nic_abi::admin::ModifyQp { mask, state: state as u32, ..Default::default() };
-        self.qp.modify(&modify).unwrap();
-    }
-
-    fn post(&self, pass: u64, limit: fn(&SegmentLimits) -> u32, cookie: u64) -> Option<()> {
-        let segment = Segment { addr: 0, length: 100, key: 0 };
-        self.sends.post_single(pass, |limits| limit(limits) > 0, || Some((read(cookie, 3), segment)))
-    }
-
-    /// Completes the request with this tag.
-    fn complete(&mut self, scene: &Scene, tag: u32, status: u8) {
-        self.write(scene, entry(&self.qp, self.qp.generation(), tag, 5, status, 0));
-    }
-
-    fn write(&mut self, scene: &Scene, words: [u64; 4]) {
-        scene.fake.write_entry(self.ring, 4, self.written, words);
-        self.written += 1;
-    }
-
-    /// Takes up to `most` completions through the slot: their cookies, and whether the slow path
-    /// has to look for more.
-    fn take(&self, most: usize) -> (Vec<u64>, bool) {
-        let nothing = Done { context: 0, cookie: 0, data: 0, length: 0 };
-        let mut into = vec![nothing; most];
-        let (count, other) = self.completions.take_n(HANDLE, &mut into, |done| done);
-        for done in &into[..count] {
-            assert_eq!((done.context, done.data, done.length), (9, 3, 5));
-        }
-        assert!(into[count..].iter().all(|done| *done == nothing));
-        (into[..count].iter().map(|done| done.cookie).collect(), other)
-    }
-
-    /// Takes one completion through the slot; `Some(Err(()))` if the slow path is needed.
-    fn take_one(&self) -> Option<Result<u64, ()>> {
-        match self.completions.take(HANDLE) {
-            Took::Done(done) => Some(Ok(done.cookie)),
-            Took::Nothing => None,
-            Took::Other => Some(Err(())),
-        }
-    }
-
-    /// How many entries the driver has reported to the device as consumed.
-    fn consumed(&self, scene: &Scene) -> u32 {
-        let head = scene.fake.registers().atomic_u32(record(CQ_RECORDS, self.cq.number())).unwrap();
-        head.load(Ordering::Acquire)
-    }
-}
-
-fn read(cookie: u64, data: u32) -> Transfer {
-    let head = Head::new(Direction::Read, SendFlags::SIGNALED);
-    Transfer { head, remote: RemoteWords::default(), shadow: Shadow { cookie, data } }
-}
-
-/// A CQ and its queue pair. The requests with tags and cookies 1 to 20 are
-/// outstanding.
-fn posted(scene: &Scene) -> Slotted {
-    let mut slotted = scene.slotted(9);
-    slotted.to(QpState::Rtr);
-    slotted.to(QpState::Rts);
-    (0..=20).for_each(|cookie| assert!(slotted.post(HANDLE, |limits| limits.read, cookie).is_some()));
-    assert_eq!((slotted.take_one(), slotted.take(4)), (None, (vec![], false)));
-    slotted.complete(scene, 0, 0);
-    assert_eq!((slotted.take_one(), slotted.consumed(scene)), (Some(Ok(0)), 1));
-    assert_eq!((slotted.take_one(), slotted.consumed(scene)), (None, 1));
-    slotted
-}
+use nic_abi::registers::CQ_RECORDS;
+use nic_abi::wqe::LinkFlags;
 
 #[test]
 fn plain_completions_are_taken_through_the_slot_in_order_and_once() {
@@ -333,43 +143,13 @@ fn a_send_slot_is_open_while_the_queue_pair_takes_requests() {
     slotted.qp.destroy().unwrap();
 }
 
-impl Drop for Scene {
-    fn drop(&mut self) {
-        self.client.detach();
-        assert_eq!(self.agent.counts(), Default::default());
-        self.agent.close();
-        assert_eq!(self.agent.test_handle().quarantined(), 0);
-        assert_eq!(self.counting.deaths.load(Ordering::Relaxed), 0);
-    }
-}
-
-fn entry(qp: &Qp, generation: u32, tag: u32, length: u32, status: u8, flags: u8) -> [u64; 4] {
-    [
-        u64::from(qp.qpn()) | u64::from(generation) << 32,
-        u64::from(tag) | u64::from(length) << 32,
-        0,
-        u64::from(status) | u64::from(flags) << 8,
-    ]
-}
-
-fn send(qp: &Qp, cookie: u64) {
-    let segment = Segment { addr: 0, length: 100, key: 0 };
-    let operation = Operation::Read { from: Remote::default() };
-    let request = Request { operation, flags: SendFlags::SIGNALED, shadow: Shadow { cookie, data: 0 } };
-    qp.post(&request, &[segment], |&s| s).unwrap();
-}
-
 #[test]
 fn invalid_completions_are_dropped_and_counted() {
     let scene = Scene::new();
     let (qp, cq, ring) = scene.qp(1);
     let (other, other_cq, other_ring) = scene.qp(2);
-    let to = |state: QpState| {
-        let mask = nic_abi::admin::QpMask::STATE.bits();
-        qp.modify(&nic_abi::admin::ModifyQp { mask, state: state as u32, ..Default::default() }).unwrap();
-    };
-    to(QpState::Rtr);
-    to(QpState::Rts);
+    to(&qp, QpState::Rtr);
+    to(&qp, QpState::Rts);
     send(&qp, 10);
     send(&qp, 11);
     let receive = CqeFlags::RECEIVE.bits();
@@ -592,24 +372,6 @@ fn an_asynchronous_event_waits_for_completions_and_the_look_at_the_device_does_n
 }
 
 #[test]
-fn the_number_of_waiting_entries_is_right_for_each_fill_and_limit() {
-    let scene = Scene::new();
-    let mut slotted = posted(&scene);
-    for tag in 1..=16 {
-        slotted.complete(&scene, tag, 0);
-        for limit in 0..20 {
-            assert_eq!(slotted.cq.pending(limit), tag.min(limit));
-        }
-        assert_eq!(slotted.cq.completions(), Some(tag));
-    }
-    for left in (0..16).rev() {
-        assert!(slotted.take_one().is_some_and(|taken| taken.is_ok()));
-        assert_eq!((slotted.cq.pending(u32::MAX), slotted.cq.completions()), (left, Some(left)));
-        assert_eq!(slotted.cq.has_completion(), left > 0);
-    }
-}
-
-#[test]
 fn entries_of_a_queue_pair_that_is_gone_are_not_counted_as_completions() {
     for destroyed in [true, false] {
         let scene = Scene::new();
@@ -617,9 +379,7 @@ fn entries_of_a_queue_pair_that_is_gone_are_not_counted_as_completions() {
         let pd = scene.client.create_pd().unwrap();
         let other = scene.client.create_qp(&attributes(&pd, &slotted.cq, 8)).unwrap();
         for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-            let mask = nic_abi::admin::QpMask::STATE.bits();
-            let modify = nic_abi::admin::ModifyQp { mask, state: state as u32, ..Default::default() };
-            other.modify(&modify).unwrap();
+            to(&other, state);
         }
         send(&other, 70);
         slotted.complete(&scene, 1, 0);
@@ -690,77 +450,4 @@ fn any_success_is_taken_through_a_slot_that_is_closed_for_the_given_reasons_only
     slotted.complete(&scene, 5, 0);
     assert_eq!(any(&slotted, REASON), Err(TookAny::Other));
     assert_eq!((any(&slotted, REASON), slotted.cq.dropped()), (Ok((5, Behind::Nothing, true)), 1));
-}
-
-#[test]
-fn requests_and_receives_are_outstanding() {
-    let scene = Scene::new();
-    let (qp, _, _) = scene.qp(1);
-    let segment = Segment { addr: 0, length: 100, key: 0 };
-    for cookie in 0..3 {
-        qp.post_receive(false, &[segment], |&segment| segment, Shadow { cookie, data: 0 }).unwrap();
-    }
-    for state in [QpState::Rtr, QpState::Rts] {
-        let mask = nic_abi::admin::QpMask::STATE.bits();
-        let modify = nic_abi::admin::ModifyQp { mask, state: state as u32, ..Default::default() };
-        qp.modify(&modify).unwrap();
-    }
-    send(&qp, 10);
-    assert_eq!((qp.outstanding(), scene.agent.outstanding()), ((1, 3), 4));
-    let pd = scene.client.create_pd().unwrap();
-    let srq = scene.client.create_srq(&pd, 8, 1, 0, 5).unwrap();
-    for cookie in 0..2 {
-        srq.post_receive(false, &[segment], |&segment| segment, Shadow { cookie, data: 0 }).unwrap();
-    }
-    assert_eq!(scene.agent.outstanding(), 6);
-}
-
-#[test]
-fn the_queue_of_asynchronous_events_has_four_entries_for_each_queue_pair() {
-    for (max_qps, entries) in [(1, 512), (64, 512), (65, 1024), (192, 1024), (193, 2048)] {
-        let fake = Fake::new(identity(), success);
-        let config = Config { max_qps, ..Config::default() };
-        let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, config).unwrap();
-        {
-            let commands = fake.commands.lock().unwrap();
-            // The first event queue is that one.
-            let create = commands.iter().find(|command| command.opcode == Opcode::CreateEq as u16);
-            let (args, _) = CreateEq::read_from_prefix(&create.unwrap().args).unwrap();
-            assert_eq!(1 << args.log_entries, entries, "{max_qps} queue pairs");
-        }
-        agent.close();
-    }
-}
-
-#[test]
-fn memory_in_one_piece_is_registered_without_a_list() {
-    let scene = Scene::new();
-    let pd = scene.client.create_pd().unwrap();
-    let buffer = platform::DmaBuffer::new(&scene.fake.platform, 8192, 4096).unwrap();
-    let (addr, rights) = (buffer.addr(), LinkFlags::LOCAL_READ);
-    let region = scene.client.register_virtual(&pd, rights, addr as u64, addr, 8192).unwrap();
-    let (_, args) = scene.fake.last::<RegisterRegion>(Opcode::RegisterRegion);
-    assert!(LinkFlags::from_bits_retain(args.flags).contains(LinkFlags::CONTIGUOUS));
-    assert_eq!((args.length, args.list.list, args.list.elements), (8192, buffer.bus(), 0));
-    region.destroy().unwrap();
-}
-
-#[test]
-fn completions_have_a_vector_of_their_own_if_the_device_has_two() {
-    for (vectors, expected) in [(1, [0, 0]), (2, [0, 1])] {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let fake = {
-            let seen = seen.clone();
-            Fake::new(Identity { vectors, ..identity() }, move |command| {
-                if Opcode::from_word(command.opcode) == Some(Opcode::CreateEq) {
-                    let (args, _) = CreateEq::read_from_prefix(&command.args).unwrap();
-                    seen.lock().unwrap().push(args.vector);
-                }
-                success(command)
-            })
-        };
-        let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, Config::default()).unwrap();
-        assert_eq!(*seen.lock().unwrap(), expected, "{vectors} vectors");
-        agent.close();
-    }
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub mod raw;
+pub mod scene;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
