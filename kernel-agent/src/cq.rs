@@ -122,6 +122,8 @@ const RECEIVE: u16 = (CqeFlags::RECEIVE.bits() as u16) << 8;
 /// The bits of an outcome that need the slow path: an error, or a flag that makes the rest of the
 /// entry matter.
 const SPECIAL: u16 = 0xff | ((CqeFlags::GRH.bits() | CqeFlags::INVALIDATED.bits()) as u16) << 8;
+/// The flag in an entry's outcome that says that its message carried immediate data.
+const WITH_IMMEDIATE: u16 = (CqeFlags::IMMEDIATE.bits() as u16) << 8;
 /// The bits of an outcome that [`CqSlot::take_any`] leaves to the slow path.
 const UNUSUAL: u16 = 0xff | (CqeFlags::INVALIDATED.bits() as u16) << 8;
 const _: () = assert!(cqe::Status::Success as u8 == 0);
@@ -169,10 +171,11 @@ impl Consumer {
     }
 }
 
-/// The requests of a plain entry's work queue, and the context of its queue pair.
+/// The requests of a plain entry's work queue, and the context of its queue pair. An entry is plain
+/// if its outcome has none of the bits `special`.
 #[inline(always)]
-fn known<'a>(members: &'a Members, entry: &Entry) -> Option<(u64, &'a Outstanding)> {
-    if entry.outcome() & SPECIAL != 0 {
+fn known<'a>(members: &'a Members, entry: &Entry, special: u16) -> Option<(u64, &'a Outstanding)> {
+    if entry.outcome() & special != 0 {
         return None;
     }
     let member = members.find_at_once(entry.identity)?;
@@ -185,6 +188,18 @@ impl CqSlot {
     /// is a plain success.
     #[inline(always)]
     pub fn take(&self, handle: u64) -> Took {
+        self.take_unless(handle, SPECIAL)
+    }
+
+    /// As [`CqSlot::take`], but leaves a completion with immediate data to the slow path, since
+    /// [`Done`] has no place for that.
+    #[inline(always)]
+    pub fn take_without_immediate(&self, handle: u64) -> Took {
+        self.take_unless(handle, SPECIAL | WITH_IMMEDIATE)
+    }
+
+    #[inline(always)]
+    fn take_unless(&self, handle: u64, special: u16) -> Took {
         let Some(mut guard) = self.try_lock(handle) else {
             cold_path();
             return Took::Other;
@@ -194,7 +209,7 @@ impl CqSlot {
             return Took::Other;
         };
         let Some(entry) = queue.look() else { return Took::Nothing };
-        let Some((context, requests)) = known(members, &entry) else {
+        let Some((context, requests)) = known(members, &entry, special) else {
             cold_path();
             return Took::Other;
         };
@@ -228,7 +243,7 @@ impl CqSlot {
                 break true;
             }
             let Some(entry) = reading.look() else { break false };
-            let Some((context, requests)) = known(members, &entry) else { break true };
+            let Some((context, requests)) = known(members, &entry, SPECIAL) else { break true };
             let mut requests = requests.retiring();
             let mut came = 0;
             for (place, entry) in reading.beside(&entry, SPECIAL | RECEIVE, left) {

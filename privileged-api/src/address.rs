@@ -132,6 +132,16 @@ impl ConnQual {
     pub const fn service_id(id: u64) -> ConnQual {
         ConnQual::IbServiceId(id.to_be())
     }
+
+    /// The service ID, in host byte order, that stands for the qualifier on the wire; `None` if it
+    /// has none. An extension.
+    pub const fn to_service_id(&self) -> Option<u64> {
+        match self {
+            ConnQual::IanaPort(port) => Some(ServiceId::it_api(u16::from_be(*port)).0),
+            ConnQual::IbServiceId(id) => Some(u64::from_be(*id)),
+            ConnQual::ViaDiscriminator(_) | ConnQual::IanaLrPort { .. } => None,
+        }
+    }
 }
 
 impl Default for ConnQual {

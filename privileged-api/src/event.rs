@@ -266,6 +266,10 @@ pub enum UdSvcStatus {
     NoEpAvailable = 3,
     /// The request should be sent to another address.
     Redirected = 4,
+    /// No reply came. Only after
+    /// [`Ia::ud_service_request_reported`](crate::Ia::ud_service_request_reported); an extension,
+    /// with a number that the specification does not use.
+    TimedOut = 0x100,
 }
 
 /// A peer's request for a connection.

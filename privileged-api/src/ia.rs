@@ -15,9 +15,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use api_core::numbers::Number;
 use api_core::{CallbackThread, Context, Life, Slots, Table, handle};
-use kernel_agent::{Agent, Client, Consumer, Features, PCI_DEVICE, Sender, key};
+use kernel_agent::{Agent, Client, Consumer, Features, Identity, PCI_DEVICE, Sender, key};
 use platform::sync::{Mutex, Once};
-use platform::{Privileged, SleepLock, heap};
+use platform::{Platform, Privileged, SleepLock, heap};
 
 use crate::address::NetAddr;
 use crate::address_handle::{AddressHandle, MAX_ADDRESS_HANDLES};
@@ -432,6 +432,29 @@ impl Ia {
     /// The IA's handle.
     pub fn handle(&self) -> IaHandle {
         self.0.handle
+    }
+
+    /// The platform on which the IA runs. An extension.
+    pub fn platform(&self) -> &Arc<dyn Platform> {
+        &self.0.shared.platform
+    }
+
+    /// What the NIC says of itself, and its limits, which it_ia_query does not return. An
+    /// extension.
+    pub fn identity(&self) -> &Identity {
+        self.0.agent.identity()
+    }
+
+    /// The NIC's features that the consumers of this interface may use. An extension.
+    pub fn features(&self) -> Features {
+        self.0.features
+    }
+
+    /// Whether this thread runs a callback of an IA of this provider. An extension.
+    ///
+    /// Does not block. May be called in callbacks. Thread-safe.
+    pub fn in_callback(&self) -> bool {
+        self.0.shared.callbacks.contains_this_thread()
     }
 
     /// Counts the IA's objects, for tests and diagnostics. Also works after the IA was disabled or

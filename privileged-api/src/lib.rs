@@ -66,7 +66,7 @@ pub use attributes::*;
 pub use ep::atomic::AtomicOp;
 pub use ep::borrowed::{Batch, EpRef};
 pub use evd::callback::EvdCallback;
-pub use evd::{ExtendedEvent, Immediate, Notification, WaitError, WaitFor};
+pub use evd::{ExtendedEvent, Immediate, Notification, Posted, Taken, WaitError, WaitFor};
 pub use event::*;
 pub use flags::*;
 pub use handle::{
@@ -76,7 +76,7 @@ pub use handle::{
 pub use ia::Ia;
 pub use info::*;
 pub use iobl::*;
-pub use kernel_agent::Features;
+pub use kernel_agent::{Features, Identity};
 pub use lmr::LmrMemory;
 pub use mem_map::ASPACE_KERNEL;
 pub use platform::Privileged;

@@ -161,6 +161,15 @@ impl Ia {
         Ok(param)
     }
 
+    /// The number of Receives of a shared receive queue whose completions were not taken yet. An
+    /// extension.
+    ///
+    /// Errors: `InvalidSrq`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
+    /// callbacks. Thread-safe.
+    pub fn srq_outstanding(&self, srq: SrqHandle) -> Result<usize> {
+        Ok(self.live()?.srq(srq)?.srq.outstanding() as usize)
+    }
+
     /// Changes the low watermark, the number of Receives that may be outstanding, or both. If one
     /// change fails, neither is made.
     ///

@@ -10,6 +10,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use api_core::Context;
 use kernel_agent::{
@@ -47,6 +48,8 @@ pub(crate) struct UdSvcReq {
     /// The agent's id of the resolution.
     id: ResolutionId,
     request_id: u32,
+    /// An event reports that no reply came to the last request.
+    reports_timeout: AtomicBool,
     pub(crate) context: Context,
 }
 
@@ -153,8 +156,7 @@ impl Core {
                 let ep_info = RemoteEpInfo { ud_ep_id: qpn, ud_ep_key: qkey };
                 self.ud_replied(event, resolution, (status, ep_info, redirection), ia);
             }
-            // No event reports a timeout: the consumer asks again (it_ud_service_request).
-            ResolutionEventKind::TimedOut { .. } => {}
+            ResolutionEventKind::TimedOut { resolution } => self.ud_timed_out(event, resolution, ia),
         }
     }
 
@@ -216,17 +218,39 @@ impl Core {
                 UdSvcStatus::Rejected
             }
         };
-        let evd = &*asked.feed;
         let event = Event::UdServiceReply(UdServiceReply {
-            evd: evd.handle,
+            evd: asked.feed.handle,
             ud_svc: asked.handle,
             status,
             ep_info: if status == UdSvcStatus::EpInfoValid { ep_info } else { RemoteEpInfo::default() },
             dst_path,
             private_data: received(event.private_data),
         });
-        let origin = Origin::Dispatcher(ia);
-        // No event of a handle is queued once the handle is freed.
+        self.tell_asker(&asked, event, ia);
+    }
+
+    /// Without [`Ia::ud_service_request_reported`] no event reports a timeout, and the consumer
+    /// asks again (it_ud_service_request).
+    fn ud_timed_out(&self, event: &ResolutionEvent<'_>, resolution: ResolutionId, ia: &Ia) {
+        let Some(asked) = self.ud_svc_reqs.get(event.context) else { return };
+        if asked.id != resolution || !asked.reports_timeout.load(Ordering::Acquire) {
+            return;
+        }
+        let event = Event::UdServiceReply(UdServiceReply {
+            evd: asked.feed.handle,
+            ud_svc: asked.handle,
+            status: UdSvcStatus::TimedOut,
+            ep_info: RemoteEpInfo::default(),
+            dst_path: None,
+            private_data: None,
+        });
+        self.tell_asker(&asked, event, ia);
+    }
+
+    /// Queues an event of a request handle, unless the handle is freed: no event of it is queued
+    /// once it_ud_service_request_handle_free has returned.
+    fn tell_asker(&self, asked: &UdSvcReq, event: Event, ia: &Ia) {
+        let (evd, origin) = (&*asked.feed, Origin::Dispatcher(ia));
         match self.ud_svc_reqs.with(asked.handle.as_raw(), |_| evd.push(event)) {
             Some(true) => self.announce(evd, origin),
             Some(false) => self.overflow(evd, origin),
@@ -297,6 +321,7 @@ impl Ia {
             private_data: PrivateData::new(private_data),
             id,
             request_id,
+            reports_timeout: AtomicBool::new(false),
             context: Context::new(),
         });
         reservation.fill(request.map_err(|request| {
@@ -368,8 +393,23 @@ impl Ia {
     /// Page it_ud_service_request.
     #[doc(alias = "it_ud_service_request")]
     pub fn ud_service_request(&self, ud_svc: UdSvcReqHandle) -> Result<()> {
+        self.ask(ud_svc, false)
+    }
+
+    /// Makes a request as [`Ia::ud_service_request`] does. If no reply comes within the path's
+    /// timeout, a reply event with the status [`UdSvcStatus::TimedOut`] reports that. An extension
+    /// of the API.
+    ///
+    /// Errors: as [`Ia::ud_service_request`]. Does not wait for the peer. May be called in
+    /// callbacks. Thread-safe.
+    pub fn ud_service_request_reported(&self, ud_svc: UdSvcReqHandle) -> Result<()> {
+        self.ask(ud_svc, true)
+    }
+
+    fn ask(&self, ud_svc: UdSvcReqHandle, reports_timeout: bool) -> Result<()> {
         let core = self.live()?;
         let request = core.ud_svc_req(ud_svc)?;
+        request.reports_timeout.store(reports_timeout, Ordering::Release);
         core.client()?.resolve(request.id).map_err(|error| match error {
             kernel_agent::Error::ConnectionState => Error::InvalidUdSvc,
             other => core.error(other),
@@ -403,7 +443,7 @@ impl Ia {
             UdSvcStatus::IdNotSupported => sidr::Status::ServiceIdNotSupported,
             UdSvcStatus::Rejected => sidr::Status::Rejected,
             UdSvcStatus::NoEpAvailable => sidr::Status::NoQp,
-            UdSvcStatus::Redirected => return Err(Error::InvalidUdStatus),
+            UdSvcStatus::Redirected | UdSvcStatus::TimedOut => return Err(Error::InvalidUdStatus),
         };
         if valid && Qpn::new(ep_info.ud_ep_id).is_none() {
             return Err(Error::InvalidUdStatus);

@@ -46,11 +46,33 @@ impl Ia {
     ) -> Result<EpHandle> {
         let core = self.call()?;
         core.shared.not_in_callback()?;
-        let zone = core.enter_zone(pz)?;
+        let reservation = core.eps.reserve()?;
+        let handle = EpHandle::from_raw(reservation.word());
+        let evds = [request_sevd, recv_sevd, connect_sevd];
+        let (common, limits, attr) = core.rc_parts(handle, pz, evds, flags, ep_attr)?;
+        let qp = core.new_qp(&common, &limits, &attr)?;
+        reservation.fill(Ep { qp, limits, common: common.clone() }.shared()?);
+        core.life.created(|| common.close_slot());
+        Ok(handle)
+    }
+}
+
+impl Core {
+    /// Checks the arguments of it_ep_rc_create, the EVDs in its order, and makes the parts of an
+    /// endpoint beside its queue pair, in UNCONNECTED.
+    pub(super) fn rc_parts(
+        &self,
+        handle: EpHandle,
+        pz: PzHandle,
+        [request_sevd, recv_sevd, connect_sevd]: [EvdHandle; 3],
+        flags: EpFlags,
+        ep_attr: &EpAttributes,
+    ) -> Result<(Arc<Common>, Limits, EpAttributes)> {
+        let zone = self.enter_zone(pz)?;
         let dto = EventType::DTO_EVENT_STREAM;
-        let request = core.feed(request_sevd, dto, Error::InvalidReqEvd)?;
-        let recv = core.feed(recv_sevd, dto, Error::InvalidRecvEvd)?;
-        let connect = core.feed(connect_sevd, EventType::CM_MSG_EVENT_STREAM, Error::InvalidConnEvd)?;
+        let request = self.feed(request_sevd, dto, Error::InvalidReqEvd)?;
+        let recv = self.feed(recv_sevd, dto, Error::InvalidRecvEvd)?;
+        let connect = self.feed(connect_sevd, EventType::CM_MSG_EVENT_STREAM, Error::InvalidConnEvd)?;
         if request.has_overflowed() {
             return Err(Error::InvalidReqEvdState);
         }
@@ -60,7 +82,7 @@ impl Ia {
         if EpFlags::from_bits(flags.bits()).is_none() {
             return Err(Error::InvalidFlags);
         }
-        let srq = if flags.contains(EpFlags::SRQ) { Some(core.srq(ep_attr.rc.srq)?) } else { None };
+        let srq = if flags.contains(EpFlags::SRQ) { Some(self.srq(ep_attr.rc.srq)?) } else { None };
         // At most one Receive of an InfiniBand endpoint is in progress, so a watermark has no use.
         if srq.is_some() && ep_attr.rc.soft_hi_watermark != 0 {
             return Err(Error::SoftHiWatermark);
@@ -75,10 +97,8 @@ impl Ia {
         if srq.is_some() {
             (attr.max_recv_dtos, attr.max_recv_segments) = (0, 0);
         }
-        core.check_privilege(ep_attr)?;
-        core.check_limits(&attr)?;
-        let reservation = core.eps.reserve()?;
-        let handle = EpHandle::from_raw(reservation.word());
+        self.check_privilege(ep_attr)?;
+        self.check_limits(&attr)?;
         let limits = Limits {
             send_segments: ep_attr.max_send_segments,
             receive_segments: attr.max_recv_segments,
@@ -90,7 +110,7 @@ impl Ia {
         let common = heap::arc(Common {
             handle,
             state: AtomicU8::new(EpStateRc::Unconnected as u8),
-            slot: core.ep_slots.get_or_create(handle.as_raw())?.clone(),
+            slot: self.ep_slots.get_or_create(handle.as_raw())?.clone(),
             zone,
             srq,
             request,
@@ -101,11 +121,7 @@ impl Ia {
             operation: SleepLock::new(),
             context: Context::new(),
         });
-        let common = common.map_err(|_| Error::Resources)?;
-        let qp = core.new_qp(&common, &limits, &attr)?;
-        reservation.fill(Ep { qp, limits, common: common.clone() }.shared()?);
-        core.life.created(|| common.close_slot());
-        Ok(handle)
+        Ok((common.map_err(|_| Error::Resources)?, limits, attr))
     }
 }
 

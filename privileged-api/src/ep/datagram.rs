@@ -6,8 +6,9 @@
 use kernel_agent::{DatagramAddress, Operation, Request, Shadow};
 
 use super::Ep;
-use super::post::{RECV_FLAGS, check_flags, check_recv_flags, data, send_flags};
+use super::post::{RECV_FLAGS, check_flags, check_recv_flags, data, send_flags, with};
 use crate::address::{DgRemoteEpAddr, RemoteEpInfo};
+use crate::evd::Posted;
 use crate::event::EventType;
 use crate::flags::DtoFlags;
 use crate::handle::EpHandle;
@@ -40,7 +41,8 @@ impl Ep {
             address.is_in(&self.zone).then(|| address.to(ud_ep_id, ud_ep_key))
         });
         let to = vector.flatten().ok_or(Error::InvalidAh)?;
-        let shadow = Shadow { cookie, data: data(flags, EventType::DTO_SEND_CMPL) };
+        let data = data(flags, EventType::DTO_SEND_CMPL) | with(Posted::DATAGRAM);
+        let shadow = Shadow { cookie, data };
         let request = Request { operation: operation(to), flags: send_flags(flags), shadow };
         match self.qp.post(&request, segments, |triplet| core.segment(triplet)) {
             Ok(_) => Ok(()),

@@ -1,12 +1,13 @@
-//! Posting Sends and RDMA Writes with immediate data. Extensions of the API.
+//! Posting Sends and RDMA Writes with immediate data, and markers. Extensions of the API.
 //!
 //! As in `post`, nothing here allocates, waits or formats. A post holds the endpoint's table entry
 //! shared.
 
-use kernel_agent::{Operation, Request, Shadow};
+use kernel_agent::{Operation, Remote, Request, Shadow};
 
-use super::post::{SEND_FLAGS, check_flags, data, remote, send_flags};
+use super::post::{SEND_FLAGS, check_flags, data, remote, send_flags, with};
 use crate::address::{RdmaAddr, RmrContext};
+use crate::evd::Posted;
 use crate::event::EventType;
 use crate::flags::DtoFlags;
 use crate::handle::EpHandle;
@@ -69,7 +70,26 @@ impl Ia {
     }
 }
 
+impl Ia {
+    /// Posts a marker: a request that moves no bytes, and completes after all earlier requests of
+    /// the endpoint are complete, as `IT_DTO_RDMA_WRITE_CMPL_EVENT` with
+    /// [`Posted::MARKER`](crate::Posted::MARKER). An extension of the API.
+    ///
+    /// Errors: `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `TooManyPosts`, `EpBusy`,
+    /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    pub fn post_marker(&self, ep: EpHandle, cookie: u64) -> Result<()> {
+        let core = self.live()?;
+        let flags = DtoFlags::COMPLETION | DtoFlags::NOTIFY;
+        let to = Remote { addr: 0, key: 0 };
+        let operation = Operation::Write { to, immediate: None };
+        let data = data(flags, EventType::DTO_RDMA_WRITE_CMPL) | with(Posted::MARKER);
+        let request = Request { operation, flags: send_flags(flags), shadow: Shadow { cookie, data } };
+        core.post_to(ep, |ep| ep.post(core, &request, &[], usize::MAX))
+    }
+}
+
 fn request(operation: Operation, cookie: u64, flags: DtoFlags, event: EventType) -> Result<Request> {
     check_flags(flags, SEND_FLAGS)?;
-    Ok(Request { operation, flags: send_flags(flags), shadow: Shadow { cookie, data: data(flags, event) } })
+    let data = data(flags, event) | with(Posted::IMMEDIATE);
+    Ok(Request { operation, flags: send_flags(flags), shadow: Shadow { cookie, data } })
 }

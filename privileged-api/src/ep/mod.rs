@@ -17,6 +17,7 @@ mod datagram;
 mod immediate;
 mod modify;
 pub(crate) mod post;
+mod recreate;
 pub(crate) mod state;
 mod ud;
 mod unlink;
@@ -231,8 +232,10 @@ impl Core {
 
     /// Looks the endpoint up again, for a caller that has taken its operation lock: before that,
     /// another call may have freed the endpoint, or reset it, so that it has another queue pair.
+    /// Fails if the lock is no longer the endpoint's, because the endpoint was recreated.
     pub(crate) fn as_it_is(&self, ep: &Ep) -> Result<Arc<Ep>> {
-        self.ep(ep.handle)
+        let now = self.ep(ep.handle)?;
+        if Arc::ptr_eq(&now.common, &ep.common) { Ok(now) } else { Err(Error::InvalidEpState) }
     }
 
     /// Handles an endpoint's failure: changes the state, then queues the one event that reports it.
@@ -383,6 +386,18 @@ impl Ia {
     pub fn ep_qpn(&self, ep: EpHandle) -> Result<u32> {
         let core = self.live()?;
         core.ep(ep).map(|ep| ep.qp.qpn())
+    }
+
+    /// The number of the endpoint's requests, and of its Receives, whose completions were not taken
+    /// yet. A request without [`DtoFlags::COMPLETION`](crate::DtoFlags::COMPLETION) counts until a
+    /// later completion of the endpoint is taken. An extension.
+    ///
+    /// Errors: `InvalidEp`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
+    /// callbacks. Thread-safe.
+    pub fn ep_outstanding(&self, ep: EpHandle) -> Result<(usize, usize)> {
+        let core = self.live()?;
+        let (requests, receives) = core.ep(ep)?.qp.outstanding();
+        Ok((requests as usize, receives as usize))
     }
 
     /// Resets an endpoint from NONOPERATIONAL to UNCONNECTED; its attributes stay. Completions that

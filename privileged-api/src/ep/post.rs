@@ -19,6 +19,7 @@ use kernel_agent::{
 
 use super::{Common, Ep, Limits, state};
 use crate::address::{RdmaAddr, RmrContext};
+use crate::evd::Posted;
 use crate::evd::dto::tag;
 use crate::event::EventType;
 use crate::flags::DtoFlags;
@@ -209,6 +210,12 @@ pub(crate) const fn send_flags(flags: DtoFlags) -> SendFlags {
 pub(crate) const fn data(flags: DtoFlags, event: EventType) -> u32 {
     let notify = flags.bits() & DtoFlags::NOTIFY.bits() != 0;
     event.0 | (notify as u32 * tag::NOTIFY)
+}
+
+/// The part of the data word that says how the request was posted.
+#[inline(always)]
+pub(super) const fn with(posted: Posted) -> u32 {
+    (posted.bits() as u32) << tag::POSTED
 }
 
 impl Core {

@@ -339,6 +339,16 @@ impl Aggregate {
         self.search(full).is_none()
     }
 
+    /// The sum of a number over all enabled EVDs.
+    pub(super) fn sum(&self, number: impl Fn(&Evd) -> usize) -> usize {
+        let mut sum = 0;
+        let _: Option<()> = self.search(|state, seat| {
+            sum += number(state.member(seat).filter(|sevd| sevd.is_enabled())?);
+            None
+        });
+        sum
+    }
+
     /// Arms all enabled EVDs: each announces its next event.
     pub(super) fn arm(&self) {
         let _: Option<()> = self.search(|state, seat| {

@@ -96,21 +96,29 @@ fn dequeue_other(evd: EvdHandle, core: &Core) -> Result<Event> {
     dequeue_in(evd, core)
 }
 
+/// Takes the oldest event. A completion that is a success takes the short way.
+#[inline(always)]
+pub(super) fn dequeue_in<F: Form>(evd: EvdHandle, core: &Core) -> Result<F> {
+    match take_from_slot::<F>(evd, core) {
+        Some((done, beside)) => Ok(F::completed(done, beside)),
+        None => core.dequeue_any(evd),
+    }
+}
+
 /// Takes the oldest completion if it is a success, plain or not, from an EVD that may have a
 /// callback. Everything else takes the slow path.
 #[inline(always)]
-pub(super) fn dequeue_in<F: Form>(evd: EvdHandle, core: &Core) -> Result<F> {
-    let Some(slot) = core.evd_slots.get(evd.as_raw()) else { return core.dequeue_any(evd) };
+pub(super) fn take_from_slot<F: Form>(evd: EvdHandle, core: &Core) -> Option<(DtoCompletion, F::Beside)> {
     let make = |taken: &Completion| (dto::success(taken, evd), F::beside(taken));
-    match slot.take_any(evd.as_raw(), closed::CALLBACK, make) {
-        TookAny::Taken { value: (done, beside), behind, closed } => {
+    match core.evd_slots.get(evd.as_raw())?.take_any(evd.as_raw(), closed::CALLBACK, make) {
+        TookAny::Taken { value, behind, closed } => {
             // The callback is armed when the last event was taken.
             if closed && behind != Behind::Completion {
                 core.after_last(evd);
             }
-            Ok(F::completed(done, beside))
+            Some(value)
         }
-        _ => core.dequeue_any(evd),
+        _ => None,
     }
 }
 

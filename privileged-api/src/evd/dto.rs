@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 use kernel_agent::{Arm, Completion, CompletionFlags, CompletionStatus, Cq, CqSlot, Done, TookAny};
 use platform::sync::Mutex;
 
-use super::extended::Form;
+use super::extended::{Form, Posted};
 use crate::closed;
 use crate::event::{DtoCompletion, DtoStatus, EventType};
 use crate::flags::DtoUdFlags;
@@ -31,9 +31,11 @@ use crate::status::{Error, Result};
 /// |---|---|
 /// | 0..4 | the number of the event |
 /// | 4 | the completion is a notification event |
+/// | 5..8 | [`Posted`] |
 pub(crate) mod tag {
     pub(crate) const EVENT: u32 = 0xf;
     pub(crate) const NOTIFY: u32 = 1 << 4;
+    pub(crate) const POSTED: u32 = 5;
 }
 
 struct Stage {
@@ -234,6 +236,12 @@ fn notifies(completion: &Completion) -> bool {
     completion.data & tag::NOTIFY != 0
         || completion.status != CompletionStatus::Success
         || completion.flags.contains(CompletionFlags::RECEIVE | CompletionFlags::SOLICITED)
+}
+
+/// How the request of a completion was posted, from the completion's data word.
+#[inline(always)]
+pub(crate) fn posted(data: u32) -> Posted {
+    Posted::from_bits_truncate((data >> tag::POSTED) as u8)
 }
 
 /// The event for a successful completion that needs no further fields.

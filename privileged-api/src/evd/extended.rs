@@ -1,13 +1,15 @@
 //! Events with what the API has no place for: immediate data, and the length of an RDMA Write that
 //! took a Receive; and waits with a threshold of their own. Extensions of the API.
 
-use kernel_agent::{Completion, CompletionFlags, CompletionStatus};
+use bitflags::bitflags;
+use kernel_agent::{Completion, CompletionFlags, CompletionStatus, Took};
 
-use super::dequeue::dequeue_in;
-use super::{Queue, WaitError};
+use super::aggregate::Aggregate;
+use super::dequeue::{dequeue_in, take_from_slot};
+use super::{WaitError, dto};
 use crate::event::{DtoCompletion, Event};
 use crate::handle::EvdHandle;
-use crate::ia::Ia;
+use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
 /// An event, and what extensions add to it.
@@ -17,6 +19,21 @@ pub struct ExtendedEvent {
     pub event: Event,
     /// The immediate data. Only for a successful Receive whose message carried such data.
     pub immediate: Option<Immediate>,
+    /// How the request was posted, for the completion of a request of the send queue.
+    pub posted: Posted,
+}
+
+bitflags! {
+    /// What distinguishes requests whose completions have the same event number.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct Posted: u8 {
+        /// The request carried immediate data.
+        const IMMEDIATE = 1 << 0;
+        /// The request was a datagram.
+        const DATAGRAM = 1 << 1;
+        /// The request was a marker ([`Ia::post_marker`]).
+        const MARKER = 1 << 2;
+    }
 }
 
 /// The immediate data of a message, and what kind of message it was.
@@ -27,6 +44,19 @@ pub struct Immediate {
     /// The length in bytes of the RDMA Write that took the Receive; `None` if a Send took it. The
     /// Write's data is not in the Receive's segments, so the length may exceed theirs.
     pub written: Option<u32>,
+}
+
+/// What [`Ia::evd_take`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// The completion of a request that succeeded, with what [`ExtendedEvent`] has beside it; it
+    /// was taken.
+    Done(DtoCompletion, Option<Immediate>, Posted),
+    /// The queue is empty.
+    Empty,
+    /// An event of another kind, or an error: nothing was taken, and [`Ia::evd_dequeue_extended`]
+    /// returns it.
+    Other,
 }
 
 /// What [`Ia::evd_wait_extended`] waits for.
@@ -84,26 +114,27 @@ impl Form for Event {
 }
 
 impl Form for ExtendedEvent {
-    type Beside = Option<Immediate>;
+    type Beside = (Option<Immediate>, Posted);
 
     #[inline(always)]
-    fn beside(completion: &Completion) -> Option<Immediate> {
+    fn beside(completion: &Completion) -> (Option<Immediate>, Posted) {
         const WITH: CompletionFlags = CompletionFlags::RECEIVE.union(CompletionFlags::IMMEDIATE);
         let arrived = completion.status == CompletionStatus::Success && completion.flags.contains(WITH);
-        arrived.then(|| Immediate {
+        let immediate = arrived.then(|| Immediate {
             data: completion.immediate,
             written: completion.flags.contains(CompletionFlags::WRITE).then_some(completion.detail),
-        })
+        });
+        (immediate, dto::posted(completion.data))
     }
 
     #[inline(always)]
-    fn completed(event: DtoCompletion, immediate: Option<Immediate>) -> ExtendedEvent {
-        ExtendedEvent { event: Event::Dto(event), immediate }
+    fn completed(event: DtoCompletion, (immediate, posted): Self::Beside) -> ExtendedEvent {
+        ExtendedEvent { event: Event::Dto(event), immediate, posted }
     }
 
     #[inline(always)]
     fn other(event: Event) -> ExtendedEvent {
-        ExtendedEvent { event, immediate: None }
+        ExtendedEvent { event, immediate: None, posted: Posted::empty() }
     }
 }
 
@@ -116,18 +147,36 @@ impl Ia {
         dequeue_in(evd, self.core())
     }
 
+    /// Takes the oldest event as [`Ia::evd_dequeue_extended`] does, if it is the completion of a
+    /// request that succeeded: for consumers that translate events, and so need not copy the larger
+    /// ones. An extension of the API.
+    ///
+    /// Does not block. May be called in callbacks. Thread-safe.
+    #[inline]
+    pub fn evd_take(&self, evd: EvdHandle) -> Taken {
+        let core = self.core();
+        match core.evd_slots.get(evd.as_raw()).map(|slot| slot.take_without_immediate(evd.as_raw())) {
+            Some(Took::Done(done)) => Taken::Done(dto::plain(done, evd), None, dto::posted(done.data)),
+            Some(Took::Nothing) => Taken::Empty,
+            Some(Took::Other) | None => take_unusual(evd, core),
+        }
+    }
+
     /// Waits as [`Ia::evd_wait`] does, for what `wait_for` says, and takes the oldest event.
     /// Returns it with its immediate data, and the number of events that are still queued. An
     /// extension of the API.
     ///
-    /// [`WaitFor::Events`] is for simple event dispatchers only. After a success at least one event
-    /// fewer than it asks for is still queued, unless another thread takes events meanwhile, or the
-    /// queue was made smaller than that: then the wait ends when the queue is full. A thread that
-    /// waits for several events has to be the only one that waits.
+    /// After a success of [`WaitFor::Events`] at least one event fewer than it asks for is still
+    /// queued, unless another thread takes events meanwhile, or the queue was made smaller than
+    /// that: then the wait ends when the queue is full. A thread that waits for several events has
+    /// to be the only one that waits. On an aggregate, the events of all its enabled event
+    /// dispatchers count, and its queue holds as many as theirs together; the number that is
+    /// returned counts them as well.
     ///
     /// Errors: as [`Ia::evd_wait`]; `InvalidThreshold` (no events, or more than the queue holds);
-    /// `InvalidEvdType` (a number of events, on an aggregate). May block for a remote event. Not
-    /// for callbacks. Thread-safe.
+    /// `InvalidEvdType` (a number of events, on an aggregate with
+    /// [`EvdFlags::DEQUEUE_NOTIFICATIONS`](crate::EvdFlags::DEQUEUE_NOTIFICATIONS)). May block for a
+    /// remote event. Not for callbacks. Thread-safe.
     pub fn evd_wait_extended(
         &self,
         evd: EvdHandle,
@@ -138,13 +187,34 @@ impl Ia {
             let core = self.live()?;
             core.shared.not_in_callback()?;
             let evd = core.evd(evd)?;
-            if let Queue::Aggregate(_) = &evd.queue {
+            if evd.aggregate().is_some_and(Aggregate::names) {
                 return Err(Error::InvalidEvdType.into());
             }
-            if wanted == 0 || wanted > evd.capacity() {
+            if wanted == 0 || wanted > evd.total_capacity() {
                 return Err(Error::InvalidThreshold.into());
             }
         }
         self.wait(evd, wait_for, timeout)
+    }
+}
+
+impl Ia {
+    /// The number of events that are queued on an event dispatcher: on an aggregate, those of its
+    /// enabled event dispatchers. An extension.
+    ///
+    /// Errors: `InvalidEvd`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
+    /// callbacks. Thread-safe.
+    pub fn evd_queued(&self, evd: EvdHandle) -> Result<usize> {
+        Ok(self.live()?.evd(evd)?.total())
+    }
+}
+
+/// Takes the oldest completion if it is a success that is not plain, or of an EVD with a callback.
+#[cold]
+#[inline(never)]
+fn take_unusual(evd: EvdHandle, core: &Core) -> Taken {
+    match take_from_slot::<ExtendedEvent>(evd, core) {
+        Some((done, (immediate, posted))) => Taken::Done(done, immediate, posted),
+        None => Taken::Other,
     }
 }

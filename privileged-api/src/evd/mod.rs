@@ -56,7 +56,7 @@ use crate::handle::EvdHandle;
 use crate::ia::Core;
 use crate::status::{Error, Result};
 
-pub use extended::{ExtendedEvent, Immediate, WaitFor};
+pub use extended::{ExtendedEvent, Immediate, Posted, Taken, WaitFor};
 pub(crate) use feed::Feed;
 pub use notification::Notification;
 pub use wait::WaitError;
@@ -189,6 +189,22 @@ impl Evd {
             Queue::Dto(queue) => queue.capacity(),
             Queue::Soft(queue) => queue.capacity(),
             Queue::Aggregate(_) => 0,
+        }
+    }
+
+    /// The number of events that a waiter can take: for an aggregate, those of its EVDs.
+    fn total(&self) -> usize {
+        match &self.queue {
+            Queue::Aggregate(aggregate) => aggregate.sum(Evd::len),
+            _ => self.len(),
+        }
+    }
+
+    /// The number of events for which there is room: for an aggregate, in all its EVDs.
+    fn total_capacity(&self) -> usize {
+        match &self.queue {
+            Queue::Aggregate(aggregate) => aggregate.sum(Evd::capacity),
+            _ => self.capacity(),
         }
     }
 

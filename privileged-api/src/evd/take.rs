@@ -45,7 +45,7 @@ impl Evd {
     ) -> Option<Taken> {
         if let WaitFor::Events(wanted) = wait_for {
             // A queue that became smaller than `wanted` is due when it is full.
-            let due = wanted == 1 || self.len() >= wanted.min(self.capacity());
+            let due = wanted == 1 || self.total() >= wanted.min(self.total_capacity());
             return if due { self.take(soft) } else { None };
         }
         match &self.queue {

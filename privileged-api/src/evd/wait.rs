@@ -157,7 +157,7 @@ impl Ia {
         if let Some(taken) = evd.take_if_due(wait_for, Look::All, &mut soft)
             && let Some(event) = core.event(evd, &taken, soft)
         {
-            return Ok((event, evd.len()));
+            return Ok((event, evd.more(wait_for)));
         }
         self.wait_longer(core, evd, wait_for, timeout)
     }
@@ -181,7 +181,7 @@ impl Ia {
         let take = |look| {
             let mut soft = None;
             let taken = evd.take_if_due(wait_for, look, &mut soft)?;
-            Some((core.event(evd, &taken, soft)?, evd.len()))
+            Some((core.event(evd, &taken, soft)?, evd.more(wait_for)))
         };
         loop {
             let seen = evd.signal.value();
@@ -210,7 +210,7 @@ impl Ia {
                     Some(taken) => Ok(taken),
                     None => {
                         not_freed(core)?;
-                        Err(WaitError { error: Error::TimeoutExpired, nmore: evd.len() })
+                        Err(WaitError { error: Error::TimeoutExpired, nmore: evd.more(wait_for) })
                     }
                 };
             }
@@ -237,6 +237,14 @@ impl Evd {
     /// on it.
     fn notifies_elsewhere(&self, control: &Control) -> bool {
         self.is_captive() || self.is_enabled() && (control.aevd.is_some() || control.notifier.is_some())
+    }
+
+    /// The number of events that a wait returns as still queued.
+    fn more(&self, wait_for: WaitFor) -> usize {
+        match wait_for {
+            WaitFor::Notification => self.len(),
+            WaitFor::Events(_) => self.total(),
+        }
     }
 
     /// Fails if waiters of this EVD must return an error.

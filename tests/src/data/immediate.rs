@@ -19,7 +19,8 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 /// Takes the next completion, with its immediate data.
 #[track_caller]
 fn next(ia: &Ia, evd: EvdHandle) -> Result<(DtoCompletion, Option<Immediate>), Failure> {
-    let (ExtendedEvent { event, immediate }, _) = ia.evd_wait_extended(evd, WaitFor::Notification, WAIT)?;
+    let (ExtendedEvent { event, immediate, .. }, _) =
+        ia.evd_wait_extended(evd, WaitFor::Notification, WAIT)?;
     match event {
         Event::Dto(completion) => Ok((completion, immediate)),
         other => Err(Failure::new(alloc::format!("not a completion: {other:?}"))),
@@ -386,8 +387,9 @@ pub(crate) const TESTS: &[Test] = &[
         for wanted in [0, capacity + 1, usize::MAX] {
             refused(wait_for(&f.a, evd, wanted, 0).map_err(Error::from), Error::InvalidThreshold)?;
         }
-        let aggregate = gathering(&f.a)?;
-        refused(wait_for(&f.a, aggregate, 1, 0).map_err(Error::from), Error::InvalidEvdType)?;
+        let (stream, names) = (EventType::AEVD_NOTIFICATION_EVENT_STREAM, EvdFlags::DEQUEUE_NOTIFICATIONS);
+        let naming = f.a.evd_create(stream, names, 0, 0, EvdHandle::NULL)?;
+        refused(wait_for(&f.a, naming, 1, 0).map_err(Error::from), Error::InvalidEvdType)?;
         let foreign = software(&f.b, 4)?;
         for evd in [EvdHandle::NULL, foreign, EvdHandle::from_raw(f.a.pz_create()?.as_raw())] {
             refused(wait_for(&f.a, evd, 1, 0).map_err(Error::from), Error::InvalidEvd)?;

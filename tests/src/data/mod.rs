@@ -1,9 +1,11 @@
-//! Data transfer on a connection: Send and Receive, RDMA Write and RDMA Read.
+//! Data transfer on a connection: Send and Receive, RDMA Write and RDMA Read, and extensions of the
+//! API for other faces.
 
 use crate::Test;
 
 mod batches;
 mod direct;
+mod extensions;
 mod flags;
 mod immediate;
 mod order;
@@ -19,4 +21,5 @@ pub(crate) const TESTS: &[&[Test]] = &[
     posting::TESTS,
     batches::TESTS,
     immediate::TESTS,
+    extensions::TESTS,
 ];

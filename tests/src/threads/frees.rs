@@ -374,8 +374,9 @@ pub(crate) const TESTS: &[Test] = &[
             let uses = Vec::from([by(move || a.rmr_query(rmr, RmrParamMask::ALL))]);
             race(f, Error::InvalidRmr, &[], move || free.rmr_free(rmr), uses)?;
             let srq = f.a.srq_create(pair.a.pz, 1, 8)?;
-            let (a, b, c, free) = (f.a.clone(), f.a.clone(), f.a.clone(), f.a.clone());
+            let (a, b, c, d, free) = (f.a.clone(), f.a.clone(), f.a.clone(), f.a.clone(), f.a.clone());
             let uses = Vec::from([
+                by(move || d.srq_outstanding(srq)),
                 by(move || a.srq_query(srq, SrqParamMask::ALL)),
                 by(move || b.post_recv(srq, &[], 1, DtoFlags::COMPLETION)),
                 by(move || {
