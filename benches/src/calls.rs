@@ -5,10 +5,11 @@
 
 use std::hint::black_box;
 
+use dat::{CompletionFlags, IbAddrHandle, RmrTriplet, SrqHandle};
 use nic_model::testing::Rig;
 use privileged_api::{
-    AddrMode, DgRemoteEpAddr, DtoCompletion, DtoFlags, EpHandle, EpRef, EvdHandle, Handle, Ia, Iobl,
-    LmrHandle, LmrTriplet, RdmaAddr, RmrContext,
+    AddrMode, AtomicOp, DgRemoteEpAddr, DtoCompletion, DtoFlags, EpHandle, EpRef, EvdHandle, Handle, Ia,
+    Iobl, LmrHandle, LmrTriplet, RdmaAddr, RmrContext,
 };
 
 use crate::world::ALL;
@@ -57,6 +58,20 @@ pub fn receive<H: Into<Handle>>(ia: &Ia, to: H, with: &Arguments) {
 }
 
 #[inline(never)]
+pub fn write_immediate(ia: &Ia, ep: EpHandle, with: &Arguments) {
+    let Arguments { segments, cookie, flags, to, context } = with;
+    let posted = ia.post_rdma_write_immediate(ep, segments, *cookie, *flags, *to, *context, *cookie as u32);
+    assert!(posted.is_ok());
+}
+
+#[inline(never)]
+pub fn compare_swap(ia: &Ia, ep: EpHandle, with: &Arguments) {
+    let Arguments { segments, cookie, flags, to, context } = with;
+    let op = AtomicOp::CompareAndSwap;
+    assert!(ia.post_atomic(ep, op, *cookie, 0, &segments[0], *cookie, *flags, *to, *context).is_ok());
+}
+
+#[inline(never)]
 pub fn send_to(ia: &Ia, ep: EpHandle, with: &Arguments, to: &DgRemoteEpAddr) {
     assert!(ia.post_sendto(ep, &with.segments, with.cookie, with.flags, to).is_ok());
 }
@@ -70,6 +85,13 @@ pub fn receive_from(ia: &Ia, ep: EpHandle, with: &Arguments) {
 #[inline(never)]
 pub fn dequeue(ia: &Ia, evd: EvdHandle) -> bool {
     let event = ia.evd_dequeue(evd);
+    black_box(&event).is_ok()
+}
+
+/// Takes an event with its immediate data; returns whether there was one.
+#[inline(never)]
+pub fn dequeue_extended(ia: &Ia, evd: EvdHandle) -> bool {
+    let event = ia.evd_dequeue_extended(evd);
     black_box(&event).is_ok()
 }
 
@@ -112,4 +134,58 @@ pub fn free(ia: &Ia, ep: EpHandle) {
 #[inline(never)]
 pub fn poll(rig: &mut Rig) {
     rig.step();
+}
+
+/// Arguments of posts of the DAT face.
+pub struct DatArguments {
+    pub segments: Vec<dat::LmrTriplet>,
+    pub cookie: u64,
+    pub flags: CompletionFlags,
+    pub to: RmrTriplet,
+}
+
+#[inline(never)]
+pub fn dat_write(ia: &dat::Ia, ep: dat::EpHandle, with: &DatArguments) {
+    let DatArguments { segments, cookie, flags, to } = with;
+    assert!(ia.ep_post_rdma_write(ep, segments, *cookie, to, *flags).is_ok());
+}
+
+#[inline(never)]
+pub fn dat_send(ia: &dat::Ia, ep: dat::EpHandle, with: &DatArguments) {
+    assert!(ia.ep_post_send(ep, &with.segments, with.cookie, with.flags).is_ok());
+}
+
+#[inline(never)]
+pub fn dat_receive(ia: &dat::Ia, ep: dat::EpHandle, with: &DatArguments) {
+    assert!(ia.ep_post_recv(ep, &with.segments, with.cookie, with.flags).is_ok());
+}
+
+#[inline(never)]
+pub fn dat_shared_receive(ia: &dat::Ia, srq: SrqHandle, with: &DatArguments) {
+    assert!(ia.srq_post_recv(srq, &with.segments, with.cookie).is_ok());
+}
+
+#[inline(never)]
+pub fn dat_write_immed(ia: &dat::Ia, ep: dat::EpHandle, with: &DatArguments) {
+    let DatArguments { segments, cookie, flags, to } = with;
+    let posted = ia.ib_post_rdma_write_with_immed(ep, segments, *cookie, to, *cookie as u32, *flags);
+    assert!(posted.is_ok());
+}
+
+#[inline(never)]
+pub fn dat_cmp_swap(ia: &dat::Ia, ep: dat::EpHandle, with: &DatArguments) {
+    let DatArguments { segments, cookie, flags, to } = with;
+    assert!(ia.ib_post_cmp_and_swap(ep, 0, *cookie, &segments[0], *cookie, to, *flags).is_ok());
+}
+
+#[inline(never)]
+pub fn dat_send_ud(ia: &dat::Ia, ep: dat::EpHandle, with: &DatArguments, ah: &IbAddrHandle) {
+    assert!(ia.ib_post_send_ud(ep, &with.segments, ah, with.cookie, with.flags).is_ok());
+}
+
+/// Takes an event; returns whether there was one.
+#[inline(never)]
+pub fn dat_dequeue(ia: &dat::Ia, evd: dat::EvdHandle) -> bool {
+    let event = ia.evd_dequeue(evd);
+    black_box(&event).is_ok()
 }

@@ -13,15 +13,34 @@ pub struct Row {
     pub floor: Option<f64>,
     /// What the project aims at.
     pub goal: Option<f64>,
+    /// The row of the same operation in the other face, which this one may exceed by
+    /// [`MOST_ABOVE`].
+    pub above: Option<&'static str>,
 }
 
+/// The instructions by which an operation of the DAT face may exceed that of IT-API.
+pub const MOST_ABOVE: f64 = 20.0;
+
 const fn row(key: &'static str, text: &'static str, floor: f64, goal: f64) -> Row {
-    Row { key, text, floor: Some(floor), goal: Some(goal) }
+    Row { key, text, floor: Some(floor), goal: Some(goal), above: None }
 }
 
 /// A row without a floor: only its growth is limited.
 const fn watched(key: &'static str, text: &'static str) -> Row {
-    Row { key, text, floor: None, goal: None }
+    Row { key, text, floor: None, goal: None, above: None }
+}
+
+/// A row of the DAT face. Its floor depends on the row of IT-API.
+const fn dat(key: &'static str, text: &'static str, above: &'static str) -> Row {
+    Row { key, text, floor: None, goal: None, above: Some(above) }
+}
+
+impl Row {
+    /// The row with its floor, by the count of the other face's row in the same run.
+    pub fn beside(&self, count: impl Fn(&str) -> Option<f64>) -> Row {
+        let floor = self.above.and_then(count).map(|other| other + MOST_ABOVE);
+        Row { floor: self.floor.or(floor), ..*self }
+    }
 }
 
 /// All rows, in the order of the table. Counts are instructions, unless the text says otherwise.
@@ -33,6 +52,8 @@ pub const ROWS: &[Row] = &[
     watched("post_send", "post a Send of 1 segment"),
     row("post_recv", "post_recv", 140.0, 100.0),
     row("post_srq_recv", "post_recv to an SRQ", 230.0, 130.0),
+    watched("post_write_immediate", "post a Write of 1 segment with immediate data"),
+    watched("post_atomic", "post an atomic operation"),
     watched("post_sendto", "post_sendto"),
     watched("post_recvfrom", "post_recvfrom"),
     row("dequeue", "dequeue, 1 endpoint on the CQ", 80.0, 70.0),
@@ -42,9 +63,21 @@ pub const ROWS: &[Row] = &[
     row("dequeue_callback", "dequeue with a callback attached", 350.0, 150.0),
     row("dequeue_aggregate", "dequeue of an event from an aggregate", 350.0, 150.0),
     row("wait_ready", "evd_wait with an event ready", 400.0, 150.0),
+    watched("dequeue_immediate", "dequeue of a Receive with immediate data"),
     watched("dequeue_empty", "dequeue from an empty queue"),
     row("dequeue_64", "a completion in a batch of 64", 42.0, 36.0),
     row("link_unlink", "link and unlink of 16 pages", 1200.0, 500.0),
+    dat("dat_post_write", "DAT: post a Write of 1 segment", "post_write"),
+    dat("dat_post_write_4", "DAT: post a Write of 4 segments", "post_write_4"),
+    dat("dat_post_send", "DAT: post a Send of 1 segment", "post_send"),
+    dat("dat_post_recv", "DAT: post a Receive", "post_recv"),
+    dat("dat_post_srq_recv", "DAT: post a Receive to an SRQ", "post_srq_recv"),
+    dat("dat_post_write_immed", "DAT: post a Write with immediate data", "post_write_immediate"),
+    dat("dat_post_cmp_swap", "DAT: post a compare and swap", "post_atomic"),
+    dat("dat_post_send_ud", "DAT: post a datagram", "post_sendto"),
+    dat("dat_dequeue", "DAT: dequeue, 1 endpoint on the CQ", "dequeue"),
+    dat("dat_dequeue_empty", "DAT: dequeue from an empty queue", "dequeue_empty"),
+    dat("dat_dequeue_immed", "DAT: dequeue of a Receive with immediate data", "dequeue_immediate"),
     row("device_write", "device, a 64-byte Write, marginal", 1250.0, 800.0),
     watched("device_idle", "device, a poll without work"),
     row("ep_free", "ep_free with 10,000 regions against 1 (ratio)", 1.1, 1.0),
@@ -151,6 +184,19 @@ mod tests {
             assert_eq!(verdict(&ROW, count, baseline), expected, "{count} after {baseline:?}");
         }
         assert_eq!(verdict(&watched("key", "text"), 1e6, Some(1e6)), Verdict::Pass);
+    }
+
+    #[test]
+    fn a_row_of_dat_has_its_floor_above_that_of_it_api() {
+        let counts = |key: &str| (key == "post_write").then_some(100.0);
+        let of = |row: &Row| row.beside(counts).floor;
+        assert_eq!(of(&dat("a", "text", "post_write")), Some(120.0));
+        assert_eq!(of(&dat("a", "text", "post_send")), None);
+        assert_eq!((of(&ROW), of(&watched("a", "text"))), (Some(130.0), None));
+        for row in ROWS {
+            let known = row.above.is_none_or(|above| ROWS.iter().any(|other| other.key == above));
+            assert!(known, "{}", row.key);
+        }
     }
 
     #[test]

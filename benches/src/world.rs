@@ -36,7 +36,7 @@ pub struct World {
     /// Events of all connections, and requests for them.
     connections: EvdHandle,
     requests: EvdHandle,
-    _provider: Provider,
+    pub provider: Provider,
 }
 
 /// An endpoint and its EVDs.
@@ -81,7 +81,7 @@ impl World {
             requests,
             memory,
             ia,
-            _provider: provider,
+            provider,
         }
     }
 

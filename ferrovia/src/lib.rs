@@ -61,6 +61,9 @@
 /// IT-API 2.1: all that consumers use.
 pub use privileged_api as it_api;
 
+/// DAT 2.0 with its InfiniBand extensions: another face on the same stack.
+pub use dat;
+
 /// The agent of a NIC: its limits, its counts of objects, and its errors.
 pub use kernel_agent;
 

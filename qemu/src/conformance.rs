@@ -2,7 +2,7 @@
 //!
 //! tests/catalogue/DOCUMENT.tsv has a row for each requirement; not-applicable.tsv lists the rows
 //! that can't apply, with reasons. A row is shown when tests of this run name it and all of them
-//! passed on every machine. Each row of the IT-API has to be shown.
+//! passed on every machine. Each row of IT-API and of the DAT documents has to be shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,8 +17,10 @@ use crate::suite::Outcome;
 
 /// The file of the rows that can't apply.
 const REASONED: &str = "not-applicable.tsv";
-/// The documents whose rows have to be shown begin so: those of the IT-API itself.
-const COUNTED: &str = "it-api-";
+/// The specifications whose rows have to be shown: how their documents begin, and their closing
+/// lines. IT-API's is the last line of all.
+const COUNTED: [(&str, &str); 3] =
+    [("dat-ib", "conformance dat-ib"), ("dat-srq", "conformance dat-srq"), ("it-api-", "conformance")];
 
 /// One requirement.
 #[derive(Clone, Debug)]
@@ -76,8 +78,8 @@ impl Catalogue {
 
     /// The rows that have to be shown and are not.
     fn missing(&self, shown: &BTreeSet<String>) -> Vec<&Row> {
-        let counted = self.documents.iter().filter(|(document, _)| document.starts_with(COUNTED));
-        let rows = counted.flat_map(|(_, rows)| rows);
+        let counted = |document: &str| COUNTED.iter().any(|(prefix, _)| document.starts_with(prefix));
+        let rows = self.documents.iter().filter(|(document, _)| counted(document)).flat_map(|(_, rows)| rows);
         rows.filter(|row| self.applies(row) && !shown.contains(&row.id)).collect()
     }
 
@@ -110,7 +112,6 @@ impl Catalogue {
     /// The report on a set of shown rows.
     fn report(&self, shown: &BTreeSet<String>, missing: bool) -> Vec<String> {
         let mut lines = Vec::new();
-        let (mut all_shown, mut all) = (0, 0);
         for (document, rows) in &self.documents {
             let applying: Vec<&Row> = rows.iter().filter(|row| self.applies(row)).collect();
             let is_shown = |row: &&&Row| shown.contains(&row.id);
@@ -134,14 +135,22 @@ impl Catalogue {
                     lines.push(format!("  not shown: {}: {}", row.id, row.requirement));
                 }
             }
-            if document.starts_with(COUNTED) {
-                all_shown += document_shown;
-                all += applying.len();
-            }
         }
         lines.push(format!("reasoned: {}", self.reasoned.len()));
-        lines.push(format!("conformance: shown {all_shown} of {all} rows"));
+        lines.extend(self.closing(shown));
         lines
+    }
+
+    /// The closing lines.
+    fn closing(&self, shown: &BTreeSet<String>) -> Vec<String> {
+        let closing = COUNTED.iter().map(|(prefix, label)| {
+            let documents = self.documents.iter().filter(|(document, _)| document.starts_with(prefix));
+            let applying: Vec<&Row> =
+                documents.flat_map(|(_, rows)| rows).filter(|row| self.applies(row)).collect();
+            let count = applying.iter().filter(|row| shown.contains(&row.id)).count();
+            format!("{label}: shown {count} of {} rows", applying.len())
+        });
+        closing.collect()
     }
 }
 
@@ -209,11 +218,11 @@ pub fn conformance(options: &Options, missing: bool) -> Result<u8> {
     Ok(if summary.is_success() && complete { 0 } else { 1 })
 }
 
-/// Whether a run of all tests shows every row; prints the closing line, and what is wrong.
+/// Whether a run of all tests shows every row; prints the closing lines, and what is wrong.
 pub fn is_complete(summary: &Summary) -> Result<bool> {
     let catalogue = catalogue()?;
-    if let Some(closing) = catalogue.report(&summary.shown(), false).last() {
-        print_line(closing)?;
+    for closing in catalogue.closing(&summary.shown()) {
+        print_line(&closing)?;
     }
     Ok(complain_about(&catalogue, summary))
 }
@@ -244,8 +253,10 @@ mod tests {
             HEADING.to_owned() + &row("b.B01", "b") + &row("a.B01", "a") + &row("b.B02", "b"),
         );
         write("it-api-2.tsv", HEADING.to_owned() + &row("c.B01", "c") + &row("c.B02", "c"));
+        write("dat-ib.tsv", HEADING.to_owned() + &row("d.B01", "d") + &row("d.B02", "d"));
         write("via.tsv", HEADING.to_owned() + &row("via-1.B01", "via-1"));
-        write(REASONED, "id\treason\nc.B02\tthere is no C\nvia-1.B01\tthere is no VIA\n".into());
+        let reasons = "id\treason\nc.B02\tthere is no C\nvia-1.B01\tthere is no VIA\nd.B02\tthere is no D\n";
+        write(REASONED, reasons.into());
         write("README.md", "not a table".into());
         let catalogue = Catalogue::load(dir.path());
         (dir, catalogue)
@@ -258,12 +269,14 @@ mod tests {
     #[test]
     fn rows_are_counted_by_document_and_page() {
         let (_dir, catalogue) = catalogue();
-        let lines = catalogue.expect("good").report(&shown(&["b.B02", "c.B01"]), true);
+        let lines = catalogue.expect("good").report(&shown(&["b.B02", "c.B01", "d.B01"]), true);
         let lines: Vec<String> =
             lines.iter().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         assert_eq!(
             lines,
             [
+                "dat-ib: 1 / 1",
+                "d 1 / 1",
                 "it-api-1: 1 / 3",
                 "b 1 / 2",
                 "a 0 / 1",
@@ -272,21 +285,23 @@ mod tests {
                 "it-api-2: 1 / 1",
                 "c 1 / 1",
                 "via: 0 / 0",
-                "reasoned: 2",
+                "reasoned: 3",
+                "conformance dat-ib: shown 1 of 1 rows",
+                "conformance dat-srq: shown 0 of 0 rows",
                 "conformance: shown 2 of 4 rows",
             ]
         );
     }
 
     #[test]
-    fn a_row_of_it_api_that_applies_and_is_not_shown_is_missing() {
+    fn a_row_that_applies_and_is_not_shown_is_missing() {
         let (_dir, catalogue) = catalogue();
         let catalogue = catalogue.expect("good");
         let missing = |ids: &[&str]| {
             catalogue.missing(&shown(ids)).iter().map(|row| row.id.clone()).collect::<Vec<_>>()
         };
-        assert_eq!(missing(&["b.B02", "c.B01"]), ["b.B01", "a.B01"]);
-        assert!(missing(&["a.B01", "b.B01", "b.B02", "c.B01"]).is_empty());
+        assert_eq!(missing(&["b.B02", "c.B01"]), ["d.B01", "b.B01", "a.B01"]);
+        assert!(missing(&["a.B01", "b.B01", "b.B02", "c.B01", "d.B01"]).is_empty());
     }
 
     #[test]
@@ -334,8 +349,10 @@ mod tests {
     fn the_projects_own_catalogue_is_sound() {
         let catalogue =
             Catalogue::load(&sources::root().expect("the sources").join("tests/catalogue")).expect("sound");
-        let counted =
-            catalogue.documents.iter().filter(|(d, _)| d.starts_with(COUNTED)).map(|(_, r)| r.len());
-        assert_eq!(counted.sum::<usize>(), 719 + 789 + 864 + 781);
+        let count = |prefix: &str| {
+            let documents = catalogue.documents.iter().filter(|(document, _)| document.starts_with(prefix));
+            documents.map(|(_, rows)| rows.len()).sum::<usize>()
+        };
+        assert_eq!(COUNTED.map(|(prefix, _)| count(prefix)), [214, 72, 719 + 789 + 864 + 781]);
     }
 }

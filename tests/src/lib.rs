@@ -1,5 +1,5 @@
-//! The conformance suite: tests of IT-API 2.1 and of what it stands on, tied to the rows of
-//! tests/catalogue.
+//! The conformance suite: tests of IT-API 2.1 and DAT 2.0, and of what they stand on, tied to the
+//! rows of tests/catalogue.
 //!
 //! The same tests run in the kernel under QEMU (targets/suite) and on the host against the device
 //! model in one process (tests/tests/host.rs). They need only the platform, two IAs that reach each
@@ -22,6 +22,7 @@ extern crate std;
 
 mod adapter;
 mod connections;
+mod dat;
 mod data;
 mod datagrams;
 mod endpoints;
@@ -84,6 +85,7 @@ const FOLDERS: &[&[&[Test]]] = &[
     remote::TESTS,
     requests::TESTS,
     datagrams::TESTS,
+    dat::TESTS,
     faults::TESTS,
     threads::TESTS,
     refusals::TESTS,

@@ -2,6 +2,7 @@
 
 mod connected;
 mod crowd;
+mod dat;
 mod datagrams;
 mod device;
 mod heap;
@@ -21,6 +22,7 @@ pub struct Group {
 pub const GROUPS: &[Group] = &[
     Group { name: "connected", rows: connected::ROWS, native: false, count: connected::count },
     Group { name: "datagrams", rows: datagrams::ROWS, native: false, count: datagrams::count },
+    Group { name: "dat", rows: dat::ROWS, native: false, count: dat::count },
     Group { name: "crowd", rows: &["dequeue_16000"], native: false, count: crowd::count },
     Group { name: "device", rows: device::ROWS, native: false, count: device::count },
     Group { name: "regions", rows: &["ep_free"], native: false, count: regions::count },

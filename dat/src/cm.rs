@@ -1,0 +1,541 @@
+//! Service points and connection requests (dat_psp_create, dat_rsp_create, dat_cr_accept and their
+//! like).
+//!
+//! A service point is a listen point of the other face. It takes requests for connections and for
+//! datagram endpoints. A request becomes an object of this face when the consumer takes its event.
+
+use alloc::sync::Arc;
+
+use api_core::Context;
+use platform::SleepLock;
+use platform::sync::Mutex;
+use platform::sync::atomic::{AtomicBool, Ordering};
+use privileged_api as it;
+
+use crate::IaAddress;
+use crate::attr::{CrParam, PspParam, RspParam};
+use crate::ep::connect::{address_of, qualifier};
+use crate::ep::{Ep, Remote, wrong};
+use crate::error::{MODEL, NO_MEMORY, handle, of, parameter, state};
+use crate::evd::Stream;
+use crate::event::*;
+use crate::flags::{EpState, PspFlags};
+use crate::handle::{CrHandle, EpHandle, EvdHandle, PspHandle, RspHandle};
+use crate::ia::{Ia, Inner, SPIGOT};
+use crate::ret::{Error, ErrorType, Result, Subtype};
+
+/// A public service point.
+pub(crate) struct Psp {
+    pub(crate) handle: PspHandle,
+    evd: EvdHandle,
+    conn_qual: u64,
+    listen: it::ListenHandle,
+    pub(crate) context: Context,
+}
+
+/// A reserved service point: for one request, with an endpoint that waits for it.
+pub(crate) struct Rsp {
+    pub(crate) handle: RspHandle,
+    evd: EvdHandle,
+    ep: EpHandle,
+    conn_qual: u64,
+    listen: it::ListenHandle,
+    /// It had its request, and does not listen any more.
+    served: AtomicBool,
+    pub(crate) context: Context,
+}
+
+/// A connection request whose event the consumer has taken.
+pub(crate) struct Cr {
+    pub(crate) handle: CrHandle,
+    /// Serializes the calls that answer it.
+    turn: SleepLock,
+    pub(crate) asked: Asked,
+    pub(crate) remote: IaAddress,
+    conn_qual: u64,
+    private_data: Option<it::PrivateData>,
+    /// The endpoint that a reserved service point brought.
+    ep: EpHandle,
+    answered: Mutex<bool>,
+    pub(crate) context: Context,
+}
+
+/// What a request asks for, by the other face's identifier.
+#[derive(Clone, Copy)]
+pub(crate) enum Asked {
+    /// A connection.
+    Connection(it::CnEstId),
+    /// A datagram endpoint, for the one that the peer names, if it does.
+    Datagrams { id: u64, peer: it::RemoteEpInfo },
+}
+
+/// A remote datagram endpoint that is being resolved.
+#[derive(Clone, Copy)]
+pub(crate) struct Resolving {
+    pub(crate) ep: EpHandle,
+    pub(crate) address: it::AddrHandle,
+    pub(crate) remote: IaAddress,
+}
+
+/// The number of a qualifier of the other face. Each that a service point has, has one.
+pub(crate) fn number(qualifier: it::ConnQual) -> u64 {
+    qualifier.to_service_id().unwrap_or_default()
+}
+
+impl Cr {
+    pub(crate) fn private_data(&self) -> Option<it::PrivateData> {
+        self.private_data
+    }
+}
+
+impl Ia {
+    /// Listens at a qualifier that the caller names. Each request is an event on `evd`, which needs
+    /// the stream `CR`: [`EventNumber::CONNECTION_REQUEST`], or
+    /// [`EventNumber::IB_UD_CONNECTION_REQUEST`] if the peer asks for a datagram endpoint. If the
+    /// queue is full, a request is dropped, and the peer repeats it.
+    ///
+    /// Errors: `InvalidHandle` (subtype EVD_CR), `InvalidParameter` (a qualifier of 0),
+    /// `ConnQualInUse`, `ModelNotSupported` (the flag `Provider`: the consumer makes the
+    /// endpoints), `InsufficientResources`, `InvalidState` (in an upcall). Does not wait for a
+    /// peer. Not for upcalls. Thread-safe. dat_psp_create.
+    #[doc(alias = "dat_psp_create")]
+    pub fn psp_create(&self, conn_qual: u64, evd: EvdHandle, flags: PspFlags) -> Result<PspHandle> {
+        self.new_psp(Some(conn_qual), evd, flags).map(|(psp, _)| psp)
+    }
+
+    /// Listens as [`Ia::psp_create`] does, at a free qualifier, which is returned first.
+    ///
+    /// Errors: as [`Ia::psp_create`], `ConnQualUnavailable` (none is free). Does not wait for a
+    /// peer. Not for upcalls. Thread-safe. dat_psp_create_any.
+    #[doc(alias = "dat_psp_create_any")]
+    pub fn psp_create_any(&self, evd: EvdHandle, flags: PspFlags) -> Result<(u64, PspHandle)> {
+        self.new_psp(None, evd, flags).map(|(psp, conn_qual)| (conn_qual, psp))
+    }
+
+    fn new_psp(&self, conn_qual: Option<u64>, evd: EvdHandle, flags: PspFlags) -> Result<(PspHandle, u64)> {
+        let inner = &self.inner;
+        inner.live()?;
+        inner.not_in_upcall()?;
+        let reservation = inner.psps.reserve()?;
+        let handle = PspHandle::from_raw(reservation.word());
+        if flags != PspFlags::Consumer {
+            inner.evd(evd, Subtype::InvalidHandleEvdCr)?;
+            return Err(MODEL);
+        }
+        let (listen, conn_qual) = inner.listen(conn_qual, evd, SpHandle::Psp(handle))?;
+        let psp = Inner::shared(Psp { handle, evd, conn_qual, listen, context: Context::new() });
+        reservation.fill(psp.inspect_err(|_| inner.stop_listening(listen, conn_qual, evd))?);
+        Ok((handle, conn_qual))
+    }
+
+    /// Returns a public service point's parameters.
+    ///
+    /// Errors: `InvalidHandle`. Does not block. May be called in upcalls. Thread-safe.
+    /// dat_psp_query.
+    #[doc(alias = "dat_psp_query")]
+    pub fn psp_query(&self, psp: PspHandle) -> Result<PspParam> {
+        let psp = self.inner.psp(psp)?;
+        Ok(PspParam {
+            ia_handle: self.handle(),
+            conn_qual: psp.conn_qual,
+            evd_handle: psp.evd,
+            psp_flags: PspFlags::Consumer,
+        })
+    }
+
+    /// Ends listening. Requests that were not answered can still be; later ones are refused.
+    ///
+    /// Errors: `InvalidHandle`. Does not block. May be called in upcalls. Thread-safe: a call that
+    /// races with it succeeds or finds the handle invalid. dat_psp_free.
+    #[doc(alias = "dat_psp_free")]
+    pub fn psp_free(&self, psp: PspHandle) -> Result<()> {
+        let inner = &self.inner;
+        inner.live()?;
+        let psp = inner.psps.remove(psp.as_raw()).ok_or(handle(Subtype::InvalidHandlePsp))?;
+        inner.stop_listening(psp.listen, psp.conn_qual, psp.evd);
+        Ok(())
+    }
+
+    /// Listens for one request, with an endpoint in UNCONNECTED, which goes to RESERVED. When the
+    /// consumer takes the event of the request, the endpoint goes to PASSIVE_CONNECTION_PENDING,
+    /// and listening ends. A request for a datagram endpoint is refused.
+    ///
+    /// Errors: `InvalidHandle` (EP: also a datagram endpoint; EVD_CR), `InvalidParameter` (a
+    /// qualifier of 0), `InvalidState` (the endpoint's; subtype `InvalidStateEpNotReady`; in an
+    /// upcall), `ConnQualInUse`, `InsufficientResources`. Does not wait for a peer. Not for
+    /// upcalls. Thread-safe. dat_rsp_create.
+    #[doc(alias = "dat_rsp_create")]
+    pub fn rsp_create(&self, conn_qual: u64, ep: EpHandle, evd: EvdHandle) -> Result<RspHandle> {
+        let inner = &self.inner;
+        let ep = inner.ep(ep)?;
+        inner.not_in_upcall()?;
+        if ep.is_ud() {
+            return Err(handle(Subtype::InvalidHandleEp));
+        }
+        let _turn = ep.turn.lock(inner.platform());
+        match inner.ep_state(&ep)? {
+            EpState::Unconnected => ep.control.lock().is_ready()?,
+            other => return Err(wrong(other)),
+        }
+        let reservation = inner.rsps.reserve()?;
+        let handle = RspHandle::from_raw(reservation.word());
+        // Before the first request can come.
+        ep.control.lock().reserved = Some(handle);
+        let made = inner.listen(Some(conn_qual), evd, SpHandle::Rsp(handle)).and_then(|(listen, _)| {
+            let context = Context::new();
+            let (ep, served) = (ep.handle, AtomicBool::new(false));
+            let rsp = Inner::shared(Rsp { handle, evd, ep, conn_qual, listen, served, context });
+            rsp.inspect_err(|_| inner.stop_listening(listen, conn_qual, evd))
+        });
+        match made {
+            Ok(rsp) => {
+                reservation.fill(rsp);
+                Ok(handle)
+            }
+            Err(error) => {
+                ep.control.lock().reserved = None;
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns a reserved service point's parameters.
+    ///
+    /// Errors: `InvalidHandle`. Does not block. May be called in upcalls. Thread-safe.
+    /// dat_rsp_query.
+    #[doc(alias = "dat_rsp_query")]
+    pub fn rsp_query(&self, rsp: RspHandle) -> Result<RspParam> {
+        let rsp = self.inner.rsp(rsp)?;
+        Ok(RspParam {
+            ia_handle: self.handle(),
+            conn_qual: rsp.conn_qual,
+            evd_handle: rsp.evd,
+            ep_handle: rsp.ep,
+        })
+    }
+
+    /// Frees a reserved service point. An endpoint that still waits for the request returns to
+    /// UNCONNECTED; a request whose event was taken can still be answered.
+    ///
+    /// Errors: `InvalidHandle`. Does not block. May be called in upcalls. Thread-safe: a call that
+    /// races with it succeeds or finds the handle invalid. dat_rsp_free.
+    #[doc(alias = "dat_rsp_free")]
+    pub fn rsp_free(&self, rsp: RspHandle) -> Result<()> {
+        let inner = &self.inner;
+        inner.live()?;
+        let rsp = inner.rsps.remove(rsp.as_raw()).ok_or(handle(Subtype::InvalidHandleRsp))?;
+        inner.stop_reserving(&rsp);
+        if let Some(ep) = inner.eps.get(rsp.ep.as_raw()) {
+            // The endpoint may have served the request, and be reserved again.
+            ep.control.lock().reserved.take_if(|by| *by == rsp.handle);
+        }
+        Ok(())
+    }
+
+    /// Returns a connection request's parameters.
+    ///
+    /// Errors: `InvalidHandle`. Does not block. May be called in upcalls. Thread-safe.
+    /// dat_cr_query.
+    #[doc(alias = "dat_cr_query")]
+    pub fn cr_query(&self, cr: CrHandle) -> Result<CrParam> {
+        let cr = self.inner.cr(cr)?;
+        Ok(CrParam {
+            remote_ia_address: cr.remote,
+            // InfiniBand's requests do not say from which qualifier they come.
+            remote_port_qual: 0,
+            private_data: cr.private_data,
+            local_ep_handle: cr.ep,
+        })
+    }
+
+    /// Accepts a connection request with an endpoint in UNCONNECTED, or, of a reserved service
+    /// point, with the endpoint that the request brought (then `ep` is null or that endpoint).
+    ///
+    /// The endpoint goes to COMPLETION_PENDING, and an event reports the result. A request for a
+    /// datagram endpoint is accepted with one: its event dispatcher of connection events gets
+    /// [`EventNumber::IB_UD_CONNECTION_ESTABLISHED`] with the peer's address and the private data
+    /// of the request. The handle of the request is invalid after a success.
+    ///
+    /// Errors: `InvalidHandle` (CR; EP: also one of the other kind), `InvalidParameter` (no
+    /// endpoint, or not the one that the request brought; private data of more than 196 bytes, for
+    /// a datagram endpoint 136; RDMA Reads that do not fit the peer's), `InvalidState` (the
+    /// endpoint's; subtype `InvalidStateEpNotReady`), `InsufficientResources` (also if the event
+    /// dispatcher has no room). Does not wait for the peer. Not for upcalls. Thread-safe: of two
+    /// answers one is made. dat_cr_accept.
+    #[doc(alias = "dat_cr_accept")]
+    pub fn cr_accept(&self, cr: CrHandle, ep: EpHandle, private_data: &[u8]) -> Result<()> {
+        let inner = &self.inner;
+        inner.answer(cr, |cr| {
+            let ep = match (ep.is_null(), cr.ep.is_null()) {
+                (true, true) => return Err(parameter(Subtype::InvalidArg2)),
+                (true, false) => cr.ep,
+                (false, false) if ep != cr.ep => return Err(parameter(Subtype::InvalidArg2)),
+                _ => ep,
+            };
+            let ep = inner.ep(ep)?;
+            let _turn = ep.turn.lock(inner.platform());
+            let now = inner.ep_state(&ep)?;
+            match cr.asked {
+                Asked::Connection(id) => inner.accept(&ep, now, cr, id, private_data),
+                Asked::Datagrams { id, peer } => inner.accept_datagrams(&ep, now, cr, id, peer, private_data),
+            }
+        })
+    }
+
+    /// Rejects a connection request. The endpoint of a reserved service point returns to
+    /// UNCONNECTED. The handle of the request is invalid after a success.
+    ///
+    /// Errors: `InvalidHandle`, `InvalidParameter` (private data of more than 148 bytes, for a
+    /// datagram endpoint 136). Does not wait for the peer. May be called in upcalls. Thread-safe:
+    /// of two answers one is made. dat_cr_reject.
+    #[doc(alias = "dat_cr_reject")]
+    pub fn cr_reject(&self, cr: CrHandle, private_data: &[u8]) -> Result<()> {
+        let inner = &self.inner;
+        inner.answer(cr, |cr| {
+            let rejected = match cr.asked {
+                Asked::Connection(id) => self.it.reject(id, private_data),
+                Asked::Datagrams { id, .. } => {
+                    let (status, none) = (it::UdSvcStatus::Rejected, it::RemoteEpInfo::default());
+                    answered(self.it.ud_service_reply(id, status, none, private_data))
+                }
+            };
+            rejected.map_err(refused_data)?;
+            inner.release(cr);
+            Ok(())
+        })
+    }
+
+    /// Hands a connection request over to the service point at another qualifier of this IA, whose
+    /// event dispatcher gets a new event, which names the service point that the peer asked for.
+    /// The handle of the request is invalid after a success.
+    ///
+    /// Errors: `InvalidHandle`, `InvalidParameter` (no service point listens there),
+    /// `NotImplemented` (a request for a datagram endpoint). Does not block. May be called in
+    /// upcalls. Thread-safe: of two answers one is made. dat_cr_handoff.
+    #[doc(alias = "dat_cr_handoff")]
+    pub fn cr_handoff(&self, cr: CrHandle, handoff: u64) -> Result<()> {
+        let inner = &self.inner;
+        inner.answer(cr, |cr| {
+            let Asked::Connection(id) = cr.asked else {
+                return Err(ErrorType::NotImplemented.into());
+            };
+            let to = qualifier(handoff, Subtype::InvalidArg2)?;
+            self.it.handoff(&to, SPIGOT, id).map_err(|error| match error {
+                it::Error::InvalidConnQual => parameter(Subtype::InvalidArg2),
+                other => of(other),
+            })?;
+            inner.release(cr);
+            Ok(())
+        })
+    }
+}
+
+/// The error of an answer with too much private data.
+fn refused_data(error: it::Error) -> Error {
+    match error {
+        it::Error::InvalidPdataLength => parameter(Subtype::InvalidArg3),
+        it::Error::InvalidEpAttr => parameter(Subtype::InvalidArg2),
+        other => of(other),
+    }
+}
+
+/// A peer's request for a datagram endpoint may have been dropped since, to make room for others:
+/// then there is nobody to answer.
+fn answered(answer: it::Result<()>) -> it::Result<()> {
+    match answer {
+        Err(it::Error::InvalidUdSvcReqId) => Ok(()),
+        other => other,
+    }
+}
+
+impl Inner {
+    pub(crate) fn psp(&self, psp: PspHandle) -> Result<Arc<Psp>> {
+        self.live()?;
+        self.psps.get(psp.as_raw()).ok_or(handle(Subtype::InvalidHandlePsp))
+    }
+
+    pub(crate) fn rsp(&self, rsp: RspHandle) -> Result<Arc<Rsp>> {
+        self.live()?;
+        self.rsps.get(rsp.as_raw()).ok_or(handle(Subtype::InvalidHandleRsp))
+    }
+
+    pub(crate) fn cr(&self, cr: CrHandle) -> Result<Arc<Cr>> {
+        self.live()?;
+        self.crs.get(cr.as_raw()).ok_or(handle(Subtype::InvalidHandleCr))
+    }
+
+    /// Listens for a service point. Returns the listen point and its qualifier.
+    fn listen(
+        &self,
+        conn_qual: Option<u64>,
+        evd: EvdHandle,
+        point: SpHandle,
+    ) -> Result<(it::ListenHandle, u64)> {
+        let invalid = Subtype::InvalidHandleEvdCr;
+        let found = self.evd(evd, invalid)?;
+        let requests = found.requests().ok_or(handle(invalid))?;
+        let named = conn_qual.map(|id| qualifier(id, Subtype::InvalidArg2)).transpose()?;
+        let flags = match named {
+            Some(_) => it::ListenFlags::CONN_QUAL_INPUT,
+            None => it::ListenFlags::empty(),
+        };
+        platform::heap::room(NODE)?;
+        self.join(&found, Stream::Connections, invalid, Subtype::None)?;
+        let listening = self.it.listen_create(SPIGOT, requests, flags, named.as_ref());
+        let (listen, chosen) = listening.map_err(|error| {
+            self.leave(&found, Stream::Connections);
+            match error {
+                it::Error::Resources if named.is_none() => ErrorType::ConnQualUnavailable.into(),
+                other => of(other),
+            }
+        })?;
+        let conn_qual = conn_qual.unwrap_or_else(|| number(chosen));
+        self.services.lock().insert(conn_qual, point);
+        Ok((listen, conn_qual))
+    }
+
+    fn stop_listening(&self, listen: it::ListenHandle, conn_qual: u64, evd: EvdHandle) {
+        // Fails only if the IA has ended.
+        let _ = self.it.listen_free(listen);
+        self.services.lock().remove(&conn_qual);
+        if let Some(evd) = self.evds.get(evd.as_raw()) {
+            self.leave(&evd, Stream::Connections);
+        }
+    }
+
+    /// Ends listening at a reserved service point, the first time that it is called.
+    fn stop_reserving(&self, rsp: &Rsp) {
+        if !rsp.served.swap(true, Ordering::AcqRel) {
+            self.stop_listening(rsp.listen, rsp.conn_qual, rsp.evd);
+        }
+    }
+
+    /// Runs `answer` for a request, whose handle is invalid afterwards unless `answer` fails.
+    /// Several calls run one after the other.
+    fn answer(&self, cr: CrHandle, answer: impl FnOnce(&Cr) -> Result<()>) -> Result<()> {
+        let cr = self.cr(cr)?;
+        let _turn = cr.turn.lock(self.platform());
+        if *cr.answered.lock() {
+            return Err(handle(Subtype::InvalidHandleCr));
+        }
+        answer(&cr)?;
+        *cr.answered.lock() = true;
+        self.crs.remove(cr.handle.as_raw());
+        Ok(())
+    }
+
+    /// Releases the endpoint that a request brought.
+    fn release(&self, cr: &Cr) {
+        if let Some(ep) = self.eps.get(cr.ep.as_raw()) {
+            ep.control.lock().pending = None;
+        }
+    }
+
+    fn accept(&self, ep: &Ep, now: EpState, cr: &Cr, id: it::CnEstId, private_data: &[u8]) -> Result<()> {
+        if ep.is_ud() {
+            return Err(handle(Subtype::InvalidHandleEp));
+        }
+        let brought = now == EpState::PassiveConnectionPending && ep.handle == cr.ep;
+        if now != EpState::Unconnected && !brought {
+            return Err(wrong(now));
+        }
+        {
+            let mut control = ep.control.lock();
+            control.is_ready()?;
+            control.passive = true;
+            control.draining = false;
+            control.remote = Some(Remote { address: cr.remote, port: 0 });
+            control.local_port = cr.conn_qual;
+        }
+        self.it.ep_accept(ep.handle.inner(), id, private_data).map_err(refused_data)?;
+        let mut control = ep.control.lock();
+        control.pending = None;
+        Ok(())
+    }
+
+    /// The event of a request for a connection. `None` if nobody can answer it.
+    pub(crate) fn requested(&self, evd: EvdHandle, request: &it::ConnRequest) -> Option<Event> {
+        let it::NetAddr::IbGid(gid) = request.source_addr else { return None };
+        let asked = Asked::Connection(request.cn_est_id);
+        let made = self.new_cr(asked, gid, number(request.conn_qual), request.private_data);
+        let (point, cr) = made
+            .inspect_err(|_| {
+                let _ = self.it.reject(request.cn_est_id, &[]);
+            })
+            .ok()?;
+        Some(self.arrival(evd, EventNumber::CONNECTION_REQUEST, point, &cr, None))
+    }
+
+    pub(crate) fn arrival(
+        &self,
+        evd: EvdHandle,
+        event_number: EventNumber,
+        sp_handle: SpHandle,
+        cr: &Cr,
+        extension: Option<IbExtensionEventData>,
+    ) -> Event {
+        let local_ia_address = self.address();
+        let arrival =
+            CrArrival { sp_handle, local_ia_address, conn_qual: cr.conn_qual, cr_handle: cr.handle };
+        Event { event_number, evd_handle: evd, event_data: EventData::CrArrival(arrival), extension }
+    }
+
+    /// Makes the object of a request. Fails if there is no service point for it, or no room.
+    pub(crate) fn new_cr(
+        &self,
+        asked: Asked,
+        gid: [u8; 16],
+        conn_qual: u64,
+        private_data: Option<it::PrivateData>,
+    ) -> Result<(SpHandle, Arc<Cr>)> {
+        let point = self.services.lock().get(&conn_qual).copied();
+        let reservation = self.crs.reserve()?;
+        let new = CrHandle::from_raw(reservation.word());
+        let (point, ep) = match point {
+            Some(SpHandle::Rsp(rsp)) => (SpHandle::Rsp(rsp), self.claim(rsp, new, asked, address_of(gid))?),
+            Some(point) => (point, EpHandle::NULL),
+            // The service point was freed after the request came: it can still be answered.
+            None => (SpHandle::Psp(PspHandle::NULL), EpHandle::NULL),
+        };
+        let cr = Inner::shared(Cr {
+            handle: new,
+            turn: SleepLock::new(),
+            asked,
+            remote: address_of(gid),
+            conn_qual,
+            private_data,
+            ep,
+            answered: Mutex::new(false),
+            context: Context::new(),
+        });
+        let cr = cr.inspect_err(|_| {
+            if let Some(ep) = self.eps.get(ep.as_raw()) {
+                ep.control.lock().pending = None;
+            }
+        })?;
+        reservation.fill(cr.clone());
+        Ok((point, cr))
+    }
+
+    /// Takes the endpoint of a reserved service point for the one request that it serves.
+    fn claim(&self, rsp: RspHandle, cr: CrHandle, asked: Asked, from: IaAddress) -> Result<EpHandle> {
+        let rsp = self.rsps.get(rsp.as_raw()).ok_or(NO_MEMORY)?;
+        let ep = self.eps.get(rsp.ep.as_raw()).ok_or(NO_MEMORY)?;
+        {
+            let mut control = ep.control.lock();
+            let waits = control.pending.is_none() && control.reserved == Some(rsp.handle);
+            if !waits || !matches!(asked, Asked::Connection(_)) {
+                return Err(state(Subtype::InvalidStateEpReserved));
+            }
+            (control.pending, control.reserved) = (Some(cr), None);
+            control.remote = Some(Remote { address: from, port: 0 });
+            control.local_port = rsp.conn_qual;
+        }
+        // It takes one request: the provider refuses later ones.
+        self.stop_reserving(&rsp);
+        Ok(ep.handle)
+    }
+}
+
+/// More than a node of the map of service points takes.
+const NODE: usize = 1024;

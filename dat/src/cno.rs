@@ -1,0 +1,230 @@
+//! Consumer notification objects (dat_cno_create, dat_cno_modify_agent, dat_cno_wait,
+//! dat_cno_query, dat_cno_free).
+//!
+//! An event dispatcher triggers its CNO when a notification event comes, and not again until all of
+//! its events were taken. A CNO that was triggered stays so until a waiter takes the trigger, and
+//! remembers each event dispatcher that triggered it, so no waiter misses one.
+//!
+//! Locks: `state` (spins, leaf). The agent runs without it.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Weak;
+use core::time::Duration;
+
+use api_core::Context;
+use platform::sync::Mutex;
+use platform::{Signal, Wake};
+
+use crate::attr::CnoParam;
+use crate::error::{handle, state};
+use crate::flags::{CnoProxyType, TIMEOUT_INFINITE};
+use crate::handle::{CnoHandle, EvdHandle};
+use crate::ia::{Ia, Inner};
+use crate::ret::{Error, ErrorType, Result, Subtype};
+
+/// An agent: a routine that runs once, in a thread of the stack, when the CNO is triggered while no
+/// thread waits on it. It gets the IA and the event dispatcher. Calls that may wait fail in it with
+/// `InvalidState`. To have another one run at the next trigger, see [`Ia::cno_modify_agent`].
+#[doc(alias = "DAT_AGENT_FUNC")]
+#[doc(alias = "DAT_OS_WAIT_PROXY_AGENT")]
+pub type Agent = Box<dyn FnOnce(&Ia, EvdHandle) + Send>;
+
+pub(crate) struct Cno {
+    pub(crate) handle: CnoHandle,
+    state: Mutex<State>,
+    signal: Signal,
+    ia: Weak<Inner>,
+    pub(crate) context: Context,
+}
+
+struct State {
+    /// The event dispatchers that triggered, oldest first. There is room for `evds` of them.
+    triggered: VecDeque<EvdHandle>,
+    /// The event dispatchers that have this CNO.
+    evds: usize,
+    waiters: usize,
+    agent: Option<Agent>,
+    /// The CNO is freed, or its IA closed.
+    dead: bool,
+}
+
+impl Cno {
+    /// Makes room for one more event dispatcher.
+    pub(crate) fn join(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.dead {
+            return Err(handle(Subtype::InvalidHandleCno));
+        }
+        let more = state.evds + 1 - state.triggered.len().min(state.evds + 1);
+        state.triggered.try_reserve(more)?;
+        state.evds += 1;
+        Ok(())
+    }
+
+    /// Takes [`Cno::join`] back, and forgets a trigger of the event dispatcher.
+    pub(crate) fn leave(&self, evd: EvdHandle) {
+        let mut state = self.state.lock();
+        state.evds = state.evds.saturating_sub(1);
+        state.triggered.retain(|triggered| *triggered != evd);
+    }
+
+    /// Wakes a waiter for an event dispatcher, or runs the agent.
+    pub(crate) fn trigger(&self, evd: EvdHandle) {
+        let agent = {
+            let mut state = self.state.lock();
+            if state.dead {
+                return;
+            }
+            let agent = if state.waiters == 0 { state.agent.take() } else { None };
+            match agent {
+                None if state.triggered.contains(&evd) => return,
+                None => {
+                    state.triggered.push_back(evd);
+                    None
+                }
+                agent => agent,
+            }
+        };
+        match (agent, self.ia.upgrade().and_then(|inner| inner.ia())) {
+            (Some(agent), Some(ia)) => agent(&ia, evd),
+            (Some(_), None) => {}
+            (None, _) => self.signal.raise(),
+        }
+    }
+
+    /// Ends all waits, since the IA is closed.
+    pub(crate) fn end(&self) {
+        let left = {
+            let mut state = self.state.lock();
+            state.dead = true;
+            state.triggered.clear();
+            state.agent.take()
+        };
+        self.signal.raise();
+        drop(left);
+    }
+
+    fn wait(&self, timeout: u32) -> Result<EvdHandle> {
+        let platform = self.signal.platform();
+        let deadline = match timeout {
+            TIMEOUT_INFINITE => None,
+            micros => platform.now().checked_add(Duration::from_micros(micros.into())),
+        };
+        self.state.lock().waiters += 1;
+        let outcome = loop {
+            let seen = self.signal.value();
+            {
+                let mut state = self.state.lock();
+                if state.dead {
+                    break Err(Error::new(ErrorType::InvalidState, Subtype::InvalidStateCnoDead));
+                }
+                if let Some(evd) = state.triggered.pop_front() {
+                    break Ok(evd);
+                }
+            }
+            let passed = deadline.is_some_and(|deadline| platform.now() >= deadline);
+            if passed || self.signal.wait(seen, deadline) == Wake::TimedOut {
+                let mut state = self.state.lock();
+                break state.triggered.pop_front().ok_or(ErrorType::QueueEmpty.into());
+            }
+        };
+        self.state.lock().waiters -= 1;
+        outcome
+    }
+}
+
+impl Ia {
+    /// Creates a CNO, with an agent or without.
+    ///
+    /// Errors: `InsufficientResources`. Does not block. May be called in upcalls. Thread-safe.
+    /// dat_cno_create.
+    #[doc(alias = "dat_cno_create")]
+    pub fn cno_create(&self, agent: Option<Agent>) -> Result<CnoHandle> {
+        let inner = &self.inner;
+        inner.live()?;
+        let reservation = inner.cnos.reserve()?;
+        let state = State { triggered: VecDeque::new(), evds: 0, waiters: 0, agent, dead: false };
+        let cno = Inner::shared(Cno {
+            handle: CnoHandle::from_raw(reservation.word()),
+            state: Mutex::new(state),
+            signal: Signal::new(inner.platform().clone()),
+            ia: inner.weak(),
+            context: Context::new(),
+        })?;
+        Ok(CnoHandle::from_raw(reservation.fill(cno)))
+    }
+
+    /// Replaces the agent; `None` for none.
+    ///
+    /// Errors: `InvalidHandle`. Does not block. May be called in upcalls, of the CNO's own agent
+    /// too. Thread-safe. dat_cno_modify_agent.
+    #[doc(alias = "dat_cno_modify_agent")]
+    pub fn cno_modify_agent(&self, cno: CnoHandle, agent: Option<Agent>) -> Result<()> {
+        let cno = self.inner.cno(cno)?;
+        let former = core::mem::replace(&mut cno.state.lock().agent, agent);
+        drop(former);
+        Ok(())
+    }
+
+    /// Waits until an event dispatcher triggers the CNO, and returns its handle. The handle is a
+    /// hint: other threads may have taken the events.
+    ///
+    /// The consumer then takes events from that event dispatcher until it is empty: only then does
+    /// the next event trigger the CNO again. `timeout` is in microseconds; 0 only checks once,
+    /// [`TIMEOUT_INFINITE`](crate::TIMEOUT_INFINITE) sets no limit. Of several waiters a trigger
+    /// wakes one.
+    ///
+    /// Errors: `InvalidHandle`, `QueueEmpty` (nothing came in time), `InvalidState` (subtype
+    /// `InvalidStateCnoDead`: the IA was closed meanwhile; in an upcall). Blocks. Not for upcalls.
+    /// Thread-safe. dat_cno_wait.
+    #[doc(alias = "dat_cno_wait")]
+    pub fn cno_wait(&self, cno: CnoHandle, timeout: u32) -> Result<EvdHandle> {
+        let cno = self.inner.cno(cno)?;
+        self.inner.not_in_upcall()?;
+        cno.wait(timeout)
+    }
+
+    /// Returns a CNO's parameters.
+    ///
+    /// Errors: `InvalidHandle`. Does not block. May be called in upcalls. Thread-safe.
+    /// dat_cno_query.
+    #[doc(alias = "dat_cno_query")]
+    pub fn cno_query(&self, cno: CnoHandle) -> Result<CnoParam> {
+        let cno = self.inner.cno(cno)?;
+        let has_agent = cno.state.lock().agent.is_some();
+        let proxy_type = if has_agent { CnoProxyType::Agent } else { CnoProxyType::None };
+        Ok(CnoParam { ia_handle: self.handle(), proxy_type })
+    }
+
+    /// Frees a CNO.
+    ///
+    /// Errors: `InvalidHandle`, `InvalidState` (subtype `InvalidStateCnoInUse`: an event dispatcher
+    /// has it, or a thread waits on it). Does not block. May be called in upcalls. Thread-safe: a
+    /// call that races with it succeeds or finds the handle invalid. dat_cno_free.
+    #[doc(alias = "dat_cno_free")]
+    pub fn cno_free(&self, cno: CnoHandle) -> Result<()> {
+        let cno = self.inner.cno(cno)?;
+        let agent = {
+            let mut locked = cno.state.lock();
+            if locked.dead {
+                return Err(handle(Subtype::InvalidHandleCno));
+            }
+            if locked.evds > 0 || locked.waiters > 0 {
+                return Err(state(Subtype::InvalidStateCnoInUse));
+            }
+            locked.dead = true;
+            locked.agent.take()
+        };
+        self.inner.cnos.remove(cno.handle.as_raw());
+        drop(agent);
+        Ok(())
+    }
+}
+
+impl Inner {
+    pub(crate) fn cno(&self, cno: CnoHandle) -> Result<alloc::sync::Arc<Cno>> {
+        self.live()?;
+        self.cnos.get(cno.as_raw()).ok_or(handle(Subtype::InvalidHandleCno))
+    }
+}

@@ -1,0 +1,153 @@
+//! Changing an endpoint before it is connected (dat_ep_modify).
+
+use privileged_api as it;
+
+use super::create::{Parts, refused};
+use super::{Control, wrong};
+use crate::attr::{EpParam, EpParamMask};
+use crate::error::{parameter, state};
+use crate::flags::{EpState, ServiceType};
+use crate::handle::EpHandle;
+use crate::ia::Ia;
+use crate::ret::{Result, Subtype};
+
+/// What no call can change.
+const FIXED: EpParamMask = EpParamMask::IA_HANDLE
+    .union(EpParamMask::EP_STATE)
+    .union(EpParamMask::LOCAL_IA_ADDRESS)
+    .union(EpParamMask::LOCAL_PORT_QUAL)
+    .union(EpParamMask::REMOTE_IA_ADDRESS)
+    .union(EpParamMask::REMOTE_PORT_QUAL)
+    .union(EpParamMask::SRQ_HANDLE)
+    .union(EpParamMask::EP_ATTR_SERVICE_TYPE);
+/// What the endpoint can change while Receives are posted to it.
+const IN_PLACE: EpParamMask = EpParamMask::EP_ATTR_MAX_MESSAGE_SIZE
+    .union(EpParamMask::EP_ATTR_MAX_RDMA_SIZE)
+    .union(EpParamMask::EP_ATTR_MAX_RDMA_READ_IN)
+    .union(EpParamMask::EP_ATTR_MAX_RDMA_READ_OUT);
+
+impl Ia {
+    /// Changes parameters of an endpoint in UNCONNECTED: all that the mask names, or none.
+    ///
+    /// The zone, the event dispatchers and the attributes can be changed, but not the service type
+    /// and the shared receive queue. While Receives are posted only the sizes of messages and the
+    /// numbers of RDMA Reads can. Of a datagram endpoint nothing can be changed. An empty mask
+    /// changes nothing.
+    ///
+    /// Errors: `InvalidHandle` (also of the new zone or event dispatcher), `InvalidParameter` (an
+    /// undefined bit; a parameter that cannot be changed; a value that [`Ia::ep_create`] would
+    /// refuse), `InvalidState` (another state, or Receives are posted; in an upcall),
+    /// `InsufficientResources`. Blocks for the device. Not for upcalls. Thread-safe. dat_ep_modify.
+    #[doc(alias = "dat_ep_modify")]
+    pub fn ep_modify(&self, ep: EpHandle, mask: EpParamMask, param: &EpParam) -> Result<()> {
+        let inner = &self.inner;
+        let ep = inner.ep(ep)?;
+        inner.not_in_upcall()?;
+        if EpParamMask::from_bits(mask.bits()).is_none() || mask.intersects(FIXED) {
+            return Err(parameter(Subtype::InvalidArg2));
+        }
+        let _turn = ep.turn.lock(inner.platform());
+        match inner.ep_state(&ep)? {
+            EpState::Unconnected => {}
+            other => return Err(wrong(other)),
+        }
+        if mask.is_empty() {
+            return Ok(());
+        }
+        let (parts, attr, srq, former) = {
+            let control = ep.control.lock();
+            let srq = (!control.srq.is_null()).then_some(control.srq);
+            let has = |bit| mask.contains(bit);
+            let or = |bit, new, old| if has(bit) { new } else { old };
+            let parts = Parts {
+                pz: if has(EpParamMask::PZ_HANDLE) { param.pz_handle } else { control.pz },
+                recv: or(EpParamMask::RECV_EVD_HANDLE, param.recv_evd_handle, control.recv),
+                request: or(EpParamMask::REQUEST_EVD_HANDLE, param.request_evd_handle, control.request),
+                connect: or(EpParamMask::CONNECT_EVD_HANDLE, param.connect_evd_handle, control.connect),
+                srq,
+            };
+            let mut attr = control.attr;
+            let new = &param.ep_attr;
+            macro_rules! select {
+                ($($bit:ident => $field:ident;)*) => {
+                    $(if has(EpParamMask::$bit) { attr.$field = new.$field; })*
+                };
+            }
+            select! {
+                EP_ATTR_MAX_MESSAGE_SIZE => max_message_size;
+                EP_ATTR_MAX_RDMA_SIZE => max_rdma_size;
+                EP_ATTR_QOS => qos;
+                EP_ATTR_RECV_COMPLETION_FLAGS => recv_completion_flags;
+                EP_ATTR_REQUEST_COMPLETION_FLAGS => request_completion_flags;
+                EP_ATTR_MAX_RECV_DTOS => max_recv_dtos;
+                EP_ATTR_MAX_REQUEST_DTOS => max_request_dtos;
+                EP_ATTR_MAX_RECV_IOV => max_recv_iov;
+                EP_ATTR_MAX_REQUEST_IOV => max_request_iov;
+                EP_ATTR_MAX_RDMA_READ_IN => max_rdma_read_in;
+                EP_ATTR_MAX_RDMA_READ_OUT => max_rdma_read_out;
+                EP_ATTR_SRQ_SOFT_HW => srq_soft_hw;
+                EP_ATTR_MAX_RDMA_READ_IOV => max_rdma_read_iov;
+                EP_ATTR_MAX_RDMA_WRITE_IOV => max_rdma_write_iov;
+            }
+            (parts, attr, srq, control.streams())
+        };
+        if attr.service_type == ServiceType::IB_UD {
+            return Err(parameter(Subtype::InvalidArg2));
+        }
+        let attr = inner.checked(attr, srq.is_some()).map_err(|_| parameter(Subtype::InvalidArg3))?;
+        let inner_attr = inner.inner_attributes(&attr, srq);
+        if IN_PLACE.contains(mask) {
+            let changed = it::EpParamMask::MAX_PAYLOAD | it::EpParamMask::MAX_IRD | it::EpParamMask::MAX_ORD;
+            let modified = self.it.ep_modify(ep.handle.inner(), changed, &inner_attr);
+            modified.map_err(|error| refused(error, Subtype::InvalidArg3))?;
+            ep.control.lock().attr = attr;
+            return Ok(());
+        }
+        // Receives would be lost.
+        let (_, receives) = self.it.ep_outstanding(ep.handle.inner())?;
+        if receives > 0 {
+            return Err(state(Subtype::InvalidStateEpUnconnected));
+        }
+        let wanted = Control::unmade(attr, &parts).streams();
+        // Streams of the endpoint itself may not hinder its new flags.
+        inner.leave_all(&former);
+        let recreated = inner.join_all(&wanted, Subtype::InvalidArg3).and_then(|()| {
+            let made = inner.inner_parts(&parts, &attr).and_then(|(pz, evds, unwanted)| {
+                let [request, recv, connect] = evds;
+                let flags = if srq.is_some() { it::EpFlags::SRQ } else { it::EpFlags::empty() };
+                let inner_ep = ep.handle.inner();
+                let recreated =
+                    self.it.ep_rc_recreate(inner_ep, pz, request, recv, connect, flags, &inner_attr);
+                match recreated {
+                    Ok(()) => Ok(unwanted),
+                    Err(error) => {
+                        inner.free_unwanted(unwanted);
+                        Err(refused(error, Subtype::InvalidArg3))
+                    }
+                }
+            });
+            made.inspect_err(|_| inner.leave_all(&wanted))
+        });
+        let unwanted = match recreated {
+            Ok(unwanted) => unwanted,
+            Err(error) => {
+                // They were joined before, and nothing else joined since that excludes them, or the
+                // consumer frees them at the same time.
+                if let Err(lost) = inner.join_all(&former, Subtype::None) {
+                    log::warn!("{:?}: {lost}", ep.handle);
+                }
+                return Err(error);
+            }
+        };
+        let former = {
+            let mut control = ep.control.lock();
+            let former = core::mem::replace(&mut control.unwanted, unwanted);
+            (control.attr, control.pz) = (attr, parts.pz);
+            (control.recv, control.request, control.connect) = (parts.recv, parts.request, parts.connect);
+            inner.configs.set(ep.handle, &control);
+            former
+        };
+        inner.free_unwanted(former);
+        Ok(())
+    }
+}

@@ -1,0 +1,219 @@
+//! The other face's events as DAT's.
+//!
+//! | completion | event and operation | extension data |
+//! |---|---|---|
+//! | Send, RDMA Write, RDMA Read, Receive | `DTO_COMPLETION` | none |
+//! | RDMA Write with immediate data | `IB_DTO`, `IB_RDMA_WRITE_IMMED` | `RdmaWriteImmed` |
+//! | Receive that such a Write took | `IB_DTO`, `IB_RECV_IMMED` | `RdmaWriteImmedData`, the number |
+//! | Receive of a Send with immediate data | `IB_DTO`, `IB_RECV_MSG_IMMED` | `RecvImmedData`, the number |
+//! | fetch and add, compare and swap | `IB_DTO`, `IB_FETCH_ADD`, `IB_CMP_SWAP` | `FetchAndAdd`, `CmpAndSwap` |
+//! | Send of a datagram | `IB_DTO`, `IB_SEND_UD` | `UdSend` |
+//! | Receive of a datagram | `IB_DTO`, `IB_RECV_UD` | `UdRecv` |
+//! | Receive of a datagram with immediate data | `IB_DTO`, `IB_RECV_UD_IMMED` | `RecvImmedData`, the number |
+
+use privileged_api as it;
+
+use super::Evd;
+use crate::event::*;
+use crate::handle::{EpHandle, EvdHandle, Handle, SrqHandle};
+use crate::ia::Inner;
+
+/// The ordinary operations, by the number of the other face's event.
+const ORDINARY: [u32; 16] = {
+    let mut ordinary = [NOT_ORDINARY; 16];
+    ordinary[it::EventType::DTO_SEND_CMPL.0 as usize] = Dto::SEND.0;
+    ordinary[it::EventType::DTO_RDMA_WRITE_CMPL.0 as usize] = Dto::RDMA_WRITE.0;
+    ordinary[it::EventType::DTO_RDMA_READ_CMPL.0 as usize] = Dto::RDMA_READ.0;
+    ordinary[it::EventType::DTO_RC_RECV_CMPL.0 as usize] = Dto::RECEIVE.0;
+    ordinary
+};
+const NOT_ORDINARY: u32 = u32::MAX;
+
+/// The event of an ordinary operation with this status; `None` for another operation.
+#[inline(always)]
+pub(super) fn ordinary(evd: EvdHandle, done: &it::DtoCompletion, status: DtoStatus) -> Option<Event> {
+    match ORDINARY.get(done.event_number.0 as usize) {
+        Some(&operation) if operation != NOT_ORDINARY => Some(completion(evd, done, status, Dto(operation))),
+        _ => None,
+    }
+}
+
+#[inline(always)]
+fn completion(evd: EvdHandle, done: &it::DtoCompletion, status: DtoStatus, operation: Dto) -> Event {
+    let completion = DtoCompletion {
+        ep_handle: EpHandle::of(done.ep),
+        user_cookie: done.cookie,
+        status,
+        transferred_length: done.transferred_length.into(),
+        operation,
+    };
+    Event {
+        event_number: EventNumber::DTO_COMPLETION,
+        evd_handle: evd,
+        event_data: EventData::Dto(completion),
+        extension: None,
+    }
+}
+
+impl Inner {
+    /// The event as DAT's, with its effects on DAT's objects. `None` if it means nothing to the
+    /// consumer.
+    #[inline(never)]
+    pub(super) fn convert(&self, evd: &Evd, taken: &it::ExtendedEvent) -> Option<Event> {
+        let event = |event_number, event_data| {
+            Some(Event { event_number, evd_handle: evd.handle, event_data, extension: None })
+        };
+        match taken.event {
+            it::Event::Dto(done) => self.completed(evd.handle, &done, taken.immediate, taken.posted),
+            it::Event::ConnRequest(request) => self.requested(evd.handle, &request),
+            it::Event::UdServiceRequest(request) => self.ud_requested(evd.handle, &request),
+            it::Event::UdServiceReply(reply) => self.resolved(evd.handle, &reply),
+            it::Event::Affiliated { event_number, cause, .. } => {
+                let (number, error) = self.affiliated(event_number, cause)?;
+                event(number, EventData::AsynchError(error))
+            }
+            it::Event::Unaffiliated { event_number, .. } => {
+                let overflow = event_number == it::EventType::ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE;
+                let (number, error) = match overflow {
+                    true => (
+                        EventNumber::ASYNC_ERROR_EVD_OVERFLOW,
+                        AsynchError { dat_handle: evd.handle.into(), reason: AsyncReason::EvdOverflow },
+                    ),
+                    false => (
+                        EventNumber::ASYNC_ERROR_PROVIDER_INTERNAL_ERROR,
+                        AsynchError { dat_handle: self.handle.into(), reason: AsyncReason::Ia },
+                    ),
+                };
+                event(number, EventData::AsynchError(error))
+            }
+            it::Event::Software { evd: stream, data } if evd.streams.made == Some(stream) => {
+                let made = evd.take_made(data)?;
+                // The endpoint may have been freed, and its address handles with it.
+                self.eps.get(made.connection.ep_handle.as_raw())?;
+                Some(Event {
+                    event_number: made.number,
+                    evd_handle: evd.handle,
+                    event_data: EventData::Connection(made.connection),
+                    extension: made.extension,
+                })
+            }
+            it::Event::Software { data, .. } => event(EventNumber::SOFTWARE, EventData::Software(data)),
+            it::Event::AevdNotification { .. } => None,
+            other => {
+                let (number, connection) = self.connection_event(&other)?;
+                event(number, EventData::Connection(connection))
+            }
+        }
+    }
+
+    /// The event of a completion, with its effects.
+    pub(super) fn completed(
+        &self,
+        evd: EvdHandle,
+        done: &it::DtoCompletion,
+        immediate: Option<it::Immediate>,
+        posted: it::Posted,
+    ) -> Option<Event> {
+        use it::EventType as Type;
+        let status = DtoStatus::of(done.dto_status);
+        if posted.is_empty()
+            && immediate.is_none()
+            && let Some(event) = ordinary(evd, done, status)
+        {
+            return Some(event);
+        }
+        if posted.contains(it::Posted::MARKER) {
+            self.drained(EpHandle::of(done.ep));
+            return None;
+        }
+        let with_immediate = posted.contains(it::Posted::IMMEDIATE);
+        let written = immediate.and_then(|immediate| immediate.written);
+        let (operation, ext_type) = match (done.event_number, immediate.is_some()) {
+            (Type::RMR_LINK_CMPL, _) => return self.bound(evd, done),
+            (Type::DTO_SEND_CMPL, _) if posted.contains(it::Posted::DATAGRAM) => {
+                (Dto::IB_SEND_UD, IbExtType::UdSend)
+            }
+            // DAT has no call that posts a Send with immediate data on a connection.
+            (Type::DTO_SEND_CMPL, _) => return Some(completion(evd, done, status, Dto::SEND)),
+            (Type::DTO_RDMA_WRITE_CMPL, _) if with_immediate => {
+                (Dto::IB_RDMA_WRITE_IMMED, IbExtType::RdmaWriteImmed)
+            }
+            (Type::DTO_RC_RECV_CMPL, _) if written.is_some() => {
+                (Dto::IB_RECV_IMMED, IbExtType::RdmaWriteImmedData)
+            }
+            (Type::DTO_RC_RECV_CMPL, true) => (Dto::IB_RECV_MSG_IMMED, IbExtType::RecvImmedData),
+            (Type::DTO_UD_RECV_CMPL, true) => (Dto::IB_RECV_UD_IMMED, IbExtType::RecvImmedData),
+            (Type::DTO_UD_RECV_CMPL, false) => (Dto::IB_RECV_UD, IbExtType::UdRecv),
+            (Type::DTO_FETCH_ADD_CMPL, _) => (Dto::IB_FETCH_ADD, IbExtType::FetchAndAdd),
+            (Type::DTO_CMP_SWAP_CMPL, _) => (Dto::IB_CMP_SWAP, IbExtType::CmpAndSwap),
+            _ => return None,
+        };
+        let completion = DtoCompletion {
+            ep_handle: EpHandle::of(done.ep),
+            user_cookie: done.cookie,
+            status,
+            transferred_length: written.unwrap_or(done.transferred_length).into(),
+            operation,
+        };
+        let extension = IbExtensionEventData {
+            ext_type,
+            status: if status == DtoStatus::Success { IbStatus::Success } else { IbStatus::Err },
+            immed: immediate.map_or(0, |immediate| immediate.data),
+            remote_ah: IbAddrHandle::NONE,
+        };
+        Some(Event {
+            event_number: EventNumber::IB_DTO,
+            evd_handle: evd,
+            event_data: EventData::Dto(completion),
+            extension: Some(extension),
+        })
+    }
+
+    /// The completion of a bind.
+    fn bound(&self, evd: EvdHandle, done: &it::DtoCompletion) -> Option<Event> {
+        let status = DtoStatus::of(done.dto_status);
+        let ep = self.eps.get(done.ep.as_raw());
+        let bind = ep.and_then(|ep| ep.take_bind());
+        // The consumer wants no event of a success.
+        if status == DtoStatus::Success && bind.is_some_and(|bind| bind.suppressed) {
+            return None;
+        }
+        let rmr_handle = bind.map(|bind| bind.rmr).unwrap_or_default();
+        let completion = RmrBindCompletion { rmr_handle, user_cookie: done.cookie, status };
+        Some(Event {
+            event_number: EventNumber::RMR_BIND_COMPLETION,
+            evd_handle: evd,
+            event_data: EventData::RmrBind(completion),
+            extension: None,
+        })
+    }
+
+    /// An asynchronous event that concerns one object.
+    fn affiliated(
+        &self,
+        number: it::EventType,
+        cause: it::AffiliatedCause,
+    ) -> Option<(EventNumber, AsynchError)> {
+        let error = |dat_handle: Handle, reason| AsynchError { dat_handle, reason };
+        Some(match cause {
+            it::AffiliatedCause::Sevd(stream) => {
+                // Rare enough to look at all event dispatchers.
+                let evd = self.evds.all().find(|evd| evd.streams.all().any(|one| one == stream))?;
+                let error = error(evd.handle.into(), AsyncReason::EvdOverflow);
+                (EventNumber::ASYNC_ERROR_EVD_OVERFLOW, error)
+            }
+            it::AffiliatedCause::Ep(ep) => {
+                let reason = match number {
+                    it::EventType::ASYNC_AFF_EP_FAILURE => AsyncReason::EpTransferToError,
+                    _ => AsyncReason::EpOther,
+                };
+                let error = error(EpHandle::of(ep).into(), reason);
+                (EventNumber::ASYNC_ERROR_EP_BROKEN, error)
+            }
+            it::AffiliatedCause::Srq(srq) => {
+                let error = error(SrqHandle::of(srq).into(), AsyncReason::SrqLowWatermark);
+                (EventNumber::ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, error)
+            }
+        })
+    }
+}

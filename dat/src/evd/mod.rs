@@ -1,0 +1,199 @@
+//! Event dispatchers (EVDs).
+//!
+//! - `create`: creation, query, resizing, freeing.
+//! - `sharing`: which streams of completions may share an event dispatcher.
+//! - `take`: dequeues and waits; `convert`: the other face's events as DAT's.
+//! - `notify`: triggering the CNO.
+//!
+//! A DAT event dispatcher has an event dispatcher of the other face for each kind of event that it
+//! takes: completions, requests, connection events, software events. If it has several, an
+//! aggregate collects them. Its handle is that of the aggregate, or of the only one. So queues,
+//! overflow and waits are the other face's, and a dequeue of completions alone costs what it costs
+//! there.
+
+mod convert;
+mod create;
+mod notify;
+mod sharing;
+mod take;
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use api_core::handle as word;
+use platform::sync::Mutex;
+use platform::sync::atomic::{AtomicBool, Ordering};
+use platform::{Growing, OutOfMemory, SleepLock};
+use privileged_api as it;
+
+use crate::cno::Cno;
+use crate::error::handle;
+use crate::event::{Connection, IbExtensionEventData};
+use crate::flags::{CompletionFlags, EvdFlags};
+use crate::handle::EvdHandle;
+use crate::ia::Inner;
+use crate::ret::{Result, Subtype};
+
+pub(crate) use sharing::Stream;
+pub use take::WaitError;
+
+pub(crate) struct Evd {
+    pub(crate) handle: EvdHandle,
+    flags: EvdFlags,
+    streams: Streams,
+    /// Serializes changes of the CNO and of the mode, and the beginning and end of waits.
+    changes: SleepLock,
+    control: Mutex<Control>,
+    /// Places for events that this face makes: each event waits for the software event with its
+    /// index.
+    made: Mutex<Vec<Place>>,
+}
+
+/// The event dispatchers of the other face, by what they collect.
+#[derive(Clone, Copy, Default)]
+struct Streams {
+    /// Completions, of binds too.
+    completions: Option<it::EvdHandle>,
+    /// Connection requests.
+    requests: Option<it::EvdHandle>,
+    /// Connection events.
+    messages: Option<it::EvdHandle>,
+    /// Connection events that this face makes.
+    made: Option<it::EvdHandle>,
+    /// The consumer's software events.
+    software: Option<it::EvdHandle>,
+    /// Asynchronous events of an object.
+    affiliated: Option<it::EvdHandle>,
+    /// Asynchronous events of the adapter.
+    unaffiliated: Option<it::EvdHandle>,
+}
+
+impl Streams {
+    fn all(&self) -> impl Iterator<Item = it::EvdHandle> {
+        let (connections, asynchronous) =
+            ([self.requests, self.messages, self.made], [self.affiliated, self.unaffiliated]);
+        let others = connections.into_iter().chain(asynchronous).chain([self.software]);
+        self.completions.into_iter().chain(others.flatten())
+    }
+}
+
+struct Control {
+    /// Endpoints and service points that feed the event dispatcher.
+    users: usize,
+    /// The completion flags that all streams of completions have, while there are some.
+    mode: CompletionFlags,
+    /// How many streams of completions there are.
+    completion_streams: usize,
+    /// How many of them are requests'.
+    request_streams: usize,
+    cno: Option<Arc<Cno>>,
+    /// A thread waits.
+    waiter: bool,
+    /// The event dispatcher is freed.
+    gone: bool,
+}
+
+/// A place for an event that this face makes.
+#[derive(Clone, Copy)]
+#[expect(clippy::large_enum_variant, reason = "the places are allocated with their queue")]
+enum Place {
+    Free,
+    Reserved,
+    Filled(Made),
+}
+
+/// An event that this face made: the established event of a remote datagram endpoint on the side
+/// that was asked, or the disconnect of a datagram endpoint.
+#[derive(Clone, Copy)]
+pub(crate) struct Made {
+    pub(crate) number: crate::EventNumber,
+    pub(crate) connection: Connection,
+    pub(crate) extension: Option<IbExtensionEventData>,
+}
+
+/// By index of an event dispatcher's handle: whether a thread waits on it. Dequeues look here.
+pub(crate) struct Waiting(Growing<AtomicBool>);
+
+impl Waiting {
+    pub(crate) fn new(limit: u32) -> Result<Waiting> {
+        Ok(Waiting(Growing::new(limit as usize)?))
+    }
+
+    #[inline(always)]
+    fn is_set(&self, evd: EvdHandle) -> bool {
+        self.0.get(word::index(evd.as_raw())).is_some_and(|waits| waits.load(Ordering::Relaxed))
+    }
+
+    fn reach(&self, evd: EvdHandle) -> Result<()> {
+        let copy = |waits: &AtomicBool| AtomicBool::new(waits.load(Ordering::Relaxed));
+        let reached = self.0.reach(word::index(evd.as_raw()), copy, || Ok(AtomicBool::new(false)));
+        reached.map_err(|OutOfMemory| crate::error::NO_MEMORY)
+    }
+
+    fn set(&self, evd: EvdHandle, waits: bool) {
+        self.0.store(word::index(evd.as_raw()), |place| place.store(waits, Ordering::Relaxed));
+    }
+}
+
+impl Evd {
+    /// The event dispatcher of the other face for completions.
+    pub(crate) fn completions(&self) -> Option<it::EvdHandle> {
+        self.streams.completions
+    }
+
+    /// That for connection events.
+    pub(crate) fn messages(&self) -> Option<it::EvdHandle> {
+        self.streams.messages
+    }
+
+    /// That for connection requests.
+    pub(crate) fn requests(&self) -> Option<it::EvdHandle> {
+        self.streams.requests
+    }
+}
+
+impl Inner {
+    pub(crate) fn evd(&self, evd: EvdHandle, invalid: Subtype) -> Result<Arc<Evd>> {
+        self.evds.get(evd.as_raw()).ok_or(handle(invalid))
+    }
+
+    /// Reserves a place for an event that this face is going to make; `None` if there is no room.
+    pub(crate) fn reserve_event(&self, evd: &Evd) -> Option<usize> {
+        let mut made = evd.made.lock();
+        let free = made.iter().position(|place| matches!(place, Place::Free))?;
+        made[free] = Place::Reserved;
+        Some(free)
+    }
+
+    /// Queues an event that this face made, in a reserved place. There are no more places than the
+    /// stream's queue holds, so that fails only if the IA has ended.
+    pub(crate) fn make_event(&self, evd: &Evd, place: usize, event: Made) {
+        evd.fill(place, Place::Filled(event));
+        let posted = evd.streams.made.map(|stream| self.it.evd_post_se(stream, place));
+        if !matches!(posted, Some(Ok(()))) {
+            evd.fill(place, Place::Free);
+        }
+    }
+
+    /// Gives a reserved place back.
+    pub(crate) fn cancel_event(&self, evd: &Evd, place: usize) {
+        evd.fill(place, Place::Free);
+    }
+}
+
+impl Evd {
+    fn fill(&self, place: usize, with: Place) {
+        if let Some(place) = self.made.lock().get_mut(place) {
+            *place = with;
+        }
+    }
+
+    /// Takes the event in a place.
+    fn take_made(&self, place: usize) -> Option<Made> {
+        let mut made = self.made.lock();
+        match core::mem::replace(made.get_mut(place)?, Place::Free) {
+            Place::Filled(event) => Some(event),
+            Place::Free | Place::Reserved => None,
+        }
+    }
+}

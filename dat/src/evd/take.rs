@@ -1,0 +1,225 @@
+//! Taking events (dat_evd_dequeue, dat_evd_wait).
+
+use core::time::Duration;
+
+use privileged_api as it;
+
+use super::Evd;
+use super::convert::ordinary;
+use crate::error::{handle, parameter, state};
+use crate::event::{DtoStatus, Event};
+use crate::flags::TIMEOUT_INFINITE;
+use crate::handle::EvdHandle;
+use crate::ia::{Ia, Inner};
+use crate::ret::{Error, ErrorType, Result, Subtype};
+
+/// The most events in a row that a dequeue drops because they mean nothing to the consumer, such as
+/// a request at a reserved service point that has had its one request. Peers can send them.
+const MOST_DROPPED: usize = 64;
+
+/// The failure of an [`Ia::evd_wait`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitError {
+    /// The reason.
+    pub error: Error,
+    /// The number of events that are queued. Defined only for `TimeoutExpired`.
+    pub nmore: usize,
+}
+
+impl core::fmt::Display for WaitError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} ({} events are queued)", self.error, self.nmore)
+    }
+}
+
+impl core::error::Error for WaitError {}
+
+impl From<WaitError> for Error {
+    fn from(failure: WaitError) -> Error {
+        failure.error
+    }
+}
+
+impl From<Error> for WaitError {
+    fn from(error: Error) -> WaitError {
+        WaitError { error, nmore: 0 }
+    }
+}
+
+impl Ia {
+    /// Takes the oldest event. Events of one stream come in order; those of different streams need
+    /// not.
+    ///
+    /// Errors: `QueueEmpty`, `InvalidHandle`, `InvalidState` (subtype `InvalidStateEvdWaiter`: a
+    /// thread waits on the event dispatcher, and takes the events). Does not block. May be called
+    /// in upcalls. Thread-safe. dat_evd_dequeue.
+    #[doc(alias = "dat_evd_dequeue")]
+    #[inline]
+    pub fn evd_dequeue(&self, evd: EvdHandle) -> Result<Event> {
+        if self.inner.waiting.is_set(evd) {
+            return Err(state(Subtype::InvalidStateEvdWaiter));
+        }
+        match self.it.evd_take(evd.inner()) {
+            it::Taken::Done(done, None, posted) if posted.is_empty() => {
+                match ordinary(evd, &done, DtoStatus::Success) {
+                    Some(event) => Ok(event),
+                    None => self.inner.dequeue_done(evd, &done, None, posted),
+                }
+            }
+            it::Taken::Done(done, immediate, posted) => {
+                self.inner.dequeue_done(evd, &done, immediate, posted)
+            }
+            it::Taken::Empty => Err(ErrorType::QueueEmpty.into()),
+            it::Taken::Other => self.inner.dequeue_other(evd),
+        }
+    }
+
+    /// Waits until `threshold` events are queued, and takes the oldest one. Returns the event and
+    /// the number of events that are still queued.
+    ///
+    /// If only some completions notify (the streams of completions have the flag `UNSIGNALLED` or
+    /// `SOLICITED_WAIT`), it waits for such a completion instead, and the threshold has to be 1.
+    /// `timeout` is in microseconds: 0 only checks once, [`TIMEOUT_INFINITE`](crate::TIMEOUT_INFINITE)
+    /// sets no limit. A timeout takes nothing. While a thread waits, no other thread can wait or
+    /// dequeue, and the CNO is not triggered.
+    ///
+    /// Errors: `InvalidHandle`, `InvalidParameter` (a threshold of 0, or more than the queue
+    /// holds), `InvalidState` (a threshold above 1 where only some completions notify; subtype
+    /// `InvalidStateEvdWaiter`: another thread waits; in an upcall), `Abort` (the IA was closed
+    /// meanwhile), `TimeoutExpired`. Blocks for an event. Not for upcalls. Thread-safe.
+    /// dat_evd_wait.
+    #[doc(alias = "dat_evd_wait")]
+    pub fn evd_wait(
+        &self,
+        evd: EvdHandle,
+        timeout: u32,
+        threshold: usize,
+    ) -> Result<(Event, usize), WaitError> {
+        let inner = &self.inner;
+        inner.live()?;
+        inner.not_in_upcall()?;
+        let evd = inner.evd(evd, Subtype::InvalidHandle1)?;
+        let wait_for = inner.begin(&evd, threshold)?;
+        let waited = inner.wait(&evd, wait_for, timeout);
+        inner.end(&evd);
+        waited
+    }
+}
+
+/// The error of a dequeue that took nothing.
+#[cold]
+fn not_taken(error: it::Error) -> Error {
+    match error {
+        it::Error::InvalidEvd | it::Error::InvalidEvdState => handle(Subtype::InvalidHandle1),
+        other => other.into(),
+    }
+}
+
+impl Inner {
+    /// The event of a completion that is not an ordinary one, or a later event if this one means
+    /// nothing to the consumer.
+    #[cold]
+    #[inline(never)]
+    fn dequeue_done(
+        &self,
+        evd: EvdHandle,
+        done: &it::DtoCompletion,
+        immediate: Option<it::Immediate>,
+        posted: it::Posted,
+    ) -> Result<Event> {
+        match self.completed(evd, done, immediate, posted) {
+            Some(event) => Ok(event),
+            None => self.dequeue_other(evd),
+        }
+    }
+
+    /// Takes an event of any kind.
+    #[cold]
+    #[inline(never)]
+    fn dequeue_other(&self, evd: EvdHandle) -> Result<Event> {
+        let found = self.evd(evd, Subtype::InvalidHandle1)?;
+        for _ in 0..MOST_DROPPED {
+            let taken = self.it.evd_dequeue_extended(evd.inner()).map_err(not_taken)?;
+            if let Some(event) = self.convert(&found, &taken) {
+                return Ok(event);
+            }
+        }
+        Err(ErrorType::QueueEmpty.into())
+    }
+
+    /// Begins a wait: from here on no other thread can wait or dequeue.
+    fn begin(&self, evd: &Evd, threshold: usize) -> Result<it::WaitFor> {
+        if threshold == 0 {
+            return Err(parameter(Subtype::InvalidArg3));
+        }
+        let _changes = evd.changes.lock(self.platform());
+        let selects = evd.selects();
+        {
+            let mut control = evd.control.lock();
+            if control.gone {
+                return Err(handle(Subtype::InvalidHandle1));
+            }
+            if control.waiter {
+                return Err(state(Subtype::InvalidStateEvdWaiter));
+            }
+            control.waiter = true;
+        }
+        let checked = match (selects, threshold) {
+            (true, 1) => Ok(it::WaitFor::Notification),
+            (true, _) => Err(state(Subtype::InvalidStateEvdConfigNotify)),
+            (false, _) => match self.capacity(evd) {
+                Ok(most) if threshold <= most => Ok(it::WaitFor::Events(threshold)),
+                Ok(_) => Err(parameter(Subtype::InvalidArg3)),
+                Err(error) => Err(error),
+            },
+        };
+        if checked.is_err() {
+            evd.control.lock().waiter = false;
+            return checked;
+        }
+        self.waiting.set(evd.handle, true);
+        self.begin_wait(evd);
+        checked
+    }
+
+    fn end(&self, evd: &Evd) {
+        let _changes = evd.changes.lock(self.platform());
+        self.waiting.set(evd.handle, false);
+        evd.control.lock().waiter = false;
+        self.end_wait(evd);
+    }
+
+    fn wait(&self, evd: &Evd, wait_for: it::WaitFor, timeout: u32) -> Result<(Event, usize), WaitError> {
+        let platform = self.platform();
+        let began = platform.now();
+        let whole = Duration::from_micros(timeout.into());
+        loop {
+            let left = match timeout {
+                TIMEOUT_INFINITE => it::TIMEOUT_INFINITE,
+                _ => {
+                    let passed = platform.now().since(began);
+                    whole.saturating_sub(passed).as_micros() as u64
+                }
+            };
+            match self.it.evd_wait_extended(evd.handle.inner(), wait_for, left) {
+                Ok((taken, nmore)) => {
+                    if let Some(event) = self.convert(evd, &taken) {
+                        return Ok((event, nmore));
+                    }
+                }
+                Err(it::WaitError { error, nmore }) => {
+                    return Err(WaitError { error: not_waited(error), nmore });
+                }
+            }
+        }
+    }
+}
+
+/// The error of a wait that took nothing. The wait began with a valid event dispatcher, so only the
+/// end of the IA makes it invalid.
+fn not_waited(error: it::Error) -> Error {
+    match error {
+        it::Error::Abort | it::Error::InvalidEvd | it::Error::InvalidIa => ErrorType::Abort.into(),
+        other => other.into(),
+    }
+}

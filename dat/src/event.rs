@@ -1,0 +1,508 @@
+//! Events, with DAT's numbers.
+
+use core::net::Ipv6Addr;
+
+use privileged_api as it;
+
+use crate::handle::{AhHandle, CrHandle, EpHandle, EvdHandle, Handle, RmrHandle};
+
+/// An event's number. Extensions have their own ranges, so this is an open set.
+#[doc(alias = "DAT_EVENT_NUMBER")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct EventNumber(pub u32);
+
+macro_rules! numbers {
+    ($type:ident: $($(#[$doc:meta])* $name:ident = $value:expr, $alias:literal;)*) => {
+        impl $type {
+            $($(#[$doc])* #[doc(alias = $alias)] pub const $name: $type = $type($value);)*
+
+            /// The name of the number in DAT's headers, if it has one.
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $(n if n == $type::$name.0 => Some($alias),)*
+                    _ => None,
+                }
+            }
+
+            /// The number.
+            pub const fn as_raw(self) -> u32 {
+                self.0
+            }
+        }
+
+        impl core::fmt::Debug for $type {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                match self.name() {
+                    Some(name) => f.write_str(name),
+                    None => write!(f, concat!(stringify!($type), "({:#x})"), self.0),
+                }
+            }
+        }
+    };
+}
+
+numbers! { EventNumber:
+    /// A work request is complete.
+    DTO_COMPLETION = 0x00001, "DAT_DTO_COMPLETION_EVENT";
+    /// A bind of a remote memory region is complete.
+    RMR_BIND_COMPLETION = 0x01001, "DAT_RMR_BIND_COMPLETION_EVENT";
+    /// A peer requests a connection.
+    CONNECTION_REQUEST = 0x02001, "DAT_CONNECTION_REQUEST_EVENT";
+    /// The connection is established.
+    CONNECTION_ESTABLISHED = 0x04001, "DAT_CONNECTION_EVENT_ESTABLISHED";
+    /// The peer's consumer rejected the connection.
+    CONNECTION_PEER_REJECTED = 0x04002, "DAT_CONNECTION_EVENT_PEER_REJECTED";
+    /// The connection was rejected, but not by the peer's consumer.
+    CONNECTION_NON_PEER_REJECTED = 0x04003, "DAT_CONNECTION_EVENT_NON_PEER_REJECTED";
+    /// The connection that this side accepted could not be established.
+    CONNECTION_ACCEPT_COMPLETION_ERROR = 0x04004, "DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR";
+    /// The connection has ended by a disconnect of either side.
+    CONNECTION_DISCONNECTED = 0x04005, "DAT_CONNECTION_EVENT_DISCONNECTED";
+    /// The connection broke.
+    CONNECTION_BROKEN = 0x04006, "DAT_CONNECTION_EVENT_BROKEN";
+    /// The connection was not established in time.
+    CONNECTION_TIMED_OUT = 0x04007, "DAT_CONNECTION_EVENT_TIMED_OUT";
+    /// The peer cannot be reached.
+    CONNECTION_UNREACHABLE = 0x04008, "DAT_CONNECTION_EVENT_UNREACHABLE";
+    /// The queue of an event dispatcher overflowed.
+    ASYNC_ERROR_EVD_OVERFLOW = 0x08001, "DAT_ASYNC_ERROR_EVD_OVERFLOW";
+    /// The adapter has failed.
+    ASYNC_ERROR_IA_CATASTROPHIC = 0x08002, "DAT_ASYNC_ERROR_IA_CATASTROPHIC";
+    /// An endpoint has failed.
+    ASYNC_ERROR_EP_BROKEN = 0x08003, "DAT_ASYNC_ERROR_EP_BROKEN";
+    /// A connection timed out.
+    ASYNC_ERROR_TIMED_OUT = 0x08004, "DAT_ASYNC_ERROR_TIMED_OUT";
+    /// Another asynchronous event, which its reason describes.
+    ASYNC_ERROR_PROVIDER_INTERNAL_ERROR = 0x08005, "DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR";
+    /// The consumer posted it.
+    SOFTWARE = 0x10001, "DAT_SOFTWARE_EVENT";
+    /// An operation of the InfiniBand extensions is complete.
+    IB_DTO = 0x40000, "DAT_IB_DTO_EVENT";
+    /// A peer asks for the address of a datagram endpoint.
+    IB_UD_CONNECTION_REQUEST = 0x40001, "DAT_IB_UD_CONNECTION_REQUEST_EVENT";
+    /// A remote datagram endpoint is resolved.
+    IB_UD_CONNECTION_ESTABLISHED = 0x40002, "DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED";
+    /// The peer's consumer refused to name its datagram endpoint.
+    IB_UD_CONNECTION_REJECT = 0x40003, "DAT_IB_UD_CONNECTION_REJECT_EVENT";
+    /// The peer could not name a datagram endpoint, or did not answer.
+    IB_UD_CONNECTION_ERROR = 0x40004, "DAT_IB_UD_CONNECTION_ERROR_EVENT";
+}
+
+impl EventNumber {
+    /// The first number of the InfiniBand extensions: each event from here to
+    /// [`EventNumber::IW_RANGE_BASE`] has an [`IbExtensionEventData`], and no other event has.
+    #[doc(alias = "DAT_IB_EXTENSION_RANGE_BASE")]
+    #[doc(alias = "DAT_IB_EXTENSION_BASE_RANGE")]
+    pub const IB_RANGE_BASE: EventNumber = EventNumber(0x40000);
+    /// The first number of another transport's extensions.
+    #[doc(alias = "DAT_IW_EXTENSION_RANGE_BASE")]
+    pub const IW_RANGE_BASE: EventNumber = EventNumber(0x80000);
+
+    /// Whether it is a number of the InfiniBand extensions.
+    pub const fn is_ib(self) -> bool {
+        self.0 >= EventNumber::IB_RANGE_BASE.0 && self.0 < EventNumber::IW_RANGE_BASE.0
+    }
+}
+
+/// The operation of a completion. Those from 8 on are the InfiniBand extensions'.
+#[doc(alias = "DAT_DTOS")]
+#[doc(alias = "DAT_IB_DTOS")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Dto(pub u32);
+
+numbers! { Dto:
+    /// Send.
+    SEND = 0, "DAT_DTO_SEND";
+    /// RDMA Write.
+    RDMA_WRITE = 1, "DAT_DTO_RDMA_WRITE";
+    /// RDMA Read.
+    RDMA_READ = 2, "DAT_DTO_RDMA_READ";
+    /// Receive.
+    RECEIVE = 3, "DAT_DTO_RECEIVE";
+    /// Receive of a message that invalidated a region.
+    RECEIVE_WITH_INVALIDATE = 4, "DAT_DTO_RECEIVE_WITH_INVALIDATE";
+    /// Bind of a remote memory region.
+    BIND_MW = 5, "DAT_DTO_BIND_MW";
+    /// RDMA Write with immediate data, at the initiator. The first extended operation.
+    IB_RDMA_WRITE_IMMED = 8, "DAT_IB_DTO_RDMA_WRITE_IMMED";
+    /// Receive that an RDMA Write with immediate data took.
+    IB_RECV_IMMED = 9, "DAT_IB_DTO_RECV_IMMED";
+    /// Fetch and add.
+    IB_FETCH_ADD = 10, "DAT_IB_DTO_FETCH_ADD";
+    /// Compare and swap.
+    IB_CMP_SWAP = 11, "DAT_IB_DTO_CMP_SWAP";
+    /// Receive of a message with immediate data, of a reliable connection.
+    IB_RECV_MSG_IMMED = 12, "DAT_IB_DTO_RECV_MSG_IMMED";
+    /// Send of a datagram.
+    IB_SEND_UD = 13, "DAT_IB_DTO_SEND_UD";
+    /// Receive of a datagram.
+    IB_RECV_UD = 14, "DAT_IB_DTO_RECV_UD";
+    /// Receive of a datagram with immediate data.
+    IB_RECV_UD_IMMED = 15, "DAT_IB_DTO_RECV_UD_IMMED";
+}
+
+/// The result of a work request.
+#[doc(alias = "DAT_DTO_COMPLETION_STATUS")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(u32)]
+pub enum DtoStatus {
+    /// Done.
+    #[default]
+    #[doc(alias = "DAT_DTO_SUCCESS")]
+    Success = 0,
+    /// The endpoint had failed or was disconnected before the request began.
+    #[doc(alias = "DAT_DTO_ERR_FLUSHED")]
+    Flushed = 1,
+    /// A message did not fit its buffer, or is too long for the endpoint.
+    #[doc(alias = "DAT_DTO_ERR_LOCAL_LENGTH")]
+    LocalLength = 2,
+    /// An error of the local endpoint.
+    #[doc(alias = "DAT_DTO_ERR_LOCAL_EP")]
+    LocalEp = 3,
+    /// A local segment is not in its region, or the region lacks the right or is of another zone.
+    #[doc(alias = "DAT_DTO_ERR_LOCAL_PROTECTION")]
+    LocalProtection = 4,
+    /// The peer answered against the protocol.
+    #[doc(alias = "DAT_DTO_ERR_BAD_RESPONSE")]
+    BadResponse = 5,
+    /// The peer's region does not allow the access.
+    #[doc(alias = "DAT_DTO_ERR_REMOTE_ACCESS")]
+    RemoteAccess = 6,
+    /// The peer could not do the operation.
+    #[doc(alias = "DAT_DTO_ERR_REMOTE_RESPONDER")]
+    RemoteResponder = 7,
+    /// The peer did not acknowledge.
+    #[doc(alias = "DAT_DTO_ERR_TRANSPORT")]
+    Transport = 8,
+    /// The peer had no Receive for the message.
+    #[doc(alias = "DAT_DTO_ERR_RECEIVER_NOT_READY")]
+    ReceiverNotReady = 9,
+    /// Data was cut. Does not occur on InfiniBand.
+    #[doc(alias = "DAT_DTO_ERR_PARTIAL_PACKET")]
+    PartialPacket = 10,
+    /// A bind failed.
+    #[doc(alias = "DAT_RMR_OPERATION_FAILED")]
+    RmrOperationFailed = 11,
+    /// A memory management operation failed.
+    #[doc(alias = "DAT_DTO_ERR_LOCAL_MM_ERROR")]
+    LocalMmError = 12,
+}
+
+impl DtoStatus {
+    /// DAT's number.
+    pub const fn as_raw(self) -> u32 {
+        self as u32
+    }
+
+    pub(crate) const fn of(status: it::DtoStatus) -> DtoStatus {
+        match status {
+            it::DtoStatus::Success => DtoStatus::Success,
+            it::DtoStatus::LocalLength => DtoStatus::LocalLength,
+            it::DtoStatus::LocalEp => DtoStatus::LocalEp,
+            it::DtoStatus::LocalProtection => DtoStatus::LocalProtection,
+            it::DtoStatus::Flushed => DtoStatus::Flushed,
+            it::DtoStatus::RmrOperationFailed => DtoStatus::RmrOperationFailed,
+            it::DtoStatus::BadResponse => DtoStatus::BadResponse,
+            it::DtoStatus::RemoteAccess => DtoStatus::RemoteAccess,
+            it::DtoStatus::RemoteResponder => DtoStatus::RemoteResponder,
+            it::DtoStatus::Transport => DtoStatus::Transport,
+            it::DtoStatus::ReceiverNotReady => DtoStatus::ReceiverNotReady,
+            it::DtoStatus::PartialPacket => DtoStatus::PartialPacket,
+            it::DtoStatus::LocalMmOperation => DtoStatus::LocalMmError,
+        }
+    }
+}
+
+/// A completed work request.
+#[doc(alias = "DAT_DTO_COMPLETION_EVENT_DATA")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DtoCompletion {
+    /// The endpoint. For a Receive of a shared receive queue, the endpoint that took it.
+    pub ep_handle: EpHandle,
+    /// The cookie that the consumer posted with the request.
+    pub user_cookie: u64,
+    /// The result.
+    pub status: DtoStatus,
+    /// Bytes received. Only for a successful Receive: for one that an RDMA Write with immediate
+    /// data took, the bytes that the Write wrote.
+    #[doc(alias = "transfered_length")]
+    pub transferred_length: u64,
+    /// The operation.
+    pub operation: Dto,
+}
+
+/// A completed bind.
+#[doc(alias = "DAT_RMR_BIND_COMPLETION_EVENT_DATA")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RmrBindCompletion {
+    /// The remote memory region. Null if it was freed, or its endpoint reset, meanwhile.
+    pub rmr_handle: RmrHandle,
+    /// The cookie that the consumer posted with the bind.
+    pub user_cookie: u64,
+    /// The result.
+    pub status: DtoStatus,
+}
+
+/// The service point at which a request arrived.
+#[doc(alias = "DAT_SP_HANDLE")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SpHandle {
+    /// A public one.
+    Psp(crate::PspHandle),
+    /// A reserved one.
+    Rsp(crate::RspHandle),
+}
+
+/// The arrival of a connection request.
+#[doc(alias = "DAT_CR_ARRIVAL_EVENT_DATA")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CrArrival {
+    /// The service point.
+    pub sp_handle: SpHandle,
+    /// The address of this adapter.
+    pub local_ia_address: Option<crate::IaAddress>,
+    /// The qualifier that the peer named.
+    pub conn_qual: u64,
+    /// The request.
+    pub cr_handle: CrHandle,
+}
+
+/// A change of a connection.
+#[doc(alias = "DAT_CONNECTION_EVENT_DATA")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// The endpoint.
+    pub ep_handle: EpHandle,
+    /// The peer's private data: the whole field of the message, padded with zeros. None if the
+    /// field holds nothing but zeros.
+    pub private_data: Option<crate::PrivateData>,
+}
+
+/// An asynchronous event.
+#[doc(alias = "DAT_ASYNCH_ERROR_EVENT_DATA")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsynchError {
+    /// The object.
+    pub dat_handle: Handle,
+    /// What happened to it, by the numbers of the object's type.
+    pub reason: AsyncReason,
+}
+
+/// The reason of an asynchronous event. The numbers depend on the type of the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AsyncReason {
+    /// The adapter failed or lost its port (`DAT_IA_ASYNC_ERROR_OTHER`, 1).
+    Ia,
+    /// The endpoint was transferred to the error state (0).
+    EpTransferToError,
+    /// Another fault of the endpoint (1).
+    EpOther,
+    /// The event dispatcher's queue overflowed (0).
+    EvdOverflow,
+    /// Fewer Receives than the low watermark are left in the shared receive queue (2).
+    SrqLowWatermark,
+}
+
+impl AsyncReason {
+    /// DAT's number.
+    pub const fn as_raw(self) -> u32 {
+        match self {
+            AsyncReason::EpTransferToError | AsyncReason::EvdOverflow => 0,
+            AsyncReason::Ia | AsyncReason::EpOther => 1,
+            AsyncReason::SrqLowWatermark => 2,
+        }
+    }
+}
+
+/// What an event says. Its number decides which of these it is.
+#[doc(alias = "DAT_EVENT_DATA")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "an event is taken without an allocation")]
+pub enum EventData {
+    /// A completion, ordinary or of an extension.
+    Dto(DtoCompletion),
+    /// A completed bind.
+    RmrBind(RmrBindCompletion),
+    /// A request, for a connection or for a datagram endpoint.
+    CrArrival(CrArrival),
+    /// A connection event, or the resolution of a datagram endpoint.
+    Connection(Connection),
+    /// An asynchronous event.
+    AsynchError(AsynchError),
+    /// A software event: what the consumer posted.
+    Software(usize),
+}
+
+/// What kind of data an extension's event has.
+#[doc(alias = "DAT_IB_EXT_TYPE")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum IbExtType {
+    /// A completed fetch and add.
+    #[doc(alias = "DAT_IB_FETCH_AND_ADD")]
+    FetchAndAdd = 0,
+    /// A completed compare and swap.
+    #[doc(alias = "DAT_IB_CMP_AND_SWAP")]
+    CmpAndSwap = 1,
+    /// A completed RDMA Write with immediate data, at the initiator.
+    #[doc(alias = "DAT_IB_RDMA_WRITE_IMMED")]
+    RdmaWriteImmed = 2,
+    /// The immediate data of an RDMA Write, at the target.
+    #[doc(alias = "DAT_IB_RDMA_WRITE_IMMED_DATA")]
+    RdmaWriteImmedData = 3,
+    /// The immediate data of a message or a datagram.
+    #[doc(alias = "DAT_IB_RECV_IMMED_DATA")]
+    RecvImmedData = 4,
+    /// A request for a datagram endpoint.
+    #[doc(alias = "DAT_IB_UD_CONNECT_REQUEST")]
+    UdConnectRequest = 5,
+    /// The address handle of the endpoint that this side asked for.
+    #[doc(alias = "DAT_IB_UD_REMOTE_AH")]
+    UdRemoteAh = 6,
+    /// The address handle of the endpoint that asked this side.
+    #[doc(alias = "DAT_IB_UD_PASSIVE_REMOTE_AH")]
+    UdPassiveRemoteAh = 7,
+    /// A datagram that was sent.
+    #[doc(alias = "DAT_IB_UD_SEND")]
+    UdSend = 8,
+    /// A datagram that was received.
+    #[doc(alias = "DAT_IB_UD_RECV")]
+    UdRecv = 9,
+    /// The peer's consumer refused.
+    #[doc(alias = "DAT_IB_UD_CONNECT_REJECT")]
+    UdConnectReject = 10,
+    /// The peer could not answer, or did not.
+    #[doc(alias = "DAT_IB_UD_CONNECT_ERROR")]
+    UdConnectError = 11,
+}
+
+/// The result of an extended operation.
+#[doc(alias = "DAT_IB_STATUS")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(u32)]
+pub enum IbStatus {
+    /// It succeeded.
+    #[default]
+    #[doc(alias = "DAT_IB_OP_SUCCESS")]
+    #[doc(alias = "DAT_OP_SUCCESS")]
+    Success = 0,
+    /// It failed; the status of the completion says why.
+    #[doc(alias = "DAT_IB_OP_ERR")]
+    Err = 1,
+}
+
+/// The address of a remote datagram endpoint.
+#[doc(alias = "DAT_IB_ADDR_HANDLE")]
+#[doc(alias = "DAT_IB_ADDR_AH")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct IbAddrHandle {
+    /// The address handle of its node. It lives as long as the endpoint that resolved it, unless
+    /// [`Ia::ib_ud_ah_free`](crate::Ia::ib_ud_ah_free) frees it.
+    pub ah: AhHandle,
+    /// The number of its queue pair.
+    pub qpn: u32,
+    /// The key of its queue pair.
+    pub qkey: u32,
+    /// The address of its node: an IPv4 address is mapped.
+    pub ia_addr: Ipv6Addr,
+}
+
+impl IbAddrHandle {
+    /// No endpoint.
+    pub const NONE: IbAddrHandle =
+        IbAddrHandle { ah: AhHandle::NULL, qpn: 0, qkey: 0, ia_addr: Ipv6Addr::UNSPECIFIED };
+}
+
+/// What the InfiniBand extensions add to an event.
+#[doc(alias = "DAT_IB_EXTENSION_EVENT_DATA")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct IbExtensionEventData {
+    /// Which of the following members are valid.
+    #[doc(alias = "type")]
+    pub ext_type: IbExtType,
+    /// The result.
+    pub status: IbStatus,
+    /// The immediate data: valid if the operation is [`Dto::IB_RECV_IMMED`],
+    /// [`Dto::IB_RECV_MSG_IMMED`] or [`Dto::IB_RECV_UD_IMMED`], and the status a success.
+    #[doc(alias = "DAT_IB_IMMED_DATA")]
+    pub immed: u32,
+    /// The remote endpoint: valid with [`EventNumber::IB_UD_CONNECTION_ESTABLISHED`].
+    pub remote_ah: IbAddrHandle,
+}
+
+const _: () = assert!(size_of::<IbExtensionEventData>() <= 64, "eight words of an event");
+
+/// An event.
+#[doc(alias = "DAT_EVENT")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The event's number.
+    pub event_number: EventNumber,
+    /// The event dispatcher from which it was taken.
+    pub evd_handle: EvdHandle,
+    /// What it says.
+    pub event_data: EventData,
+    /// What the InfiniBand extensions add. Only for events whose number
+    /// [`is_ib`](EventNumber::is_ib).
+    #[doc(alias = "event_extension_data")]
+    pub extension: Option<IbExtensionEventData>,
+}
+
+impl Event {
+    /// A software event with this data, to be posted to `evd`.
+    pub const fn software(evd: EvdHandle, data: usize) -> Event {
+        let (event_number, event_data) = (EventNumber::SOFTWARE, EventData::Software(data));
+        Event { event_number, evd_handle: evd, event_data, extension: None }
+    }
+
+    /// The completion, if the event is one.
+    pub const fn dto(&self) -> Option<&DtoCompletion> {
+        match &self.event_data {
+            EventData::Dto(completion) => Some(completion),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_words_are_their_names() {
+        assert_eq!(alloc::format!("{:?}", EventNumber::IB_DTO), "DAT_IB_DTO_EVENT");
+        assert_eq!(alloc::format!("{:?} {:?}", Dto::SEND, Dto(99)), "DAT_DTO_SEND Dto(0x63)");
+    }
+
+    #[test]
+    fn only_events_of_the_extensions_are_in_their_range() {
+        assert!(EventNumber::IB_DTO.is_ib() && EventNumber::IB_UD_CONNECTION_ERROR.is_ib());
+        assert_eq!(EventNumber::IB_DTO, EventNumber::IB_RANGE_BASE);
+        assert!(!EventNumber::SOFTWARE.is_ib() && !EventNumber(0x3ffff).is_ib());
+        assert!(!EventNumber::IW_RANGE_BASE.is_ib());
+    }
+
+    #[test]
+    fn each_status_keeps_its_meaning() {
+        use privileged_api::DtoStatus as It;
+        for (inner, status, number) in [
+            (It::Success, DtoStatus::Success, 0),
+            (It::Flushed, DtoStatus::Flushed, 1),
+            (It::LocalLength, DtoStatus::LocalLength, 2),
+            (It::LocalEp, DtoStatus::LocalEp, 3),
+            (It::LocalProtection, DtoStatus::LocalProtection, 4),
+            (It::BadResponse, DtoStatus::BadResponse, 5),
+            (It::RemoteAccess, DtoStatus::RemoteAccess, 6),
+            (It::RemoteResponder, DtoStatus::RemoteResponder, 7),
+            (It::Transport, DtoStatus::Transport, 8),
+            (It::ReceiverNotReady, DtoStatus::ReceiverNotReady, 9),
+            (It::PartialPacket, DtoStatus::PartialPacket, 10),
+            (It::RmrOperationFailed, DtoStatus::RmrOperationFailed, 11),
+            (It::LocalMmOperation, DtoStatus::LocalMmError, 12),
+        ] {
+            assert_eq!((DtoStatus::of(inner), status.as_raw()), (status, number));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! DAT 2.0 for the privileged consumer, with the InfiniBand extensions (immediate data, atomics,
+//! unreliable datagrams) and endpoints with shared receive queues.
+//!
+//! A thin face on `privileged-api`, whose model it shares. Boot code makes a
+//! [`Provider`]; a consumer opens an [`Ia`] on it with [`ia_open`] and
+//! calls DAT's routines on it, without their prefix `dat_`: `dat_ep_post_send(ep, …)` is
+//! [`Ia::ep_post_send`]. Searching the documentation for DAT's names works.
+//!
+//! - Handles are words that each call checks in constant time; a freed, foreign or null handle
+//!   returns `InvalidHandle` with the subtype that the call names. A handle of one face names
+//!   nothing in another.
+//! - Output parameters are return values. An [`Error`] has DAT's return type and subtype;
+//!   [`Error::as_raw`] is the number of `DAT_RETURN`. Queries take masks where DAT's do, and return
+//!   all members.
+//! - The numbers are those of the public DAT 2.0 headers, uDAPL's where uDAPL and kDAPL differ.
+//! - Posting and dequeuing neither allocate, wait, format nor take a lock that two queues share.
+//!   All calls are thread-safe, freeing included. A post returns the ownership of its segment list
+//!   (not of the memory) when it returns.
+//! - A CNO's agent runs in a thread of the stack. Calls that may wait fail there with
+//!   `InvalidState`.
+//! - When the device dies, all calls but [`Ia::ia_close`] return `InternalError`, and all waiters
+//!   return.
+//!
+//! What the DAT documents leave open is decided in docs/decisions.md.
+//!
+//! The modules are `handle`, `ret` (errors), `flags`, `attr` and `event` (DAT's types and numbers),
+//! `segment` (pieces of memory), `ia`, `pz`, `lmr`, `rmr`, `srq`, `evd`, `cno`, `ep` (the objects),
+//! `cm` (service points and requests), `datagrams` (resolving datagram endpoints), `extension` (the
+//! extensions' posts), `context`. `side` finds what this face keeps beside an object of the other
+//! one, and `error` translates its errors.
+#![no_std]
+
+extern crate alloc;
+
+mod attr;
+mod cm;
+mod cno;
+mod context;
+mod datagrams;
+mod ep;
+mod error;
+mod evd;
+mod event;
+mod extension;
+mod flags;
+mod handle;
+mod ia;
+mod lmr;
+mod pz;
+mod ret;
+mod rmr;
+mod segment;
+mod side;
+mod srq;
+
+/// The address of an adapter: an IPv4 address, or an IPv6 address that is a GID.
+#[doc(alias = "DAT_IA_ADDRESS_PTR")]
+#[doc(alias = "DAT_SOCK_ADDR6")]
+pub type IaAddress = core::net::IpAddr;
+
+pub use attr::*;
+pub use cno::Agent;
+pub use evd::WaitError;
+pub use event::*;
+pub use extension::{IbArguments, IbOp};
+pub use flags::*;
+pub use handle::{
+    AhHandle, CnoHandle, CrHandle, EpHandle, EvdHandle, Handle, HandleType, IaHandle, LmrHandle, PspHandle,
+    PzHandle, RmrHandle, RspHandle, SrqHandle,
+};
+pub use ia::{IB_EXTENSION_VERSION, Ia, ia_open};
+pub use lmr::{Lmr, RegionDescription};
+pub use privileged_api::{PrivateData, Privileged, Provider};
+pub use ret::*;
+pub use segment::{LmrContext, LmrTriplet, RmrContext, RmrTriplet};

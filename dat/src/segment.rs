@@ -1,0 +1,82 @@
+//! Segments of local and remote memory, as posts name them.
+
+use bytemuck::TransparentWrapper;
+use privileged_api as it;
+
+/// Names a local memory region in a segment: the consumer gets it when it creates the region.
+///
+/// C's headers have 32 bits for it. Here it has the region's whole generation, so a context whose
+/// region was freed names nothing.
+#[doc(alias = "DAT_LMR_CONTEXT")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct LmrContext(pub(crate) it::LmrHandle);
+
+/// Names a region in requests of the peer. The number is in network byte order: consumers may pass
+/// it to the peer as its bytes are.
+#[doc(alias = "DAT_RMR_CONTEXT")]
+pub type RmrContext = u32;
+
+/// A piece of local memory that a work request reads or writes.
+#[doc(alias = "DAT_LMR_TRIPLET")]
+#[doc(alias = "DAT_LMR_TRIPLE")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, TransparentWrapper)]
+#[repr(transparent)]
+pub struct LmrTriplet(it::LmrTriplet);
+
+impl LmrTriplet {
+    /// The segment of `segment_length` bytes at `virtual_address` of a region.
+    #[inline(always)]
+    pub const fn new(lmr_context: LmrContext, virtual_address: u64, segment_length: u64) -> LmrTriplet {
+        LmrTriplet(it::LmrTriplet { lmr: lmr_context.0, addr: virtual_address, length: segment_length })
+    }
+
+    /// The region.
+    pub const fn lmr_context(&self) -> LmrContext {
+        LmrContext(self.0.lmr)
+    }
+
+    /// Where in the region.
+    pub const fn virtual_address(&self) -> u64 {
+        self.0.addr
+    }
+
+    /// Bytes.
+    pub const fn segment_length(&self) -> u64 {
+        self.0.length
+    }
+
+    /// Segments as the other face takes them.
+    #[inline(always)]
+    pub(crate) fn inner(segments: &[LmrTriplet]) -> &[it::LmrTriplet] {
+        LmrTriplet::peel_slice(segments)
+    }
+}
+
+/// A piece of the peer's memory that a request reads or writes.
+///
+/// A transfer is as long as the local segments together. `segment_length` is not checked: the size
+/// of the remote buffer is that of the region, which the peer's NIC checks.
+#[doc(alias = "DAT_RMR_TRIPLET")]
+#[doc(alias = "DAT_RMR_TRIPLE")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RmrTriplet {
+    /// The region.
+    pub rmr_context: RmrContext,
+    /// Where in the peer's memory, in host byte order; an offset in a zero-based region.
+    pub target_address: u64,
+    /// Bytes.
+    pub segment_length: u64,
+}
+
+impl RmrTriplet {
+    /// The address and the context as the other face takes them.
+    #[inline(always)]
+    pub(crate) const fn inner(&self) -> (it::RdmaAddr, it::RmrContext) {
+        (it::RdmaAddr(it::hton64(self.target_address)), it::RmrContext(self.rmr_context))
+    }
+}
+
+/// The sum of the segments' lengths.
+pub(crate) fn total(segments: &[LmrTriplet]) -> u64 {
+    segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.segment_length()))
+}

@@ -1,0 +1,93 @@
+//! What DAT keeps beside an object of the other face, found by the object's handle.
+//!
+//! Locks: an entry's own (spins, leaf).
+
+use alloc::sync::Arc;
+
+use api_core::handle;
+use platform::Chunks;
+use platform::sync::Mutex;
+
+use crate::ret::{Error, ErrorType, Subtype};
+
+/// Entries are allocated in chunks of this many.
+const CHUNK: usize = 64;
+
+/// The handle that is valid at an index, and what belongs to it.
+type Entry<T> = Option<(u64, Arc<T>)>;
+
+/// Values by handle. Each index has one at most, that of the handle in force.
+pub(crate) struct Side<T> {
+    entries: Chunks<Mutex<Entry<T>>, CHUNK>,
+}
+
+const NO_MEMORY: Error = Error::new(ErrorType::InsufficientResources, Subtype::ResourceMemory);
+
+impl<T> Side<T> {
+    /// For handles whose indices are below `limit`.
+    pub(crate) fn new(limit: u32) -> Result<Side<T>, Error> {
+        let entries = Chunks::new(limit as usize).map_err(|_| NO_MEMORY)?;
+        Ok(Side { entries })
+    }
+
+    fn entry(&self, word: u64) -> Option<&Mutex<Entry<T>>> {
+        self.entries.get(handle::index(word))
+    }
+
+    /// Records the value of a new object.
+    pub(crate) fn insert(&self, word: u64, value: Arc<T>) -> Result<(), Error> {
+        let entry = self.entries.get_or_create(handle::index(word), || Mutex::new(None));
+        let former = entry.map_err(|_| NO_MEMORY)?.lock().replace((word, value));
+        drop(former);
+        Ok(())
+    }
+
+    /// The value of the object that the handle names.
+    pub(crate) fn get(&self, word: u64) -> Option<Arc<T>> {
+        match &*self.entry(word)?.lock() {
+            Some((valid, value)) if *valid == word => Some(value.clone()),
+            _ => None,
+        }
+    }
+
+    /// Removes the value of an object that is being freed.
+    pub(crate) fn remove(&self, word: u64) -> Option<Arc<T>> {
+        self.entry(word)?.lock().take_if(|(valid, _)| *valid == word).map(|(_, value)| value)
+    }
+
+    /// All values.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Arc<T>> {
+        self.entries.iter().filter_map(|entry| entry.lock().as_ref().map(|(_, value)| value.clone()))
+    }
+
+    /// Removes all values.
+    pub(crate) fn clear(&self) {
+        for entry in self.entries.iter() {
+            let value = entry.lock().take();
+            drop(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_handle_in_force_finds_a_value() {
+        let side = Side::new(70).unwrap();
+        let word = |index, generation| handle::word(handle::Tag::new(1), 5, index, generation);
+        side.insert(word(66, 1), Arc::new(7)).unwrap();
+        assert_eq!(side.get(word(66, 1)).as_deref(), Some(&7));
+        assert_eq!((side.get(word(66, 2)), side.get(word(2, 1)), side.get(0)), (None, None, None));
+        side.insert(word(66, 2), Arc::new(8)).unwrap();
+        assert_eq!((side.get(word(66, 1)), side.remove(word(66, 1))), (None, None));
+        assert_eq!(side.all().map(|value| *value).sum::<i32>(), 8);
+        assert_eq!(side.remove(word(66, 2)).as_deref(), Some(&8));
+        assert_eq!(side.get(word(66, 2)), None);
+        assert!(side.insert(word(70, 1), Arc::new(9)).is_err(), "the limit");
+        side.insert(word(3, 1), Arc::new(9)).unwrap();
+        side.clear();
+        assert_eq!(side.all().count(), 0);
+    }
+}
