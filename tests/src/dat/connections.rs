@@ -548,8 +548,8 @@ pub(crate) const TESTS: &[Test] = &[
             in_state(w, &a, EpState::Connected)
         })
     }),
-    // An abrupt disconnect flushes what is outstanding on both sides. Then Receives and requests are
-    // accepted and flushed, until a reset.
+    // An abrupt disconnect flushes what is outstanding on both sides. Then Receives and requests
+    // are accepted and flushed, until a reset.
     test("dat_connect::an_abrupt_disconnect_flushes", &[], |f| {
         world(f, |w| {
             let (a, b) = w.pair()?;
@@ -689,8 +689,8 @@ pub(crate) const TESTS: &[Test] = &[
             let error = dial(nowhere, qual, LONG, best, plain).map_err(|error| error.kind());
             check_eq!(error, Err(ErrorType::InvalidAddress));
             in_state(w, &a, EpState::Unconnected)?;
-            // An endpoint without a zone, or without an event dispatcher of connection events, is not
-            // ready.
+            // An endpoint without a zone, or without an event dispatcher of connection events, is
+            // not ready.
             let ready = state(Subtype::InvalidStateEpNotReady);
             for (pz, connect) in [(PzHandle::NULL, a.connect), (a.pz, EvdHandle::NULL)] {
                 let ep = w.a.ep_create(pz, a.recv, a.request, connect, Some(&attributes()))?;

@@ -20,8 +20,8 @@ const ATTEMPTS: u32 = 100;
 /// How late a datagram of a lossy network may come, behind others or again.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// Sends a datagram and returns the event of the Receive that it completes. On a lossy network it is
-/// sent again until one arrives.
+/// Sends a datagram and returns the event of the Receive that it completes. On a lossy network it
+/// is sent again until one arrives.
 #[track_caller]
 pub(crate) fn delivered(w: &World<'_>, to: &End, send: impl Fn() -> Outcome) -> Result<Event, Failure> {
     send()?;
@@ -185,8 +185,8 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Messages of every length up to the port's MTU arrive in Receives of just that length and the
-    // header. One byte more is refused and posts nothing; so is one byte more than the endpoint's own
-    // longest message.
+    // header. One byte more is refused and posts nothing; so is one byte more than the endpoint's
+    // own longest message.
     test(
         "dat_datagrams::messages_have_a_longest",
         &["dat-ib-2.3.L01", "dat_ib_post_send_ud.DAT_LENGTH_ERROR", "dat-ib-usage.L01"],
@@ -327,8 +327,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // On an endpoint whose requests may be unsignalled, such a Send makes an event but wakes nobody.
-    // On others the flag is refused.
+    // On an endpoint whose requests may be unsignalled, such a Send makes an event but wakes
+    // nobody. On others the flag is refused.
     test(
         "dat_datagrams::a_send_can_be_unsignalled",
         &["dat_ib_post_send_ud.F03", "dat_ib_post_send_ud.DAT_INVALID_PARAMETER"],

@@ -1,4 +1,5 @@
-//! Event dispatchers: streams that share one, thresholds, the one waiter, overflow, resizing, frees.
+//! Event dispatchers: streams that share one, thresholds, the one waiter, overflow, resizing,
+//! frees.
 
 use alloc::vec::Vec;
 
@@ -298,7 +299,8 @@ pub(crate) const TESTS: &[Test] = &[
     // events say so, of which the first or the second names the event dispatcher by its own handle.
     test("dat_evd::an_overflow_of_completions_breaks_the_connection", &[], |f| {
         world(f, |w| {
-            // On an event dispatcher with several streams the handle differs from that of the queue.
+            // On an event dispatcher with several streams the handle differs from that of the
+            // queue.
             for flags in [EvdFlags::DTO, EvdFlags::DTO | EvdFlags::SOFTWARE] {
                 let request = w.a.evd_create(1, CnoHandle::NULL, flags)?;
                 let room = w.a.evd_query(request)?.evd_qlen;

@@ -1,5 +1,5 @@
-//! Resolving datagram endpoints: asking, answering, private data, refusals, and the end of endpoints
-//! (the usage model of the IB extensions).
+//! Resolving datagram endpoints: asking, answering, private data, refusals, and the end of
+//! endpoints (the usage model of the IB extensions).
 
 use core::result::Result;
 
@@ -352,8 +352,8 @@ pub(crate) const TESTS: &[Test] = &[
             established(&a).map(drop)
         })
     }),
-    // A server that refuses, a point without a service, a reserved point, and a server that does not
-    // answer are events of their own. The endpoint is as before and can ask again.
+    // A server that refuses, a point without a service, a reserved point, and a server that does
+    // not answer are events of their own. The endpoint is as before and can ask again.
     test("dat_resolving::failures_are_events", &["DAT_IB_STATUS.F02", "DAT_IB_STATUS.B01"], |f| {
         world(f, |w| {
             check_eq!((REJECT.0.as_raw(), REJECT.1 as u32), (0x40003, 10));

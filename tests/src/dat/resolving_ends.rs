@@ -66,8 +66,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A disconnect gives up what was asked for, frees the addresses, and is an event. An answer that
-    // comes later is none. After a reset the endpoint can be resolved again.
+    // A disconnect gives up what was asked for, frees the addresses, and is an event. An answer
+    // that comes later is none. After a reset the endpoint can be resolved again.
     test("dat_resolving::a_disconnect_forgets_everything", &[], |f| {
         world(f, |w| {
             let (a, b, point) = (w.end(&w.a, &datagrams())?, w.end(&w.b, &datagrams())?, point(&w.b)?);
@@ -152,8 +152,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // The consumer can free an address handle earlier. Nothing is sent to it then; the others of the
-    // endpoint stay.
+    // The consumer can free an address handle earlier. Nothing is sent to it then; the others of
+    // the endpoint stay.
     test("dat_resolving::an_address_handle_is_freed", &[], |f| {
         world(f, |w| {
             let (a, b, point) = (w.end(&w.a, &datagrams())?, w.end(&w.b, &datagrams())?, point(&w.b)?);
@@ -243,7 +243,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A DAT server answers an IT-API client, whose endpoint it does not get to know: the number is 0.
+    // A DAT server answers an IT-API client, whose endpoint it does not get to know: the number is
+    // 0.
     test("dat_resolving::another_face_asks", &["DAT_IB_ADDR_HANDLE.F02"], |f| {
         world(f, |w| {
             let (b, point) = (w.end(&w.b, &datagrams())?, point(&w.b)?);
@@ -287,8 +288,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // An event dispatcher of the extensions takes the requests and the events of datagram endpoints,
-    // without the streams of connections.
+    // An event dispatcher of the extensions takes the requests and the events of datagram
+    // endpoints, without the streams of connections.
     test("dat_resolving::an_event_dispatcher_for_extensions", &["DAT_IB_EVD_EXTENSION_FLAGS.F01"], |f| {
         world(f, |w| {
             check_eq!(EvdFlags::IB_EXTENSION.bits(), 0x200);

@@ -316,8 +316,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // With SOLICITED_WAIT the sender decides: only the Receive of a solicited message wakes a waiter
-    // or triggers the CNO. A failed Receive always does. A threshold is refused.
+    // With SOLICITED_WAIT the sender decides: only the Receive of a solicited message wakes a
+    // waiter or triggers the CNO. A failed Receive always does. A threshold is refused.
     test("dat_sharing::solicited_receives", &["dat_ep_create_with_srq.B33"], |f| {
         world(f, |w| {
             let q = queue(w)?;
