@@ -142,6 +142,9 @@ impl Ia {
             RegionDescription::Static(bytes) => (Memory::Static(bytes), MemType::Virtual),
             RegionDescription::Lmr(lmr) => {
                 let region = inner.lmrs.get(lmr.as_raw()).ok_or(handle(Subtype::InvalidHandleLmr))?;
+                if length > self.it.lmr_query(lmr.inner(), it::LmrParamMask::ALL)?.length {
+                    return Err(parameter(Subtype::InvalidArg3));
+                }
                 (region.memory.clone(), MemType::Lmr)
             }
         };

@@ -4,7 +4,7 @@ use privileged_api as it;
 
 use crate::attr::{RmrParam, RmrScope};
 use crate::ep::Bind;
-use crate::error::{MODEL, handle, of, parameter};
+use crate::error::{MODEL, of, parameter};
 use crate::flags::{CompletionFlags, MemPriv, VaType};
 use crate::handle::{EpHandle, LmrHandle, PzHandle, RmrHandle};
 use crate::ia::Ia;
@@ -128,6 +128,6 @@ impl Ia {
     /// call that races with it succeeds or finds the handle invalid. dat_rmr_free.
     #[doc(alias = "dat_rmr_free")]
     pub fn rmr_free(&self, rmr: RmrHandle) -> Result<()> {
-        self.it.rmr_free(rmr.inner()).map_err(|_| handle(Subtype::InvalidHandleRmr))
+        Ok(self.it.rmr_free(rmr.inner())?)
     }
 }

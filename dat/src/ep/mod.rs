@@ -316,7 +316,7 @@ impl Ia {
         Ok(EpParam {
             ia_handle: self.handle(),
             ep_state,
-            local_ia_address: inner.address(),
+            local_ia_address: inner.address().filter(|_| connecting),
             local_port_qual: if connecting { control.local_port } else { 0 },
             remote_ia_address: remote.map(|remote| remote.address),
             remote_port_qual: remote.map_or(0, |remote| remote.port),

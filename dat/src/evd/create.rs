@@ -43,7 +43,8 @@ impl Ia {
         }
         let cno = if cno.is_null() { None } else { Some(inner.cno(cno)?) };
         self.create_evd(evd_min_qlen, flags, |evd| match cno {
-            Some(cno) => inner.set_cno(evd, Some(cno)),
+            // Nothing is queued on a new event dispatcher.
+            Some(cno) => inner.set_cno(evd, Some(cno)).map(drop),
             None => Ok(()),
         })
     }
@@ -216,11 +217,17 @@ impl Ia {
         inner.live()?;
         let evd = inner.evd(evd, Subtype::InvalidHandle1)?;
         let cno = if cno.is_null() { None } else { Some(inner.cno(cno)?) };
-        let _changes = evd.changes.lock(inner.platform());
-        if evd.control.lock().gone {
-            return Err(handle(Subtype::InvalidHandle1));
+        let due = {
+            let _changes = evd.changes.lock(inner.platform());
+            if evd.control.lock().gone {
+                return Err(handle(Subtype::InvalidHandle1));
+            }
+            inner.set_cno(&evd, cno)?
+        };
+        if let Some(cno) = due {
+            cno.trigger(evd.handle);
         }
-        inner.set_cno(&evd, cno)
+        Ok(())
     }
 }
 

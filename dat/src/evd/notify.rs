@@ -16,8 +16,9 @@ use crate::ia::Inner;
 use crate::ret::{Result, Subtype};
 
 impl Inner {
-    /// Replaces the CNO.
-    pub(super) fn set_cno(&self, evd: &Evd, cno: Option<Arc<Cno>>) -> Result<()> {
+    /// Replaces the CNO. Returns it if events are queued: the caller then triggers it, without
+    /// `changes`, since that may run the consumer's agent.
+    pub(super) fn set_cno(&self, evd: &Evd, cno: Option<Arc<Cno>>) -> Result<Option<Arc<Cno>>> {
         if let Some(cno) = &cno {
             platform::heap::room(CALLBACK)?;
             cno.join()?;
@@ -38,14 +39,14 @@ impl Inner {
         evd.control.lock().cno = cno.clone();
         match cno {
             Some(cno) if !waits => self.attach(evd, cno),
-            _ => Ok(()),
+            _ => Ok(None),
         }
     }
 
     /// Removes the CNO of an event dispatcher that is being freed. Fails while an upcall for it
     /// runs.
     pub(super) fn detach_cno(&self, evd: &Evd) -> Result<()> {
-        self.set_cno(evd, None)
+        self.set_cno(evd, None).map(drop)
     }
 
     /// Fails in an upcall: the callback that runs may be the one to be detached.
@@ -53,17 +54,14 @@ impl Inner {
         if self.it.in_callback() { Err(state(Subtype::InvalidStateEvdInUse)) } else { Ok(()) }
     }
 
-    /// Attaches the callback, and triggers the CNO if events are queued: the callback reports only
-    /// those that come after the queue was empty.
-    fn attach(&self, evd: &Evd, cno: Arc<Cno>) -> Result<()> {
+    /// Attaches the callback. Returns the CNO if events are queued: the callback reports only those
+    /// that come after the queue was empty.
+    fn attach(&self, evd: &Evd, cno: Arc<Cno>) -> Result<Option<Arc<Cno>>> {
         let handle = evd.handle;
         let trigger = cno.clone();
         let routine = Box::new(move |_: &it::Ia, _| trigger.trigger(handle));
         self.it.evd_callback_attach(handle.inner(), routine)?;
-        if self.it.evd_queued(handle.inner())? > 0 {
-            cno.trigger(handle);
-        }
-        Ok(())
+        Ok((self.it.evd_queued(handle.inner())? > 0).then_some(cno))
     }
 
     /// Takes the callback away for the time of a wait.
@@ -74,13 +72,11 @@ impl Inner {
         }
     }
 
-    /// Attaches it again.
-    pub(super) fn end_wait(&self, evd: &Evd) {
-        let cno = evd.control.lock().cno.clone();
-        if let Some(cno) = cno {
-            // Fails only if the IA has ended.
-            let _ = self.attach(evd, cno);
-        }
+    /// Attaches it again. Returns the CNO if it has to be triggered.
+    pub(super) fn end_wait(&self, evd: &Evd) -> Option<Arc<Cno>> {
+        let cno = evd.control.lock().cno.clone()?;
+        // Fails only if the IA has ended.
+        self.attach(evd, cno).ok().flatten()
     }
 }
 

@@ -183,10 +183,15 @@ impl Inner {
     }
 
     fn end(&self, evd: &Evd) {
-        let _changes = evd.changes.lock(self.platform());
-        self.waiting.set(evd.handle, false);
-        evd.control.lock().waiter = false;
-        self.end_wait(evd);
+        let due = {
+            let _changes = evd.changes.lock(self.platform());
+            self.waiting.set(evd.handle, false);
+            evd.control.lock().waiter = false;
+            self.end_wait(evd)
+        };
+        if let Some(cno) = due {
+            cno.trigger(evd.handle);
+        }
     }
 
     fn wait(&self, evd: &Evd, wait_for: it::WaitFor, timeout: u32) -> Result<(Event, usize), WaitError> {

@@ -88,9 +88,9 @@ pub(crate) const TESTS: &[Test] = &[
             let (conn_qual, psp) = w.b.psp_create_any(evd, PspFlags::Consumer)?;
             post(&w.b, evd, 1)?;
             post(&w.b, evd, 2)?;
-            dial(&a, address(&w.b)?, conn_qual, &[])?;
             take(&w.b, evd, 1)?;
             take(&w.b, evd, 2)?;
+            dial(&a, address(&w.b)?, conn_qual, &[])?;
             let cr = request(&w.b, evd)?;
             w.b.cr_accept(cr, b.ep, &[])?;
             expect(&w.b, evd, EventNumber::CONNECTION_ESTABLISHED)?;
