@@ -278,11 +278,12 @@ impl Ia {
     pub fn ib_ud_ah_free(&self, ep: EpHandle, ah: AhHandle) -> Result<()> {
         let inner = &self.inner;
         let ep = inner.ep(ep)?;
-        let known = ep.control.lock().datagrams.addresses.contains(&ah.inner());
-        if !known {
-            return Err(handle(Subtype::InvalidHandle2));
+        {
+            let addresses = &mut ep.control.lock().datagrams.addresses;
+            let place = addresses.iter().position(|address| *address == ah.inner());
+            addresses.swap_remove(place.ok_or(handle(Subtype::InvalidHandle2))?);
         }
-        inner.free_address(Some(&ep), ah.inner());
+        inner.free_address(None, ah.inner());
         Ok(())
     }
 }
