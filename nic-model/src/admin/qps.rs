@@ -161,6 +161,7 @@ impl<F: Frontend> Node<F> {
         }
         // Nothing below fails.
         if mask.contains(QpMask::STATE) && to == QpState::Reset {
+            qp.send_last_answers(nic, schedule);
             self.flush_shared(qpn_slot(command.object), schedule);
             let (nic, qp) = self.named_qp(command)?;
             schedule.remove(qp);
@@ -174,6 +175,7 @@ impl<F: Frontend> Node<F> {
         }
         match to {
             QpState::Error => {
+                qp.send_last_answers(nic, schedule);
                 qp.inbound.refusing = false;
                 if from != QpState::Error {
                     qp.fail(nic, schedule, nic_abi::cqe::Status::Success, None);
@@ -211,6 +213,7 @@ impl<F: Frontend> Node<F> {
             return Err(Refusal::new(Status::Busy, at!(command.object)));
         }
         let slot = qp.id.slot;
+        qp.send_last_answers(nic, schedule);
         self.flush_shared(slot, schedule);
         let (nic, qp) = self.named_qp(command)?;
         schedule.remove(qp);

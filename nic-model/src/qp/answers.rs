@@ -3,7 +3,7 @@
 
 use nic_abi::admin::{ModifyQp, QpState, QpType};
 use nic_abi::wqe::LinkFlags;
-use roce::transport::{Outcome, Piece, Reason, Response, Verdict};
+use roce::transport::{Answer, Outcome, Piece, Reason, Remote, Response, Verdict};
 use roce::wire::datagram::Network;
 use roce::{Gid, Psn, Qpn};
 
@@ -161,11 +161,46 @@ impl Qp {
         if more || answered { Step::Yield } else { Step::Idle }
     }
 
+    /// Acknowledges what the peer's requests did, before the queue pair leaves the states in which
+    /// it receives: the consumer may disconnect as soon as it has a message, and the peer's request
+    /// would fail although the message arrived. What is due behind an RDMA Read that is not
+    /// answered is lost with it, and so is an answer that the wire has no room for.
+    pub(crate) fn send_last_answers<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) {
+        while nic.running()
+            && self.answers_packets()
+            && nic.uplink.as_ref().is_some_and(|uplink| uplink.wire.has_room())
+        {
+            let Some(engine) = &mut self.inbound.engine else { return };
+            match engine.respond(1) {
+                Some(Response { answer, gather: None }) => self.transmit_answer(nic, schedule, &answer, None),
+                _ => return,
+            };
+        }
+    }
+
     /// Sends the next packet of the answers that are due. False if none is.
     fn send_answer<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) -> bool {
         let Some(engine) = &mut self.inbound.engine else { return false };
         let Some(Response { answer, gather }) = engine.respond(1) else { return false };
-        let Some(mut uplink) = nic.uplink.take() else { return false };
+        if !self.transmit_answer(nic, schedule, &answer, gather) {
+            if let Some(engine) = &mut self.inbound.engine {
+                engine.unreadable(&answer, Reason::RespRemoteAccessErrors);
+            }
+            Responder { nic, qp: self, schedule }.refuse_packet(&Fault::ACCESS);
+        }
+        true
+    }
+
+    /// Sends a packet of an answer, with the memory that `gather` names. False if that cannot be
+    /// read.
+    fn transmit_answer<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        schedule: &mut Schedule,
+        answer: &Answer,
+        gather: Option<Remote>,
+    ) -> bool {
+        let Some(mut uplink) = nic.uplink.take() else { return true };
         let mut payload: Option<&[u8]> = Some(&[]);
         if let Some(remote) = gather {
             schedule.charge((remote.length as usize / UNIT) as u32);
@@ -192,12 +227,6 @@ impl Qp {
             }
         }
         nic.uplink = Some(uplink);
-        if !readable {
-            if let Some(engine) = &mut self.inbound.engine {
-                engine.unreadable(&answer, Reason::RespRemoteAccessErrors);
-            }
-            Responder { nic, qp: self, schedule }.refuse_packet(&Fault::ACCESS);
-        }
-        true
+        readable
     }
 }

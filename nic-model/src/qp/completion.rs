@@ -42,6 +42,10 @@ impl Qp {
     ) {
         schedule.stop_timer(self);
         if self.state != QpState::Error {
+            // A refusal goes in the error state, behind the answers that precede it.
+            if !self.inbound.refusing {
+                self.send_last_answers(nic, schedule);
+            }
             self.state = QpState::Error;
             self.error = status as u8;
             self.wait = Wait::No;

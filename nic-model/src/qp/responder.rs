@@ -387,8 +387,8 @@ impl<F: Frontend> Responder<'_, F> {
     /// As [`Responder::refuse`], of a request that came in a packet: the refusal is sent later, and
     /// again if it is lost.
     pub(super) fn refuse_packet(&mut self, fault: &Fault) {
-        self.refuse(fault);
         self.qp.inbound.refusing = true;
+        self.refuse(fault);
     }
 
     /// Carries out what the engine asks for, or the next part of it.

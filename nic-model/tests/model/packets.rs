@@ -11,7 +11,7 @@ use nic_abi::eqe::EventType;
 use nic_abi::wqe::{AddressVector, AtomicArgs, Header, LinkFlags, Opcode, SendFlags};
 use nic_model::PacketDropped;
 use nic_model::testing::{
-    ALL_RIGHTS, CableEnd, Qp, QpSpec, Rig, Through, cable, header, rdma, segment, status,
+    ALL_RIGHTS, CableEnd, Qp, QpSpec, Rig, Through, cable, command, header, rdma, segment, status,
 };
 use proptest::prelude::*;
 use roce::transport::Reason;
@@ -401,6 +401,38 @@ fn a_queue_pair_ends_under_load() {
         assert!(statuses[failed + 1..].iter().all(|found| *found == Status::Flushed), "{statuses:?}");
         rig.run();
         assert_eq!(ends[0].waiting() + ends[1].waiting(), 0);
+    }
+}
+
+#[test]
+fn a_message_that_was_received_is_acknowledged_though_its_receiver_ends_at_once() {
+    let state =
+        |to: QpState| ModifyQp { mask: QpMask::STATE.bits(), state: to as u32, ..ModifyQp::default() };
+    for end in [
+        command(Command::DestroyQp, &[0_u32; 2]),
+        command(Command::ModifyQp, &state(QpState::Reset)),
+        command(Command::ModifyQp, &state(QpState::Error)),
+    ] {
+        let (mut rig, ends) = rig();
+        let (mut a, mut b) = rig.pair();
+        let (from, _) = rig.region(0, 64);
+        let (to, _) = rig.region(1, 64);
+        rig.post_receive(&mut b, 1, &[segment(to, 0, 64)]);
+        rig.post_receive(&mut b, 2, &[segment(to, 0, 64)]);
+        // The first message has the peers learn their addresses.
+        rig.post(&mut a, header(Opcode::Send, 3), &[segment(from, 0, 64)]);
+        assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+        assert_eq!(rig.received(&mut b).tag, 1);
+
+        rig.post(&mut a, header(Opcode::Send, 4), &[segment(from, 0, 64)]);
+        while ends[1].waiting() == 0 {
+            rig.step();
+        }
+        // Commands come before the turn of the queue pair that has to answer.
+        rig.issue(1, &nic_abi::admin::Command { object: b.qpn, ..end });
+        let done = completions(&mut rig, &mut a, 1);
+        assert_eq!(rig.poll_cq(&mut b.receive_cq).expect("the message").tag, 2);
+        assert_eq!(status(&done[0]), Status::Success, "{end:?}");
     }
 }
 
