@@ -4,6 +4,7 @@
 //! A service point is a listen point of the other face. It takes requests for connections and for
 //! datagram endpoints. A request becomes an object of this face when the consumer takes its event.
 
+use alloc::collections::btree_map::Entry;
 use alloc::sync::Arc;
 
 use api_core::Context;
@@ -380,26 +381,53 @@ impl Inner {
             None => it::ListenFlags::empty(),
         };
         platform::heap::room(NODE)?;
-        self.join(&found, Stream::Connections, invalid, Subtype::None)?;
-        let listening = self.it.listen_create(SPIGOT, requests, flags, named.as_ref());
-        let (listen, chosen) = listening.map_err(|error| {
-            self.leave(&found, Stream::Connections);
-            match error {
-                it::Error::Resources if named.is_none() => ErrorType::ConnQualUnavailable.into(),
-                other => of(other),
-            }
-        })?;
-        let conn_qual = conn_qual.unwrap_or_else(|| number(chosen));
-        self.services.lock().insert(conn_qual, point);
+        let stream = match point {
+            SpHandle::Psp(_) => Stream::AllArrivals,
+            SpHandle::Rsp(_) => Stream::Arrivals,
+        };
+        self.join(&found, stream, invalid, Subtype::None)?;
+        let listening = self.record(conn_qual, point).and_then(|()| {
+            let listening = self.it.listen_create(SPIGOT, requests, flags, named.as_ref());
+            listening.map_err(|error| {
+                if let Some(conn_qual) = conn_qual {
+                    self.services.lock().remove(&conn_qual);
+                }
+                match error {
+                    it::Error::Resources if named.is_none() => ErrorType::ConnQualUnavailable.into(),
+                    other => of(other),
+                }
+            })
+        });
+        let (listen, chosen) = listening.inspect_err(|_| self.leave(&found, stream))?;
+        let conn_qual = conn_qual.unwrap_or_else(|| {
+            // Nobody was told the qualifier before. A peer that guesses it asks no service point.
+            let chosen = number(chosen);
+            self.services.lock().insert(chosen, point);
+            chosen
+        });
         Ok((listen, conn_qual))
     }
 
+    /// Records a service point at the qualifier that it names, before its first request can come.
+    /// Fails if another service point of this IA has it.
+    fn record(&self, conn_qual: Option<u64>, point: SpHandle) -> Result<()> {
+        let Some(conn_qual) = conn_qual else { return Ok(()) };
+        match self.services.lock().entry(conn_qual) {
+            Entry::Vacant(entry) => {
+                entry.insert(point);
+                Ok(())
+            }
+            Entry::Occupied(_) => Err(ErrorType::ConnQualInUse.into()),
+        }
+    }
+
     fn stop_listening(&self, listen: it::ListenHandle, conn_qual: u64, evd: EvdHandle) {
+        // Afterwards another service point may take the qualifier.
+        self.services.lock().remove(&conn_qual);
         // Fails only if the IA has ended.
         let _ = self.it.listen_free(listen);
-        self.services.lock().remove(&conn_qual);
         if let Some(evd) = self.evds.get(evd.as_raw()) {
-            self.leave(&evd, Stream::Connections);
+            self.leave(&evd, Stream::AllArrivals);
         }
     }
 

@@ -10,6 +10,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Weak;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use api_core::Context;
@@ -23,9 +24,13 @@ use crate::handle::{CnoHandle, EvdHandle};
 use crate::ia::{Ia, Inner};
 use crate::ret::{Error, ErrorType, Result, Subtype};
 
-/// An agent: a routine that runs once, in a thread of the stack, when the CNO is triggered while no
-/// thread waits on it. It gets the IA and the event dispatcher. Calls that may wait fail in it with
-/// `InvalidState`. To have another one run at the next trigger, see [`Ia::cno_modify_agent`].
+/// An agent: a routine that runs once, when the CNO is triggered while no thread waits on it. It
+/// gets the IA and the event dispatcher. To have another one run at the next trigger, see
+/// [`Ia::cno_modify_agent`].
+///
+/// It runs in a thread of the stack, where calls that may wait fail with `InvalidState`. If events
+/// are left when [`Ia::evd_wait`] ends or are queued when [`Ia::evd_modify_cno`] sets the CNO, it
+/// runs in that call.
 #[doc(alias = "DAT_AGENT_FUNC")]
 #[doc(alias = "DAT_OS_WAIT_PROXY_AGENT")]
 pub type Agent = Box<dyn FnOnce(&Ia, EvdHandle) + Send>;
@@ -39,41 +44,51 @@ pub(crate) struct Cno {
 }
 
 struct State {
-    /// The event dispatchers that triggered, oldest first. There is room for `evds` of them.
+    /// The event dispatchers that triggered, oldest first. There is room for all of `evds`.
     triggered: VecDeque<EvdHandle>,
-    /// The event dispatchers that have this CNO.
-    evds: usize,
+    /// The words of the event dispatchers that have this CNO, in order.
+    evds: Vec<u64>,
     waiters: usize,
     agent: Option<Agent>,
-    /// The CNO is freed, or its IA closed.
-    dead: bool,
+    /// The error of every wait, since the CNO is freed, or its IA closed or disabled.
+    ended: Option<Error>,
 }
 
+/// The error of a wait whose CNO is freed meanwhile, or whose IA is closed.
+pub(crate) const FREED: Error = Error::new(ErrorType::InvalidState, Subtype::InvalidStateCnoDead);
+
 impl Cno {
-    /// Makes room for one more event dispatcher.
-    pub(crate) fn join(&self) -> Result<()> {
+    /// Lets one more event dispatcher trigger. One that takes the CNO which it has joins again
+    /// before it leaves.
+    pub(crate) fn join(&self, evd: EvdHandle) -> Result<()> {
         let mut state = self.state.lock();
-        if state.dead {
+        if state.ended.is_some() {
             return Err(handle(Subtype::InvalidHandleCno));
         }
-        let more = state.evds + 1 - state.triggered.len().min(state.evds + 1);
+        let members = state.evds.len() + 1;
+        let more = members.saturating_sub(state.triggered.len());
         state.triggered.try_reserve(more)?;
-        state.evds += 1;
+        state.evds.try_reserve(1)?;
+        let place = state.evds.partition_point(|word| *word < evd.as_raw());
+        state.evds.insert(place, evd.as_raw());
         Ok(())
     }
 
     /// Takes [`Cno::join`] back, and forgets a trigger of the event dispatcher.
     pub(crate) fn leave(&self, evd: EvdHandle) {
         let mut state = self.state.lock();
-        state.evds = state.evds.saturating_sub(1);
+        if let Ok(place) = state.evds.binary_search(&evd.as_raw()) {
+            state.evds.remove(place);
+        }
         state.triggered.retain(|triggered| *triggered != evd);
     }
 
-    /// Wakes a waiter for an event dispatcher, or runs the agent.
+    /// Wakes a waiter for an event dispatcher, or runs the agent. Does nothing if the event
+    /// dispatcher has left: its callback may have begun before that.
     pub(crate) fn trigger(&self, evd: EvdHandle) {
         let agent = {
             let mut state = self.state.lock();
-            if state.dead {
+            if state.ended.is_some() || state.evds.binary_search(&evd.as_raw()).is_err() {
                 return;
             }
             let agent = if state.waiters == 0 { state.agent.take() } else { None };
@@ -93,11 +108,11 @@ impl Cno {
         }
     }
 
-    /// Ends all waits, since the IA is closed.
-    pub(crate) fn end(&self) {
+    /// Ends all waits with this error.
+    pub(crate) fn end(&self, error: Error) {
         let left = {
             let mut state = self.state.lock();
-            state.dead = true;
+            state.ended = Some(error);
             state.triggered.clear();
             state.agent.take()
         };
@@ -116,8 +131,8 @@ impl Cno {
             let seen = self.signal.value();
             {
                 let mut state = self.state.lock();
-                if state.dead {
-                    break Err(Error::new(ErrorType::InvalidState, Subtype::InvalidStateCnoDead));
+                if let Some(error) = state.ended {
+                    break Err(error);
                 }
                 if let Some(evd) = state.triggered.pop_front() {
                     break Ok(evd);
@@ -144,7 +159,7 @@ impl Ia {
         let inner = &self.inner;
         inner.live()?;
         let reservation = inner.cnos.reserve()?;
-        let state = State { triggered: VecDeque::new(), evds: 0, waiters: 0, agent, dead: false };
+        let state = State { triggered: VecDeque::new(), evds: Vec::new(), waiters: 0, agent, ended: None };
         let cno = Inner::shared(Cno {
             handle: CnoHandle::from_raw(reservation.word()),
             state: Mutex::new(state),
@@ -207,13 +222,13 @@ impl Ia {
         let cno = self.inner.cno(cno)?;
         let agent = {
             let mut locked = cno.state.lock();
-            if locked.dead {
+            if locked.ended.is_some() {
                 return Err(handle(Subtype::InvalidHandleCno));
             }
-            if locked.evds > 0 || locked.waiters > 0 {
+            if !locked.evds.is_empty() || locked.waiters > 0 {
                 return Err(state(Subtype::InvalidStateCnoInUse));
             }
-            locked.dead = true;
+            locked.ended = Some(FREED);
             locked.agent.take()
         };
         self.inner.cnos.remove(cno.handle.as_raw());

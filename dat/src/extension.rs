@@ -141,9 +141,16 @@ impl Ia {
                     immediate_data,
                     completion_flags,
                 },
-            ) => self.write_immed(ep, local_iov, user_cookie, remote_iov, immediate_data, completion_flags),
+            ) => self.ib_post_rdma_write_with_immed(
+                ep,
+                local_iov,
+                user_cookie,
+                remote_iov,
+                immediate_data,
+                completion_flags,
+            ),
             (IbOp::UD_SEND, IbArguments::UdSend { local_iov, ah, cookie, completion_flags }) => {
-                self.send_ud(ep, local_iov, ah, cookie, completion_flags)
+                self.ib_post_send_ud(ep, local_iov, ah, cookie, completion_flags)
             }
             (IbOp(0..=3), _) => Err(parameter(Subtype::InvalidArg3)),
             _ => Err(ErrorType::NotImplemented.into()),
@@ -178,14 +185,20 @@ impl Ia {
         immediate_data: u32,
         completion_flags: CompletionFlags,
     ) -> Result<()> {
-        let arguments = IbArguments::RdmaWriteImmed {
-            local_iov,
+        self.inner.extended()?;
+        let flags = self.inner.request_flags(ep, completion_flags)?;
+        let ((at, context), segments) = (remote_iov.inner(), LmrTriplet::inner(local_iov));
+        let inner = ep.inner();
+        let posted = self.it.post_rdma_write_immediate(
+            inner,
+            segments,
             user_cookie,
-            remote_iov,
+            flags,
+            at,
+            context,
             immediate_data,
-            completion_flags,
-        };
-        self.extension_op(ep.into(), IbOp::RDMA_WRITE_IMMED, &arguments)
+        );
+        posted.map_err(|error| self.inner.not_posted(ep, error))
     }
 
     /// Posts an atomic compare and swap: if the remote value is `cmp_value`, `swap_value` replaces
@@ -270,23 +283,19 @@ impl Ia {
         cookie: u64,
         completion_flags: CompletionFlags,
     ) -> Result<()> {
-        self.send_ud(ep, local_iov, ah, cookie, completion_flags)
-    }
-
-    fn write_immed(
-        &self,
-        ep: EpHandle,
-        local_iov: &[LmrTriplet],
-        cookie: u64,
-        remote_iov: &RmrTriplet,
-        immediate: u32,
-        completion_flags: CompletionFlags,
-    ) -> Result<()> {
-        let flags = self.inner.request_flags(ep, completion_flags)?;
-        let ((at, context), segments) = (remote_iov.inner(), LmrTriplet::inner(local_iov));
-        let posted =
-            self.it.post_rdma_write_immediate(ep.inner(), segments, cookie, flags, at, context, immediate);
-        posted.map_err(|error| self.inner.not_posted(ep, error))
+        let inner = &self.inner;
+        let config = inner.configs.get(ep);
+        if config & SENDS_DATAGRAMS == 0 || total(local_iov) > longest(config) {
+            return Err(inner.cannot_send(ep));
+        }
+        let flags = inner.request_flags(ep, completion_flags)?;
+        let ep_info = it::RemoteEpInfo { ud_ep_id: ah.qpn, ud_ep_key: ah.qkey };
+        let to = it::DgRemoteEpAddr::IbUd { addr: ah.ah.inner(), ep_info };
+        let posted = self.it.post_sendto(ep.inner(), LmrTriplet::inner(local_iov), cookie, flags, &to);
+        posted.map_err(|error| match error {
+            it::Error::InvalidAh => handle(Subtype::InvalidHandle2),
+            other => inner.not_posted(ep, other),
+        })
     }
 
     #[inline(always)]
@@ -312,32 +321,6 @@ impl Ia {
         let posted = self.it.post_atomic(ep.inner(), op, value, compare, result, cookie, flags, at, context);
         posted.map_err(|error| self.inner.not_posted(ep, error))
     }
-
-    fn send_ud(
-        &self,
-        ep: EpHandle,
-        local_iov: &[LmrTriplet],
-        ah: &IbAddrHandle,
-        cookie: u64,
-        completion_flags: CompletionFlags,
-    ) -> Result<()> {
-        let inner = &self.inner;
-        if !inner.offers.datagrams() {
-            return Err(MODEL);
-        }
-        let flags = inner.request_flags(ep, completion_flags)?;
-        let config = inner.configs.get(ep);
-        if config & SENDS_DATAGRAMS == 0 || total(local_iov) > longest(config) {
-            return Err(inner.cannot_send(ep));
-        }
-        let ep_info = it::RemoteEpInfo { ud_ep_id: ah.qpn, ud_ep_key: ah.qkey };
-        let to = it::DgRemoteEpAddr::IbUd { addr: ah.ah.inner(), ep_info };
-        let posted = self.it.post_sendto(ep.inner(), LmrTriplet::inner(local_iov), cookie, flags, &to);
-        posted.map_err(|error| match error {
-            it::Error::InvalidAh => handle(Subtype::InvalidHandle2),
-            other => inner.not_posted(ep, other),
-        })
-    }
 }
 
 impl Inner {
@@ -345,6 +328,9 @@ impl Inner {
     #[cold]
     #[inline(never)]
     fn cannot_send(&self, ep: EpHandle) -> Error {
+        if !self.offers.datagrams() {
+            return MODEL;
+        }
         let found = match self.ep(ep) {
             Ok(found) => found,
             Err(error) => return error,

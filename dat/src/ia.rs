@@ -6,6 +6,7 @@
 //! Locks, outermost first: an endpoint's `turn`, an event dispatcher's `changes` (both sleep), then
 //! one of the others, which spin, are leaves, and are not held during a call of the other face.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
@@ -23,7 +24,7 @@ use crate::attr::{
     RmrScope,
 };
 use crate::cm::{Cr, Psp, Resolving, Rsp};
-use crate::cno::Cno;
+use crate::cno::{Cno, FREED};
 use crate::ep::{Configs, Ep};
 use crate::error::{CLOSED, MODEL, NO_MEMORY, parameter, state};
 use crate::evd::{Evd, Waiting};
@@ -199,6 +200,13 @@ impl Ia {
             async_evd: Once::new(),
             _number: number,
         });
+        // The other face wakes its own waiters.
+        let weak = inner.weak();
+        adapter.when_disabled(Box::new(move || {
+            if let Some(inner) = weak.upgrade() {
+                inner.cnos.all().for_each(|cno| cno.end(ErrorType::InternalError.into()));
+            }
+        }));
         Ok(Ia { it: adapter, inner })
     }
 
@@ -231,8 +239,8 @@ impl Ia {
     /// The event dispatcher of asynchronous events, and the attributes that the masks ask for. With
     /// an empty mask the attributes are `None`; with any other mask all members are valid.
     ///
-    /// Errors: `InvalidParameter` (an undefined bit), `InsufficientResources`. Does not block. Not
-    /// for upcalls. Thread-safe. dat_ia_query.
+    /// Errors: `InvalidParameter` (an undefined bit), `InsufficientResources`, `InvalidState` (in
+    /// an upcall). Does not block. Not for upcalls. Thread-safe. dat_ia_query.
     #[doc(alias = "dat_ia_query")]
     pub fn ia_query(
         &self,
@@ -428,7 +436,7 @@ impl Inner {
     /// Forgets what belonged to the objects of an IA that was closed.
     fn forget_all(&self) {
         for cno in self.cnos.all() {
-            cno.end();
+            cno.end(FREED);
             self.cnos.remove(cno.handle.as_raw());
         }
         for psp in self.psps.all() {

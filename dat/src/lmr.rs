@@ -154,7 +154,11 @@ impl Ia {
         };
         let privs = self::privileges(privileges);
         let made = self.it.lmr_create(pz.inner(), description, length, mode, privs, it::LmrFlags::empty(), 0);
-        let (lmr, context) = made.map_err(as_argument(Subtype::InvalidArg3))?;
+        let (lmr, context) = made.map_err(|error| match error {
+            it::Error::InvalidPrivs | it::Error::Access => parameter(Subtype::InvalidArg6),
+            it::Error::ResourceLmrLength => parameter(Subtype::InvalidArg3),
+            other => as_argument(Subtype::InvalidArg3)(other),
+        })?;
         let recorded = Inner::shared(Region { memory, mem_type })
             .and_then(|region| inner.lmrs.insert(lmr.as_raw(), region))
             .and_then(|()| Ok(self.it.lmr_query(lmr, it::LmrParamMask::ALL)?));

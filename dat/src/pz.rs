@@ -9,8 +9,8 @@ use privileged_api as it;
 impl Ia {
     /// Creates a protection zone.
     ///
-    /// Errors: `InsufficientResources`. Blocks for the device. May be called in upcalls.
-    /// Thread-safe. dat_pz_create.
+    /// Errors: `InsufficientResources`, `InvalidState` (in an upcall). Blocks for the device. Not
+    /// for upcalls. Thread-safe. dat_pz_create.
     #[doc(alias = "dat_pz_create")]
     pub fn pz_create(&self) -> Result<PzHandle> {
         Ok(PzHandle::of(self.it.pz_create()?))

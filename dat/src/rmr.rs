@@ -62,7 +62,10 @@ impl Ia {
         if shown.contains(CompletionFlags::SOLICITED_WAIT) {
             return Err(parameter(Subtype::InvalidArg8));
         }
-        let flags = inner.request_flags(ep, shown)?;
+        let flags = inner.request_flags(ep, shown).map_err(|error| match error {
+            _ if error == parameter(Subtype::None) => parameter(Subtype::InvalidArg8),
+            other => other,
+        })?;
         self.it.rmr_query(rmr.inner(), it::RmrParamMask::empty())?;
         let bind = Bind { rmr, suppressed };
         let length = lmr_triplet.segment_length();

@@ -7,6 +7,7 @@
 //! before an address handle's), an object's control lock, a queue's lock or `unanswered`. A thread
 //! that holds `ud_requests` or `mappings` holds no other lock.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -102,7 +103,12 @@ pub(crate) struct Core {
     pub(crate) unanswered: Mutex<Unanswered>,
     pub(crate) ud_requests: Mutex<UdRequests>,
     pub(crate) mappings: Mutex<Mappings>,
+    /// What runs when the IA is disabled. Spins, leaf.
+    when_disabled: Mutex<Option<WhenDisabled>>,
 }
+
+/// A routine for [`Ia::when_disabled`].
+type WhenDisabled = Box<dyn FnOnce() + Send>;
 
 /// An interface adapter (IA). A clone is the same IA.
 ///
@@ -193,6 +199,7 @@ impl Core {
             unanswered: Mutex::new(Unanswered::default()),
             ud_requests: Mutex::new(UdRequests::default()),
             mappings: Mutex::new(Mappings::default()),
+            when_disabled: Mutex::new(None),
         });
         let upcalls: Weak<dyn kernel_agent::Upcalls> = core.me.clone();
         let client = core.agent.attach(upcalls).map_err(|_| Error::Resources)?;
@@ -250,6 +257,15 @@ impl Core {
         if self.life.disable(|| self.close_slots()) {
             log::warn!("{}: the device is dead, the IA is disabled", self.name);
             self.wake_all();
+            self.run_when_disabled();
+        }
+    }
+
+    /// Runs the routine of [`Ia::when_disabled`], unless it has run. The caller holds no lock.
+    fn run_when_disabled(&self) {
+        let routine = self.when_disabled.lock().take();
+        if let Some(routine) = routine {
+            routine();
         }
     }
 
@@ -455,6 +471,21 @@ impl Ia {
     /// Does not block. May be called in callbacks. Thread-safe.
     pub fn in_callback(&self) -> bool {
         self.0.shared.callbacks.contains_this_thread()
+    }
+
+    /// Has a routine run once when the IA is disabled, after its waiters were woken: for a face
+    /// with waiters of its own. It runs at once if the IA is disabled already, and takes the place
+    /// of an earlier one. It must not block. An extension.
+    ///
+    /// Does not block. May be called in callbacks. Thread-safe.
+    pub fn when_disabled(&self, routine: Box<dyn FnOnce() + Send>) {
+        let core = &self.0;
+        let former = core.when_disabled.lock().replace(routine);
+        drop(former);
+        // The device may have died before the routine was there.
+        if core.still_live() == Err(Error::IaCatastrophe) {
+            core.run_when_disabled();
+        }
     }
 
     /// Counts the IA's objects, for tests and diagnostics. Also works after the IA was disabled or

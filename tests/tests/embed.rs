@@ -9,6 +9,7 @@ extern crate ferrovia_conformance as conformance;
 mod embed {
     #[expect(unsafe_code, reason = "the page makes the token of privileged consumers")]
     pub mod boot;
+    pub mod dat;
     #[expect(unsafe_code, reason = "the page implements an unsafe trait")]
     pub mod kernel;
     #[expect(unsafe_code, reason = "the page maps a register file")]
@@ -42,11 +43,12 @@ use runner::{HEAP, Place};
 
 /// The page, and what it has to quote.
 const PAGE: &str = include_str!("../../docs/embed.md");
-const QUOTES: [(&str, &str); 4] = [
+const QUOTES: [(&str, &str); 5] = [
     ("kernel.rs", include_str!("embed/kernel.rs")),
     ("nic.rs", include_str!("embed/nic.rs")),
     ("boot.rs", include_str!("embed/boot.rs")),
     ("tasks.rs", include_str!("embed/tasks.rs")),
+    ("dat.rs", include_str!("embed/dat.rs")),
 ];
 
 /// Where the addresses of this process end.
@@ -69,7 +71,8 @@ fn main() -> ExitCode {
     runner::run_all("embed", std::env::args().skip(1), &[place])
 }
 
-/// Runs the page's boot code and its task. The agents and the machine live until this program ends.
+/// Runs the page's boot code, its task and its consumer of DAT. The agents and the machine live
+/// until this program ends.
 fn boot() -> Result<(), Box<dyn std::error::Error>> {
     let machine = Machine::new(2);
     let (provider, privileged) = start(machine.kernel.clone(), machine.nics.clone())?;
@@ -87,6 +90,8 @@ fn boot() -> Result<(), Box<dyn std::error::Error>> {
         Ok::<(), Error>(())
     })?;
     ia.ia_free()?;
+    let (kernel, text): (Arc<dyn Platform>, _) = (machine.kernel.clone(), b"as DAT moves it");
+    assert_eq!(embed::dat::deliver(&kernel, &provider, privileged, text)?, text);
     std::mem::forget(machine);
     Ok(())
 }

@@ -179,7 +179,8 @@ impl Ia {
     /// the connection ends when the consumer has taken their completions from the event dispatcher.
     /// Requests that are posted meanwhile are flushed. An abrupt disconnect ends the waiting.
     ///
-    /// A datagram endpoint forgets the endpoints that it resolved.
+    /// A datagram endpoint forgets the endpoints that it resolved, and can send no more; its
+    /// Receives stay posted until it is reset or freed.
     ///
     /// Errors: `InvalidHandle`, `InvalidState` (UNCONNECTED, RESERVED, PASSIVE_CONNECTION_PENDING),
     /// `InsufficientResources` (graceful, and the queue of requests is full). Does not wait for the

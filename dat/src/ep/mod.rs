@@ -178,10 +178,14 @@ impl Ep {
 impl Control {
     /// The event dispatchers with their streams, those of them that the consumer named.
     fn streams(&self) -> [(EvdHandle, Stream); 3] {
+        let connect = match self.attr.service_type {
+            ServiceType::IB_UD => Stream::Datagrams,
+            _ => Stream::Connections,
+        };
         [
             (self.recv, Stream::Receives(self.attr.recv_completion_flags)),
             (self.request, Stream::Requests(self.attr.request_completion_flags)),
-            (self.connect, Stream::Connections),
+            (self.connect, connect),
         ]
     }
 }
@@ -250,14 +254,8 @@ impl Inner {
             if evd.is_null() {
                 continue;
             }
-            let joined = self.evd(*evd, invalid).and_then(|evd| {
-                let has = match stream {
-                    Stream::Connections => evd.messages(),
-                    _ => evd.completions(),
-                };
-                has.ok_or(handle(invalid))?;
-                self.join(&evd, *stream, invalid, flags)
-            });
+            let found = self.evd(*evd, invalid);
+            let joined = found.and_then(|evd| self.join(&evd, *stream, invalid, flags));
             if let Err(error) = joined {
                 self.leave_all(&streams[..place]);
                 return Err(error);

@@ -117,7 +117,8 @@ impl Ia {
     }
 
     /// Posts a Receive: the segments take one message. Allowed in every state, but not on an
-    /// endpoint that takes its Receives from a shared receive queue. In DISCONNECTED it is flushed.
+    /// endpoint that takes its Receives from a shared receive queue. In DISCONNECTED it is flushed,
+    /// except on a datagram endpoint, which disconnects from those that it resolved only.
     ///
     /// On a datagram endpoint 40 bytes with the datagram's header precede the message, so the
     /// segments need 40 bytes more than the longest message.

@@ -15,10 +15,10 @@ use privileged_api as it;
 
 use super::Evd;
 use crate::event::*;
-use crate::handle::{EpHandle, EvdHandle, Handle, SrqHandle};
+use crate::handle::{EpHandle, EvdHandle, Handle, RmrHandle, SrqHandle};
 use crate::ia::Inner;
 
-/// The ordinary operations, by the number of the other face's event.
+/// The ordinary operations, by the kind of the other face's completion.
 const ORDINARY: [u32; 16] = {
     let mut ordinary = [NOT_ORDINARY; 16];
     ordinary[it::EventType::DTO_SEND_CMPL.0 as usize] = Dto::SEND.0;
@@ -29,29 +29,77 @@ const ORDINARY: [u32; 16] = {
 };
 const NOT_ORDINARY: u32 = u32::MAX;
 
-/// The event of an ordinary operation with this status; `None` for another operation.
+/// The completion of an ordinary operation that succeeded; `None` for another operation.
 #[inline(always)]
-pub(super) fn ordinary(evd: EvdHandle, done: &it::DtoCompletion, status: DtoStatus) -> Option<Event> {
-    match ORDINARY.get(done.event_number.0 as usize) {
-        Some(&operation) if operation != NOT_ORDINARY => Some(completion(evd, done, status, Dto(operation))),
-        _ => None,
-    }
+pub(super) fn ordinary(done: it::PlainCompletion) -> Option<DtoCompletion> {
+    let operation = *ORDINARY.get(done.kind() as usize).filter(|operation| **operation != NOT_ORDINARY)?;
+    Some(DtoCompletion {
+        ep_handle: EpHandle::of(done.ep()),
+        user_cookie: done.cookie(),
+        status: DtoStatus::Success,
+        transferred_length: done.transferred_length().into(),
+        operation: Dto(operation),
+    })
 }
 
 #[inline(always)]
-fn completion(evd: EvdHandle, done: &it::DtoCompletion, status: DtoStatus, operation: Dto) -> Event {
-    let completion = DtoCompletion {
+fn done_with(done: &it::DtoCompletion, status: DtoStatus, operation: Dto, length: u32) -> DtoCompletion {
+    DtoCompletion {
         ep_handle: EpHandle::of(done.ep),
         user_cookie: done.cookie,
         status,
-        transferred_length: done.transferred_length.into(),
+        transferred_length: length.into(),
         operation,
-    };
-    Event {
-        event_number: EventNumber::DTO_COMPLETION,
-        evd_handle: evd,
-        event_data: EventData::Dto(completion),
-        extension: None,
+    }
+}
+
+/// What a completion means to the consumer. Smaller than the event.
+pub(super) enum Completed {
+    /// A completion of the base API.
+    Ordinary(DtoCompletion),
+    /// A completion of an extension, with its kind of data and the immediate data.
+    Extended(DtoCompletion, IbExtType, u32),
+    /// A completed bind.
+    Bound(RmrBindCompletion),
+    /// Nothing.
+    Nothing,
+}
+
+impl Completed {
+    fn event(self, evd: EvdHandle) -> Option<Event> {
+        match self {
+            Completed::Ordinary(completion) => Some(completion.event(evd)),
+            Completed::Extended(completion, kind, immed) => Some(completion.extended(evd, kind, immed)),
+            Completed::Bound(bound) => Some(bound.event(evd)),
+            Completed::Nothing => None,
+        }
+    }
+}
+
+impl DtoCompletion {
+    #[inline(always)]
+    pub(super) fn event(self, evd: EvdHandle) -> Event {
+        let (event_number, event_data) = (EventNumber::DTO_COMPLETION, EventData::Dto(self));
+        Event { event_number, evd_handle: evd, event_data, extension: None }
+    }
+
+    /// The event of an operation of the extensions.
+    #[inline(always)]
+    pub(super) fn extended(self, evd: EvdHandle, ext_type: IbExtType, immed: u32) -> Event {
+        let status = if self.status == DtoStatus::Success { IbStatus::Success } else { IbStatus::Err };
+        Event {
+            event_number: EventNumber::IB_DTO,
+            evd_handle: evd,
+            event_data: EventData::Dto(self),
+            extension: Some(IbExtensionEventData { ext_type, status, immed, remote_ah: IbAddrHandle::NONE }),
+        }
+    }
+}
+
+impl RmrBindCompletion {
+    pub(super) fn event(self, evd: EvdHandle) -> Event {
+        let (event_number, event_data) = (EventNumber::RMR_BIND_COMPLETION, EventData::RmrBind(self));
+        Event { event_number, evd_handle: evd, event_data, extension: None }
     }
 }
 
@@ -64,7 +112,7 @@ impl Inner {
             Some(Event { event_number, evd_handle: evd.handle, event_data, extension: None })
         };
         match taken.event {
-            it::Event::Dto(done) => self.completed(evd.handle, &done, taken.immediate, taken.posted),
+            it::Event::Dto(done) => self.completed(&done, taken.immediate, taken.posted).event(evd.handle),
             it::Event::ConnRequest(request) => self.requested(evd.handle, &request),
             it::Event::UdServiceRequest(request) => self.ud_requested(evd.handle, &request),
             it::Event::UdServiceReply(reply) => self.resolved(evd.handle, &reply),
@@ -106,86 +154,63 @@ impl Inner {
         }
     }
 
-    /// The event of a completion, with its effects.
+    /// What a completion means, with its effects on DAT's objects.
+    #[inline(always)]
     pub(super) fn completed(
         &self,
-        evd: EvdHandle,
         done: &it::DtoCompletion,
         immediate: Option<it::Immediate>,
         posted: it::Posted,
-    ) -> Option<Event> {
+    ) -> Completed {
         use it::EventType as Type;
         let status = DtoStatus::of(done.dto_status);
-        if posted.is_empty()
-            && immediate.is_none()
-            && let Some(event) = ordinary(evd, done, status)
-        {
-            return Some(event);
-        }
         if posted.contains(it::Posted::MARKER) {
             self.drained(EpHandle::of(done.ep));
-            return None;
+            return Completed::Nothing;
         }
-        let with_immediate = posted.contains(it::Posted::IMMEDIATE);
+        let ordinary =
+            |operation| Completed::Ordinary(done_with(done, status, operation, done.transferred_length));
         let written = immediate.and_then(|immediate| immediate.written);
         let (operation, ext_type) = match (done.event_number, immediate.is_some()) {
-            (Type::RMR_LINK_CMPL, _) => return self.bound(evd, done),
-            (Type::DTO_SEND_CMPL, _) if posted.contains(it::Posted::DATAGRAM) => {
-                (Dto::IB_SEND_UD, IbExtType::UdSend)
-            }
-            // DAT has no call that posts a Send with immediate data on a connection.
-            (Type::DTO_SEND_CMPL, _) => return Some(completion(evd, done, status, Dto::SEND)),
-            (Type::DTO_RDMA_WRITE_CMPL, _) if with_immediate => {
-                (Dto::IB_RDMA_WRITE_IMMED, IbExtType::RdmaWriteImmed)
-            }
             (Type::DTO_RC_RECV_CMPL, _) if written.is_some() => {
                 (Dto::IB_RECV_IMMED, IbExtType::RdmaWriteImmedData)
             }
             (Type::DTO_RC_RECV_CMPL, true) => (Dto::IB_RECV_MSG_IMMED, IbExtType::RecvImmedData),
+            (Type::DTO_RC_RECV_CMPL, false) => return ordinary(Dto::RECEIVE),
+            (Type::DTO_SEND_CMPL, _) if posted.contains(it::Posted::DATAGRAM) => {
+                (Dto::IB_SEND_UD, IbExtType::UdSend)
+            }
+            // DAT has no call that posts a Send with immediate data on a connection.
+            (Type::DTO_SEND_CMPL, _) => return ordinary(Dto::SEND),
+            (Type::DTO_RDMA_WRITE_CMPL, _) if posted.contains(it::Posted::IMMEDIATE) => {
+                (Dto::IB_RDMA_WRITE_IMMED, IbExtType::RdmaWriteImmed)
+            }
+            (Type::DTO_RDMA_WRITE_CMPL, _) => return ordinary(Dto::RDMA_WRITE),
+            (Type::DTO_RDMA_READ_CMPL, _) => return ordinary(Dto::RDMA_READ),
             (Type::DTO_UD_RECV_CMPL, true) => (Dto::IB_RECV_UD_IMMED, IbExtType::RecvImmedData),
             (Type::DTO_UD_RECV_CMPL, false) => (Dto::IB_RECV_UD, IbExtType::UdRecv),
             (Type::DTO_FETCH_ADD_CMPL, _) => (Dto::IB_FETCH_ADD, IbExtType::FetchAndAdd),
             (Type::DTO_CMP_SWAP_CMPL, _) => (Dto::IB_CMP_SWAP, IbExtType::CmpAndSwap),
-            _ => return None,
+            (Type::RMR_LINK_CMPL, _) => return self.bound(done, status),
+            _ => return Completed::Nothing,
         };
-        let completion = DtoCompletion {
-            ep_handle: EpHandle::of(done.ep),
-            user_cookie: done.cookie,
-            status,
-            transferred_length: written.unwrap_or(done.transferred_length).into(),
-            operation,
-        };
-        let extension = IbExtensionEventData {
-            ext_type,
-            status: if status == DtoStatus::Success { IbStatus::Success } else { IbStatus::Err },
-            immed: immediate.map_or(0, |immediate| immediate.data),
-            remote_ah: IbAddrHandle::NONE,
-        };
-        Some(Event {
-            event_number: EventNumber::IB_DTO,
-            evd_handle: evd,
-            event_data: EventData::Dto(completion),
-            extension: Some(extension),
-        })
+        let length = written.unwrap_or(done.transferred_length);
+        let immed = immediate.map_or(0, |immediate| immediate.data);
+        Completed::Extended(done_with(done, status, operation, length), ext_type, immed)
     }
 
-    /// The completion of a bind.
-    fn bound(&self, evd: EvdHandle, done: &it::DtoCompletion) -> Option<Event> {
-        let status = DtoStatus::of(done.dto_status);
+    /// What the completion of a bind means.
+    #[inline(never)]
+    fn bound(&self, done: &it::DtoCompletion, status: DtoStatus) -> Completed {
         let ep = self.eps.get(done.ep.as_raw());
         let bind = ep.and_then(|ep| ep.take_bind());
         // The consumer wants no event of a success.
         if status == DtoStatus::Success && bind.is_some_and(|bind| bind.suppressed) {
-            return None;
+            return Completed::Nothing;
         }
-        let rmr_handle = bind.map(|bind| bind.rmr).unwrap_or_default();
-        let completion = RmrBindCompletion { rmr_handle, user_cookie: done.cookie, status };
-        Some(Event {
-            event_number: EventNumber::RMR_BIND_COMPLETION,
-            evd_handle: evd,
-            event_data: EventData::RmrBind(completion),
-            extension: None,
-        })
+        let exists = |rmr: &RmrHandle| self.it.get_handle_type(it::Handle::from_raw(rmr.as_raw())).is_ok();
+        let rmr_handle = bind.map(|bind| bind.rmr).filter(exists).unwrap_or_default();
+        Completed::Bound(RmrBindCompletion { rmr_handle, user_cookie: done.cookie, status })
     }
 
     /// An asynchronous event that concerns one object.

@@ -26,8 +26,9 @@ impl Ia {
     /// events (of each kind of stream), with a CNO or null.
     ///
     /// All streams can share an event dispatcher but the asynchronous one: its event dispatcher
-    /// comes with the IA. `IB_EXTENSION` adds the events of datagram endpoints, which come with
-    /// `CR` and `CONNECTION` as well.
+    /// comes with the IA. Completions need `DTO`, those of binds as well. Endpoints need
+    /// `CONNECTION`, service points `CR`; for datagram endpoints, and public service points of
+    /// theirs, `IB_EXTENSION` does as well.
     ///
     /// Errors: `InvalidParameter` (no events, or more than the adapter's limit; no streams, an
     /// undefined one, or `ASYNC`), `InvalidHandle` (CNO), `InsufficientResources`, `InvalidState`
@@ -149,8 +150,9 @@ impl Ia {
     /// Frees an event dispatcher. Events that are queued are lost.
     ///
     /// Errors: `InvalidHandle`, `InvalidState` (subtype `InvalidStateEvdInUse`: an endpoint or a
-    /// service point feeds it, or an upcall for it runs; `InvalidStateEvdWaiter`: a thread waits;
-    /// `InvalidStateEvdAsync`: the event dispatcher of asynchronous events ends with its IA).
+    /// service point feeds it, or an upcall for it runs or is still returning, also one that only
+    /// wakes a waiter of its CNO; `InvalidStateEvdWaiter`: a thread waits; `InvalidStateEvdAsync`:
+    /// the event dispatcher of asynchronous events ends with its IA).
     /// Blocks for the device. May be called in an upcall for another event dispatcher. Thread-safe:
     /// a call that races with it succeeds or finds the handle invalid. dat_evd_free.
     #[doc(alias = "dat_evd_free")]
@@ -161,22 +163,27 @@ impl Ia {
         if evd.flags.contains(EvdFlags::ASYNC) {
             return Err(state(Subtype::InvalidStateEvdAsync));
         }
-        let _changes = evd.changes.lock(inner.platform());
-        {
-            let mut control = evd.control.lock();
-            if control.gone {
-                return Err(handle(Subtype::InvalidHandle1));
+        let detached = {
+            let _changes = evd.changes.lock(inner.platform());
+            {
+                let mut control = evd.control.lock();
+                if control.gone {
+                    return Err(handle(Subtype::InvalidHandle1));
+                }
+                if control.waiter {
+                    return Err(state(Subtype::InvalidStateEvdWaiter));
+                }
+                if control.users > 0 {
+                    return Err(state(Subtype::InvalidStateEvdInUse));
+                }
+                control.gone = true;
             }
-            if control.waiter {
-                return Err(state(Subtype::InvalidStateEvdWaiter));
+            inner.detach_cno(&evd).inspect_err(|_| evd.control.lock().gone = false)
+        };
+        if let Err((error, due)) = detached {
+            if let Some(cno) = due {
+                cno.trigger(evd.handle);
             }
-            if control.users > 0 {
-                return Err(state(Subtype::InvalidStateEvdInUse));
-            }
-            control.gone = true;
-        }
-        if let Err(error) = inner.detach_cno(&evd) {
-            evd.control.lock().gone = false;
             return Err(error);
         }
         inner.evds.remove(evd.handle.as_raw());
@@ -208,9 +215,8 @@ impl Ia {
     /// queued. The former CNO may still hold a trigger of this event dispatcher when the call
     /// begins, and holds none afterwards.
     ///
-    /// Errors: `InvalidHandle`, `InvalidState` (subtype `InvalidStateEvdInUse`: an upcall for it
-    /// runs), `InsufficientResources`. Blocks only while another call changes the event dispatcher.
-    /// May be called in upcalls for other event dispatchers. Thread-safe. dat_evd_modify_cno.
+    /// Errors: `InvalidHandle`, `InsufficientResources`. Blocks only while another call changes the
+    /// event dispatcher. May be called in upcalls. Thread-safe. dat_evd_modify_cno.
     #[doc(alias = "dat_evd_modify_cno")]
     pub fn evd_modify_cno(&self, evd: EvdHandle, cno: CnoHandle) -> Result<()> {
         let inner = &self.inner;

@@ -13,7 +13,7 @@ use super::Evd;
 use crate::cno::Cno;
 use crate::error::state;
 use crate::ia::Inner;
-use crate::ret::{Result, Subtype};
+use crate::ret::{Error, Result, Subtype};
 
 impl Inner {
     /// Replaces the CNO. Returns it if events are queued: the caller then triggers it, without
@@ -21,16 +21,12 @@ impl Inner {
     pub(super) fn set_cno(&self, evd: &Evd, cno: Option<Arc<Cno>>) -> Result<Option<Arc<Cno>>> {
         if let Some(cno) = &cno {
             platform::heap::room(CALLBACK)?;
-            cno.join()?;
+            cno.join(evd.handle)?;
         }
         let waits = evd.control.lock().waiter;
         let former = evd.control.lock().cno.clone();
         if former.is_some() && !waits {
-            self.detach().inspect_err(|_| {
-                if let Some(cno) = &cno {
-                    cno.leave(evd.handle);
-                }
-            })?;
+            // A routine that runs now finds that the event dispatcher has left the CNO.
             let _ = self.it.evd_callback_detach(evd.handle.inner());
         }
         if let Some(former) = former {
@@ -38,20 +34,33 @@ impl Inner {
         }
         evd.control.lock().cno = cno.clone();
         match cno {
-            Some(cno) if !waits => self.attach(evd, cno),
+            Some(cno) if !waits => self.attach(evd, cno.clone()).inspect_err(|_| {
+                cno.leave(evd.handle);
+                evd.control.lock().cno = None;
+            }),
             _ => Ok(None),
         }
     }
 
     /// Removes the CNO of an event dispatcher that is being freed. Fails while an upcall for it
-    /// runs.
-    pub(super) fn detach_cno(&self, evd: &Evd) -> Result<()> {
-        self.set_cno(evd, None).map(drop)
-    }
-
-    /// Fails in an upcall: the callback that runs may be the one to be detached.
-    fn detach(&self) -> Result<()> {
-        if self.it.in_callback() { Err(state(Subtype::InvalidStateEvdInUse)) } else { Ok(()) }
+    /// runs; that changes nothing, but the caller then triggers the CNO if it gets one.
+    pub(super) fn detach_cno(&self, evd: &Evd) -> core::result::Result<(), (Error, Option<Arc<Cno>>)> {
+        let (handle, cno) = (evd.handle.inner(), evd.control.lock().cno.clone());
+        // Nobody waits on an event dispatcher that is being freed. Without the callback no upcall
+        // begins, and the other face frees neither one whose upcall runs nor, since its streams
+        // feed it, an aggregate.
+        if cno.is_some() {
+            let _ = self.it.evd_callback_detach(handle);
+        }
+        if self.it.evd_free(handle) == Err(it::Error::InvalidEvdState) {
+            let due = cno.and_then(|cno| self.attach(evd, cno).unwrap_or_default());
+            return Err((state(Subtype::InvalidStateEvdInUse), due));
+        }
+        if let Some(cno) = cno {
+            cno.leave(evd.handle);
+        }
+        evd.control.lock().cno = None;
+        Ok(())
     }
 
     /// Attaches the callback. Returns the CNO if events are queued: the callback reports only those

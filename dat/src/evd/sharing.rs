@@ -27,15 +27,21 @@ pub(crate) enum Stream {
     Requests(CompletionFlags),
     /// Completions of an endpoint's Receives.
     Receives(CompletionFlags),
-    /// Connection events or requests.
+    /// Connection events.
     Connections,
+    /// Connection events of a datagram endpoint.
+    Datagrams,
+    /// Requests for connections.
+    Arrivals,
+    /// Requests for connections and for datagram endpoints.
+    AllArrivals,
 }
 
 impl Stream {
     fn flags(self) -> Option<CompletionFlags> {
         match self {
             Stream::Requests(flags) | Stream::Receives(flags) => Some(flags),
-            Stream::Connections => None,
+            Stream::Connections | Stream::Datagrams | Stream::Arrivals | Stream::AllArrivals => None,
         }
     }
 }
@@ -61,12 +67,12 @@ impl Control {
 impl Inner {
     /// Begins to feed an event dispatcher. Fails with `InvalidParameter` if its other streams have
     /// other completion flags than the argument `flags` has, and with `invalid` if it is being
-    /// freed.
+    /// freed or does not take such events.
     pub(crate) fn join(&self, evd: &Evd, stream: Stream, invalid: Subtype, flags: Subtype) -> Result<()> {
         let _changes = evd.changes.lock(self.platform());
         let changed = {
             let mut control = evd.control.lock();
-            if control.gone {
+            if control.gone || !evd.takes(stream) {
                 return Err(handle(invalid));
             }
             if !control.admits(evd, stream) {
@@ -121,6 +127,17 @@ impl Evd {
         }
         let before = core::mem::replace(&mut control.mode, CompletionFlags::DEFAULT);
         selects(before).then_some(CompletionFlags::DEFAULT)
+    }
+
+    /// Whether the event dispatcher was created for such events.
+    fn takes(&self, stream: Stream) -> bool {
+        match stream {
+            Stream::Requests(_) | Stream::Receives(_) => self.flags.contains(EvdFlags::DTO),
+            Stream::Connections => self.flags.contains(EvdFlags::CONNECTION),
+            Stream::Datagrams => self.flags.intersects(EvdFlags::CONNECTION | EvdFlags::IB_EXTENSION),
+            Stream::Arrivals => self.flags.contains(EvdFlags::CR),
+            Stream::AllArrivals => self.flags.intersects(EvdFlags::CR | EvdFlags::IB_EXTENSION),
+        }
     }
 
     /// Whether only some completions notify.

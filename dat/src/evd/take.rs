@@ -5,9 +5,9 @@ use core::time::Duration;
 use privileged_api as it;
 
 use super::Evd;
-use super::convert::ordinary;
+use super::convert::{Completed, ordinary};
 use crate::error::{handle, parameter, state};
-use crate::event::{DtoStatus, Event};
+use crate::event::Event;
 use crate::flags::TIMEOUT_INFINITE;
 use crate::handle::EvdHandle;
 use crate::ia::{Ia, Inner};
@@ -59,19 +59,19 @@ impl Ia {
         if self.inner.waiting.is_set(evd) {
             return Err(state(Subtype::InvalidStateEvdWaiter));
         }
-        match self.it.evd_take(evd.inner()) {
-            it::Taken::Done(done, None, posted) if posted.is_empty() => {
-                match ordinary(evd, &done, DtoStatus::Success) {
-                    Some(event) => Ok(event),
-                    None => self.inner.dequeue_done(evd, &done, None, posted),
-                }
-            }
-            it::Taken::Done(done, immediate, posted) => {
-                self.inner.dequeue_done(evd, &done, immediate, posted)
-            }
-            it::Taken::Empty => Err(ErrorType::QueueEmpty.into()),
-            it::Taken::Other => self.inner.dequeue_other(evd),
-        }
+        let inner = &self.inner;
+        self.it.evd_take(
+            evd.inner(),
+            |done| match ordinary(done) {
+                Some(completion) => Ok(completion.event(evd)),
+                None => inner.dequeue_plain(evd, done),
+            },
+            |taken| match taken {
+                it::Taken::Empty => Err(ErrorType::QueueEmpty.into()),
+                it::Taken::Done(done, immediate, posted) => inner.dequeue_done(evd, &done, immediate, posted),
+                it::Taken::Other => inner.dequeue_other(evd),
+            },
+        )
     }
 
     /// Waits until `threshold` events are queued, and takes the oldest one. Returns the event and
@@ -106,16 +106,28 @@ impl Ia {
     }
 }
 
-/// The error of a dequeue that took nothing.
-#[cold]
-fn not_taken(error: it::Error) -> Error {
-    match error {
-        it::Error::InvalidEvd | it::Error::InvalidEvdState => handle(Subtype::InvalidHandle1),
-        other => other.into(),
-    }
-}
-
 impl Inner {
+    /// The error of a dequeue that took nothing.
+    #[cold]
+    fn not_taken(&self, error: it::Error) -> Error {
+        match error {
+            it::Error::InvalidEvd | it::Error::InvalidEvdState => self.no_such_evd(),
+            other => other.into(),
+        }
+    }
+
+    /// The error of a dequeue from what is no event dispatcher, unless the IA has ended.
+    fn no_such_evd(&self) -> Error {
+        self.live().err().unwrap_or(handle(Subtype::InvalidHandle1))
+    }
+
+    /// The event of a completion that is not an ordinary one and has nothing beside it.
+    #[cold]
+    #[inline(never)]
+    fn dequeue_plain(&self, evd: EvdHandle, done: it::PlainCompletion) -> Result<Event> {
+        self.dequeue_done(evd, &done.event(evd.inner()), None, done.posted())
+    }
+
     /// The event of a completion that is not an ordinary one, or a later event if this one means
     /// nothing to the consumer.
     #[cold]
@@ -127,9 +139,11 @@ impl Inner {
         immediate: Option<it::Immediate>,
         posted: it::Posted,
     ) -> Result<Event> {
-        match self.completed(evd, done, immediate, posted) {
-            Some(event) => Ok(event),
-            None => self.dequeue_other(evd),
+        match self.completed(done, immediate, posted) {
+            Completed::Ordinary(completion) => Ok(completion.event(evd)),
+            Completed::Extended(completion, ext_type, immed) => Ok(completion.extended(evd, ext_type, immed)),
+            Completed::Bound(bound) => Ok(bound.event(evd)),
+            Completed::Nothing => self.dequeue_other(evd),
         }
     }
 
@@ -137,9 +151,9 @@ impl Inner {
     #[cold]
     #[inline(never)]
     fn dequeue_other(&self, evd: EvdHandle) -> Result<Event> {
-        let found = self.evd(evd, Subtype::InvalidHandle1)?;
+        let found = self.evds.get(evd.as_raw()).ok_or_else(|| self.no_such_evd())?;
         for _ in 0..MOST_DROPPED {
-            let taken = self.it.evd_dequeue_extended(evd.inner()).map_err(not_taken)?;
+            let taken = self.it.evd_dequeue_extended(evd.inner()).map_err(|error| self.not_taken(error))?;
             if let Some(event) = self.convert(&found, &taken) {
                 return Ok(event);
             }

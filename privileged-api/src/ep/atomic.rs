@@ -45,6 +45,7 @@ impl Ia {
     /// it_post_atomic.
     #[doc(alias = "it_post_atomic")]
     #[expect(clippy::too_many_arguments, reason = "the page has them")]
+    #[inline(always)]
     pub fn post_atomic(
         &self,
         ep: EpHandle,

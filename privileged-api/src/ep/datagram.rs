@@ -19,7 +19,7 @@ use crate::status::{Error, Result};
 const SENDTO_FLAGS: DtoFlags = RECV_FLAGS.union(DtoFlags::SOLICITED_WAIT);
 
 impl Ep {
-    #[inline]
+    #[inline(always)]
     fn post_sendto(
         &self,
         core: &Core,
@@ -87,7 +87,7 @@ impl Ia {
     /// on an IA that lacks it), `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
     /// callbacks. Thread-safe. Page it_post_sendto.
     #[doc(alias = "it_post_sendto")]
-    #[inline]
+    #[inline(always)]
     pub fn post_sendto(
         &self,
         ep: EpHandle,
@@ -97,10 +97,13 @@ impl Ia {
         remote_ep_addr: &DgRemoteEpAddr,
     ) -> Result<()> {
         let core = self.live()?;
-        core.post_to(ep, |ep| {
-            let operation = |to| Operation::Datagram { to };
-            ep.post_sendto(core, local_segments, cookie, dto_flags, remote_ep_addr, operation)
-        })
+        let operation = |to| Operation::Datagram { to };
+        // Not by `post_to`: compilers make a routine of a closure that two callers pass.
+        let posted = match core.eps.lock(ep.as_raw()).as_ref().and_then(|entry| entry.object()) {
+            Some(ep) => ep.post_sendto(core, local_segments, cookie, dto_flags, remote_ep_addr, operation),
+            None => Err(Error::InvalidEp),
+        };
+        core.posted(posted)
     }
 
     /// Posts a Send as [`Ia::post_sendto`] does, with 32 bits of immediate data, which are on the

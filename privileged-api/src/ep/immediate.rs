@@ -13,7 +13,7 @@ use crate::flags::DtoFlags;
 use crate::handle::EpHandle;
 use crate::ia::Ia;
 use crate::iobl::LmrTriplet;
-use crate::status::Result;
+use crate::status::{Error, Result};
 
 impl Ia {
     /// Posts a Send as [`Ia::post_send`] does, with 32 bits of immediate data, which are on the
@@ -50,6 +50,7 @@ impl Ia {
     ///
     /// Errors: as [`Ia::post_rdma_write`]. Does not block. May be called in callbacks. Thread-safe.
     #[expect(clippy::too_many_arguments, reason = "those of it_post_rdma_write, and the number")]
+    #[inline(always)]
     pub fn post_rdma_write_immediate(
         &self,
         ep: EpHandle,
@@ -62,11 +63,14 @@ impl Ia {
     ) -> Result<()> {
         let core = self.live()?;
         let to = remote(rdma_addr, rmr_context).remote();
-        core.post_to(ep, |ep| {
-            let operation = Operation::Write { to, immediate: Some(immediate) };
-            let request = request(operation, cookie, dto_flags, EventType::DTO_RDMA_WRITE_CMPL)?;
-            ep.post(core, &request, local_segments, ep.limits.write_segments)
-        })
+        let operation = Operation::Write { to, immediate: Some(immediate) };
+        // Not by `post_to`: compilers make a routine of a closure that two callers pass.
+        let posted = match core.eps.lock(ep.as_raw()).as_ref().and_then(|entry| entry.object()) {
+            Some(ep) => request(operation, cookie, dto_flags, EventType::DTO_RDMA_WRITE_CMPL)
+                .and_then(|request| ep.post(core, &request, local_segments, ep.limits.write_segments)),
+            None => Err(Error::InvalidEp),
+        };
+        core.posted(posted)
     }
 }
 

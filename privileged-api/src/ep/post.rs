@@ -542,7 +542,7 @@ impl Ia {
     /// `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA that lacks it), `InvalidIa`,
     /// `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe. Page it_post_recv.
     #[doc(alias = "it_post_recv")]
-    #[inline]
+    #[inline(always)]
     pub fn post_recv(
         &self,
         handle: impl Into<Handle>,

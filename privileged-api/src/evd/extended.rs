@@ -2,13 +2,13 @@
 //! took a Receive; and waits with a threshold of their own. Extensions of the API.
 
 use bitflags::bitflags;
-use kernel_agent::{Completion, CompletionFlags, CompletionStatus, Took};
+use kernel_agent::{Completion, CompletionFlags, CompletionStatus, Done, Took};
 
 use super::aggregate::Aggregate;
 use super::dequeue::{dequeue_in, take_from_slot};
 use super::{WaitError, dto};
 use crate::event::{DtoCompletion, Event};
-use crate::handle::EvdHandle;
+use crate::handle::{EpHandle, EvdHandle};
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
@@ -57,6 +57,49 @@ pub enum Taken {
     /// An event of another kind, or an error: nothing was taken, and [`Ia::evd_dequeue_extended`]
     /// returns it.
     Other,
+}
+
+/// The completion of a request that succeeded, in the words in which [`Ia::evd_take`] finds it.
+#[derive(Clone, Copy)]
+pub struct PlainCompletion(Done);
+
+impl PlainCompletion {
+    /// The endpoint.
+    #[inline(always)]
+    pub fn ep(&self) -> EpHandle {
+        EpHandle::from_raw(self.0.context)
+    }
+
+    /// The cookie that was posted with the request.
+    #[inline(always)]
+    pub fn cookie(&self) -> u64 {
+        self.0.cookie
+    }
+
+    /// Bytes, as [`DtoCompletion`] has them.
+    #[inline(always)]
+    pub fn transferred_length(&self) -> u32 {
+        self.0.length
+    }
+
+    /// A number below 256 for each combination of an event's number with flags of [`Posted`]: the
+    /// event's number if there are none, else at least 16.
+    #[inline(always)]
+    pub fn kind(&self) -> u32 {
+        self.0.data & (dto::tag::EVENT | u32::from(Posted::all().bits()) << dto::tag::POSTED)
+    }
+
+    /// How the request was posted.
+    #[inline(always)]
+    pub fn posted(&self) -> Posted {
+        dto::posted(self.0.data)
+    }
+
+    /// The completion as an event has it, taken from `evd`.
+    #[inline(always)]
+    pub fn event(&self, evd: EvdHandle) -> DtoCompletion {
+        dto::plain(self.0, evd)
+    }
 }
 
 /// What [`Ia::evd_wait_extended`] waits for.
@@ -148,17 +191,26 @@ impl Ia {
     }
 
     /// Takes the oldest event as [`Ia::evd_dequeue_extended`] does, if it is the completion of a
-    /// request that succeeded: for consumers that translate events, and so need not copy the larger
-    /// ones. An extension of the API.
+    /// request that succeeded: for consumers that translate events. Such a consumer makes its own
+    /// event where the completion is at hand, and copies nothing. An extension of the API.
+    ///
+    /// Calls one of the two routines, after the event was taken: `plain` for a completion that has
+    /// nothing beside it, which is the short way, and `other` for all else. Returns what that
+    /// returns.
     ///
     /// Does not block. May be called in callbacks. Thread-safe.
-    #[inline]
-    pub fn evd_take(&self, evd: EvdHandle) -> Taken {
+    #[inline(always)]
+    pub fn evd_take<R>(
+        &self,
+        evd: EvdHandle,
+        plain: impl FnOnce(PlainCompletion) -> R,
+        other: impl FnOnce(Taken) -> R,
+    ) -> R {
         let core = self.core();
         match core.evd_slots.get(evd.as_raw()).map(|slot| slot.take_without_immediate(evd.as_raw())) {
-            Some(Took::Done(done)) => Taken::Done(dto::plain(done, evd), None, dto::posted(done.data)),
-            Some(Took::Nothing) => Taken::Empty,
-            Some(Took::Other) | None => take_unusual(evd, core),
+            Some(Took::Done(done)) => plain(PlainCompletion(done)),
+            Some(Took::Nothing) => other(Taken::Empty),
+            Some(Took::Other) | None => other(take_unusual(evd, core)),
         }
     }
 

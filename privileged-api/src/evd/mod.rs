@@ -56,7 +56,7 @@ use crate::handle::EvdHandle;
 use crate::ia::Core;
 use crate::status::{Error, Result};
 
-pub use extended::{ExtendedEvent, Immediate, Posted, Taken, WaitFor};
+pub use extended::{ExtendedEvent, Immediate, PlainCompletion, Posted, Taken, WaitFor};
 pub(crate) use feed::Feed;
 pub use notification::Notification;
 pub use wait::WaitError;

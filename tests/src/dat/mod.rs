@@ -5,15 +5,27 @@ mod atomics;
 mod atomics_rules;
 mod attributes;
 mod basics;
+mod closing;
+mod cno;
 mod connections;
+mod context;
 mod datagram_errors;
 mod datagrams;
 mod events;
+mod every_call;
+mod every_handle;
+mod memory;
+mod posts;
+mod remote_regions;
 mod resolving;
 mod resolving_ends;
 mod sharing;
 mod srq;
+mod srq_calls;
 mod srq_connections;
+mod streams;
+mod threads;
+mod upcalls;
 pub(crate) mod world;
 mod write_immed;
 mod write_immed_rules;
@@ -25,12 +37,23 @@ pub(crate) const TESTS: &[&[Test]] = &[
     basics::TESTS,
     attributes::TESTS,
     events::TESTS,
+    cno::TESTS,
+    upcalls::TESTS,
+    context::TESTS,
+    streams::TESTS,
+    every_handle::TESTS,
+    closing::TESTS,
+    threads::TESTS,
+    posts::TESTS,
+    memory::TESTS,
     connections::TESTS,
+    remote_regions::TESTS,
     write_immed::TESTS,
     write_immed_rules::TESTS,
     atomics::TESTS,
     atomics_rules::TESTS,
     srq::TESTS,
+    srq_calls::TESTS,
     srq_connections::TESTS,
     sharing::TESTS,
     resolving::TESTS,
@@ -38,3 +61,6 @@ pub(crate) const TESTS: &[&[Test]] = &[
     datagrams::TESTS,
     datagram_errors::TESTS,
 ];
+
+/// Those that leave a dead device behind.
+pub(crate) const KILLING: &[Test] = every_handle::DEATHS;

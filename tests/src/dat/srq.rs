@@ -50,7 +50,7 @@ pub(crate) fn outstanding(ia: &Ia, srq: SrqHandle) -> Result<i32, Failure> {
 
 /// Ends a connection that may be broken, resets both endpoints, and connects them again.
 #[track_caller]
-fn reconnect(w: &World<'_>, active: &End, passive: &End) -> Outcome {
+pub(crate) fn reconnect(w: &World<'_>, active: &End, passive: &End) -> Outcome {
     for end in [active, passive] {
         end.ia.ep_disconnect(end.ep, CloseFlags::Abrupt)?;
         let number = next(&end.ia, end.connect)?.event_number;

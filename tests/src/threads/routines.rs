@@ -104,9 +104,10 @@ fn remote_accesses(f: Fixture) -> Result<Job, Failure> {
         f.a.post_marker(ep, 8)?;
         pair.a.done(8, DtoStatus::Success)?;
         check!(!f.a.in_callback(), "no callback runs");
+        f.a.when_disabled(Box::new(|| ()));
         let second = f.b.evd_dequeue_extended(pair.b.recv)?;
         check_eq!(second.immediate, Some(Immediate { data, written: None }));
-        check_eq!(f.b.evd_take(pair.b.recv), Taken::Empty);
+        check_eq!(f.b.evd_take(pair.b.recv, |_| Taken::Other, |taken| taken), Taken::Empty);
         let read = f.a.post_rdma_read_to_rmr(ep, &[], 4, SIGNALLED, at, context);
         refused(read, Error::OpNotSupported)
     }))

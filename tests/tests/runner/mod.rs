@@ -88,8 +88,7 @@ impl Options {
 
 /// Runs the tests that the arguments select on all these machines.
 pub fn run_all(suite: &str, arguments: impl Iterator<Item = String>, places: &[Place]) -> ExitCode {
-    let arguments: Vec<String> = arguments.collect();
-    let options = Options::parse(arguments.iter().cloned());
+    let options = Options::parse(arguments);
     let tests: Vec<&Test> = conformance::all().filter(|test| options.wants(test.name)).collect();
     if options.list {
         for test in &tests {
@@ -106,7 +105,7 @@ pub fn run_all(suite: &str, arguments: impl Iterator<Item = String>, places: &[P
     }
     let places = match options.place {
         Some(place) => places.get(place..=place).unwrap_or_default(),
-        None if places.len() > 1 && !options.fail_fast => return side_by_side(suite, &arguments, places),
+        None if places.len() > 1 && !options.fail_fast => return side_by_side(suite, places),
         None => places,
     };
     std::panic::set_hook(Box::new(|info| {
@@ -177,7 +176,7 @@ struct Sum {
 }
 
 /// Runs the tests of each machine in a process of its own, and prints what all of them say.
-fn side_by_side(suite: &str, arguments: &[String], places: &[Place]) -> ExitCode {
+fn side_by_side(suite: &str, places: &[Place]) -> ExitCode {
     let (next, sum) = (AtomicUsize::new(0), Mutex::new(Sum::default()));
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -186,7 +185,7 @@ fn side_by_side(suite: &str, arguments: &[String], places: &[Place]) -> ExitCode
                 while let at = next.fetch_add(1, Ordering::Relaxed)
                     && let Some(place) = places.get(at)
                 {
-                    if let Err(why) = in_a_process(suite, arguments, at, &sum) {
+                    if let Err(why) = in_a_process(suite, at, &sum) {
                         let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
                         sum.failures.push(format!("    [{}]: its process: {why}", place.name));
                     }
@@ -198,11 +197,16 @@ fn side_by_side(suite: &str, arguments: &[String], places: &[Place]) -> ExitCode
     close(suite, passed, failed, &failures)
 }
 
-/// Runs the tests of machine number `at` in a process, and adds its results to the sum.
-fn in_a_process(suite: &str, arguments: &[String], at: usize, sum: &Mutex<Sum>) -> Result<(), String> {
+/// Runs the tests of machine number `at` in a process, and adds its results to the sum. The process
+/// gets all arguments of this one, also those that say which machines there are (`--seeds`).
+fn in_a_process(suite: &str, at: usize, sum: &Mutex<Sum>) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
-    command.args(arguments).args([PLACE, &at.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped());
+    command
+        .args(std::env::args_os().skip(1))
+        .args([PLACE, &at.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| error.to_string())?;
     let output = child.stdout.take().ok_or("no output")?;
     let (mut own, mut closed) = (Sum::default(), false);
