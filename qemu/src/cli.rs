@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -25,6 +25,15 @@ struct Cli {
     command: Option<Command>,
 }
 
+/// An API of the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Face {
+    /// The Interconnect Transport API
+    ItApi,
+    /// The Direct Access Transport API, with its InfiniBand extensions
+    Dat,
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Boot, print the IA's capabilities, and move 16 MiB in each way (the default)
@@ -40,6 +49,10 @@ enum Command {
         /// The file to move
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// The API that moves it. DAT's ways are send, write, write-immediate and read, on one
+        /// machine
+        #[arg(long, value_enum, default_value_t = Face::ItApi, conflicts_with = "words")]
+        face: Face,
         /// role=client and peer=ADDRESS: move it to the machine that another launcher gave
         /// role=server (`tour role=server peer=ADDRESS`)
         #[arg(value_name = "WORD", value_parser = key_value)]
@@ -133,7 +146,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
     }
     match command {
         Command::Tour { words } => tour::tour(options, words),
-        Command::Transfer { file, words } => tour::transfer(options, &file, words),
+        Command::Transfer { file, face, mut words } => {
+            if face == Face::Dat {
+                words.push("face=dat".into());
+            }
+            tour::transfer(options, &file, words)
+        }
         Command::Pair { app, words } => pair::pair(options, app.as_deref(), &words),
         Command::Test { filters, show_output } => runner::run_and_print(options, &filters, show_output),
         Command::Bench { json, against_linux } => bench::bench(options, json.as_deref(), against_linux),
@@ -211,6 +229,8 @@ mod tests {
             (&["frobnicate"], "frobnicate"),
             (&["transfer"], "<FILE>"),
             (&["transfer", "a", "b"], "'b' for '[WORD]...': not a word like role=client"),
+            (&["transfer", "a", "--face", "via"], "possible values: it-api, dat"),
+            (&["transfer", "a", "role=client", "--face", "dat"], "cannot be used with"),
             (&["--cpus", "0"], "--cpus"),
             (&["--cpus", "x"], "--cpus"),
             (&["--nics", "9"], "--nics"),

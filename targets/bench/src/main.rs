@@ -10,6 +10,7 @@
 extern crate alloc;
 
 mod bandwidth;
+mod immediate;
 mod interrupt;
 mod machines;
 mod polled;
@@ -47,6 +48,7 @@ fn run(mut boot: Boot) -> Result<(), Failure> {
     pair.a.completion(pair.a.requests)?;
     println!("@mark first-write");
     polled::run(&node, &pair, &target)?;
+    immediate::run(&node)?;
     interrupt::run(&node, spare, &pair, &target)?;
     target.free(&pair)?;
     bandwidth::run(&node, &pair)?;

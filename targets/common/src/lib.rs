@@ -1,10 +1,11 @@
 //! The beginning that several images and benchmarks share: [`Node`], the machine's adapters behind
 //! a provider, [`Side`] and [`Listener`], an endpoint and its connection, [`Pair`], two connected
-//! endpoints, and [`Target`], memory on both sides of a pair.
+//! endpoints, [`Target`], memory on both sides of a pair, and [`dat_pair`], the like through DAT.
 #![no_std]
 
 extern crate alloc;
 
+pub mod dat_pair;
 mod pair;
 mod target;
 
@@ -58,7 +59,8 @@ pub struct Node {
     pub provider: Provider,
     /// The agents, by NIC.
     pub agents: Vec<Arc<Agent>>,
-    privileged: Privileged,
+    /// What makes a consumer a privileged one.
+    pub privileged: Privileged,
 }
 
 impl Node {
@@ -80,6 +82,13 @@ impl Node {
             return Err(Failure::new("there is no RDMA NIC on PCI"));
         }
         Ok(Node { platform, provider, agents, privileged })
+    }
+
+    /// Takes the NICs out of service.
+    pub fn close(&self) {
+        for agent in &self.agents {
+            agent.close();
+        }
     }
 
     /// A privileged IA on interface `number`.

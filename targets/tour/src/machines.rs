@@ -41,9 +41,7 @@ pub fn run(node: &Node, role: &str) -> Outcome {
         None => failure,
     })?;
     ia.ia_free().trying("it_ia_free")?;
-    for agent in &node.agents {
-        agent.close();
-    }
+    node.close();
     Ok(())
 }
 

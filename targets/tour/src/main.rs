@@ -2,13 +2,14 @@
 //! what arrived. On the tour it prints the adapter's capabilities first.
 //!
 //! With `role=client peer=ADDRESS` on the command line, the payload goes to the machine that has
-//! `role=server`.
+//! `role=server`. With `face=dat` it is moved through DAT endpoints, in four ways of its own.
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
 mod control;
+mod dat_ways;
 mod ends;
 mod machines;
 mod payload;
@@ -39,6 +40,11 @@ fn main(boot: Boot) -> i32 {
 
 fn run(boot: Boot) -> Result<(), Failure> {
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
+    if kernel::args().get("face") == Some("dat") {
+        dat_ways::run_all(&node, &mut Payload::new(&node.platform)?)?;
+        node.close();
+        return Ok(());
+    }
     if let Some(role) = kernel::args().get("role") {
         return machines::run(&node, role);
     }
@@ -52,8 +58,6 @@ fn run(boot: Boot) -> Result<(), Failure> {
     let mut payload = Payload::new(&node.platform)?;
     ways::run_all(&node.platform, &pair, &mut payload)?;
     pair.free()?;
-    for agent in &node.agents {
-        agent.close();
-    }
+    node.close();
     Ok(())
 }

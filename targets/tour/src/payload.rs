@@ -73,7 +73,7 @@ pub struct Payload {
     /// Bytes in all.
     pub bytes: u64,
     /// Where each piece is loaded; the NIC reads it from here.
-    pub buffer: DmaBuffer,
+    pub buffer: Arc<DmaBuffer>,
     /// Bytes of the piece that is loaded.
     pub length: usize,
     /// Bytes that have been loaded, the present piece among them; `None` before the first.
@@ -94,7 +94,7 @@ impl Payload {
         let longest = (kernel::memory::usage().free_pages / 4).clamp(SHORTEST, LONGEST) & !(SHORTEST - 1);
         // A region has at least one byte.
         let length = usize::try_from(bytes).unwrap_or(usize::MAX).clamp(1, longest);
-        let (buffer, answer) = (memory(platform, length, 4096)?, Answer::new(platform)?);
+        let (buffer, answer) = (Arc::new(memory(platform, length, 4096)?), Answer::new(platform)?);
         Ok(Payload { bytes, buffer, length: 0, loaded: None, answer })
     }
 

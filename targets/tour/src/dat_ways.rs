@@ -1,0 +1,147 @@
+//! The same through DAT: `face=dat` on the command line. Two endpoints of one machine, and four
+//! ways from A's memory to B's: Send, RDMA Write, RDMA Write with immediate data, RDMA Read.
+
+use alloc::format;
+use alloc::sync::Arc;
+use core::time::Duration;
+
+use common::dat_pair::{End, Pair};
+use common::{Failure, Node, Trying};
+use dat::{CompletionFlags, Dto, LmrTriplet, RmrTriplet};
+use kernel::println;
+use platform::DmaBuffer;
+
+use crate::ends::{Outcome, Piece};
+use crate::payload::Payload;
+use crate::ways::report;
+use crate::{IN_FLIGHT, MESSAGE};
+
+const PLAIN: CompletionFlags = CompletionFlags::DEFAULT;
+
+type Way = fn(&Ends, Piece) -> Outcome;
+
+const WAYS: [(&str, Way); 4] = [
+    ("send", |ends, piece| ends.send_all(piece)),
+    ("write", |ends, piece| ends.write_all(piece)),
+    ("write-immediate", |ends, piece| ends.write_all_with_immediate(piece)),
+    ("read", |ends, piece| ends.read_all(piece)),
+];
+
+/// Moves the payload in each way and prints a line for each.
+pub fn run_all(node: &Node, payload: &mut Payload) -> Outcome {
+    let copy = DmaBuffer::new(&node.platform, payload.buffer.len(), 4096).map_err(|_| "out of memory");
+    let copy = Arc::new(copy.trying("memory for the copy")?);
+    // With a second NIC the two endpoints are on different adapters.
+    let pair = Pair::connect(node, [0, node.agents.len().min(2) - 1], [&payload.buffer, &copy], MESSAGE)?;
+    let ends = Ends(pair);
+    let mut times = [Duration::ZERO; WAYS.len()];
+    while payload.next()? {
+        let piece = Piece(payload.length);
+        for ((name, way), time) in WAYS.iter().zip(&mut times) {
+            let failed = |why| Failure::new(format!("transfer {name}: {why}"));
+            // Other bytes than the piece's, or an earlier copy could pass for this one.
+            copy.slice().get(0, piece.0).trying("the copy")?.fill(0xa5);
+            let begin = node.platform.now();
+            way(&ends, piece).map_err(|failure| failed(format!("{failure}")))?;
+            *time += node.platform.now() - begin;
+            if !payload.equals(&copy) {
+                return Err(failed("what arrived is not what was sent".into()));
+            }
+            println!("@moved {}", piece.0);
+        }
+    }
+    for ((name, _), time) in WAYS.iter().zip(times) {
+        report(name, payload.bytes, time, &payload.sha256());
+    }
+    ends.0.close()
+}
+
+/// Both ends.
+struct Ends(Pair);
+
+/// The part of an end's memory that a message is moved from or to; no segment if it has no bytes.
+fn segments(end: &End, piece: Piece, n: usize) -> ([LmrTriplet; 1], usize) {
+    let (offset, length) = piece.message(n);
+    ([end.segment(offset, length)], usize::from(length > 0))
+}
+
+/// The same, as the peer names it.
+fn remote(end: &End, piece: Piece, n: usize) -> RmrTriplet {
+    let (offset, length) = piece.message(n);
+    end.remote(offset, length)
+}
+
+impl Ends {
+    /// Posts each message, with up to [`IN_FLIGHT`] outstanding, and waits for each with `done`.
+    fn pipeline(
+        piece: Piece,
+        mut post: impl FnMut(usize) -> dat::Result<()>,
+        mut done: impl FnMut(usize) -> Outcome,
+    ) -> Outcome {
+        let (count, mut posted) = (piece.messages(), 0);
+        for completed in 0..count {
+            while posted < count && posted < completed + IN_FLIGHT {
+                post(posted).trying("posting")?;
+                posted += 1;
+            }
+            done(completed)?;
+        }
+        Ok(())
+    }
+
+    /// Send and Receive. Each Receive is posted before its Send.
+    fn send_all(&self, piece: Piece) -> Outcome {
+        let Pair { a, b } = &self.0;
+        let post = |n| {
+            let ((to, some), (from, _)) = (segments(b, piece, n), segments(a, piece, n));
+            b.ia.ep_post_recv(b.ep, &to[..some], n as u64, PLAIN)?;
+            a.ia.ep_post_send(a.ep, &from[..some], n as u64, PLAIN)
+        };
+        Ends::pipeline(piece, post, |n| {
+            let received = b.done(b.receives, n as u64, Dto::RECEIVE)?;
+            let length = received.dto().map(|done| done.transferred_length);
+            if length != Some(piece.message(n).1 as u64) {
+                return Err(Failure::new(format!("message {n} has {length:?} bytes")));
+            }
+            a.done(a.requests, n as u64, Dto::SEND).map(drop)
+        })
+    }
+
+    /// RDMA Write.
+    fn write_all(&self, piece: Piece) -> Outcome {
+        let Pair { a, b } = &self.0;
+        let post = |n| {
+            let (from, some) = segments(a, piece, n);
+            a.ia.ep_post_rdma_write(a.ep, &from[..some], n as u64, &remote(b, piece, n), PLAIN)
+        };
+        Ends::pipeline(piece, post, |n| a.done(a.requests, n as u64, Dto::RDMA_WRITE).map(drop))
+    }
+
+    /// RDMA Write with immediate data: an event at B says that a message is there. Its number is
+    /// the immediate data.
+    fn write_all_with_immediate(&self, piece: Piece) -> Outcome {
+        let Pair { a, b } = &self.0;
+        let post = |n| {
+            let ((from, some), to) = (segments(a, piece, n), remote(b, piece, n));
+            b.ia.ep_post_recv(b.ep, &[], n as u64, PLAIN)?;
+            a.ia.ib_post_rdma_write_with_immed(a.ep, &from[..some], n as u64, &to, n as u32, PLAIN)
+        };
+        Ends::pipeline(piece, post, |n| {
+            let arrived = b.done(b.receives, n as u64, Dto::IB_RECV_IMMED)?;
+            if arrived.extension.map(|data| data.immed) != Some(n as u32) {
+                return Err(Failure::new(format!("another number than {n}: {arrived:?}")));
+            }
+            a.done(a.requests, n as u64, Dto::IB_RDMA_WRITE_IMMED).map(drop)
+        })
+    }
+
+    /// RDMA Read, by B.
+    fn read_all(&self, piece: Piece) -> Outcome {
+        let Pair { a, b } = &self.0;
+        let post = |n| {
+            let (to, some) = segments(b, piece, n);
+            b.ia.ep_post_rdma_read(b.ep, &to[..some], n as u64, &remote(a, piece, n), PLAIN)
+        };
+        Ends::pipeline(piece, post, |n| b.done(b.requests, n as u64, Dto::RDMA_READ).map(drop))
+    }
+}
