@@ -50,12 +50,13 @@ pub(crate) fn set_up(world: &World, input: &mut Input<'_>) -> (Node, Consumer) {
     let (node, pair, other) = start().unwrap_or_else(|failure| panic!("{failure}"));
     let buffer = || Arc::new(DmaBuffer::new(&node.platform, 8192, 4096).expect("memory"));
     let buffers = [buffer(), buffer()];
-    let consumer = Consumer::new(pair, other, buffers, input);
+    let consumer = Consumer::new(&node, pair, other, buffers, input);
     (node, consumer)
 }
 
 /// Frees everything, and checks that nothing is left.
 pub(crate) fn nothing_is_left(world: &World, node: &Node, consumer: &Consumer) {
+    consumer.close_dat();
     for ia in consumer.ias() {
         free(world, &ia);
         assert_eq!(ia.object_counts(), ObjectCounts::default(), "objects of a freed IA");

@@ -35,6 +35,7 @@ pub(crate) fn run(bytes: &[u8]) {
                 liar.lie(&mut input);
             }
         }
+        consumer.close_dat();
         for ia in consumer.ias() {
             free(world, &ia);
         }

@@ -10,6 +10,7 @@ mod api;
 mod calls;
 mod capsule;
 mod cm;
+mod dat_calls;
 mod input;
 mod liar;
 mod packets;

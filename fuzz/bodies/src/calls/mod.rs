@@ -5,11 +5,12 @@ mod objects;
 
 use std::sync::Arc;
 
-use common::Pair;
+use common::{Node, Pair};
 use platform::DmaBuffer;
 use privileged_api::*;
 
 use crate::Input;
+use crate::dat_calls::DatConsumer;
 
 /// Handles of each type that calls have returned, freed or not.
 #[derive(Clone, Default)]
@@ -25,7 +26,8 @@ struct Pools {
     svc: Vec<u64>,
 }
 
-/// Three IAs, their objects, and the events that they got.
+/// Three IAs, their objects, and the events that they got; now and then a consumer of the DAT face
+/// beside them.
 #[derive(Clone)]
 pub(crate) struct Consumer {
     ias: [Ia; 3],
@@ -37,7 +39,12 @@ pub(crate) struct Consumer {
     quals: Vec<ConnQual>,
     paths: Vec<Path>,
     datagram: RemoteEpInfo,
+    dat: Option<DatConsumer>,
 }
+
+/// What the first byte of an input decides. Only from this value on, and so not in the oldest
+/// inputs, there is a consumer of DAT.
+const WITH_DAT: u8 = 0xe0;
 
 /// A number that most calls accept, and now and then any.
 fn size(input: &mut Input<'_>, usual: usize) -> usize {
@@ -64,11 +71,14 @@ fn private_data<'a>(input: &mut Input<'a>) -> &'a [u8] {
 
 impl Consumer {
     pub(crate) fn new(
+        node: &Node,
         pair: Pair,
         other: Ia,
         buffers: [Arc<DmaBuffer>; 2],
         input: &mut Input<'_>,
     ) -> Consumer {
+        let kind = input.byte();
+        let rich = kind % 2 == 1;
         let mut pools = Pools::default();
         for side in [&pair.a, &pair.b] {
             pools.pz.push(side.pz.as_raw());
@@ -87,8 +97,14 @@ impl Consumer {
             quals: vec![ConnQual::service_id(77)],
             paths,
             datagram: RemoteEpInfo::default(),
+            dat: None,
         };
-        consumer.furnish(input.rarely(2));
+        consumer.furnish(rich);
+        if kind >= WITH_DAT {
+            let p = &consumer.pools;
+            let foreign = [&p.pz, &p.evd, &p.ep, &p.lmr, &p.srq].into_iter().flatten().copied().collect();
+            consumer.dat = Some(DatConsumer::new(node, consumer.buffers.clone(), foreign, rich));
+        }
         consumer
     }
 
@@ -126,6 +142,13 @@ impl Consumer {
     /// The IAs.
     pub(crate) fn ias(&self) -> [Ia; 3] {
         self.ias.clone()
+    }
+
+    /// Closes the IAs of the DAT face.
+    pub(crate) fn close_dat(&self) {
+        if let Some(dat) = &self.dat {
+            dat.close();
+        }
     }
 
     fn ia(&self, input: &mut Input<'_>) -> Ia {
@@ -277,6 +300,11 @@ impl Consumer {
 
     /// One call.
     pub(crate) fn call(&mut self, input: &mut Input<'_>) {
+        if let Some(dat) = &mut self.dat
+            && !input.rarely(8)
+        {
+            return dat.call(input);
+        }
         match input.below(8) {
             0 | 1 => self.post(input),
             2 => self.memory(input),
