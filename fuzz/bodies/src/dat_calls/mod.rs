@@ -123,7 +123,8 @@ impl DatConsumer {
         let (_, attributes, _) = b.ia_query(IaAttrMask::ALL, ProviderAttrMask::NONE)?;
         self.address = attributes.map_or(self.address, |attributes| attributes.ia_address);
         let (qual, psp) = b.psp_create_any(*requests, PspFlags::Consumer)?;
-        (self.quals.push(qual), self.pools.psp.push(psp.as_raw()));
+        self.quals.push(qual);
+        self.pools.psp.push(psp.as_raw());
         let (qos, flags) = (Qos::BEST_EFFORT, ConnectFlags::Default);
         a.ep_connect(*ep, self.address, qual, PATIENCE, &[], qos, flags)?;
         let (event, _) = b.evd_wait(*requests, PATIENCE, 1)?;
