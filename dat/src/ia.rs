@@ -29,6 +29,7 @@ use crate::ep::{Configs, Ep};
 use crate::error::{CLOSED, MODEL, NO_MEMORY, parameter, state};
 use crate::evd::{Evd, Waiting};
 use crate::flags::{CloseFlags, CompletionFlags, ExtensionAttr, MemType, Qos};
+use crate::handle::EpHandle;
 use crate::handle::{EvdHandle, IaHandle, tag};
 use crate::lmr::Region;
 use crate::ret::{Error, ErrorType, Result, Subtype};
@@ -205,6 +206,12 @@ impl Ia {
         adapter.when_disabled(Box::new(move || {
             if let Some(inner) = weak.upgrade() {
                 inner.cnos.all().for_each(|cno| cno.end(ErrorType::InternalError.into()));
+            }
+        }));
+        let weak = inner.weak();
+        adapter.when_drained(Box::new(move |ep| {
+            if let Some(inner) = weak.upgrade() {
+                inner.drained(EpHandle::of(ep));
             }
         }));
         Ok(Ia { it: adapter, inner })

@@ -91,6 +91,8 @@ bitflags! {
         const FENCE_ALL = 1 << 3;
         /// Do not begin before all earlier invalidates of this queue are done.
         const FENCE_INVALIDATES = 1 << 4;
+        /// Raise SendQueueDrained when this entry completes with success.
+        const DRAINED_EVENT = 1 << 5;
     }
 }
 

@@ -105,10 +105,15 @@ pub(crate) struct Core {
     pub(crate) mappings: Mutex<Mappings>,
     /// What runs when the IA is disabled. Spins, leaf.
     when_disabled: Mutex<Option<WhenDisabled>>,
+    /// What runs when a marker has completed.
+    pub(crate) when_drained: Once<WhenDrained>,
 }
 
 /// A routine for [`Ia::when_disabled`].
 type WhenDisabled = Box<dyn FnOnce() + Send>;
+
+/// A routine for [`Ia::when_drained`].
+type WhenDrained = Box<dyn Fn(EpHandle) + Send + Sync>;
 
 /// An interface adapter (IA). A clone is the same IA.
 ///
@@ -200,6 +205,7 @@ impl Core {
             ud_requests: Mutex::new(UdRequests::default()),
             mappings: Mutex::new(Mappings::default()),
             when_disabled: Mutex::new(None),
+            when_drained: Once::new(),
         });
         let upcalls: Weak<dyn kernel_agent::Upcalls> = core.me.clone();
         let client = core.agent.attach(upcalls).map_err(|_| Error::Resources)?;
@@ -486,6 +492,16 @@ impl Ia {
         if core.still_live() == Err(Error::IaCatastrophe) {
             core.run_when_disabled();
         }
+    }
+
+    /// Has a routine run each time when a marker ([`Ia::post_marker`]) of an endpoint has completed
+    /// with success, whether or not the consumer takes its completion: for a face that waits for an
+    /// endpoint's requests. The first routine stays. It runs in the dispatcher thread, without
+    /// locks, and may disconnect the endpoint; it must not wait for events. An extension.
+    ///
+    /// Does not block. May be called in callbacks. Thread-safe.
+    pub fn when_drained(&self, routine: Box<dyn Fn(EpHandle) + Send + Sync>) {
+        self.0.when_drained.call_once(|| routine);
     }
 
     /// Counts the IA's objects, for tests and diagnostics. Also works after the IA was disabled or

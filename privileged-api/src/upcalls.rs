@@ -1,8 +1,11 @@
 //! The agent's upcalls to the IA. The agent's dispatcher thread makes them one at a time, and holds
 //! no lock meanwhile.
 
+use alloc::sync::Arc;
+
 use kernel_agent::{AsyncEvent, CmEvent, Death, NicEvent, ResolutionEvent, Upcalls};
 
+use crate::ep::Ep;
 use crate::evd::callback::Origin;
 use crate::event::{AffiliatedCause, EventType};
 use crate::handle::{EpHandle, SrqHandle};
@@ -71,6 +74,7 @@ impl Core {
     /// no right.
     fn queue_pair(&self, ep: EpHandle, qpn: u32, event: NicEvent, completes: bool, ia: &Ia) {
         let reported = match event {
+            NicEvent::SendQueueDrained => return self.drained(ep, qpn),
             NicEvent::QpFatal | NicEvent::QpInvalidRequest if completes => None,
             NicEvent::QpFatal => Some(EventType::ASYNC_AFF_EP_FAILURE),
             NicEvent::QpInvalidRequest => Some(EventType::ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE),
@@ -83,6 +87,16 @@ impl Core {
         self.broken(ep, Some(qpn), origin);
         if let Some(event_number) = reported {
             self.report_affiliated(event_number, AffiliatedCause::Ep(ep), origin);
+        }
+    }
+
+    /// Runs the routine of [`Ia::when_drained`], unless the endpoint was reset since then.
+    fn drained(&self, ep: EpHandle, qpn: u32) {
+        let same = |ep: Arc<Ep>| self.as_it_is(&ep).is_ok_and(|ep| ep.qp().qpn() == qpn);
+        if let Some(routine) = self.when_drained.get()
+            && self.eps.get(ep.as_raw()).is_some_and(same)
+        {
+            routine(ep);
         }
     }
 }

@@ -176,8 +176,9 @@ impl Ia {
     /// happens.
     ///
     /// A graceful disconnect lets the endpoint's requests complete first, in DISCONNECT_PENDING:
-    /// the connection ends when the consumer has taken their completions from the event dispatcher.
-    /// Requests that are posted meanwhile are flushed. An abrupt disconnect ends the waiting.
+    /// the connection ends when the peer has acknowledged them, whether or not the consumer takes
+    /// their completions. Requests that are posted meanwhile may be flushed. An abrupt disconnect
+    /// ends the waiting.
     ///
     /// A datagram endpoint forgets the endpoints that it resolved, and can send no more; its
     /// Receives stay posted until it is reset or freed.

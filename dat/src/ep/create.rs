@@ -272,7 +272,7 @@ impl Inner {
             for _ in 0..MOST_AT_ONCE {
                 let Ok(taken) = ia.evd_dequeue_extended(evd) else { return };
                 if let (Some(inner), it::Event::Dto(done)) = (me.upgrade(), taken.event) {
-                    inner.not_wanted(&done, taken.posted);
+                    inner.not_wanted(&done);
                 }
             }
         });
@@ -283,10 +283,8 @@ impl Inner {
     }
 
     /// The effects of a completion that the consumer does not want.
-    fn not_wanted(&self, done: &it::DtoCompletion, posted: it::Posted) {
-        if posted.contains(it::Posted::MARKER) {
-            self.drained(EpHandle::of(done.ep));
-        } else if done.event_number == it::EventType::RMR_LINK_CMPL
+    fn not_wanted(&self, done: &it::DtoCompletion) {
+        if done.event_number == it::EventType::RMR_LINK_CMPL
             && let Some(ep) = self.eps.get(done.ep.as_raw())
         {
             ep.take_bind();

@@ -165,7 +165,6 @@ impl Inner {
         use it::EventType as Type;
         let status = DtoStatus::of(done.dto_status);
         if posted.contains(it::Posted::MARKER) {
-            self.drained(EpHandle::of(done.ep));
             return Completed::Nothing;
         }
         let ordinary =

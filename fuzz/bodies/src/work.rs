@@ -183,7 +183,7 @@ impl Scene {
         let segments = self.segments(input);
         let mut header = Header {
             opcode: opcode as u8,
-            flags: (SendFlags::SIGNALED.bits() | input.byte()) & 0x1f,
+            flags: (SendFlags::SIGNALED.bits() | input.byte()) & 0x3f,
             segments: segments.len() as u8,
             blocks: 1,
             tag: input.byte().into(),

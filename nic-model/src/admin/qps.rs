@@ -116,6 +116,7 @@ impl<F: Frontend> Node<F> {
             deadline: None,
             active: false,
             draining: false,
+            drained_event: None,
             last_wqe: false,
             faults: Faults::default(),
         };

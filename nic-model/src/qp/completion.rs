@@ -65,9 +65,18 @@ impl Qp {
         what: EventType,
         status: Status,
         detail: u32,
-    ) {
+    ) -> Option<u32> {
         let event = Eqe { status: status as u8, ..event(what, self.qpn, self.generation, detail) };
-        nic.post_event(self.eq, event);
+        nic.post_event(self.eq, event)
+    }
+
+    /// Raises the drained event. An event that is not consumed yet reports this as well: otherwise
+    /// a driver that asks for it with each entry could fill the event queue.
+    #[cold]
+    pub(super) fn post_drained<F: Frontend>(&mut self, nic: &mut Nic<F>) {
+        if !self.drained_event.is_some_and(|index| nic.event_waits(self.eq, index)) {
+            self.drained_event = self.post_event(nic, EventType::SendQueueDrained, Status::Success, 0);
+        }
     }
 
     /// Takes the current entry from the send queue, and completes it if it failed or asked for
@@ -94,7 +103,7 @@ impl Qp {
     /// Counts and completes a work request that has left the send queue, if it failed or asked for
     /// that.
     pub(super) fn post_completion<F: Frontend>(
-        &self,
+        &mut self,
         nic: &mut Nic<F>,
         header: &Header,
         status: Status,
@@ -110,31 +119,34 @@ impl Qp {
 
     #[inline(always)]
     fn post_request_cqe<F: Frontend>(
-        &self,
+        &mut self,
         nic: &mut Nic<F>,
         header: &Header,
         status: Status,
         length: u64,
         field: u32,
     ) {
-        let signaled = header.flags & SendFlags::SIGNALED.bits() != 0;
-        if !signaled && status == Status::Success {
-            return;
+        let flags = SendFlags::from_bits_retain(header.flags);
+        if flags.contains(SendFlags::SIGNALED) || status != Status::Success {
+            let entry = Cqe {
+                qpn: self.qpn,
+                generation: self.generation,
+                tag: header.tag,
+                length: length as u32,
+                immediate: 0,
+                detail: if status == Status::Success { 0 } else { field },
+                status: status as u8,
+                flags: 0,
+                opcode: header.opcode,
+                reserved: 0,
+                phase: 0,
+            };
+            nic.post_cqe(self.send_cq, entry);
         }
-        let entry = Cqe {
-            qpn: self.qpn,
-            generation: self.generation,
-            tag: header.tag,
-            length: length as u32,
-            immediate: 0,
-            detail: if status == Status::Success { 0 } else { field },
-            status: status as u8,
-            flags: 0,
-            opcode: header.opcode,
-            reserved: 0,
-            phase: 0,
-        };
-        nic.post_cqe(self.send_cq, entry);
+        // Behind the completion, so that a driver that takes the event finds the completion.
+        if flags.contains(SendFlags::DRAINED_EVENT) && status == Status::Success {
+            self.post_drained(nic);
+        }
     }
 
     /// Completes the receive that was taken.

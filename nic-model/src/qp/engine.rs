@@ -343,7 +343,7 @@ impl Qp {
     /// Reports, once, that nothing is under way on a send queue in SQD.
     pub(super) fn report_drained<F: Frontend>(&mut self, nic: &mut Nic<F>) {
         if core::mem::take(&mut self.draining) {
-            self.post_event(nic, EventType::SendQueueDrained, Status::Success, 0);
+            self.post_drained(nic);
         }
     }
 }

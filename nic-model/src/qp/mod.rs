@@ -171,6 +171,8 @@ pub(crate) struct Qp {
     pub active: bool,
     /// The drained event is still to be raised.
     pub draining: bool,
+    /// The index of the last drained event.
+    pub drained_event: Option<u32>,
     /// The event "last entry of the SRQ" is still to be raised.
     pub last_wqe: bool,
     pub faults: Faults,

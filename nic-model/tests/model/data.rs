@@ -298,6 +298,37 @@ fn sends_wait_for_rts_and_for_the_end_of_sqd() {
     assert_eq!(rig.sent(&mut a).tag, 8);
 }
 
+// An entry that asks for it raises the drained event behind its completion. An event that is not
+// consumed reports later ones too. An entry that is flushed raises none.
+#[test]
+fn an_entry_raises_the_drained_event() {
+    let mut rig = Rig::new(2);
+    let (mut a, mut b) = (rig.create_qp(0, QpSpec::default()), rig.create_qp(1, QpSpec::default()));
+    rig.join(&b, &a);
+    rig.join(&a, &b);
+    let asks = |tag| Header { flags: SendFlags::DRAINED_EVENT.bits(), ..header(wqe::Opcode::Send, tag) };
+    rig.post(&mut a, asks(1), &[]);
+    rig.post(&mut a, asks(2), &[]);
+    rig.post(&mut a, header(wqe::Opcode::Send, 3), &[]);
+    assert_eq!(rig.event_types(0), []);
+    for tag in 1..=3 {
+        rig.post_receive(&mut b, tag, &[]);
+    }
+    for tag in 1..=3 {
+        assert_eq!(rig.sent(&mut a).tag, tag);
+    }
+    let drained = [(EventType::SendQueueDrained, a.qpn)];
+    assert_eq!(rig.event_types(0), drained);
+    rig.post_receive(&mut b, 4, &[]);
+    rig.post(&mut a, asks(4), &[]);
+    assert_eq!(rig.sent(&mut a).tag, 4);
+    assert_eq!(rig.event_types(0), drained);
+    rig.set_state(&a, QpState::Error).unwrap();
+    rig.post(&mut a, asks(5), &[]);
+    assert_eq!(rig.sent(&mut a).tag, 5);
+    assert_eq!(rig.event_types(0), []);
+}
+
 #[test]
 fn a_modify_is_all_or_nothing() {
     let mut rig = Rig::new(1);

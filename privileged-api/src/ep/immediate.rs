@@ -3,7 +3,7 @@
 //! As in `post`, nothing here allocates, waits or formats. A post holds the endpoint's table entry
 //! shared.
 
-use kernel_agent::{Operation, Remote, Request, Shadow};
+use kernel_agent::{Operation, Remote, Request, SendFlags, Shadow};
 
 use super::post::{SEND_FLAGS, check_flags, data, remote, send_flags, with};
 use crate::address::{RdmaAddr, RmrContext};
@@ -77,7 +77,8 @@ impl Ia {
 impl Ia {
     /// Posts a marker: a request that moves no bytes, and completes after all earlier requests of
     /// the endpoint are complete, as `IT_DTO_RDMA_WRITE_CMPL_EVENT` with
-    /// [`Posted::MARKER`](crate::Posted::MARKER). An extension of the API.
+    /// [`Posted::MARKER`](crate::Posted::MARKER). If it completes with success, the routine of
+    /// [`Ia::when_drained`] runs. An extension of the API.
     ///
     /// Errors: `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `TooManyPosts`, `EpBusy`,
     /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
@@ -87,7 +88,8 @@ impl Ia {
         let to = Remote { addr: 0, key: 0 };
         let operation = Operation::Write { to, immediate: None };
         let data = data(flags, EventType::DTO_RDMA_WRITE_CMPL) | with(Posted::MARKER);
-        let request = Request { operation, flags: send_flags(flags), shadow: Shadow { cookie, data } };
+        let flags = send_flags(flags) | SendFlags::DRAINED_EVENT;
+        let request = Request { operation, flags, shadow: Shadow { cookie, data } };
         core.post_to(ep, |ep| ep.post(core, &request, &[], usize::MAX))
     }
 }

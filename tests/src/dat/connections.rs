@@ -581,7 +581,8 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // A graceful disconnect lets requests complete first: the endpoint is in DISCONNECT_PENDING
-    // until the consumer has taken their completions. An abrupt one ends that.
+    // until they have completed. The consumer need not take their completions first. An abrupt
+    // disconnect ends the waiting.
     test("dat_connect::a_graceful_disconnect_waits", &[], |f| {
         world(f, |w| {
             for abrupt in [false, true] {
@@ -609,15 +610,17 @@ pub(crate) const TESTS: &[Test] = &[
                         b.received(cookie, DtoStatus::Success)?;
                     }
                 }
+                for end in [&a, &b] {
+                    expect(&end.ia, end.connect, EventNumber::CONNECTION_DISCONNECTED)?;
+                    in_state(w, end, EpState::Disconnected)?;
+                    nothing(&end.ia, end.connect)?;
+                }
                 for cookie in 0..3 {
                     a.done(cookie, status)?;
                 }
                 // The consumer sees nothing of what the provider posted.
                 nothing(&w.a, a.request)?;
                 for end in [&a, &b] {
-                    expect(&end.ia, end.connect, EventNumber::CONNECTION_DISCONNECTED)?;
-                    in_state(w, end, EpState::Disconnected)?;
-                    nothing(&end.ia, end.connect)?;
                     end.ia.ep_reset(end.ep)?;
                 }
                 // With nothing outstanding it ends at once.

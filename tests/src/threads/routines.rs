@@ -105,6 +105,7 @@ fn remote_accesses(f: Fixture) -> Result<Job, Failure> {
         pair.a.done(8, DtoStatus::Success)?;
         check!(!f.a.in_callback(), "no callback runs");
         f.a.when_disabled(Box::new(|| ()));
+        f.a.when_drained(Box::new(|_| ()));
         let second = f.b.evd_dequeue_extended(pair.b.recv)?;
         check_eq!(second.immediate, Some(Immediate { data, written: None }));
         check_eq!(f.b.evd_take(pair.b.recv, |_| Taken::Other, |taken| taken), Taken::Empty);
