@@ -197,6 +197,8 @@ fn on_event(agent: &Arc<Agent>, event: &Eqe) {
                 })
             });
         }
+        // The agent makes no virtual interface yet.
+        EventType::ViError | EventType::ViCompletion => {}
         EventType::CommunicationEstablished
         | EventType::SendQueueDrained
         | EventType::LastWqeReached

@@ -14,7 +14,8 @@ pub const WORDS: usize = SIZE / 8;
 pub struct Eqe {
     /// An [`EventType`].
     pub event: u8,
-    /// A [`crate::cqe::Status`] where the event reports a failed request, else 0.
+    /// A [`crate::cqe::Status`] where the event reports a failed request; of
+    /// [`EventType::ViError`] a [`crate::vi::ViError`]; else 0.
     pub status: u8,
     /// Reserved.
     pub reserved: u16,
@@ -24,8 +25,9 @@ pub struct Eqe {
     pub generation: u32,
     /// By event, see the data sheet.
     pub detail: u32,
-    /// Reserved.
-    pub reserved2: u64,
+    /// [`EventType::ViError`]: the virtual address of the descriptor that the event is about; else
+    /// 0.
+    pub address: u64,
     /// Reserved.
     pub reserved3: u32,
     /// Reserved; its top bit is the phase.
@@ -73,6 +75,12 @@ pub enum EventType {
     PortUp = 0x30,
     /// The port went down.
     PortDown = 0x31,
+    /// An error of a virtual interface that no descriptor shows; `status` is a
+    /// [`crate::vi::ViError`], `detail` the operation as a descriptor's status codes it.
+    ViError = 0x40,
+    /// An armed ring of a virtual interface has a completed descriptor; `detail` is 0 for the send
+    /// queue and 1 for the receive queue.
+    ViCompletion = 0x41,
 }
 
 impl EventType {
@@ -93,6 +101,8 @@ impl EventType {
             0x22 => EventType::ReceiveWatermark,
             0x30 => EventType::PortUp,
             0x31 => EventType::PortDown,
+            0x40 => EventType::ViError,
+            0x41 => EventType::ViCompletion,
             _ => return None,
         })
     }

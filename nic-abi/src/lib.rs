@@ -18,12 +18,13 @@ pub mod model;
 pub mod pci;
 pub mod protocol;
 pub mod registers;
+pub mod vi;
 pub mod wqe;
 
 /// Incremented when an older driver can no longer work.
 pub const VERSION_MAJOR: u16 = 3;
 /// Incremented when something is added.
-pub const VERSION_MINOR: u16 = 1;
+pub const VERSION_MINOR: u16 = 2;
 
 /// Alignment of every ring.
 pub const RING_ALIGN: usize = 64;

@@ -124,9 +124,13 @@ pub struct Identity {
     pub vectors: u32,
     /// Link speed in Mbit/s, for people.
     pub link_mbps: u32,
+    /// Data segments of a virtual interface's descriptor at most.
+    pub max_vi_segments: u32,
+    /// Entries of a ring of a virtual interface at most.
+    pub max_vi_entries: u32,
 }
 
-const _: () = assert!(size_of::<Identity>() == 384 && size_of::<Identity>() <= STATUS - IDENTITY);
+const _: () = assert!(size_of::<Identity>() == 392 && size_of::<Identity>() <= STATUS - IDENTITY);
 
 bitflags! {
     /// What a device can do ([`Identity::features`]).
@@ -164,6 +168,8 @@ bitflags! {
         const SRQ_RESIZE = 1 << 14;
         /// Unreliable connected queue pairs.
         const UC = 1 << 15;
+        /// Virtual interfaces.
+        const VI = 1 << 16;
     }
 }
 

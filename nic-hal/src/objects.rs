@@ -167,7 +167,7 @@ impl Nic {
             log_entries: params.log_entries,
             eq: params.eq,
             generation: params.generation,
-            reserved: 0,
+            flags: 0,
         };
         lease.start_with(|| self.command(Opcode::CreateCq, number, &args))?;
         Ok(CompletionQueue::new(ring, params.log_entries, record))

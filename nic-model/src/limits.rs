@@ -29,7 +29,7 @@ pub(crate) const MAX_RD_ATOMIC: u8 = 16;
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 
 /// The features of the model.
-pub(crate) const FEATURES: Features = Features::all();
+pub(crate) const FEATURES: Features = Features::all().difference(Features::VI);
 
 /// A NIC's GIDs: none of them is zero.
 pub(crate) type Gids = heapless::Vec<[u8; 16], GIDS>;
@@ -73,6 +73,8 @@ pub(crate) fn identity(config: &NicConfig, own: &Gids) -> Identity {
         dma_limit: config.dma_limit,
         vectors: u32::from(config.vectors),
         link_mbps: 100_000,
+        max_vi_segments: 0,
+        max_vi_entries: 0,
     };
     match config.announce_less {
         // As much as the suite's agents need. An agent posts as many receives as the queue holds

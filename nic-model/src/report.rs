@@ -18,7 +18,7 @@ pub(crate) const fn event(event: EventType, number: u32, generation: u32, detail
         number,
         generation,
         detail,
-        reserved2: 0,
+        address: 0,
         reserved3: 0,
         phase: 0,
     }

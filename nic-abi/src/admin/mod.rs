@@ -16,7 +16,7 @@ mod testing;
 
 pub use memory::{AllocateRegion, AllocateWindow, KeyInfo, ModifyRegion, RegisterRegion, ShareRegion};
 pub use qp::{CreateQp, DestroyQp, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType};
-pub use queues::{CqInfo, CreateCq, CreateEq, CreateSrq, ModifySrq, ResizeCq, ResizeSrq, SrqInfo};
+pub use queues::{CqFlags, CqInfo, CreateCq, CreateEq, CreateSrq, ModifySrq, ResizeCq, ResizeSrq, SrqInfo};
 pub use testing::{Bench, BenchKind, Inject, Injection};
 
 /// Bytes of a command.

@@ -8,7 +8,8 @@ use super::Opcode;
 use super::{ARGS_SIZE, RESULT_SIZE};
 use crate::wqe;
 
-/// Transport of a queue pair.
+/// Transport of a queue pair whose rings have work requests. Virtual interfaces have descriptors,
+/// and are created as [`vi::QP_TYPE`](crate::vi::QP_TYPE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum QpType {
@@ -80,7 +81,7 @@ bitflags! {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CreateQp {
-    /// A [`QpType`].
+    /// A [`QpType`], or [`vi::QP_TYPE`](crate::vi::QP_TYPE).
     pub qp_type: u32,
     /// [`QpFlags`].
     pub flags: u32,
@@ -88,11 +89,13 @@ pub struct CreateQp {
     pub pd: u32,
     /// Returned in completions and events.
     pub generation: u32,
-    /// CQ of the send queue.
+    /// CQ of the send queue; on a virtual interface one with [`CqFlags::VI`](super::CqFlags), or
+    /// [`NO_CQ`](crate::vi::NO_CQ).
     pub send_cq: u32,
-    /// CQ of the receive queue.
+    /// CQ of the receive queue, as above.
     pub receive_cq: u32,
-    /// The SRQ, where [`QpFlags::SRQ`] is set.
+    /// The SRQ, where [`QpFlags::SRQ`] is set; of a virtual interface the event queue for the
+    /// completions of its armed rings.
     pub srq: u32,
     /// Segments that a send-queue entry may have.
     pub max_send_segments: u32,
@@ -100,7 +103,7 @@ pub struct CreateQp {
     pub send_ring: u64,
     /// Bus address of the receive queue's ring, 64-byte aligned; 0 with an SRQ.
     pub receive_ring: u64,
-    /// Blocks of the send queue as a power of two.
+    /// Blocks of the send queue as a power of two; entries of a virtual interface's.
     pub log_send_blocks: u32,
     /// Entries of the receive queue as a power of two.
     pub log_receive_entries: u32,
@@ -184,6 +187,12 @@ bitflags! {
         const WATERMARKS = 1 << 14;
         /// `max_message`; in any state.
         const MAX_MESSAGE = 1 << 15;
+        /// `level`; of a virtual interface, with the transition to RESET.
+        const LEVEL = 1 << 16;
+        /// `pd`; of a virtual interface, with the transition to RESET.
+        const PD = 1 << 17;
+        /// `qpn`; of a virtual interface, with the transition to RESET.
+        const QPN = 1 << 18;
     }
 }
 
@@ -234,8 +243,10 @@ pub struct ModifyQp {
     pub max_rd_atomic: u8,
     /// Outstanding RDMA Reads and atomics as responder.
     pub max_dest_rd_atomic: u8,
+    /// Reliability level of a virtual interface: a [`Reliability`](crate::vi::Reliability).
+    pub level: u8,
     /// Reserved.
-    pub reserved: [u8; 3],
+    pub reserved: [u8; 2],
     /// With an SRQ: receives in use by this QP above which an event is raised once; 0 none.
     pub soft_watermark: u32,
     /// With an SRQ: receives in use by this QP above which the connection is broken; 0 none.
@@ -243,6 +254,10 @@ pub struct ModifyQp {
     /// Payload of one message at most, bytes; replaces the value that the queue pair was created
     /// with.
     pub max_message: u64,
+    /// Protection domain of a virtual interface.
+    pub pd: u32,
+    /// The number of a virtual interface from now on: of the same slot.
+    pub qpn: u32,
 }
 
 /// Arguments of [`Opcode::DestroyQp`].

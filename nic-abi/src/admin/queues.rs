@@ -1,5 +1,6 @@
 //! Event queues, completion queues and shared receive queues.
 
+use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 #[cfg(doc)]
@@ -29,8 +30,18 @@ pub struct CreateCq {
     pub eq: u32,
     /// Returned in events.
     pub generation: u32,
-    /// Reserved.
-    pub reserved: u32,
+    /// [`CqFlags`].
+    pub flags: u32,
+}
+
+bitflags! {
+    /// Fixed properties of a completion queue.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct CqFlags: u32 {
+        /// For virtual interfaces, and for nothing else: an entry for which there is no room is
+        /// lost, and the queue goes on.
+        const VI = 1 << 0;
+    }
 }
 
 /// Arguments of [`Opcode::ResizeCq`].

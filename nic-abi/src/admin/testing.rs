@@ -45,6 +45,15 @@ pub enum Injection {
     /// Let the next `count` work requests of queue pair `object` end with the
     /// [`crate::cqe::Status`] `value`, an error.
     Failure = 10,
+    /// Take the data of the next `count` messages that virtual interface `object` receives for
+    /// corrupt.
+    Corrupt = 11,
+    /// Take the next `count` messages that virtual interface `object` receives for incomplete.
+    Truncate = 12,
+    /// Lose the next `count` requests that virtual interface `object` receives, without an answer.
+    StallResponder = 13,
+    /// As [`Injection::StallResponder`], but RDMA Reads only.
+    HoldReads = 14,
 }
 
 impl Injection {
@@ -61,6 +70,10 @@ impl Injection {
             8 => Injection::Port,
             9 => Injection::BadRequest,
             10 => Injection::Failure,
+            11 => Injection::Corrupt,
+            12 => Injection::Truncate,
+            13 => Injection::StallResponder,
+            14 => Injection::HoldReads,
             _ => return None,
         })
     }

@@ -306,7 +306,7 @@ impl<F: Frontend> Nic<F> {
         ];
         match rules.iter().find(|(bit, holds, _)| mask.contains(*bit) && !holds) {
             Some((_, _, field)) => Err(Refusal::field(*field)),
-            None if a.reserved != [0; 3] => Err(Refusal::field(at!(ModifyQp, reserved))),
+            None if a.reserved != [0; 2] => Err(Refusal::field(at!(ModifyQp, reserved))),
             None => Ok(()),
         }
     }

@@ -80,8 +80,8 @@ impl<F: Frontend> Nic<F> {
         free_number(number, MAX_CQS, self.cqs.contains(number))?;
         check_range(a.log_entries, 1..=LOG_CQES, at!(CreateCq, log_entries))?;
         self.check_ring(a.ring, 1 << a.log_entries, cqe::SIZE as u64, at!(CreateCq, ring))?;
-        if a.reserved != 0 {
-            return Err(Refusal::field(at!(CreateCq, reserved)));
+        if a.flags != 0 {
+            return Err(Refusal::field(at!(CreateCq, flags)));
         }
         let eq = self.eqs.get_mut(a.eq).ok_or(Refusal::new(Status::NoSuchObject, at!(CreateCq, eq)))?;
         eq.users += 1;

@@ -18,7 +18,7 @@ impl Rig {
         let number = self.nics[n].next_cq;
         self.nics[n].next_cq += 1;
         let ring = self.alloc((cqe::SIZE << log) as u64);
-        let args = CreateCq { ring, log_entries: log, eq: 0, generation: 1000 + number, reserved: 0 };
+        let args = CreateCq { ring, log_entries: log, eq: 0, generation: 1000 + number, flags: 0 };
         self.command(n, Opcode::CreateCq, number, &args).expect("a CQ");
         Cq { nic: n, number, ring: Ring { addr: ring, log, head: 0 } }
     }

@@ -78,7 +78,7 @@ fn event_queue_commands_are_checked() {
     }
     assert_eq!(rig.command(0, Opcode::DestroyEq, 3, &()), Err((Status::NoSuchObject, OBJECT)));
     rig.command(0, Opcode::CreateEq, 3, &good).unwrap();
-    let cq = CreateCq { ring: 8192, log_entries: 2, eq: 3, generation: 0, reserved: 0 };
+    let cq = CreateCq { ring: 8192, log_entries: 2, eq: 3, generation: 0, flags: 0 };
     rig.command(0, Opcode::CreateCq, 9, &cq).unwrap();
     assert_eq!(rig.command(0, Opcode::DestroyEq, 3, &()), Err((Status::Busy, OBJECT)));
     rig.command(0, Opcode::DestroyCq, 9, &()).unwrap();
@@ -99,7 +99,7 @@ fn domain_commands_are_checked() {
 #[test]
 fn completion_queue_commands_are_checked() {
     let mut rig = Rig::new(1);
-    let good = CreateCq { ring: 4096, log_entries: 4, eq: 0, generation: 0, reserved: 0 };
+    let good = CreateCq { ring: 4096, log_entries: 4, eq: 0, generation: 0, flags: 0 };
     let cases = [
         (MAX_CQS, good, Status::BadField, OBJECT),
         (3, CreateCq { log_entries: 0, ..good }, Status::BadField, at!(CreateCq, log_entries)),
@@ -107,7 +107,7 @@ fn completion_queue_commands_are_checked() {
         (3, CreateCq { ring: 8, ..good }, Status::BadField, at!(CreateCq, ring)),
         (3, CreateCq { ring: MEMORY - 64, ..good }, Status::Dma, at!(CreateCq, ring)),
         (3, CreateCq { eq: 5, ..good }, Status::NoSuchObject, at!(CreateCq, eq)),
-        (3, CreateCq { reserved: 1, ..good }, Status::BadField, at!(CreateCq, reserved)),
+        (3, CreateCq { flags: 2, ..good }, Status::BadField, at!(CreateCq, flags)),
     ];
     for (number, args, status, field) in cases {
         assert_eq!(rig.command(0, Opcode::CreateCq, number, &args), Err((status, field)), "{args:?}");
@@ -283,7 +283,7 @@ fn every_attribute_of_modify_qp_is_checked() {
         (ModifyQp { receive_psn: 1 << 24, ..rtr }, at!(ModifyQp, receive_psn)),
         (ModifyQp { min_rnr_timer: 32, ..rtr }, at!(ModifyQp, min_rnr_timer)),
         (ModifyQp { max_dest_rd_atomic: 17, ..rtr }, at!(ModifyQp, max_dest_rd_atomic)),
-        (ModifyQp { reserved: [0, 1, 0], ..rtr }, at!(ModifyQp, reserved)),
+        (ModifyQp { reserved: [0, 1], ..rtr }, at!(ModifyQp, reserved)),
         (ModifyQp { mask: rtr.mask | QpMask::ACCESS.bits(), access: 1, ..rtr }, at!(ModifyQp, access)),
     ];
     for (args, field) in cases {
