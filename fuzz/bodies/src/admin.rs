@@ -139,7 +139,7 @@ impl Scene {
             }
             Opcode::CreateCq => {
                 let ring = self.place(input);
-                (small, args(&CreateCq { ring, log_entries: log, eq: 0, generation: 9, reserved: 0 }))
+                (small, args(&CreateCq { ring, log_entries: log, eq: 0, generation: 9, flags: 0 }))
             }
             Opcode::ResizeCq => {
                 (small, args(&ResizeCq { ring: self.place(input), log_entries: log, reserved: 0 }))
