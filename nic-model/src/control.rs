@@ -72,6 +72,7 @@ impl<F: Frontend> Nic<F> {
         self.cqs = Table::new();
         self.srqs = Table::new();
         self.failures.clear();
+        self.copies.clear();
         self.drop_management = 0;
         self.bench = None;
         self.stalled.clear();

@@ -21,7 +21,7 @@ use crate::ids::NicId;
 use crate::keys::Keys;
 use crate::limits::{self, Gids};
 use crate::packets::PacketCounters;
-use crate::qp::vi::Pool;
+use crate::qp::vi::Copies;
 use crate::srq::Srq;
 use crate::tables::Table;
 use crate::test_commands::bench::BenchRun;
@@ -66,8 +66,8 @@ pub(crate) struct Nic<F: Frontend> {
     pub bench: Option<BenchRun>,
     pub stats: Stats,
     pub packets: PacketCounters,
-    /// Room for copies of what has left on Reliable Delivery.
-    pub retained: Pool,
+    /// Copies of what has left on Reliable Delivery.
+    pub copies: Copies,
     /// Queue pairs that wait for room in the wire, in the order in which they came.
     pub stalled: VecDeque<u32>,
     /// Queue pairs that wait for the MAC of a neighbour.
@@ -131,7 +131,7 @@ impl<F: Frontend> Nic<F> {
             bench: None,
             stats: Stats::default(),
             packets: PacketCounters::default(),
-            retained: Pool::default(),
+            copies: Copies::default(),
             stalled: VecDeque::new(),
             unresolved: Vec::new(),
         };

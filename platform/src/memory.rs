@@ -149,6 +149,7 @@ impl<'a> SharedSlice<'a> {
     }
 
     /// The whole window as 64-bit words: it must be aligned and a multiple of 8 long.
+    #[inline]
     pub fn atomic_u64s(&self) -> Result<&'a [AtomicU64], OutOfBounds> {
         let ptr = self.as_ptr().cast::<AtomicU64>();
         if !ptr.is_aligned() || !self.len.is_multiple_of(8) {

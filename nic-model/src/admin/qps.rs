@@ -23,7 +23,7 @@ use crate::nic::Nic;
 use crate::node::Node;
 use crate::qp::state::transition;
 use crate::qp::vi::Vi;
-use crate::qp::{GSI_QKEY, Inbound, PSN_MASK, Qp, ReceiveQueue, SendQueue, Wait, Way, Work};
+use crate::qp::{GSI_QKEY, Inbound, KeyKind, PSN_MASK, Qp, ReceiveQueue, SendQueue, Wait, Way, Work};
 use crate::schedule::Schedule;
 use crate::test_commands::faults::Faults;
 
@@ -96,6 +96,11 @@ impl<F: Frontend> Node<F> {
             generation: a.generation,
             kind,
             privileged: flags.contains(QpFlags::PRIVILEGED),
+            keys: match (virtual_interface, flags.contains(QpFlags::PRIVILEGED)) {
+                (true, _) => KeyKind::Handles,
+                (false, true) => KeyKind::LocalOrReserved,
+                (false, false) => KeyKind::Local,
+            },
             pd: a.pd,
             owner: match a.owner {
                 0 => Owner::Qp { qpn, generation: a.generation },
@@ -266,6 +271,7 @@ impl<F: Frontend> Node<F> {
         nic.release_eq(qp.eq);
         if let Some(vi) = &qp.vi {
             nic.release_eq(vi.completions_eq);
+            nic.copies.remove_all(slot);
         }
         nic.release_pd(qp.pd);
         self.qps.remove(slot);
@@ -400,7 +406,7 @@ const fn is_mtu(bytes: u32) -> bool {
 impl Qp {
     /// Forgets all that the queue pair has to do. What was posted to it is skipped; the counters go
     /// on.
-    fn reset<F: Frontend>(&mut self, nic: &Nic<F>) {
+    fn reset<F: Frontend>(&mut self, nic: &mut Nic<F>) {
         let slot = self.id.slot;
         let send_tail = nic.record(SQ_RECORDS, slot, 0).load(Ordering::Acquire);
         let receive_tail = nic.record(RQ_RECORDS, slot, 0).load(Ordering::Acquire);
@@ -413,7 +419,10 @@ impl Qp {
         self.requests = None;
         match &mut self.vi {
             // Its descriptors were completed; what was posted since stays posted.
-            Some(vi) => vi.reset(),
+            Some(vi) => {
+                vi.reset();
+                nic.copies.remove_all(slot);
+            }
             None => {
                 (self.send.head, self.send.tail) = (send_tail, send_tail);
                 self.receive.head = receive_tail;

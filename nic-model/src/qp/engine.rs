@@ -68,16 +68,13 @@ impl<F: Frontend> Fabric<F> {
     /// borrowed while the responder acts, which may be on the same NIC or the same queue pair.
     fn step(&mut self, id: QpId) -> Step {
         let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
-        if qp.refuses_sends() {
-            return qp.refuse_sends(nic, schedule);
-        }
         match qp.way {
+            _ if qp.refuses_sends() => return qp.refuse_sends(nic, schedule),
             Way::ShortCut(_) => {}
             Way::Port => return qp.step_on_wire(nic, schedule),
             Way::Unknown if qp.kind.is_connected() && nic.uplink.is_some() => return self.find_way(id),
             Way::Unknown => {}
         }
-        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
         if let Err(step) = qp.load_work(nic, schedule) {
             return step;
         }
@@ -101,7 +98,9 @@ impl<F: Frontend> Fabric<F> {
         }
         let outcome = match answer {
             Some(answer) => {
-                qp.faults.bad_requests -= u32::from(garbled);
+                if garbled {
+                    qp.faults.bad_requests -= 1;
+                }
                 qp.conclude(nic, &local, answer)
             }
             None => Outcome::Lost,
@@ -231,7 +230,7 @@ impl Qp {
     /// Executes the current work request if it needs no peer.
     #[inline]
     fn execute_alone<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Option<Outcome> {
-        if self.faults.failures > 0 && !self.send.work.started {
+        if self.faults.injected && self.faults.failures > 0 && !self.send.work.started {
             self.faults.failures -= 1;
             return Some(Outcome::Failed(self.faults.failure, NO_FIELD));
         }

@@ -1,13 +1,11 @@
 //! What goes from a requester to a responder, and what comes back.
 
-use alloc::sync::Arc;
 use core::time::Duration;
 
 use nic_abi::wqe::{Opcode, SendFlags};
 use roce::Psn;
 use roce::transport::{Extra, Operation, Piece, Reason, Remote};
 
-use super::vi::Retained;
 use crate::ids::NicId;
 use crate::keys::Span;
 
@@ -36,8 +34,9 @@ pub(super) struct Request<'a> {
     pub operands: (u64, u64),
     /// The requester's memory, checked.
     pub local: &'a [Span],
-    /// The copy that takes the place of that memory, on Reliable Delivery.
-    pub copy: Option<Arc<Retained>>,
+    /// Of a virtual interface: its slot and the descriptor's index, by which its NIC finds the copy
+    /// that takes the place of that memory, if the message has left before.
+    pub copied: Option<(u32, u32)>,
 }
 
 impl Request<'_> {

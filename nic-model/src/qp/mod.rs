@@ -51,6 +51,7 @@ use crate::schedule::Schedule;
 use crate::test_commands::faults::Faults;
 
 use receive::Receive;
+pub(crate) use segments::KeyKind;
 pub(crate) use send::Work;
 use services::ResponderEngine;
 use vi::Vi;
@@ -139,6 +140,8 @@ pub(crate) struct Qp {
     pub generation: u32,
     pub kind: QpType,
     pub privileged: bool,
+    /// What the keys of its segments may be.
+    pub keys: KeyKind,
     pub pd: u32,
     /// Whose narrow windows it may use and unbind.
     pub owner: Owner,

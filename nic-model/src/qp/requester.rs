@@ -13,6 +13,7 @@ use super::completion::{Outcome, header_field};
 use super::message::{ATOMIC_BYTES, Answer, Request};
 use super::segments::KeyKind;
 use super::send::Work;
+use super::vi::Descriptor;
 use crate::Frontend;
 use crate::keys::Span;
 use crate::nic::Nic;
@@ -38,14 +39,14 @@ impl Qp {
     /// What the keys of its segments are. The reserved key is not for every operation.
     #[inline]
     pub fn key_kind(&self, reserved: bool) -> KeyKind {
-        match (&self.vi, self.privileged && reserved) {
-            (Some(_), _) => KeyKind::Handles,
-            (None, true) => KeyKind::LocalOrReserved,
-            (None, false) => KeyKind::Local,
+        match self.keys {
+            KeyKind::LocalOrReserved if !reserved => KeyKind::Local,
+            keys => keys,
         }
     }
 
     /// Packets that the current work request takes from the sequence.
+    #[inline(always)]
     pub fn request_packets(&self) -> u32 {
         match self.send.work.opcode {
             // These send nothing.
@@ -100,7 +101,7 @@ impl Qp {
     #[inline(always)]
     pub fn check_request<F: Frontend>(&mut self, nic: &Nic<F>, local: &mut Spans) -> Result<(), Outcome> {
         self.check_work()?;
-        if !self.has_copy() {
+        if self.vi.is_none() || self.copy_of(nic, &self.send.work).is_none() {
             self.check_memory(nic, &self.send.work, local)
                 .map_err(|(status, field)| Outcome::Failed(status, field))?;
         }
@@ -114,7 +115,7 @@ impl Qp {
     }
 
     /// The request to the queue pair's peer.
-    #[inline]
+    #[inline(always)]
     pub(super) fn request<'a>(&self, local: &'a [Span]) -> Request<'a> {
         let work = &self.send.work;
         let operands = match work.opcode {
@@ -128,7 +129,7 @@ impl Qp {
             psn: self.send_psn,
             packets: self.request_packets(),
             opcode: work.opcode,
-            garbled: self.faults.bad_requests > 0,
+            garbled: self.faults.injected && self.faults.bad_requests > 0,
             flags: work.flags,
             remote_key: work.header.remote_key,
             remote_addr: work.header.remote_addr,
@@ -137,7 +138,7 @@ impl Qp {
             done: work.done,
             operands,
             local,
-            copy: self.copy_of(&self.send.work),
+            copied: self.vi.is_some().then(|| (self.id.slot, Descriptor::of(work.args).index)),
         }
     }
 
@@ -157,20 +158,12 @@ impl Qp {
             Answer::SourceFault => return Outcome::Failed(Status::LocalProtection, NO_FIELD),
             _ => {}
         }
-        let work = &mut self.send.work;
-        if self.faults.drop_responses > 0 {
-            self.faults.drop_responses -= 1;
-            nic.stats.lost_answers += 1;
-            // A read is asked for again from the start.
-            if matches!(work.opcode, Opcode::Read | Opcode::ReadInvalidate) {
-                work.done = 0;
-            }
-            return Outcome::Lost;
+        if self.faults.injected
+            && let Some(outcome) = self.spoil_answer(nic)
+        {
+            return outcome;
         }
-        if self.faults.bad_responses > 0 {
-            self.faults.bad_responses -= 1;
-            return Outcome::Failed(Status::BadResponse, NO_FIELD);
-        }
+        let work = &self.send.work;
         let (opcode, total, immediate) = (work.opcode, work.total, work.header.immediate);
         match answer {
             Answer::NotReady(_) if planted(Bug::RnrIgnored) => Outcome::Done(0),
@@ -194,9 +187,34 @@ impl Qp {
         }
     }
 
+    /// What injection makes of an answer.
+    #[cold]
+    fn spoil_answer<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Option<Outcome> {
+        let work = &mut self.send.work;
+        if self.faults.drop_responses > 0 {
+            self.faults.drop_responses -= 1;
+            nic.stats.lost_answers += 1;
+            // A read is asked for again from the start.
+            if matches!(work.opcode, Opcode::Read | Opcode::ReadInvalidate) {
+                work.done = 0;
+            }
+            return Some(Outcome::Lost);
+        }
+        if self.faults.bad_responses > 0 {
+            self.faults.bad_responses -= 1;
+            return Some(Outcome::Failed(Status::BadResponse, NO_FIELD));
+        }
+        None
+    }
+
     /// What injection delays or drops on the way out. `None` if the request goes.
+    #[inline(always)]
     pub fn hold_back(&mut self) -> Option<Outcome> {
         let (faults, work) = (&mut self.faults, &mut self.send.work);
+        if !faults.injected {
+            (work.delayed, work.started) = (false, true);
+            return None;
+        }
         if faults.delays > 0 && !work.delayed {
             faults.delays -= 1;
             work.delayed = true;

@@ -17,6 +17,7 @@ use super::completion::Received;
 use super::message::{ATOMIC_BYTES, Answer, Request};
 use super::receive::NoReceive;
 use super::services::ResponderEngine;
+use super::vi::Retained;
 use crate::Frontend;
 use crate::keys::{REMOTE_RIGHTS, Span};
 use crate::memory::GuestMemory;
@@ -177,6 +178,22 @@ pub(super) struct ShortCut<'a, F: Frontend> {
 }
 
 impl<F: Frontend> ShortCut<'_, F> {
+    /// As [`Source::pull`], from the copy of a message that has left.
+    #[cold]
+    #[inline(never)]
+    fn pull_copy(
+        &self,
+        nic: &Nic<F>,
+        target: &[Span],
+        kept: &Retained,
+        schedule: &mut Schedule,
+    ) -> Result<Option<u64>, Unreachable> {
+        let request = self.request;
+        let (from, to) = (kept.side(&nic.keys, request.done), nic.side(target, request.done));
+        let moved = copy(&from, &to, (request.total - request.done).min(PIECE), schedule)?;
+        Ok(self.part(moved))
+    }
+
     /// How many were moved, if there are more.
     #[inline]
     fn part(&self, moved: u64) -> Option<u64> {
@@ -190,7 +207,7 @@ impl<F: Frontend> Source<F> for ShortCut<'_, F> {
         self.request.total - self.request.done <= PIECE
     }
 
-    #[inline]
+    #[inline(always)]
     fn pull(
         &self,
         nic: &Nic<F>,
@@ -198,13 +215,15 @@ impl<F: Frontend> Source<F> for ShortCut<'_, F> {
         _: &Job,
         schedule: &mut Schedule,
     ) -> Result<Option<u64>, Unreachable> {
+        if let Some((slot, index)) = self.request.copied
+            && let Some(copy) = self.nic.unwrap_or(nic).copies.get(slot, index)
+        {
+            return self.pull_copy(nic, target, copy, schedule);
+        }
         let request = self.request;
+        let from = self.nic.unwrap_or(nic).side(request.local, request.done);
         let to = nic.side(target, request.done);
-        let most = (request.total - request.done).min(PIECE);
-        let moved = match &request.copy {
-            None => copy(&self.nic.unwrap_or(nic).side(request.local, request.done), &to, most, schedule)?,
-            Some(kept) => copy(&kept.side(&nic.keys, request.done), &to, most, schedule)?,
-        };
+        let moved = copy(&from, &to, (request.total - request.done).min(PIECE), schedule)?;
         Ok(self.part(moved))
     }
 
@@ -430,13 +449,17 @@ impl<F: Frontend> Responder<'_, F> {
 
     /// Carries out a message to a virtual interface, which has its own way to report why it is not
     /// carried out.
+    #[inline(never)]
     fn carry_out_for_vi<S: Source<F>>(&mut self, job: &Job, source: &S) -> Result<Step, Stop> {
-        let harm = if source.ends() { self.harm(job) } else { None };
-        let step = match harm {
-            Some(_) => Err(Stop::NotReady),
-            None => self.execute(job, source),
-        };
-        step.map_err(|stop| self.report(stop, harm, job))
+        if let Some(harm) = self.harm(job, source.ends()) {
+            return Err(self.report(Stop::NotReady, Some(harm), job));
+        }
+        self.execute_out_of_line(job, source).map_err(|stop| self.report(stop, None, job))
+    }
+
+    #[inline(never)]
+    fn execute_out_of_line<S: Source<F>>(&mut self, job: &Job, source: &S) -> Result<Step, Stop> {
+        self.execute(job, source)
     }
 
     #[inline(always)]
@@ -452,7 +475,7 @@ impl<F: Frontend> Responder<'_, F> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn write<S: Source<F>>(&mut self, job: &Job, source: &S) -> Result<Step, Stop> {
         let span = self.qp.remote_span(self.nic, &job.remote, LinkFlags::REMOTE_WRITE)?;
         // The immediate data is in the last packet, which is what needs a receive.

@@ -21,7 +21,7 @@ pub(crate) enum KeyKind {
 
 impl<F: Frontend> Nic<F> {
     /// Checks local segments and appends their memory to `spans`.
-    #[inline]
+    #[inline(always)]
     pub fn local_spans(
         &self,
         segments: &[Segment],
@@ -30,15 +30,16 @@ impl<F: Frontend> Nic<F> {
         kind: KeyKind,
         spans: &mut Spans,
     ) -> Result<(), Violation> {
+        if kind == KeyKind::Handles {
+            return self.handle_spans(segments, pd, right, spans);
+        }
         for segment in segments {
             // A segment of no bytes accesses nothing, so its key is not checked (IBTA 10.6.3.1).
             if segment.length == 0 {
                 continue;
             }
             let length = u64::from(segment.length);
-            let span = if kind == KeyKind::Handles {
-                self.keys.by_handle(segment.key, pd, segment.addr, length, right)?
-            } else if segment.key == KEY_RESERVED {
+            let span = if segment.key == KEY_RESERVED {
                 let end = segment.addr.checked_add(length);
                 if kind == KeyKind::Local || end.is_none_or(|end| end > self.config.dma_limit) {
                     return Err(Violation);
@@ -47,6 +48,22 @@ impl<F: Frontend> Nic<F> {
             } else {
                 self.keys.local(segment.key, pd, segment.addr, length, right)?
             };
+            spans.push(span).map_err(|_| Violation)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Nic::local_spans`], of a virtual interface.
+    #[inline(never)]
+    fn handle_spans(
+        &self,
+        segments: &[Segment],
+        pd: u32,
+        right: LinkFlags,
+        spans: &mut Spans,
+    ) -> Result<(), Violation> {
+        for segment in segments.iter().filter(|segment| segment.length > 0) {
+            let span = self.keys.by_handle(segment.key, pd, segment.addr, segment.length.into(), right)?;
             spans.push(span).map_err(|_| Violation)?;
         }
         Ok(())

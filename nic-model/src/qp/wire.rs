@@ -237,7 +237,7 @@ impl Qp {
     fn has_memory<F: Frontend>(&self, nic: &Nic<F>, id: u32) -> bool {
         let flight = self.requests.as_ref().and_then(|requests| requests.flight(id));
         flight.is_some_and(|flight| {
-            self.copy_of(&flight.work).is_some()
+            self.copy_of(nic, &flight.work).is_some()
                 || self.check_memory(nic, &flight.work, &mut Spans::new()).is_ok()
         })
     }
@@ -443,8 +443,8 @@ impl Qp {
         let protection = (Status::LocalProtection, NO_FIELD);
         let work = &flight.ok_or(protection)?.work;
         let payload = into.get_mut(..piece.length as usize).ok_or(protection)?;
-        if let Some(kept) = self.copy_of(work) {
-            kept.read(offset, payload).map_err(|_| protection)?;
+        if let Some(copy) = self.copy_of(nic, work) {
+            copy.read(offset, payload).map_err(|_| protection)?;
             return Ok(payload);
         }
         let mut local = Spans::new();

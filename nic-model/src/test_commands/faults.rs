@@ -14,6 +14,8 @@ pub(crate) enum Mute {
 /// What a queue pair does wrong, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Faults {
+    /// Something has been injected. Only then the others matter.
+    pub injected: bool,
     pub drop_requests: u32,
     pub drop_responses: u32,
     pub bad_requests: u32,
@@ -27,6 +29,7 @@ pub(crate) struct Faults {
 impl Default for Faults {
     fn default() -> Faults {
         Faults {
+            injected: false,
             drop_requests: 0,
             drop_responses: 0,
             bad_requests: 0,

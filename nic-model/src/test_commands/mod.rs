@@ -68,6 +68,7 @@ impl<F: Frontend> Node<F> {
             return Ok(DONE);
         }
         let faults = &mut qp.faults;
+        faults.injected = true;
         match what {
             Injection::DropRequests => faults.drop_requests = a.count,
             Injection::DropResponses => faults.drop_responses = a.count,

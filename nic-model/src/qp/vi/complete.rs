@@ -77,6 +77,7 @@ impl<F: Frontend> Nic<F> {
 
 impl Qp {
     /// Completes a descriptor of the send queue; `field` may say that a part of it has left.
+    #[inline(never)]
     pub(in crate::qp) fn complete_descriptor<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -85,8 +86,8 @@ impl Qp {
         status: cqe::Status,
         field: u32,
     ) {
-        let Some(vi) = &mut self.vi else { return };
-        if vi.retained.remove(&descriptor.index).is_some() {
+        let Some(vi) = &self.vi else { return };
+        if nic.copies.remove(self.id.slot, descriptor.index) {
             // It was complete when it had left.
             return;
         }
@@ -103,6 +104,7 @@ impl Qp {
     }
 
     /// Completes the receive descriptor that was taken.
+    #[inline(never)]
     pub(in crate::qp) fn complete_taken<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,

@@ -127,6 +127,7 @@ impl Qp {
     }
 
     /// Reads and checks the descriptor at the head of the send queue.
+    #[inline(never)]
     pub(in crate::qp) fn fetch_descriptor<F: Frontend>(&mut self, nic: &Nic<F>) -> Result<(), BadEntry> {
         let control = self.begin_descriptor(nic).ok_or(BadEntry::Unreachable)?;
         let format = Err(BadEntry::Status(Status::LocalQpOperation));
@@ -185,6 +186,7 @@ impl Qp {
     }
 
     /// Takes a descriptor off the send queue that cannot be reached.
+    #[inline(never)]
     pub(in crate::qp) fn pass_over_send<F: Frontend>(&mut self, nic: &mut Nic<F>) {
         let descriptor = Descriptor::of(self.send.work.args);
         self.send.work.loaded = false;
@@ -227,6 +229,7 @@ impl Qp {
     }
 
     /// Takes a receive descriptor for a message, and checks it.
+    #[inline(never)]
     pub(in crate::qp) fn take_descriptor<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Result<(), NoReceive> {
         let control = match self.next_receive(nic) {
             Ok(Some(control)) => control,

@@ -18,6 +18,7 @@ use crate::schedule::Schedule;
 impl Qp {
     /// Completes in error what is posted to the send queue of a virtual interface that has no
     /// connection, until the slice is over.
+    #[inline(never)]
     pub(in crate::qp) fn refuse_sends<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -33,6 +34,7 @@ impl Qp {
     }
 
     /// Flushes the descriptor at the head of the send queue. False if there is none.
+    #[inline(never)]
     pub(in crate::qp) fn flush_send_descriptor<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
         let tail = nic.record(SQ_RECORDS, self.id.slot, 0).load(Ordering::Acquire);
         let posted = tail.wrapping_sub(self.send.head);
@@ -56,6 +58,7 @@ impl Qp {
     }
 
     /// Flushes the receive that was taken, or the next one. False if there is none.
+    #[inline(never)]
     pub(in crate::qp) fn flush_receive_descriptor<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
         if !self.inbound.receive.loaded {
             // Arm first, then read the tail, so that a receive posted from now on brings a
@@ -74,6 +77,7 @@ impl Qp {
     }
 
     /// A descriptor could not be read, or its status not written, which an event reports.
+    #[inline(never)]
     pub(crate) fn broken_by_descriptor<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) {
         if !self.survives_errors() && !self.refuses_sends() {
             let event = Some((EventType::QpFatal, NO_COMPLETION));

@@ -20,9 +20,6 @@ mod refusal;
 mod retained;
 mod status;
 
-use alloc::collections::BTreeMap;
-use alloc::sync::Arc;
-
 use nic_abi::admin::{QpState, QpType};
 use nic_abi::eqe::{Eqe, EventType};
 use nic_abi::vi::{ERRORS, Reliability, ViError};
@@ -33,7 +30,7 @@ use crate::nic::Nic;
 use crate::report::event;
 
 pub(super) use descriptor::Descriptor;
-pub(crate) use retained::Pool;
+pub(crate) use retained::Copies;
 pub(super) use retained::Retained;
 pub(super) use status::PARTIAL;
 
@@ -56,8 +53,6 @@ pub(crate) struct Vi {
     pub harms: Harms,
     /// The descriptor of the receive that was taken.
     pub(super) receive: Descriptor,
-    /// Requests that are complete and not acknowledged, by their index in the ring.
-    pub(super) retained: BTreeMap<u32, Arc<Retained>>,
     /// By error: the index of the last event.
     errors: [Option<u32>; ERRORS],
     /// By queue, send and receive: the index of the last completion event.
@@ -71,7 +66,6 @@ impl Vi {
             completions_eq,
             harms: Harms::default(),
             receive: Descriptor::default(),
-            retained: BTreeMap::new(),
             errors: [None; ERRORS],
             completions: [None; 2],
         }
@@ -85,7 +79,6 @@ impl Vi {
     /// Forgets what belongs to a connection.
     pub fn reset(&mut self) {
         self.harms = Harms::default();
-        self.retained.clear();
     }
 
     /// Whether a request that arrives is lost.

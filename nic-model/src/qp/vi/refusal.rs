@@ -20,10 +20,11 @@ pub(in crate::qp) enum Harm {
 }
 
 impl<F: Frontend> Responder<'_, F> {
-    /// Whether injection spoils the message that ends with this job.
-    pub(in crate::qp) fn harm(&mut self, job: &Job) -> Option<Harm> {
+    /// Whether injection spoils the message that ends with this job, if that `ends` now.
+    #[inline(never)]
+    pub(in crate::qp) fn harm(&mut self, job: &Job, ends: bool) -> Option<Harm> {
         let vi = self.qp.vi.as_mut()?;
-        if !job.ends_payload() {
+        if !ends || !job.ends_payload() {
             return None;
         }
         let harms = &mut vi.harms;
@@ -38,11 +39,14 @@ impl<F: Frontend> Responder<'_, F> {
         None
     }
 
-    /// Reports that a message of the peer is not carried out. Returns what the peer is answered.
+    /// Why a message of the peer is not carried out. A virtual interface reports it here, and what
+    /// is returned is only what the peer is answered.
     #[cold]
+    #[inline(never)]
     pub(in crate::qp) fn report(&mut self, stop: Stop, harm: Option<Harm>, job: &Job) -> Stop {
         let fault = match stop {
             Stop::SourceFault | Stop::Dead => return stop,
+            _ if self.qp.vi.is_none() => return stop,
             Stop::NotReady => None,
             Stop::Fault(fault) => Some(fault),
         };

@@ -5,9 +5,9 @@
 //! it is acknowledged.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::AtomicU64;
 
 use nic_abi::cqe::{NO_FIELD, Status};
 use nic_abi::vi::Reliability;
@@ -24,56 +24,85 @@ use crate::transfer::{Side, Spans, Unreachable, get};
 
 /// Bytes of all copies of a NIC at most.
 const POOL: u64 = 16 << 20;
-/// Bytes of one copy at most: what a message costs beyond its own bytes is small.
+/// Bytes of one copy at most.
 const LONGEST: u64 = 4 << 20;
+/// What a copy takes from the pool beside its bytes.
+const OVERHEAD: u64 = 64;
 
-/// How many bytes the copies of a NIC take.
-#[derive(Clone, Default)]
-pub(crate) struct Pool(Arc<AtomicU64>);
-
-impl Pool {
-    fn take(&self, bytes: u64) -> bool {
-        let more = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= POOL);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-    }
+/// The copies of a NIC, by the slot of the virtual interface and the descriptor's index.
+#[derive(Default)]
+pub(crate) struct Copies {
+    copies: BTreeMap<(u32, u32), Retained>,
+    /// What they take from the pool.
+    taken: u64,
 }
 
 /// The copy of a message.
 pub(crate) struct Retained {
     words: Box<[AtomicU64]>,
     span: [Span; 1],
-    /// What it takes from the pool.
-    charge: u64,
-    pool: Pool,
+}
+
+impl Copies {
+    /// The copy of a message.
+    pub fn get(&self, slot: u32, index: u32) -> Option<&Retained> {
+        self.copies.get(&(slot, index))
+    }
+
+    /// Whether there is room for a copy of so many bytes.
+    fn has_room(&self, length: u64) -> bool {
+        length <= LONGEST && self.taken + Retained::charge(length) <= POOL
+    }
+
+    fn insert(&mut self, slot: u32, index: u32, copy: Retained) {
+        self.taken += Retained::charge(copy.length());
+        self.remove(slot, index);
+        self.copies.insert((slot, index), copy);
+    }
+
+    /// Removes a copy. False if there is none.
+    pub fn remove(&mut self, slot: u32, index: u32) -> bool {
+        let copy = self.copies.remove(&(slot, index));
+        self.taken -= copy.as_ref().map_or(0, |copy| Retained::charge(copy.length()));
+        copy.is_some()
+    }
+
+    /// Removes all copies of a virtual interface.
+    pub fn remove_all(&mut self, slot: u32) {
+        while let Some((&(_, index), _)) = self.copies.range((slot, 0)..=(slot, u32::MAX)).next() {
+            self.remove(slot, index);
+        }
+    }
+
+    /// Removes everything.
+    pub fn clear(&mut self) {
+        *self = Copies::default();
+    }
 }
 
 impl Retained {
-    /// Copies `length` bytes from the front of a side; `None` without room, or if the memory cannot
-    /// be read.
-    pub fn copy<M: GuestMemory>(pool: &Pool, from: &Side<'_, M>, length: u64) -> Option<Arc<Retained>> {
-        let count = length.div_ceil(8);
-        // The copy itself, and a fixed part for what keeps it.
-        let charge = 8 * count + 64;
-        if length > LONGEST || !pool.take(charge) {
-            return None;
-        }
-        // From here on the pool is given back by drop.
-        let mut kept = Retained {
-            words: Box::default(),
-            span: [Span { region: 0, offset: 0, length }],
-            charge,
-            pool: pool.clone(),
-        };
+    /// Copies `length` bytes from the front of a side; `None` if the memory cannot be read, or
+    /// there is none for the copy.
+    fn copy<M: GuestMemory>(from: &Side<'_, M>, length: u64) -> Option<Retained> {
+        let count = length.div_ceil(8) as usize;
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(8 * count as usize).ok()?;
-        bytes.resize(8 * count as usize, 0);
+        bytes.try_reserve_exact(8 * count).ok()?;
+        bytes.resize(8 * count, 0);
         get(from, &mut bytes[..length as usize]).ok()?;
         let mut words = Vec::new();
-        words.try_reserve_exact(count as usize).ok()?;
+        words.try_reserve_exact(count).ok()?;
         let (chunks, _) = bytes.as_chunks();
         words.extend(chunks.iter().map(|chunk| AtomicU64::new(u64::from_le_bytes(*chunk))));
-        kept.words = words.into_boxed_slice();
-        Some(Arc::new(kept))
+        Some(Retained { words: words.into_boxed_slice(), span: [Span { region: 0, offset: 0, length }] })
+    }
+
+    fn length(&self) -> u64 {
+        self.span[0].length
+    }
+
+    /// What a copy of so many bytes takes from the pool.
+    const fn charge(length: u64) -> u64 {
+        length.next_multiple_of(8) + OVERHEAD
     }
 
     /// The copy as a side of a transfer, from byte `skip` on.
@@ -95,35 +124,28 @@ impl GuestMemory for Retained {
     }
 }
 
-impl Drop for Retained {
-    fn drop(&mut self) {
-        self.pool.0.fetch_sub(self.charge, Ordering::Relaxed);
-    }
-}
-
 impl Qp {
     /// The copy of a work request that has left.
-    #[inline]
-    pub(in crate::qp) fn copy_of(&self, work: &Work) -> Option<Arc<Retained>> {
-        self.vi.as_ref()?.retained.get(&Descriptor::of(work.args).index).cloned()
-    }
-
-    /// Whether the current work request has left, and is read from its copy.
-    #[inline]
-    pub(in crate::qp) fn has_copy(&self) -> bool {
-        self.vi.is_some() && self.copy_of(&self.send.work).is_some()
+    pub(in crate::qp) fn copy_of<'a, F: Frontend>(
+        &self,
+        nic: &'a Nic<F>,
+        work: &Work,
+    ) -> Option<&'a Retained> {
+        self.vi.as_ref()?;
+        nic.copies.get(self.id.slot, Descriptor::of(work.args).index)
     }
 
     /// The current work request has left by the short cut, and no answer came. On Reliable Delivery
     /// it is complete, if there is room for a copy of a Send or RDMA Write.
+    #[inline(never)]
     pub(in crate::qp) fn leave<F: Frontend>(&mut self, nic: &mut Nic<F>) {
-        if !self.has_level(Reliability::Delivery) || self.has_copy() {
+        let work = &self.send.work;
+        if !self.has_level(Reliability::Delivery) || self.copy_of(nic, work).is_some() {
             return;
         }
-        let work = &self.send.work;
-        let Some(kept) = self.copy(nic, work) else { return };
+        let Some(copy) = self.copy(nic, work) else { return };
         let (header, args) = (work.header, work.args);
-        self.complete_retained(nic, &header, args, kept);
+        self.complete_retained(nic, &header, args, copy);
         // Its place in the ring is free.
         self.send.head = self.send.head.wrapping_add(self.send.work.blocks);
         self.send.work.blocks = 0;
@@ -131,30 +153,34 @@ impl Qp {
 
     /// The last packet of work request `id` has left, on Reliable Delivery. It is complete, if
     /// there is room for a copy, and all Sends and RDMA Writes before it are complete.
+    #[inline(never)]
     pub(in crate::qp) fn flight_left<F: Frontend>(&mut self, nic: &mut Nic<F>, id: u32) {
         let Some(requests) = &self.requests else { return };
         let mut left = None;
         for work in requests.up_to(id) {
             if let Some(earlier) = left.replace(work)
                 && earlier.opcode != Opcode::Read
-                && self.copy_of(earlier).is_none()
+                && self.copy_of(nic, earlier).is_none()
             {
                 return;
             }
         }
-        let Some(work) = left.filter(|work| self.copy_of(work).is_none()) else { return };
-        let Some(kept) = self.copy(nic, work) else { return };
+        let Some(work) = left.filter(|work| self.copy_of(nic, work).is_none()) else { return };
+        let Some(copy) = self.copy(nic, work) else { return };
         let (header, args) = (work.header, work.args);
-        self.complete_retained(nic, &header, args, kept);
+        self.complete_retained(nic, &header, args, copy);
     }
 
     /// A copy of what a work request sends.
-    fn copy<F: Frontend>(&self, nic: &Nic<F>, work: &Work) -> Option<Arc<Retained>> {
+    fn copy<F: Frontend>(&self, nic: &Nic<F>, work: &Work) -> Option<Retained> {
         let mut local = Spans::new();
-        if work.opcode == Opcode::Read || self.check_memory(nic, work, &mut local).is_err() {
+        if work.opcode == Opcode::Read
+            || !nic.copies.has_room(work.total)
+            || self.check_memory(nic, work, &mut local).is_err()
+        {
             return None;
         }
-        Retained::copy(&nic.retained, &nic.side(&local, 0), work.total)
+        Retained::copy(&nic.side(&local, 0), work.total)
     }
 
     fn complete_retained<F: Frontend>(
@@ -162,18 +188,18 @@ impl Qp {
         nic: &mut Nic<F>,
         header: &Header,
         args: [u64; 4],
-        kept: Arc<Retained>,
+        copy: Retained,
     ) {
         let descriptor = Descriptor::of(args);
         self.complete_descriptor(nic, header, &descriptor, Status::Success, NO_FIELD);
-        if let Some(vi) = &mut self.vi {
-            vi.retained.insert(descriptor.index, kept);
-        }
+        nic.copies.insert(self.id.slot, descriptor.index, copy);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::Ordering;
+
     use super::*;
 
     struct Bytes([AtomicU64; 4]);
@@ -186,33 +212,46 @@ mod tests {
 
     #[test]
     fn a_copy_has_the_bytes_and_gives_its_room_back() {
-        let (memory, keys, pool) = (Bytes([const { AtomicU64::new(0) }; 4]), Keys::new(), Pool::default());
+        let (memory, keys) = (Bytes([const { AtomicU64::new(0) }; 4]), Keys::new());
+        let mut copies = Copies::default();
         memory.0[1].store(u64::from_le_bytes(*b"abcdefgh"), Ordering::Relaxed);
         let spans = [Span { region: 0, offset: 9, length: 6 }];
         let side = Side { memory: &memory, keys: &keys, spans: &spans, skip: 0 };
-        let kept = Retained::copy(&pool, &side, 6).expect("room");
-        assert!(pool.0.load(Ordering::Relaxed) >= 6);
+        copies.insert(3, 7, Retained::copy(&side, 6).expect("readable"));
+        assert!(copies.taken >= 6);
         memory.0[1].store(0, Ordering::Relaxed);
+        let kept = copies.get(3, 7).expect("a copy");
         let mut bytes = [0; 4];
         kept.read(2, &mut bytes).expect("within");
         assert_eq!(&bytes, b"defg");
         let mut all = [0; 5];
         get(&kept.side(&keys, 1), &mut all).expect("within");
         assert_eq!(&all, b"cdefg");
-        drop(kept);
-        assert_eq!(pool.0.load(Ordering::Relaxed), 0);
+        assert!(copies.get(3, 8).is_none() && copies.get(4, 7).is_none());
+        assert!(copies.remove(3, 7) && !copies.remove(3, 7));
+        assert_eq!(copies.taken, 0);
     }
 
     #[test]
-    fn the_pool_has_an_end_and_a_failed_copy_takes_nothing() {
-        let (memory, keys, pool) = (Bytes([const { AtomicU64::new(0) }; 4]), Keys::new(), Pool::default());
+    fn the_pool_has_an_end_and_each_virtual_interface_its_own_copies() {
+        let (memory, keys) = (Bytes([const { AtomicU64::new(0) }; 4]), Keys::new());
         let spans = [Span { region: 0, offset: 0, length: 64 }];
         let side = Side { memory: &memory, keys: &keys, spans: &spans, skip: 0 };
-        assert!(Retained::copy(&pool, &side, 64).is_none(), "the memory has 32 bytes");
-        assert_eq!(pool.0.load(Ordering::Relaxed), 0);
-        assert!(Retained::copy(&pool, &side, LONGEST + 1).is_none());
-        assert!(pool.take(POOL));
-        assert!(Retained::copy(&pool, &side, 8).is_none());
-        assert_eq!(pool.0.load(Ordering::Relaxed), POOL);
+        assert!(Retained::copy(&side, 64).is_none(), "the memory has 32 bytes");
+        let mut copies = Copies::default();
+        for (slot, index) in [(3, 0), (3, u32::MAX), (4, 0), (2, 9)] {
+            copies.insert(slot, index, Retained::copy(&side, 32).expect("readable"));
+        }
+        copies.remove_all(3);
+        assert!(copies.get(3, 0).is_none() && copies.get(3, u32::MAX).is_none());
+        assert!(copies.get(4, 0).is_some() && copies.get(2, 9).is_some());
+        assert_eq!(copies.taken, 2 * Retained::charge(32));
+        copies.insert(4, 0, Retained::copy(&side, 8).expect("readable"));
+        assert_eq!(copies.taken, Retained::charge(32) + Retained::charge(8));
+        assert!(!copies.has_room(LONGEST + 1) && copies.has_room(LONGEST));
+        copies.taken = POOL - OVERHEAD - 8;
+        assert!(copies.has_room(8) && !copies.has_room(9));
+        copies.clear();
+        assert_eq!((copies.taken, copies.get(4, 0).is_none()), (0, true));
     }
 }
