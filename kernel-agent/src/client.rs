@@ -22,10 +22,10 @@ use crate::agent::Counter;
 use crate::cm::{
     AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId, Transports,
 };
-use crate::connect::{Handshake, ResolutionAnswer, ResolveParams};
+use crate::connect::{Connectable, Handshake, ResolutionAnswer, ResolveParams};
 use crate::{
-    Agent, Consumer, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, SlotParams, Srq, Upcalls,
-    Window, WindowType,
+    Agent, Consumer, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, Resource, SlotParams, Srq,
+    Upcalls, Vi, ViAttributes, ViCq, Window, WindowType,
 };
 
 /// An object that is destroyed with its client.
@@ -239,6 +239,26 @@ impl Client {
         Qp::create(self, attributes)
     }
 
+    /// Creates a virtual interface in state RESET.
+    ///
+    /// `cqs`: the completion queues of the send queue and of the receive queue; a queue without one
+    /// is armed by itself. `entries`: descriptors that can be on each of the two queues.
+    pub fn create_vi(
+        self: &Arc<Client>,
+        _pd: &Arc<Pd>,
+        _attributes: &ViAttributes,
+        _cqs: [Option<&Arc<ViCq>>; 2],
+        _entries: [u32; 2],
+        _context: u64,
+    ) -> Result<Arc<Vi>, Error> {
+        Err(Error::NoResources(Resource::Qps))
+    }
+
+    /// Creates a completion queue of virtual interfaces with room for at least `entries`.
+    pub fn create_vi_cq(self: &Arc<Client>, _entries: u32, _context: u64) -> Result<Arc<ViCq>, Error> {
+        Err(Error::NoResources(Resource::Cqs))
+    }
+
     /// Creates a shared receive queue. `limit`: an event when fewer entries are left; 0 never.
     pub fn create_srq(
         self: &Arc<Client>,
@@ -344,35 +364,38 @@ impl Client {
         self.agent.connections.stop_listening(self, listen)
     }
 
-    /// Active side: asks a peer for a connection of `qp`, which must be in INIT. The queue pair's
-    /// type, RC or UC, is the type of the connection; on UC the read depths have to be 0. The
-    /// answer is an event. `params.ip_source_port` is chosen by the agent; a hop limit of 0 stands
+    /// Active side: asks a peer for a connection of a queue pair, which must be in INIT, or of a
+    /// virtual interface, which must be in RESET. The type of the queue pair, RC or UC, is the type of
+    /// the connection, as is that of the virtual interface's reliability level (unreliable is UC); on
+    /// UC the read depths have to be 0. The answer is an event. `params.ip_source_port` is chosen by the agent; a hop limit of 0 stands
     /// for 64, and a path MTU greater than the port's for the port's. Private data: at most 92
     /// bytes.
     pub fn connect(
         &self,
-        qp: &Arc<Qp>,
+        of: impl Into<Connectable>,
         params: &ConnectParams,
         handshake: Handshake,
         private_data: &[u8],
     ) -> Result<ConnectionId, Error> {
         let _call = self.call()?;
-        self.agent.connections.connect(self, qp, params, handshake, private_data)
+        let Connectable::Qp(qp) = of.into() else { return Err(Error::ConnectionState) };
+        self.agent.connections.connect(self, &qp, params, handshake, private_data)
     }
 
-    /// Passive side: accepts a request with `qp`, which must be in INIT and of the type that the
-    /// request asks for. `CmEventKind::Established` follows. The queue pair has no more RDMA Reads
+    /// Passive side: accepts a request with a queue pair in INIT, or a virtual interface in RESET, of
+    /// the type that the request asks for. `CmEventKind::Established` follows. The queue pair has no more RDMA Reads
     /// outstanding than the peer serves. Private data: at most 196 bytes.
     pub fn accept(
         &self,
         connection: ConnectionId,
-        qp: &Arc<Qp>,
+        with: impl Into<Connectable>,
         params: &AcceptParams,
         private_data: &[u8],
     ) -> Result<(), Error> {
         let _call = self.call()?;
         let _call = self.call()?;
-        self.agent.connections.accept(self, connection, qp, params, private_data)
+        let Connectable::Qp(qp) = with.into() else { return Err(Error::ConnectionState) };
+        self.agent.connections.accept(self, connection, &qp, params, private_data)
     }
 
     /// Passive side: rejects a request; active side, three-way: rejects the peer's accept (the

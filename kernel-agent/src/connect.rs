@@ -1,13 +1,38 @@
 //! What a connection is made with: by its client, and as its queue pair sees it.
 
+use alloc::sync::Arc;
+
 use nic_abi::admin::{ModifyQp, QpMask, QpState};
 use nic_abi::registers::Identity;
 use nic_abi::wqe::AddressVector;
 use roce::cm::{ReadDepths, sidr};
 use roce::{Gid, Path, PathMtu, Psn, QKey, Qpn, ServiceId, TimeoutCode};
 
+use crate::{Qp, Vi};
+
 /// RNR NAK timer of our queue pairs (IBTA table 46): 0.64 ms.
 const MIN_RNR_TIMER: u8 = 12;
+
+/// What can be connected.
+#[derive(Clone)]
+pub enum Connectable {
+    /// A queue pair.
+    Qp(Arc<Qp>),
+    /// A virtual interface.
+    Vi(Arc<Vi>),
+}
+
+impl From<&Arc<Qp>> for Connectable {
+    fn from(qp: &Arc<Qp>) -> Connectable {
+        Connectable::Qp(qp.clone())
+    }
+}
+
+impl From<&Arc<Vi>> for Connectable {
+    fn from(vi: &Arc<Vi>) -> Connectable {
+        Connectable::Vi(vi.clone())
+    }
+}
 
 /// Who confirms the peer's reply, on the active side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

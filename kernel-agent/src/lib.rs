@@ -43,13 +43,15 @@ mod srq;
 mod table;
 mod testing;
 mod upcalls;
+mod vi;
+mod vi_cq;
 
 pub use agent::{Agent, Config, Counts};
 pub use client::Client;
 pub use cm::{
     AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId, Transports,
 };
-pub use connect::{Handshake, ResolutionAnswer, ResolveParams, datagram_address, gid_index};
+pub use connect::{Connectable, Handshake, ResolutionAnswer, ResolveParams, datagram_address, gid_index};
 pub use cq::{Arm, Behind, Completion, Consumer, Cq, CqSlot, Done, Polling, Took, TookAny};
 pub use error::{Error, ListFault, PostError, Resource};
 pub use nic_abi::admin::KeyInfo;
@@ -57,6 +59,10 @@ pub use nic_abi::cqe::{CqeFlags as CompletionFlags, Status as CompletionStatus};
 pub use nic_abi::eqe::EventType as NicEvent;
 pub use nic_abi::pci::IVSHMEM_DEVICE as PCI_DEVICE;
 pub use nic_abi::registers::{Features, Identity};
+pub use nic_abi::vi::{
+    AddressSegment, Control as ViControl, ControlSegment, DESCRIPTOR_ALIGN, DataSegment, Reliability,
+    Status as ViStatus, ViError,
+};
 pub use nic_abi::wqe::{AddressVector as DatagramAddress, LinkFlags, ListElement, Segment, SendFlags};
 pub use nic_hal::{Death, Direction, Head, Operation, Remote, RemoteWords, Request, Shadow, Transfer};
 pub use post::{Bind, NoBatch, SegmentLimits, SendBatch, SendSlot, Sender, Written};
@@ -66,3 +72,5 @@ pub use slot::{QueueSlot, SlotParams};
 pub use srq::Srq;
 pub use testing::TestHandle;
 pub use upcalls::{AsyncEvent, CmEvent, CmEventKind, ResolutionEvent, ResolutionEventKind, Upcalls};
+pub use vi::{Vi, ViAttributes, ViPostError, ViSide, ViTaken};
+pub use vi_cq::ViCq;
