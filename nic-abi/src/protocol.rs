@@ -1,5 +1,5 @@
 //! How driver and device announce work to each other, both sides of each step next to each other
-//! (see [`crate::doorbell`] for the words).
+//! (see [`crate::doorbell`] for the words, and [`crate::vi`] for the marks of a ring).
 //!
 //! A wake-up could get lost in these few steps. They are written once, over [`Word`], so that the
 //! driver, the device and the model checker run the same code.
@@ -7,6 +7,7 @@
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::doorbell::{self, ARM_NEXT, ARM_NONE, ARM_SOLICITED};
+use crate::vi::{MARK_COMPLETE, MARK_COMPLETING, MARK_LOST};
 
 /// A 32-bit word that driver and device share.
 pub trait Word {
@@ -141,4 +142,43 @@ pub fn disarm<W: Word>(arm: &W, solicited: bool) -> bool {
     // If the driver has changed `arm` meanwhile, it checks the ring after that and sees the entry.
     (wanted == ARM_NEXT || wanted == ARM_SOLICITED && solicited)
         && arm.replace(wanted, ARM_NONE, Ordering::AcqRel)
+}
+
+/// Device: completes a descriptor of a virtual interface, whose mark in the ring this is. `write`
+/// stores length and status, with release; it returns false if it cannot, and then the descriptor is
+/// lost. Returns what `write` returned.
+#[inline]
+pub fn complete<W: Word>(mark: &W, write: impl FnOnce() -> bool) -> bool {
+    // Before the status: a consumer that has seen the status, which it may poll without a call, finds
+    // the descriptor done. The release of `write` orders the two.
+    mark.store(MARK_COMPLETING, Ordering::Relaxed);
+    let written = write();
+    // Not a store: the driver may have seen the status, taken the descriptor off, and posted another
+    // one in the same place.
+    mark.replace(MARK_COMPLETING, if written { MARK_COMPLETE } else { MARK_LOST }, Ordering::Release);
+    written
+}
+
+/// What the driver finds at the oldest entry of a virtual interface's ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completed {
+    /// The descriptor is not complete.
+    No,
+    /// The descriptor is complete, and its status can be read.
+    Yes,
+    /// The device has taken the descriptor off and could not write its status.
+    Lost,
+}
+
+/// Driver: whether the device has completed the descriptor of an entry that has this mark.
+/// `is_done` reads, with acquire, whether the status has the bit DONE. It is called only while the
+/// device writes the status; at any other time the consumer may have written anything there.
+#[inline(always)]
+pub fn completed<W: Word>(mark: &W, is_done: impl FnOnce() -> bool) -> Completed {
+    match mark.load(Ordering::Acquire) {
+        MARK_COMPLETE => Completed::Yes,
+        MARK_COMPLETING if is_done() => Completed::Yes,
+        MARK_LOST => Completed::Lost,
+        _ => Completed::No,
+    }
 }

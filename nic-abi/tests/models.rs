@@ -17,7 +17,8 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use nic_abi::doorbell::{self, ARM_NONE, Kind};
 use nic_abi::model::Checked;
-use nic_abi::protocol::{self, Word};
+use nic_abi::protocol::{self, Completed, Word};
+use nic_abi::vi::{MARK_COMPLETE, MARK_COMPLETING, MARK_POSTED};
 use platform::model::{check, finds};
 
 /// A kick or an interrupt: kept until the other side waits for it.
@@ -316,5 +317,172 @@ fn arming_for_more_is_not_lost() {
         }
         cq.take(false, Mutant::None);
         device.join().unwrap();
+    });
+}
+
+/// A ring of a virtual interface with one entry: its mark, the word that arms the queue, and the
+/// descriptor's status and data.
+struct Ring<const B: bool> {
+    mark: Checked<B>,
+    arm: Checked<B>,
+    status: AtomicU32,
+    data: AtomicU32,
+    event: Bell,
+}
+
+/// How a mutant of the device completes a descriptor.
+#[derive(Clone, Copy, PartialEq)]
+enum Completion {
+    Right,
+    /// It marks the entry after the status only.
+    MarksLate,
+    /// It stores the last mark, whatever the driver has done meanwhile.
+    Stores,
+}
+
+impl<const B: bool> Ring<B> {
+    fn new() -> Arc<Self> {
+        Arc::new(Ring {
+            mark: Checked::new(MARK_POSTED),
+            arm: Checked::new(ARM_NONE),
+            status: AtomicU32::new(0),
+            data: AtomicU32::new(0),
+            event: Bell::new(),
+        })
+    }
+
+    /// The device.
+    fn complete(&self, how: Completion) {
+        self.data.store(7, Ordering::Relaxed);
+        let write = || {
+            self.status.store(1, Ordering::Release);
+            true
+        };
+        match how {
+            Completion::Right => {
+                assert!(protocol::complete(&self.mark, write));
+            }
+            Completion::MarksLate => {
+                write();
+                self.mark.store(MARK_COMPLETE, Ordering::Release);
+            }
+            Completion::Stores => {
+                self.mark.store(MARK_COMPLETING, Ordering::Relaxed);
+                write();
+                self.mark.store(MARK_COMPLETE, Ordering::Release);
+            }
+        }
+        if protocol::disarm(&self.arm, false) {
+            self.event.ring();
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.status.load(Ordering::Acquire) == 1
+    }
+
+    /// The driver's look at the entry.
+    fn look(&self) -> bool {
+        let found = protocol::completed(&self.mark, || self.is_done());
+        if found == Completed::Yes {
+            assert_eq!(self.data.load(Ordering::Relaxed), 7, "the data that the status covers");
+            assert_eq!(self.status.load(Ordering::Relaxed), 1, "the status");
+        }
+        found == Completed::Yes
+    }
+}
+
+/// The consumer polls the status word alone, and takes the descriptor off once it is done.
+fn polled(how: Completion) {
+    let ring = Ring::<true>::new();
+    let device = thread::spawn({
+        let ring = ring.clone();
+        move || ring.complete(how)
+    });
+    if ring.is_done() {
+        assert!(ring.look(), "a descriptor whose status says that it is done");
+    }
+    device.join().unwrap();
+    assert!(ring.look());
+}
+
+#[test]
+fn a_descriptor_with_a_status_is_done() {
+    check(|| polled(Completion::Right));
+}
+
+#[test]
+fn mutant_that_marks_after_the_status() {
+    finds(|| polled(Completion::MarksLate));
+}
+
+/// The consumer takes a descriptor off as soon as it can, and posts the next one in its place, which
+/// the device does not complete.
+fn posted_again(how: Completion) {
+    let ring = Ring::<true>::new();
+    let device = thread::spawn({
+        let ring = ring.clone();
+        move || ring.complete(how)
+    });
+    let taken = ring.look();
+    if taken {
+        ring.status.store(0, Ordering::Relaxed);
+        // A swap and not a store: the checker does not see that a store of this thread comes after a
+        // compare-exchange in the word's order of changes.
+        ring.mark.swap(MARK_POSTED, Ordering::Relaxed);
+    }
+    device.join().unwrap();
+    assert_ne!(ring.look(), taken, "the next descriptor is done, or the only one is not");
+}
+
+#[test]
+fn a_descriptor_is_not_done_because_the_former_one_in_its_place_was() {
+    check(|| posted_again(Completion::Right));
+}
+
+#[test]
+fn mutant_that_stores_the_last_mark() {
+    finds(|| posted_again(Completion::Stores));
+}
+
+/// The consumer looks, arms the ring, looks once more, and waits.
+fn waited<const B: bool>(looks_after_arming: bool) {
+    let ring = Ring::<B>::new();
+    let device = thread::spawn({
+        let ring = ring.clone();
+        move || ring.complete(Completion::Right)
+    });
+    while !ring.look() {
+        protocol::arm(&ring.arm, false);
+        if looks_after_arming && ring.look() {
+            break;
+        }
+        ring.event.wait();
+    }
+    device.join().unwrap();
+}
+
+#[test]
+fn a_descriptor_is_never_waited_on_in_vain() {
+    check(|| waited::<true>(true));
+}
+
+#[test]
+fn mutant_without_full_barriers_waits_on_a_descriptor() {
+    finds(|| waited::<false>(true));
+}
+
+#[test]
+fn mutant_that_does_not_look_at_the_ring_after_arming() {
+    finds(|| waited::<true>(false));
+}
+
+/// The device cannot write the status, which the consumer has not forged.
+#[test]
+fn a_descriptor_without_a_status_is_lost() {
+    check(|| {
+        let mark = Checked::<true>::new(MARK_POSTED);
+        assert!(!protocol::complete(&mark, || false));
+        assert_eq!(protocol::completed(&mark, || unreachable!()), Completed::Lost);
     });
 }
