@@ -422,6 +422,13 @@ impl Client {
         self.agent.connections.discard(self, connection)
     }
 
+    /// Passive side: passes a request to another client of the agent, which answers it and hears of
+    /// it, with `context`, from now on. A failure changes nothing.
+    pub fn transfer(&self, connection: ConnectionId, to: &Arc<Client>, context: u64) -> Result<(), Error> {
+        let _call = to.call()?;
+        self.agent.connections.transfer(self, connection, to, context)
+    }
+
     /// Active side, three-way: confirms the peer's accept. `CmEventKind::Established` follows. At
     /// most `initiator_depth` RDMA Reads will be outstanding; the connection may have been asked
     /// for with another number.

@@ -15,6 +15,7 @@ mod arrivals;
 mod broken;
 mod intake;
 mod resolutions;
+mod transfer;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
