@@ -14,6 +14,7 @@ use alloc::sync::Arc;
 use core::hint::cold_path;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use nic_abi::admin::CqFlags;
 use nic_abi::cqe::{self, CqeFlags};
 use nic_hal::{CompletionQueue, CqParams, Entry, Lease, Outstanding, Retired};
 use platform::use_count::{Counted, UseCount};
@@ -381,7 +382,7 @@ impl Cq {
             agent.event_room.give_back();
             return Err(Error::NoResources(Resource::Cqs));
         };
-        let params = CqParams { log_entries, eq: EQ_COMPLETIONS, generation };
+        let params = CqParams { log_entries, eq: EQ_COMPLETIONS, generation, flags: CqFlags::empty() };
         let queue = match agent.nic().create_cq(slot, &params) {
             Ok(queue) => queue,
             Err(error) => {
