@@ -73,8 +73,8 @@ impl Interfaces {
         Some((found.agent.clone(), found.limits))
     }
 
-    /// Calls `each` with the name of each interface whose NIC works. `each` runs under a lock, so it
-    /// must not use the interfaces.
+    /// Calls `each` with the name of each interface whose NIC works. `each` runs under a lock, so
+    /// it must not use the interfaces.
     pub fn for_each_name(&self, each: impl FnMut(&str)) {
         let offers = self.offers.lock();
         offers.iter().filter(|offer| !offer.agent.is_dead()).map(|offer| offer.name.as_str()).for_each(each);
