@@ -15,8 +15,8 @@
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// [`crate::admin::CreateQp::qp_type`] of a virtual interface. Its reliability level decides whether
-/// its packets are those of RC or of UC.
+/// [`crate::admin::CreateQp::qp_type`] of a virtual interface. Its reliability level decides
+/// whether its packets are those of RC or of UC.
 pub const QP_TYPE: u32 = 4;
 /// Bytes in front of a ring's entries. The first u32 is the word that arms the queue.
 pub const RING_HEAD: usize = 64;

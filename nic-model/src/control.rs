@@ -71,7 +71,7 @@ impl<F: Frontend> Nic<F> {
         self.keys = Keys::new();
         self.cqs = Table::new();
         self.srqs = Table::new();
-        self.failed_cqs.clear();
+        self.failures.clear();
         self.drop_management = 0;
         self.bench = None;
         self.stalled.clear();

@@ -19,6 +19,8 @@ pub(crate) struct Cq {
     pub head_seen: u32,
     /// It overflowed or its memory failed.
     pub failed: bool,
+    /// For virtual interfaces: an entry without room is lost.
+    pub lossy: bool,
     /// Queue pairs that use it, twice if for both directions.
     pub users: u32,
 }

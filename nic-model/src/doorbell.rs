@@ -80,6 +80,10 @@ impl<F: Frontend> Node<F> {
         qp.send.tail = tail;
         if tail.wrapping_sub(qp.send.head) > 1 << qp.send.log {
             nic.stats.bad_tails += 1;
+            if qp.vi.is_some() {
+                qp.overrun_send(nic, schedule);
+                return true;
+            }
             qp.fail(nic, schedule, Status::LocalQpOperation, Some((EventType::QpFatal, NO_COMPLETION)));
         } else {
             schedule.activate(qp);

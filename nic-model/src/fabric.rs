@@ -233,9 +233,9 @@ impl<F: Frontend> Fabric<F> {
 
     /// Moves the queue pairs of CQs of a NIC that have failed to the error state.
     #[inline]
-    pub(crate) fn fail_users_of_cqs(&mut self, nic: NicId) {
+    pub(crate) fn fail_queue_pairs(&mut self, nic: NicId) {
         if let Some(node) = self.nodes.get_mut(nic.index()) {
-            node.fail_users_of_cqs(&mut self.schedule);
+            node.fail_queue_pairs(&mut self.schedule);
         }
     }
 
@@ -268,7 +268,7 @@ impl<F: Frontend> Node<F> {
             if let Some((nic, qp)) = self.parts(id.slot) {
                 qp.timer_fired(nic, schedule);
             }
-            self.fail_users_of_cqs(schedule);
+            self.fail_queue_pairs(schedule);
             schedule.charge(1);
             if schedule.slice_is_over() {
                 break;

@@ -187,6 +187,24 @@ impl Keys {
         Ok(Span { region: key_slot(key), offset: entry.offset(addr, length)?, length })
     }
 
+    /// Checks a local access of a virtual interface, which names regions by their remote keys.
+    #[inline]
+    pub fn by_handle(
+        &self,
+        handle: u32,
+        pd: u32,
+        addr: u64,
+        length: u64,
+        right: LinkFlags,
+    ) -> Result<Span, Violation> {
+        let entry = self.get_remote(handle).ok_or(Violation)?;
+        if entry.pd != pd || !entry.flags.contains(right) {
+            return Err(Violation);
+        }
+        let Kind::Region { .. } = entry.kind else { return Err(Violation) };
+        Ok(Span { region: key_slot(handle), offset: entry.offset(addr, length)?, length })
+    }
+
     /// Checks a peer's access through a region's or a window's remote key. `by` is the queue pair
     /// that received it, as an owner of windows.
     #[inline]

@@ -19,6 +19,10 @@ pub(crate) const LOG_EQES: u32 = 17;
 pub(crate) const RING_ALIGN: u64 = nic_abi::RING_ALIGN as u64;
 /// Segments of a work request at most.
 pub(crate) const MAX_SGES: usize = 32;
+/// Data segments of a descriptor of a virtual interface at most (VIA 6.1.1.1 asks for 252).
+pub(crate) const MAX_VI_SEGMENTS: usize = 252;
+/// Log2 of the entries of a virtual interface's ring at most.
+pub(crate) const LOG_VI_ENTRIES: u32 = 14;
 /// Elements of one region's list at most: enough for 1 GiB in pages of 4 KiB.
 pub(crate) const MAX_LIST_ELEMENTS: u32 = 1 << 18;
 /// Elements of all regions of a NIC together at most: a bound for the device's memory.
@@ -29,7 +33,7 @@ pub(crate) const MAX_RD_ATOMIC: u8 = 16;
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 
 /// The features of the model.
-pub(crate) const FEATURES: Features = Features::all().difference(Features::VI);
+pub(crate) const FEATURES: Features = Features::all();
 
 /// A NIC's GIDs: none of them is zero.
 pub(crate) type Gids = heapless::Vec<[u8; 16], GIDS>;
@@ -73,8 +77,8 @@ pub(crate) fn identity(config: &NicConfig, own: &Gids) -> Identity {
         dma_limit: config.dma_limit,
         vectors: u32::from(config.vectors),
         link_mbps: 100_000,
-        max_vi_segments: 0,
-        max_vi_entries: 0,
+        max_vi_segments: MAX_VI_SEGMENTS as u32,
+        max_vi_entries: 1 << LOG_VI_ENTRIES,
     };
     match config.announce_less {
         // As much as the suite's agents need. An agent posts as many receives as the queue holds

@@ -21,6 +21,7 @@ use crate::ids::NicId;
 use crate::keys::Keys;
 use crate::limits::{self, Gids};
 use crate::packets::PacketCounters;
+use crate::qp::vi::Pool;
 use crate::srq::Srq;
 use crate::tables::Table;
 use crate::test_commands::bench::BenchRun;
@@ -56,8 +57,8 @@ pub(crate) struct Nic<F: Frontend> {
     pub keys: Keys,
     pub cqs: Table<Cq>,
     pub srqs: Table<Srq>,
-    /// CQs that have failed and whose queue pairs are not in the error state yet.
-    pub failed_cqs: Vec<u32>,
+    /// What has failed, and whose queue pairs are not in the error state yet.
+    pub failures: Vec<Failure>,
     /// NICs at the other ends of this one's links.
     pub links: Vec<NicId>,
     /// Management datagrams to lose (injection).
@@ -65,10 +66,21 @@ pub(crate) struct Nic<F: Frontend> {
     pub bench: Option<BenchRun>,
     pub stats: Stats,
     pub packets: PacketCounters,
+    /// Room for copies of what has left on Reliable Delivery.
+    pub retained: Pool,
     /// Queue pairs that wait for room in the wire, in the order in which they came.
     pub stalled: VecDeque<u32>,
     /// Queue pairs that wait for the MAC of a neighbour.
     pub unresolved: Vec<u32>,
+}
+
+/// What ends queue pairs while they are not at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// A CQ has failed, with all queue pairs on it.
+    Cq(u32),
+    /// A descriptor of the virtual interface in this slot could not be completed.
+    Vi(u32),
 }
 
 /// A protection domain.
@@ -113,12 +125,13 @@ impl<F: Frontend> Nic<F> {
             keys: Keys::new(),
             cqs: Table::new(),
             srqs: Table::new(),
-            failed_cqs: Vec::new(),
+            failures: Vec::new(),
             links: Vec::new(),
             drop_management: 0,
             bench: None,
             stats: Stats::default(),
             packets: PacketCounters::default(),
+            retained: Pool::default(),
             stalled: VecDeque::new(),
             unresolved: Vec::new(),
         };

@@ -2,7 +2,7 @@
 //! pairs at once.
 
 use crate::Frontend;
-use crate::nic::Nic;
+use crate::nic::{Failure, Nic};
 use crate::qp::Qp;
 use crate::schedule::Schedule;
 use crate::tables::Table;
@@ -28,15 +28,24 @@ impl<F: Frontend> Node<F> {
 
     /// Moves the queue pairs of CQs that have failed to the error state.
     #[inline]
-    pub fn fail_users_of_cqs(&mut self, schedule: &mut Schedule) {
-        if !self.nic.failed_cqs.is_empty() {
+    pub fn fail_queue_pairs(&mut self, schedule: &mut Schedule) {
+        if !self.nic.failures.is_empty() {
             self.fail_users(schedule);
         }
     }
 
     #[cold]
     fn fail_users(&mut self, schedule: &mut Schedule) {
-        while let Some(cq) = self.nic.failed_cqs.pop() {
+        while let Some(failure) = self.nic.failures.pop() {
+            let cq = match failure {
+                Failure::Cq(cq) => cq,
+                Failure::Vi(slot) => {
+                    if let Some((nic, qp)) = self.parts(slot) {
+                        qp.broken_by_descriptor(nic, schedule);
+                    }
+                    continue;
+                }
+            };
             schedule.charge(self.qps.slots() / SEARCHED);
             for qp in self.qps.iter_mut().filter(|qp| qp.send_cq == cq || qp.receive_cq == cq) {
                 let status = Status::LocalQpOperation;
@@ -51,7 +60,7 @@ impl<F: Frontend> Node<F> {
         if let Some((nic, qp)) = self.parts(slot)
             && qp.flush_shared(nic)
         {
-            self.fail_users_of_cqs(schedule);
+            self.fail_queue_pairs(schedule);
         }
     }
 }

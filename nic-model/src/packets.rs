@@ -105,7 +105,7 @@ impl<F: Frontend> Node<F> {
     /// Takes a packet that came in for a queue pair of this NIC.
     pub fn packet(&mut self, schedule: &mut Schedule, arrival: &Arrival<'_>) {
         match self.take_packet(schedule, arrival) {
-            Ok(()) => self.fail_users_of_cqs(schedule),
+            Ok(()) => self.fail_queue_pairs(schedule),
             Err(why) => self.nic.packets.dropped[why as usize] += 1,
         }
     }

@@ -6,7 +6,7 @@ use nic_abi::registers::{CQ_RECORDS, EQ_RECORDS, SRQ_RECORDS};
 
 use crate::Frontend;
 use crate::cq::CannotWrite;
-use crate::nic::Nic;
+use crate::nic::{Failure, Nic};
 use crate::records::record;
 
 /// An event that concerns an object.
@@ -50,7 +50,7 @@ impl<F: Frontend> Nic<F> {
     }
 
     /// Writes a completion, and the CQ's event if the CQ is armed for it. A CQ that has failed
-    /// takes no entries any more; when it fails now, its number goes to [`Nic::failed_cqs`]. A NIC
+    /// takes no entries any more; when it fails now, its number goes to [`Nic::failures`]. A NIC
     /// that does not run writes none: an event of the same request may have failed it.
     #[inline]
     pub fn post_cqe(&mut self, number: u32, entry: Cqe) {
@@ -69,11 +69,12 @@ impl<F: Frontend> Nic<F> {
             Ok(true) => {
                 self.post_event(eq, event(EventType::Completion, number, generation, 0));
             }
+            Err(CannotWrite) if cq.lossy => self.stats.lost_completions += 1,
             Err(CannotWrite) => {
                 cq.failed = true;
                 self.stats.lost_completions += 1;
                 log::warn!("completion queue {number} overflowed or cannot be reached");
-                self.failed_cqs.push(number);
+                self.failures.push(Failure::Cq(number));
                 self.post_event(eq, event(EventType::CqError, number, generation, 0));
             }
         }

@@ -3,12 +3,12 @@
 use heapless::Vec;
 
 use crate::keys::{Keys, Span};
-use crate::limits::MAX_SGES;
+use crate::limits::MAX_VI_SEGMENTS;
 use crate::memory::GuestMemory;
 use crate::schedule::Schedule;
 
 /// The memory of one side of a message.
-pub(crate) type Spans = Vec<Span, MAX_SGES>;
+pub(crate) type Spans = Vec<Span, MAX_VI_SEGMENTS>;
 
 /// One side of a transfer.
 pub(crate) struct Side<'a, M> {

@@ -89,7 +89,7 @@ impl<F: Frontend> Node<F> {
                 self.nic.after_answer(&command);
             }
         }
-        self.fail_users_of_cqs(schedule);
+        self.fail_queue_pairs(schedule);
     }
 
     /// Carries out a command; `None` if its answer comes later.

@@ -1,5 +1,6 @@
 //! Queue pairs.
 
+use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 
 use nic_abi::admin::{
@@ -7,6 +8,7 @@ use nic_abi::admin::{
 };
 use nic_abi::ident::{MAX_QPS, QPN_BITS, QPN_GSI, qpn_slot};
 use nic_abi::registers::{RQ_RECORDS, SQ_RECORDS};
+use nic_abi::vi::{self, Reliability};
 use nic_abi::wqe::{BLOCK, LinkFlags, receive_stride};
 use roce::{PathMtu, Psn};
 
@@ -14,10 +16,13 @@ use super::command::{Answer, DONE, Refusal, args, at, check_range, result};
 use crate::Frontend;
 use crate::ids::QpId;
 use crate::keys::{Owner, REMOTE_RIGHTS};
-use crate::limits::{LOG_RQ_ENTRIES, LOG_SQ_BLOCKS, MAX_MESSAGE, MAX_RD_ATOMIC, MAX_SGES};
+use crate::limits::{
+    LOG_RQ_ENTRIES, LOG_SQ_BLOCKS, LOG_VI_ENTRIES, MAX_MESSAGE, MAX_RD_ATOMIC, MAX_SGES, MAX_VI_SEGMENTS,
+};
 use crate::nic::Nic;
 use crate::node::Node;
 use crate::qp::state::transition;
+use crate::qp::vi::Vi;
 use crate::qp::{GSI_QKEY, Inbound, PSN_MASK, Qp, ReceiveQueue, SendQueue, Wait, Way, Work};
 use crate::schedule::Schedule;
 use crate::test_commands::faults::Faults;
@@ -34,7 +39,12 @@ impl<F: Frontend> Node<F> {
         let qpn = command.object;
         let slot = qpn_slot(qpn);
         let a: CreateQp = args(command);
-        let kind = QpType::from_word(a.qp_type).ok_or(Refusal::field(at!(CreateQp, qp_type)))?;
+        // A new virtual interface has the level Unreliable Delivery.
+        let virtual_interface = a.qp_type == vi::QP_TYPE;
+        let kind = match virtual_interface {
+            true => Vi::service(Reliability::default()),
+            false => QpType::from_word(a.qp_type).ok_or(Refusal::field(at!(CreateQp, qp_type)))?,
+        };
         // Slot 1 is the general services QP's, whose number has no generation; slot 0 is never
         // used.
         let reserved = slot == 0 || (slot == QPN_GSI) != (kind == QpType::Gsi);
@@ -46,12 +56,17 @@ impl<F: Frontend> Node<F> {
         }
         let flags = QpFlags::from_bits(a.flags).ok_or(Refusal::field(at!(CreateQp, flags)))?;
         let shared = flags.contains(QpFlags::SRQ);
-        if shared && kind != QpType::Rc {
+        if shared && kind != QpType::Rc || virtual_interface && !flags.is_empty() {
             return Err(Refusal::field(at!(CreateQp, flags)));
         }
         let nic = &mut self.nic;
-        nic.check_sizes(&a, shared)?;
-        nic.check_uses(&a, shared)?;
+        match virtual_interface {
+            true => nic.check_vi(&a)?,
+            false => {
+                nic.check_sizes(&a, shared)?;
+                nic.check_uses(&a, shared)?;
+            }
+        }
         if let Some(field) = nic.failed_queue(a.send_cq, a.receive_cq, shared.then_some(a.srq)) {
             return Err(Refusal::new(Status::BadState, field));
         }
@@ -60,8 +75,11 @@ impl<F: Frontend> Node<F> {
                 cq.users += 1;
             }
         }
-        if let Some(eq) = nic.eqs.get_mut(a.eq) {
-            eq.users += 1;
+        let eqs = [Some(a.eq), virtual_interface.then_some(a.srq)];
+        for eq in eqs.into_iter().flatten() {
+            if let Some(eq) = nic.eqs.get_mut(eq) {
+                eq.users += 1;
+            }
         }
         nic.use_pd(a.pd);
         if let Some(srq) = nic.srqs.get_mut(a.srq)
@@ -119,6 +137,7 @@ impl<F: Frontend> Node<F> {
             drained_event: None,
             last_wqe: false,
             faults: Faults::default(),
+            vi: virtual_interface.then(|| Box::new(Vi::new(a.srq))),
         };
         self.qps.insert(slot, qp);
         Ok(DONE)
@@ -151,10 +170,21 @@ impl<F: Frontend> Node<F> {
         };
         let allowed =
             transition(qp.kind, from, to).ok_or(Refusal::new(Status::BadState, at!(ModifyQp, state)))?;
-        if !mask.contains(allowed.required) || !allowed.optional.contains(mask) {
+        let of_vi = QpMask::LEVEL | QpMask::PD | QpMask::QPN;
+        let optional = match qp.vi.is_some() && mask.contains(QpMask::STATE) && to == QpState::Reset {
+            true => allowed.optional | of_vi,
+            false => allowed.optional,
+        };
+        if !mask.contains(allowed.required) || !optional.contains(mask) {
             return Err(Refusal::field(at!(ModifyQp, mask)));
         }
         nic.check_attributes(mask, &a)?;
+        if mask.contains(QpMask::PD) && !nic.pds.contains(a.pd) {
+            return Err(Refusal::new(Status::NoSuchObject, at!(ModifyQp, pd)));
+        }
+        if mask.contains(QpMask::QPN) && (a.qpn >> QPN_BITS != 0 || qpn_slot(a.qpn) != qp.id.slot) {
+            return Err(Refusal::field(at!(ModifyQp, qpn)));
+        }
         // Completions of a queue pair on a failed CQ would vanish, so it stays out of service.
         let serves = !matches!(to, QpState::Reset | QpState::Error);
         if serves && nic.failed_queue(qp.send_cq, qp.receive_cq, qp.srq).is_some() {
@@ -165,12 +195,18 @@ impl<F: Frontend> Node<F> {
             qp.send_last_answers(nic, schedule);
             self.flush_shared(qpn_slot(command.object), schedule);
             let (nic, qp) = self.named_qp(command)?;
+            qp.flush_all(nic, schedule);
             schedule.remove(qp);
             nic.unpark(qp);
             qp.reset(nic);
+            if qp.vi.is_some() {
+                // What was posted meanwhile to the send queue is completed in error.
+                schedule.activate(qp);
+            }
         }
         let (nic, qp) = self.named_qp(command)?;
         set_attributes(qp, mask, &a);
+        set_vi_attributes(nic, qp, mask, &a);
         if !mask.contains(QpMask::STATE) {
             return Ok(DONE);
         }
@@ -228,6 +264,9 @@ impl<F: Frontend> Node<F> {
             srq.users -= 1;
         }
         nic.release_eq(qp.eq);
+        if let Some(vi) = &qp.vi {
+            nic.release_eq(vi.completions_eq);
+        }
         nic.release_pd(qp.pd);
         self.qps.remove(slot);
         Ok(DONE)
@@ -253,6 +292,45 @@ impl<F: Frontend> Nic<F> {
         self.check_ring(a.receive_ring, 1 << a.log_receive_entries, stride, at!(CreateQp, receive_ring))
     }
 
+    /// Checks what a virtual interface is created with.
+    fn check_vi(&self, a: &CreateQp) -> Result<(), Refusal> {
+        let most = MAX_VI_SEGMENTS as u32;
+        check_range(a.max_send_segments, 0..=most, at!(CreateQp, max_send_segments))?;
+        check_range(a.max_receive_segments, 0..=most, at!(CreateQp, max_receive_segments))?;
+        check_range(a.log_send_blocks, 0..=LOG_VI_ENTRIES, at!(CreateQp, log_send_blocks))?;
+        check_range(a.log_receive_entries, 0..=LOG_VI_ENTRIES, at!(CreateQp, log_receive_entries))?;
+        let bytes = |log: u32| (vi::RING_HEAD + (vi::ENTRY << log)) as u64;
+        self.check_ring(a.send_ring, 1, bytes(a.log_send_blocks), at!(CreateQp, send_ring))?;
+        self.check_ring(a.receive_ring, 1, bytes(a.log_receive_entries), at!(CreateQp, receive_ring))?;
+        if a.max_message > MAX_MESSAGE {
+            return Err(Refusal::field(at!(CreateQp, max_message)));
+        }
+        if a.owner != 0 {
+            return Err(Refusal::field(at!(CreateQp, owner)));
+        }
+        let exists = |there: bool, field: usize| match there {
+            true => Ok(()),
+            false => Err(Refusal::new(Status::NoSuchObject, field)),
+        };
+        exists(self.pds.contains(a.pd), at!(CreateQp, pd))?;
+        for (cq, field) in [(a.send_cq, at!(CreateQp, send_cq)), (a.receive_cq, at!(CreateQp, receive_cq))] {
+            if cq != vi::NO_CQ {
+                exists(self.cqs.contains(cq), field)?;
+                self.check_cq_kind(cq, true, field)?;
+            }
+        }
+        exists(self.eqs.contains(a.srq), at!(CreateQp, srq))?;
+        exists(self.eqs.contains(a.eq), at!(CreateQp, eq))
+    }
+
+    /// Checks that a CQ is one for virtual interfaces, or that it is none.
+    fn check_cq_kind(&self, number: u32, lossy: bool, field: usize) -> Result<(), Refusal> {
+        match self.cqs.get(number).is_some_and(|cq| cq.lossy == lossy) {
+            true => Ok(()),
+            false => Err(Refusal::field(field)),
+        }
+    }
+
     /// Checks that all that a queue pair uses exists.
     fn check_uses(&self, a: &CreateQp, shared: bool) -> Result<(), Refusal> {
         let exists = |there: bool, field: usize| match there {
@@ -262,6 +340,8 @@ impl<F: Frontend> Nic<F> {
         exists(self.pds.contains(a.pd), at!(CreateQp, pd))?;
         exists(self.cqs.contains(a.send_cq), at!(CreateQp, send_cq))?;
         exists(self.cqs.contains(a.receive_cq), at!(CreateQp, receive_cq))?;
+        self.check_cq_kind(a.send_cq, false, at!(CreateQp, send_cq))?;
+        self.check_cq_kind(a.receive_cq, false, at!(CreateQp, receive_cq))?;
         exists(!shared || self.srqs.contains(a.srq), at!(CreateQp, srq))?;
         exists(self.eqs.contains(a.eq), at!(CreateQp, eq))
     }
@@ -303,6 +383,7 @@ impl<F: Frontend> Nic<F> {
                 at!(ModifyQp, max_dest_rd_atomic),
             ),
             (QpMask::MAX_MESSAGE, a.max_message <= MAX_MESSAGE, at!(ModifyQp, max_message)),
+            (QpMask::LEVEL, Reliability::from_byte(a.level).is_some(), at!(ModifyQp, level)),
         ];
         match rules.iter().find(|(bit, holds, _)| mask.contains(*bit) && !holds) {
             Some((_, _, field)) => Err(Refusal::field(*field)),
@@ -330,9 +411,15 @@ impl Qp {
         self.attributes = ModifyQp { qkey, ..ModifyQp::default() };
         self.way = Way::Unknown;
         self.requests = None;
-        (self.send.head, self.send.tail) = (send_tail, send_tail);
+        match &mut self.vi {
+            // Its descriptors were completed; what was posted since stays posted.
+            Some(vi) => vi.reset(),
+            None => {
+                (self.send.head, self.send.tail) = (send_tail, send_tail);
+                self.receive.head = receive_tail;
+            }
+        }
         self.send.work = Work::new();
-        self.receive.head = receive_tail;
         self.inbound = Inbound::default();
         self.send_psn = Psn::new(0);
         self.wait = Wait::No;
@@ -406,6 +493,24 @@ fn set_attributes(qp: &mut Qp, mask: QpMask, a: &ModifyQp) {
     let limits = qp.limits();
     if let Some(requests) = &mut qp.requests {
         requests.set_limits(limits);
+    }
+}
+
+/// Copies the attributes that only virtual interfaces have.
+fn set_vi_attributes<F: Frontend>(nic: &mut Nic<F>, qp: &mut Qp, mask: QpMask, a: &ModifyQp) {
+    let Some(vi) = &mut qp.vi else { return };
+    if mask.contains(QpMask::LEVEL) {
+        vi.level = Reliability::from_byte(a.level).unwrap_or_default();
+        qp.kind = Vi::service(vi.level);
+    }
+    if mask.contains(QpMask::PD) {
+        nic.use_pd(a.pd);
+        nic.release_pd(qp.pd);
+        qp.pd = a.pd;
+    }
+    if mask.contains(QpMask::QPN) {
+        qp.qpn = a.qpn;
+        qp.owner = Owner::Qp { qpn: qp.qpn, generation: qp.generation };
     }
 }
 

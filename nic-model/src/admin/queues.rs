@@ -1,7 +1,7 @@
 //! Event queues, protection domains, completion queues, shared receive queues.
 
 use nic_abi::admin::{
-    Command, CqInfo, CreateCq, CreateEq, CreateSrq, ModifySrq, ResizeCq, ResizeSrq, SrqInfo, Status,
+    Command, CqFlags, CqInfo, CreateCq, CreateEq, CreateSrq, ModifySrq, ResizeCq, ResizeSrq, SrqInfo, Status,
 };
 use nic_abi::ident::{MAX_CQS, MAX_EQS, MAX_PDS, MAX_SRQS};
 use nic_abi::registers::{CQ_RECORDS, EQ_RECORDS, SRQ_RECORDS};
@@ -80,9 +80,7 @@ impl<F: Frontend> Nic<F> {
         free_number(number, MAX_CQS, self.cqs.contains(number))?;
         check_range(a.log_entries, 1..=LOG_CQES, at!(CreateCq, log_entries))?;
         self.check_ring(a.ring, 1 << a.log_entries, cqe::SIZE as u64, at!(CreateCq, ring))?;
-        if a.flags != 0 {
-            return Err(Refusal::field(at!(CreateCq, flags)));
-        }
+        let flags = CqFlags::from_bits(a.flags).ok_or(Refusal::field(at!(CreateCq, flags)))?;
         let eq = self.eqs.get_mut(a.eq).ok_or(Refusal::new(Status::NoSuchObject, at!(CreateCq, eq)))?;
         eq.users += 1;
         self.init_record(CQ_RECORDS, number, 0);
@@ -94,6 +92,7 @@ impl<F: Frontend> Nic<F> {
             producer: 0,
             head_seen: 0,
             failed: false,
+            lossy: flags.contains(CqFlags::VI),
             users: 0,
         };
         self.cqs.insert(number, cq);

@@ -3,7 +3,7 @@
 
 use nic_abi::admin::{ModifyQp, QpState, QpType};
 use nic_abi::wqe::LinkFlags;
-use roce::transport::{Answer, Outcome, Piece, Reason, Remote, Response, Verdict};
+use roce::transport::{Answer, Operation, Outcome, Piece, Reason, Remote, Response, Verdict};
 use roce::wire::datagram::Network;
 use roce::{Gid, Psn, Qpn};
 
@@ -64,6 +64,11 @@ impl Qp {
         piece: &Piece,
         payload: &[u8],
     ) {
+        if let Some(vi) = &mut self.vi
+            && vi.loses(piece.operation == Operation::Read)
+        {
+            return;
+        }
         let Some(engine) = &mut self.inbound.engine else { return };
         let verdict = engine.receive(piece);
         self.judged(nic, schedule, verdict, payload);

@@ -5,8 +5,10 @@ use core::time::Duration;
 use nic_abi::admin::QpState;
 use nic_abi::cqe::{Cqe, CqeFlags, Status};
 use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION};
+use nic_abi::vi::ViError;
 use nic_abi::wqe::{Header, SendFlags};
 
+use super::vi::{Descriptor, PARTIAL};
 use super::{Qp, Wait};
 use crate::Frontend;
 use crate::nic::Nic;
@@ -52,7 +54,10 @@ impl Qp {
             self.draining = false;
             self.last_wqe = self.srq.is_some();
             if let Some((event, detail)) = event {
-                self.post_event(nic, event, status, detail);
+                match self.vi {
+                    None => _ = self.post_event(nic, event, status, detail),
+                    Some(_) => self.post_vi_error(nic, ViError::ConnectionLost, 0, 0),
+                }
             }
         }
         schedule.activate(self);
@@ -97,6 +102,11 @@ impl Qp {
             _ => nic.stats.completed += 1,
         }
         let header = work.header;
+        if self.vi.is_some() {
+            let field = if self.send.work.done > 0 { PARTIAL } else { field };
+            let descriptor = Descriptor::of(self.send.work.args);
+            return self.complete_descriptor(nic, &header, &descriptor, status, field);
+        }
         self.post_request_cqe(nic, &header, status, length, field);
     }
 
@@ -105,7 +115,7 @@ impl Qp {
     pub(super) fn post_completion<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
-        header: &Header,
+        (header, args): (&Header, [u64; 4]),
         status: Status,
         length: u64,
         field: u32,
@@ -113,6 +123,9 @@ impl Qp {
         match status {
             Status::Flushed => nic.stats.flushed += 1,
             _ => nic.stats.completed += 1,
+        }
+        if self.vi.is_some() {
+            return self.complete_descriptor(nic, header, &Descriptor::of(args), status, field);
         }
         self.post_request_cqe(nic, header, status, length, field);
     }
@@ -152,12 +165,15 @@ impl Qp {
     /// Completes the receive that was taken.
     #[inline]
     pub(super) fn complete_receive<F: Frontend>(&mut self, nic: &mut Nic<F>, status: Status, what: Received) {
-        let receive = &mut self.inbound.receive;
-        receive.loaded = false;
+        self.inbound.receive.loaded = false;
         match status {
             Status::Flushed => nic.stats.flushed += 1,
             _ => nic.stats.completed += 1,
         }
+        if self.vi.is_some() {
+            return self.complete_taken(nic, status, &what);
+        }
+        let receive = &self.inbound.receive;
         let mut flags = what.flags | CqeFlags::RECEIVE;
         if receive.solicited {
             flags |= CqeFlags::SOLICITED;

@@ -137,7 +137,10 @@ impl Qp {
         if work.total > u64::from(nic.config.mtu).min(self.max_message) {
             return Err(Outcome::Failed(Status::LocalLength, NO_FIELD));
         }
-        if nic.local_spans(&work.segments, self.pd, LinkFlags::LOCAL_READ, self.privileged, local).is_err() {
+        if nic
+            .local_spans(&work.segments, self.pd, LinkFlags::LOCAL_READ, self.key_kind(true), local)
+            .is_err()
+        {
             return Err(Outcome::Failed(Status::LocalProtection, NO_FIELD));
         }
         let own_qkey = address.qkey & OWN_QKEY != 0;
@@ -325,7 +328,9 @@ impl Qp {
             Err(NoReceive::Field(offset)) => {
                 return Err(Failed::Target(Status::LocalQpOperation, offset as u32));
             }
-            Err(NoReceive::Broken) => return Err(Failed::Target(Status::LocalQpOperation, NO_FIELD)),
+            Err(NoReceive::Broken | NoReceive::Protection) => {
+                return Err(Failed::Target(Status::LocalQpOperation, NO_FIELD));
+            }
         }
         let length = datagram.length + GRH as u64;
         if length > self.inbound.receive.room || datagram.length > self.max_message {
@@ -426,7 +431,7 @@ impl<F: Frontend> Fabric<F> {
                 false
             }
         };
-        target.fail_users_of_cqs(schedule);
+        target.fail_queue_pairs(schedule);
         Ok(taken)
     }
 }

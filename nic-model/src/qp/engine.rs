@@ -47,7 +47,7 @@ impl<F: Frontend> Fabric<F> {
         for _ in 0..TURN {
             self.schedule.charge(1);
             let step = self.step(id);
-            self.fail_users_of_cqs(id.nic);
+            self.fail_queue_pairs(id.nic);
             match step {
                 Step::Again if self.schedule.slice_is_over() => break,
                 Step::Again => {}
@@ -68,6 +68,9 @@ impl<F: Frontend> Fabric<F> {
     /// borrowed while the responder acts, which may be on the same NIC or the same queue pair.
     fn step(&mut self, id: QpId) -> Step {
         let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+        if qp.refuses_sends() {
+            return qp.refuse_sends(nic, schedule);
+        }
         match qp.way {
             Way::ShortCut(_) => {}
             Way::Port => return qp.step_on_wire(nic, schedule),
@@ -168,12 +171,17 @@ impl<F: Frontend> Fabric<F> {
         if !up || !qp.answers(request, source.unwrap_or(nic), kind) {
             return None;
         }
+        if let Some(vi) = &mut qp.vi
+            && vi.loses(request.opcode == Opcode::Read)
+        {
+            return None;
+        }
         let mut responder = Responder { nic, qp, schedule };
         let answer = match kind {
             QpType::Uc => responder.take_message(request, source),
             _ => responder.respond(request, source),
         };
-        target.fail_users_of_cqs(schedule);
+        target.fail_queue_pairs(schedule);
         Some(answer)
     }
 }
@@ -204,13 +212,19 @@ impl Qp {
         if self.send.posted() == 0 {
             return Err(Step::Idle);
         }
-        self.fetch(nic.frontend.memory()).map_err(|bad| {
-            let field = match bad {
-                BadEntry::Field(offset) => offset as u32,
-                BadEntry::Dma => NO_FIELD,
+        self.fetch(nic).map_err(|bad| {
+            let (status, field) = match bad {
+                BadEntry::Field(offset) => (Status::LocalQpOperation, offset as u32),
+                BadEntry::Dma => (Status::LocalQpOperation, NO_FIELD),
+                BadEntry::Status(status) => (status, NO_FIELD),
+                BadEntry::Unreachable => {
+                    self.pass_over_send(nic);
+                    self.broken_by_descriptor(nic, schedule);
+                    return Step::Again;
+                }
             };
-            self.fail_request(nic, schedule, Status::LocalQpOperation, field);
-            Step::Idle
+            self.fail_request(nic, schedule, status, field);
+            if self.survives_errors() { Step::Again } else { Step::Idle }
         })
     }
 
@@ -277,6 +291,9 @@ impl Qp {
             Outcome::Lost => {
                 work.started = false;
                 nic.stats.lost_requests += 1;
+                if self.vi.is_some() {
+                    self.leave(nic);
+                }
                 let timeout = self.attributes.timeout;
                 if timeout == 0 {
                     self.wait = Wait::Forever;
@@ -337,7 +354,9 @@ impl Qp {
         field: u32,
     ) {
         self.complete_request(nic, status, 0, field);
-        self.fail(nic, schedule, status, Some((EventType::QpFatal, 0)));
+        if !self.survives_errors() {
+            self.fail(nic, schedule, status, Some((EventType::QpFatal, 0)));
+        }
     }
 
     /// Reports, once, that nothing is under way on a send queue in SQD.

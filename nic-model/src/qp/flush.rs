@@ -35,9 +35,12 @@ impl Qp {
     }
 
     /// Flushes one entry of the send queue. False if there is none.
-    fn flush_send<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
+    pub(super) fn flush_send<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
         if self.requests.is_some() && self.flush_request(nic) {
             return true;
+        }
+        if self.vi.is_some() {
+            return self.flush_send_descriptor(nic);
         }
         let tail = nic.record(SQ_RECORDS, self.id.slot, 0).load(Ordering::Acquire);
         let posted = tail.wrapping_sub(self.send.head);
@@ -72,6 +75,9 @@ impl Qp {
     /// Flushes one receive. False if there is none. Receives of an SRQ belong to all its queue
     /// pairs and stay.
     fn flush_receive<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
+        if self.vi.is_some() {
+            return self.flush_receive_descriptor(nic);
+        }
         if !self.inbound.receive.loaded {
             if self.srq.is_some() || planted(Bug::FlushSkipped) {
                 return false;

@@ -1,11 +1,13 @@
 //! What goes from a requester to a responder, and what comes back.
 
+use alloc::sync::Arc;
 use core::time::Duration;
 
 use nic_abi::wqe::{Opcode, SendFlags};
 use roce::Psn;
 use roce::transport::{Extra, Operation, Piece, Reason, Remote};
 
+use super::vi::Retained;
 use crate::ids::NicId;
 use crate::keys::Span;
 
@@ -34,6 +36,8 @@ pub(super) struct Request<'a> {
     pub operands: (u64, u64),
     /// The requester's memory, checked.
     pub local: &'a [Span],
+    /// The copy that takes the place of that memory, on Reliable Delivery.
+    pub copy: Option<Arc<Retained>>,
 }
 
 impl Request<'_> {

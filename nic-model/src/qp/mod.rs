@@ -11,6 +11,7 @@
 //! | `responder` | checks a request against the queue pair, its rights and its receives, and carries it out |
 //! | `local` | work requests that need no peer: link, invalidate, bind |
 //! | `unreliable` | the unreliable connection by the short cut |
+//! | `vi` | virtual interfaces: descriptors in the consumer's memory instead of entries |
 //! | `services` | the transport's engines, of both kinds of connection |
 //! | `wire` | work requests under way to a peer that the port reaches |
 //! | `answers` | the peer's packets, answers to them, and the turn of a queue pair that sends by the port |
@@ -35,6 +36,7 @@ mod send;
 mod services;
 pub(crate) mod state;
 mod unreliable;
+pub(crate) mod vi;
 mod wire;
 
 use alloc::boxed::Box;
@@ -51,6 +53,7 @@ use crate::test_commands::faults::Faults;
 use receive::Receive;
 pub(crate) use send::Work;
 use services::ResponderEngine;
+use vi::Vi;
 use wire::Requests;
 
 /// The well-known queue key of the general services QP (IBTA 3.9.1).
@@ -176,6 +179,8 @@ pub(crate) struct Qp {
     /// The event "last entry of the SRQ" is still to be raised.
     pub last_wqe: bool,
     pub faults: Faults,
+    /// What makes it a virtual interface. Then `kind` follows from the reliability level.
+    pub vi: Option<Box<Vi>>,
 }
 
 impl Qp {

@@ -38,6 +38,8 @@ pub(crate) enum NoReceive {
     Field(usize),
     /// The queue's memory cannot be reached, or its doorbell record is impossible.
     Broken,
+    /// One was taken, but a part of its descriptor may not be read.
+    Protection,
 }
 
 /// Where the next entry of a queue is, and how many segments it may have.
@@ -47,14 +49,20 @@ struct Next {
 }
 
 impl Receive {
-    /// Reads the entry at `next` and checks it.
-    fn load<M: GuestMemory>(&mut self, memory: &M, next: &Next) -> Result<(), NoReceive> {
-        let header: ReceiveHeader = memory.load(next.addr).map_err(|_| NoReceive::Broken)?;
+    /// Begins with an entry of which only the tag is known yet.
+    #[inline]
+    pub fn begin(&mut self, tag: u32) {
         self.loaded = true;
-        self.tag = header.tag;
+        self.tag = tag;
         self.solicited = false;
         self.room = 0;
         self.segments.clear();
+    }
+
+    /// Reads the entry at `next` and checks it.
+    fn load<M: GuestMemory>(&mut self, memory: &M, next: &Next) -> Result<(), NoReceive> {
+        let header: ReceiveHeader = memory.load(next.addr).map_err(|_| NoReceive::Broken)?;
+        self.begin(header.tag);
         if header.segments > next.max_segments {
             return Err(NoReceive::Field(offset_of!(ReceiveHeader, segments)));
         }
@@ -79,6 +87,9 @@ impl Qp {
     pub fn take_receive<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Result<(), NoReceive> {
         if self.inbound.receive.loaded {
             return Ok(());
+        }
+        if self.vi.is_some() {
+            return self.take_descriptor(nic);
         }
         match self.srq {
             Some(number) => {
@@ -130,7 +141,7 @@ impl Qp {
             None => self.pd,
         };
         let segments = &self.inbound.receive.segments;
-        nic.local_spans(segments, pd, LinkFlags::LOCAL_WRITE, self.privileged, spans)
+        nic.local_spans(segments, pd, LinkFlags::LOCAL_WRITE, self.key_kind(true), spans)
     }
 }
 

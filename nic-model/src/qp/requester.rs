@@ -11,6 +11,7 @@ use roce::transport::Reason;
 use super::Qp;
 use super::completion::{Outcome, header_field};
 use super::message::{ATOMIC_BYTES, Answer, Request};
+use super::segments::KeyKind;
 use super::send::Work;
 use crate::Frontend;
 use crate::keys::Span;
@@ -34,6 +35,16 @@ const fn kind(opcode: Opcode) -> (bool, bool) {
 }
 
 impl Qp {
+    /// What the keys of its segments are. The reserved key is not for every operation.
+    #[inline]
+    pub fn key_kind(&self, reserved: bool) -> KeyKind {
+        match (&self.vi, self.privileged && reserved) {
+            (Some(_), _) => KeyKind::Handles,
+            (None, true) => KeyKind::LocalOrReserved,
+            (None, false) => KeyKind::Local,
+        }
+    }
+
     /// Packets that the current work request takes from the sequence.
     pub fn request_packets(&self) -> u32 {
         match self.send.work.opcode {
@@ -72,8 +83,8 @@ impl Qp {
     ) -> Result<(), (Status, u32)> {
         let (atomic, reads) = kind(work.opcode);
         let right = if reads { LinkFlags::LOCAL_WRITE } else { LinkFlags::LOCAL_READ };
-        let reserved_key = self.privileged && (atomic || !reads);
-        if nic.local_spans(&work.segments, self.pd, right, reserved_key, local).is_err() {
+        let kind = self.key_kind(atomic || !reads);
+        if nic.local_spans(&work.segments, self.pd, right, kind, local).is_err() {
             return Err((Status::LocalProtection, NO_FIELD));
         }
         if work.opcode == Opcode::ReadInvalidate
@@ -89,8 +100,10 @@ impl Qp {
     #[inline(always)]
     pub fn check_request<F: Frontend>(&mut self, nic: &Nic<F>, local: &mut Spans) -> Result<(), Outcome> {
         self.check_work()?;
-        self.check_memory(nic, &self.send.work, local)
-            .map_err(|(status, field)| Outcome::Failed(status, field))?;
+        if !self.has_copy() {
+            self.check_memory(nic, &self.send.work, local)
+                .map_err(|(status, field)| Outcome::Failed(status, field))?;
+        }
         if !self.send.work.started
             && let Some(outcome) = self.hold_back()
         {
@@ -124,6 +137,7 @@ impl Qp {
             done: work.done,
             operands,
             local,
+            copy: self.copy_of(&self.send.work),
         }
     }
 

@@ -41,6 +41,16 @@ impl Fault {
         Fault { reason, event, status, field: NO_FIELD }
     }
 
+    /// A fault that has been reported, but for the answer.
+    pub const fn answered(reason: Reason, event: EventType) -> Fault {
+        Fault::new(reason, event, Status::RemoteInvalidRequest)
+    }
+
+    /// The completion status of the receive.
+    pub const fn status(&self) -> Status {
+        self.status
+    }
+
     /// The peer reached for memory that it may not reach.
     pub const ACCESS: Fault =
         Fault::new(Reason::RespRemoteAccessErrors, EventType::QpAccessError, Status::LocalAccess);
@@ -115,6 +125,21 @@ impl Job {
         Job { operation, remote, offset, length, last, extra, solicited }
     }
 
+    /// What the peer asks for.
+    pub fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// What comes beside the payload.
+    pub fn extra(&self) -> Extra {
+        self.extra
+    }
+
+    /// Whether it has a message's last bytes.
+    pub fn ends_payload(&self) -> bool {
+        self.last && self.operation.carries_payload()
+    }
+
     /// The whole message.
     #[inline(always)]
     fn whole(request: &Request<'_>) -> Job {
@@ -174,9 +199,12 @@ impl<F: Frontend> Source<F> for ShortCut<'_, F> {
         schedule: &mut Schedule,
     ) -> Result<Option<u64>, Unreachable> {
         let request = self.request;
-        let from = self.nic.unwrap_or(nic).side(request.local, request.done);
         let to = nic.side(target, request.done);
-        let moved = copy(&from, &to, (request.total - request.done).min(PIECE), schedule)?;
+        let most = (request.total - request.done).min(PIECE);
+        let moved = match &request.copy {
+            None => copy(&self.nic.unwrap_or(nic).side(request.local, request.done), &to, most, schedule)?,
+            Some(kept) => copy(&kept.side(&nic.keys, request.done), &to, most, schedule)?,
+        };
         Ok(self.part(moved))
     }
 
@@ -394,6 +422,25 @@ impl<F: Frontend> Responder<'_, F> {
     /// Carries out what the engine asks for, or the next part of it.
     #[inline]
     pub(super) fn carry_out<S: Source<F>>(&mut self, job: &Job, source: &S) -> Result<Step, Stop> {
+        if self.qp.vi.is_some() {
+            return self.carry_out_for_vi(job, source);
+        }
+        self.execute(job, source)
+    }
+
+    /// Carries out a message to a virtual interface, which has its own way to report why it is not
+    /// carried out.
+    fn carry_out_for_vi<S: Source<F>>(&mut self, job: &Job, source: &S) -> Result<Step, Stop> {
+        let harm = if source.ends() { self.harm(job) } else { None };
+        let step = match harm {
+            Some(_) => Err(Stop::NotReady),
+            None => self.execute(job, source),
+        };
+        step.map_err(|stop| self.report(stop, harm, job))
+    }
+
+    #[inline(always)]
+    fn execute<S: Source<F>>(&mut self, job: &Job, source: &S) -> Result<Step, Stop> {
         match job.operation {
             Operation::Write => self.write(job, source),
             Operation::Send => self.send(job, source),
@@ -517,6 +564,7 @@ impl<F: Frontend> Responder<'_, F> {
             }
             Err(NoReceive::Field(offset)) => Err(Fault { field: offset as u32, ..Fault::RECEIVE }.into()),
             Err(NoReceive::Broken) => Err(Fault::RECEIVE.into()),
+            Err(NoReceive::Protection) => Err(Fault::PROTECTION.into()),
         }
     }
 }

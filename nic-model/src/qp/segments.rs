@@ -8,16 +8,26 @@ use crate::keys::{Span, Violation};
 use crate::nic::Nic;
 use crate::transfer::Spans;
 
+/// What the keys of local segments are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyKind {
+    /// Local keys.
+    Local,
+    /// Local keys, and the reserved key for bus addresses.
+    LocalOrReserved,
+    /// Memory handles of a virtual interface: remote keys.
+    Handles,
+}
+
 impl<F: Frontend> Nic<F> {
-    /// Checks local segments and appends their memory to `spans`. Where `reserved`, the reserved
-    /// key means bus addresses.
+    /// Checks local segments and appends their memory to `spans`.
     #[inline]
     pub fn local_spans(
         &self,
         segments: &[Segment],
         pd: u32,
         right: LinkFlags,
-        reserved: bool,
+        kind: KeyKind,
         spans: &mut Spans,
     ) -> Result<(), Violation> {
         for segment in segments {
@@ -26,9 +36,11 @@ impl<F: Frontend> Nic<F> {
                 continue;
             }
             let length = u64::from(segment.length);
-            let span = if segment.key == KEY_RESERVED {
+            let span = if kind == KeyKind::Handles {
+                self.keys.by_handle(segment.key, pd, segment.addr, length, right)?
+            } else if segment.key == KEY_RESERVED {
                 let end = segment.addr.checked_add(length);
-                if !reserved || end.is_none_or(|end| end > self.config.dma_limit) {
+                if kind == KeyKind::Local || end.is_none_or(|end| end > self.config.dma_limit) {
                     return Err(Violation);
                 }
                 Span { region: 0, offset: segment.addr, length }

@@ -3,12 +3,15 @@
 use alloc::vec::Vec;
 use core::mem::offset_of;
 
+use nic_abi::cqe::Status;
 use nic_abi::wqe::{self, AddressVector, AtomicArgs, Header, ListArgs, Opcode, Segment, SendFlags, Wqe};
 use zerocopy::transmute;
 
 use super::{Qp, SendQueue};
+use crate::Frontend;
 use crate::limits::MAX_LIST_ELEMENTS;
 use crate::memory::{DmaError, GuestMemory};
+use crate::nic::Nic;
 
 /// Where `args` begins in an entry.
 pub(crate) const ARGS: usize = offset_of!(Wqe, args);
@@ -69,6 +72,19 @@ impl Work {
         }
     }
 
+    /// Begins with an entry of so many blocks, of which nothing is known yet.
+    #[inline]
+    pub fn begin(&mut self, blocks: u32) {
+        self.loaded = true;
+        self.blocks = blocks;
+        self.flags = SendFlags::empty();
+        self.header = Header::default();
+        (self.done, self.total) = (0, 0);
+        (self.started, self.delayed) = (false, false);
+        (self.retries, self.rnr_retries) = (0, 0);
+        self.segments.clear();
+    }
+
     /// `args` of an atomic operation.
     pub fn atomic(&self) -> AtomicArgs {
         transmute!(self.args)
@@ -101,6 +117,10 @@ pub(crate) enum BadEntry {
     Field(usize),
     /// The ring's memory cannot be reached.
     Dma,
+    /// A descriptor of a virtual interface that can only be completed with this status.
+    Status(Status),
+    /// A descriptor that cannot even be completed.
+    Unreachable,
 }
 
 impl From<DmaError> for BadEntry {
@@ -128,18 +148,16 @@ impl Qp {
     /// `work` then has its tag, its opcode byte and a number of blocks, so that it can be
     /// completed.
     #[inline]
-    pub fn fetch<M: GuestMemory>(&mut self, memory: &M) -> Result<(), BadEntry> {
+    pub fn fetch<F: Frontend>(&mut self, nic: &Nic<F>) -> Result<(), BadEntry> {
+        if self.vi.is_some() {
+            return self.fetch_descriptor(nic);
+        }
+        let memory = nic.frontend.memory();
         let posted = self.send.posted();
         let first = self.send.block(self.send.head);
         let work = &mut self.send.work;
-        work.loaded = true;
         // Everything that was posted, unless the entry has a valid number of blocks.
-        work.blocks = posted;
-        work.header = Header::default();
-        (work.done, work.total) = (0, 0);
-        (work.started, work.delayed) = (false, false);
-        (work.retries, work.rnr_retries) = (0, 0);
-        work.segments.clear();
+        work.begin(posted);
         let entry: Wqe = memory.load(first)?;
         let header = entry.header;
         (work.header, work.args) = (header, entry.args);

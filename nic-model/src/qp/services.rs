@@ -222,6 +222,13 @@ impl RequesterEngine {
         }
     }
 
+    /// Goes on after a failure, if the connection survives it.
+    pub fn resume(&mut self) {
+        if let RequesterEngine::Unreliable(engine) = self {
+            engine.resume();
+        }
+    }
+
     pub fn flush(&mut self) -> Option<u32> {
         match self {
             RequesterEngine::Reliable(engine) => engine.flush(),

@@ -12,6 +12,7 @@ use core::time::Duration;
 use nic_abi::admin::{ModifyQp, QpState, QpType};
 use nic_abi::cqe::{NO_FIELD, Status};
 use nic_abi::eqe::EventType;
+use nic_abi::vi::Reliability;
 use nic_abi::wqe::{Opcode, SendFlags};
 use platform::Instant;
 use roce::transport::{
@@ -25,6 +26,7 @@ use super::completion::{Outcome, header_field};
 use super::message::{ATOMIC_BYTES, operation};
 use super::send::{BadEntry, Work};
 use super::services::{RequesterEngine, service};
+use super::vi::PARTIAL;
 use super::{Parked, Qp};
 use crate::Frontend;
 use crate::nic::Nic;
@@ -35,6 +37,8 @@ use crate::wire::Wire;
 
 /// Work requests under way at most.
 const DEPTH: u16 = 64;
+/// As a number of requests.
+pub(super) const UNDER_WAY: u32 = DEPTH as u32;
 /// Packets of Sends and RDMA Writes that are not acknowledged at most.
 const WINDOW: u32 = 256;
 /// Bytes of a packet that are handled in a unit of work, beside the first unit.
@@ -80,6 +84,12 @@ pub(super) enum Sent {
 }
 
 impl Requests {
+    /// The work requests under way up to number `id`, the oldest first.
+    pub fn up_to(&self, id: u32) -> impl Iterator<Item = &Work> {
+        let count = id.wrapping_sub(self.head).wrapping_add(1).min(DEPTH.into());
+        (0..count).filter_map(|n| self.flight(self.head.wrapping_add(n))).map(|flight| &flight.work)
+    }
+
     fn new(kind: QpType, config: &Config) -> Requests {
         let engine = RequesterEngine::new(kind, config);
         Requests { engine, flights: Vec::new(), head: 0, tail: 0, hold: None, turn: true }
@@ -226,7 +236,10 @@ impl Qp {
     /// Whether a work request may use its memory now.
     fn has_memory<F: Frontend>(&self, nic: &Nic<F>, id: u32) -> bool {
         let flight = self.requests.as_ref().and_then(|requests| requests.flight(id));
-        flight.is_some_and(|flight| self.check_memory(nic, &flight.work, &mut Spans::new()).is_ok())
+        flight.is_some_and(|flight| {
+            self.copy_of(&flight.work).is_some()
+                || self.check_memory(nic, &flight.work, &mut Spans::new()).is_ok()
+        })
     }
 
     /// Passes the next entry of the send queue to the engine, if it takes one. Returns whether it
@@ -241,12 +254,17 @@ impl Qp {
         }
         let mut failure = None;
         if !self.send.work.loaded {
-            if let Err(bad) = self.fetch(nic.frontend.memory()) {
-                let field = match bad {
-                    BadEntry::Field(offset) => offset as u32,
-                    BadEntry::Dma => NO_FIELD,
-                };
-                failure = Some((Status::LocalQpOperation, field));
+            if let Err(bad) = self.fetch(nic) {
+                failure = Some(match bad {
+                    BadEntry::Field(offset) => (Status::LocalQpOperation, offset as u32),
+                    BadEntry::Dma => (Status::LocalQpOperation, NO_FIELD),
+                    BadEntry::Status(status) => (status, NO_FIELD),
+                    BadEntry::Unreachable => {
+                        self.pass_over_send(nic);
+                        self.broken_by_descriptor(nic, schedule);
+                        return true;
+                    }
+                });
             }
             // The engine and its work requests are behind the head from now on.
             self.send.head = self.send.head.wrapping_add(self.send.work.blocks);
@@ -366,6 +384,7 @@ impl Qp {
         let mut sent = Sent::Yes;
         schedule.charge(piece.length / UNIT);
         match self.gather(nic, requests.flight(id), offset, piece, &mut uplink.payload) {
+            Err((status, _)) if self.vi.is_some() && offset > 0 => requests.abort(id, status, PARTIAL),
             Err((status, field)) => requests.abort(id, status, field),
             Ok(_) if self.faults.drop_requests > 0 => self.faults.drop_requests -= 1,
             Ok(payload) => {
@@ -402,6 +421,9 @@ impl Qp {
             }
         }
         (self.requests, nic.uplink) = (Some(requests), Some(uplink));
+        if sent == Sent::Yes && piece.last && self.has_level(Reliability::Delivery) {
+            self.flight_left(nic, id);
+        }
         if sent == Sent::Parked {
             nic.park(self, Parked::Neighbour);
             schedule.start_timer(self, schedule.now + PROBE);
@@ -420,9 +442,13 @@ impl Qp {
     ) -> Result<&'p [u8], (Status, u32)> {
         let protection = (Status::LocalProtection, NO_FIELD);
         let work = &flight.ok_or(protection)?.work;
+        let payload = into.get_mut(..piece.length as usize).ok_or(protection)?;
+        if let Some(kept) = self.copy_of(work) {
+            kept.read(offset, payload).map_err(|_| protection)?;
+            return Ok(payload);
+        }
         let mut local = Spans::new();
         self.check_memory(nic, work, &mut local)?;
-        let payload = into.get_mut(..piece.length as usize).ok_or(protection)?;
         get(&nic.side(&local, offset.into()), payload).map_err(|_| protection)?;
         Ok(payload)
     }
@@ -447,7 +473,8 @@ impl Qp {
             };
             requests.head = requests.head.wrapping_add(1);
             let Some(flight) = requests.flight(id) else { continue };
-            let (header, opcode, total) = (flight.work.header, flight.work.opcode, flight.work.total);
+            let (header, args) = (flight.work.header, flight.work.args);
+            let (opcode, total) = (flight.work.opcode, flight.work.total);
             let failure = failed.map(|failed| flight.failure.unwrap_or((status_of(failed), NO_FIELD)));
             let failure = failure.or_else(|| {
                 let invalidates = opcode == Opcode::ReadInvalidate;
@@ -461,10 +488,14 @@ impl Qp {
                 _ => 0,
             };
             match failure {
-                None => self.post_completion(nic, &header, Status::Success, length, NO_FIELD),
+                None => self.post_completion(nic, (&header, args), Status::Success, length, NO_FIELD),
                 Some((status, field)) => {
-                    self.post_completion(nic, &header, status, 0, field);
-                    self.fail(nic, schedule, status, Some((EventType::QpFatal, 0)));
+                    self.post_completion(nic, (&header, args), status, 0, field);
+                    if !self.survives_errors() {
+                        self.fail(nic, schedule, status, Some((EventType::QpFatal, 0)));
+                    } else if let Some(requests) = &mut self.requests {
+                        requests.engine.resume();
+                    }
                 }
             }
         }
@@ -559,8 +590,8 @@ impl Qp {
         let Some(id) = requests.engine.flush() else { return false };
         requests.head = requests.head.wrapping_add(1);
         let Some(flight) = requests.flight(id) else { return false };
-        let header = flight.work.header;
-        self.post_completion(nic, &header, Status::Flushed, 0, NO_FIELD);
+        let (header, args) = (flight.work.header, flight.work.args);
+        self.post_completion(nic, (&header, args), Status::Flushed, 0, NO_FIELD);
         true
     }
 }

@@ -53,6 +53,20 @@ impl<F: Frontend> Node<F> {
             (_, failure) => failure.unwrap_or(cqe::Status::LocalQpOperation),
         };
         let (_, qp) = self.named_qp(command)?;
+        if matches!(
+            what,
+            Injection::Corrupt | Injection::Truncate | Injection::StallResponder | Injection::HoldReads
+        ) {
+            let no_vi = Refusal::new(Status::BadState, at!(command.object));
+            let harms = &mut qp.vi.as_mut().ok_or(no_vi)?.harms;
+            match what {
+                Injection::Corrupt => harms.corrupt = a.count,
+                Injection::Truncate => harms.truncate = a.count,
+                Injection::HoldReads => harms.hold_reads = a.count,
+                _ => harms.stall = a.count,
+            }
+            return Ok(DONE);
+        }
         let faults = &mut qp.faults;
         match what {
             Injection::DropRequests => faults.drop_requests = a.count,

@@ -24,8 +24,10 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 mod cable;
 mod objects;
+mod vi;
 
 pub use cable::{CableEnd, Through, cable};
+pub use vi::{VI_DATA, Vi, ViSpec};
 
 use roce::IpPrefix;
 

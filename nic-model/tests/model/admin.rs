@@ -199,7 +199,7 @@ fn create_qp_is_checked() {
         (1 << 24 | 5, good, Status::BadField, OBJECT),
         (5, gsi, Status::BadField, OBJECT),
         (1 << 14 | 1, gsi, Status::BadField, OBJECT),
-        (5, CreateQp { qp_type: 4, ..good }, Status::BadField, at!(CreateQp, qp_type)),
+        (5, CreateQp { qp_type: 5, ..good }, Status::BadField, at!(CreateQp, qp_type)),
         (5, CreateQp { flags: 4, ..good }, Status::BadField, at!(CreateQp, flags)),
         (5, CreateQp { flags: shared, receive_ring: 0, ..ud }, Status::BadField, at!(CreateQp, flags)),
         (5, CreateQp { pd: 9, ..good }, Status::NoSuchObject, at!(CreateQp, pd)),
@@ -313,7 +313,7 @@ fn injections_are_checked() {
     let inject = |what, value| Inject { what, count: 1, value };
     for (what, value, status, field) in [
         (0, 0, Status::BadField, at!(Inject, what)),
-        (11, 0, Status::BadField, at!(Inject, what)),
+        (15, 0, Status::BadField, at!(Inject, what)),
         (10, 0, Status::BadField, at!(Inject, value)),
         (10, 14, Status::BadField, at!(Inject, value)),
         (10, 258, Status::BadField, at!(Inject, value)),
@@ -322,6 +322,7 @@ fn injections_are_checked() {
         (3, 0, Status::NoSuchObject, OBJECT),
         (6, 0, Status::NoSuchObject, OBJECT),
         (9, 0, Status::NoSuchObject, OBJECT),
+        (11, 0, Status::NoSuchObject, OBJECT),
     ] {
         assert_eq!(rig.command(0, Opcode::Inject, 5, &inject(what, value)), Err((status, field)));
     }

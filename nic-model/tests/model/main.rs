@@ -15,5 +15,6 @@ mod random;
 mod refusals;
 mod retries;
 mod unreliable;
+mod vi;
 mod windows;
 mod wire;

@@ -167,6 +167,13 @@ impl Requester {
         };
     }
 
+    /// Goes on after a work request has failed, where the device's queue pair survives that. Of a
+    /// message that was begun nothing more is sent, so the peer drops it.
+    pub fn resume(&mut self) {
+        self.closed = false;
+        self.packets = 0;
+    }
+
     /// As [`super::Requester::flush`].
     pub fn flush(&mut self) -> Option<u32> {
         self.closed = true;

@@ -81,6 +81,23 @@ fn messages_are_complete_when_they_are_sent() {
 }
 
 #[test]
+fn a_failure_that_the_queue_pair_survives_ends_its_message_only() {
+    let mut it = Requester::new(start(), MTU, 3);
+    it.post(message(0, SEND, 600)).unwrap();
+    it.post(message(1, WRITE, 1)).unwrap();
+    assert!(matches!(it.transmit(1), Some(Transmit::Piece { id: 0, offset: 0, .. })));
+    it.abort(0);
+    assert_eq!((it.transmit(1), it.post(message(2, SEND, 1))), (None, Err(PostError::Closed)));
+    assert_eq!(it.poll(), Some(Event::Failed { id: 0, status: Status::Aborted }));
+    it.resume();
+    let Some(Transmit::Piece { id: 1, offset: 0, piece }) = it.transmit(1) else { panic!() };
+    assert_eq!((piece.first, piece.last, piece.psn), (true, true, start().add(1)));
+    assert_eq!(it.poll(), Some(Event::Completed { id: 1 }));
+    it.post(message(2, SEND, 1)).unwrap();
+    assert!(matches!(it.transmit(1), Some(Transmit::Piece { id: 2, .. })));
+}
+
+#[test]
 fn local_requests_are_carried_out_in_their_places() {
     let mut it = Requester::new(start(), MTU, 8);
     it.post_local(0).unwrap();

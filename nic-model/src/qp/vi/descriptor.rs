@@ -1,0 +1,280 @@
+//! The ring names a descriptor; the descriptor is read once and checked (chapter 10).
+
+use core::mem::offset_of;
+
+use nic_abi::cqe::Status;
+use nic_abi::vi::{
+    AddressSegment, Control, ControlSegment, DESCRIPTOR_ALIGN, DataSegment, ENTRY, Post, RING_HEAD,
+    Reliability, SEGMENT, ViError,
+};
+use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, transmute};
+
+use super::operation_bits;
+use crate::Frontend;
+use crate::memory::GuestMemory;
+use crate::nic::Nic;
+use crate::qp::Qp;
+use crate::qp::receive::NoReceive;
+use crate::qp::send::{BadEntry, Work};
+use crate::transfer::get;
+
+/// What the device does with a descriptor's memory.
+pub(super) const OWN: LinkFlags = LinkFlags::LOCAL_READ.union(LinkFlags::LOCAL_WRITE);
+/// Data segments that are read at a time.
+const CHUNK: usize = 16;
+/// Receives that cannot be read and are passed over for one message.
+const PASSED_OVER: u32 = 16;
+
+/// A descriptor that was posted, and what was read of it that its completion needs. Of a work
+/// request it is in `Work::args`.
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(in crate::qp) struct Descriptor {
+    pub address: u64,
+    pub handle: u32,
+    /// Its free-running index in the ring.
+    pub index: u32,
+    /// Segment count and control field.
+    pub control: u32,
+    /// Bytes of its data segments.
+    pub length: u32,
+    pub reserved: u64,
+}
+
+impl Descriptor {
+    /// The descriptor of a work request with these arguments.
+    pub fn of(args: [u64; 4]) -> Descriptor {
+        transmute!(args)
+    }
+}
+
+/// Bus address of the entry at a free-running index of a ring.
+pub(super) fn entry(ring: u64, log: u32, index: u32) -> u64 {
+    ring + RING_HEAD as u64 + u64::from(index & ((1 << log) - 1)) * ENTRY as u64
+}
+
+/// Reads the control segment of the descriptor that an entry of a ring names. Without the control
+/// segment if that cannot be reached.
+fn read_control<F: Frontend>(
+    nic: &Nic<F>,
+    pd: u32,
+    at: u64,
+    index: u32,
+) -> (Descriptor, Option<ControlSegment>) {
+    let Ok(post) = nic.frontend.memory().load::<Post>(at) else {
+        return (Descriptor { index, ..Descriptor::default() }, None);
+    };
+    let mut descriptor =
+        Descriptor { address: post.address, handle: post.handle, index, ..Descriptor::default() };
+    let mut control = ControlSegment::default();
+    if !read(nic, pd, &descriptor, 0, control.as_mut_bytes()) {
+        return (descriptor, None);
+    }
+    descriptor.control = u32::from(control.segments) | u32::from(control.control) << 16;
+    (descriptor, Some(control))
+}
+
+/// Reads bytes of a descriptor, which has to be in one region up to their end. False if it may not
+/// be read.
+fn read<F: Frontend>(nic: &Nic<F>, pd: u32, descriptor: &Descriptor, skip: usize, into: &mut [u8]) -> bool {
+    let length = (skip + into.len()) as u64;
+    descriptor.address.is_multiple_of(DESCRIPTOR_ALIGN)
+        && nic
+            .keys
+            .by_handle(descriptor.handle, pd, descriptor.address, length, OWN)
+            .is_ok_and(|span| get(&nic.side(&[span], skip as u64), into).is_ok())
+}
+
+/// Reads data segments and passes each to `keep`. False if they may not be read.
+fn read_segments<F: Frontend>(
+    nic: &Nic<F>,
+    pd: u32,
+    descriptor: &Descriptor,
+    first: usize,
+    count: usize,
+    mut keep: impl FnMut(Segment),
+) -> bool {
+    let mut done = 0;
+    while done < count {
+        let mut chunk = [DataSegment::new_zeroed(); CHUNK];
+        let here = &mut chunk[..(count - done).min(CHUNK)];
+        let skip = size_of::<ControlSegment>() + SEGMENT * (first + done);
+        if !read(nic, pd, descriptor, skip, here.as_mut_bytes()) {
+            return false;
+        }
+        for segment in &*here {
+            keep(Segment { addr: segment.address, length: segment.length, key: segment.handle });
+        }
+        done += here.len();
+    }
+    true
+}
+
+impl Qp {
+    /// Notes which descriptor is at the head of the send queue, and reads its control segment. The
+    /// work request can be completed afterwards, unless there is no control segment.
+    fn begin_descriptor<F: Frontend>(&mut self, nic: &Nic<F>) -> Option<ControlSegment> {
+        let send = &mut self.send;
+        let at = entry(send.ring, send.log, send.head);
+        let (descriptor, control) = read_control(nic, self.pd, at, send.head);
+        send.work.begin(1);
+        send.work.args = transmute!(descriptor);
+        let control = control?;
+        send.work.opcode = opcode(Control::from_bits_retain(control.control)).unwrap_or(Opcode::Send);
+        send.work.header.opcode = send.work.opcode as u8;
+        Some(control)
+    }
+
+    /// Reads and checks the descriptor at the head of the send queue.
+    pub(in crate::qp) fn fetch_descriptor<F: Frontend>(&mut self, nic: &Nic<F>) -> Result<(), BadEntry> {
+        let control = self.begin_descriptor(nic).ok_or(BadEntry::Unreachable)?;
+        let format = Err(BadEntry::Status(Status::LocalQpOperation));
+        let Some(flags) = Control::from_bits(control.control) else { return format };
+        let Some(opcode) = opcode(flags) else { return format };
+        let work = &mut self.send.work;
+        work.header.immediate = control.immediate;
+        work.flags.set(SendFlags::FENCE_ALL, flags.contains(Control::QUEUE_FENCE));
+        if control.reserved != 0 || opcode == Opcode::Read && !reads(self.vi.as_ref().map(|vi| vi.level)) {
+            return format;
+        }
+        let rdma = operation_bits(opcode) != nic_abi::vi::Status::empty();
+        let Some(count) = usize::from(control.segments).checked_sub(usize::from(rdma)) else { return format };
+        if count > self.send.max_segments as usize {
+            return format;
+        }
+        let descriptor = Descriptor::of(work.args);
+        let protection = BadEntry::Status(Status::LocalProtection);
+        if rdma {
+            let mut address = AddressSegment::new_zeroed();
+            if !read(nic, self.pd, &descriptor, size_of::<ControlSegment>(), address.as_mut_bytes()) {
+                return Err(protection);
+            }
+            if address.reserved != 0 {
+                return format;
+            }
+            (work.header.remote_addr, work.header.remote_key) = (address.address, address.handle);
+        }
+        let Work { segments, total, .. } = work;
+        let all = read_segments(nic, self.pd, &descriptor, usize::from(rdma), count, |segment| {
+            *total += u64::from(segment.length);
+            segments.push(segment);
+        });
+        if !all {
+            return Err(protection);
+        }
+        if *total != u64::from(control.length) {
+            return Err(BadEntry::Status(Status::LocalLength));
+        }
+        work.args = transmute!(Descriptor { length: control.length, ..descriptor });
+        if self.has_level(Reliability::Reception) {
+            // The peer may not learn of this request before it has answered the Reads before.
+            self.send.work.flags |= SendFlags::FENCE_READS;
+        }
+        Ok(())
+    }
+
+    /// Loads the descriptor at the head of the send queue to be flushed: only what its completion
+    /// needs. False if it cannot be reached; then it is off the queue, and an event says so.
+    pub(super) fn load_to_flush<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
+        if self.begin_descriptor(nic).is_some() {
+            return true;
+        }
+        self.pass_over_send(nic);
+        false
+    }
+
+    /// Takes a descriptor off the send queue that cannot be reached.
+    pub(in crate::qp) fn pass_over_send<F: Frontend>(&mut self, nic: &mut Nic<F>) {
+        let descriptor = Descriptor::of(self.send.work.args);
+        self.send.work.loaded = false;
+        self.send.head = descriptor.index.wrapping_add(1);
+        self.lose(nic, self.send.ring, self.send.log, &descriptor);
+        self.post_vi_error(nic, ViError::PostDescriptor, 0, descriptor.address);
+    }
+
+    /// Takes the next receive descriptor; `None` if there is none. One that cannot be reached is
+    /// passed over, which an event reports.
+    pub(super) fn next_receive<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+    ) -> Result<Option<ControlSegment>, NoReceive> {
+        for _ in 0..PASSED_OVER {
+            match self.posted_receives(nic) {
+                None => return Err(NoReceive::Broken),
+                Some(0) => return Ok(None),
+                Some(_) => {}
+            }
+            let queue = &mut self.receive;
+            let (ring, log, index) = (queue.ring, queue.log, queue.head);
+            queue.head = index.wrapping_add(1);
+            let (descriptor, control) = read_control(nic, self.pd, entry(ring, log, index), index);
+            if control.is_some() {
+                if let Some(vi) = &mut self.vi {
+                    vi.receive = descriptor;
+                }
+                self.inbound.receive.begin(index);
+                return Ok(control);
+            }
+            self.lose(nic, ring, log, &descriptor);
+            let receive = nic_abi::vi::Status::OP_RECEIVE.bits() >> nic_abi::vi::OP_SHIFT;
+            self.post_vi_error(nic, ViError::PostDescriptor, receive, descriptor.address);
+            if !self.survives_errors() {
+                return Err(NoReceive::Broken);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes a receive descriptor for a message, and checks it.
+    pub(in crate::qp) fn take_descriptor<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Result<(), NoReceive> {
+        let control = match self.next_receive(nic) {
+            Ok(Some(control)) => control,
+            Ok(None) => return Err(NoReceive::Empty),
+            Err(broken) => {
+                if self.posted_receives(nic).is_none() {
+                    nic.stats.bad_tails += 1;
+                    self.overrun(nic, true);
+                }
+                return Err(broken);
+            }
+        };
+        let receive = Control::IMMEDIATE | Control::QUEUE_FENCE;
+        if !Control::from_bits(control.control).is_some_and(|flags| receive.contains(flags)) {
+            return Err(NoReceive::Field(offset_of!(ControlSegment, control)));
+        }
+        if control.reserved != 0 {
+            return Err(NoReceive::Field(offset_of!(ControlSegment, reserved)));
+        }
+        if u32::from(control.segments) > self.receive.max_segments {
+            return Err(NoReceive::Field(offset_of!(ControlSegment, segments)));
+        }
+        let Some(vi) = &self.vi else { return Err(NoReceive::Broken) };
+        let taken = &mut self.inbound.receive;
+        let all = read_segments(nic, self.pd, &vi.receive, 0, control.segments.into(), |segment| {
+            taken.room += u64::from(segment.length);
+            taken.segments.push(segment);
+        });
+        if all { Ok(()) } else { Err(NoReceive::Protection) }
+    }
+}
+
+/// Whether RDMA Reads exist on a level.
+fn reads(level: Option<Reliability>) -> bool {
+    level.is_some_and(Reliability::is_reliable)
+}
+
+/// The work request that a control field of the send queue asks for.
+fn opcode(flags: Control) -> Option<Opcode> {
+    let immediate = flags.contains(Control::IMMEDIATE);
+    Some(match (flags.contains(Control::RDMA_WRITE), flags.contains(Control::RDMA_READ)) {
+        (false, false) if immediate => Opcode::SendImmediate,
+        (false, false) => Opcode::Send,
+        (true, false) if immediate => Opcode::WriteImmediate,
+        (true, false) => Opcode::Write,
+        (false, true) => Opcode::Read,
+        (true, true) => return None,
+    })
+}
+
+const _: () = assert!(size_of::<Descriptor>() == size_of::<[u64; 4]>());

@@ -1,0 +1,167 @@
+//! Virtual interfaces (VI Architecture 1.0): queue pairs whose requests are descriptors in the
+//! consumer's memory.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `descriptor` | the ring names a descriptor, which is read and checked |
+//! | `complete` | a descriptor is completed in place; marks, completion queues, armed rings |
+//! | `refusal` | why a message was not carried out: the receive's status, events, the answer |
+//! | `retained` | copies of what has left on Reliable Delivery, for retries |
+//! | `status` | what the descriptor's status says of how a request ended |
+//! | `life` | flushing: before there is a connection, at its end, and in the error state |
+//!
+//! Below the descriptors a virtual interface is an RC queue pair on the reliable levels, and a UC
+//! queue pair on Unreliable Delivery.
+
+mod complete;
+mod descriptor;
+mod life;
+mod refusal;
+mod retained;
+mod status;
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+
+use nic_abi::admin::{QpState, QpType};
+use nic_abi::eqe::{Eqe, EventType};
+use nic_abi::vi::{ERRORS, Reliability, ViError};
+
+use super::Qp;
+use crate::Frontend;
+use crate::nic::Nic;
+use crate::report::event;
+
+pub(super) use descriptor::Descriptor;
+pub(crate) use retained::Pool;
+pub(super) use retained::Retained;
+pub(super) use status::PARTIAL;
+
+/// Messages that go wrong (injection).
+#[derive(Default)]
+pub(crate) struct Harms {
+    /// So many messages that arrive next are corrupt, and so many are incomplete.
+    pub corrupt: u32,
+    pub truncate: u32,
+    /// So many requests that arrive next are lost, and so many RDMA Reads.
+    pub stall: u32,
+    pub hold_reads: u32,
+}
+
+/// What a virtual interface has beside a queue pair.
+pub(crate) struct Vi {
+    pub level: Reliability,
+    /// The event queue for the completions of armed rings.
+    pub completions_eq: u32,
+    pub harms: Harms,
+    /// The descriptor of the receive that was taken.
+    pub(super) receive: Descriptor,
+    /// Requests that are complete and not acknowledged, by their index in the ring.
+    pub(super) retained: BTreeMap<u32, Arc<Retained>>,
+    /// By error: the index of the last event.
+    errors: [Option<u32>; ERRORS],
+    /// By queue, send and receive: the index of the last completion event.
+    completions: [Option<u32>; 2],
+}
+
+impl Vi {
+    pub fn new(completions_eq: u32) -> Vi {
+        Vi {
+            level: Reliability::default(),
+            completions_eq,
+            harms: Harms::default(),
+            receive: Descriptor::default(),
+            retained: BTreeMap::new(),
+            errors: [None; ERRORS],
+            completions: [None; 2],
+        }
+    }
+
+    /// The type of queue pair whose packets a level uses.
+    pub const fn service(level: Reliability) -> QpType {
+        if level.is_reliable() { QpType::Rc } else { QpType::Uc }
+    }
+
+    /// Forgets what belongs to a connection.
+    pub fn reset(&mut self) {
+        self.harms = Harms::default();
+        self.retained.clear();
+    }
+
+    /// Whether a request that arrives is lost.
+    pub(super) fn loses(&mut self, reads: bool) -> bool {
+        let harms = &mut self.harms;
+        let count = if reads && harms.stall == 0 { &mut harms.hold_reads } else { &mut harms.stall };
+        let lost = *count > 0;
+        *count -= u32::from(lost);
+        lost
+    }
+}
+
+impl Qp {
+    /// Whether an error of a request leaves the connection as it is: on Unreliable Delivery.
+    #[inline]
+    pub(super) fn survives_errors(&self) -> bool {
+        self.vi.as_ref().is_some_and(|vi| !vi.level.is_reliable())
+    }
+
+    /// Whether it is a virtual interface of this level.
+    #[inline]
+    pub(super) fn has_level(&self, level: Reliability) -> bool {
+        self.vi.as_ref().is_some_and(|vi| vi.level == level)
+    }
+
+    /// Whether it is a virtual interface without a connection: it completes in error what is posted
+    /// to its send queue.
+    #[inline]
+    pub(super) fn refuses_sends(&self) -> bool {
+        self.vi.is_some() && matches!(self.state, QpState::Reset | QpState::Init | QpState::Rtr)
+    }
+
+    /// Raises an error event of a virtual interface. While an event of the same error is not
+    /// consumed, that one reports this error as well: otherwise a consumer could fill the event
+    /// queue.
+    #[cold]
+    pub(crate) fn post_vi_error<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        error: ViError,
+        operation: u32,
+        address: u64,
+    ) {
+        let Some(vi) = &mut self.vi else { return };
+        let last = &mut vi.errors[error as usize];
+        if last.is_some_and(|index| nic.event_waits(self.eq, index)) {
+            return;
+        }
+        let entry = event(EventType::ViError, self.qpn, self.generation, operation);
+        *last = nic.post_event(self.eq, Eqe { status: error as u8, address, ..entry });
+    }
+
+    /// Raises the event of an armed ring.
+    fn post_vi_completion<F: Frontend>(&mut self, nic: &mut Nic<F>, receive: bool) {
+        let Some(vi) = &mut self.vi else { return };
+        let last = &mut vi.completions[usize::from(receive)];
+        if last.is_some_and(|index| nic.event_waits(vi.completions_eq, index)) {
+            return;
+        }
+        let what = event(EventType::ViCompletion, self.qpn, self.generation, u32::from(receive));
+        *last = nic.post_event(vi.completions_eq, what);
+    }
+
+    /// A virtual interface's send or receive queue was posted more than its ring has room for.
+    pub(crate) fn overrun<F: Frontend>(&mut self, nic: &mut Nic<F>, receive: bool) {
+        self.post_vi_error(nic, ViError::Overrun, u32::from(receive), 0);
+    }
+}
+
+/// The operation of a work request that a descriptor stands for, as its status codes it.
+pub(super) const fn operation_bits(opcode: nic_abi::wqe::Opcode) -> nic_abi::vi::Status {
+    use nic_abi::vi::Status;
+    use nic_abi::wqe::Opcode;
+    match opcode {
+        Opcode::Write | Opcode::WriteImmediate => Status::OP_RDMA_WRITE,
+        Opcode::Read | Opcode::ReadInvalidate => Status::OP_RDMA_READ,
+        _ => Status::empty(),
+    }
+}
