@@ -18,21 +18,23 @@ use platform::{Gate, heap};
 use roce::cm::redirection::Redirection;
 use roce::cm::rej::Reason;
 
-use crate::agent::Counter;
+use crate::agent::{COUNTERS, Counter};
 use crate::cm::{
     AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId, Transports,
 };
 use crate::connect::{Connectable, Handshake, ResolutionAnswer, ResolveParams};
 use crate::{
-    Agent, Consumer, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, Resource, SlotParams, Srq,
-    Upcalls, Vi, ViAttributes, ViCq, Window, WindowType,
+    Agent, Consumer, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, SlotParams, Srq, Upcalls, Vi,
+    ViAttributes, ViCq, Window, WindowType,
 };
 
 /// An object that is destroyed with its client.
 pub(crate) enum AnyObject {
     Qp(Arc<Qp>),
+    Vi(Arc<Vi>),
     Srq(Arc<Srq>),
     Cq(Arc<Cq>),
+    ViCq(Arc<ViCq>),
     Window(Arc<Window>),
     Region(Arc<Region>),
     Pd(Arc<Pd>),
@@ -42,8 +44,10 @@ impl AnyObject {
     fn counter(&self) -> Counter {
         match self {
             AnyObject::Qp(_) => Counter::Qps,
+            AnyObject::Vi(_) => Counter::Vis,
             AnyObject::Srq(_) => Counter::Srqs,
             AnyObject::Cq(_) => Counter::Cqs,
+            AnyObject::ViCq(_) => Counter::ViCqs,
             AnyObject::Window(_) => Counter::Windows,
             AnyObject::Region(_) => Counter::Regions,
             AnyObject::Pd(_) => Counter::Pds,
@@ -53,8 +57,10 @@ impl AnyObject {
     fn destroy(&self) -> Result<(), Error> {
         match self {
             AnyObject::Qp(qp) => qp.destroy(),
+            AnyObject::Vi(vi) => vi.destroy(),
             AnyObject::Srq(srq) => srq.destroy(),
             AnyObject::Cq(cq) => cq.destroy(),
+            AnyObject::ViCq(cq) => cq.destroy(),
             AnyObject::Window(window) => window.destroy(),
             AnyObject::Region(region) => region.destroy(),
             AnyObject::Pd(pd) => pd.destroy(),
@@ -64,7 +70,7 @@ impl AnyObject {
 
 /// The objects of a client: for each type, in the order of [`Counter`], a map by number. So the
 /// cost of a search does not depend on how many objects of other types there are.
-type Objects = [BTreeMap<u32, AnyObject>; 6];
+type Objects = [BTreeMap<u32, AnyObject>; COUNTERS];
 
 /// What an insertion into a map of objects may allocate: a node on each of its levels.
 const NODES: usize = 4096;
@@ -181,7 +187,7 @@ impl Client {
     }
 
     /// Closes the client and destroys its objects, users before what they use: connections and
-    /// listening points, queue pairs, SRQs, CQs, windows, regions, protection domains. It waits for
+    /// listening points, queue pairs, virtual interfaces, SRQs, CQs, windows, regions, protection domains. It waits for
     /// an upcall in progress, unless it is called in an upcall, and no upcall begins afterwards. So
     /// hold no lock that an upcall takes.
     pub fn detach(&self) {
@@ -245,18 +251,20 @@ impl Client {
     /// is armed by itself. `entries`: descriptors that can be on each of the two queues.
     pub fn create_vi(
         self: &Arc<Client>,
-        _pd: &Arc<Pd>,
-        _attributes: &ViAttributes,
-        _cqs: [Option<&Arc<ViCq>>; 2],
-        _entries: [u32; 2],
-        _context: u64,
+        pd: &Arc<Pd>,
+        attributes: &ViAttributes,
+        cqs: [Option<&Arc<ViCq>>; 2],
+        entries: [u32; 2],
+        context: u64,
     ) -> Result<Arc<Vi>, Error> {
-        Err(Error::NoResources(Resource::Qps))
+        let _call = self.call()?;
+        Vi::create(self, pd, attributes, cqs, entries, context)
     }
 
     /// Creates a completion queue of virtual interfaces with room for at least `entries`.
-    pub fn create_vi_cq(self: &Arc<Client>, _entries: u32, _context: u64) -> Result<Arc<ViCq>, Error> {
-        Err(Error::NoResources(Resource::Cqs))
+    pub fn create_vi_cq(self: &Arc<Client>, entries: u32, context: u64) -> Result<Arc<ViCq>, Error> {
+        let _call = self.call()?;
+        ViCq::create(self, entries, context)
     }
 
     /// Creates a shared receive queue. `limit`: an event when fewer entries are left; 0 never.
@@ -378,8 +386,7 @@ impl Client {
         private_data: &[u8],
     ) -> Result<ConnectionId, Error> {
         let _call = self.call()?;
-        let Connectable::Qp(qp) = of.into() else { return Err(Error::ConnectionState) };
-        self.agent.connections.connect(self, &qp, params, handshake, private_data)
+        self.agent.connections.connect(self, &of.into(), params, handshake, private_data)
     }
 
     /// Passive side: accepts a request with a queue pair in INIT, or a virtual interface in RESET, of
@@ -394,8 +401,7 @@ impl Client {
     ) -> Result<(), Error> {
         let _call = self.call()?;
         let _call = self.call()?;
-        let Connectable::Qp(qp) = with.into() else { return Err(Error::ConnectionState) };
-        self.agent.connections.accept(self, connection, &qp, params, private_data)
+        self.agent.connections.accept(self, connection, &with.into(), params, private_data)
     }
 
     /// Passive side: rejects a request; active side, three-way: rejects the peer's accept (the

@@ -5,8 +5,9 @@
 //! One [`Agent`] serves one NIC. Each opening of the agent by a face (an IA, for example) is a
 //! [`Client`]: it creates the objects, and the agent reports events to it by its [`Upcalls`].
 //!
-//! VIA's names and ours: VI = [`Qp`], completion queue = [`Cq`], protection tag = [`Pd`], memory
-//! handle = the key of a [`Region`], error handler = [`Upcalls`].
+//! VIA's names and ours: VI = [`Vi`], completion queue = [`ViCq`], protection tag = [`Pd`], memory
+//! handle = the remote key of a [`Region`], error handler = [`Upcalls`]. A [`Qp`] with its [`Cq`] is
+//! the same for InfiniBand's work requests. Neither can be used in the other's place.
 //!
 //! Features, flags, statuses and segments are the same for the NIC and for a face. This crate
 //! exports the NIC's own types for them, under the names that a face uses, so a face depends on no
@@ -36,6 +37,7 @@ mod members;
 mod object;
 mod post;
 mod qp;
+mod qp_common;
 mod qp_state;
 mod region;
 mod slot;

@@ -22,7 +22,7 @@ impl ConnectionManager {
         }
         let former = {
             let mut tables = self.tables.lock();
-            if tables.end(from, id)?.qp.is_some() {
+            if tables.end(from, id)?.connected.is_some() {
                 return Err(Error::ConnectionState);
             }
             if !tables.admits(to) {
