@@ -286,11 +286,11 @@ fn on_vi_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
         return vi.client().upcall(|up| up.vi_completion(vi.context(), side));
     }
     let number = event.number;
-    if vi.number() != number {
-        return;
-    }
     if kind == EventType::CommunicationEstablished {
-        return agent.connections.communication_established(vi.common());
+        if vi.qpn() == number {
+            agent.connections.communication_established(vi.common());
+        }
+        return;
     }
     let Some(error) = ViError::from_byte(event.status) else { return };
     let operation = event.detail as u8 & OPERATIONS;
@@ -298,21 +298,22 @@ fn on_vi_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
         ViError::ConnectionLost => {
             if vi.broke(number) {
                 vi.report_lost(number, operation, event.address);
-                agent.connections.broke(vi.common(), vi.has_refused());
+                // The event does not say whether a message of the peer was refused.
+                agent.connections.broke(vi.common(), true);
             }
         }
-        // A descriptor of the consumer's own.
+        // Of what the consumer posted, under whatever number.
         ViError::PostDescriptor | ViError::Overrun | ViError::CompletionProtection => {
             vi.report(error, operation, event.address);
         }
-        // A message of the peer. On a reliable connection the peer has to learn of the refusal.
         ViError::ReceiveQueueEmpty
         | ViError::WriteProtection
         | ViError::WriteData
         | ViError::WriteAbort
         | ViError::ReadProtection => {
-            vi.refused(number);
-            vi.report(error, operation, event.address);
+            if vi.qpn() == number {
+                vi.report(error, operation, event.address);
+            }
         }
     }
 }

@@ -156,8 +156,6 @@ pub struct Vi {
     changing: AtomicBool,
     /// The client has learned that the connection is lost. A reset clears it, with `control` held.
     lost: AtomicBool,
-    /// The device has reported that it refused a message of the peer. As `lost`.
-    refused: AtomicBool,
     parents: Mutex<Option<Parents>>,
 }
 
@@ -217,7 +215,6 @@ impl Vi {
             attributes: Mutex::new(*attributes),
             changing: AtomicBool::new(false),
             lost: AtomicBool::new(false),
-            refused: AtomicBool::new(false),
             parents: Mutex::new(Some(parents)),
         });
         agent.vis.put(slot, vi.clone());
@@ -255,8 +252,8 @@ impl Vi {
         self.generation
     }
 
-    /// Its number until the next reset.
-    pub(crate) fn number(&self) -> u32 {
+    /// The number of the queue pair that it is, until the next reset.
+    pub fn qpn(&self) -> u32 {
         self.number.load(Ordering::Acquire)
     }
 
@@ -354,7 +351,7 @@ impl Vi {
             Reliability::Unreliable => Service::Uc,
             Reliability::Delivery | Reliability::Reception => Service::Rc,
         };
-        Ok((self.number(), service))
+        Ok((self.qpn(), service))
     }
 
     /// Keeps connections from being made until the result is dropped. Under the lock of the
@@ -366,7 +363,7 @@ impl Vi {
 
     fn command(&self, modify: &ModifyQp) -> Result<(), Error> {
         let nic = self.client.agent().nic();
-        nic.modify_qp(self.number(), modify).map_err(|error| self.common.refusal(error))
+        nic.modify_qp(self.qpn(), modify).map_err(|error| self.common.refusal(error))
     }
 
     fn to_state(&self, modify: &ModifyQp, state: QpState) -> Result<(), Error> {
@@ -381,7 +378,7 @@ impl Vi {
     pub(crate) fn modify(&self, number: u32, modify: &ModifyQp) -> Result<(), Error> {
         let _control = self.common.control(&self.client)?;
         let state = QpState::from_word(modify.state).ok_or(Error::OutOfRange("queue pair state"))?;
-        if self.number() != number {
+        if self.qpn() != number {
             return Err(Error::ConnectionState);
         }
         if state == QpState::Rtr && self.state() == QpState::Reset {
@@ -397,7 +394,7 @@ impl Vi {
     /// receives.
     pub(crate) fn flush(&self, number: u32) -> Result<(), Error> {
         let _control = self.common.control(&self.client)?;
-        if self.number() == number && !matches!(self.state(), QpState::Reset | QpState::Init) {
+        if self.qpn() == number && !matches!(self.state(), QpState::Reset | QpState::Init) {
             self.to_state(&ModifyQp::default(), QpState::Error)?;
         }
         Ok(())
@@ -407,31 +404,18 @@ impl Vi {
     /// been reset since.
     pub(crate) fn broke(&self, number: u32) -> bool {
         let control = self.common.lock(&self.client);
-        if self.number() != number {
+        if self.qpn() != number {
             return false;
         }
         self.common.set_broken(&control);
         true
     }
 
-    /// Records that the device has refused a message of the peer.
-    pub(crate) fn refused(&self, number: u32) {
-        let _control = self.common.lock(&self.client);
-        if self.number() == number {
-            self.refused.store(true, Ordering::Release);
-        }
-    }
-
-    /// Whether the device has refused a message of the peer since the last reset.
-    pub(crate) fn has_refused(&self) -> bool {
-        self.refused.load(Ordering::Acquire)
-    }
-
     /// Reports that the connection that was made under `number` is lost, once. In the dispatcher
     /// thread.
     pub(crate) fn report_lost(&self, number: u32, operation: u8, address: u64) {
         let control = self.common.lock(&self.client);
-        let known = self.number() != number || self.common.is_gone();
+        let known = self.qpn() != number || self.common.is_gone();
         if known || self.lost.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -455,7 +439,6 @@ impl Vi {
         self.number.store(qpn, Ordering::Release);
         self.common.mend();
         self.lost.store(false, Ordering::Release);
-        self.refused.store(false, Ordering::Release);
         Ok(())
     }
 
@@ -525,7 +508,7 @@ impl Vi {
         let Some(parents) = self.parents.lock().take() else { return Err(Error::Gone) };
         self.end_posts();
         agent.connections.abandon_of(&self.common);
-        let result = agent.nic().destroy_qp(self.number(), &self.common.lease);
+        let result = agent.nic().destroy_qp(self.qpn(), &self.common.lease);
         drop(agent.vis.remove(self.slot));
         self.client.forget_object(Counter::Vis, self.slot);
         if result.is_ok() {
