@@ -361,9 +361,9 @@ impl Agent {
         }
     }
 
-    /// Work requests on all queues that are posted and have not completed; of virtual interfaces the
-    /// descriptors that are posted and were not taken off. Counts QP1's, except the
-    /// receives that it always has posted. Looks at every queue.
+    /// Work requests on all queues that are posted and have not completed; of virtual interfaces
+    /// the descriptors that are posted and were not taken off. Counts QP1's, except the receives
+    /// that it always has posted. Looks at every queue.
     pub fn outstanding(&self) -> u32 {
         let qps = self.qps.all().filter(|qp| qp.qpn() != ident::QPN_GSI);
         let qps: u32 = qps.map(|qp| qp.sends.len() + qp.receives.len()).sum();

@@ -187,9 +187,9 @@ impl Client {
     }
 
     /// Closes the client and destroys its objects, users before what they use: connections and
-    /// listening points, queue pairs, virtual interfaces, SRQs, CQs, windows, regions, protection domains. It waits for
-    /// an upcall in progress, unless it is called in an upcall, and no upcall begins afterwards. So
-    /// hold no lock that an upcall takes.
+    /// listening points, queue pairs, virtual interfaces, SRQs, CQs, windows, regions, protection
+    /// domains. It waits for an upcall in progress, unless it is called in an upcall, and no upcall
+    /// begins afterwards. So hold no lock that an upcall takes.
     pub fn detach(&self) {
         if !self.in_upcall.close() {
             return;
@@ -373,11 +373,11 @@ impl Client {
     }
 
     /// Active side: asks a peer for a connection of a queue pair, which must be in INIT, or of a
-    /// virtual interface, which must be in RESET. The type of the queue pair, RC or UC, is the type of
-    /// the connection, as is that of the virtual interface's reliability level (unreliable is UC); on
-    /// UC the read depths have to be 0. The answer is an event. `params.ip_source_port` is chosen by the agent; a hop limit of 0 stands
-    /// for 64, and a path MTU greater than the port's for the port's. Private data: at most 92
-    /// bytes.
+    /// virtual interface, which must be in RESET. The type of the queue pair, RC or UC, is the type
+    /// of the connection, as is that of the virtual interface's reliability level (unreliable is
+    /// UC); on UC the read depths have to be 0. The answer is an event. `params.ip_source_port` is
+    /// chosen by the agent; a hop limit of 0 stands for 64, and a path MTU greater than the port's
+    /// for the port's. Private data: at most 92 bytes.
     pub fn connect(
         &self,
         of: impl Into<Connectable>,
@@ -389,9 +389,9 @@ impl Client {
         self.agent.connections.connect(self, &of.into(), params, handshake, private_data)
     }
 
-    /// Passive side: accepts a request with a queue pair in INIT, or a virtual interface in RESET, of
-    /// the type that the request asks for. `CmEventKind::Established` follows. The queue pair has no more RDMA Reads
-    /// outstanding than the peer serves. Private data: at most 196 bytes.
+    /// Passive side: accepts a request with a queue pair in INIT, or a virtual interface in RESET,
+    /// of the type that the request asks for. `CmEventKind::Established` follows. The queue pair
+    /// has no more RDMA Reads outstanding than the peer serves. Private data: at most 196 bytes.
     pub fn accept(
         &self,
         connection: ConnectionId,
@@ -449,7 +449,8 @@ impl Client {
 
     /// Ends a connection, or gives up one that is being made. A queue pair that is connected goes
     /// to ERROR before this returns, so what is outstanding flushes. If the connection was
-    /// established, `CmEventKind::Disconnected` follows; otherwise no event follows.
+    /// established, `CmEventKind::Disconnected` follows; otherwise no event follows. A virtual
+    /// interface is disconnected without any event by `Vi::disconnect`.
     pub fn disconnect(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
         self.agent.connections.disconnect(self, connection, private_data)
     }

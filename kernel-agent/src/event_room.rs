@@ -39,8 +39,8 @@ impl EventRoom {
         self.shares
     }
 
-    /// Takes a share for a new object; false if none is free, or if there are as many objects as can
-    /// be.
+    /// Takes a share for a new object; false if none is free, or if there are as many objects as
+    /// can be.
     pub(crate) fn take(&self) -> bool {
         if !count_up(&self.existing, self.objects) {
             return false;

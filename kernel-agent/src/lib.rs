@@ -6,8 +6,8 @@
 //! [`Client`]: it creates the objects, and the agent reports events to it by its [`Upcalls`].
 //!
 //! VIA's names and ours: VI = [`Vi`], completion queue = [`ViCq`], protection tag = [`Pd`], memory
-//! handle = the remote key of a [`Region`], error handler = [`Upcalls`]. A [`Qp`] with its [`Cq`] is
-//! the same for InfiniBand's work requests. Neither can be used in the other's place.
+//! handle = the remote key of a [`Region`], error handler = [`Upcalls`]. A [`Qp`] with its [`Cq`]
+//! is the same for InfiniBand's work requests. Neither can be used in the other's place.
 //!
 //! Features, flags, statuses and segments are the same for the NIC and for a face. This crate
 //! exports the NIC's own types for them, under the names that a face uses, so a face depends on no

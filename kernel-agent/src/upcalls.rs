@@ -39,7 +39,9 @@ pub enum AsyncEvent {
         /// What happened.
         event: EventType,
     },
-    /// An error of a virtual interface that no descriptor shows (VIA 9.9.1).
+    /// An error of a virtual interface that no descriptor shows (VIA 9.9.1). That a connection is
+    /// lost is reported once, whichever end or the agent finds it out; the virtual interface is in
+    /// ERROR by then, and [`CmEventKind::Disconnected`] follows.
     Vi {
         /// The context given when the virtual interface was created.
         context: u64,
@@ -64,8 +66,9 @@ pub enum AsyncEvent {
 pub struct CmEvent<'a> {
     /// Which connection.
     pub connection: ConnectionId,
-    /// The context of the connection's queue pair; for [`CmEventKind::Request`] and for
-    /// [`CmEventKind::Withdrawn`] (no queue pair yet) the listening point's.
+    /// The context of the connection's queue pair or virtual interface; for
+    /// [`CmEventKind::Request`] and for [`CmEventKind::Withdrawn`] (no queue pair yet) the
+    /// listening point's.
     pub context: u64,
     /// What happened.
     pub kind: CmEventKind,
@@ -184,8 +187,8 @@ pub trait Upcalls: Send + Sync {
     fn completion(&self, cq_context: u64);
 
     /// A queue of a virtual interface that was armed has a descriptor that is complete. May be
-    /// spurious; the queue is not armed any more. A client without virtual interfaces can leave this
-    /// out.
+    /// spurious; the queue is not armed any more. A client without virtual interfaces can leave
+    /// this out.
     fn vi_completion(&self, _context: u64, _side: ViSide) {}
 
     /// An asynchronous event.

@@ -9,8 +9,8 @@
 //! generation stay, by which the entries of completion queues and the events of completions name
 //! it.
 //!
-//! Locks: `control` (sleeps; commands to the device), then the lock of the connections' tables, then
-//! those of `queues` (spin; posting and taking) and `attributes` and `parents` (leaves).
+//! Locks: `control` (sleeps; commands to the device), then the lock of the connections' tables,
+//! then those of `queues` (spin; posting and taking) and `attributes` and `parents` (leaves).
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -105,8 +105,8 @@ struct Queue {
     armed: bool,
 }
 
-/// A slot for a virtual interface, and its share of the event queue's room. Dropping this gives both
-/// back.
+/// A slot for a virtual interface, and its share of the event queue's room. Dropping this gives
+/// both back.
 struct Place<'a> {
     agent: &'a Agent,
     number: Number,
@@ -284,9 +284,9 @@ impl Vi {
     /// Posts a descriptor: writes its address and the handle of its memory into the ring, and rings
     /// the doorbell. The device takes posts in every state.
     ///
-    /// `link` is called with address and handle of the descriptor before it, if that is still on the
-    /// queue, under the queue's lock and before the device learns of the post. It must not call the
-    /// agent.
+    /// `link` is called with address and handle of the descriptor before it, if that is still on
+    /// the queue, under the queue's lock and before the device learns of the post. It must not call
+    /// the agent.
     #[inline(always)]
     pub fn post(
         &self,
@@ -313,11 +313,11 @@ impl Vi {
     }
 
     /// Arms a queue: one `Upcalls::vi_completion` follows when the device completes the next
-    /// descriptor. Look at the queue once more afterwards. Has no effect on a queue that is tied to a
-    /// completion queue.
+    /// descriptor. Look at the queue once more afterwards. Has no effect on a queue that is tied to
+    /// a completion queue.
     ///
-    /// Arming again before the upcall has begun does nothing. So a queue has at most one event under
-    /// way, and the event queue cannot overflow whatever consumers do.
+    /// Arming again before the upcall has begun does nothing. So a queue has at most one event
+    /// under way, and the event queue cannot overflow whatever consumers do.
     pub fn arm(&self, side: ViSide) {
         if self.cq(side).is_some() {
             return;
@@ -329,8 +329,9 @@ impl Vi {
         }
     }
 
-    /// Records that the dispatcher thread has taken the event for which a queue was armed. Under the
-    /// queue's lock, so that the upcall begins after each call of `arm` that relied on this event.
+    /// Records that the dispatcher thread has taken the event for which a queue was armed. Under
+    /// the queue's lock, so that the upcall begins after each call of `arm` that relied on this
+    /// event.
     pub(crate) fn disarmed(&self, side: ViSide) {
         self.queue(side).lock().armed = false;
     }
@@ -400,8 +401,8 @@ impl Vi {
         Ok(())
     }
 
-    /// Records the event that the virtual interface went to ERROR by itself. Returns false if it has
-    /// been reset since.
+    /// Records the event that the virtual interface went to ERROR by itself. Returns false if it
+    /// has been reset since.
     pub(crate) fn broke(&self, number: u32) -> bool {
         let control = self.common.lock(&self.client);
         if self.qpn() != number {
@@ -480,7 +481,8 @@ impl Vi {
     /// descriptors on both queues are complete when this returns, those that were not before as
     /// flushed. The virtual interface is in RESET, and can be connected again at once.
     ///
-    /// Waits for the device at most, never for the peer. Fails only if the virtual interface is gone.
+    /// Waits for the device at most, never for the peer. Fails only if the virtual interface is
+    /// gone.
     pub fn disconnect(&self) -> Result<(), Error> {
         let _control = self.common.control(&self.client)?;
         self.client.agent().connections.leave(self, || self.reset(&ModifyQp::default()))
@@ -500,8 +502,8 @@ impl Vi {
     /// Destroys the virtual interface, and abandons its connection. When this returns, the device
     /// does not touch the memory of its rings, nor any descriptor.
     ///
-    /// [`Error::Gone`] if it was destroyed before. Otherwise it fails only if the device is dead; the
-    /// virtual interface is destroyed in that case as well.
+    /// [`Error::Gone`] if it was destroyed before. Otherwise it fails only if the device is dead;
+    /// the virtual interface is destroyed in that case as well.
     pub fn destroy(&self) -> Result<(), Error> {
         let agent = self.client.agent();
         let _control = self.common.lock(&self.client);

@@ -1,9 +1,9 @@
-//! Completion queues of virtual interfaces: an entry says which queue of which virtual interface has
-//! a descriptor that is complete.
+//! Completion queues of virtual interfaces: an entry says which queue of which virtual interface
+//! has a descriptor that is complete.
 //!
-//! Such a queue never fails: the device drops entries for which there is no room. An entry names its
-//! virtual interface by slot and generation, so entries stay valid when the virtual interface is
-//! reset.
+//! Such a queue never fails: the device drops entries for which there is no room. An entry names
+//! its virtual interface by slot and generation, so entries stay valid when the virtual interface
+//! is reset.
 //!
 //! Locks, in this order: `control` of the object (sleeps; destroy and resize), `consumer` (spins),
 //! the slot of a virtual interface in the agent's table.
@@ -97,8 +97,8 @@ impl ViCq {
     }
 
     /// Takes the oldest entry: the context of the virtual interface whose descriptor is complete,
-    /// and the queue that the descriptor is on. Entries of virtual interfaces that are destroyed are
-    /// dropped.
+    /// and the queue that the descriptor is on. Entries of virtual interfaces that are destroyed
+    /// are dropped.
     ///
     /// The descriptor itself stays on its queue. It may have been taken off meanwhile, by a thread
     /// that looked at its status alone.
@@ -129,8 +129,8 @@ impl ViCq {
         known.then(|| (vi.context(), side))
     }
 
-    /// Arms the queue: one `Upcalls::completion` follows when the next entry arrives. Take once more
-    /// afterwards. Arming again before the upcall has begun does nothing.
+    /// Arms the queue: one `Upcalls::completion` follows when the next entry arrives. Take once
+    /// more afterwards. Arming again before the upcall has begun does nothing.
     pub fn arm(&self) {
         let Some(mut consumer) = self.consumer.enter() else { return };
         if !consumer.armed {
@@ -152,8 +152,8 @@ impl ViCq {
         let log = log_entries(entries, agent.identity().max_cqes)?;
         let _control = self.object.control()?;
         let ring = agent.nic().resize_cq(self.number(), log)?;
-        // Takers went on in the old ring meanwhile. In the new ring, the entries that they took there
-        // are before the head.
+        // Takers went on in the old ring meanwhile. In the new ring, the entries that they took
+        // there are before the head.
         match self.consumer.enter() {
             Some(mut consumer) => consumer.queue.move_to(ring),
             None => return Err(Error::Gone),

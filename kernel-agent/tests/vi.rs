@@ -4,17 +4,21 @@ extern crate ferrovia_kernel_agent as kernel_agent;
 
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use common::*;
 use host::Machine;
+use host::fake::{Fake, success};
 use kernel_agent::{
-    AcceptParams, Agent, AsyncEvent, CmEventKind, Config, ConnectParams, ConnectionId, ControlSegment,
-    DataSegment, Error, Handshake, Region, Reliability, Resource, Transports, Vi, ViAttributes, ViControl,
-    ViCq, ViError, ViPostError, ViSide, ViStatus, ViTaken,
+    AcceptParams, Agent, AsyncEvent, Client, CmEventKind, Config, ConnectParams, ConnectionId,
+    ControlSegment, DataSegment, Error, Features, Handshake, Identity, Region, Reliability, Resource,
+    Transports, Upcalls, Vi, ViAttributes, ViControl, ViCq, ViError, ViPostError, ViSide, ViStatus, ViTaken,
 };
-use nic_abi::admin::QpState;
+use nic_abi::admin::{CqFlags, CreateCq, CreateEq, CreateQp, ModifyQp, Opcode, QpState};
+use nic_abi::cqe::CqeFlags;
+use nic_abi::eqe::EventType;
+use nic_abi::ident;
 use nic_abi::vi::COMPLETION;
 use nic_abi::wqe::LinkFlags;
 use platform::DmaBuffer;
@@ -128,8 +132,12 @@ impl<'a> End<'a> {
 
     /// How many errors of this virtual interface were heard and not waited for.
     fn errors(&self) -> usize {
-        let ours = |heard: &Heard| matches!(heard, Heard::Async(AsyncEvent::Vi { context, .. }) if *context == self.vi.context());
-        self.node.ears.all().iter().filter(|heard| ours(heard)).count()
+        let context_of = |heard: &Heard| match *heard {
+            Heard::Async(AsyncEvent::Vi { context, .. }) => Some(context),
+            _ => None,
+        };
+        let all = self.node.ears.all();
+        all.iter().filter(|heard| context_of(heard) == Some(self.vi.context())).count()
     }
 }
 
@@ -599,14 +607,124 @@ fn posts_meet_disconnects_and_destruction() {
     assert_eq!([&a, &b].map(|node| node.agent.is_dead()), [false; 2]);
 }
 
-#[test]
-fn an_agent_without_room_for_their_events_makes_none() {
-    let fake = host::fake::Fake::new(host::fake::identity(), host::fake::success);
+/// An agent on a device that a test plays, and a client of it.
+fn on_fake(identity: Identity) -> (Fake, Arc<Agent>, Arc<Client>, Arc<Ears>) {
+    let fake = Fake::new(identity, success);
     let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, Config::default()).unwrap();
     let ears = Arc::new(Ears::default());
-    let weak: std::sync::Weak<dyn kernel_agent::Upcalls> =
-        Arc::downgrade(&(ears.clone() as Arc<dyn kernel_agent::Upcalls>));
+    let weak: Weak<dyn Upcalls> = Arc::downgrade(&(ears.clone() as Arc<dyn Upcalls>));
     let client = agent.attach(weak).unwrap();
+    (fake, agent, client, ears)
+}
+
+fn vi_identity() -> Identity {
+    Identity {
+        features: Features::VI.bits(),
+        max_vi_segments: 252,
+        max_vi_entries: 16,
+        ..host::fake::identity()
+    }
+}
+
+#[test]
+fn invalid_events_and_those_of_a_former_connection_are_dropped() {
+    let (fake, agent, client, ears) = on_fake(vi_identity());
+    let (eq, args) = fake.last::<CreateEq>(Opcode::CreateEq);
+    assert_eq!((eq, args.vector), (2, 1));
+    let pd = client.create_pd().unwrap();
+    let attributes = attributes(Reliability::Reception);
+    let vi = client.create_vi(&pd, &attributes, [None; 2], [4; 2], 5).unwrap();
+    let (former, created) = fake.last::<CreateQp>(Opcode::CreateQp);
+    assert_eq!((former, created.srq, created.eq), (vi.qpn(), 2, 2));
+    vi.disconnect().unwrap();
+    let (object, modified) = fake.last::<ModifyQp>(Opcode::ModifyQp);
+    assert_eq!((object, modified.qpn), (former, vi.qpn()));
+    let (slot, now) = (ident::qpn_slot(former), vi.qpn());
+    assert!(now != former && ident::qpn_slot(now) == slot);
+    let mut written = 0;
+    let mut write = |kind: EventType, status: u8, number: u32, generation: u32, detail: u32| {
+        let first = u64::from(kind as u8) | u64::from(status) << 8 | u64::from(number) << 32;
+        let second = u64::from(generation) | u64::from(detail) << 32;
+        fake.write_entry(args.ring, args.log_entries, written, [first, second, 0x40 * u64::from(written), 0]);
+        written += 1;
+        fake.interrupt(1);
+    };
+    let generation = created.generation;
+    vi.arm(ViSide::Receive);
+    write(EventType::ViCompletion, 0, now, generation + 1, 1);
+    write(EventType::ViCompletion, 0, now, generation, 2);
+    write(EventType::ViError, 200, now, generation, 0);
+    write(EventType::ViError, ViError::ReceiveQueueEmpty as u8, former, generation, 1);
+    write(EventType::ViError, ViError::ConnectionLost as u8, former, generation, 0);
+    write(EventType::ViError, ViError::ConnectionLost as u8, now + 1, generation, 0);
+    write(EventType::CommunicationEstablished, 0, former, generation, 0);
+    // Events of what the consumer did name the object, not the connection.
+    write(EventType::ViError, ViError::PostDescriptor as u8, former, generation, 0x19);
+    write(EventType::ViCompletion, 0, former, generation, 1);
+    let heard = |wanted: &Heard| ears.wait_for("an event", |heard| (heard == wanted).then_some(()));
+    heard(&Heard::Vi(5, ViSide::Receive));
+    let error = |error, operation, address| AsyncEvent::Vi { context: 5, error, operation, address };
+    let bad_post = Heard::Async(error(ViError::PostDescriptor, 1, 7 * 0x40));
+    assert_eq!((ears.all(), vi.state()), (vec![bad_post.clone()], QpState::Reset));
+    heard(&bad_post);
+    // The loss of a connection is reported once.
+    write(EventType::ViError, ViError::ConnectionLost as u8, now, generation, 0);
+    write(EventType::ViError, ViError::ConnectionLost as u8, now, generation, 0);
+    write(EventType::ViCompletion, 0, now, generation, 0);
+    heard(&Heard::Vi(5, ViSide::Send));
+    let lost = Heard::Async(error(ViError::ConnectionLost, 0, 9 * 0x40));
+    assert_eq!((ears.all(), vi.state()), (vec![lost], QpState::Error));
+    vi.disconnect().unwrap();
+    assert_eq!(vi.state(), QpState::Reset);
+    // Of the next owner of the slot, no number is one that it had.
+    let last = vi.qpn();
+    vi.destroy().unwrap();
+    write(EventType::ViError, ViError::PostDescriptor as u8, last, generation, 0);
+    agent.close();
+}
+
+#[test]
+fn invalid_entries_of_a_completion_queue_are_dropped() {
+    let (fake, agent, client, _) = on_fake(vi_identity());
+    let pd = client.create_pd().unwrap();
+    let cq = client.create_vi_cq(4, 1).unwrap();
+    let (_, args) = fake.last::<CreateCq>(Opcode::CreateCq);
+    assert_eq!((args.flags, args.log_entries), (CqFlags::VI.bits(), 2));
+    let attributes = attributes(Reliability::Reception);
+    let vi = client.create_vi(&pd, &attributes, [None, Some(&cq)], [4; 2], 5).unwrap();
+    let (number, created) = fake.last::<CreateQp>(Opcode::CreateQp);
+    let mut written = 0;
+    let mut write = |number: u32, generation: u32, flags: CqeFlags| {
+        let words = [u64::from(number) | u64::from(generation) << 32, 0, 0, u64::from(flags.bits()) << 8];
+        fake.write_entry(args.ring, args.log_entries, written, words);
+        written += 1;
+    };
+    let (receive, send) = (CqeFlags::RECEIVE, CqeFlags::empty());
+    let generation = created.generation;
+    assert_eq!(cq.take(), None);
+    write(number, generation + 1, receive);
+    write(number, generation, send);
+    write(number + 1, generation, receive);
+    write(number, generation, receive);
+    assert_eq!((cq.take(), cq.take()), (Some((5, ViSide::Receive)), None));
+    // Entries of a former connection stay valid.
+    vi.disconnect().unwrap();
+    assert_ne!(vi.qpn(), number);
+    write(number, generation, receive);
+    write(vi.qpn(), generation, receive);
+    assert_eq!(cq.take(), Some((5, ViSide::Receive)));
+    vi.destroy().unwrap();
+    assert_eq!(cq.take(), None);
+    // A device that writes nothing but nonsense keeps no thread for ever.
+    (0..4).for_each(|_| write(u32::MAX, u32::MAX, receive));
+    assert_eq!((cq.take(), cq.take()), (None, None));
+    cq.destroy().unwrap();
+    agent.close();
+}
+
+#[test]
+fn an_agent_without_room_for_their_events_makes_none() {
+    let (_fake, agent, client, _) = on_fake(Identity { max_eqs: 2, ..vi_identity() });
     let pd = client.create_pd().unwrap();
     assert_eq!(agent.config().max_vis, 0);
     let refused = client.create_vi(&pd, &attributes(Reliability::Delivery), [None; 2], [1; 2], 0);

@@ -77,8 +77,8 @@ pub struct QpRings {
     pub lease: Lease,
 }
 
-/// What a virtual interface is created with. Of each pair, the first is the send queue's, the second
-/// the receive queue's.
+/// What a virtual interface is created with. Of each pair, the first is the send queue's, the
+/// second the receive queue's.
 #[derive(Clone, Copy, Debug)]
 pub struct ViParams {
     /// The protection domain.

@@ -42,8 +42,8 @@ impl ViQueue {
 
     /// Posts a descriptor, and wakes the device if it sleeps.
     ///
-    /// `link` is called with address and handle of the descriptor that was posted before, if that is
-    /// still on the queue; the device learns of the post afterwards.
+    /// `link` is called with address and handle of the descriptor that was posted before, if that
+    /// is still on the queue; the device learns of the post afterwards.
     #[inline(always)]
     pub fn post(&mut self, address: u64, handle: u32, link: impl FnOnce(u64, u32)) -> Result<(), Full> {
         let queued = self.queued();
@@ -69,8 +69,8 @@ impl ViQueue {
     /// Takes the oldest descriptor off the queue if it is complete; returns its address and handle.
     /// Descriptors before it that the device lost are taken off without a trace.
     ///
-    /// `is_done` reads, with acquire, whether the descriptor's status has the bit DONE. It is called
-    /// at most once, and only while the device writes the status.
+    /// `is_done` reads, with acquire, whether the descriptor's status has the bit DONE. It is
+    /// called at most once, and only while the device writes the status.
     #[inline(always)]
     pub fn take(&mut self, is_done: impl FnOnce(u64, u32) -> bool) -> Option<(u64, u32)> {
         let mut is_done = Some(is_done);

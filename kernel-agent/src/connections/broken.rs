@@ -24,8 +24,8 @@ fn refusal_time(ack_timeout: TimeoutCode) -> Duration {
 
 impl ConnectionManager {
     /// A queue pair broke by itself: ends its connection too. If it may have `refused` a request of
-    /// its peer, the peer's queue pair breaks as well, and the peer says so: the end waits for that,
-    /// so that the peer's request is not flushed before it has the refusal.
+    /// its peer, the peer's queue pair breaks as well, and the peer says so: the end waits for
+    /// that, so that the peer's request is not flushed before it has the refusal.
     pub(crate) fn broke(&self, qp: &Common, refused: bool) {
         let Some(id) = qp.connection() else { return };
         let now = self.platform.now();
