@@ -64,11 +64,23 @@ impl Lendable {
     }
 }
 
+/// Memory that is lent.
+struct Loan {
+    tag: u32,
+    /// Where the memory is. The users' path looks here, and not into `memory`.
+    start: NonNull<u8>,
+    len: usize,
+    memory: Lendable,
+}
+
+// SAFETY: `start` is the address of `memory`, which any thread may use.
+unsafe impl Send for Loan {}
+
 /// The place of one piece of memory that is lent at times.
 pub struct Lent {
     state: AtomicU32,
     /// Changed only by the thread that set [`CHANGES`], while there are no users.
-    memory: UnsafeCell<Option<(u32, Lendable)>>,
+    loan: UnsafeCell<Option<Loan>>,
 }
 
 // SAFETY: users read the cell only while they are counted in, and the thread that writes it has set
@@ -94,7 +106,7 @@ impl Default for Lent {
 impl Lent {
     /// No memory is lent.
     pub fn new() -> Lent {
-        Lent { state: AtomicU32::new(CLOSED), memory: UnsafeCell::new(None) }
+        Lent { state: AtomicU32::new(CLOSED), loan: UnsafeCell::new(None) }
     }
 
     /// Lends memory to users that know its tag. Gives the memory back if some is lent already.
@@ -104,9 +116,15 @@ impl Lent {
         if empty.is_err() {
             return Err(memory);
         }
+        let slice = memory.slice();
+        let Some(start) = NonNull::new(slice.as_ptr()) else {
+            self.state.store(CLOSED, Ordering::Release);
+            return Err(memory);
+        };
+        let loan = Loan { tag, start, len: slice.len(), memory };
         // SAFETY: this thread set `CHANGES`, and there was no user then. None enters while `CLOSED`
         // is set.
-        unsafe { *self.memory.get() = Some((tag, memory)) };
+        unsafe { *self.loan.get() = Some(loan) };
         self.state.store(0, Ordering::Release);
         Ok(())
     }
@@ -118,8 +136,9 @@ impl Lent {
         self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok()?;
         let _inside = Inside(&self.state);
         // SAFETY: this thread is counted as a user, so no thread writes the cell: see `take_back`.
-        match unsafe { &*self.memory.get() } {
-            Some((lent, memory)) if *lent == tag => Some(f(memory.slice())),
+        match unsafe { &*self.loan.get() } {
+            // SAFETY: the loan has the memory, and so it is valid until the loan ends.
+            Some(loan) if loan.tag == tag => Some(f(unsafe { SharedSlice::from_raw(loan.start, loan.len) })),
             _ => None,
         }
     }
@@ -134,9 +153,9 @@ impl Lent {
         }
         // SAFETY: this thread set `CHANGES`, all users have left, and none enters while `CLOSED` is
         // set.
-        let memory = unsafe { (*self.memory.get()).take() };
+        let loan = unsafe { (*self.loan.get()).take() };
         self.state.store(CLOSED, Ordering::Release);
-        memory.map(|(_, memory)| memory)
+        loan.map(|loan| loan.memory)
     }
 }
 

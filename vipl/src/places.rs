@@ -9,14 +9,11 @@
 use alloc::sync::Arc;
 
 use api_core::{OutOfResources, handle};
-use platform::Chunks;
 use platform::sync::{Mutex, MutexGuard};
+use platform::{Growing, OutOfMemory, heap};
 
 /// A word that no handle has.
 const CLOSED: u64 = u64::MAX;
-/// Places are allocated in chunks of this many.
-const CHUNK: usize = 64;
-
 /// The place of one queue of an object.
 struct Place<T> {
     /// The handle that opens it, or [`CLOSED`].
@@ -25,7 +22,7 @@ struct Place<T> {
 }
 
 /// The places of one type of object, with `N` queues each.
-pub(crate) struct Places<T, const N: usize>(Chunks<[Mutex<Place<T>>; N], CHUNK>);
+pub(crate) struct Places<T, const N: usize>(Growing<Arc<[Mutex<Place<T>>; N]>>);
 
 /// An open place, locked.
 pub(crate) struct Open<'a, T>(MutexGuard<'a, Place<T>>);
@@ -41,18 +38,18 @@ impl<T> Open<'_, T> {
 impl<T, const N: usize> Places<T, N> {
     /// Places for indices below `count`.
     pub(crate) fn new(count: u32) -> Result<Places<T, N>, OutOfResources> {
-        Ok(Places(Chunks::new(count as usize)?))
+        Ok(Places(Growing::by_quarters(count as usize)?))
     }
 
     /// Brings a handle's place into use.
     pub(crate) fn reach(&self, word: u64) -> Result<(), OutOfResources> {
-        let create = || [(); N].map(|()| Mutex::new(Place { word: CLOSED, object: None }));
-        self.0.get_or_create(handle::index(word), create)?;
-        Ok(())
+        let places = || [(); N].map(|()| Mutex::new(Place { word: CLOSED, object: None }));
+        let create = || heap::arc(places()).map_err(|_| OutOfMemory);
+        Ok(self.0.reach(handle::index(word), Arc::clone, create)?)
     }
 
     fn at(&self, word: u64) -> Option<&[Mutex<Place<T>>; N]> {
-        self.0.get(handle::index(word))
+        self.0.get(handle::index(word)).map(|places| &**places)
     }
 
     /// Opens the places of an object, which were reached, for its handle.
